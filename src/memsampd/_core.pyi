@@ -1,0 +1,1 @@
+"""Native core of memsampd (see src/memsampd/_core/)."""

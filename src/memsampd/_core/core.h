@@ -1,0 +1,17 @@
+/* Shared by the parts of memsampd._core: the limited API (3.11) and one hook a part. */
+#ifndef MEMSAMPD_CORE_H
+#define MEMSAMPD_CORE_H
+
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+/* Each part adds its functions and types to the module; -1 with an exception set on failure. */
+int memsampd_add_lru(PyObject *module);
+int memsampd_add_perf(PyObject *module);
+int memsampd_add_shadow(PyObject *module);
+int memsampd_add_stepper(PyObject *module);
+
+#endif

@@ -1,0 +1,30 @@
+/* memsampd._core: the native part. Each source file beside this one adds one concern. */
+#include "core.h"
+
+static int
+core_exec(PyObject *module)
+{
+    if (memsampd_add_lru(module) < 0 || memsampd_add_perf(module) < 0 ||
+        memsampd_add_shadow(module) < 0 || memsampd_add_stepper(module) < 0)
+        return -1;
+    return 0;
+}
+
+static PyModuleDef_Slot core_slots[] = {
+    {Py_mod_exec, (void *)core_exec},
+    {0, NULL},
+};
+
+static struct PyModuleDef core_module = {
+    PyModuleDef_HEAD_INIT,
+    .m_name = "memsampd._core",
+    .m_doc = "Native core of memsampd: perf rings, the tracer, exact cache references.",
+    .m_size = 0,
+    .m_slots = core_slots,
+};
+
+PyMODINIT_FUNC
+PyInit__core(void)
+{
+    return PyModuleDef_Init(&core_module);
+}

@@ -1,0 +1,1 @@
+"""The command line; only :func:`memsampd.cli.main.main` prints errors and exits."""

@@ -1,0 +1,1 @@
+"""The composition: targets, budget and life cycle of a profiling session."""

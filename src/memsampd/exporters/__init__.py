@@ -1,0 +1,1 @@
+"""Where the answers go: Prometheus, recordings, figures, JSON and CSV."""

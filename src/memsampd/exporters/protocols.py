@@ -1,0 +1,23 @@
+"""The seam of the exporters."""
+
+from __future__ import annotations
+
+from typing import Protocol, runtime_checkable
+
+from memsampd.exporters.snapshot import Snapshot
+
+
+@runtime_checkable
+class Exporter(Protocol):
+    """Somewhere that the state of a session is shown.
+
+    Contract: ``publish`` returns at once, may be called from the session's thread while readers
+    are served from others, and never changes the snapshot. ``close`` may be called twice; after
+    it nothing of the session is shown any more.
+    """
+
+    def publish(self, snapshot: Snapshot) -> None:
+        """Show this state from now on."""
+
+    def close(self) -> None:
+        """Stop showing it."""

@@ -1,0 +1,1 @@
+"""What the observations mean: reuse histograms, survival functions and miss-ratio curves."""

@@ -1,0 +1,60 @@
+"""The seams of the phase detector."""
+
+from __future__ import annotations
+
+from typing import Protocol, runtime_checkable
+
+from memsampd.phases.records import Assignment, Decision, Prediction, Window
+
+
+@runtime_checkable
+class WindowClusterer(Protocol):
+    """Puts windows into phases, online.
+
+    Contract: ids are stable and dense from 0; the same windows give the same ids; the number of
+    live phases is bounded; a window's vector is compared with its noise in mind.
+    """
+
+    def assign(self, window: Window) -> Assignment:
+        """Learn one window and say which phase it belongs to."""
+
+
+@runtime_checkable
+class Predictor(Protocol):
+    """Guesses the phase of the next window."""
+
+    def observe(self, phase: int) -> None:
+        """Learn the phase of the window that just ended."""
+
+    def predict(self) -> Prediction:
+        """Guess the next one's."""
+
+    def merge(self, gone: int, into: int) -> None:
+        """Forget a phase that turned out to be another."""
+
+
+@runtime_checkable
+class Schedule(Protocol):
+    """Decides which windows are worth a burst.
+
+    Contract: ``decide`` is called once a window with the *predicted* phase of the coming window;
+    ``record`` once for each burst that was taken, with what it cost the target; ``drift`` when a
+    phase's curve changed. Costs are CPU seconds (stop, copy-on-write, stepping on its cores).
+    """
+
+    name: str
+
+    def decide(self, window_index: int, predicted_phase: int | None) -> Decision:
+        """Say whether the coming window is to be profiled."""
+
+    def record(self, phase: int, accesses: int, cost_seconds: float) -> None:
+        """Account for a burst that was taken in a window of this phase."""
+
+    def elapse(self, cpu_seconds: float) -> None:
+        """Tell how much CPU time the target has used since the last call: it feeds the budget."""
+
+    def drift(self, phase: int) -> None:
+        """Make a phase due again: its curve has changed."""
+
+    def merge(self, gone: int, into: int) -> None:
+        """Carry over what is known of a phase that turned out to be another."""

@@ -1,0 +1,87 @@
+"""What crosses the seam between phases and what uses them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A slice of the target's execution.
+
+    Attributes:
+        index: 0, 1, 2, ... without gaps.
+        start_seconds: CLOCK_MONOTONIC time of its first sample.
+        end_seconds: CLOCK_MONOTONIC time of its last sample.
+        cpu_seconds: user CPU time that it covers.
+        counts: branch vector, hits a bin, shape (bins,), float64, not normalised.
+        samples: samples that made it (the sum of ``counts``, unmapped samples included).
+        lost: samples known to be lost inside it.
+        throttled: throttle events inside it.
+        thread_samples: samples of each thread, by tid, of the process that was attached to.
+    """
+
+    index: int
+    start_seconds: float
+    end_seconds: float
+    cpu_seconds: float
+    counts: NDArray[np.float64]
+    samples: int
+    lost: int
+    throttled: int
+    thread_samples: dict[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """The phase that a window was found to belong to.
+
+    Attributes:
+        phase: stable id, 0, 1, 2, ...
+        distance: L1 distance (0..2) of its vector to the phase's centroid.
+        threshold: the noise-aware distance up to which it would have been taken in.
+        is_new: the window founded the phase.
+        merged: pairs (gone, into) of phases that were merged when it came.
+    """
+
+    phase: int
+    distance: float
+    threshold: float
+    is_new: bool = False
+    merged: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """What the next window's phase will be.
+
+    Attributes:
+        phase: the phase, or None before anything was seen.
+        confidence: the share of past cases in this situation in which it was right (0..1).
+        method: "markov" or "last-value".
+    """
+
+    phase: int | None
+    confidence: float
+    method: str
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Whether to profile the coming window.
+
+    Attributes:
+        profile: spend a burst on it.
+        reason: "new-phase", "due", "drift", "periodic", ... or why not: "not-due", "budget", ...
+        max_accesses: how long the burst should be.
+        delay_cpu_seconds: CPU time to wait inside the window first, so that bursts start at
+            random moments.
+    """
+
+    profile: bool
+    reason: str
+    max_accesses: int = 0
+    delay_cpu_seconds: float = 0.0

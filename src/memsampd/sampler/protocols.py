@@ -1,0 +1,55 @@
+"""The seams of the sampler: the daemon never knows which backend stands behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
+
+from memsampd.sampler.records import AccessRate, BranchSamples, Burst, BurstRequest
+
+
+@runtime_checkable
+class BranchSource(Protocol):
+    """A stream of instruction addresses, sampled at a fixed period of CPU time.
+
+    Contract: ``read`` never blocks longer than ``timeout_seconds``, returns samples in order of
+    time, counts what was lost, and returns an empty record (never raises) once the target is gone.
+    ``close`` may be called twice.
+    """
+
+    name: str
+    period_seconds: float
+
+    def read(self, timeout_seconds: float) -> BranchSamples:
+        """Wait for samples, at most so long, and return all that have come."""
+
+    def close(self) -> None:
+        """Release every descriptor and mapping."""
+
+
+@runtime_checkable
+class AccessSource(Protocol):
+    """Something that can say which data a thread references, for a while.
+
+    Contract: the target is left running as it was, whatever happens; an accepted request returns
+    a burst (perhaps empty) with its end and cost; a refusal raises
+    :class:`~memsampd.errors.MemsampdError` with the reason. ``close`` may be called twice.
+    """
+
+    name: str
+
+    def capture(self, request: BurstRequest) -> Burst:
+        """Observe one thread from where it is now."""
+
+    def close(self) -> None:
+        """Leave nothing behind in the target or on the machine."""
+
+
+@runtime_checkable
+class AccessClock(Protocol):
+    """How many accesses a second of CPU time is worth: models speak per access, stops in time."""
+
+    name: str
+
+    def measure(self, bursts: Sequence[Burst]) -> AccessRate:
+        """Estimate the rate of the code that these bursts of one phase observed."""

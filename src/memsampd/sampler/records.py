@@ -1,0 +1,148 @@
+"""What crosses the seam between the sampler and everything after it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True)
+class BranchSamples:
+    """Instruction pointers sampled at a fixed period of user CPU time.
+
+    Attributes:
+        ip: sampled instruction addresses, shape (n,), uint64.
+        pid: process of each sample, shape (n,), int32.
+        tid: thread of each sample, shape (n,), int32.
+        time_seconds: CLOCK_MONOTONIC time of each sample, shape (n,), float64, ascending.
+        period_seconds: CPU time that one sample stands for.
+        lost: samples that the kernel dropped since the previous read because a ring was full.
+        throttled: throttle events since the previous read (each hides an unknown number).
+    """
+
+    ip: NDArray[np.uint64]
+    pid: NDArray[np.int32]
+    tid: NDArray[np.int32]
+    time_seconds: NDArray[np.float64]
+    period_seconds: float
+    lost: int = 0
+    throttled: int = 0
+
+    def __len__(self) -> int:
+        return len(self.ip)
+
+
+class BurstEnd(StrEnum):
+    """Why a burst ended."""
+
+    FULL = "full"  # as many accesses as were asked for
+    SYSCALL = "syscall"  # the program asked the kernel for something
+    UNSUPPORTED = "unsupported"  # an instruction whose accesses we cannot tell
+    FAULT = "fault"  # the shadow met a signal (a missing or read-only area, a trap)
+    DEADLINE = "deadline"  # it took longer than it was given
+    EXIT = "exit"  # the shadow vanished
+
+
+@dataclass(frozen=True, slots=True)
+class BurstCost:
+    """What one burst cost, in seconds of the resource named.
+
+    Attributes:
+        stop_seconds: wall time for which a thread of the target was stopped.
+        stops: how often it was stopped.
+        shadow_cpu_seconds: CPU time of the shadow, its page faults included.
+        tracer_cpu_seconds: CPU time of memsampd's tracing thread.
+        copied_bytes: memory that the target had resident when it was cloned (page tables copied,
+            pages write-protected: the most that copy-on-write can cost it afterwards).
+        cow_seconds: estimate of the time the target lost to copy-on-write faults afterwards.
+    """
+
+    stop_seconds: float = 0.0
+    stops: int = 0
+    shadow_cpu_seconds: float = 0.0
+    tracer_cpu_seconds: float = 0.0
+    copied_bytes: int = 0
+    cow_seconds: float = 0.0
+
+    def __add__(self, other: BurstCost) -> BurstCost:
+        """The cost of both."""
+        return BurstCost(
+            self.stop_seconds + other.stop_seconds,
+            self.stops + other.stops,
+            self.shadow_cpu_seconds + other.shadow_cpu_seconds,
+            self.tracer_cpu_seconds + other.tracer_cpu_seconds,
+            max(self.copied_bytes, other.copied_bytes),
+            self.cow_seconds + other.cow_seconds,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Burst:
+    """Consecutive data references of one thread, in program order.
+
+    A reference that crosses a line is one row here; :func:`memsampd.models.lines.line_stream`
+    makes it two accesses. A read-modify-write is two rows, the load first.
+
+    Attributes:
+        ip: address of the instruction, shape (n,), uint64.
+        address: first byte referenced, shape (n,), uint64.
+        size_bytes: bytes referenced, shape (n,), uint16.
+        is_write: store or load, shape (n,), bool.
+        pid: the target process.
+        tid: the thread that was shadowed.
+        time_seconds: CLOCK_MONOTONIC time at which the thread was stopped.
+        instructions: instructions executed by the burst.
+        prefetches: software prefetches met (not among the rows).
+        end: why the burst ended.
+        end_detail: the system call, instruction or signal that ended it, for people.
+        cost: what it cost.
+    """
+
+    ip: NDArray[np.uint64]
+    address: NDArray[np.uint64]
+    size_bytes: NDArray[np.uint16]
+    is_write: NDArray[np.bool_]
+    pid: int
+    tid: int
+    time_seconds: float
+    instructions: int
+    prefetches: int
+    end: BurstEnd
+    end_detail: str = ""
+    cost: BurstCost = field(default_factory=BurstCost)
+
+    def __len__(self) -> int:
+        return len(self.ip)
+
+
+@dataclass(frozen=True, slots=True)
+class BurstRequest:
+    """What is asked of an access source.
+
+    Attributes:
+        tid: the thread to observe.
+        max_accesses: rows after which the burst is full.
+        deadline_seconds: wall time after which it ends early.
+    """
+
+    tid: int
+    max_accesses: int
+    deadline_seconds: float = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class AccessRate:
+    """Accesses per second of CPU time, as far as it is known.
+
+    Attributes:
+        accesses_per_cpu_second: the estimate; None if nothing is known.
+        spread: relative standard deviation of the estimate; None if unknown.
+        method: how it was found, for people ("native twin", "unknown", ...).
+    """
+
+    accesses_per_cpu_second: float | None
+    spread: float | None
+    method: str
