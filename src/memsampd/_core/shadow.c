@@ -1,8 +1,238 @@
+/* Shadows: disposable copy-on-write children of a stopped thread, and the end of them. */
 #include "core.h"
+#include "tracee.h"
+
+#include <elf.h>
+#include <errno.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ptrace.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+
+#define SHADOWS_MAXIMUM 4
+
+
+/* A child that shares the descriptor table until the caller unshares it, that sends no signal when
+ * it ends, and whose stack would let it only end. */
+#define SHADOW_CLONE_FLAGS CLONE_FILES
+
+struct spawned {
+    pid_t pid[SHADOWS_MAXIMUM];    /* in our PID namespace */
+    long ns_pid[SHADOWS_MAXIMUM];  /* in the target's */
+    int count;
+};
+
+/* The shadow's first stop, its leash, and the registers and memory of the moment it was made in. */
+static enum tracee_status
+adopt(pid_t pid, const struct tracee *parent, const struct tracee_site *site)
+{
+    struct user_regs_struct regs = parent->regs;
+    struct iovec area = {&regs, sizeof regs};
+    struct iovec mine = {parent->scratch_before, parent->scratch_bytes};
+    struct iovec theirs = {(void *)(uintptr_t)site->scratch_address, parent->scratch_bytes};
+    int status;
+
+    if (tracee_wait(pid, &status) < 0)
+        return TRACEE_GONE;
+    regs.orig_rax = (unsigned long)-1; /* or it would restart its parent's system call */
+    if (ptrace(PTRACE_SETOPTIONS, pid, NULL,
+               (void *)(parent->options | PTRACE_O_EXITKILL)) < 0 ||
+        ptrace(PTRACE_SETREGSET, pid, (void *)NT_PRSTATUS, &area) < 0)
+        return TRACEE_GONE;
+    if (process_vm_writev(pid, &mine, 1, &theirs, 1, 0) != (ssize_t)mine.iov_len)
+        return TRACEE_NO_SCRATCH;
+    return TRACEE_OK;
+}
+
+static enum tracee_status
+spawn(struct tracee *t, const struct tracee_site *site, int count, struct spawned *out,
+      double *stop_seconds)
+{
+    const uint64_t arguments[6] = {SHADOW_CLONE_FLAGS,
+                                   site->scratch_address + FRAME_CHILD_OFFSET};
+    enum tracee_status status = TRACEE_OK;
+
+    for (int i = 0; i < count && status == TRACEE_OK; i++) {
+        pid_t pid = 0;
+        long ns_pid = 0;
+        status = tracee_inject(t, site, SYS_clone, arguments, &ns_pid, &pid);
+        if (pid != 0) {
+            out->pid[out->count] = pid;
+            out->ns_pid[out->count++] = ns_pid;
+        }
+    }
+    /* The target first: nothing below needs it stopped. Its state stays for the shadows' sake. */
+    struct tracee kept = *t;
+    int error = errno;
+    t->xstate = t->scratch_before = NULL;
+    *stop_seconds = tracee_release(t);
+    for (int i = 0; i < out->count; i++) {
+        enum tracee_status adopted = adopt(out->pid[i], &kept, site);
+        status = status == TRACEE_OK ? adopted : status;
+    }
+    free(kept.xstate);
+    free(kept.scratch_before);
+    errno = error;
+    return status;
+}
+
+static PyObject *
+pids_tuple(const struct spawned *s, int namespaced)
+{
+    PyObject *tuple = PyTuple_New(s->count);
+    for (int i = 0; tuple != NULL && i < s->count; i++) {
+        PyObject *pid = PyLong_FromLong(namespaced ? s->ns_pid[i] : s->pid[i]);
+        if (pid == NULL || PyTuple_SetItem(tuple, i, pid) < 0)
+            Py_CLEAR(tuple);
+    }
+    return tuple;
+}
+
+static PyObject *
+shadow_spawn(PyObject *module, PyObject *args)
+{
+    int tid, count, suspend_seccomp;
+    unsigned long long syscall_address, sigreturn_address, scratch_address;
+    struct tracee t;
+    struct spawned spawned = {.count = 0};
+    double stop_seconds = 0.0;
+    int error;
+    (void)module;
+
+    if (!PyArg_ParseTuple(args, "iKKKip:shadow_spawn", &tid, &syscall_address, &sigreturn_address,
+                          &scratch_address, &count, &suspend_seccomp))
+        return NULL;
+    if (count < 1 || count > SHADOWS_MAXIMUM) {
+        PyErr_SetString(PyExc_ValueError, "count is 1 to 4");
+        return NULL;
+    }
+    const struct tracee_site site = {syscall_address, sigreturn_address, scratch_address};
+    enum tracee_status status;
+    Py_BEGIN_ALLOW_THREADS
+    status = tracee_stop(&t, tid, false, suspend_seccomp);
+    if (status == TRACEE_OK)
+        status = spawn(&t, &site, count, &spawned, &stop_seconds);
+    error = errno;
+    Py_END_ALLOW_THREADS
+
+    PyObject *pids = pids_tuple(&spawned, 0), *ns_pids = pids_tuple(&spawned, 1);
+    if (pids == NULL || ns_pids == NULL) {
+        Py_XDECREF(pids);
+        Py_XDECREF(ns_pids);
+        return NULL;
+    }
+    struct user_regs_struct regs = t.regs;
+    regs.orig_rax = (unsigned long)-1;
+    return Py_BuildValue("(siNNy#ddN)", tracee_status_name(status), error, pids, ns_pids,
+                         (const char *)&regs, (Py_ssize_t)sizeof regs, t.stopped_at_seconds,
+                         stop_seconds, PyBool_FromLong(t.cut_short));
+}
+
+static PyObject *
+shadow_call(PyObject *module, PyObject *args)
+{
+    int pid, error;
+    const char *regs;
+    Py_ssize_t regs_bytes;
+    unsigned long long syscall_address, a[6] = {0};
+    long number, result = 0;
+    struct user_regs_struct registers;
+    (void)module;
+
+    if (!PyArg_ParseTuple(args, "iy#Kl(KKKKKK):shadow_call", &pid, &regs, &regs_bytes,
+                          &syscall_address, &number, &a[0], &a[1], &a[2], &a[3], &a[4], &a[5]))
+        return NULL;
+    if (regs_bytes != (Py_ssize_t)sizeof registers) {
+        PyErr_SetString(PyExc_ValueError, "regs is not what shadow_spawn returned");
+        return NULL;
+    }
+    memcpy(&registers, regs, sizeof registers);
+    const uint64_t arguments[6] = {a[0], a[1], a[2], a[3], a[4], a[5]};
+    enum tracee_status status;
+    Py_BEGIN_ALLOW_THREADS
+    status = tracee_inject_shadow(pid, &registers, syscall_address, number, arguments, &result);
+    error = errno;
+    Py_END_ALLOW_THREADS
+    if (status == TRACEE_CALL_FAILED) {
+        errno = error;
+        return PyErr_SetFromErrno(PyExc_OSError);
+    }
+    if (status != TRACEE_OK) {
+        PyErr_Format(PyExc_ProcessLookupError, "shadow %d: %s", pid, tracee_status_name(status));
+        return NULL;
+    }
+    return PyLong_FromLong(result);
+}
+
+static PyObject *
+shadow_kill(PyObject *module, PyObject *args)
+{
+    int pid, status;
+    struct rusage used = {0};
+    (void)module;
+
+    if (!PyArg_ParseTuple(args, "i:shadow_kill", &pid))
+        return NULL;
+    Py_BEGIN_ALLOW_THREADS
+    kill(pid, SIGKILL);
+    /* Stops that were under way may be reported before the death. */
+    for (;;) {
+        pid_t got = wait4(pid, &status, __WALL, &used);
+        if ((got < 0 && errno != EINTR) || (got == pid && !WIFSTOPPED(status)))
+            break;
+    }
+    Py_END_ALLOW_THREADS
+    double cpu_seconds = (double)(used.ru_utime.tv_sec + used.ru_stime.tv_sec) +
+                         1e-6 * (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec);
+    return Py_BuildValue("(dl)", cpu_seconds, used.ru_minflt);
+}
+
+static PyObject *
+shadow_reap(PyObject *module, PyObject *args)
+{
+    int tid, any_state, suspend_seccomp, error;
+    long ns_pid, result = 0;
+    unsigned long long syscall_address, sigreturn_address, scratch_address;
+    double stop_seconds = 0.0;
+    struct tracee t;
+    (void)module;
+
+    if (!PyArg_ParseTuple(args, "ilKKKpp:shadow_reap", &tid, &ns_pid, &syscall_address,
+                          &sigreturn_address, &scratch_address, &any_state, &suspend_seccomp))
+        return NULL;
+    const struct tracee_site site = {syscall_address, sigreturn_address, scratch_address};
+    const uint64_t arguments[6] = {(uint64_t)ns_pid, 0, (uint64_t)(__WALL | WNOHANG), 0};
+    enum tracee_status status;
+    Py_BEGIN_ALLOW_THREADS
+    status = tracee_stop(&t, tid, any_state, suspend_seccomp);
+    if (status == TRACEE_OK) {
+        status = tracee_inject(&t, &site, SYS_wait4, arguments, &result, NULL);
+        error = errno;
+        stop_seconds = tracee_release(&t);
+        errno = error;
+    }
+    error = errno;
+    Py_END_ALLOW_THREADS
+    return Py_BuildValue("(sild)", tracee_status_name(status), error, result, stop_seconds);
+}
+
+static PyMethodDef shadow_methods[] = {
+    {"shadow_spawn", shadow_spawn, METH_VARARGS, "Clone a running thread into stopped shadows."},
+    {"shadow_call", shadow_call, METH_VARARGS, "Make a stopped shadow run one system call."},
+    {"shadow_kill", shadow_kill, METH_VARARGS, "Kill and collect a shadow."},
+    {"shadow_reap", shadow_reap, METH_VARARGS, "Make the target collect a dead shadow."},
+    {NULL, NULL, 0, NULL},
+};
 
 int
 memsampd_add_shadow(PyObject *module)
 {
-    (void)module;
-    return 0;
+    if (PyModule_AddIntConstant(module, "SHADOW_SCRATCH_BYTES", FRAME_SCRATCH_BYTES) < 0)
+        return -1;
+    return PyModule_AddFunctions(module, shadow_methods);
 }

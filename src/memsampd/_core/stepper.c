@@ -1,8 +1,294 @@
+/* Executing a shadow instruction by instruction and writing down what it references. */
 #include "core.h"
+#include "recipe.h"
+#include "tracee.h"
+
+#include <elf.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ptrace.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+
+#define XSTATE_MAXIMUM_BYTES 16384
+#define TRAP_FLAG 0x100u
+#define DEADLINE_CHECK_STEPS 256
+#define ROWS_FIRST 4096
+
+/* Rows in arrays of their own, so that each becomes a numpy array without a copy a field. */
+struct rows {
+    uint64_t *ip, *address;
+    uint16_t *size_bytes;
+    uint8_t *is_write;
+    size_t count, capacity;
+};
+
+typedef struct {
+    PyObject_HEAD
+    struct recipe_table recipes;
+    struct rows rows;
+    uint64_t instructions, prefetches;
+    uint8_t *xstate;
+} Stepper;
+
+static int
+rows_grow(struct rows *rows)
+{
+    size_t capacity = rows->capacity == 0 ? ROWS_FIRST : 2 * rows->capacity;
+    void *ip = realloc(rows->ip, capacity * sizeof *rows->ip);
+    rows->ip = ip != NULL ? ip : rows->ip;
+    void *address = realloc(rows->address, capacity * sizeof *rows->address);
+    rows->address = address != NULL ? address : rows->address;
+    void *size_bytes = realloc(rows->size_bytes, capacity * sizeof *rows->size_bytes);
+    rows->size_bytes = size_bytes != NULL ? size_bytes : rows->size_bytes;
+    void *is_write = realloc(rows->is_write, capacity);
+    rows->is_write = is_write != NULL ? is_write : rows->is_write;
+    if (ip == NULL || address == NULL || size_bytes == NULL || is_write == NULL)
+        return -1;
+    rows->capacity = capacity;
+    return 0;
+}
+
+static int
+add_row(void *context, uint64_t ip, uint64_t address, unsigned size_bytes, int is_write)
+{
+    struct rows *rows = context;
+
+    if (rows->count == rows->capacity && rows_grow(rows) < 0)
+        return -1;
+    rows->ip[rows->count] = ip;
+    rows->address[rows->count] = address;
+    rows->size_bytes[rows->count] = (uint16_t)size_bytes;
+    rows->is_write[rows->count++] = (uint8_t)is_write;
+    return 0;
+}
+
+static void
+rows_clear(struct rows *rows)
+{
+    free(rows->ip);
+    free(rows->address);
+    free(rows->size_bytes);
+    free(rows->is_write);
+    memset(rows, 0, sizeof *rows);
+}
+
+static bool
+read_registers(pid_t pid, struct user_regs_struct *regs)
+{
+    struct iovec area = {regs, sizeof *regs};
+    return ptrace(PTRACE_GETREGSET, pid, (void *)NT_PRSTATUS, &area) == 0;
+}
+
+/* Whether the code at `r` is still what was decoded: programs with a JIT compiler rewrite theirs. */
+static bool
+is_current(pid_t pid, const struct recipe *r)
+{
+    uint8_t code[RECIPE_CODE_BYTES];
+    struct iovec mine = {code, r->length};
+    struct iovec theirs = {(void *)(uintptr_t)r->ip, r->length};
+    return process_vm_readv(pid, &mine, 1, &theirs, 1, 0) == r->length &&
+           memcmp(code, r->code, r->length) == 0;
+}
+
+/* The flags that pushf wrote show the trap flag that stepping sets: the program never had it. */
+static void
+hide_trap_flag(pid_t pid, uint64_t stack_pointer)
+{
+    uint64_t flags;
+    struct iovec mine = {&flags, sizeof flags};
+    struct iovec theirs = {(void *)(uintptr_t)stack_pointer, sizeof flags};
+    if (process_vm_readv(pid, &mine, 1, &theirs, 1, 0) != sizeof flags)
+        return;
+    flags &= ~(uint64_t)TRAP_FLAG;
+    process_vm_writev(pid, &mine, 1, &theirs, 1, 0);
+}
+
+/* One instruction (one iteration of a repeated one). NULL, or why the burst ends here. */
+static const char *
+step(pid_t pid, const struct recipe *r, struct user_regs_struct *regs, int *signal)
+{
+    siginfo_t info;
+    int status;
+
+    if (ptrace(PTRACE_SINGLESTEP, pid, NULL, NULL) < 0 || tracee_wait(pid, &status) < 0)
+        return "exit";
+    if (!read_registers(pid, regs))
+        return "exit";
+    *signal = WSTOPSIG(status);
+    if (*signal != SIGTRAP || status >> 16 != 0 ||
+        ptrace(PTRACE_GETSIGINFO, pid, NULL, &info) < 0 ||
+        info.si_code != TRAP_TRACE)
+        return "fault";
+    if (r->flags & RECIPE_PUSHES_FLAGS)
+        hide_trap_flag(pid, regs->rsp);
+    return NULL;
+}
+
+struct progress {
+    uint64_t ip;
+    int signal;
+};
+
+static const char *
+run(Stepper *self, pid_t pid, size_t max_rows, double deadline_seconds, struct progress *at)
+{
+    struct user_regs_struct regs;
+    const char *end = NULL;
+
+    if (!read_registers(pid, &regs))
+        return "exit";
+    for (unsigned steps = 0; end == NULL; steps++) {
+        at->ip = regs.rip;
+        const struct recipe *r = recipe_table_get(&self->recipes, regs.rip);
+        if (r == NULL || !is_current(pid, r))
+            return "decode";
+        if (r->flags & RECIPE_SYSCALL)
+            return "syscall";
+        if (r->flags & RECIPE_UNSUPPORTED)
+            return "unsupported";
+        if (self->rows.count >= max_rows)
+            return "full";
+        if (steps % DEADLINE_CHECK_STEPS == 0 && tracee_now_seconds() > deadline_seconds)
+            return "deadline";
+        if (r->flags & RECIPE_NEEDS_VECTORS) {
+            struct iovec area = {self->xstate, XSTATE_MAXIMUM_BYTES};
+            if (ptrace(PTRACE_GETREGSET, pid, (void *)NT_X86_XSTATE, &area) < 0)
+                return "exit";
+        }
+        size_t before = self->rows.count;
+        if (recipe_references(r, &regs, self->xstate, add_row, &self->rows) != 0)
+            return "memory";
+        end = step(pid, r, &regs, &at->signal);
+        if (end != NULL) {
+            self->rows.count = before; /* it did not happen */
+            break;
+        }
+        self->instructions += !(r->flags & RECIPE_REPEATED) || regs.rip != r->ip;
+        self->prefetches += (r->flags & RECIPE_PREFETCHES) != 0;
+    }
+    return end;
+}
+
+static PyObject *
+stepper_run(Stepper *self, PyObject *args)
+{
+    int pid;
+    Py_ssize_t max_rows;
+    double deadline_seconds;
+    struct progress at = {0, 0};
+    const char *end;
+
+    if (!PyArg_ParseTuple(args, "ind:run", &pid, &max_rows, &deadline_seconds))
+        return NULL;
+    Py_BEGIN_ALLOW_THREADS
+    end = run(self, pid, (size_t)max_rows, deadline_seconds, &at);
+    Py_END_ALLOW_THREADS
+    if (strcmp(end, "memory") == 0)
+        return PyErr_NoMemory();
+    return Py_BuildValue("(sKi)", end, (unsigned long long)at.ip, at.signal);
+}
+
+static PyObject *
+stepper_add(Stepper *self, PyObject *args)
+{
+    const char *bytes;
+    Py_ssize_t size;
+    struct recipe r;
+
+    if (!PyArg_ParseTuple(args, "y#:add", &bytes, &size))
+        return NULL;
+    if (size % (Py_ssize_t)sizeof r != 0) {
+        PyErr_SetString(PyExc_ValueError, "not an array of recipes");
+        return NULL;
+    }
+    for (Py_ssize_t at = 0; at < size; at += (Py_ssize_t)sizeof r) {
+        memcpy(&r, bytes + at, sizeof r);
+        if (r.references > RECIPE_REFERENCES || r.length > RECIPE_CODE_BYTES || r.ip == 0) {
+            PyErr_SetString(PyExc_ValueError, "malformed recipe");
+            return NULL;
+        }
+        if (recipe_table_put(&self->recipes, &r) < 0)
+            return PyErr_NoMemory();
+    }
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+stepper_take(Stepper *self, PyObject *ignored)
+{
+    const struct rows *rows = &self->rows;
+    Py_ssize_t n = (Py_ssize_t)rows->count;
+    (void)ignored;
+
+    PyObject *taken = Py_BuildValue(
+        "(y#y#y#y#KK)", n ? (const char *)rows->ip : "", 8 * n,
+        n ? (const char *)rows->address : "", 8 * n, n ? (const char *)rows->size_bytes : "", 2 * n,
+        n ? (const char *)rows->is_write : "", n, (unsigned long long)self->instructions,
+        (unsigned long long)self->prefetches);
+    self->rows.count = 0;
+    self->instructions = self->prefetches = 0;
+    return taken;
+}
+
+static PyObject *
+stepper_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    (void)args;
+    (void)kwargs;
+    allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
+    Stepper *self = (Stepper *)allocate(type, 0);
+    if (self != NULL && (self->xstate = calloc(1, XSTATE_MAXIMUM_BYTES)) == NULL) {
+        Py_DECREF(self);
+        return PyErr_NoMemory();
+    }
+    return (PyObject *)self;
+}
+
+static void
+stepper_dealloc(Stepper *self)
+{
+    PyTypeObject *type = Py_TYPE((PyObject *)self);
+    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
+
+    recipe_table_clear(&self->recipes);
+    rows_clear(&self->rows);
+    free(self->xstate);
+    release(self);
+    Py_DECREF(type);
+}
+
+static PyMethodDef stepper_methods[] = {
+    {"add", (PyCFunction)stepper_add, METH_VARARGS, "Add an array of recipes."},
+    {"run", (PyCFunction)stepper_run, METH_VARARGS, "Step a shadow until something ends it."},
+    {"take", (PyCFunction)stepper_take, METH_NOARGS, "Hand over the rows recorded so far."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot stepper_slots[] = {
+    {Py_tp_doc, (void *)"Steps shadows and records their data references."},
+    {Py_tp_new, (void *)stepper_new},
+    {Py_tp_dealloc, (void *)stepper_dealloc},
+    {Py_tp_methods, stepper_methods},
+    {0, NULL},
+};
+
+static PyType_Spec stepper_spec = {
+    .name = "memsampd._core.Stepper",
+    .basicsize = sizeof(Stepper),
+    .flags = Py_TPFLAGS_DEFAULT,
+    .slots = stepper_slots,
+};
 
 int
 memsampd_add_stepper(PyObject *module)
 {
-    (void)module;
-    return 0;
+    PyObject *type = PyType_FromSpec(&stepper_spec);
+    if (type == NULL || PyModule_AddIntConstant(module, "RECIPE_BYTES", sizeof(struct recipe)) < 0)
+        return -1;
+    int result = PyModule_AddObjectRef(module, "Stepper", type);
+    Py_DECREF(type);
+    return result;
 }

@@ -1,0 +1,90 @@
+/* How to find the data references of one decoded instruction in the registers before it runs.
+ *
+ * Recipes are made in Python (sampler/shadow/decoder.py, the numpy dtype RECIPE mirrors this struct)
+ * and kept here by instruction address.
+ */
+#ifndef MEMSAMPD_RECIPE_H
+#define MEMSAMPD_RECIPE_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/user.h>
+
+#define RECIPE_REFERENCES 4
+#define RECIPE_CODE_BYTES 15
+#define RECIPE_NO_REGISTER 0xff
+
+enum recipe_flag {
+    RECIPE_SYSCALL = 1,      /* asks the kernel for something: never executed */
+    RECIPE_UNSUPPORTED = 2,  /* its references cannot be told */
+    RECIPE_REPEATED = 4,     /* rep prefix: no reference when rcx is 0; one step an iteration */
+    RECIPE_PUSHES_FLAGS = 8, /* would show the program our trap flag */
+    RECIPE_NEEDS_VECTORS = 16,
+    RECIPE_PREFETCHES = 32,
+};
+
+enum reference_kind {
+    REFERENCE_PLAIN = 0,
+    REFERENCE_GATHER,     /* a lane an index of a vector register; gathers and scatters */
+    REFERENCE_MASKED,     /* from the first to the last active lane */
+    REFERENCE_COMPRESSED, /* as many elements as lanes are active, packed */
+    REFERENCE_XSAVE,      /* size from edx:eax */
+    REFERENCE_XSAVEC,
+};
+
+enum mask_kind {
+    MASK_NONE = 0,
+    MASK_OPMASK, /* AVX-512 k register */
+    MASK_SIGNS,  /* sign bits of the elements of a vector register */
+};
+
+struct recipe_reference {
+    int64_t displacement;
+    uint16_t size_bytes;
+    uint8_t kind;
+    uint8_t loads;
+    uint8_t stores;
+    uint8_t base;    /* index into user_regs_struct as 8-byte words, or RECIPE_NO_REGISTER */
+    uint8_t index;   /* the same, or the number of a vector register for REFERENCE_GATHER */
+    uint8_t scale;
+    uint8_t segment; /* index of fs_base or gs_base, or RECIPE_NO_REGISTER */
+    uint8_t is_32_bit;
+    uint8_t mask_kind;
+    uint8_t mask_register;
+    uint8_t lanes;
+    uint8_t lane_bytes;  /* of an element in memory; for MASK_SIGNS also in the mask */
+    uint8_t index_bytes; /* of an index of REFERENCE_GATHER */
+    uint8_t padding;
+};
+
+struct recipe {
+    uint64_t ip;
+    uint8_t code[RECIPE_CODE_BYTES];
+    uint8_t length;
+    uint8_t flags;
+    uint8_t references;
+    uint8_t padding[6];
+    struct recipe_reference reference[RECIPE_REFERENCES];
+};
+
+/* Called once a reference found. */
+typedef int (*recipe_emit)(void *context, uint64_t ip, uint64_t address, unsigned size_bytes,
+                           int is_write);
+
+/* Find the references of `r`, loads before stores; `xstate` is only read for
+ * RECIPE_NEEDS_VECTORS. Returns 0, or what `emit` returned if not 0. */
+int recipe_references(const struct recipe *r, const struct user_regs_struct *regs,
+                      const uint8_t *xstate, recipe_emit emit, void *context);
+
+/* Open-addressing table of recipes by ip. */
+struct recipe_table {
+    struct recipe *slots;
+    size_t capacity; /* a power of two */
+    size_t count;
+};
+
+int recipe_table_put(struct recipe_table *table, const struct recipe *r); /* -1: no memory */
+const struct recipe *recipe_table_get(const struct recipe_table *table, uint64_t ip);
+void recipe_table_clear(struct recipe_table *table);
+
+#endif

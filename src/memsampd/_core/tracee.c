@@ -1,0 +1,450 @@
+#include "core.h"
+#include "tracee.h"
+
+#include <elf.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ptrace.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+
+/* The kernel's own restart codes: they are visible to a tracer only. */
+#define ERESTARTSYS 512
+#define ERESTARTNOINTR 513
+#define ERESTARTNOHAND 514
+#define ERESTART_RESTARTBLOCK 516
+
+#define USER_CODE_64 0x33
+#define SIGNAL_MASK_BYTES 8
+#define XSTATE_MAXIMUM_BYTES 16384
+#define STATUS_FILE_BYTES 4096
+
+/* How long a wait spins before it sleeps: a stop usually comes within some microseconds. */
+#define SPIN_ROUNDS 2000
+#define SLEEP_NANOSECONDS 50000L
+
+/* glibc declares the request as an enum of its own making; the kernel takes a long. */
+static long
+ptrace_call(long request, pid_t tid, void *address, void *data)
+{
+    return ptrace((enum __ptrace_request)request, tid, address, data);
+}
+
+const char *
+tracee_status_name(enum tracee_status status)
+{
+    static const char *const names[] = {
+        "ok", "gone", "refused", "not-running", "in-syscall", "job-stopped",
+        "in-rseq", "not-64-bit", "no-scratch", "call-failed", "unexpected",
+    };
+    return names[status];
+}
+
+double
+tracee_now_seconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+/* Polling, not blocking: a blocking waitpid in a process whose other threads reap children too has
+ * been seen to stall, and here every microsecond is one in which the target is stopped. */
+int
+tracee_wait(pid_t tid, int *status)
+{
+    const struct timespec pause = {0, SLEEP_NANOSECONDS};
+
+    for (unsigned round = 0;; round++) {
+        pid_t got = waitpid(tid, status, __WALL | WNOHANG);
+        if (got == tid)
+            return WIFSTOPPED(*status) ? 0 : -1;
+        if (got < 0 && errno != EINTR)
+            return -1;
+        if (round > SPIN_ROUNDS)
+            nanosleep(&pause, NULL);
+    }
+}
+
+static bool
+is_event_stop(int status)
+{
+    return status >> 16 == PTRACE_EVENT_STOP;
+}
+
+static bool
+is_syscall_stop(int status)
+{
+    return WSTOPSIG(status) == (SIGTRAP | 0x80) && status >> 16 == 0;
+}
+
+static size_t
+read_status_file(pid_t tid, const char *name, char *text)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/%s", (int)tid, name);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return 0;
+    ssize_t got = read(fd, text, STATUS_FILE_BYTES - 1);
+    close(fd);
+    text[got > 0 ? got : 0] = '\0';
+    return got > 0 ? (size_t)got : 0;
+}
+
+static char
+thread_state(pid_t tid)
+{
+    char text[STATUS_FILE_BYTES];
+    const char *end;
+
+    if (read_status_file(tid, "stat", text) == 0 || (end = strrchr(text, ')')) == NULL)
+        return '\0';
+    return end[1] == ' ' ? end[2] : '\0';
+}
+
+static uint64_t
+status_mask(const char *text, const char *field)
+{
+    const char *found = strstr(text, field);
+    return found == NULL ? 0 : strtoull(found + strlen(field), NULL, 16);
+}
+
+static bool
+has_deliverable_signal(pid_t tid)
+{
+    char text[STATUS_FILE_BYTES];
+    if (read_status_file(tid, "status", text) == 0)
+        return true;
+    uint64_t pending = status_mask(text, "SigPnd:") | status_mask(text, "ShdPnd:");
+    return (pending & ~status_mask(text, "SigBlk:")) != 0;
+}
+
+/* A write that was interrupted after it had moved something: the program sees a short count, which
+ * it may meet at any time, but which it met because of us. */
+static bool
+is_short_transfer(const struct user_regs_struct *regs)
+{
+    switch ((long)regs->orig_rax) {
+    case SYS_write:
+    case SYS_pwrite64:
+    case SYS_sendto:
+    case SYS_sendfile:
+        return (long)regs->rax > 0 && regs->rax < regs->rdx;
+    default:
+        return false;
+    }
+}
+
+/* Registers with which an interrupted system call starts again. False where it was not interrupted.
+ * The kernel's restart of a sleep would be lost in a frame's rt_sigreturn: begin that anew. */
+static bool
+restarted(const struct user_regs_struct *regs, struct user_regs_struct *again)
+{
+    switch (-(long)regs->rax) {
+    case EINTR: /* epoll_wait and a few others, which the kernel does not restart */
+    case ERESTARTSYS:
+    case ERESTARTNOINTR:
+    case ERESTARTNOHAND:
+    case ERESTART_RESTARTBLOCK:
+        break;
+    default:
+        return false;
+    }
+    if ((long)regs->orig_rax < 0)
+        return false;
+    again->rip -= 2; /* syscall and int $0x80 are two bytes each */
+    again->rax = regs->orig_rax;
+    return true;
+}
+
+/* Decide what becomes of a system call that our interrupt may have broken off: true if so. */
+static bool
+settle_syscall(struct tracee *t)
+{
+    t->healed = t->regs;
+    bool broken_off = restarted(&t->regs, &t->healed);
+    t->cut_short = is_short_transfer(&t->regs);
+    t->healed.orig_rax = (unsigned long)-1;
+    if (broken_off && (long)t->regs.rax == -EINTR) {
+        if (has_deliverable_signal(t->tid))
+            t->healed.rip = t->regs.rip, t->healed.rax = t->regs.rax; /* a signal did it, not we */
+        else
+            t->regs = t->healed;
+    }
+    return broken_off;
+}
+
+static bool
+is_in_rseq(const struct tracee *t)
+{
+    struct {
+        uint64_t abi_pointer;
+        uint32_t abi_size, signature, flags, pad;
+    } configuration = {0};
+    struct {
+        uint32_t version, flags;
+        uint64_t start_ip, post_commit_offset, abort_ip;
+    } section;
+    uint64_t section_address = 0;
+
+    if (ptrace_call(PTRACE_GET_RSEQ_CONFIGURATION, t->tid, (void *)sizeof configuration,
+                    &configuration) < 0 ||
+        configuration.abi_pointer == 0)
+        return false;
+    struct iovec mine = {&section_address, sizeof section_address};
+    struct iovec theirs = {(void *)(uintptr_t)(configuration.abi_pointer + 8),
+                           sizeof section_address};
+    if (process_vm_readv(t->tid, &mine, 1, &theirs, 1, 0) != sizeof section_address ||
+        section_address == 0)
+        return false;
+    mine = (struct iovec){&section, sizeof section};
+    theirs = (struct iovec){(void *)(uintptr_t)section_address, sizeof section};
+    if (process_vm_readv(t->tid, &mine, 1, &theirs, 1, 0) != sizeof section)
+        return false;
+    return t->regs.rip - section.start_ip < section.post_commit_offset;
+}
+
+static enum tracee_status
+wait_for_interrupt(struct tracee *t)
+{
+    int status;
+
+    for (;;) {
+        if (tracee_wait(t->tid, &status) < 0)
+            return TRACEE_GONE;
+        if (is_event_stop(status))
+            return WSTOPSIG(status) == SIGTRAP ? TRACEE_OK : TRACEE_JOB_STOPPED;
+        if (status >> 16 != 0)
+            return TRACEE_UNEXPECTED;
+        /* A signal of its own came first: hand it on, the interrupt is still to come. */
+        if (ptrace_call(PTRACE_CONT, t->tid, NULL, (void *)(long)WSTOPSIG(status)) < 0)
+            return TRACEE_GONE;
+    }
+}
+
+static enum tracee_status
+read_state(struct tracee *t)
+{
+    struct iovec area = {&t->regs, sizeof t->regs};
+
+    if (ptrace_call(PTRACE_GETREGSET, t->tid, (void *)NT_PRSTATUS, &area) < 0)
+        return TRACEE_GONE;
+    if (area.iov_len != sizeof t->regs || t->regs.cs != USER_CODE_64)
+        return TRACEE_NOT_64_BIT;
+    if (ptrace_call(PTRACE_GETSIGMASK, t->tid, (void *)SIGNAL_MASK_BYTES, &t->mask) < 0)
+        return TRACEE_GONE;
+    if ((t->xstate = malloc(XSTATE_MAXIMUM_BYTES)) == NULL)
+        return TRACEE_NO_SCRATCH;
+    area = (struct iovec){t->xstate, XSTATE_MAXIMUM_BYTES};
+    if (ptrace_call(PTRACE_GETREGSET, t->tid, (void *)NT_X86_XSTATE, &area) < 0)
+        return TRACEE_GONE;
+    t->xstate_bytes = area.iov_len;
+    return TRACEE_OK;
+}
+
+static void
+detach(struct tracee *t)
+{
+    ptrace_call(PTRACE_DETACH, t->tid, NULL, NULL);
+    free(t->xstate);
+    free(t->scratch_before);
+    t->xstate = t->scratch_before = NULL;
+}
+
+static void
+write_registers(const struct tracee *t)
+{
+    struct iovec area = {(void *)&t->regs, sizeof t->regs};
+    ptrace_call(PTRACE_SETREGSET, t->tid, (void *)NT_PRSTATUS, &area);
+}
+
+enum tracee_status
+tracee_stop(struct tracee *t, pid_t tid, bool any_state, bool suspend_seccomp)
+{
+    long options = PTRACE_O_TRACESYSGOOD | (suspend_seccomp ? PTRACE_O_SUSPEND_SECCOMP : 0);
+
+    memset(t, 0, sizeof *t);
+    t->tid = tid;
+    char state = thread_state(tid);
+    if (state == '\0')
+        return TRACEE_GONE;
+    if (!any_state && state != 'R')
+        return TRACEE_NOT_RUNNING;
+    if (ptrace_call(PTRACE_SEIZE, tid, NULL, (void *)options) < 0)
+        return errno == ESRCH ? TRACEE_GONE : TRACEE_REFUSED;
+    t->options = options;
+    t->stopped_at_seconds = tracee_now_seconds();
+    ptrace_call(PTRACE_INTERRUPT, tid, NULL, NULL);
+
+    enum tracee_status status = wait_for_interrupt(t);
+    if (status == TRACEE_OK)
+        status = read_state(t);
+    if (status == TRACEE_OK) {
+        bool broken_off = settle_syscall(t);
+        write_registers(t);
+        if (broken_off && !any_state)
+            status = TRACEE_IN_SYSCALL;
+        else if (is_in_rseq(t))
+            status = TRACEE_IN_RSEQ;
+    }
+    if (status != TRACEE_OK)
+        detach(t);
+    return status;
+}
+
+double
+tracee_release(struct tracee *t)
+{
+    detach(t);
+    if (t->pending_stop)
+        syscall(SYS_tkill, t->tid, SIGSTOP);
+    return tracee_now_seconds() - t->stopped_at_seconds;
+}
+
+static bool
+copy_scratch(pid_t tid, uint64_t address, void *bytes, size_t size, bool to_target)
+{
+    struct iovec mine = {bytes, size};
+    struct iovec theirs = {(void *)(uintptr_t)address, size};
+    ssize_t got = to_target ? process_vm_writev(tid, &mine, 1, &theirs, 1, 0)
+                            : process_vm_readv(tid, &mine, 1, &theirs, 1, 0);
+    return got == (ssize_t)size;
+}
+
+static void
+set_call(struct user_regs_struct *regs, uint64_t syscall_address, long number,
+         const uint64_t arguments[6])
+{
+    regs->rip = syscall_address;
+    regs->rax = (unsigned long)number;
+    regs->orig_rax = (unsigned long)-1;
+    regs->rdi = arguments[0];
+    regs->rsi = arguments[1];
+    regs->rdx = arguments[2];
+    regs->r10 = arguments[3];
+    regs->r8 = arguments[4];
+    regs->r9 = arguments[5];
+    regs->eflags &= ~(unsigned long)0x400; /* direction flag: what a called function expects */
+}
+
+/* From the stop before `syscall` to the stop after it. */
+static enum tracee_status
+run_call(pid_t tid, long *result, pid_t *child, bool *pending_stop)
+{
+    struct user_regs_struct regs;
+    struct iovec area = {&regs, sizeof regs};
+    int status, syscall_stops = 0;
+
+    while (syscall_stops < 2) {
+        if (ptrace_call(PTRACE_SYSCALL, tid, NULL, NULL) < 0 || tracee_wait(tid, &status) < 0)
+            return TRACEE_GONE;
+        if (is_syscall_stop(status)) {
+            syscall_stops++;
+        } else if (status >> 16 == PTRACE_EVENT_CLONE && child != NULL) {
+            unsigned long message = 0;
+            ptrace_call(PTRACE_GETEVENTMSG, tid, NULL, &message);
+            *child = (pid_t)message;
+        } else if (WSTOPSIG(status) == SIGSTOP && status >> 16 == 0) {
+            *pending_stop = true; /* the one signal that no mask holds back */
+        } else if (!is_event_stop(status)) {
+            return TRACEE_UNEXPECTED;
+        }
+    }
+    if (ptrace_call(PTRACE_GETREGSET, tid, (void *)NT_PRSTATUS, &area) < 0)
+        return TRACEE_GONE;
+    *result = (long)regs.rax;
+    if (*result < 0 && *result >= -4095) {
+        errno = (int)-*result;
+        return TRACEE_CALL_FAILED;
+    }
+    return TRACEE_OK;
+}
+
+/* From the stop after the call into the kernel's signal code, before any instruction of the target:
+ * resumed from there, the kernel itself restarts what our interrupt broke off, or lets a signal
+ * that came meanwhile end it. */
+static enum tracee_status
+stop_in_signal_code(struct tracee *t)
+{
+    int status;
+
+    ptrace_call(PTRACE_INTERRUPT, t->tid, NULL, NULL);
+    for (;;) {
+        if (ptrace_call(PTRACE_CONT, t->tid, NULL, NULL) < 0 || tracee_wait(t->tid, &status) < 0)
+            return TRACEE_GONE;
+        if (is_event_stop(status))
+            return TRACEE_OK;
+        if (WSTOPSIG(status) != SIGSTOP)
+            return TRACEE_UNEXPECTED;
+        t->pending_stop = true;
+    }
+}
+
+enum tracee_status
+tracee_inject(struct tracee *t, const struct tracee_site *site, long number,
+              const uint64_t arguments[6], long *result, pid_t *child)
+{
+    struct user_regs_struct regs = t->healed;
+    struct iovec area = {&regs, sizeof regs};
+    const uint64_t all_signals = ~(uint64_t)0;
+    const long trace_clone = child != NULL ? PTRACE_O_TRACECLONE : 0;
+    uint8_t frame[FRAME_SCRATCH_BYTES];
+
+    if (t->scratch_before == NULL && (t->scratch_before = malloc(FRAME_SCRATCH_BYTES)) == NULL)
+        return TRACEE_NO_SCRATCH;
+    size_t size = frame_build(frame, site->scratch_address, &t->healed, t->xstate, t->xstate_bytes,
+                              t->mask, site->syscall_address, site->sigreturn_address);
+    if (size == 0 || !copy_scratch(t->tid, site->scratch_address, t->scratch_before, size, false) ||
+        !copy_scratch(t->tid, site->scratch_address, frame, size, true))
+        return TRACEE_NO_SCRATCH;
+    t->scratch_bytes = size;
+
+    set_call(&regs, site->syscall_address, number, arguments);
+    regs.rsp = site->scratch_address + FRAME_PARENT_OFFSET;
+    ptrace_call(PTRACE_SETOPTIONS, t->tid, NULL, (void *)(t->options | trace_clone));
+    /* Registers before the mask, here and below: the frame behind them restores both. */
+    ptrace_call(PTRACE_SETREGSET, t->tid, (void *)NT_PRSTATUS, &area);
+    ptrace_call(PTRACE_SETSIGMASK, t->tid, (void *)SIGNAL_MASK_BYTES, (void *)&all_signals);
+    enum tracee_status status = run_call(t->tid, result, child, &t->pending_stop);
+    int error = errno;
+
+    ptrace_call(PTRACE_SETOPTIONS, t->tid, NULL, (void *)t->options);
+    if (status == TRACEE_OK || status == TRACEE_CALL_FAILED) {
+        enum tracee_status parked = stop_in_signal_code(t);
+        status = parked == TRACEE_OK ? status : parked;
+    }
+    ptrace_call(PTRACE_SETSIGMASK, t->tid, (void *)SIGNAL_MASK_BYTES, &t->mask);
+    write_registers(t);
+    copy_scratch(t->tid, site->scratch_address, t->scratch_before, size, true);
+    errno = error;
+    return status;
+}
+
+enum tracee_status
+tracee_inject_shadow(pid_t pid, const struct user_regs_struct *regs, uint64_t syscall_address,
+                     long number, const uint64_t arguments[6], long *result)
+{
+    struct user_regs_struct call = *regs;
+    struct iovec area = {&call, sizeof call};
+    bool pending_stop = false;
+
+    set_call(&call, syscall_address, number, arguments);
+    if (ptrace_call(PTRACE_SETREGSET, pid, (void *)NT_PRSTATUS, &area) < 0)
+        return TRACEE_GONE;
+    enum tracee_status status = run_call(pid, result, NULL, &pending_stop);
+    int error = errno;
+    area = (struct iovec){(void *)regs, sizeof *regs};
+    ptrace_call(PTRACE_SETREGSET, pid, (void *)NT_PRSTATUS, &area);
+    errno = error;
+    return status;
+}
