@@ -30,7 +30,11 @@ def streams(accesses: int) -> dict[str, Callable[[], Lines]]:
     rng = np.random.default_rng(1)
 
     def uniform(lines: int) -> Callable[[], Lines]:
-        return lambda: rng.integers(0, lines, accesses, dtype=np.uint64)
+        def make() -> Lines:
+            numbers: Lines = rng.integers(0, lines, accesses, dtype=np.uint64)
+            return numbers
+
+        return make
 
     def zipf() -> Lines:
         # Inverse of the cumulative distribution of 1/rank over 10^6 lines, scattered.

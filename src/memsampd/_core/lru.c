@@ -131,16 +131,24 @@ count_after(const stack *self, uint64_t slot)
     return count;
 }
 
-/* Set (by 1) or clear (by -1) a slot's bit and keep the counters. */
+/* Set the newest slot's bit and, if it is not 0, clear the old slot's. Counters of groups that hold
+ * both stay as they are, which spares the upper levels nearly always. */
 ALWAYS_INLINE void
-change(stack *self, uint64_t slot, int by)
+move(stack *self, uint64_t old, uint64_t newest)
 {
-    uint64_t index = slot >> BLOCK_BITS;
-    self->bits[slot >> 6] ^= (uint64_t)1 << (slot & 63);
-    self->block[index] = (uint16_t)(self->block[index] + by);
+    uint64_t from = old >> BLOCK_BITS;
+    uint64_t to = newest >> BLOCK_BITS;
+    self->bits[old >> 6] &= ~((uint64_t)1 << (old & 63));
+    self->bits[newest >> 6] |= (uint64_t)1 << (newest & 63);
+    self->block[from] = (uint16_t)(self->block[from] - (old != 0));
+    self->block[to]++;
     for (unsigned level = 0; level < LEVELS; level++) {
-        index >>= FANOUT_BITS;
-        self->group[level][index] += (uint32_t)by;
+        from >>= FANOUT_BITS;
+        to >>= FANOUT_BITS;
+        if (old && from == to)
+            return;
+        self->group[level][from] -= old != 0;
+        self->group[level][to]++;
     }
 }
 
@@ -217,16 +225,16 @@ ALWAYS_INLINE int64_t
 touch(stack *self, table_entry *entry)
 {
     int64_t distance = -1;
+    uint64_t old = 0;
     if (entry->value == NEVER) {
         self->cold++;
     } else {
-        uint64_t counted = count_after(self, entry->value);
-        self->classes[size_class(self, counted)]++;
-        change(self, entry->value, -1);
-        distance = (int64_t)counted;
+        old = entry->value;
+        distance = (int64_t)count_after(self, old);
+        self->classes[size_class(self, (uint64_t)distance)]++;
     }
     entry->value = ++self->now;
-    change(self, self->now, 1);
+    move(self, old, self->now);
     return distance;
 }
 

@@ -1,5 +1,7 @@
 """The contract of models/protocols.py, over every implementation of CacheModel."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -18,7 +20,7 @@ every_model = pytest.mark.parametrize("model", MODELS, ids=lambda m: m.policy)
 
 
 @st.composite
-def survivals(draw):
+def survivals(draw: Any) -> SurvivalFunction:
     """Any falling steps over any ascending distances."""
     points = draw(st.integers(0, 12))
     widths = draw(st.lists(st.integers(1, 10**6), min_size=points, max_size=points))
@@ -28,14 +30,14 @@ def survivals(draw):
 
 
 @every_model
-def test_is_a_cache_model(model):
+def test_is_a_cache_model(model: CacheModel) -> None:
     assert isinstance(model, CacheModel)
 
 
 @every_model
 @given(survival=survivals())
 @settings(max_examples=200)
-def test_curve_obeys_the_contract(model, survival):
+def test_curve_obeys_the_contract(model: CacheModel, survival: SurvivalFunction) -> None:
     curve = model.curve(survival, SIZES)
     for values in (curve.low, curve.miss_ratio, curve.high):
         assert values.shape == SIZES.shape
@@ -52,14 +54,16 @@ def test_curve_obeys_the_contract(model, survival):
 
 
 @every_model
-def test_more_survival_means_no_fewer_misses(model, streams):
+def test_more_survival_means_no_fewer_misses(model: CacheModel, streams: Any) -> None:
     hot = SurvivalFunction.from_histogram(ReuseHistogram.from_lines(streams.uniform(50, 20000, 1)))
     cold = SurvivalFunction.from_histogram(ReuseHistogram.from_lines(streams.uniform(90, 20000, 1)))
     assert (model.curve(hot, SIZES).high <= model.curve(cold, SIZES).high + 1e-3).all()
 
 
 @every_model
-def test_a_stream_always_misses_but_nobody_knows_for_caches_beyond_the_horizon(model):
+def test_a_stream_always_misses_but_nobody_knows_for_caches_beyond_the_horizon(
+    model: CacheModel,
+) -> None:
     lines = np.arange(100_000, dtype=np.uint64)
     curve = model.curve(
         SurvivalFunction.from_histogram(ReuseHistogram.from_lines(lines)), 64 * 2 ** np.arange(20)
@@ -70,7 +74,7 @@ def test_a_stream_always_misses_but_nobody_knows_for_caches_beyond_the_horizon(m
 
 
 @every_model
-def test_without_samples_anything_is_possible(model):
+def test_without_samples_anything_is_possible(model: CacheModel) -> None:
     empty = SurvivalFunction.from_histogram(ReuseHistogram.empty())
     curve = model.curve(empty, SIZES)
     assert (curve.low == 0).all()
@@ -78,7 +82,7 @@ def test_without_samples_anything_is_possible(model):
 
 
 @every_model
-def test_one_line_keeps_only_what_is_touched_twice_in_a_row(model):
+def test_one_line_keeps_only_what_is_touched_twice_in_a_row(model: CacheModel) -> None:
     lines = np.repeat(np.arange(100, dtype=np.uint64), 3)
     lines = np.tile(lines, 30)
     survival = SurvivalFunction.from_histogram(ReuseHistogram.from_lines(lines))
@@ -87,7 +91,9 @@ def test_one_line_keeps_only_what_is_touched_twice_in_a_row(model):
 
 @every_model
 @pytest.mark.parametrize("lines", [10, 1000, 6000])
-def test_uniform_streams_miss_with_one_minus_l_over_n(model, streams, lines):
+def test_uniform_streams_miss_with_one_minus_l_over_n(
+    model: CacheModel, streams: Any, lines: int
+) -> None:
     survival = SurvivalFunction.from_histogram(
         ReuseHistogram.from_lines(streams.uniform(lines, 100 * lines, 5))
     )
@@ -99,7 +105,7 @@ def test_uniform_streams_miss_with_one_minus_l_over_n(model, streams, lines):
 
 
 @every_model
-def test_other_line_sizes(model, streams):
+def test_other_line_sizes(model: CacheModel, streams: Any) -> None:
     survival = SurvivalFunction.from_histogram(
         ReuseHistogram.from_lines(streams.uniform(100, 20_000, 1))
     )
@@ -110,7 +116,7 @@ def test_other_line_sizes(model, streams):
 
 @every_model
 @pytest.mark.parametrize("sizes", [[32], [0, 64], [128, 64], [64, 64]])
-def test_impossible_sizes_are_refused(model, sizes):
+def test_impossible_sizes_are_refused(model: CacheModel, sizes: list[int]) -> None:
     empty = SurvivalFunction.from_histogram(ReuseHistogram.empty())
     with pytest.raises(UsageError):
         model.curve(empty, np.array(sizes))

@@ -1,24 +1,35 @@
 import threading
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from memsampd import _core
-from memsampd.models.exact import ExactLru, ExactRandom, lru_stack_distances, misses_by_window
+from memsampd.models.exact import (
+    ExactCaches,
+    ExactLru,
+    ExactRandom,
+    lru_stack_distances,
+    misses_by_window,
+)
+
+Lines = NDArray[np.uint64]
 
 SHORT = st.lists(st.integers(0, 30), max_size=300).map(lambda x: np.array(x, np.uint64))
 SIZES = [1, 2, 3, 7, 16, 64]
 
 
 @given(SHORT)
-def test_stack_distances_equal_the_naive_list(oracles, lines):
+def test_stack_distances_equal_the_naive_list(oracles: Any, lines: Lines) -> None:
     assert lru_stack_distances(lines).tolist() == oracles.stack_distances(lines)
 
 
 @given(SHORT)
-def test_misses_equal_those_of_the_naive_list(oracles, lines):
+def test_misses_equal_those_of_the_naive_list(oracles: Any, lines: Lines) -> None:
     caches = ExactLru(SIZES)
     caches.feed(lines)
     taken = caches.take_misses()
@@ -28,17 +39,17 @@ def test_misses_equal_those_of_the_naive_list(oracles, lines):
     assert taken.accesses == len(lines)
 
 
-def fenwick_stack_distances(lines):
+def fenwick_stack_distances(lines: Lines) -> list[int]:
     """An independent method for streams too long for the list: a Fenwick tree over time."""
     tree = [0] * (len(lines) + 1)
 
-    def add(at, by):
+    def add(at: int, by: int) -> None:
         at += 1
         while at < len(tree):
             tree[at] += by
             at += at & -at
 
-    def before(at):
+    def before(at: int) -> int:
         total = 0
         while at:
             total += tree[at]
@@ -58,7 +69,7 @@ def fenwick_stack_distances(lines):
     return distances
 
 
-def test_across_compactions_and_growth(streams):
+def test_across_compactions_and_growth(streams: Any) -> None:
     """More slots than the 2**16 of the start, more lines than its table, every kind of reuse."""
     stream = np.concatenate(
         [
@@ -72,7 +83,7 @@ def test_across_compactions_and_growth(streams):
     assert lru_stack_distances(stream).tolist() == fenwick_stack_distances(stream)
 
 
-def test_a_wide_stack_counts_through_every_level():
+def test_a_wide_stack_counts_through_every_level() -> None:
     """4 million distinct lines: distances that reach across groups of 2**21 slots."""
     lines = np.arange(4_000_000, dtype=np.uint64)
     caches = ExactLru([1_999_999, 2_000_000, 3_999_999, 4_000_000], expected_lines=4_000_000)
@@ -84,7 +95,7 @@ def test_a_wide_stack_counts_through_every_level():
     assert caches.distinct_lines == 4_000_000
 
 
-def test_closed_forms_of_loop_uniform_and_stream(streams):
+def test_closed_forms_of_loop_uniform_and_stream(streams: Any) -> None:
     sizes = [10, 99, 100, 1000]
     caches = ExactLru(sizes)
     caches.feed(streams.loop(100, 10_000))
@@ -105,7 +116,7 @@ def test_closed_forms_of_loop_uniform_and_stream(streams):
 
 
 @pytest.mark.parametrize("size", [1, 3, 50, 400, 2000])
-def test_random_caches_agree_with_a_naive_one(oracles, streams, size):
+def test_random_caches_agree_with_a_naive_one(oracles: Any, streams: Any, size: int) -> None:
     stream = streams.mixed(60_000, 9)
     caches = ExactRandom([size], seed=5)
     caches.feed(stream)
@@ -116,7 +127,9 @@ def test_random_caches_agree_with_a_naive_one(oracles, streams, size):
 
 @pytest.mark.parametrize("make", [ExactLru, lambda s: ExactRandom(s, seed=11)])
 @given(lines=SHORT, cuts=st.lists(st.integers(0, 300), max_size=4))
-def test_pieces_and_windows_add_up_to_the_whole(make, lines, cuts):
+def test_pieces_and_windows_add_up_to_the_whole(
+    make: Callable[[list[int]], ExactCaches], lines: Lines, cuts: list[int]
+) -> None:
     whole = make(SIZES)
     whole.feed(lines)
     total = whole.take_misses()
@@ -129,7 +142,7 @@ def test_pieces_and_windows_add_up_to_the_whole(make, lines, cuts):
     assert (sum(w.misses for w in windows) + rest.misses == total.misses).all()
 
 
-def test_a_random_cache_does_not_depend_on_the_others(streams):
+def test_a_random_cache_does_not_depend_on_the_others(streams: Any) -> None:
     stream = streams.mixed(30_000, 1)
     together, alone = ExactRandom(SIZES, seed=2), ExactRandom([7], seed=2)
     other = ExactRandom([7], seed=3)
@@ -141,7 +154,9 @@ def test_a_random_cache_does_not_depend_on_the_others(streams):
 
 
 @pytest.mark.parametrize("make", [ExactLru, lambda s: ExactRandom(s, seed=0)])
-def test_larger_fed_as_bytes_and_strided_arrays(make, streams):
+def test_larger_fed_as_bytes_and_strided_arrays(
+    make: Callable[[list[int]], ExactCaches], streams: Any
+) -> None:
     stream = streams.mixed(5000, 1)
     results = []
     for form in (stream, stream.tobytes(), np.repeat(stream, 2)[::2], memoryview(stream.tobytes())):
@@ -152,14 +167,14 @@ def test_larger_fed_as_bytes_and_strided_arrays(make, streams):
 
 
 @pytest.mark.parametrize("sizes", [[], [0], [2, 1], [1, 1], [2**32], list(range(1, 65))])
-def test_impossible_sizes_are_refused(sizes):
+def test_impossible_sizes_are_refused(sizes: list[int]) -> None:
     with pytest.raises(ValueError, match="sizes_lines"):
         ExactLru(sizes)
     with pytest.raises(ValueError, match="sizes_lines"):
         ExactRandom(sizes, seed=0)
 
 
-def test_as_many_sizes_as_there_may_be(streams):
+def test_as_many_sizes_as_there_may_be(streams: Any) -> None:
     sizes = list(range(1, 64))
     stream = streams.uniform(63, 5000, 1)
     caches = ExactLru(sizes)
@@ -168,7 +183,7 @@ def test_as_many_sizes_as_there_may_be(streams):
     assert caches.take_misses().misses.tolist() == expected
 
 
-def test_broken_buffers_and_windows_are_refused():
+def test_broken_buffers_and_windows_are_refused() -> None:
     caches = _core.LruStack([1])
     with pytest.raises(ValueError, match="uint64"):
         caches.feed(b"1234567")
@@ -185,7 +200,7 @@ def test_broken_buffers_and_windows_are_refused():
     assert np.isnan(ExactLru([1]).take_misses().miss_ratio).all()
 
 
-def test_two_threads_on_one_stack_are_told_apart(streams):
+def test_two_threads_on_one_stack_are_told_apart(streams: Any) -> None:
     """Feeding runs without the GIL; a second feed meanwhile must be refused, not corrupt it."""
     caches = _core.LruStack([8])
     stream = streams.uniform(100_000, 3_000_000, 1)

@@ -1,3 +1,5 @@
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -12,7 +14,7 @@ SIZES_LINES = np.array([16, 64, 256, 700, 1024, 2048, 4096, 16384])
 
 
 @pytest.mark.parametrize("kind", ["mixed", "zipf", "loop"])
-def test_agrees_with_the_simulator(streams, kind):
+def test_agrees_with_the_simulator(streams: Any, kind: str) -> None:
     stream = {
         "mixed": lambda: streams.mixed(600_000, 7),
         "zipf": lambda: streams.zipf(20_000, 600_000, 7),
@@ -34,9 +36,11 @@ def test_agrees_with_the_simulator(streams, kind):
     st.sampled_from([2, 3, 10, 100, 1000]),
 )
 @settings(max_examples=200)
-def test_is_the_largest_solution_of_the_equation(widths, falls, size):
+def test_is_the_largest_solution_of_the_equation(
+    widths: list[int], falls: list[float], size: int
+) -> None:
     edges = np.concatenate([[0], np.cumsum(widths)])
-    survival = SurvivalFunction(edges, np.cumprod([1.0, *falls[: len(widths)]]), 1)
+    survival = SurvivalFunction(edges, np.cumprod(np.array([1.0, *falls[: len(widths)]])), 1)
     share = -np.diff(survival.survival)
     middle = (edges[:-1] + edges[1:] - 1) / 2
     trial = np.linspace(0, 1, 2001)
@@ -48,7 +52,7 @@ def test_is_the_largest_solution_of_the_equation(widths, falls, size):
     assert largest - 1e-6 <= found <= largest + 1 / 2000 + 1e-6
 
 
-def test_what_is_beyond_the_horizon_matters_little_to_small_caches():
+def test_what_is_beyond_the_horizon_matters_little_to_small_caches() -> None:
     stream = np.arange(100_000, dtype=np.uint64)
     survival = SurvivalFunction.from_histogram(ReuseHistogram.from_lines(stream))
     curve = StatCache().curve(survival, 64 * 2 ** np.arange(0, 20, 3))
