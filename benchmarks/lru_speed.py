@@ -31,15 +31,15 @@ def streams(accesses: int) -> dict[str, Callable[[], Lines]]:
 
     def uniform(lines: int) -> Callable[[], Lines]:
         def make() -> Lines:
-            numbers: Lines = rng.integers(0, lines, accesses, dtype=np.uint64)
-            return numbers
+            return np.array(rng.integers(0, lines, accesses), dtype=np.uint64)
 
         return make
 
     def zipf() -> Lines:
         # Inverse of the cumulative distribution of 1/rank over 10^6 lines, scattered.
         rank = np.exp(rng.random(accesses) * np.log(1e6)).astype(np.uint64)
-        return rank * np.uint64(0x9E3779B1) % np.uint64(1 << 32)
+        scattered: Lines = rank * np.uint64(0x9E3779B1) % np.uint64(1 << 32)
+        return scattered
 
     def loop() -> Lines:
         return np.arange(accesses, dtype=np.uint64) % np.uint64(200_000)

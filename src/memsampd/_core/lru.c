@@ -271,22 +271,45 @@ feed_batch(stack *self, const unsigned char *bytes, unsigned count, int64_t *dis
     }
 }
 
-WIDE_TARGET static void
-feed_batch_wide(stack *self, const unsigned char *bytes, unsigned count, int64_t *distances)
+/* The same compiled for several CPUs: counting bits and summing counters is vector work. */
+typedef void feed_function(stack *, const unsigned char *, unsigned, int64_t *);
+
+static void
+feed_any(stack *self, const unsigned char *bytes, unsigned count, int64_t *distances)
 {
     feed_batch(self, bytes, count, distances);
 }
 
-static void
-feed_batch_any(stack *self, const unsigned char *bytes, unsigned count, int64_t *distances)
+#if defined(__x86_64__)
+__attribute__((target("avx2,popcnt,bmi2"))) static void
+feed_avx2(stack *self, const unsigned char *bytes, unsigned count, int64_t *distances)
 {
     feed_batch(self, bytes, count, distances);
+}
+
+__attribute__((target("avx512f,avx512bw,avx512vl,popcnt,bmi2"))) static void
+feed_avx512(stack *self, const unsigned char *bytes, unsigned count, int64_t *distances)
+{
+    feed_batch(self, bytes, count, distances);
+}
+#endif
+
+static feed_function *
+best_feed(void)
+{
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl"))
+        return feed_avx512;
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi2"))
+        return feed_avx2;
+#endif
+    return feed_any;
 }
 
 static int
 stack_feed(stack *self, const unsigned char *bytes, size_t count, int64_t *distances)
 {
-    bool wide = cpu_is_wide();
+    feed_function *feed = best_feed();
     if (count && self->lines.used == 0)
         self->previous = ~line_at(bytes, 0);
     for (size_t start = 0; start < count; start += BATCH) {
@@ -295,8 +318,7 @@ stack_feed(stack *self, const unsigned char *bytes, size_t count, int64_t *dista
             return -1;
         if (self->now + BATCH >= self->capacity && compact(self))
             return -1;
-        (wide ? feed_batch_wide : feed_batch_any)(self, bytes + 8 * start, batch,
-                                                  distances ? distances + start : NULL);
+        feed(self, bytes + 8 * start, batch, distances ? distances + start : NULL);
     }
     self->accesses += count;
     return 0;

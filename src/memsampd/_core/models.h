@@ -8,25 +8,8 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Hot loops are compiled twice where that pays: for any x86-64 and for one with AVX-512. The body
- * is an ALWAYS_INLINE function, and a thin wrapper a target chooses the instructions. */
+/* The body of a hot loop is an ALWAYS_INLINE function; lru.c compiles it for several kinds of CPU. */
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
-#if defined(__x86_64__)
-#define WIDE_TARGET __attribute__((target("avx512f,avx512bw,avx512vl,avx512vpopcntdq,popcnt,bmi2")))
-ALWAYS_INLINE bool
-cpu_is_wide(void)
-{
-    return __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-           __builtin_cpu_supports("avx512vpopcntdq") && __builtin_cpu_supports("bmi2");
-}
-#else
-#define WIDE_TARGET
-ALWAYS_INLINE bool
-cpu_is_wide(void)
-{
-    return false;
-}
-#endif
 
 /* A read-only buffer of line numbers: native uint64, at any alignment (bytes objects included). */
 typedef struct {
