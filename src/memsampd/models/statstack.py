@@ -73,13 +73,13 @@ def _solve(
     known = reached < len(stack)
     miss_ratio = np.full(len(lines), survival.never_returned)
     segment = reached[known] - 1
-    start = survival.survival[segment]
+    start, end = survival.survival[segment], survival.survival[segment + 1]
     width = np.diff(survival.edges_accesses)[segment]
-    slope = (survival.survival[segment + 1] - start) / width
+    slope = (end - start) / width
     # Inside the bin ES grows by x * S(start) + slope * x * (x - 1) / 2: the first x that is enough.
     missing = wanted[known] - stack[segment]
     linear = start - slope / 2
     root = np.sqrt(np.maximum(linear**2 + 2 * slope * missing, 0))
     steps = np.clip(np.ceil(2 * missing / (linear + root) - _ROUNDING), 1, width)
-    miss_ratio[known] = np.clip(start + slope * steps, 0.0, 1.0)
-    return miss_ratio, known
+    miss_ratio[known] = np.clip(start + slope * steps, end, start)
+    return np.minimum.accumulate(miss_ratio), known
