@@ -39,8 +39,8 @@ class LeaderFollower(base.Clusterer):
 
     Args:
         tolerance: true L1 distance (0..2) that still counts as one phase.
-        deviations: standard deviations of noise allowed above its mean. 4.5: one window in 100000
-            founds a phase of its own although nothing changed, at any number of hits.
+        deviations: noise is exceeded as rarely as a normal variable exceeds so many standard
+            deviations; 4.5: about one window in 100000 founds a phase although nothing changed.
         merge_deviations: the same for merging.
         max_phases: phases alive at most.
         memory_windows: windows that a centroid remembers, and half-life of the activity of a phase

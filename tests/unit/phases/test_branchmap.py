@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -58,7 +59,7 @@ def listing(path: Path, *options: str) -> tuple[dict[int, tuple[str, str, int]],
     return lines, code
 
 
-def next_branch(lines, ip: int) -> int | None:
+def next_branch(lines: Any, ip: int) -> int | None:
     """Walk objdump's listing step by step; None where it leaves the listing or never ends."""
     for _ in range(2000):
         if ip not in lines:
@@ -78,7 +79,7 @@ def next_branch(lines, ip: int) -> int | None:
 
 
 @pytest.fixture(scope="module", params=["-O0", "-O2", "-O3"])
-def program(request, tmp_path_factory):
+def program(request: Any, tmp_path_factory: Any) -> Any:
     path = tmp_path_factory.mktemp("program") / "a.out"
     source = path.with_suffix(".c")
     source.write_text(PROGRAM)
@@ -87,7 +88,7 @@ def program(request, tmp_path_factory):
     return path
 
 
-def reader(code: dict[int, bytes]):
+def reader(code: dict[int, bytes]) -> Any:
     memory = {address + k: byte for address, raw in code.items() for k, byte in enumerate(raw)}
 
     def read(address: int, length: int) -> bytes:
@@ -99,7 +100,7 @@ def reader(code: dict[int, bytes]):
     return read
 
 
-def test_agrees_with_objdump_on_every_instruction(program):
+def test_agrees_with_objdump_on_every_instruction(program: Any) -> None:
     lines, code = listing(program, "--section=.text", "--section=.plt")
     branches = BranchMap(reader(code))
     compared = 0
@@ -111,7 +112,7 @@ def test_agrees_with_objdump_on_every_instruction(program):
     assert compared > 100
 
 
-def test_agrees_with_objdump_on_libc_in_this_process():
+def test_agrees_with_objdump_on_libc_in_this_process() -> None:
     """Real, hand-written and vectorised code, read as the daemon reads it."""
     libc = ctypes.CDLL(None)
     maps = [line.split() for line in Path("/proc/self/maps").read_text().splitlines()]
@@ -120,8 +121,12 @@ def test_agrees_with_objdump_on_libc_in_this_process():
     with open("/proc/self/mem", "rb") as memory:
         branches = BranchMap(lambda address, length: os.pread(memory.fileno(), length, address))
         for name in ("qsort", "memcpy", "malloc", "strtod", "printf", "getenv"):
-            start = ctypes.cast(getattr(libc, name), ctypes.c_void_p).value - base
-            table, _ = listing(path, f"--start-address={start}", f"--stop-address={start + 400}")
+            entry = ctypes.cast(getattr(libc, name), ctypes.c_void_p).value
+            assert entry is not None
+            start = entry - base
+            table, _ = listing(
+                Path(path), f"--start-address={start}", f"--stop-address={start + 400}"
+            )
             checked = 0
             for ip in table:
                 expected = next_branch(table, ip)
@@ -132,14 +137,14 @@ def test_agrees_with_objdump_on_libc_in_this_process():
         assert branches.unmapped_samples == 0
 
 
-def at(base: int, code: str):
+def at(base: int, code: str) -> Any:
     raw = bytes.fromhex(code.replace(" ", ""))
     return lambda address, length: (
         raw[max(address - base, 0) :][:length] if address >= base else b""
     )
 
 
-def test_what_ends_the_straight_line():
+def test_what_ends_the_straight_line() -> None:
     cases = {
         "90 90 c3": 2,  # ret
         "90 ff e0": 1,  # jmp rax
@@ -157,14 +162,14 @@ def test_what_ends_the_straight_line():
         assert BranchMap(at(0x1000, code)).branch_of(0x1000) == 0x1000 + expected, code
 
 
-def test_a_loop_without_a_branch_has_one_name_from_everywhere():
+def test_a_loop_without_a_branch_has_one_name_from_everywhere() -> None:
     code = "90 eb 02 90 90 90 eb f8 eb f6"  # 0: nop; 1: jmp 5; 5: nop; 6: jmp 0; 8: jmp 0
     branches = BranchMap(at(0x1000, code))
     names = {branches.branch_of(0x1000 + k) for k in (0, 1, 3, 5, 6, 8)}
     assert names == {0x1000}
 
 
-def test_chunks_are_joined_and_endless_code_is_cut():
+def test_chunks_are_joined_and_endless_code_is_cut() -> None:
     """A long straight line reaches its branch whatever instruction straddles a chunk."""
     line = "48 b8 0807060504030201" * 300  # mov rax, imm64: 10 bytes
     read = at(0x1000, line + "75 00")
@@ -173,8 +178,8 @@ def test_chunks_are_joined_and_endless_code_is_cut():
     assert BranchMap(read, max_instructions=10).branch_of(0x1000) == 0x1000 + 90
 
 
-def test_unreadable_and_undecodable_code_is_named_by_its_page_and_counted():
-    def gone(address, length):
+def test_unreadable_and_undecodable_code_is_named_by_its_page_and_counted() -> None:
+    def gone(address: Any, length: Any) -> Any:
         raise OSError(5, "Input/output error")
 
     vsyscall = 0xFFFFFFFFFF600400
@@ -185,7 +190,7 @@ def test_unreadable_and_undecodable_code_is_named_by_its_page_and_counted():
         assert (branches.samples, branches.unmapped_samples) == (3, 3)
 
 
-def test_decodes_each_address_once_and_keeps_what_it_found():
+def test_decodes_each_address_once_and_keeps_what_it_found() -> None:
     code = bytearray(bytes.fromhex("9074009090c3"))
     branches = BranchMap(lambda address, length: bytes(code[address:][:length]))
     ips = np.array([0, 3, 0, 0, 4], dtype=np.uint64)
@@ -198,7 +203,7 @@ def test_decodes_each_address_once_and_keeps_what_it_found():
     assert (branches.decoded, branches.samples, branches.unmapped_samples) == (4, 15, 0)
 
 
-def test_cache_is_bounded():
+def test_cache_is_bounded() -> None:
     branches = BranchMap(lambda address, length: b"\xc3" * length, max_entries=10)
     ips = np.arange(1000, dtype=np.uint64)
     assert branches.lookup(ips).tolist() == ips.tolist()
@@ -207,18 +212,18 @@ def test_cache_is_bounded():
     assert branches.decoded == 1000
 
 
-def test_normalised_names_do_not_depend_on_where_code_was_loaded():
-    def names(base):
+def test_normalised_names_do_not_depend_on_where_code_was_loaded() -> None:
+    def names(base: Any) -> Any:
         branches = BranchMap(at(base, "90 74 00 90 c3"), normalise=lambda a: (7 << 48) | (a - base))
         return branches.lookup(base + np.arange(5, dtype=np.uint64)).tolist()
 
     assert names(0x1000) == names(0x7F0000002000)
 
 
-def test_one_map_for_each_process():
+def test_one_map_for_each_process() -> None:
     made = []
 
-    def make(pid):
+    def make(pid: Any) -> Any:
         made.append(pid)
         return BranchMap(at(0, "90 c3" if pid == 1 else "90 90 c3"))
 
@@ -233,7 +238,8 @@ def test_one_map_for_each_process():
     assert (made, maps.samples) == ([1, 2, 1], 5)
 
 
-def test_refuses_senseless_limits():
-    for options in ({"max_entries": 0}, {"max_instructions": 0}):
+def test_refuses_senseless_limits() -> None:
+    senseless: list[dict[str, Any]] = [{"max_entries": 0}, {"max_instructions": 0}]
+    for options in senseless:
         with pytest.raises(ValueError, match="at least 1"):
             BranchMap(lambda address, length: b"", **options)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,11 +12,11 @@ from memsampd.phases.drift import DriftMonitor
 CURVE = np.array([0.5, 0.3, 0.2, 0.1])
 
 
-def bursts(rng, shift, spread, n):
+def bursts(rng: Any, shift: Any, spread: Any, n: Any) -> Any:
     return np.clip(rng.normal(CURVE + np.array([0, 0, shift, 0]), spread, size=(n, 4)), 0, 1)
 
 
-def test_steady_curves_raise_no_alarm():
+def test_steady_curves_raise_no_alarm() -> None:
     alarms = 0
     for seed in range(20):
         monitor = DriftMonitor()
@@ -25,7 +26,7 @@ def test_steady_curves_raise_no_alarm():
 
 
 @pytest.mark.parametrize(("shift", "limit"), [(0.2, 20), (0.1, 35)])
-def test_a_shift_at_one_size_is_noticed(shift, limit):
+def test_a_shift_at_one_size_is_noticed(shift: Any, limit: Any) -> None:
     delays = []
     for seed in range(20):
         rng = np.random.default_rng(seed)
@@ -37,7 +38,7 @@ def test_a_shift_at_one_size_is_noticed(shift, limit):
     assert np.median(delays) <= limit
 
 
-def test_phases_do_not_mix_and_start_afresh_after_drift():
+def test_phases_do_not_mix_and_start_afresh_after_drift() -> None:
     monitor = DriftMonitor()
     for _ in range(30):
         assert not monitor.update(0, [0.1])
@@ -47,7 +48,7 @@ def test_phases_do_not_mix_and_start_afresh_after_drift():
     assert not any(monitor.update(1, [0.9]) for _ in range(30))
 
 
-def test_merge_keeps_the_survivor_s_history():
+def test_merge_keeps_the_survivor_s_history() -> None:
     monitor = DriftMonitor()
     for _ in range(30):
         monitor.update(0, [0.1])
@@ -58,7 +59,7 @@ def test_merge_keeps_the_survivor_s_history():
     assert any(monitor.update(5, [0.9]) for _ in range(60))
 
 
-def test_refuses_another_number_of_sizes_and_senseless_options():
+def test_refuses_another_number_of_sizes_and_senseless_options() -> None:
     monitor = DriftMonitor()
     monitor.update(0, [0.1, 0.2])
     with pytest.raises(ValueError, match="1 values for 2 sizes"):
@@ -68,7 +69,7 @@ def test_refuses_another_number_of_sizes_and_senseless_options():
             DriftMonitor(**options)
 
 
-def test_does_not_load_scipy():
+def test_does_not_load_scipy() -> None:
     """``river.drift`` costs 84 MB for what fits into one."""
     code = (
         "import sys; from memsampd.phases.drift import DriftMonitor; "

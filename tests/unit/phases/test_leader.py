@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -18,7 +20,8 @@ BINS = 32
 
 def learn(model: LeaderFollower, windows: np.ndarray) -> list[int]:
     """Phases of all windows, with later merges applied to the earlier ones."""
-    labels, into = [], {}
+    labels: list[int] = []
+    into: dict[int, int] = {}
     for counts in windows:
         assignment = model.learn_counts(counts.astype(float))
         into.update(assignment.merged)
@@ -43,7 +46,7 @@ def rand_index(a: np.ndarray, b: list[int]) -> float:
     return float((both - chance) / (most - chance))
 
 
-def labelled_stream(seed: int, hits: int, phases: int, overlap: float, windows: int = 300):
+def labelled_stream(seed: int, hits: int, phases: int, overlap: float, windows: int = 300) -> Any:
     rng = np.random.default_rng(seed)
     common_part = rng.dirichlet([0.3] * BINS)
     p = (1 - overlap) * rng.dirichlet([0.3] * BINS, size=phases) + overlap * common_part
@@ -56,7 +59,7 @@ def labelled_stream(seed: int, hits: int, phases: int, overlap: float, windows: 
     ("hits", "phases", "overlap"),
     [(30, 2, 0), (30, 6, 0), (100, 2, 0.5), (100, 6, 0.25), (100, 12, 0.25), (800, 12, 0.5)],
 )
-def test_finds_the_phases_of_a_labelled_stream(hits, phases, overlap):
+def test_finds_the_phases_of_a_labelled_stream(hits: Any, phases: Any, overlap: Any) -> None:
     scores = []
     for seed in range(3):
         stream, truth = labelled_stream(seed, hits, phases, overlap)
@@ -66,7 +69,7 @@ def test_finds_the_phases_of_a_labelled_stream(hits, phases, overlap):
 
 @pytest.mark.parametrize("hits", [1, 3, 10, 30, 100, 800])
 @pytest.mark.parametrize("concentration", [0.05, 1.0])
-def test_one_distribution_is_one_phase(hits, concentration):
+def test_one_distribution_is_one_phase(hits: Any, concentration: Any) -> None:
     for seed in range(4):
         rng = np.random.default_rng(seed)
         p = rng.dirichlet([concentration] * BINS)
@@ -75,7 +78,7 @@ def test_one_distribution_is_one_phase(hits, concentration):
         assert model.phases == (0,)
 
 
-def test_one_distribution_with_changing_hits_is_one_phase():
+def test_one_distribution_with_changing_hits_is_one_phase() -> None:
     rng = np.random.default_rng(7)
     p = rng.dirichlet([0.3] * BINS)
     model = LeaderFollower()
@@ -84,17 +87,17 @@ def test_one_distribution_with_changing_hits_is_one_phase():
     assert model.phases == (0,)
 
 
-def test_disjoint_windows_are_different_phases_even_at_few_hits():
+def test_disjoint_windows_are_different_phases_even_at_few_hits() -> None:
     model = LeaderFollower()
     labels = learn(model, np.array([[10, 10, 0, 0], [0, 0, 10, 10]] * 10))
     assert labels == [0, 1] * 10
 
 
-def test_a_few_hits_do_not_suffice_to_tell_phases_apart():
+def test_a_few_hits_do_not_suffice_to_tell_phases_apart() -> None:
     assert learn(LeaderFollower(), np.array([[1, 0], [0, 1]])) == [0, 0]
 
 
-def test_tolerance_is_a_true_distance():
+def test_tolerance_is_a_true_distance() -> None:
     """Without noise, exactly the tolerance decides (0.3: 15 % of the hits moved)."""
     hits = 1e7
     for moved, phases in ((0.14, 1), (0.16, 2)):
@@ -103,7 +106,7 @@ def test_tolerance_is_a_true_distance():
         assert len(model.phases) == phases
 
 
-def test_centroid_is_the_mean_of_its_windows_with_weight_one_by_count_plus_one():
+def test_centroid_is_the_mean_of_its_windows_with_weight_one_by_count_plus_one() -> None:
     """The released ScarPhase code replaces the leader by its first follower."""
     model = LeaderFollower()
     learn(model, np.array([[100.0, 0.0], [95.0, 5.0]]))
@@ -111,7 +114,7 @@ def test_centroid_is_the_mean_of_its_windows_with_weight_one_by_count_plus_one()
     assert assignment.distance == pytest.approx(2 * 2.5 / 100)
 
 
-def test_slow_drift_is_followed():
+def test_slow_drift_is_followed() -> None:
     rng = np.random.default_rng(3)
     model = LeaderFollower(memory_windows=32)
     for step in np.linspace(0, 1, 2000):
@@ -119,9 +122,9 @@ def test_slow_drift_is_followed():
     assert model.phases == (0,)
 
 
-def test_phases_that_become_alike_merge_into_the_heavier_and_ids_are_not_reused():
+def test_phases_that_become_alike_merge_into_the_heavier_and_ids_are_not_reused() -> None:
     model = LeaderFollower(memory_windows=4)
-    merged = []
+    merged: list[tuple[int, int]] = []
     hits = 1000.0
     for step in np.linspace(0, 1, 60):
         left = 0.9 - 0.25 * step  # 0.9 and 0.4 come to meet at 0.65
@@ -143,7 +146,9 @@ def test_phases_that_become_alike_merge_into_the_heavier_and_ids_are_not_reused(
     ),
     st.integers(1, 5),
 )
-def test_phases_are_bounded_dense_and_accounted_for_under_any_stream(stream, max_phases):
+def test_phases_are_bounded_dense_and_accounted_for_under_any_stream(
+    stream: Any, max_phases: Any
+) -> None:
     model = LeaderFollower(tolerance=0.05, deviations=1.0, max_phases=max_phases)
     alive: set[int] = set()
     founded = 0
@@ -167,7 +172,7 @@ def test_phases_are_bounded_dense_and_accounted_for_under_any_stream(stream, max
         assert 0 <= assignment.distance <= 2
 
 
-def test_every_window_another_code_stays_bounded():
+def test_every_window_another_code_stays_bounded() -> None:
     model = LeaderFollower(max_phases=8)
     for k in range(200):
         model.learn_counts(100.0 * (np.arange(256) == k))
@@ -175,7 +180,7 @@ def test_every_window_another_code_stays_bounded():
     assert model.phases[-1] == 199
 
 
-def test_eviction_spares_the_active():
+def test_eviction_spares_the_active() -> None:
     model = LeaderFollower(max_phases=2)
     for k in (0, 0, 0, 1, 0, 2):
         last = model.learn_counts(100.0 * (np.arange(4) == k))
@@ -185,7 +190,7 @@ def test_eviction_spares_the_active():
     assert model.learn_counts(np.array([100.0, 0, 0, 0])).distance == 0
 
 
-def test_same_windows_same_phases_whatever_the_interface():
+def test_same_windows_same_phases_whatever_the_interface() -> None:
     stream, _ = labelled_stream(5, 100, 6, 0.3, windows=120)
     one, two, three = LeaderFollower(), LeaderFollower(), LeaderFollower()
     rng = np.random.default_rng(0)
@@ -199,11 +204,11 @@ def test_same_windows_same_phases_whatever_the_interface():
     assert one.phases == two.phases == three.phases
 
 
-def test_keeps_its_seam():
+def test_keeps_its_seam() -> None:
     assert isinstance(LeaderFollower(), WindowClusterer)
 
 
-def test_refuses_what_is_no_vector_of_hits():
+def test_refuses_what_is_no_vector_of_hits() -> None:
     model = LeaderFollower()
     with pytest.raises(ValueError, match="no phase"):
         model.learn_counts(np.zeros(4))
@@ -236,12 +241,12 @@ def test_refuses_what_is_no_vector_of_hits():
     ],
     ids=lambda c: c.__name__,
 )
-def test_river_estimator_checks(check):
+def test_river_estimator_checks(check: Any) -> None:
     """Those of ``river.checks.yield_checks`` that need no data (nor scikit-learn, as it does)."""
     check(LeaderFollower(tolerance=0.2))
 
 
-def river_dataset():
+def river_dataset() -> Any:
     stream, labels = labelled_stream(1, 100, 3, 0.2, windows=60)
     return [
         ({f"bin{b}": int(hits) for b, hits in enumerate(counts)}, int(label))
@@ -264,7 +269,7 @@ def river_dataset():
     ],
     ids=lambda c: c.__name__,
 )
-def test_river_checks_that_need_data(check):
+def test_river_checks_that_need_data(check: Any) -> None:
     """River has no data set for clusterers; these checks make sense for them with ours."""
     check(LeaderFollower(), dataset=river_dataset())
 
@@ -276,7 +281,9 @@ def test_river_checks_that_need_data(check):
     ("hits", "others", "bins", "concentration"),
     [(30, 30, 32, 0.3), (30, 3000, 32, 1), (100, 1000, 2, 5), (5, 7, 3, 1), (800, 8000, 32, 1)],
 )
-def test_expected_distance_and_spread_against_permutations(hits, others, bins, concentration):
+def test_expected_distance_and_spread_against_permutations(
+    hits: Any, others: Any, bins: Any, concentration: Any
+) -> None:
     rng = np.random.default_rng(11)
     p = rng.dirichlet([concentration] * bins)
     x, c = rng.multinomial(hits, p), rng.multinomial(others, p)
@@ -288,7 +295,19 @@ def test_expected_distance_and_spread_against_permutations(hits, others, bins, c
     assert comparison.spread[0] == pytest.approx(distance.std(), rel=0.12)
 
 
-def test_expected_distance_tends_to_the_formula_of_normals():
+@pytest.mark.parametrize("p", [[0.5, 0.5], [0.9, 0.05, 0.05], [1 / 32] * 32])
+def test_noise_is_exceeded_as_rarely_as_promised(p: Any) -> None:
+    """Also with two bins, where the distance is a normal variable's absolute value."""
+    rng = np.random.default_rng(8)
+    beyond, windows = 0, 4000
+    for _ in range(windows):
+        x, c = rng.multinomial(100, p), rng.multinomial(1000, p)
+        comparison = compare(x.astype(float), c[None].astype(float))
+        beyond += bool(comparison.distance[0] > comparison.quantile(3.0)[0])
+    assert beyond <= 4000 * 0.00135 + 4 * np.sqrt(4000 * 0.00135)
+
+
+def test_expected_distance_tends_to_the_formula_of_normals() -> None:
     rng = np.random.default_rng(2)
     p = rng.dirichlet([5.0] * 16)
     n, m = 40_000, 90_000
@@ -297,7 +316,7 @@ def test_expected_distance_tends_to_the_formula_of_normals():
     assert comparison.expected[0] == pytest.approx(formula, rel=2e-3)
 
 
-def test_comparison_takes_many_rows_and_no_shared_bin():
+def test_comparison_takes_many_rows_and_no_shared_bin() -> None:
     counts = np.array([3.0, 0, 0, 5])
     others = np.array([[3.0, 0, 0, 5], [0, 4, 0, 0], [1, 0, 7, 0]])
     together = compare(counts, others)
@@ -308,6 +327,6 @@ def test_comparison_takes_many_rows_and_no_shared_bin():
         assert alone.spread[0] == pytest.approx(together.spread[row])
 
 
-def test_what_cannot_differ_has_no_noise():
+def test_what_cannot_differ_has_no_noise() -> None:
     comparison = compare(np.array([4.0, 0]), np.array([[9.0, 0]]))
     assert (comparison.distance[0], comparison.expected[0], comparison.spread[0]) == (0, 0, 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ SHAPE = BurstShape(1000, 100_000, stop_seconds=0.01, seconds_per_access=1e-6)
 FREE = {"share": math.inf}
 
 
-def make(name, seed=0, **options):
+def make(name: Any, seed: Any = 0, **options: Any) -> Any:
     options = {"shape": SHAPE, "window_seconds": 0.1, **options}
     return make_schedule(name, random.Random(seed), **options)
 
@@ -40,7 +41,9 @@ EVENTS = st.lists(
 @ALL
 @settings(max_examples=60, deadline=None)
 @given(events=EVENTS, share=st.floats(0, 0.5), allowance=st.floats(0, 0.5))
-def test_budget_is_kept_but_for_one_burst(name, events, share, allowance):
+def test_budget_is_kept_but_for_one_burst(
+    name: Any, events: Any, share: Any, allowance: Any
+) -> None:
     """Whatever phases come and whatever bursts turn out to cost."""
     schedule = make(name, share=share, allowance_seconds=allowance)
     spent = elapsed = 0.0
@@ -66,7 +69,7 @@ def test_budget_is_kept_but_for_one_burst(name, events, share, allowance):
 
 
 @ALL
-def test_spends_its_share_and_no_more(name):
+def test_spends_its_share_and_no_more(name: Any) -> None:
     """Costs as predicted, so the budget binds from both sides."""
     schedule = make(name, share=0.05, allowance_seconds=0.2)
     rng = random.Random(1)
@@ -84,8 +87,8 @@ def test_spends_its_share_and_no_more(name):
 
 
 @ALL
-def test_same_seed_same_decisions(name):
-    def run(seed):
+def test_same_seed_same_decisions(name: Any) -> None:
+    def run(seed: Any) -> Any:
         schedule = make(name, seed, share=0.1)
         rng, decisions = random.Random(9), []
         for index in range(300):
@@ -102,7 +105,7 @@ def test_same_seed_same_decisions(name):
 
 
 @ALL
-def test_keeps_its_seam_and_its_name(name):
+def test_keeps_its_seam_and_its_name(name: Any) -> None:
     schedule = make(name)
     assert isinstance(schedule, Schedule)
     assert schedule.name == name
@@ -111,7 +114,7 @@ def test_keeps_its_seam_and_its_name(name):
 
 
 @ALL
-def test_a_fresh_session_with_the_defaults_soon_gets_its_first_burst(name):
+def test_a_fresh_session_with_the_defaults_soon_gets_its_first_burst(name: Any) -> None:
     schedule = make_schedule(name, random.Random(0))
     for index in range(60):
         if schedule.decide(index, 0).profile:
@@ -120,7 +123,7 @@ def test_a_fresh_session_with_the_defaults_soon_gets_its_first_burst(name):
 
 
 @ALL
-def test_a_short_budget_shortens_bursts(name):
+def test_a_short_budget_shortens_bursts(name: Any) -> None:
     schedule = make(name, share=0.0, allowance_seconds=0.05)
     for index in range(400):
         decision = schedule.decide(index, 0)
@@ -131,7 +134,7 @@ def test_a_short_budget_shortens_bursts(name):
 
 
 @ALL
-def test_moments_within_the_window_are_even(name):
+def test_moments_within_the_window_are_even(name: Any) -> None:
     schedule = make(name, **FREE)
     delays = []
     for index in range(20_000):
@@ -143,24 +146,24 @@ def test_moments_within_the_window_are_even(name):
     assert ((counts - expected) ** 2 / expected).sum() < 9 + 5 * np.sqrt(18)
 
 
-def test_unknown_names_are_refused_with_a_remedy():
+def test_unknown_names_are_refused_with_a_remedy() -> None:
     with pytest.raises(UsageError, match="phase-guided"):
         make_schedule("sometimes", random.Random(0))
 
 
-def test_all_takes_every_window():
+def test_all_takes_every_window() -> None:
     schedule = make("all")
     for index in range(100):
         assert schedule.decide(index, None).profile
         schedule.record(0, 1000, 100.0)
 
 
-def test_periodic_takes_every_kth_window():
+def test_periodic_takes_every_kth_window() -> None:
     schedule = make("periodic", every=7, **FREE)
     assert [i for i in range(30) if schedule.decide(i, 0).profile] == [0, 7, 14, 21, 28]
 
 
-def test_random_gaps_are_geometric():
+def test_random_gaps_are_geometric() -> None:
     schedule = make("burst", mean_gap=8, **FREE)
     taken = [i for i in range(40_000) if schedule.decide(i, 0).profile]
     gaps = np.diff(taken)
@@ -171,7 +174,7 @@ def test_random_gaps_are_geometric():
 # -- phase-guided --------------------------------------------------------------------------------
 
 
-def run_one_phase(schedule, windows, phase=0, start=0):
+def run_one_phase(schedule: Any, windows: Any, phase: Any = 0, start: Any = 0) -> Any:
     """Indices of profiled windows while only this phase runs."""
     taken = []
     for index in range(start, start + windows):
@@ -182,7 +185,7 @@ def run_one_phase(schedule, windows, phase=0, start=0):
     return taken
 
 
-def test_mean_gap_doubles_up_to_its_limit():
+def test_mean_gap_doubles_up_to_its_limit() -> None:
     gaps = np.array(
         [
             np.diff(run_one_phase(make("phase-guided", seed, first_gap=2, max_gap=16, **FREE), 300))
@@ -197,7 +200,7 @@ def test_mean_gap_doubles_up_to_its_limit():
         assert gaps[:, k].mean() == pytest.approx(expected, abs=5 * error)
 
 
-def test_gaps_are_counted_in_windows_of_the_phase():
+def test_gaps_are_counted_in_windows_of_the_phase() -> None:
     """A phase that is rare in time is profiled after as many windows of its own."""
     alone = run_one_phase(make("phase-guided", 3, **FREE), 100)
     schedule = make("phase-guided", 3, **FREE)
@@ -214,7 +217,7 @@ def test_gaps_are_counted_in_windows_of_the_phase():
     assert mixed == alone
 
 
-def test_new_phases_are_profiled_at_once_and_drifted_ones_again():
+def test_new_phases_are_profiled_at_once_and_drifted_ones_again() -> None:
     schedule = make("phase-guided", **FREE)
     assert schedule.decide(0, None).reason == "no-prediction"
     for index, phase in enumerate((0, 1, 2), 1):
@@ -232,7 +235,7 @@ def test_new_phases_are_profiled_at_once_and_drifted_ones_again():
     assert schedule._phases[0].mean_gap == 2.0
 
 
-def test_a_phase_stays_due_until_it_was_profiled():
+def test_a_phase_stays_due_until_it_was_profiled() -> None:
     schedule = make("phase-guided", share=0.01, allowance_seconds=0.0)
     reasons = []
     for index in range(400):
@@ -244,7 +247,7 @@ def test_a_phase_stays_due_until_it_was_profiled():
     assert reasons == ["budget"] * 11 + ["new-phase"]
 
 
-def test_a_burst_that_saw_nothing_costs_but_does_not_count():
+def test_a_burst_that_saw_nothing_costs_but_does_not_count() -> None:
     schedule = make("phase-guided", share=0.5, allowance_seconds=1.0)
     assert schedule.decide(0, 0).profile
     schedule.record(0, 0, 0.25)
@@ -255,18 +258,21 @@ def test_a_burst_that_saw_nothing_costs_but_does_not_count():
     assert "due" not in reasons
 
 
+def _cost(accesses: int) -> float:
+    return 0.01 + 1e-6 * accesses
+
+
 @pytest.mark.parametrize("rare", [0.2, 0.05])
-def test_a_phase_without_a_burst_is_first_in_line(rare):
+def test_a_phase_without_a_burst_is_first_in_line(rare: Any) -> None:
     """Another, always due, could eat every token before the rare one comes along."""
     for seed in range(10):
         schedule = make(
             "phase-guided", seed, share=0.02, allowance_seconds=0.0, first_gap=0.01, max_gap=0.01
         )
         rng = random.Random(seed)
-        cost = lambda accesses: 0.01 + 1e-6 * accesses  # noqa: E731
         for index in range(1000):  # the common phase alone
             if schedule.decide(index, 0).profile:
-                schedule.record(0, SHAPE.min_accesses, cost(SHAPE.min_accesses))
+                schedule.record(0, SHAPE.min_accesses, _cost(SHAPE.min_accesses))
             schedule.elapse(0.1)
         served = appearances = 0
         for index in range(1000, 2000):
@@ -274,7 +280,7 @@ def test_a_phase_without_a_burst_is_first_in_line(rare):
             appearances += phase == 1
             decision = schedule.decide(index, phase)
             if decision.profile:
-                schedule.record(phase, decision.max_accesses, cost(decision.max_accesses))
+                schedule.record(phase, decision.max_accesses, _cost(decision.max_accesses))
                 if phase == 1:
                     served = appearances
                     break
@@ -284,7 +290,7 @@ def test_a_phase_without_a_burst_is_first_in_line(rare):
         assert 1 <= served <= 1 + math.ceil(5.5)
 
 
-def test_a_phase_that_never_returns_does_not_stop_the_others():
+def test_a_phase_that_never_returns_does_not_stop_the_others() -> None:
     schedule = make("phase-guided", share=0.02, allowance_seconds=0.0)
     assert schedule.decide(0, 9).reason == "budget"
     schedule.elapse(0.1)
@@ -296,10 +302,10 @@ def test_a_phase_that_never_returns_does_not_stop_the_others():
     pytest.fail("held up for good by a phase that is gone")
 
 
-def test_weight_times_uncertainty_goes_first():
+def test_weight_times_uncertainty_goes_first() -> None:
     """Both due, budget for one shortest burst: the light one leaves it to the heavy one."""
 
-    def reasons(bursts_heavy):
+    def reasons(bursts_heavy: Any) -> Any:
         schedule = make("phase-guided", share=0.0, allowance_seconds=0.012)
         for index in range(100):
             phase = 0 if index % 10 else 1  # 90 windows and 10
@@ -321,7 +327,7 @@ def test_weight_times_uncertainty_goes_first():
     assert reasons(bursts_heavy=100) == "due"  # 90/10 < 11
 
 
-def test_merge_carries_over_bursts_and_weight():
+def test_merge_carries_over_bursts_and_weight() -> None:
     schedule = make("phase-guided", **FREE)
     run_one_phase(schedule, 300, phase=0)
     known = schedule._phases[0].bursts
@@ -343,7 +349,7 @@ def test_merge_carries_over_bursts_and_weight():
     st.lists(st.tuples(st.integers(0, 100_000), st.floats(0, 1)), max_size=40),
     st.floats(0, 1),
 )
-def test_cost_model_is_a_line_that_affordable_inverts(bursts, seconds):
+def test_cost_model_is_a_line_that_affordable_inverts(bursts: Any, seconds: Any) -> None:
     model = CostModel(SHAPE)
     for accesses, cost in bursts:
         model.learn(accesses, cost)
@@ -360,7 +366,7 @@ def test_cost_model_is_a_line_that_affordable_inverts(bursts, seconds):
             assert model.predict(accesses + 2) > seconds
 
 
-def test_cost_model_learns_what_bursts_really_cost():
+def test_cost_model_learns_what_bursts_really_cost() -> None:
     model = CostModel(SHAPE)
     rng = random.Random(0)
     for _ in range(200):
@@ -369,7 +375,7 @@ def test_cost_model_learns_what_bursts_really_cost():
     assert model.predict(80_000) == pytest.approx(0.03 + 4e-6 * 80_000, rel=0.2)
 
 
-def test_cost_model_against_least_squares():
+def test_cost_model_against_least_squares() -> None:
     rng = np.random.default_rng(3)
     x, y = rng.integers(1000, 100_000, 12), rng.uniform(0.01, 0.2, 12) + 0.1
     model = CostModel(SHAPE, memory_bursts=8)
@@ -387,7 +393,7 @@ def test_cost_model_against_least_squares():
         pytest.fail("the data do not exercise the fit")
 
 
-def test_savings_are_bounded():
+def test_savings_are_bounded() -> None:
     bucket = TokenBucket(share=0.1, allowance_seconds=0.5)
     for _ in range(1000):
         bucket.elapse(1.0, most_needed_seconds=0.2)
@@ -398,8 +404,13 @@ def test_savings_are_bounded():
     assert bucket.balance_seconds == pytest.approx(-1.4)
 
 
-def test_refuses_senseless_options():
-    for options in ({"first_gap": 0}, {"first_gap": 9, "max_gap": 3}, {"memory_windows": 0}):
+def test_refuses_senseless_options() -> None:
+    senseless: list[dict[str, Any]] = [
+        {"first_gap": 0},
+        {"first_gap": 9, "max_gap": 3},
+        {"memory_windows": 0},
+    ]
+    for options in senseless:
         with pytest.raises(ValueError, match="first_gap"):
             PhaseGuided(random.Random(0), **options)
     with pytest.raises(ValueError, match="every"):

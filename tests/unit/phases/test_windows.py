@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -11,7 +13,14 @@ from memsampd.sampler.records import BranchSamples
 PERIOD = 0.001
 
 
-def batch(ips, tids=None, pids=None, start=0.0, period=PERIOD, **counters):
+def batch(
+    ips: Any,
+    tids: Any = None,
+    pids: Any = None,
+    start: Any = 0.0,
+    period: Any = PERIOD,
+    **counters: Any,
+) -> Any:
     n = len(ips)
     return BranchSamples(
         ip=np.asarray(ips, dtype=np.uint64),
@@ -23,7 +32,7 @@ def batch(ips, tids=None, pids=None, start=0.0, period=PERIOD, **counters):
     )
 
 
-def identity(pid, ips):
+def identity(pid: Any, ips: Any) -> Any:
     return ips
 
 
@@ -40,7 +49,7 @@ def identity(pid, ips):
     st.integers(1, 25),
     st.integers(1, 70),
 )
-def test_nothing_is_lost_or_counted_twice(batches, window_samples, bins):
+def test_nothing_is_lost_or_counted_twice(batches: Any, window_samples: Any, bins: Any) -> None:
     cutter = WindowCutter(window_samples * PERIOD, bins, identity)
     windows = []
     for number, (ips, lost, throttled) in enumerate(batches):
@@ -70,7 +79,7 @@ def test_nothing_is_lost_or_counted_twice(batches, window_samples, bins):
         assert sum(w.throttled for w in windows) == sum(thr for _, _, thr in batches)
 
 
-def test_lost_samples_cover_time_of_the_window_that_was_open():
+def test_lost_samples_cover_time_of_the_window_that_was_open() -> None:
     cutter = WindowCutter(0.010, 8, identity)
     assert cutter.add(batch(range(5))) == []
     (window,) = cutter.add(batch(range(7), start=1.0, lost=20, throttled=2))
@@ -82,7 +91,7 @@ def test_lost_samples_cover_time_of_the_window_that_was_open():
     assert (rest.lost, rest.throttled, rest.samples) == (0, 0, 2)
 
 
-def test_lost_samples_alone_make_no_window():
+def test_lost_samples_alone_make_no_window() -> None:
     cutter = WindowCutter(0.010, 8, identity)
     assert cutter.add(batch([], lost=100)) == []
     assert cutter.flush() is None
@@ -90,7 +99,7 @@ def test_lost_samples_alone_make_no_window():
     assert window.lost == 100
 
 
-def test_windows_follow_a_change_of_the_sampling_period():
+def test_windows_follow_a_change_of_the_sampling_period() -> None:
     cutter = WindowCutter(0.010, 8, identity)
     cutter.add(batch(range(5)))
     windows = cutter.add(batch(range(30), period=0.0005))
@@ -98,10 +107,10 @@ def test_windows_follow_a_change_of_the_sampling_period():
     assert [window.cpu_seconds for window in windows] == pytest.approx([0.010, 0.010])
 
 
-def test_each_process_has_its_own_map():
+def test_each_process_has_its_own_map() -> None:
     seen = []
 
-    def lookup(pid, ips):
+    def lookup(pid: Any, ips: Any) -> Any:
         seen.append((pid, ips.tolist()))
         return ips + np.uint64(1000 * pid)
 
@@ -123,14 +132,14 @@ def splitmix64(x: int) -> int:
 
 
 @given(st.lists(st.integers(0, 2**64 - 1), min_size=1), st.integers(1, 1000))
-def test_hash_is_splitmix64(names, bins):
+def test_hash_is_splitmix64(names: Any, bins: Any) -> None:
     expected = [splitmix64(name) % bins for name in names]
     assert hash_bins(np.array(names, np.uint64), bins).tolist() == expected
 
 
 @pytest.mark.parametrize("stride", [1, 2, 16, 64, 4096])
 @pytest.mark.parametrize("bins", [32, 48])
-def test_hash_spreads_regular_addresses(stride, bins):
+def test_hash_spreads_regular_addresses(stride: Any, bins: Any) -> None:
     names = np.arange(0x400000, 0x400000 + 8000 * stride, stride, dtype=np.uint64)
     counts = np.bincount(hash_bins(names, bins), minlength=bins)
     chi2 = ((counts - 8000 / bins) ** 2 / (8000 / bins)).sum()
@@ -138,13 +147,13 @@ def test_hash_spreads_regular_addresses(stride, bins):
     assert chi2 < freedom + 5 * np.sqrt(2 * freedom)
 
 
-def test_seeds_spread_independently():
+def test_seeds_spread_independently() -> None:
     names = np.arange(4000, dtype=np.uint64)
     a, b = hash_bins(names, 32, seed=0), hash_bins(names, 32, seed=1)
     assert (a == b).mean() == pytest.approx(1 / 32, abs=0.015)
 
 
-def test_refuses_windows_without_time_or_bins():
+def test_refuses_windows_without_time_or_bins() -> None:
     for seconds, bins in ((0.0, 8), (-1.0, 8), (0.1, 0)):
         with pytest.raises(ValueError, match="window"):
             WindowCutter(seconds, bins, identity)
