@@ -1,0 +1,207 @@
+"""Phases found in labelled streams, against a fixed threshold and river's DBSTREAM.
+
+A stream is a semi-Markov walk through 2..12 phases, each a multinomial over 32 bins; ``overlap``
+is the share of hits that all phases of a stream have in common. Goal: the median adjusted Rand
+index of our clusterer is at least 0.95 at 100 and 800 hits a window in every row whose overlap
+is at most 0.5, and a stream of one distribution is one phase at any number of hits.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from river import base, cluster
+
+from memsampd.phases.leader import LeaderFollower
+
+BINS = 32
+GOAL = 0.95
+
+
+@dataclass(frozen=True)
+class Stream:
+    """Windows: ``hits`` of shape (windows, bins) and true phases, ``labels`` of (windows,)."""
+
+    hits: NDArray[np.int64]
+    labels: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Row:
+    """Medians over streams of one kind."""
+
+    hits: int
+    phases: int
+    overlap: float
+    method: str
+    ari: float
+    found: float
+    microseconds: float
+
+
+class FixedThreshold:
+    """Leader-follower as published: nearest centroid, fixed L1 threshold, running mean."""
+
+    def __init__(self, threshold: float = 0.4) -> None:
+        self.threshold = threshold
+        self.centroids: list[NDArray[np.float64]] = []
+        self.counts: list[int] = []
+
+    def label(self, hits: NDArray[np.int64]) -> int:
+        """Learn a window and return its phase."""
+        share = hits / hits.sum()
+        distances = [float(np.abs(share - c).sum()) for c in self.centroids]
+        if not distances or min(distances) > self.threshold:
+            self.centroids.append(share)
+            self.counts.append(1)
+            return len(self.centroids) - 1
+        row = int(np.argmin(distances))
+        self.centroids[row] += (share - self.centroids[row]) / (self.counts[row] + 1)
+        self.counts[row] += 1
+        return row
+
+
+def make_stream(
+    rng: np.random.Generator, hits: int, phases: int, overlap: float, windows: int
+) -> Stream:
+    """Draw phases, a walk through them (mean stay 8 windows) and the windows."""
+    common = rng.dirichlet([0.3] * BINS)
+    p = (1 - overlap) * rng.dirichlet([0.3] * BINS, size=phases) + overlap * common
+    labels: list[int] = []
+    while len(labels) < windows:
+        phase = int(rng.integers(phases))
+        labels += [phase] * int(rng.geometric(1 / 8))
+    truth = np.array(labels[:windows])
+    return Stream(np.stack([rng.multinomial(hits, p[k]) for k in truth]), truth)
+
+
+def adjusted_rand_index(a: Sequence[int], b: Sequence[int]) -> float:
+    """Agreement of two labellings, 1 for the same partition, 0 on average for random ones.
+
+    Hubert and Arabie: Comparing partitions, Journal of Classification 2, 1985, equation 5.
+    """
+    _, first = np.unique(np.asarray(a), return_inverse=True)
+    _, second = np.unique(np.asarray(b), return_inverse=True)
+    table = np.zeros((first.max() + 1, second.max() + 1))
+    np.add.at(table, (first, second), 1)
+
+    def pairs(n: NDArray[np.float64]) -> float:
+        return float((n * (n - 1) / 2).sum())
+
+    both, rows, columns = pairs(table), pairs(table.sum(axis=1)), pairs(table.sum(axis=0))
+    chance = rows * columns / pairs(np.array([float(len(first))]))
+    most = (rows + columns) / 2
+    return 1.0 if most == chance else (both - chance) / (most - chance)
+
+
+def ours(stream: Stream) -> tuple[list[int], int]:
+    """Labels by our clusterer, its merges applied to the past, and its live phases."""
+    model = LeaderFollower()
+    labels: list[int] = []
+    into: dict[int, int] = {}
+    for window in stream.hits:
+        assignment = model.learn_counts(window.astype(float))
+        into.update(assignment.merged)
+        labels.append(assignment.phase)
+
+    def alive(phase: int) -> int:
+        while phase in into:
+            phase = into[phase]
+        return phase
+
+    return [alive(phase) for phase in labels], len(model.phases)
+
+
+def fixed(stream: Stream) -> tuple[list[int], int]:
+    """Labels by the fixed threshold of 0.4."""
+    model = FixedThreshold()
+    labels = [model.label(window) for window in stream.hits]
+    return labels, len(model.centroids)
+
+
+def dbstream(stream: Stream) -> tuple[list[int], int]:
+    """Labels by river's DBSTREAM on shares, learned and predicted window by window."""
+    model: base.Clusterer = cluster.DBSTREAM(
+        clustering_threshold=0.25, fading_factor=0.001, cleanup_interval=50, minimum_weight=1
+    )
+    labels = []
+    for window in stream.hits:
+        share: dict[Hashable, float] = dict(enumerate((window / window.sum()).tolist()))
+        model.learn_one(share)
+        labels.append(model.predict_one(share))
+    return labels, len(set(labels))
+
+
+METHODS: dict[str, Callable[[Stream], tuple[list[int], int]]] = {
+    "memsampd": ours,
+    "fixed 0.4": fixed,
+    "DBSTREAM": dbstream,
+}
+
+
+def measure(
+    hits: int, phases: int, overlap: float, windows: int, seeds: int, dbstream_seeds: int
+) -> list[Row]:
+    """Run every method over ``seeds`` streams of one kind."""
+    rows = []
+    for method, run in METHODS.items():
+        figures = []
+        for seed in range(seeds if method != "DBSTREAM" else dbstream_seeds):
+            stream = make_stream(np.random.default_rng(seed), hits, phases, overlap, windows)
+            start = time.perf_counter()
+            labels, found = run(stream)
+            spent = (time.perf_counter() - start) / windows * 1e6
+            figures.append((adjusted_rand_index(stream.labels.tolist(), labels), found, spent))
+        if figures:
+            medians = [statistics.median(column) for column in zip(*figures, strict=True)]
+            rows.append(Row(hits, phases, overlap, method, *medians))
+    return rows
+
+
+def main() -> int:
+    """Print the table; 1 if the goal is missed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="fewer and shorter streams")
+    parser.add_argument("--json", type=Path, help="write the rows to this file")
+    options = parser.parse_args()
+    seeds, windows, phase_counts = (3, 300, (1, 6)) if options.quick else (9, 600, (1, 2, 6, 12))
+
+    print(" hits phases overlap     method    ARI  found     us")
+    rows: list[Row] = []
+    for hits in (30, 100, 800):
+        for phases in phase_counts:
+            for overlap in (0.0, 0.25, 0.5, 0.75) if phases > 1 else (0.0,):
+                # DBSTREAM takes milliseconds a window: fewer streams of it
+                for row in measure(hits, phases, overlap, windows, seeds, dbstream_seeds=1):
+                    rows.append(row)
+                    print(
+                        f"{row.hits:>5} {row.phases:>6} {row.overlap:>7} {row.method:>10} "
+                        f"{row.ari:>6.3f} {row.found:>6.0f} {row.microseconds:>6.0f}",
+                        flush=True,
+                    )
+    if options.json:
+        options.json.write_text(json.dumps([asdict(row) for row in rows], indent=1))
+
+    mine = [row for row in rows if row.method == "memsampd"]
+    missed = [
+        row
+        for row in mine
+        if (row.phases == 1 and row.found != 1)
+        or (row.hits >= 100 and row.overlap <= 0.5 and row.ari < GOAL)
+    ]
+    print(f"median time a window: {statistics.median(r.microseconds for r in mine):.0f} us")
+    for row in missed:
+        print(f"missed: {row}")
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,271 @@
+"""Phases from branch vectors: leader-follower clustering that knows how noisy a vector is."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from river import base
+
+from memsampd.phases.noise import compare
+from memsampd.phases.records import Assignment, Window
+
+
+class _Found(NamedTuple):
+    """A row, whether it accepts the window, and how far away it is."""
+
+    row: int
+    accepts: bool
+    distance: float
+    threshold: float
+
+
+class LeaderFollower(base.Clusterer):
+    """Online leader-follower clustering of branch vectors.
+
+    A window joins the nearest phase from which it is no further away than noise (for its hits n
+    and the M of the centroid) or ``tolerance`` explain; if none is, it founds one.
+
+    The centroid is the sum of the hits of its windows, so a window weighs 1/(count + 1). Beyond
+    ``memory_windows`` windows the sum is aged to that many before each new one joins: the weight
+    stays at 1/(memory_windows + 1), so slow drift is followed, and M stays an honest sample size.
+
+    Two phases whose centroids turn out alike (half the tolerance, ``merge_deviations`` of noise:
+    stricter than founding, so that none is founded and merged in turns) become one, the one of
+    more windows. A phase too many pushes out the least active one, whose windows are counted
+    to the nearest phase but leave its centroid alone. Both are reported as merges; ids are
+    given once and never again.
+
+    Args:
+        tolerance: true L1 distance (0..2) that still counts as one phase.
+        deviations: noise is exceeded as rarely as a normal variable exceeds so many standard
+            deviations; 4: 5 of 72000 windows founded a phase although nothing changed.
+        merge_deviations: the same for merging.
+        max_phases: phases alive at most.
+        memory_windows: windows that a centroid remembers, and half-life of the activity of a phase
+            in windows.
+
+    References:
+        Sembrant, Eklov, Hagersten: Efficient software-based online phase classification
+        (ScarPhase), IISWC 2011, where the threshold is fixed (0.4) whatever the hits of a window.
+
+    Examples:
+        >>> phases = LeaderFollower()
+        >>> for hits in ({"a": 90, "b": 10}, {"a": 85, "b": 15}, {"c": 100}):
+        ...     phases.learn_one(hits)
+        >>> phases.predict_one({"a": 27, "b": 3}), phases.predict_one({"c": 30})
+        (0, 1)
+    """
+
+    def __init__(
+        self,
+        tolerance: float = 0.3,
+        deviations: float = 4.0,
+        merge_deviations: float = 1.0,
+        max_phases: int = 64,
+        memory_windows: int = 256,
+    ) -> None:
+        if not 0 <= tolerance <= 2:
+            raise ValueError(f"tolerance is an L1 distance, 0..2, not {tolerance}")
+        if max_phases < 1 or memory_windows < 1:
+            raise ValueError("max_phases and memory_windows are at least 1")
+        self.tolerance = tolerance
+        self.deviations = deviations
+        self.merge_deviations = merge_deviations
+        self.max_phases = max_phases
+        self.memory_windows = memory_windows
+
+        self._columns: dict[Any, int] = {}
+        self._sums: NDArray[np.float64] = np.zeros((0, 0))
+        self._ids: list[int] = []
+        self._remembered: list[float] = []  # windows in the centroid, at most memory_windows
+        self._windows: list[int] = []
+        self._activity: list[float] = []
+        self._founded = 0
+
+    # -- river's interface --------------------------------------------------------------------
+
+    def learn_one(self, x: dict[Any, float]) -> None:
+        """Learn one window.
+
+        Args:
+            x: hits by bin: raw counts, since their sum says how noisy they are. A window
+                without hits teaches nothing.
+
+        Raises:
+            ValueError: if a count is negative or not finite.
+        """
+        counts = self._vector(x, grow=True)
+        if counts.sum() > 0:
+            self._learn(counts)
+
+    def predict_one(self, x: dict[Any, float]) -> int:
+        """Say which phase a window would join, or else which is the nearest.
+
+        Args:
+            x: hits by bin.
+
+        Returns:
+            The id of a live phase; 0 before anything was learned.
+        """
+        counts = self._vector(x, grow=False)
+        if not self._ids or counts.sum() <= 0:
+            return self._ids[0] if self._ids else 0
+        return self._ids[self._find(counts).row]
+
+    # -- the seam WindowClusterer --------------------------------------------------------------
+
+    def assign(self, window: Window) -> Assignment:
+        """Learn one window and say which phase it belongs to.
+
+        Raises:
+            ValueError: if it holds no sample.
+        """
+        return self.learn_counts(window.counts)
+
+    def learn_counts(self, counts: NDArray[np.float64]) -> Assignment:
+        """Learn one window given as a vector: :meth:`learn_one` of ``{bin: counts[bin]}``.
+
+        Args:
+            counts: hits a bin, shape (bins,).
+
+        Raises:
+            ValueError: if it holds no hit, or a count is negative or not finite.
+        """
+        bins = np.flatnonzero(counts)
+        if not len(bins):
+            raise ValueError("a window without hits has no phase")
+        hits = zip(bins.tolist(), counts[bins].tolist(), strict=True)
+        return self._learn(self._vector(dict(hits), grow=True))
+
+    @property
+    def phases(self) -> tuple[int, ...]:
+        """Ids of the live phases, ascending."""
+        return tuple(sorted(self._ids))
+
+    # -- inside --------------------------------------------------------------------------------
+
+    def _vector(self, x: dict[Any, float], *, grow: bool) -> NDArray[np.float64]:
+        """Lay hits out in columns; bins unknown so far get new ones at the end."""
+        new = [bin_ for bin_ in x if bin_ not in self._columns]
+        columns = self._columns if grow else dict(self._columns)
+        for bin_ in new:
+            columns[bin_] = len(columns)
+        if grow and self._sums.shape[1] < len(columns):
+            # Room for twice as many, so that growing costs little on the whole.
+            missing = 2 * len(columns) - self._sums.shape[1]
+            self._sums = np.pad(self._sums, ((0, 0), (0, missing)))
+        counts = np.zeros(max(self._sums.shape[1], len(columns)))
+        for bin_, hits in x.items():
+            counts[columns[bin_]] = hits
+        if not np.isfinite(counts).all() or (counts < 0).any():
+            raise ValueError("hits are finite counts, not negative")
+        return counts
+
+    def _learn(self, counts: NDArray[np.float64]) -> Assignment:
+        """Join the window to a phase or found one for it."""
+        merged: list[tuple[int, int]] = []
+        found = self._find(counts)
+        if not found.accepts:
+            if len(self._ids) == self.max_phases:
+                merged.append(self._evict())
+            phase = self._found(counts)
+            return Assignment(phase, found.distance, found.threshold, True, tuple(merged))
+        self._join(found.row, counts)
+        phase = self._ids[found.row]
+        while (pair := self._merge_with_alike(phase)) is not None:
+            merged.append(pair)
+            phase = pair[1]
+        return Assignment(phase, found.distance, found.threshold, merged=tuple(merged))
+
+    def _find(self, counts: NDArray[np.float64]) -> _Found:
+        """Find the nearest row that accepts the window, else the nearest row."""
+        if not self._ids:
+            return _Found(0, False, 0.0, 0.0)
+        sums = self._padded(counts)
+        shares = sums / sums.sum(axis=1, keepdims=True)
+        order = np.argsort(np.abs(shares - counts / counts.sum()).sum(axis=1), kind="stable")
+        found: list[_Found] = []
+        for row in order.tolist():
+            comparison = compare(counts, sums[row : row + 1])
+            distance = float(comparison.distance[0])
+            threshold = float(comparison.threshold(self.tolerance, self.deviations)[0])
+            found.append(_Found(row, distance <= threshold, distance, threshold))
+            if found[-1].accepts:
+                return found[-1]
+        return found[0]
+
+    def _padded(self, counts: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Centroids with as many columns as this vector (which predict_one may have widened)."""
+        missing = len(counts) - self._sums.shape[1]
+        return np.pad(self._sums, ((0, 0), (0, missing))) if missing else self._sums
+
+    def _found(self, counts: NDArray[np.float64]) -> int:
+        self._age_activity()
+        self._sums = np.vstack([self._sums, counts])
+        self._ids.append(self._founded)
+        self._remembered.append(1.0)
+        self._windows.append(1)
+        self._activity.append(1.0)
+        self._founded += 1
+        return self._ids[-1]
+
+    def _join(self, row: int, counts: NDArray[np.float64]) -> None:
+        self._age_activity()
+        excess = self._remembered[row] / self.memory_windows
+        if excess > 1:
+            self._sums[row] /= excess
+            self._remembered[row] /= excess
+        self._sums[row] += counts
+        self._remembered[row] += 1
+        self._windows[row] += 1
+        self._activity[row] += 1
+
+    def _age_activity(self) -> None:
+        aging = 0.5 ** (1 / self.memory_windows)
+        self._activity = [activity * aging for activity in self._activity]
+
+    def _merge_with_alike(self, phase: int) -> tuple[int, int] | None:
+        """Merge this phase with its nearest neighbour if the two are alike: (gone, into)."""
+        if len(self._ids) < 2:
+            return None
+        row = self._ids.index(phase)
+        neighbour = self._neighbour(row)
+        comparison = compare(self._sums[row], self._sums[neighbour : neighbour + 1])
+        threshold = comparison.threshold(self.tolerance / 2, self.merge_deviations)
+        if comparison.distance[0] > threshold[0]:
+            return None
+        into, gone = sorted((row, neighbour), key=lambda r: (-self._windows[r], self._ids[r]))
+        self._sums[into] += self._sums[gone]
+        self._remembered[into] += self._remembered[gone]
+        return self._hand_over(gone, into)
+
+    def _evict(self) -> tuple[int, int]:
+        """Give up the least active phase: (gone, its nearest neighbour)."""
+        gone = min(range(len(self._ids)), key=lambda r: (self._activity[r], self._ids[r]))
+        if len(self._ids) == 1:
+            # max_phases = 1: nobody can take its place but the phase that is about to come.
+            pair = (self._ids[0], self._founded)
+            self._drop(0)
+            return pair
+        return self._hand_over(gone, self._neighbour(gone))
+
+    def _neighbour(self, row: int) -> int:
+        """The row whose centroid is nearest to this one's."""
+        shares = self._sums / self._sums.sum(axis=1, keepdims=True)
+        distance = np.abs(shares - shares[row]).sum(axis=1)
+        distance[row] = np.inf
+        return int(np.argmin(distance))
+
+    def _hand_over(self, gone: int, into: int) -> tuple[int, int]:
+        pair = self._ids[gone], self._ids[into]
+        self._windows[into] += self._windows[gone]
+        self._activity[into] += self._activity[gone]
+        self._drop(gone)
+        return pair
+
+    def _drop(self, row: int) -> None:
+        self._sums = np.delete(self._sums, row, axis=0)
+        for column in (self._ids, self._remembered, self._windows, self._activity):
+            del column[row]

@@ -1,0 +1,105 @@
+"""Run-length Markov prediction of phases."""
+
+from __future__ import annotations
+
+from memsampd.phases.last_value import LastValue
+from memsampd.phases.records import Prediction
+
+State = tuple[int, ...]
+"""(previous phase, phase, windows it has lasted) or, the shorter one, (phase, windows)."""
+
+
+class RunLengthMarkov:
+    """Predicts from the phase, how long it has lasted and what came before it.
+
+    Two tables of states are kept: with the phase before, which tells the second from the third
+    A in A B A C, and without it, which learns faster. The longer state that was met
+    ``min_support`` times decides, else the shorter one, else the last value stays. Counts are
+    halved when a state was met ``memory`` times, so a changed habit is relearned.
+
+    Args:
+        max_run: run lengths above count as this one.
+        min_support: times a state must have been met to be believed.
+        memory: times after which the counts of a state are halved.
+        max_states: states kept; the one met longest ago goes first.
+
+    References:
+        Sherwood, Sair, Calder: Phase tracking and prediction, ISCA 2003 (the
+        run-length encoding Markov predictor).
+
+    Examples:
+        >>> predictor = RunLengthMarkov()
+        >>> for phase in [0, 0, 0, 1, 1] * 4:
+        ...     predictor.observe(phase)
+        >>> predictor.predict()
+        Prediction(phase=0, confidence=1.0, method='markov')
+    """
+
+    def __init__(
+        self, max_run: int = 128, min_support: int = 2, memory: int = 32, max_states: int = 8192
+    ) -> None:
+        if min(max_run, min_support, memory - 1, max_states) < 1:
+            raise ValueError("max_run, min_support, max_states are at least 1, memory at least 2")
+        self._max_run = max_run
+        self._min_support = min_support
+        self._memory = memory
+        self._max_states = max_states
+        self._followers: dict[State, dict[int, float]] = {}
+        self._previous: int | None = None
+        self._phase: int | None = None
+        self._run = 0
+        self._last_value = LastValue()
+
+    def observe(self, phase: int) -> None:
+        """Learn the phase of the window that just ended."""
+        for state in self._states():
+            self._count(state, phase)
+        if phase == self._phase:
+            self._run = min(self._run + 1, self._max_run)
+        else:
+            self._previous, self._phase, self._run = self._phase, phase, 1
+        self._last_value.observe(phase)
+
+    def predict(self) -> Prediction:
+        """Guess the next one's; its confidence is the share of such cases that went that way."""
+        for state in self._states():
+            followers = self._followers.get(state, {})
+            met = sum(followers.values())
+            if met >= self._min_support:
+                # At equal counts the lower id: the order of insertion must not matter.
+                phase = min(followers, key=lambda p: (-followers[p], p))
+                return Prediction(phase, followers[phase] / met, "markov")
+        return self._last_value.predict()
+
+    def merge(self, gone: int, into: int) -> None:
+        """Forget a phase that turned out to be another."""
+        old, self._followers = self._followers, {}
+        for state, followers in old.items():
+            # The last entry of a state is a run length, not a phase.
+            phases = tuple(into if phase == gone else phase for phase in state[:-1])
+            target = self._followers.setdefault((*phases, state[-1]), {})
+            for phase, count in followers.items():
+                phase = into if phase == gone else phase
+                target[phase] = target.get(phase, 0) + count
+        if self._phase == gone:
+            self._phase = into
+        if self._previous == gone:
+            self._previous = into
+        self._last_value.merge(gone, into)
+
+    def _states(self) -> list[State]:
+        if self._phase is None:
+            return []
+        states: list[State] = [(self._phase, self._run)]
+        if self._previous is not None:
+            states.insert(0, (self._previous, self._phase, self._run))
+        return states
+
+    def _count(self, state: State, follower: int) -> None:
+        followers = self._followers.pop(state, {})
+        followers[follower] = followers.get(follower, 0) + 1
+        if sum(followers.values()) > self._memory:
+            followers = {p: count / 2 for p, count in followers.items() if count >= 1}
+        if len(self._followers) >= self._max_states:
+            del self._followers[next(iter(self._followers))]
+        self._followers[state] = followers  # now the last: the one met most recently

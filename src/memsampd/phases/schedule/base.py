@@ -1,0 +1,84 @@
+"""What all schedules have in common: paying for bursts and choosing their length and moment."""
+
+from __future__ import annotations
+
+import random
+
+from memsampd.phases.records import Decision
+from memsampd.phases.schedule.budget import BurstShape, CostModel, TokenBucket
+
+
+class BudgetedSchedule:
+    """Base of the schedules: the budget, the cost model and the random moment in the window.
+
+    Args:
+        rng: source of chance.
+        window_seconds: CPU time of a window; bursts start at a moment drawn evenly from it.
+        share: share of the target's CPU time that bursts may cost; ``inf`` for no limit.
+        allowance_seconds: CPU seconds that may be spent at once, see
+            :class:`~memsampd.phases.schedule.budget.TokenBucket`.
+        shape: length of bursts and initial estimate of their cost.
+    """
+
+    name = ""
+
+    def __init__(
+        self,
+        rng: random.Random,
+        window_seconds: float,
+        share: float,
+        allowance_seconds: float,
+        shape: BurstShape,
+    ) -> None:
+        self._rng = rng
+        self._window_seconds = window_seconds
+        self._shape = shape
+        self._costs = CostModel(shape)
+        self._bucket = TokenBucket(share, allowance_seconds)
+
+    @property
+    def spent_seconds(self) -> float:
+        """Cost of all bursts recorded so far, CPU seconds."""
+        return self._bucket.spent_seconds
+
+    @property
+    def elapsed_seconds(self) -> float:
+        """CPU time of the target so far."""
+        return self._bucket.elapsed_seconds
+
+    @property
+    def balance_seconds(self) -> float:
+        """CPU seconds that may be spent now; negative while a debt is worked off."""
+        return self._bucket.balance_seconds
+
+    def record(self, phase: int, accesses: int, cost_seconds: float) -> None:
+        """Account for a burst that was taken in a window of this phase."""
+        self._bucket.spend(cost_seconds)
+        self._costs.learn(accesses, cost_seconds)
+
+    def elapse(self, cpu_seconds: float) -> None:
+        """Tell how much CPU time the target has used since the last call: it feeds the budget."""
+        self._bucket.elapse(cpu_seconds, self._savings_seconds())
+
+    def drift(self, phase: int) -> None:
+        """Make a phase due again: its curve has changed. No matter if phases do not."""
+
+    def merge(self, gone: int, into: int) -> None:
+        """Carry over what is known of a phase that turned out to be another."""
+
+    def _savings_seconds(self) -> float:
+        """What may be saved up at most if the allowance is smaller: a full burst."""
+        return self._costs.predict(self._shape.max_accesses)
+
+    def _take(self, reason: str, reserve_seconds: float = 0.0) -> Decision:
+        """Profile if the budget allows, as long as it allows.
+
+        Args:
+            reason: why the window is wanted.
+            reserve_seconds: what must be left afterwards.
+        """
+        accesses = self._costs.affordable(self.balance_seconds - reserve_seconds)
+        if not accesses:
+            return Decision(False, "budget")
+        delay = self._rng.uniform(0, self._window_seconds)
+        return Decision(True, reason, accesses, delay)

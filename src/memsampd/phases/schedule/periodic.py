@@ -1,0 +1,35 @@
+"""Every k-th window."""
+
+from __future__ import annotations
+
+import random
+
+from memsampd.phases.records import Decision
+from memsampd.phases.schedule.base import BudgetedSchedule
+from memsampd.phases.schedule.budget import BurstShape
+
+
+class Periodic(BudgetedSchedule):
+    """Profiles every k-th window, whatever its phase. Args: see the base; ``every``: k."""
+
+    name = "periodic"
+
+    def __init__(
+        self,
+        rng: random.Random,
+        window_seconds: float = 0.1,
+        share: float = 0.01,
+        allowance_seconds: float = 0.25,
+        shape: BurstShape | None = None,
+        every: int = 10,
+    ) -> None:
+        if every < 1:
+            raise ValueError("every is at least 1")
+        super().__init__(rng, window_seconds, share, allowance_seconds, shape or BurstShape())
+        self._every = every
+
+    def decide(self, window_index: int, predicted_phase: int | None) -> Decision:
+        """Say whether the coming window is to be profiled."""
+        if window_index % self._every:
+            return Decision(False, "not-due")
+        return self._take("periodic")

@@ -1,0 +1,138 @@
+"""Few windows of each phase, soon and then ever more rarely."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import dataclass
+
+from memsampd.phases.records import Decision
+from memsampd.phases.schedule.base import BudgetedSchedule
+from memsampd.phases.schedule.budget import BurstShape
+
+
+@dataclass(slots=True)
+class _Phase:
+    """What the schedule knows of one phase."""
+
+    weight: float = 0.0  # windows, the old ones counting less
+    weighed_at: int = 0  # window at which ``weight`` was true
+    bursts: int = 0  # since the phase was new or has drifted
+    mean_gap: float = 0.0  # of its own windows
+    windows_left: float = 0.0  # of its own, until it is due
+    drifted: bool = False
+
+
+class PhaseGuided(BudgetedSchedule):
+    """Profiles new phases at once, known ones after exponential gaps of doubling mean.
+
+    Gaps are counted in windows of the phase itself, drawn from an exponential distribution (so
+    that bursts do not fall into step with the program) whose mean starts at ``first_gap`` and
+    doubles with every profiled window up to ``max_gap``. A phase whose curve drifted begins anew.
+
+    When several phases are due and the budget is short, the most urgent goes first: urgency is the
+    weight of a phase (its share of recent windows) times the uncertainty of its curve,
+    1/sqrt(bursts), without end for a phase that has none. A phase that is due takes a burst only
+    if the budget holds enough for the shortest burst of the most urgent one besides. Savings of two
+    bursts are allowed for this: a phase that never comes back delays others but cannot stop
+    them.
+
+    Args:
+        rng, window_seconds, share, allowance_seconds, shape: see the base.
+        first_gap: mean gap after the first burst of a phase, windows.
+        max_gap: mean gap at most, windows.
+        memory_windows: windows after which one counts half in the weight of its phase.
+
+    References:
+        Sembrant, Black-Schaffer, Hagersten: Phase guided profiling for fast cache modeling, CGO
+        2012, on profiling phases instead of windows. Doubling gaps and the budget are ours.
+    """
+
+    name = "phase-guided"
+
+    def __init__(
+        self,
+        rng: random.Random,
+        window_seconds: float = 0.1,
+        share: float = 0.01,
+        allowance_seconds: float = 0.25,
+        shape: BurstShape | None = None,
+        first_gap: float = 2.0,
+        max_gap: float = 256.0,
+        memory_windows: float = 600.0,
+    ) -> None:
+        if not 0 < first_gap <= max_gap or memory_windows <= 0:
+            raise ValueError("0 < first_gap <= max_gap and memory_windows > 0 must hold")
+        super().__init__(rng, window_seconds, share, allowance_seconds, shape or BurstShape())
+        self._first_gap = first_gap
+        self._max_gap = max_gap
+        self._aging = math.log(2) / memory_windows
+        self._phases: dict[int, _Phase] = {}
+        self._now = 0
+
+    def decide(self, window_index: int, predicted_phase: int | None) -> Decision:
+        """Say whether the coming window is to be profiled."""
+        self._now = window_index
+        if predicted_phase is None:
+            return Decision(False, "no-prediction")
+        phase = self._phases.setdefault(predicted_phase, _Phase())
+        phase.weight, phase.weighed_at = self._weight(phase) + 1, self._now
+        phase.windows_left -= 1
+        if phase.windows_left > 0:
+            return Decision(False, "not-due")
+        reason = "drift" if phase.drifted else "due" if phase.bursts else "new-phase"
+        return self._take(reason, self._reserve_seconds(phase))
+
+    def record(self, phase: int, accesses: int, cost_seconds: float) -> None:
+        """Account for a burst that was taken in a window of this phase.
+
+        A burst that saw nothing costs but does not count: the phase waits for a gap of the same
+        mean, or for one of ``first_gap``, and stays as uncertain as it was.
+        """
+        super().record(phase, accesses, cost_seconds)
+        state = self._phases.setdefault(phase, _Phase(weighed_at=self._now))
+        if accesses > 0:
+            state.bursts += 1
+            doubled = 2 * state.mean_gap if state.mean_gap else self._first_gap
+            state.mean_gap = min(doubled, self._max_gap)
+            state.drifted = False
+        state.windows_left = self._rng.expovariate(1 / (state.mean_gap or self._first_gap))
+
+    def drift(self, phase: int) -> None:
+        """Make a phase due again: its curve has changed."""
+        state = self._phases.get(phase)
+        if state is not None:
+            state.bursts, state.mean_gap, state.windows_left = 0, 0.0, 0.0
+            state.drifted = True
+
+    def merge(self, gone: int, into: int) -> None:
+        """Carry over what is known of a phase that turned out to be another."""
+        old = self._phases.pop(gone, None)
+        if old is None:
+            return
+        new = self._phases.setdefault(into, _Phase(weighed_at=self._now))
+        new.weight, new.weighed_at = self._weight(new) + self._weight(old), self._now
+        if old.bursts:
+            # The better known of the two says when the next burst is due.
+            if old.bursts > new.bursts:
+                new.mean_gap, new.windows_left = old.mean_gap, old.windows_left
+            new.bursts += old.bursts
+            new.drifted = new.drifted and old.drifted
+
+    def _weight(self, phase: _Phase) -> float:
+        return phase.weight * math.exp(-self._aging * (self._now - phase.weighed_at))
+
+    def _urgency(self, phase: _Phase) -> tuple[bool, float]:
+        """Never profiled ones first, then weight times uncertainty."""
+        return not phase.bursts, self._weight(phase) / math.sqrt(max(phase.bursts, 1))
+
+    def _reserve_seconds(self, phase: _Phase) -> float:
+        """What must be left for a more urgent phase that is due, too."""
+        urgency = self._urgency(phase)
+        for other in self._phases.values():
+            if other is not phase and other.windows_left <= 1 and self._urgency(other) > urgency:
+                return self._costs.predict(self._shape.min_accesses)
+        return 0.0
+
+    def _savings_seconds(self) -> float:
+        return super()._savings_seconds() + self._costs.predict(self._shape.min_accesses)

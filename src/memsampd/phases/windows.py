@@ -1,0 +1,158 @@
+"""Cutting the stream of branch samples into windows of CPU time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memsampd.phases.records import Window
+from memsampd.sampler.records import BranchSamples
+
+Lookup = Callable[[int, NDArray[np.uint64]], NDArray[np.uint64]]
+"""``lookup(pid, ips)``: the branch of each address, shape (n,) to shape (n,)."""
+
+
+def hash_bins(names: NDArray[np.uint64], bins: int, seed: int = 0) -> NDArray[np.int64]:
+    """Spread branch names evenly over bins.
+
+    The finaliser of splitmix64: every input bit flips every output bit with probability 1/2, so
+    that neighbouring branches fall anywhere.
+
+    Args:
+        names: branch addresses, shape (n,).
+        bins: number of bins.
+        seed: another seed gives another, independent spreading.
+
+    Returns:
+        Bins, shape (n,), 0 <= bin < bins.
+
+    References:
+        Steele, Lea, Flood: Fast splittable pseudorandom number generators, OOPSLA 2014.
+    """
+    start = np.uint64((seed * 0x9E3779B97F4A7C15 + 0x9E3779B97F4A7C15) % 2**64)
+    z = names.astype(np.uint64) + start  # wraps, as it should
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    z ^= z >> np.uint64(31)
+    return (z % np.uint64(bins)).astype(np.int64)
+
+
+class WindowCutter:
+    """Collects samples until they stand for a window of CPU time.
+
+    Every window but a flushed one holds the same number of samples (for one sampling period), so
+    that all are equally noisy. Samples lost by the kernel stand for CPU time, too, but not for a
+    place in the vector: they are added to ``lost`` and ``cpu_seconds`` of the window that was open
+    when they were reported. Sum over windows, nothing of the target's time is missing.
+
+    Args:
+        window_seconds: CPU time of a window.
+        bins: bins of the branch vector. 32 as ScarPhase; more tell more branches apart but
+            make each vector noisier.
+        lookup: maps addresses of a process to branches, for instance
+            :meth:`memsampd.phases.branchmap.BranchMaps.lookup`.
+        seed: seed of the hash.
+
+    Examples:
+        >>> import numpy as np
+        >>> cutter = WindowCutter(0.01, bins=8, lookup=lambda pid, ips: ips)
+        >>> n = 25
+        >>> batch = BranchSamples(
+        ...     ip=np.arange(n, dtype=np.uint64), pid=np.full(n, 1, np.int32),
+        ...     tid=np.full(n, 1, np.int32), time_seconds=np.arange(n) / 1000,
+        ...     period_seconds=0.001)
+        >>> [window.samples for window in cutter.add(batch)], cutter.flush().samples
+        ([10, 10], 5)
+    """
+
+    def __init__(self, window_seconds: float, bins: int, lookup: Lookup, seed: int = 0) -> None:
+        if not window_seconds > 0 or bins < 1:
+            raise ValueError("a window takes time and has at least one bin")
+        self._window_seconds = window_seconds
+        self._bins = bins
+        self._lookup = lookup
+        self._seed = seed
+        self._next_index = 0
+        self._open()
+
+    def _open(self) -> None:
+        self._counts = np.zeros(self._bins)
+        self._samples = 0
+        self._sampled_seconds = 0.0
+        self._lost = 0
+        self._lost_seconds = 0.0
+        self._throttled = 0
+        self._start_seconds = 0.0
+        self._end_seconds = 0.0
+        self._threads: dict[int, int] = {}
+
+    def add(self, batch: BranchSamples) -> list[Window]:
+        """Take in samples.
+
+        Args:
+            batch: samples in order of time, as a branch source reads them.
+
+        Returns:
+            The windows that they complete, oldest first.
+        """
+        self._lost += batch.lost
+        self._lost_seconds += batch.lost * batch.period_seconds
+        self._throttled += batch.throttled
+        if not len(batch):
+            return []
+        windows = []
+        bins = hash_bins(self._branches(batch), self._bins, self._seed)
+        first = 0
+        while first < len(batch):
+            missing = (self._window_seconds - self._sampled_seconds) / batch.period_seconds
+            take = max(1, round(missing))
+            part = slice(first, first + take)
+            self._fill(batch, bins, part)
+            if len(bins[part]) == take:
+                windows.append(self._close())
+            first += take
+        return windows
+
+    def flush(self) -> Window | None:
+        """Close the window that is open: fewer samples than the others; None if it has none."""
+        return self._close() if self._samples else None
+
+    def _branches(self, batch: BranchSamples) -> NDArray[np.uint64]:
+        pids = np.unique(batch.pid).tolist()
+        if len(pids) == 1:
+            return self._lookup(pids[0], batch.ip)
+        branches = np.empty(len(batch), dtype=np.uint64)
+        for pid in pids:
+            own = batch.pid == pid
+            branches[own] = self._lookup(pid, batch.ip[own])
+        return branches
+
+    def _fill(self, batch: BranchSamples, bins: NDArray[np.int64], part: slice) -> None:
+        times = batch.time_seconds[part]
+        if not self._samples:
+            self._start_seconds = float(times[0])
+        self._end_seconds = float(times[-1])
+        self._counts += np.bincount(bins[part], minlength=self._bins)
+        self._samples += len(times)
+        self._sampled_seconds += len(times) * batch.period_seconds
+        tids, counts = np.unique(batch.tid[part], return_counts=True)
+        for tid, count in zip(tids.tolist(), counts.tolist(), strict=True):
+            self._threads[tid] = self._threads.get(tid, 0) + count
+
+    def _close(self) -> Window:
+        window = Window(
+            index=self._next_index,
+            start_seconds=self._start_seconds,
+            end_seconds=self._end_seconds,
+            cpu_seconds=self._sampled_seconds + self._lost_seconds,
+            counts=self._counts,
+            samples=self._samples,
+            lost=self._lost,
+            throttled=self._throttled,
+            thread_samples=self._threads,
+        )
+        self._next_index += 1
+        self._open()
+        return window

@@ -1,0 +1,332 @@
+"""The clusterer against labelled streams, adversaries and river's own checks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from river.checks import common
+
+from memsampd.phases.leader import LeaderFollower
+from memsampd.phases.noise import compare
+from memsampd.phases.protocols import WindowClusterer
+from memsampd.phases.records import Window
+
+BINS = 32
+
+
+def learn(model: LeaderFollower, windows: np.ndarray) -> list[int]:
+    """Phases of all windows, with later merges applied to the earlier ones."""
+    labels: list[int] = []
+    into: dict[int, int] = {}
+    for counts in windows:
+        assignment = model.learn_counts(counts.astype(float))
+        into.update(assignment.merged)
+        labels.append(assignment.phase)
+
+    def alive(phase: int) -> int:
+        while phase in into:
+            phase = into[phase]
+        return phase
+
+    return [alive(phase) for phase in labels]
+
+
+def rand_index(a: np.ndarray, b: list[int]) -> float:
+    """Adjusted Rand index by counting pairs one by one."""
+    x, y = np.asarray(a), np.asarray(b)
+    upper = np.triu_indices(len(x), 1)
+    same_x = (x[:, None] == x[None, :])[upper]
+    same_y = (y[:, None] == y[None, :])[upper]
+    both, chance = (same_x & same_y).mean(), same_x.mean() * same_y.mean()
+    most = (same_x.mean() + same_y.mean()) / 2
+    return float((both - chance) / (most - chance))
+
+
+def labelled_stream(seed: int, hits: int, phases: int, overlap: float, windows: int = 300) -> Any:
+    rng = np.random.default_rng(seed)
+    common_part = rng.dirichlet([0.3] * BINS)
+    p = (1 - overlap) * rng.dirichlet([0.3] * BINS, size=phases) + overlap * common_part
+    labels = np.concatenate([np.full(rng.geometric(1 / 8), k % phases) for k in range(windows)])
+    labels = labels[:windows]
+    return np.stack([rng.multinomial(hits, p[k]) for k in labels]), labels
+
+
+@pytest.mark.parametrize(
+    ("hits", "phases", "overlap"),
+    [(30, 2, 0), (30, 6, 0), (100, 2, 0.5), (100, 6, 0.25), (100, 12, 0.25), (800, 12, 0.5)],
+)
+def test_finds_the_phases_of_a_labelled_stream(hits: Any, phases: Any, overlap: Any) -> None:
+    scores = []
+    for seed in range(3):
+        stream, truth = labelled_stream(seed, hits, phases, overlap)
+        scores.append(rand_index(truth, learn(LeaderFollower(), stream)))
+    assert np.median(scores) >= 0.95
+
+
+@pytest.mark.parametrize("hits", [1, 3, 10, 30, 100, 800])
+@pytest.mark.parametrize("concentration", [0.05, 1.0])
+def test_one_distribution_is_one_phase(hits: Any, concentration: Any) -> None:
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        p = rng.dirichlet([concentration] * BINS)
+        model = LeaderFollower()
+        learn(model, rng.multinomial(hits, p, size=250))
+        assert model.phases == (0,)
+
+
+def test_one_distribution_with_changing_hits_is_one_phase() -> None:
+    rng = np.random.default_rng(7)
+    p = rng.dirichlet([0.3] * BINS)
+    model = LeaderFollower()
+    hits = rng.choice([5, 30, 100, 800], size=400)
+    learn(model, np.stack([rng.multinomial(n, p) for n in hits]))
+    assert model.phases == (0,)
+
+
+def test_disjoint_windows_are_different_phases_even_at_few_hits() -> None:
+    model = LeaderFollower()
+    labels = learn(model, np.array([[10, 10, 0, 0], [0, 0, 10, 10]] * 10))
+    assert labels == [0, 1] * 10
+
+
+def test_a_few_hits_do_not_suffice_to_tell_phases_apart() -> None:
+    assert learn(LeaderFollower(), np.array([[1, 0], [0, 1]])) == [0, 0]
+
+
+def test_tolerance_is_a_true_distance() -> None:
+    """Without noise, exactly the tolerance decides (0.3: 15 % of the hits moved)."""
+    hits = 1e7
+    for moved, phases in ((0.14, 1), (0.16, 2)):
+        model = LeaderFollower()
+        learn(model, np.array([[hits, 0.0], [hits * (1 - moved), hits * moved]]))
+        assert len(model.phases) == phases
+
+
+def test_centroid_is_the_mean_of_its_windows_with_weight_one_by_count_plus_one() -> None:
+    """The released ScarPhase code replaces the leader by its first follower."""
+    model = LeaderFollower()
+    learn(model, np.array([[100.0, 0.0], [95.0, 5.0]]))
+    assignment = model.learn_counts(np.array([100.0, 0.0]))
+    assert assignment.distance == pytest.approx(2 * 2.5 / 100)
+
+
+def test_slow_drift_is_followed() -> None:
+    rng = np.random.default_rng(3)
+    model = LeaderFollower(memory_windows=32)
+    for step in np.linspace(0, 1, 2000):
+        model.learn_counts(rng.multinomial(200, [1 - step, step]).astype(float))
+    assert model.phases == (0,)
+
+
+def test_phases_that_become_alike_merge_into_the_heavier_and_ids_are_not_reused() -> None:
+    model = LeaderFollower(memory_windows=4)
+    merged: list[tuple[int, int]] = []
+    hits = 1000.0
+    for step in np.linspace(0, 1, 60):
+        left = 0.9 - 0.25 * step  # 0.9 and 0.4 come to meet at 0.65
+        right = 0.4 + 0.25 * step
+        for share in (left, right, right):
+            merged += model.learn_counts(hits * np.array([share, 1 - share])).merged
+    assert merged == [(0, 1)]
+    assert model.phases == (1,)
+    new = model.learn_counts(np.array([0.0, 0.0, hits]))
+    assert (new.phase, new.is_new) == (2, True)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(
+        st.dictionaries(st.integers(0, 40), st.integers(0, 500), max_size=6),
+        min_size=1,
+        max_size=40,
+    ),
+    st.integers(1, 5),
+)
+def test_phases_are_bounded_dense_and_accounted_for_under_any_stream(
+    stream: Any, max_phases: Any
+) -> None:
+    model = LeaderFollower(tolerance=0.05, deviations=1.0, max_phases=max_phases)
+    alive: set[int] = set()
+    founded = 0
+    for x in stream:
+        counts = np.zeros(41)
+        for bin_, hits in x.items():
+            counts[bin_] = hits
+        if not counts.sum():
+            continue
+        assignment = model.learn_counts(counts)
+        if assignment.is_new:
+            assert assignment.phase == founded
+            founded += 1
+            alive.add(assignment.phase)
+        for gone, into in assignment.merged:
+            alive.remove(gone)
+            assert into in alive
+        assert assignment.phase in alive
+        assert set(model.phases) == alive
+        assert len(alive) <= max_phases
+        assert 0 <= assignment.distance <= 2
+
+
+def test_every_window_another_code_stays_bounded() -> None:
+    model = LeaderFollower(max_phases=8)
+    for k in range(200):
+        model.learn_counts(100.0 * (np.arange(256) == k))
+    assert len(model.phases) == 8
+    assert model.phases[-1] == 199
+
+
+def test_eviction_spares_the_active() -> None:
+    model = LeaderFollower(max_phases=2)
+    for k in (0, 0, 0, 1, 0, 2):
+        last = model.learn_counts(100.0 * (np.arange(4) == k))
+    assert last.merged == ((1, 0),)
+    assert model.phases == (0, 2)
+    # The survivor's centroid is untouched by what was counted to it.
+    assert model.learn_counts(np.array([100.0, 0, 0, 0])).distance == 0
+
+
+def test_same_windows_same_phases_whatever_the_interface() -> None:
+    stream, _ = labelled_stream(5, 100, 6, 0.3, windows=120)
+    one, two, three = LeaderFollower(), LeaderFollower(), LeaderFollower()
+    rng = np.random.default_rng(0)
+    for index, counts in enumerate(stream):
+        window = Window(index, 0, 0, 0.1, counts.astype(float), int(counts.sum()), 0, 0, {})
+        x = {int(b): float(counts[b]) for b in rng.permutation(BINS)}
+        phase = one.assign(window).phase
+        assert two.learn_counts(counts.astype(float)).phase == phase
+        three.learn_one(x)
+        assert three.predict_one(x) == one.predict_one(x)
+    assert one.phases == two.phases == three.phases
+
+
+def test_keeps_its_seam() -> None:
+    assert isinstance(LeaderFollower(), WindowClusterer)
+
+
+def test_refuses_what_is_no_vector_of_hits() -> None:
+    model = LeaderFollower()
+    with pytest.raises(ValueError, match="no phase"):
+        model.learn_counts(np.zeros(4))
+    for bad in (-1.0, np.nan, np.inf):
+        with pytest.raises(ValueError, match="counts"):
+            model.learn_one({0: bad})
+    assert model.predict_one({0: 3}) == 0
+    for options in ({"tolerance": 3}, {"max_phases": 0}, {"memory_windows": 0}):
+        with pytest.raises(ValueError, match=r"tolerance|at least"):
+            LeaderFollower(**options)
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        common.check_repr,
+        common.check_str,
+        common.check_tags,
+        common.check_clone_same_class,
+        common.check_clone_is_idempotent,
+        common.check_init_has_default_params_for_tests,
+        common.check_init_default_params_are_not_mutable,
+        common.check_doc,
+        common.check_clone_changes_memory_addresses,
+        common.check_mutate_can_be_idempotent,
+        common.check_pickling_supports_roundtrip,
+        common.check_repr_roundtrips_clone,
+        common.check_clone_with_new_params_applies,
+        common.check_get_params_matches_signature,
+    ],
+    ids=lambda c: c.__name__,
+)
+def test_river_estimator_checks(check: Any) -> None:
+    """Those of ``river.checks.yield_checks`` that need no data (nor scikit-learn, as it does)."""
+    check(LeaderFollower(tolerance=0.2))
+
+
+def river_dataset() -> Any:
+    stream, labels = labelled_stream(1, 100, 3, 0.2, windows=60)
+    return [
+        ({f"bin{b}": int(hits) for b, hits in enumerate(counts)}, int(label))
+        for counts, label in zip(stream, labels, strict=True)
+    ]
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        common.check_learn_one,
+        common.check_pickling,
+        common.check_shuffle_features_no_impact,
+        common.check_emerging_features,
+        common.check_disappearing_features,
+        common.check_radically_disappearing_features,
+        common.check_no_state_aliasing_with_input,
+        common.check_clone_is_independent,
+        common.check_bounded_memory_growth,
+    ],
+    ids=lambda c: c.__name__,
+)
+def test_river_checks_that_need_data(check: Any) -> None:
+    """River has no data set for clusterers; these checks make sense for them with ours."""
+    check(LeaderFollower(), dataset=river_dataset())
+
+
+# -- the noise model -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("hits", "others", "bins", "concentration"),
+    [(30, 30, 32, 0.3), (30, 3000, 32, 1), (100, 1000, 2, 5), (5, 7, 3, 1), (800, 8000, 32, 1)],
+)
+def test_expected_distance_and_spread_against_permutations(
+    hits: Any, others: Any, bins: Any, concentration: Any
+) -> None:
+    rng = np.random.default_rng(11)
+    p = rng.dirichlet([concentration] * bins)
+    x, c = rng.multinomial(hits, p), rng.multinomial(others, p)
+    comparison = compare(x.astype(float), c[None].astype(float))
+    dealt = rng.multivariate_hypergeometric(x + c, hits, size=20_000)
+    distance = np.abs(dealt / hits - (x + c - dealt) / others).sum(axis=1)
+    error = 5 * distance.std() / np.sqrt(len(distance))
+    assert comparison.expected[0] == pytest.approx(distance.mean(), abs=error)
+    assert comparison.spread[0] == pytest.approx(distance.std(), rel=0.12)
+
+
+@pytest.mark.parametrize("p", [[0.5, 0.5], [0.9, 0.05, 0.05], [1 / 32] * 32])
+def test_noise_is_exceeded_as_rarely_as_promised(p: Any) -> None:
+    """Also with two bins, where the distance is a normal variable's absolute value."""
+    rng = np.random.default_rng(8)
+    beyond, windows = 0, 4000
+    for _ in range(windows):
+        x, c = rng.multinomial(100, p), rng.multinomial(1000, p)
+        comparison = compare(x.astype(float), c[None].astype(float))
+        beyond += bool(comparison.distance[0] > comparison.quantile(3.0)[0])
+    assert beyond <= 4000 * 0.00135 + 4 * np.sqrt(4000 * 0.00135)
+
+
+def test_expected_distance_tends_to_the_formula_of_normals() -> None:
+    rng = np.random.default_rng(2)
+    p = rng.dirichlet([5.0] * 16)
+    n, m = 40_000, 90_000
+    comparison = compare(n * p, m * p[None])
+    formula = np.sqrt(2 * p * (1 - p) / np.pi * (1 / n + 1 / m)).sum()
+    assert comparison.expected[0] == pytest.approx(formula, rel=2e-3)
+
+
+def test_comparison_takes_many_rows_and_no_shared_bin() -> None:
+    counts = np.array([3.0, 0, 0, 5])
+    others = np.array([[3.0, 0, 0, 5], [0, 4, 0, 0], [1, 0, 7, 0]])
+    together = compare(counts, others)
+    assert together.distance.tolist() == pytest.approx([0, 2, 1.75])
+    for row in range(3):
+        alone = compare(counts, others[row : row + 1])
+        assert alone.expected[0] == pytest.approx(together.expected[row])
+        assert alone.spread[0] == pytest.approx(together.spread[row])
+
+
+def test_what_cannot_differ_has_no_noise() -> None:
+    comparison = compare(np.array([4.0, 0]), np.array([[9.0, 0]]))
+    assert (comparison.distance[0], comparison.expected[0], comparison.spread[0]) == (0, 0, 0)

@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from memsampd.phases.accuracy import AccuracyTracker
+from memsampd.phases.last_value import LastValue
+from memsampd.phases.predictor import RunLengthMarkov
+from memsampd.phases.protocols import Predictor
+
+BOTH = pytest.mark.parametrize("make", [RunLengthMarkov, LastValue])
+
+
+def accuracy(predictor: Any, phases: Any) -> Any:
+    tracker = AccuracyTracker(recent=len(phases) // 2)
+    for phase in phases:
+        tracker.update(predictor.predict().phase, phase)
+        predictor.observe(phase)
+    return tracker
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        [0, 1],
+        [0] * 5 + [1] * 3,
+        [0] * 40 + [1] * 25 + [2] * 7,
+        [0, 1, 0, 2],  # the phase before decides
+        [0, 0, 1, 0, 0, 2, 2],
+    ],
+)
+def test_learns_periodic_patterns_that_last_value_cannot(pattern: Any) -> None:
+    phases = (pattern * 60)[:1500]
+    markov, last = accuracy(RunLengthMarkov(), phases), accuracy(LastValue(), phases)
+    assert markov.recent == 1.0
+    assert last.recent < 1.0
+    assert markov.overall > last.overall
+
+
+def test_is_hardly_worse_than_last_value_where_nothing_can_be_learned() -> None:
+    rng = random.Random(4)
+    phases: list[int] = []
+    while len(phases) < 4000:
+        phases += [rng.randrange(6)] * (1 + int(rng.expovariate(1 / 10)))
+    markov, last = accuracy(RunLengthMarkov(), phases), accuracy(LastValue(), phases)
+    assert markov.overall > last.overall - 0.03
+
+
+def test_relearns_a_changed_habit() -> None:
+    predictor = RunLengthMarkov()
+    accuracy(predictor, [0, 0, 1] * 200)
+    assert accuracy(predictor, [0, 0, 2] * 200).recent == 1.0
+
+
+def test_falls_back_to_last_value_and_says_so() -> None:
+    predictor = RunLengthMarkov(min_support=2)
+    assert predictor.predict().phase is None
+    predictor.observe(3)
+    assert (predictor.predict().phase, predictor.predict().method) == (3, "last-value")
+    for phase in (3, 4, 3, 3, 4, 3, 3):
+        predictor.observe(phase)
+    assert (predictor.predict().phase, predictor.predict().method) == (4, "markov")
+
+
+def test_confidence_is_the_share_of_such_cases() -> None:
+    predictor = RunLengthMarkov(max_run=1, memory=1000)
+    for phase in [0, 1, 0, 1, 0, 2] * 50 + [0]:
+        predictor.observe(phase)
+    # (previous 2, phase 0): always 1; without the phase before it would be 2/3.
+    assert predictor.predict().confidence == 1.0
+    assert predictor.predict().phase == 1
+
+
+@BOTH
+@given(phases=st.lists(st.integers(0, 3), min_size=1, max_size=60))
+def test_keeps_its_seam(make: Any, phases: Any) -> None:
+    predictor, again = make(), make()
+    assert isinstance(predictor, Predictor)
+    assert predictor.predict().phase is None
+    for phase in phases:
+        predictor.observe(phase)
+        again.observe(phase)
+        guess = predictor.predict()
+        assert guess.phase in phases
+        assert 0 <= guess.confidence <= 1
+        assert guess == again.predict()
+
+
+@BOTH
+@settings(max_examples=60)
+@given(
+    phases=st.lists(st.integers(0, 4), max_size=60), gone=st.integers(0, 4), into=st.integers(0, 4)
+)
+def test_never_predicts_a_phase_that_is_gone(make: Any, phases: Any, gone: Any, into: Any) -> None:
+    if gone == into:
+        return
+    predictor = make()
+    for phase in phases:
+        predictor.observe(phase)
+    predictor.merge(gone, into)
+    for phase in phases:
+        assert predictor.predict().phase != gone
+        predictor.observe(into if phase == gone else phase)
+
+
+def test_merge_carries_what_was_learned() -> None:
+    """Phase 7 was 0 all along: after merging, its habits are those of 0."""
+    predictor = RunLengthMarkov(min_support=3)
+    for phase in [0, 0, 1, 0, 0, 1, 7, 7, 1, 7, 7]:
+        predictor.observe(phase)
+    predictor.merge(7, 0)
+    assert predictor.predict().phase == 1
+    assert predictor.predict().method == "markov"
+
+
+def test_states_are_bounded_and_the_stalest_goes() -> None:
+    rng = random.Random(1)
+    predictor = RunLengthMarkov(max_states=50)
+    for _ in range(3000):
+        predictor.observe(rng.randrange(40))
+    assert len(predictor._followers) <= 50
+
+
+def test_accuracy_counts_no_missing_prediction() -> None:
+    tracker: Any = AccuracyTracker(recent=3)
+    assert (tracker.overall, tracker.recent) == (None, None)
+    tracker.update(None, 1)
+    assert tracker.overall is None
+    for predicted in (1, 1, 0, 0, 0):
+        tracker.update(predicted, 1)
+    assert tracker.overall == pytest.approx(0.4)
+    assert tracker.recent == 0.0
+
+
+def test_refuses_senseless_options() -> None:
+    for options in ({"max_run": 0}, {"min_support": 0}, {"memory": 1}, {"max_states": 0}):
+        with pytest.raises(ValueError, match="at least"):
+            RunLengthMarkov(**options)

@@ -1,0 +1,425 @@
+"""One contract for all schedules, then what is particular to each."""
+
+from __future__ import annotations
+
+import math
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from memsampd.errors import UsageError
+from memsampd.phases.protocols import Schedule
+from memsampd.phases.schedule import SCHEDULES, BurstShape, make_schedule
+from memsampd.phases.schedule.budget import CostModel, TokenBucket
+from memsampd.phases.schedule.phase_guided import PhaseGuided
+
+ALL = pytest.mark.parametrize("name", sorted(SCHEDULES))
+SHAPE = BurstShape(1000, 100_000, stop_seconds=0.01, seconds_per_access=1e-6)
+FREE = {"share": math.inf}
+
+
+def make(name: Any, seed: Any = 0, **options: Any) -> Any:
+    options = {"shape": SHAPE, "window_seconds": 0.1, **options}
+    return make_schedule(name, random.Random(seed), **options)
+
+
+EVENTS = st.lists(
+    st.tuples(
+        st.one_of(st.none(), st.integers(0, 4)),  # predicted phase
+        st.floats(0, 0.3),  # CPU time that passes
+        st.floats(0, 0.5),  # cost of a burst if one is taken
+        st.sampled_from(["", "", "", "drift", "merge"]),
+    ),
+    max_size=120,
+)
+
+
+@ALL
+@settings(max_examples=60, deadline=None)
+@given(events=EVENTS, share=st.floats(0, 0.5), allowance=st.floats(0, 0.5))
+def test_budget_is_kept_but_for_one_burst(
+    name: Any, events: Any, share: Any, allowance: Any
+) -> None:
+    """Whatever phases come and whatever bursts turn out to cost."""
+    schedule = make(name, share=share, allowance_seconds=allowance)
+    spent = elapsed = 0.0
+    for index, (phase, cpu_seconds, cost, event) in enumerate(events):
+        decision = schedule.decide(index, phase)
+        if decision.profile:
+            assert SHAPE.min_accesses <= decision.max_accesses <= SHAPE.max_accesses
+            assert 0 <= decision.delay_cpu_seconds <= 0.1
+            assert spent <= allowance + share * elapsed + 1e-9  # no debt when a burst starts
+            schedule.record(phase if phase is not None else 0, decision.max_accesses, cost)
+            spent += cost
+        else:
+            assert decision.reason in {"not-due", "budget", "no-prediction"}
+            assert decision.max_accesses == 0
+        if event == "drift":
+            schedule.drift(phase or 0)
+        if event == "merge":
+            schedule.merge(3, 1)
+        schedule.elapse(cpu_seconds)
+        elapsed += cpu_seconds
+        assert schedule.spent_seconds == pytest.approx(spent)
+        assert schedule.elapsed_seconds == pytest.approx(elapsed)
+
+
+@ALL
+def test_spends_its_share_and_no_more(name: Any) -> None:
+    """Costs as predicted, so the budget binds from both sides."""
+    schedule = make(name, share=0.05, allowance_seconds=0.2)
+    rng = random.Random(1)
+    bursts = 0
+    for index in range(5000):
+        decision = schedule.decide(index, rng.randrange(3))
+        if decision.profile:
+            schedule.record(0, decision.max_accesses, 0.01 + 1e-6 * decision.max_accesses)
+            bursts += 1
+        schedule.elapse(0.1)
+    assert bursts > 10
+    assert schedule.spent_seconds <= 0.2 + 0.05 * schedule.elapsed_seconds
+    if name == "all":
+        assert schedule.spent_seconds >= 0.8 * 0.05 * schedule.elapsed_seconds
+
+
+@ALL
+def test_same_seed_same_decisions(name: Any) -> None:
+    def run(seed: Any) -> Any:
+        schedule = make(name, seed, share=0.1)
+        rng, decisions = random.Random(9), []
+        for index in range(300):
+            phase = rng.randrange(3)
+            decision = schedule.decide(index, phase)
+            decisions.append(decision)
+            if decision.profile:
+                schedule.record(phase, decision.max_accesses, 0.02)
+            schedule.elapse(0.1)
+        return decisions
+
+    assert run(1) == run(1)
+    assert run(1) != run(2)
+
+
+@ALL
+def test_keeps_its_seam_and_its_name(name: Any) -> None:
+    schedule = make(name)
+    assert isinstance(schedule, Schedule)
+    assert schedule.name == name
+    with pytest.raises(ValueError, match="backwards"):
+        schedule.elapse(-1.0)
+
+
+@ALL
+def test_a_fresh_session_with_the_defaults_soon_gets_its_first_burst(name: Any) -> None:
+    schedule = make_schedule(name, random.Random(0))
+    for index in range(60):
+        if schedule.decide(index, 0).profile:
+            return
+    pytest.fail("no burst in the first 6 s")
+
+
+@ALL
+def test_a_short_budget_shortens_bursts(name: Any) -> None:
+    schedule = make(name, share=0.0, allowance_seconds=0.05)
+    for index in range(400):
+        decision = schedule.decide(index, 0)
+        if decision.profile:
+            assert decision.max_accesses == pytest.approx(40_000, rel=0.01)
+            return
+    pytest.fail("never affordable")
+
+
+@ALL
+def test_moments_within_the_window_are_even(name: Any) -> None:
+    schedule = make(name, **FREE)
+    delays = []
+    for index in range(20_000):
+        decision = schedule.decide(index, 0)  # never recorded, so it stays due
+        if decision.profile:
+            delays.append(decision.delay_cpu_seconds)
+    counts, _ = np.histogram(delays, bins=10, range=(0, 0.1))
+    expected = len(delays) / 10
+    assert ((counts - expected) ** 2 / expected).sum() < 9 + 5 * np.sqrt(18)
+
+
+def test_unknown_names_are_refused_with_a_remedy() -> None:
+    with pytest.raises(UsageError, match="phase-guided"):
+        make_schedule("sometimes", random.Random(0))
+
+
+def test_all_takes_every_window() -> None:
+    schedule = make("all")
+    for index in range(100):
+        assert schedule.decide(index, None).profile
+        schedule.record(0, 1000, 100.0)
+
+
+def test_periodic_takes_every_kth_window() -> None:
+    schedule = make("periodic", every=7, **FREE)
+    assert [i for i in range(30) if schedule.decide(i, 0).profile] == [0, 7, 14, 21, 28]
+
+
+def test_random_gaps_are_geometric() -> None:
+    schedule = make("burst", mean_gap=8, **FREE)
+    taken = [i for i in range(40_000) if schedule.decide(i, 0).profile]
+    gaps = np.diff(taken)
+    assert gaps.mean() == pytest.approx(8, rel=0.06)
+    assert gaps.std() == pytest.approx(math.sqrt(8 * 7), rel=0.06)
+
+
+# -- phase-guided --------------------------------------------------------------------------------
+
+
+def run_one_phase(schedule: Any, windows: Any, phase: Any = 0, start: Any = 0) -> Any:
+    """Indices of profiled windows while only this phase runs."""
+    taken = []
+    for index in range(start, start + windows):
+        decision = schedule.decide(index, phase)
+        if decision.profile:
+            taken.append(index)
+            schedule.record(phase, decision.max_accesses, 0.0)
+    return taken
+
+
+def test_mean_gap_doubles_up_to_its_limit() -> None:
+    gaps = np.array(
+        [
+            np.diff(run_one_phase(make("phase-guided", seed, first_gap=2, max_gap=16, **FREE), 300))
+            [:7]
+            for seed in range(500)
+        ]
+    )  # fmt: skip
+    for k, mean in enumerate([2, 4, 8, 16, 16, 16, 16]):
+        # Whole windows: the exponential gap rounded up, which is geometric.
+        expected = 1 / (1 - math.exp(-1 / mean))
+        error = expected / math.sqrt(len(gaps))
+        assert gaps[:, k].mean() == pytest.approx(expected, abs=5 * error)
+
+
+def test_gaps_are_counted_in_windows_of_the_phase() -> None:
+    """A phase that is rare in time is profiled after as many windows of its own."""
+    alone = run_one_phase(make("phase-guided", 3, **FREE), 100)
+    schedule = make("phase-guided", 3, **FREE)
+    mixed, own = [], 0
+    schedule.record(1, 1000, 0.0)  # the other phase is known and waits long
+    schedule._phases[1].windows_left = 1e9
+    schedule._rng.seed(3)
+    for index in range(1000):
+        phase = 0 if index % 10 == 0 else 1
+        if schedule.decide(index, phase).profile:
+            mixed.append(own)
+            schedule.record(0, 1000, 0.0)
+        own += phase == 0
+    assert mixed == alone
+
+
+def test_new_phases_are_profiled_at_once_and_drifted_ones_again() -> None:
+    schedule = make("phase-guided", **FREE)
+    assert schedule.decide(0, None).reason == "no-prediction"
+    for index, phase in enumerate((0, 1, 2), 1):
+        decision = schedule.decide(index, phase)
+        assert (decision.profile, decision.reason) == (True, "new-phase")
+        schedule.record(phase, 1000, 0.0)
+    run_one_phase(schedule, 200, start=10)
+    waiting = schedule.decide(300, 0)
+    schedule.drift(0)
+    schedule.drift(77)  # unknown: nothing to do
+    again = schedule.decide(301, 0)
+    assert waiting.reason in {"not-due", "due"}
+    assert (again.profile, again.reason) == (True, "drift")
+    schedule.record(0, 1000, 0.0)
+    assert schedule._phases[0].mean_gap == 2.0
+
+
+def test_a_phase_stays_due_until_it_was_profiled() -> None:
+    schedule = make("phase-guided", share=0.01, allowance_seconds=0.0)
+    reasons = []
+    for index in range(400):
+        reasons.append(schedule.decide(index, 0).reason)
+        if reasons[-1] == "new-phase":
+            break
+        schedule.elapse(0.1)
+    # The shortest burst costs 11 ms, which takes 11 windows at 1 ms each.
+    assert reasons == ["budget"] * 11 + ["new-phase"]
+
+
+def test_a_burst_that_saw_nothing_costs_but_does_not_count() -> None:
+    schedule = make("phase-guided", share=0.5, allowance_seconds=1.0)
+    assert schedule.decide(0, 0).profile
+    schedule.record(0, 0, 0.25)
+    assert schedule.spent_seconds == 0.25
+    reasons = [schedule.decide(index, 0).reason for index in range(1, 60)]
+    assert reasons[0] == "not-due" or reasons[1] == "new-phase"
+    assert "new-phase" in reasons
+    assert "due" not in reasons
+
+
+def _cost(accesses: int) -> float:
+    return 0.01 + 1e-6 * accesses
+
+
+@pytest.mark.parametrize("rare", [0.2, 0.05])
+def test_a_phase_without_a_burst_is_first_in_line(rare: Any) -> None:
+    """Another, always due, could eat every token before the rare one comes along."""
+    for seed in range(10):
+        schedule = make(
+            "phase-guided", seed, share=0.02, allowance_seconds=0.0, first_gap=0.01, max_gap=0.01
+        )
+        rng = random.Random(seed)
+        for index in range(1000):  # the common phase alone
+            if schedule.decide(index, 0).profile:
+                schedule.record(0, SHAPE.min_accesses, _cost(SHAPE.min_accesses))
+            schedule.elapse(0.1)
+        served = appearances = 0
+        for index in range(1000, 2000):
+            phase = 1 if rng.random() < rare else 0
+            appearances += phase == 1
+            decision = schedule.decide(index, phase)
+            if decision.profile:
+                schedule.record(phase, decision.max_accesses, _cost(decision.max_accesses))
+                if phase == 1:
+                    served = appearances
+                    break
+            schedule.elapse(0.1)
+        # One cheapest burst takes 5.5 windows to earn. What is missing at its first windows
+        # is not spent by the other phase before the next ones.
+        assert 1 <= served <= 1 + math.ceil(5.5)
+
+
+def test_a_phase_that_never_returns_does_not_stop_the_others() -> None:
+    schedule = make("phase-guided", share=0.02, allowance_seconds=0.0)
+    assert schedule.decide(0, 9).reason == "budget"
+    schedule.elapse(0.1)
+    for index in range(1, 100):
+        decision = schedule.decide(index, 0)
+        if decision.profile:
+            return
+        schedule.elapse(0.1)
+    pytest.fail("held up for good by a phase that is gone")
+
+
+def test_weight_times_uncertainty_goes_first() -> None:
+    """Both due, budget for one shortest burst: the light one leaves it to the heavy one."""
+
+    def reasons(bursts_heavy: Any) -> Any:
+        schedule = make("phase-guided", share=0.0, allowance_seconds=0.012)
+        for index in range(100):
+            phase = 0 if index % 10 else 1  # 90 windows and 10
+            state = schedule._phases.get(phase)
+            if state is not None:
+                state.windows_left = 1e9
+            else:
+                schedule.record(phase, 1000, 0.0)
+                schedule._phases[phase].windows_left = 1e9
+            schedule.decide(index, phase)
+        heavy, light = schedule._phases[0], schedule._phases[1]
+        heavy.bursts, light.bursts = bursts_heavy, 1
+        heavy.windows_left = light.windows_left = 0.0
+        schedule._costs = CostModel(SHAPE)
+        return schedule.decide(100, 1).reason
+
+    assert reasons(bursts_heavy=1) == "budget"  # 90 > 10
+    assert reasons(bursts_heavy=49) == "budget"  # 90/7 > 11
+    assert reasons(bursts_heavy=100) == "due"  # 90/10 < 11
+
+
+def test_merge_carries_over_bursts_and_weight() -> None:
+    schedule = make("phase-guided", **FREE)
+    run_one_phase(schedule, 300, phase=0)
+    known = schedule._phases[0].bursts
+    run_one_phase(schedule, 1, phase=1, start=300)
+    schedule.merge(0, 1)
+    schedule.merge(0, 1)  # already gone
+    state = schedule._phases[1]
+    assert 0 not in schedule._phases
+    assert state.bursts == known + 1
+    assert state.mean_gap > 2
+    schedule.merge(1, 5)  # into one not met yet
+    assert schedule._phases[5].bursts == known + 1
+
+
+# -- budget and costs ----------------------------------------------------------------------------
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 100_000), st.floats(0, 1)), max_size=40),
+    st.floats(0, 1),
+)
+def test_cost_model_is_a_line_that_affordable_inverts(bursts: Any, seconds: Any) -> None:
+    model = CostModel(SHAPE)
+    for accesses, cost in bursts:
+        model.learn(accesses, cost)
+    predictions = [model.predict(n) for n in (0, 1000, 50_000, 100_000)]
+    assert predictions[0] >= -1e-12
+    assert predictions == sorted(predictions)
+    accesses = model.affordable(seconds)
+    if accesses == 0:
+        assert model.predict(SHAPE.min_accesses) > seconds
+    else:
+        assert SHAPE.min_accesses <= accesses <= SHAPE.max_accesses
+        assert model.predict(accesses) <= seconds + 1e-9
+        if accesses < SHAPE.max_accesses:
+            assert model.predict(accesses + 2) > seconds
+
+
+def test_cost_model_learns_what_bursts_really_cost() -> None:
+    model = CostModel(SHAPE)
+    rng = random.Random(0)
+    for _ in range(200):
+        accesses = rng.randrange(1000, 100_000)
+        model.learn(accesses, (0.03 + 4e-6 * accesses) * rng.uniform(0.9, 1.1))
+    assert model.predict(80_000) == pytest.approx(0.03 + 4e-6 * 80_000, rel=0.2)
+
+
+def test_cost_model_against_least_squares() -> None:
+    rng = np.random.default_rng(3)
+    x, y = rng.integers(1000, 100_000, 12), rng.uniform(0.01, 0.2, 12) + 0.1
+    model = CostModel(SHAPE, memory_bursts=8)
+    for accesses, cost in zip(x.tolist(), y.tolist(), strict=True):
+        model.learn(accesses, cost)
+    # The prior: an empty and a full burst as expected, which do not age.
+    weight = np.concatenate([[1, 1], (7 / 8) ** np.arange(11, -1, -1)])
+    xs = np.concatenate([[0, SHAPE.max_accesses], x])
+    ys = np.concatenate([[0.01, 0.01 + 0.1], y])
+    slope, stop = np.polyfit(xs, ys, 1, w=np.sqrt(weight))
+    if slope > 0 and stop > 0:
+        assert model.predict(0) == pytest.approx(stop)
+        assert model.predict(70_000) == pytest.approx(stop + slope * 70_000)
+    else:
+        pytest.fail("the data do not exercise the fit")
+
+
+def test_savings_are_bounded() -> None:
+    bucket = TokenBucket(share=0.1, allowance_seconds=0.5)
+    for _ in range(1000):
+        bucket.elapse(1.0, most_needed_seconds=0.2)
+    assert bucket.balance_seconds == 0.5
+    bucket.spend(2.0)
+    assert bucket.balance_seconds == -1.5
+    bucket.elapse(1.0, most_needed_seconds=0.2)
+    assert bucket.balance_seconds == pytest.approx(-1.4)
+
+
+def test_refuses_senseless_options() -> None:
+    senseless: list[dict[str, Any]] = [
+        {"first_gap": 0},
+        {"first_gap": 9, "max_gap": 3},
+        {"memory_windows": 0},
+    ]
+    for options in senseless:
+        with pytest.raises(ValueError, match="first_gap"):
+            PhaseGuided(random.Random(0), **options)
+    with pytest.raises(ValueError, match="every"):
+        make("periodic", every=0)
+    with pytest.raises(ValueError, match="mean_gap"):
+        make("burst", mean_gap=0.5)
+    with pytest.raises(ValueError, match="share"):
+        make("all", share=-1.0)
+    with pytest.raises(ValueError, match="min_accesses"):
+        BurstShape(min_accesses=10, max_accesses=5)
+    with pytest.raises(ValueError, match="negative"):
+        BurstShape(stop_seconds=-1)
