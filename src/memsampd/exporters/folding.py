@@ -1,13 +1,12 @@
-"""Keeps the number of series bounded: thins curves, folds light phases and rare reasons."""
+"""Keeps the number of series bounded: folds light phases and rare reasons into one."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-
-import numpy as np
+from dataclasses import dataclass, field
 
 from memsampd.exporters.snapshot import PhaseSnapshot, Snapshot
+from memsampd.models.combine import combine
 from memsampd.models.records import MissRatioCurve
 
 OTHER = "other"
@@ -84,63 +83,11 @@ def _fold_curves(phases: Sequence[PhaseSnapshot]) -> Mapping[str, MissRatioCurve
     if len(phases) == 1:
         return phases[0].curves
     policies = dict.fromkeys(policy for phase in phases for policy in phase.curves)
-    return {
-        policy: weighted_curve(
-            [phase.curves.get(policy) for phase in phases], [phase.weight for phase in phases]
-        )
+    folded = {
+        policy: combine((phase.weight, phase.curves.get(policy)) for phase in phases)
         for policy in policies
     }
-
-
-def weighted_curve(
-    curves: Sequence[MissRatioCurve | None], weights: Sequence[float]
-) -> MissRatioCurve:
-    """Return the curve of several phases together.
-
-    Where a phase has no curve, nothing is known of its share: it misses between never and always,
-    and the estimate is that of the others.
-
-    Args:
-        curves: curves over the same sizes; at least one.
-        weights: shares of accesses, not all of them 0 unless all are.
-    """
-    pairs = list(zip(curves, weights, strict=True))
-    known = [(curve, weight) for curve, weight in pairs if curve is not None]
-    template = known[0][0]
-    if sum(weight for _, weight in known) <= 0:  # nothing ran yet: all alike
-        known = [(curve, 1.0) for curve, _ in known]
-    known_weight = sum(weight for _, weight in known)
-    unknown_share = 1 - known_weight / (
-        known_weight + sum(weight for curve, weight in pairs if curve is None)
-    )
-
-    def mean(attribute: str) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
-        rows = [getattr(curve, attribute) for curve, _ in known]
-        return np.average(rows, axis=0, weights=[weight for _, weight in known])
-
-    low = mean("low") * (1 - unknown_share)
-    high = mean("high") * (1 - unknown_share) + unknown_share
-    return replace(
-        template,
-        miss_ratio=mean("miss_ratio"),
-        low=low,
-        high=high,
-        sampled_accesses=sum(curve.sampled_accesses for curve, _ in known),
-    )
-
-
-def thin_curve(curve: MissRatioCurve, max_sizes: int) -> MissRatioCurve:
-    """Keep at most so many sizes, evenly spread, the first and the last among them."""
-    if len(curve.sizes_bytes) <= max_sizes:
-        return curve
-    keep = np.linspace(0, len(curve.sizes_bytes) - 1, max_sizes).round().astype(np.intp)
-    return replace(
-        curve,
-        sizes_bytes=curve.sizes_bytes[keep],
-        miss_ratio=curve.miss_ratio[keep],
-        low=curve.low[keep],
-        high=curve.high[keep],
-    )
+    return {policy: curve for policy, curve in folded.items() if curve is not None}
 
 
 def fold_reasons(counts: Mapping[str, int], max_reasons: int) -> dict[str, int]:

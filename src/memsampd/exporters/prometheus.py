@@ -6,7 +6,6 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeAlias
 
-import numpy as np
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.core import Metric as Family
@@ -15,7 +14,8 @@ from prometheus_client.registry import Collector
 from memsampd import __version__
 from memsampd.exporters import catalogue
 from memsampd.exporters.catalogue import CATALOGUE, Metric
-from memsampd.exporters.folding import OTHER, PhaseView, fold_phases, fold_reasons, thin_curve
+from memsampd.exporters.curves import at_size, thin_curve
+from memsampd.exporters.folding import PhaseView, fold_phases, fold_reasons
 from memsampd.exporters.snapshot import Snapshot
 from memsampd.models.records import MissRatioCurve
 
@@ -163,22 +163,7 @@ def _phase_samples(phase: PhaseView, cache_sizes_bytes: Mapping[str, int]) -> It
     if curve is None or rate is None:
         return
     for level, size_bytes in cache_sizes_bytes.items():
-        miss_ratio = miss_ratio_at(curve, size_bytes)
-        if miss_ratio is not None:
-            fill = rate * miss_ratio * curve.line_bytes
+        point = at_size(curve, size_bytes)
+        if point is not None:
+            fill = rate * point.miss_ratio * curve.line_bytes
             yield catalogue.PHASE_BANDWIDTH, (phase.label, level), fill
-
-
-def miss_ratio_at(curve: MissRatioCurve, size_bytes: int) -> float | None:
-    """Read a curve between its sizes, linearly in the logarithm of the size.
-
-    Returns:
-        The miss ratio, or None outside of the curve's sizes.
-    """
-    sizes_bytes = curve.sizes_bytes
-    if not len(sizes_bytes) or not sizes_bytes[0] <= size_bytes <= sizes_bytes[-1]:
-        return None
-    return float(np.interp(np.log2(size_bytes), np.log2(sizes_bytes), curve.miss_ratio))
-
-
-__all__ = ["MAX_PHASES", "MAX_SIZES", "OTHER", "PrometheusExporter", "miss_ratio_at"]
