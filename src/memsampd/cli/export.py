@@ -8,6 +8,8 @@ from pathlib import Path
 
 from memsampd.errors import RecordingError
 
+POLICIES = ("lru", "random")  # the keys of analysis.MODELS, which is slow to import
+
 
 class ExportCommand:
     """Writes the curves of every window and phase for other programs."""
@@ -19,7 +21,17 @@ class ExportCommand:
         """Declare the arguments."""
         parser.add_argument("recording", type=Path, help="file that attach or run wrote")
         parser.add_argument("--format", choices=("json", "csv"), required=True)
-        add_model_arguments(parser)
+        parser.add_argument(
+            "--policy",
+            choices=POLICIES,
+            default="lru",
+            help="replacement policy (default: %(default)s)",
+        )
+        parser.add_argument(
+            "--sizes",
+            metavar="SIZE,...",
+            help="cache sizes, such as 32KiB,1MiB (default: 1 KiB to 64 MiB in powers of two)",
+        )
         parser.add_argument(
             "-o", "--output", type=Path, metavar="OUT", help="file to write (default: stdout)"
         )
@@ -45,21 +57,6 @@ class ExportCommand:
         return 0
 
 
-def add_model_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what caches to model."""
-    parser.add_argument(
-        "--policy",
-        choices=("lru", "random"),
-        default="lru",
-        help="replacement policy (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--sizes",
-        metavar="SIZE,...",
-        help="cache sizes, such as 32KiB,1MiB (default: 1 KiB to 64 MiB in powers of two)",
-    )
-
-
 def write_output(path: Path, data: bytes) -> None:
     """Write a result.
 
@@ -72,3 +69,6 @@ def write_output(path: Path, data: bytes) -> None:
         raise RecordingError(
             f"cannot write {path}: {error.strerror}", "choose a file in a writable directory"
         ) from error
+
+
+COMMAND = ExportCommand()
