@@ -8,7 +8,7 @@ import numpy as np
 
 from memsampd.models.records import MissRatioCurve
 
-UNCERTAIN = 0.02  # bounds further apart than this are shown as such
+UNCERTAIN = 0.005  # bounds further apart than this are shown as such
 
 
 @dataclass(frozen=True, slots=True)

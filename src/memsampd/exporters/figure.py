@@ -7,6 +7,7 @@ Cache Modeling" (CGO 2012), with what the samples cannot tell made visible.
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -36,7 +37,8 @@ PAPER = "#ffffff"
 HATCH = "#8a91a3"
 UNKNOWN_COLOUR = "#e4e6ea"
 TABLE_ROWS = 8
-_COLOUR_LIMITS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0)
+LEFT = 0.95  # inches: where everything begins
+_COLOUR_LIMITS = (0.01, 0.02, 0.04, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0)
 _GAP = 0.02  # of the time shown: a longer pause between windows is left empty
 
 
@@ -76,7 +78,7 @@ def draw(analysis: Analysis, format: str, *, table: bool = True) -> bytes:
         raise CapabilityError(
             "figures need matplotlib", "install it with: pip install 'memsampd[report]'"
         ) from error
-    style = {
+    style: Any = {
         "font.family": "sans-serif",
         "font.size": 9.5,
         "text.color": INK,
@@ -93,10 +95,11 @@ def draw(analysis: Analysis, format: str, *, table: bool = True) -> bytes:
     }
     with mpl.rc_context(style):
         rows = min(len(analysis.phases), TABLE_ROWS) + 1 if table and analysis.phases else 0
-        height = 5.6 + 0.27 * rows + (0.35 if rows else 0)
+        notes = analysis.warnings if table else ()
+        height = 5.65 + (0.27 * rows + 0.35 if rows else 0) + 0.21 * len(notes)
         figure = Figure(figsize=(11, height), facecolor=PAPER)
         FigureCanvasAgg(figure)
-        _compose(figure, analysis, rows)
+        _compose(figure, analysis, rows, notes)
         out = io.BytesIO()
         metadata = {"Date": None} if format == "svg" else {}
         figure.savefig(out, format=format, dpi=150, metadata=metadata, transparent=not table)
@@ -110,7 +113,7 @@ def phase_colours(analysis: Analysis) -> dict[int, str]:
     return colours | {phase.id: colour for phase, colour in zip(heavy, PHASE_COLOURS, strict=False)}
 
 
-def _compose(figure: Any, analysis: Analysis, rows: int) -> None:
+def _compose(figure: Any, analysis: Analysis, rows: int, notes: Sequence[str]) -> None:
     """Place the parts; inches from the top, so that the table does not squeeze the picture."""
     width, height = figure.get_size_inches()
 
@@ -119,21 +122,25 @@ def _compose(figure: Any, analysis: Analysis, rows: int) -> None:
             (left / width, 1 - (top + high) / height, wide / width, high / height)
         )
 
-    figure.text(0.75 / width, 1 - 0.42 / height, title(analysis), fontsize=15, fontweight="bold")
-    figure.text(0.75 / width, 1 - 0.70 / height, subtitle(analysis), color=MUTED)
-    bar, heat = box(0.75, 0.98, 7.25, 0.26), box(0.75, 1.30, 7.25, 3.55)
-    side, scale = box(8.15, 1.30, 2.05, 3.55), box(0.75, 5.34, 2.6, 0.11)
+    figure.text(LEFT / width, 1 - 0.42 / height, title(analysis), fontsize=15, fontweight="bold")
+    figure.text(LEFT / width, 1 - 0.70 / height, subtitle(analysis), color=MUTED)
+    bar, heat = box(LEFT, 0.98, 7.05, 0.26), box(LEFT, 1.30, 7.05, 3.55)
+    side, scale = box(8.15, 1.30, 2.05, 3.55), box(LEFT, 5.34, 2.6, 0.11)
     cells = _cells(analysis)
     top = _colour_limit(analysis)
     _draw_bar(bar, cells, phase_colours(analysis))
     mesh = _draw_heat(heat, cells, analysis, top)
-    _draw_side(side, analysis, top)
+    _draw_side(side, analysis)
     for axes in (heat, side):
         _draw_size_axis(axes, analysis, labelled=axes is side)
+    heat.set_ylabel("cache size", labelpad=2)
     _draw_scale(figure, scale, mesh, top)
     _draw_key(figure, 4.6 / width, 1 - 5.45 / height, 1 / width, 1 / height)
     if rows:
-        _draw_table(box(0.75, 5.85, 9.5, 0.27 * rows), analysis)
+        _draw_table(box(LEFT, 5.8, 9.25, 0.27 * rows), analysis)
+    for index, note in enumerate(reversed(notes)):
+        y = (0.14 + 0.21 * index) / height
+        figure.text(LEFT / width, y, f"warning: {note}", fontsize=8.5, color="#a84300")
 
 
 def _cells(analysis: Analysis) -> _Cells:
@@ -162,6 +169,8 @@ def _cells(analysis: Analysis) -> _Cells:
             values.append(np.full(sizes, np.nan))
             unknown.append(sizes)
             order.append(None)
+    if not windows:  # one pause
+        edges, values, unknown, order = [begin], [np.full(sizes, np.nan)], [sizes], [None]
     edges.append(max(end, begin + 1e-9))
     return _Cells(
         np.maximum.accumulate(np.array(edges)),
@@ -177,7 +186,7 @@ def _colour_limit(analysis: Analysis) -> float:
     largest = max((float(curve.max()) for curve in curves), default=1.0)
     return next(
         limit
-        for limit in (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0)
+        for limit in (0.01, 0.02, 0.04, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0)
         if limit >= min(largest, 1.0)
     )
 
@@ -233,10 +242,10 @@ def _draw_heat(axes: Any, cells: _Cells, analysis: Analysis, top: float) -> Any:
     return mesh
 
 
-def _draw_side(axes: Any, analysis: Analysis, top: float) -> None:
+def _draw_side(axes: Any, analysis: Analysis) -> None:
     axes.patch.set_alpha(0)
     axes.set_title("whole run", fontsize=9.5, color=MUTED, pad=6)
-    curve = analysis.overall
+    curve, top = analysis.overall, 1.0
     if curve is not None:
         octaves = np.log2(curve.sizes_bytes)
         axes.fill_betweenx(octaves, curve.low, curve.high, color="#c9cede", linewidth=0)
@@ -245,8 +254,8 @@ def _draw_side(axes: Any, analysis: Analysis, top: float) -> None:
             linewidth=0,
         )  # fmt: skip
         axes.plot(curve.miss_ratio, octaves, color="#b3204d", linewidth=2, solid_capstyle="round")
-        top = max(top, float(curve.high.max()))
-    axes.set_xlim(0, top * 1.02)
+        top = float(curve.high.max())
+    axes.set_xlim(0, max(top, 0.001) * 1.08)
     axes.xaxis.set_major_formatter(_percent)
     axes.xaxis.get_major_locator().set_params(nbins=4)
     axes.grid(axis="x", color=RULE, linewidth=0.6)
@@ -304,15 +313,15 @@ def _draw_table(axes: Any, analysis: Analysis) -> None:
     header = table_header(analysis)
     colours = phase_colours(analysis)
     lines = [header, *(table_row(phase, analysis) for phase in shown)]
-    right = np.linspace(0.5, 9.5, len(header))
-    axes.set(xlim=(0, 9.5), ylim=(len(lines), 0))
+    right = np.linspace(0.62, 9.25, len(header))
+    axes.set(xlim=(0, 9.25), ylim=(len(lines), 0))
     for index, line in enumerate(lines):
         for x, cell in zip(right, line, strict=True):
             colour = MUTED if index == 0 else INK
             axes.text(x, index + 0.5, cell, ha="right", va="center", fontsize=8.8, color=colour)
         if index:
             colour = colours[shown[index - 1].id]
-            axes.plot([0.08], [index + 0.5], marker="s", markersize=6.5, color=colour)
+            axes.plot([0.1], [index + 0.5], marker="s", markersize=6.5, color=colour)
         axes.axhline(index + 1, color=RULE, linewidth=0.6)
     hidden = len(analysis.phases) - len(shown)
     if hidden:
