@@ -31,6 +31,7 @@ from memsampd.exporters.text import (
 PHASE_COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442")
 OTHER_COLOUR = "#9aa0a6"
 INK = "#1f2430"
+ON_COLOUR = ("#1b1f27", "#fdfdfe")  # dark and light, where the ground is coloured in any theme
 MUTED = "#667085"
 RULE = "#d5d9e0"
 PAPER = "#ffffff"
@@ -44,7 +45,7 @@ _GAP = 0.02  # of the time shown: a longer pause between windows is left empty
 
 @dataclass(frozen=True, slots=True)
 class _Cells:
-    """The heat map's columns: windows, and pauses between them.
+    """The heat map's columns: runs of windows of one phase, and pauses between them.
 
     Attributes:
         edges_seconds: shape (c + 1,).
@@ -97,6 +98,7 @@ def draw(analysis: Analysis, format: str, *, table: bool = True) -> bytes:
         rows = min(len(analysis.phases), TABLE_ROWS) + 1 if table and analysis.phases else 0
         notes = analysis.warnings if table else ()
         height = 5.65 + (0.27 * rows + 0.35 if rows else 0) + 0.21 * len(notes)
+        height += 0.25 if len(analysis.phases) > TABLE_ROWS else 0
         figure = Figure(figsize=(11, height), facecolor=PAPER)
         FigureCanvasAgg(figure)
         _compose(figure, analysis, rows, notes)
@@ -160,10 +162,11 @@ def _cells(analysis: Analysis) -> _Cells:
     for index, window in enumerate(windows):
         record = window.record
         following = windows[index + 1].record.start_seconds if index + 1 < len(windows) else end
-        edges.append(record.start_seconds)
-        values.append(columns[window.phase])
-        unknown.append(starts[window.phase])
-        order.append(window.phase)
+        if order[-1:] != [window.phase]:  # else it widens the column before
+            edges.append(record.start_seconds)
+            values.append(columns[window.phase])
+            unknown.append(starts[window.phase])
+            order.append(window.phase)
         if following - record.end_seconds > pause:
             edges.append(record.end_seconds)
             values.append(np.full(sizes, np.nan))
@@ -206,7 +209,8 @@ def _draw_bar(axes: Any, cells: _Cells, colours: dict[int, str]) -> None:
         end = start + len(list(run))
         wide = edges[end] - edges[start]
         if phase is not None:
-            axes.broken_barh([(edges[start], wide)], (0, 1), color=colours[phase], linewidth=0)
+            span_bar = [(edges[start], wide)]
+            axes.broken_barh(span_bar, (0, 1), color=colours[phase], linewidth=0, rasterized=True)
             if wide > 0.035 * span:
                 axes.text(
                     (edges[start] + edges[end]) / 2, 0.47, str(phase), ha="center", va="center",
@@ -233,7 +237,14 @@ def _draw_heat(axes: Any, cells: _Cells, analysis: Analysis, top: float) -> Any:
         axes.fill_between(
             edges, steps, octaves[-1], facecolor="none", edgecolor=HATCH, hatch="////", **hidden
         )
-        axes.step(edges, steps, where="post", color=INK, linewidth=0.7, alpha=0.6)
+        axes.step(
+            edges,
+            steps,
+            where="post",
+            color=ON_COLOUR[0],
+            linewidth=0.7 if len(floor) < 80 else 0,
+            alpha=0.6,
+        )
     for index, phase in enumerate(cells.phases):
         if phase is None:
             axes.axvspan(edges[index], edges[index + 1], color=PAPER, linewidth=0, zorder=3)
@@ -274,7 +285,8 @@ def _draw_size_axis(axes: Any, analysis: Analysis, *, labelled: bool) -> None:
     for level, size_bytes in analysis.recording.header.cache_sizes_bytes.items():
         octave = np.log2(size_bytes) if size_bytes > 0 else -1
         if octaves[0] <= octave <= octaves[-1]:
-            axes.axhline(octave, color=INK, linewidth=0.9, linestyle=(0, (4, 2.5)), zorder=4)
+            ink = INK if labelled else ON_COLOUR[0]
+            axes.axhline(octave, color=ink, linewidth=0.9, linestyle=(0, (4, 2.5)), zorder=4)
             if labelled:
                 label = f"{printable(level)} {format_size(size_bytes)}"
                 axes.annotate(
@@ -342,4 +354,4 @@ def _percent(value: float, _position: int | None = None) -> str:
 
 def _readable_on(colour: str) -> str:
     red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
-    return INK if 0.299 * red + 0.587 * green + 0.114 * blue > 140 else PAPER
+    return ON_COLOUR[0.299 * red + 0.587 * green + 0.114 * blue <= 140]

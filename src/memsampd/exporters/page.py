@@ -6,7 +6,7 @@ import re
 from html import escape
 
 from memsampd.exporters.analysis import Analysis
-from memsampd.exporters.figure import INK, MUTED, RULE, draw, phase_colours
+from memsampd.exporters.figure import INK, MUTED, PAPER, RULE, draw, phase_colours
 from memsampd.exporters.text import by_weight, subtitle, table_header, table_row, title
 
 _STYLE = """
@@ -51,6 +51,6 @@ def _inline_svg(analysis: Analysis) -> str:
     """Return the figure without its prologue, in colours that follow the page's."""
     svg = draw(analysis, "svg", table=False).decode()
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
-    for colour, name in ((INK, "ink"), (MUTED, "muted"), (RULE, "rule")):
+    for colour, name in ((INK, "ink"), (MUTED, "muted"), (RULE, "rule"), (PAPER, "paper")):
         svg = svg.replace(colour, f"var(--{name})")
     return svg
