@@ -1,0 +1,50 @@
+"""What a command of the command line is, and the list of them."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Protocol, cast
+
+
+class Command(Protocol):
+    """One subcommand.
+
+    A command's module is imported whenever its help is, so it imports what is heavy inside
+    ``run``. Errors are raised as :class:`~memsampd.errors.MemsampdError`; only
+    :func:`memsampd.cli.main.main` prints them.
+    """
+
+    name: str
+    help: str
+
+    def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the command's arguments."""
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Do it; returns the exit status."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommandEntry:
+    """Where a command lives.
+
+    Attributes:
+        name: what the user types.
+        module: module that holds it as ``COMMAND``.
+    """
+
+    name: str
+    module: str
+
+    def load(self) -> Command:
+        """Import the command."""
+        return cast(Command, import_module(self.module).COMMAND)
+
+
+# One line a command, in the order of ``memsampd --help``.
+COMMANDS: tuple[CommandEntry, ...] = (
+    CommandEntry("report", "memsampd.cli.report"),
+    CommandEntry("export", "memsampd.cli.export"),
+)

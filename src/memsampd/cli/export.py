@@ -1,0 +1,74 @@
+"""``memsampd export``: a recording as JSON or CSV."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from memsampd.errors import RecordingError
+
+POLICIES = ("lru", "random")  # the keys of analysis.MODELS, which is slow to import
+
+
+class ExportCommand:
+    """Writes the curves of every window and phase for other programs."""
+
+    name = "export"
+    help = "write a recording's curves as JSON or CSV"
+
+    def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the arguments."""
+        parser.add_argument("recording", type=Path, help="file that attach or run wrote")
+        parser.add_argument("--format", choices=("json", "csv"), required=True)
+        parser.add_argument(
+            "--policy",
+            choices=POLICIES,
+            default="lru",
+            help="replacement policy (default: %(default)s)",
+        )
+        parser.add_argument(
+            "--sizes",
+            metavar="SIZE,...",
+            help="cache sizes, such as 32KiB,1MiB (default: 1 KiB to 64 MiB in powers of two)",
+        )
+        parser.add_argument(
+            "-o", "--output", type=Path, metavar="OUT", help="file to write (default: stdout)"
+        )
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Export.
+
+        Raises:
+            UsageError: a size is malformed.
+            RecordingError: the recording cannot be read or the output not be written.
+        """
+        from memsampd.exporters.analysis import analyse, default_sizes, parse_sizes
+        from memsampd.exporters.recording import read_recording
+        from memsampd.exporters.tables import to_csv, to_json
+
+        sizes_bytes = parse_sizes(args.sizes) if args.sizes else default_sizes()
+        analysis = analyse(read_recording(args.recording), args.policy, sizes_bytes)
+        text = to_json(analysis) if args.format == "json" else to_csv(analysis)
+        if args.output is None:
+            sys.stdout.write(text)
+        else:
+            write_output(args.output, text.encode())
+        return 0
+
+
+def write_output(path: Path, data: bytes) -> None:
+    """Write a result.
+
+    Raises:
+        RecordingError: it cannot be written.
+    """
+    try:
+        path.write_bytes(data)
+    except OSError as error:
+        raise RecordingError(
+            f"cannot write {path}: {error.strerror}", "choose a file in a writable directory"
+        ) from error
+
+
+COMMAND = ExportCommand()

@@ -1,0 +1,114 @@
+"""Entry point of ``memsampd``: the one place that prints errors and decides the exit status."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from memsampd import __version__
+from memsampd.cli.command import COMMANDS, CommandEntry
+from memsampd.errors import MemsampdError, UsageError
+
+EXIT_FAILURE = 1
+EXIT_INTERRUPTED = 128 + 2  # what a shell reports for SIGINT
+EXIT_BROKEN_PIPE = 128 + 13  # ... and for SIGPIPE
+
+
+class OneLineParser(argparse.ArgumentParser):
+    """A parser that raises what is wrong instead of printing the whole usage."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise a usage error.
+
+        Raises:
+            UsageError: always.
+        """
+        raise UsageError(message, f"see '{self.prog} --help'")
+
+
+def build_parser(commands: Sequence[CommandEntry] = COMMANDS) -> argparse.ArgumentParser:
+    """Make the parser of these commands, importing each of them."""
+    parser = OneLineParser(
+        prog="memsampd",
+        description="Phases and miss-ratio curves of any running Linux process.",
+    )
+    parser.add_argument("--version", action="version", version=f"memsampd {__version__}")
+    subparsers = parser.add_subparsers(metavar="COMMAND", required=True, title="commands")
+    for entry in commands:
+        command = entry.load()
+        subparser = subparsers.add_parser(
+            entry.name, help=command.help, description=f"{command.help}."
+        )
+        command.prepare_parser(subparser)
+        subparser.set_defaults(command=command)
+    return parser
+
+
+def _named_commands(argv: Sequence[str]) -> Sequence[CommandEntry]:
+    """Return the entry of the command that ``argv`` starts with, or all of them."""
+    return [entry for entry in COMMANDS if entry.name in argv[:1]] or COMMANDS
+
+
+def _run(argv: Sequence[str]) -> int:
+    try:
+        args = build_parser(_named_commands(argv)).parse_args(argv)
+        status = args.command.run(args)
+    except SystemExit as stop:  # argparse, after --help and --version
+        status = stop.code
+    sys.stdout.flush()  # a reader that went away shows here, not at interpreter exit
+    return int(status or 0)
+
+
+def _fail(message: object, status: int = EXIT_FAILURE) -> int:
+    line = " ".join(str(message).split())
+    print(f"memsampd: error: {line}", file=sys.stderr)
+    return status
+
+
+def _describe(error: OSError) -> str:
+    where = f"{error.filename}: " if error.filename is not None else ""
+    return f"{where}{error.strerror or error}"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command.
+
+    Whatever fails is one line on standard error; a traceback appears only with
+    ``MEMSAMPD_DEBUG=1`` in the environment.
+
+    Args:
+        argv: arguments without the program's name; those of the process if None.
+
+    Returns:
+        The exit status: 0, 1 for a failure, 2 for a wrong command line, 130 when interrupted.
+    """
+    try:
+        return _run(sys.argv[1:] if argv is None else argv)
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # What is still buffered would fail again when the interpreter exits.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_BROKEN_PIPE
+    except Exception as error:
+        if os.environ.get("MEMSAMPD_DEBUG") == "1":
+            raise
+        match error:
+            case MemsampdError():
+                return _fail(error, error.exit_status)
+            case MemoryError():
+                return _fail("out of memory; free some or choose fewer sizes")
+            case OSError():
+                return _fail(_describe(error))
+            case _:
+                return _fail(
+                    f"internal error: {type(error).__name__}: {error}; "
+                    "please report it with the traceback that MEMSAMPD_DEBUG=1 shows"
+                )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,263 @@
+"""From a recording to curves: of every phase, every window and the whole run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memsampd.errors import UsageError
+from memsampd.exporters.recording import MergeRecord, Recording, WindowRecord
+from memsampd.models.combine import combine
+from memsampd.models.histogram import ReuseHistogram
+from memsampd.models.protocols import CacheModel
+from memsampd.models.records import MissRatioCurve
+from memsampd.models.statcache import StatCache
+from memsampd.models.statstack import StatStack
+from memsampd.models.survival import SurvivalFunction
+
+MODELS: dict[str, type[StatStack] | type[StatCache]] = {"lru": StatStack, "random": StatCache}
+MAX_SIZE_BYTES = 1 << 40
+MAX_SIZES = 4096
+_UNITS = {"": 0, "K": 10, "M": 20, "G": 30}
+_SIZE = re.compile(r"(\d{1,15})\s*(?:([KMG])(?:i?B)?|B)?", re.IGNORECASE | re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class AnalysedWindow:
+    """A window with what is known of it.
+
+    Attributes:
+        record: the window as recorded.
+        phase: its phase, merges applied.
+        accesses: accesses made in it: as recorded, or its CPU time times its phase's rate;
+            None if neither is known.
+    """
+
+    record: WindowRecord
+    phase: int
+    accesses: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class AnalysedPhase:
+    """A phase with what is known of it.
+
+    Attributes:
+        id: its id, merges applied.
+        windows: number of its windows.
+        cpu_seconds: their CPU time.
+        weight: share of the run's accesses (see :attr:`Analysis.weighting`).
+        bursts: bursts taken in it.
+        histogram: reuse histogram of all of these.
+        curve: its miss-ratio curve; None before the first burst.
+    """
+
+    id: int
+    windows: int
+    cpu_seconds: float
+    weight: float
+    bursts: int
+    histogram: ReuseHistogram
+    curve: MissRatioCurve | None
+
+
+@dataclass(frozen=True, slots=True)
+class Analysis:
+    """Everything that outputs show of a recording.
+
+    Attributes:
+        recording: the recording.
+        policy: "lru" or "random".
+        sizes_bytes: cache sizes, shape (s,), int64, ascending.
+        windows: the windows in order.
+        phases: the phases by id.
+        overall: curve of the whole run; None if there was no burst.
+        weighting: what phases are weighted by: "accesses", "cpu_seconds" (no rate is known), or
+            "accesses, partly estimated" (the mean rate stands in where a phase's is unknown).
+        warnings: what a reader of the results has to know.
+    """
+
+    recording: Recording
+    policy: str
+    sizes_bytes: NDArray[np.int64]
+    windows: tuple[AnalysedWindow, ...]
+    phases: tuple[AnalysedPhase, ...]
+    overall: MissRatioCurve | None
+    weighting: str
+    warnings: tuple[str, ...]
+
+    def phase(self, id: int) -> AnalysedPhase:
+        """Return a phase by its id."""
+        return next(phase for phase in self.phases if phase.id == id)
+
+
+def default_sizes(steps_per_octave: int = 1) -> NDArray[np.int64]:
+    """Return 1 KiB to 64 MiB in equal logarithmic steps, int64."""
+    return np.round(2.0 ** np.linspace(10, 26, 16 * steps_per_octave + 1)).astype(np.int64)
+
+
+def parse_size(text: str) -> int:
+    """Read a size: plain bytes or with K, M, G (binary; "32K", "32KB", "32KiB" are the same).
+
+    Raises:
+        UsageError: it is none, or out of range.
+    """
+    match = _SIZE.fullmatch(text.strip())
+    size_bytes = int(match[1]) << _UNITS[(match[2] or "").upper()] if match else 0
+    if not 0 < size_bytes <= MAX_SIZE_BYTES:
+        raise UsageError(f"{text!r} is no cache size", "give sizes such as 32KiB, 1MiB or 65536")
+    return size_bytes
+
+
+def parse_sizes(text: str) -> NDArray[np.int64]:
+    """Read a comma-separated list of sizes; returns them ascending, each once, int64.
+
+    Raises:
+        UsageError: one of them is none, or there are too many.
+    """
+    sizes = sorted({parse_size(part) for part in text.split(",")})
+    if len(sizes) > MAX_SIZES:
+        raise UsageError(f"{len(sizes)} cache sizes are too many", f"give at most {MAX_SIZES}")
+    return np.array(sizes, dtype=np.int64)
+
+
+def format_size(size_bytes: int) -> str:
+    """Return a size for people, such as "32 KiB"."""
+    value = float(size_bytes)
+    for unit in ("B", "KiB", "MiB"):
+        if value < 1024:
+            return f"{value:.3g} {unit}"
+        value /= 1024
+    return f"{value:.4g} GiB"
+
+
+def analyse(recording: Recording, policy: str, sizes_bytes: NDArray[np.int64]) -> Analysis:
+    """Work out all curves of a recording.
+
+    Args:
+        recording: the recording.
+        policy: replacement policy, a key of :data:`MODELS`.
+        sizes_bytes: cache sizes, shape (s,), int64, ascending.
+    """
+    line_bytes = recording.header.line_bytes
+    model: CacheModel = MODELS[policy]()
+    final = _final_phases(recording.merges)
+    rates = _rates(recording, final)
+    windows = tuple(_analyse_window(record, final, rates) for record in recording.windows)
+    histograms, bursts = _histograms(recording, final)
+    weights, weighting = _weights(windows)
+    phases = []
+    for id in sorted({window.phase for window in windows} | set(histograms)):
+        mine = [window for window in windows if window.phase == id]
+        histogram = histograms.get(id, ReuseHistogram.empty())
+        curve = None
+        if histogram.accesses:
+            survival = SurvivalFunction.from_histogram(histogram)
+            curve = model.curve(survival, sizes_bytes, line_bytes)
+        phases.append(
+            AnalysedPhase(
+                id=id,
+                windows=len(mine),
+                cpu_seconds=sum(window.record.cpu_seconds for window in mine),
+                weight=weights.get(id, 0.0),
+                bursts=bursts.get(id, 0),
+                histogram=histogram,
+                curve=curve,
+            )
+        )
+    overall = combine((phase.weight, phase.curve) for phase in phases)
+    warnings = _warnings(recording, phases, weighting)
+    return Analysis(
+        recording, policy, sizes_bytes, windows, tuple(phases), overall, weighting, warnings
+    )
+
+
+def _final_phases(merges: Iterable[MergeRecord]) -> dict[int, int]:
+    """Return what each merged phase is called in the end."""
+    final: dict[int, int] = {}
+    for merge in merges:
+        into = final.get(merge.into, merge.into)
+        final[merge.gone] = into
+        for gone, target in final.items():
+            if target == merge.gone:
+                final[gone] = into
+    return final
+
+
+def _rates(recording: Recording, final: dict[int, int]) -> dict[int, float]:
+    """Return the last rate known of each phase, one of a merged phase if its own is unknown."""
+    own: dict[int, float] = {}
+    inherited: dict[int, float] = {}
+    for record in recording.rates:
+        rate = record.rate.accesses_per_cpu_second
+        if rate is not None:
+            phase = final.get(record.phase, record.phase)
+            (own if phase == record.phase else inherited)[phase] = rate
+    return inherited | own
+
+
+def _analyse_window(
+    record: WindowRecord, final: dict[int, int], rates: dict[int, float]
+) -> AnalysedWindow:
+    phase = final.get(record.phase, record.phase)
+    accesses = record.accesses
+    if accesses is None and phase in rates:
+        accesses = rates[phase] * record.cpu_seconds
+    return AnalysedWindow(record, phase, accesses)
+
+
+def _histograms(
+    recording: Recording, final: dict[int, int]
+) -> tuple[dict[int, ReuseHistogram], dict[int, int]]:
+    """Return histogram and number of bursts of each phase that has any."""
+    histograms: dict[int, ReuseHistogram] = {}
+    bursts: dict[int, int] = {}
+    for burst in recording.bursts:
+        phase = final.get(burst.phase, burst.phase)
+        histograms[phase] = histograms.get(phase, ReuseHistogram.empty()) + burst.histogram()
+        bursts[phase] = bursts.get(phase, 0) + 1
+    return histograms, bursts
+
+
+def _weights(windows: Sequence[AnalysedWindow]) -> tuple[dict[int, float], str]:
+    """Return each phase's share of the run, and what it is a share of."""
+    known = [window for window in windows if window.accesses is not None]
+    known_cpu_seconds = sum(window.record.cpu_seconds for window in known)
+    known_accesses = sum(window.accesses or 0.0 for window in known)
+    if known_cpu_seconds > 0 and known_accesses > 0:
+        mean_rate = known_accesses / known_cpu_seconds
+        weighting = "accesses" if len(known) == len(windows) else "accesses, partly estimated"
+    else:
+        mean_rate, weighting = 1.0, "cpu_seconds"
+    masses: dict[int, float] = {}
+    for window in windows:
+        mass = window.accesses if weighting != "cpu_seconds" else None
+        if mass is None:
+            mass = mean_rate * window.record.cpu_seconds
+        masses[window.phase] = masses.get(window.phase, 0.0) + mass
+    total = sum(masses.values())
+    return {phase: mass / total if total else 0.0 for phase, mass in masses.items()}, weighting
+
+
+def _warnings(
+    recording: Recording, phases: Sequence[AnalysedPhase], weighting: str
+) -> tuple[str, ...]:
+    warnings = list(recording.warnings)
+    if not recording.windows:
+        warnings.append("the recording holds no windows: the target used too little CPU time")
+    if weighting == "cpu_seconds":
+        warnings.append("no access rate is known: phases are weighted by CPU time")
+    elif weighting != "accesses":
+        warnings.append("the access rate of some phases is unknown: the mean rate stands in")
+    blind = [phase for phase in phases if phase.curve is None]
+    if blind:
+        share = sum(phase.weight for phase in blind)
+        warnings.append(
+            f"no burst was taken in {len(blind)} of {len(phases)} phases ({share:.1%} of the run): "
+            "nothing is known of their misses"
+        )
+    return tuple(warnings)

@@ -1,0 +1,233 @@
+"""Every metric that memsampd exports, once: names, types, labels and help texts come from here.
+
+``python -m memsampd.exporters.catalogue`` prints docs/metrics.md.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import Literal
+
+TARGET_LABELS = ("pid", "command")
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One metric family.
+
+    Attributes:
+        name: full name as Prometheus stores it.
+        kind: Prometheus type.
+        unit: base unit of the value, for people.
+        help: what it says, in one line.
+        labels: label names besides those of the target.
+        of_target: it belongs to one target (has the labels ``pid`` and ``command``).
+    """
+
+    name: str
+    kind: Literal["gauge", "counter"]
+    unit: str
+    help: str
+    labels: tuple[str, ...] = ()
+    of_target: bool = True
+
+    @property
+    def all_labels(self) -> tuple[str, ...]:
+        """The names of all its labels, in order."""
+        return (TARGET_LABELS if self.of_target else ()) + self.labels
+
+
+def _gauge(name: str, unit: str, help: str, *labels: str) -> Metric:
+    return Metric(f"memsampd_{name}", "gauge", unit, help, labels)
+
+
+def _counter(name: str, unit: str, help: str, *labels: str) -> Metric:
+    return Metric(f"memsampd_{name}_total", "counter", unit, help, labels)
+
+
+_CURVE = ("policy", "size_bytes")
+_PHASE_CURVE = ("phase", *_CURVE)
+
+BUILD_INFO = Metric(
+    "memsampd_build_info", "gauge", "1", "Version of memsampd.", ("version",), of_target=False
+)
+TARGET_UP = _gauge("target_up", "bool", "1 while the target is alive and observed.")
+BACKEND_INFO = _gauge(
+    "backend_info", "1", "Backend that fills a role (branches, accesses, clock).", "role", "name"
+)
+CACHE_SIZE = _gauge(
+    "cache_size_bytes", "bytes", "Size of this machine's data cache of a level.", "level"
+)
+
+MISS_RATIO = _gauge(
+    "miss_ratio", "ratio", "Misses per access of the whole run in a cache of this size.", *_CURVE
+)
+MISS_LOW_RATIO = _gauge(
+    "miss_low_ratio",
+    "ratio",
+    "Lower bound of memsampd_miss_ratio: all that lies beyond the horizon returns just after it.",
+    *_CURVE,
+)
+MISS_HIGH_RATIO = _gauge(
+    "miss_high_ratio",
+    "ratio",
+    "Upper bound of memsampd_miss_ratio: nothing that lies beyond the horizon ever returns.",
+    *_CURVE,
+)
+PHASE_MISS_RATIO = _gauge(
+    "phase_miss_ratio",
+    "ratio",
+    "Misses per access of a phase in a cache of this size.",
+    *_PHASE_CURVE,
+)
+PHASE_MISS_LOW_RATIO = _gauge(
+    "phase_miss_low_ratio", "ratio", "Lower bound of memsampd_phase_miss_ratio.", *_PHASE_CURVE
+)
+PHASE_MISS_HIGH_RATIO = _gauge(
+    "phase_miss_high_ratio", "ratio", "Upper bound of memsampd_phase_miss_ratio.", *_PHASE_CURVE
+)
+
+PHASE_ACTIVE = _gauge("phase_active", "bool", "1 for the phase of the last window.", "phase")
+PHASE_PREDICTED = _gauge(
+    "phase_predicted", "bool", "1 for the phase expected of the next window.", "phase"
+)
+PHASE_WEIGHT = _gauge(
+    "phase_weight_ratio",
+    "ratio",
+    "Share of the target's accesses that a phase makes (of its CPU time where no clock is known).",
+    "phase",
+)
+PHASE_WINDOWS = _gauge("phase_windows", "windows", "Windows of a phase so far.", "phase")
+PHASE_CPU = _gauge("phase_cpu_seconds", "seconds", "CPU time of a phase's windows.", "phase")
+PHASE_BURSTS = _gauge("phase_bursts", "bursts", "Bursts taken in a phase.", "phase")
+PHASE_SAMPLED = _gauge(
+    "phase_sampled_accesses", "accesses", "Accesses observed in a phase's bursts.", "phase"
+)
+PHASE_CENSORED = _gauge(
+    "phase_censored_ratio",
+    "ratio",
+    "Share of a phase's sampled accesses whose next touch lies beyond the horizon.",
+    "phase",
+)
+PHASE_WRITES = _gauge(
+    "phase_write_ratio", "ratio", "Share of a phase's sampled accesses that are stores.", "phase"
+)
+PHASE_RATE = _gauge(
+    "phase_accesses_per_cpu_second",
+    "accesses per CPU second",
+    "Accesses that a phase makes in a second of CPU time; absent while unknown.",
+    "phase",
+)
+PHASE_RATE_SPREAD = _gauge(
+    "phase_access_rate_spread_ratio",
+    "ratio",
+    "Relative standard deviation of memsampd_phase_accesses_per_cpu_second.",
+    "phase",
+)
+PHASE_BANDWIDTH = _gauge(
+    "phase_fill_bytes_per_cpu_second",
+    "bytes per CPU second",
+    "Bytes that an LRU cache of the level's size fetches for a phase in a second of CPU time: "
+    "access rate, miss ratio and line size multiplied (write-backs and prefetches not included).",
+    "phase",
+    "level",
+)
+
+WINDOWS = _counter("windows", "windows", "Windows of the target's execution.")
+PREDICTION_ACCURACY = _gauge(
+    "prediction_accuracy_ratio", "ratio", "Share of phase predictions that came true."
+)
+SAMPLES = _counter("branch_samples", "samples", "Branch samples taken.")
+LOST = _counter("branch_samples_lost", "samples", "Branch samples that the kernel dropped.")
+THROTTLES = _counter("throttles", "events", "Times that the kernel throttled the sampling.")
+BURSTS = _counter("bursts", "bursts", "Bursts by the reason of their end.", "end")
+CAPTURE_ERRORS = _counter(
+    "capture_errors", "captures", "Refused or failed captures by reason.", "reason"
+)
+
+TARGET_CPU = _counter("target_cpu_seconds", "seconds", "CPU time of the target since the attach.")
+STOP = _counter(
+    "target_stop_seconds", "seconds", "Wall time for which a thread of the target was stopped."
+)
+COW = _counter(
+    "target_cow_seconds", "seconds", "Estimated time that copy-on-write cost the target."
+)
+SHADOW_CPU = _counter("shadow_cpu_seconds", "seconds", "CPU time of the target's shadows.")
+OWN_CPU = _counter(
+    "own_cpu_seconds", "seconds", "CPU time of memsampd for this target, tracing included."
+)
+OVERHEAD_SPENT = _gauge(
+    "overhead_spent_ratio", "ratio", "Share of the target's CPU time that the schedule spent."
+)
+OVERHEAD_BUDGET = _gauge(
+    "overhead_budget_ratio", "ratio", "Share of the target's CPU time that it may spend."
+)
+
+CATALOGUE: tuple[Metric, ...] = tuple(
+    metric for metric in list(globals().values()) if isinstance(metric, Metric)
+)
+
+_PREAMBLE = """\
+# Metrics
+
+<!-- Generated by `python -m memsampd.exporters.catalogue`; a test keeps it up to date. -->
+
+`memsampd` serves these at `/metrics`, on `127.0.0.1:9753` by default. All but
+`memsampd_build_info` carry the labels `pid` and `command` of their target, and vanish when it ends.
+
+The number of series is bounded: at most 32 sizes a curve; the 16 heaviest phases, the others
+folded by weight into `phase="other"`; the 20 most frequent error reasons, the others folded into
+`reason="other"`. A curve always comes with its bounds: where `low` and `high` lie apart, the
+cache is larger than the samples can tell, and the value between is a guess.
+
+| Metric | Type | Unit | Labels | Meaning |
+|---|---|---|---|---|
+"""
+
+_EPILOGUE = """
+## Queries
+
+The miss ratio at 1 MiB of the phase that runs now:
+
+```promql
+memsampd_phase_miss_ratio{policy="lru", size_bytes="1048576"}
+  and on (pid, phase) memsampd_phase_active == 1
+```
+
+Where the curve is a guess:
+
+```promql
+memsampd_miss_high_ratio - memsampd_miss_low_ratio > 0.05
+```
+
+Bytes a second that the target as a whole draws through its L3 (rates are per CPU second):
+
+```promql
+sum by (pid, command) (memsampd_phase_fill_bytes_per_cpu_second{level="L3"}
+    * on (pid, command, phase) group_left () memsampd_phase_cpu_seconds)
+  / sum by (pid, command) (memsampd_phase_cpu_seconds)
+  * on (pid, command) rate(memsampd_target_cpu_seconds_total[1m])
+```
+
+What memsampd costs the target, as a share of its CPU time:
+
+```promql
+(rate(memsampd_target_stop_seconds_total[5m]) + rate(memsampd_target_cow_seconds_total[5m]))
+  / rate(memsampd_target_cpu_seconds_total[5m])
+```
+"""
+
+
+def metrics_page() -> str:
+    """Return docs/metrics.md."""
+    rows = (
+        f"| `{metric.name}` | {metric.kind} | {metric.unit} "
+        f"| {', '.join(f'`{label}`' for label in metric.labels)} | {metric.help} |\n"
+        for metric in CATALOGUE
+    )
+    return _PREAMBLE + "".join(rows) + _EPILOGUE
+
+
+if __name__ == "__main__":
+    sys.stdout.write(metrics_page())

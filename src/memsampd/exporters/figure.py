@@ -1,0 +1,357 @@
+"""The picture of a recording: miss ratio over time and cache size, phases, average curve.
+
+After figures 1 and 2 of Sembrant, Black-Schaffer and Hagersten, "Phase Guided Profiling for Fast
+Cache Modeling" (CGO 2012), with what the samples cannot tell made visible.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memsampd.errors import CapabilityError
+from memsampd.exporters.analysis import Analysis, format_size
+from memsampd.exporters.curves import UNCERTAIN
+from memsampd.exporters.text import (
+    by_weight,
+    printable,
+    subtitle,
+    table_header,
+    table_row,
+    title,
+)
+
+# Okabe and Ito's colours, told apart with every common colour blindness; black is left for text.
+PHASE_COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442")
+OTHER_COLOUR = "#9aa0a6"
+INK = "#1f2430"
+ON_COLOUR = ("#1b1f27", "#fdfdfe")  # dark and light, where the ground is coloured in any theme
+MUTED = "#667085"
+RULE = "#d5d9e0"
+PAPER = "#ffffff"
+HATCH = "#8a91a3"
+UNKNOWN_COLOUR = "#e4e6ea"
+TABLE_ROWS = 8
+LEFT = 0.95  # inches: where everything begins
+_COLOUR_LIMITS = (0.01, 0.02, 0.04, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0)
+_GAP = 0.02  # of the time shown: a longer pause between windows is left empty
+
+
+@dataclass(frozen=True, slots=True)
+class _Cells:
+    """The heat map's columns: runs of windows of one phase, and pauses between them.
+
+    Attributes:
+        edges_seconds: shape (c + 1,).
+        miss_ratio: shape (sizes, c); NaN where nothing is known.
+        unknown_from: index of the size from which bounds lie apart, shape (c,).
+        phases: phase of each column, None for pauses, length c.
+    """
+
+    edges_seconds: NDArray[np.float64]
+    miss_ratio: NDArray[np.float64]
+    unknown_from: NDArray[np.intp]
+    phases: list[int | None]
+
+
+def draw(analysis: Analysis, format: str, *, table: bool = True) -> bytes:
+    """Draw a recording.
+
+    Args:
+        analysis: over ascending sizes in equal logarithmic steps.
+        format: "png" or "svg".
+        table: put the phase table below the picture.
+
+    Raises:
+        CapabilityError: matplotlib is not installed.
+    """
+    try:
+        import matplotlib as mpl
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise CapabilityError(
+            "figures need matplotlib", "install it with: pip install 'memsampd[report]'"
+        ) from error
+    style: Any = {
+        "font.family": "sans-serif",
+        "font.size": 9.5,
+        "text.color": INK,
+        "axes.edgecolor": RULE,
+        "axes.labelcolor": MUTED,
+        "xtick.color": MUTED,
+        "ytick.color": MUTED,
+        "xtick.labelcolor": INK,
+        "ytick.labelcolor": INK,
+        "hatch.color": "#7a8194",
+        "hatch.linewidth": 0.6,
+        "svg.hashsalt": "memsampd",
+        "text.parse_math": False,  # names from outside may hold dollar signs
+    }
+    with mpl.rc_context(style):
+        rows = min(len(analysis.phases), TABLE_ROWS) + 1 if table and analysis.phases else 0
+        notes = analysis.warnings if table else ()
+        height = 5.65 + (0.27 * rows + 0.35 if rows else 0) + 0.21 * len(notes)
+        height += 0.25 if len(analysis.phases) > TABLE_ROWS else 0
+        figure = Figure(figsize=(11, height), facecolor=PAPER)
+        FigureCanvasAgg(figure)
+        _compose(figure, analysis, rows, notes)
+        out = io.BytesIO()
+        metadata = {"Date": None} if format == "svg" else {}
+        figure.savefig(out, format=format, dpi=150, metadata=metadata, transparent=not table)
+    return out.getvalue()
+
+
+def phase_colours(analysis: Analysis) -> dict[int, str]:
+    """Return a colour for each phase: the heaviest get one of their own, the others grey."""
+    heavy = by_weight(analysis)[: len(PHASE_COLOURS)]
+    colours = {phase.id: OTHER_COLOUR for phase in analysis.phases}
+    return colours | {phase.id: colour for phase, colour in zip(heavy, PHASE_COLOURS, strict=False)}
+
+
+def _compose(figure: Any, analysis: Analysis, rows: int, notes: Sequence[str]) -> None:
+    """Place the parts; inches from the top, so that the table does not squeeze the picture."""
+    width, height = figure.get_size_inches()
+
+    def box(left: float, top: float, wide: float, high: float) -> Any:
+        return figure.add_axes(
+            (left / width, 1 - (top + high) / height, wide / width, high / height)
+        )
+
+    figure.text(LEFT / width, 1 - 0.42 / height, title(analysis), fontsize=15, fontweight="bold")
+    figure.text(LEFT / width, 1 - 0.70 / height, subtitle(analysis), color=MUTED)
+    bar, heat = box(LEFT, 0.98, 7.05, 0.26), box(LEFT, 1.30, 7.05, 3.55)
+    side, scale = box(8.15, 1.30, 2.05, 3.55), box(LEFT, 5.34, 2.6, 0.11)
+    cells = _cells(analysis)
+    top = _colour_limit(analysis)
+    _draw_bar(bar, cells, phase_colours(analysis))
+    mesh = _draw_heat(heat, cells, analysis, top)
+    _draw_side(side, analysis)
+    for axes in (heat, side):
+        _draw_size_axis(axes, analysis, labelled=axes is side)
+    heat.set_ylabel("cache size", labelpad=2)
+    _draw_scale(figure, scale, mesh, top)
+    _draw_key(figure, 4.6 / width, 1 - 5.45 / height, 1 / width, 1 / height)
+    if rows:
+        _draw_table(box(LEFT, 5.8, 9.25, 0.27 * rows), analysis)
+    for index, note in enumerate(reversed(notes)):
+        y = (0.14 + 0.21 * index) / height
+        figure.text(LEFT / width, y, f"warning: {note}", fontsize=8.5, color="#a84300")
+
+
+def _cells(analysis: Analysis) -> _Cells:
+    sizes = len(analysis.sizes_bytes)
+    columns, starts = {}, {}
+    for phase in analysis.phases:
+        curve = phase.curve
+        columns[phase.id] = np.full(sizes, np.nan) if curve is None else curve.miss_ratio
+        apart = np.ones(sizes, bool) if curve is None else curve.high - curve.low > UNCERTAIN
+        starts[phase.id] = int(np.argmax(apart)) if apart.any() else sizes
+    edges, values, unknown = [], [], []
+    order: list[int | None] = []
+    windows = analysis.windows
+    begin = windows[0].record.start_seconds if windows else 0.0
+    end = windows[-1].record.end_seconds if windows else 1.0
+    pause = _GAP * (end - begin)
+    for index, window in enumerate(windows):
+        record = window.record
+        following = windows[index + 1].record.start_seconds if index + 1 < len(windows) else end
+        if order[-1:] != [window.phase]:  # else it widens the column before
+            edges.append(record.start_seconds)
+            values.append(columns[window.phase])
+            unknown.append(starts[window.phase])
+            order.append(window.phase)
+        if following - record.end_seconds > pause:
+            edges.append(record.end_seconds)
+            values.append(np.full(sizes, np.nan))
+            unknown.append(sizes)
+            order.append(None)
+    if not windows:  # one pause
+        edges, values, unknown, order = [begin], [np.full(sizes, np.nan)], [sizes], [None]
+    edges.append(max(end, begin + 1e-9))
+    return _Cells(
+        np.maximum.accumulate(np.array(edges)),
+        np.array(values).reshape(len(order), sizes).T,
+        np.array(unknown, dtype=np.intp),
+        order,
+    )
+
+
+def _colour_limit(analysis: Analysis) -> float:
+    """Return the end of the colour scale: the largest miss ratio, rounded up to read well."""
+    curves = [phase.curve.miss_ratio for phase in analysis.phases if phase.curve is not None]
+    largest = max((float(curve.max()) for curve in curves), default=1.0)
+    return next(
+        limit
+        for limit in (0.01, 0.02, 0.04, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0)
+        if limit >= min(largest, 1.0)
+    )
+
+
+def _octave_edges(analysis: Analysis) -> NDArray[np.float64]:
+    """Return the heat map's rows in log2 of bytes, each size in the middle of its row."""
+    octaves = np.log2(analysis.sizes_bytes)
+    middle = (octaves[1:] + octaves[:-1]) / 2
+    return np.concatenate([octaves[:1], middle, octaves[-1:]])
+
+
+def _draw_bar(axes: Any, cells: _Cells, colours: dict[int, str]) -> None:
+    edges = cells.edges_seconds
+    span = edges[-1] - edges[0]
+    start = 0
+    for phase, run in groupby(cells.phases):
+        end = start + len(list(run))
+        wide = edges[end] - edges[start]
+        if phase is not None:
+            span_bar = [(edges[start], wide)]
+            axes.broken_barh(span_bar, (0, 1), color=colours[phase], linewidth=0, rasterized=True)
+            if wide > 0.035 * span:
+                axes.text(
+                    (edges[start] + edges[end]) / 2, 0.47, str(phase), ha="center", va="center",
+                    fontsize=8.5, fontweight="bold", color=_readable_on(colours[phase]),
+                )  # fmt: skip
+        start = end
+    axes.set(xlim=(edges[0], edges[-1]), ylim=(0, 1), xticks=[], yticks=[])
+    axes.set_ylabel("phase", rotation=0, ha="right", va="center", labelpad=6)
+    axes.spines[:].set_visible(False)
+    axes.patch.set_alpha(0)
+
+
+def _draw_heat(axes: Any, cells: _Cells, analysis: Analysis, top: float) -> Any:
+    edges, octaves = cells.edges_seconds, _octave_edges(analysis)
+    axes.set_facecolor(UNKNOWN_COLOUR)
+    mesh = axes.pcolormesh(
+        edges, octaves, cells.miss_ratio, cmap=_colour_map(), vmin=0, vmax=top, rasterized=True
+    )
+    floor = octaves[cells.unknown_from]
+    steps = np.append(floor, floor[-1:])
+    if len(floor):
+        hidden = {"step": "post", "linewidth": 0}
+        axes.fill_between(edges, steps, octaves[-1], color="#eceef2", alpha=0.55, **hidden)
+        axes.fill_between(
+            edges, steps, octaves[-1], facecolor="none", edgecolor=HATCH, hatch="////", **hidden
+        )
+        axes.step(
+            edges,
+            steps,
+            where="post",
+            color=ON_COLOUR[0],
+            linewidth=0.7 if len(floor) < 80 else 0,
+            alpha=0.6,
+        )
+    for index, phase in enumerate(cells.phases):
+        if phase is None:
+            axes.axvspan(edges[index], edges[index + 1], color=PAPER, linewidth=0, zorder=3)
+    axes.set_xlim(edges[0], edges[-1])
+    axes.set_xlabel("time since attach (s)")
+    return mesh
+
+
+def _draw_side(axes: Any, analysis: Analysis) -> None:
+    axes.patch.set_alpha(0)
+    axes.set_title("whole run", fontsize=9.5, color=MUTED, pad=6)
+    curve, top = analysis.overall, 1.0
+    if curve is not None:
+        octaves = np.log2(curve.sizes_bytes)
+        axes.fill_betweenx(octaves, curve.low, curve.high, color="#c9cede", linewidth=0)
+        axes.fill_betweenx(
+            octaves, curve.low, curve.high, facecolor="none", edgecolor=HATCH, hatch="////",
+            linewidth=0,
+        )  # fmt: skip
+        axes.plot(curve.miss_ratio, octaves, color="#b3204d", linewidth=2, solid_capstyle="round")
+        top = float(curve.high.max())
+    axes.set_xlim(0, max(top, 0.001) * 1.08)
+    axes.xaxis.set_major_formatter(_percent)
+    axes.xaxis.get_major_locator().set_params(nbins=4)
+    axes.grid(axis="x", color=RULE, linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.set_xlabel("miss ratio")
+
+
+def _draw_size_axis(axes: Any, analysis: Analysis, *, labelled: bool) -> None:
+    """Draw the axis of sizes, with this machine's caches across (named at the right panel)."""
+    octaves = np.log2(analysis.sizes_bytes)
+    axes.set_ylim(octaves[0], octaves[-1])
+    ticks = np.arange(np.ceil(octaves[0]), octaves[-1] + 0.01, 2)
+    axes.set_yticks(ticks, [] if labelled else [format_size(int(2**tick)) for tick in ticks])
+    axes.tick_params(length=0 if labelled else 3)
+    axes.spines[["top", "right"]].set_visible(False)
+    for level, size_bytes in analysis.recording.header.cache_sizes_bytes.items():
+        octave = np.log2(size_bytes) if size_bytes > 0 else -1
+        if octaves[0] <= octave <= octaves[-1]:
+            ink = INK if labelled else ON_COLOUR[0]
+            axes.axhline(octave, color=ink, linewidth=0.9, linestyle=(0, (4, 2.5)), zorder=4)
+            if labelled:
+                label = f"{printable(level)} {format_size(size_bytes)}"
+                axes.annotate(
+                    label, (1, octave), (4, 0), ("axes fraction", "data"), "offset points",
+                    va="center", fontsize=8, annotation_clip=False,
+                )  # fmt: skip
+
+
+def _draw_scale(figure: Any, axes: Any, mesh: Any, top: float) -> None:
+    bar = figure.colorbar(mesh, cax=axes, orientation="horizontal", format=_percent)
+    bar.set_ticks(np.linspace(0, top, 5))
+    bar.outline.set_visible(False)
+    axes.tick_params(length=0, labelsize=8)
+    axes.set_title("miss ratio", fontsize=8.5, color=MUTED, loc="left", pad=3)
+
+
+def _draw_key(figure: Any, x: float, y: float, inch_wide: float, inch_high: float) -> None:
+    """Say what hatching and grey mean."""
+    from matplotlib.patches import Rectangle
+
+    for offset, colour, hatch, text in (
+        (0.0, PAPER, "/////", "beyond the horizon: shown is the upper bound"),
+        (3.3, UNKNOWN_COLOUR, "/////", "no burst in this phase: not known"),
+    ):
+        corner = (x + offset * inch_wide, y)
+        size = (0.24 * inch_wide, 0.13 * inch_high)
+        figure.add_artist(
+            Rectangle(corner, *size, facecolor=colour, edgecolor=HATCH, hatch=hatch, linewidth=0.6)
+        )
+        figure.text(corner[0] + 0.32 * inch_wide, y, text, fontsize=8.5, color=MUTED)
+
+
+def _draw_table(axes: Any, analysis: Analysis) -> None:
+    axes.set_axis_off()
+    shown = by_weight(analysis)[:TABLE_ROWS]
+    header = table_header(analysis)
+    colours = phase_colours(analysis)
+    lines = [header, *(table_row(phase, analysis) for phase in shown)]
+    right = np.linspace(0.62, 9.25, len(header))
+    axes.set(xlim=(0, 9.25), ylim=(len(lines), 0))
+    for index, line in enumerate(lines):
+        for x, cell in zip(right, line, strict=True):
+            colour = MUTED if index == 0 else INK
+            axes.text(x, index + 0.5, cell, ha="right", va="center", fontsize=8.8, color=colour)
+        if index:
+            colour = colours[shown[index - 1].id]
+            axes.plot([0.1], [index + 0.5], marker="s", markersize=6.5, color=colour)
+        axes.axhline(index + 1, color=RULE, linewidth=0.6)
+    hidden = len(analysis.phases) - len(shown)
+    if hidden:
+        axes.text(0, len(lines) + 0.5, f"and {hidden} lighter phases", color=MUTED, va="center")
+
+
+def _colour_map() -> Any:
+    """Light for hits to dark for misses, even to the eye and without hue traps."""
+    from matplotlib import colormaps
+    from matplotlib.colors import ListedColormap
+
+    return ListedColormap(colormaps["magma_r"](np.linspace(0.02, 0.88, 256)))
+
+
+def _percent(value: float, _position: int | None = None) -> str:
+    return f"{value * 100:.3g}%"
+
+
+def _readable_on(colour: str) -> str:
+    red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+    return ON_COLOUR[0.299 * red + 0.587 * green + 0.114 * blue <= 140]

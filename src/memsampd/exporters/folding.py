@@ -1,0 +1,106 @@
+"""Keeps the number of series bounded: folds light phases and rare reasons into one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from memsampd.exporters.snapshot import PhaseSnapshot, Snapshot
+from memsampd.models.combine import combine
+from memsampd.models.records import MissRatioCurve
+
+OTHER = "other"
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseView:
+    """A phase, or several light ones as one, as it is shown.
+
+    Attributes are those of :class:`~memsampd.exporters.snapshot.PhaseSnapshot`, and:
+        label: the phase's id, or "other".
+        active: it is, or holds, the phase of the last window.
+        predicted: it is, or holds, the phase expected next.
+    """
+
+    label: str
+    active: bool
+    predicted: bool
+    windows: int
+    cpu_seconds: float
+    weight: float
+    bursts: int
+    sampled_accesses: int
+    censored_share: float
+    write_share: float
+    accesses_per_cpu_second: float | None
+    rate_spread: float | None
+    curves: Mapping[str, MissRatioCurve] = field(default_factory=dict)
+
+
+def fold_phases(snapshot: Snapshot, max_phases: int) -> list[PhaseView]:
+    """Show the heaviest phases one by one and the others as one.
+
+    Args:
+        snapshot: the state.
+        max_phases: how many are shown besides "other".
+    """
+    by_weight = sorted(snapshot.phases, key=lambda phase: (-phase.weight, phase.id))
+    shown = sorted(by_weight[:max_phases], key=lambda phase: phase.id)
+    views = [_fold(str(phase.id), [phase], snapshot) for phase in shown]
+    if rest := by_weight[max_phases:]:
+        views.append(_fold(OTHER, rest, snapshot))
+    return views
+
+
+def _fold(label: str, phases: Sequence[PhaseSnapshot], snapshot: Snapshot) -> PhaseView:
+    ids = {phase.id for phase in phases}
+    weights = [phase.weight for phase in phases]
+    cpu_seconds = [phase.cpu_seconds for phase in phases]
+    sampled = [phase.sampled_accesses for phase in phases]
+    rates = [phase.rate.accesses_per_cpu_second for phase in phases]
+    known_rates = [rate for rate in rates if rate is not None]
+    return PhaseView(
+        label=label,
+        active=snapshot.phase in ids,
+        predicted=snapshot.predicted_phase in ids,
+        windows=sum(phase.windows for phase in phases),
+        cpu_seconds=sum(cpu_seconds),
+        weight=sum(weights),
+        bursts=sum(phase.bursts for phase in phases),
+        sampled_accesses=sum(sampled),
+        censored_share=_mean([phase.censored_share for phase in phases], sampled),
+        write_share=_mean([phase.write_share for phase in phases], sampled),
+        # An unknown rate among them leaves the rate of all unknown.
+        accesses_per_cpu_second=(
+            _mean(known_rates, cpu_seconds) if len(known_rates) == len(phases) else None
+        ),
+        rate_spread=phases[0].rate.spread if len(phases) == 1 else None,
+        curves=_fold_curves(phases),
+    )
+
+
+def _fold_curves(phases: Sequence[PhaseSnapshot]) -> Mapping[str, MissRatioCurve]:
+    if len(phases) == 1:
+        return phases[0].curves
+    policies = dict.fromkeys(policy for phase in phases for policy in phase.curves)
+    folded = {
+        policy: combine((phase.weight, phase.curves.get(policy)) for phase in phases)
+        for policy in policies
+    }
+    return {policy: curve for policy, curve in folded.items() if curve is not None}
+
+
+def fold_reasons(counts: Mapping[str, int], max_reasons: int) -> dict[str, int]:
+    """Keep the most frequent reasons and add up the others as "other"."""
+    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    kept = dict(ordered[:max_reasons])
+    if rest := ordered[max_reasons:]:
+        kept[OTHER] = kept.get(OTHER, 0) + sum(count for _, count in rest)
+    return kept
+
+
+def _mean(values: Sequence[float], weights: Sequence[float]) -> float:
+    total = sum(weights)
+    if total <= 0:
+        return sum(values) / len(values)
+    return sum(value * weight for value, weight in zip(values, weights, strict=True)) / total

@@ -1,0 +1,106 @@
+"""Serves /metrics to Prometheus."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from prometheus_client import CollectorRegistry, make_wsgi_app, start_http_server
+
+from memsampd import __version__
+from memsampd.errors import CapabilityError, UsageError
+
+DEFAULT_LISTEN = "127.0.0.1:9753"
+
+_LANDING_PAGE = f"""<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>memsampd</title>
+<meta name="color-scheme" content="light dark">
+<style>body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 40rem; margin: 3rem auto; }}</style>
+</head><body><h1>memsampd {__version__}</h1>
+<p>Phases and miss-ratio curves of running processes. Prometheus reads
+<a href="/metrics">/metrics</a>.</p></body></html>
+""".encode()
+
+_Respond = Callable[[str, list[tuple[str, str]]], object]
+
+
+def parse_listen(text: str) -> tuple[str, int]:
+    """Read ``HOST:PORT``; an IPv6 address stands in brackets.
+
+    Raises:
+        UsageError: it is not that.
+    """
+    host, colon, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not (colon and host and port.isascii() and port.isdigit() and int(port) < 1 << 16):
+        raise UsageError(f"cannot listen on {text!r}", f"give HOST:PORT, such as {DEFAULT_LISTEN}")
+    return host, int(port)
+
+
+class MetricsServer:
+    """An HTTP server in a thread of its own.
+
+    Args:
+        registry: what /metrics shows.
+        listen: ``HOST:PORT``; port 0 takes a free one.
+
+    Attributes:
+        host: address that it listens on.
+        port: port that it listens on, the one chosen if 0 was asked for.
+
+    Raises:
+        UsageError: ``listen`` is malformed.
+        CapabilityError: the address cannot be listened on.
+    """
+
+    def __init__(self, registry: CollectorRegistry, listen: str = DEFAULT_LISTEN) -> None:
+        self.host, port = parse_listen(listen)
+        try:
+            self._server, self._thread = start_http_server(port, self.host, registry)
+        except OSError as error:
+            raise CapabilityError(*_explain(error, listen)) from error
+        self._server.set_app(_application(registry))
+        self.port = self._server.server_port
+        self._closed = False
+
+    @property
+    def url(self) -> str:
+        """Where Prometheus finds the metrics."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port}/metrics"
+
+    def close(self) -> None:
+        """Stop serving and free the port; a second call does nothing."""
+        if self._closed:
+            return
+        self._closed = True
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+
+def _explain(error: OSError, listen: str) -> tuple[str, str]:
+    """Return cause and remedy."""
+    if error.errno == errno.EADDRINUSE:
+        return f"{listen} is in use", "choose another address with --listen HOST:PORT (port 0: any)"
+    if error.errno == errno.EACCES:
+        return f"{listen} may not be listened on", "choose a port from 1024 with --listen HOST:PORT"
+    return f"cannot listen on {listen}: {error.strerror}", "name an address of this machine"
+
+
+def _application(registry: CollectorRegistry) -> Callable[..., Iterable[bytes]]:
+    metrics = make_wsgi_app(registry)
+
+    def application(environ: dict[str, Any], start_response: _Respond) -> Iterable[bytes]:
+        path = environ["PATH_INFO"]
+        if path == "/metrics":
+            response: Iterable[bytes] = metrics(environ, start_response)
+            return response
+        if path == "/":
+            start_response("200 OK", [("Content-Type", "text/html; charset=utf-8")])
+            return [_LANDING_PAGE]
+        start_response("404 Not Found", [("Content-Type", "text/plain; charset=utf-8")])
+        return [b"not found; metrics are at /metrics\n"]
+
+    return application

@@ -1,0 +1,169 @@
+"""Snapshots as Prometheus metrics."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TypeAlias
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import Metric as Family
+from prometheus_client.registry import Collector
+
+from memsampd import __version__
+from memsampd.exporters import catalogue
+from memsampd.exporters.catalogue import CATALOGUE, Metric
+from memsampd.exporters.curves import at_size, thin_curve
+from memsampd.exporters.folding import PhaseView, fold_phases, fold_reasons
+from memsampd.exporters.snapshot import Snapshot
+from memsampd.models.records import MissRatioCurve
+
+MAX_SIZES = 32
+MAX_PHASES = 16
+MAX_REASONS = 20
+
+# One sample: the metric, the values of its own labels, the value.
+Sample: TypeAlias = tuple[Metric, tuple[str, ...], float]
+
+
+class PrometheusExporter(Collector):
+    """Shows the last snapshot of every live target through a registry of its own.
+
+    Args:
+        registry: registry to serve; a new one by default, never the global one.
+        max_sizes: sizes shown of a curve.
+        max_phases: phases shown of a target; the lighter ones are folded into "other".
+    """
+
+    def __init__(
+        self,
+        registry: CollectorRegistry | None = None,
+        *,
+        max_sizes: int = MAX_SIZES,
+        max_phases: int = MAX_PHASES,
+    ) -> None:
+        self.registry = CollectorRegistry() if registry is None else registry
+        self._max_sizes = max_sizes
+        self._max_phases = max_phases
+        self._lock = threading.Lock()
+        self._snapshots: dict[int, Snapshot] = {}
+        self.registry.register(self)
+
+    def publish(self, snapshot: Snapshot) -> None:
+        """Show this state of its target; a dead target's series vanish."""
+        with self._lock:
+            if snapshot.alive:
+                self._snapshots[snapshot.target.pid] = snapshot
+            else:
+                self._snapshots.pop(snapshot.target.pid, None)
+
+    def close(self) -> None:
+        """Show no target any more."""
+        with self._lock:
+            self._snapshots.clear()
+
+    def describe(self) -> Iterable[Family]:
+        """Return the families without samples (the registry checks names with it)."""
+        return [_family(metric) for metric in CATALOGUE]
+
+    def collect(self) -> Iterator[Family]:
+        """Yield every family that has samples now, in the catalogue's order."""
+        with self._lock:
+            snapshots = sorted(self._snapshots.items())
+        families = {metric.name: _family(metric) for metric in CATALOGUE}
+        families[catalogue.BUILD_INFO.name].add_metric([__version__], 1)
+        for pid, snapshot in snapshots:
+            target = (str(pid), _label(snapshot.target.command))
+            for metric, labels, value in self._samples(snapshot):
+                families[metric.name].add_metric([*target, *map(_label, labels)], value)
+        yield from (family for family in families.values() if family.samples)
+
+    def _samples(self, snapshot: Snapshot) -> Iterator[Sample]:
+        yield from _session_samples(snapshot)
+        for curve in snapshot.overall.values():
+            yield from self._curve_samples(_OVERALL, (), curve)
+        for phase in fold_phases(snapshot, self._max_phases):
+            yield from _phase_samples(phase, snapshot.cache_sizes_bytes)
+            for curve in phase.curves.values():
+                yield from self._curve_samples(_BY_PHASE, (phase.label,), curve)
+
+    def _curve_samples(
+        self, metrics: tuple[Metric, Metric, Metric], labels: tuple[str, ...], curve: MissRatioCurve
+    ) -> Iterator[Sample]:
+        curve = thin_curve(curve, self._max_sizes)
+        for metric, values in zip(metrics, (curve.miss_ratio, curve.low, curve.high), strict=True):
+            for size_bytes, value in zip(curve.sizes_bytes, values, strict=True):
+                yield metric, (*labels, curve.policy, str(int(size_bytes))), float(value)
+
+
+_OVERALL = (catalogue.MISS_RATIO, catalogue.MISS_LOW_RATIO, catalogue.MISS_HIGH_RATIO)
+_BY_PHASE = (
+    catalogue.PHASE_MISS_RATIO,
+    catalogue.PHASE_MISS_LOW_RATIO,
+    catalogue.PHASE_MISS_HIGH_RATIO,
+)
+
+
+def _family(metric: Metric) -> GaugeMetricFamily | CounterMetricFamily:
+    kind = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
+    return kind(metric.name, metric.help, labels=metric.all_labels)
+
+
+def _label(text: str) -> str:
+    """Make text from outside (process names are bytes) fit to be sent as UTF-8."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def _session_samples(snapshot: Snapshot) -> Iterator[Sample]:
+    cost = snapshot.overhead
+    plain: list[tuple[Metric, float | None]] = [
+        (catalogue.TARGET_UP, 1),
+        (catalogue.WINDOWS, snapshot.windows),
+        (catalogue.PREDICTION_ACCURACY, snapshot.prediction_accuracy),
+        (catalogue.SAMPLES, snapshot.samples),
+        (catalogue.LOST, snapshot.lost),
+        (catalogue.THROTTLES, snapshot.throttled),
+        (catalogue.TARGET_CPU, cost.target_cpu_seconds),
+        (catalogue.STOP, cost.stop_seconds),
+        (catalogue.COW, cost.cow_seconds),
+        (catalogue.SHADOW_CPU, cost.shadow_cpu_seconds),
+        (catalogue.OWN_CPU, cost.own_cpu_seconds),
+        (catalogue.OVERHEAD_SPENT, cost.spent_share),
+        (catalogue.OVERHEAD_BUDGET, cost.budget_share),
+    ]
+    yield from ((metric, (), value) for metric, value in plain if value is not None)
+    for role, name in snapshot.backend.items():
+        yield catalogue.BACKEND_INFO, (role, name), 1
+    for level, size_bytes in snapshot.cache_sizes_bytes.items():
+        yield catalogue.CACHE_SIZE, (level,), size_bytes
+    for end, count in snapshot.burst_ends.items():
+        yield catalogue.BURSTS, (str(end),), count
+    for reason, count in fold_reasons(snapshot.errors, MAX_REASONS).items():
+        yield catalogue.CAPTURE_ERRORS, (reason,), count
+
+
+def _phase_samples(phase: PhaseView, cache_sizes_bytes: Mapping[str, int]) -> Iterator[Sample]:
+    rate = phase.accesses_per_cpu_second
+    plain: list[tuple[Metric, float | None]] = [
+        (catalogue.PHASE_ACTIVE, phase.active),
+        (catalogue.PHASE_PREDICTED, phase.predicted),
+        (catalogue.PHASE_WEIGHT, phase.weight),
+        (catalogue.PHASE_WINDOWS, phase.windows),
+        (catalogue.PHASE_CPU, phase.cpu_seconds),
+        (catalogue.PHASE_BURSTS, phase.bursts),
+        (catalogue.PHASE_SAMPLED, phase.sampled_accesses),
+        (catalogue.PHASE_CENSORED, phase.censored_share if phase.sampled_accesses else None),
+        (catalogue.PHASE_WRITES, phase.write_share if phase.sampled_accesses else None),
+        (catalogue.PHASE_RATE, rate),
+        (catalogue.PHASE_RATE_SPREAD, phase.rate_spread),
+    ]
+    yield from ((metric, (phase.label,), value) for metric, value in plain if value is not None)
+    curve = phase.curves.get("lru")
+    if curve is None or rate is None:
+        return
+    for level, size_bytes in cache_sizes_bytes.items():
+        point = at_size(curve, size_bytes)
+        if point is not None:
+            fill = rate * point.miss_ratio * curve.line_bytes
+            yield catalogue.PHASE_BANDWIDTH, (phase.label, level), fill

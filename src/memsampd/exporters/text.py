@@ -1,0 +1,121 @@
+"""Analyses for the terminal: the phase table and the curve of the whole run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from memsampd.exporters.analysis import AnalysedPhase, Analysis, format_size
+from memsampd.exporters.curves import CurvePoint, at_size
+
+BAR_COLUMNS = 40
+UNKNOWN = "-"
+
+
+def table_header(analysis: Analysis) -> list[str]:
+    """Return the titles of the phase table's columns."""
+    levels = analysis.recording.header.cache_sizes_bytes
+    return [
+        "phase",
+        "windows",
+        "weight",
+        "sampled",
+        "censored",
+        *(f"miss {name}" for name in levels),
+    ]
+
+
+def table_row(phase: AnalysedPhase, analysis: Analysis) -> list[str]:
+    """Return a phase's row of the phase table, as text."""
+    blind = phase.curve is None
+    return [
+        str(phase.id),
+        f"{phase.windows:,}",
+        f"{phase.weight:.1%}",
+        f"{phase.histogram.accesses:,}",
+        UNKNOWN if blind else f"{phase.histogram.censored_share:.2%}",
+        *(
+            _level_cell(phase, size_bytes)
+            for size_bytes in analysis.recording.header.cache_sizes_bytes.values()
+        ),
+    ]
+
+
+def by_weight(analysis: Analysis) -> list[AnalysedPhase]:
+    """Return the phases, heaviest first."""
+    return sorted(analysis.phases, key=lambda phase: (-phase.weight, phase.id))
+
+
+def printable(text: str) -> str:
+    """Make a name from outside safe for terminals and documents."""
+    return "".join(char if char.isprintable() else "�" for char in text)
+
+
+def title(analysis: Analysis) -> str:
+    """Return what was observed, in a few words."""
+    target = analysis.recording.header.target
+    return f"{printable(target.command)} (pid {target.pid})"
+
+
+def subtitle(analysis: Analysis) -> str:
+    """Return how much was observed, in a line."""
+    windows = analysis.windows
+    bursts = analysis.recording.bursts
+    cpu_seconds = sum(window.record.cpu_seconds for window in windows)
+    return (
+        f"{len(windows):,} windows, {cpu_seconds:,.1f} s of CPU time, {len(bursts):,} bursts, "
+        f"{sum(burst.accesses for burst in bursts):,} sampled accesses, "
+        f"{'LRU' if analysis.policy == 'lru' else 'random'} replacement, "
+        f"weighted by {analysis.weighting.replace('cpu_seconds', 'CPU time')}"
+    )
+
+
+def to_text(analysis: Analysis) -> str:
+    """Return phase table and curve as text."""
+    rows = [table_row(phase, analysis) for phase in by_weight(analysis)]
+    parts = [
+        f"{title(analysis)}\n{subtitle(analysis)}\n",
+        _align([table_header(analysis), *rows]),
+        _curve_lines(analysis),
+        "".join(f"warning: {warning}\n" for warning in analysis.warnings),
+    ]
+    return "\n".join(part for part in parts if part)
+
+
+def _level_cell(phase: AnalysedPhase, size_bytes: int) -> str:
+    point = None if phase.curve is None else at_size(phase.curve, size_bytes)
+    if point is None:
+        return UNKNOWN
+    return _bounds(point) if point.is_uncertain else f"{point.miss_ratio:.2%}"
+
+
+def _bounds(point: CurvePoint) -> str:
+    return f"{point.low:.1%}…{point.high:.1%}"
+
+
+def _align(rows: Sequence[Sequence[str]]) -> str:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = (
+        "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))
+        for row in rows
+    )
+    return _lines(lines)
+
+
+def _curve_lines(analysis: Analysis) -> str:
+    curve = analysis.overall
+    if curve is None:
+        return ""
+    lines = ["whole run: misses per access ('░': between the bounds, not known)"]
+    for size_bytes, *values in zip(
+        curve.sizes_bytes, curve.miss_ratio, curve.low, curve.high, strict=True
+    ):
+        point = CurvePoint(*values)
+        sure, maybe = round(point.low * BAR_COLUMNS), round(point.high * BAR_COLUMNS)
+        bar = "█" * sure + "░" * (maybe - sure)
+        bounds = f"  {_bounds(point)}" if point.is_uncertain else ""
+        lines.append(f"{format_size(size_bytes):>8}  {point.miss_ratio:>7.2%}  {bar}{bounds}")
+    return _lines(lines)
+
+
+def _lines(lines: Iterable[str]) -> str:
+    return "".join(f"{line}\n" for line in lines)

@@ -1,0 +1,145 @@
+"""A real Prometheus scrapes the exporter."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import time
+import urllib.parse
+import urllib.request
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from prometheus_client import generate_latest
+
+from memsampd.exporters.http import MetricsServer
+from memsampd.exporters.prometheus import PrometheusExporter
+from memsampd.exporters.snapshot import Overhead, PhaseSnapshot, Snapshot, TargetInfo
+from memsampd.models.histogram import ReuseHistogram
+from memsampd.models.statstack import StatStack
+from memsampd.models.survival import SurvivalFunction
+from memsampd.sampler.records import AccessRate
+
+
+def tool(name: str) -> str:
+    path = shutil.which(name)
+    if path is None:
+        message = f"{name} is not installed (Debian package: prometheus)"
+        if os.environ.get("CI") == "true":
+            pytest.fail(message)
+        pytest.skip(message)
+    return path
+
+
+@pytest.fixture
+def snapshot() -> Snapshot:
+    lines = np.random.default_rng(1).integers(0, 500, 5000).astype(np.uint64)
+    sizes = np.array([1 << octave for octave in range(10, 21)], dtype=np.int64)
+    survival = SurvivalFunction.from_histogram(ReuseHistogram.from_lines(lines))
+    curves = {"lru": StatStack().curve(survival, sizes)}
+    rate = AccessRate(2e8, 0.05, "native twin")
+    phase = PhaseSnapshot(0, 5, 0.5, 1.0, 1, 5000, 0.1, 0.2, rate, curves)
+    return Snapshot(
+        target=TargetInfo(321, 1, "xz", "/usr/bin/xz"),
+        alive=True,
+        time_seconds=1.0,
+        backend={"branches": "task-clock"},
+        window=None,
+        phase=0,
+        predicted_phase=0,
+        prediction_accuracy=0.5,
+        windows=5,
+        phases=(phase,),
+        overall=curves,
+        cache_sizes_bytes={"L1d": 32 << 10},
+        samples=500,
+        lost=3,
+        throttled=0,
+        burst_ends={"full": 1},
+        errors={"seccomp": 2},
+        overhead=Overhead(0.5, 0.01, 0.0, 0.1, 0.2, 0.02, 0.01),
+    )
+
+
+def query(port: int, expression: str) -> list[tuple[dict[str, str], float]]:
+    quoted = urllib.parse.quote(expression)
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/v1/query?query={quoted}") as answer:
+        result = json.load(answer)["data"]["result"]
+    return [(row["metric"], float(row["value"][1])) for row in result]
+
+
+def test_promtool_has_nothing_to_say(snapshot: Snapshot) -> None:
+    exporter = PrometheusExporter()
+    exporter.publish(snapshot)
+    done = subprocess.run(
+        [tool("promtool"), "check", "metrics"],
+        input=generate_latest(exporter.registry),
+        check=False,
+        capture_output=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+
+
+def test_prometheus_stores_what_was_published(snapshot: Snapshot, tmp_path: Path) -> None:
+    program = tool("prometheus")
+    exporter = PrometheusExporter()
+    exporter.publish(snapshot)
+    server = MetricsServer(exporter.registry, "127.0.0.1:0")
+    config = tmp_path / "prometheus.yml"
+    config.write_text(
+        "scrape_configs:\n- job_name: memsampd\n  scrape_interval: 1s\n"
+        f"  static_configs:\n  - targets: ['127.0.0.1:{server.port}']\n"
+    )
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    prometheus = subprocess.Popen(
+        [
+            program,
+            f"--config.file={config}",
+            f"--storage.tsdb.path={tmp_path / 'data'}",
+            f"--web.listen-address=127.0.0.1:{port}",
+        ],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        wait_for(port, "memsampd_target_up", 1)
+        curve = snapshot.overall["lru"]
+        for size_bytes, miss_ratio in zip(curve.sizes_bytes, curve.miss_ratio, strict=True):
+            ((labels, value),) = query(
+                port, f'memsampd_phase_miss_ratio{{phase="0",size_bytes="{size_bytes}"}}'
+            )
+            assert value == pytest.approx(miss_ratio)
+            assert (labels["pid"], labels["command"]) == ("321", "xz")
+        ((_, bandwidth),) = query(port, "memsampd_phase_fill_bytes_per_cpu_second")
+        ((_, product),) = query(
+            port,
+            "memsampd_phase_accesses_per_cpu_second"
+            ' * on (pid) memsampd_miss_ratio{size_bytes="32768"}',
+        )
+        assert bandwidth == pytest.approx(64 * product)
+        assert query(port, 'memsampd_capture_errors_total{reason="seccomp"}')[0][1] == 2
+        exporter.publish(replace(snapshot, alive=False))
+        wait_for(port, "memsampd_target_up", 0)
+    finally:
+        prometheus.kill()
+        prometheus.wait()
+        server.close()
+
+
+def wait_for(port: int, expression: str, series: int) -> None:
+    for _ in range(300):
+        try:
+            if len(query(port, expression)) == series:
+                return
+        except OSError:  # not up yet
+            pass
+        time.sleep(0.1)
+    pytest.fail(f"{expression} never had {series} series")

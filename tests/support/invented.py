@@ -1,0 +1,149 @@
+"""An invented run: a recording and a snapshot, made through the real classes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memsampd.exporters.recording import (
+    BurstRecord,
+    HeaderRecord,
+    MergeRecord,
+    RateRecord,
+    RecordingWriter,
+    WindowRecord,
+)
+from memsampd.exporters.snapshot import Overhead, PhaseSnapshot, Snapshot, TargetInfo
+from memsampd.models.combine import combine
+from memsampd.models.histogram import ReuseHistogram
+from memsampd.models.records import MissRatioCurve
+from memsampd.models.statstack import StatStack
+from memsampd.models.survival import SurvivalFunction
+from memsampd.sampler.records import AccessRate, Burst, BurstCost, BurstEnd
+
+SIZES_BYTES = np.array([1 << octave for octave in range(10, 27)], dtype=np.int64)
+CACHES = {"L1d": 32 << 10, "L2": 1 << 20, "L3": 32 << 20}
+TARGET = TargetInfo(pid=4242, start_ticks=99, command="sqlite3", executable="/usr/bin/sqlite3")
+
+
+def stream(phase: int, accesses: int, seed: int) -> NDArray[np.uint64]:
+    """Lines touched by an invented program: hot lines, a working set, and a scan."""
+    random = np.random.default_rng([phase, seed])
+    hot = random.zipf(1.5, accesses).clip(max=1 << 14)
+    workset = random.integers(0, (200, 3000, 12000, 40000)[phase % 4], accesses) + (1 << 20)
+    scan = np.arange(accesses) // 8 + (1 << 30)
+    kind = random.choice(
+        3,
+        accesses,
+        p=((0.8, 0.19, 0.01), (0.6, 0.36, 0.04), (0.5, 0.2, 0.3), (0.7, 0.2, 0.1))[phase % 4],
+    )
+    return np.choose(kind, [hot, workset, scan]).astype(np.uint64)
+
+
+def burst_record(phase: int, window: int, accesses: int = 4000) -> BurstRecord:
+    lines = stream(phase, accesses, window)
+    burst = Burst(
+        ip=np.zeros(accesses, np.uint64),
+        address=lines * np.uint64(64),
+        size_bytes=np.full(accesses, 8, np.uint16),
+        is_write=np.arange(accesses) % 4 == 0,
+        pid=TARGET.pid,
+        tid=TARGET.pid + 1,
+        time_seconds=0.0,
+        instructions=3 * accesses,
+        prefetches=2,
+        end=BurstEnd.SYSCALL,
+        end_detail="read",
+        cost=BurstCost(stop_seconds=0.001, stops=1, shadow_cpu_seconds=0.01),
+    )
+    histogram = ReuseHistogram.from_lines(lines)
+    return BurstRecord.of(burst, histogram, window=window, phase=phase, time_seconds=window * 0.1)
+
+
+def window_record(index: int, phase: int) -> WindowRecord:
+    return WindowRecord(
+        index=index,
+        start_seconds=index * 0.1,
+        end_seconds=index * 0.1 + 0.098,
+        cpu_seconds=0.1,
+        phase=phase,
+        samples=100,
+        predicted_phase=phase,
+    )
+
+
+def header(command: str = "sqlite3") -> HeaderRecord:
+    return HeaderRecord(
+        memsampd_version="0.1.0",
+        target=TargetInfo(TARGET.pid, TARGET.start_ticks, command, TARGET.executable),
+        backend={"branches": "task-clock", "accesses": "shadow", "clock": "native twin"},
+        line_bytes=64,
+        start_unix_seconds=1.7e9,
+        cache_sizes_bytes=CACHES,
+        machine={"model": "invented"},
+        config={"budget_share": 0.02},
+    )
+
+
+def curve_of(phase: int) -> MissRatioCurve:
+    histogram = ReuseHistogram.from_lines(stream(phase, 4000, 0))
+    return StatStack().curve(SurvivalFunction.from_histogram(histogram), SIZES_BYTES)
+
+
+def make_snapshot(phases: int = 3, *, alive: bool = True, pid: int = TARGET.pid) -> Snapshot:
+    """The last phase is the lightest and has no burst."""
+    weights = np.arange(phases, 0, -1) / (phases * (phases + 1) / 2)
+    views = tuple(
+        PhaseSnapshot(
+            id=id,
+            windows=10 * (phases - id),
+            cpu_seconds=float(phases - id),
+            weight=float(weights[id]),
+            bursts=2,
+            sampled_accesses=4000,
+            censored_share=0.01 * (id + 1),
+            write_share=0.25,
+            rate=AccessRate(1e8 * (id + 1), 0.1, "native twin"),
+            curves={"lru": curve_of(id)} if id < phases - 1 or phases == 1 else {},
+        )
+        for id in range(phases)
+    )
+    overall = combine((phase.weight, phase.curves.get("lru")) for phase in views)
+    return Snapshot(
+        target=TargetInfo(pid, 99, "sqlite3", "/usr/bin/sqlite3"),
+        alive=alive,
+        time_seconds=12.5,
+        backend={"branches": "task-clock", "accesses": "shadow"},
+        window=None,
+        phase=1,
+        predicted_phase=0,
+        prediction_accuracy=0.9,
+        windows=60,
+        phases=views,
+        overall={} if overall is None else {"lru": overall},
+        cache_sizes_bytes=CACHES,
+        samples=6000,
+        lost=7,
+        throttled=1,
+        burst_ends={"full": 3, "syscall": 4},
+        errors={"target is not running": 2},
+        overhead=Overhead(6.0, 0.01, 0.02, 0.3, 0.4, 0.02, 0.005),
+    )
+
+
+def write_recording(path: Path, accesses: int = 4000, command: str = "sqlite3") -> Path:
+    """Phases 0, 1, 2 with bursts, 3 without, 4 merged into 1; rates of all but 3."""
+    writer = RecordingWriter(path, header(command))
+    order = [0] * 20 + [1] * 15 + [2] * 10 + [0] * 12 + [3] * 5 + [4] * 8 + [2] * 10
+    for index, phase in enumerate(order):
+        writer.write(window_record(index, phase))
+        if index in (3, 25, 38, 50, 64):
+            writer.write(burst_record(phase, index, accesses))
+    writer.write(MergeRecord(gone=4, into=1))
+    for phase in (0, 1, 2):
+        writer.write(RateRecord(phase=phase, rate=AccessRate(1e8 * (phase + 1), 0.1, "twin")))
+    writer.publish(make_snapshot(alive=False))
+    writer.close()
+    return path

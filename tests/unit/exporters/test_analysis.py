@@ -1,0 +1,167 @@
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from invented import header, stream, window_record, write_recording
+
+from memsampd.errors import UsageError
+from memsampd.exporters.analysis import analyse, default_sizes, format_size, parse_size, parse_sizes
+from memsampd.exporters.recording import (
+    MergeRecord,
+    RateRecord,
+    Recording,
+    RecordingWriter,
+    read_recording,
+)
+from memsampd.exporters.tables import to_csv, to_json
+from memsampd.exporters.text import to_text
+from memsampd.models.histogram import ReuseHistogram
+from memsampd.models.protocols import CacheModel
+from memsampd.models.statcache import StatCache
+from memsampd.models.statstack import StatStack
+from memsampd.models.survival import SurvivalFunction
+from memsampd.sampler.records import AccessRate
+
+
+@pytest.fixture
+def recording(recording_path: Path) -> Recording:
+    return read_recording(recording_path)
+
+
+@pytest.mark.parametrize(("policy", "model"), [("lru", StatStack()), ("random", StatCache())])
+def test_phase_curve_is_the_models_over_all_its_bursts(
+    recording: Recording, policy: str, model: CacheModel
+) -> None:
+    phase = analyse(recording, policy, default_sizes()).phase(1)
+    histogram = ReuseHistogram.from_lines(stream(1, 4000, 25)) + ReuseHistogram.from_lines(
+        stream(4, 4000, 64)
+    )
+    expected = model.curve(SurvivalFunction.from_histogram(histogram), default_sizes(), 64)
+    assert phase.curve is not None
+    np.testing.assert_allclose(phase.curve.miss_ratio, expected.miss_ratio)
+    assert (phase.bursts, phase.windows) == (2, 15 + 8)
+
+
+def test_weights_are_shares_of_accesses(recording: Recording) -> None:
+    analysis = analyse(recording, "lru", default_sizes())
+    millions: dict[int, float] = {0: 32 * 10, 1: 23 * 20, 2: 20 * 30}
+    mean_rate = sum(millions.values()) / 75
+    millions[3] = 5 * mean_rate
+    for phase in analysis.phases:
+        assert phase.weight == pytest.approx(millions[phase.id] / sum(millions.values()))
+    assert analysis.weighting == "accesses, partly estimated"
+
+
+def test_without_any_rate_cpu_time_weighs() -> None:
+    recording = Recording(header(), [window_record(i, int(i > 2)) for i in range(12)])
+    analysis = analyse(recording, "lru", default_sizes())
+    assert [phase.weight for phase in analysis.phases] == pytest.approx([0.25, 0.75])
+    assert analysis.weighting == "cpu_seconds"
+    assert any("CPU time" in warning for warning in analysis.warnings)
+    assert all(window.accesses is None for window in analysis.windows)
+
+
+def test_chains_of_merges_lead_to_the_last() -> None:
+    merges = [MergeRecord(gone=2, into=1), MergeRecord(gone=1, into=0), MergeRecord(gone=3, into=2)]
+    rates = [
+        RateRecord(phase=0, rate=AccessRate(5.0, None, "x")),
+        RateRecord(phase=2, rate=AccessRate(7.0, None, "x")),
+    ]
+    windows = [window_record(i, i) for i in range(4)]
+    analysis = analyse(
+        Recording(header(), windows, merges=merges, rates=rates), "lru", default_sizes()
+    )
+    assert [window.phase for window in analysis.windows] == [0, 0, 0, 0]
+    assert analysis.windows[2].accesses == pytest.approx(5.0 * 0.1)
+
+
+def test_json_has_the_agreed_shape(recording: Recording) -> None:
+    document = json.loads(to_json(analyse(recording, "lru", parse_sizes("1KiB,32K,1MiB"))))
+    assert document["sizes_bytes"] == [1024, 32768, 1 << 20]
+    assert (document["line_bytes"], document["policy"]) == (64, "lru")
+    assert len(document["windows"]) == 80
+    assert {
+        "start_seconds",
+        "cpu_seconds",
+        "accesses",
+        "phase",
+        "miss_ratio",
+        "low",
+        "high",
+    } == set(document["windows"][0])
+    assert document["overhead"]["stop_seconds"] == 0.01
+    assert sum(phase["weight"] for phase in document["phases"]) == pytest.approx(1)
+    for curve in [*document["windows"], *document["phases"], document["overall"]]:
+        known = curve["miss_ratio"][0] is not None
+        assert known == (curve.get("phase", curve.get("id")) != 3)
+        if known:
+            for low, middle, high in zip(
+                curve["low"], curve["miss_ratio"], curve["high"], strict=True
+            ):
+                assert 0 <= low <= middle <= high <= 1
+        else:
+            assert (curve["low"], curve["high"]) == ([0.0] * 3, [1.0] * 3)
+
+
+def test_csv_is_tidy_and_agrees_with_json(recording: Recording) -> None:
+    analysis = analyse(recording, "random", parse_sizes("32K,1M"))
+    rows = list(csv.DictReader(io.StringIO(to_csv(analysis))))
+    document = json.loads(to_json(analysis))
+    assert len(rows) == 80 * 2
+    for row, (window, index) in zip(
+        rows, ((w, i) for w in document["windows"] for i in range(2)), strict=True
+    ):
+        wanted = window["miss_ratio"][index]
+        assert row["miss_ratio"] == ("" if wanted is None else repr(wanted))
+        assert float(row["high"]) == window["high"][index]
+        assert int(row["phase"]) == window["phase"]
+
+
+def test_a_damaged_end_is_said_everywhere(tmp_path: Path) -> None:
+    path = write_recording(tmp_path / "x")
+    path.write_bytes(path.read_bytes()[:-3])
+    analysis = analyse(read_recording(path), "lru", default_sizes())
+    assert "truncated" in to_text(analysis)
+    document = json.loads(to_json(analysis))
+    assert "truncated" in document["warnings"][0]
+    assert document["overhead"] == {}
+
+
+def test_an_empty_recording_is_shown_as_such(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    RecordingWriter(path, header()).close()
+    analysis = analyse(read_recording(path), "lru", default_sizes())
+    assert "no windows" in to_text(analysis)
+    assert json.loads(to_json(analysis))["overall"]["miss_ratio"] == [None] * 17
+
+
+def test_text_shows_phases_and_no_control_characters(tmp_path: Path) -> None:
+    path = write_recording(tmp_path / "x", command="a\x1b[31m\nb")
+    text = to_text(analyse(read_recording(path), "lru", default_sizes()))
+    assert "\x1b" not in text
+    assert "miss L3" in text
+    assert " 32 KiB " in text
+
+
+@pytest.mark.parametrize(
+    ("text", "size_bytes"),
+    [("32K", 32 << 10), ("32KiB", 32 << 10), ("1MiB", 1 << 20), ("4096", 4096), ("2 gib", 2 << 30)],
+)
+def test_sizes(text: str, size_bytes: int) -> None:
+    assert parse_size(text) == size_bytes
+
+
+@pytest.mark.parametrize("text", ["", "0", "-1", "1.5M", "12Q", "K", "9" * 40, "2T", "1K,,2K"])
+def test_bad_sizes(text: str) -> None:
+    with pytest.raises(UsageError):
+        parse_sizes(text)
+
+
+def test_sizes_are_sorted_and_unique() -> None:
+    assert parse_sizes("2K,1K,1024").tolist() == [1024, 2048]
+    assert format_size(48 << 10) == "48 KiB"

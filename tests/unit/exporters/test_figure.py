@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import io
+import re
+import sys
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+from invented import header, window_record, write_recording
+from PIL import Image
+
+from memsampd.errors import CapabilityError
+from memsampd.exporters.analysis import Analysis, analyse, default_sizes
+from memsampd.exporters.figure import draw, phase_colours
+from memsampd.exporters.page import to_html
+from memsampd.exporters.recording import Recording, read_recording
+
+
+def analysis_of(path: Path) -> Analysis:
+    return analyse(read_recording(path), "lru", default_sizes(4))
+
+
+def test_png_shows_each_phase_in_its_colour(recording_path: Path) -> None:
+    analysis = analysis_of(recording_path)
+    image = Image.open(io.BytesIO(draw(analysis, "png"))).convert("RGB")
+    seen = {colour for _, colour in image.getcolors(1 << 24) or []}
+    for colour in phase_colours(analysis).values():
+        assert tuple(bytes.fromhex(colour[1:])) in seen
+    assert len(seen) > 200  # the heat map
+
+
+def test_svg_is_well_formed_and_reproducible(recording_path: Path) -> None:
+    analysis = analysis_of(recording_path)
+    svg = draw(analysis, "svg")
+    assert ET.fromstring(svg).tag.endswith("svg")
+    assert draw(analysis, "svg") == svg
+
+
+def test_page_is_self_contained_and_escaped(tmp_path: Path) -> None:
+    path = write_recording(tmp_path / "x", command="<script>$x^2$ &")
+    page = to_html(analysis_of(path))
+    assert "<script" not in page
+    assert page.count("<tr>") == 1 + 4
+    links = re.findall(r'(?:href|src)="([^"]*)"', page)
+    assert all(link.startswith(("#", "data:")) for link in links)
+    assert "url(http" not in page
+    assert "prefers-color-scheme: dark" in page
+
+
+@pytest.mark.parametrize("windows", [0, 1])
+def test_hardly_anything_can_be_drawn(windows: int) -> None:
+    recording = Recording(header(), [window_record(i, 0) for i in range(windows)])
+    analysis = analyse(recording, "lru", default_sizes(4))
+    assert draw(analysis, "png").startswith(b"\x89PNG")
+    assert "warning" in to_html(analysis)
+
+
+def test_missing_matplotlib_is_explained(
+    recording_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(CapabilityError, match=r"memsampd\[report\]"):
+        draw(analysis_of(recording_path), "png")

@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import urllib.error
+import urllib.request
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from invented import header, make_snapshot
+from prometheus_client import generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
+
+from memsampd.errors import CapabilityError, UsageError
+from memsampd.exporters.catalogue import CATALOGUE, metrics_page
+from memsampd.exporters.folding import fold_phases, fold_reasons
+from memsampd.exporters.http import MetricsServer, parse_listen
+from memsampd.exporters.prometheus import PrometheusExporter
+from memsampd.exporters.protocols import Exporter
+from memsampd.exporters.recording import RecordingWriter, read_recording
+from memsampd.exporters.snapshot import Snapshot
+from memsampd.models.combine import combine
+
+
+def samples(exporter: PrometheusExporter) -> list[Sample]:
+    text = generate_latest(exporter.registry).decode()
+    return [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+
+
+def value(exporter: PrometheusExporter, name: str, **labels: str) -> float:
+    found = [
+        sample.value
+        for sample in samples(exporter)
+        if sample.name == name and labels.items() <= sample.labels.items()
+    ]
+    assert len(found) == 1, found
+    return found[0]
+
+
+@pytest.mark.parametrize("kind", ["prometheus", "recording"])
+def test_exporter_contract(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    exporter = PrometheusExporter() if kind == "prometheus" else RecordingWriter(path, header())
+    assert isinstance(exporter, Exporter)
+    for count in (1, 3):
+        exporter.publish(make_snapshot(count))
+    exporter.publish(replace(make_snapshot(), windows=77))
+    if isinstance(exporter, PrometheusExporter):
+        assert value(exporter, "memsampd_windows_total") == 77
+    exporter.close()
+    exporter.close()
+    if isinstance(exporter, PrometheusExporter):
+        assert {sample.name for sample in samples(exporter)} == {"memsampd_build_info"}
+    else:
+        summary = read_recording(path).summary
+        assert summary is not None
+        assert summary.windows == 77
+
+
+def test_values(snapshot: Snapshot) -> None:
+    exporter = PrometheusExporter()
+    exporter.publish(snapshot)
+    curve = snapshot.phases[0].curves["lru"]
+    at_l1 = float(curve.miss_ratio[5])
+    size = {"policy": "lru", "size_bytes": "32768"}
+    assert value(exporter, "memsampd_phase_miss_ratio", phase="0", **size) == at_l1
+    assert value(exporter, "memsampd_miss_high_ratio", **size) == snapshot.overall["lru"].high[5]
+    filled = value(exporter, "memsampd_phase_fill_bytes_per_cpu_second", phase="0", level="L1d")
+    assert filled == pytest.approx(1e8 * at_l1 * 64)
+    assert value(exporter, "memsampd_phase_active", phase="1") == 1
+    assert value(exporter, "memsampd_phase_active", phase="0") == 0
+    assert value(exporter, "memsampd_bursts_total", end="syscall") == 4
+
+
+def test_every_metric_of_the_catalogue_is_served(snapshot: Snapshot) -> None:
+    exporter = PrometheusExporter()
+    exporter.publish(snapshot)
+    assert {sample.name for sample in samples(exporter)} == {metric.name for metric in CATALOGUE}
+
+
+def test_series_of_the_dead_vanish(snapshot: Snapshot) -> None:
+    exporter = PrometheusExporter()
+    exporter.publish(snapshot)
+    exporter.publish(make_snapshot(pid=7))
+    exporter.publish(replace(snapshot, alive=False))
+    assert {sample.labels.get("pid") for sample in samples(exporter)} == {None, "7"}
+
+
+def test_cardinality_is_bounded_and_the_fold_weighs() -> None:
+    snapshot = replace(make_snapshot(40), errors={f"reason {i}": i + 1 for i in range(100)})
+    exporter = PrometheusExporter(max_sizes=5, max_phases=4)
+    exporter.publish(snapshot)
+    found = [sample for sample in samples(exporter) if sample.name == "memsampd_phase_miss_ratio"]
+    assert len(found) == 5 * 5
+    weights = [s.value for s in samples(exporter) if s.name == "memsampd_phase_weight_ratio"]
+    assert sum(weights) == pytest.approx(1)
+    rest = snapshot.phases[4:]
+    expected = combine((phase.weight, phase.curves.get("lru")) for phase in rest)
+    other = fold_phases(snapshot, 4)[-1]
+    assert other.label == "other"
+    assert expected is not None
+    np.testing.assert_allclose(other.curves["lru"].high, expected.high)
+    rates = [phase.rate.accesses_per_cpu_second or 0.0 for phase in rest]
+    cpu = [phase.cpu_seconds for phase in rest]
+    assert other.accesses_per_cpu_second == pytest.approx(np.average(rates, weights=cpu))
+    reasons = [s.value for s in samples(exporter) if s.name == "memsampd_capture_errors_total"]
+    assert (len(reasons), sum(reasons)) == (21, sum(range(1, 101)))
+    assert fold_reasons({"other": 9, "a": 5, "b": 1}, 1) == {"other": 15}
+
+
+def test_names_that_are_not_utf8_are_served(snapshot: Snapshot) -> None:
+    exporter = PrometheusExporter()
+    exporter.publish(replace(snapshot, target=replace(snapshot.target, command='a"\udcff\n')))
+    assert value(exporter, "memsampd_target_up", command='a"?\n') == 1
+
+
+def test_metrics_page_is_up_to_date() -> None:
+    page = Path(__file__).parents[3] / "docs" / "metrics.md"
+    assert page.read_text() == metrics_page(), "run python -m memsampd.exporters.catalogue"
+
+
+def test_server_serves_metrics_and_a_page_and_frees_its_port(snapshot: Snapshot) -> None:
+    exporter = PrometheusExporter()
+    exporter.publish(snapshot)
+    server = MetricsServer(exporter.registry, "127.0.0.1:0")
+    root = server.url.removesuffix("/metrics")
+    with urllib.request.urlopen(server.url) as answer:
+        assert b"memsampd_target_up{" in answer.read()
+    with urllib.request.urlopen(root) as answer:
+        assert b'href="/metrics"' in answer.read()
+    with pytest.raises(urllib.error.HTTPError, match="404"):
+        urllib.request.urlopen(f"{root}/etc/passwd")
+    with pytest.raises(CapabilityError, match="in use; choose another"):
+        MetricsServer(exporter.registry, f"127.0.0.1:{server.port}")
+    server.close()
+    server.close()
+    MetricsServer(exporter.registry, f"127.0.0.1:{server.port}").close()
+
+
+@pytest.mark.parametrize("listen", ["", "9753", ":9753", "host:", "host:99999", "host:-1", "h:x"])
+def test_bad_addresses(listen: str) -> None:
+    with pytest.raises(UsageError):
+        parse_listen(listen)
+
+
+def test_addresses() -> None:
+    assert parse_listen("[::1]:80") == ("::1", 80)
+    with pytest.raises(CapabilityError):
+        MetricsServer(PrometheusExporter().registry, "192.0.2.1:0")

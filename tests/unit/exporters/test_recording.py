@@ -1,0 +1,190 @@
+from __future__ import annotations
+
+import os
+import struct
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from invented import burst_record, header, make_snapshot, stream, window_record, write_recording
+
+from memsampd.errors import RecordingError
+from memsampd.exporters.recording import (
+    MergeRecord,
+    RateRecord,
+    Record,
+    RecordingWriter,
+    WindowRecord,
+    read_recording,
+)
+from memsampd.exporters.recording.format import PRELUDE, encode_frame
+from memsampd.models.histogram import ReuseHistogram
+from memsampd.sampler.records import AccessRate
+
+finite = st.floats(allow_nan=False, allow_infinity=False)
+small = st.integers(0, 2**40)
+windows = st.builds(
+    WindowRecord,
+    index=small,
+    start_seconds=finite,
+    end_seconds=finite,
+    cpu_seconds=finite,
+    phase=small,
+    accesses=st.none() | finite,
+    samples=small,
+    lost=small,
+    throttled=small,
+    predicted_phase=st.none() | small,
+)
+merges = st.builds(MergeRecord, gone=small, into=small)
+rates = st.builds(
+    RateRecord,
+    phase=small,
+    rate=st.builds(AccessRate, st.none() | finite, st.none() | finite, st.text()),
+)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(windows | merges | rates, max_size=12))
+def test_what_is_written_is_read(
+    tmp_path_factory: pytest.TempPathFactory, records: list[Record]
+) -> None:
+    path = tmp_path_factory.mktemp("r") / "x"
+    writer = RecordingWriter(path, header())
+    for record in records:
+        writer.write(record)
+    writer.close()
+    recording = read_recording(path)
+    assert recording.windows == [r for r in records if isinstance(r, WindowRecord)]
+    assert recording.merges == [r for r in records if isinstance(r, MergeRecord)]
+    assert recording.rates == [r for r in records if isinstance(r, RateRecord)]
+    assert recording.header == header()
+
+
+def test_bursts_and_summary_return(recording_path: Path) -> None:
+    recording = read_recording(recording_path)
+    assert recording.bursts[1].histogram() == ReuseHistogram.from_lines(stream(1, 4000, 25))
+    assert (recording.bursts[1].writes, recording.bursts[1].end_detail) == (1000, "read")
+    assert recording.summary is not None
+    assert recording.summary.overhead == make_snapshot().overhead
+    assert recording.summary.burst_ends == {"full": 3, "syscall": 4}
+    assert not recording.warnings
+
+
+def test_every_truncation_keeps_the_whole_records_before_it(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    records: list[Record] = [window_record(0, 0), burst_record(0, 0, 50), window_record(1, 0)]
+    frames = [encode_frame(record) for record in records]
+    writer = RecordingWriter(path, header())
+    for record in records:
+        writer.write(record)
+    writer.close()
+    whole = path.read_bytes()
+    first = len(whole) - sum(map(len, frames))
+    ends = [first + sum(map(len, frames[:n])) for n in range(len(frames) + 1)]
+    cut = tmp_path / "cut"
+    for length in range(len(whole)):
+        cut.write_bytes(whole[:length])
+        if length < first:
+            with pytest.raises(RecordingError):
+                read_recording(cut)
+            continue
+        recording = read_recording(cut)
+        kept = sum(end <= length for end in ends) - 1
+        assert len(recording.windows) + len(recording.bursts) == kept
+        assert recording.truncated == (length not in ends)
+        assert recording.warnings
+
+
+def test_no_flipped_bit_goes_unnoticed(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    writer = RecordingWriter(path, header())
+    writer.write(window_record(0, 0))
+    writer.close()
+    whole = path.read_bytes()
+    for position in range(len(whole)):
+        for bit in range(8):
+            flipped = bytearray(whole)
+            flipped[position] ^= 1 << bit
+            path.write_bytes(flipped)
+            with pytest.raises(RecordingError):
+                read_recording(path)
+
+
+def test_another_version_is_refused(recording_path: Path) -> None:
+    data = bytearray(recording_path.read_bytes())
+    data[8:10] = struct.pack("<H", 2)
+    recording_path.write_bytes(data)
+    with pytest.raises(RecordingError, match="format version 2"):
+        read_recording(recording_path)
+
+
+@pytest.mark.parametrize("payload", [b"\x80", b"\x00" * (65 << 20), b"\x91" * 100_000])
+def test_valid_frames_of_nonsense_are_refused(tmp_path: Path, payload: bytes) -> None:
+    packed = zlib.compress(payload)
+    length = struct.pack("<I", len(packed))
+    frame = length + struct.pack("<II", zlib.crc32(length), zlib.crc32(packed)) + packed
+    path = tmp_path / "x"
+    path.write_bytes(PRELUDE.pack(b"MEMSAMPD", 1) + frame)
+    with pytest.raises(RecordingError, match="corrupt at byte 10"):
+        read_recording(path)
+
+
+def test_burst_outside_the_bins_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    writer = RecordingWriter(path, header())
+    burst = burst_record(0, 0)
+    bins = np.frombuffer(burst.bins, "<i4").copy()
+    bins[-1] = 2**30
+    fields = {name: getattr(burst, name) for name in burst.__struct_fields__}
+    writer.write(type(burst)(**{**fields, "bins": bins.tobytes()}))
+    writer.close()
+    with pytest.raises(RecordingError, match="corrupt"):
+        read_recording(path)
+
+
+@pytest.mark.parametrize("content", [b"", b"\x7fELF" + bytes(100), b"MEMS"])
+def test_other_files_are_refused(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "x"
+    path.write_bytes(content)
+    with pytest.raises(RecordingError):
+        read_recording(path)
+
+
+def test_paths_that_cannot_be_read_or_written(tmp_path: Path, recording_path: Path) -> None:
+    for path in (tmp_path / "absent", tmp_path):
+        with pytest.raises(RecordingError) as caught:
+            read_recording(path)
+        assert caught.value.remedy
+    for path in (tmp_path / "no" / "where", tmp_path, recording_path):
+        with pytest.raises(RecordingError) as caught:
+            RecordingWriter(path, header())
+        assert caught.value.remedy
+    RecordingWriter(recording_path, header(), overwrite=True).close()
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
+def test_full_disk_is_one_error() -> None:
+    with pytest.raises(RecordingError, match="No space left"):
+        RecordingWriter(Path("/dev/full"), header(), overwrite=True)
+
+
+def test_killed_writer_leaves_what_it_wrote(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    child = os.fork()
+    if child == 0:
+        writer = RecordingWriter(path, header())
+        writer.write(window_record(0, 0))
+        os.kill(os.getpid(), 9)
+    os.waitpid(child, 0)
+    recording = read_recording(path)
+    assert len(recording.windows) == 1
+    assert "killed" in recording.warnings[0]
+
+
+def test_size_is_small(tmp_path: Path) -> None:
+    path = write_recording(tmp_path / "x", accesses=100_000)
+    assert path.stat().st_size < 100_000
