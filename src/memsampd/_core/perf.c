@@ -12,8 +12,8 @@
 #include <unistd.h>
 
 /* From Linux 5.13: inherit to threads of the same process only. Older headers lack the bit's
- * name; it is bit 36 of the flags word that follows read_format. */
-#define ATTR_INHERIT_THREAD (UINT64_C(1) << 36)
+ * name; it is bit 35 of the flags word that follows read_format. */
+#define ATTR_INHERIT_THREAD (UINT64_C(1) << 35)
 #define ATTR_FLAGS_OFFSET (offsetof(struct perf_event_attr, read_format) + sizeof(uint64_t))
 
 enum inherit { INHERIT_NOTHING, INHERIT_THREADS, INHERIT_ALL, INHERIT_END };

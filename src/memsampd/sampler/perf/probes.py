@@ -105,6 +105,7 @@ def probe_counter(
     config: int,
     config2: int = 0,
     sample_period: int = 0,
+    sampling_only: bool = False,
 ) -> ProbeResult:
     """Count an event of a PMU on the child and find its highest precise level.
 
@@ -115,9 +116,12 @@ def probe_counter(
         config: raw encoding.
         config2: further bits.
         sample_period: period with which precise levels are tried; 0: they are not.
+        sampling_only: the unit cannot count without a period (IBS), and has no levels.
     """
-    counted = _count(child, what, type_, config, 0, config2)
-    if not sample_period or counted.count is None:
+    counted = _count(
+        child, what, type_, config, 0, config2, period=sample_period if sampling_only else 0
+    )
+    if not sample_period or sampling_only or counted.count is None:
         return counted
     for level in (3, 2, 1):
         try:
@@ -139,9 +143,12 @@ def _count(
     config1: int = 0,
     config2: int = 0,
     bp_type: int = 0,
+    period: int = 0,
 ) -> ProbeResult:
     try:
-        fd = _core.perf_open_counter(child.pid, type_, config, config1, config2, bp_type=bp_type)
+        fd = _core.perf_open_counter(
+            child.pid, type_, config, config1, config2, bp_type=bp_type, period=period
+        )
     except OSError as error:
         return ProbeResult(None, error=explain_refusal(error, what))
     try:

@@ -14,6 +14,7 @@ import mmap
 import os
 import resource
 import select
+import time
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -30,6 +31,9 @@ from memsampd.sampler.process.status import list_threads
 
 # The layout of PerfRing.drain() (struct Sample in _core/perf.c).
 SAMPLE_DTYPE = np.dtype([("time_ns", "u8"), ("ip", "u8"), ("pid", "u4"), ("tid", "u4")])
+
+# How often PerThreadRings looks for new threads while it waits.
+_SEARCH_SECONDS = 0.02
 
 TaskEventKind = Literal["fork", "exit", "exec", "rename"]
 
@@ -354,9 +358,7 @@ class PerThreadRings:
         except OSError as error:
             if error.errno == errno.ESRCH:
                 return False
-            raise explain_refusal(
-                error, f"sampling process {options.pid}", options.proc
-            ) from error
+            raise explain_refusal(error, f"sampling process {options.pid}", options.proc) from error
         try:
             self._threads[tid] = fd, _map_ring(fd, options.ring_bytes)
         except CapabilityError:
@@ -366,24 +368,40 @@ class PerThreadRings:
 
     def wait(self, timeout_seconds: float) -> None:
         """Wait until a ring has filled up to its watermark, at most so long."""
+        deadline = time.monotonic() + timeout_seconds
+        while True:
+            self._forget_dead()
+            self._find_new()
+            self.ended = not self._threads
+            left_seconds = deadline - time.monotonic()
+            if self.ended or self._poll(min(left_seconds, _SEARCH_SECONDS)):
+                return
+            if left_seconds <= _SEARCH_SECONDS:
+                return
+
+    def _forget_dead(self) -> None:
         for tid, (fd, ring) in tuple(self._threads.items()):
             if _has_hung_up(fd):
                 self._last.append(_gather([ring]))
                 ring.close()
                 os.close(fd)
                 del self._threads[tid]
+
+    def _find_new(self) -> None:
         try:
             self._find_threads()
         except CapabilityError as error:
             note = f"some threads are not sampled: {error.cause}"
             if note not in self.notes:
                 self.notes += (note,)
-        self.ended = not self._threads
-        if self._threads:
-            poll = select.poll()
-            for fd, _ in self._threads.values():
-                poll.register(fd, select.POLLIN)
-            poll.poll(max(0.0, timeout_seconds) * 1000)
+
+    def _poll(self, timeout_seconds: float) -> bool:
+        poll = select.poll()
+        for fd, _ in self._threads.values():
+            poll.register(fd, select.POLLIN)
+        # A thread that has just exited makes its descriptor ready: only samples end the wait.
+        ready = poll.poll(max(0.0, timeout_seconds) * 1000)
+        return any(mask & select.POLLIN for _, mask in ready)
 
     def drain(self) -> Drained:
         """Empty all rings."""

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memsampd.errors import UsageError
+from memsampd.machines.cpulist import online_cpus
 from memsampd.sampler.perf.rings import (
     SAMPLE_DTYPE,
     SamplerOptions,
@@ -25,16 +26,6 @@ from memsampd.sampler.records import BranchSamples
 # shorter periods up to 10 us itself (perf_swevent_start_hrtimer).
 _PERIOD_SECONDS_MIN = 10e-6
 _RECORD_BYTES = 32  # of one sample in the ring
-
-
-def online_cpus(sys_root: Path = Path("/sys")) -> tuple[int, ...]:
-    """Numbers of the CPUs that are online."""
-    text = (sys_root / "devices/system/cpu/online").read_text().strip()
-    cpus: list[int] = []
-    for part in text.split(","):
-        first, _, last = part.partition("-")
-        cpus.extend(range(int(first), int(last or first) + 1))
-    return tuple(cpus)
 
 
 class TaskClockSource:

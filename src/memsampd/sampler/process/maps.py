@@ -12,7 +12,7 @@ from memsampd.sampler.process.identity import PROC
 
 @dataclass(frozen=True, slots=True)
 class Mapping:
-    """One area of an address space (proc_pid_maps(5)).
+    r"""One area of an address space (proc_pid_maps(5)).
 
     Attributes:
         start: first address.
@@ -22,7 +22,7 @@ class Mapping:
         device: "major:minor" of the file, in hexadecimal.
         inode: inode of the file; 0 if there is none.
         path: file, "[heap]", "[vdso]", ... or empty; as the kernel prints it, that is with
-            " (deleted)" behind it where the file is gone and a newline in it as "\\012".
+            " (deleted)" behind it where the file is gone and a newline in it as "\012".
     """
 
     start: int

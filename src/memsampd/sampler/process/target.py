@@ -110,9 +110,7 @@ def _check_identity(pid: int, status: ProcessStatus, own_pid: int, proc: Path) -
             f"process {pid} is memsampd itself", "a process cannot trace itself: choose another"
         )
     if status.tgid != pid:
-        raise TargetError(
-            f"{pid} is a thread of {_name(status.tgid, proc)}", f"use {status.tgid}"
-        )
+        raise TargetError(f"{pid} is a thread of {_name(status.tgid, proc)}", f"use {status.tgid}")
     try:
         own_tracer = read_status(own_pid, proc).tracer_pid
     except OSError:
