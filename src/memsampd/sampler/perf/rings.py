@@ -17,7 +17,7 @@ import select
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -115,13 +115,31 @@ class Rings(Protocol):
         """Release everything; may be called twice."""
 
 
+class _NoRoomForRingError(CapabilityError):
+    """The limit of locked memory does not allow a ring of this size."""
+
+
 def open_rings(options: SamplerOptions, cpus: Sequence[int]) -> Rings:
     """Open the target's events in the best layout that the limit of open files allows.
+
+    Rings are made smaller, all alike, where the limit of locked memory asks for it.
 
     Raises:
         TargetError: the target is gone or not ours.
         CapabilityError: the kernel refuses; the remedy says why.
     """
+    while True:
+        try:
+            return _open_layout(options, cpus)
+        except _NoRoomForRingError:
+            if options.ring_bytes <= mmap.PAGESIZE:
+                raise
+        ring_bytes = options.ring_bytes // 2
+        wakeup_bytes = min(options.wakeup_bytes, ring_bytes // 2)
+        options = replace(options, ring_bytes=ring_bytes, wakeup_bytes=wakeup_bytes)
+
+
+def _open_layout(options: SamplerOptions, cpus: Sequence[int]) -> Rings:
     threads = len(list_threads(options.pid, options.proc))
     if allow_open_files(threads * len(cpus)):
         return PerCpuRings(options, cpus)
@@ -146,17 +164,14 @@ def allow_open_files(more: int) -> bool:
 
 
 def _map_ring(fd: int, ring_bytes: int) -> _core.PerfRing:
-    """Map a ring, a smaller one where the limit of locked memory asks for it."""
-    while True:
-        try:
-            return _core.PerfRing(fd, ring_bytes)
-        except OSError as error:
-            if error.errno != errno.EPERM or ring_bytes <= mmap.PAGESIZE:
-                raise CapabilityError(
-                    f"a ring buffer for samples cannot be mapped: {error.strerror}",
-                    "raise kernel.perf_event_mlock_kb, or the limit of locked memory (ulimit -l)",
-                ) from error
-            ring_bytes //= 2
+    try:
+        return _core.PerfRing(fd, ring_bytes)
+    except OSError as error:
+        kind = _NoRoomForRingError if error.errno == errno.EPERM else CapabilityError
+        raise kind(
+            f"a ring buffer for samples cannot be mapped: {error.strerror}",
+            "raise kernel.perf_event_mlock_kb, or the limit of locked memory (ulimit -l)",
+        ) from error
 
 
 def _has_hung_up(fd: int) -> bool:

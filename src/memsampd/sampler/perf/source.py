@@ -64,7 +64,7 @@ class TaskClockSource:
         *,
         period_seconds: float = 1e-3,
         follow_forks: bool = False,
-        ring_bytes: int = 256 * 1024,
+        ring_bytes: int = 128 * 1024,
         wakeup_seconds: float = 0.05,
         proc: Path = PROC,
         cpus: Sequence[int] | None = None,
