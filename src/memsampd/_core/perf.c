@@ -146,7 +146,8 @@ ring_init(PyObject *self, PyObject *args, PyObject *kwargs)
         PyErr_SetString(PyExc_ValueError, "a ring is a power of two of pages, mapped once");
         return -1;
     }
-    void *at = mmap(NULL, page_bytes + (size_t)data_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    size_t all_bytes = page_bytes + (size_t)data_bytes;
+    void *at = mmap(NULL, all_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (at == MAP_FAILED) {
         PyErr_SetFromErrno(PyExc_OSError);
         return -1;
@@ -232,8 +233,8 @@ PyDoc_STRVAR(ring_drain_doc,
              "drain()\n--\n\n"
              "Take all that is in the ring.\n\n"
              "Returns (samples, events, lost, throttled): samples as a bytearray of (time_ns u64,\n"
-             "ip u64, pid u32, tid u32); events as tuples (kind, pid, tid, parent pid, parent tid,\n"
-             "time_ns, command), kind one of fork, exit, exec, rename. Empty once closed.");
+             "ip u64, pid u32, tid u32); events as tuples (kind, pid, tid, parent pid, parent\n"
+             "tid, time_ns, command), kind one of fork, exit, exec, rename. Empty once closed.");
 
 static PyObject *
 ring_drain(PyObject *self, PyObject *unused)
@@ -247,7 +248,8 @@ ring_drain(PyObject *self, PyObject *unused)
         head = __atomic_load_n(&ring->control->data_head, __ATOMIC_ACQUIRE);
         tail = ring->control->data_tail;
     }
-    size_t most = (size_t)(head - tail) / (sizeof(struct perf_event_header) + sizeof(struct sample_body));
+    size_t record_bytes = sizeof(struct perf_event_header) + sizeof(struct sample_body);
+    size_t most = (size_t)(head - tail) / record_bytes;
     PyObject *samples = PyByteArray_FromStringAndSize(NULL, (Py_ssize_t)(most * sizeof(Sample)));
     PyObject *events = PyList_New(0);
     if (!samples || !events)

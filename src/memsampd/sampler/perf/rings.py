@@ -305,8 +305,7 @@ class PerCpuRings:
         live = 0
         for fds in self._fds.values():
             # A dead thread's descriptor is always ready: poll one that is still alive. Any
-            # will do, for the events of a CPU share its ring; but SET_OUTPUT needs the first
-            # one only while opening.
+            # will do, for the events of a CPU share its ring.
             while fds and _has_hung_up(fds[0]):
                 os.close(fds.pop(0))
             if fds:
