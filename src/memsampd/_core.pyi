@@ -27,3 +27,38 @@ class RandomCaches:
     def __new__(cls, sizes_lines: Sequence[int], seed: int) -> RandomCaches: ...
     def feed(self, lines: _Buffer, /) -> None: ...
     def take_misses(self) -> tuple[int, bytes]: ...
+# --- perf.c: perf_event_open -----------------------------------------------------------------
+INHERIT_NOTHING: int
+INHERIT_THREADS: int
+INHERIT_ALL: int
+PERF_EVENT_IOC_SET_OUTPUT: int
+PERF_TYPE_HARDWARE: int
+PERF_TYPE_SOFTWARE: int
+PERF_TYPE_BREAKPOINT: int
+PERF_COUNT_HW_CPU_CYCLES: int
+PERF_COUNT_SW_TASK_CLOCK: int
+class PerfRing:
+    """The ring buffer of a sampling event."""
+    def __init__(self, fd: int, data_bytes: int) -> None: ...
+    def drain(
+        self,
+    ) -> tuple[bytearray, list[tuple[str, int, int, int, int, int, str]], int, int]: ...
+    def close(self) -> None: ...
+def perf_open_sampler(
+    tid: int, cpu: int, period_ns: int, wakeup_bytes: int, inherit: int, /
+) -> int: ...
+def perf_open_counter(
+    tid: int,
+    type: int,
+    config: int,
+    config1: int = 0,
+    config2: int = 0,
+    *,
+    bp_type: int = 0,
+    precise_ip: int = 0,
+    period: int = 0,
+) -> int: ...
+# --- probe.c: what this machine allows, tried on a child of our own --------------------------
+def spawn_busy_child() -> tuple[int, int]: ...
+def probe_ptrace(tid: int, /) -> None: ...
+def cpuid(leaf: int, subleaf: int = 0, /) -> tuple[int, int, int, int] | None: ...

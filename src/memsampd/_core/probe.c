@@ -1,0 +1,121 @@
+/* What this machine lets us do, tried on a child of our own; and the CPU's own words. */
+#include "core.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdint.h>
+#include <sys/prctl.h>
+#include <sys/ptrace.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#if defined(__x86_64__) || defined(__i386__)
+#include <cpuid.h>
+#endif
+
+/* Written by the busy child all the time: a place to set a breakpoint on. */
+static volatile uint64_t busy_word;
+
+static void __attribute__((noreturn))
+spin(pid_t parent)
+{
+    sigset_t all;
+    sigfillset(&all);
+    sigprocmask(SIG_SETMASK, &all, NULL); /* a Python handler must not run here */
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    prctl(PR_SET_NAME, "memsampd-probe");
+    if (getppid() != parent)
+        _exit(0); /* it died before the line above */
+    for (;;)
+        busy_word++;
+}
+
+PyDoc_STRVAR(spawn_busy_child_doc,
+             "spawn_busy_child()\n--\n\n"
+             "Fork a child that burns user CPU time and writes one 8-byte word all the time.\n\n"
+             "Returns (pid, address of the word). The caller kills and reaps it; it dies with the\n"
+             "calling thread in any case.");
+
+static PyObject *
+spawn_busy_child(PyObject *module, PyObject *unused)
+{
+    (void)module;
+    (void)unused;
+    pid_t parent = getpid();
+    pid_t child = fork();
+    if (child < 0)
+        return PyErr_SetFromErrno(PyExc_OSError);
+    if (child == 0)
+        spin(parent);
+    return Py_BuildValue("(iK)", (int)child, (unsigned long long)(uintptr_t)&busy_word);
+}
+
+/* Seize, interrupt, wait for the stop and detach; 0 or an errno. */
+static int
+try_ptrace(pid_t tid)
+{
+    int status;
+    if (ptrace(PTRACE_SEIZE, tid, 0, 0) < 0)
+        return errno;
+    if (ptrace(PTRACE_INTERRUPT, tid, 0, 0) < 0)
+        return errno;
+    while (waitpid(tid, &status, __WALL) < 0)
+        if (errno != EINTR)
+            return errno;
+    if (!WIFSTOPPED(status))
+        return ESRCH;
+    return ptrace(PTRACE_DETACH, tid, 0, 0) < 0 ? errno : 0;
+}
+
+PyDoc_STRVAR(probe_ptrace_doc,
+             "probe_ptrace(tid)\n--\n\n"
+             "Seize, interrupt and detach a thread, as attaching does; OSError if refused.\n\n"
+             "A thread that waits in a system call may see EINTR: meant for a child of our own.");
+
+static PyObject *
+probe_ptrace(PyObject *module, PyObject *args)
+{
+    int tid, error;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "i", &tid))
+        return NULL;
+    Py_BEGIN_ALLOW_THREADS
+    error = try_ptrace(tid);
+    Py_END_ALLOW_THREADS
+    if (error) {
+        errno = error;
+        return PyErr_SetFromErrno(PyExc_OSError);
+    }
+    Py_RETURN_NONE;
+}
+
+PyDoc_STRVAR(cpuid_doc, "cpuid(leaf, subleaf=0)\n--\n\n"
+                        "The words (eax, ebx, ecx, edx) of CPUID on the CPU that happens to run\n"
+                        "this; None if the CPU is no x86 or has no such leaf.");
+
+static PyObject *
+cpuid(PyObject *module, PyObject *args)
+{
+    unsigned leaf, subleaf = 0;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "I|I", &leaf, &subleaf))
+        return NULL;
+#if defined(__x86_64__) || defined(__i386__)
+    unsigned eax, ebx, ecx, edx;
+    if (__get_cpuid_count(leaf, subleaf, &eax, &ebx, &ecx, &edx))
+        return Py_BuildValue("(IIII)", eax, ebx, ecx, edx);
+#endif
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef probe_functions[] = {
+    {"spawn_busy_child", spawn_busy_child, METH_NOARGS, spawn_busy_child_doc},
+    {"probe_ptrace", probe_ptrace, METH_VARARGS, probe_ptrace_doc},
+    {"cpuid", cpuid, METH_VARARGS, cpuid_doc},
+    {NULL, NULL, 0, NULL},
+};
+
+int
+memsampd_add_probe(PyObject *module)
+{
+    return PyModule_AddFunctions(module, probe_functions);
+}

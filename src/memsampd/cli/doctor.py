@@ -1,0 +1,97 @@
+"""``memsampd doctor``: what works here, what does not, and what to do about it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+import textwrap
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import Any
+
+from memsampd.machines.diagnosis import (
+    Diagnosis,
+    Finding,
+    State,
+    diagnose,
+    diagnose_target,
+    gather_evidence,
+)
+
+_COLORS = {State.OK: "\x1b[32m", State.LIMITED: "\x1b[33m", State.NO: "\x1b[31m"}
+_WIDTH_MIN = 60
+
+
+class Doctor:
+    """Tell what this machine and this user can do, and whether a process can be observed."""
+
+    name = "doctor"
+    help = "tell what works on this machine, and what to do about what does not"
+
+    def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
+        """Add the options."""
+        parser.add_argument(
+            "pid", nargs="?", help="also check whether this process can be observed"
+        )
+        parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Print the diagnosis.
+
+        Returns:
+            0 if a process can be attached to (the one that was named, if one was), else 1.
+        """
+        diagnosis = diagnose(gather_evidence())
+        target = diagnose_target(args.pid) if args.pid is not None else ()
+        works = diagnosis.works and all(finding.state is not State.NO for finding in target)
+        if args.json:
+            report = as_json(diagnosis, target, works)
+            sys.stdout.write(json.dumps(report, indent=2) + "\n")
+        else:
+            width = max(shutil.get_terminal_size().columns, _WIDTH_MIN)
+            findings = (*diagnosis.findings, *target)
+            sys.stdout.write(as_table(findings, width, color=sys.stdout.isatty()))
+        return 0 if works else 1
+
+
+def as_json(diagnosis: Diagnosis, target: Iterable[Finding], works: bool) -> dict[str, Any]:
+    """The diagnosis as an object for json."""
+    return {
+        "works": works,
+        "branch_source": diagnosis.branch_source,
+        "access_source": diagnosis.access_source,
+        "machine": asdict(diagnosis.machine),
+        "findings": [asdict(finding) for finding in diagnosis.findings],
+        "target": [asdict(finding) for finding in target],
+    }
+
+
+def as_table(findings: Iterable[Finding], width: int, color: bool = False) -> str:
+    """The findings as text, one below the other, remedies on lines of their own.
+
+    Args:
+        findings: what to show.
+        width: characters in a line.
+        color: mark states with terminal colours.
+    """
+    findings = tuple(findings)
+    name_width = max(len(finding.name) for finding in findings)
+    state_width = max(len(state) for state in State)
+    indent = " " * (name_width + state_width + 4)
+    lines = []
+    for finding in findings:
+        state = f"{finding.state:<{state_width}}"
+        if color:
+            state = f"{_COLORS[finding.state]}{state}\x1b[0m"
+        body = _wrap(finding.detail, width - len(indent)) or [""]
+        if finding.remedy:
+            body += _wrap(f"→ {finding.remedy}", width - len(indent))
+        lines.append(f"{finding.name:<{name_width}}  {state}  {body[0]}")
+        lines += [indent + line for line in body[1:]]
+    return "\n".join(lines) + "\n"
+
+
+def _wrap(text: str, width: int) -> list[str]:
+    return textwrap.wrap(text, width, break_on_hyphens=False)

@@ -1,0 +1,20 @@
+"""The kernel's lists of CPU numbers ("0-3,8")."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def parse_cpu_list(text: str) -> tuple[int, ...]:
+    """Parse a list; empty for an empty one."""
+    cpus: list[int] = []
+    for part in text.split(","):
+        first, _, last = part.strip().partition("-")
+        if first:
+            cpus.extend(range(int(first), int(last or first) + 1))
+    return tuple(cpus)
+
+
+def online_cpus(sys_root: Path = Path("/sys")) -> tuple[int, ...]:
+    """Numbers of the CPUs that are online; OSError where sysfs does not say."""
+    return parse_cpu_list((sys_root / "devices/system/cpu/online").read_text())

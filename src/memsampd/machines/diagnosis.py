@@ -1,0 +1,492 @@
+"""What works on this machine for this user, and what to do about what does not."""
+
+from __future__ import annotations
+
+import errno
+import os
+import platform
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from memsampd import _core
+from memsampd.errors import MemsampdError
+from memsampd.machines.kernel import parse_release, read_config, selected_word
+from memsampd.machines.machine import Machine, read_machine
+from memsampd.machines.pmu import (
+    ARM_SPE,
+    IBS_COUNT_MICRO_OPS,
+    IBS_OP,
+    IBS_SOFTWARE_FILTER,
+    Pmu,
+    memory_events,
+    read_pmus,
+)
+from memsampd.machines.privileges import (
+    CAPABILITIES,
+    decode_capabilities,
+    detect_container,
+    in_first_namespace,
+    read_memory_room,
+)
+from memsampd.sampler.perf.probes import (
+    BusyChild,
+    ProbeResult,
+    busy_child,
+    probe_breakpoint,
+    probe_counter,
+    probe_task_clock,
+)
+from memsampd.sampler.perf.refusal import read_paranoid
+from memsampd.sampler.perf.source import TaskClockSource
+from memsampd.sampler.process.status import ProcessStatus, read_status
+from memsampd.sampler.process.target import check_target
+
+BRANCH_SOURCE = TaskClockSource.name
+ACCESS_SOURCE = "shadow-step"
+
+_OLDEST_KERNEL = (5, 13)  # inherit_thread of perf events
+_MEMORY_ROOM_BYTES = 256 << 20
+_SAMPLE_PERIOD = 100_003 * 16  # IBS takes multiples of 16
+
+
+class State(StrEnum):
+    """How a thing stands."""
+
+    OK = "ok"
+    LIMITED = "limited"
+    NO = "no"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of the diagnosis.
+
+    Attributes:
+        name: what was looked at.
+        state: how it stands.
+        detail: what was found.
+        remedy: what to do; empty if there is nothing to do.
+    """
+
+    name: str
+    state: State
+    detail: str
+    remedy: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CounterTrial:
+    """A PMU event that was tried.
+
+    Attributes:
+        name: "cpu cycles", "cpu loads 0x81d0", ...
+        result: what came of it.
+    """
+
+    name: str
+    result: ProbeResult
+
+
+@dataclass(frozen=True, slots=True)
+class Trials:
+    """What was really tried, on a child of our own.
+
+    Attributes:
+        ptrace: why seizing, interrupting or detaching it failed; None if it works.
+        task_clock: samples of the branch source.
+        breakpoint: hits of a hardware breakpoint.
+        counters: events of the PMUs that there are.
+    """
+
+    ptrace: OSError | None
+    task_clock: ProbeResult
+    breakpoint: ProbeResult
+    counters: tuple[CounterTrial, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """All that the checks judge by.
+
+    Attributes:
+        root: where proc, sys, boot and run are.
+        release: kernel release, as uname(2) says.
+        machine: the hardware.
+        status: our own process.
+        pmus: units that the kernel shows.
+        trials: what was tried.
+    """
+
+    root: Path
+    release: str
+    machine: Machine
+    status: ProcessStatus
+    pmus: tuple[Pmu, ...]
+    trials: Trials
+
+    @property
+    def capabilities(self) -> frozenset[str]:
+        """Our effective capabilities."""
+        return decode_capabilities(self.status.cap_effective)
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """The whole of it.
+
+    Attributes:
+        machine: the hardware.
+        findings: one a check.
+        branch_source: backend that attach will use; None: there is none.
+        access_source: the same for accesses.
+    """
+
+    machine: Machine
+    findings: tuple[Finding, ...]
+    branch_source: str | None
+    access_source: str | None
+
+    @property
+    def works(self) -> bool:
+        """Whether a process can be attached to at all."""
+        return self.branch_source is not None and self.access_source is not None
+
+
+def gather_evidence(root: Path = Path("/")) -> Evidence:
+    """Look at this machine and try out what can be tried (a fifth of a second of CPU time).
+
+    Args:
+        root: where proc, sys, boot and run are.
+    """
+    machine = read_machine(root)
+    pmus = read_pmus(root / "sys")
+    with busy_child() as child:
+        trials = Trials(
+            _try_ptrace(child),
+            probe_task_clock(child),
+            probe_breakpoint(child),
+            tuple(trial for pmu in pmus for trial in _try_counters(child, machine, pmu)),
+        )
+    own = read_status(os.getpid(), root / "proc")
+    return Evidence(root, platform.release(), machine, own, pmus, trials)
+
+
+def _try_ptrace(child: BusyChild) -> OSError | None:
+    try:
+        _core.probe_ptrace(child.pid)
+    except OSError as error:
+        return error
+    return None
+
+
+def _try_counters(child: BusyChild, machine: Machine, pmu: Pmu) -> list[CounterTrial]:
+    if pmu.name == ARM_SPE:
+        return []  # needs an AUX buffer: only its presence is told
+    if pmu.name == IBS_OP:
+        config2 = IBS_SOFTWARE_FILTER if "swfilt" in pmu.formats else 0
+        result = probe_counter(
+            child, pmu.name, pmu.type, IBS_COUNT_MICRO_OPS, config2, _SAMPLE_PERIOD, True
+        )
+        return [CounterTrial("ibs_op micro-ops", result)]
+    # PERF_TYPE_HARDWARE carries the unit in its upper half (Linux 5.13, for hybrid machines).
+    unit = 0 if pmu.name == "cpu" else pmu.type << 32
+    cycles = _core.PERF_COUNT_HW_CPU_CYCLES | unit
+    trials = [
+        CounterTrial(
+            f"{pmu.name} cycles",
+            probe_counter(child, "cycles", _core.PERF_TYPE_HARDWARE, cycles, 0, _SAMPLE_PERIOD),
+        )
+    ]
+    events = memory_events(machine.cpu) if pmu.name == "cpu" else None
+    if events:
+        for name, config in (
+            ("loads", events.loads),
+            ("stores", events.stores),
+            ("conditional branches", events.conditional_branches),
+        ):
+            result = probe_counter(child, name, pmu.type, config, 0, _SAMPLE_PERIOD)
+            trials.append(CounterTrial(f"{pmu.name} {name} {config:#06x}", result))
+    return trials
+
+
+def diagnose(evidence: Evidence) -> Diagnosis:
+    """Judge the evidence."""
+    findings = tuple(finding for check in CHECKS for finding in check(evidence))
+    by_name = {finding.name: finding for finding in findings}
+    branches = BRANCH_SOURCE if evidence.trials.task_clock.works else None
+    accesses = (
+        ACCESS_SOURCE
+        if evidence.trials.ptrace is None and by_name["architecture"].state is State.OK
+        else None
+    )
+    return Diagnosis(
+        evidence.machine,
+        (*findings, _check_backend(branches, accesses)),
+        branches,
+        accesses,
+    )
+
+
+def diagnose_target(pid: str, proc: Path = Path("/proc")) -> tuple[Finding, ...]:
+    """Check one process as attach would, without stopping it."""
+    try:
+        facts = check_target(pid, proc)
+        with TaskClockSource(facts.identity.pid, proc=proc) as source:
+            notes = facts.notes + source.notes
+    except MemsampdError as error:
+        return (Finding("target", State.NO, error.cause, error.remedy),)
+    detail = f"{facts.identity.pid} ({facts.identity.command}) can be observed"
+    if not notes:
+        return (Finding("target", State.OK, detail),)
+    return (Finding("target", State.LIMITED, f"{detail}; {'; '.join(notes)}"),)
+
+
+def _check_backend(branches: str | None, accesses: str | None) -> Finding:
+    detail = f"branches: {branches or 'none'}, accesses: {accesses or 'none'}"
+    if branches and accesses:
+        return Finding("backend", State.OK, detail)
+    return Finding("backend", State.NO, detail, "see the lines marked 'no' above")
+
+
+def check_architecture(evidence: Evidence) -> list[Finding]:
+    """Bursts are taken on x86-64 only."""
+    architecture = evidence.machine.cpu.architecture
+    if architecture == "x86_64":
+        return [Finding("architecture", State.OK, architecture)]
+    return [Finding("architecture", State.NO, architecture, "bursts need an x86-64 Linux machine")]
+
+
+def check_kernel(evidence: Evidence) -> list[Finding]:
+    """Old kernels lack inherit_thread."""
+    if parse_release(evidence.release) >= _OLDEST_KERNEL:
+        return [Finding("kernel", State.OK, evidence.release)]
+    return [
+        Finding(
+            "kernel",
+            State.LIMITED,
+            f"{evidence.release}: child processes are sampled too and thrown away",
+            "Linux 5.13 or later",
+        )
+    ]
+
+
+def check_cpu(evidence: Evidence) -> list[Finding]:
+    """The processor and its caches."""
+    cpu, sizes = evidence.machine.cpu, evidence.machine.cache_sizes_bytes()
+    name = cpu.name or cpu.vendor or "unknown processor"
+    count = len(evidence.machine.cpus)
+    found = [
+        Finding("processor", State.OK, f"{name}, {count} CPU{'s' if count > 1 else ''}"),
+    ]
+    if not sizes:
+        hidden = "neither sysfs nor CPUID tells its caches"
+        return [*found, Finding("caches", State.LIMITED, hidden, "curves lack the marks of sizes")]
+    sources = sorted({cache.source for cache in evidence.machine.caches})
+    listed = ", ".join(f"{name} {size >> 10} KiB" for name, size in sizes.items())
+    return [*found, Finding("caches", State.OK, f"{listed} (from {' and '.join(sources)})")]
+
+
+def check_ptrace(evidence: Evidence) -> list[Finding]:
+    """Tracing, and which processes Yama leaves to it."""
+    error, proc = evidence.trials.ptrace, evidence.root / "proc"
+    if error is not None:
+        forbidden = error.errno in (errno.EPERM, errno.ENOSYS)
+        remedy = (
+            "allow ptrace in the container's seccomp profile (--cap-add SYS_PTRACE), or lower "
+            "kernel.yama.ptrace_scope"
+            if forbidden
+            else ""
+        )
+        detail = f"a child of our own cannot be traced: {error.strerror}"
+        return [Finding("ptrace", State.NO, detail, remedy)]
+    try:
+        scope = int((proc / "sys/kernel/yama/ptrace_scope").read_text())
+    except (OSError, ValueError):
+        scope = 0
+    worked = "a child was seized, interrupted and detached"
+    if scope and "SYS_PTRACE" not in evidence.capabilities:
+        return [
+            Finding(
+                "ptrace",
+                State.LIMITED,
+                f"{worked}, but kernel.yama.ptrace_scope is {scope}: only one's own children",
+                "sysctl kernel.yama.ptrace_scope=0, or CAP_SYS_PTRACE (sudo)",
+            )
+        ]
+    whose = "any process" if "SYS_PTRACE" in evidence.capabilities else "your own processes"
+    return [Finding("ptrace", State.OK, f"{worked}; {whose} (yama ptrace_scope {scope})")]
+
+
+def check_task_clock(evidence: Evidence) -> list[Finding]:
+    """The branch source."""
+    return [
+        _judge(
+            "branch samples",
+            evidence.trials.task_clock,
+            "samples of a busy child by the task clock",
+        )
+    ]
+
+
+def check_breakpoint(evidence: Evidence) -> list[Finding]:
+    """Hardware breakpoints."""
+    return [
+        _judge("hardware breakpoints", evidence.trials.breakpoint, "hits on a busy child's word")
+    ]
+
+
+def _judge(name: str, result: ProbeResult, counted: str) -> Finding:
+    if result.error is not None:
+        return Finding(name, State.NO, result.error.cause, result.error.remedy)
+    if not result.works:
+        return Finding(
+            name,
+            State.NO,
+            "it opens but counts nothing",
+            "the hypervisor or the kernel drops it: use another machine, or report a bug there",
+        )
+    level = f", precise level {result.precise_level}" if result.precise_level else ""
+    return Finding(name, State.OK, f"{result.count} {counted}{level}")
+
+
+def check_pmu(evidence: Evidence) -> list[Finding]:
+    """The PMUs. No backend needs one."""
+    if not evidence.pmus:
+        return [
+            Finding(
+                "PMU", State.NO, "none (mostly: a virtual machine without one)", "none is needed"
+            )
+        ]
+    found = [
+        _judge(f"PMU: {trial.name}", trial.result, "on a busy child")
+        for trial in evidence.trials.counters
+    ]
+    if any(pmu.name == ARM_SPE for pmu in evidence.pmus):
+        found.append(Finding("PMU: arm_spe", State.LIMITED, "present, not tried", "not used yet"))
+    return found
+
+
+def check_paranoid(evidence: Evidence) -> list[Finding]:
+    """kernel.perf_event_paranoid."""
+    name, level = "perf_event_paranoid", read_paranoid(evidence.root / "proc")
+    if level is None:
+        return [
+            Finding(
+                name, State.LIMITED, "not readable", "a kernel without perf events or a sandbox"
+            )
+        ]
+    if level <= 2 or evidence.capabilities & {"PERFMON", "SYS_ADMIN"}:
+        return [Finding(name, State.OK, f"{level}")]
+    return [
+        Finding(
+            name,
+            State.NO,
+            f"{level}: no perf events for ordinary users",
+            "sysctl kernel.perf_event_paranoid=2, or CAP_PERFMON (sudo)",
+        )
+    ]
+
+
+def check_capabilities(evidence: Evidence) -> list[Finding]:
+    """Effective capabilities, and whether they reach beyond one's own processes."""
+    held = evidence.capabilities
+    lacking = [name for name in CAPABILITIES if name not in held]
+    if not lacking:
+        detail = "all"
+    elif len(lacking) < len(held):
+        detail = f"all but {', '.join(lacking)}"
+    else:
+        detail = ", ".join(sorted(held)) or "none"
+    if "SYS_PTRACE" in held and held & {"PERFMON", "SYS_ADMIN"}:
+        return [Finding("capabilities", State.OK, detail)]
+    return [
+        Finding(
+            "capabilities",
+            State.LIMITED,
+            f"{detail}: only processes of user {evidence.status.uid} can be observed",
+            "CAP_SYS_PTRACE and CAP_PERFMON for those of others (sudo)",
+        )
+    ]
+
+
+def check_seccomp(evidence: Evidence) -> list[Finding]:
+    """A filter on ourselves, and whether one on the target can be suspended."""
+    mode = evidence.status.seccomp_mode
+    own = (
+        Finding("seccomp", State.OK, "none on memsampd")
+        if not mode
+        else Finding("seccomp", State.LIMITED, f"memsampd runs under seccomp (mode {mode})")
+    )
+    config = read_config("CONFIG_CHECKPOINT_RESTORE", evidence.release, evidence.root)
+    name = "targets under seccomp"
+    if "SYS_ADMIN" not in evidence.capabilities:
+        why, remedy = "suspending a filter needs CAP_SYS_ADMIN", "run memsampd with it (sudo)"
+    elif config == "n":
+        why, remedy = "the kernel lacks CONFIG_CHECKPOINT_RESTORE", "another kernel"
+    elif mode:
+        why, remedy = "memsampd is under seccomp itself", "run it outside of the sandbox"
+    else:
+        known = "" if config else " (kernel configuration not readable)"
+        return [own, Finding(name, State.OK, f"a filter can be suspended{known}")]
+    return [own, Finding(name, State.LIMITED, f"no bursts: {why}", remedy)]
+
+
+def check_container(evidence: Evidence) -> list[Finding]:
+    """Containers and namespaces, which narrow what can be seen."""
+    container = detect_container(evidence.root) or "none"
+    proc = evidence.root / "proc"
+    nested = [kind for kind in ("pid", "user") if in_first_namespace(kind, proc) is False]
+    if not nested:
+        return [Finding("container", State.OK, f"{container}; the machine's own namespaces")]
+    return [
+        Finding(
+            "container",
+            State.LIMITED,
+            f"{container}; a {' and '.join(nested)} namespace of its own: only processes in it "
+            "can be observed",
+            "for others start memsampd in the machine's own namespaces (--pid=host)",
+        )
+    ]
+
+
+def check_memory(evidence: Evidence) -> list[Finding]:
+    """Room for the copies that copy-on-write makes."""
+    room = read_memory_room(evidence.root)
+    if room is None:
+        return [Finding("memory", State.LIMITED, "unknown how much is free")]
+    detail = f"{room.bytes >> 20} MiB left ({room.limit})"
+    if room.bytes >= _MEMORY_ROOM_BYTES:
+        return [Finding("memory", State.OK, detail)]
+    return [
+        Finding(
+            "memory",
+            State.LIMITED,
+            f"{detail}: a snapshot of a busy target may run out of it",
+            "free memory or raise the limit of the control group",
+        )
+    ]
+
+
+def check_huge_pages(evidence: Evidence) -> list[Finding]:
+    """Transparent huge pages: cheap to clone, dear to copy."""
+    word = selected_word(evidence.root / "sys/kernel/mm/transparent_hugepage/enabled")
+    return [Finding("transparent huge pages", State.OK, word or "not supported by the kernel")]
+
+
+CHECKS: tuple[Callable[[Evidence], list[Finding]], ...] = (
+    check_architecture,
+    check_kernel,
+    check_cpu,
+    check_ptrace,
+    check_task_clock,
+    check_breakpoint,
+    check_pmu,
+    check_paranoid,
+    check_capabilities,
+    check_seccomp,
+    check_container,
+    check_memory,
+    check_huge_pages,
+)

@@ -1,0 +1,432 @@
+"""The events and ring buffers behind a branch source: which are opened, and how they are read.
+
+Two layouts. :class:`PerCpuRings` opens an event for each thread on each CPU, inherited by new
+threads, and one ring a CPU. The kernel refuses to map an inherited event that is not bound to a
+CPU, so this is the only layout in which it follows new threads by itself.
+:class:`PerThreadRings` needs one descriptor and one ring a thread, and must find new threads.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import mmap
+import os
+import resource
+import select
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memsampd import _core
+from memsampd.errors import CapabilityError, TargetError
+from memsampd.sampler.perf.refusal import explain_refusal
+from memsampd.sampler.process.status import list_threads
+
+# The layout of PerfRing.drain() (struct Sample in _core/perf.c).
+SAMPLE_DTYPE = np.dtype([("time_ns", "u8"), ("ip", "u8"), ("pid", "u4"), ("tid", "u4")])
+
+# How often PerThreadRings looks for new threads while it waits.
+_SEARCH_SECONDS = 0.02
+
+TaskEventKind = Literal["fork", "exit", "exec", "rename"]
+
+
+@dataclass(frozen=True, slots=True)
+class TaskEvent:
+    """Something that happened to a thread of the target, as the kernel told it.
+
+    Attributes:
+        kind: "fork" (a thread or process began), "exit", "exec" or "rename".
+        pid: its process; at a "fork" whose parent_pid is another, a new process.
+        tid: the thread.
+        parent_pid: process that started it ("fork", "exit"); else 0.
+        parent_tid: thread that started it ("fork", "exit"); else 0.
+        time_seconds: CLOCK_MONOTONIC.
+        command: the new short name ("exec", "rename"); else empty.
+    """
+
+    kind: TaskEventKind
+    pid: int
+    tid: int
+    parent_pid: int
+    parent_tid: int
+    time_seconds: float
+    command: str
+
+
+@dataclass(frozen=True, slots=True)
+class Drained:
+    """What was in the rings.
+
+    Attributes:
+        samples: of SAMPLE_DTYPE, in no order.
+        events: in no order.
+        lost: samples dropped by the kernel.
+        throttled: throttle events.
+    """
+
+    samples: NDArray[np.void]
+    events: tuple[TaskEvent, ...]
+    lost: int
+    throttled: int
+
+
+@dataclass(frozen=True, slots=True)
+class SamplerOptions:
+    """How each event is opened.
+
+    Attributes:
+        pid: the target.
+        period_ns: CPU time between samples.
+        wakeup_bytes: bytes in a ring that wake a waiting reader.
+        ring_bytes: size of a ring, at most; a power of two of pages.
+        follow_forks: sample child processes too.
+        proc: root of the proc file system.
+    """
+
+    pid: int
+    period_ns: int
+    wakeup_bytes: int
+    ring_bytes: int
+    follow_forks: bool
+    proc: Path
+
+
+class Rings(Protocol):
+    """A layout of events and rings. ``ended`` is True once no thread is left to sample."""
+
+    notes: tuple[str, ...]
+    ended: bool
+
+    def wait(self, timeout_seconds: float) -> None:
+        """Wait until a ring has filled up to its watermark, at most so long."""
+
+    def drain(self) -> Drained:
+        """Empty all rings."""
+
+    def close(self) -> None:
+        """Release everything; may be called twice."""
+
+
+class _NoRoomForRingError(CapabilityError):
+    """The limit of locked memory does not allow a ring of this size."""
+
+
+def open_rings(options: SamplerOptions, cpus: Sequence[int]) -> Rings:
+    """Open the target's events in the best layout that the limit of open files allows.
+
+    Rings are made smaller, all alike, where the limit of locked memory asks for it.
+
+    Raises:
+        TargetError: the target is gone or not ours.
+        CapabilityError: the kernel refuses; the remedy says why.
+    """
+    while True:
+        try:
+            return _open_layout(options, cpus)
+        except _NoRoomForRingError:
+            if options.ring_bytes <= mmap.PAGESIZE:
+                raise
+        ring_bytes = options.ring_bytes // 2
+        wakeup_bytes = min(options.wakeup_bytes, ring_bytes // 2)
+        options = replace(options, ring_bytes=ring_bytes, wakeup_bytes=wakeup_bytes)
+
+
+def _open_layout(options: SamplerOptions, cpus: Sequence[int]) -> Rings:
+    threads = len(list_threads(options.pid, options.proc))
+    if allow_open_files(threads * len(cpus)):
+        return PerCpuRings(options, cpus)
+    allow_open_files(threads)
+    return PerThreadRings(
+        options,
+        f"{threads} threads on {len(cpus)} CPUs need more descriptors than the limit of open "
+        "files (ulimit -Hn) allows: new threads are found by looking for them, a little late",
+    )
+
+
+def allow_open_files(more: int) -> bool:
+    """Raise the soft limit of open files, if needed, so that so many more can be opened."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    spare = 128  # what the rest of the process, and threads born meanwhile, may want
+    needed = len(os.listdir("/proc/self/fd")) + more + spare
+    if hard != resource.RLIM_INFINITY and needed > hard:
+        return False
+    if soft != resource.RLIM_INFINITY and needed > soft:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
+    return True
+
+
+def _map_ring(fd: int, ring_bytes: int) -> _core.PerfRing:
+    try:
+        return _core.PerfRing(fd, ring_bytes)
+    except OSError as error:
+        kind = _NoRoomForRingError if error.errno == errno.EPERM else CapabilityError
+        raise kind(
+            f"a ring buffer for samples cannot be mapped: {error.strerror}",
+            "raise kernel.perf_event_mlock_kb, or the limit of locked memory (ulimit -l)",
+        ) from error
+
+
+def _has_hung_up(fd: int) -> bool:
+    """Whether the event's thread and all that inherited the event have exited."""
+    poll = select.poll()
+    poll.register(fd, 0)
+    return any(mask & select.POLLHUP for _, mask in poll.poll(0))
+
+
+def _gather(rings: Iterable[_core.PerfRing]) -> Drained:
+    parts: list[NDArray[np.void]] = []
+    events: list[TaskEvent] = []
+    lost = throttled = 0
+    for ring in rings:
+        samples, ring_events, ring_lost, ring_throttled = ring.drain()
+        parts.append(np.frombuffer(samples, dtype=SAMPLE_DTYPE))
+        for kind, pid, tid, parent_pid, parent_tid, time_ns, command in ring_events:
+            events.append(
+                TaskEvent(
+                    kind,  # type: ignore[arg-type]
+                    pid,
+                    tid,
+                    parent_pid,
+                    parent_tid,
+                    time_ns * 1e-9,
+                    command,
+                )
+            )
+        lost += ring_lost
+        throttled += ring_throttled
+    samples_all = np.concatenate(parts) if parts else np.empty(0, SAMPLE_DTYPE)
+    return Drained(samples_all, tuple(events), lost, throttled)
+
+
+def _join(parts: Sequence[Drained]) -> Drained:
+    return Drained(
+        np.concatenate([part.samples for part in parts]),
+        tuple(event for part in parts for event in part.events),
+        sum(part.lost for part in parts),
+        sum(part.throttled for part in parts),
+    )
+
+
+class PerCpuRings:
+    """An inherited event for each thread on each CPU; one ring a CPU.
+
+    Args:
+        options: how to open events.
+        cpus: CPUs that threads can run on; those that are offline are left out.
+    """
+
+    def __init__(self, options: SamplerOptions, cpus: Sequence[int]) -> None:
+        self.notes: tuple[str, ...] = ()
+        self.ended = False
+        self._options = options
+        self._inherit = _core.INHERIT_ALL if options.follow_forks else _core.INHERIT_THREADS
+        self._rings: dict[int, _core.PerfRing] = {}
+        self._fds: dict[int, list[int]] = defaultdict(list)  # by CPU; the first is polled
+        self._opened: set[int] = set()
+        self._inherited: set[int] = set()
+        self._early: list[Drained] = []  # taken while opening
+        try:
+            self._open_all(list(cpus))
+        except BaseException:
+            self.close()
+            raise
+
+    def _open_all(self, cpus: list[int]) -> None:
+        """Open events until the list of threads holds none that has no event."""
+        while True:
+            threads = list_threads(self._options.pid, self._options.proc)
+            new = [tid for tid in threads if tid not in self._opened | self._inherited]
+            if new and self._opened:
+                # Born since: by a thread that has its event already, then it inherited it and
+                # the kernel says so. A second event would count it twice.
+                self._learn_inherited()
+                new = [tid for tid in new if tid not in self._inherited]
+            if not new:
+                break
+            for tid in new:
+                self._open_thread(tid, cpus)
+                self._opened.add(tid)
+        if not any(self._fds.values()):
+            raise TargetError(f"process {self._options.pid} is gone")
+
+    def _learn_inherited(self) -> None:
+        # A new thread is listed a moment before the kernel writes its record.
+        select.poll().poll(2)
+        drained = _gather(self._rings.values())
+        self._early.append(drained)
+        self._inherited |= {event.tid for event in drained.events if event.kind == "fork"}
+
+    def _open_thread(self, tid: int, cpus: list[int]) -> None:
+        for cpu in tuple(cpus):
+            try:
+                fd = self._open_event(tid, cpu)
+            except OSError as error:
+                if error.errno == errno.ESRCH:
+                    return  # the thread has exited
+                if error.errno == errno.ENODEV:
+                    cpus.remove(cpu)  # offline
+                    continue
+                raise explain_refusal(
+                    error, f"sampling process {self._options.pid}", self._options.proc
+                ) from error
+            if cpu not in self._rings:
+                self._fds[cpu].append(fd)
+                self._rings[cpu] = _map_ring(fd, self._options.ring_bytes)
+            else:
+                self._fds[cpu].append(fd)
+                fcntl.ioctl(fd, _core.PERF_EVENT_IOC_SET_OUTPUT, self._fds[cpu][0])
+
+    def _open_event(self, tid: int, cpu: int) -> int:
+        options = self._options
+        try:
+            return _core.perf_open_sampler(
+                tid, cpu, options.period_ns, options.wakeup_bytes, self._inherit
+            )
+        except OSError as error:
+            if error.errno != errno.EINVAL or self._inherit != _core.INHERIT_THREADS:
+                raise
+        self._inherit = _core.INHERIT_ALL
+        self.notes = (
+            "Linux before 5.13: child processes are sampled too and their samples thrown away",
+        )
+        return self._open_event(tid, cpu)
+
+    def wait(self, timeout_seconds: float) -> None:
+        """Wait until a ring has filled up to its watermark, at most so long."""
+        poll = select.poll()
+        live = 0
+        for fds in self._fds.values():
+            # A dead thread's descriptor is always ready: poll one that is still alive. Any
+            # will do, for the events of a CPU share its ring.
+            while fds and _has_hung_up(fds[0]):
+                os.close(fds.pop(0))
+            if fds:
+                poll.register(fds[0], select.POLLIN)
+                live += 1
+        self.ended = live == 0
+        if live:
+            poll.poll(max(0.0, timeout_seconds) * 1000)
+
+    def drain(self) -> Drained:
+        """Empty all rings."""
+        drained = [*self._early, _gather(self._rings.values())]
+        self._early = []
+        return _join(drained)
+
+    def close(self) -> None:
+        """Release everything; may be called twice."""
+        for ring in self._rings.values():
+            ring.close()
+        for fds in self._fds.values():
+            while fds:
+                os.close(fds.pop())
+        self._rings.clear()
+        self.ended = True
+
+
+class PerThreadRings:
+    """An event and a ring for each thread, on any CPU; new threads are looked for.
+
+    Args:
+        options: how to open events. Child processes cannot be followed.
+        note: why this layout was chosen.
+    """
+
+    def __init__(self, options: SamplerOptions, note: str) -> None:
+        self.notes: tuple[str, ...] = (note,)
+        if options.follow_forks:
+            self.notes += ("child processes are not sampled",)
+        self.ended = False
+        self._options = options
+        self._threads: dict[int, tuple[int, _core.PerfRing]] = {}  # tid: descriptor, ring
+        self._last: list[Drained] = []  # from rings of threads that have exited
+        try:
+            self._find_threads()
+        except BaseException:
+            self.close()
+            raise
+        if not self._threads:
+            raise TargetError(f"process {options.pid} is gone")
+
+    def _find_threads(self) -> None:
+        while True:
+            new = set(list_threads(self._options.pid, self._options.proc)) - set(self._threads)
+            opened = [tid for tid in sorted(new) if self._open_thread(tid)]
+            if not opened:
+                return
+
+    def _open_thread(self, tid: int) -> bool:
+        options = self._options
+        try:
+            fd = _core.perf_open_sampler(
+                tid, -1, options.period_ns, options.wakeup_bytes, _core.INHERIT_NOTHING
+            )
+        except OSError as error:
+            if error.errno == errno.ESRCH:
+                return False
+            raise explain_refusal(error, f"sampling process {options.pid}", options.proc) from error
+        try:
+            self._threads[tid] = fd, _map_ring(fd, options.ring_bytes)
+        except CapabilityError:
+            os.close(fd)
+            raise
+        return True
+
+    def wait(self, timeout_seconds: float) -> None:
+        """Wait until a ring has filled up to its watermark, at most so long."""
+        deadline = time.monotonic() + timeout_seconds
+        while True:
+            self._forget_dead()
+            self._find_new()
+            self.ended = not self._threads
+            left_seconds = deadline - time.monotonic()
+            if self.ended or self._poll(min(left_seconds, _SEARCH_SECONDS)):
+                return
+            if left_seconds <= _SEARCH_SECONDS:
+                return
+
+    def _forget_dead(self) -> None:
+        for tid, (fd, ring) in tuple(self._threads.items()):
+            if _has_hung_up(fd):
+                self._last.append(_gather([ring]))
+                ring.close()
+                os.close(fd)
+                del self._threads[tid]
+
+    def _find_new(self) -> None:
+        try:
+            self._find_threads()
+        except CapabilityError as error:
+            note = f"some threads are not sampled: {error.cause}"
+            if note not in self.notes:
+                self.notes += (note,)
+
+    def _poll(self, timeout_seconds: float) -> bool:
+        poll = select.poll()
+        for fd, _ in self._threads.values():
+            poll.register(fd, select.POLLIN)
+        # A thread that has just exited makes its descriptor ready: only samples end the wait.
+        ready = poll.poll(max(0.0, timeout_seconds) * 1000)
+        return any(mask & select.POLLIN for _, mask in ready)
+
+    def drain(self) -> Drained:
+        """Empty all rings."""
+        parts = [*self._last, _gather(ring for _, ring in self._threads.values())]
+        self._last = []
+        return _join(parts)
+
+    def close(self) -> None:
+        """Release everything; may be called twice."""
+        for fd, ring in self._threads.values():
+            ring.close()
+            os.close(fd)
+        self._threads.clear()
+        self.ended = True

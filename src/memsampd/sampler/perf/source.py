@@ -1,0 +1,163 @@
+"""The branch source that works everywhere: the kernel's task clock as a sampling event."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memsampd.errors import UsageError
+from memsampd.machines.cpulist import online_cpus
+from memsampd.sampler.perf.rings import (
+    SAMPLE_DTYPE,
+    SamplerOptions,
+    TaskEvent,
+    open_rings,
+)
+from memsampd.sampler.process.identity import PROC
+from memsampd.sampler.records import BranchSamples
+
+# The kernel throttles above kernel.perf_event_max_sample_rate, 100 kHz by default, and rounds
+# shorter periods up to 10 us itself (perf_swevent_start_hrtimer).
+_PERIOD_SECONDS_MIN = 10e-6
+_RECORD_BYTES = 32  # of one sample in the ring
+
+
+class TaskClockSource:
+    """A :class:`~memsampd.sampler.protocols.BranchSource` by PERF_COUNT_SW_TASK_CLOCK.
+
+    Each thread is sampled every ``period_seconds`` of its CPU time; the ticks that find it in the
+    kernel give no sample, so a sample stands for one period of user CPU time. Threads born later
+    are sampled from their first instruction. Works for one's own processes up to
+    kernel.perf_event_paranoid 2, and needs no PMU.
+
+    Args:
+        pid: the process to sample.
+        period_seconds: CPU time between samples, at least 10 us.
+        follow_forks: sample processes that it starts, too.
+        ring_bytes: size of each ring buffer (one a CPU), a power of two of pages; smaller rings
+            are used where the limit of locked memory asks for it.
+        wakeup_seconds: CPU time's worth of samples in one ring that ends a wait in ``read``.
+        proc: root of the proc file system.
+        cpus: CPUs to sample on; None: all that are online.
+
+    Attributes:
+        name: "perf-task-clock".
+        notes: what is not as it should be, a sentence each.
+
+    Raises:
+        TargetError: the process is gone or not ours.
+        CapabilityError: perf events are refused; with the cause and what to do.
+        UsageError: a period that the kernel would not keep.
+    """
+
+    name = "perf-task-clock"
+
+    def __init__(
+        self,
+        pid: int,
+        *,
+        period_seconds: float = 1e-3,
+        follow_forks: bool = False,
+        ring_bytes: int = 128 * 1024,
+        wakeup_seconds: float = 0.05,
+        proc: Path = PROC,
+        cpus: Sequence[int] | None = None,
+    ) -> None:
+        if not period_seconds >= _PERIOD_SECONDS_MIN:
+            raise UsageError(
+                f"a sampling period of {period_seconds:g} s is too short",
+                f"the kernel keeps {_PERIOD_SECONDS_MIN:g} s and longer",
+            )
+        self.period_seconds = period_seconds
+        wakeup_bytes = int(wakeup_seconds / period_seconds) * _RECORD_BYTES
+        options = SamplerOptions(
+            pid=pid,
+            period_ns=round(period_seconds * 1e9),
+            wakeup_bytes=min(max(wakeup_bytes, _RECORD_BYTES), ring_bytes // 2),
+            ring_bytes=ring_bytes,
+            follow_forks=follow_forks,
+            proc=proc,
+        )
+        self._pid = pid
+        self._follow_forks = follow_forks
+        self._ignored: set[int] = set()
+        self._held = np.empty(0, SAMPLE_DTYPE)
+        self._events: list[TaskEvent] = []
+        self._rings = open_rings(options, online_cpus() if cpus is None else cpus)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is not as it should be, a sentence each."""
+        return self._rings.notes
+
+    @property
+    def ended(self) -> bool:
+        """Whether the last ``read`` found no thread left to sample (or the source is closed)."""
+        return self._rings.ended
+
+    def ignore_pid(self, pid: int) -> None:
+        """Drop the samples of this process from now on, those not yet read included."""
+        self._ignored.add(pid)
+
+    def forget_pid(self, pid: int) -> None:
+        """Take samples of this process again: its number may name another one some day."""
+        self._ignored.discard(pid)
+
+    def read(self, timeout_seconds: float) -> BranchSamples:
+        """Wait for samples, at most so long, and return all that have come, in order of time."""
+        self._rings.wait(timeout_seconds)
+        # Rings are read one after the other. What is younger than this moment waits for the
+        # next read, else a sample of the first ring could come out later than a younger one of
+        # the second.
+        until_ns = time.monotonic_ns()
+        drained = self._rings.drain()
+        self._events.extend(sorted(drained.events, key=lambda event: event.time_seconds))
+        samples = np.concatenate([self._held, drained.samples])
+        if not self.ended:
+            due = samples["time_ns"] <= until_ns
+            self._held = samples[~due]
+            samples = samples[due]
+        else:
+            self._held = self._held[:0]
+        samples = samples[self._wanted(samples)]
+        samples = samples[np.argsort(samples["time_ns"], kind="stable")]
+        return BranchSamples(
+            ip=samples["ip"].astype(np.uint64),
+            pid=samples["pid"].astype(np.int32),
+            tid=samples["tid"].astype(np.int32),
+            time_seconds=samples["time_ns"].astype(np.float64) * 1e-9,
+            period_seconds=self.period_seconds,
+            lost=drained.lost,
+            throttled=drained.throttled,
+        )
+
+    def _wanted(self, samples: NDArray[np.void]) -> NDArray[np.bool_]:
+        if not self._follow_forks:
+            return np.asarray(samples["pid"] == self._pid)
+        return ~np.isin(samples["pid"], list(self._ignored))
+
+    def take_events(self) -> tuple[TaskEvent, ...]:
+        """Births, ends and execs of threads that came with the samples read since last asked."""
+        events, self._events = tuple(self._events), []
+        return events
+
+    def close(self) -> None:
+        """Release every descriptor and mapping; may be called twice."""
+        self._rings.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()

@@ -1,0 +1,168 @@
+"""Which process a pid names, and whether it still is that one."""
+
+from __future__ import annotations
+
+import os
+import select
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from memsampd.errors import TargetError
+
+PROC = Path("/proc")
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessStat:
+    """The fields of /proc/PID/stat that we use (proc_pid_stat(5)).
+
+    Attributes:
+        pid: process or thread id.
+        command: short name, at most 15 bytes, any of them.
+        state: "R", "S", "D", "T" (stopped), "t" (traced stop), "Z" (zombie), "X", "I".
+        parent_pid: process id of the parent.
+        flags: the kernel's PF_ bits.
+        user_ticks: user CPU time in ticks of sysconf(SC_CLK_TCK); of all threads, those that
+            exited included, where the path is a process's.
+        system_ticks: the same of system CPU time.
+        start_ticks: start time in ticks since boot.
+    """
+
+    pid: int
+    command: str
+    state: str
+    parent_pid: int
+    flags: int
+    user_ticks: int
+    system_ticks: int
+    start_ticks: int
+
+    @property
+    def is_kernel_thread(self) -> bool:
+        """Whether it is a thread of the kernel (PF_KTHREAD)."""
+        return bool(self.flags & 0x00200000)
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether it has exited: a zombie or just going."""
+        return self.state in "ZXx"
+
+
+def parse_stat(text: str) -> ProcessStat:
+    """Parse one stat line; the command may hold spaces and parentheses."""
+    opening, closing = text.index("("), text.rindex(")")
+    fields = text[closing + 1 :].split()
+    return ProcessStat(
+        pid=int(text[:opening]),
+        command=text[opening + 1 : closing],
+        state=fields[0],
+        parent_pid=int(fields[1]),
+        flags=int(fields[6]),
+        user_ticks=int(fields[11]),
+        system_ticks=int(fields[12]),
+        start_ticks=int(fields[19]),
+    )
+
+
+def read_stat(pid: int, proc: Path = PROC) -> ProcessStat:
+    """Read /proc/PID/stat.
+
+    Raises:
+        OSError: FileNotFoundError or ProcessLookupError where there is no such process.
+    """
+    return parse_stat((proc / str(pid) / "stat").read_text(errors="surrogateescape"))
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessIdentity:
+    """What names one process for good: pids are used again, pairs with the start time are not.
+
+    Attributes:
+        pid: process id in our namespace.
+        start_ticks: start time in clock ticks since boot; exec does not change it.
+        command: short name when it was read.
+        executable: path of the program then; empty where it may not be read.
+    """
+
+    pid: int
+    start_ticks: int
+    command: str
+    executable: str
+
+
+def read_identity(pid: int, proc: Path = PROC) -> ProcessIdentity:
+    """Read who a process is now; OSError if there is none."""
+    stat = read_stat(pid, proc)
+    try:
+        executable = os.readlink(proc / str(pid) / "exe")
+    except OSError:
+        executable = ""
+    return ProcessIdentity(pid, stat.start_ticks, stat.command, executable)
+
+
+class ProcessHandle:
+    """Holds on to one process: never mistakes a later process with its pid for it.
+
+    Args:
+        pid: the process.
+        proc: root of the proc file system.
+
+    Raises:
+        TargetError: no such process.
+    """
+
+    def __init__(self, pid: int, proc: Path = PROC) -> None:
+        self._proc = proc
+        try:
+            self._pidfd: int | None = os.pidfd_open(pid)
+        except OSError as error:
+            raise TargetError(f"process {pid} is gone") from error
+        try:
+            self.identity = read_identity(pid, proc)
+        except OSError as error:
+            self.close()
+            raise TargetError(f"process {pid} is gone") from error
+
+    def alive(self) -> bool:
+        """Whether it has not exited yet (a zombie has)."""
+        if self._pidfd is None:
+            return False
+        poll = select.poll()
+        poll.register(self._pidfd, select.POLLIN)
+        return not poll.poll(0)
+
+    def executed(self) -> bool:
+        """Whether it runs another program than when the handle was made (exec)."""
+        try:
+            now = read_identity(self.identity.pid, self._proc)
+        except OSError:
+            return False
+        return (
+            now.start_ticks == self.identity.start_ticks
+            and now.executable != self.identity.executable
+        )
+
+    def fileno(self) -> int:
+        """The pidfd: readable once the process has exited."""
+        if self._pidfd is None:
+            raise ValueError("the handle is closed")
+        return self._pidfd
+
+    def close(self) -> None:
+        """Let go of it; may be called twice."""
+        if self._pidfd is not None:
+            os.close(self._pidfd)
+            self._pidfd = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()

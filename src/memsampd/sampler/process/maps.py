@@ -1,0 +1,99 @@
+"""The address space of a process, from /proc/PID/maps."""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from memsampd.sampler.process.identity import PROC
+
+
+@dataclass(frozen=True, slots=True)
+class Mapping:
+    r"""One area of an address space (proc_pid_maps(5)).
+
+    Attributes:
+        start: first address.
+        end: first address after it.
+        perms: "r-xp" and the like; the last letter is "p" (private) or "s" (shared).
+        offset: offset of ``start`` in the file, bytes.
+        device: "major:minor" of the file, in hexadecimal.
+        inode: inode of the file; 0 if there is none.
+        path: file, "[heap]", "[vdso]", ... or empty; as the kernel prints it, that is with
+            " (deleted)" behind it where the file is gone and a newline in it as "\012".
+    """
+
+    start: int
+    end: int
+    perms: str
+    offset: int
+    device: str
+    inode: int
+    path: str
+
+    @property
+    def size_bytes(self) -> int:
+        """Its length."""
+        return self.end - self.start
+
+    @property
+    def is_executable(self) -> bool:
+        """Whether code in it can run."""
+        return self.perms[2] == "x"
+
+
+def parse_maps(text: str) -> tuple[Mapping, ...]:
+    """Parse the text of /proc/PID/maps, in order of address."""
+    mappings = []
+    for line in text.splitlines():
+        addresses, perms, offset, device, inode, *path = line.split(maxsplit=5)
+        start, _, end = addresses.partition("-")
+        mappings.append(
+            Mapping(
+                int(start, 16),
+                int(end, 16),
+                perms,
+                int(offset, 16),
+                device,
+                int(inode),
+                path[0] if path else "",
+            )
+        )
+    return tuple(mappings)
+
+
+@dataclass(frozen=True)
+class AddressSpace:
+    """The areas of a process at one moment, searchable by address.
+
+    Args:
+        mappings: areas in order of address, without overlap.
+    """
+
+    mappings: Sequence[Mapping]
+    _starts: list[int] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_starts", [mapping.start for mapping in self.mappings])
+
+    def find(self, address: int) -> Mapping | None:
+        """The area that an address lies in; O(log areas)."""
+        index = bisect.bisect_right(self._starts, address) - 1
+        if index >= 0 and address < self.mappings[index].end:
+            return self.mappings[index]
+        return None
+
+
+def read_maps(pid: int, proc: Path = PROC) -> AddressSpace:
+    """Read the areas of a process.
+
+    The kernel gives the file in pieces: areas that change meanwhile may be missed or torn, those
+    that do not change are right.
+
+    Raises:
+        OSError: no such process, or it is not ours to look at.
+    """
+    text = (proc / str(pid) / "maps").read_bytes().decode(errors="surrogateescape")
+    return AddressSpace(parse_maps(text))

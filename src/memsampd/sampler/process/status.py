@@ -1,0 +1,123 @@
+"""The state of a process and its threads, from /proc/PID/status and /proc/PID/task."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from memsampd.sampler.process.identity import PROC, read_stat
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessStatus:
+    """The fields of a status file that matter for attaching (proc_pid_status(5)).
+
+    A field that this kernel does not show is 0 (``x86_features``: empty).
+
+    Attributes:
+        pid: process or thread id.
+        tgid: process that the thread belongs to.
+        tracer_pid: process that traces it; 0 if none.
+        uid: effective user id.
+        seccomp_mode: 0 none, 1 strict, 2 filter.
+        threads: number of threads.
+        rss_bytes: resident memory.
+        pending: signals pending for the thread, a bit each (bit 0 is signal 1).
+        shared_pending: signals pending for the process.
+        blocked: signals that the thread blocks.
+        cap_effective: effective capabilities, a bit each.
+        x86_features: shadow stack and the like ("shstk", "wrss").
+    """
+
+    pid: int
+    tgid: int
+    tracer_pid: int
+    uid: int
+    seccomp_mode: int
+    threads: int
+    rss_bytes: int
+    pending: int
+    shared_pending: int
+    blocked: int
+    cap_effective: int
+    x86_features: tuple[str, ...]
+
+
+def parse_status(text: str) -> ProcessStatus:
+    """Parse a status file."""
+    fields = {}
+    for line in text.splitlines():
+        name, _, value = line.partition(":")
+        fields[name] = value.split()
+
+    def number(name: str, index: int = 0, base: int = 10) -> int:
+        values = fields.get(name, [])
+        return int(values[index], base) if len(values) > index else 0
+
+    return ProcessStatus(
+        pid=number("Pid"),
+        tgid=number("Tgid"),
+        tracer_pid=number("TracerPid"),
+        uid=number("Uid", 1),
+        seccomp_mode=number("Seccomp"),
+        threads=number("Threads"),
+        rss_bytes=number("VmRSS") * 1024,
+        pending=number("SigPnd", base=16),
+        shared_pending=number("ShdPnd", base=16),
+        blocked=number("SigBlk", base=16),
+        cap_effective=number("CapEff", base=16),
+        x86_features=tuple(fields.get("x86_Thread_features", [])),
+    )
+
+
+def read_status(pid: int, proc: Path = PROC, tid: int | None = None) -> ProcessStatus:
+    """Read the status of a process, or of one of its threads.
+
+    Raises:
+        OSError: FileNotFoundError or ProcessLookupError where there is no such process.
+    """
+    return parse_status((_folder(pid, proc, tid) / "status").read_text(errors="surrogateescape"))
+
+
+def _folder(pid: int, proc: Path, tid: int | None) -> Path:
+    folder = proc / str(pid)
+    return folder if tid is None else folder / "task" / str(tid)
+
+
+def list_threads(pid: int, proc: Path = PROC) -> tuple[int, ...]:
+    """Thread ids of a process, ascending; empty if it is gone."""
+    try:
+        names = os.listdir(proc / str(pid) / "task")
+    except OSError:
+        return ()
+    return tuple(sorted(int(name) for name in names))
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadState:
+    """What one thread is doing.
+
+    Attributes:
+        tid: thread id.
+        state: letter of its state: "R" runs or is ready to, "S" sleeps, ...
+        cpu_ns: CPU time it has used, nanoseconds.
+    """
+
+    tid: int
+    state: str
+    cpu_ns: int
+
+
+def read_threads(pid: int, proc: Path = PROC) -> tuple[ThreadState, ...]:
+    """States of all threads of a process; those that exit meanwhile are left out."""
+    found = []
+    for tid in list_threads(pid, proc):
+        folder = proc / str(pid) / "task"
+        try:
+            stat = read_stat(tid, folder)
+            cpu_ns = int((folder / str(tid) / "schedstat").read_text().split()[0])
+        except OSError:
+            continue
+        found.append(ThreadState(tid, stat.state, cpu_ns))
+    return tuple(found)

@@ -1,0 +1,212 @@
+"""Whether a process can be observed at all, and if not, what to do about it."""
+
+from __future__ import annotations
+
+import os
+import platform
+from dataclasses import dataclass
+from pathlib import Path
+
+from memsampd.errors import TargetError, UsageError
+from memsampd.sampler.process.identity import (
+    PROC,
+    ProcessIdentity,
+    ProcessStat,
+    read_identity,
+    read_stat,
+)
+from memsampd.sampler.process.status import (
+    ProcessStatus,
+    list_threads,
+    read_status,
+)
+
+# ELF header (elf(5)): e_ident[EI_CLASS], and e_machine of what bursts can be taken from.
+_ELF_CLASS_32 = 1
+_ELF_MACHINE = {"x86_64": 62}
+_PID_MAX = 1 << 22  # the kernel's own limit (PID_MAX_LIMIT)
+
+
+@dataclass(frozen=True, slots=True)
+class TargetFacts:
+    """A process that can be observed.
+
+    Attributes:
+        identity: who it is.
+        status: its state.
+        notes: what the user should know, a sentence each.
+    """
+
+    identity: ProcessIdentity
+    status: ProcessStatus
+    notes: tuple[str, ...]
+
+
+def parse_pid(text: str) -> int:
+    """Read a process id from the command line.
+
+    Raises:
+        UsageError: it is no positive decimal number.
+        TargetError: no process can have it.
+    """
+    if not (text.isascii() and text.isdigit()) or int(text) == 0:
+        raise UsageError(
+            f"'{text}' is no process id", "give a positive number, as ps or pgrep print it"
+        )
+    if int(text) > _PID_MAX:
+        raise _missing(text)
+    return int(text)
+
+
+def check_target(
+    pid: int | str, proc: Path = PROC, machine: str | None = None, own_pid: int | None = None
+) -> TargetFacts:
+    """Check that a process can be observed by this user on this machine.
+
+    Nothing is done to it: the permission to trace is asked for by opening its memory file.
+
+    Args:
+        pid: the process.
+        proc: root of the proc file system.
+        machine: architecture as uname(2) says; the running one by default.
+        own_pid: the process that will observe; this one by default.
+
+    Raises:
+        TargetError: it cannot be observed.
+        UsageError: ``pid`` is a string and no process id.
+    """
+    number = parse_pid(pid) if isinstance(pid, str) else pid
+    machine = machine or platform.machine()
+    own_pid = own_pid or os.getpid()
+    try:
+        status = read_status(number, proc)
+        _check_identity(number, status, own_pid, proc)
+        stat = read_stat(number, proc)
+        _check_life(number, stat, status, proc)
+        _check_permission(number, status, proc)
+        _check_program(number, machine, proc)
+        identity = read_identity(number, proc)
+        if identity.start_ticks != stat.start_ticks:
+            raise ProcessLookupError
+    except (FileNotFoundError, ProcessLookupError) as error:
+        raise _missing(number) from error
+    return TargetFacts(identity, status, _notes(stat, status))
+
+
+def _missing(pid: int | str) -> TargetError:
+    return TargetError(f"there is no process {pid}", "look it up with ps or pgrep")
+
+
+def _name(pid: int, proc: Path) -> str:
+    try:
+        return f"process {pid} ({read_stat(pid, proc).command})"
+    except OSError:
+        return f"process {pid}"
+
+
+def _check_identity(pid: int, status: ProcessStatus, own_pid: int, proc: Path) -> None:
+    if own_pid in (pid, status.tgid):
+        raise TargetError(
+            f"process {pid} is memsampd itself", "a process cannot trace itself: choose another"
+        )
+    if status.tgid != pid:
+        raise TargetError(f"{pid} is a thread of {_name(status.tgid, proc)}", f"use {status.tgid}")
+    try:
+        own_tracer = read_status(own_pid, proc).tracer_pid
+    except OSError:
+        own_tracer = 0
+    if own_tracer == pid:
+        raise TargetError(
+            f"{_name(pid, proc)} traces memsampd: stopping it would stop both",
+            "run memsampd outside of that debugger",
+        )
+
+
+def _check_life(pid: int, stat: ProcessStat, status: ProcessStatus, proc: Path) -> None:
+    if stat.is_kernel_thread:
+        raise TargetError(
+            f"{_name(pid, proc)} is a kernel thread: it has no user code",
+            "choose a user process",
+        )
+    if stat.is_dead and len(list_threads(pid, proc)) > 1:
+        raise TargetError(
+            f"the main thread of {_name(pid, proc)} has exited, others run on",
+            "such a process is not supported",
+        )
+    if stat.is_dead:
+        raise TargetError(
+            f"{_name(pid, proc)} is a zombie: it has exited and its parent "
+            f"({stat.parent_pid}) has not collected it",
+            "choose a live process",
+        )
+    if status.tracer_pid:
+        raise TargetError(
+            f"{_name(pid, proc)} is traced by {_name(status.tracer_pid, proc)} already",
+            "detach or end that tracer first",
+        )
+
+
+def _check_permission(pid: int, status: ProcessStatus, proc: Path) -> None:
+    """Opening mem asks the kernel what attaching would (PTRACE_MODE_ATTACH, Yama included)."""
+    try:
+        os.close(os.open(proc / str(pid) / "mem", os.O_RDONLY | os.O_CLOEXEC))
+    except PermissionError as error:
+        mine = os.geteuid()
+        if status.uid != mine:
+            raise TargetError(
+                f"{_name(pid, proc)} belongs to user {status.uid}, you are {mine}",
+                "run memsampd as that user or with CAP_SYS_PTRACE (sudo)",
+            ) from error
+        raise TargetError(
+            f"the kernel refuses to let you trace {_name(pid, proc)}, though it is yours",
+            _refusal_remedy(proc),
+        ) from error
+
+
+def _refusal_remedy(proc: Path) -> str:
+    try:
+        scope = int((proc / "sys/kernel/yama/ptrace_scope").read_text())
+    except (OSError, ValueError):
+        scope = 0
+    if scope == 3:
+        return "kernel.yama.ptrace_scope is 3 (no tracing until the next boot): boot with less"
+    if scope:
+        return (
+            f"kernel.yama.ptrace_scope is {scope}: set it to 0 with sysctl, or run memsampd with "
+            "CAP_SYS_PTRACE (sudo)"
+        )
+    return "it has set itself undumpable or has more privileges: CAP_SYS_PTRACE is needed (sudo)"
+
+
+def _check_program(pid: int, machine: str, proc: Path) -> None:
+    if machine not in _ELF_MACHINE:
+        raise TargetError(
+            f"{machine} is not supported as an architecture", "use an x86-64 Linux machine"
+        )
+    try:
+        with open(proc / str(pid) / "exe", "rb") as file:
+            header = file.read(20)
+    except PermissionError:
+        return  # an executable that may be run but not read
+    if header[:4] != b"\x7fELF":
+        return
+    if header[4] == _ELF_CLASS_32:
+        raise TargetError(
+            f"{_name(pid, proc)} is a 32-bit program", "only 64-bit programs are supported"
+        )
+    if int.from_bytes(header[18:20], "little") != _ELF_MACHINE[machine]:
+        raise TargetError(
+            f"{_name(pid, proc)} is a program for another architecture than {machine}",
+            "choose a native program",
+        )
+
+
+def _notes(stat: ProcessStat, status: ProcessStatus) -> tuple[str, ...]:
+    notes = []
+    if stat.state == "T":
+        notes.append("it is stopped (SIGSTOP): nothing can be sampled until it is continued")
+    if status.seccomp_mode:
+        notes.append("it runs under seccomp: bursts need PTRACE_O_SUSPEND_SECCOMP (CAP_SYS_ADMIN)")
+    if "shstk" in status.x86_features:
+        notes.append("it uses a shadow stack")
+    return tuple(notes)

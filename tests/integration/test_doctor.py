@@ -1,0 +1,133 @@
+"""``memsampd doctor`` on this very machine."""
+
+import argparse
+import json
+import os
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from memsampd import _core
+from memsampd.cli.doctor import Doctor, as_table
+from memsampd.machines.diagnosis import Finding, State, diagnose_target
+from memsampd.sampler.perf.probes import busy_child, probe_breakpoint, probe_counter
+
+
+def doctor(*words: str) -> int:
+    command, parser = Doctor(), argparse.ArgumentParser()
+    command.prepare_parser(parser)
+    return command.run(parser.parse_args(words))
+
+
+def test_json_and_exit_status_agree(capsys: pytest.CaptureFixture[str]) -> None:
+    status = doctor("--json")
+    report = json.loads(capsys.readouterr().out)
+    assert report["works"] is (status == 0)
+    states = {finding["name"]: finding["state"] for finding in report["findings"]}
+    assert (states["backend"] == "ok") is (status == 0)
+    assert set(states.values()) <= {"ok", "limited", "no"}
+    assert len(report["machine"]["cpus"]) == os.sysconf("SC_NPROCESSORS_ONLN")
+
+
+def test_the_table_names_each_check_once(capsys: pytest.CaptureFixture[str]) -> None:
+    doctor()
+    lines = capsys.readouterr().out.splitlines()
+    names = [line.split("  ")[0] for line in lines if not line.startswith(" ")]
+    assert len(names) == len(set(names))
+    assert {"architecture", "ptrace", "branch samples", "backend"} <= set(names)
+
+
+def test_a_container_that_forbids_perf_events() -> None:
+    folder = Path(__file__).parent.parent / "unit/sampler"
+    code = (
+        f"import sys; sys.path.insert(0, {str(folder)!r})\n"
+        "from test_perf_refusal import deny_perf_event_open\n"
+        "from memsampd.cli.doctor import Doctor\n"
+        "import argparse\n"
+        "deny_perf_event_open(1)\n"
+        "sys.exit(Doctor().run(argparse.Namespace(pid=None, json=True)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 1, done.stderr
+    report = json.loads(done.stdout)
+    findings = {finding["name"]: finding for finding in report["findings"]}
+    assert report["branch_source"] is None
+    assert findings["branch samples"]["state"] == "no"
+    assert "PERFMON" in findings["branch samples"]["remedy"]
+    assert findings["seccomp"]["state"] == "limited"
+    assert findings["backend"]["state"] == "no"
+
+
+def test_a_target_of_ours(capsys: pytest.CaptureFixture[str]) -> None:
+    with busy_child() as child:
+        status = doctor("--json", str(child.pid))
+    report = json.loads(capsys.readouterr().out)
+    assert [finding["state"] for finding in report["target"]] == ["ok"]
+    assert (status == 0) is report["works"]
+
+
+@pytest.mark.parametrize("pid", ["abc", "0", "99999999", str(os.getpid())])
+def test_a_target_that_cannot_be(capsys: pytest.CaptureFixture[str], pid: str) -> None:
+    assert doctor(pid) == 1
+    assert "target" in capsys.readouterr().out
+
+
+def test_looking_at_a_target_does_not_touch_it() -> None:
+    with subprocess.Popen(["sleep", "60"]) as child:
+        switches = Path(f"/proc/{child.pid}/status")
+        while "S (sleeping)" not in (before := switches.read_text()):
+            pass
+        (finding,) = diagnose_target(str(child.pid))
+        after = switches.read_text()
+        child.kill()
+    assert finding.state is State.OK
+    assert after == before  # context switches included
+
+
+def test_the_probes_tell_working_from_not_working() -> None:
+    with busy_child() as child:
+        # A counter is trusted for what it counts, not because it opens: this one never counts,
+        # for the child writes its word and never runs it.
+        fd = _core.perf_open_counter(
+            child.pid, _core.PERF_TYPE_BREAKPOINT, 0, child.word_address, 8, bp_type=4
+        )
+        child.run(0.02)
+        assert struct.unpack("QQQ", os.read(fd, 24))[0] == 0
+        os.close(fd)
+        assert probe_breakpoint(child).works
+        software = probe_counter(child, "task clock", _core.PERF_TYPE_SOFTWARE, 1)
+        assert software.works
+        nothing = probe_counter(child, "an odd event", 0x7FFFFFFF, 0)
+        assert nothing.count is None
+        assert nothing.error is not None
+        assert not nothing.works
+
+
+def test_a_busy_child_leaves_nothing() -> None:
+    with busy_child() as child:
+        pid = child.pid
+        _core.probe_ptrace(pid)
+    with pytest.raises(OSError, match="No such process"):
+        _core.probe_ptrace(pid)
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+def test_table_layout() -> None:
+    table = as_table(
+        (
+            Finding("a", State.OK, "fine"),
+            Finding("longer", State.NO, "bad " * 12, "do something"),
+        ),
+        width=60,
+    )
+    assert table == (
+        "a       ok       fine\n"
+        "longer  no       bad bad bad bad bad bad bad bad bad bad bad\n"
+        "                 bad\n"
+        "                 → do something\n"
+    )
+    assert "\x1b[31m" in as_table((Finding("a", State.NO, ""),), 60, color=True)

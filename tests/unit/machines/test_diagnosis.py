@@ -1,0 +1,229 @@
+"""The checks of the doctor on fake trees and on trials that this machine cannot be made to fail."""
+
+import errno
+import gzip
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from memsampd.errors import CapabilityError
+from memsampd.machines.diagnosis import (
+    CounterTrial,
+    Evidence,
+    Finding,
+    State,
+    Trials,
+    diagnose,
+)
+from memsampd.machines.machine import Cpu, Machine
+from memsampd.machines.pmu import Pmu, memory_events, read_pmus
+from memsampd.machines.privileges import (
+    CAPABILITIES,
+    decode_capabilities,
+    read_memory_room,
+)
+from memsampd.sampler.perf.probes import ProbeResult
+from memsampd.sampler.process.status import parse_status
+
+ALL_CAPABILITIES = (1 << len(CAPABILITIES)) - 1
+EMERALD_RAPIDS = Cpu("x86_64", "GenuineIntel", 6, 0xCF, 2, "a Xeon", "cpuinfo")
+WORKING = Trials(None, ProbeResult(50), ProbeResult(3000), ())
+
+
+def write(root: Path, path: str, text: str) -> None:
+    (root / path).parent.mkdir(parents=True, exist_ok=True)
+    (root / path).write_text(text)
+
+
+@pytest.fixture
+def evidence(tmp_path: Path) -> Evidence:
+    """An ordinary machine and user, on which everything works."""
+    write(tmp_path, "proc/sys/kernel/perf_event_paranoid", "2\n")
+    write(tmp_path, "proc/meminfo", "MemTotal: 16000000 kB\nMemAvailable: 8000000 kB\n")
+    write(tmp_path, "sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never\n")
+    status = parse_status("Pid:\t7\nTgid:\t7\nUid:\t1000\t1000\t1000\t1000\nSeccomp:\t0\n")
+    return Evidence(tmp_path, "6.1.0-9", Machine(EMERALD_RAPIDS, (0,), ()), status, (), WORKING)
+
+
+def find(evidence: Evidence, name: str) -> Finding:
+    (finding,) = (f for f in diagnose(evidence).findings if f.name == name)
+    if finding.state is State.NO:
+        assert finding.remedy
+    return finding
+
+
+def with_capabilities(evidence: Evidence, mask: int) -> Evidence:
+    return replace(evidence, status=replace(evidence.status, cap_effective=mask))
+
+
+def test_an_ordinary_user_is_served(evidence: Evidence) -> None:
+    diagnosis = diagnose(evidence)
+    assert diagnosis.works
+    assert (diagnosis.branch_source, diagnosis.access_source) == ("perf-task-clock", "shadow-step")
+    assert find(evidence, "ptrace").state is State.OK
+    assert find(evidence, "capabilities").state is State.LIMITED
+    assert find(evidence, "PMU").remedy == "none is needed"
+
+
+def test_yama_limits_ordinary_users_only(evidence: Evidence) -> None:
+    write(evidence.root, "proc/sys/kernel/yama/ptrace_scope", "1\n")
+    assert find(evidence, "ptrace").state is State.LIMITED
+    assert diagnose(evidence).works
+    root = with_capabilities(evidence, ALL_CAPABILITIES)
+    assert find(root, "ptrace").state is State.OK
+
+
+def test_refused_ptrace(evidence: Evidence) -> None:
+    trials = replace(WORKING, ptrace=PermissionError(errno.EPERM, "Operation not permitted"))
+    refused = replace(evidence, trials=trials)
+    assert find(refused, "ptrace").state is State.NO
+    assert "SYS_PTRACE" in find(refused, "ptrace").remedy
+    assert diagnose(refused).access_source is None
+    assert not diagnose(refused).works
+    assert find(refused, "backend").state is State.NO
+
+
+def test_events_that_open_and_count_nothing(evidence: Evidence) -> None:
+    broken = replace(evidence, trials=replace(WORKING, task_clock=ProbeResult(0)))
+    assert "counts nothing" in find(broken, "branch samples").detail
+    assert diagnose(broken).branch_source is None
+
+
+def test_refused_perf_events(evidence: Evidence) -> None:
+    error = CapabilityError("cause", "remedy")
+    refused = replace(evidence, trials=replace(WORKING, task_clock=ProbeResult(None, error=error)))
+    finding = find(refused, "branch samples")
+    assert finding == Finding("branch samples", State.NO, "cause", "remedy")
+
+
+def test_paranoid_levels(evidence: Evidence) -> None:
+    path = "proc/sys/kernel/perf_event_paranoid"
+    assert find(evidence, "perf_event_paranoid").state is State.OK
+    write(evidence.root, path, "4\n")
+    assert find(evidence, "perf_event_paranoid").state is State.NO
+    perfmon = with_capabilities(evidence, 1 << 38)
+    assert find(perfmon, "perf_event_paranoid").state is State.OK
+    (evidence.root / path).unlink()
+    assert find(evidence, "perf_event_paranoid").state is State.LIMITED
+
+
+def test_another_architecture(evidence: Evidence) -> None:
+    cpu = replace(EMERALD_RAPIDS, architecture="aarch64")
+    arm = replace(evidence, machine=Machine(cpu, (0,), ()))
+    assert find(arm, "architecture").state is State.NO
+    assert diagnose(arm).access_source is None
+
+
+@pytest.mark.parametrize(
+    ("release", "state"),
+    [
+        ("5.12.99", State.LIMITED),
+        ("5.13.0-rc1", State.OK),
+        ("10.0", State.OK),
+        ("x", State.LIMITED),
+    ],
+)
+def test_kernels(evidence: Evidence, release: str, state: State) -> None:
+    assert find(replace(evidence, release=release), "kernel").state is state
+
+
+def test_pmu_events_that_count_and_that_do_not(evidence: Evidence) -> None:
+    counters = (
+        CounterTrial("cpu cycles", ProbeResult(10**8, precise_level=3)),
+        CounterTrial("cpu loads 0x81d0", ProbeResult(0)),
+    )
+    pmus = (Pmu("cpu", 4, frozenset()), Pmu("arm_spe_0", 9, frozenset()))
+    tried = replace(evidence, pmus=pmus, trials=replace(WORKING, counters=counters))
+    assert "precise level 3" in find(tried, "PMU: cpu cycles").detail
+    assert find(tried, "PMU: cpu loads 0x81d0").state is State.NO
+    assert find(tried, "PMU: arm_spe").state is State.LIMITED
+    assert diagnose(tried).works
+
+
+def test_pmus_of_a_hybrid_and_of_an_amd_machine(tmp_path: Path) -> None:
+    devices = "sys/bus/event_source/devices"
+    write(tmp_path, f"{devices}/cpu_core/type", "4\n")
+    write(tmp_path, f"{devices}/cpu_atom/type", "10\n")
+    write(tmp_path, f"{devices}/ibs_op/type", "11\n")
+    write(tmp_path, f"{devices}/ibs_op/format/swfilt", "config2:0\n")
+    assert read_pmus(tmp_path / "sys") == (
+        Pmu("cpu_core", 4, frozenset()),
+        Pmu("cpu_atom", 10, frozenset()),
+        Pmu("ibs_op", 11, frozenset({"swfilt"})),
+    )
+    assert read_pmus(tmp_path) == ()
+
+
+def test_conditional_branches_from_ice_lake_on_are_all_of_them() -> None:
+    events = memory_events(EMERALD_RAPIDS)
+    assert events is not None
+    assert events.conditional_branches == 0x11C4
+    assert memory_events(replace(EMERALD_RAPIDS, vendor="AuthenticAMD")) is None
+
+
+def test_seccomp_of_targets(evidence: Evidence) -> None:
+    name = "targets under seccomp"
+    assert "CAP_SYS_ADMIN" in find(evidence, name).detail
+    root = with_capabilities(evidence, ALL_CAPABILITIES)
+    assert "not readable" in find(root, name).detail
+    config = evidence.root / "proc/config.gz"
+    config.write_bytes(gzip.compress(b"CONFIG_CHECKPOINT_RESTORE=y\n"))
+    assert find(root, name).state is State.OK
+    config.write_bytes(gzip.compress(b"# CONFIG_CHECKPOINT_RESTORE is not set\n"))
+    assert "lacks CONFIG_CHECKPOINT_RESTORE" in find(root, name).detail
+    config.unlink()
+    write(evidence.root, f"boot/config-{evidence.release}", "CONFIG_CHECKPOINT_RESTORE=y\n")
+    assert find(root, name).detail == "a filter can be suspended"
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "name"),
+    [
+        (".dockerenv", "", "docker"),
+        ("run/.containerenv", "", "podman"),
+        ("run/systemd/container", "lxc\n", "lxc"),
+        ("proc/self/cgroup", "0::/kubepods/besteffort/pod1\n", "kubernetes"),
+    ],
+)
+def test_containers(evidence: Evidence, path: str, text: str, name: str) -> None:
+    write(evidence.root, path, text)
+    assert find(evidence, "container").detail.startswith(name)
+
+
+def test_namespaces(evidence: Evidence) -> None:
+    folder = evidence.root / "proc/self/ns"
+    folder.mkdir(parents=True)
+    (folder / "pid").symlink_to("pid:[4026531836]")
+    (folder / "user").symlink_to("user:[4026531837]")
+    assert find(evidence, "container").state is State.OK
+    (folder / "pid").unlink()
+    (folder / "pid").symlink_to("pid:[4026532999]")
+    finding = find(evidence, "container")
+    assert finding.state is State.LIMITED
+    assert "a pid namespace of its own" in finding.detail
+
+
+def test_the_tightest_control_group_counts(evidence: Evidence) -> None:
+    write(evidence.root, "proc/self/cgroup", "0::/a/b\n")
+    write(evidence.root, "sys/fs/cgroup/a/memory.max", f"{300 << 20}\n")
+    write(evidence.root, "sys/fs/cgroup/a/memory.current", f"{100 << 20}\n")
+    write(evidence.root, "sys/fs/cgroup/a/b/memory.max", "max\n")
+    write(evidence.root, "sys/fs/cgroup/a/b/memory.current", f"{90 << 20}\n")
+    room = read_memory_room(evidence.root)
+    assert room is not None
+    assert (room.bytes, room.limit) == (200 << 20, "/a")
+    assert find(evidence, "memory").state is State.LIMITED
+
+
+def test_control_groups_version_1(evidence: Evidence) -> None:
+    write(evidence.root, "proc/self/cgroup", "5:cpu,memory:/a\n4:pids:/\n")
+    write(evidence.root, "sys/fs/cgroup/memory/a/memory.limit_in_bytes", f"{1 << 30}\n")
+    write(evidence.root, "sys/fs/cgroup/memory/a/memory.usage_in_bytes", "0\n")
+    assert find(evidence, "memory").detail == "1024 MiB left (/a)"
+
+
+def test_capability_names() -> None:
+    assert decode_capabilities(1 << 19 | 1 << 38) == {"SYS_PTRACE", "PERFMON"}
+    assert decode_capabilities(1 << 21 | 1 << 40) == {"SYS_ADMIN", "CHECKPOINT_RESTORE"}
+    assert len(decode_capabilities(0x1FFFFFFFFFF)) == 41

@@ -1,0 +1,279 @@
+"""Every kind of process that cannot be observed, as a real process where this kernel has one."""
+
+import os
+import signal
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from memsampd.errors import MemsampdError, TargetError, UsageError
+from memsampd.sampler.process.identity import read_stat
+from memsampd.sampler.process.status import read_status
+from memsampd.sampler.process.target import check_target, parse_pid
+
+NOBODY = 65534
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
+
+
+@pytest.fixture
+def sleeper() -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen(["sleep", "60"]) as child:
+        wait_until(lambda: read_stat(child.pid).command == "sleep")
+        yield child
+        child.kill()
+
+
+def wait_until(condition: object) -> None:
+    while not condition():  # type: ignore[operator]
+        time.sleep(0.001)
+
+
+def refusal(pid: int | str, **options: object) -> TargetError:
+    with pytest.raises(TargetError) as caught:
+        check_target(pid, **options)  # type: ignore[arg-type]
+    assert caught.value.remedy
+    assert "\n" not in str(caught.value)
+    return caught.value
+
+
+def test_a_process_of_ours(sleeper: subprocess.Popen[bytes]) -> None:
+    facts = check_target(str(sleeper.pid))
+    assert facts.identity.pid == facts.status.pid == sleeper.pid
+    assert facts.identity.executable.endswith("sleep") or "coreutils" in facts.identity.executable
+    assert facts.notes == ()
+
+
+@pytest.mark.parametrize(
+    "text", ["", "abc", "-5", "0", "000", "1.5", "0x10", "+7", " 7", "7\n", "٣"]
+)
+def test_no_process_id(text: str) -> None:
+    with pytest.raises(UsageError, match="is no process id") as caught:
+        parse_pid(text)
+    assert caught.value.exit_status == 2
+
+
+def test_a_number_beyond_all_processes() -> None:
+    assert "there is no process 99999999999999999999" in refusal("9" * 2 + "9" * 18).cause
+
+
+def test_no_such_process() -> None:
+    with subprocess.Popen(["true"]) as child:
+        child.wait()
+    assert refusal(child.pid).cause == f"there is no process {child.pid}"
+
+
+def test_ourselves() -> None:
+    assert "is memsampd itself" in refusal(os.getpid()).cause
+
+
+def test_a_thread_of_ours() -> None:
+    stop = threading.Event()
+    thread = threading.Thread(target=stop.wait)
+    thread.start()
+    try:
+        assert thread.native_id is not None
+        assert "is memsampd itself" in refusal(thread.native_id).cause
+    finally:
+        stop.set()
+        thread.join()
+
+
+def test_a_thread_of_another() -> None:
+    code = "import threading,time\nthreading.Thread(target=time.sleep,args=(60,)).start()\n"
+    with subprocess.Popen([sys.executable, "-c", code + "print(1,flush=True)"], stdout=-1) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        tid = next(int(t) for t in os.listdir(f"/proc/{child.pid}/task") if int(t) != child.pid)
+        error = refusal(tid)
+        child.kill()
+    assert f"is a thread of process {child.pid}" in error.cause
+    assert error.remedy == f"use {child.pid}"
+
+
+@pytest.mark.skipif(
+    not Path("/proc/2/stat").exists() or not read_stat(2).is_kernel_thread,
+    reason="no kernel thread in this pid namespace",
+)
+def test_a_kernel_thread() -> None:
+    assert "is a kernel thread" in refusal(2).cause
+
+
+def test_a_zombie() -> None:
+    with subprocess.Popen(["true"]) as child:
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        assert "is a zombie" in refusal(child.pid).cause
+
+
+def test_a_process_whose_main_thread_has_exited() -> None:
+    code = (
+        "import threading,time,ctypes\nthreading.Thread(target=time.sleep,args=(60,)).start()\n"
+        "ctypes.CDLL(None).syscall(60, 0)"  # exit of this thread only
+    )
+    with subprocess.Popen([sys.executable, "-c", code]) as child:
+        wait_until(lambda: read_stat(child.pid).state == "Z")
+        error = refusal(child.pid)
+        child.kill()
+    assert "main thread" in error.cause
+
+
+def test_a_traced_process(sleeper: subprocess.Popen[bytes]) -> None:
+    code = (
+        "import ctypes,sys\nlibc=ctypes.CDLL(None)\n"
+        f"assert libc.ptrace(0x4206, {sleeper.pid}, None, None) == 0\n"  # PTRACE_SEIZE
+        "print(1, flush=True)\nsys.stdin.read()"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdin=-1, stdout=-1) as tracer:
+        assert tracer.stdout is not None
+        tracer.stdout.readline()
+        error = refusal(sleeper.pid)
+        tracer.kill()
+    assert f"is traced by process {tracer.pid}" in error.cause
+
+
+def test_our_own_tracer(sleeper: subprocess.Popen[bytes], tmp_path: Path) -> None:
+    tree = Tree(tmp_path)
+    tree.add(7)
+    tree.add(9, tracer_pid=7)
+    assert "traces memsampd" in refusal(7, proc=tmp_path, own_pid=9).cause
+
+
+def test_a_stopped_process_is_accepted_with_a_note(sleeper: subprocess.Popen[bytes]) -> None:
+    sleeper.send_signal(signal.SIGSTOP)
+    wait_until(lambda: read_stat(sleeper.pid).state == "T")
+    assert "stopped" in check_target(sleeper.pid).notes[0]
+
+
+def tiny_elf32() -> bytes:
+    """A static i386 program: a loop around pause(2)."""
+    code = bytes.fromhex("b81d000000cd80ebf7")  # mov eax, 29; int 0x80; jmp back
+    base, header_bytes = 0x08048000, 52 + 32
+    size = header_bytes + len(code)
+    ident = b"\x7fELF\x01\x01\x01" + bytes(9)
+    header = struct.pack(
+        "<HHIIIIIHHHHHH", 2, 3, 1, base + header_bytes, 52, 0, 0, 52, 32, 1, 40, 0, 0
+    )
+    segment = struct.pack("<8I", 1, 0, base, base, size, size, 5, 0x1000)
+    return ident + header + segment + code
+
+
+def test_a_32_bit_program(tmp_path: Path) -> None:
+    program = tmp_path / "tiny32"
+    program.write_bytes(tiny_elf32())
+    program.chmod(0o755)
+    try:
+        with subprocess.Popen([program]) as child:
+            wait_until(lambda: read_stat(child.pid).command == "tiny32")
+            error = refusal(child.pid)
+            child.kill()
+    except OSError:  # no IA32 emulation here: the same file in a fake tree
+        tree = Tree(tmp_path)
+        tree.add(7, exe=program)
+        error = refusal(7, proc=tmp_path, machine="x86_64")
+    assert "32-bit" in error.cause
+
+
+def test_a_program_for_another_architecture(tmp_path: Path) -> None:
+    program = tmp_path / "arm"
+    program.write_bytes(b"\x7fELF\x02\x01\x01" + bytes(9) + struct.pack("<HH", 2, 183))
+    tree = Tree(tmp_path)
+    tree.add(7, exe=program)
+    assert "another architecture" in refusal(7, proc=tmp_path, machine="x86_64").cause
+
+
+def test_a_machine_without_a_tracer(tmp_path: Path) -> None:
+    Tree(tmp_path).add(7)
+    assert "riscv64 is not supported" in refusal(7, proc=tmp_path, machine="riscv64").cause
+
+
+@pytest.mark.parametrize("missing", ["stat", "mem", "exe"])
+def test_exit_in_mid_check(tmp_path: Path, missing: str) -> None:
+    Tree(tmp_path).add(7)
+    (tmp_path / "7" / missing).unlink()
+    assert refusal(7, proc=tmp_path, machine="x86_64").cause == "there is no process 7"
+
+
+def test_seccomp_and_shadow_stack_are_noted(tmp_path: Path) -> None:
+    Tree(tmp_path).add(7, extra="Seccomp:\t2\nx86_Thread_features:\tshstk\n")
+    notes = check_target(7, tmp_path, "x86_64").notes
+    assert ["seccomp" in notes[0], "shadow stack" in notes[1]] == [True, True]
+
+
+class Tree:
+    """A fake /proc."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def add(
+        self, pid: int, exe: Path = Path(sys.executable), tracer_pid: int = 0, extra: str = ""
+    ) -> None:
+        folder = self.root / str(pid)
+        (folder / "task" / str(pid)).mkdir(parents=True)
+        (folder / "stat").write_text(
+            f"{pid} (fake) S 1 7 7 0 -1 4194560 1 2 3 4 150 25 0 0 20 0 1 0 4711 0 0 0 0 0"
+        )
+        (folder / "status").write_text(
+            f"Name:\tfake\nTgid:\t{pid}\nPid:\t{pid}\nTracerPid:\t{tracer_pid}\n{extra}"
+        )
+        (folder / "mem").touch()
+        (folder / "exe").symlink_to(exe)
+
+
+@needs_root
+def test_a_process_of_another_user(sleeper: subprocess.Popen[bytes]) -> None:
+    cause = as_nobody(sleeper.pid)
+    assert f"process {sleeper.pid} (sleep) belongs to user 0, you are {NOBODY}" in cause
+
+
+@needs_root
+def test_root_may_observe_a_process_of_another_user() -> None:
+    with subprocess.Popen(["sleep", "60"], user=NOBODY) as child:
+        wait_until(lambda: read_status(child.pid).uid == NOBODY)
+        wait_until(lambda: read_stat(child.pid).command == "sleep")
+        assert check_target(child.pid).status.uid == NOBODY
+        child.kill()
+
+
+@needs_root
+def test_an_undumpable_process_of_ones_own() -> None:
+    code = (
+        "import ctypes,os,sys\nlibc = ctypes.CDLL(None)\nos.setuid(65534)\nlibc.prctl(4, 0)\n"
+        "print(1,flush=True)\nsys.stdin.read()"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdin=-1, stdout=-1) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        cause = as_nobody(child.pid)
+        child.kill()
+    # The kernel gives the /proc files of an undumpable process to root, so its status tells
+    # whose it is, and the permission is what is refused.
+    assert "refuses to let you trace" in cause
+
+
+def as_nobody(pid: int) -> str:
+    """What the check says to another user: the cause and the remedy, or "accepted"."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.setgid(NOBODY)
+            os.setuid(NOBODY)
+            check_target(pid)
+            answer = "accepted"
+        except MemsampdError as error:
+            answer = str(error)
+        except BaseException as error:
+            answer = repr(error)
+        os.write(writing, answer.encode())
+        os._exit(0)
+    os.close(writing)
+    with open(reading, "rb") as pipe:
+        answer = pipe.read().decode()
+    os.waitpid(child, 0)
+    return answer

@@ -1,0 +1,180 @@
+"""Parsing of /proc files, on recorded text and on real processes."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memsampd.errors import TargetError
+from memsampd.sampler.process.cputime import process_cpu_ns, read_cpu_time
+from memsampd.sampler.process.identity import ProcessHandle, parse_stat, read_identity, read_stat
+from memsampd.sampler.process.maps import AddressSpace, Mapping, parse_maps, read_maps
+from memsampd.sampler.process.status import parse_status, read_status, read_threads
+
+STAT_TAIL = "S 1 7 7 0 -1 4194560 1 2 3 4 150 25 0 0 20 0 1 0 4711 1000 10 184467440 0 0 0 0 0 0"
+
+
+@given(st.text(max_size=15))
+def test_stat_survives_any_command_name(command: str) -> None:
+    stat = parse_stat(f"7 ({command}) {STAT_TAIL}")
+    assert (stat.pid, stat.command, stat.state, stat.parent_pid) == (7, command, "S", 1)
+    assert (stat.user_ticks, stat.system_ticks, stat.start_ticks) == (150, 25, 4711)
+
+
+def test_stat_of_ourselves_agrees_with_psutil() -> None:
+    stat, other = read_stat(os.getpid()), psutil.Process()
+    assert stat.parent_pid == other.ppid()
+    assert not stat.is_kernel_thread
+    ticks = os.sysconf("SC_CLK_TCK")
+    assert stat.start_ticks / ticks + psutil.boot_time() == pytest.approx(
+        other.create_time(), abs=2
+    )
+
+
+def test_status_fields() -> None:
+    status = parse_status(
+        "Name:\tx\nTgid:\t7\nPid:\t9\nTracerPid:\t3\nUid:\t1\t2\t3\t4\nThreads:\t5\n"
+        "VmRSS:\t    12 kB\nSigPnd:\t0000000000000001\nShdPnd:\t0000000000000200\n"
+        "SigBlk:\t0000000000010000\nCapEff:\t000001ffffffffff\nSeccomp:\t2\n"
+        "x86_Thread_features:\tshstk wrss \n"
+    )
+    assert (status.pid, status.tgid, status.tracer_pid, status.uid) == (9, 7, 3, 2)
+    assert (status.threads, status.rss_bytes, status.seccomp_mode) == (5, 12288, 2)
+    assert (status.pending, status.shared_pending, status.blocked) == (1, 0x200, 0x10000)
+    assert status.cap_effective == 0x1FFFFFFFFFF
+    assert status.x86_features == ("shstk", "wrss")
+
+
+def test_status_of_an_old_kernel_has_zeroes() -> None:
+    status = parse_status("Name:\tx\nTgid:\t7\nPid:\t7\n")
+    assert (status.seccomp_mode, status.x86_features, status.rss_bytes) == (0, (), 0)
+
+
+def test_threads_of_a_real_process() -> None:
+    code = "import threading,time\nt=threading.Thread(target=time.sleep,args=(60,))\nt.start()\n"
+    with subprocess.Popen(
+        [sys.executable, "-c", code + "print(1, flush=True)"], stdout=-1
+    ) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        threads = read_threads(child.pid)
+        child.kill()
+    assert len(threads) == 2
+    assert threads[0].tid == child.pid
+    assert threads[0].cpu_ns > 0
+    assert read_threads(child.pid) == ()
+
+
+def test_maps_of_ourselves_agree_with_psutil() -> None:
+    space = read_maps(os.getpid())
+    code = {m.path for m in space.mappings if m.is_executable}
+    assert os.path.realpath("/proc/self/exe") in code
+    assert space.find(id(space)) is not None
+    heap = {m.path: m for m in space.mappings}["[heap]"]
+    assert (heap.perms, heap.inode, heap.size_bytes % 4096) == ("rw-p", 0, 0)
+    theirs = {m.addr for m in psutil.Process().memory_maps(grouped=False)}
+    ours = {f"{m.start:08x}-{m.end:08x}" for m in space.mappings}
+    assert len(ours & theirs) > 0.9 * len(ours)
+
+
+def test_maps_text() -> None:
+    first, second = parse_maps(
+        "00400000-00452000 r-xp 00001000 08:02 173521      /usr/bin/a name (deleted)\n"
+        "ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0 \n"
+    )
+    assert first == Mapping(
+        0x400000, 0x452000, "r-xp", 0x1000, "08:02", 173521, "/usr/bin/a name (deleted)"
+    )
+    assert (second.path, second.end) == ("", 0xFFFFFFFFFF601000)
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 50), st.integers(1, 50)), max_size=20), st.integers(0, 2500)
+)
+def test_find_agrees_with_a_linear_search(gaps: list[tuple[int, int]], address: int) -> None:
+    mappings, position = [], 0
+    for gap, size in gaps:
+        start = position + gap - 1
+        position = start + size
+        mappings.append(Mapping(start, position, "r--p", 0, "00:00", 0, ""))
+    expected = next((m for m in mappings if m.start <= address < m.end), None)
+    assert AddressSpace(mappings).find(address) == expected
+
+
+def test_handle_sees_exec_and_exit() -> None:
+    code = "import os,sys\nsys.stdin.readline()\nos.execv('/bin/sleep',['sleep','60'])"
+    with subprocess.Popen([sys.executable, "-c", code], stdin=-1) as child:
+        assert child.stdin is not None
+        with ProcessHandle(child.pid) as handle:
+            assert handle.alive()
+            assert not handle.executed()
+            child.stdin.write(b"\n")
+            child.stdin.flush()
+            while not handle.executed():
+                time.sleep(0.001)
+            assert handle.alive()
+            child.kill()
+            os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+            assert not handle.alive()  # a zombie now
+            child.wait()
+            assert not handle.alive()
+            assert not handle.executed()
+        handle.close()
+
+
+def test_handle_of_nothing() -> None:
+    with pytest.raises(TargetError, match="is gone"):
+        ProcessHandle(gone_pid())
+
+
+def test_identity_tells_a_reused_pid_apart(tmp_path: Path) -> None:
+    folder = tmp_path / "7"
+    folder.mkdir()
+    (folder / "stat").write_text(f"7 (a) {STAT_TAIL}")
+    first = read_identity(7, tmp_path)
+    (folder / "stat").write_text(f"7 (a) {STAT_TAIL.replace('4711', '4712')}")
+    assert read_identity(7, tmp_path) != first
+
+
+def test_cpu_time_counts_threads_that_have_exited() -> None:
+    # RUSAGE_CHILDREN of the kernel is the oracle, after the fact.
+    code = (
+        "import threading,hashlib,sys\n"
+        "t=threading.Thread(target=lambda: hashlib.pbkdf2_hmac('sha256',b'a',b'b',150000))\n"
+        "t.start();t.join();print(1,flush=True);sys.stdin.read()"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdin=-1, stdout=-1) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        total_ns, split = process_cpu_ns(child.pid), read_cpu_time(child.pid)
+        leader_ns = int(
+            Path(f"/proc/{child.pid}/task/{child.pid}/schedstat").read_text().split()[0]
+        )
+        child.stdin.close() if child.stdin else None
+        _, _, usage = os.wait4(child.pid, 0)
+        child.returncode = 0
+    assert total_ns > leader_ns
+    assert total_ns * 1e-9 == pytest.approx(usage.ru_utime + usage.ru_stime, rel=0.3)
+    assert total_ns * 1e-9 == pytest.approx(split.user_seconds + split.system_seconds, abs=0.03)
+
+
+def test_cpu_time_of_nothing() -> None:
+    pid = gone_pid()
+    with pytest.raises(TargetError, match="is gone"):
+        process_cpu_ns(pid)
+    with pytest.raises(TargetError, match="is gone"):
+        read_cpu_time(pid)
+    with pytest.raises(FileNotFoundError):
+        read_status(pid)
+
+
+def gone_pid() -> int:
+    with subprocess.Popen(["true"]) as child:
+        child.wait()
+    return child.pid
