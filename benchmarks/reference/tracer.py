@@ -131,7 +131,7 @@ def trace(
         os.close(writer)
         try:
             chunk = np.empty(CHUNK_RECORDS, dtype=np.uint64)
-            view = memoryview(chunk).cast("B")
+            view = memoryview(chunk.data).cast("B")
             while filled := _fill(records.readinto, view):
                 yield chunk[: filled // RECORD_BYTES]
         finally:
