@@ -87,7 +87,10 @@ def _compile(compiler: str, source: str, output: Path) -> None:
     source_file = output.with_name(SOURCE_NAME)
     source_file.write_text(source, encoding="utf-8")
     done = subprocess.run(
-        [compiler, *FLAGS, "-o", str(output), str(source_file)], capture_output=True, text=True
+        [compiler, *FLAGS, "-o", str(output), str(source_file)],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if done.returncode != 0:
         first_line = (done.stderr.strip().splitlines() or ["no message"])[0]
