@@ -1,0 +1,42 @@
+/* The native half of memsampd.models: its types and functions, hooked by memsampd_add_lru. */
+#ifndef MEMSAMPD_MODELS_H
+#define MEMSAMPD_MODELS_H
+
+#include "core.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+/* The body of a hot loop is an ALWAYS_INLINE function; lru.c compiles it for several kinds of CPU. */
+#define ALWAYS_INLINE static inline __attribute__((always_inline))
+
+/* A read-only buffer of line numbers: native uint64, at any alignment (bytes objects included). */
+typedef struct {
+    Py_buffer view;
+    const unsigned char *bytes;
+    size_t count;
+} line_buffer;
+
+/* 0, or -1 with an exception set; release with PyBuffer_Release(&lines->view). */
+int memsampd_get_lines(PyObject *object, line_buffer *lines);
+
+ALWAYS_INLINE uint64_t
+line_at(const unsigned char *bytes, size_t i)
+{
+    uint64_t line;
+    memcpy(&line, bytes + 8 * i, sizeof line);
+    return line;
+}
+
+/* Cache sizes in lines from a Python sequence: ascending, each at least 1, at most MAX_SIZES. */
+#define MAX_SIZES 63
+int memsampd_get_sizes(PyObject *sequence, uint64_t *sizes_lines, unsigned *count);
+
+/* (accesses, misses) with misses as bytes of uint64, one a size. */
+PyObject *memsampd_misses(uint64_t accesses, const uint64_t *misses, unsigned count);
+
+int memsampd_add_reuse_histogram(PyObject *module);
+int memsampd_add_random_caches(PyObject *module);
+
+#endif

@@ -1,0 +1,243 @@
+/* Exact simulation of fully associative caches of several sizes that replace at random.
+ *
+ * One table holds every line ever touched with a bit for each cache that has it now, so that an
+ * access which hits everywhere costs one lookup. Each cache draws its victims from its own
+ * generator (splitmix64), two misses ahead: time enough to fetch the victim and its table entry
+ * from memory. Slots that never held a line are filled first, in order.
+ */
+#include "line_table.h"
+
+#define BATCH 32
+#define KNOWN ((uint64_t)1 << 63) /* set in every used table value */
+
+typedef struct {
+    uint64_t size_lines;
+    uint64_t filled;
+    uint64_t *lines;      /* what each slot holds */
+    uint64_t state;       /* of the generator */
+    uint64_t victims[2];  /* slots to be replaced next */
+    uint64_t misses;      /* since the last take */
+} random_cache;
+
+typedef struct {
+    line_table lines;
+    random_cache caches[MAX_SIZES];
+    unsigned count;
+    uint64_t everywhere;  /* KNOWN and a bit a cache */
+    uint64_t accesses;    /* since the last take */
+} cache_set;
+
+/* Vigna's splitmix64: public domain, https://prng.di.unimi.it/splitmix64.c */
+ALWAYS_INLINE uint64_t
+splitmix64(uint64_t *state)
+{
+    uint64_t z = (*state += UINT64_C(0x9E3779B97F4A7C15));
+    z = (z ^ (z >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94D049BB133111EB);
+    return z ^ (z >> 31);
+}
+
+ALWAYS_INLINE uint64_t
+draw_slot(random_cache *cache)
+{
+    return ((splitmix64(&cache->state) >> 32) * cache->size_lines) >> 32;
+}
+
+/* Put a line in, and out whatever was in its place. */
+ALWAYS_INLINE void
+replace(cache_set *set, unsigned i, uint64_t line)
+{
+    random_cache *cache = &set->caches[i];
+    cache->misses++;
+    if (cache->filled < cache->size_lines) {
+        cache->lines[cache->filled++] = line;
+        return;
+    }
+    uint64_t victim = cache->victims[0];
+    table_find(&set->lines, cache->lines[victim])->value &= ~((uint64_t)1 << i);
+    cache->lines[victim] = line;
+    cache->victims[0] = cache->victims[1];
+    cache->victims[1] = draw_slot(cache);
+    __builtin_prefetch(table_home(&set->lines, cache->lines[cache->victims[0]]), 1);
+    __builtin_prefetch(&cache->lines[cache->victims[1]], 1);
+}
+
+static int
+set_feed(cache_set *set, const unsigned char *bytes, size_t count)
+{
+    for (size_t start = 0; start < count; start += BATCH) {
+        unsigned batch = count - start < BATCH ? (unsigned)(count - start) : BATCH;
+        if (table_reserve(&set->lines, BATCH))
+            return -1;
+        for (unsigned i = 0; i < batch; i++)
+            __builtin_prefetch(table_home(&set->lines, line_at(bytes, start + i)), 1);
+        for (unsigned i = 0; i < batch; i++) {
+            uint64_t line = line_at(bytes, start + i);
+            table_entry *entry = table_find_or_add(&set->lines, line, KNOWN);
+            uint64_t missing = set->everywhere & ~entry->value;
+            entry->value = set->everywhere;
+            for (; missing; missing &= missing - 1)
+                replace(set, (unsigned)__builtin_ctzll(missing), line);
+        }
+    }
+    set->accesses += count;
+    return 0;
+}
+
+static void
+set_clear(cache_set *set)
+{
+    table_free(&set->lines);
+    for (unsigned i = 0; i < set->count; i++)
+        free(set->caches[i].lines);
+}
+
+/* A cache's victims depend on the seed and its size only, not on the other caches simulated. */
+static int
+set_init(cache_set *set, const uint64_t *sizes, unsigned count, uint64_t seed)
+{
+    set->count = count;
+    set->everywhere = KNOWN;
+    for (unsigned i = 0; i < count; i++) {
+        random_cache *cache = &set->caches[i];
+        set->everywhere |= (uint64_t)1 << i;
+        cache->size_lines = sizes[i];
+        cache->state = seed;
+        cache->state = splitmix64(&cache->state) ^ sizes[i];
+        cache->victims[0] = draw_slot(cache);
+        cache->victims[1] = draw_slot(cache);
+        cache->lines = alloc_zeroed(sizes[i] * sizeof *cache->lines);
+        if (!cache->lines)
+            return -1;
+    }
+    return table_init(&set->lines, 12);
+}
+
+/* ---- memsampd._core.RandomCaches ---- */
+
+typedef struct {
+    PyObject_HEAD
+    cache_set set;
+    bool busy;
+    bool broken;
+} RandomCaches;
+
+static PyObject *
+random_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"sizes_lines", "seed", NULL};
+    PyObject *sequence;
+    unsigned long long seed;
+    uint64_t sizes[MAX_SIZES];
+    unsigned count;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OK", names, &sequence, &seed) ||
+        memsampd_get_sizes(sequence, sizes, &count) < 0)
+        return NULL;
+    allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
+    RandomCaches *self = (RandomCaches *)alloc(type, 0); /* zeroed */
+    if (self && set_init(&self->set, sizes, count, seed)) {
+        Py_DECREF(self);
+        return PyErr_NoMemory();
+    }
+    return (PyObject *)self;
+}
+
+static void
+random_dealloc(PyObject *object)
+{
+    PyTypeObject *type = Py_TYPE(object);
+    set_clear(&((RandomCaches *)object)->set);
+    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
+    release(object);
+    Py_DECREF(type);
+}
+
+static int
+random_check(RandomCaches *self)
+{
+    if (self->busy)
+        PyErr_SetString(PyExc_RuntimeError, "RandomCaches is being fed by another thread");
+    else if (self->broken)
+        PyErr_SetString(PyExc_RuntimeError, "RandomCaches ran out of memory before");
+    return self->busy || self->broken ? -1 : 0;
+}
+
+PyDoc_STRVAR(random_feed_doc,
+             "feed(lines, /)\n--\n\nTouch these lines (a buffer of uint64) in order.");
+
+static PyObject *
+random_feed(PyObject *object, PyObject *source)
+{
+    RandomCaches *self = (RandomCaches *)object;
+    line_buffer lines;
+    int failed;
+    if (random_check(self) < 0 || memsampd_get_lines(source, &lines) < 0)
+        return NULL;
+    self->busy = true;
+    Py_BEGIN_ALLOW_THREADS
+    failed = set_feed(&self->set, lines.bytes, lines.count);
+    Py_END_ALLOW_THREADS
+    self->busy = false;
+    self->broken = failed;
+    PyBuffer_Release(&lines.view);
+    if (failed)
+        return PyErr_NoMemory();
+    Py_RETURN_NONE;
+}
+
+PyDoc_STRVAR(random_take_misses_doc,
+             "take_misses()\n--\n\n"
+             "Return (accesses, misses) since the last take; misses are bytes of uint64, one a\n"
+             "size. The caches keep their content.");
+
+static PyObject *
+random_take_misses(PyObject *object, PyObject *unused)
+{
+    RandomCaches *self = (RandomCaches *)object;
+    uint64_t misses[MAX_SIZES];
+    (void)unused;
+    if (random_check(self) < 0)
+        return NULL;
+    uint64_t accesses = self->set.accesses;
+    self->set.accesses = 0;
+    for (unsigned i = 0; i < self->set.count; i++) {
+        misses[i] = self->set.caches[i].misses;
+        self->set.caches[i].misses = 0;
+    }
+    return memsampd_misses(accesses, misses, self->set.count);
+}
+
+static PyMethodDef random_methods[] = {
+    {"feed", random_feed, METH_O, random_feed_doc},
+    {"take_misses", random_take_misses, METH_NOARGS, random_take_misses_doc},
+    {NULL, NULL, 0, NULL},
+};
+
+PyDoc_STRVAR(random_doc,
+             "RandomCaches(sizes_lines, seed)\n--\n\n"
+             "Fully associative caches of these sizes (ascending, in lines), each of which\n"
+             "replaces a line at random. The same seed gives the same misses.");
+
+static PyType_Slot random_slots[] = {
+    {Py_tp_doc, (void *)random_doc},         {Py_tp_new, (void *)random_new},
+    {Py_tp_dealloc, (void *)random_dealloc}, {Py_tp_methods, random_methods},
+    {0, NULL},
+};
+
+static PyType_Spec random_spec = {
+    .name = "memsampd._core.RandomCaches",
+    .basicsize = sizeof(RandomCaches),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = random_slots,
+};
+
+int
+memsampd_add_random_caches(PyObject *module)
+{
+    PyObject *type = PyType_FromSpec(&random_spec);
+    if (!type)
+        return -1;
+    int failed = PyModule_AddObjectRef(module, "RandomCaches", type);
+    Py_DECREF(type);
+    return failed;
+}

@@ -1,0 +1,159 @@
+"""Exact misses of whole streams: the references that the models are judged by.
+
+Both simulators take a stream in pieces of any length and go on for as long as it lasts; their
+memory grows with the distinct lines only. Neither is thread-safe, but both run without the GIL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memsampd import _core
+
+Lines = NDArray[np.uint64] | bytes | bytearray | memoryview
+"""Line numbers in program order: an array, or a buffer of native uint64 as read from a pipe."""
+
+
+@dataclass(frozen=True, slots=True)
+class CacheMisses:
+    """Misses of several caches over one stretch of a stream.
+
+    Attributes:
+        sizes_lines: cache sizes in lines, shape (s,), int64, ascending.
+        accesses: accesses of the stretch.
+        misses: how many of them missed, first touches included, shape (s,), int64.
+    """
+
+    sizes_lines: NDArray[np.int64]
+    accesses: int
+    misses: NDArray[np.int64]
+
+    @property
+    def miss_ratio(self) -> NDArray[np.float64]:
+        """Misses per access, shape (s,); NaN if there were no accesses."""
+        if not self.accesses:
+            return np.full(len(self.misses), np.nan)
+        return self.misses / self.accesses
+
+
+class ExactCaches(Protocol):
+    """Simulated caches of several sizes over one stream."""
+
+    def feed(self, lines: Lines) -> None:
+        """Touch these lines in order."""
+
+    def take_misses(self) -> CacheMisses:
+        """Return the misses since the last take; the caches keep their content."""
+
+
+class ExactLru:
+    """Fully associative LRU caches of several sizes, by stack distance (Mattson et al. 1970).
+
+    Args:
+        sizes_lines: 1 to 63 sizes, ascending.
+        expected_lines: distinct lines to make room for at once; more are taken as they come.
+
+    Raises:
+        ValueError: sizes out of order or range.
+    """
+
+    def __init__(self, sizes_lines: Sequence[int], expected_lines: int = 0) -> None:
+        sizes = [int(size) for size in sizes_lines]
+        self._stack = _core.LruStack(sizes, max_hint=expected_lines)
+        self._sizes = np.array(sizes, dtype=np.int64)
+
+    def feed(self, lines: Lines) -> None:
+        """Touch these lines in order."""
+        self._stack.feed(_array(lines))
+
+    def stack_distances(self, lines: Lines) -> NDArray[np.int64]:
+        """Touch these lines in order and return their stack distances, -1 for first touches."""
+        array = _array(lines)
+        distances = np.empty(len(array), dtype=np.int64)
+        self._stack.feed(array, distances)
+        return distances
+
+    def take_misses(self) -> CacheMisses:
+        """Return the misses since the last take; the caches keep their content."""
+        return _taken(self._sizes, self._stack.take_misses())
+
+    @property
+    def distinct_lines(self) -> int:
+        """Distinct lines touched so far."""
+        return self._stack.distinct_lines
+
+
+class ExactRandom:
+    """Fully associative caches of several sizes that replace a line at random.
+
+    Slots that never held a line are filled first. Victims depend on the seed and the cache's size
+    alone, not on the other sizes simulated nor on how the stream was cut.
+
+    Args:
+        sizes_lines: 1 to 63 sizes, ascending.
+        seed: 0 to 2**64 - 1.
+
+    Raises:
+        ValueError: sizes out of order or range.
+    """
+
+    def __init__(self, sizes_lines: Sequence[int], seed: int) -> None:
+        sizes = [int(size) for size in sizes_lines]
+        self._caches = _core.RandomCaches(sizes, seed)
+        self._sizes = np.array(sizes, dtype=np.int64)
+
+    def feed(self, lines: Lines) -> None:
+        """Touch these lines in order."""
+        self._caches.feed(_array(lines))
+
+    def take_misses(self) -> CacheMisses:
+        """Return the misses since the last take; the caches keep their content."""
+        return _taken(self._sizes, self._caches.take_misses())
+
+
+def lru_stack_distances(lines: Lines) -> NDArray[np.int64]:
+    """Return the stack distance of each access of a stream, -1 for first touches, shape (n,)."""
+    return ExactLru([1]).stack_distances(lines)
+
+
+def misses_by_window(
+    caches: ExactCaches, lines: NDArray[np.uint64], boundaries: Iterable[int]
+) -> list[CacheMisses]:
+    """Feed a stream and return the misses of each of its windows.
+
+    Args:
+        caches: go on from what they hold.
+        lines: shape (n,).
+        boundaries: positions 0..n, ascending, at which a window ends and the next begins. What
+            follows the last is fed, but left for the next take.
+
+    Raises:
+        ValueError: boundaries out of order or range.
+    """
+    ends = [int(end) for end in boundaries]
+    if any(a > b for a, b in zip([0, *ends], [*ends, len(lines)], strict=True)):
+        raise ValueError("window boundaries must ascend within 0..n")
+    windows = []
+    start = 0
+    for end in ends:
+        caches.feed(lines[start:end])
+        windows.append(caches.take_misses())
+        start = end
+    caches.feed(lines[start:])
+    return windows
+
+
+def _array(lines: Lines) -> NDArray[np.uint64]:
+    if isinstance(lines, np.ndarray):
+        return np.ascontiguousarray(lines, dtype=np.uint64)
+    return np.frombuffer(lines, dtype=np.uint64)
+
+
+def _taken(sizes: NDArray[np.int64], taken: tuple[int, bytes]) -> CacheMisses:
+    accesses, misses = taken
+    return CacheMisses(sizes, accesses, np.frombuffer(misses, np.uint64).astype(np.int64))

@@ -1,0 +1,56 @@
+"""From data references to accesses: the cache lines touched, in program order."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memsampd.errors import UsageError
+from memsampd.sampler.records import Burst
+
+
+def line_stream(
+    address: NDArray[np.uint64], size_bytes: NDArray[np.uint16], line_bytes: int = 64
+) -> NDArray[np.uint64]:
+    """Return the number of every line that these references touch.
+
+    A reference that crosses into other lines is one access to each, lowest first.
+
+    Args:
+        address: first byte referenced, shape (n,).
+        size_bytes: bytes referenced, shape (n,); 0 counts as 1.
+        line_bytes: size of a line, a power of two.
+
+    Returns:
+        Line numbers (address // line_bytes), shape (m,), uint64, m >= n.
+
+    Raises:
+        UsageError: ``line_bytes`` is not a power of two.
+    """
+    shift = _shift_of(line_bytes)
+    first = address >> np.uint64(shift)
+    # Bytes from the start of the line to the last byte touched: cannot overflow, unlike addresses.
+    offset = (address & np.uint64(line_bytes - 1)).astype(np.int64)
+    extra = (offset + np.maximum(size_bytes, 1).astype(np.int64) - 1) >> shift
+    crossing = np.flatnonzero(extra)
+    if not len(crossing):
+        return first
+    touched = extra + 1
+    lines = np.repeat(first, touched)
+    # The k-th further line of a reference stands k places after its first.
+    starts = (np.cumsum(touched) - touched)[crossing]
+    more = extra[crossing]
+    place = np.arange(more.sum()) - np.repeat(np.cumsum(more) - more, more) + 1
+    lines[np.repeat(starts, more) + place] += place.astype(np.uint64)
+    return lines
+
+
+def burst_lines(burst: Burst, line_bytes: int = 64) -> NDArray[np.uint64]:
+    """Return the lines that a burst touches; see :func:`line_stream`."""
+    return line_stream(burst.address, burst.size_bytes, line_bytes)
+
+
+def _shift_of(line_bytes: int) -> int:
+    if line_bytes < 1 or line_bytes & (line_bytes - 1):
+        raise UsageError(f"a line of {line_bytes} bytes", "use a power of two, such as 64")
+    return line_bytes.bit_length() - 1

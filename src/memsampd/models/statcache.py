@@ -1,0 +1,95 @@
+"""StatCache: misses of caches with random replacement from reuse distances."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memsampd.models.records import MissRatioCurve
+from memsampd.models.sizes import size_in_lines
+from memsampd.models.survival import SurvivalFunction
+
+_MAX_STEPS = 200
+_TOLERANCE = 1e-12
+
+
+class StatCache:
+    """Fully associative caches that replace at random (Berg and Hagersten, ISPASS 2004, sec. 3).
+
+    With a miss ratio R, the d accesses between two touches of a line replace d*R lines at random,
+    and the line survives each with 1 - 1/L. So R is the largest solution of
+    ``R = sum of p_d * (1 - (1 - 1/L)**(d*R)) + S(infinity)``.
+
+    ``high`` takes all of S(horizon) as never returning, ``low`` as returning at the horizon; what
+    is beyond it matters less the smaller the cache, so the two part gradually. The estimate is
+    ``high``, for the reason given with :class:`~memsampd.models.statstack.StatStack`.
+    """
+
+    policy = "random"
+
+    def curve(
+        self, survival: SurvivalFunction, sizes_bytes: NDArray[np.int64], line_bytes: int = 64
+    ) -> MissRatioCurve:
+        """Model randomly replacing caches of these sizes.
+
+        Args:
+            survival: of the reuse distances in lines of ``line_bytes``.
+            sizes_bytes: shape (s,), ascending.
+            line_bytes: size of a line.
+
+        Raises:
+            UsageError: a size below one line, or sizes that do not ascend.
+        """
+        lines = size_in_lines(sizes_bytes, line_bytes)
+        share, distance = _reuses(survival)
+        beyond = survival.never_returned
+        high = _solve(share, distance, beyond, lines)
+        low = high
+        if beyond > 0:
+            late_share = np.append(share, beyond)
+            late_distance = np.append(distance, float(survival.horizon_accesses))
+            low = np.minimum(_solve(late_share, late_distance, 0.0, lines), high)
+        return MissRatioCurve(
+            sizes_bytes=np.asarray(sizes_bytes, dtype=np.int64),
+            miss_ratio=high,
+            low=low,
+            high=high,
+            policy=self.policy,
+            line_bytes=line_bytes,
+            sampled_accesses=survival.sampled_accesses,
+        )
+
+
+def _reuses(survival: SurvivalFunction) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Shares of accesses and their distances: each bin's in its middle (it is narrow: bins.py)."""
+    share = -np.diff(survival.survival)
+    middle = (survival.edges_accesses[:-1] + survival.edges_accesses[1:] - 1) / 2
+    return share[share > 0], middle[share > 0]
+
+
+def _solve(
+    share: NDArray[np.float64],
+    distance: NDArray[np.float64],
+    never: float,
+    lines: NDArray[np.int64],
+) -> NDArray[np.float64]:
+    """Solve for R at every size by Newton's method from R = 1.
+
+    f(R) = right side - R is concave and not above 0 at 1. To the right of its largest root it
+    falls, so that Newton's steps come down to that root and never pass it: no bracket is needed.
+    """
+    # A cache of one line keeps it only over d = 0: a rate beyond every other stands for infinity.
+    leave = np.full(len(lines), 1e30)
+    leave[lines > 1] = -np.log1p(-1.0 / lines[lines > 1])
+    rate = leave[:, None] * distance[None, :]
+    ratio = np.ones(len(lines))
+    for _ in range(_MAX_STEPS):
+        stays = np.exp(-np.minimum(rate * ratio[:, None], 800.0)) * share
+        value = share.sum() + never - stays.sum(axis=1) - ratio
+        slope = np.sum(stays * rate, axis=1) - 1.0
+        falling = (slope < 0) & (value < 0)  # else rounding: the root is reached
+        step = -np.divide(value, slope, out=np.zeros(len(lines)), where=falling)
+        ratio = np.clip(ratio + step, 0.0, 1.0)
+        if np.all(step > -_TOLERANCE):
+            break
+    return np.minimum.accumulate(ratio)

@@ -1,0 +1,85 @@
+"""StatStack: misses of LRU caches from reuse distances."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memsampd.models.records import MissRatioCurve
+from memsampd.models.sizes import size_in_lines
+from memsampd.models.survival import SurvivalFunction
+
+_ROUNDING = 1e-9  # relative; sums of products of ratios must not turn a hit into a miss
+
+
+class StatStack:
+    """Fully associative LRU caches (Eklov and Hagersten, ISPASS 2010, section III).
+
+    Of the D accesses between two touches of a line, the one k before the end brings a line of its
+    own into the stack distance if its line does not return within the k left, so the expected
+    stack distance is ``ES(D) = sum of S(k) for k < D``. A cache of L lines misses if ES(d) >= L:
+    its miss ratio is S(D*), D* the smallest D with ES(D) >= L.
+
+    Sizes with L <= ES(horizon) are known: low, estimate and high are equal. Above, ``high`` is
+    S(horizon), as if nothing more returned; ``low`` is 0, because all that returned just after
+    the horizon would fit. The estimate there is ``high``: the share that was not seen to return
+    is the only figure observed, and no cache is promised hits that nobody saw.
+    """
+
+    policy = "lru"
+
+    def curve(
+        self, survival: SurvivalFunction, sizes_bytes: NDArray[np.int64], line_bytes: int = 64
+    ) -> MissRatioCurve:
+        """Model LRU caches of these sizes.
+
+        Args:
+            survival: of the reuse distances in lines of ``line_bytes``.
+            sizes_bytes: shape (s,), ascending.
+            line_bytes: size of a line.
+
+        Raises:
+            UsageError: a size below one line, or sizes that do not ascend.
+        """
+        lines = size_in_lines(sizes_bytes, line_bytes)
+        miss_ratio, known = _solve(survival, lines)
+        return MissRatioCurve(
+            sizes_bytes=np.asarray(sizes_bytes, dtype=np.int64),
+            miss_ratio=miss_ratio,
+            low=np.where(known, miss_ratio, 0.0),
+            high=miss_ratio,
+            policy=self.policy,
+            line_bytes=line_bytes,
+            sampled_accesses=survival.sampled_accesses,
+        )
+
+
+def expected_stack_distances(survival: SurvivalFunction) -> NDArray[np.float64]:
+    """Return ES at the edges of a survival function, shape (m + 1,), lines."""
+    width = np.diff(survival.edges_accesses)
+    start, end = survival.survival[:-1], survival.survival[1:]
+    # The sum of a linear S over the integers of a bin, its end excluded.
+    within = width * start + (end - start) * (width - 1) / 2
+    return np.concatenate([[0.0], np.cumsum(within)])
+
+
+def _solve(
+    survival: SurvivalFunction, lines: NDArray[np.int64]
+) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """S(D*) for each size, and whether D* lies within the horizon."""
+    stack = expected_stack_distances(survival)
+    wanted = lines * (1 - _ROUNDING)
+    reached = np.searchsorted(stack, wanted, side="left")
+    known = reached < len(stack)
+    miss_ratio = np.full(len(lines), survival.never_returned)
+    segment = reached[known] - 1
+    start = survival.survival[segment]
+    width = np.diff(survival.edges_accesses)[segment]
+    slope = (survival.survival[segment + 1] - start) / width
+    # Inside the bin ES grows by x * S(start) + slope * x * (x - 1) / 2: the first x that is enough.
+    missing = wanted[known] - stack[segment]
+    linear = start - slope / 2
+    root = np.sqrt(np.maximum(linear**2 + 2 * slope * missing, 0))
+    steps = np.clip(np.ceil(2 * missing / (linear + root) - _ROUNDING), 1, width)
+    miss_ratio[known] = np.clip(start + slope * steps, 0.0, 1.0)
+    return miss_ratio, known
