@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from memsampd.models.exact import ExactLru, ExactRandom
 from numpy.typing import NDArray
 
+from memsampd.models.exact import ExactLru, ExactRandom
 from reference.records import LINE_BYTES
 
 KIB = 1 << 10

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from memsampd.models.lines import line_stream
 
+from memsampd.models.lines import line_stream
 from reference.records import accessed_lines
 
 references = st.lists(
