@@ -15,6 +15,18 @@ from pathlib import Path
 from memsampd.demo.program import compile_demo
 from reference.inputs import MIB, write_c_source, write_corpus
 
+# valgrind hides AVX-512, RTM and FSRM, so glibc takes other string routines there, and starts to
+# use rep movsb (an access an element) at other lengths. These settings make it choose natively as
+# it does under valgrind, where they change nothing; tests/integration/test_reference.py checks it.
+GLIBC_TUNABLES = ":".join(
+    (
+        "glibc.cpu.hwcaps=-RTM,-AVX512VL,-AVX512BW,-AVX512F,-Prefer_No_VZEROUPPER,"
+        "-Avoid_Short_Distance_REP_MOVSB",
+        "glibc.cpu.x86_rep_movsb_threshold=0x2000",
+        "glibc.cpu.x86_non_temporal_threshold=0x200000",
+    )
+)
+
 SOURCES = Path(__file__).with_name("programs")
 
 
@@ -43,13 +55,14 @@ class Program:
 def environment() -> dict[str, str]:
     """Return the environment that programs run in, natively and under valgrind.
 
-    Nothing of the caller's locale or allocator settings reaches them; strings hash the same in
-    every run of Python.
+    Nothing of the caller's locale or allocator settings reaches them; glibc chooses the same
+    string routines in both; strings hash the same in every run of Python.
     """
     return {
         "PATH": os.environ.get("PATH", os.defpath),
         "HOME": "/nonexistent",
         "LC_ALL": "C.UTF-8",
+        "GLIBC_TUNABLES": GLIBC_TUNABLES,
         "PYTHONHASHSEED": "0",
         "PYTHONDONTWRITEBYTECODE": "1",
     }
