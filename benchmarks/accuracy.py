@@ -18,7 +18,11 @@ Exit status 1 if the mean over programs of an error or the slowdown misses its g
 from __future__ import annotations
 
 import argparse
+import datetime
 import json
+import os
+import platform
+import re
 import statistics
 import subprocess
 import sys
@@ -28,6 +32,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from reference import store
+from reference.documents import replace_section
 from reference.estimates import Estimate, parse_estimate
 from reference.metrics import cdf_error, whole_run_error
 from reference.programs import PROGRAMS, Program, find
@@ -178,6 +183,17 @@ def markdown(scores: Sequence[Score]) -> str:
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
+def caption(scores: Sequence[Score], policy: str) -> str:
+    """Say when and where the table was measured."""
+    model = re.search(r"^model name\s*:\s*(.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    runs = sorted({each.runs for each in scores})
+    return (
+        f"Measured {datetime.date.today().isoformat()} on {os.cpu_count()} x "
+        f"{model[1] if model else platform.machine()}, Linux {platform.release()}; "
+        f"{'/'.join(map(str, runs))} pairs of runs a program, {policy.upper()} caches.\n"
+    )
+
+
 def missed_goals(scores: Sequence[Score]) -> list[str]:
     """Return a line for each goal that was missed."""
     goals = {
@@ -214,7 +230,7 @@ def main() -> int:
     parser.add_argument("--repeat", type=int, default=3, metavar="N", help="pairs a program")
     parser.add_argument("--policy", choices=("lru", "random"), default="lru")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures")
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the table")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="put the table there")
     parser.add_argument("options", nargs="*", help="options of 'memsampd run', after --")
     args = parser.parse_args()
     names = args.programs or (QUICK_PROGRAMS if args.quick else ())
@@ -242,7 +258,8 @@ def main() -> int:
         results = [asdict(each) for each in scores]
         args.json.write_text(json.dumps({**document, "programs": results}, indent=1) + "\n")
     if args.markdown:
-        args.markdown.write_text(markdown(scores))
+        table = f"{caption(scores, args.policy)}\n{markdown(scores)}"
+        replace_section(args.markdown, "accuracy", table)
     missed = missed_goals(scores)
     print(*(missed or ["all goals met"]), sep="\n")
     return 1 if missed else 0

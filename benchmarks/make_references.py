@@ -1,6 +1,6 @@
 """Makes the exact references of ``benchmarks/reference/data`` again.
 
-usage: python benchmarks/make_references.py NAME... | --all
+usage: python benchmarks/make_references.py NAME... | --all | --markdown FILE
 
 Runs each program once under valgrind with our own tool, which writes every data reference into a
 pipe, and simulates exact caches of all sizes on the other end: one to four minutes a program.
@@ -21,9 +21,10 @@ from pathlib import Path
 from typing import Any
 
 from reference import store, tracer
+from reference.documents import replace_section
 from reference.programs import PROGRAMS, Program, environment, find
 from reference.records import accessed_lines
-from reference.windows import simulate
+from reference.windows import LRU_SIZES_BYTES, simulate
 
 BUILD = Path(__file__).resolve().parents[1] / "build" / "benchmarks"
 RANDOM_SEED = 1
@@ -87,12 +88,31 @@ def make(program: Program, output: Path) -> str:
     )
 
 
+def markdown() -> str:
+    """Return a table of the references that are kept."""
+    rows = [("program", "what", "M accesses", "MiB touched", "misses at 32 KiB", "at 1 MiB")]
+    rows.append(("---", "---", "---:", "---:", "---:", "---:"))
+    for program in PROGRAMS:
+        kept = store.load(store.path_of(program.name))
+        ratios = kept.lru.sum(axis=0) / kept.total_accesses
+        small, large = (ratios[LRU_SIZES_BYTES.index(size)] for size in (32 << 10, 1 << 20))
+        figures = f"{kept.total_accesses / 1e6:.0f}", f"{kept.distinct_lines / 16384:.1f}"
+        rows.append((program.name, program.what, *figures, f"{small:.2%}", f"{large:.2%}"))
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description="Make the exact references again.")
     parser.add_argument("names", nargs="*", metavar="NAME", help="programs to make")
     parser.add_argument("--all", action="store_true", help="make all of them")
     parser.add_argument("--folder", type=Path, default=store.DATA, help="where to write them")
+    parser.add_argument(
+        "--markdown", type=Path, metavar="FILE", help="only put a table of what is kept there"
+    )
     args = parser.parse_args()
+    if args.markdown:
+        replace_section(args.markdown, "references", markdown())
+        return 0
     if bool(args.names) == args.all:
         parser.error(f"name programs or --all; there are {', '.join(p.name for p in PROGRAMS)}")
     try:

@@ -121,7 +121,7 @@ def _kernels(folder: Path) -> Sequence[str]:
 
 
 def _graph(folder: Path) -> Sequence[str]:
-    return str(_compiled(folder, "graph")), "18", "60", "60"
+    return str(_compiled(folder, "graph")), "18", "45", "45"
 
 
 def _hashjoin(folder: Path) -> Sequence[str]:

@@ -25,6 +25,7 @@ class Reference:
         accesses: accesses of each window, shape (w,), int64.
         lru: misses a window and size of ``LRU_SIZES_BYTES``, shape (w, 17), int64.
         random: misses a window and size of ``ERROR_SIZES_BYTES``, shape (w, 12), int64.
+        distinct_lines: lines touched by the run.
         made: how, when and with what it was made (see ``make_references.py``).
     """
 
@@ -32,6 +33,7 @@ class Reference:
     accesses: NDArray[np.int64]
     lru: NDArray[np.int64]
     random: NDArray[np.int64]
+    distinct_lines: int
     made: dict[str, Any]
 
     @property
@@ -90,5 +92,6 @@ def load(path: Path) -> Reference:
         np.array(kept["window_accesses"], dtype=np.int64),
         np.array(kept["lru_misses"], dtype=np.int64),
         np.array(kept["random_misses"], dtype=np.int64),
+        kept["distinct_lines"],
         kept["made"],
     )

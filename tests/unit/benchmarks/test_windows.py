@@ -77,6 +77,7 @@ def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
     assert kept.name == "example"
     assert kept.made == {"command": "a 'b'", "packages": {}}
     assert kept.total_accesses == 2500
+    assert kept.distinct_lines == run.distinct_lines
     for name in ("accesses", "lru", "random"):
         assert np.array_equal(getattr(kept, name), getattr(run, name))
 
