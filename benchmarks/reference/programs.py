@@ -113,7 +113,7 @@ def _cc1(folder: Path) -> Sequence[str]:
 
 
 def _python(folder: Path) -> Sequence[str]:
-    return "/usr/bin/python3", "-I", str(SOURCES / "workload.py"), "100000", "200000", "2000000"
+    return "/usr/bin/python3", "-S", str(SOURCES / "workload.py"), "100000", "200000", "2000000"
 
 
 def _kernels(folder: Path) -> Sequence[str]:
