@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -61,16 +62,18 @@ def simulate(
         rows.append((accesses, lru.take_misses().misses, random.take_misses().misses))
 
     filled = 0
-    for lines in pieces:
-        while len(lines):
-            part = lines[: quantum_accesses - filled]
-            lru.feed(part)
-            random.feed(part)
-            lines = lines[len(part) :]
-            filled += len(part)
-            if filled == quantum_accesses:
-                close_quantum(filled)
-                filled = 0
+    with ThreadPoolExecutor(max_workers=1) as beside:  # both release the GIL while they are fed
+        for lines in pieces:
+            while len(lines):
+                part = lines[: quantum_accesses - filled]
+                random_fed = beside.submit(random.feed, part)
+                lru.feed(part)
+                random_fed.result()
+                lines = lines[len(part) :]
+                filled += len(part)
+                if filled == quantum_accesses:
+                    close_quantum(filled)
+                    filled = 0
     if filled or not rows:
         close_quantum(filled)
 
