@@ -1,0 +1,128 @@
+"""Makes the exact references of ``benchmarks/reference/data`` again.
+
+usage: python benchmarks/make_references.py NAME... | --all | --markdown FILE
+
+Runs each program once under valgrind with our own tool, which writes every data reference into a
+pipe, and simulates exact caches of all sizes on the other end: one to four minutes a program.
+Needs a C compiler and Debian's ``valgrind`` package. Takes two cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import platform
+import re
+import shlex
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from reference import store, tracer
+from reference.documents import replace_section
+from reference.programs import PROGRAMS, Program, environment, find
+from reference.records import accessed_lines
+from reference.windows import LRU_SIZES_BYTES, simulate
+
+BUILD = Path(__file__).resolve().parents[1] / "build" / "benchmarks"
+RANDOM_SEED = 1
+# What valgrind 3.19 takes away from CPUID of what programs choose their routines by.
+HIDDEN_FEATURES = r"avx512\w*|avx_vnni|fsrm|rtm|sha_ni|vaes|vpclmulqdq|gfni"
+
+
+def package_version(package: str) -> str:
+    """Return the installed version of a Debian package; empty where there is no dpkg."""
+    if not package:
+        return ""
+    try:
+        done = subprocess.run(
+            ["dpkg-query", "-W", "-f", "${Version}", package],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    except FileNotFoundError:
+        return ""
+    return done.stdout.strip()
+
+
+def hidden_cpu_features(cpuinfo: Path = Path("/proc/cpuinfo")) -> list[str]:
+    """Return the features of this CPU that the program did not see under valgrind."""
+    flags = re.search(r"^flags\s*:(.*)$", cpuinfo.read_text(), re.MULTILINE)
+    names = flags.group(1).split() if flags else []
+    return sorted({name for name in names if re.fullmatch(HIDDEN_FEATURES, name)})
+
+
+def recipe(program: Program, command: list[str], seconds: float) -> dict[str, Any]:
+    """Describe how a reference was made."""
+    packages = {name: package_version(name) for name in (program.package, "gcc-12", "libc6")}
+    return {
+        "what": program.what,
+        "command": shlex.join(command).replace(str(BUILD.parents[1]), "."),
+        "inputs": "benchmarks/reference/inputs.py, programs/",
+        "packages": {name: version for name, version in packages.items() if version},
+        "tool": f"memtrace, {tracer.valgrind_version()}",
+        "cpu": platform.processor() or platform.machine(),
+        "cpu_features_hidden": hidden_cpu_features(),
+        "random_seed": RANDOM_SEED,
+        "seconds": round(seconds),
+        "date": datetime.date.today().isoformat(),
+    }
+
+
+def make(program: Program, output: Path) -> str:
+    """Make one reference; returns a line about it."""
+    library = tracer.build(BUILD)
+    command = program.command(BUILD / "programs")
+    start = time.monotonic()
+    records = tracer.trace(command, library, env=environment(), cwd=BUILD)
+    run = simulate((accessed_lines(chunk) for chunk in records), seed=RANDOM_SEED)
+    seconds = time.monotonic() - start
+    store.save(program.name, run, recipe(program, command, seconds), output)
+    total = int(run.accesses.sum())
+    return (
+        f"{program.name:10} {total / 1e6:8.0f} M accesses, {run.distinct_lines / 16384:6.1f} MiB, "
+        f"{len(run.accesses)} windows, {seconds:4.0f} s, {total / seconds / 1e6:.0f} M/s"
+    )
+
+
+def markdown() -> str:
+    """Return a table of the references that are kept."""
+    rows = [("program", "what", "M accesses", "MiB touched", "misses at 32 KiB", "at 1 MiB")]
+    rows.append(("---", "---", "---:", "---:", "---:", "---:"))
+    for program in PROGRAMS:
+        kept = store.load(store.path_of(program.name))
+        ratios = kept.lru.sum(axis=0) / kept.total_accesses
+        small, large = (ratios[LRU_SIZES_BYTES.index(size)] for size in (32 << 10, 1 << 20))
+        figures = f"{kept.total_accesses / 1e6:.0f}", f"{kept.distinct_lines / 16384:.1f}"
+        rows.append((program.name, program.what, *figures, f"{small:.2%}", f"{large:.2%}"))
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Make the exact references again.")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="programs to make")
+    parser.add_argument("--all", action="store_true", help="make all of them")
+    parser.add_argument("--folder", type=Path, default=store.DATA, help="where to write them")
+    parser.add_argument(
+        "--markdown", type=Path, metavar="FILE", help="only put a table of what is kept there"
+    )
+    args = parser.parse_args()
+    if args.markdown:
+        replace_section(args.markdown, "references", markdown())
+        return 0
+    if bool(args.names) == args.all:
+        parser.error(f"name programs or --all; there are {', '.join(p.name for p in PROGRAMS)}")
+    try:
+        programs = find(args.names)
+    except KeyError as error:
+        parser.error(f"no program is called {error}")
+    for program in programs:
+        print(make(program, args.folder / f"{program.name}.json"), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,25 @@
+"""Puts what commands measured into documents, between markers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def replace_section(path: Path, name: str, text: str) -> None:
+    """Replace what stands between ``<!-- NAME: begin -->`` and ``<!-- NAME: end -->`` in a file.
+
+    A file that does not exist yet is made, with the markers and the text.
+
+    Raises:
+        ValueError: the file has no such markers.
+    """
+    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+    section = f"{begin}\n{text.rstrip()}\n{end}"
+    if not path.exists():
+        path.write_text(f"{section}\n", encoding="utf-8")
+        return
+    before, found, rest = path.read_text(encoding="utf-8").partition(begin)
+    _, closed, after = rest.partition(end)
+    if not found or not closed:
+        raise ValueError(f"{path} has no section {name!r} to put the table into")
+    path.write_text(f"{before}{section}{after}", encoding="utf-8")

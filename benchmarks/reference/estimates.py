@@ -1,0 +1,83 @@
+"""What ``memsampd export --format json`` says, as arrays that can be judged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reference.metrics import Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """One recording's estimate.
+
+    Attributes:
+        overall: miss ratio of the whole run, shape (s,).
+        windows: miss ratio of each window, the middle of its bounds where nothing better is
+            known, shape (w, s).
+        weights: accesses of each window, shape (w,); CPU seconds if no rate is known at all.
+        unknown_windows: windows whose miss ratio is only known by its bounds.
+        band: mean width of the bounds of the whole run over sizes, 0..1.
+        phases: number of phases.
+        bursts: number of bursts; None if the document does not tell.
+        sampled_accesses: accesses in these.
+        warnings: what memsampd itself has to say about it.
+    """
+
+    overall: Floats
+    windows: Floats
+    weights: Floats
+    unknown_windows: int
+    band: float
+    phases: int
+    bursts: int | None
+    sampled_accesses: int
+    warnings: tuple[str, ...]
+
+
+def parse_estimate(document: Mapping[str, Any], sizes_bytes: tuple[int, ...]) -> Estimate:
+    """Read an exported document.
+
+    Raises:
+        ValueError: it is of other cache sizes, or has no windows.
+    """
+    if tuple(document["sizes_bytes"]) != sizes_bytes:
+        raise ValueError(f"exported for sizes {document['sizes_bytes']}, not {list(sizes_bytes)}")
+    windows = document["windows"]
+    if not windows:
+        raise ValueError("the recording holds no windows")
+    overall = document["overall"]
+    bursts = [phase.get("bursts") for phase in document["phases"]]
+    return Estimate(
+        overall=_ratios(overall),
+        windows=np.array([_ratios(window) for window in windows]),
+        weights=_weights(windows),
+        unknown_windows=sum(None in window["miss_ratio"] for window in windows),
+        band=float(np.mean(np.subtract(overall["high"], overall["low"]))),
+        phases=len(document["phases"]),
+        bursts=None if None in bursts else sum(bursts),
+        sampled_accesses=sum(phase["sampled_accesses"] for phase in document["phases"]),
+        warnings=tuple(document.get("warnings", ())),
+    )
+
+
+def _ratios(curve: Mapping[str, Any]) -> Floats:
+    middle = (np.array(curve["low"], dtype=float) + np.array(curve["high"], dtype=float)) / 2
+    known = np.array(curve["miss_ratio"], dtype=float)  # None becomes NaN
+    return np.where(np.isnan(known), middle, known)
+
+
+def _weights(windows: list[Mapping[str, Any]]) -> NDArray[np.float64]:
+    """Accesses of each window; the mean rate of the others where its own is unknown."""
+    cpu_seconds = np.array([window["cpu_seconds"] for window in windows], dtype=float)
+    accesses = np.array([window["accesses"] for window in windows], dtype=float)
+    known = ~np.isnan(accesses)
+    if not accesses[known].sum() > 0:
+        return cpu_seconds
+    mean_rate = accesses[known].sum() / cpu_seconds[known].sum()
+    return np.where(known, accesses, mean_rate * cpu_seconds)

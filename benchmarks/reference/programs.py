@@ -1,0 +1,151 @@
+"""The programs that estimates are judged on: what each runs, on which input, how it is prepared.
+
+All are deterministic, single-threaded for almost all of their time, and run natively for 2 to 6
+seconds. Nothing in them depends on time, so that they do the same under valgrind.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from memsampd.demo.program import compile_demo
+from reference.inputs import MIB, write_c_source, write_corpus
+
+# valgrind hides AVX-512, RTM and FSRM, so glibc takes other string routines there, and starts to
+# use rep movsb (an access an element) at other lengths. These settings make it choose natively as
+# it does under valgrind, where they change nothing; tests/integration/test_reference.py checks it.
+GLIBC_TUNABLES = ":".join(
+    (
+        "glibc.cpu.hwcaps=-RTM,-AVX512VL,-AVX512BW,-AVX512F,-Prefer_No_VZEROUPPER,"
+        "-Avoid_Short_Distance_REP_MOVSB",
+        "glibc.cpu.x86_rep_movsb_threshold=0x2000",
+        "glibc.cpu.x86_non_temporal_threshold=0x200000",
+    )
+)
+
+SOURCES = Path(__file__).with_name("programs")
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """One reference program.
+
+    Attributes:
+        name: names its file in ``data/`` too.
+        what: what it is, for the table of the documentation.
+        package: Debian package whose version the reference depends on; empty if compiled here.
+        prepare: makes what the command needs in a folder (kept from run to run) and returns it.
+    """
+
+    name: str
+    what: str
+    package: str
+    prepare: Callable[[Path], Sequence[str]]
+
+    def command(self, folder: Path) -> list[str]:
+        """Prepare inputs and executables in this folder and return the command line."""
+        folder.mkdir(parents=True, exist_ok=True)
+        return [str(part) for part in self.prepare(folder)]
+
+
+def environment() -> dict[str, str]:
+    """Return the environment that programs run in, natively and under valgrind.
+
+    Nothing of the caller's locale or allocator settings reaches them; glibc chooses the same
+    string routines in both; strings hash the same in every run of Python.
+    """
+    return {
+        "PATH": os.environ.get("PATH", os.defpath),
+        "HOME": "/nonexistent",
+        "LC_ALL": "C.UTF-8",
+        "GLIBC_TUNABLES": GLIBC_TUNABLES,
+        "PYTHONHASHSEED": "0",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+
+
+def _corpus(folder: Path, size_mib: int) -> Path:
+    return _input(folder / f"corpus-{size_mib}", lambda path: write_corpus(path, size_mib * MIB))
+
+
+def _input(path: Path, write: Callable[[Path], None]) -> Path:
+    if not path.exists():
+        unfinished = path.with_suffix(".new")
+        write(unfinished)
+        unfinished.rename(path)
+    return path
+
+
+def _compiled(folder: Path, name: str) -> Path:
+    source, target = SOURCES / f"{name}.c", folder / name
+    if not target.exists() or target.stat().st_mtime < source.stat().st_mtime:
+        flags = ("-std=gnu11", "-O2", "-g", "-Wall", "-Wextra", "-Werror")
+        subprocess.run(["cc", *flags, "-o", str(target), str(source)], check=True)
+    return target
+
+
+def _gzip(folder: Path) -> Sequence[str]:
+    return "gzip", "-6", "-c", str(_corpus(folder, 40))
+
+
+def _bzip2(folder: Path) -> Sequence[str]:
+    return "bzip2", "-9", "-c", str(_corpus(folder, 24))
+
+
+def _xz(folder: Path) -> Sequence[str]:
+    return "xz", "-2", "-T1", "-c", str(_corpus(folder, 16))
+
+
+def _sqlite(folder: Path) -> Sequence[str]:
+    return "sqlite3", ":memory:", f".read {SOURCES / 'analytics.sql'}"
+
+
+def _cc1(folder: Path) -> Sequence[str]:
+    source = _input(folder / "generated.i", lambda path: write_c_source(path, functions=150))
+    asked = subprocess.run(
+        ["gcc", "-print-prog-name=cc1"], capture_output=True, text=True, check=True
+    )
+    return asked.stdout.strip(), "-quiet", "-O2", "-fpreprocessed", str(source), "-o", "/dev/null"
+
+
+def _python(folder: Path) -> Sequence[str]:
+    return "/usr/bin/python3", "-S", str(SOURCES / "workload.py"), "100000", "200000", "2000000"
+
+
+def _kernels(folder: Path) -> Sequence[str]:
+    return str(compile_demo(folder)), "--rounds", "2", "--scale", "0.25"
+
+
+def _graph(folder: Path) -> Sequence[str]:
+    return str(_compiled(folder, "graph")), "18", "45", "45"
+
+
+def _hashjoin(folder: Path) -> Sequence[str]:
+    return str(_compiled(folder, "hashjoin")), "19", "22", "18"
+
+
+PROGRAMS: tuple[Program, ...] = (
+    Program("gzip", "compressing 40 MiB of mixed data", "gzip", _gzip),
+    Program("bzip2", "compressing 24 MiB of mixed data", "bzip2", _bzip2),
+    Program("xz", "compressing 16 MiB of mixed data", "xz-utils", _xz),
+    Program("sqlite3", "analytical queries, 600,000 rows in memory", "sqlite3", _sqlite),
+    Program("cc1", "gcc -O2 on 150 generated functions", "cpp-12", _cc1),
+    Program("python3", "floats, JSON and dictionaries in Python", "python3.11-minimal", _python),
+    Program("kernels", "the bundled example, two rounds", "", _kernels),
+    Program("graph", "searches and PageRank, 4 M edges", "", _graph),
+    Program("hashjoin", "joins of 0.5 M with 4 M rows", "", _hashjoin),
+)
+
+
+def find(names: Sequence[str]) -> list[Program]:
+    """Return the programs of these names; all if there are none.
+
+    Raises:
+        KeyError: a name is unknown.
+    """
+    by_name = {program.name: program for program in PROGRAMS}
+    return [by_name[name] for name in names] if names else list(PROGRAMS)

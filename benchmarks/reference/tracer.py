@@ -1,0 +1,150 @@
+"""Builds our valgrind tool (``memtrace/memtrace.c``) and reads what it writes.
+
+Needs a C compiler and Debian's ``valgrind`` package, which brings the tool interface's headers and
+the static libraries of valgrind's core.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+SOURCE = Path(__file__).with_name("memtrace") / "memtrace.c"
+TOOL = "memtrace-amd64-linux"
+HEADERS = Path("/usr/include/valgrind")
+LIBRARIES = Path("/usr/lib/x86_64-linux-gnu/valgrind")
+OTHER_TOOLS = Path("/usr/libexec/valgrind")
+
+# As valgrind's own Makefiles build a tool for amd64-linux.
+COMPILE_FLAGS = (
+    *("-std=gnu11", "-O2", "-m64", "-Wall", "-Wextra", "-Werror"),
+    *("-fno-stack-protector", "-fno-strict-aliasing", "-fno-builtin", "-fno-pie"),
+    "-fcf-protection=none",
+    *("-DVGA_amd64=1", "-DVGO_linux=1", "-DVGP_amd64_linux=1", "-DVGPV_amd64_linux_vanilla=1"),
+    *("-isystem", str(HEADERS)),
+)
+LINK_FLAGS = (
+    *("-static", "-no-pie", "-nodefaultlibs", "-nostartfiles", "-u", "_start"),
+    *("-Wl,-Ttext-segment=0x58000000", "-Wl,--build-id=none"),
+)
+LINK_LIBRARIES = (
+    *(str(LIBRARIES / f"lib{name}-amd64-linux.a") for name in ("coregrind", "vex", "gcc-sup")),
+    "-lgcc",
+)
+
+RECORD_BYTES = 8
+CHUNK_RECORDS = 1 << 14  # 128 KiB: stays in a second-level cache while it is expanded
+PIPE_BYTES = 1 << 20  # the most that an unprivileged process may ask for
+
+
+class TracerError(Exception):
+    """The tool could not be built, or the traced program failed."""
+
+
+def build(folder: Path) -> Path:
+    """Build the tool, unless this version of it is there already.
+
+    Args:
+        folder: where built tools are kept, one folder a version.
+
+    Returns:
+        The folder to give to valgrind as ``VALGRIND_LIB``.
+
+    Raises:
+        TracerError: valgrind's headers and libraries are missing, or the build failed.
+    """
+    if not (HEADERS / "pub_tool_tooliface.h").exists() or not LIBRARIES.exists():
+        raise TracerError(f"no {HEADERS} or {LIBRARIES}: install Debian's package 'valgrind'")
+    recipe = repr((SOURCE.read_bytes(), COMPILE_FLAGS, LINK_FLAGS, valgrind_version()))
+    target = folder / f"memtrace-{hashlib.sha256(recipe.encode()).hexdigest()[:12]}"
+    if (target / TOOL).exists():
+        return target
+    target.mkdir(parents=True, exist_ok=True)
+    for other in OTHER_TOOLS.iterdir():  # the preloaded libraries and the other tools
+        with contextlib.suppress(FileExistsError):
+            (target / other.name).symlink_to(other)
+    object_file, unfinished = target / "memtrace.o", target / f"{TOOL}.new"
+    _run("cc", *COMPILE_FLAGS, "-c", str(SOURCE), "-o", str(object_file))
+    _run("cc", *LINK_FLAGS, "-o", str(unfinished), str(object_file), *LINK_LIBRARIES)
+    unfinished.rename(target / TOOL)
+    return target
+
+
+def valgrind_version() -> str:
+    """Return what ``valgrind --version`` prints."""
+    return _run("valgrind", "--version").strip()
+
+
+def _run(*command: str) -> str:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+    except FileNotFoundError as error:
+        raise TracerError(f"{command[0]} is not installed") from error
+    except subprocess.CalledProcessError as error:
+        raise TracerError(f"{' '.join(command)}: {error.stderr.strip()}") from error
+    return done.stdout
+
+
+def trace(
+    command: Sequence[str],
+    library: Path,
+    *,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    stdout: int = subprocess.DEVNULL,
+) -> Iterator[NDArray[np.uint64]]:
+    """Run a program under the tool.
+
+    Args:
+        command: the program and its arguments.
+        library: what :func:`build` returned.
+        env: its environment; that of this process if None.
+        cwd: the folder it runs in.
+        stdout: where its output goes.
+
+    Yields:
+        Records in program order, shape (n,), uint64, as laid out in ``memtrace.c``. The array is
+        used again for the next chunk.
+
+    Raises:
+        TracerError: the program ended with a status other than 0.
+    """
+    reader, writer = os.pipe()
+    fcntl.fcntl(reader, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+    with open(reader, "rb", buffering=0) as records:
+        process = subprocess.Popen(
+            ["valgrind", "-q", "--tool=memtrace", f"--trace-fd={writer}", *command],
+            env={**(os.environ if env is None else env), "VALGRIND_LIB": str(library)},
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            pass_fds=[writer],
+        )
+        os.close(writer)
+        try:
+            chunk = np.empty(CHUNK_RECORDS, dtype=np.uint64)
+            view = memoryview(chunk.data).cast("B")
+            while filled := _fill(records.readinto, view):
+                yield chunk[: filled // RECORD_BYTES]
+        finally:
+            records.close()  # a program whose records nobody wants any more ends unrecorded
+            status = process.wait()
+    if status != 0:
+        raise TracerError(f"{command[0]} ended with status {status} under valgrind")
+
+
+def _fill(readinto: object, view: memoryview) -> int:
+    """Read until the view is full or the stream at its end; returns the bytes read."""
+    assert callable(readinto)
+    filled = 0
+    while filled < len(view) and (count := readinto(view[filled:])):
+        filled += int(count)
+    return filled

@@ -1,0 +1,1 @@
+"""The bundled example: a program with clear phases to try memsampd on."""

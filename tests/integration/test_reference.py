@@ -1,0 +1,206 @@
+"""The tracer of the exact references, on real programs; and the references that are kept."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from reference import store, tracer
+from reference.programs import PROGRAMS, Program, environment
+from reference.records import accessed_lines
+from reference.windows import ERROR_SIZES_BYTES
+
+needs_valgrind = pytest.mark.skipif(
+    shutil.which("valgrind") is None or not tracer.LIBRARIES.exists(),
+    reason="Debian's package 'valgrind' is not installed",
+)
+
+# One byte that the dynamic loader reads at start-up has another address in every run, of either
+# tool. Anything much beyond is an error of ours.
+RUN_TO_RUN = 3
+
+# What the compiler makes of it is known: one instruction with memory operands a line.
+PROGRAM = r"""
+#define _GNU_SOURCE
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+int main(void)
+{
+    char *page = mmap((void *)0x10000000, 8192, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+    if (fork() == 0) {
+        __asm__ volatile("movb $1, 0x700(%0)" :: "r"(page) : "memory");
+        _exit(0);
+    }
+    wait(0);
+    __asm__ volatile(
+        "movq 0x000(%0), %%rax\n\t"                 /* load */
+        "movl %%eax, 0x100(%0)\n\t"                 /* store */
+        "addw $1, 0x200(%0)\n\t"                    /* load, store */
+        "lock addq $1, 0x300(%0)\n\t"               /* load, store */
+        "lock cmpxchgb %%cl, 0x400(%0)\n\t"         /* load, store */
+        "xchgq %%rcx, 0x500(%0)\n\t"                /* load, store */
+        "prefetcht0 0x540(%0)\n\t"                  /* nothing */
+        "movups 0x5f8(%0), %%xmm0\n\t"              /* load across two lines */
+        "leaq 0x800(%0), %%rdi\n\t"
+        "movl $3, %%ecx\n\t"
+        "rep stosq\n\t"                             /* three stores */
+        :: "r"(page) : "rax", "rcx", "rdi", "xmm0", "memory", "cc");
+    return 0;
+}
+"""
+EXPECTED = [
+    (0x000, 8, "L"),
+    (0x100, 4, "S"),
+    (0x200, 2, "L"),
+    (0x200, 2, "S"),
+    (0x300, 8, "L"),
+    (0x300, 8, "S"),
+    (0x400, 1, "L"),
+    (0x400, 1, "S"),
+    (0x500, 8, "L"),
+    (0x500, 8, "S"),
+    (0x5F8, 16, "L"),
+    (0x800, 8, "S"),
+    (0x808, 8, "S"),
+    (0x810, 8, "S"),
+]
+
+# Prints where the string routines chosen by glibc lie, from a routine that has no variants.
+ROUTINES = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+
+static void *(*volatile copy)(void *, const void *, size_t) = memcpy;
+static void *(*volatile fill)(void *, int, size_t) = memset;
+static int (*volatile compare)(const void *, const void *, size_t) = memcmp;
+static size_t (*volatile length)(const char *) = strlen;
+
+int main(void)
+{
+    char *base = dlsym(RTLD_DEFAULT, "puts");
+    printf("%td %td %td %td\n", (char *)copy - base, (char *)fill - base,
+           (char *)compare - base, (char *)length - base);
+    return 0;
+}
+"""
+
+Row = tuple[int, int, str]
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tracer.build(tmp_path_factory.mktemp("tool"))
+
+
+def rows_of(records: NDArray[np.uint64]) -> list[Row]:
+    return [
+        (word & (1 << 48) - 1, word >> 48 & 0x7FFF, "S" if word >> 63 else "L")
+        for word in records.tolist()
+    ]
+
+
+def traced(command: list[str], library: Path) -> NDArray[np.uint64]:
+    chunks = [chunk.copy() for chunk in tracer.trace(command, library)]
+    return np.concatenate(chunks)
+
+
+def lackey_rows(log: Path) -> Iterator[Row]:
+    """Read lackey's trace: M is a load and a store, of a locked instruction after its load."""
+    loaded: tuple[int, int] | None = None
+    for line in log.read_text().splitlines():
+        match = re.fullmatch(r"(I | L| S| M) +([0-9a-f]+),(\d+)", line)
+        if match is None:
+            continue
+        kind, reference = match[1].strip(), (int(match[2], 16), int(match[3]))
+        if kind in ("L", "S"):
+            yield (*reference, kind)
+        elif kind == "M":
+            if loaded != reference:
+                yield (*reference, "L")
+            yield (*reference, "S")
+        loaded = reference if kind == "L" else None
+
+
+@needs_valgrind
+def test_every_kind_of_reference_is_recorded_once(library: Path, tmp_path: Path) -> None:
+    (tmp_path / "program.c").write_text(PROGRAM)
+    program = tmp_path / "program"
+    subprocess.run(["cc", "-O1", "-o", program, tmp_path / "program.c"], check=True)
+    page = 0x10000000
+    rows = [
+        (address - page, size, kind)
+        for address, size, kind in rows_of(traced([str(program)], library))
+        if page <= address < page + 8192
+    ]
+    assert rows == EXPECTED
+
+
+@needs_valgrind
+def test_a_whole_program_is_as_lackey_prints_it(library: Path, tmp_path: Path) -> None:
+    command = ["/bin/ls", "-a", "/"]
+    log = tmp_path / "lackey"
+    environment = {**os.environ, "VALGRIND_LIB": str(library)}  # the same on both stacks
+    subprocess.run(
+        ["valgrind", "-q", "--tool=lackey", "--trace-mem=yes", f"--log-file={log}", *command],
+        stdout=subprocess.DEVNULL,
+        env=environment,
+        check=True,
+    )
+    ours, theirs = rows_of(traced(command, library)), list(lackey_rows(log))
+    assert len(ours) == len(theirs) > 100_000
+    assert sum(a != b for a, b in zip(ours, theirs, strict=True)) <= RUN_TO_RUN
+
+
+@needs_valgrind
+def test_glibc_chooses_the_same_routines_natively(tmp_path: Path) -> None:
+    (tmp_path / "routines.c").write_text(ROUTINES)
+    program = tmp_path / "routines"
+    subprocess.run(["cc", "-O1", "-o", program, tmp_path / "routines.c"], check=True)
+    native, under_valgrind = (
+        subprocess.run(
+            [*prefix, program], env=environment(), capture_output=True, text=True, check=True
+        ).stdout
+        for prefix in ([], ["valgrind", "-q", "--tool=none"])
+    )
+    assert native == under_valgrind != ""
+
+
+@needs_valgrind
+def test_a_failing_program_is_an_error(library: Path) -> None:
+    with pytest.raises(tracer.TracerError, match="status 1"):
+        traced(["/bin/false"], library)
+
+
+@needs_valgrind
+def test_a_reader_that_stops_ends_the_trace(library: Path) -> None:
+    chunks = tracer.trace(["/bin/ls", "/usr/bin"], library)
+    assert len(accessed_lines(next(chunks))) >= tracer.CHUNK_RECORDS
+    chunks.close()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
+def test_kept_references_obey_the_laws_of_caches(program: Program) -> None:
+    kept = store.load(store.path_of(program.name))
+    assert kept.name == program.name
+    assert kept.total_accesses > 1e8
+    assert 100 <= len(kept.accesses) <= 201
+    assert (kept.accesses[:-1] == kept.accesses[0]).all()
+    assert 0 < kept.accesses[-1] <= kept.accesses[0]
+    # LRU is a stack algorithm: a larger cache never misses more, in any window.
+    assert (np.diff(kept.lru, axis=1) <= 0).all()
+    assert (kept.lru[:, 0] <= kept.accesses).all()
+    assert kept.random.shape == (len(kept.accesses), len(ERROR_SIZES_BYTES))
+    assert (kept.random <= kept.accesses[:, None]).all()

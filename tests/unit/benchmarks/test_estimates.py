@@ -1,0 +1,66 @@
+"""Exported documents become arrays, with what is unknown said."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from reference.estimates import parse_estimate
+
+SIZES = (1024, 2048)
+
+
+def curve(ratio: list[float | None], low: float = 0.0, high: float = 1.0) -> dict[str, Any]:
+    return {"miss_ratio": ratio, "low": [low] * 2, "high": [high] * 2}
+
+
+def document(*windows: dict[str, Any]) -> dict[str, Any]:
+    phase = {"id": 0, "sampled_accesses": 7, **curve([0.5, 0.25])}
+    return {
+        "sizes_bytes": list(SIZES),
+        "windows": list(windows),
+        "phases": [phase, phase],
+        "overall": curve([0.5, 0.25], 0.2, 0.6),
+        "warnings": ["beware"],
+    }
+
+
+def window(accesses: float | None, cpu_seconds: float, **known: Any) -> dict[str, Any]:
+    return {"accesses": accesses, "cpu_seconds": cpu_seconds, **(known or curve([0.5, 0.25]))}
+
+
+def test_a_document_is_read() -> None:
+    estimate = parse_estimate(document(window(30.0, 1.0), window(10.0, 1.0)), SIZES)
+    assert estimate.overall.tolist() == [0.5, 0.25]
+    assert estimate.weights.tolist() == [30, 10]
+    assert estimate.windows.shape == (2, 2)
+    assert estimate.band == pytest.approx(0.4)
+    assert (estimate.phases, estimate.sampled_accesses, estimate.bursts) == (2, 14, None)
+    assert estimate.unknown_windows == 0
+    assert estimate.warnings == ("beware",)
+
+
+def test_an_unknown_miss_ratio_is_the_middle_of_its_bounds() -> None:
+    unknown = curve([None, None], 0.0, 0.5)
+    estimate = parse_estimate(document(window(1.0, 1.0, **unknown), window(1.0, 1.0)), SIZES)
+    assert estimate.windows.tolist() == [[0.25, 0.25], [0.5, 0.25]]
+    assert estimate.unknown_windows == 1
+
+
+def test_unknown_accesses_follow_from_the_mean_rate() -> None:
+    estimate = parse_estimate(document(window(30.0, 2.0), window(None, 4.0)), SIZES)
+    assert estimate.weights.tolist() == [30, 60]
+
+
+def test_without_any_rate_cpu_time_is_the_weight() -> None:
+    estimate = parse_estimate(document(window(None, 2.0), window(None, 4.0)), SIZES)
+    assert np.array_equal(estimate.weights, [2, 4])
+
+
+def test_other_sizes_and_empty_recordings_are_refused() -> None:
+    with pytest.raises(ValueError, match="sizes"):
+        parse_estimate(document(window(1.0, 1.0)), (1024, 4096))
+    with pytest.raises(ValueError, match="no windows"):
+        parse_estimate(document(), SIZES)
