@@ -62,3 +62,45 @@ def perf_open_counter(
 def spawn_busy_child() -> tuple[int, int]: ...
 def probe_ptrace(tid: int, /) -> None: ...
 def cpuid(leaf: int, subleaf: int = 0, /) -> tuple[int, int, int, int] | None: ...
+
+# --- shadow.c: shadows; every call from one and the same thread ------------------------------
+SHADOW_SCRATCH_BYTES: int
+
+def shadow_spawn(
+    tid: int,
+    syscall_address: int,
+    sigreturn_address: int,
+    scratch_address: int,
+    count: int,
+    suspend_seccomp: bool,
+    /,
+) -> tuple[str, int, tuple[int, ...], tuple[int, ...], bytes, float, float, bool]: ...
+def shadow_call(
+    pid: int,
+    regs: bytes,
+    syscall_address: int,
+    number: int,
+    arguments: tuple[int, int, int, int, int, int],
+    /,
+) -> int: ...
+def shadow_kill(pid: int, /) -> tuple[float, int]: ...
+def shadow_reap(
+    tid: int,
+    ns_pid: int,
+    syscall_address: int,
+    sigreturn_address: int,
+    scratch_address: int,
+    any_state: bool,
+    suspend_seccomp: bool,
+    /,
+) -> tuple[str, int, int, float]: ...
+
+# --- stepper.c, recipe.c: stepping a shadow --------------------------------------------------
+RECIPE_BYTES: int
+
+class Stepper:
+    def add(self, recipes: bytes, /) -> None: ...
+    def run(
+        self, pid: int, max_rows: int, deadline_seconds: float, /
+    ) -> tuple[str, int, int]: ...
+    def take(self) -> tuple[bytes, bytes, bytes, bytes, int, int]: ...
