@@ -31,6 +31,7 @@ typedef struct {
     struct rows rows;
     uint64_t instructions, prefetches;
     uint8_t *xstate;
+    volatile int cancelled; /* set from another thread */
 } Stepper;
 
 static int
@@ -164,7 +165,8 @@ run(Stepper *self, pid_t pid, size_t max_rows, double deadline_seconds, struct p
             return "unsupported";
         if (self->rows.count >= max_rows)
             return "full";
-        if (steps % DEADLINE_CHECK_STEPS == 0 && tracee_now_seconds() > deadline_seconds)
+        if (self->cancelled ||
+            (steps % DEADLINE_CHECK_STEPS == 0 && tracee_now_seconds() > deadline_seconds))
             return "deadline";
         if (r->flags & RECIPE_NEEDS_VECTORS) {
             struct iovec area = {self->xstate, XSTATE_MAXIMUM_BYTES};
@@ -247,6 +249,14 @@ stepper_take(Stepper *self, PyObject *ignored)
 }
 
 static PyObject *
+stepper_cancel(Stepper *self, PyObject *ignored)
+{
+    (void)ignored;
+    self->cancelled = 1;
+    Py_RETURN_NONE;
+}
+
+static PyObject *
 stepper_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     (void)args;
@@ -276,6 +286,7 @@ stepper_dealloc(Stepper *self)
 static PyMethodDef stepper_methods[] = {
     {"add", (PyCFunction)stepper_add, METH_VARARGS, "Add an array of recipes."},
     {"run", (PyCFunction)stepper_run, METH_VARARGS, "Step a shadow until something ends it."},
+    {"cancel", (PyCFunction)stepper_cancel, METH_NOARGS, "End this run and all later ones."},
     {"take", (PyCFunction)stepper_take, METH_NOARGS, "Hand over the rows recorded so far."},
     {NULL, NULL, 0, NULL},
 };

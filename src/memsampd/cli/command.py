@@ -45,6 +45,10 @@ class CommandEntry:
 
 # One line a command, in the order of ``memsampd --help``.
 COMMANDS: tuple[CommandEntry, ...] = (
+    CommandEntry("attach", "memsampd.cli.attach"),
+    CommandEntry("run", "memsampd.cli.run"),
     CommandEntry("report", "memsampd.cli.report"),
     CommandEntry("export", "memsampd.cli.export"),
+    CommandEntry("doctor", "memsampd.cli.doctor"),
+    CommandEntry("demo", "memsampd.cli.demo"),
 )

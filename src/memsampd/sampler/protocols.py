@@ -33,13 +33,17 @@ class AccessSource(Protocol):
 
     Contract: the target is left running as it was, whatever happens; an accepted request returns
     a burst (perhaps empty) with its end and cost; a refusal raises
-    :class:`~memsampd.errors.MemsampdError` with the reason. ``close`` may be called twice.
+    :class:`~memsampd.errors.CaptureError` with the reason. ``capture`` and ``close`` are called
+    from one thread, ``cancel`` from any; ``close`` may be called twice.
     """
 
     name: str
 
     def capture(self, request: BurstRequest) -> Burst:
         """Observe one thread from where it is now."""
+
+    def cancel(self) -> None:
+        """End the present burst and all later ones at once."""
 
     def close(self) -> None:
         """Leave nothing behind in the target or on the machine."""

@@ -12,8 +12,16 @@ from dataclasses import dataclass
 
 import iced_x86
 import numpy as np
-from iced_x86 import Code, FlowControl, MemorySize, MemorySizeExt, Mnemonic, OpAccess, OpKind
-from iced_x86 import Register as R
+from iced_x86 import (
+    Code,
+    FlowControl,
+    MemorySize,
+    MemorySizeExt,
+    Mnemonic,
+    OpAccess,
+    OpKind,
+    Register,
+)
 from numpy.typing import NDArray
 
 from memsampd import _core
@@ -33,10 +41,22 @@ REFERENCE = np.dtype(
         ("size_bytes", "<u2"),
         *(
             (name, "u1")
-            for name in (
-                "kind loads stores base index scale segment is_32_bit mask_kind mask_register "
-                "lanes lane_bytes index_bytes padding"
-            ).split()
+            for name in [
+                "kind",
+                "loads",
+                "stores",
+                "base",
+                "index",
+                "scale",
+                "segment",
+                "is_32_bit",
+                "mask_kind",
+                "mask_register",
+                "lanes",
+                "lane_bytes",
+                "index_bytes",
+                "padding",
+            ]
         ),
     ]
 )
@@ -54,20 +74,41 @@ RECIPE = np.dtype(
 assert RECIPE.itemsize == _core.RECIPE_BYTES, "decoder.py and _core/recipe.h disagree"
 
 # Positions, as 8-byte words, in struct user_regs_struct.
-_WORDS = (
-    "R15 R14 R13 R12 RBP RBX R11 R10 R9 R8 RAX RCX RDX RSI RDI ORIG_RAX RIP CS EFLAGS RSP SS "
-    "FS_BASE GS_BASE"
-).split()
+_WORDS = [
+    "R15",
+    "R14",
+    "R13",
+    "R12",
+    "RBP",
+    "RBX",
+    "R11",
+    "R10",
+    "R9",
+    "R8",
+    "RAX",
+    "RCX",
+    "RDX",
+    "RSI",
+    "RDI",
+    "ORIG_RAX",
+    "RIP",
+    "CS",
+    "EFLAGS",
+    "RSP",
+    "SS",
+    "FS_BASE",
+    "GS_BASE",
+]
 _WORD_OF_REGISTER = {
-    getattr(R, name): word for word, name in enumerate(_WORDS) if hasattr(R, name)
+    getattr(Register, name): word for word, name in enumerate(_WORDS) if hasattr(Register, name)
 } | {
-    getattr(R, narrow): _WORDS.index(wide)
+    getattr(Register, narrow): _WORDS.index(wide)
     for narrow, wide in (
         *((f"R{n}D", f"R{n}") for n in range(8, 16)),
-        *((f"E{name}", f"R{name}") for name in "AX BX CX DX SI DI BP SP".split()),
+        *((f"E{name}", f"R{name}") for name in ["AX", "BX", "CX", "DX", "SI", "DI", "BP", "SP"]),
     )
 }
-_SEGMENT_WORD = {R.FS: _WORDS.index("FS_BASE"), R.GS: _WORDS.index("GS_BASE")}
+_SEGMENT_WORD = {Register.FS: _WORDS.index("FS_BASE"), Register.GS: _WORDS.index("GS_BASE")}
 
 _LOADS = {OpAccess.READ, OpAccess.COND_READ, OpAccess.READ_WRITE, OpAccess.READ_COND_WRITE}
 # cmpxchg writes back what it read where the comparison fails: a store on every path.
@@ -91,11 +132,14 @@ _XSAVES = {
     **dict.fromkeys(_mnemonics("XSAVE", "XRSTOR"), XSAVE),
     **dict.fromkeys(_mnemonics("XSAVEC", "XSAVES"), XSAVEC),
 }
-_COMPRESSING = _mnemonics(
-    "VCOMPRESS", "VPCOMPRESS", "VEXPAND", "VPEXPAND"
-)
+_COMPRESSING = _mnemonics("VCOMPRESS", "VPCOMPRESS", "VEXPAND", "VPEXPAND")
 _SIGN_MASKED = _mnemonics("VMASKMOV", "VPMASKMOV", "MASKMOV")
-_REPEATABLE = _mnemonics("MOVS", "CMPS", "SCAS", "LODS", "STOS")
+_BYTE_MASKED = _mnemonics("MASKMOV", "VMASKMOVDQU")
+_STRINGS = {
+    getattr(Mnemonic, f"{operation}{size}")
+    for operation in ("MOVS", "CMPS", "SCAS", "LODS", "STOS")
+    for size in "BWDQ"
+}
 # Tiles have strides of their own; iret and the like leave user mode's rules.
 _UNSUPPORTED = _mnemonics("TILE", "XLAT", "IRET", "BNDLDX", "BNDSTX", "XRSTORS")
 
@@ -106,13 +150,13 @@ class _Mask:
     register: int = 0
 
 
-def _vector_number(register: int) -> int:
+def _vector_number(register: iced_x86.Register_) -> int:
     return int(iced_x86.RegisterExt.number(register))
 
 
 def _mask_of(instruction: iced_x86.Instruction, is_gather: bool) -> _Mask:
     """What decides which lanes of a memory operand are touched."""
-    if instruction.op_mask != R.NONE:
+    if instruction.op_mask != Register.NONE:
         return _Mask(MASK_OPMASK, _vector_number(instruction.op_mask))
     if is_gather:
         return _Mask(MASK_SIGNS, _vector_number(instruction.op_register(2)))
@@ -150,7 +194,7 @@ def _fill_lanes(
         return True
     if mask.kind == MASK_NONE:
         return False
-    if instruction.mnemonic == Mnemonic.MASKMOVDQU or instruction.mnemonic in _mnemonics("MASKMOVQ", "VMASKMOVDQU"):
+    if instruction.mnemonic in _BYTE_MASKED:
         element_bytes = 1
     row["kind"] = COMPRESSED if instruction.mnemonic in _COMPRESSING else MASKED
     row["lane_bytes"] = element_bytes
@@ -178,7 +222,7 @@ def _fill_reference(
     row["loads"] = memory.access in _LOADS
     row["stores"] = memory.access in _STORES
     row["base"] = _WORD_OF_REGISTER.get(memory.base, NO_REGISTER)
-    if memory.base != R.NONE and row["base"] == NO_REGISTER:
+    if memory.base != Register.NONE and row["base"] == NO_REGISTER:
         return None
     row["index"] = NO_REGISTER
     row["scale"] = memory.scale
@@ -187,16 +231,9 @@ def _fill_reference(
     if _fill_lanes(row, instruction, memory):
         return flags | NEEDS_VECTORS
     row["index"] = _WORD_OF_REGISTER.get(memory.index, NO_REGISTER)
-    if memory.index != R.NONE and row["index"] == NO_REGISTER:
+    if memory.index != Register.NONE and row["index"] == NO_REGISTER:
         return None
     return flags
-
-
-_STRINGS = {
-    mnemonic
-    for mnemonic in _REPEATABLE
-    if mnemonic in {getattr(Mnemonic, f"{op}{size}") for op in ("MOVS", "CMPS", "SCAS", "LODS", "STOS") for size in "BWDQ"}
-}
 
 
 class RecipeDecoder:
@@ -254,7 +291,9 @@ class RecipeDecoder:
         if mnemonic in _CACHE_CONTROL:
             return
         flags = PUSHES_FLAGS if mnemonic in _PUSH_FLAGS else 0
-        used = [m for m in self._info.info(instruction).used_memory() if m.access in _LOADS | _STORES]
+        used = [
+            m for m in self._info.info(instruction).used_memory() if m.access in _LOADS | _STORES
+        ]
         if len(used) > REFERENCES_MAXIMUM:
             recipe["flags"] = UNSUPPORTED
             return

@@ -37,3 +37,6 @@ class ShadowExecutor(Protocol):
 
     def run(self, shadow: Shadow, max_accesses: int, deadline_seconds: float) -> Execution:
         """Execute a stopped shadow until it is full, ends or ``deadline_seconds`` have passed."""
+
+    def cancel(self) -> None:
+        """End the present run and all later ones at once (``DEADLINE``); from any thread."""

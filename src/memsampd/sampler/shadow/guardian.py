@@ -8,6 +8,7 @@ PID namespace) and has them collected when that input ends.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -57,10 +58,8 @@ class Guardian:
     def close(self) -> None:
         """Dismiss it; it first collects what is left."""
         if not self._input.closed:
-            try:
+            with contextlib.suppress(BrokenPipeError):
                 self._input.close()
-            except BrokenPipeError:
-                pass
             self._process.wait()
 
 

@@ -1,6 +1,6 @@
-"""Where in a target's memory a system call can be injected, and healed if we are killed meanwhile.
+"""Where in a target's memory a system call can be injected, and healed if we are killed.
 
-Three places are needed: a ``syscall`` instruction from which a plain path leads to ``ret``, a signal
+Three places are needed: a ``syscall`` instruction with a plain path to ``ret`` behind it, a signal
 trampoline (``mov $15, %eax; syscall``), and scratch memory for two signal frames (see
 ``_core/frame.h``). The first two are in every libc and in the Go runtime. Scratch is the bottom of
 the initial thread's stack area, which the kernel makes at least 132 KiB large and of which programs

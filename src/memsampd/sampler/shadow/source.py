@@ -72,9 +72,7 @@ class ShadowSource:
         except OSError as error:
             raise CaptureError("lost", f"the shadow of process {self._pid} was lost") from error
 
-    def _burst(
-        self, execution: Execution, tid: int, snapshot: Snapshot, cost: BurstCost
-    ) -> Burst:
+    def _burst(self, execution: Execution, tid: int, snapshot: Snapshot, cost: BurstCost) -> Burst:
         return Burst(
             ip=execution.ip,
             address=execution.address,
@@ -89,6 +87,10 @@ class ShadowSource:
             end_detail=execution.end_detail,
             cost=cost,
         )
+
+    def cancel(self) -> None:
+        """End the present burst and all later ones at once; from any thread."""
+        self._executor.cancel()
 
     def close(self) -> None:
         """Have the last shadow collected and dismiss the guardian; may be called twice."""

@@ -1,4 +1,4 @@
-"""Executing a shadow one instruction at a time, by ptrace: slow, exact, the reference for others."""
+"""Executing a shadow instruction by instruction, by ptrace: slow, exact, the reference."""
 
 from __future__ import annotations
 
@@ -70,6 +70,10 @@ class SteppingExecutor:
             os.sched_setaffinity(0, before)
             os.close(self._memory)
 
+    def cancel(self) -> None:
+        """End the present run and all later ones at once; from any thread."""
+        self._stepper.cancel()
+
     def _execution(self, end: BurstEnd, ip: int, number: int) -> Execution:
         ips, addresses, sizes, writes, instructions, prefetches = self._stepper.take()
         detail = ""
@@ -91,17 +95,13 @@ class SteppingExecutor:
 
 def _share_one_cpu(pid: int, allowed: set[int]) -> None:
     """A step that stays on one CPU takes a third of the time of one that wakes another."""
-    here = {_least_busy(allowed)}
+    current = _current_cpu()
+    here = {current if current in allowed else min(allowed)}
     os.sched_setaffinity(0, here)
     os.sched_setaffinity(pid, here)
 
 
-def _least_busy(allowed: set[int]) -> int:
-    """The CPU that we were placed on: the scheduler prefers idle ones, away from the target."""
-    current = os.sched_getcpu() if hasattr(os, "sched_getcpu") else _current_cpu()
-    return current if current in allowed else min(allowed)
-
-
 def _current_cpu() -> int:
+    """The CPU that we were placed on: the scheduler prefers idle ones, away from the target."""
     text = Path("/proc/thread-self/stat").read_text(errors="surrogateescape")
     return int(text[text.rindex(")") + 1 :].split()[36])

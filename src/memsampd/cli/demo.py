@@ -1,0 +1,76 @@
+"""``memsampd demo``: the bundled example, observed; leaves a picture."""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from pathlib import Path
+
+from memsampd.cli.observing import DEFAULT_LISTEN, announce, observer, summarise
+
+
+class DemoCommand:
+    """Runs the bundled kernels, attaches to them and draws what it found."""
+
+    name = "demo"
+    help = "observe the bundled example program and leave a picture of it"
+
+    def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the arguments."""
+        parser.add_argument(
+            "-o",
+            "--output",
+            type=Path,
+            default=Path("demo-out"),
+            metavar="DIR",
+            help="directory for the recording and the pictures (default: %(default)s)",
+        )
+        parser.add_argument("--rounds", type=int, default=3, help="how often to repeat the kernels")
+        parser.add_argument(
+            "--listen", metavar="HOST:PORT", default=DEFAULT_LISTEN, help="metrics address"
+        )
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Run the example.
+
+        Raises:
+            CapabilityError: no C compiler, or this machine has no backend.
+            RecordingError: the directory cannot be written.
+        """
+        from memsampd.cli.report import COMMAND as REPORT
+        from memsampd.daemon.attach import attached
+        from memsampd.daemon.config import OutputConfig, SessionConfig
+        from memsampd.demo.program import compile_demo
+        from memsampd.errors import RecordingError
+
+        try:
+            args.output.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RecordingError(
+                f"cannot write {args.output}: {error.strerror}", "choose another directory with -o"
+            ) from error
+        recording = args.output / "demo.memsampd"
+        program = compile_demo()
+        announce(f"running {program.name}, {args.rounds} rounds of its kernels")
+        process = subprocess.Popen(
+            [program, "--rounds", str(args.rounds)], stdout=subprocess.DEVNULL
+        )
+        try:
+            output = OutputConfig(recording, overwrite=True, listen=args.listen)
+            display = observer(False, sys.stderr)
+            with attached(process.pid, SessionConfig(), output, [display], announce) as session:
+                reason = session.run()
+                summarise(session.snapshot(), reason, announce)
+        finally:
+            process.terminate()
+            process.wait()
+        for ending in ("png", "html"):
+            picture = args.output / f"demo.{ending}"
+            REPORT.run(argparse.Namespace(recording=recording, output=picture, policy="lru"))
+            announce(f"wrote {picture}")
+        REPORT.run(argparse.Namespace(recording=recording, output=None, policy="lru"))
+        return 0
+
+
+COMMAND = DemoCommand()

@@ -1,0 +1,137 @@
+"""What ``attach``, ``run`` and ``demo`` share: their options, and a session from them."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+if TYPE_CHECKING:
+    from memsampd.daemon.config import OutputConfig, SessionConfig
+    from memsampd.daemon.session import Session, SessionObserver
+    from memsampd.exporters.snapshot import Snapshot
+
+DEFAULT_LISTEN = "127.0.0.1:9753"
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of a session."""
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write a recording")
+    parser.add_argument(
+        "-f", "--force", action="store_true", help="replace the recording if it exists"
+    )
+    parser.add_argument("--duration", type=float, metavar="S", help="detach after so many seconds")
+    parser.add_argument("--json", action="store_true", help="print one JSON object a window")
+    listen = parser.add_mutually_exclusive_group()
+    listen.add_argument(
+        "--listen",
+        metavar="HOST:PORT",
+        default=DEFAULT_LISTEN,
+        help="serve Prometheus metrics there (default: %(default)s)",
+    )
+    listen.add_argument("--no-listen", action="store_true", help="serve no metrics")
+    parser.add_argument(
+        "--budget",
+        type=float,
+        default=0.01,
+        metavar="SHARE",
+        help="share of the target's CPU time that bursts may cost it (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--schedule",
+        choices=("phase-guided", "periodic", "burst", "all"),
+        default="phase-guided",
+        help="which windows get a burst (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--window",
+        type=float,
+        default=0.1,
+        metavar="S",
+        help="CPU time of a window in seconds (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--period",
+        type=float,
+        default=0.001,
+        metavar="S",
+        help="CPU time between two branch samples in seconds (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--burst",
+        type=int,
+        default=40_000,
+        metavar="N",
+        help="accesses of the longest burst (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--follow-forks", action="store_true", help="sample branches of child processes, too"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=0, help="seed of all random choices (default: %(default)s)"
+    )
+
+
+def configs(args: argparse.Namespace) -> tuple[SessionConfig, OutputConfig]:
+    """Read the options.
+
+    Raises:
+        UsageError: a value is out of range.
+    """
+    from memsampd.daemon.config import OutputConfig, SessionConfig
+
+    config = SessionConfig(
+        duration_seconds=args.duration,
+        window_seconds=args.window,
+        period_seconds=args.period,
+        schedule=args.schedule,
+        budget_share=args.budget,
+        burst_accesses=args.burst,
+        follow_forks=args.follow_forks,
+        seed=args.seed,
+    )
+    listen = None if args.no_listen else args.listen
+    return config, OutputConfig(args.output, args.force, listen)
+
+
+def observer(as_json: bool, stream: TextIO) -> SessionObserver:
+    """The display that fits: JSON if asked for, live on a terminal, else lines."""
+    from memsampd.cli.status import JsonStatus, LiveStatus, PlainStatus
+
+    if as_json:
+        return JsonStatus(stream)
+    return LiveStatus(stream) if stream.isatty() else PlainStatus(stream)
+
+
+def announce(text: str) -> None:
+    """Tell the user, beside the results."""
+
+
+@contextmanager
+def stopping_on(session: Session, *numbers: int) -> Iterator[None]:
+    """End the session cleanly on these signals."""
+
+    def stop(number: int, frame: object) -> None:
+        session.stop(f"{signal.Signals(number).name}")
+
+    before = {number: signal.signal(number, stop) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def summarise(snapshot: Snapshot, reason: str, say: Callable[[str], None]) -> None:
+    """Say how it went."""
+    from memsampd.cli.status import status_lines
+
+    say(f"ended: {reason}")
+    for line in status_lines(snapshot):
+        say(line)
+    if snapshot.errors:
+        counts = ", ".join(f"{reason} {n}" for reason, n in sorted(snapshot.errors.items()))
+        say(f"bursts that were not possible: {counts}")

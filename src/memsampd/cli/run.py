@@ -1,0 +1,98 @@
+"""``memsampd run``: start a program and observe it."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from types import FrameType
+
+from memsampd.cli.observing import add_options, announce, configs, observer, summarise
+from memsampd.errors import MemsampdError, UsageError
+
+_NOT_FOUND, _NOT_EXECUTABLE, _KILLED = 127, 126, 128
+
+
+class RunCommand:
+    """Runs a program; its exit status is ours."""
+
+    name = "run"
+    help = "start a program and observe it; the exit status is the program's own"
+
+    def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the arguments."""
+        add_options(parser)
+        parser.add_argument(
+            "program", nargs=argparse.REMAINDER, metavar="-- CMD ARGS", help="program to run"
+        )
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Run and observe it.
+
+        Raises:
+            UsageError: no program is named.
+            MemsampdError: it cannot be started or observed.
+        """
+        command = args.program[1:] if args.program[:1] == ["--"] else args.program
+        if not command:
+            raise UsageError("no program to run", "name it behind --")
+        from memsampd.daemon import attach  # before the program starts: it must not wait for us
+
+        config, output = configs(args)
+        # Results of the program go to standard output: ours must not get between them.
+        display = observer(args.json, sys.stderr)
+        process = start(command)
+        with _forwarding(process):
+            try:
+                with attach.attached(process.pid, config, output, [display], announce) as session:
+                    reason = session.run()
+                    summarise(session.snapshot(), reason, announce)
+            except MemsampdError:
+                if process.poll() is None:
+                    announce("cannot observe the program, which runs on")
+                    process.wait()
+                raise
+            status = process.wait()
+        return _KILLED - status if status < 0 else status
+
+
+def start(command: Sequence[str]) -> subprocess.Popen[bytes]:
+    """Start a program with our standard streams.
+
+    Raises:
+        MemsampdError: it is not there or cannot be executed.
+    """
+    try:
+        return subprocess.Popen(command)
+    except OSError as error:
+        failure = MemsampdError(f"cannot run {command[0]}: {error.strerror}", "check its name")
+        failure.exit_status = (
+            _NOT_FOUND if isinstance(error, FileNotFoundError) else _NOT_EXECUTABLE
+        )
+        raise failure from error
+
+
+class _forwarding:  # noqa: N801  (a context manager, used as a verb)
+    """Ctrl-C reaches the program by itself; what is sent to us alone is handed on."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+
+    def __enter__(self) -> None:
+        self._before = {
+            signal.SIGINT: signal.signal(signal.SIGINT, lambda number, frame: None),
+            signal.SIGTERM: signal.signal(signal.SIGTERM, self._forward),
+            signal.SIGHUP: signal.signal(signal.SIGHUP, self._forward),
+        }
+
+    def __exit__(self, *error: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _forward(self, number: int, frame: FrameType | None) -> None:
+        self._process.send_signal(number)
+
+
+COMMAND = RunCommand()

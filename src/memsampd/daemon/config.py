@@ -1,0 +1,70 @@
+"""The settings of a session."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from memsampd.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class SessionConfig:
+    """What a user can choose.
+
+    Attributes:
+        duration_seconds: wall time after which to detach; None: when the target ends.
+        window_seconds: CPU time of a window.
+        period_seconds: CPU time between branch samples.
+        bins: length of branch vectors.
+        schedule: name of the schedule.
+        budget_share: share of the target's CPU time that bursts may cost it.
+        burst_accesses: the longest burst.
+        burst_seconds: wall time after which a burst ends early.
+        follow_forks: sample the branches of child processes, too.
+        line_bytes: size of a cache line.
+        seed: of every random choice.
+    """
+
+    duration_seconds: float | None = None
+    window_seconds: float = 0.1
+    period_seconds: float = 0.001
+    bins: int = 64
+    schedule: str = "phase-guided"
+    budget_share: float = 0.01
+    burst_accesses: int = 40_000
+    burst_seconds: float = 3.0
+    follow_forks: bool = False
+    line_bytes: int = 64
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        checks = (
+            (
+                "--duration",
+                self.duration_seconds,
+                self.duration_seconds is None or self.duration_seconds > 0,
+            ),
+            ("--window", self.window_seconds, self.window_seconds >= 5 * self.period_seconds),
+            ("--period", self.period_seconds, 1e-4 <= self.period_seconds <= 1),
+            ("--budget", self.budget_share, 0 < self.budget_share <= 1),
+            ("--burst", self.burst_accesses, 1000 <= self.burst_accesses <= 10**9),
+        )
+        for option, value, is_good in checks:
+            if not is_good:
+                raise UsageError(f"{option} {value} is out of range", "see memsampd attach --help")
+
+
+@dataclass(frozen=True, slots=True)
+class OutputConfig:
+    """Where a session's results go.
+
+    Attributes:
+        recording: file to write; None for none.
+        overwrite: replace it if it exists.
+        listen: HOST:PORT of the metrics; None for none.
+    """
+
+    recording: Path | None = None
+    overwrite: bool = False
+    listen: str | None = None

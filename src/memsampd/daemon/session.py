@@ -1,0 +1,364 @@
+"""One profiling session: samples in, phases and curves out."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from memsampd.daemon.book import PhaseBook, overall_curves
+from memsampd.daemon.config import SessionConfig
+from memsampd.daemon.tracer import CaptureOrder, CaptureResult, TracerThread
+from memsampd.errors import TargetError
+from memsampd.exporters.protocols import Exporter
+from memsampd.exporters.recording.format import (
+    BurstRecord,
+    MergeRecord,
+    RateRecord,
+    Record,
+    WindowRecord,
+)
+from memsampd.exporters.snapshot import Overhead, Snapshot, TargetInfo
+from memsampd.models.histogram import ReuseHistogram
+from memsampd.models.lines import burst_lines
+from memsampd.phases.accuracy import AccuracyTracker
+from memsampd.phases.drift import DriftMonitor
+from memsampd.phases.protocols import Predictor, Schedule, WindowClusterer
+from memsampd.phases.records import Assignment, Window
+from memsampd.phases.windows import WindowCutter
+from memsampd.sampler.process.cputime import process_cpu_ns
+from memsampd.sampler.process.identity import ProcessHandle
+from memsampd.sampler.protocols import AccessClock, BranchSource
+from memsampd.sampler.records import Burst, BurstCost
+
+_READ_TIMEOUT_SECONDS = 0.1
+_PUBLISH_SECONDS = 0.5
+
+
+class SessionObserver(Protocol):
+    """Someone who watches a session (a status display)."""
+
+    def window(self, window: Window, assignment: Assignment, snapshot: Snapshot) -> None:
+        """A window has ended."""
+
+    def idle(self, snapshot: Snapshot) -> None:
+        """Nothing has ended lately; called a few times a second."""
+
+
+class Recorder(Protocol):
+    """Someone who keeps records (a recording)."""
+
+    def write(self, record: Record) -> None:
+        """Keep one."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionParts:
+    """All that a session is composed of, behind the seams."""
+
+    target: TargetInfo
+    handle: ProcessHandle
+    branches: BranchSource
+    tracer: TracerThread
+    clock: AccessClock
+    cutter: WindowCutter
+    clusterer: WindowClusterer
+    predictor: Predictor
+    schedule: Schedule
+    drift: DriftMonitor
+    book: PhaseBook
+    cache_sizes_bytes: dict[str, int]
+
+
+@dataclass(slots=True)
+class _Counters:
+    """What has been counted so far."""
+
+    samples: int = 0
+    lost: int = 0
+    throttled: int = 0
+    windows: int = 0
+
+
+class Session:
+    """Runs until its time is up, the target ends or :meth:`stop` is called.
+
+    Args:
+        parts: what it is composed of.
+        config: the user's choices.
+        exporters: shown every new state.
+        recorders: given every record.
+        observers: told of every window.
+        clock: monotonic time in seconds, injected for tests.
+    """
+
+    def __init__(
+        self,
+        parts: SessionParts,
+        config: SessionConfig,
+        exporters: Sequence[Exporter] = (),
+        recorders: Sequence[Recorder] = (),
+        observers: Sequence[SessionObserver] = (),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._parts = parts
+        self._config = config
+        self._exporters = tuple(exporters)
+        self._recorders = tuple(recorders)
+        self._observers = tuple(observers)
+        self._now = clock
+        self._started_seconds = clock()
+        self._own_cpu_at_start = time.process_time()
+        self._target_cpu_at_start = self._read_target_cpu()
+        self._target_cpu_seconds = 0.0
+        self._count = _Counters()
+        self._ends: Counter[str] = Counter()
+        self._errors: Counter[str] = Counter()
+        self._cost = BurstCost()
+        self._spent_seconds = 0.0
+        self._accuracy = AccuracyTracker()
+        self._pending: list[CaptureResult] = []
+        self._window: Window | None = None
+        self._phase: int | None = None
+        self._published_seconds = 0.0
+        self._is_alive = True
+        self._stop_reason: str | None = None
+
+    def stop(self, reason: str) -> None:
+        """End soon; may be called from a signal handler."""
+        self._stop_reason = reason
+
+    def run(self) -> str:
+        """Observe until something ends it; the target is then as it was.
+
+        Returns:
+            Why it ended, for people.
+        """
+        try:
+            while (reason := self._ending()) is None:
+                self._turn()
+        finally:
+            self._parts.tracer.close()
+        self._finish()
+        return reason
+
+    def _ending(self) -> str | None:
+        if self._stop_reason is not None:
+            return self._stop_reason
+        if not self._parts.handle.alive():
+            self._is_alive = False
+            return "the target ended"
+        limit = self._config.duration_seconds
+        if limit is not None and self._now() - self._started_seconds >= limit:
+            return f"{limit:g} s have passed"
+        return None
+
+    def _turn(self) -> None:
+        windows = self._read(_READ_TIMEOUT_SECONDS)
+        self._pending += self._parts.tracer.results()
+        for window in windows:
+            self._close_window(window)
+        self._settle_failures()
+        if windows:
+            self._plan(windows[-1])
+        if self._now() - self._published_seconds >= _PUBLISH_SECONDS:
+            snapshot = self.publish()
+            for observer in self._observers:
+                observer.idle(snapshot)
+
+    def _read(self, timeout_seconds: float) -> list[Window]:
+        samples = self._parts.branches.read(timeout_seconds)
+        self._count.samples += len(samples)
+        self._count.lost += samples.lost
+        self._count.throttled += samples.throttled
+        return self._parts.cutter.add(samples)
+
+    def _finish(self) -> None:
+        """Take in what came while the session ended; the last window may be a short one."""
+        self._pending += self._parts.tracer.results()
+        for window in self._read(0.0):
+            self._close_window(window)
+        last = self._parts.cutter.flush()
+        if last is not None and last.samples:
+            self._close_window(last)
+        self._settle_failures()
+        for result in self._pending:
+            if result.burst is not None and self._phase is not None and self._window is not None:
+                self._take_burst(result, result.burst, self._window.index, self._phase)
+        self._pending = []
+        self.publish()
+
+    def _close_window(self, window: Window) -> None:
+        if window.samples == 0:
+            return
+        parts = self._parts
+        prediction = parts.predictor.predict()
+        assignment = parts.clusterer.assign(window)
+        for gone, into in assignment.merged:
+            self._merge(gone, into)
+        phase = assignment.phase
+        if prediction.phase is not None:
+            self._accuracy.update(prediction.phase, phase)
+        parts.predictor.observe(phase)
+        parts.book.add_window(phase, window)
+        parts.schedule.elapse(self._elapsed_target_cpu())
+        self._window, self._phase = window, phase
+        self._count.windows += 1
+        self._record(
+            WindowRecord(
+                index=window.index,
+                start_seconds=window.start_seconds - self._started_seconds,
+                end_seconds=window.end_seconds - self._started_seconds,
+                cpu_seconds=window.cpu_seconds,
+                phase=phase,
+                samples=window.samples,
+                lost=window.lost,
+                throttled=window.throttled,
+                predicted_phase=prediction.phase,
+            )
+        )
+        self._take_bursts_of(window, phase)
+        if self._observers:
+            snapshot = self.snapshot()
+            for observer in self._observers:
+                observer.window(window, assignment, snapshot)
+
+    def _merge(self, gone: int, into: int) -> None:
+        parts = self._parts
+        for keeper in (parts.predictor, parts.schedule, parts.drift, parts.book):
+            keeper.merge(gone, into)
+        self._record(MergeRecord(gone=gone, into=into))
+        if self._phase == gone:
+            self._phase = into
+
+    def _take_bursts_of(self, window: Window, phase: int) -> None:
+        """A burst belongs to the window in which its thread was stopped."""
+        waiting = []
+        for result in self._pending:
+            if result.burst is None or result.burst.time_seconds > window.end_seconds:
+                waiting.append(result)
+            else:
+                self._take_burst(result, result.burst, window.index, phase)
+        self._pending = waiting
+
+    def _take_burst(self, result: CaptureResult, burst: Burst, window: int, phase: int) -> None:
+        parts = self._parts
+        cost_seconds = self._charge(burst.cost, result.contention_seconds)
+        histogram = ReuseHistogram.from_lines(burst_lines(burst, self._config.line_bytes))
+        parts.schedule.record(phase, histogram.accesses, cost_seconds)
+        self._ends[burst.end.value] += 1
+        self._record(
+            BurstRecord.of(
+                burst,
+                histogram,
+                window=window,
+                phase=phase,
+                time_seconds=burst.time_seconds - self._started_seconds,
+            )
+        )
+        if histogram.accesses == 0:
+            return
+        parts.book.add_burst(phase, burst, histogram)
+        rate = parts.clock.measure([burst])
+        if rate.accesses_per_cpu_second is not None:
+            parts.book.set_rate(phase, rate)
+            self._record(RateRecord(phase=phase, rate=rate))
+        if parts.drift.update(phase, parts.book.burst_summary(histogram).tolist()):
+            parts.schedule.drift(phase)
+
+    def _charge(self, cost: BurstCost, contention_seconds: float) -> float:
+        """What a burst took from the target: stops, page copies, and CPU it had to wait for."""
+        stepping = cost.shadow_cpu_seconds + cost.tracer_cpu_seconds
+        spent = cost.stop_seconds + cost.cow_seconds + min(contention_seconds, stepping)
+        self._cost += cost
+        self._spent_seconds += spent
+        return spent
+
+    def _settle_failures(self) -> None:
+        """Count captures that gave nothing; they belong to no window."""
+        for result in self._pending:
+            if result.error is not None and result.error.reason != "closed":
+                self._errors[result.error.reason] += 1
+        self._pending = [result for result in self._pending if result.burst is not None]
+
+    def _plan(self, last: Window) -> None:
+        prediction = self._parts.predictor.predict()
+        if self._parts.tracer.is_busy:
+            return
+        decision = self._parts.schedule.decide(last.index + 1, prediction.phase)
+        if decision.profile:
+            self._parts.tracer.order(
+                CaptureOrder(
+                    last.thread_samples,
+                    decision.delay_cpu_seconds,
+                    decision.max_accesses,
+                    self._config.burst_seconds,
+                )
+            )
+
+    def _read_target_cpu(self) -> float:
+        try:
+            return process_cpu_ns(self._parts.handle.identity.pid) * 1e-9
+        except TargetError:
+            return self._target_cpu_at_start + self._target_cpu_seconds
+
+    def _elapsed_target_cpu(self) -> float:
+        """CPU time of the target since the last call."""
+        now = self._read_target_cpu() - self._target_cpu_at_start
+        elapsed, self._target_cpu_seconds = now - self._target_cpu_seconds, now
+        return max(elapsed, 0.0)
+
+    def _record(self, record: Record) -> None:
+        for recorder in self._recorders:
+            recorder.write(record)
+
+    def publish(self) -> Snapshot:
+        """Show the present state to all exporters."""
+        snapshot = self.snapshot()
+        for exporter in self._exporters:
+            exporter.publish(snapshot)
+        self._published_seconds = self._now()
+        return snapshot
+
+    def snapshot(self) -> Snapshot:
+        """The present state."""
+        parts = self._parts
+        phases = parts.book.snapshots()
+        return Snapshot(
+            target=parts.target,
+            alive=self._is_alive,
+            time_seconds=self._now(),
+            backend={
+                "branches": parts.branches.name,
+                "accesses": parts.tracer.source_name,
+                "clock": parts.clock.name,
+            },
+            window=self._window,
+            phase=self._phase,
+            predicted_phase=parts.predictor.predict().phase,
+            prediction_accuracy=self._accuracy.overall,
+            windows=self._count.windows,
+            phases=phases,
+            overall=overall_curves(phases),
+            cache_sizes_bytes=parts.cache_sizes_bytes,
+            samples=self._count.samples,
+            lost=self._count.lost,
+            throttled=self._count.throttled,
+            burst_ends=dict(self._ends),
+            errors=dict(self._errors),
+            overhead=self._overhead(),
+        )
+
+    def _overhead(self) -> Overhead:
+        target_cpu = self._target_cpu_seconds
+        return Overhead(
+            target_cpu_seconds=target_cpu,
+            stop_seconds=self._cost.stop_seconds,
+            cow_seconds=self._cost.cow_seconds,
+            shadow_cpu_seconds=self._cost.shadow_cpu_seconds,
+            own_cpu_seconds=time.process_time() - self._own_cpu_at_start,
+            budget_share=self._config.budget_share,
+            spent_share=self._spent_seconds / target_cpu if target_cpu > 0 else 0.0,
+        )

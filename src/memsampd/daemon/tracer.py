@@ -1,0 +1,196 @@
+"""The one thread that traces: the kernel binds a tracee to the thread that seized it."""
+
+from __future__ import annotations
+
+import queue
+import random
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from memsampd.errors import CaptureError, MemsampdError
+from memsampd.sampler.process.identity import PROC
+from memsampd.sampler.process.status import list_threads
+from memsampd.sampler.protocols import AccessSource
+from memsampd.sampler.records import Burst, BurstRequest
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureOrder:
+    """A burst that is wanted.
+
+    Attributes:
+        thread_samples: branch samples of each thread lately: one is chosen in proportion.
+        delay_seconds: time to wait first.
+        max_accesses: length of the burst.
+        deadline_seconds: wall time after which it ends early.
+    """
+
+    thread_samples: Mapping[int, int]
+    delay_seconds: float
+    max_accesses: int
+    deadline_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureResult:
+    """What came of an order.
+
+    Attributes:
+        burst: the burst, or None.
+        error: why there is none, or None.
+        contention_seconds: time that the target's threads waited for a CPU meanwhile, beyond what
+            they waited for anyway: the most that the shadow can have taken from them.
+    """
+
+    burst: Burst | None
+    error: CaptureError | None
+    contention_seconds: float
+
+
+def waiting_seconds(pid: int, proc: Path = PROC) -> float:
+    """Time that the threads of a process have waited for a CPU (field 2 of schedstat)."""
+    total = 0
+    for tid in list_threads(pid, proc):
+        try:
+            text = (proc / str(pid) / "task" / str(tid) / "schedstat").read_text()
+        except OSError:
+            continue
+        total += int(text.split()[1])
+    return total * 1e-9
+
+
+class ContentionMeter:
+    """Tells how much longer the target waits for CPUs while a shadow runs than while none does.
+
+    Args:
+        pid: the target.
+        proc: root of the proc file system.
+    """
+
+    def __init__(self, pid: int, proc: Path = PROC) -> None:
+        self._pid = pid
+        self._proc = proc
+        self._mark = self._read()
+        self._usual_share = 0.0
+
+    def _read(self) -> tuple[float, float]:
+        return time.monotonic(), waiting_seconds(self._pid, self._proc)
+
+    def start(self) -> None:
+        """A shadow is about to run: learn what was usual since the last one."""
+        now, waited = self._read()
+        elapsed = now - self._mark[0]
+        if elapsed > 0:
+            self._usual_share = max(waited - self._mark[1], 0.0) / elapsed
+        self._mark = now, waited
+
+    def stop(self) -> float:
+        """It is gone: seconds waited beyond the usual."""
+        now, waited = self._read()
+        elapsed, extra = now - self._mark[0], waited - self._mark[1]
+        self._mark = now, waited
+        return min(max(extra - self._usual_share * elapsed, 0.0), elapsed)
+
+
+class TracerThread:
+    """Takes bursts in a thread of its own, one at a time.
+
+    Args:
+        pid: the target.
+        make_source: makes the access source; called in the thread.
+        rng: chooses threads.
+        proc: root of the proc file system.
+
+    Raises:
+        MemsampdError: what ``make_source`` raised.
+    """
+
+    def __init__(
+        self,
+        pid: int,
+        make_source: Callable[[], AccessSource],
+        rng: random.Random,
+        proc: Path = PROC,
+    ) -> None:
+        self._pid = pid
+        self._rng = rng
+        self._proc = proc
+        self._contention = ContentionMeter(pid, proc)
+        self._orders: queue.SimpleQueue[CaptureOrder | None] = queue.SimpleQueue()
+        self._results: queue.SimpleQueue[CaptureResult] = queue.SimpleQueue()
+        self._closing = threading.Event()
+        self._started: queue.SimpleQueue[AccessSource | BaseException] = queue.SimpleQueue()
+        self._thread = threading.Thread(
+            target=self._run, args=(make_source,), name="tracer", daemon=True
+        )
+        self.is_busy = False
+        self._thread.start()
+        source = self._started.get()
+        if isinstance(source, BaseException):
+            self._thread.join()
+            raise source
+        self._source = source
+        self.source_name = source.name
+
+    def order(self, order: CaptureOrder) -> None:
+        """Have a burst taken; not while :attr:`is_busy`."""
+        self.is_busy = True
+        self._orders.put(order)
+
+    def results(self) -> list[CaptureResult]:
+        """What has come since the last call."""
+        found = []
+        while not self._results.empty():
+            found.append(self._results.get())
+            self.is_busy = False
+        return found
+
+    def close(self) -> None:
+        """End the present burst, leave nothing in the target, end the thread."""
+        if self._thread.is_alive():
+            self._closing.set()
+            self._source.cancel()
+            self._orders.put(None)
+            self._thread.join()
+
+    def _run(self, make_source: Callable[[], AccessSource]) -> None:
+        try:
+            source = make_source()
+        except BaseException as error:  # handed to the thread that waits for it
+            self._started.put(error)
+            return
+        self._started.put(source)
+        try:
+            while (order := self._orders.get()) is not None:
+                self._results.put(self._take(source, order))
+        finally:
+            source.close()
+
+    def _take(self, source: AccessSource, order: CaptureOrder) -> CaptureResult:
+        self._closing.wait(order.delay_seconds)
+        if self._closing.is_set():
+            return CaptureResult(None, CaptureError("closed", "the session ends"), 0.0)
+        request = BurstRequest(
+            self._choose_thread(order.thread_samples), order.max_accesses, order.deadline_seconds
+        )
+        self._contention.start()
+        burst, refusal = None, None
+        try:
+            burst = source.capture(request)
+        except CaptureError as error:
+            refusal = error
+        except MemsampdError as error:
+            refusal = CaptureError("failed", error.cause, error.remedy)
+        except OSError as error:
+            refusal = CaptureError("failed", str(error))
+        return CaptureResult(burst, refusal, self._contention.stop())
+
+    def _choose_thread(self, thread_samples: Mapping[int, int]) -> int:
+        alive = set(list_threads(self._pid, self._proc))
+        weights = {tid: hits for tid, hits in thread_samples.items() if tid in alive and hits}
+        if not weights:
+            return self._pid
+        return self._rng.choices(list(weights), list(weights.values()))[0]
