@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -108,6 +109,8 @@ def observer(as_json: bool, stream: TextIO) -> SessionObserver:
 
 def announce(text: str) -> None:
     """Tell the user, beside the results."""
+    sys.stderr.write(f"memsampd: {text}\n")
+    sys.stderr.flush()
 
 
 @contextmanager

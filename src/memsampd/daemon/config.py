@@ -33,7 +33,7 @@ class SessionConfig:
     schedule: str = "phase-guided"
     budget_share: float = 0.01
     burst_accesses: int = 40_000
-    burst_seconds: float = 3.0
+    burst_seconds: float = 4.0
     follow_forks: bool = False
     line_bytes: int = 64
     seed: int = 0

@@ -270,8 +270,7 @@ class Session:
 
     def _charge(self, cost: BurstCost, contention_seconds: float) -> float:
         """What a burst took from the target: stops, page copies, and CPU it had to wait for."""
-        stepping = cost.shadow_cpu_seconds + cost.tracer_cpu_seconds
-        spent = cost.stop_seconds + cost.cow_seconds + min(contention_seconds, stepping)
+        spent = cost.stop_seconds + cost.cow_seconds + contention_seconds
         self._cost += cost
         self._spent_seconds += spent
         return spent

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import queue
 import random
 import threading
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from memsampd.errors import CaptureError, MemsampdError
+from memsampd.errors import CaptureError, MemsampdError, TargetError
+from memsampd.sampler.process.cputime import process_cpu_ns
 from memsampd.sampler.process.identity import PROC
 from memsampd.sampler.process.status import list_threads
 from memsampd.sampler.protocols import AccessSource
@@ -41,8 +42,8 @@ class CaptureResult:
     Attributes:
         burst: the burst, or None.
         error: why there is none, or None.
-        contention_seconds: time that the target's threads waited for a CPU meanwhile, beyond what
-            they waited for anyway: the most that the shadow can have taken from them.
+        contention_seconds: time that the target's threads waited for a CPU because the shadow and
+            its tracer ran.
     """
 
     burst: Burst | None
@@ -62,8 +63,17 @@ def waiting_seconds(pid: int, proc: Path = PROC) -> float:
     return total * 1e-9
 
 
+def busy_seconds(proc: Path = PROC) -> float:
+    """CPU time that all processes together have used (first line of /proc/stat)."""
+    user, nice, system = (proc / "stat").read_text().split(maxsplit=4)[1:4]
+    return (int(user) + int(nice) + int(system)) / os.sysconf("SC_CLK_TCK")
+
+
 class ContentionMeter:
-    """Tells how much longer the target waits for CPUs while a shadow runs than while none does.
+    """Tells how long the target waited for a CPU because a shadow ran.
+
+    What it waited is shared out among all that ran meanwhile, by the CPU time that they used: on a
+    machine with nothing else to do all of it is ours, on a loaded one our part.
 
     Args:
         pid: the target.
@@ -73,26 +83,26 @@ class ContentionMeter:
     def __init__(self, pid: int, proc: Path = PROC) -> None:
         self._pid = pid
         self._proc = proc
-        self._mark = self._read()
-        self._usual_share = 0.0
+        self._before = self._read()
 
     def _read(self) -> tuple[float, float]:
-        return time.monotonic(), waiting_seconds(self._pid, self._proc)
+        try:
+            used = process_cpu_ns(self._pid) * 1e-9
+        except TargetError:
+            used = 0.0
+        return waiting_seconds(self._pid, self._proc), busy_seconds(self._proc) - used
 
     def start(self) -> None:
-        """A shadow is about to run: learn what was usual since the last one."""
-        now, waited = self._read()
-        elapsed = now - self._mark[0]
-        if elapsed > 0:
-            self._usual_share = max(waited - self._mark[1], 0.0) / elapsed
-        self._mark = now, waited
+        """A shadow is about to run."""
+        self._before = self._read()
 
-    def stop(self) -> float:
-        """It is gone: seconds waited beyond the usual."""
-        now, waited = self._read()
-        elapsed, extra = now - self._mark[0], waited - self._mark[1]
-        self._mark = now, waited
-        return min(max(extra - self._usual_share * elapsed, 0.0), elapsed)
+    def stop(self, own_cpu_seconds: float) -> float:
+        """It is gone and used, with its tracer, so much CPU time: seconds waited because of it."""
+        waited, others = (
+            after - before for after, before in zip(self._read(), self._before, strict=True)
+        )
+        share = min(own_cpu_seconds / others, 1.0) if others > 0 else 1.0
+        return min(max(waited, 0.0) * share, own_cpu_seconds)
 
 
 class TracerThread:
@@ -186,7 +196,8 @@ class TracerThread:
             refusal = CaptureError("failed", error.cause, error.remedy)
         except OSError as error:
             refusal = CaptureError("failed", str(error))
-        return CaptureResult(burst, refusal, self._contention.stop())
+        own = burst.cost.shadow_cpu_seconds + burst.cost.tracer_cpu_seconds if burst else 0.0
+        return CaptureResult(burst, refusal, self._contention.stop(own))
 
     def _choose_thread(self, thread_samples: Mapping[int, int]) -> int:
         alive = set(list_threads(self._pid, self._proc))

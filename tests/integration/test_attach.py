@@ -1,0 +1,227 @@
+"""The main job, end to end, on real processes through the real command line."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+MEMSAMPD = str(Path(sys.executable).with_name("memsampd"))
+# Two kinds of work in turn, a second each, without system calls; ends by itself.
+TWO_PHASES = """
+import hashlib, sys, time
+end = time.monotonic() + float(sys.argv[1])
+total = 0
+while time.monotonic() < end:
+    for _ in range(40):
+        hashlib.pbkdf2_hmac("sha256", b"a", b"b", 20000)
+    total += sum(len({i: str(i) for i in range(2000)}) for _ in range(900))
+print("finished")
+"""
+
+
+def spawn(*words: str, seconds: float = 60) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [*(words or (sys.executable, "-c", TWO_PHASES, str(seconds)))],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.fixture
+def target() -> Iterator[subprocess.Popen[str]]:
+    process = spawn()
+    yield process
+    process.kill()
+    process.communicate()
+
+
+def memsampd(*words: str, timeout: float = 90) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [MEMSAMPD, *words], capture_output=True, text=True, timeout=timeout, check=False
+    )
+
+
+def children_of(pid: int) -> list[str]:
+    done = subprocess.run(
+        ["ps", "--ppid", str(pid), "-o", "stat=,comm="], capture_output=True, text=True, check=False
+    )
+    return done.stdout.split()
+
+
+def test_attach_records_phases_and_curves(target: subprocess.Popen[str], tmp_path: Path) -> None:
+    recording = tmp_path / "a.memsampd"
+    done = memsampd(
+        "attach", str(target.pid), "--duration", "8", "--no-listen", "-o", str(recording)
+    )
+    assert done.returncode == 0, done.stderr
+    assert "window 0: phase 0 (new)" in done.stdout
+    assert "8 s have passed" in done.stderr
+    assert target.poll() is None
+    assert children_of(target.pid) == []
+
+    exported = memsampd("export", str(recording), "--format", "json")
+    assert exported.returncode == 0, exported.stderr
+    data = json.loads(exported.stdout)
+    assert data["backend"]["accesses"] == "shadow-step"
+    assert len(data["windows"]) > 5
+    assert sum(phase["windows"] for phase in data["phases"]) == len(data["windows"])
+    assert sum(phase["sampled_accesses"] for phase in data["phases"]) > 1000
+    curve = data["overall"]["miss_ratio"]
+    assert all(0 <= b <= a <= 1 for a, b in itertools.pairwise(curve))
+    assert data["overhead"]["stop_seconds"] > 0
+
+
+def test_json_is_one_object_a_window(target: subprocess.Popen[str]) -> None:
+    done = memsampd("attach", str(target.pid), "--duration", "3", "--no-listen", "--json")
+    windows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [window["window"] for window in windows] == list(range(len(windows)))
+    assert len(windows) > 2
+    assert all(window["phase"] >= 0 and window["samples"] > 0 for window in windows)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_it_cleanly(
+    target: subprocess.Popen[str], tmp_path: Path, number: signal.Signals
+) -> None:
+    recording = tmp_path / "b.memsampd"
+    command = [MEMSAMPD, "attach", str(target.pid), "--no-listen", "-o", str(recording)]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()  # the first window
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 0, errors
+    assert f"ended: {number.name}" in errors
+    assert "Traceback" not in errors
+    assert children_of(target.pid) == []
+    report = memsampd("report", str(recording))
+    assert report.returncode == 0
+    assert "killed" not in report.stdout
+
+
+def test_the_end_of_the_target_ends_it() -> None:
+    process = spawn(seconds=3)
+    done = memsampd("attach", str(process.pid), "--no-listen")
+    assert done.returncode == 0, done.stderr
+    assert "the target ended" in done.stderr
+    assert process.communicate()[0] == "finished\n"
+    assert process.returncode == 0
+
+
+def test_metrics_while_it_runs(target: subprocess.Popen[str]) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [MEMSAMPD, "attach", str(target.pid), "--listen", f"127.0.0.1:{port}"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        text = ""
+        deadline = time.monotonic() + 40
+        while "memsampd_phase_miss_ratio{" not in text and time.monotonic() < deadline:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+                text = answer.read().decode()
+            time.sleep(0.2)
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+    assert f'pid="{target.pid}"' in text
+    assert "memsampd_phase_miss_ratio{" in text
+    promtool = shutil.which("promtool")
+    if promtool is None and os.environ.get("CI") != "true":
+        pytest.skip("promtool is not installed (Debian package: prometheus)")
+    assert promtool is not None
+    done = subprocess.run(
+        [promtool, "check", "metrics"], input=text, text=True, capture_output=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize(
+    ("words", "status"),
+    [(("true",), 0), (("sh", "-c", "exit 7"), 7), (("sh", "-c", "kill -9 $$"), 137)],
+)
+def test_run_exits_as_the_program_does(words: tuple[str, ...], status: int) -> None:
+    done = memsampd("run", "--no-listen", "--", *words)
+    assert done.returncode in (status, 1)
+    if done.returncode == 1:  # it ended before we could attach, which is said
+        assert "error:" in done.stderr
+
+
+def test_run_leaves_the_output_alone(tmp_path: Path) -> None:
+    words = (sys.executable, "-c", TWO_PHASES, "2")
+    done = memsampd("run", "--no-listen", "-o", str(tmp_path / "r"), "--", *words)
+    assert (done.returncode, done.stdout) == (0, "finished\n")
+
+
+def kernel_thread() -> str:
+    return "2"
+
+
+def zombie() -> str:
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    time.sleep(0.1)
+    return str(child)
+
+
+BAD_PIDS: dict[str, tuple[Callable[[], str], str, int]] = {
+    "no such process": (lambda: "4194000", "there is no process", 1),
+    "not a number": (lambda: "xz", "is no process id", 2),
+    "zombie": (zombie, "is a zombie", 1),
+    "kernel thread": (kernel_thread, "kernel thread", 1),
+}
+
+
+@pytest.mark.parametrize("case", BAD_PIDS)
+def test_bad_targets_get_one_line(case: str) -> None:
+    make, words, status = BAD_PIDS[case]
+    if case == "kernel thread" and not Path("/proc/2/comm").read_text().startswith("kthreadd"):
+        pytest.skip("no kernel threads in this PID namespace")
+    done = memsampd("attach", make(), "--no-listen")
+    assert done.returncode == status
+    assert words in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert done.stdout == ""
+
+
+def test_an_unwritable_recording_is_refused(target: subprocess.Popen[str]) -> None:
+    done = memsampd("attach", str(target.pid), "--no-listen", "-o", "/proc/nowhere/x")
+    assert done.returncode == 1
+    assert "cannot write /proc/nowhere/x" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert children_of(target.pid) == []
+
+
+def test_a_port_in_use_is_refused(target: subprocess.Popen[str]) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        done = memsampd("attach", str(target.pid), "--listen", address)
+    assert done.returncode == 1
+    assert address in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "options", [("--budget", "0"), ("--window", "0"), ("--duration", "-1"), ("--schedule", "x")]
+)
+def test_bad_options_are_usage_errors(options: tuple[str, ...]) -> None:
+    done = memsampd("attach", "1", "--no-listen", *options)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
