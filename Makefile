@@ -18,7 +18,7 @@ test: .venv/.installed .venv/.dev ## everything that continuous integration chec
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest --doctest-glob='*.md' tests docs
+	$(BIN)/python -m pytest --doctest-modules --doctest-glob='*.md' --pyargs ./tests ./docs memsampd
 
 unit: .venv/.installed .venv/.dev ## the fast tests
 	$(BIN)/python -m pytest -q tests/unit
