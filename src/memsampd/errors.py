@@ -38,3 +38,17 @@ class CapabilityError(MemsampdError):
 
 class RecordingError(MemsampdError):
     """A recording cannot be read or written."""
+
+
+class CaptureError(MemsampdError):
+    """A burst could not be taken now; another time may do.
+
+    Args:
+        reason: short, stable name for counting ("not-running", "clone-failed", ...).
+        cause: what went wrong.
+        remedy: what can be done about it.
+    """
+
+    def __init__(self, reason: str, cause: str, remedy: str = "") -> None:
+        super().__init__(cause, remedy)
+        self.reason = reason

@@ -106,6 +106,18 @@ hide_trap_flag(pid_t pid, uint64_t stack_pointer)
     process_vm_writev(pid, &mine, 1, &theirs, 1, 0);
 }
 
+/* Run to the next stop; false when the shadow is gone. Blocking, unlike tracee_wait: on the one CPU
+ * that tracer and shadow share, polling would only delay it. */
+static bool
+resume_one(pid_t pid, struct user_regs_struct *regs, int *status, siginfo_t *info)
+{
+    if (ptrace(PTRACE_SINGLESTEP, pid, NULL, NULL) < 0 || waitpid(pid, status, __WALL) != pid ||
+        !WIFSTOPPED(*status) || !read_registers(pid, regs))
+        return false;
+    info->si_code = 0;
+    return *status >> 16 != 0 || ptrace(PTRACE_GETSIGINFO, pid, NULL, info) == 0;
+}
+
 /* One instruction (one iteration of a repeated one). NULL, or why the burst ends here. */
 static const char *
 step(pid_t pid, const struct recipe *r, struct user_regs_struct *regs, int *signal)
@@ -113,14 +125,15 @@ step(pid_t pid, const struct recipe *r, struct user_regs_struct *regs, int *sign
     siginfo_t info;
     int status;
 
-    if (ptrace(PTRACE_SINGLESTEP, pid, NULL, NULL) < 0 || tracee_wait(pid, &status) < 0)
-        return "exit";
-    if (!read_registers(pid, regs))
-        return "exit";
+    do {
+        if (!resume_one(pid, regs, &status, &info))
+            return "exit";
+        /* Stops that are no step: the end of the call that prepared the shadow, job control. */
+    } while (regs->rip == r->ip &&
+             (status >> 16 == PTRACE_EVENT_STOP ||
+              (WSTOPSIG(status) == SIGTRAP && info.si_code == TRAP_BRKPT)));
     *signal = WSTOPSIG(status);
-    if (*signal != SIGTRAP || status >> 16 != 0 ||
-        ptrace(PTRACE_GETSIGINFO, pid, NULL, &info) < 0 ||
-        info.si_code != TRAP_TRACE)
+    if (*signal != SIGTRAP || status >> 16 != 0 || info.si_code != TRAP_TRACE)
         return "fault";
     if (r->flags & RECIPE_PUSHES_FLAGS)
         hide_trap_flag(pid, regs->rsp);

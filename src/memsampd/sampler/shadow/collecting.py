@@ -1,0 +1,125 @@
+"""Making the target collect dead shadows, so that no zombie stays.
+
+A shadow is a child of the target that sends no signal when it ends and that ordinary ``wait`` does
+not see. Only its parent can collect it: a ``wait4`` that names it is injected.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from memsampd import _core
+from memsampd.errors import CaptureError
+from memsampd.sampler.process.identity import PROC, read_stat
+from memsampd.sampler.process.status import list_threads, read_status
+from memsampd.sampler.shadow.site import SiteFinder
+
+SHADOW_NAME = "memsampd-shadow"
+_EXIT_SIGNAL_FIELD = 35  # of /proc/PID/stat, counted behind the command (proc_pid_stat(5): 38)
+_PAUSE_SECONDS = 0.002
+_ECHILD = 10
+
+
+def needs_seccomp_suspended(pid: int, proc: Path = PROC) -> bool:
+    """Whether a filter could refuse, or punish, injected system calls."""
+    try:
+        return read_status(pid, proc).seccomp_mode != 0
+    except OSError:
+        return False
+
+
+def _threads_by_state(pid: int, any_state: bool, proc: Path) -> list[tuple[int, bool]]:
+    """Threads to try: running ones first; sleeping ones, interruptible only, if allowed."""
+    running, sleeping = [], []
+    for tid in list_threads(pid, proc):
+        try:
+            state = read_stat(tid, proc / str(pid) / "task").state
+        except OSError:
+            continue
+        if state == "R":
+            running.append((tid, False))
+        elif state == "S" and any_state:
+            sleeping.append((tid, True))
+    return running + sleeping
+
+
+def collect(
+    pid: int,
+    ns_pid: int,
+    finder: SiteFinder,
+    *,
+    any_state: bool,
+    patience_seconds: float,
+    proc: Path = PROC,
+) -> tuple[bool, float]:
+    """Make ``pid`` collect its dead child ``ns_pid`` (as numbered in its own namespace).
+
+    Args:
+        pid: the target.
+        ns_pid: the dead shadow.
+        finder: finds where to inject.
+        any_state: interrupt a sleeping thread if none runs (its system call is then restarted).
+        patience_seconds: how long to wait for a thread in a state that allows it.
+        proc: root of the proc file system.
+
+    Returns:
+        Whether nothing is left of it, and the seconds for which a thread was stopped.
+    """
+    give_up = time.monotonic() + patience_seconds
+    stopped_seconds = 0.0
+    while True:
+        try:
+            site = finder.find()
+        except CaptureError as error:
+            if error.reason == "gone":
+                return True, stopped_seconds
+            site = None
+        suspend = needs_seccomp_suspended(pid, proc)
+        threads = _threads_by_state(pid, any_state, proc) if site else []
+        for tid, sleeping in threads:
+            assert site is not None
+            status, error_number, result, seconds = _core.shadow_reap(
+                tid,
+                ns_pid,
+                site.syscall_address,
+                site.sigreturn_address,
+                site.scratch_address,
+                sleeping,
+                suspend,
+            )
+            stopped_seconds += seconds
+            if (status == "ok" and result == ns_pid) or (
+                status == "call-failed" and error_number == _ECHILD
+            ):
+                return True, stopped_seconds
+        if time.monotonic() >= give_up:
+            return False, stopped_seconds
+        time.sleep(_PAUSE_SECONDS)
+
+
+def leftovers(pid: int, proc: Path = PROC) -> list[tuple[int, int]]:
+    """Dead shadows that a killed memsampd left with this process: (pid, pid in its namespace)."""
+    found = []
+    for entry in proc.iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            stat = read_stat(int(entry.name), proc)
+            if stat.parent_pid != pid or stat.state != "Z" or stat.command != SHADOW_NAME:
+                continue
+            text = (entry / "stat").read_text(errors="surrogateescape")
+            if int(text[text.rindex(")") + 1 :].split()[_EXIT_SIGNAL_FIELD]) != 0:
+                continue
+            found.append((stat.pid, namespaced_pid(stat.pid, proc)))
+        except OSError:
+            continue
+    return found
+
+
+def namespaced_pid(pid: int, proc: Path = PROC) -> int:
+    """The number of a process in its own, innermost PID namespace."""
+    for line in (proc / str(pid) / "status").read_text().splitlines():
+        if line.startswith("NSpid:"):
+            return int(line.split()[-1])
+    return pid

@@ -1,0 +1,96 @@
+"""Cleans up in the target when memsampd is killed: run as ``python -m ...guardian PID``.
+
+The kernel kills shadows together with their tracer, but a dead shadow stays a zombie child of the
+target until the target collects it. The guardian is a process of its own, in its own session, that
+knows of each shadow alive (lines ``born N`` and ``gone N`` on its standard input, N in the target's
+PID namespace) and has them collected when that input ends.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import IO
+
+from memsampd.sampler.shadow.collecting import collect, leftovers
+from memsampd.sampler.shadow.site import SiteFinder
+
+_PATIENCE_SECONDS = 10.0
+
+
+class Guardian:
+    """The handle that memsampd holds on its guardian.
+
+    Args:
+        pid: the target.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-I", "-m", __name__, str(pid)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        assert self._process.stdin is not None
+        self._input: IO[bytes] = self._process.stdin
+
+    def born(self, ns_pid: int) -> None:
+        """A shadow lives."""
+        self._say(f"born {ns_pid}\n")
+
+    def gone(self, ns_pid: int) -> None:
+        """Nothing is left of it."""
+        self._say(f"gone {ns_pid}\n")
+
+    def _say(self, line: str) -> None:
+        try:
+            self._input.write(line.encode())
+            self._input.flush()
+        except BrokenPipeError:
+            pass  # it was killed; what it guarded against has not happened yet
+
+    def close(self) -> None:
+        """Dismiss it; it first collects what is left."""
+        if not self._input.closed:
+            try:
+                self._input.close()
+            except BrokenPipeError:
+                pass
+            self._process.wait()
+
+
+def guard(pid: int, lines: IO[str], proc: Path = Path("/proc")) -> None:
+    """Follow the births and deaths of shadows; at the end of input, collect those left.
+
+    Args:
+        pid: the target.
+        lines: "born N" and "gone N".
+        proc: root of the proc file system.
+    """
+    alive: set[int] = set()
+    for line in lines:
+        what, _, number = line.partition(" ")
+        (alive.add if what == "born" else alive.discard)(int(number))
+    # A shadow whose birth was not told yet has its name, or ended by itself before it got one.
+    alive.update(ns_pid for _, ns_pid in leftovers(pid, proc))
+    finder = SiteFinder(pid, proc)
+    for ns_pid in sorted(alive):
+        collect(pid, ns_pid, finder, any_state=True, patience_seconds=_PATIENCE_SECONDS, proc=proc)
+
+
+def main() -> None:
+    """Guard the process named on the command line."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    os.chdir("/")
+    with open(sys.stdin.fileno(), closefd=False) as lines:
+        guard(int(sys.argv[1]), lines)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,317 @@
+"""Snapshots: taking shadows of a running thread, making them harmless, and ending them."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from memsampd import _core
+from memsampd.errors import CaptureError
+from memsampd.sampler.process.identity import PROC, read_stat
+from memsampd.sampler.process.maps import read_maps
+from memsampd.sampler.records import BurstCost
+from memsampd.sampler.shadow.collecting import (
+    SHADOW_NAME,
+    collect,
+    leftovers,
+    needs_seccomp_suspended,
+)
+from memsampd.sampler.shadow.guardian import Guardian
+from memsampd.sampler.shadow.site import InjectionSite, SiteFinder
+
+_SYS_MPROTECT, _SYS_PRCTL, _SYS_CLOSE_RANGE, _SYS_UNSHARE = 10, 157, 436, 272
+_PR_SET_NAME = 15
+_CLOSE_RANGE_UNSHARE = 2
+_CLONE_FILES = 0x400
+_PROT_READ = 1
+_RETRY_SECONDS = 0.001
+_COLLECT_PATIENCE_SECONDS = 0.02
+_LAST_PATIENCE_SECONDS = 5.0
+_SHADOW_NICENESS = 5
+# A copy-on-write fault of the target: 0.76 us each in a VM (a random writer over 1 GiB: 0.2 s).
+_COW_FAULT_SECONDS = 0.8e-6
+
+_TRANSIENT = {"not-running", "in-syscall", "in-rseq"}
+_CAUSES = {
+    "not-running": ("the thread sleeps", ""),
+    "in-syscall": ("the thread is inside system calls all the time", ""),
+    "in-rseq": ("the thread is inside a restartable sequence", ""),
+    "job-stopped": ("the process is stopped", "continue it (kill -CONT)"),
+    "gone": ("the process or thread is gone", ""),
+    "not-64-bit": ("the thread runs 32-bit code", "only 64-bit code is supported"),
+    "no-scratch": ("the initial stack cannot be used as scratch memory", ""),
+    "unexpected": ("the thread stopped in an unknown way", "please report this"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Shadow:
+    """A stopped copy of a thread, with the registers of the moment it was made in.
+
+    Attributes:
+        pid: in our PID namespace.
+        ns_pid: in the target's.
+        registers: struct user_regs_struct as bytes.
+    """
+
+    pid: int
+    ns_pid: int
+    registers: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """One or more equal shadows of one stop.
+
+    Attributes:
+        shadows: the copies.
+        time_seconds: CLOCK_MONOTONIC time of the stop.
+        stop_seconds: how long the thread was stopped.
+        copied_bytes: resident memory of the target then.
+        cut_short: a write of the target came back short because it was stopped.
+    """
+
+    shadows: tuple[Shadow, ...]
+    time_seconds: float
+    stop_seconds: float
+    copied_bytes: int
+    cut_short: bool
+
+
+def _minor_faults(pid: int, proc: Path) -> int:
+    text = (proc / str(pid) / "stat").read_text(errors="surrogateescape")
+    return int(text[text.rindex(")") + 1 :].split()[7])
+
+
+def _resident_bytes(pid: int, proc: Path) -> int:
+    return int((proc / str(pid) / "statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+class Snapshots:
+    """Takes and ends shadows of one process; every call from one and the same thread.
+
+    Args:
+        pid: the target.
+        proc: root of the proc file system.
+
+    Raises:
+        CaptureError: no system call can be injected into this process.
+    """
+
+    def __init__(self, pid: int, proc: Path = PROC) -> None:
+        self._pid = pid
+        self._proc = proc
+        self._finder = SiteFinder(pid, proc)
+        self._site: InjectionSite | None = None
+        self._refuse_shadow_stack()
+        self._finder.find()
+        self._uncollected: list[int] = []
+        self._faults = 0
+        self._ending_cost = BurstCost()
+        self._guardian: Guardian | None = Guardian(pid)
+        for _, ns_pid in leftovers(pid, proc):
+            self._adopt_leftover(ns_pid)
+        self._allowed_cpus = os.sched_getaffinity(0)
+
+    def _adopt_leftover(self, ns_pid: int) -> None:
+        assert self._guardian is not None
+        self._guardian.born(ns_pid)
+        self._uncollected.append(ns_pid)
+
+    def _refuse_shadow_stack(self) -> None:
+        with suppress(OSError):
+            text = (self._proc / str(self._pid) / "status").read_text()
+            features = text.partition("x86_Thread_features:")[2].partition("\n")[0]
+            if "shstk" in features.split():
+                raise CaptureError(
+                    "shadow-stack",
+                    f"process {self._pid} has a hardware shadow stack, which forbids the return "
+                    "that heals an interrupted injection",
+                    "start it with GLIBC_TUNABLES=glibc.cpu.hwcaps=-SHSTK",
+                )
+
+    def take(self, tid: int, count: int, patience_seconds: float) -> Snapshot:
+        """Copy a running thread.
+
+        Args:
+            tid: the thread.
+            count: shadows wanted, 1 to 4.
+            patience_seconds: how long to wait for the thread to be at work outside of the kernel.
+
+        Raises:
+            CaptureError: it could not be done; the thread runs on as it was.
+        """
+        if self._guardian is None:
+            raise CaptureError("closed", "the access source is closed")
+        self._collect_pending(any_state=False, patience_seconds=0.0)
+        site = self._site = self._finder.find()
+        suspend = needs_seccomp_suspended(self._pid, self._proc)
+        give_up = time.monotonic() + patience_seconds
+        with self._on_another_cpu(tid):
+            while True:
+                copied_bytes, self._faults = self._sizes()
+                status, error, pids, ns_pids, registers, at, stopped, cut_short = (
+                    _core.shadow_spawn(
+                        tid,
+                        site.syscall_address,
+                        site.sigreturn_address,
+                        site.scratch_address,
+                        count,
+                        suspend,
+                    )
+                )
+                if status not in _TRANSIENT or time.monotonic() > give_up:
+                    break
+                time.sleep(_RETRY_SECONDS)
+        shadows = tuple(
+            Shadow(pid, ns_pid, registers) for pid, ns_pid in zip(pids, ns_pids, strict=True)
+        )
+        for shadow in shadows:
+            self._guardian.born(shadow.ns_pid)
+        try:
+            if status != "ok":
+                raise self._refusal(status, error)
+            for shadow in shadows:
+                self._make_harmless(shadow, site)
+        except BaseException:
+            for shadow in shadows:
+                self.end(shadow)
+            raise
+        return Snapshot(shadows, at, stopped, copied_bytes, cut_short)
+
+    def _sizes(self) -> tuple[int, int]:
+        try:
+            return _resident_bytes(self._pid, self._proc), _minor_faults(self._pid, self._proc)
+        except OSError as error:
+            raise CaptureError("gone", f"process {self._pid} is gone") from error
+
+    def _refusal(self, status: str, error: int) -> CaptureError:
+        if status == "refused":
+            return CaptureError(
+                "refused",
+                f"the kernel refuses to let us trace process {self._pid}: {os.strerror(error)}",
+                "see memsampd doctor; another tracer (gdb, strace) may hold it",
+            )
+        if status == "call-failed":
+            return CaptureError(
+                "clone-failed",
+                f"process {self._pid} cannot be copied: {os.strerror(error)}",
+                "raise its limits of processes and memory",
+            )
+        cause, remedy = _CAUSES[status]
+        return CaptureError(status, f"process {self._pid}: {cause}", remedy)
+
+    @contextmanager
+    def _on_another_cpu(self, tid: int) -> Iterator[None]:
+        """Leave the target's CPU alone: what it loses to our polling it loses for nothing."""
+        try:
+            text = (self._proc / str(tid) / "stat").read_text(errors="surrogateescape")
+            busy = int(text[text.rindex(")") + 1 :].split()[36])
+        except OSError:
+            busy = -1
+        os.sched_setaffinity(0, (self._allowed_cpus - {busy}) or self._allowed_cpus)
+        try:
+            yield
+        finally:
+            os.sched_setaffinity(0, self._allowed_cpus)
+
+    def _make_harmless(self, shadow: Shadow, site: InjectionSite) -> None:
+        """Name it, take its descriptors away, and keep its stores from shared memory."""
+        with suppress(OSError):
+            (self._proc / str(shadow.pid) / "oom_score_adj").write_text("1000")
+        with suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, shadow.pid, _SHADOW_NICENESS)
+        self._drop_descriptors(shadow, site)
+        self._rename(shadow, site)
+        for mapping in read_maps(shadow.pid, self._proc).mappings:
+            if mapping.perms[1] == "w" and mapping.perms[3] == "s":
+                self._call(
+                    shadow, site, _SYS_MPROTECT, mapping.start, mapping.size_bytes, _PROT_READ
+                )
+
+    def _drop_descriptors(self, shadow: Shadow, site: InjectionSite) -> None:
+        """Else a pipe or port that the target closes would stay open until the shadow ends."""
+        try:
+            self._call(shadow, site, _SYS_CLOSE_RANGE, 0, 0xFFFFFFFF, _CLOSE_RANGE_UNSHARE)
+        except OSError:  # before Linux 5.9
+            self._call(shadow, site, _SYS_UNSHARE, _CLONE_FILES)
+
+    def _rename(self, shadow: Shadow, site: InjectionSite) -> None:
+        """So that people see what it is, and a later memsampd what is left of it."""
+        memory = os.open(self._proc / str(shadow.pid) / "mem", os.O_RDWR | os.O_CLOEXEC)
+        try:
+            name = SHADOW_NAME.encode() + b"\0"
+            before = os.pread(memory, len(name), site.scratch_address)
+            os.pwrite(memory, name, site.scratch_address)
+            self._call(shadow, site, _SYS_PRCTL, _PR_SET_NAME, site.scratch_address)
+            os.pwrite(memory, before, site.scratch_address)
+        finally:
+            os.close(memory)
+
+    def _call(self, shadow: Shadow, site: InjectionSite, number: int, *arguments: int) -> int:
+        a, b, c = (*arguments, 0, 0, 0)[:3]
+        return _core.shadow_call(
+            shadow.pid, shadow.registers, site.syscall_address, number, (a, b, c, 0, 0, 0)
+        )
+
+    def end(self, shadow: Shadow) -> BurstCost:
+        """Kill a shadow and have it collected, now or when the target next allows it.
+
+        Returns:
+            What it cost: its CPU time, copy-on-write faults of the target meanwhile, the stop.
+        """
+        cpu_seconds, _ = _core.shadow_kill(shadow.pid)
+        try:
+            faults = max(_minor_faults(self._pid, self._proc) - self._faults, 0)
+        except OSError:
+            faults = 0
+        self._uncollected.append(shadow.ns_pid)
+        stop_seconds, stops = self._collect_pending(
+            any_state=False, patience_seconds=_COLLECT_PATIENCE_SECONDS
+        )
+        return BurstCost(
+            stop_seconds=stop_seconds,
+            stops=stops,
+            shadow_cpu_seconds=cpu_seconds,
+            cow_seconds=faults * _COW_FAULT_SECONDS,
+        )
+
+    def _collect_pending(self, any_state: bool, patience_seconds: float) -> tuple[float, int]:
+        stop_seconds, left = 0.0, []
+        for ns_pid in self._uncollected:
+            done, seconds = collect(
+                self._pid,
+                ns_pid,
+                self._finder,
+                any_state=any_state,
+                patience_seconds=patience_seconds,
+                proc=self._proc,
+            )
+            stop_seconds += seconds
+            if not done:
+                left.append(ns_pid)
+            elif self._guardian is not None:
+                self._guardian.gone(ns_pid)
+        stops = len(self._uncollected) - len(left)
+        self._uncollected = left
+        return stop_seconds, stops
+
+    def close(self) -> None:
+        """Collect what is left, waking the target if it sleeps; may be called twice."""
+        if self._guardian is None:
+            return
+        self._collect_pending(any_state=False, patience_seconds=_COLLECT_PATIENCE_SECONDS)
+        self._collect_pending(any_state=True, patience_seconds=_LAST_PATIENCE_SECONDS)
+        self._guardian.close()
+        self._guardian = None
+
+    def target_is_gone(self) -> bool:
+        """Whether there is no target any more."""
+        try:
+            return read_stat(self._pid, self._proc).is_dead
+        except OSError:
+            return True

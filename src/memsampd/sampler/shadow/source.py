@@ -1,0 +1,95 @@
+"""The access source of machines without a PMU: bursts from shadows."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from memsampd.errors import CaptureError
+from memsampd.sampler.process.identity import PROC
+from memsampd.sampler.records import Burst, BurstCost, BurstRequest
+from memsampd.sampler.shadow.executors import Execution, ShadowExecutor
+from memsampd.sampler.shadow.snapshots import Shadow, Snapshot, Snapshots
+
+_START_PATIENCE_SECONDS = 0.2
+
+
+class ShadowSource:
+    """Takes bursts of one process (:class:`memsampd.sampler.protocols.AccessSource`).
+
+    Every call, ``close`` included, must come from the thread that made the first one: the kernel
+    binds shadows to it and kills them when it ends.
+
+    Args:
+        pid: the target.
+        executor: runs the shadows.
+        proc: root of the proc file system.
+
+    Raises:
+        CaptureError: no system call can be injected into this process.
+    """
+
+    def __init__(self, pid: int, executor: ShadowExecutor, proc: Path = PROC) -> None:
+        self.name = f"shadow-{executor.name}"
+        self._pid = pid
+        self._executor = executor
+        self._snapshots = Snapshots(pid, proc)
+
+    def capture(self, request: BurstRequest) -> Burst:
+        """Observe one thread from where it is now.
+
+        Raises:
+            CaptureError: not now; see its reason.
+        """
+        return self.capture_twins(request, 1)[0]
+
+    def capture_twins(self, request: BurstRequest, count: int) -> tuple[Burst, ...]:
+        """Observe the same moment several times over: the bursts must be equal (self-test).
+
+        Raises:
+            CaptureError: not now; see its reason.
+        """
+        started = time.thread_time()
+        snapshot = self._snapshots.take(request.tid, count, _START_PATIENCE_SECONDS)
+        executions: list[Execution] = []
+        cost = BurstCost(
+            stop_seconds=snapshot.stop_seconds, stops=1, copied_bytes=snapshot.copied_bytes
+        )
+        remaining = list(snapshot.shadows)
+        try:
+            while remaining:
+                executions.append(self._execute(remaining[0], request))
+                cost += self._snapshots.end(remaining.pop(0))
+        finally:
+            for shadow in remaining:
+                self._snapshots.end(shadow)
+        cost += BurstCost(tracer_cpu_seconds=time.thread_time() - started)
+        return tuple(self._burst(e, request.tid, snapshot, cost) for e in executions)
+
+    def _execute(self, shadow: Shadow, request: BurstRequest) -> Execution:
+        try:
+            return self._executor.run(shadow, request.max_accesses, request.deadline_seconds)
+        except OSError as error:
+            raise CaptureError("lost", f"the shadow of process {self._pid} was lost") from error
+
+    def _burst(
+        self, execution: Execution, tid: int, snapshot: Snapshot, cost: BurstCost
+    ) -> Burst:
+        return Burst(
+            ip=execution.ip,
+            address=execution.address,
+            size_bytes=execution.size_bytes,
+            is_write=execution.is_write,
+            pid=self._pid,
+            tid=tid,
+            time_seconds=snapshot.time_seconds,
+            instructions=execution.instructions,
+            prefetches=execution.prefetches,
+            end=execution.end,
+            end_detail=execution.end_detail,
+            cost=cost,
+        )
+
+    def close(self) -> None:
+        """Have the last shadow collected and dismiss the guardian; may be called twice."""
+        self._snapshots.close()

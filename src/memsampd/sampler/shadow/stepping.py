@@ -1,0 +1,107 @@
+"""Executing a shadow one instruction at a time, by ptrace: slow, exact, the reference for others."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import numpy as np
+
+from memsampd import _core
+from memsampd.sampler.process.identity import PROC
+from memsampd.sampler.records import BurstEnd
+from memsampd.sampler.shadow.decoder import CODE_BYTES_MAXIMUM, RecipeDecoder, describe
+from memsampd.sampler.shadow.executors import Execution
+from memsampd.sampler.shadow.snapshots import Shadow
+
+
+class SteppingExecutor:
+    """Steps shadows (:class:`memsampd.sampler.shadow.executors.ShadowExecutor`).
+
+    Decoded instructions are kept from burst to burst; the native core compares their bytes with the
+    code at every step, so code that was rewritten is decoded anew.
+
+    Args:
+        proc: root of the proc file system.
+    """
+
+    name = "step"
+
+    def __init__(self, proc: Path = PROC) -> None:
+        self._proc = proc
+        self._stepper = _core.Stepper()
+        self._memory = -1
+        self._decoder = RecipeDecoder(self._read_code)
+
+    @property
+    def decoded_instructions(self) -> int:
+        """Instructions decoded so far."""
+        return self._decoder.decoded_instructions
+
+    def _read_code(self, address: int, size_bytes: int) -> bytes:
+        """As much as is mapped: code may end with its page."""
+        for end in (address + size_bytes, (address & ~4095) + 4096):
+            try:
+                return os.pread(self._memory, end - address, address)
+            except (OSError, OverflowError):
+                continue
+        return b""
+
+    def run(self, shadow: Shadow, max_accesses: int, deadline_seconds: float) -> Execution:
+        """Step a stopped shadow until it is full, ends or the time is up."""
+        give_up = time.monotonic() + deadline_seconds
+        self._memory = os.open(self._proc / str(shadow.pid) / "mem", os.O_RDONLY | os.O_CLOEXEC)
+        before = os.sched_getaffinity(0)
+        try:
+            _share_one_cpu(shadow.pid, before)
+            while True:
+                end, ip, number = self._stepper.run(shadow.pid, max_accesses, give_up)
+                if end != "decode":
+                    break
+                recipes = self._decoder.block(ip)
+                if len(recipes) == 0:
+                    end, number = "fault", signal.SIGSEGV
+                    break
+                self._stepper.add(recipes.tobytes())
+            return self._execution(BurstEnd(end), ip, number)
+        finally:
+            os.sched_setaffinity(0, before)
+            os.close(self._memory)
+
+    def _execution(self, end: BurstEnd, ip: int, number: int) -> Execution:
+        ips, addresses, sizes, writes, instructions, prefetches = self._stepper.take()
+        detail = ""
+        if end is BurstEnd.FAULT:
+            detail = signal.Signals(number).name
+        elif end is BurstEnd.UNSUPPORTED:
+            detail = describe(self._read_code(ip, CODE_BYTES_MAXIMUM), ip)
+        return Execution(
+            ip=np.frombuffer(ips, np.uint64),
+            address=np.frombuffer(addresses, np.uint64),
+            size_bytes=np.frombuffer(sizes, np.uint16),
+            is_write=np.frombuffer(writes, np.bool_),
+            instructions=instructions,
+            prefetches=prefetches,
+            end=end,
+            end_detail=detail,
+        )
+
+
+def _share_one_cpu(pid: int, allowed: set[int]) -> None:
+    """A step that stays on one CPU takes a third of the time of one that wakes another."""
+    here = {_least_busy(allowed)}
+    os.sched_setaffinity(0, here)
+    os.sched_setaffinity(pid, here)
+
+
+def _least_busy(allowed: set[int]) -> int:
+    """The CPU that we were placed on: the scheduler prefers idle ones, away from the target."""
+    current = os.sched_getcpu() if hasattr(os, "sched_getcpu") else _current_cpu()
+    return current if current in allowed else min(allowed)
+
+
+def _current_cpu() -> int:
+    text = Path("/proc/thread-self/stat").read_text(errors="surrogateescape")
+    return int(text[text.rindex(")") + 1 :].split()[36])
