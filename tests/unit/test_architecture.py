@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ast
+import re
+import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -112,3 +115,29 @@ def test_a_wrong_import_is_found(module: str, source: str) -> None:
 )
 def test_a_right_import_is_not(module: str, source: str) -> None:
     assert wrong_imports(module, source) == []
+
+
+def requirement_names(requirements: list[str]) -> set[str]:
+    """Names of requirements as modules are named: all that we use are named alike."""
+    names = (re.match(r"[\w.-]+", requirement) for requirement in requirements)
+    return {name[0].replace("-", "_") for name in names if name is not None}
+
+
+def test_every_dependency_is_declared_and_imported_and_explained() -> None:
+    with (SOURCE.parent / "pyproject.toml").open("rb") as file:
+        project = tomllib.load(file)["project"]
+    declared = requirement_names(
+        [*project["dependencies"], *project["optional-dependencies"]["report"]]
+    )
+    imported = (
+        {
+            name.partition(".")[0]
+            for path in PACKAGE.rglob("*.py")
+            for name in imported_modules(path.read_text(encoding="utf-8"))
+        }
+        - set(sys.stdlib_module_names)
+        - {"memsampd"}
+    )
+    explained = (SOURCE.parent / "docs" / "dependencies.md").read_text(encoding="utf-8")
+    assert imported == declared
+    assert [name for name in declared if f"| {name.replace('_', '-')} |" not in explained] == []
