@@ -47,4 +47,5 @@ class CommandEntry:
 COMMANDS: tuple[CommandEntry, ...] = (
     CommandEntry("report", "memsampd.cli.report"),
     CommandEntry("export", "memsampd.cli.export"),
+    CommandEntry("doctor", "memsampd.cli.doctor"),
 )

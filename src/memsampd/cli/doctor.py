@@ -95,3 +95,6 @@ def as_table(findings: Iterable[Finding], width: int, color: bool = False) -> st
 
 def _wrap(text: str, width: int) -> list[str]:
     return textwrap.wrap(text, width, break_on_hyphens=False)
+
+
+COMMAND = Doctor()
