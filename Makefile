@@ -32,7 +32,7 @@ format: .venv/.dev ## let ruff mend what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: .venv/.installed ## the quick form of each benchmark
+bench: .venv/.installed .venv/.dev ## the quick form of each benchmark
 	@failed=; for name in $(BENCHMARKS); do \
 		echo "== benchmarks/$$name.py --quick"; \
 		$(BIN)/python benchmarks/$$name.py --quick || failed="$$failed $$name"; \
