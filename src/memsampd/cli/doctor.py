@@ -9,18 +9,12 @@ import sys
 import textwrap
 from collections.abc import Iterable
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from memsampd.machines.diagnosis import (
-    Diagnosis,
-    Finding,
-    State,
-    diagnose,
-    diagnose_target,
-    gather_evidence,
-)
+if TYPE_CHECKING:
+    from memsampd.machines.diagnosis import Diagnosis, Finding
 
-_COLORS = {State.OK: "\x1b[32m", State.LIMITED: "\x1b[33m", State.NO: "\x1b[31m"}
+_COLORS = {"ok": "\x1b[32m", "limited": "\x1b[33m", "no": "\x1b[31m"}
 _WIDTH_MIN = 60
 
 
@@ -28,7 +22,7 @@ class Doctor:
     """Tell what this machine and this user can do, and whether a process can be observed."""
 
     name = "doctor"
-    help = "tell what works on this machine, and what to do about what does not"
+    help = "tell what works on this machine, and why the rest fails"
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         """Add the options."""
@@ -43,6 +37,8 @@ class Doctor:
         Returns:
             0 if a process can be attached to (the one that was named, if one was), else 1.
         """
+        from memsampd.machines.diagnosis import State, diagnose, diagnose_target, gather_evidence
+
         diagnosis = diagnose(gather_evidence())
         target = diagnose_target(args.pid) if args.pid is not None else ()
         works = diagnosis.works and all(finding.state is not State.NO for finding in target)
@@ -78,7 +74,7 @@ def as_table(findings: Iterable[Finding], width: int, color: bool = False) -> st
     """
     findings = tuple(findings)
     name_width = max(len(finding.name) for finding in findings)
-    state_width = max(len(state) for state in State)
+    state_width = max(len(state) for state in _COLORS)
     indent = " " * (name_width + state_width + 4)
     lines = []
     for finding in findings:

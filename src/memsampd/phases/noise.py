@@ -91,7 +91,8 @@ def compare(counts: NDArray[np.float64], others: NDArray[np.float64]) -> Compari
     """
     hits = counts.sum()
     other_hits = others.sum(axis=1, keepdims=True)
-    distance = np.abs(counts / hits - others / other_hits).sum(axis=1)
+    # Rounding may carry the distance of disjoint vectors past 2.
+    distance = np.minimum(np.abs(counts / hits - others / other_hits).sum(axis=1), 2.0)
 
     # A bin that both lack adds nothing: leave out those that are empty everywhere.
     used = (counts > 0) | (others > 0).any(axis=0)

@@ -114,10 +114,10 @@ def test_agrees_with_objdump_on_every_instruction(program: Any) -> None:
 
 def test_agrees_with_objdump_on_libc_in_this_process() -> None:
     """Real, hand-written and vectorised code, read as the daemon reads it."""
-    libc = ctypes.CDLL(None)
     maps = [line.split() for line in Path("/proc/self/maps").read_text().splitlines()]
     path = next(m[-1] for m in maps if re.search(r"/libc\.so\.6$|/libc-\S+\.so$", m[-1]))
     base = min(int(m[0].split("-")[0], 16) for m in maps if m[-1] == path)
+    libc = ctypes.CDLL(path)  # not None: a program that is no PIE has entries of its own
     with open("/proc/self/mem", "rb") as memory:
         branches = BranchMap(lambda address, length: os.pread(memory.fileno(), length, address))
         for name in ("qsort", "memcpy", "malloc", "strtod", "printf", "getenv"):

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from river.checks import common
 
@@ -146,6 +146,7 @@ def test_phases_that_become_alike_merge_into_the_heavier_and_ids_are_not_reused(
     ),
     st.integers(1, 5),
 )
+@example([{0: 7, 2: 3, 6: 2}, {1: 441, 3: 1, 4: 1, 5: 4}], 1)  # a distance of 2, by rounding more
 def test_phases_are_bounded_dense_and_accounted_for_under_any_stream(
     stream: Any, max_phases: Any
 ) -> None:

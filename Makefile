@@ -1,0 +1,51 @@
+# `make help` lists the targets. Everything is installed into .venv, nothing else is touched, except
+# that root gets the Debian packages that lack (see scripts/).
+
+BIN := .venv/bin
+SOURCES := $(shell find src -name __pycache__ -prune -o -print) meson.build pyproject.toml README.md
+BENCHMARKS := lru_speed phase_quality sampling_cost accuracy
+
+.PHONY: help demo test unit lint format bench clean
+
+help: ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 16
+
+demo: .venv/.installed ## run the bundled example, observe it, draw it (demo-out/demo.png)
+	@$(BIN)/memsampd demo
+
+test: .venv/.installed .venv/.dev ## everything that continuous integration checks
+	@scripts/test-tools
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest --doctest-modules --doctest-glob='*.md' --pyargs ./tests ./docs memsampd
+
+unit: .venv/.installed .venv/.dev ## the fast tests
+	$(BIN)/python -m pytest -q tests/unit
+
+lint: .venv/.installed .venv/.dev ## ruff and mypy
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: .venv/.dev ## let ruff mend what it can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: .venv/.installed .venv/.dev ## the quick form of each benchmark
+	@failed=; for name in $(BENCHMARKS); do \
+		echo "== benchmarks/$$name.py --quick"; \
+		$(BIN)/python benchmarks/$$name.py --quick || failed="$$failed $$name"; \
+	done; [ -z "$$failed" ] || { echo "goals missed:$$failed" >&2; exit 1; }
+
+clean: ## remove what was made here
+	rm -rf .venv build demo-out .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name __pycache__ -prune -exec rm -rf {} +
+
+.venv/.installed: $(SOURCES) scripts/bootstrap
+	@scripts/bootstrap
+	@touch $@
+
+.venv/.dev: pyproject.toml scripts/bootstrap | .venv/.installed
+	@scripts/bootstrap dev
+	@touch $@
