@@ -64,7 +64,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--burst",
         type=int,
-        default=40_000,
+        default=64_000,
         metavar="N",
         help="accesses of the longest burst (default: %(default)s)",
     )

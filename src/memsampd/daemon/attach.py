@@ -44,7 +44,7 @@ from memsampd.sampler.unknown_clock import UnknownClock
 # microseconds, and page copies; stepping itself happens on another core.
 _STEP_SHAPE_STOP_SECONDS = 0.003
 _STEP_SHAPE_SECONDS_PER_ACCESS = 2e-8
-_SHORTEST_SHARE = 4  # the shortest burst worth its stop is a quarter of the longest
+_SHORTEST_SHARE = 8  # the shortest burst worth its stop is an eighth of the longest
 
 
 class MappedBranches:

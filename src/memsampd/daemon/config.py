@@ -32,8 +32,8 @@ class SessionConfig:
     bins: int = 64
     schedule: str = "phase-guided"
     budget_share: float = 0.01
-    burst_accesses: int = 40_000
-    burst_seconds: float = 4.0
+    burst_accesses: int = 64_000
+    burst_seconds: float = 6.0
     follow_forks: bool = False
     line_bytes: int = 64
     seed: int = 0

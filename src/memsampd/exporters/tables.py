@@ -61,6 +61,7 @@ def _document(analysis: Analysis) -> dict[str, Any]:
                 "id": phase.id,
                 "windows": phase.windows,
                 "weight": phase.weight,
+                "bursts": phase.bursts,
                 "sampled_accesses": phase.histogram.accesses,
                 "censored_share": phase.histogram.censored_share,
                 **curves[phase.id],

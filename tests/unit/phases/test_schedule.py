@@ -122,9 +122,23 @@ def test_a_fresh_session_with_the_defaults_soon_gets_its_first_burst(name: Any) 
     pytest.fail("no burst in the first 6 s")
 
 
+def test_a_phase_gets_a_short_first_burst_and_longer_later_ones() -> None:
+    schedule = make("phase-guided", share=1.0, allowance_seconds=10.0)
+    asked = []
+    for index in range(4000):
+        decision = schedule.decide(index, 0)
+        if decision.profile:
+            asked.append(decision.max_accesses)
+            schedule.record(0, decision.max_accesses, 0.0)
+    assert asked[:3] == [SHAPE.min_accesses, 2 * SHAPE.min_accesses, 4 * SHAPE.min_accesses]
+    assert asked[-1] == SHAPE.max_accesses
+
+
 @ALL
 def test_a_short_budget_shortens_bursts(name: Any) -> None:
     schedule = make(name, share=0.0, allowance_seconds=0.05)
+    for _ in range(6):  # a phase's first bursts are short anyway
+        schedule.record(0, 1, 0.0)
     for index in range(400):
         decision = schedule.decide(index, 0)
         if decision.profile:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from memsampd.phases.records import Decision
 from memsampd.phases.schedule.base import BudgetedSchedule
@@ -81,7 +81,15 @@ class PhaseGuided(BudgetedSchedule):
         if phase.windows_left > 0:
             return Decision(False, "not-due")
         reason = "drift" if phase.drifted else "due" if phase.bursts else "new-phase"
-        return self._take(reason, self._reserve_seconds(phase))
+        decision = self._take(reason, self._reserve_seconds(phase))
+        return replace(
+            decision, max_accesses=min(decision.max_accesses, self._growing_accesses(phase))
+        )
+
+    def _growing_accesses(self, phase: _Phase) -> int:
+        """A first answer soon, then longer and longer looks: each burst may be twice the last."""
+        doublings = min(phase.bursts, self._shape.max_accesses.bit_length())
+        return min(self._shape.min_accesses << doublings, self._shape.max_accesses)
 
     def record(self, phase: int, accesses: int, cost_seconds: float) -> None:
         """Account for a burst that was taken in a window of this phase.
