@@ -131,12 +131,12 @@ def test_threads_before_and_after_attach_are_sampled_once(programs: list[Program
     """)
     programs.append(program)
     start_ns = process_cpu_ns(program.pid)
-    with TaskClockSource(program.pid) as source:
+    with TaskClockSource(program.pid, period_seconds=1e-3) as source:
         program.go()
         samples = read_all(source)
         events = source.take_events()
         cpu_seconds = cpu_seconds_of(program.pid, start_ns)
-    assert len(samples) * 1e-3 == pytest.approx(cpu_seconds, rel=0.15)
+    assert len(samples) * samples.period_seconds == pytest.approx(cpu_seconds, rel=0.15)
     assert len(set(samples.tid.tolist())) >= 13
     births = {event.tid for event in events if event.kind == "fork"}
     deaths = {event.tid for event in events if event.kind == "exit"}
@@ -164,7 +164,7 @@ def test_attach_amid_a_storm_of_new_threads(programs: list[Program]) -> None:
         samples = read_all(source)
         cpu_seconds = cpu_seconds_of(program.pid, start_ns)
     # A thread counted twice would give more samples than there is CPU time.
-    assert 0.8 * cpu_seconds < len(samples) * 1e-3 < 1.05 * cpu_seconds
+    assert 0.8 * cpu_seconds < len(samples) * samples.period_seconds < 1.05 * cpu_seconds
 
 
 FORKING = """
@@ -309,7 +309,7 @@ def test_without_descriptors_enough_threads_are_looked_for(programs: list[Progra
         samples = read_all(source)
         cpu_seconds = cpu_seconds_of(program.pid, start_ns)
     assert len(set(samples.tid.tolist())) == 3
-    assert len(samples) * 1e-3 == pytest.approx(cpu_seconds, rel=0.4)
+    assert len(samples) * samples.period_seconds == pytest.approx(cpu_seconds, rel=0.4)
 
 
 def test_the_soft_limit_is_raised(programs: list[Program]) -> None:

@@ -57,7 +57,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--period",
         type=float,
-        default=0.001,
+        default=0.002,
         metavar="S",
         help="CPU time between two branch samples in seconds (default: %(default)s)",
     )

@@ -28,7 +28,7 @@ class SessionConfig:
 
     duration_seconds: float | None = None
     window_seconds: float = 0.1
-    period_seconds: float = 0.001
+    period_seconds: float = 0.002
     bins: int = 64
     schedule: str = "phase-guided"
     budget_share: float = 0.01

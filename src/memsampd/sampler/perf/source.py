@@ -62,7 +62,7 @@ class TaskClockSource:
         self,
         pid: int,
         *,
-        period_seconds: float = 1e-3,
+        period_seconds: float = 2e-3,
         follow_forks: bool = False,
         ring_bytes: int = 128 * 1024,
         wakeup_seconds: float = 0.05,

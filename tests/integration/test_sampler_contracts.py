@@ -1,0 +1,111 @@
+"""What every source of the sampler must do, whichever backend stands behind it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+
+from memsampd.daemon.attach import MappedBranches, code_reader
+from memsampd.errors import CaptureError
+from memsampd.phases.branchmap import BranchMap, BranchMaps
+from memsampd.sampler.perf.source import TaskClockSource
+from memsampd.sampler.protocols import AccessClock, AccessSource, BranchSource
+from memsampd.sampler.records import BurstEnd, BurstRequest
+from memsampd.sampler.shadow.source import ShadowSource
+from memsampd.sampler.shadow.stepping import SteppingExecutor
+from memsampd.sampler.unknown_clock import UnknownClock
+
+BUSY = "print('ready', flush=True)\nwhile True: d = {i: str(i) for i in range(999)}"
+
+
+@pytest.fixture
+def busy() -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen([sys.executable, "-c", BUSY], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    process.stdout.readline()
+    yield process
+    process.kill()
+    process.communicate()
+
+
+def mapped(pid: int) -> BranchSource:
+    return MappedBranches(TaskClockSource(pid), BranchMaps(lambda p: BranchMap(code_reader(p))))
+
+
+BRANCH_SOURCES: dict[str, Callable[[int], BranchSource]] = {
+    "task-clock": TaskClockSource,
+    "mapped": mapped,
+}
+ACCESS_SOURCES: dict[str, Callable[[int], AccessSource]] = {
+    "shadow-step": lambda pid: ShadowSource(pid, SteppingExecutor()),
+}
+CLOCKS: dict[str, Callable[[], AccessClock]] = {"unknown": UnknownClock}
+
+
+@pytest.mark.parametrize("name", BRANCH_SOURCES)
+def test_branch_sources(name: str, busy: subprocess.Popen[str]) -> None:
+    source = BRANCH_SOURCES[name](busy.pid)
+    assert isinstance(source, BranchSource)
+    found = [source.read(0.2) for _ in range(5)]
+    times = np.concatenate([samples.time_seconds for samples in found])
+    assert len(times) > 5
+    assert np.all(np.diff(times) >= 0)
+    assert all(samples.period_seconds == source.period_seconds for samples in found)
+    assert {int(pid) for samples in found for pid in samples.pid} == {busy.pid}
+    busy.kill()
+    busy.wait()
+    source.read(0.2)
+    assert len(source.read(0.05)) == 0
+    source.close()
+    source.close()
+
+
+@pytest.mark.parametrize("name", ACCESS_SOURCES)
+def test_access_sources(name: str, busy: subprocess.Popen[str]) -> None:
+    source = ACCESS_SOURCES[name](busy.pid)
+    assert isinstance(source, AccessSource)
+    burst = source.capture(BurstRequest(busy.pid, 2000))
+    columns = (burst.ip, burst.address, burst.size_bytes, burst.is_write)
+    assert [column.dtype for column in columns] == [np.uint64, np.uint64, np.uint16, np.bool_]
+    assert {len(column) for column in columns} == {len(burst)}
+    assert burst.end is not BurstEnd.FULL or len(burst) >= 2000
+    assert (burst.pid, burst.tid) == (busy.pid, busy.pid)
+    assert burst.instructions > 0
+    assert burst.cost.stops >= 1
+    assert burst.cost.stop_seconds > 0
+
+    threading.Timer(0.3, source.cancel).start()
+    long = source.capture(BurstRequest(busy.pid, 10**8, deadline_seconds=60))
+    assert long.end in (BurstEnd.DEADLINE, BurstEnd.SYSCALL)
+
+    busy.kill()
+    busy.wait()
+    with pytest.raises(CaptureError):
+        source.capture(BurstRequest(busy.pid, 2000))
+    source.close()
+    source.close()
+
+
+@pytest.mark.parametrize("name", ACCESS_SOURCES)
+def test_access_sources_leave_no_descriptors(name: str, busy: subprocess.Popen[str]) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    source = ACCESS_SOURCES[name](busy.pid)
+    for _ in range(3):
+        source.capture(BurstRequest(busy.pid, 200))
+    source.close()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.parametrize("name", CLOCKS)
+def test_clocks(name: str) -> None:
+    clock = CLOCKS[name]()
+    assert isinstance(clock, AccessClock)
+    rate = clock.measure([])
+    assert rate.accesses_per_cpu_second is None
+    assert rate.method
