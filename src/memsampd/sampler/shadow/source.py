@@ -72,9 +72,7 @@ class ShadowSource:
         except OSError as error:
             raise CaptureError("lost", f"the shadow of process {self._pid} was lost") from error
 
-    def _burst(
-        self, execution: Execution, tid: int, snapshot: Snapshot, cost: BurstCost
-    ) -> Burst:
+    def _burst(self, execution: Execution, tid: int, snapshot: Snapshot, cost: BurstCost) -> Burst:
         return Burst(
             ip=execution.ip,
             address=execution.address,
