@@ -50,11 +50,7 @@ def references(row: np.void) -> list[Ref]:
     return [
         Ref(
             "L" * int(r["loads"]) + "S" * int(r["stores"]),
-            **{
-                name: int(r[name])
-                for name in Ref.__dataclass_fields__  # noqa: the fields are the dtype's names
-                if name != "direction"
-            },
+            **{name: int(r[name]) for name in Ref.__dataclass_fields__ if name != "direction"},
         )
         for r in row["reference"][: row["references"]]
     ]
