@@ -16,7 +16,8 @@ from memsampd.sampler.process.status import list_threads, read_status
 from memsampd.sampler.shadow.site import SiteFinder
 
 SHADOW_NAME = "memsampd-shadow"
-_EXIT_SIGNAL_FIELD = 35  # of /proc/PID/stat, counted behind the command (proc_pid_stat(5): 38)
+# Of /proc/PID/stat, counted behind the command (proc_pid_stat(5): 22, 38, 52).
+_START_TIME_FIELD, _EXIT_SIGNAL_FIELD, _EXIT_CODE_FIELD = 19, 35, 49
 _PAUSE_SECONDS = 0.002
 _ECHILD = 10
 
@@ -98,18 +99,35 @@ def collect(
         time.sleep(_PAUSE_SECONDS)
 
 
-def leftovers(pid: int, proc: Path = PROC) -> list[tuple[int, int]]:
-    """Dead shadows that a killed memsampd left with this process: (pid, pid in its namespace)."""
+def leftovers(
+    pid: int, proc: Path = PROC, *, since_ticks: int | None = None
+) -> list[tuple[int, int]]:
+    """Dead shadows that a killed memsampd left with this process: (pid, pid in its namespace).
+
+    They are told from the process's own silent children by their name, or by the status with which
+    one ends that got none, or (only for who knows that shadows were due) by their time of birth.
+
+    Args:
+        pid: the target.
+        proc: root of the proc file system.
+        since_ticks: children born since then (clock ticks since boot) are shadows.
+    """
     found = []
     for entry in proc.iterdir():
         if not entry.name.isdigit():
             continue
         try:
             stat = read_stat(int(entry.name), proc)
-            if stat.parent_pid != pid or stat.state != "Z" or stat.command != SHADOW_NAME:
+            if stat.parent_pid != pid or stat.state != "Z":
                 continue
             text = (entry / "stat").read_text(errors="surrogateescape")
-            if int(text[text.rindex(")") + 1 :].split()[_EXIT_SIGNAL_FIELD]) != 0:
+            fields = [int(x) for x in text[text.rindex(")") + 1 :].split()[1:]]
+            if fields[_EXIT_SIGNAL_FIELD - 1] != 0:
+                continue
+            is_named = stat.command == SHADOW_NAME
+            ended_so = fields[_EXIT_CODE_FIELD - 1] == _core.SHADOW_EXIT_STATUS << 8
+            is_due = since_ticks is not None and fields[_START_TIME_FIELD - 1] >= since_ticks
+            if not (is_named or ended_so or is_due):
                 continue
             found.append((stat.pid, namespaced_pid(stat.pid, proc)))
         except OSError:

@@ -34,10 +34,22 @@ REFERENCE = np.dtype(
         ("size_bytes", "<u2"),
         *(
             (name, "u1")
-            for name in (
-                "kind loads stores base index scale segment is_32_bit mask_kind mask_register "
-                "lanes lane_bytes index_bytes padding"
-            ).split()
+            for name in [
+                "kind",
+                "loads",
+                "stores",
+                "base",
+                "index",
+                "scale",
+                "segment",
+                "is_32_bit",
+                "mask_kind",
+                "mask_register",
+                "lanes",
+                "lane_bytes",
+                "index_bytes",
+                "padding",
+            ]
         ),
     ]
 )
@@ -55,17 +67,38 @@ RECIPE = np.dtype(
 assert RECIPE.itemsize == _core.RECIPE_BYTES, "decoder.py and _core/recipe.h disagree"
 
 # Positions, as 8-byte words, in struct user_regs_struct.
-_WORDS = (
-    "R15 R14 R13 R12 RBP RBX R11 R10 R9 R8 RAX RCX RDX RSI RDI ORIG_RAX RIP CS EFLAGS RSP SS "
-    "FS_BASE GS_BASE"
-).split()
+_WORDS = [
+    "R15",
+    "R14",
+    "R13",
+    "R12",
+    "RBP",
+    "RBX",
+    "R11",
+    "R10",
+    "R9",
+    "R8",
+    "RAX",
+    "RCX",
+    "RDX",
+    "RSI",
+    "RDI",
+    "ORIG_RAX",
+    "RIP",
+    "CS",
+    "EFLAGS",
+    "RSP",
+    "SS",
+    "FS_BASE",
+    "GS_BASE",
+]
 _WORD_OF_REGISTER = {
     getattr(R, name): word for word, name in enumerate(_WORDS) if hasattr(R, name)
 } | {
     getattr(R, narrow): _WORDS.index(wide)
     for narrow, wide in (
         *((f"R{n}D", f"R{n}") for n in range(8, 16)),
-        *((f"E{name}", f"R{name}") for name in "AX BX CX DX SI DI BP SP".split()),
+        *((f"E{name}", f"R{name}") for name in ["AX", "BX", "CX", "DX", "SI", "DI", "BP", "SP"]),
     )
 }
 _SEGMENT_WORD = {R.FS: _WORDS.index("FS_BASE"), R.GS: _WORDS.index("GS_BASE")}
@@ -113,7 +146,7 @@ class _Mask:
     register: int = 0
 
 
-def _vector_number(register: int) -> int:
+def _vector_number(register: iced_x86.Register_) -> int:
     return int(iced_x86.RegisterExt.number(register))
 
 

@@ -151,6 +151,7 @@ class Snapshots:
         site = self._site = self._finder.find()
         suspend = needs_seccomp_suspended(self._pid, self._proc)
         give_up = time.monotonic() + patience_seconds
+        self._guardian.due()
         with self._on_another_cpu(tid):
             while True:
                 copied_bytes, self._faults = self._sizes()
@@ -172,14 +173,17 @@ class Snapshots:
         )
         for shadow in shadows:
             self._guardian.born(shadow.ns_pid)
+        self._guardian.settled()
         try:
             if status != "ok":
                 raise self._refusal(status, error)
             for shadow in shadows:
                 self._make_harmless(shadow, site)
-        except BaseException:
+        except BaseException as error:
             for shadow in shadows:
                 self.end(shadow)
+            if isinstance(error, OSError):
+                raise CaptureError("lost", f"a shadow of process {self._pid} was lost") from error
             raise
         return Snapshot(shadows, at, stopped, copied_bytes, cut_short)
 
@@ -225,8 +229,8 @@ class Snapshots:
             (self._proc / str(shadow.pid) / "oom_score_adj").write_text("1000")
         with suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, shadow.pid, _SHADOW_NICENESS)
-        self._drop_descriptors(shadow, site)
         self._rename(shadow, site)
+        self._drop_descriptors(shadow, site)
         for mapping in read_maps(shadow.pid, self._proc).mappings:
             if mapping.perms[1] == "w" and mapping.perms[3] == "s":
                 self._call(
