@@ -97,7 +97,7 @@ def test_registers_and_vectors_survive(checksum: Path) -> None:
             time.sleep(4)
         assert tally.bursts > 5 and tally.accesses > 5000
         assert shadowing.traces_left(process.pid) == []
-        assert shadowing.shadows() == []
+        assert shadowing.orphans() == []
         assert _result(process) == "right"
 
 
@@ -117,7 +117,7 @@ def test_killing_the_observer_at_any_moment_leaves_nothing(checksum: Path) -> No
             left = shadowing.wait_until_clean(process.pid)
             assert left == [], f"round {round_number}"
             assert process.poll() is None, f"round {round_number}"
-        assert shadowing.shadows() == []
+        assert shadowing.orphans() == []
         assert _result(process) == "right"
 
 

@@ -157,18 +157,9 @@ def children(pid: int) -> list[tuple[int, str, str]]:
     return found
 
 
-def shadows() -> list[int]:
-    """Every process anywhere that bears the name of a shadow."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                stat = read_stat(int(entry.name))
-            except OSError:
-                continue
-            if stat.command == SHADOW_NAME:
-                found.append(stat.pid)
-    return found
+def orphans() -> list[tuple[int, str, str]]:
+    """Shadows that outlived their target (the system's first process is their parent now)."""
+    return [child for child in children(1) if child[2] == SHADOW_NAME]
 
 
 def traces_left(pid: int) -> list[str]:
