@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from memsampd.errors import CaptureError, MemsampdError
 from memsampd.sampler.process.identity import read_stat
 from memsampd.sampler.process.status import list_threads
@@ -187,3 +189,11 @@ def attacker(pid: int) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-c", ATTACKER, str(pid)], stdout=subprocess.PIPE, text=True
     )
+
+
+def write_data(path: Path, size_bytes: int) -> None:
+    """Text that compressors find some, but not much, to do with."""
+    draw = np.random.default_rng(5)
+    words = draw.integers(97, 123, (5000, 7), np.uint8)
+    words[:, 6] = 32
+    path.write_bytes(words[(draw.random(size_bytes // 7 + 1, np.float32) ** 3 * 5000).astype(np.int16)].tobytes()[:size_bytes])
