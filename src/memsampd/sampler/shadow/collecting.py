@@ -30,6 +30,14 @@ def needs_seccomp_suspended(pid: int, proc: Path = PROC) -> bool:
         return False
 
 
+def _is_gone(pid: int, proc: Path) -> bool:
+    """Whether it really is: in the midst of an exec, a process is unreadable too."""
+    try:
+        return read_stat(pid, proc).is_dead
+    except OSError:
+        return True
+
+
 def _threads_by_state(pid: int, any_state: bool, proc: Path) -> list[tuple[int, bool]]:
     """Threads to try: running ones first; sleeping ones, interruptible only, if allowed."""
     running, sleeping = [], []
@@ -73,7 +81,7 @@ def collect(
         try:
             site = finder.find()
         except CaptureError as error:
-            if error.reason == "gone":
+            if error.reason == "gone" and _is_gone(pid, proc):
                 return True, stopped_seconds
             site = None
         suspend = needs_seccomp_suspended(pid, proc)
