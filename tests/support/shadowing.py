@@ -159,9 +159,14 @@ def children(pid: int) -> list[tuple[int, str, str]]:
     return found
 
 
-def orphans() -> list[tuple[int, str, str]]:
-    """Shadows that outlived their target (the system's first process is their parent now)."""
-    return [child for child in children(1) if child[2] == SHADOW_NAME]
+def orphans(patience_seconds: float = 10.0) -> list[tuple[int, str, str]]:
+    """Shadows that outlived their target; the system's first process collects them at leisure."""
+    give_up = time.monotonic() + patience_seconds
+    while True:
+        left = [child for child in children(1) if child[2] == SHADOW_NAME]
+        if not left or time.monotonic() >= give_up:
+            return left
+        time.sleep(0.05)
 
 
 def traces_left(pid: int) -> list[str]:
@@ -196,4 +201,8 @@ def write_data(path: Path, size_bytes: int) -> None:
     draw = np.random.default_rng(5)
     words = draw.integers(97, 123, (5000, 7), np.uint8)
     words[:, 6] = 32
-    path.write_bytes(words[(draw.random(size_bytes // 7 + 1, np.float32) ** 3 * 5000).astype(np.int16)].tobytes()[:size_bytes])
+    path.write_bytes(
+        words[
+            (draw.random(size_bytes // 7 + 1, np.float32) ** 3 * 5000).astype(np.int16)
+        ].tobytes()[:size_bytes]
+    )
