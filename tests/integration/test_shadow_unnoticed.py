@@ -333,7 +333,8 @@ def test_exit_in_mid_attach(tmp_path: Path) -> None:
     for _ in range(10):
         with shadowing.running(program, "3") as process:
             with shadowing.observed(process.pid):
-                process.wait()
+                while not shadowing.read_stat(process.pid).is_dead:
+                    time.sleep(0.005)
     assert shadowing.orphans() == []
 
 
