@@ -69,6 +69,8 @@ def cpuid(leaf: int, subleaf: int = 0, /) -> tuple[int, int, int, int] | None: .
 
 # --- shadow.c: shadows; every call from one and the same thread ------------------------------
 SHADOW_SCRATCH_BYTES: int
+SHADOW_EXIT_STATUS: int
+SHADOW_SCRATCH_MARK: str
 
 def shadow_spawn(
     tid: int,

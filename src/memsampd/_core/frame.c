@@ -108,6 +108,7 @@ frame_build(uint8_t *scratch, uint64_t address, const struct user_regs_struct *r
     if (used == 0)
         return 0;
 
+    memcpy(scratch, FRAME_MARK, sizeof FRAME_MARK - 1);
     memset(&context, 0, sizeof context);
     fill_context(&context, regs, mask);
     context.uc_flags |= UC_FP_XSTATE;
@@ -116,7 +117,7 @@ frame_build(uint8_t *scratch, uint64_t address, const struct user_regs_struct *r
     memcpy(scratch + FRAME_PARENT_OFFSET + 8, &context, offsetof(ucontext_t, uc_sigmask) + 8);
 
     child.rax = SYS_exit_group;
-    child.rdi = 0;
+    child.rdi = FRAME_CHILD_EXIT_STATUS;
     child.rip = syscall_address;
     child.rsp = address + FRAME_CHILD_OFFSET;
     memset(&context, 0, sizeof context);

@@ -14,6 +14,9 @@
 
 /* Bytes of scratch memory that one injection needs in the target. */
 #define FRAME_SCRATCH_BYTES 16384
+#define FRAME_MARK "memsampd" /* at its start: scratch that a killed memsampd left behind */
+/* How a shadow ends that runs because its tracer was killed: by this its zombie is known. */
+#define FRAME_CHILD_EXIT_STATUS 0x6d
 #define FRAME_PARENT_OFFSET 0x038 /* its ucontext starts at the next 64-byte line */
 #define FRAME_CHILD_OFFSET 0x438
 #define FRAME_XSTATE_OFFSET 0x800

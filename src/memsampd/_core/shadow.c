@@ -232,7 +232,9 @@ static PyMethodDef shadow_methods[] = {
 int
 memsampd_add_shadow(PyObject *module)
 {
-    if (PyModule_AddIntConstant(module, "SHADOW_SCRATCH_BYTES", FRAME_SCRATCH_BYTES) < 0)
+    if (PyModule_AddIntConstant(module, "SHADOW_SCRATCH_BYTES", FRAME_SCRATCH_BYTES) < 0 ||
+        PyModule_AddIntConstant(module, "SHADOW_EXIT_STATUS", FRAME_CHILD_EXIT_STATUS) < 0 ||
+        PyModule_AddStringConstant(module, "SHADOW_SCRATCH_MARK", FRAME_MARK) < 0)
         return -1;
     return PyModule_AddFunctions(module, shadow_methods);
 }

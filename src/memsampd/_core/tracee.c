@@ -59,6 +59,20 @@ tracee_now_seconds(void)
 
 /* Polling, not blocking: a blocking waitpid in a process whose other threads reap children too has
  * been seen to stall, and here every microsecond is one in which the target is stopped. */
+/* Another thread of ours that waits for a child of ours, as subprocess does, may be handed the stop
+ * instead: then the tracee is stopped, but no wait will ever say so again. */
+static bool
+is_stopped_already(pid_t tid, int *status)
+{
+    siginfo_t info;
+
+    if (ptrace_call(PTRACE_GETSIGINFO, tid, NULL, &info) < 0)
+        return false;
+    bool is_ours = info.si_signo == SIGTRAP && (info.si_code & 0x7f) == SIGTRAP;
+    *status = (is_ours ? info.si_code : info.si_signo) << 8 | 0x7f;
+    return true;
+}
+
 int
 tracee_wait(pid_t tid, int *status)
 {
@@ -70,6 +84,8 @@ tracee_wait(pid_t tid, int *status)
             return WIFSTOPPED(*status) ? 0 : -1;
         if (got < 0 && errno != EINTR)
             return -1;
+        if (round > 2 * SPIN_ROUNDS && is_stopped_already(tid, status))
+            return waitpid(tid, status, __WALL | WNOHANG) != tid || WIFSTOPPED(*status) ? 0 : -1;
         if (round > SPIN_ROUNDS)
             nanosleep(&pause, NULL);
     }

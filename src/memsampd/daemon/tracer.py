@@ -6,6 +6,7 @@ import os
 import queue
 import random
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,8 +73,9 @@ def busy_seconds(proc: Path = PROC) -> float:
 class ContentionMeter:
     """Tells how long the target waited for a CPU because a shadow ran.
 
-    What it waited is shared out among all that ran meanwhile, by the CPU time that they used: on a
-    machine with nothing else to do all of it is ours, on a loaded one our part.
+    That is what it waited beyond its usual share of the time while none runs, and no more than our
+    part of all that ran meanwhile: on a machine with nothing else to do both are all of it, on a
+    loaded one much of its waiting is not our doing.
 
     Args:
         pid: the target.
@@ -83,26 +85,34 @@ class ContentionMeter:
     def __init__(self, pid: int, proc: Path = PROC) -> None:
         self._pid = pid
         self._proc = proc
-        self._before = self._read()
+        self._usual_share = 0.0
+        self._mark = self._read()
 
-    def _read(self) -> tuple[float, float]:
+    def _read(self) -> tuple[float, float, float]:
+        """Now; waited so far; CPU time used so far by all but the target."""
         try:
             used = process_cpu_ns(self._pid) * 1e-9
         except TargetError:
             used = 0.0
-        return waiting_seconds(self._pid, self._proc), busy_seconds(self._proc) - used
+        waited = waiting_seconds(self._pid, self._proc)
+        return time.monotonic(), waited, busy_seconds(self._proc) - used
+
+    def _since_mark(self) -> tuple[float, float, float]:
+        before, self._mark = self._mark, self._read()
+        elapsed, waited, others = (a - b for a, b in zip(self._mark, before, strict=True))
+        return elapsed, max(waited, 0.0), others
 
     def start(self) -> None:
-        """A shadow is about to run."""
-        self._before = self._read()
+        """A shadow is about to run: learn what was usual since the last one."""
+        elapsed, waited, _ = self._since_mark()
+        self._usual_share = waited / elapsed if elapsed > 0 else 0.0
 
     def stop(self, own_cpu_seconds: float) -> float:
         """It is gone and used, with its tracer, so much CPU time: seconds waited because of it."""
-        waited, others = (
-            after - before for after, before in zip(self._read(), self._before, strict=True)
-        )
-        share = min(own_cpu_seconds / others, 1.0) if others > 0 else 1.0
-        return min(max(waited, 0.0) * share, own_cpu_seconds)
+        elapsed, waited, others = self._since_mark()
+        our_part = min(own_cpu_seconds / others, 1.0) if others > 0 else 1.0
+        beyond_usual = max(waited - self._usual_share * elapsed, 0.0)
+        return min(waited * our_part, beyond_usual, own_cpu_seconds)
 
 
 class TracerThread:

@@ -6,6 +6,7 @@ not see. Only its parent can collect it: a ``wait4`` that names it is injected.
 
 from __future__ import annotations
 
+import signal
 import time
 from pathlib import Path
 
@@ -16,7 +17,8 @@ from memsampd.sampler.process.status import list_threads, read_status
 from memsampd.sampler.shadow.site import SiteFinder
 
 SHADOW_NAME = "memsampd-shadow"
-_EXIT_SIGNAL_FIELD = 35  # of /proc/PID/stat, counted behind the command (proc_pid_stat(5): 38)
+# Of /proc/PID/stat, counted behind the command (proc_pid_stat(5): 22, 38, 52).
+_START_TIME_FIELD, _EXIT_SIGNAL_FIELD, _EXIT_CODE_FIELD = 19, 35, 49
 _PAUSE_SECONDS = 0.002
 _ECHILD = 10
 
@@ -27,6 +29,14 @@ def needs_seccomp_suspended(pid: int, proc: Path = PROC) -> bool:
         return read_status(pid, proc).seccomp_mode != 0
     except OSError:
         return False
+
+
+def _is_gone(pid: int, proc: Path) -> bool:
+    """Whether it really is: in the midst of an exec, a process is unreadable too."""
+    try:
+        return read_stat(pid, proc).is_dead
+    except OSError:
+        return True
 
 
 def _threads_by_state(pid: int, any_state: bool, proc: Path) -> list[tuple[int, bool]]:
@@ -72,7 +82,7 @@ def collect(
         try:
             site = finder.find()
         except CaptureError as error:
-            if error.reason == "gone":
+            if error.reason == "gone" and _is_gone(pid, proc):
                 return True, stopped_seconds
             site = None
         suspend = needs_seccomp_suspended(pid, proc)
@@ -98,18 +108,39 @@ def collect(
         time.sleep(_PAUSE_SECONDS)
 
 
-def leftovers(pid: int, proc: Path = PROC) -> list[tuple[int, int]]:
-    """Dead shadows that a killed memsampd left with this process: (pid, pid in its namespace)."""
+def leftovers(
+    pid: int, proc: Path = PROC, *, since_ticks: int | None = None
+) -> list[tuple[int, int]]:
+    """Dead shadows that a killed memsampd left with this process: (pid, pid in its namespace).
+
+    They are children that end without a signal, which few programs have, and bear our name. One
+    that memsampd did not come to naming ended with a status of its own, or was killed with its
+    tracer; or (only for who knows that shadows were due) it was born since.
+
+    Args:
+        pid: the target.
+        proc: root of the proc file system.
+        since_ticks: children born since then (clock ticks since boot) are shadows.
+    """
     found = []
     for entry in proc.iterdir():
         if not entry.name.isdigit():
             continue
         try:
             stat = read_stat(int(entry.name), proc)
-            if stat.parent_pid != pid or stat.state != "Z" or stat.command != SHADOW_NAME:
+            if stat.parent_pid != pid or stat.state != "Z":
                 continue
             text = (entry / "stat").read_text(errors="surrogateescape")
-            if int(text[text.rindex(")") + 1 :].split()[_EXIT_SIGNAL_FIELD]) != 0:
+            fields = [int(x) for x in text[text.rindex(")") + 1 :].split()[1:]]
+            if fields[_EXIT_SIGNAL_FIELD - 1] != 0:
+                continue
+            is_named = stat.command == SHADOW_NAME
+            ended_so = fields[_EXIT_CODE_FIELD - 1] in (
+                _core.SHADOW_EXIT_STATUS << 8,
+                signal.SIGKILL,
+            )
+            is_due = since_ticks is not None and fields[_START_TIME_FIELD - 1] >= since_ticks
+            if not (is_named or ended_so or is_due):
                 continue
             found.append((stat.pid, namespaced_pid(stat.pid, proc)))
         except OSError:

@@ -7,6 +7,7 @@ C core (``_core/recipe.c``) evaluates a recipe against the registers before the 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -134,14 +135,21 @@ _XSAVES = {
 }
 _COMPRESSING = _mnemonics("VCOMPRESS", "VPCOMPRESS", "VEXPAND", "VPEXPAND")
 _SIGN_MASKED = _mnemonics("VMASKMOV", "VPMASKMOV", "MASKMOV")
-_BYTE_MASKED = _mnemonics("MASKMOV", "VMASKMOVDQU")
+_BYTE_MASKED = _mnemonics("MASKMOVDQU", "VMASKMOVDQU")
+_BROADCASTING = _mnemonics("VBROADCAST", "VPBROADCAST")
+_BIT_STRINGS = {Mnemonic.BT, Mnemonic.BTS, Mnemonic.BTR, Mnemonic.BTC}
 _STRINGS = {
     getattr(Mnemonic, f"{operation}{size}")
     for operation in ("MOVS", "CMPS", "SCAS", "LODS", "STOS")
     for size in "BWDQ"
 }
-# Tiles have strides of their own; iret and the like leave user mode's rules.
-_UNSUPPORTED = _mnemonics("TILE", "XLAT", "IRET", "BNDLDX", "BNDSTX", "XRSTORS")
+# Tiles have strides of their own; iret and the like leave user mode's rules; the mask of maskmovq
+# is in the x87 registers.
+_UNSUPPORTED = _mnemonics(
+    "TILE", "XLAT", "IRET", "BNDLDX", "BNDSTX", "XRSTORS", "MASKMOVQ", "CLZERO"
+)
+_BROADCAST_BITS = re.compile("BROADCAST([0-9]+)_")
+_MEMORY_SIZE_NAMES = {v: k for k, v in vars(MemorySize).items() if isinstance(v, int)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,10 +205,24 @@ def _fill_lanes(
     if instruction.mnemonic in _BYTE_MASKED:
         element_bytes = 1
     row["kind"] = COMPRESSED if instruction.mnemonic in _COMPRESSING else MASKED
+    row["lanes"] = row["size_bytes"] // element_bytes
     row["lane_bytes"] = element_bytes
-    is_broadcast = bool(MemorySizeExt.is_broadcast(memory.memory_size))
-    row["lanes"] = 64 if is_broadcast else row["size_bytes"] // element_bytes
+    if lanes := _broadcast_lanes(instruction, memory, element_bytes):
+        row["lanes"], row["lane_bytes"] = lanes, row["size_bytes"]
     return True
+
+
+def _broadcast_lanes(
+    instruction: iced_x86.Instruction, memory: iced_x86.UsedMemory, element_bytes: int
+) -> int:
+    """Lanes that all get the same few bytes, which any active one has read; else 0."""
+    if MemorySizeExt.is_broadcast(memory.memory_size):
+        total = _BROADCAST_BITS.match(_MEMORY_SIZE_NAMES[memory.memory_size])
+        assert total is not None
+        return int(total.group(1)) // 8 // element_bytes
+    if instruction.mnemonic in _BROADCASTING and instruction.op_kind(0) == OpKind.REGISTER:
+        return int(iced_x86.RegisterExt.size(instruction.op_register(0))) // element_bytes
+    return 0
 
 
 def _fill_reference(
@@ -282,7 +304,11 @@ class RecipeDecoder:
         if mnemonic in _SYSTEM_CALLS:
             recipe["flags"] = SYSCALL
             return
-        if instruction.code == Code.INVALID or mnemonic in _UNSUPPORTED:
+        if (
+            instruction.code == Code.INVALID
+            or mnemonic in _UNSUPPORTED
+            or _is_bit_string(instruction)
+        ):
             recipe["flags"] = UNSUPPORTED
             return
         if mnemonic in _PREFETCHES:
@@ -305,6 +331,15 @@ class RecipeDecoder:
             flags |= added
         recipe["flags"] = flags
         recipe["references"] = len(used)
+
+
+def _is_bit_string(instruction: iced_x86.Instruction) -> bool:
+    """A bit test in memory whose bit number, in a register, reaches beyond the operand."""
+    return (
+        instruction.mnemonic in _BIT_STRINGS
+        and instruction.op_kind(0) == OpKind.MEMORY
+        and instruction.op_kind(1) == OpKind.REGISTER
+    )
 
 
 def describe(code: bytes, ip: int) -> str:

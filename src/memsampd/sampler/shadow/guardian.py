@@ -3,7 +3,8 @@
 The kernel kills shadows together with their tracer, but a dead shadow stays a zombie child of the
 target until the target collects it. The guardian is a process of its own, in its own session, that
 knows of each shadow alive (lines ``born N`` and ``gone N`` on its standard input, N in the target's
-PID namespace) and has them collected when that input ends.
+PID namespace; ``due T`` before and ``settled 0`` after births, T in clock ticks since boot) and has
+them collected when that input ends.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import IO
 
@@ -20,6 +22,7 @@ from memsampd.sampler.shadow.collecting import collect, leftovers
 from memsampd.sampler.shadow.site import SiteFinder
 
 _PATIENCE_SECONDS = 10.0
+_DEATH_SECONDS = 0.2
 
 
 class Guardian:
@@ -39,6 +42,15 @@ class Guardian:
         )
         assert self._process.stdin is not None
         self._input: IO[bytes] = self._process.stdin
+
+    def due(self) -> None:
+        """Shadows are about to be born, whose numbers nobody knows yet."""
+        ticks = time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK")
+        self._say(f"due {int(ticks)}\n")
+
+    def settled(self) -> None:
+        """They have been born and told of, or were not."""
+        self._say("settled 0\n")
 
     def born(self, ns_pid: int) -> None:
         """A shadow lives."""
@@ -68,16 +80,21 @@ def guard(pid: int, lines: IO[str], proc: Path = Path("/proc")) -> None:
 
     Args:
         pid: the target.
-        lines: "born N" and "gone N".
+        lines: "due T", "born N", "settled 0" and "gone N".
         proc: root of the proc file system.
     """
     alive: set[int] = set()
+    since_ticks: int | None = None
     for line in lines:
         what, _, number = line.partition(" ")
-        (alive.add if what == "born" else alive.discard)(int(number))
-    # A shadow whose birth was not told yet has its name, or ended by itself before it got one.
-    alive.update(ns_pid for _, ns_pid in leftovers(pid, proc))
+        if what in ("due", "settled"):
+            since_ticks = int(number) if what == "due" else None
+        else:
+            (alive.add if what == "born" else alive.discard)(int(number))
     finder = SiteFinder(pid, proc)
+    if since_ticks is not None:
+        time.sleep(_DEATH_SECONDS)  # those whose births were not told are dying just now
+    alive.update(ns_pid for _, ns_pid in leftovers(pid, proc, since_ticks=since_ticks))
     for ns_pid in sorted(alive):
         collect(pid, ns_pid, finder, any_state=True, patience_seconds=_PATIENCE_SECONDS, proc=proc)
 

@@ -26,6 +26,7 @@ _SYSCALL = re.compile(rb"\x0f\x05(?:\xc3|\x48\x3d\x01\xf0\xff\xff[\x73\x77].\xc3
 # mov $15, %rax or %eax; syscall
 _SIGRETURN = re.compile(rb"(?:\x48\xc7\xc0|\xb8)\x0f\x00\x00\x00\x0f\x05")
 _LIBC = re.compile(r"/(libc[.-]|libc\.so|ld-musl)")
+_SLOTS = 4  # of scratch: half of the least stack area that the kernel makes
 _CHUNK_BYTES = 1 << 24
 _CHECK_BYTES = 12
 
@@ -119,15 +120,34 @@ def find_site(pid: int, sites: CallSites, space: AddressSpace, proc: Path = PROC
         ):
             if os.pread(memory, len(code), address) != code:
                 raise CaptureError("code-changed", f"process {pid} has changed its code")
-        if stack is None or stack.size_bytes < 4 * scratch_bytes or "w" not in stack.perms:
+        if stack is None or stack.size_bytes < 2 * _SLOTS * scratch_bytes or "w" not in stack.perms:
             raise CaptureError("no-scratch", f"process {pid} has no initial stack area")
-        if any(os.pread(memory, scratch_bytes, stack.start)):
-            raise CaptureError(
-                "no-scratch", f"process {pid} uses its initial stack to the bottom just now"
-            )
+        scratch = _free_slot(memory, stack)
     finally:
         os.close(memory)
-    return InjectionSite(sites.syscall_address, sites.sigreturn_address, stack.start)
+    if scratch is None:
+        raise CaptureError(
+            "no-scratch", f"process {pid} uses its initial stack to the bottom just now"
+        )
+    return InjectionSite(sites.syscall_address, sites.sigreturn_address, scratch)
+
+
+def _free_slot(memory: int, stack: Mapping) -> int | None:
+    """Scratch that nobody has ever used, else some that a memsampd left when it was killed.
+
+    A thread may just be healing itself with the frame that lies in such remains, so unused scratch
+    goes first; remains are used again when their thread has long been done.
+    """
+    size_bytes = _core.SHADOW_SCRATCH_BYTES
+    slots = [stack.start + n * size_bytes for n in range(_SLOTS)]
+    remains = None
+    for slot in slots:
+        content = os.pread(memory, size_bytes, slot)
+        if not any(content):
+            return slot
+        if remains is None and content.startswith(_core.SHADOW_SCRATCH_MARK.encode()):
+            remains = slot
+    return remains
 
 
 class SiteFinder:

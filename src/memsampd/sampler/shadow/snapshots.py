@@ -56,11 +56,13 @@ class Shadow:
         pid: in our PID namespace.
         ns_pid: in the target's.
         registers: struct user_regs_struct as bytes.
+        tid: the thread that it is a copy of.
     """
 
     pid: int
     ns_pid: int
     registers: bytes
+    tid: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,15 @@ class Snapshot:
 def _minor_faults(pid: int, proc: Path) -> int:
     text = (proc / str(pid) / "stat").read_text(errors="surrogateescape")
     return int(text[text.rindex(")") + 1 :].split()[7])
+
+
+def last_cpu(tid: int, proc: Path = PROC) -> int:
+    """CPU on which a thread runs or ran last; -1 if it is gone."""
+    try:
+        text = (proc / str(tid) / "stat").read_text(errors="surrogateescape")
+    except OSError:
+        return -1
+    return int(text[text.rindex(")") + 1 :].split()[36])
 
 
 def _resident_bytes(pid: int, proc: Path) -> int:
@@ -151,6 +162,7 @@ class Snapshots:
         site = self._site = self._finder.find()
         suspend = needs_seccomp_suspended(self._pid, self._proc)
         give_up = time.monotonic() + patience_seconds
+        self._guardian.due()
         with self._on_another_cpu(tid):
             while True:
                 copied_bytes, self._faults = self._sizes()
@@ -168,18 +180,21 @@ class Snapshots:
                     break
                 time.sleep(_RETRY_SECONDS)
         shadows = tuple(
-            Shadow(pid, ns_pid, registers) for pid, ns_pid in zip(pids, ns_pids, strict=True)
+            Shadow(pid, ns_pid, registers, tid) for pid, ns_pid in zip(pids, ns_pids, strict=True)
         )
         for shadow in shadows:
             self._guardian.born(shadow.ns_pid)
+        self._guardian.settled()
         try:
             if status != "ok":
                 raise self._refusal(status, error)
             for shadow in shadows:
                 self._make_harmless(shadow, site)
-        except BaseException:
+        except BaseException as error:
             for shadow in shadows:
                 self.end(shadow)
+            if isinstance(error, OSError):
+                raise CaptureError("lost", f"a shadow of process {self._pid} was lost") from error
             raise
         return Snapshot(shadows, at, stopped, copied_bytes, cut_short)
 
@@ -208,11 +223,7 @@ class Snapshots:
     @contextmanager
     def _on_another_cpu(self, tid: int) -> Iterator[None]:
         """Leave the target's CPU alone: what it loses to our polling it loses for nothing."""
-        try:
-            text = (self._proc / str(tid) / "stat").read_text(errors="surrogateescape")
-            busy = int(text[text.rindex(")") + 1 :].split()[36])
-        except OSError:
-            busy = -1
+        busy = last_cpu(tid, self._proc)
         os.sched_setaffinity(0, (self._allowed_cpus - {busy}) or self._allowed_cpus)
         try:
             yield
@@ -225,8 +236,8 @@ class Snapshots:
             (self._proc / str(shadow.pid) / "oom_score_adj").write_text("1000")
         with suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, shadow.pid, _SHADOW_NICENESS)
-        self._drop_descriptors(shadow, site)
         self._rename(shadow, site)
+        self._drop_descriptors(shadow, site)
         for mapping in read_maps(shadow.pid, self._proc).mappings:
             if mapping.perms[1] == "w" and mapping.perms[3] == "s":
                 self._call(

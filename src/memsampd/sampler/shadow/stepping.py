@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from memsampd.sampler.process.identity import PROC
 from memsampd.sampler.records import BurstEnd
 from memsampd.sampler.shadow.decoder import CODE_BYTES_MAXIMUM, RecipeDecoder, describe
 from memsampd.sampler.shadow.executors import Execution
-from memsampd.sampler.shadow.snapshots import Shadow
+from memsampd.sampler.shadow.snapshots import Shadow, last_cpu
 
 
 class SteppingExecutor:
@@ -55,7 +56,7 @@ class SteppingExecutor:
         self._memory = os.open(self._proc / str(shadow.pid) / "mem", os.O_RDONLY | os.O_CLOEXEC)
         before = os.sched_getaffinity(0)
         try:
-            _share_one_cpu(shadow.pid, before)
+            _share_one_cpu(shadow, before, self._proc)
             while True:
                 end, ip, number = self._stepper.run(shadow.pid, max_accesses, give_up)
                 if end != "decode":
@@ -93,15 +94,13 @@ class SteppingExecutor:
         )
 
 
-def _share_one_cpu(pid: int, allowed: set[int]) -> None:
-    """A step that stays on one CPU takes a third of the time of one that wakes another."""
-    current = _current_cpu()
-    here = {current if current in allowed else min(allowed)}
-    os.sched_setaffinity(0, here)
-    os.sched_setaffinity(pid, here)
+def _share_one_cpu(shadow: Shadow, allowed: set[int], proc: Path) -> None:
+    """A step that stays on one CPU takes a third of the time of one that wakes another.
 
-
-def _current_cpu() -> int:
-    """The CPU that we were placed on: the scheduler prefers idle ones, away from the target."""
-    text = Path("/proc/thread-self/stat").read_text(errors="surrogateescape")
-    return int(text[text.rindex(")") + 1 :].split()[36])
+    Not on the CPU that the target uses, if there is another.
+    """
+    others = (allowed - {last_cpu(shadow.tid, proc)}) or allowed
+    here = last_cpu(threading.get_native_id(), proc)
+    cpu = here if here in others else min(others)
+    os.sched_setaffinity(0, {cpu})
+    os.sched_setaffinity(shadow.pid, {cpu})
