@@ -47,8 +47,12 @@ class CaptureError(MemsampdError):
         reason: short, stable name for counting ("not-running", "clone-failed", ...).
         cause: what went wrong.
         remedy: what can be done about it.
+        stop_seconds: how long the target was stopped in vain.
     """
 
-    def __init__(self, reason: str, cause: str, remedy: str = "") -> None:
+    def __init__(
+        self, reason: str, cause: str, remedy: str = "", stop_seconds: float = 0.0
+    ) -> None:
         super().__init__(cause, remedy)
         self.reason = reason
+        self.stop_seconds = stop_seconds

@@ -156,9 +156,16 @@ def test_metrics_while_it_runs(target: subprocess.Popen[str]) -> None:
 )
 def test_run_exits_as_the_program_does(words: tuple[str, ...], status: int) -> None:
     done = memsampd("run", "--no-listen", "--", *words)
-    assert done.returncode in (status, 1)
-    if done.returncode == 1:  # it ended before we could attach, which is said
-        assert "error:" in done.stderr
+    assert done.returncode == status
+    assert "Traceback" not in done.stderr
+
+
+def test_run_says_when_it_cannot_observe(tmp_path: Path) -> None:
+    done = memsampd(
+        "run", "--no-listen", "-o", "/proc/nowhere/x", "--", "sh", "-c", "sleep 1; exit 5"
+    )
+    assert done.returncode == 5
+    assert "cannot observe the program: cannot write /proc/nowhere/x" in done.stderr
 
 
 def test_run_leaves_the_output_alone(tmp_path: Path) -> None:

@@ -118,6 +118,8 @@ shadow_spawn(PyObject *module, PyObject *args)
     if (status == TRACEE_OK)
         status = spawn(&t, &site, count, &spawned, &stop_seconds);
     error = errno;
+    if (stop_seconds == 0.0 && t.stopped_at_seconds > 0.0)
+        stop_seconds = tracee_now_seconds() - t.stopped_at_seconds; /* in vain, but it was */
     Py_END_ALLOW_THREADS
 
     PyObject *pids = pids_tuple(&spawned, 0), *ns_pids = pids_tuple(&spawned, 1);

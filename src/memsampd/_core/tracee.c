@@ -161,6 +161,13 @@ is_short_transfer(const struct user_regs_struct *regs)
     }
 }
 
+/* Calls that must not be made again: the descriptor is closed though EINTR was returned. */
+static bool
+closes_descriptor(unsigned long number)
+{
+    return number == SYS_close || number == SYS_dup2 || number == SYS_dup3;
+}
+
 /* Registers with which an interrupted system call starts again. False where it was not interrupted.
  * The kernel's restart of a sleep would be lost in a frame's rt_sigreturn: begin that anew. */
 static bool
@@ -168,6 +175,9 @@ restarted(const struct user_regs_struct *regs, struct user_regs_struct *again)
 {
     switch (-(long)regs->rax) {
     case EINTR: /* epoll_wait and a few others, which the kernel does not restart */
+        if (closes_descriptor(regs->orig_rax))
+            return false;
+        break;
     case ERESTARTSYS:
     case ERESTARTNOINTR:
     case ERESTARTNOHAND:

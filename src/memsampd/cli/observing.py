@@ -137,4 +137,4 @@ def summarise(snapshot: Snapshot, reason: str, say: Callable[[str], None]) -> No
         say(line)
     if snapshot.errors:
         counts = ", ".join(f"{reason} {n}" for reason, n in sorted(snapshot.errors.items()))
-        say(f"bursts that were not possible: {counts}")
+        say(f"trouble: {counts}")

@@ -49,11 +49,8 @@ class RunCommand:
                 with attach.attached(process.pid, config, output, [display], announce) as session:
                     reason = session.run()
                     summarise(session.snapshot(), reason, announce)
-            except MemsampdError:
-                if process.poll() is None:
-                    announce("cannot observe the program, which runs on")
-                    process.wait()
-                raise
+            except (MemsampdError, OSError) as error:
+                announce(f"error: cannot observe the program: {error}")
             status = process.wait()
         return _KILLED - status if status < 0 else status
 

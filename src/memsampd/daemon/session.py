@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import bisect
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -35,6 +36,7 @@ from memsampd.sampler.records import Burst, BurstCost
 
 _READ_TIMEOUT_SECONDS = 0.1
 _PUBLISH_SECONDS = 0.5
+_WINDOWS_REMEMBERED = 4096
 
 
 class SessionObserver(Protocol):
@@ -82,6 +84,15 @@ class _Counters:
     windows: int = 0
 
 
+@dataclass(slots=True)
+class _ClosedWindow:
+    """A window that a burst may still turn out to belong to: bursts end after they began."""
+
+    end_seconds: float
+    index: int
+    phase: int
+
+
 class Session:
     """Runs until its time is up, the target ends or :meth:`stop` is called.
 
@@ -120,6 +131,7 @@ class Session:
         self._spent_seconds = 0.0
         self._accuracy = AccuracyTracker()
         self._pending: list[CaptureResult] = []
+        self._closed: deque[_ClosedWindow] = deque(maxlen=_WINDOWS_REMEMBERED)
         self._window: Window | None = None
         self._phase: int | None = None
         self._published_seconds = 0.0
@@ -160,6 +172,7 @@ class Session:
         self._pending += self._parts.tracer.results()
         for window in windows:
             self._close_window(window)
+        self._take_bursts()
         self._settle_failures()
         if windows:
             self._plan(windows[-1])
@@ -183,6 +196,7 @@ class Session:
         last = self._parts.cutter.flush()
         if last is not None and last.samples:
             self._close_window(last)
+        self._take_bursts()
         self._settle_failures()
         for result in self._pending:
             if result.burst is not None and self._phase is not None and self._window is not None:
@@ -219,7 +233,7 @@ class Session:
                 predicted_phase=prediction.phase,
             )
         )
-        self._take_bursts_of(window, phase)
+        self._closed.append(_ClosedWindow(window.end_seconds, window.index, phase))
         if self._observers:
             snapshot = self.snapshot()
             for observer in self._observers:
@@ -232,16 +246,25 @@ class Session:
         self._record(MergeRecord(gone=gone, into=into))
         if self._phase == gone:
             self._phase = into
+        for closed in self._closed:
+            if closed.phase == gone:
+                closed.phase = into
 
-    def _take_bursts_of(self, window: Window, phase: int) -> None:
-        """A burst belongs to the window in which its thread was stopped."""
+    def _take_bursts(self) -> None:
+        """A burst belongs to the window in which its thread was stopped, once that has ended."""
         waiting = []
         for result in self._pending:
-            if result.burst is None or result.burst.time_seconds > window.end_seconds:
+            window = self._window_of(result.burst) if result.burst is not None else None
+            if result.burst is None or window is None:
                 waiting.append(result)
             else:
-                self._take_burst(result, result.burst, window.index, phase)
+                self._take_burst(result, result.burst, window.index, window.phase)
         self._pending = waiting
+
+    def _window_of(self, burst: Burst) -> _ClosedWindow | None:
+        ends = [closed.end_seconds for closed in self._closed]
+        at = bisect.bisect_left(ends, burst.time_seconds)
+        return self._closed[at] if at < len(ends) else None
 
     def _take_burst(self, result: CaptureResult, burst: Burst, window: int, phase: int) -> None:
         parts = self._parts
@@ -249,6 +272,7 @@ class Session:
         histogram = ReuseHistogram.from_lines(burst_lines(burst, self._config.line_bytes))
         parts.schedule.record(phase, histogram.accesses, cost_seconds)
         self._ends[burst.end.value] += 1
+        self._errors["short-write"] += burst.cut_short
         self._record(
             BurstRecord.of(
                 burst,
@@ -278,8 +302,12 @@ class Session:
     def _settle_failures(self) -> None:
         """Count captures that gave nothing; they belong to no window."""
         for result in self._pending:
-            if result.error is not None and result.error.reason != "closed":
-                self._errors[result.error.reason] += 1
+            if result.error is None or result.error.reason == "closed":
+                continue
+            self._errors[result.error.reason] += 1
+            if self._phase is not None and result.error.stop_seconds:
+                cost = BurstCost(stop_seconds=result.error.stop_seconds)
+                self._parts.schedule.record(self._phase, 0, self._charge(cost, 0.0))
         self._pending = [result for result in self._pending if result.burst is not None]
 
     def _plan(self, last: Window) -> None:
@@ -346,7 +374,7 @@ class Session:
             lost=self._count.lost,
             throttled=self._count.throttled,
             burst_ends=dict(self._ends),
-            errors=dict(self._errors),
+            errors={reason: n for reason, n in self._errors.items() if n},
             overhead=self._overhead(),
         )
 

@@ -185,9 +185,16 @@ class TracerThread:
         self._started.put(source)
         try:
             while (order := self._orders.get()) is not None:
-                self._results.put(self._take(source, order))
+                self._results.put(self._take_or_tell(source, order))
         finally:
             source.close()
+
+    def _take_or_tell(self, source: AccessSource, order: CaptureOrder) -> CaptureResult:
+        """Whatever happens to a burst, the thread goes on and the failure is counted."""
+        try:
+            return self._take(source, order)
+        except Exception as error:
+            return CaptureResult(None, CaptureError("internal", repr(error)), 0.0)
 
     def _take(self, source: AccessSource, order: CaptureOrder) -> CaptureResult:
         self._closing.wait(order.delay_seconds)

@@ -99,6 +99,7 @@ class Burst:
         end: why the burst ended.
         end_detail: the system call, instruction or signal that ended it, for people.
         cost: what it cost.
+        cut_short: a write of the target came back short because it was stopped.
     """
 
     ip: NDArray[np.uint64]
@@ -113,6 +114,7 @@ class Burst:
     end: BurstEnd
     end_detail: str = ""
     cost: BurstCost = field(default_factory=BurstCost)
+    cut_short: bool = False
 
     def __len__(self) -> int:
         return len(self.ip)

@@ -18,11 +18,13 @@ import time
 from pathlib import Path
 from typing import IO
 
+from memsampd.errors import CaptureError
 from memsampd.sampler.shadow.collecting import collect, leftovers
 from memsampd.sampler.shadow.site import SiteFinder
 
 _PATIENCE_SECONDS = 10.0
 _DEATH_SECONDS = 0.2
+_READY = b"ready\n"
 
 
 class Guardian:
@@ -34,14 +36,31 @@ class Guardian:
 
     def __init__(self, pid: int) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-I", "-m", __name__, str(pid)],
+            [sys.executable, "-P", "-m", __name__, str(pid)],
             stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
         assert self._process.stdin is not None
         self._input: IO[bytes] = self._process.stdin
+        self._is_ready = False
+
+    def check(self) -> None:
+        """Make sure that it is there: no shadow is made unguarded.
+
+        Raises:
+            CaptureError: it did not start, or was killed.
+        """
+        assert self._process.stdout is not None
+        if not self._is_ready:
+            self._is_ready = self._process.stdout.readline() == _READY
+        if not self._is_ready or self._process.poll() is not None:
+            raise CaptureError(
+                "no-guardian",
+                "the process that guards the target against our own death is gone",
+                "attach again",
+            )
 
     def due(self) -> None:
         """Shadows are about to be born, whose numbers nobody knows yet."""
@@ -73,6 +92,8 @@ class Guardian:
             with contextlib.suppress(BrokenPipeError):
                 self._input.close()
             self._process.wait()
+            if self._process.stdout is not None:
+                self._process.stdout.close()
 
 
 def guard(pid: int, lines: IO[str], proc: Path = Path("/proc")) -> None:
@@ -104,6 +125,7 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     os.chdir("/")
+    os.write(sys.stdout.fileno(), _READY)
     with open(sys.stdin.fileno(), closefd=False) as lines:
         guard(int(sys.argv[1]), lines)
 

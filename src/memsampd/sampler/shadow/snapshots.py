@@ -28,7 +28,7 @@ _PR_SET_NAME = 15
 _CLOSE_RANGE_UNSHARE = 2
 _CLONE_FILES = 0x400
 _PROT_READ = 1
-_RETRY_SECONDS = 0.001
+_RETRY_SECONDS = 0.005
 _COLLECT_PATIENCE_SECONDS = 0.02
 _LAST_PATIENCE_SECONDS = 5.0
 _SHADOW_NICENESS = 5
@@ -122,7 +122,6 @@ class Snapshots:
         self._finder.find()
         self._uncollected: list[int] = []
         self._faults = 0
-        self._ending_cost = BurstCost()
         self._guardian: Guardian | None = Guardian(pid)
         for _, ns_pid in leftovers(pid, proc):
             self._adopt_leftover(ns_pid)
@@ -158,10 +157,11 @@ class Snapshots:
         """
         if self._guardian is None:
             raise CaptureError("closed", "the access source is closed")
+        self._guardian.check()
         self._collect_pending(any_state=False, patience_seconds=0.0)
         site = self._site = self._finder.find()
         suspend = needs_seccomp_suspended(self._pid, self._proc)
-        give_up = time.monotonic() + patience_seconds
+        give_up, wasted_seconds = time.monotonic() + patience_seconds, 0.0
         self._guardian.due()
         with self._on_another_cpu(tid):
             while True:
@@ -176,6 +176,7 @@ class Snapshots:
                         suspend,
                     )
                 )
+                wasted_seconds += stopped if status != "ok" else 0.0
                 if status not in _TRANSIENT or time.monotonic() > give_up:
                     break
                 time.sleep(_RETRY_SECONDS)
@@ -187,7 +188,7 @@ class Snapshots:
         self._guardian.settled()
         try:
             if status != "ok":
-                raise self._refusal(status, error)
+                raise self._refusal(status, error, wasted_seconds)
             for shadow in shadows:
                 self._make_harmless(shadow, site)
         except BaseException as error:
@@ -196,7 +197,7 @@ class Snapshots:
             if isinstance(error, OSError):
                 raise CaptureError("lost", f"a shadow of process {self._pid} was lost") from error
             raise
-        return Snapshot(shadows, at, stopped, copied_bytes, cut_short)
+        return Snapshot(shadows, at, stopped + wasted_seconds, copied_bytes, cut_short)
 
     def _sizes(self) -> tuple[int, int]:
         try:
@@ -204,7 +205,7 @@ class Snapshots:
         except OSError as error:
             raise CaptureError("gone", f"process {self._pid} is gone") from error
 
-    def _refusal(self, status: str, error: int) -> CaptureError:
+    def _refusal(self, status: str, error: int, stop_seconds: float) -> CaptureError:
         if status == "refused":
             return CaptureError(
                 "refused",
@@ -218,7 +219,7 @@ class Snapshots:
                 "raise its limits of processes and memory",
             )
         cause, remedy = _CAUSES[status]
-        return CaptureError(status, f"process {self._pid}: {cause}", remedy)
+        return CaptureError(status, f"process {self._pid}: {cause}", remedy, stop_seconds)
 
     @contextmanager
     def _on_another_cpu(self, tid: int) -> Iterator[None]:

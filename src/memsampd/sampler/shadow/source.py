@@ -86,6 +86,7 @@ class ShadowSource:
             end=execution.end,
             end_detail=execution.end_detail,
             cost=cost,
+            cut_short=snapshot.cut_short,
         )
 
     def cancel(self) -> None:
