@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import bisect
+import contextlib
+import os
+import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
@@ -37,6 +40,13 @@ from memsampd.sampler.records import Burst, BurstCost
 _READ_TIMEOUT_SECONDS = 0.1
 _PUBLISH_SECONDS = 0.5
 _WINDOWS_REMEMBERED = 4096
+_ANALYSIS_NICENESS = 10
+
+
+def _yield_to_others() -> None:
+    """Analysis can wait, the target cannot: lower this thread (not the tracer, which stops it)."""
+    with contextlib.suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _ANALYSIS_NICENESS)
 
 
 class SessionObserver(Protocol):
@@ -148,6 +158,7 @@ class Session:
         Returns:
             Why it ended, for people.
         """
+        _yield_to_others()
         try:
             while (reason := self._ending()) is None:
                 self._turn()
