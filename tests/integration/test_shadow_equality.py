@@ -106,8 +106,18 @@ def test_python() -> None:
 @pytest.mark.parametrize("program", ["gzip", "xz"])
 def test_compressors(program: str, tmp_path: Path) -> None:
     data = tmp_path / "data"
-    shadowing.write_data(data, 40 << 20)
-    with shadowing.running(_need(program), "-9", "-c", data, stdout=subprocess.DEVNULL) as process:
+    shadowing.write_data(data, 4 << 20)
+    feeder = subprocess.Popen(
+        ["sh", "-c", 'while cat "$0"; do :; done', data], stdout=subprocess.PIPE
+    )
+    with (
+        feeder,
+        shadowing.running(
+            _need(program), "-9", "-c", stdin=feeder.stdout, stdout=subprocess.DEVNULL
+        ) as process,
+    ):
+        assert feeder.stdout is not None
+        feeder.stdout.close()
         time.sleep(0.2)
         assert twins(process.pid) >= WANTED_ACCESSES
 

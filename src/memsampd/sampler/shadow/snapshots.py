@@ -31,7 +31,7 @@ _PROT_READ = 1
 _RETRY_SECONDS = 0.005
 _COLLECT_PATIENCE_SECONDS = 0.02
 _LAST_PATIENCE_SECONDS = 5.0
-_SHADOW_NICENESS = 10
+_SHADOW_NICENESS = 5
 # A copy-on-write fault of the target: 0.76 us each in a VM (a random writer over 1 GiB: 0.2 s).
 _COW_FAULT_SECONDS = 0.8e-6
 
