@@ -20,7 +20,7 @@ class AttachCommand:
     """Attaches to a live process."""
 
     name = "attach"
-    help = "observe a running process: its phases and miss-ratio curves"
+    help = "observe a running process"
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""

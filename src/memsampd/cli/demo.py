@@ -14,7 +14,7 @@ class DemoCommand:
     """Runs the bundled kernels, attaches to them and draws what it found."""
 
     name = "demo"
-    help = "observe the bundled example program and leave a picture of it"
+    help = "observe the bundled example and draw it"
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""

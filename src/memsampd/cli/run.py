@@ -19,7 +19,7 @@ class RunCommand:
     """Runs a program; its exit status is ours."""
 
     name = "run"
-    help = "start a program and observe it; the exit status is the program's own"
+    help = "start a program and observe it"
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""
