@@ -268,7 +268,6 @@ class RecipeDecoder:
     def __init__(self, read_code: Callable[[int, int], bytes]) -> None:
         self._read_code = read_code
         self._info = iced_x86.InstructionInfoFactory()
-        self.decoded_instructions = 0
 
     def block(self, ip: int, max_instructions: int = 32) -> NDArray[np.void]:
         """Decode from ``ip`` to the next change of control flow.
@@ -296,7 +295,6 @@ class RecipeDecoder:
             count += 1
             if not is_valid or instruction.flow_control != FlowControl.NEXT:
                 break
-        self.decoded_instructions += count
         return recipes[:count]
 
     def _describe(self, recipe: np.void, instruction: iced_x86.Instruction) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from memsampd import _core
 from memsampd.errors import CaptureError
-from memsampd.sampler.process.identity import PROC, read_stat
+from memsampd.sampler.process.identity import PROC
 from memsampd.sampler.process.maps import read_maps
 from memsampd.sampler.records import BurstCost
 from memsampd.sampler.shadow.collecting import (
@@ -320,10 +320,3 @@ class Snapshots:
         self._collect_pending(any_state=True, patience_seconds=_LAST_PATIENCE_SECONDS)
         self._guardian.close()
         self._guardian = None
-
-    def target_is_gone(self) -> bool:
-        """Whether there is no target any more."""
-        try:
-            return read_stat(self._pid, self._proc).is_dead
-        except OSError:
-            return True

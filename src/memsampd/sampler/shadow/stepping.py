@@ -36,11 +36,6 @@ class SteppingExecutor:
         self._memory = -1
         self._decoder = RecipeDecoder(self._read_code)
 
-    @property
-    def decoded_instructions(self) -> int:
-        """Instructions decoded so far."""
-        return self._decoder.decoded_instructions
-
     def _read_code(self, address: int, size_bytes: int) -> bytes:
         """As much as is mapped: code may end with its page."""
         for end in (address + size_bytes, (address & ~4095) + 4096):
