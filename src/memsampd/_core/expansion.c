@@ -94,6 +94,18 @@ address_of(const struct expansion *x, const struct accesses *a, size_t i, const 
     return base + (uint64_t)a->delta[i];
 }
 
+/* Count the first so many instructions of a record. */
+static void
+count_part(struct expansion *x, const struct block *block, const struct exit *part,
+           unsigned instructions)
+{
+    x->instructions += instructions;
+    x->prefetches += instructions < part->instructions
+                         ? x->blocks->instruction[block->first_instruction + instructions]
+                               .prefetches_before
+                         : part->prefetches;
+}
+
 /* Access by access: special ones, and the limit, which falls between two instructions. */
 static enum expanded
 expand_slowly(struct expansion *x, const struct block *block, const struct exit *part,
@@ -126,18 +138,13 @@ expand_slowly(struct expansion *x, const struct block *block, const struct exit 
         return result;
     }
     x->resume_access = 0;
-    if (result == EXPANDED_FULL) { /* between two iterations of a repeated instruction */
-        x->instructions += a->instruction[first + i];
-        return EXPANDED_FULL;
-    }
     x->is_full |= x->total >= x->limit;
-    if (x->is_full && i > 0) {
-        /* Up to and with the last one that referenced anything. */
-        x->instructions += a->instruction[first + i - 1] + 1u;
-        return EXPANDED_FULL;
-    }
-    x->instructions += x->is_full ? 0 : part->instructions;
-    x->prefetches += part->prefetches;
+    if (result == EXPANDED_FULL) /* between two iterations of a repeated instruction */
+        count_part(x, block, part, a->instruction[first + i]);
+    else if (x->is_full) /* behind the last one that referenced anything */
+        count_part(x, block, part, i == 0 ? 0 : a->instruction[first + i - 1] + 1u);
+    else
+        count_part(x, block, part, part->instructions);
     return x->is_full ? EXPANDED_FULL : EXPANDED_ALL;
 }
 

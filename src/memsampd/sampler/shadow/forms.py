@@ -143,7 +143,7 @@ class FormDecoder:
             form["flags"] = UNSUPPORTED
             return form
         form["immediate_bytes"] = instruction.len - operands_bytes
-        recipe = np.zeros((), RECIPE)
+        recipe = np.zeros(1, RECIPE)[0]
         self._recipes.describe(recipe, instruction)
         form["flags"] = recipe["flags"]
         if form["flags"] & (SYSCALL | UNSUPPORTED):

@@ -9,14 +9,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import numpy as np
-
 from memsampd import _core
 from memsampd.sampler.process.identity import PROC
 from memsampd.sampler.process.maps import read_maps
 from memsampd.sampler.records import BurstEnd
 from memsampd.sampler.shadow.decoder import CODE_BYTES_MAXIMUM, describe
-from memsampd.sampler.shadow.executors import Execution
+from memsampd.sampler.shadow.executors import Collector, Consumer, Execution
 from memsampd.sampler.shadow.forms import FormDecoder
 from memsampd.sampler.shadow.snapshots import Shadow
 from memsampd.sampler.shadow.stepping import share_one_cpu
@@ -45,7 +43,13 @@ class TranslatingExecutor:
         self._area_address = 0
         self._memory = -1
 
-    def run(self, shadow: Shadow, max_accesses: int, deadline_seconds: float) -> Execution:
+    def run(
+        self,
+        shadow: Shadow,
+        max_accesses: int,
+        deadline_seconds: float,
+        consume: Consumer | None = None,
+    ) -> Execution:
         """Run a stopped shadow until it is full, ends or the time is up."""
         give_up = time.monotonic() + deadline_seconds
         before = os.sched_getaffinity(0)
@@ -63,7 +67,7 @@ class TranslatingExecutor:
                     max_accesses,
                     give_up,
                 )
-                return self._execute()
+                return self._execute(Collector(consume))
             finally:
                 os.sched_setaffinity(0, before)
 
@@ -71,8 +75,8 @@ class TranslatingExecutor:
         """End the present run and all later ones at once; from any thread."""
         self._translator.cancel()
 
-    def _execute(self) -> Execution:
-        chunks = []
+    def _execute(self, rows: Collector) -> Execution:
+        before = self._translator.costs()["run_seconds"]
         while True:
             end, ip, number = self._translator.run()
             if end == "form":
@@ -80,19 +84,17 @@ class TranslatingExecutor:
                 form = self._forms.describe(key, sample, operands_bytes)
                 self._translator.add_form(form.tobytes())
                 continue
-            chunks.append(self._translator.take())
+            rows.add(self._translator.take())
             if end != "chunk":
                 break
-        ips, addresses, sizes, writes, instructions, prefetches = zip(*chunks, strict=True)
         return Execution(
-            ip=np.frombuffer(b"".join(ips), np.uint64),
-            address=np.frombuffer(b"".join(addresses), np.uint64),
-            size_bytes=np.frombuffer(b"".join(sizes), np.uint16),
-            is_write=np.frombuffer(b"".join(writes), np.bool_),
-            instructions=sum(instructions),
-            prefetches=sum(prefetches),
-            end=BurstEnd(end),
-            end_detail=self._detail(BurstEnd(end), ip, number),
+            rows.rows(),
+            rows.accesses,
+            rows.instructions,
+            rows.prefetches,
+            BurstEnd(end),
+            self._detail(BurstEnd(end), ip, number),
+            self._translator.costs()["run_seconds"] - before,
         )
 
     def _detail(self, end: BurstEnd, ip: int, number: int) -> str:
