@@ -75,6 +75,14 @@ class TranslatingExecutor:
         """End the present run and all later ones at once; from any thread."""
         self._translator.cancel()
 
+    def registers(self) -> bytes:
+        """What the program would see in its registers where the last run ended.
+
+        Returns:
+            A struct user_regs_struct, as :attr:`Shadow.registers`.
+        """
+        return self._translator.registers()
+
     def _execute(self, rows: Collector) -> Execution:
         before = self._translator.costs()["run_seconds"]
         while True:
