@@ -126,6 +126,7 @@ class Translator:
         syscall_address: int,
         scratch_address: int,
         area_address: int,
+        writable_code: bytes,
         max_accesses: int,
         deadline_seconds: float,
         /,

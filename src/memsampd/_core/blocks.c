@@ -271,6 +271,28 @@ read_code(struct blocks *b, uint64_t ip, uint8_t code[INSTRUCTION_MAXIMUM_BYTES]
     return done;
 }
 
+bool
+blocks_use_page(const struct blocks *b, uint64_t address)
+{
+    uint64_t page = address & ~(uint64_t)(PAGE - 1);
+
+    if (b->page_capacity == 0)
+        return false;
+    size_t slot = hash(page, b->page_capacity);
+    while (b->page[slot].address != 0 && b->page[slot].address != page)
+        slot = (slot + 1) & (b->page_capacity - 1);
+    return b->page[slot].address == page;
+}
+
+static bool
+was_written(const struct blocks *b, uint64_t address)
+{
+    for (unsigned i = 0; i < b->written_pages; i++)
+        if (b->written_page[i] == (address & ~(uint64_t)(PAGE - 1)))
+            return true;
+    return false;
+}
+
 static void set_trap(struct blocks *b, const struct exit *x);
 
 long
@@ -451,6 +473,10 @@ choose(struct builder *u, uint64_t ip)
         struct step *s = &u->steps[u->count];
         if (u->count != 0 && blocks_find(b, ip) != NO_BLOCK)
             break;
+        if (was_written(b, ip) || was_written(b, ip + INSTRUCTION_MAXIMUM_BYTES - 1)) {
+            u->last_kind = EXIT_UNSUPPORTED;
+            break;
+        }
         size_t size = read_code(b, ip, code);
         s->ip = ip;
         if (!parse(code, size, &s->p)) {
