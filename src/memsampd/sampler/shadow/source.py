@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from memsampd.errors import CaptureError
@@ -49,16 +50,33 @@ class ShadowSource:
         Raises:
             CaptureError: not now; see its reason.
         """
+        return self.capture_by(request, (self._executor,) * count)
+
+    def capture_by(
+        self, request: BurstRequest, executors: Sequence[ShadowExecutor]
+    ) -> tuple[Burst, ...]:
+        """Observe the same moment by several executors, so as to hold one against another.
+
+        Args:
+            request: the same for all.
+            executors: one a burst, 1 to 4, run in this order; ``cancel`` reaches the source's own.
+
+        Returns:
+            A burst an executor, in their order; each bears the cost of all.
+
+        Raises:
+            CaptureError: not now; see its reason.
+        """
         started = time.thread_time()
-        snapshot = self._snapshots.take(request.tid, count, _START_PATIENCE_SECONDS)
+        snapshot = self._snapshots.take(request.tid, len(executors), _START_PATIENCE_SECONDS)
         executions: list[Execution] = []
         cost = BurstCost(
             stop_seconds=snapshot.stop_seconds, stops=1, copied_bytes=snapshot.copied_bytes
         )
         remaining = list(snapshot.shadows)
         try:
-            while remaining:
-                executions.append(self._execute(remaining[0], request))
+            for executor in executors:
+                executions.append(self._execute(executor, remaining[0], request))
                 cost += self._snapshots.end(remaining.pop(0))
         finally:
             for shadow in remaining:
@@ -66,9 +84,11 @@ class ShadowSource:
         cost += BurstCost(tracer_cpu_seconds=time.thread_time() - started)
         return tuple(self._burst(e, request.tid, snapshot, cost) for e in executions)
 
-    def _execute(self, shadow: Shadow, request: BurstRequest) -> Execution:
+    def _execute(
+        self, executor: ShadowExecutor, shadow: Shadow, request: BurstRequest
+    ) -> Execution:
         try:
-            return self._executor.run(shadow, request.max_accesses, request.deadline_seconds)
+            return executor.run(shadow, request.max_accesses, request.deadline_seconds)
         except OSError as error:
             raise CaptureError("lost", f"the shadow of process {self._pid} was lost") from error
 
