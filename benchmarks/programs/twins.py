@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -80,6 +80,27 @@ def _difference(
     return Difference(index, why, _rows(tested, index, space), _rows(reference, index, space))
 
 
+def _without_clocks(tested: Burst, reference: Burst, space: AddressSpace) -> tuple[Burst, Burst]:
+    """Return both without the rows of the vDSO, and equally long if neither had to stop."""
+    one, other = (
+        _select(burst, ~_inside(burst.ip, "[vdso]", space)) for burst in (tested, reference)
+    )
+    if tested.end == reference.end == BurstEnd.FULL:
+        common = np.arange(min(len(one), len(other)))
+        one, other = _select(one, common), _select(other, common)
+    return one, other
+
+
+def _select(burst: Burst, rows: NDArray[np.bool_] | NDArray[np.int64]) -> Burst:
+    return replace(
+        burst,
+        ip=burst.ip[rows],
+        address=burst.address[rows],
+        size_bytes=burst.size_bytes[rows],
+        is_write=burst.is_write[rows],
+    )
+
+
 def _rows(burst: Burst, index: int, space: AddressSpace | None) -> list[str]:
     rows = []
     for at in range(max(index - _CONTEXT, 0), min(index + _CONTEXT + 1, len(burst))):
@@ -107,15 +128,17 @@ def share_in(ip: NDArray[np.uint64], code: str, space: AddressSpace) -> float:
         code: part of the path, as in :class:`programs.workload.Workload`.
         space: the areas of the process.
     """
-    if len(ip) == 0:
-        return 0.0
+    return float(_inside(ip, code, space).mean()) if len(ip) else 0.0
+
+
+def _inside(ip: NDArray[np.uint64], code: str, space: AddressSpace) -> NDArray[np.bool_]:
     inside = np.zeros(len(ip), np.bool_)
     for mapping in space.mappings:
         if mapping.is_executable and (
             mapping.path == "" if code == ANONYMOUS else code in mapping.path
         ):
             inside |= (ip >= np.uint64(mapping.start)) & (ip < np.uint64(mapping.end))
-    return float(inside.mean())
+    return inside
 
 
 @dataclass(slots=True)
@@ -129,6 +152,8 @@ class Tally:
         accesses_in_code: those of them whose instruction lies in the file that was expected.
         ends: why the tested bursts ended, with the detail where it is no mere deadline.
         refusals: why there was no pair, by reason.
+        clock_pairs: pairs that differ in nothing but how often the vDSO, reading the clock, met
+            the kernel writing it.
         difference: the first one; None while all are equal.
     """
 
@@ -138,7 +163,12 @@ class Tally:
     accesses_in_code: int = 0
     ends: Counter[str] = field(default_factory=Counter)
     refusals: Counter[str] = field(default_factory=Counter)
+    clock_pairs: int = 0
     difference: Difference | None = None
+
+    def is_enough(self, instructions: int) -> bool:
+        """Whether so many instructions were compared, some of them where they should be."""
+        return self.instructions >= instructions and self.accesses_in_code > 0
 
     def add(self, tested: Burst, reference: Burst, code: str, space: AddressSpace) -> None:
         """Compare a pair."""
@@ -149,6 +179,9 @@ class Tally:
         self.accesses_in_code += round(share_in(tested.ip[:common], code, space) * common)
         self.ends[f"{tested.end} {tested.end_detail}".rstrip()] += 1
         self.difference = compare(tested, reference, space)
+        if self.difference is not None and not compare(*_without_clocks(tested, reference, space)):
+            self.clock_pairs += 1
+            self.difference = None
 
 
 def hold_together(
@@ -178,17 +211,17 @@ def hold_together(
     source = ShadowSource(pid, tested)
     give_up = time.monotonic() + total_seconds
     try:
-        while tally.instructions < instructions and time.monotonic() < give_up:
+        while not tally.is_enough(instructions) and time.monotonic() < give_up:
             for tid in busiest_threads(pid, _PAUSE_SECONDS):
                 request = BurstRequest(tid, accesses_a_burst, burst_seconds)
                 try:
-                    pair = source.capture_by(request, (tested, reference))
+                    one, other = source.capture_by(request, (tested, reference))
                 except CaptureError as error:
                     if error.reason not in (*TRANSIENT, "gone"):
                         raise
                     tally.refusals[error.reason] += 1
                     continue
-                tally.add(*pair, code, read_maps(pid))
+                tally.add(one, other, code, read_maps(pid))
                 if tally.difference is not None:
                     return tally
     finally:

@@ -1,4 +1,4 @@
-"""Counts words, matches patterns, moves bodies, makes objects. usage: work.py ROUNDS (0: endless)."""
+"""Counts words, matches patterns, moves bodies. usage: work.py ROUNDS (0: endless)."""
 
 import json
 import re
