@@ -67,10 +67,11 @@ def judge(workload: Workload, executor: str, instructions: int) -> dict[str, Any
         return {"problem": str(error)}
     problem = verdict(tally, instructions)
     share = tally.accesses_in_code / tally.accesses if tally.accesses else 0.0
+    clocks = f" ({tally.clock_pairs} up to a look at the clock)" if tally.clock_pairs else ""
     ends = ", ".join(f"{count} {end}" for end, count in tally.ends.most_common(3))
     print(
         f"{workload.name:12} {tally.pairs:6d} {tally.instructions:12d} {tally.accesses:9d} "
-        f"{share:7.0%}  {problem or 'equal'}; ended: {ends}",
+        f"{share:7.0%}  {problem or 'equal'}{clocks}; ended: {ends}",
         flush=True,
     )
     if tally.difference is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,9 @@ TRANSIENT = ("not-running", "in-syscall", "in-rseq", "lost")
 # tested one for these: it emulates no system call and copies no shared page.
 TESTED_MAY_STOP_AT = (BurstEnd.DEADLINE, BurstEnd.UNSUPPORTED)
 REFERENCE_MAY_STOP_AT = (*TESTED_MAY_STOP_AT, BurstEnd.SYSCALL, BurstEnd.FAULT)
+VDSO = "[vdso]"  # the code that reads the clock
 _CONTEXT = 4
+_ACCESSES_MINIMUM = 1000
 _PAUSE_SECONDS = 0.01
 
 
@@ -80,27 +82,6 @@ def _difference(
     return Difference(index, why, _rows(tested, index, space), _rows(reference, index, space))
 
 
-def _without_clocks(tested: Burst, reference: Burst, space: AddressSpace) -> tuple[Burst, Burst]:
-    """Return both without the rows of the vDSO, and equally long if neither had to stop."""
-    one, other = (
-        _select(burst, ~_inside(burst.ip, "[vdso]", space)) for burst in (tested, reference)
-    )
-    if tested.end == reference.end == BurstEnd.FULL:
-        common = np.arange(min(len(one), len(other)))
-        one, other = _select(one, common), _select(other, common)
-    return one, other
-
-
-def _select(burst: Burst, rows: NDArray[np.bool_] | NDArray[np.int64]) -> Burst:
-    return replace(
-        burst,
-        ip=burst.ip[rows],
-        address=burst.address[rows],
-        size_bytes=burst.size_bytes[rows],
-        is_write=burst.is_write[rows],
-    )
-
-
 def _rows(burst: Burst, index: int, space: AddressSpace | None) -> list[str]:
     rows = []
     for at in range(max(index - _CONTEXT, 0), min(index + _CONTEXT + 1, len(burst))):
@@ -152,8 +133,8 @@ class Tally:
         accesses_in_code: those of them whose instruction lies in the file that was expected.
         ends: why the tested bursts ended, with the detail where it is no mere deadline.
         refusals: why there was no pair, by reason.
-        clock_pairs: pairs that differ in nothing but how often the vDSO, reading the clock, met
-            the kernel writing it.
+        clock_pairs: pairs that part after they read the clock, compared up to there only: the time
+            differs, and in some programs (redis counts latencies) what follows with it.
         difference: the first one; None while all are equal.
     """
 
@@ -170,18 +151,24 @@ class Tally:
         """Whether so many instructions were compared, some of them where they should be."""
         return self.instructions >= instructions and self.accesses_in_code > 0
 
-    def add(self, tested: Burst, reference: Burst, code: str, space: AddressSpace) -> None:
-        """Compare a pair."""
+    def add(self, tested: Burst, reference: Burst, code: str, space: AddressSpace) -> int:
+        """Compare a pair; returns how many rows of it could be compared."""
         common = min(len(tested), len(reference))
         self.pairs += 1
-        self.instructions += min(tested.instructions, reference.instructions)
-        self.accesses += common
-        self.accesses_in_code += round(share_in(tested.ip[:common], code, space) * common)
         self.ends[f"{tested.end} {tested.end_detail}".rstrip()] += 1
         self.difference = compare(tested, reference, space)
-        if self.difference is not None and not compare(*_without_clocks(tested, reference, space)):
-            self.clock_pairs += 1
-            self.difference = None
+        compared = common
+        if self.difference is not None:
+            clocks = np.flatnonzero(_inside(tested.ip[: self.difference.index + 1], VDSO, space))
+            if len(clocks):  # what follows may depend on the time, which differs
+                self.clock_pairs += 1
+                compared, self.difference = int(clocks[0]), None
+        self.accesses += compared
+        self.instructions += round(
+            min(tested.instructions, reference.instructions) * compared / max(common, 1)
+        )
+        self.accesses_in_code += round(share_in(tested.ip[:compared], code, space) * compared)
+        return compared
 
 
 def hold_together(
@@ -221,9 +208,12 @@ def hold_together(
                         raise
                     tally.refusals[error.reason] += 1
                     continue
-                tally.add(one, other, code, read_maps(pid))
+                clock_pairs = tally.clock_pairs
+                compared = tally.add(one, other, code, read_maps(pid))
                 if tally.difference is not None:
                     return tally
+                if tally.clock_pairs > clock_pairs:  # what lies behind the clock is for nothing
+                    accesses_a_burst = max(2 * compared, _ACCESSES_MINIMUM)
     finally:
         source.close()
     return tally
