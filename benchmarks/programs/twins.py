@@ -19,8 +19,6 @@ from programs.running import busiest_threads
 from programs.workload import ANONYMOUS
 
 FIELDS = ("ip", "address", "size_bytes", "is_write")
-# Not now: the next attempt may find the thread at work.
-TRANSIENT = ("not-running", "in-syscall", "in-rseq", "lost")
 # The tested executor may stop short of the reference only for these reasons, the reference of the
 # tested one for these: it emulates no system call and copies no shared page.
 TESTED_MAY_STOP_AT = (BurstEnd.DEADLINE, BurstEnd.UNSUPPORTED)
@@ -204,9 +202,7 @@ def hold_together(
                 try:
                     one, other = source.capture_by(request, (tested, reference))
                 except CaptureError as error:
-                    if error.reason not in (*TRANSIENT, "gone"):
-                        raise
-                    tally.refusals[error.reason] += 1
+                    tally.refusals[error.reason] += 1  # perhaps not the next time
                     continue
                 clock_pairs = tally.clock_pairs
                 compared = tally.add(one, other, code, read_maps(pid))
