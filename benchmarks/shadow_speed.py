@@ -25,9 +25,8 @@ from typing import Any
 from memsampd.errors import CaptureError
 from memsampd.models.histogram import ReuseHistogram
 from memsampd.models.lines import burst_lines
-from memsampd.sampler.records import Burst, BurstEnd, BurstRequest
-from memsampd.sampler.shadow.executors import Execution, ShadowExecutor
-from memsampd.sampler.shadow.snapshots import Shadow
+from memsampd.sampler.records import Burst, BurstRequest
+from memsampd.sampler.shadow.executors import ShadowExecutor
 from memsampd.sampler.shadow.source import ShadowSource
 from memsampd.sampler.shadow.stepping import SteppingExecutor
 from programs.catalogue import find
@@ -50,6 +49,7 @@ PROGRAMS = (
 )
 
 STEPPED_ACCESSES = 3000
+WARM_ACCESSES_MINIMUM = 1000  # below that the start is what is measured
 BURST_SECONDS = 10.0
 ATTEMPT_SECONDS = 60.0
 PAUSE_SECONDS = 0.05
@@ -88,7 +88,7 @@ class Speed:
     """What one program came to; None is unknown.
 
     Attributes:
-        cold_seconds: wall time of a first burst.
+        cold_seconds: wall time of a first burst's run, translation included.
         cold_accesses: how long those bursts were (a system call may have ended them).
         warm_accesses_per_second: of the shadow's run.
         warm_accesses: how long those bursts were.
@@ -118,48 +118,33 @@ class Speed:
     none_slowdown: float | None
 
 
-class Watched:
-    """An executor that remembers its last execution and how long it took.
-
-    Args:
-        inner: does the work.
-    """
-
-    def __init__(self, inner: ShadowExecutor) -> None:
-        self.name = inner.name
-        self._inner = inner
-        self.execution: Execution | None = None
-        self.wall_seconds = 0.0
-
-    def run(self, shadow: Shadow, max_accesses: int, deadline_seconds: float) -> Execution:
-        """As the inner one."""
-        started = time.perf_counter()
-        self.execution = self._inner.run(shadow, max_accesses, deadline_seconds)
-        self.wall_seconds = time.perf_counter() - started
-        return self.execution
-
-    def cancel(self) -> None:
-        """As the inner one."""
-        self._inner.cancel()
-
-    def told(self, name: str) -> float | None:
-        """What the last execution says of itself, if it says that."""
-        value = getattr(self.execution, name, None)
-        return None if value is None else float(value)
-
-
 def median(values: Iterable[float | None]) -> float | None:
     """The median of those that are known; None if none is."""
     known = [value for value in values if value is not None]
     return statistics.median(known) if known else None
 
 
-def times_native(run_seconds: float, accesses: int, burst: Burst) -> float | None:
+def times_native(burst: Burst) -> float | None:
     """A run's time over its native twin's, access for access; None without a twin."""
     twin = getattr(burst, "twin", None)
-    if twin is None or not accesses:
+    if twin is None or not len(burst):
         return None
-    return float((run_seconds / accesses) / (twin.cpu_seconds / twin.accesses))
+    return float((burst.run_seconds / len(burst)) / (twin.cpu_seconds / twin.accesses))
+
+
+@dataclass(frozen=True, slots=True)
+class Cold:
+    """A first burst.
+
+    Attributes:
+        seconds: wall time of its run, translation included, from the stopped shadow to its rows.
+        accesses: its length.
+        translation_seconds: for each new instruction; None if not known.
+    """
+
+    seconds: float
+    accesses: int
+    translation_seconds: float | None
 
 
 class Bench:
@@ -173,8 +158,7 @@ class Bench:
     def __init__(self, pid: int, executor: str) -> None:
         self._pid = pid
         self._executor = executor
-        self._warm = Watched(make_executor(executor))
-        self._source = ShadowSource(pid, self._warm)
+        self._source = ShadowSource(pid, make_executor(executor))
 
     def close(self) -> None:
         """Leave the program."""
@@ -198,34 +182,27 @@ class Bench:
                     reason = str(error)
         raise WorkloadError(f"no burst for {ATTEMPT_SECONDS:.0f} s: {reason}")
 
-    def cold(self, effort: Effort) -> list[tuple[float, int, float | None]]:
-        """First bursts: wall seconds from the request to its rows, accesses, translation time."""
-        found = []
-        for _ in range(effort.cold):
-            watched = Watched(make_executor(self._executor))
-            burst = self.take(effort.cold_accesses, watched)
-            seconds = watched.wall_seconds + burst.cost.stop_seconds
-            found.append((seconds, len(burst), _translation_seconds(watched)))
-        return found
+    def cold(self, effort: Effort) -> list[Cold]:
+        """First bursts, each by an executor that has translated nothing."""
+        return [self._cold(effort.cold_accesses) for _ in range(effort.cold)]
 
-    def warm(self, effort: Effort) -> list[tuple[Burst, float]]:
-        """Later bursts and the seconds of each shadow's run."""
+    def _cold(self, accesses: int) -> Cold:
+        executor = make_executor(self._executor)
+        burst = self.take(accesses, executor)
+        return Cold(burst.run_seconds, len(burst), translation_seconds(executor))
+
+    def warm(self, effort: Effort) -> list[Burst]:
+        """Later bursts."""
         for _ in range(effort.warm_up):
             self.take(effort.accesses)
-        found = []
-        for _ in range(effort.warm):
-            burst = self.take(effort.accesses)
-            seconds = self._warm.told("run_seconds") or self._warm.wall_seconds
-            if len(burst):
-                found.append((burst, seconds))
-        return found
+        return [self.take(effort.accesses) for _ in range(effort.warm)]
 
     def steps_per_second(self) -> float:
         """Instructions a second of the single-stepper, its decoding done."""
-        stepper = Watched(SteppingExecutor())
-        for _ in range(2):
-            burst = self.take(STEPPED_ACCESSES, stepper)
-        return burst.instructions / stepper.wall_seconds
+        stepper = SteppingExecutor()
+        self.take(STEPPED_ACCESSES, stepper)
+        burst = self.take(STEPPED_ACCESSES, stepper)
+        return burst.instructions / burst.run_seconds
 
 
 def _timed_request(tid: int, accesses: int) -> BurstRequest:
@@ -236,11 +213,12 @@ def _timed_request(tid: int, accesses: int) -> BurstRequest:
     return dataclasses.replace(request, **known)
 
 
-def _translation_seconds(watched: Watched) -> float | None:
-    """Seconds for each instruction that was new, if the executor tells."""
-    seconds = watched.told("translation_seconds")
-    count = watched.told("translated_instructions")
-    return seconds / count if seconds is not None and count else None
+def translation_seconds(executor: ShadowExecutor) -> float | None:
+    """Seconds for each instruction that an executor translated; None if it tells nothing of it."""
+    costs = getattr(executor, "costs", None)
+    told: dict[str, float] = costs() if costs is not None else {}
+    count = told.get("translated_instructions")
+    return told["translation_seconds"] / count if count else None
 
 
 def _histogram_rate(burst: Burst) -> float:
@@ -261,16 +239,17 @@ def measure(workload: Workload, executor: str, effort: Effort) -> Speed:
             bench.close()
         gdb = gdb_instructions_per_second(pid, FOLDER)
     seconds = effort.rival_seconds
-    full = [c for c in cold if c[1] >= effort.cold_accesses] or cold
+    full = [c for c in cold if c.accesses >= effort.cold_accesses] or cold
+    long = [burst for burst in warm if len(burst) >= WARM_ACCESSES_MINIMUM]
     return Speed(
-        cold_seconds=median(c[0] for c in full),
-        cold_accesses=median(c[1] for c in full),
-        warm_accesses_per_second=median(len(burst) / run for burst, run in warm),
-        warm_accesses=median(len(burst) for burst, _ in warm),
-        times_native=median(times_native(run, len(burst), burst) for burst, run in warm),
-        translation_seconds_per_instruction=median(c[2] for c in full),
-        histogram_accesses_per_second=median(_histogram_rate(burst) for burst, _ in warm),
-        stop_seconds=median(b.cost.stop_seconds for b, _ in warm if b.end is not BurstEnd.EXIT),
+        cold_seconds=median(c.seconds for c in full),
+        cold_accesses=median(c.accesses for c in full),
+        warm_accesses_per_second=median(len(burst) / burst.run_seconds for burst in long),
+        warm_accesses=median(len(burst) for burst in warm),
+        times_native=median(times_native(burst) for burst in long),
+        translation_seconds_per_instruction=median(c.translation_seconds for c in full),
+        histogram_accesses_per_second=median(_histogram_rate(burst) for burst in long),
+        stop_seconds=median(burst.cost.stop_seconds for burst in warm),
         steps_per_second=steps,
         lackey_accesses_per_second=lackey_accesses_per_second(workload, seconds),
         memtrace_accesses_per_second=memtrace_accesses_per_second(workload, FOLDER.parent, seconds),
