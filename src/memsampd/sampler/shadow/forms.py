@@ -241,4 +241,8 @@ def _displacement_scale(sample: bytes, operands_bytes: int) -> int:
     short = bytearray(sample)
     short[modrm] = (sample[modrm] & 0x3F) | 0x40
     short[modrm + 2] = 1
-    return int(iced_x86.Decoder(64, bytes(short)).decode().memory_displacement) or 1
+    for variant in _variants(bytes(short)):
+        instruction = iced_x86.Decoder(64, variant).decode()
+        if not instruction.is_invalid:
+            return int(instruction.memory_displacement) or 1
+    return 1
