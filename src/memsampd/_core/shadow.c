@@ -130,9 +130,10 @@ shadow_spawn(PyObject *module, PyObject *args)
     }
     struct user_regs_struct regs = t.regs;
     regs.orig_rax = (unsigned long)-1;
-    return Py_BuildValue("(siNNy#ddN)", tracee_status_name(status), error, pids, ns_pids,
-                         (const char *)&regs, (Py_ssize_t)sizeof regs, t.stopped_at_seconds,
-                         stop_seconds, PyBool_FromLong(t.cut_short));
+    return Py_BuildValue("(siNNy#KKddN)", tracee_status_name(status), error, pids, ns_pids,
+                         (const char *)&regs, (Py_ssize_t)sizeof regs, (unsigned long long)t.mask,
+                         (unsigned long long)t.pending,
+                         t.stopped_at_seconds, stop_seconds, PyBool_FromLong(t.cut_short));
 }
 
 static PyObject *

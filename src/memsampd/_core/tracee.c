@@ -27,6 +27,7 @@
 #define SIGNAL_MASK_BYTES 8
 #define XSTATE_MAXIMUM_BYTES 16384
 #define STATUS_FILE_BYTES 4096
+#define PENDING_MAXIMUM 64
 
 /* How long a wait spins before it sleeps: a stop usually comes within some microseconds. */
 #define SPIN_ROUNDS 2000
@@ -258,6 +259,19 @@ wait_for_interrupt(struct tracee *t)
     }
 }
 
+static uint64_t
+pending_signals(pid_t tid, uint32_t queue)
+{
+    siginfo_t queued[PENDING_MAXIMUM];
+    struct __ptrace_peeksiginfo_args which = {.off = 0, .flags = queue, .nr = PENDING_MAXIMUM};
+    uint64_t pending = 0;
+
+    long count = ptrace_call(PTRACE_PEEKSIGINFO, tid, &which, queued);
+    for (long i = 0; i < count; i++)
+        pending |= (uint64_t)1 << (queued[i].si_signo - 1);
+    return pending;
+}
+
 static enum tracee_status
 read_state(struct tracee *t)
 {
@@ -269,6 +283,8 @@ read_state(struct tracee *t)
         return TRACEE_NOT_64_BIT;
     if (ptrace_call(PTRACE_GETSIGMASK, t->tid, (void *)SIGNAL_MASK_BYTES, &t->mask) < 0)
         return TRACEE_GONE;
+    t->pending = pending_signals(t->tid, 0) |
+                 pending_signals(t->tid, PTRACE_PEEKSIGINFO_SHARED);
     if ((t->xstate = malloc(XSTATE_MAXIMUM_BYTES)) == NULL)
         return TRACEE_NO_SCRATCH;
     area = (struct iovec){t->xstate, XSTATE_MAXIMUM_BYTES};
@@ -363,16 +379,28 @@ set_call(struct user_regs_struct *regs, uint64_t syscall_address, long number,
     regs->eflags &= ~(unsigned long)0x400; /* direction flag: what a called function expects */
 }
 
-/* From the stop before `syscall` to the stop after it. */
+/* Blocking: nobody waits for a shadow, and on the one CPU that it may share with its tracer polling
+ * would only delay it. */
+static int
+wait_for_shadow(pid_t pid, int *status)
+{
+    pid_t got;
+
+    while ((got = waitpid(pid, status, __WALL)) < 0 && errno == EINTR)
+        continue;
+    return got == pid && WIFSTOPPED(*status) ? 0 : -1;
+}
+
+/* From the stop before `syscall` to the stop after it, by the wait that fits target or shadow. */
 static enum tracee_status
-run_call(pid_t tid, long *result, pid_t *child, bool *pending_stop)
+run_call(pid_t tid, int (*wait)(pid_t, int *), long *result, pid_t *child, bool *pending_stop)
 {
     struct user_regs_struct regs;
     struct iovec area = {&regs, sizeof regs};
     int status, syscall_stops = 0;
 
     while (syscall_stops < 2) {
-        if (ptrace_call(PTRACE_SYSCALL, tid, NULL, NULL) < 0 || tracee_wait(tid, &status) < 0)
+        if (ptrace_call(PTRACE_SYSCALL, tid, NULL, NULL) < 0 || wait(tid, &status) < 0)
             return TRACEE_GONE;
         if (is_syscall_stop(status)) {
             syscall_stops++;
@@ -441,7 +469,7 @@ tracee_inject(struct tracee *t, const struct tracee_site *site, long number,
     /* Registers before the mask, here and below: the frame behind them restores both. */
     ptrace_call(PTRACE_SETREGSET, t->tid, (void *)NT_PRSTATUS, &area);
     ptrace_call(PTRACE_SETSIGMASK, t->tid, (void *)SIGNAL_MASK_BYTES, (void *)&all_signals);
-    enum tracee_status status = run_call(t->tid, result, child, &t->pending_stop);
+    enum tracee_status status = run_call(t->tid, tracee_wait, result, child, &t->pending_stop);
     int error = errno;
 
     ptrace_call(PTRACE_SETOPTIONS, t->tid, NULL, (void *)t->options);
@@ -467,7 +495,7 @@ tracee_inject_shadow(pid_t pid, const struct user_regs_struct *regs, uint64_t sy
     set_call(&call, syscall_address, number, arguments);
     if (ptrace_call(PTRACE_SETREGSET, pid, (void *)NT_PRSTATUS, &area) < 0)
         return TRACEE_GONE;
-    enum tracee_status status = run_call(pid, result, NULL, &pending_stop);
+    enum tracee_status status = run_call(pid, wait_for_shadow, result, NULL, &pending_stop);
     int error = errno;
     area = (struct iovec){(void *)regs, sizeof *regs};
     ptrace_call(PTRACE_SETREGSET, pid, (void *)NT_PRSTATUS, &area);

@@ -41,6 +41,7 @@ struct tracee {
     struct user_regs_struct regs; /* what it is put back to; the kernel then restarts its call */
     struct user_regs_struct healed; /* the same for a frame: the restart is already in it */
     uint64_t mask;                /* its signal mask */
+    uint64_t pending;             /* signals that wait for it, or for any thread of its process */
     uint8_t *xstate;              /* its vector state, malloc'd */
     size_t xstate_bytes;
     long options;            /* ptrace options that hold from the seizure on */

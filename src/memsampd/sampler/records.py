@@ -100,6 +100,7 @@ class Burst:
         end_detail: the system call, instruction or signal that ended it, for people.
         cost: what it cost.
         cut_short: a write of the target came back short because it was stopped.
+        emulated_calls: system calls that did not end the burst because their results were known.
     """
 
     ip: NDArray[np.uint64]
@@ -115,6 +116,7 @@ class Burst:
     end_detail: str = ""
     cost: BurstCost = field(default_factory=BurstCost)
     cut_short: bool = False
+    emulated_calls: int = 0
 
     def __len__(self) -> int:
         return len(self.ip)

@@ -150,7 +150,5 @@ def leftovers(
 
 def namespaced_pid(pid: int, proc: Path = PROC) -> int:
     """The number of a process in its own, innermost PID namespace."""
-    for line in (proc / str(pid) / "status").read_text().splitlines():
-        if line.startswith("NSpid:"):
-            return int(line.split()[-1])
-    return pid
+    numbers = read_status(pid, proc).ns_pids
+    return numbers[-1] if numbers else pid

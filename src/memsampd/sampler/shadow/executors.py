@@ -24,13 +24,15 @@ class Execution:
     prefetches: int
     end: BurstEnd
     end_detail: str
+    emulated_calls: int = 0
 
 
 class ShadowExecutor(Protocol):
     """Runs shadows of one target.
 
-    Contract: the shadow makes no system call; what is recorded is in program order and complete up
-    to the instruction that ended it; an instruction whose references cannot be told ends it.
+    Contract: the shadow makes no system call but those that stay inside it (docs/shadow.md); what
+    is recorded is in program order and complete up to the instruction that ended it; an instruction
+    whose references cannot be told ends it.
     """
 
     name: str

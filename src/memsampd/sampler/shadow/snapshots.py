@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from memsampd import _core
@@ -57,12 +57,20 @@ class Shadow:
         ns_pid: in the target's.
         registers: struct user_regs_struct as bytes.
         tid: the thread that it is a copy of.
+        signal_mask: that thread's, a bit a signal (bit 0 is signal 1); the shadow's own blocks all.
+        pending: signals that waited for that thread, a bit each.
+        syscall_address: a ``syscall`` instruction in its code.
+        absent: areas that the target has and the shadow has not (MADV_DONTFORK), (start, end).
     """
 
     pid: int
     ns_pid: int
     registers: bytes
     tid: int
+    signal_mask: int = 0
+    pending: int = 0
+    syscall_address: int = 0
+    absent: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +174,7 @@ class Snapshots:
         with self._on_another_cpu(tid):
             while True:
                 copied_bytes, self._faults = self._sizes()
-                status, error, pids, ns_pids, registers, at, stopped, cut_short = (
+                status, error, pids, ns_pids, registers, mask, pending, at, stopped, cut_short = (
                     _core.shadow_spawn(
                         tid,
                         site.syscall_address,
@@ -181,7 +189,8 @@ class Snapshots:
                     break
                 time.sleep(_RETRY_SECONDS)
         shadows = tuple(
-            Shadow(pid, ns_pid, registers, tid) for pid, ns_pid in zip(pids, ns_pids, strict=True)
+            Shadow(pid, ns_pid, registers, tid, mask, pending, site.syscall_address)
+            for pid, ns_pid in zip(pids, ns_pids, strict=True)
         )
         for shadow in shadows:
             self._guardian.born(shadow.ns_pid)
@@ -189,8 +198,9 @@ class Snapshots:
         try:
             if status != "ok":
                 raise self._refusal(status, error, wasted_seconds)
-            for shadow in shadows:
-                self._make_harmless(shadow, site)
+            shadows = tuple(
+                replace(shadow, absent=self._make_harmless(shadow, site)) for shadow in shadows
+            )
         except BaseException as error:
             for shadow in shadows:
                 self.end(shadow)
@@ -231,19 +241,25 @@ class Snapshots:
         finally:
             os.sched_setaffinity(0, self._allowed_cpus)
 
-    def _make_harmless(self, shadow: Shadow, site: InjectionSite) -> None:
-        """Name it, take its descriptors away, and keep its stores from shared memory."""
+    def _make_harmless(self, shadow: Shadow, site: InjectionSite) -> tuple[tuple[int, int], ...]:
+        """Name it, take its descriptors away, and keep its stores from shared memory.
+
+        Returns:
+            The areas that it did not get from the target.
+        """
         with suppress(OSError):
             (self._proc / str(shadow.pid) / "oom_score_adj").write_text("1000")
         with suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, shadow.pid, _SHADOW_NICENESS)
         self._rename(shadow, site)
         self._drop_descriptors(shadow, site)
-        for mapping in read_maps(shadow.pid, self._proc).mappings:
+        space = read_maps(shadow.pid, self._proc)
+        for mapping in space.mappings:
             if mapping.perms[1] == "w" and mapping.perms[3] == "s":
                 self._call(
                     shadow, site, _SYS_MPROTECT, mapping.start, mapping.size_bytes, _PROT_READ
                 )
+        return site.space.beyond(space)
 
     def _drop_descriptors(self, shadow: Shadow, site: InjectionSite) -> None:
         """Else a pipe or port that the target closes would stay open until the shadow ends."""

@@ -87,6 +87,7 @@ class ShadowSource:
             end_detail=execution.end_detail,
             cost=cost,
             cut_short=snapshot.cut_short,
+            emulated_calls=execution.emulated_calls,
         )
 
     def cancel(self) -> None:

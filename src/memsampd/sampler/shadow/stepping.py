@@ -14,8 +14,11 @@ from memsampd import _core
 from memsampd.sampler.process.identity import PROC
 from memsampd.sampler.records import BurstEnd
 from memsampd.sampler.shadow.decoder import CODE_BYTES_MAXIMUM, RecipeDecoder, describe
+from memsampd.sampler.shadow.emulation import emulation_of, syscall_detail
 from memsampd.sampler.shadow.executors import Execution
 from memsampd.sampler.shadow.snapshots import Shadow, last_cpu
+
+_SYSCALL = b"\x0f\x05"
 
 
 class SteppingExecutor:
@@ -26,12 +29,14 @@ class SteppingExecutor:
 
     Args:
         proc: root of the proc file system.
+        emulate: go on behind system calls whose results are known.
     """
 
     name = "step"
 
-    def __init__(self, proc: Path = PROC) -> None:
+    def __init__(self, proc: Path = PROC, *, emulate: bool = True) -> None:
         self._proc = proc
+        self._emulate = emulate
         self._stepper = _core.Stepper()
         self._memory = -1
         self._decoder = RecipeDecoder(self._read_code)
@@ -50,6 +55,7 @@ class SteppingExecutor:
         give_up = time.monotonic() + deadline_seconds
         self._memory = os.open(self._proc / str(shadow.pid) / "mem", os.O_RDONLY | os.O_CLOEXEC)
         before = os.sched_getaffinity(0)
+        self._stepper.emulate(emulation_of(shadow, self._proc) if self._emulate else None)
         try:
             _share_one_cpu(shadow, before, self._proc)
             while True:
@@ -71,11 +77,13 @@ class SteppingExecutor:
         self._stepper.cancel()
 
     def _execution(self, end: BurstEnd, ip: int, number: int) -> Execution:
-        ips, addresses, sizes, writes, instructions, prefetches = self._stepper.take()
+        ips, addresses, sizes, writes, instructions, prefetches, emulated = self._stepper.take()
         detail = ""
         if end is BurstEnd.FAULT:
             detail = signal.Signals(number).name
-        elif end is BurstEnd.UNSUPPORTED:
+        elif end is BurstEnd.SYSCALL and self._read_code(ip, len(_SYSCALL)) == _SYSCALL:
+            detail = syscall_detail(number)
+        elif end in (BurstEnd.SYSCALL, BurstEnd.UNSUPPORTED):
             detail = describe(self._read_code(ip, CODE_BYTES_MAXIMUM), ip)
         return Execution(
             ip=np.frombuffer(ips, np.uint64),
@@ -86,6 +94,7 @@ class SteppingExecutor:
             prefetches=prefetches,
             end=end,
             end_detail=detail,
+            emulated_calls=emulated,
         )
 
 
