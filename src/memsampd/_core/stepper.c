@@ -18,8 +18,6 @@
 #define DEADLINE_CHECK_STEPS 256
 #define ROWS_FIRST 4096
 
-static const char NO_MEMORY[] = "memory"; /* compared by address */
-
 /* Rows in arrays of their own, so that each becomes a numpy array without a copy a field. */
 struct rows {
     uint64_t *ip, *address;
@@ -171,6 +169,8 @@ cross_syscall(Stepper *self, pid_t pid, struct user_regs_struct *regs, long *num
     return NULL;
 }
 
+static const char NO_MEMORY[] = "memory"; /* told from other ends by its address */
+
 static const char *
 run(Stepper *self, pid_t pid, size_t max_rows, double deadline_seconds, struct progress *at)
 {
@@ -266,12 +266,12 @@ stepper_take(Stepper *self, PyObject *ignored)
     (void)ignored;
 
     PyObject *taken = Py_BuildValue(
-        "(y#y#y#y#KKK)", n ? (const char *)rows->ip : "", 8 * n,
+        "(y#y#y#y#KK)", n ? (const char *)rows->ip : "", 8 * n,
         n ? (const char *)rows->address : "", 8 * n, n ? (const char *)rows->size_bytes : "", 2 * n,
         n ? (const char *)rows->is_write : "", n, (unsigned long long)self->instructions,
-        (unsigned long long)self->prefetches, (unsigned long long)self->emulation.calls);
+        (unsigned long long)self->prefetches);
     self->rows.count = 0;
-    self->instructions = self->prefetches = self->emulation.calls = 0;
+    self->instructions = self->prefetches = 0;
     return taken;
 }
 
@@ -281,6 +281,13 @@ stepper_emulate(Stepper *self, PyObject *identity)
     if (emulation_begin(&self->emulation, identity) < 0)
         return NULL;
     Py_RETURN_NONE;
+}
+
+static PyObject *
+stepper_emulated_calls(Stepper *self, PyObject *ignored)
+{
+    (void)ignored;
+    return PyLong_FromUnsignedLongLong(self->emulation.calls);
 }
 
 static PyObject *
@@ -324,6 +331,8 @@ static PyMethodDef stepper_methods[] = {
     {"run", (PyCFunction)stepper_run, METH_VARARGS, "Step a shadow until something ends it."},
     {"emulate", (PyCFunction)stepper_emulate, METH_O,
      "Begin a burst: whose system calls to emulate, or None."},
+    {"emulated_calls", (PyCFunction)stepper_emulated_calls, METH_NOARGS,
+     "How many were emulated in this burst."},
     {"cancel", (PyCFunction)stepper_cancel, METH_NOARGS, "End this run and all later ones."},
     {"take", (PyCFunction)stepper_take, METH_NOARGS, "Hand over the rows recorded so far."},
     {NULL, NULL, 0, NULL},

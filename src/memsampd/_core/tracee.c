@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -379,16 +380,19 @@ set_call(struct user_regs_struct *regs, uint64_t syscall_address, long number,
     regs->eflags &= ~(unsigned long)0x400; /* direction flag: what a called function expects */
 }
 
-/* Blocking: nobody waits for a shadow, and on the one CPU that it may share with its tracer polling
- * would only delay it. */
+/* Polling too, but politely: a shadow may have to share its tracer's CPU. */
 static int
 wait_for_shadow(pid_t pid, int *status)
 {
-    pid_t got;
-
-    while ((got = waitpid(pid, status, __WALL)) < 0 && errno == EINTR)
-        continue;
-    return got == pid && WIFSTOPPED(*status) ? 0 : -1;
+    for (unsigned round = 0; round < SPIN_ROUNDS; round++) {
+        pid_t got = waitpid(pid, status, __WALL | WNOHANG);
+        if (got == pid)
+            return WIFSTOPPED(*status) ? 0 : -1;
+        if (got < 0 && errno != EINTR)
+            return -1;
+        sched_yield();
+    }
+    return tracee_wait(pid, status);
 }
 
 /* From the stop before `syscall` to the stop after it, by the wait that fits target or shadow. */

@@ -57,9 +57,9 @@ class Shadow:
         ns_pid: in the target's.
         registers: struct user_regs_struct as bytes.
         tid: the thread that it is a copy of.
+        syscall_address: a ``syscall`` instruction in its code.
         signal_mask: that thread's, a bit a signal (bit 0 is signal 1); the shadow's own blocks all.
         pending: signals that waited for that thread, a bit each.
-        syscall_address: a ``syscall`` instruction in its code.
         absent: areas that the target has and the shadow has not (MADV_DONTFORK), (start, end).
     """
 
@@ -67,9 +67,9 @@ class Shadow:
     ns_pid: int
     registers: bytes
     tid: int
+    syscall_address: int
     signal_mask: int = 0
     pending: int = 0
-    syscall_address: int = 0
     absent: tuple[tuple[int, int], ...] = ()
 
 
@@ -189,7 +189,7 @@ class Snapshots:
                     break
                 time.sleep(_RETRY_SECONDS)
         shadows = tuple(
-            Shadow(pid, ns_pid, registers, tid, mask, pending, site.syscall_address)
+            Shadow(pid, ns_pid, registers, tid, site.syscall_address, mask, pending)
             for pid, ns_pid in zip(pids, ns_pids, strict=True)
         )
         for shadow in shadows:
@@ -234,12 +234,14 @@ class Snapshots:
     @contextmanager
     def _on_another_cpu(self, tid: int) -> Iterator[None]:
         """Leave the target's CPU alone: what it loses to our polling it loses for nothing."""
-        busy = last_cpu(tid, self._proc)
-        os.sched_setaffinity(0, (self._allowed_cpus - {busy}) or self._allowed_cpus)
+        os.sched_setaffinity(0, self._other_cpus(tid))
         try:
             yield
         finally:
             os.sched_setaffinity(0, self._allowed_cpus)
+
+    def _other_cpus(self, tid: int) -> set[int]:
+        return (self._allowed_cpus - {last_cpu(tid, self._proc)}) or self._allowed_cpus
 
     def _make_harmless(self, shadow: Shadow, site: InjectionSite) -> tuple[tuple[int, int], ...]:
         """Name it, take its descriptors away, and keep its stores from shared memory.
@@ -247,10 +249,10 @@ class Snapshots:
         Returns:
             The areas that it did not get from the target.
         """
+        with suppress(OSError):  # else it would wait for the CPU behind the target at every call
+            os.sched_setaffinity(shadow.pid, self._other_cpus(shadow.tid))
         with suppress(OSError):
             (self._proc / str(shadow.pid) / "oom_score_adj").write_text("1000")
-        with suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, shadow.pid, _SHADOW_NICENESS)
         self._rename(shadow, site)
         self._drop_descriptors(shadow, site)
         space = read_maps(shadow.pid, self._proc)
@@ -259,7 +261,16 @@ class Snapshots:
                 self._call(
                     shadow, site, _SYS_MPROTECT, mapping.start, mapping.size_bytes, _PROT_READ
                 )
-        return site.space.beyond(space)
+        with suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, shadow.pid, _SHADOW_NICENESS)
+        return self._kept_back(site.space.beyond(space))
+
+    def _kept_back(self, absent: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
+        """Those areas that the target has still, and has not merely unmapped before the stop."""
+        if not absent:
+            return ()
+        now = read_maps(self._pid, self._proc)
+        return tuple(area for area in absent if now.find(area[0]) is not None)
 
     def _drop_descriptors(self, shadow: Shadow, site: InjectionSite) -> None:
         """Else a pipe or port that the target closes would stay open until the shadow ends."""

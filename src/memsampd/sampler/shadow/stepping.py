@@ -77,7 +77,7 @@ class SteppingExecutor:
         self._stepper.cancel()
 
     def _execution(self, end: BurstEnd, ip: int, number: int) -> Execution:
-        ips, addresses, sizes, writes, instructions, prefetches, emulated = self._stepper.take()
+        ips, addresses, sizes, writes, instructions, prefetches = self._stepper.take()
         detail = ""
         if end is BurstEnd.FAULT:
             detail = signal.Signals(number).name
@@ -94,7 +94,7 @@ class SteppingExecutor:
             prefetches=prefetches,
             end=end,
             end_detail=detail,
-            emulated_calls=emulated,
+            emulated_calls=self._stepper.emulated_calls(),
         )
 
 

@@ -29,7 +29,7 @@ def test_the_parent_in_the_namespace_of_the_child(child: str, parent: str, seen:
 
 def test_identity_of_a_real_process() -> None:
     with subprocess.Popen(["sleep", "60"]) as process:
-        shadow = Shadow(1, 1, b"", process.pid, 5, 6, 0x1000, ((0x2000, 0x3000),))
+        shadow = Shadow(1, 1, b"", process.pid, 0x1000, 5, 6, ((0x2000, 0x3000),))
         identity = emulation_of(shadow)
         process.kill()
     assert identity is not None
