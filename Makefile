@@ -3,7 +3,7 @@
 
 BIN := .venv/bin
 SOURCES := $(shell find src -name __pycache__ -prune -o -print) meson.build pyproject.toml README.md
-BENCHMARKS := lru_speed phase_quality sampling_cost shadow_steps accuracy
+BENCHMARKS := lru_speed phase_quality sampling_cost shadow_steps burst_length accuracy
 
 .PHONY: help demo test unit lint format bench clean
 
