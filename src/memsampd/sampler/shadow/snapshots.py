@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Iterator
@@ -22,6 +23,7 @@ from memsampd.sampler.shadow.collecting import (
 )
 from memsampd.sampler.shadow.guardian import Guardian
 from memsampd.sampler.shadow.site import InjectionSite, SiteFinder
+from memsampd.sampler.shadow.stops import StopEstimator, read_huge_bytes
 
 _SYS_MPROTECT, _SYS_PRCTL, _SYS_CLOSE_RANGE, _SYS_UNSHARE = 10, 157, 436, 272
 _PR_SET_NAME = 15
@@ -31,7 +33,7 @@ _PROT_READ = 1
 _RETRY_SECONDS = 0.005
 _COLLECT_PATIENCE_SECONDS = 0.02
 _LAST_PATIENCE_SECONDS = 5.0
-_SHADOW_NICENESS = 5
+SHADOW_NICENESS = 5
 # A copy-on-write fault of the target: 0.76 us each in a VM (a random writer over 1 GiB: 0.2 s).
 _COW_FAULT_SECONDS = 0.8e-6
 
@@ -106,8 +108,11 @@ def last_cpu(tid: int, proc: Path = PROC) -> int:
     return int(text[text.rindex(")") + 1 :].split()[36])
 
 
-def _resident_bytes(pid: int, proc: Path) -> int:
-    return int((proc / str(pid) / "statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+def _memory_bytes(pid: int, proc: Path) -> tuple[int, int]:
+    """Resident memory, and the private part of it, whose page tables a clone copies."""
+    _, resident, shared = (proc / str(pid) / "statm").read_text().split()[:3]
+    page_bytes = os.sysconf("SC_PAGE_SIZE")
+    return int(resident) * page_bytes, (int(resident) - int(shared)) * page_bytes
 
 
 class Snapshots:
@@ -116,12 +121,23 @@ class Snapshots:
     Args:
         pid: the target.
         proc: root of the proc file system.
+        max_stop_seconds: no shadow is made if stopping the target is expected to take longer.
+        niceness: of shadows.
 
     Raises:
         CaptureError: no system call can be injected into this process.
     """
 
-    def __init__(self, pid: int, proc: Path = PROC) -> None:
+    def __init__(
+        self,
+        pid: int,
+        proc: Path = PROC,
+        *,
+        max_stop_seconds: float = math.inf,
+        niceness: int = SHADOW_NICENESS,
+    ) -> None:
+        self._stops = StopEstimator(max_stop_seconds, lambda: read_huge_bytes(pid, proc))
+        self._niceness = niceness
         self._pid = pid
         self._proc = proc
         self._finder = SiteFinder(pid, proc)
@@ -167,13 +183,14 @@ class Snapshots:
             raise CaptureError("closed", "the access source is closed")
         self._guardian.check()
         self._collect_pending(any_state=False, patience_seconds=0.0)
+        self._refuse_long_stop(count)
         site = self._site = self._finder.find()
         suspend = needs_seccomp_suspended(self._pid, self._proc)
         give_up, wasted_seconds = time.monotonic() + patience_seconds, 0.0
         self._guardian.due()
         with self._on_another_cpu(tid):
             while True:
-                copied_bytes, self._faults = self._sizes()
+                copied_bytes, private_bytes, self._faults = self._sizes()
                 status, error, pids, ns_pids, registers, mask, pending, at, stopped, cut_short = (
                     _core.shadow_spawn(
                         tid,
@@ -198,6 +215,7 @@ class Snapshots:
         try:
             if status != "ok":
                 raise self._refusal(status, error, wasted_seconds)
+            self._stops.learn(private_bytes, count, stopped)
             shadows = tuple(
                 replace(shadow, absent=self._make_harmless(shadow, site)) for shadow in shadows
             )
@@ -209,9 +227,23 @@ class Snapshots:
             raise
         return Snapshot(shadows, at, stopped + wasted_seconds, copied_bytes, cut_short)
 
-    def _sizes(self) -> tuple[int, int]:
+    def _refuse_long_stop(self, count: int) -> None:
+        _, private_bytes, _ = self._sizes()
+        if self._stops.forbids(private_bytes, count):
+            expected = self._stops.estimate(private_bytes, count)
+            raise CaptureError(
+                "stop-too-long",
+                f"copying process {self._pid} ({private_bytes / 1e6:.0f} MB of private memory) is "
+                f"expected to stop it for {1e3 * expected:.1f} ms, longer than the "
+                f"{1e3 * self._stops.max_stop_seconds:g} ms allowed",
+                "allow more with --max-stop",
+            )
+
+    def _sizes(self) -> tuple[int, int, int]:
+        """Resident bytes, the private ones among them, and minor page faults so far."""
         try:
-            return _resident_bytes(self._pid, self._proc), _minor_faults(self._pid, self._proc)
+            faults = _minor_faults(self._pid, self._proc)
+            return *_memory_bytes(self._pid, self._proc), faults
         except OSError as error:
             raise CaptureError("gone", f"process {self._pid} is gone") from error
 
@@ -262,7 +294,7 @@ class Snapshots:
                     shadow, site, _SYS_MPROTECT, mapping.start, mapping.size_bytes, _PROT_READ
                 )
         with suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, shadow.pid, _SHADOW_NICENESS)
+            os.setpriority(os.PRIO_PROCESS, shadow.pid, self._niceness)
         return self._kept_back(site.space.beyond(space))
 
     def _kept_back(self, absent: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
