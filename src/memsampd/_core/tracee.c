@@ -29,6 +29,9 @@
 #define XSTATE_MAXIMUM_BYTES 16384
 #define STATUS_FILE_BYTES 4096
 #define PENDING_MAXIMUM 64
+#define RSEQ_SECTION_OFFSET 8
+#define RSEQ_MAXIMUM_BYTES 1024
+#define RSEQ_UNREGISTER 1
 
 /* How long a wait spins before it sleeps: a stop usually comes within some microseconds. */
 #define SPIN_ROUNDS 2000
@@ -212,25 +215,34 @@ settle_syscall(struct tracee *t)
     return broken_off;
 }
 
+/* As the kernel's struct ptrace_rseq_configuration. */
+struct rseq_registration {
+    uint64_t area;
+    uint32_t size, signature, flags, pad;
+};
+
+static bool
+read_rseq(pid_t tid, struct rseq_registration *rseq)
+{
+    memset(rseq, 0, sizeof *rseq);
+    return ptrace_call(PTRACE_GET_RSEQ_CONFIGURATION, tid, (void *)sizeof *rseq, rseq) >= 0 &&
+           rseq->area != 0;
+}
+
 static bool
 is_in_rseq(const struct tracee *t)
 {
-    struct {
-        uint64_t abi_pointer;
-        uint32_t abi_size, signature, flags, pad;
-    } configuration = {0};
+    struct rseq_registration rseq;
     struct {
         uint32_t version, flags;
         uint64_t start_ip, post_commit_offset, abort_ip;
     } section;
     uint64_t section_address = 0;
 
-    if (ptrace_call(PTRACE_GET_RSEQ_CONFIGURATION, t->tid, (void *)sizeof configuration,
-                    &configuration) < 0 ||
-        configuration.abi_pointer == 0)
+    if (!read_rseq(t->tid, &rseq))
         return false;
     struct iovec mine = {&section_address, sizeof section_address};
-    struct iovec theirs = {(void *)(uintptr_t)(configuration.abi_pointer + 8),
+    struct iovec theirs = {(void *)(uintptr_t)(rseq.area + RSEQ_SECTION_OFFSET),
                            sizeof section_address};
     if (process_vm_readv(t->tid, &mine, 1, &theirs, 1, 0) != sizeof section_address ||
         section_address == 0)
@@ -355,7 +367,7 @@ tracee_release(struct tracee *t)
 }
 
 static bool
-copy_scratch(pid_t tid, uint64_t address, void *bytes, size_t size, bool to_target)
+copy_memory(pid_t tid, uint64_t address, void *bytes, size_t size, bool to_target)
 {
     struct iovec mine = {bytes, size};
     struct iovec theirs = {(void *)(uintptr_t)address, size};
@@ -462,8 +474,8 @@ tracee_inject(struct tracee *t, const struct tracee_site *site, long number,
         return TRACEE_NO_SCRATCH;
     size_t size = frame_build(frame, site->scratch_address, &t->healed, t->xstate, t->xstate_bytes,
                               t->mask, site->syscall_address, site->sigreturn_address);
-    if (size == 0 || !copy_scratch(t->tid, site->scratch_address, t->scratch_before, size, false) ||
-        !copy_scratch(t->tid, site->scratch_address, frame, size, true))
+    if (size == 0 || !copy_memory(t->tid, site->scratch_address, t->scratch_before, size, false) ||
+        !copy_memory(t->tid, site->scratch_address, frame, size, true))
         return TRACEE_NO_SCRATCH;
     t->scratch_bytes = size;
 
@@ -483,7 +495,7 @@ tracee_inject(struct tracee *t, const struct tracee_site *site, long number,
     }
     ptrace_call(PTRACE_SETSIGMASK, t->tid, (void *)SIGNAL_MASK_BYTES, &t->mask);
     write_registers(t);
-    copy_scratch(t->tid, site->scratch_address, t->scratch_before, size, true);
+    copy_memory(t->tid, site->scratch_address, t->scratch_before, size, true);
     errno = error;
     return status;
 }
@@ -504,5 +516,23 @@ tracee_inject_shadow(pid_t pid, const struct user_regs_struct *regs, uint64_t sy
     area = (struct iovec){(void *)regs, sizeof *regs};
     ptrace_call(PTRACE_SETREGSET, pid, (void *)NT_PRSTATUS, &area);
     errno = error;
+    return status;
+}
+
+enum tracee_status
+tracee_leave_rseq(pid_t pid, const struct user_regs_struct *regs, uint64_t syscall_address)
+{
+    struct rseq_registration rseq;
+    uint8_t before[RSEQ_MAXIMUM_BYTES];
+    long result;
+
+    if (!read_rseq(pid, &rseq) || rseq.size > sizeof before)
+        return TRACEE_OK;
+    const uint64_t arguments[6] = {rseq.area, rseq.size, RSEQ_UNREGISTER, rseq.signature};
+    if (!copy_memory(pid, rseq.area, before, rseq.size, false))
+        return TRACEE_NO_SCRATCH;
+    enum tracee_status status =
+        tracee_inject_shadow(pid, regs, syscall_address, SYS_rseq, arguments, &result);
+    copy_memory(pid, rseq.area, before, rseq.size, true);
     return status;
 }

@@ -75,4 +75,12 @@ enum tracee_status tracee_inject_shadow(pid_t pid, const struct user_regs_struct
                                         uint64_t syscall_address, long number,
                                         const uint64_t arguments[6], long *result);
 
+/* Take a shadow's registration for restartable sequences (rseq) away, and leave the area as it was.
+ * Else the kernel would send a sequence to its abort handler at each of our stops, so that it never
+ * came to its end. Its fields keep telling the CPU of the moment of the copy: nobody but the shadow
+ * works on its memory, so any CPU's part of per-CPU data is as good, and its path does not change.
+ * Best effort: kernels before 5.13 do not say where the area is. */
+enum tracee_status tracee_leave_rseq(pid_t pid, const struct user_regs_struct *regs,
+                                     uint64_t syscall_address);
+
 #endif

@@ -285,6 +285,7 @@ class Snapshots:
             os.sched_setaffinity(shadow.pid, self._other_cpus(shadow.tid))
         with suppress(OSError):
             (self._proc / str(shadow.pid) / "oom_score_adj").write_text("1000")
+        _core.shadow_leave_rseq(shadow.pid, shadow.registers, site.syscall_address)
         self._rename(shadow, site)
         self._drop_descriptors(shadow, site)
         space = read_maps(shadow.pid, self._proc)
