@@ -376,6 +376,15 @@ copy_memory(pid_t tid, uint64_t address, void *bytes, size_t size, bool to_targe
     return got == (ssize_t)size;
 }
 
+/* It was found unused while the target ran: whether it still is, or holds but our own remains. */
+static bool
+is_unused(const uint8_t *scratch, size_t size)
+{
+    static const char mark[] = FRAME_MARK;
+    return memcmp(scratch, mark, sizeof mark - 1) == 0 ||
+           (scratch[0] == 0 && memcmp(scratch, scratch + 1, size - 1) == 0);
+}
+
 static void
 set_call(struct user_regs_struct *regs, uint64_t syscall_address, long number,
          const uint64_t arguments[6])
@@ -475,6 +484,7 @@ tracee_inject(struct tracee *t, const struct tracee_site *site, long number,
     size_t size = frame_build(frame, site->scratch_address, &t->healed, t->xstate, t->xstate_bytes,
                               t->mask, site->syscall_address, site->sigreturn_address);
     if (size == 0 || !copy_memory(t->tid, site->scratch_address, t->scratch_before, size, false) ||
+        !is_unused(t->scratch_before, size) ||
         !copy_memory(t->tid, site->scratch_address, frame, size, true))
         return TRACEE_NO_SCRATCH;
     t->scratch_bytes = size;

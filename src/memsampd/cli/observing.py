@@ -10,14 +10,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
+from memsampd.exporters.listen import DEFAULT_LISTEN
 from memsampd.machines.cpulist import parse_cpu_list
 
 if TYPE_CHECKING:
     from memsampd.daemon.config import OutputConfig, SessionConfig
     from memsampd.daemon.session import Session, SessionObserver
     from memsampd.exporters.snapshot import Snapshot
-
-DEFAULT_LISTEN = "127.0.0.1:9753"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

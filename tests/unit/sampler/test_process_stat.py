@@ -1,6 +1,7 @@
 """Parsing of /proc files, on recorded text and on real processes."""
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -18,7 +19,10 @@ from memsampd.sampler.process.identity import ProcessHandle, parse_stat, read_id
 from memsampd.sampler.process.maps import AddressSpace, Mapping, parse_maps, read_maps
 from memsampd.sampler.process.status import parse_status, read_status, read_threads
 
-STAT_TAIL = "S 1 7 7 0 -1 4194560 1 2 3 4 150 25 0 0 20 0 1 0 4711 1000 10 184467440 0 0 0 0 0 0"
+STAT_TAIL = (
+    "S 1 7 7 0 -1 4194560 1 2 3 4 150 25 0 0 20 0 1 0 4711 1000 10 184467440 "
+    "0 0 0 0 0 0 0 0 0 0 0 0 17 3 0 0 0 0 0 0 0 0 0 0 0 0 9"
+)
 
 
 @given(st.text(max_size=15))
@@ -26,6 +30,7 @@ def test_stat_survives_any_command_name(command: str) -> None:
     stat = parse_stat(f"7 ({command}) {STAT_TAIL}")
     assert (stat.pid, stat.command, stat.state, stat.parent_pid) == (7, command, "S", 1)
     assert (stat.user_ticks, stat.system_ticks, stat.start_ticks) == (150, 25, 4711)
+    assert (stat.minor_faults, stat.exit_signal, stat.last_cpu, stat.exit_code) == (1, 17, 3, 9)
 
 
 def test_stat_of_ourselves_agrees_with_psutil() -> None:
@@ -36,6 +41,16 @@ def test_stat_of_ourselves_agrees_with_psutil() -> None:
     assert stat.start_ticks / ticks + psutil.boot_time() == pytest.approx(
         other.create_time(), abs=2
     )
+
+
+def test_stat_of_a_zombie_tells_how_it_ended() -> None:
+    with subprocess.Popen(["sh", "-c", "exit 5"]) as child:
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        stat = read_stat(child.pid)
+    assert stat.state == "Z"
+    assert (stat.exit_signal, stat.exit_code) == (signal.SIGCHLD, 5 << 8)
+    assert stat.minor_faults > 0
+    assert stat.last_cpu in os.sched_getaffinity(0)
 
 
 def test_status_fields() -> None:

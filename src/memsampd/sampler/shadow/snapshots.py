@@ -12,8 +12,9 @@ from pathlib import Path
 
 from memsampd import _core
 from memsampd.errors import CaptureError
-from memsampd.sampler.process.identity import PROC
+from memsampd.sampler.process.identity import PROC, read_stat
 from memsampd.sampler.process.maps import read_maps
+from memsampd.sampler.process.status import read_status
 from memsampd.sampler.records import BurstCost
 from memsampd.sampler.shadow.collecting import (
     SHADOW_NAME,
@@ -37,7 +38,7 @@ SHADOW_NICENESS = 5
 # A copy-on-write fault of the target: 0.76 us each in a VM (a random writer over 1 GiB: 0.2 s).
 _COW_FAULT_SECONDS = 0.8e-6
 
-_TRANSIENT = {"not-running", "in-syscall", "in-rseq"}
+_TRANSIENT = {"not-running", "in-syscall", "in-rseq", "no-scratch"}
 _CAUSES = {
     "not-running": ("the thread sleeps", ""),
     "in-syscall": ("the thread is inside system calls all the time", ""),
@@ -94,18 +95,12 @@ class Snapshot:
     cut_short: bool
 
 
-def _minor_faults(pid: int, proc: Path) -> int:
-    text = (proc / str(pid) / "stat").read_text(errors="surrogateescape")
-    return int(text[text.rindex(")") + 1 :].split()[7])
-
-
 def last_cpu(tid: int, proc: Path = PROC) -> int:
     """CPU on which a thread runs or ran last; -1 if it is gone."""
     try:
-        text = (proc / str(tid) / "stat").read_text(errors="surrogateescape")
+        return read_stat(tid, proc).last_cpu
     except OSError:
         return -1
-    return int(text[text.rindex(")") + 1 :].split()[36])
 
 
 def _memory_bytes(pid: int, proc: Path) -> tuple[int, int]:
@@ -141,7 +136,6 @@ class Snapshots:
         self._pid = pid
         self._proc = proc
         self._finder = SiteFinder(pid, proc)
-        self._site: InjectionSite | None = None
         self._refuse_shadow_stack()
         self._finder.find()
         self._uncollected: list[int] = []
@@ -158,9 +152,7 @@ class Snapshots:
 
     def _refuse_shadow_stack(self) -> None:
         with suppress(OSError):
-            text = (self._proc / str(self._pid) / "status").read_text()
-            features = text.partition("x86_Thread_features:")[2].partition("\n")[0]
-            if "shstk" in features.split():
+            if "shstk" in read_status(self._pid, self._proc).x86_features:
                 raise CaptureError(
                     "shadow-stack",
                     f"process {self._pid} has a hardware shadow stack, which forbids the return "
@@ -184,12 +176,16 @@ class Snapshots:
         self._guardian.check()
         self._collect_pending(any_state=False, patience_seconds=0.0)
         self._refuse_long_stop(count)
-        site = self._site = self._finder.find()
         suspend = needs_seccomp_suspended(self._pid, self._proc)
         give_up, wasted_seconds = time.monotonic() + patience_seconds, 0.0
         self._guardian.due()
         with self._on_another_cpu(tid):
             while True:
+                try:
+                    site = self._finder.find()
+                except CaptureError:
+                    self._guardian.settled()
+                    raise
                 copied_bytes, private_bytes, self._faults = self._sizes()
                 status, error, pids, ns_pids, registers, mask, pending, at, stopped, cut_short = (
                     _core.shadow_spawn(
@@ -242,7 +238,7 @@ class Snapshots:
     def _sizes(self) -> tuple[int, int, int]:
         """Resident bytes, the private ones among them, and minor page faults so far."""
         try:
-            faults = _minor_faults(self._pid, self._proc)
+            faults = read_stat(self._pid, self._proc).minor_faults
             return *_memory_bytes(self._pid, self._proc), faults
         except OSError as error:
             raise CaptureError("gone", f"process {self._pid} is gone") from error
@@ -338,7 +334,7 @@ class Snapshots:
         """
         cpu_seconds, _ = _core.shadow_kill(shadow.pid)
         try:
-            faults = max(_minor_faults(self._pid, self._proc) - self._faults, 0)
+            faults = max(read_stat(self._pid, self._proc).minor_faults - self._faults, 0)
         except OSError:
             faults = 0
         self._uncollected.append(shadow.ns_pid)
