@@ -17,6 +17,7 @@ from memsampd.daemon.book import PhaseBook
 from memsampd.daemon.config import OutputConfig, SessionConfig
 from memsampd.daemon.session import Session, SessionObserver, SessionParts
 from memsampd.daemon.tracer import TracerThread
+from memsampd.errors import UsageError
 from memsampd.exporters.analysis import default_sizes
 from memsampd.exporters.http import MetricsServer
 from memsampd.exporters.prometheus import PrometheusExporter
@@ -36,6 +37,7 @@ from memsampd.sampler.process.identity import ProcessHandle
 from memsampd.sampler.process.target import check_target
 from memsampd.sampler.protocols import AccessSource
 from memsampd.sampler.records import BranchSamples
+from memsampd.sampler.shadow.snapshots import SHADOW_NICENESS
 from memsampd.sampler.shadow.source import ShadowSource
 from memsampd.sampler.shadow.stepping import SteppingExecutor
 from memsampd.sampler.unknown_clock import UnknownClock
@@ -100,9 +102,37 @@ def curve_sizes(machine: Machine) -> NDArray[np.int64]:
     return np.unique(np.concatenate([default_sizes(), np.array(caches, dtype=np.int64)]))
 
 
-def access_source(pid: int) -> AccessSource:
+def access_source(pid: int, config: SessionConfig) -> AccessSource:
     """The access source that this machine has: shadows, stepped."""
-    return ShadowSource(pid, SteppingExecutor())
+    niceness = SHADOW_NICENESS if config.niceness is None else config.niceness
+    return ShadowSource(
+        pid,
+        SteppingExecutor(),
+        max_stop_seconds=config.max_stop_seconds,
+        niceness=niceness,
+    )
+
+
+@contextmanager
+def confined(cpus: Sequence[int]) -> Iterator[None]:
+    """Keep this thread, and those that it starts, on some CPUs; on all that it has if none.
+
+    Raises:
+        UsageError: it may use none of them.
+    """
+    before = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, cpus or before)
+    except (OSError, ValueError, OverflowError) as error:
+        named = ",".join(map(str, cpus))
+        raise UsageError(
+            f"--cpu-affinity {named}: there are no such CPUs, or we may not use them",
+            f"choose from {','.join(map(str, sorted(before)))}",
+        ) from error
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 @contextmanager
@@ -131,6 +161,7 @@ def attached(
     target = TargetInfo(**dataclasses.asdict(facts.identity))
     machine = read_machine()
     with ExitStack() as stack:
+        stack.enter_context(confined(config.cpu_affinity))
         handle = stack.enter_context(ProcessHandle(target.pid))
         prometheus = PrometheusExporter()
         if output.listen is not None:
@@ -145,7 +176,7 @@ def attached(
         for note in source.notes:
             announce(note)
         rng = random.Random(config.seed)
-        tracer = TracerThread(target.pid, lambda: access_source(target.pid), rng)
+        tracer = TracerThread(target.pid, lambda: access_source(target.pid, config), rng)
         stack.callback(tracer.close)
         parts = _parts(target, handle, MappedBranches(source, maps), tracer, config, maps, machine)
         recorders = []

@@ -102,6 +102,8 @@ class Snapshot:
         burst_ends: number of bursts by reason of their end.
         errors: number of refused or failed captures by reason.
         overhead: what it all cost.
+        trouble: why no burst is taken at present, with the remedy; empty where nothing lasting is
+            in the way.
     """
 
     target: TargetInfo
@@ -122,3 +124,4 @@ class Snapshot:
     burst_ends: Mapping[str, int]
     errors: Mapping[str, int]
     overhead: Overhead
+    trouble: str = ""

@@ -122,6 +122,7 @@ class Burst:
         cut_short: a write of the target came back short because it was stopped.
         accesses: rows observed; more than there are here where they were streamed.
         run_seconds: wall time for which the observed copy ran.
+        emulated_calls: system calls that did not end the burst because their results were known.
     """
 
     ip: NDArray[np.uint64]
@@ -139,6 +140,7 @@ class Burst:
     cut_short: bool = False
     accesses: int = -1
     run_seconds: float = 0.0
+    emulated_calls: int = 0
 
     def __post_init__(self) -> None:
         if self.accesses < 0:

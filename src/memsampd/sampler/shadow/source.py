@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +11,7 @@ from memsampd.errors import CaptureError
 from memsampd.sampler.process.identity import PROC
 from memsampd.sampler.records import Burst, BurstCost, BurstRequest
 from memsampd.sampler.shadow.executors import Consumer, Execution, ShadowExecutor
-from memsampd.sampler.shadow.snapshots import Shadow, Snapshot, Snapshots
+from memsampd.sampler.shadow.snapshots import SHADOW_NICENESS, Shadow, Snapshot, Snapshots
 
 _START_PATIENCE_SECONDS = 0.2
 
@@ -25,16 +26,27 @@ class ShadowSource:
         pid: the target.
         executor: runs the shadows.
         proc: root of the proc file system.
+        max_stop_seconds: a capture that is expected to stop the target for longer is refused
+            ("stop-too-long").
+        niceness: of shadows.
 
     Raises:
         CaptureError: no system call can be injected into this process.
     """
 
-    def __init__(self, pid: int, executor: ShadowExecutor, proc: Path = PROC) -> None:
+    def __init__(
+        self,
+        pid: int,
+        executor: ShadowExecutor,
+        proc: Path = PROC,
+        *,
+        max_stop_seconds: float = math.inf,
+        niceness: int = SHADOW_NICENESS,
+    ) -> None:
         self.name = f"shadow-{executor.name}"
         self._pid = pid
         self._executor = executor
-        self._snapshots = Snapshots(pid, proc)
+        self._snapshots = Snapshots(pid, proc, max_stop_seconds=max_stop_seconds, niceness=niceness)
 
     def capture(self, request: BurstRequest) -> Burst:
         """Observe one thread from where it is now.
@@ -129,6 +141,7 @@ class ShadowSource:
             cut_short=snapshot.cut_short,
             accesses=execution.accesses,
             run_seconds=execution.run_seconds,
+            emulated_calls=execution.emulated_calls,
         )
 
     def cancel(self) -> None:
