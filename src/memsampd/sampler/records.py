@@ -80,6 +80,27 @@ class BurstCost:
 
 
 @dataclass(frozen=True, slots=True)
+class TwinMeasurement:
+    """How long the native twin of a burst took for a part of what the burst saw (docs/shadow.md).
+
+    Attributes:
+        accesses: accesses to lines in the part that was timed.
+        cpu_seconds: CPU time that this took, without what follows.
+        faults: page faults in it, whose estimated time has been taken off.
+        end: what stopped the twin: "call", "execute" or "touch".
+        lead_in_accesses: accesses that ran before, untimed, to fill caches.
+        stop_seconds: CPU time of the way into and out of the kernel, measured and taken off.
+    """
+
+    accesses: int
+    cpu_seconds: float
+    faults: int
+    end: str
+    lead_in_accesses: int = 0
+    stop_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Burst:
     """Consecutive data references of one thread, in program order.
 
@@ -100,6 +121,7 @@ class Burst:
         end_detail: the system call, instruction or signal that ended it, for people.
         cost: what it cost.
         cut_short: a write of the target came back short because it was stopped.
+        twin: how long the program itself takes for this; None if not asked for or not known.
     """
 
     ip: NDArray[np.uint64]
@@ -115,6 +137,7 @@ class Burst:
     end_detail: str = ""
     cost: BurstCost = field(default_factory=BurstCost)
     cut_short: bool = False
+    twin: TwinMeasurement | None = None
 
     def __len__(self) -> int:
         return len(self.ip)
@@ -128,11 +151,13 @@ class BurstRequest:
         tid: the thread to observe.
         max_accesses: rows after which the burst is full.
         deadline_seconds: wall time after which it ends early.
+        measure_rate: also time a native twin, if the source can.
     """
 
     tid: int
     max_accesses: int
     deadline_seconds: float = 10.0
+    measure_rate: bool = False
 
 
 @dataclass(frozen=True, slots=True)

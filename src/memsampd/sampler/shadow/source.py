@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from memsampd.errors import CaptureError
@@ -10,6 +12,7 @@ from memsampd.sampler.process.identity import PROC
 from memsampd.sampler.records import Burst, BurstCost, BurstRequest
 from memsampd.sampler.shadow.executors import Execution, ShadowExecutor
 from memsampd.sampler.shadow.snapshots import Shadow, Snapshot, Snapshots
+from memsampd.sampler.shadow.twin import TwinRunner
 
 _START_PATIENCE_SECONDS = 0.2
 
@@ -24,16 +27,20 @@ class ShadowSource:
         pid: the target.
         executor: runs the shadows.
         proc: root of the proc file system.
+        line_bytes: size of the lines that timed accesses are counted in.
 
     Raises:
         CaptureError: no system call can be injected into this process.
     """
 
-    def __init__(self, pid: int, executor: ShadowExecutor, proc: Path = PROC) -> None:
+    def __init__(
+        self, pid: int, executor: ShadowExecutor, proc: Path = PROC, line_bytes: int = 64
+    ) -> None:
         self.name = f"shadow-{executor.name}"
         self._pid = pid
         self._executor = executor
         self._snapshots = Snapshots(pid, proc)
+        self._twins = TwinRunner(line_bytes, proc)
 
     def capture(self, request: BurstRequest) -> Burst:
         """Observe one thread from where it is now.
@@ -41,6 +48,8 @@ class ShadowSource:
         Raises:
             CaptureError: not now; see its reason.
         """
+        if request.measure_rate:
+            return self._capture_timed(request)
         return self.capture_twins(request, 1)[0]
 
     def capture_twins(self, request: BurstRequest, count: int) -> tuple[Burst, ...]:
@@ -65,6 +74,27 @@ class ShadowSource:
                 self._snapshots.end(shadow)
         cost += BurstCost(tracer_cpu_seconds=time.thread_time() - started)
         return tuple(self._burst(e, request.tid, snapshot, cost) for e in executions)
+
+    def _capture_timed(self, request: BurstRequest) -> Burst:
+        """Observe one shadow of a stop and time another."""
+        started = time.thread_time()
+        snapshot = self._snapshots.take(request.tid, 2, _START_PATIENCE_SECONDS)
+        cost = BurstCost(
+            stop_seconds=snapshot.stop_seconds, stops=1, copied_bytes=snapshot.copied_bytes
+        )
+        remaining = list(snapshot.shadows)
+        try:
+            execution = self._execute(remaining[0], request)
+            cost += self._snapshots.end(remaining.pop(0))
+            twin = None
+            with suppress(OSError):  # without its twin the burst is still good
+                twin = self._twins.run(remaining[0], execution, request.deadline_seconds)
+            cost += self._snapshots.end(remaining.pop(0))
+        finally:
+            for shadow in remaining:
+                self._snapshots.end(shadow)
+        cost += BurstCost(tracer_cpu_seconds=time.thread_time() - started)
+        return replace(self._burst(execution, request.tid, snapshot, cost), twin=twin)
 
     def _execute(self, shadow: Shadow, request: BurstRequest) -> Execution:
         try:
@@ -92,6 +122,7 @@ class ShadowSource:
     def cancel(self) -> None:
         """End the present burst and all later ones at once; from any thread."""
         self._executor.cancel()
+        self._twins.cancel()
 
     def close(self) -> None:
         """Have the last shadow collected and dismiss the guardian; may be called twice."""

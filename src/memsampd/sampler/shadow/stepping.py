@@ -51,7 +51,7 @@ class SteppingExecutor:
         self._memory = os.open(self._proc / str(shadow.pid) / "mem", os.O_RDONLY | os.O_CLOEXEC)
         before = os.sched_getaffinity(0)
         try:
-            _share_one_cpu(shadow, before, self._proc)
+            share_one_cpu(shadow, before, self._proc)
             while True:
                 end, ip, number = self._stepper.run(shadow.pid, max_accesses, give_up)
                 if end != "decode":
@@ -89,7 +89,7 @@ class SteppingExecutor:
         )
 
 
-def _share_one_cpu(shadow: Shadow, allowed: set[int], proc: Path) -> None:
+def share_one_cpu(shadow: Shadow, allowed: set[int], proc: Path) -> None:
     """A step that stays on one CPU takes a third of the time of one that wakes another.
 
     Not on the CPU that the target uses, if there is another.

@@ -1,0 +1,395 @@
+"""The native twin: timing, without instrumentation, what another shadow of the same stop did.
+
+A burst tells what a thread references, not how long that takes. A second shadow of the same moment
+therefore runs at full speed to a point whose place in the burst is known, and its CPU time counts.
+The point is the system call that ended the burst, or an instruction or eight bytes of data that the
+burst came to late and few times: a debug register of the CPU stops the twin there.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+
+import iced_x86
+import numpy as np
+from numpy.typing import NDArray
+
+from memsampd import _core
+from memsampd.sampler.process.identity import PROC
+from memsampd.sampler.records import BurstEnd, TwinMeasurement
+from memsampd.sampler.shadow.decoder import PLAIN, REPEATED, RecipeDecoder
+from memsampd.sampler.shadow.executors import Execution
+from memsampd.sampler.shadow.snapshots import Shadow
+from memsampd.sampler.shadow.stepping import share_one_cpu
+
+# A page fault that pre-faulting did not prevent, as for copy-on-write faults of the target.
+FAULT_SECONDS = 0.8e-6
+
+_GRANULE_BYTES = 8  # what a debug register watches
+_PAGE_BYTES = 4096
+_ARRIVALS_MAXIMUM = 16
+_CANDIDATES = 24
+_ROWS_MAXIMUM = 1 << 22  # of a longer burst, its beginning is timed
+_ROWS_MINIMUM = 1000
+_LEAD_IN_SHARE = 0.5
+_OVERHEAD_RUNS = 15
+_DEADLINE_SECONDS = 0.5
+_DEADLINE_SECONDS_PER_ROW = 50e-9
+_HASH_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio
+
+
+class EndKind(IntEnum):
+    """What stops a twin; mirrors ``enum watch`` of ``_core/native.c``."""
+
+    CALL = 0
+    EXECUTE = 1
+    TOUCH = 2
+
+
+@dataclass(frozen=True, slots=True)
+class EndPoint:
+    """A point of a burst that a debug register, or a system call, can stop a twin at.
+
+    Attributes:
+        kind: what is watched.
+        address: the instruction, or the data; 0 for a system call.
+        arrivals: the twin stops at this arrival (1: the first).
+        rows: rows of the burst before the point.
+        ip: the instruction that comes next; None if not known.
+    """
+
+    kind: EndKind
+    address: int
+    arrivals: int
+    rows: int
+    ip: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """What must be known of an instruction to count its executions in a burst.
+
+    Attributes:
+        length: in bytes.
+        is_update: each execution is a load row and a store row; else it is one row.
+        falls_through: the instruction behind it always comes next.
+    """
+
+    length: int
+    is_update: bool
+    falls_through: bool
+
+
+class EndPointFinder:
+    """Finds points late in a burst at which a twin can be stopped.
+
+    Args:
+        ip: instruction of each row, shape (n,), uint64.
+        address: first byte referenced, shape (n,), uint64.
+        size_bytes: bytes referenced, shape (n,), uint16.
+        is_write: shape (n,), bool.
+        inspect: tells an instruction by its address; None for one whose executions the rows do not
+            tell (repeated, masked, gathering ones, or such of several operands in memory).
+    """
+
+    def __init__(
+        self,
+        ip: NDArray[np.uint64],
+        address: NDArray[np.uint64],
+        size_bytes: NDArray[np.uint16],
+        is_write: NDArray[np.bool_],
+        inspect: Callable[[int], Instruction | None],
+    ) -> None:
+        self._ip = ip
+        self._address = address
+        self._end = address + size_bytes.astype(np.uint64)
+        self._is_write = is_write
+        self._inspect_anew = inspect
+        self._known: dict[int, Instruction | None] = {}
+
+    def _inspect(self, ip: int) -> Instruction | None:
+        if ip not in self._known:
+            self._known[ip] = self._inspect_anew(ip)
+        return self._known[ip]
+
+    def latest(self, start: int, stop: int) -> EndPoint | None:
+        """Find the best point between two rows, for a twin that stands at ``start``.
+
+        Best is what leaves the least relative error: each stop on the way disturbs the time that is
+        measured about as much as the others, and the rows passed are what it is divided among.
+        """
+        found = [
+            *(self._execute(row, start) for row in self._candidates(self._ip, start, stop)),
+            *(
+                self._touch(row, start)
+                for row in self._candidates(self._address // _GRANULE_BYTES, start, stop)
+            ),
+        ]
+        usable = [point for point in found if point is not None and point.rows <= stop]
+        return max(usable, key=lambda p: ((p.rows - start) / (2 + p.arrivals), p.rows), default=None)
+
+    def _candidates(self, keys: NDArray[np.uint64], start: int, stop: int) -> Iterator[int]:
+        """Rows whose key is new, or rare, between ``start`` and there: the last of both kinds.
+
+        Keys are hashed; two that collide hide each other but make no wrong candidate of the first
+        kind, and of the second one that the exact count then judges.
+        """
+        keys = keys[start:stop]
+        if len(keys) == 0:
+            return
+        bits = min(max(len(keys).bit_length() + 1, 10), 22)
+        hashed = ((keys * _HASH_MULTIPLIER) >> np.uint64(64 - bits)).astype(np.int32)
+        first = np.full(1 << bits, -1, np.int32)
+        first[hashed[::-1]] = np.arange(len(keys) - 1, -1, -1, dtype=np.int32)
+        new = np.sort(first[first >= 0])[-_CANDIDATES:]
+        counts = np.bincount(hashed, minlength=1 << bits)
+        rare = np.flatnonzero(counts[hashed] <= _ARRIVALS_MAXIMUM)[-_CANDIDATES:]
+        yield from (start + int(row) for row in np.union1d(new, rare) if row > 0)
+
+    def _execute(self, row: int, start: int) -> EndPoint | None:
+        """Before the execution that a row belongs to."""
+        ip = int(self._ip[row])
+        instruction = self._inspect(ip)
+        if instruction is None or ip == self._ip[start]:
+            return None
+        if instruction.is_update and self._is_write[row]:
+            row -= 1
+        hits = self._ip[start : row + 1] == ip
+        arrivals = self._executions(hits, instruction.is_update, start)
+        if arrivals > _ARRIVALS_MAXIMUM:
+            return None
+        return EndPoint(EndKind.EXECUTE, ip, arrivals, row, ip)
+
+    def _touch(self, row: int, start: int) -> EndPoint | None:
+        """Behind the instruction that a row belongs to."""
+        ip = int(self._ip[row])
+        instruction = self._inspect(ip)
+        if instruction is None or not instruction.falls_through:
+            return None
+        if instruction.is_update and not self._is_write[row]:
+            row += 1
+        low = int(self._address[row]) // _GRANULE_BYTES * _GRANULE_BYTES
+        hits = (self._address[start : row + 1] < low + _GRANULE_BYTES) & (
+            self._end[start : row + 1] > low
+        )
+        arrivals = 0
+        for each in np.unique(self._ip[start : row + 1][hits]):
+            other = self._inspect(int(each))
+            if other is None:
+                return None
+            mine = hits & (self._ip[start : row + 1] == each)
+            arrivals += self._executions(mine, other.is_update, start)
+        if not 0 < arrivals <= _ARRIVALS_MAXIMUM:
+            return None
+        return EndPoint(EndKind.TOUCH, low, arrivals, row + 1, ip + instruction.length)
+
+    def _executions(self, hits: NDArray[np.bool_], is_update: bool, start: int) -> int:
+        if is_update:
+            hits = hits & ~self._is_write[start : start + len(hits)]
+        return int(np.count_nonzero(hits))
+
+
+@dataclass(frozen=True, slots=True)
+class TwinPlan:
+    """Where a twin's time begins and ends to count.
+
+    Attributes:
+        lead_in: what is run before, to fill caches, without counting; None: nothing.
+        end: the end.
+    """
+
+    lead_in: EndPoint | None
+    end: EndPoint
+
+    @property
+    def first_row(self) -> int:
+        """The first row that counts."""
+        return 0 if self.lead_in is None else self.lead_in.rows
+
+
+def plan_twin(
+    execution: Execution, inspect: Callable[[int], Instruction | None]
+) -> TwinPlan | None:
+    """Choose where to time the twin of an execution; None if there is no such place."""
+    rows = min(len(execution.ip), _ROWS_MAXIMUM)
+    finder = EndPointFinder(
+        execution.ip[:rows],
+        execution.address[:rows],
+        execution.size_bytes[:rows],
+        execution.is_write[:rows],
+        inspect,
+    )
+    lead_in = finder.latest(0, int(rows * _LEAD_IN_SHARE))
+    end: EndPoint | None
+    if execution.end is BurstEnd.SYSCALL:
+        end = EndPoint(EndKind.CALL, 0, 1, len(execution.ip), None)
+    else:
+        end = finder.latest(0 if lead_in is None else lead_in.rows, rows)
+    if end is None:
+        return None
+    plan = TwinPlan(lead_in, end)
+    return plan if end.rows - plan.first_row >= _ROWS_MINIMUM else None
+
+
+def count_accesses(
+    address: NDArray[np.uint64], size_bytes: NDArray[np.uint16], line_bytes: int
+) -> int:
+    """Lines referenced, a reference that crosses into another counting for each."""
+    line = np.uint64(line_bytes)
+    last = address + np.maximum(size_bytes, 1).astype(np.uint64) - np.uint64(1)
+    return int(np.sum(last // line - address // line)) + len(address)
+
+
+def touched_pages(
+    execution: Execution, rows: int
+) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+    """Pages that the first rows read or execute but do not write, and pages that they write.
+
+    Returns:
+        Addresses of pages, ascending, shapes (r,) and (w,), uint64.
+    """
+    page = np.uint64(_PAGE_BYTES)
+    first = execution.address[:rows] // page
+    sizes = np.maximum(execution.size_bytes[:rows], 1).astype(np.uint64)
+    last = (execution.address[:rows] + sizes - np.uint64(1)) // page
+    is_write = execution.is_write[:rows]
+    written = _distinct(first[is_write], last[is_write])
+    read = _distinct(first[~is_write], last[~is_write], execution.ip[:rows] // page)
+    return np.setdiff1d(read, written, assume_unique=True) * page, written * page
+
+
+def _distinct(*pages: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Like np.unique, but neighbours that are alike, as most are, go before it sorts."""
+    parts = [each[np.flatnonzero(np.diff(each, prepend=~each[:1]))] for each in pages]
+    return np.unique(np.concatenate(parts))
+
+
+class TwinRunner:
+    """Times twins.
+
+    Args:
+        line_bytes: size of the lines that accesses are counted in.
+        proc: root of the proc file system.
+    """
+
+    def __init__(self, line_bytes: int = 64, proc: Path = PROC) -> None:
+        self._line_bytes = line_bytes
+        self._proc = proc
+        self._runner = _core.NativeRunner()
+
+    def cancel(self) -> None:
+        """End the present run and all later ones at once; from any thread."""
+        self._runner.cancel()
+
+    def run(
+        self, shadow: Shadow, execution: Execution, deadline_seconds: float
+    ) -> TwinMeasurement | None:
+        """Time what an execution of another shadow of the same stop did.
+
+        Returns:
+            The measurement; None if the execution has no point to stop at, or the twin did not come
+            to it (it need not, if the program reads the time stamp counter, say).
+
+        Raises:
+            OSError: the shadow is gone.
+        """
+        memory = os.open(self._proc / str(shadow.pid) / "mem", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            plan = plan_twin(execution, inspector(memory))
+        finally:
+            os.close(memory)
+        if plan is None:
+            return None
+        read, written = touched_pages(execution, plan.end.rows)
+        _core.native_touch_pages(shadow.pid, read.tobytes(), False)
+        _core.native_touch_pages(shadow.pid, written.tobytes(), True)
+        allowed = _DEADLINE_SECONDS + _DEADLINE_SECONDS_PER_ROW * plan.end.rows
+        give_up = time.monotonic() + min(deadline_seconds, allowed)
+        before = os.sched_getaffinity(0)
+        try:
+            share_one_cpu(shadow, before, self._proc)
+            return self._time(shadow, execution, plan, give_up)
+        finally:
+            os.sched_setaffinity(0, before)
+
+    def _time(
+        self, shadow: Shadow, execution: Execution, plan: TwinPlan, give_up: float
+    ) -> TwinMeasurement | None:
+        if plan.lead_in is not None and self._go(shadow, plan.lead_in, give_up) is None:
+            return None
+        overheads = self._runner.overheads(shadow.pid, _OVERHEAD_RUNS)
+        gone = self._go(shadow, plan.end, give_up)
+        if gone is None or not overheads:
+            return None
+        cpu_seconds, faults = gone
+        stop_seconds = 1e-9 * statistics.median(overheads) * plan.end.arrivals
+        net_seconds = cpu_seconds - stop_seconds - FAULT_SECONDS * faults
+        if net_seconds <= 0:
+            return None
+        rows = slice(plan.first_row, plan.end.rows)
+        return TwinMeasurement(
+            accesses=count_accesses(
+                execution.address[rows], execution.size_bytes[rows], self._line_bytes
+            ),
+            cpu_seconds=net_seconds,
+            faults=faults,
+            end=plan.end.kind.name.lower(),
+            lead_in_accesses=count_accesses(
+                execution.address[: rows.start],
+                execution.size_bytes[: rows.start],
+                self._line_bytes,
+            ),
+            stop_seconds=stop_seconds,
+        )
+
+    def _go(self, shadow: Shadow, point: EndPoint, give_up: float) -> tuple[float, int] | None:
+        """Run to a point: CPU seconds and faults on the way; None if it did not get there."""
+        how, ip, arrivals, _, cpu_nanoseconds, faults = self._runner.run(
+            shadow.pid, point.kind, point.address, point.arrivals, give_up
+        )
+        wanted = "call" if point.kind is EndKind.CALL else "reached"
+        if how != wanted or arrivals != point.arrivals or point.ip not in (None, ip):
+            return None
+        return 1e-9 * cpu_nanoseconds, faults
+
+
+def inspector(memory: int) -> Callable[[int], Instruction | None]:
+    """A function that tells an instruction of a process by its address.
+
+    Args:
+        memory: descriptor of its /proc/PID/mem.
+    """
+
+    def read_code(address: int, size_bytes: int) -> bytes:
+        """As much as is mapped: code may end with its page."""
+        for end in (address + size_bytes, (address & -_PAGE_BYTES) + _PAGE_BYTES):
+            try:
+                return os.pread(memory, end - address, address)
+            except (OSError, OverflowError):
+                continue
+        return b""
+
+    decoder = RecipeDecoder(read_code)
+
+    def inspect(ip: int) -> Instruction | None:
+        recipes = decoder.block(ip, 1)
+        if len(recipes) == 0 or recipes[0]["flags"] & REPEATED or recipes[0]["references"] != 1:
+            return None
+        recipe, reference = recipes[0], recipes[0]["reference"][0]
+        if reference["kind"] != PLAIN or recipe["flags"]:
+            return None
+        code = bytes(recipe["code"][: recipe["length"]])
+        flow = iced_x86.Decoder(64, code, ip=ip).decode().flow_control
+        return Instruction(
+            length=int(recipe["length"]),
+            is_update=bool(reference["loads"]) and bool(reference["stores"]),
+            falls_through=flow == iced_x86.FlowControl.NEXT,
+        )
+
+    return inspect
