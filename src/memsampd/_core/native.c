@@ -1,14 +1,15 @@
 /* Running a shadow natively, without any instrumentation, up to a known point, and timing it.
  *
  * The point is a system call (PTRACE_SYSEMU: it is not executed), the n-th execution of an
- * instruction, or the n-th touch of eight bytes of data. The latter two are a debug register of the
- * CPU: nothing runs slower and no code is changed. A shadow has the registers to itself.
+ * instruction (int3, in the shadow's own copy of the page), or the n-th touch of eight bytes of
+ * data (a debug register, which in a virtual machine makes a stop several times as dear).
  */
 #include "core.h"
 #include "tracee.h"
 
 #include <elf.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -19,11 +20,13 @@
 #include <sys/user.h>
 #include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 #ifndef TRAP_HWBKPT
 #define TRAP_HWBKPT 4
 #endif
 
+#define BREAKPOINT 0xcc
 #define RESUME_FLAG 0x10000ul /* the instruction that comes next does not hit its breakpoint */
 #define PAUSE_NANOSECONDS 20000L
 #define PAGES_AT_ONCE 512
@@ -58,15 +61,62 @@ set_debug_register(pid_t pid, int number, uint64_t value)
     return ptrace(PTRACE_POKEUSER, pid, (void *)offset, (void *)value) == 0;
 }
 
-/* Register 0 on; off for WATCH_CALL. Intel SDM vol. 3, 18.2: local enable, R/W0, LEN0. */
+/* Debug register 0 on what is touched, or on what is executed. Intel SDM vol. 3, 18.2: local enable,
+ * R/W0, LEN0. */
 static bool
-arm(pid_t pid, enum watch watch, uint64_t address)
+watch_data(pid_t pid, uint64_t address)
 {
-    const uint64_t control[] = {0, 0x1, 0x1 | 0x3 << 16 | 0x2 << 18};
+    return set_debug_register(pid, 0, address) &&
+           set_debug_register(pid, 7, 0x1 | 0x3 << 16 | 0x2 << 18);
+}
 
-    return set_debug_register(pid, 7, 0) &&
-           (watch == WATCH_CALL || (set_debug_register(pid, 0, address) &&
-                                    set_debug_register(pid, 7, control[watch])));
+static bool
+watch_code(pid_t pid, uint64_t address)
+{
+    return set_debug_register(pid, 0, address) && set_debug_register(pid, 7, 0x1);
+}
+
+static void
+watch_nothing(pid_t pid)
+{
+    set_debug_register(pid, 7, 0);
+}
+
+/* An int3 and what it stands in the place of. */
+struct patch {
+    int memory; /* /proc/PID/mem */
+    uint64_t address;
+    uint8_t before;
+};
+
+static bool
+patch_open(struct patch *p, pid_t pid, uint64_t address)
+{
+    char path[64];
+
+    snprintf(path, sizeof path, "/proc/%d/mem", (int)pid);
+    p->address = address;
+    p->memory = open(path, O_RDWR | O_CLOEXEC);
+    if (p->memory < 0)
+        return false;
+    if (pread(p->memory, &p->before, 1, (off_t)address) == 1)
+        return true;
+    close(p->memory);
+    return false;
+}
+
+static bool
+patch_set(const struct patch *p, bool on)
+{
+    const uint8_t byte = on ? BREAKPOINT : p->before;
+    return pwrite(p->memory, &byte, 1, (off_t)p->address) == 1;
+}
+
+static void
+patch_close(const struct patch *p)
+{
+    patch_set(p, false);
+    close(p->memory);
 }
 
 static bool
@@ -146,11 +196,11 @@ is_event(int status)
 }
 
 static bool
-is_hardware_trap(pid_t pid, int status)
+is_trap(pid_t pid, int status, int code)
 {
     siginfo_t info;
     return status >> 16 == 0 && WSTOPSIG(status) == SIGTRAP &&
-           ptrace(PTRACE_GETSIGINFO, pid, NULL, &info) == 0 && info.si_code == TRAP_HWBKPT;
+           ptrace(PTRACE_GETSIGINFO, pid, NULL, &info) == 0 && info.si_code == code;
 }
 
 /* Give a shadow that stands at a system call its result without executing it, and say so: it then
@@ -163,10 +213,38 @@ answer_call(pid_t pid, struct user_regs_struct *regs)
     return false;
 }
 
-/* Resume until the next stop that means something. */
+/* Whether the shadow stands at our int3; it is then put back onto the instruction. */
+static bool
+is_at_patch(pid_t pid, int status, const struct patch *patch)
+{
+    struct user_regs_struct regs;
+
+    if (patch == NULL || !is_trap(pid, status, SI_KERNEL) || !read_registers(pid, &regs) ||
+        regs.rip != patch->address + 1)
+        return false;
+    regs.rip = patch->address;
+    return write_registers(pid, &regs);
+}
+
+static bool
+step_over(NativeRunner *self, pid_t pid, const struct patch *patch, double deadline_seconds)
+{
+    int status;
+
+    if (!patch_set(patch, false))
+        return false;
+    do {
+        if (ptrace(PTRACE_SINGLESTEP, pid, NULL, NULL) < 0 ||
+            wait_until(self, pid, &status, deadline_seconds) != 1)
+            return false;
+    } while (is_event(status));
+    return is_trap(pid, status, TRAP_TRACE) && patch_set(patch, true);
+}
+
+/* Resume until the stop that is wanted, or another that means something. */
 static const char *
-run_until(NativeRunner *self, pid_t pid, enum watch watch, unsigned wanted, double deadline_seconds,
-          struct native_end *end)
+run_until(NativeRunner *self, pid_t pid, enum watch watch, const struct patch *patch,
+          unsigned wanted, double deadline_seconds, struct native_end *end)
 {
     struct user_regs_struct regs;
     int status;
@@ -177,9 +255,7 @@ run_until(NativeRunner *self, pid_t pid, enum watch watch, unsigned wanted, doub
         int waited = wait_until(self, pid, &status, deadline_seconds);
         if (waited == 0) {
             ptrace(PTRACE_INTERRUPT, pid, NULL, NULL);
-            if (tracee_wait(pid, &status) < 0)
-                return "exit";
-            return "deadline";
+            return tracee_wait(pid, &status) < 0 ? "exit" : "deadline";
         }
         if (waited < 0)
             return "exit";
@@ -189,9 +265,14 @@ run_until(NativeRunner *self, pid_t pid, enum watch watch, unsigned wanted, doub
             end->number = (int)regs.orig_rax;
             if ((watch == WATCH_CALL && ++end->arrivals == wanted) || !answer_call(pid, &regs))
                 return "call";
-        } else if (is_hardware_trap(pid, status)) {
+        } else if (is_trap(pid, status, TRAP_HWBKPT)) {
             if (++end->arrivals == wanted)
                 return "reached";
+        } else if (is_at_patch(pid, status, patch)) {
+            if (++end->arrivals == wanted)
+                return "reached";
+            if (!step_over(self, pid, patch, deadline_seconds))
+                return "signal";
         } else if (!is_event(status)) {
             end->number = WSTOPSIG(status);
             return "signal";
@@ -199,26 +280,41 @@ run_until(NativeRunner *self, pid_t pid, enum watch watch, unsigned wanted, doub
     }
 }
 
+static const char *
+run_watched(NativeRunner *self, pid_t pid, enum watch watch, uint64_t address, unsigned wanted,
+            double deadline_seconds, struct native_end *end)
+{
+    struct patch patch;
+    long long used;
+
+    if (watch == WATCH_EXECUTE && (!patch_open(&patch, pid, address) || !patch_set(&patch, true)))
+        return "refused";
+    if (watch == WATCH_TOUCH && !watch_data(pid, address))
+        return "refused";
+    used = cpu_nanoseconds(pid);
+    const char *how = run_until(self, pid, watch, watch == WATCH_EXECUTE ? &patch : NULL, wanted,
+                                deadline_seconds, end);
+    end->cpu_nanoseconds = cpu_nanoseconds(pid) - used;
+    if (watch == WATCH_EXECUTE)
+        patch_close(&patch);
+    watch_nothing(pid);
+    return how;
+}
+
 static void
 run(NativeRunner *self, pid_t pid, enum watch watch, uint64_t address, unsigned wanted,
     double deadline_seconds, struct native_end *end)
 {
     struct user_regs_struct regs;
-    long long faults = minor_faults(pid), used = cpu_nanoseconds(pid);
+    long long faults = minor_faults(pid);
 
-    if (!arm(pid, watch, address)) {
-        end->how = errno == ESRCH ? "exit" : "refused";
-        return;
-    }
-    end->how = run_until(self, pid, watch, wanted, deadline_seconds, end);
-    if (strcmp(end->how, "exit") == 0 || !read_registers(pid, &regs)) {
+    end->how = run_watched(self, pid, watch, address, wanted, deadline_seconds, end);
+    if (!read_registers(pid, &regs)) {
         end->how = "exit";
         return;
     }
-    end->cpu_nanoseconds = cpu_nanoseconds(pid) - used;
     end->faults = minor_faults(pid) - faults;
     end->ip = regs.rip - (strcmp(end->how, "call") == 0 ? 2 : 0);
-    arm(pid, WATCH_CALL, 0);
 }
 
 static PyObject *
@@ -243,41 +339,53 @@ runner_run(NativeRunner *self, PyObject *args)
                          end.cpu_nanoseconds, end.faults);
 }
 
-/* What a run costs in which nothing is executed: the way out of the kernel and back. The breakpoint
- * is on the very instruction that comes next. */
+/* What a run costs in which nothing is executed: the way out of the kernel and back by the same
+ * kind of stop. For a call the shadow must stand at one: it makes it again. */
 static bool
-run_nothing(NativeRunner *self, pid_t pid, long long *nanoseconds)
+run_nothing(NativeRunner *self, pid_t pid, enum watch watch, long long *nanoseconds)
 {
     struct user_regs_struct regs;
+    struct patch patch;
     struct native_end end = {0};
 
     if (!read_registers(pid, &regs))
         return false;
-    regs.eflags &= ~RESUME_FLAG;
-    if (!write_registers(pid, &regs) || !arm(pid, WATCH_EXECUTE, regs.rip))
+    struct user_regs_struct again = regs;
+    again.eflags &= ~RESUME_FLAG;
+    if (watch == WATCH_CALL) {
+        again.rip -= 2;
+        again.rax = regs.orig_rax;
+        again.orig_rax = (unsigned long)-1; /* no restart */
+    }
+    if (!write_registers(pid, &again) || (watch == WATCH_TOUCH && !watch_code(pid, regs.rip)) ||
+        (watch == WATCH_EXECUTE && (!patch_open(&patch, pid, regs.rip) || !patch_set(&patch, true))))
         return false;
     long long before = cpu_nanoseconds(pid);
-    const char *how = run_until(self, pid, WATCH_EXECUTE, 1, tracee_now_seconds() + 1.0, &end);
+    const char *how = run_until(self, pid, watch, watch == WATCH_EXECUTE ? &patch : NULL, 1,
+                                tracee_now_seconds() + 1.0, &end);
     *nanoseconds = cpu_nanoseconds(pid) - before;
-    return strcmp(how, "reached") == 0;
+    if (watch == WATCH_EXECUTE)
+        patch_close(&patch);
+    watch_nothing(pid);
+    return strcmp(how, watch == WATCH_CALL ? "call" : "reached") == 0;
 }
 
 static PyObject *
 runner_overheads(NativeRunner *self, PyObject *args)
 {
-    int pid, runs, done = 0;
+    int pid, watch, runs, done = 0;
     long long nanoseconds[OVERHEAD_RUNS_MAXIMUM];
 
-    if (!PyArg_ParseTuple(args, "ii:overheads", &pid, &runs))
+    if (!PyArg_ParseTuple(args, "iii:overheads", &pid, &watch, &runs))
         return NULL;
-    if (runs < 1 || runs > OVERHEAD_RUNS_MAXIMUM) {
-        PyErr_SetString(PyExc_ValueError, "runs is 1 to 64");
+    if (watch < WATCH_CALL || watch > WATCH_TOUCH || runs < 1 || runs > OVERHEAD_RUNS_MAXIMUM) {
+        PyErr_SetString(PyExc_ValueError, "watch is 0 to 2, runs is 1 to 64");
         return NULL;
     }
     Py_BEGIN_ALLOW_THREADS
-    while (done < runs && run_nothing(self, pid, &nanoseconds[done]))
+    while (!self->cancelled && done < runs &&
+           run_nothing(self, pid, (enum watch)watch, &nanoseconds[done]))
         done++;
-    arm(pid, WATCH_CALL, 0);
     Py_END_ALLOW_THREADS
     PyObject *list = PyList_New(0);
     for (int i = 0; list != NULL && i < done; i++) {

@@ -31,6 +31,7 @@ from memsampd.phases.leader import LeaderFollower
 from memsampd.phases.predictor import RunLengthMarkov
 from memsampd.phases.schedule import BurstShape, make_schedule
 from memsampd.phases.windows import WindowCutter
+from memsampd.sampler.native_clock import NativeTwinClock
 from memsampd.sampler.perf.source import TaskClockSource
 from memsampd.sampler.process.identity import ProcessHandle
 from memsampd.sampler.process.target import check_target
@@ -38,7 +39,6 @@ from memsampd.sampler.protocols import AccessSource
 from memsampd.sampler.records import BranchSamples
 from memsampd.sampler.shadow.source import ShadowSource
 from memsampd.sampler.shadow.stepping import SteppingExecutor
-from memsampd.sampler.unknown_clock import UnknownClock
 
 # What a stepped burst costs the target before the first was measured: two stops of some hundred
 # microseconds, and page copies; stepping itself happens on another core.
@@ -100,9 +100,9 @@ def curve_sizes(machine: Machine) -> NDArray[np.int64]:
     return np.unique(np.concatenate([default_sizes(), np.array(caches, dtype=np.int64)]))
 
 
-def access_source(pid: int) -> AccessSource:
+def access_source(pid: int, line_bytes: int = 64) -> AccessSource:
     """The access source that this machine has: shadows, stepped."""
-    return ShadowSource(pid, SteppingExecutor())
+    return ShadowSource(pid, SteppingExecutor(), line_bytes=line_bytes)
 
 
 @contextmanager
@@ -145,7 +145,7 @@ def attached(
         for note in source.notes:
             announce(note)
         rng = random.Random(config.seed)
-        tracer = TracerThread(target.pid, lambda: access_source(target.pid), rng)
+        tracer = TracerThread(target.pid, lambda: access_source(target.pid, config.line_bytes), rng)
         stack.callback(tracer.close)
         parts = _parts(target, handle, MappedBranches(source, maps), tracer, config, maps, machine)
         recorders = []
@@ -182,7 +182,7 @@ def _parts(
         handle=handle,
         branches=branches,
         tracer=tracer,
-        clock=UnknownClock(),
+        clock=NativeTwinClock(),
         cutter=WindowCutter(config.window_seconds, config.bins, maps.lookup, seed=config.seed),
         clusterer=LeaderFollower(),
         predictor=RunLengthMarkov(),

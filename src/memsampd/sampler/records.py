@@ -85,11 +85,12 @@ class TwinMeasurement:
 
     Attributes:
         accesses: accesses to lines in the part that was timed.
-        cpu_seconds: CPU time that this took, without what follows.
-        faults: page faults in it, whose estimated time has been taken off.
+        cpu_seconds: user CPU time that this took.
+        faults: page faults in it.
         end: what stopped the twin: "call", "execute" or "touch".
         lead_in_accesses: accesses that ran before, untimed, to fill caches.
-        stop_seconds: CPU time of the way into and out of the kernel, measured and taken off.
+        taken_off_seconds: CPU time that was taken off: of the way into and out of the kernel,
+            which is measured beside, and of page faults, which is estimated.
     """
 
     accesses: int
@@ -97,7 +98,7 @@ class TwinMeasurement:
     faults: int
     end: str
     lead_in_accesses: int = 0
-    stop_seconds: float = 0.0
+    taken_off_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,3 +174,6 @@ class AccessRate:
     accesses_per_cpu_second: float | None
     spread: float | None
     method: str
+
+
+UNKNOWN_RATE = AccessRate(None, None, "unknown")

@@ -3,7 +3,7 @@
 A burst tells what a thread references, not how long that takes. A second shadow of the same moment
 therefore runs at full speed to a point whose place in the burst is known, and its CPU time counts.
 The point is the system call that ended the burst, or an instruction or eight bytes of data that the
-burst came to late and few times: a debug register of the CPU stops the twin there.
+burst came to late and few times: a breakpoint or a debug register stops the twin there.
 """
 
 from __future__ import annotations
@@ -31,10 +31,17 @@ from memsampd.sampler.shadow.stepping import share_one_cpu
 # A page fault that pre-faulting did not prevent, as for copy-on-write faults of the target.
 FAULT_SECONDS = 0.8e-6
 
-_GRANULE_BYTES = 8  # what a debug register watches
-_PAGE_BYTES = 4096
+_GRANULE_BITS = 3  # a debug register watches eight bytes
+_SIZE_MAXIMUM = (1 << 16) - 1  # of a reference
+_PAGE_BITS = 12
+_PAGE_BYTES = 1 << _PAGE_BITS
+_CHUNK_ROWS = 1 << 16
+_HASH_BITS = 18
 _ARRIVALS_MAXIMUM = 16
-_CANDIDATES = 24
+# What a stop costs of certainty, and what starting and ending a measurement does. In a virtual
+# machine a stop by a breakpoint takes 3 us, one by a debug register 20 to 30 us.
+_EXECUTE_COST, _TOUCH_COST, _BASE_COST = 1.0, 10.0, 10.0
+_CANDIDATES = 16
 _ROWS_MAXIMUM = 1 << 22  # of a longer burst, its beginning is timed
 _ROWS_MINIMUM = 1000
 _LEAD_IN_SHARE = 0.5
@@ -54,7 +61,7 @@ class EndKind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class EndPoint:
-    """A point of a burst that a debug register, or a system call, can stop a twin at.
+    """A point of a burst that a twin can be stopped at.
 
     Attributes:
         kind: what is watched.
@@ -69,6 +76,11 @@ class EndPoint:
     arrivals: int
     rows: int
     ip: int | None
+
+    @property
+    def stops(self) -> int:
+        """Stops on the way: an instruction that is not the one yet is also stepped over."""
+        return 2 * self.arrivals - 1 if self.kind is EndKind.EXECUTE else self.arrivals
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +120,7 @@ class EndPointFinder:
     ) -> None:
         self._ip = ip
         self._address = address
-        self._end = address + size_bytes.astype(np.uint64)
+        self._size_bytes = size_bytes
         self._is_write = is_write
         self._inspect_anew = inspect
         self._known: dict[int, Instruction | None] = {}
@@ -121,36 +133,23 @@ class EndPointFinder:
     def latest(self, start: int, stop: int) -> EndPoint | None:
         """Find the best point between two rows, for a twin that stands at ``start``.
 
-        Best is what leaves the least relative error: each stop on the way disturbs the time that is
-        measured about as much as the others, and the rows passed are what it is divided among.
+        Best is what leaves the least relative error: what starting, ending and the stops on the way
+        disturb, by the rows that are passed.
         """
-        found = [
-            *(self._execute(row, start) for row in self._candidates(self._ip, start, stop)),
-            *(
-                self._touch(row, start)
-                for row in self._candidates(self._address // _GRANULE_BYTES, start, stop)
-            ),
+        candidates = [
+            *((row, self._execute) for row in _candidates(self._ip[start:stop], 0)),
+            *((row, self._touch) for row in _candidates(self._address[start:stop], _GRANULE_BITS)),
         ]
-        usable = [point for point in found if point is not None and point.rows <= stop]
-        return max(usable, key=lambda p: ((p.rows - start) / (2 + p.arrivals), p.rows), default=None)
-
-    def _candidates(self, keys: NDArray[np.uint64], start: int, stop: int) -> Iterator[int]:
-        """Rows whose key is new, or rare, between ``start`` and there: the last of both kinds.
-
-        Keys are hashed; two that collide hide each other but make no wrong candidate of the first
-        kind, and of the second one that the exact count then judges.
-        """
-        keys = keys[start:stop]
-        if len(keys) == 0:
-            return
-        bits = min(max(len(keys).bit_length() + 1, 10), 22)
-        hashed = ((keys * _HASH_MULTIPLIER) >> np.uint64(64 - bits)).astype(np.int32)
-        first = np.full(1 << bits, -1, np.int32)
-        first[hashed[::-1]] = np.arange(len(keys) - 1, -1, -1, dtype=np.int32)
-        new = np.sort(first[first >= 0])[-_CANDIDATES:]
-        counts = np.bincount(hashed, minlength=1 << bits)
-        rare = np.flatnonzero(counts[hashed] <= _ARRIVALS_MAXIMUM)[-_CANDIDATES:]
-        yield from (start + int(row) for row in np.union1d(new, rare) if row > 0)
+        best, best_worth = None, 0.0
+        for row, make in sorted(candidates, key=lambda each: each[0], reverse=True):
+            if best_worth >= (row + 2) / (_BASE_COST + _EXECUTE_COST):
+                break  # none that is left can be better
+            point = make(start + row, start)
+            if point is not None and point.rows <= stop:
+                worth = _worth(point, start)
+                if worth > best_worth:
+                    best, best_worth = point, worth
+        return best
 
     def _execute(self, row: int, start: int) -> EndPoint | None:
         """Before the execution that a row belongs to."""
@@ -160,9 +159,11 @@ class EndPointFinder:
             return None
         if instruction.is_update and self._is_write[row]:
             row -= 1
-        hits = self._ip[start : row + 1] == ip
-        arrivals = self._executions(hits, instruction.is_update, start)
-        if arrivals > _ARRIVALS_MAXIMUM:
+        hits = np.concatenate(
+            [each.start + np.flatnonzero(self._ip[each] == ip) for each in _chunks(start, row + 1)]
+        )
+        arrivals = self._executions(hits)
+        if arrivals is None or arrivals > _ARRIVALS_MAXIMUM:
             return None
         return EndPoint(EndKind.EXECUTE, ip, arrivals, row, ip)
 
@@ -174,25 +175,78 @@ class EndPointFinder:
             return None
         if instruction.is_update and not self._is_write[row]:
             row += 1
-        low = int(self._address[row]) // _GRANULE_BYTES * _GRANULE_BYTES
-        hits = (self._address[start : row + 1] < low + _GRANULE_BYTES) & (
-            self._end[start : row + 1] > low
-        )
-        arrivals = 0
-        for each in np.unique(self._ip[start : row + 1][hits]):
-            other = self._inspect(int(each))
-            if other is None:
-                return None
-            mine = hits & (self._ip[start : row + 1] == each)
-            arrivals += self._executions(mine, other.is_update, start)
-        if not 0 < arrivals <= _ARRIVALS_MAXIMUM:
+        low = int(self._address[row]) >> _GRANULE_BITS << _GRANULE_BITS
+        arrivals = self._executions(self._overlapping(low, start, row + 1))
+        if arrivals is None or not 0 < arrivals <= _ARRIVALS_MAXIMUM:
             return None
         return EndPoint(EndKind.TOUCH, low, arrivals, row + 1, ip + instruction.length)
 
-    def _executions(self, hits: NDArray[np.bool_], is_update: bool, start: int) -> int:
-        if is_update:
-            hits = hits & ~self._is_write[start : start + len(hits)]
-        return int(np.count_nonzero(hits))
+    def _overlapping(self, low: int, start: int, stop: int) -> NDArray[np.int64]:
+        """Rows that reference any of the bytes that the CPU watches."""
+        reach = np.uint64(min(low, _SIZE_MAXIMUM))
+        found = [np.empty(0, np.int64)]
+        for each in _chunks(start, stop):
+            offset = self._address[each] + reach - np.uint64(low)  # wraps below the reach
+            near = each.start + np.flatnonzero(offset < reach + np.uint64(1 << _GRANULE_BITS))
+            found.append(near[self._address[near] + self._size_bytes[near] > low])
+        return np.concatenate(found)
+
+    def _executions(self, rows: NDArray[np.int64]) -> int | None:
+        """How many executions these rows belong to; None if that cannot be told."""
+        known = {int(ip): self._inspect(int(ip)) for ip in np.unique(self._ip[rows])}
+        count = 0
+        for ip, instruction in known.items():
+            if instruction is None:
+                return None
+            mine = rows[self._ip[rows] == ip]
+            stores = np.count_nonzero(self._is_write[mine]) if instruction.is_update else 0
+            count += len(mine) - int(stores)
+        return count
+
+
+def _worth(point: EndPoint, start: int) -> float:
+    cost = _TOUCH_COST if point.kind is EndKind.TOUCH else _EXECUTE_COST
+    return (point.rows - start) / (_BASE_COST + cost * point.stops)
+
+
+def _chunks(start: int, stop: int) -> Iterator[slice]:
+    """Slices short enough that what is made of each stays in a cache, and in recycled memory."""
+    for begin in range(start, stop, _CHUNK_ROWS):
+        yield slice(begin, min(begin + _CHUNK_ROWS, stop))
+
+
+def _hashed(keys: NDArray[np.uint64], shift: int) -> NDArray[np.int32]:
+    multiplied = (keys >> np.uint64(shift)) * _HASH_MULTIPLIER
+    hashed: NDArray[np.int32] = (multiplied >> np.uint64(64 - _HASH_BITS)).astype(np.int32)
+    return hashed
+
+
+def _candidates(keys: NDArray[np.uint64], shift: int) -> list[int]:
+    """Rows whose key is new, or rare: the last of both kinds, the first row excepted.
+
+    Keys (without their low bits) are hashed; two that collide hide each other but make no wrong
+    candidate of the first kind, and of the second one that the exact count then judges.
+    """
+    seen = np.zeros(1 << _HASH_BITS, np.bool_)
+    counts = np.zeros(1 << _HASH_BITS, np.int64)
+    new: list[int] = []
+    rare: list[int] = []
+    chunks = list(_chunks(0, len(keys)))
+    for each in chunks:
+        hashed = _hashed(keys[each], shift)
+        unseen = np.flatnonzero(~seen[hashed])
+        if len(unseen):
+            _, first = np.unique(hashed[unseen], return_index=True)
+            new = [*new, *(each.start + unseen[np.sort(first)[-_CANDIDATES:]]).tolist()]
+            new = new[-_CANDIDATES:]
+        seen[hashed] = True
+        counts += np.bincount(hashed, minlength=1 << _HASH_BITS)
+    for each in reversed(chunks):
+        few = np.flatnonzero(counts[_hashed(keys[each], shift)] <= _ARRIVALS_MAXIMUM)
+        rare += (each.start + few[-_CANDIDATES:]).tolist()
+        if len(rare) >= _CANDIDATES:
+            break
+    return [row for row in {*new, *rare} if row > 0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,32 +296,48 @@ def count_accesses(
 ) -> int:
     """Lines referenced, a reference that crosses into another counting for each."""
     line = np.uint64(line_bytes)
-    last = address + np.maximum(size_bytes, 1).astype(np.uint64) - np.uint64(1)
-    return int(np.sum(last // line - address // line)) + len(address)
+    further = 0
+    for each in _chunks(0, len(address)):
+        last = address[each] + np.maximum(size_bytes[each], 1) - np.uint64(1)
+        further += int(np.sum(last // line - address[each] // line))
+    return len(address) + further
 
 
-def touched_pages(
-    execution: Execution, rows: int
-) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+def touched_pages(execution: Execution, rows: int) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
     """Pages that the first rows read or execute but do not write, and pages that they write.
 
     Returns:
         Addresses of pages, ascending, shapes (r,) and (w,), uint64.
     """
-    page = np.uint64(_PAGE_BYTES)
-    first = execution.address[:rows] // page
-    sizes = np.maximum(execution.size_bytes[:rows], 1).astype(np.uint64)
-    last = (execution.address[:rows] + sizes - np.uint64(1)) // page
-    is_write = execution.is_write[:rows]
-    written = _distinct(first[is_write], last[is_write])
-    read = _distinct(first[~is_write], last[~is_write], execution.ip[:rows] // page)
-    return np.setdiff1d(read, written, assume_unique=True) * page, written * page
+    read, written = _PageSet(), _PageSet()
+    for each in _chunks(0, rows):
+        first = execution.address[each]
+        last = first + np.maximum(execution.size_bytes[each], 1) - np.uint64(1)
+        is_write = execution.is_write[each]
+        for pages in (first, last):
+            written.add(pages[is_write])
+            read.add(pages[~is_write])
+        read.add(execution.ip[each])
+    return np.setdiff1d(read.pages(), written.pages(), assume_unique=True), written.pages()
 
 
-def _distinct(*pages: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Like np.unique, but neighbours that are alike, as most are, go before it sorts."""
-    parts = [each[np.flatnonzero(np.diff(each, prepend=~each[:1]))] for each in pages]
-    return np.unique(np.concatenate(parts))
+class _PageSet:
+    """Collects the pages of addresses: most have been met before, which a small table tells."""
+
+    def __init__(self) -> None:
+        self._met = np.zeros(1 << _HASH_BITS, np.uint64)
+        self._found: list[NDArray[np.uint64]] = [np.empty(0, np.uint64)]
+
+    def add(self, addresses: NDArray[np.uint64]) -> None:
+        pages = addresses >> np.uint64(_PAGE_BITS)
+        hashed = _hashed(pages, 0)
+        strange = np.flatnonzero(self._met[hashed] != pages)
+        if len(strange):
+            self._met[hashed[strange]] = pages[strange]
+            self._found.append(np.unique(pages[strange]))
+
+    def pages(self) -> NDArray[np.uint64]:
+        return np.unique(np.concatenate(self._found)) << np.uint64(_PAGE_BITS)
 
 
 class TwinRunner:
@@ -323,13 +393,14 @@ class TwinRunner:
     ) -> TwinMeasurement | None:
         if plan.lead_in is not None and self._go(shadow, plan.lead_in, give_up) is None:
             return None
-        overheads = self._runner.overheads(shadow.pid, _OVERHEAD_RUNS)
         gone = self._go(shadow, plan.end, give_up)
+        overheads = self._runner.overheads(shadow.pid, plan.end.kind, _OVERHEAD_RUNS)
         if gone is None or not overheads:
             return None
         cpu_seconds, faults = gone
-        stop_seconds = 1e-9 * statistics.median(overheads) * plan.end.arrivals
-        net_seconds = cpu_seconds - stop_seconds - FAULT_SECONDS * faults
+        stop_seconds = 1e-9 * statistics.median(overheads) * plan.end.stops
+        taken_off_seconds = stop_seconds + FAULT_SECONDS * faults
+        net_seconds = cpu_seconds - taken_off_seconds
         if net_seconds <= 0:
             return None
         rows = slice(plan.first_row, plan.end.rows)
@@ -345,7 +416,7 @@ class TwinRunner:
                 execution.size_bytes[: rows.start],
                 self._line_bytes,
             ),
-            stop_seconds=stop_seconds,
+            taken_off_seconds=taken_off_seconds,
         )
 
     def _go(self, shadow: Shadow, point: EndPoint, give_up: float) -> tuple[float, int] | None:
