@@ -112,7 +112,7 @@ def memory_of(shadow: Shadow, pages: NDArray[np.uint64]) -> list[bytes]:
 
 def plan_of(shadow: Shadow, seen: Execution) -> TwinPlan:
     with open(f"/proc/{shadow.pid}/mem", "rb", buffering=0) as memory:
-        plan = plan_twin(seen, inspector(memory.fileno()))
+        plan = plan_twin(seen.rows, inspector(memory.fileno()), ends_in_call=False)
     assert plan is not None
     return plan
 
@@ -132,11 +132,11 @@ def test_a_twin_stops_where_the_burst_says(tmp_path: Path) -> None:
                 assert (how, ip, arrivals) == ("reached", point.ip, point.arrivals)
             # Both ends lie at a round's store: what lies between is whole rounds.
             assert (plan.end.rows - plan.first_row) % (LOADS + 1) in (0, 1, LOADS)
-            left = len(seen.ip) - plan.end.rows
+            left = len(seen.rows) - plan.end.rows
             rest = executor.run(other, max(left, 1), 30.0)
             for name in ("ip", "address", "size_bytes", "is_write"):
                 np.testing.assert_array_equal(
-                    getattr(rest, name)[:left], getattr(seen, name)[plan.end.rows :], name
+                    getattr(rest.rows, name)[:left], getattr(seen.rows, name)[plan.end.rows :], name
                 )
 
 
@@ -145,13 +145,13 @@ def test_a_measurement_counts_what_lies_between(tmp_path: Path) -> None:
         for _, (one, other) in zip(range(20), pairs, strict=False):
             seen = SteppingExecutor().run(one, 20_000, 30.0)
             plan = plan_of(other, seen)
-            measured = TwinRunner().run(other, seen, 10.0)
+            measured = TwinRunner().run(other, seen.rows, 10.0, ends_in_call=False)
             if measured is not None:
                 break
         else:
             pytest.fail("no twin took longer than its stops")
     timed = slice(plan.first_row, plan.end.rows)
-    expected = count_accesses(seen.address[timed], seen.size_bytes[timed], 64)
+    expected = count_accesses(seen.rows.address[timed], seen.rows.size_bytes[timed], 64)
     assert measured.accesses == expected
     assert measured.lead_in_accesses >= plan.first_row
     assert measured.end == plan.end.kind.name.lower()
@@ -164,19 +164,21 @@ def test_arrivals_are_counted(kind: EndKind, arrivals: int, tmp_path: Path) -> N
     with twins_of(tmp_path, ROUNDS) as pairs:
         one, other = next(pairs)
         seen = SteppingExecutor().run(one, 10 * (LOADS + 1), 30.0)
-        stores = np.flatnonzero(seen.is_write)[:-1]
+        stores = np.flatnonzero(seen.rows.is_write)[:-1]
         row = int(stores[arrivals if kind is EndKind.EXECUTE else arrivals - 1])
-        address = int((seen.ip if kind is EndKind.EXECUTE else seen.address)[row])
+        address = int((seen.rows.ip if kind is EndKind.EXECUTE else seen.rows.address)[row])
         wanted = arrivals + 1 if kind is EndKind.EXECUTE else 1
         how, ip, came, _, nanoseconds, _ = _core.NativeRunner().run(
             other.pid, kind, address, wanted, time.monotonic() + 10
         )
         assert (how, came) == ("reached", wanted)
         assert nanoseconds > 0
-        assert (ip == int(seen.ip[row])) == (kind is EndKind.EXECUTE)
+        assert (ip == int(seen.rows.ip[row])) == (kind is EndKind.EXECUTE)
         rest = SteppingExecutor().run(other, 100, 30.0)
         at = row if kind is EndKind.EXECUTE else row + 1
-        np.testing.assert_array_equal(rest.address, seen.address[at : at + len(rest.address)])
+        np.testing.assert_array_equal(
+            rest.rows.address, seen.rows.address[at : at + len(rest.rows.address)]
+        )
 
 
 def test_a_twin_stops_at_the_same_call_in_the_same_state(tmp_path: Path) -> None:
@@ -189,7 +191,7 @@ def test_a_twin_stops_at_the_same_call_in_the_same_state(tmp_path: Path) -> None
                 other.pid, EndKind.CALL, 0, 1, time.monotonic() + 10
             )
             assert (how, arrivals, number) == ("call", 1, 110)  # getppid
-            _, written = touched_pages(seen, len(seen.ip))
+            _, written = touched_pages(seen.rows, len(seen.rows))
             assert len(written) >= 1
             assert memory_of(one, written) == memory_of(other, written)
             at_call = Path(f"/proc/{other.pid}/syscall").read_text().split()
@@ -203,13 +205,13 @@ def test_a_burst_that_ends_in_a_call_is_timed_to_it(tmp_path: Path) -> None:
     with twins_of(tmp_path, CALLS) as pairs:
         for one, other in pairs:
             seen = SteppingExecutor().run(one, 10_000, 30.0)
-            measured = TwinRunner().run(other, seen, 10.0)
-            if len(seen.ip) > 4000:
+            measured = TwinRunner().run(other, seen.rows, 10.0, ends_in_call=True)
+            if len(seen.rows) > 4000:
                 break
         assert measured is not None
         assert measured.end == "call"
         assert measured.accesses + measured.lead_in_accesses == count_accesses(
-            seen.address, seen.size_bytes, 64
+            seen.rows.address, seen.rows.size_bytes, 64
         )
 
 
@@ -222,10 +224,10 @@ def test_no_faults_where_pages_were_made_present(tmp_path: Path) -> None:
             one, other = next(pairs)
             seen = SteppingExecutor().run(one, 16 * (LOADS + 1), 30.0)
             if is_prepared:
-                read, written = touched_pages(seen, len(seen.ip))
+                read, written = touched_pages(seen.rows, len(seen.rows))
                 assert _core.native_touch_pages(other.pid, read.tobytes(), False) == 0
                 assert _core.native_touch_pages(other.pid, written.tobytes(), True) == 0
-            last = int(seen.address[np.flatnonzero(seen.is_write)[-1]])
+            last = int(seen.rows.address[np.flatnonzero(seen.rows.is_write)[-1]])
             how, *_, count = _core.NativeRunner().run(
                 other.pid, EndKind.TOUCH, last, 1, time.monotonic() + 10
             )
@@ -262,7 +264,7 @@ def test_a_program_that_never_does_anything_new_has_no_twin(tmp_path: Path) -> N
     with twins_of(tmp_path, SPINNING) as pairs:
         one, other = next(pairs)
         seen = SteppingExecutor().run(one, 4000, 30.0)
-        assert TwinRunner().run(other, seen, 10.0) is None
+        assert TwinRunner().run(other, seen.rows, 10.0, ends_in_call=False) is None
 
 
 def test_a_twin_that_does_something_else_is_not_believed(tmp_path: Path) -> None:
@@ -271,7 +273,7 @@ def test_a_twin_that_does_something_else_is_not_believed(tmp_path: Path) -> None
         one, other = next(pairs)
         seen = SteppingExecutor().run(one, 10_000, 30.0)
         runner = TwinRunner()
-        point = EndPoint(EndKind.TOUCH, 0x1000, 1, len(seen.ip), None)
+        point = EndPoint(EndKind.TOUCH, 0x1000, 1, len(seen.rows), None)
         assert runner._go(other, point, time.monotonic() + 10) is None
 
 
@@ -312,18 +314,3 @@ def test_the_source_times_what_it_is_asked_to(tmp_path: Path) -> None:
     low, *_, high = sorted(twin.accesses / twin.cpu_seconds for twin in [*found, *found])
     assert low <= rate.accesses_per_cpu_second * (1 + 1e-9)
     assert rate.accesses_per_cpu_second <= high * (1 + 1e-9)
-
-
-def test_a_burst_that_is_a_call_at_once_has_no_twin() -> None:
-    nothing = np.empty(0, np.uint64)
-    seen = Execution(
-        nothing,
-        nothing,
-        nothing.astype(np.uint16),
-        nothing.astype(np.bool_),
-        0,
-        0,
-        BurstEnd.SYSCALL,
-        "",
-    )
-    assert plan_twin(seen, lambda ip: None) is None

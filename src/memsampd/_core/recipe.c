@@ -69,6 +69,31 @@ read_vector(const uint8_t *xstate, unsigned number, uint8_t bytes[64])
         memcpy(bytes + 32, xstate + components[COMPONENT_ZMM_HIGH].offset + 32 * number, 32);
 }
 
+void
+recipe_put_vector(uint8_t *xstate, unsigned number, const void *given, unsigned size_bytes)
+{
+    const uint8_t *bytes = given;
+
+    load_components();
+    if (number >= 16) {
+        memcpy(xstate + components[COMPONENT_ZMM_UPPER].offset + 64 * (number - 16), bytes,
+               size_bytes);
+        return;
+    }
+    memcpy(xstate + XMM_OFFSET + 16 * number, bytes, 16);
+    if (size_bytes > 16)
+        memcpy(xstate + components[COMPONENT_YMM].offset + 16 * number, bytes + 16, 16);
+    if (size_bytes > 32)
+        memcpy(xstate + components[COMPONENT_ZMM_HIGH].offset + 32 * number, bytes + 32, 32);
+}
+
+void
+recipe_put_opmask(uint8_t *xstate, unsigned number, uint64_t value)
+{
+    load_components();
+    memcpy(xstate + components[COMPONENT_OPMASK].offset + 8 * number, &value, 8);
+}
+
 static uint64_t
 active_lanes(const struct recipe_reference *m, const uint8_t *xstate)
 {

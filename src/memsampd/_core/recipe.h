@@ -76,6 +76,10 @@ typedef int (*recipe_emit)(void *context, uint64_t ip, uint64_t address, unsigne
 int recipe_references(const struct recipe *r, const struct user_regs_struct *regs,
                       const uint8_t *xstate, recipe_emit emit, void *context);
 
+/* Put a vector register, or an opmask (8 bytes), where recipe_references looks for it. */
+void recipe_put_vector(uint8_t *xstate, unsigned number, const void *bytes, unsigned size_bytes);
+void recipe_put_opmask(uint8_t *xstate, unsigned number, uint64_t value);
+
 /* Open-addressing table of recipes by ip. */
 struct recipe_table {
     struct recipe *slots;

@@ -100,7 +100,7 @@ _WORDS = [
     "FS_BASE",
     "GS_BASE",
 ]
-_WORD_OF_REGISTER = {
+WORD_OF_REGISTER = {
     getattr(Register, name): word for word, name in enumerate(_WORDS) if hasattr(Register, name)
 } | {
     getattr(Register, narrow): _WORDS.index(wide)
@@ -243,7 +243,7 @@ def _fill_reference(
     row["size_bytes"] = size_bytes
     row["loads"] = memory.access in _LOADS
     row["stores"] = memory.access in _STORES
-    row["base"] = _WORD_OF_REGISTER.get(memory.base, NO_REGISTER)
+    row["base"] = WORD_OF_REGISTER.get(memory.base, NO_REGISTER)
     if memory.base != Register.NONE and row["base"] == NO_REGISTER:
         return None
     row["index"] = NO_REGISTER
@@ -251,8 +251,10 @@ def _fill_reference(
     row["segment"] = _SEGMENT_WORD.get(memory.segment, NO_REGISTER)
     row["is_32_bit"] = memory.address_size == iced_x86.CodeSize.CODE32
     if _fill_lanes(row, instruction, memory):
-        return flags | NEEDS_VECTORS
-    row["index"] = _WORD_OF_REGISTER.get(memory.index, NO_REGISTER)
+        flags |= NEEDS_VECTORS
+    if row["kind"] == GATHER:
+        return flags  # the index is a vector
+    row["index"] = WORD_OF_REGISTER.get(memory.index, NO_REGISTER)
     if memory.index != Register.NONE and row["index"] == NO_REGISTER:
         return None
     return flags
@@ -291,13 +293,14 @@ class RecipeDecoder:
             recipe["ip"] = instruction.ip
             recipe["length"] = length
             recipe["code"][:length] = np.frombuffer(code[at : at + length], np.uint8)
-            self._describe(recipe, instruction)
+            self.describe(recipe, instruction)
             count += 1
             if not is_valid or instruction.flow_control != FlowControl.NEXT:
                 break
         return recipes[:count]
 
-    def _describe(self, recipe: np.void, instruction: iced_x86.Instruction) -> None:
+    def describe(self, recipe: np.void, instruction: iced_x86.Instruction) -> None:
+        """Fill in what the references of an instruction are."""
         mnemonic = instruction.mnemonic
         if mnemonic in _SYSTEM_CALLS:
             recipe["flags"] = SYSCALL

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from memsampd.errors import CaptureError
 from memsampd.sampler.process.identity import PROC
-from memsampd.sampler.records import Burst, BurstCost, BurstRequest
-from memsampd.sampler.shadow.executors import Execution, ShadowExecutor
+from memsampd.sampler.records import Burst, BurstCost, BurstEnd, BurstRequest
+from memsampd.sampler.shadow.executors import Consumer, Execution, ShadowExecutor
 from memsampd.sampler.shadow.snapshots import Shadow, Snapshot, Snapshots
-from memsampd.sampler.shadow.twin import TwinRunner
+from memsampd.sampler.shadow.twin import KeptRows, TwinRunner
 
 _START_PATIENCE_SECONDS = 0.2
 
@@ -49,8 +49,21 @@ class ShadowSource:
             CaptureError: not now; see its reason.
         """
         if request.measure_rate:
-            return self._capture_timed(request)
+            return self._capture_timed(request, None)
         return self.capture_twins(request, 1)[0]
+
+    def stream(self, request: BurstRequest, consume: Consumer) -> Burst:
+        """Observe one thread from where it is now, handing rows over while they are produced.
+
+        Returns:
+            The burst without its rows.
+
+        Raises:
+            CaptureError: not now; see its reason.
+        """
+        if request.measure_rate:
+            return self._capture_timed(request, consume)
+        return self._capture(request, 1, consume)[0]
 
     def capture_twins(self, request: BurstRequest, count: int) -> tuple[Burst, ...]:
         """Observe the same moment several times over: the bursts must be equal (self-test).
@@ -58,6 +71,11 @@ class ShadowSource:
         Raises:
             CaptureError: not now; see its reason.
         """
+        return self._capture(request, count, None)
+
+    def _capture(
+        self, request: BurstRequest, count: int, consume: Consumer | None
+    ) -> tuple[Burst, ...]:
         started = time.thread_time()
         snapshot = self._snapshots.take(request.tid, count, _START_PATIENCE_SECONDS)
         executions: list[Execution] = []
@@ -67,7 +85,7 @@ class ShadowSource:
         remaining = list(snapshot.shadows)
         try:
             while remaining:
-                executions.append(self._execute(remaining[0], request))
+                executions.append(self._execute(remaining[0], request, consume))
                 cost += self._snapshots.end(remaining.pop(0))
         finally:
             for shadow in remaining:
@@ -75,7 +93,7 @@ class ShadowSource:
         cost += BurstCost(tracer_cpu_seconds=time.thread_time() - started)
         return tuple(self._burst(e, request.tid, snapshot, cost) for e in executions)
 
-    def _capture_timed(self, request: BurstRequest) -> Burst:
+    def _capture_timed(self, request: BurstRequest, consume: Consumer | None) -> Burst:
         """Observe one shadow of a stop and time another."""
         started = time.thread_time()
         snapshot = self._snapshots.take(request.tid, 2, _START_PATIENCE_SECONDS)
@@ -83,12 +101,20 @@ class ShadowSource:
             stop_seconds=snapshot.stop_seconds, stops=1, copied_bytes=snapshot.copied_bytes
         )
         remaining = list(snapshot.shadows)
+        kept = KeptRows(consume) if consume is not None else None
         try:
-            execution = self._execute(remaining[0], request)
+            execution = self._execute(remaining[0], request, kept.add if kept else None)
             cost += self._snapshots.end(remaining.pop(0))
+            rows = kept.rows() if kept is not None else execution.rows
             twin = None
             with suppress(OSError):  # without its twin the burst is still good
-                twin = self._twins.run(remaining[0], execution, request.deadline_seconds)
+                twin = self._twins.run(
+                    remaining[0],
+                    rows,
+                    request.deadline_seconds,
+                    ends_in_call=execution.end is BurstEnd.SYSCALL
+                    and len(rows) == execution.accesses,
+                )
             cost += self._snapshots.end(remaining.pop(0))
         finally:
             for shadow in remaining:
@@ -96,18 +122,22 @@ class ShadowSource:
         cost += BurstCost(tracer_cpu_seconds=time.thread_time() - started)
         return replace(self._burst(execution, request.tid, snapshot, cost), twin=twin)
 
-    def _execute(self, shadow: Shadow, request: BurstRequest) -> Execution:
+    def _execute(
+        self, shadow: Shadow, request: BurstRequest, consume: Consumer | None
+    ) -> Execution:
         try:
-            return self._executor.run(shadow, request.max_accesses, request.deadline_seconds)
+            return self._executor.run(
+                shadow, request.max_accesses, request.deadline_seconds, consume
+            )
         except OSError as error:
             raise CaptureError("lost", f"the shadow of process {self._pid} was lost") from error
 
     def _burst(self, execution: Execution, tid: int, snapshot: Snapshot, cost: BurstCost) -> Burst:
         return Burst(
-            ip=execution.ip,
-            address=execution.address,
-            size_bytes=execution.size_bytes,
-            is_write=execution.is_write,
+            ip=execution.rows.ip,
+            address=execution.rows.address,
+            size_bytes=execution.rows.size_bytes,
+            is_write=execution.rows.is_write,
             pid=self._pid,
             tid=tid,
             time_seconds=snapshot.time_seconds,
@@ -117,6 +147,8 @@ class ShadowSource:
             end_detail=execution.end_detail,
             cost=cost,
             cut_short=snapshot.cut_short,
+            accesses=execution.accesses,
+            run_seconds=execution.run_seconds,
         )
 
     def cancel(self) -> None:

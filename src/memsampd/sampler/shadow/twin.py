@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 
 from memsampd import _core
 from memsampd.sampler.process.identity import PROC
-from memsampd.sampler.records import BurstEnd, TwinMeasurement
+from memsampd.sampler.records import AccessChunk, TwinMeasurement
 from memsampd.sampler.shadow.decoder import PLAIN, REPEATED, RecipeDecoder
-from memsampd.sampler.shadow.executors import Execution
+from memsampd.sampler.shadow.executors import Consumer
 from memsampd.sampler.shadow.snapshots import Shadow
 from memsampd.sampler.shadow.stepping import share_one_cpu
 
@@ -42,7 +42,7 @@ _ARRIVALS_MAXIMUM = 16
 # machine a stop by a breakpoint takes 3 us, one by a debug register 20 to 30 us.
 _EXECUTE_COST, _TOUCH_COST, _BASE_COST = 1.0, 10.0, 10.0
 _CANDIDATES = 16
-_ROWS_MAXIMUM = 1 << 22  # of a longer burst, its beginning is timed
+ROWS_MAXIMUM = 1 << 22  # of a longer burst, its beginning is timed
 _ROWS_MINIMUM = 1000
 _LEAD_IN_SHARE = 0.5
 _OVERHEAD_RUNS = 15
@@ -102,26 +102,16 @@ class EndPointFinder:
     """Finds points late in a burst at which a twin can be stopped.
 
     Args:
-        ip: instruction of each row, shape (n,), uint64.
-        address: first byte referenced, shape (n,), uint64.
-        size_bytes: bytes referenced, shape (n,), uint16.
-        is_write: shape (n,), bool.
+        rows: the burst, or its beginning.
         inspect: tells an instruction by its address; None for one whose executions the rows do not
             tell (repeated, masked, gathering ones, or such of several operands in memory).
     """
 
-    def __init__(
-        self,
-        ip: NDArray[np.uint64],
-        address: NDArray[np.uint64],
-        size_bytes: NDArray[np.uint16],
-        is_write: NDArray[np.bool_],
-        inspect: Callable[[int], Instruction | None],
-    ) -> None:
-        self._ip = ip
-        self._address = address
-        self._size_bytes = size_bytes
-        self._is_write = is_write
+    def __init__(self, rows: AccessChunk, inspect: Callable[[int], Instruction | None]) -> None:
+        self._ip = rows.ip
+        self._address = rows.address
+        self._size_bytes = rows.size_bytes
+        self._is_write = rows.is_write
         self._inspect_anew = inspect
         self._known: dict[int, Instruction | None] = {}
 
@@ -268,23 +258,26 @@ class TwinPlan:
 
 
 def plan_twin(
-    execution: Execution, inspect: Callable[[int], Instruction | None]
+    rows: AccessChunk, inspect: Callable[[int], Instruction | None], *, ends_in_call: bool
 ) -> TwinPlan | None:
-    """Choose where to time the twin of an execution; None if there is no such place."""
-    rows = min(len(execution.ip), _ROWS_MAXIMUM)
-    finder = EndPointFinder(
-        execution.ip[:rows],
-        execution.address[:rows],
-        execution.size_bytes[:rows],
-        execution.is_write[:rows],
-        inspect,
-    )
-    lead_in = finder.latest(0, int(rows * _LEAD_IN_SHARE))
+    """Choose where to time the twin of an execution.
+
+    Args:
+        rows: what the execution referenced, from its beginning on.
+        inspect: see :class:`EndPointFinder`.
+        ends_in_call: a system call comes next.
+
+    Returns:
+        The plan; None if there is no point to stop at.
+    """
+    finder = EndPointFinder(rows, inspect)
+    searched = min(len(rows), ROWS_MAXIMUM)
+    lead_in = finder.latest(0, int(searched * _LEAD_IN_SHARE))
     end: EndPoint | None
-    if execution.end is BurstEnd.SYSCALL:
-        end = EndPoint(EndKind.CALL, 0, 1, len(execution.ip), None)
+    if ends_in_call:
+        end = EndPoint(EndKind.CALL, 0, 1, len(rows), None)
     else:
-        end = finder.latest(0 if lead_in is None else lead_in.rows, rows)
+        end = finder.latest(0 if lead_in is None else lead_in.rows, searched)
     if end is None:
         return None
     plan = TwinPlan(lead_in, end)
@@ -303,21 +296,21 @@ def count_accesses(
     return len(address) + further
 
 
-def touched_pages(execution: Execution, rows: int) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+def touched_pages(rows: AccessChunk, count: int) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
     """Pages that the first rows read or execute but do not write, and pages that they write.
 
     Returns:
         Addresses of pages, ascending, shapes (r,) and (w,), uint64.
     """
     read, written = _PageSet(), _PageSet()
-    for each in _chunks(0, rows):
-        first = execution.address[each]
-        last = first + np.maximum(execution.size_bytes[each], 1) - np.uint64(1)
-        is_write = execution.is_write[each]
+    for each in _chunks(0, count):
+        first = rows.address[each]
+        last = first + np.maximum(rows.size_bytes[each], 1) - np.uint64(1)
+        is_write = rows.is_write[each]
         for pages in (first, last):
             written.add(pages[is_write])
             read.add(pages[~is_write])
-        read.add(execution.ip[each])
+        read.add(rows.ip[each])
     return np.setdiff1d(read.pages(), written.pages(), assume_unique=True), written.pages()
 
 
@@ -340,6 +333,44 @@ class _PageSet:
         return np.unique(np.concatenate(self._found)) << np.uint64(_PAGE_BITS)
 
 
+class KeptRows:
+    """Hands the rows of a streamed burst on and keeps the first of them for its twin.
+
+    Args:
+        consume: gets every chunk.
+    """
+
+    def __init__(self, consume: Consumer) -> None:
+        self._consume = consume
+        self._kept: list[AccessChunk] = []
+        self._count = 0
+
+    def add(self, chunk: AccessChunk) -> None:
+        """Take in a chunk."""
+        wanted = ROWS_MAXIMUM - self._count
+        if wanted > 0:
+            self._kept.append(
+                AccessChunk(
+                    chunk.ip[:wanted].copy(),
+                    chunk.address[:wanted].copy(),
+                    chunk.size_bytes[:wanted].copy(),
+                    chunk.is_write[:wanted].copy(),
+                )
+            )
+            self._count += len(self._kept[-1])
+        self._consume(chunk)
+
+    def rows(self) -> AccessChunk:
+        """What was kept."""
+        nothing = np.empty(0, np.uint8)
+        return AccessChunk(
+            np.concatenate([nothing, *(chunk.ip for chunk in self._kept)], dtype=np.uint64),
+            np.concatenate([nothing, *(chunk.address for chunk in self._kept)], dtype=np.uint64),
+            np.concatenate([nothing, *(chunk.size_bytes for chunk in self._kept)], dtype=np.uint16),
+            np.concatenate([nothing, *(chunk.is_write for chunk in self._kept)], dtype=np.bool_),
+        )
+
+
 class TwinRunner:
     """Times twins.
 
@@ -358,12 +389,23 @@ class TwinRunner:
         self._runner.cancel()
 
     def run(
-        self, shadow: Shadow, execution: Execution, deadline_seconds: float
+        self,
+        shadow: Shadow,
+        rows: AccessChunk,
+        deadline_seconds: float,
+        *,
+        ends_in_call: bool,
     ) -> TwinMeasurement | None:
-        """Time what an execution of another shadow of the same stop did.
+        """Time what another shadow of the same stop did.
+
+        Args:
+            shadow: the twin, where it was made.
+            rows: what the other referenced, from its beginning on.
+            deadline_seconds: wall time that the twin has at most.
+            ends_in_call: the other came to a system call next.
 
         Returns:
-            The measurement; None if the execution has no point to stop at, or the twin did not come
+            The measurement; None if the other came to no point to stop at, or the twin did not come
             to it (it need not, if the program reads the time stamp counter, say).
 
         Raises:
@@ -371,12 +413,12 @@ class TwinRunner:
         """
         memory = os.open(self._proc / str(shadow.pid) / "mem", os.O_RDONLY | os.O_CLOEXEC)
         try:
-            plan = plan_twin(execution, inspector(memory))
+            plan = plan_twin(rows, inspector(memory), ends_in_call=ends_in_call)
         finally:
             os.close(memory)
         if plan is None:
             return None
-        read, written = touched_pages(execution, plan.end.rows)
+        read, written = touched_pages(rows, plan.end.rows)
         _core.native_touch_pages(shadow.pid, read.tobytes(), False)
         _core.native_touch_pages(shadow.pid, written.tobytes(), True)
         allowed = _DEADLINE_SECONDS + _DEADLINE_SECONDS_PER_ROW * plan.end.rows
@@ -384,12 +426,12 @@ class TwinRunner:
         before = os.sched_getaffinity(0)
         try:
             share_one_cpu(shadow, before, self._proc)
-            return self._time(shadow, execution, plan, give_up)
+            return self._time(shadow, rows, plan, give_up)
         finally:
             os.sched_setaffinity(0, before)
 
     def _time(
-        self, shadow: Shadow, execution: Execution, plan: TwinPlan, give_up: float
+        self, shadow: Shadow, rows: AccessChunk, plan: TwinPlan, give_up: float
     ) -> TwinMeasurement | None:
         if plan.lead_in is not None and self._go(shadow, plan.lead_in, give_up) is None:
             return None
@@ -403,20 +445,18 @@ class TwinRunner:
         net_seconds = cpu_seconds - taken_off_seconds
         if net_seconds <= 0:
             return None
-        rows = slice(plan.first_row, plan.end.rows)
         return TwinMeasurement(
-            accesses=count_accesses(
-                execution.address[rows], execution.size_bytes[rows], self._line_bytes
-            ),
+            accesses=self._count(rows, plan.first_row, plan.end.rows),
             cpu_seconds=net_seconds,
             faults=faults,
             end=plan.end.kind.name.lower(),
-            lead_in_accesses=count_accesses(
-                execution.address[: rows.start],
-                execution.size_bytes[: rows.start],
-                self._line_bytes,
-            ),
+            lead_in_accesses=self._count(rows, 0, plan.first_row),
             taken_off_seconds=taken_off_seconds,
+        )
+
+    def _count(self, rows: AccessChunk, start: int, stop: int) -> int:
+        return count_accesses(
+            rows.address[start:stop], rows.size_bytes[start:stop], self._line_bytes
         )
 
     def _go(self, shadow: Shadow, point: EndPoint, give_up: float) -> tuple[float, int] | None:

@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 
 from memsampd.models.lines import line_stream
-from memsampd.sampler.records import BurstEnd
-from memsampd.sampler.shadow.executors import Execution
+from memsampd.sampler.records import AccessChunk
 from memsampd.sampler.shadow.twin import (
+    ROWS_MAXIMUM,
     EndKind,
     EndPoint,
     EndPointFinder,
     Instruction,
+    KeptRows,
     count_accesses,
     plan_twin,
     touched_pages,
@@ -49,15 +50,11 @@ class Program:
             self.steps.append(self._step(ips[at], address, int(rng.choice([1, 4, 8, 32]))))
         rows = [(step.ip, *row) for step in self.steps for row in step.rows]
         columns = [list(column) for column in zip(*rows, strict=True)]
-        self.execution = Execution(
-            ip=np.array(columns[0], np.uint64),
-            address=np.array(columns[1], np.uint64),
-            size_bytes=np.array(columns[2], np.uint16),
-            is_write=np.array(columns[3], np.bool_),
-            instructions=steps,
-            prefetches=0,
-            end=BurstEnd.FULL,
-            end_detail="",
+        self.rows = AccessChunk(
+            np.array(columns[0], np.uint64),
+            np.array(columns[1], np.uint64),
+            np.array(columns[2], np.uint16),
+            np.array(columns[3], np.bool_),
         )
         self.starts = np.cumsum([0, *(len(step.rows) for step in self.steps)]).tolist()
 
@@ -74,8 +71,7 @@ class Program:
         return None if kind == 0 else Instruction(LENGTH, kind <= 2, falls_through=kind != 9)
 
     def finder(self) -> EndPointFinder:
-        e = self.execution
-        return EndPointFinder(e.ip, e.address, e.size_bytes, e.is_write, self.inspect)
+        return EndPointFinder(self.rows, self.inspect)
 
     def stop_row(self, point: EndPoint, start: int) -> tuple[int, int | None]:
         """Row and instruction that a CPU with this debug register stops at: the oracle."""
@@ -103,7 +99,7 @@ def test_the_point_is_where_a_cpu_would_stop(seed: int, working_set: int) -> Non
     program = Program(seed, working_set=working_set)
     finder = program.finder()
     start = 0
-    for stop in (len(program.execution.ip) // 2, len(program.execution.ip)):
+    for stop in (len(program.rows) // 2, len(program.rows)):
         point = finder.latest(start, stop)
         if point is None:
             continue
@@ -115,7 +111,7 @@ def test_the_point_is_where_a_cpu_would_stop(seed: int, working_set: int) -> Non
 @pytest.mark.parametrize("seed", range(20))
 def test_no_instruction_that_comes_new_leaves_less_error(seed: int) -> None:
     program = Program(seed)
-    found = program.finder().latest(0, len(program.execution.ip))
+    found = program.finder().latest(0, len(program.rows))
     assert found is not None
     seen = {program.steps[0].ip}
     latest_new = 0
@@ -132,7 +128,9 @@ def test_a_loop_over_new_data_is_stopped_by_the_data() -> None:
     ip = np.tile(np.array([0x1000, 0x1004], np.uint64), rows // 2)
     address = 0x7F0000000000 + np.arange(rows, dtype=np.uint64) * np.uint64(8)
     sizes, writes = np.full(rows, 8, np.uint16), np.zeros(rows, np.bool_)
-    finder = EndPointFinder(ip, address, sizes, writes, lambda _: Instruction(4, False, True))
+    finder = EndPointFinder(
+        AccessChunk(ip, address, sizes, writes), lambda _: Instruction(4, False, True)
+    )
     point = finder.latest(0, rows)
     assert point == EndPoint(EndKind.TOUCH, int(address[-1]), 1, rows, 0x1008)
 
@@ -142,7 +140,9 @@ def test_a_loop_over_old_data_has_no_point() -> None:
     ip = np.full(rows, 0x1000, np.uint64)
     address = (np.arange(rows, dtype=np.uint64) % np.uint64(4)) * np.uint64(8)
     sizes, writes = np.full(rows, 8, np.uint16), np.zeros(rows, np.bool_)
-    finder = EndPointFinder(ip, address, sizes, writes, lambda _: Instruction(4, False, True))
+    finder = EndPointFinder(
+        AccessChunk(ip, address, sizes, writes), lambda _: Instruction(4, False, True)
+    )
     late = finder.latest(100, rows)
     assert late is None or late.rows - 100 < 16 * 4 + 4
 
@@ -152,34 +152,48 @@ def _no_instruction(ip: int) -> Instruction | None:
     return None
 
 
-@pytest.mark.parametrize("end", list(BurstEnd))
-def test_a_plan_begins_to_count_half_way(end: BurstEnd) -> None:
+@pytest.mark.parametrize("ends_in_call", [False, True])
+def test_a_plan_begins_to_count_half_way(ends_in_call: bool) -> None:
     program = Program(3, steps=4000, working_set=100_000)
-    e = program.execution
-    execution = Execution(e.ip, e.address, e.size_bytes, e.is_write, 1, 0, end, "")
-    plan = plan_twin(execution, program.inspect)
+    rows = len(program.rows)
+    plan = plan_twin(program.rows, program.inspect, ends_in_call=ends_in_call)
     assert plan is not None
     assert plan.lead_in is not None
-    assert len(e.ip) / 4 < plan.first_row <= len(e.ip) / 2
-    assert plan.end.rows > 0.7 * len(e.ip)
-    assert (plan.end.kind is EndKind.CALL) == (end is BurstEnd.SYSCALL)
+    assert rows / 4 < plan.first_row <= rows / 2
+    assert plan.end.rows > 0.7 * rows
+    assert (plan.end.kind is EndKind.CALL) == ends_in_call
 
 
 def test_what_ends_in_a_call_needs_no_other_point() -> None:
-    e = Program(3, steps=4000).execution
-    execution = Execution(e.ip, e.address, e.size_bytes, e.is_write, 1, 0, BurstEnd.SYSCALL, "")
-    plan = plan_twin(execution, _no_instruction)
+    rows = Program(3, steps=4000).rows
+    plan = plan_twin(rows, _no_instruction, ends_in_call=True)
     assert plan is not None
-    assert (plan.lead_in, plan.end.rows) == (None, len(e.ip))
-    assert plan_twin(e, _no_instruction) is None
+    assert (plan.lead_in, plan.end.rows) == (None, len(rows))
+    assert plan_twin(rows, _no_instruction, ends_in_call=False) is None
 
 
 def test_an_empty_or_short_execution_has_no_plan() -> None:
     program = Program(1, steps=50)
-    assert plan_twin(program.execution, program.inspect) is None
-    e = program.execution
-    nothing = Execution(e.ip[:0], e.address[:0], e.size_bytes[:0], e.is_write[:0], 0, 0, e.end, "")
-    assert plan_twin(nothing, program.inspect) is None
+    for rows in (program.rows, KeptRows(lambda chunk: None).rows()):
+        assert plan_twin(rows, program.inspect, ends_in_call=True) is None
+
+
+def test_streamed_rows_are_handed_on_and_the_first_of_them_kept() -> None:
+    program = Program(2)
+    part = program.rows
+    seen: list[AccessChunk] = []
+    kept = KeptRows(seen.append)
+    repeats = ROWS_MAXIMUM // len(part) + 2
+    for _ in range(repeats):
+        kept.add(part)
+    assert [len(chunk) for chunk in seen] == [len(part)] * repeats
+    rows = kept.rows()
+    assert len(rows) == ROWS_MAXIMUM
+    for name in ("ip", "address", "size_bytes", "is_write"):
+        mine, whole = getattr(rows, name), getattr(part, name)
+        np.testing.assert_array_equal(mine, np.tile(whole, repeats)[:ROWS_MAXIMUM])
+        assert mine.dtype == whole.dtype
+        assert not np.shares_memory(mine, whole)
 
 
 @pytest.mark.parametrize("line_bytes", [32, 64, 128])
@@ -191,14 +205,14 @@ def test_accesses_are_those_of_the_models(line_bytes: int) -> None:
     assert count_accesses(address, size_bytes, line_bytes) == expected
 
 
-def pages_of(condition: Callable[[bool], bool], execution: Execution) -> set[int]:
+def pages_of(condition: Callable[[bool], bool], rows: AccessChunk) -> set[int]:
     """Brute force: each page of each reference that fulfils a condition."""
     return {
         page
         for address, size, is_write in zip(
-            execution.address.tolist(),
-            execution.size_bytes.tolist(),
-            execution.is_write.tolist(),
+            rows.address.tolist(),
+            rows.size_bytes.tolist(),
+            rows.is_write.tolist(),
             strict=True,
         )
         if condition(is_write)
@@ -208,10 +222,10 @@ def pages_of(condition: Callable[[bool], bool], execution: Execution) -> set[int
 
 def test_touched_pages() -> None:
     program = Program(5, working_set=200_000)
-    execution = program.execution
-    read, written = touched_pages(execution, len(execution.ip))
-    assert written.tolist() == sorted(pages_of(bool, execution))
-    code = {ip & -4096 for ip in execution.ip.tolist()}
+    rows = program.rows
+    read, written = touched_pages(rows, len(rows))
+    assert written.tolist() == sorted(pages_of(bool, rows))
+    code = {ip & -4096 for ip in rows.ip.tolist()}
     assert read.tolist() == sorted(
-        (pages_of(lambda is_write: not is_write, execution) | code) - set(written.tolist())
+        (pages_of(lambda is_write: not is_write, rows) | code) - set(written.tolist())
     )
