@@ -20,6 +20,8 @@ class SessionConfig:
         schedule: name of the schedule.
         budget_share: share of the target's CPU time that bursts may cost it.
         burst_accesses: the longest burst.
+        rate_accesses: what a burst is lengthened to when its native twin is timed; shorter ones
+            read slow, for the twin's caches are cold. 0: no longer than others.
         burst_seconds: wall time after which a burst ends early.
         follow_forks: sample the branches of child processes, too.
         line_bytes: size of a cache line.
@@ -33,6 +35,7 @@ class SessionConfig:
     schedule: str = "phase-guided"
     budget_share: float = 0.01
     burst_accesses: int = 64_000
+    rate_accesses: int = 0
     burst_seconds: float = 6.0
     follow_forks: bool = False
     line_bytes: int = 64

@@ -339,13 +339,14 @@ class Session:
             return
         decision = self._parts.schedule.decide(last.index + 1, prediction.phase)
         if decision.profile:
+            is_timed = self._rates.wants(prediction.phase)
             self._parts.tracer.order(
                 CaptureOrder(
                     last.thread_samples,
                     decision.delay_cpu_seconds,
-                    decision.max_accesses,
+                    max(decision.max_accesses, self._config.rate_accesses if is_timed else 0),
                     self._config.burst_seconds,
-                    self._rates.wants(prediction.phase),
+                    is_timed,
                 )
             )
 

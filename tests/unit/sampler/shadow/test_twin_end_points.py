@@ -153,13 +153,13 @@ def _no_instruction(ip: int) -> Instruction | None:
 
 
 @pytest.mark.parametrize("ends_in_call", [False, True])
-def test_a_plan_begins_to_count_half_way(ends_in_call: bool) -> None:
+def test_a_plan_begins_to_count_after_two_thirds(ends_in_call: bool) -> None:
     program = Program(3, steps=4000, working_set=100_000)
     rows = len(program.rows)
     plan = plan_twin(program.rows, program.inspect, ends_in_call=ends_in_call)
     assert plan is not None
     assert plan.lead_in is not None
-    assert rows / 4 < plan.first_row <= rows / 2
+    assert rows / 3 < plan.first_row <= 2 * rows / 3
     assert plan.end.rows > 0.7 * rows
     assert (plan.end.kind is EndKind.CALL) == ends_in_call
 
