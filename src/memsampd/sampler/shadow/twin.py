@@ -28,15 +28,13 @@ from memsampd.sampler.shadow.executors import Consumer
 from memsampd.sampler.shadow.snapshots import Shadow
 from memsampd.sampler.shadow.stepping import share_one_cpu
 
-# A page fault that pre-faulting did not prevent, as for copy-on-write faults of the target.
-FAULT_SECONDS = 0.8e-6
+# A page fault that pre-faulting did not prevent: what one that copies a page took in a VM.
+FAULT_SECONDS = 3.3e-6
 
 _GRANULE_BITS = 3  # a debug register watches eight bytes
 _SIZE_MAXIMUM = (1 << 16) - 1  # of a reference
-_PAGE_BITS = 12
-_PAGE_BYTES = 1 << _PAGE_BITS
+_PAGE_BYTES = 4096
 _CHUNK_ROWS = 1 << 16
-_HASH_BITS = 18
 _ARRIVALS_MAXIMUM = 16
 # What a stop costs of certainty, and what starting and ending a measurement does. In a virtual
 # machine a stop by a breakpoint takes 3 us, one by a debug register 20 to 30 us.
@@ -49,7 +47,6 @@ _LEAD_IN_SHARE = 2 / 3
 _OVERHEAD_RUNS = 15
 _DEADLINE_SECONDS = 0.5
 _DEADLINE_SECONDS_PER_ROW = 50e-9
-_HASH_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio
 
 
 class EndKind(IntEnum):
@@ -206,38 +203,13 @@ def _chunks(start: int, stop: int) -> Iterator[slice]:
         yield slice(begin, min(begin + _CHUNK_ROWS, stop))
 
 
-def _hashed(keys: NDArray[np.uint64], shift: int) -> NDArray[np.int32]:
-    multiplied = (keys >> np.uint64(shift)) * _HASH_MULTIPLIER
-    hashed: NDArray[np.int32] = (multiplied >> np.uint64(64 - _HASH_BITS)).astype(np.int32)
-    return hashed
+def _candidates(keys: NDArray[np.uint64], shift: int) -> set[int]:
+    """Rows whose key (without its low bits) is new, or rare: the last of both kinds, but row 0.
 
-
-def _candidates(keys: NDArray[np.uint64], shift: int) -> list[int]:
-    """Rows whose key is new, or rare: the last of both kinds, the first row excepted.
-
-    Keys (without their low bits) are hashed; two that collide hide each other but make no wrong
-    candidate of the first kind, and of the second one that the exact count then judges.
+    Keys are hashed; two that collide hide each other but make no wrong candidate of the first
+    kind, and of the second one that the exact count then judges.
     """
-    seen = np.zeros(1 << _HASH_BITS, np.bool_)
-    counts = np.zeros(1 << _HASH_BITS, np.int64)
-    new: list[int] = []
-    rare: list[int] = []
-    chunks = list(_chunks(0, len(keys)))
-    for each in chunks:
-        hashed = _hashed(keys[each], shift)
-        unseen = np.flatnonzero(~seen[hashed])
-        if len(unseen):
-            _, first = np.unique(hashed[unseen], return_index=True)
-            new = [*new, *(each.start + unseen[np.sort(first)[-_CANDIDATES:]]).tolist()]
-            new = new[-_CANDIDATES:]
-        seen[hashed] = True
-        counts += np.bincount(hashed, minlength=1 << _HASH_BITS)
-    for each in reversed(chunks):
-        few = np.flatnonzero(counts[_hashed(keys[each], shift)] <= _ARRIVALS_MAXIMUM)
-        rare += (each.start + few[-_CANDIDATES:]).tolist()
-        if len(rare) >= _CANDIDATES:
-            break
-    return [row for row in {*new, *rare} if row > 0]
+    return {*_core.late_rows(keys, shift, _ARRIVALS_MAXIMUM, _CANDIDATES)} - {0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,35 +275,13 @@ def touched_pages(rows: AccessChunk, count: int) -> tuple[NDArray[np.uint64], ND
     Returns:
         Addresses of pages, ascending, shapes (r,) and (w,), uint64.
     """
-    read, written = _PageSet(), _PageSet()
-    for each in _chunks(0, count):
-        first = rows.address[each]
-        last = first + np.maximum(rows.size_bytes[each], 1) - np.uint64(1)
-        is_write = rows.is_write[each]
-        for pages in (first, last):
-            written.add(pages[is_write])
-            read.add(pages[~is_write])
-        read.add(rows.ip[each])
-    return np.setdiff1d(read.pages(), written.pages(), assume_unique=True), written.pages()
-
-
-class _PageSet:
-    """Collects the pages of addresses: most have been met before, which a small table tells."""
-
-    def __init__(self) -> None:
-        self._met = np.zeros(1 << _HASH_BITS, np.uint64)
-        self._found: list[NDArray[np.uint64]] = [np.empty(0, np.uint64)]
-
-    def add(self, addresses: NDArray[np.uint64]) -> None:
-        pages = addresses >> np.uint64(_PAGE_BITS)
-        hashed = _hashed(pages, 0)
-        strange = np.flatnonzero(self._met[hashed] != pages)
-        if len(strange):
-            self._met[hashed[strange]] = pages[strange]
-            self._found.append(np.unique(pages[strange]))
-
-    def pages(self) -> NDArray[np.uint64]:
-        return np.unique(np.concatenate(self._found)) << np.uint64(_PAGE_BITS)
+    read, written = (
+        np.unique(np.frombuffer(pages, np.uint64))
+        for pages in _core.touched_pages(
+            rows.ip[:count], rows.address[:count], rows.size_bytes[:count], rows.is_write[:count]
+        )
+    )
+    return np.setdiff1d(read, written, assume_unique=True), written
 
 
 class KeptRows:
