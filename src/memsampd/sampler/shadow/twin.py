@@ -124,13 +124,19 @@ class EndPointFinder:
         Best is what leaves the least relative error: what starting, ending and the stops on the way
         disturb, by the rows that are passed.
         """
-        candidates = [
-            *((row, self._execute) for row in _candidates(self._ip[start:stop], 0)),
-            *((row, self._touch) for row in _candidates(self._address[start:stop], _GRANULE_BITS)),
+        hopes = [
+            *(
+                (_worth_of(row, _EXECUTE_COST), row, self._execute)
+                for row in _candidates(self._ip[start:stop], 0)
+            ),
+            *(
+                (_worth_of(row + 2, _TOUCH_COST), row, self._touch)
+                for row in _candidates(self._address[start:stop], _GRANULE_BITS)
+            ),
         ]
         best, best_worth = None, 0.0
-        for row, make in sorted(candidates, key=lambda each: each[0], reverse=True):
-            if best_worth >= (row + 2) / (_BASE_COST + _EXECUTE_COST):
+        for hope, row, make in sorted(hopes, key=lambda each: each[0], reverse=True):
+            if best_worth >= hope:
                 break  # none that is left can be better
             point = make(start + row, start)
             if point is not None and point.rows <= stop:
@@ -194,7 +200,11 @@ class EndPointFinder:
 
 def _worth(point: EndPoint, start: int) -> float:
     cost = _TOUCH_COST if point.kind is EndKind.TOUCH else _EXECUTE_COST
-    return (point.rows - start) / (_BASE_COST + cost * point.stops)
+    return _worth_of(point.rows - start, cost * point.stops)
+
+
+def _worth_of(rows: int, cost: float) -> float:
+    return rows / (_BASE_COST + cost)
 
 
 def _chunks(start: int, stop: int) -> Iterator[slice]:
