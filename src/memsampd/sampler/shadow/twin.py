@@ -40,10 +40,11 @@ _ARRIVALS_MAXIMUM = 16
 # machine a stop by a breakpoint takes 3 us, one by a debug register 20 to 30 us.
 _EXECUTE_COST, _TOUCH_COST, _BASE_COST = 1.0, 10.0, 10.0
 _CANDIDATES = 16
-ROWS_MAXIMUM = 3 << 20  # of a longer burst, its beginning is used
+ROWS_MAXIMUM = 2 << 20  # of a longer burst, its beginning is used
 _ROWS_MINIMUM = 1000
-# Caches are cold at first: gzip took 600,000 accesses to come to its usual speed.
-_LEAD_IN_SHARE = 2 / 3
+# Caches are cold at first: gzip took 600,000 accesses to come to its usual speed. The longer the
+# lead-in, the more of what is timed is the code before a system call, where that ends the burst.
+_LEAD_IN_SHARE = 0.4
 _OVERHEAD_RUNS = 15
 _DEADLINE_SECONDS = 0.5
 _DEADLINE_SECONDS_PER_ROW = 50e-9
@@ -257,7 +258,7 @@ def plan_twin(
     searched = min(len(rows), ROWS_MAXIMUM)
     lead_in = finder.latest(0, int(searched * _LEAD_IN_SHARE))
     end: EndPoint | None
-    if ends_in_call:
+    if ends_in_call and len(rows) <= ROWS_MAXIMUM:
         end = EndPoint(EndKind.CALL, 0, 1, len(rows), None)
     else:
         end = finder.latest(0 if lead_in is None else lead_in.rows, searched)

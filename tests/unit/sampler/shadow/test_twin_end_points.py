@@ -153,15 +153,27 @@ def _no_instruction(ip: int) -> Instruction | None:
 
 
 @pytest.mark.parametrize("ends_in_call", [False, True])
-def test_a_plan_begins_to_count_after_two_thirds(ends_in_call: bool) -> None:
+def test_a_plan_begins_to_count_after_a_lead_in(ends_in_call: bool) -> None:
     program = Program(3, steps=4000, working_set=100_000)
     rows = len(program.rows)
     plan = plan_twin(program.rows, program.inspect, ends_in_call=ends_in_call)
     assert plan is not None
     assert plan.lead_in is not None
-    assert rows / 3 < plan.first_row <= 2 * rows / 3
+    assert rows / 5 < plan.first_row <= 2 * rows / 5
     assert plan.end.rows > 0.7 * rows
     assert (plan.end.kind is EndKind.CALL) == ends_in_call
+
+
+def test_of_a_long_burst_only_the_beginning_is_timed() -> None:
+    """Else what is timed would be the code before a call more often than a random moment is."""
+    rows = ROWS_MAXIMUM + 1000
+    ip = np.tile(np.array([0x1000, 0x1004], np.uint64), rows // 2)
+    address = 0x7F0000000000 + np.arange(rows, dtype=np.uint64) * np.uint64(8)
+    chunk = AccessChunk(ip, address, np.full(rows, 8, np.uint16), np.zeros(rows, np.bool_))
+    plan = plan_twin(chunk, lambda _: Instruction(4, False, True), ends_in_call=True)
+    assert plan is not None
+    assert plan.end.kind is EndKind.TOUCH
+    assert plan.end.rows <= ROWS_MAXIMUM
 
 
 def test_what_ends_in_a_call_needs_no_other_point() -> None:
