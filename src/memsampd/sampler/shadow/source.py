@@ -144,7 +144,6 @@ class ShadowSource:
                     rows,
                     request.deadline_seconds,
                     ends_in_call=execution.end is BurstEnd.SYSCALL
-                    and execution.emulated_calls == 0
                     and len(rows) == execution.accesses,
                 )
             cost += self._snapshots.end(remaining.pop(0))
