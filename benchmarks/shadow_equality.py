@@ -72,8 +72,8 @@ def judge(workload: Workload, executor: str, instructions: int) -> dict[str, Any
     )
     ends = ", ".join(f"{count} {end}" for end, count in comparison.ends.most_common(3))
     print(
-        f"{workload.name:12} {comparison.pairs:6d} {comparison.instructions:12d} {comparison.accesses:9d} "
-        f"{share:7.0%}  {problem or 'equal'}{clocks}; ended: {ends}",
+        f"{workload.name:12} {comparison.pairs:6d} {comparison.instructions:12d} "
+        f"{comparison.accesses:9d} {share:7.0%}  {problem or 'equal'}{clocks}; ended: {ends}",
         flush=True,
     )
     if comparison.difference is not None:
