@@ -50,6 +50,7 @@ PROGRAMS = (
 )
 
 STEPPED_ACCESSES = 3000
+NEW_INSTRUCTIONS_MINIMUM = 5000  # with fewer it is the set-up that is measured
 WARM_ACCESSES_MINIMUM = 1000  # below that the start is what is measured
 BURST_SECONDS = 10.0
 ATTEMPT_SECONDS = 60.0
@@ -232,7 +233,9 @@ class Bench:
         new = translated_instructions(timed.inner)
         beside = timed.wall_seconds - burst.run_seconds - expansion_seconds(timed.inner)
         return Cold(
-            timed.wall_seconds + burst.cost.stop_seconds, len(burst), beside / new if new else None
+            timed.wall_seconds + burst.cost.stop_seconds,
+            len(burst),
+            beside / new if new >= NEW_INSTRUCTIONS_MINIMUM else None,
         )
 
     def warm(self, effort: Effort) -> list[Burst]:
