@@ -84,6 +84,10 @@ class TranslatingExecutor:
         """End the present run and all later ones at once; from any thread."""
         self._translator.cancel()
 
+    def costs(self) -> dict[str, float]:
+        """Counts and times of all runs so far, by name (seconds; instructions; bytes of code)."""
+        return self._translator.costs()
+
     def registers(self) -> bytes:
         """What the program would see in its registers where the last run ended.
 
