@@ -14,6 +14,7 @@ import pytest
 from memsampd.daemon.attach import MappedBranches, code_reader
 from memsampd.errors import CaptureError
 from memsampd.phases.branchmap import BranchMap, BranchMaps
+from memsampd.sampler.native_clock import NativeTwinClock
 from memsampd.sampler.perf.source import TaskClockSource
 from memsampd.sampler.protocols import AccessClock, AccessSource, BranchSource
 from memsampd.sampler.records import BurstEnd, BurstRequest
@@ -45,7 +46,10 @@ BRANCH_SOURCES: dict[str, Callable[[int], BranchSource]] = {
 ACCESS_SOURCES: dict[str, Callable[[int], AccessSource]] = {
     "shadow-step": lambda pid: ShadowSource(pid, SteppingExecutor()),
 }
-CLOCKS: dict[str, Callable[[], AccessClock]] = {"unknown": UnknownClock}
+CLOCKS: dict[str, Callable[[], AccessClock]] = {
+    "unknown": UnknownClock,
+    "native-twin": NativeTwinClock,
+}
 
 
 @pytest.mark.parametrize("name", BRANCH_SOURCES)

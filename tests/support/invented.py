@@ -130,6 +130,8 @@ def make_snapshot(phases: int = 3, *, alive: bool = True, pid: int = TARGET.pid)
         burst_ends={"full": 3, "syscall": 4},
         errors={"target is not running": 2},
         overhead=Overhead(6.0, 0.01, 0.02, 0.3, 0.4, 0.02, 0.005),
+        rate=AccessRate(1.5e8, 0.05, "native twin"),
+        rate_known_share=0.75,
     )
 
 

@@ -32,20 +32,22 @@ from memsampd.phases.leader import LeaderFollower
 from memsampd.phases.predictor import RunLengthMarkov
 from memsampd.phases.schedule import BurstShape, make_schedule
 from memsampd.phases.windows import WindowCutter
+from memsampd.sampler.native_clock import NativeTwinClock
 from memsampd.sampler.perf.source import TaskClockSource
 from memsampd.sampler.process.identity import ProcessHandle
 from memsampd.sampler.process.target import check_target
 from memsampd.sampler.protocols import AccessSource
 from memsampd.sampler.records import BranchSamples
+from memsampd.sampler.shadow.executors import ShadowExecutor
 from memsampd.sampler.shadow.snapshots import SHADOW_NICENESS
 from memsampd.sampler.shadow.source import ShadowSource
 from memsampd.sampler.shadow.stepping import SteppingExecutor
-from memsampd.sampler.unknown_clock import UnknownClock
+from memsampd.sampler.shadow.translating import TranslatingExecutor
 
-# What a stepped burst costs the target before the first was measured: two stops of some hundred
-# microseconds, and page copies; stepping itself happens on another core.
-_STEP_SHAPE_STOP_SECONDS = 0.003
-_STEP_SHAPE_SECONDS_PER_ACCESS = 2e-8
+# What a burst costs the target before the first was measured: two stops of some hundred
+# microseconds, and page copies; the shadow itself runs on another core.
+_SHAPE_STOP_SECONDS = 0.003
+_SHAPE_SECONDS_PER_ACCESS = 1e-9
 _SHORTEST_SHARE = 8  # the shortest burst worth its stop is an eighth of the longest
 
 
@@ -102,12 +104,24 @@ def curve_sizes(machine: Machine) -> NDArray[np.int64]:
     return np.unique(np.concatenate([default_sizes(), np.array(caches, dtype=np.int64)]))
 
 
-def access_source(pid: int, config: SessionConfig) -> AccessSource:
-    """The access source that this machine has: shadows, stepped."""
+def shadow_executor() -> tuple[ShadowExecutor, str]:
+    """Return what runs shadows on this machine, and what the user should know of it."""
+    try:
+        return TranslatingExecutor(), ""
+    except OSError as error:
+        why = error.strerror or str(error)
+        return SteppingExecutor(), f"bursts are short: shadows are single-stepped, as {why}"
+
+
+def access_source(
+    pid: int, config: SessionConfig, executor: ShadowExecutor | None = None
+) -> AccessSource:
+    """The access source that this machine has: shadows, translated if that can be."""
     niceness = SHADOW_NICENESS if config.niceness is None else config.niceness
     return ShadowSource(
         pid,
-        SteppingExecutor(),
+        executor or shadow_executor()[0],
+        line_bytes=config.line_bytes,
         max_stop_seconds=config.max_stop_seconds,
         niceness=niceness,
     )
@@ -176,7 +190,10 @@ def attached(
         for note in source.notes:
             announce(note)
         rng = random.Random(config.seed)
-        tracer = TracerThread(target.pid, lambda: access_source(target.pid, config), rng)
+        executor, note = shadow_executor()
+        if note:
+            announce(note)
+        tracer = TracerThread(target.pid, lambda: access_source(target.pid, config, executor), rng)
         stack.callback(tracer.close)
         parts = _parts(target, handle, MappedBranches(source, maps), tracer, config, maps, machine)
         recorders = []
@@ -204,8 +221,8 @@ def _parts(
     shape = BurstShape(
         min_accesses=max(1, config.burst_accesses // _SHORTEST_SHARE),
         max_accesses=config.burst_accesses,
-        stop_seconds=_STEP_SHAPE_STOP_SECONDS,
-        seconds_per_access=_STEP_SHAPE_SECONDS_PER_ACCESS,
+        stop_seconds=_SHAPE_STOP_SECONDS,
+        seconds_per_access=_SHAPE_SECONDS_PER_ACCESS,
     )
     share = {} if config.schedule == "all" else {"share": config.budget_share}
     return SessionParts(
@@ -213,7 +230,7 @@ def _parts(
         handle=handle,
         branches=branches,
         tracer=tracer,
-        clock=UnknownClock(),
+        clock=NativeTwinClock(),
         cutter=WindowCutter(config.window_seconds, config.bins, maps.lookup, seed=config.seed),
         clusterer=LeaderFollower(),
         predictor=RunLengthMarkov(),

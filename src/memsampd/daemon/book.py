@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -15,9 +16,7 @@ from memsampd.models.protocols import CacheModel
 from memsampd.models.records import MissRatioCurve
 from memsampd.models.survival import SurvivalFunction
 from memsampd.phases.records import Window
-from memsampd.sampler.records import AccessRate, Burst
-
-_UNKNOWN = AccessRate(None, None, "unknown")
+from memsampd.sampler.records import UNKNOWN_RATE, AccessRate, Burst
 
 
 @dataclass
@@ -28,7 +27,7 @@ class _Phase:
     rows: int = 0
     writes: int = 0
     histogram: ReuseHistogram = field(default_factory=ReuseHistogram.empty)
-    rate: AccessRate = _UNKNOWN
+    rate: AccessRate = UNKNOWN_RATE
     curves: dict[str, MissRatioCurve] | None = None
 
     def absorb(self, other: _Phase) -> None:
@@ -107,13 +106,18 @@ class PhaseBook:
         )
 
     def _weights(self) -> dict[int, float]:
-        """By accesses where every phase's rate is known, else by CPU time."""
-        rates = {p: known.rate.accesses_per_cpu_second for p, known in self._phases.items()}
-        is_known = all(rate is not None for rate in rates.values())
-        raw = {
-            p: known.cpu_seconds * ((rates[p] or 0.0) if is_known else 1.0)
-            for p, known in self._phases.items()
-        }
+        """By accesses: CPU time times rate, or times the mean of the known rates.
+
+        By CPU time where no rate is known.
+        """
+        mean = mean_rate(
+            (known.cpu_seconds, known.rate.accesses_per_cpu_second)
+            for known in self._phases.values()
+        )
+        raw = {}
+        for phase, known in self._phases.items():
+            rate = known.rate.accesses_per_cpu_second
+            raw[phase] = known.cpu_seconds * (rate if rate is not None else mean or 1.0)
         total = sum(raw.values())
         return {p: value / total if total else 0.0 for p, value in raw.items()}
 
@@ -132,6 +136,52 @@ class PhaseBook:
             rate=known.rate,
             curves=known.curves,
         )
+
+
+def mean_rate(phases: Iterable[tuple[float, float | None]]) -> float | None:
+    """Mean of the known rates, weighted by CPU time.
+
+    Args:
+        phases: CPU seconds of each phase, and its accesses per CPU second or None.
+
+    Returns:
+        Accesses per CPU second; None where no phase with CPU time has a known rate.
+    """
+    known = [(seconds, rate) for seconds, rate in phases if rate is not None]
+    total = sum(seconds for seconds, _ in known)
+    return sum(seconds * rate for seconds, rate in known) / total if total > 0 else None
+
+
+def rate_known_share(phases: Sequence[PhaseSnapshot]) -> float:
+    """Share of the CPU time that lies in phases whose rate is known, 0..1."""
+    total = sum(phase.cpu_seconds for phase in phases)
+    known = sum(
+        phase.cpu_seconds for phase in phases if phase.rate.accesses_per_cpu_second is not None
+    )
+    return known / total if total > 0 else 0.0
+
+
+def overall_rate(phases: Sequence[PhaseSnapshot]) -> AccessRate:
+    """The rate of the whole run: the mean of the phases whose rate is known.
+
+    Its spread is that of these phases' rates, taken to be independent.
+    """
+    known = [
+        (phase.cpu_seconds, phase.rate.accesses_per_cpu_second, phase.rate.spread)
+        for phase in phases
+        if phase.rate.accesses_per_cpu_second is not None
+    ]
+    mean = mean_rate((seconds, rate) for seconds, rate, _ in known)
+    if mean is None or mean <= 0:
+        return UNKNOWN_RATE
+    spreads = [
+        None if spread is None else seconds * rate * spread for seconds, rate, spread in known
+    ]
+    total = mean * sum(seconds for seconds, _, _ in known)
+    errors = [error for error in spreads if error is not None]
+    spread = math.hypot(*errors) / total if len(errors) == len(spreads) else None
+    methods = {phase.rate.method for phase in phases if phase.rate.method != UNKNOWN_RATE.method}
+    return AccessRate(mean, spread, ", ".join(sorted(methods)))
 
 
 def overall_curves(phases: Sequence[PhaseSnapshot]) -> Mapping[str, MissRatioCurve]:

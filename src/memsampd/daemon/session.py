@@ -13,8 +13,14 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from memsampd.daemon.backoff import BackOff
-from memsampd.daemon.book import PhaseBook, overall_curves
+from memsampd.daemon.book import (
+    PhaseBook,
+    overall_curves,
+    overall_rate,
+    rate_known_share,
+)
 from memsampd.daemon.config import SessionConfig
+from memsampd.daemon.rates import PhaseRates
 from memsampd.daemon.tracer import CaptureOrder, CaptureResult, TracerThread
 from memsampd.errors import TargetError
 from memsampd.exporters.protocols import Exporter
@@ -36,7 +42,7 @@ from memsampd.phases.windows import WindowCutter
 from memsampd.sampler.process.cputime import process_cpu_ns
 from memsampd.sampler.process.identity import ProcessHandle
 from memsampd.sampler.protocols import AccessClock, BranchSource
-from memsampd.sampler.records import Burst, BurstCost
+from memsampd.sampler.records import AccessRate, Burst, BurstCost
 
 _READ_TIMEOUT_SECONDS = 0.1
 _PUBLISH_SECONDS = 0.5
@@ -144,6 +150,7 @@ class Session:
         self._backoff = BackOff()
         self._trouble = ""
         self._accuracy = AccuracyTracker()
+        self._rates = PhaseRates(parts.clock)
         self._pending: list[CaptureResult] = []
         self._closed: deque[_ClosedWindow] = deque(maxlen=_WINDOWS_REMEMBERED)
         self._window: Window | None = None
@@ -260,6 +267,7 @@ class Session:
         for keeper in (parts.predictor, parts.schedule, parts.drift, parts.book):
             keeper.merge(gone, into)
         self._record(MergeRecord(gone=gone, into=into))
+        self._set_rate(into, self._rates.merge(gone, into))
         if self._phase == gone:
             self._phase = into
         for closed in self._closed:
@@ -303,12 +311,16 @@ class Session:
         if histogram.accesses == 0:
             return
         parts.book.add_burst(phase, burst, histogram)
-        rate = parts.clock.measure([burst])
-        if rate.accesses_per_cpu_second is not None:
-            parts.book.set_rate(phase, rate)
-            self._record(RateRecord(phase=phase, rate=rate))
+        self._set_rate(phase, self._rates.add(phase, burst, result.rate_asked))
         if parts.drift.update(phase, parts.book.burst_summary(histogram).tolist()):
             parts.schedule.drift(phase)
+            self._rates.drift(phase)
+
+    def _set_rate(self, phase: int, rate: AccessRate | None) -> None:
+        """Note what is new of a phase's access rate."""
+        if rate is not None:
+            self._parts.book.set_rate(phase, rate)
+            self._record(RateRecord(phase=phase, rate=rate))
 
     def _charge(self, cost: BurstCost, contention_seconds: float) -> float:
         """What a burst took from the target: stops, page copies, and CPU it had to wait for."""
@@ -337,12 +349,14 @@ class Session:
             return
         decision = self._parts.schedule.decide(last.index + 1, prediction.phase)
         if decision.profile:
+            is_timed = self._rates.wants(prediction.phase)
             self._parts.tracer.order(
                 CaptureOrder(
                     last.thread_samples,
                     decision.delay_cpu_seconds,
-                    decision.max_accesses,
+                    max(decision.max_accesses, self._config.rate_accesses if is_timed else 0),
                     self._config.burst_seconds,
+                    is_timed,
                 )
             )
 
@@ -390,6 +404,8 @@ class Session:
             windows=self._count.windows,
             phases=phases,
             overall=overall_curves(phases),
+            rate=overall_rate(phases),
+            rate_known_share=rate_known_share(phases),
             cache_sizes_bytes=parts.cache_sizes_bytes,
             samples=self._count.samples,
             lost=self._count.lost,

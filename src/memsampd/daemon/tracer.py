@@ -28,12 +28,14 @@ class CaptureOrder:
         delay_seconds: time to wait first.
         max_accesses: length of the burst.
         deadline_seconds: wall time after which it ends early.
+        measure_rate: time a native twin as well.
     """
 
     thread_samples: Mapping[int, int]
     delay_seconds: float
     max_accesses: int
     deadline_seconds: float
+    measure_rate: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +47,13 @@ class CaptureResult:
         error: why there is none, or None.
         contention_seconds: time that the target's threads waited for a CPU because the shadow and
             its tracer ran.
+        rate_asked: the burst was to be timed.
     """
 
     burst: Burst | None
     error: CaptureError | None
     contention_seconds: float
+    rate_asked: bool = False
 
 
 def waiting_seconds(pid: int, proc: Path = PROC) -> float:
@@ -201,7 +205,10 @@ class TracerThread:
         if self._closing.is_set():
             return CaptureResult(None, CaptureError("closed", "the session ends"), 0.0)
         request = BurstRequest(
-            self._choose_thread(order.thread_samples), order.max_accesses, order.deadline_seconds
+            self._choose_thread(order.thread_samples),
+            order.max_accesses,
+            order.deadline_seconds,
+            order.measure_rate,
         )
         self._contention.start()
         burst, refusal = None, None
@@ -214,7 +221,7 @@ class TracerThread:
         except OSError as error:
             refusal = CaptureError("failed", str(error))
         own = burst.cost.shadow_cpu_seconds + burst.cost.tracer_cpu_seconds if burst else 0.0
-        return CaptureResult(burst, refusal, self._contention.stop(own))
+        return CaptureResult(burst, refusal, self._contention.stop(own), order.measure_rate)
 
     def _choose_thread(self, thread_samples: Mapping[int, int]) -> int:
         alive = set(list_threads(self._pid, self._proc))

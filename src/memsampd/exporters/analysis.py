@@ -18,6 +18,7 @@ from memsampd.models.records import MissRatioCurve
 from memsampd.models.statcache import StatCache
 from memsampd.models.statstack import StatStack
 from memsampd.models.survival import SurvivalFunction
+from memsampd.sampler.records import AccessRate
 
 MODELS: dict[str, type[StatStack] | type[StatCache]] = {"lru": StatStack, "random": StatCache}
 MAX_SIZE_BYTES = 1 << 40
@@ -54,6 +55,7 @@ class AnalysedPhase:
         bursts: bursts taken in it.
         histogram: reuse histogram of all of these.
         curve: its miss-ratio curve; None before the first burst.
+        rate: its accesses per CPU second; None if unknown.
     """
 
     id: int
@@ -63,6 +65,7 @@ class AnalysedPhase:
     bursts: int
     histogram: ReuseHistogram
     curve: MissRatioCurve | None
+    rate: AccessRate | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +82,7 @@ class Analysis:
         weighting: what phases are weighted by: "accesses", "cpu_seconds" (no rate is known), or
             "accesses, partly estimated" (the mean rate stands in where a phase's is unknown).
         warnings: what a reader of the results has to know.
+        rate_known_share: share of the windows' CPU time whose accesses are known, 0..1.
     """
 
     recording: Recording
@@ -89,6 +93,7 @@ class Analysis:
     overall: MissRatioCurve | None
     weighting: str
     warnings: tuple[str, ...]
+    rate_known_share: float = 0.0
 
     def phase(self, id: int) -> AnalysedPhase:
         """Return a phase by its id."""
@@ -167,12 +172,22 @@ def analyse(recording: Recording, policy: str, sizes_bytes: NDArray[np.int64]) -
                 bursts=bursts.get(id, 0),
                 histogram=histogram,
                 curve=curve,
+                rate=rates.get(id),
             )
         )
     overall = combine((phase.weight, phase.curve) for phase in phases)
-    warnings = _warnings(recording, phases, weighting)
+    known_share = _rate_known_share(windows)
+    warnings = _warnings(recording, phases, weighting, known_share)
     return Analysis(
-        recording, policy, sizes_bytes, windows, tuple(phases), overall, weighting, warnings
+        recording=recording,
+        policy=policy,
+        sizes_bytes=sizes_bytes,
+        windows=windows,
+        phases=tuple(phases),
+        overall=overall,
+        weighting=weighting,
+        warnings=warnings,
+        rate_known_share=known_share,
     )
 
 
@@ -188,25 +203,25 @@ def _final_phases(merges: Iterable[MergeRecord]) -> dict[int, int]:
     return final
 
 
-def _rates(recording: Recording, final: dict[int, int]) -> dict[int, float]:
+def _rates(recording: Recording, final: dict[int, int]) -> dict[int, AccessRate]:
     """Return the last rate known of each phase, one of a merged phase if its own is unknown."""
-    own: dict[int, float] = {}
-    inherited: dict[int, float] = {}
+    own: dict[int, AccessRate] = {}
+    inherited: dict[int, AccessRate] = {}
     for record in recording.rates:
-        rate = record.rate.accesses_per_cpu_second
-        if rate is not None:
+        if record.rate.accesses_per_cpu_second is not None:
             phase = final.get(record.phase, record.phase)
-            (own if phase == record.phase else inherited)[phase] = rate
+            (own if phase == record.phase else inherited)[phase] = record.rate
     return inherited | own
 
 
 def _analyse_window(
-    record: WindowRecord, final: dict[int, int], rates: dict[int, float]
+    record: WindowRecord, final: dict[int, int], rates: dict[int, AccessRate]
 ) -> AnalysedWindow:
     phase = final.get(record.phase, record.phase)
     accesses = record.accesses
-    if accesses is None and phase in rates:
-        accesses = rates[phase] * record.cpu_seconds
+    rate = rates[phase].accesses_per_cpu_second if phase in rates else None
+    if accesses is None and rate is not None:
+        accesses = rate * record.cpu_seconds
     return AnalysedWindow(record, phase, accesses)
 
 
@@ -243,8 +258,18 @@ def _weights(windows: Sequence[AnalysedWindow]) -> tuple[dict[int, float], str]:
     return {phase: mass / total if total else 0.0 for phase, mass in masses.items()}, weighting
 
 
+def _rate_known_share(windows: Sequence[AnalysedWindow]) -> float:
+    """Return the share of the CPU time whose accesses are known."""
+    total = sum(window.record.cpu_seconds for window in windows)
+    known = sum(w.record.cpu_seconds for w in windows if w.accesses is not None)
+    return known / total if total > 0 else 0.0
+
+
 def _warnings(
-    recording: Recording, phases: Sequence[AnalysedPhase], weighting: str
+    recording: Recording,
+    phases: Sequence[AnalysedPhase],
+    weighting: str,
+    rate_known_share: float,
 ) -> tuple[str, ...]:
     warnings = list(recording.warnings)
     if not recording.windows:
@@ -252,7 +277,10 @@ def _warnings(
     if weighting == "cpu_seconds":
         warnings.append("no access rate is known: phases are weighted by CPU time")
     elif weighting != "accesses":
-        warnings.append("the access rate of some phases is unknown: the mean rate stands in")
+        warnings.append(
+            f"the access rate is known for {rate_known_share:.1%} of the CPU time: elsewhere the "
+            "mean rate stands in"
+        )
     blind = [phase for phase in phases if phase.curve is None]
     if blind:
         share = sum(phase.weight for phase in blind)

@@ -88,6 +88,31 @@ PHASE_MISS_HIGH_RATIO = _gauge(
     "phase_miss_high_ratio", "ratio", "Upper bound of memsampd_phase_miss_ratio.", *_PHASE_CURVE
 )
 
+RATE = _gauge(
+    "accesses_per_cpu_second",
+    "accesses per CPU second",
+    "Accesses that the target makes in a second of CPU time: the mean over phases whose rate is "
+    "known; absent if none is.",
+)
+RATE_SPREAD = _gauge(
+    "access_rate_spread_ratio",
+    "ratio",
+    "Relative standard deviation of memsampd_accesses_per_cpu_second.",
+)
+RATE_KNOWN = _gauge(
+    "access_rate_known_ratio",
+    "ratio",
+    "Share of the target's CPU time in phases whose access rate is known; the mean rate stands in "
+    "for the others'. 0: phases are weighted by CPU time.",
+)
+BANDWIDTH = _gauge(
+    "fill_bytes_per_cpu_second",
+    "bytes per CPU second",
+    "Bytes that an LRU cache of the level's size fetches for the target in a second of CPU time: "
+    "access rate, miss ratio and line size multiplied (write-backs and prefetches not included).",
+    "level",
+)
+
 PHASE_ACTIVE = _gauge("phase_active", "bool", "1 for the phase of the last window.", "phase")
 PHASE_PREDICTED = _gauge(
     "phase_predicted", "bool", "1 for the phase expected of the next window.", "phase"
@@ -95,7 +120,7 @@ PHASE_PREDICTED = _gauge(
 PHASE_WEIGHT = _gauge(
     "phase_weight_ratio",
     "ratio",
-    "Share of the target's accesses that a phase makes (of its CPU time where no clock is known).",
+    "Share of the target's accesses that a phase makes (see memsampd_access_rate_known_ratio).",
     "phase",
 )
 PHASE_WINDOWS = _gauge("phase_windows", "windows", "Windows of a phase so far.", "phase")
@@ -204,10 +229,8 @@ memsampd_miss_high_ratio - memsampd_miss_low_ratio > 0.05
 Bytes a second that the target as a whole draws through its L3 (rates are per CPU second):
 
 ```promql
-sum by (pid, command) (memsampd_phase_fill_bytes_per_cpu_second{level="L3"}
-    * on (pid, command, phase) group_left () memsampd_phase_cpu_seconds)
-  / sum by (pid, command) (memsampd_phase_cpu_seconds)
-  * on (pid, command) rate(memsampd_target_cpu_seconds_total[1m])
+memsampd_fill_bytes_per_cpu_second{level="L3"}
+  * on (pid, command) group_left () rate(memsampd_target_cpu_seconds_total[1m])
 ```
 
 What memsampd costs the target, as a share of its CPU time:

@@ -131,8 +131,14 @@ def _session_samples(snapshot: Snapshot) -> Iterator[Sample]:
         (catalogue.OWN_CPU, cost.own_cpu_seconds),
         (catalogue.OVERHEAD_SPENT, cost.spent_share),
         (catalogue.OVERHEAD_BUDGET, cost.budget_share),
+        (catalogue.RATE, snapshot.rate.accesses_per_cpu_second),
+        (catalogue.RATE_SPREAD, snapshot.rate.spread),
+        (catalogue.RATE_KNOWN, snapshot.rate_known_share if snapshot.phases else None),
     ]
     yield from ((metric, (), value) for metric, value in plain if value is not None)
+    rate = snapshot.rate.accesses_per_cpu_second
+    for level, fill in _fills(snapshot.overall.get("lru"), rate, snapshot.cache_sizes_bytes):
+        yield catalogue.BANDWIDTH, (level,), fill
     for role, name in snapshot.backend.items():
         yield catalogue.BACKEND_INFO, (role, name), 1
     for level, size_bytes in snapshot.cache_sizes_bytes.items():
@@ -159,11 +165,17 @@ def _phase_samples(phase: PhaseView, cache_sizes_bytes: Mapping[str, int]) -> It
         (catalogue.PHASE_RATE_SPREAD, phase.rate_spread),
     ]
     yield from ((metric, (phase.label,), value) for metric, value in plain if value is not None)
-    curve = phase.curves.get("lru")
+    fills = _fills(phase.curves.get("lru"), rate, cache_sizes_bytes)
+    yield from ((catalogue.PHASE_BANDWIDTH, (phase.label, level), fill) for level, fill in fills)
+
+
+def _fills(
+    curve: MissRatioCurve | None, rate: float | None, cache_sizes_bytes: Mapping[str, int]
+) -> Iterator[tuple[str, float]]:
+    """Yield each level with the bytes that a cache of its size fetches in a CPU second."""
     if curve is None or rate is None:
         return
     for level, size_bytes in cache_sizes_bytes.items():
         point = at_size(curve, size_bytes)
         if point is not None:
-            fill = rate * point.miss_ratio * curve.line_bytes
-            yield catalogue.PHASE_BANDWIDTH, (phase.label, level), fill
+            yield level, rate * point.miss_ratio * curve.line_bytes

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from memsampd.models.records import MissRatioCurve
 from memsampd.phases.records import Window
-from memsampd.sampler.records import AccessRate
+from memsampd.sampler.records import UNKNOWN_RATE, AccessRate
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,8 @@ class PhaseSnapshot:
         id: stable id.
         windows: windows so far.
         cpu_seconds: CPU time of these windows.
-        weight: share of the target's accesses (of its CPU time where no clock is known).
+        weight: share of the target's accesses: CPU time times access rate, where that is unknown
+            times the mean of the known rates (of the CPU time if none is known).
         bursts: bursts taken in it.
         sampled_accesses: accesses observed in them.
         censored_share: share of these whose next touch lay beyond the horizon.
@@ -104,6 +105,9 @@ class Snapshot:
         overhead: what it all cost.
         trouble: why no burst is taken at present, with the remedy; empty where nothing lasting is
             in the way.
+        rate: accesses per CPU second of the whole run, as far as it is known.
+        rate_known_share: share of the CPU time in phases whose rate is known; 0 if phases are
+            weighted by CPU time.
     """
 
     target: TargetInfo
@@ -125,3 +129,5 @@ class Snapshot:
     errors: Mapping[str, int]
     overhead: Overhead
     trouble: str = ""
+    rate: AccessRate = UNKNOWN_RATE
+    rate_known_share: float = 0.0

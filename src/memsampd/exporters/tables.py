@@ -11,6 +11,7 @@ import numpy as np
 
 from memsampd.exporters.analysis import Analysis
 from memsampd.models.records import MissRatioCurve
+from memsampd.sampler.records import UNKNOWN_RATE, AccessRate
 
 _POINT_COLUMNS = ("size_bytes", "miss_ratio", "low", "high")
 
@@ -64,6 +65,7 @@ def _document(analysis: Analysis) -> dict[str, Any]:
                 "bursts": phase.bursts,
                 "sampled_accesses": phase.histogram.accesses,
                 "censored_share": phase.histogram.censored_share,
+                **_rate(phase.rate),
                 **curves[phase.id],
             }
             for phase in analysis.phases
@@ -74,7 +76,16 @@ def _document(analysis: Analysis) -> dict[str, Any]:
         "target": msgspec.to_builtins(header.target),
         "cache_sizes_bytes": header.cache_sizes_bytes,
         "weighting": analysis.weighting,
+        "rate_known_share": analysis.rate_known_share,
         "warnings": analysis.warnings,
+    }
+
+
+def _rate(rate: AccessRate | None) -> dict[str, float | None]:
+    known = rate or UNKNOWN_RATE
+    return {
+        "accesses_per_cpu_second": known.accesses_per_cpu_second,
+        "rate_spread": known.spread,
     }
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from memsampd.exporters.analysis import AnalysedPhase, Analysis, format_size
 from memsampd.exporters.curves import CurvePoint, at_size
+from memsampd.sampler.records import AccessRate
 
 BAR_COLUMNS = 40
 UNKNOWN = "-"
@@ -20,6 +21,7 @@ def table_header(analysis: Analysis) -> list[str]:
         "weight",
         "sampled",
         "censored",
+        "M acc/s",
         *(f"miss {name}" for name in levels),
     ]
 
@@ -33,6 +35,7 @@ def table_row(phase: AnalysedPhase, analysis: Analysis) -> list[str]:
         f"{phase.weight:.1%}",
         f"{phase.histogram.accesses:,}",
         UNKNOWN if blind else f"{phase.histogram.censored_share:.2%}",
+        _rate_cell(phase.rate),
         *(
             _level_cell(phase, size_bytes)
             for size_bytes in analysis.recording.header.cache_sizes_bytes.values()
@@ -79,6 +82,14 @@ def to_text(analysis: Analysis) -> str:
         "".join(f"warning: {warning}\n" for warning in analysis.warnings),
     ]
     return "\n".join(part for part in parts if part)
+
+
+def _rate_cell(rate: AccessRate | None) -> str:
+    """Million accesses a CPU second, with the spread where it is known."""
+    if rate is None or rate.accesses_per_cpu_second is None:
+        return UNKNOWN
+    spread = "" if rate.spread is None else f" ±{rate.spread:.0%}"
+    return f"{1e-6 * rate.accesses_per_cpu_second:,.0f}{spread}"
 
 
 def _level_cell(phase: AnalysedPhase, size_bytes: int) -> str:

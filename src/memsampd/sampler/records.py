@@ -80,6 +80,28 @@ class BurstCost:
 
 
 @dataclass(frozen=True, slots=True)
+class TwinMeasurement:
+    """How long the native twin of a burst took for a part of what the burst saw (docs/shadow.md).
+
+    Attributes:
+        accesses: accesses to lines in the part that was timed.
+        cpu_seconds: user CPU time that this took.
+        faults: page faults in it.
+        end: what stopped the twin: "call", "execute" or "touch".
+        lead_in_accesses: accesses that ran before, untimed, to fill caches.
+        taken_off_seconds: CPU time that was taken off: of the way into and out of the kernel,
+            which is measured beside, and of page faults, which is estimated.
+    """
+
+    accesses: int
+    cpu_seconds: float
+    faults: int
+    end: str
+    lead_in_accesses: int = 0
+    taken_off_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class AccessChunk:
     """Some consecutive rows of a burst; the arrays are only good until the next chunk.
 
@@ -120,6 +142,7 @@ class Burst:
         end_detail: the system call, instruction or signal that ended it, for people.
         cost: what it cost.
         cut_short: a write of the target came back short because it was stopped.
+        twin: how long the program itself takes for this; None if not asked for or not known.
         accesses: rows observed; more than there are here where they were streamed.
         run_seconds: wall time for which the observed copy ran.
         emulated_calls: system calls that did not end the burst because their results were known.
@@ -138,6 +161,7 @@ class Burst:
     end_detail: str = ""
     cost: BurstCost = field(default_factory=BurstCost)
     cut_short: bool = False
+    twin: TwinMeasurement | None = None
     accesses: int = -1
     run_seconds: float = 0.0
     emulated_calls: int = 0
@@ -158,11 +182,13 @@ class BurstRequest:
         tid: the thread to observe.
         max_accesses: rows after which the burst is full.
         deadline_seconds: wall time after which it ends early.
+        measure_rate: also time a native twin, if the source can.
     """
 
     tid: int
     max_accesses: int
     deadline_seconds: float = 10.0
+    measure_rate: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,3 +204,6 @@ class AccessRate:
     accesses_per_cpu_second: float | None
     spread: float | None
     method: str
+
+
+UNKNOWN_RATE = AccessRate(None, None, "unknown")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from memsampd.sampler.records import AccessRate, Burst
+from memsampd.sampler.records import UNKNOWN_RATE, AccessRate, Burst
 
 
 class UnknownClock:
@@ -20,4 +20,4 @@ class UnknownClock:
     def measure(self, bursts: Sequence[Burst]) -> AccessRate:
         """Know nothing."""
         del bursts
-        return AccessRate(None, None, "unknown")
+        return UNKNOWN_RATE

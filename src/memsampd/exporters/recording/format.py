@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from memsampd.exporters.snapshot import Overhead, TargetInfo
 from memsampd.models.histogram import ReuseHistogram
-from memsampd.sampler.records import AccessRate, Burst, BurstCost, BurstEnd
+from memsampd.sampler.records import AccessRate, Burst, BurstCost, BurstEnd, TwinMeasurement
 
 MAGIC = b"MEMSAMPD"
 FORMAT_VERSION = 1
@@ -106,6 +106,7 @@ class BurstRecord(_Record, frozen=True, kw_only=True, tag="burst"):
         bins: indices of the non-empty bins, int32 little-endian.
         reuses: their reuses, int64 little-endian.
         censored: their censored accesses, int64 little-endian.
+        twin: what was timed of it; None if nothing was.
     """
 
     window: int
@@ -123,6 +124,7 @@ class BurstRecord(_Record, frozen=True, kw_only=True, tag="burst"):
     bins: bytes
     reuses: bytes
     censored: bytes
+    twin: TwinMeasurement | None = None
 
     _BIN: ClassVar[str] = "<i4"
     _COUNT: ClassVar[str] = "<i8"
@@ -163,6 +165,7 @@ class BurstRecord(_Record, frozen=True, kw_only=True, tag="burst"):
             bins=bins.astype(cls._BIN).tobytes(),
             reuses=reuses.astype(cls._COUNT).tobytes(),
             censored=censored.astype(cls._COUNT).tobytes(),
+            twin=burst.twin,
         )
 
     def histogram(self) -> ReuseHistogram:

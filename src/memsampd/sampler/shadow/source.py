@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from memsampd.errors import CaptureError
 from memsampd.sampler.process.identity import PROC
-from memsampd.sampler.records import Burst, BurstCost, BurstRequest
+from memsampd.sampler.records import Burst, BurstCost, BurstEnd, BurstRequest
 from memsampd.sampler.shadow.executors import Consumer, Execution, ShadowExecutor
 from memsampd.sampler.shadow.snapshots import SHADOW_NICENESS, Shadow, Snapshot, Snapshots
+from memsampd.sampler.shadow.twin import KeptRows, TwinRunner
 
 _START_PATIENCE_SECONDS = 0.2
 
@@ -26,6 +29,7 @@ class ShadowSource:
         pid: the target.
         executor: runs the shadows.
         proc: root of the proc file system.
+        line_bytes: size of the lines that timed accesses are counted in.
         max_stop_seconds: a capture that is expected to stop the target for longer is refused
             ("stop-too-long").
         niceness: of shadows.
@@ -42,11 +46,13 @@ class ShadowSource:
         *,
         max_stop_seconds: float = math.inf,
         niceness: int = SHADOW_NICENESS,
+        line_bytes: int = 64,
     ) -> None:
         self.name = f"shadow-{executor.name}"
         self._pid = pid
         self._executor = executor
         self._snapshots = Snapshots(pid, proc, max_stop_seconds=max_stop_seconds, niceness=niceness)
+        self._twins = TwinRunner(line_bytes, proc)
 
     def capture(self, request: BurstRequest) -> Burst:
         """Observe one thread from where it is now.
@@ -54,6 +60,8 @@ class ShadowSource:
         Raises:
             CaptureError: not now; see its reason.
         """
+        if request.measure_rate:
+            return self._capture_timed(request, None)
         return self.capture_twins(request, 1)[0]
 
     def stream(self, request: BurstRequest, consume: Consumer) -> Burst:
@@ -65,6 +73,8 @@ class ShadowSource:
         Raises:
             CaptureError: not now; see its reason.
         """
+        if request.measure_rate:
+            return self._capture_timed(request, consume)
         return self._capture(request, (self._executor,), consume)[0]
 
     def capture_twins(self, request: BurstRequest, count: int) -> tuple[Burst, ...]:
@@ -112,6 +122,38 @@ class ShadowSource:
         cost += BurstCost(tracer_cpu_seconds=time.thread_time() - started)
         return tuple(self._burst(e, request.tid, snapshot, cost) for e in executions)
 
+    def _capture_timed(self, request: BurstRequest, consume: Consumer | None) -> Burst:
+        """Observe one shadow of a stop and time another."""
+        started = time.thread_time()
+        snapshot = self._snapshots.take(request.tid, 2, _START_PATIENCE_SECONDS)
+        cost = BurstCost(
+            stop_seconds=snapshot.stop_seconds, stops=1, copied_bytes=snapshot.copied_bytes
+        )
+        remaining = list(snapshot.shadows)
+        kept = KeptRows(consume) if consume is not None else None
+        try:
+            execution = self._execute(
+                self._executor, remaining[0], request, kept.add if kept else None
+            )
+            cost += self._snapshots.end(remaining.pop(0))
+            rows = kept.rows() if kept is not None else execution.rows
+            twin = None
+            with suppress(OSError):  # without its twin the burst is still good
+                twin = self._twins.run(
+                    remaining[0],
+                    rows,
+                    request.deadline_seconds,
+                    ends_in_call=execution.end is BurstEnd.SYSCALL
+                    and execution.emulated_calls == 0
+                    and len(rows) == execution.accesses,
+                )
+            cost += self._snapshots.end(remaining.pop(0))
+        finally:
+            for shadow in remaining:
+                self._snapshots.end(shadow)
+        cost += BurstCost(tracer_cpu_seconds=time.thread_time() - started)
+        return replace(self._burst(execution, request.tid, snapshot, cost), twin=twin)
+
     def _execute(
         self,
         executor: ShadowExecutor,
@@ -147,6 +189,7 @@ class ShadowSource:
     def cancel(self) -> None:
         """End the present burst and all later ones at once; from any thread."""
         self._executor.cancel()
+        self._twins.cancel()
 
     def close(self) -> None:
         """Have the last shadow collected and dismiss the guardian; may be called twice."""

@@ -1,0 +1,115 @@
+"""The access rate of each phase, measured as often as its estimate needs and no more."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from memsampd.sampler.protocols import AccessClock
+from memsampd.sampler.records import AccessRate, Burst
+
+_SPREAD_GOAL = 0.05
+_BURSTS_KEPT = 64
+_TRIES_AT_FIRST = 8
+_NOTHING = np.empty(0)
+
+
+@dataclass
+class _Phase:
+    bursts: deque[Burst] = field(default_factory=lambda: deque(maxlen=_BURSTS_KEPT))
+    rate: AccessRate | None = None
+    is_stale: bool = False
+    tries: int = 0  # since the phase was new or has drifted
+    passed: int = 0  # bursts since the last try
+
+
+class PhaseRates:
+    """Keeps what was measured of each phase's access rate and says whether more is wanted.
+
+    A phase is measured with every burst until the spread of its rate is within the goal. One that
+    stays above it after some tries (its rate varies, or its bursts are too short) is then measured
+    ever more rarely: the n-th time after n - 8 bursts without.
+
+    Args:
+        clock: makes rates of measurements.
+        spread_goal: relative standard deviation that is good enough.
+    """
+
+    def __init__(self, clock: AccessClock, spread_goal: float = _SPREAD_GOAL) -> None:
+        self._clock = clock
+        self._spread_goal = spread_goal
+        self._phases: dict[int, _Phase] = {}
+
+    def wants(self, phase: int | None) -> bool:
+        """Whether the next burst in a phase is to be timed."""
+        if self._clock.name == "none" or phase is None:
+            return False
+        known = self._phases.get(phase)
+        if known is None or known.is_stale:
+            return True
+        spread = known.rate.spread if known.rate is not None else None
+        if spread is not None and spread <= self._spread_goal:
+            return False
+        return known.passed >= known.tries - _TRIES_AT_FIRST
+
+    def add(self, phase: int, burst: Burst, was_asked: bool) -> AccessRate | None:
+        """Take in a burst of a phase.
+
+        Args:
+            phase: the phase.
+            burst: the burst; what it referenced is not kept.
+            was_asked: it was asked to be timed.
+
+        Returns:
+            The phase's rate if this burst says something new of it, else None.
+        """
+        known = self._phases.setdefault(phase, _Phase())
+        if not was_asked:
+            known.passed += 1
+            return None
+        known.tries += 1
+        known.passed = 0
+        if burst.twin is None:
+            return None
+        if known.is_stale:
+            known.bursts.clear()
+            known.is_stale = False
+        known.bursts.append(_without_rows(burst))
+        return self._measure(known)
+
+    def _measure(self, known: _Phase) -> AccessRate | None:
+        rate = self._clock.measure(tuple(known.bursts))
+        known.rate = rate if rate.accesses_per_cpu_second is not None else known.rate
+        return known.rate
+
+    def drift(self, phase: int) -> None:
+        """The phase has changed: measure anew; what was known holds until then."""
+        known = self._phases.get(phase)
+        if known is not None:
+            known.is_stale, known.tries, known.passed = True, 0, 0
+
+    def merge(self, gone: int, into: int) -> AccessRate | None:
+        """Carry over what is known of a phase that turned out to be another.
+
+        Returns:
+            The rate of both, if one is known.
+        """
+        old = self._phases.pop(gone, None)
+        if old is None:
+            return None
+        known = self._phases.setdefault(into, _Phase())
+        known.bursts.extendleft(reversed(old.bursts))
+        known.tries += old.tries
+        return self._measure(known) if known.bursts else known.rate
+
+
+def _without_rows(burst: Burst) -> Burst:
+    return replace(
+        burst,
+        ip=_NOTHING.astype(np.uint64),
+        address=_NOTHING.astype(np.uint64),
+        size_bytes=_NOTHING.astype(np.uint16),
+        is_write=_NOTHING.astype(np.bool_),
+    )
