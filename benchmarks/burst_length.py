@@ -77,7 +77,11 @@ class Lengths:
 
     def summary(self) -> dict[str, object]:
         """As JSON: deciles of the accesses a burst, medians, ends and refusals by count."""
-        deciles = statistics.quantiles(self.accesses, n=10) if len(self.accesses) > 1 else []
+        deciles = (
+            statistics.quantiles(self.accesses, n=10, method="inclusive")
+            if len(self.accesses) > 1
+            else []
+        )
         return {
             "bursts": len(self.accesses),
             "accesses_deciles": deciles,
@@ -289,7 +293,7 @@ def show(name: str, results: dict[bool, Lengths]) -> None:
                 f"{name:12} {'yes' if emulate else 'no':8} too few bursts {dict(lengths.refusals)}"
             )
             continue
-        low, *_, high = statistics.quantiles(lengths.accesses, n=10)
+        low, *_, high = statistics.quantiles(lengths.accesses, n=10, method="inclusive")
         ends = ", ".join(f"{end} {count}" for end, count in lengths.ends.most_common(_TABLE_CALLS))
         print(
             f"{name:12} {'yes' if emulate else 'no':8} {len(lengths.accesses):6} {low:9.0f} "

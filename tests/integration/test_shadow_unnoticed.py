@@ -453,3 +453,23 @@ def test_scratch_that_came_into_use_is_let_alone() -> None:
         assert (status, pids) == ("no-scratch", ())
         assert shadowing.traces_left(process.pid) == []
         assert process.poll() is None
+
+
+def test_a_target_that_executes_another_program_is_followed() -> None:
+    loop = "while True: {i: str(i) for i in range(999)}"
+    code = f"import os, sys; sys.stdin.readline(); os.execv(sys.executable, ['x', '-c', {loop!r}])"
+    with shadowing.running(sys.executable, "-c", code) as process:
+        assert process.stdin is not None
+        finder = SiteFinder(process.pid)
+        before = finder.find()
+        process.stdin.write("\n")
+        process.stdin.flush()
+        while (
+            b"-c" + b"\0" + loop.encode() not in Path(f"/proc/{process.pid}/cmdline").read_bytes()
+        ):
+            time.sleep(0.01)
+        time.sleep(0.5)
+        assert finder.find().space != before.space
+        source = ShadowSource(process.pid, SteppingExecutor())
+        assert len(source.capture(BurstRequest(process.pid, 100, 20))) > 0
+        source.close()

@@ -145,8 +145,12 @@ static void
 cross_syscall(Translator *self, uint32_t exit)
 {
     const long number = (long)self->regs.rax;
+    const uint64_t our_gs_base = self->regs.gs_base;
 
-    switch (syscall_emulate(self->pid, &self->emulation, &self->regs)) {
+    self->regs.gs_base = self->expansion.gs_base; /* as the program sees it */
+    enum emulated outcome = syscall_emulate(self->pid, &self->emulation, &self->regs);
+    self->regs.gs_base = our_gs_base;
+    switch (outcome) {
     case NOT_EMULATED:
         finish(self, "syscall", number);
         return;
@@ -162,6 +166,8 @@ cross_syscall(Translator *self, uint32_t exit)
     *slot(self, SLOT_BUFFER) = to_shadow(self, self->written);
     self->ip = self->regs.rip;
     self->need = NEED_TARGET;
+    if (watchdog_has_fired(&self->watchdog)) /* an injected call may have taken its signal */
+        finish(self, "deadline", 0);
 }
 
 static void

@@ -29,7 +29,7 @@ def needs_seccomp_suspended(pid: int, proc: Path = PROC) -> bool:
         return False
 
 
-def _is_gone(pid: int, proc: Path) -> bool:
+def is_gone(pid: int, proc: Path) -> bool:
     """Whether it really is: in the midst of an exec, a process is unreadable too."""
     try:
         return read_stat(pid, proc).is_dead
@@ -80,7 +80,7 @@ def collect(
         try:
             site = finder.find()
         except CaptureError as error:
-            if error.reason == "gone" and _is_gone(pid, proc):
+            if error.reason == "gone" and is_gone(pid, proc):
                 return True, stopped_seconds
             site = None
         suspend = needs_seccomp_suspended(pid, proc)

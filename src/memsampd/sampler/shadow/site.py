@@ -185,6 +185,8 @@ class SiteFinder:
                 except CaptureError as error:
                     if error.reason != "code-changed":
                         raise
+                except OSError:
+                    pass  # nothing is mapped there any more: it executes another program
             self._sites = find_call_sites(self._pid, space, self._proc)
             return find_site(self._pid, self._sites, space, self._proc)
         except OSError as error:

@@ -19,6 +19,7 @@ from memsampd.sampler.records import BurstCost
 from memsampd.sampler.shadow.collecting import (
     SHADOW_NAME,
     collect,
+    is_gone,
     leftovers,
     needs_seccomp_suspended,
 )
@@ -185,9 +186,13 @@ class Snapshots:
             while True:
                 try:
                     site = self._finder.find()
-                except CaptureError:
-                    self._guardian.settled()
-                    raise
+                except CaptureError as refusal:
+                    is_over = time.monotonic() > give_up or refusal.reason != "gone"
+                    if is_over or is_gone(self._pid, self._proc):
+                        self._guardian.settled()
+                        raise
+                    time.sleep(_RETRY_SECONDS)  # in the midst of an exec, it seems
+                    continue
                 copied_bytes, private_bytes, self._faults = self._sizes()
                 status, error, pids, ns_pids, registers, mask, pending, at, stopped, cut_short = (
                     _core.shadow_spawn(
