@@ -91,14 +91,17 @@ class TraceCommand:
         process = start(command)
         with forwarding(process):
             try:
-                with traced(
-                    process.pid,
-                    path,
-                    config,
-                    overwrite=args.force,
-                    command=command,
-                    announce=announce,
-                ) as tracing:
+                with (
+                    traced(
+                        process.pid,
+                        path,
+                        config,
+                        overwrite=args.force,
+                        command=command,
+                        announce=announce,
+                    ) as tracing,
+                    stopping_on(tracing, signal.SIGINT),  # which the program gets by itself
+                ):
                     _summarise(tracing.run(), path)
             except (MemsampdError, OSError) as error:
                 announce(f"error: cannot trace the program: {error}")

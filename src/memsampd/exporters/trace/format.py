@@ -200,16 +200,25 @@ def decode_header(raw: bytes) -> FrameHeader:
     return FrameHeader(FrameKind(kind), number, stored, plain, payload_check)
 
 
-def decode_payload(header: FrameHeader, payload: bytes) -> Record:
-    """Read a frame's payload, whose checksum was found right.
+class FrameDecoder:
+    """Reads payloads; not for several threads at once."""
 
-    Raises:
-        ValueError: it is no record of this version (msgspec's errors are ValueErrors).
-    """
-    try:
-        if zstandard.frame_content_size(payload) != header.plain_bytes:
-            raise ValueError("wrong length once decompressed")
-        plain = zstandard.ZstdDecompressor().decompress(payload)
-    except zstandard.ZstdError as error:
-        raise ValueError(str(error)) from error
-    return msgspec.msgpack.decode(plain, type=_TYPES[header.kind])
+    def __init__(self) -> None:
+        self._decompressor = zstandard.ZstdDecompressor()
+
+    def decode(self, header: FrameHeader, payload: bytes) -> Record:
+        """Read a frame's payload.
+
+        Raises:
+            ValueError: it is damaged or no record of this version (msgspec's errors are
+                ValueErrors).
+        """
+        if zlib.crc32(payload) != header.payload_check:
+            raise ValueError("wrong checksum")
+        try:
+            if zstandard.frame_content_size(payload) != header.plain_bytes:
+                raise ValueError("wrong length once decompressed")
+            plain = self._decompressor.decompress(payload)
+        except zstandard.ZstdError as error:
+            raise ValueError(str(error)) from error
+        return msgspec.msgpack.decode(plain, type=_TYPES[header.kind])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
@@ -18,13 +17,13 @@ from memsampd.exporters.trace.format import (
     PRELUDE,
     BurstFinish,
     BurstStart,
+    FrameDecoder,
     FrameHeader,
     FrameKind,
     Record,
     TraceFooter,
     TraceHeader,
     decode_header,
-    decode_payload,
 )
 from memsampd.sampler.records import AccessChunk
 
@@ -57,6 +56,7 @@ class TraceReader:
         self.path = path
         self.footer: TraceFooter | None = None
         self.bytes_read = 0
+        self._decoder = FrameDecoder()
         self._frame_number = 0
         self._bursts = 0
         self._rows = 0
@@ -136,13 +136,11 @@ class TraceReader:
         return self._next
 
     def _payload(self) -> tuple[FrameHeader, bytes]:
-        """The next frame, its checksum found right."""
+        """The next frame."""
         header, self._next = self._peek(), None
         payload = self._read(header.stored_bytes)
         if len(payload) < header.stored_bytes:
             raise self._truncated()
-        if zlib.crc32(payload) != header.payload_check:
-            raise self._corrupt("wrong checksum")
         return header, payload
 
     def _take(self, kind: FrameKind, record_type: type[_RecordT]) -> _RecordT:
@@ -150,7 +148,7 @@ class TraceReader:
         if self._peek().kind is not kind:
             raise self._corrupt("a frame is out of place")
         try:
-            record = decode_payload(*self._payload())
+            record = self._decoder.decode(*self._payload())
         except ValueError as error:
             raise self._corrupt(str(error)) from error
         assert isinstance(record, record_type)
@@ -159,14 +157,14 @@ class TraceReader:
     def _truncated(self) -> TraceError:
         return TraceError(
             f"{self.path} ends early, after {self._so_far()}",
-            "it is still being written, memsampd was killed, or it was cut; what was given is whole",
+            "it is still being written, memsampd was killed, or it was cut; all before is whole",
         )
 
     def _corrupt(self, detail: str) -> TraceError:
         return TraceError(
             f"{self.path} is corrupt before byte {self.bytes_read}, after {self._so_far()}: "
             f"{detail}",
-            "restore it from a copy, or trace again; what was given is right",
+            "restore it from a copy, or trace again; all before is right",
         )
 
     def _so_far(self) -> str:
