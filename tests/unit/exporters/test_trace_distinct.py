@@ -2,12 +2,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memsampd.exporters.trace.distinct import DistinctCounter
 
 
+@settings(deadline=None)
 @given(st.lists(st.lists(st.integers(0, 2**64 - 1) | st.integers(0, 9), max_size=30), max_size=6))
 def test_few_are_counted_exactly(parts: list[list[int]]) -> None:
     counter = DistinctCounter(kept=200)

@@ -171,6 +171,7 @@ def test_what_is_no_text_of_lackey_is_refused(content: str, tmp_path: Path) -> N
         LackeyReader(path)
 
 
+@settings(deadline=None, max_examples=30)
 @given(st.lists(row, min_size=1, max_size=5))
 def test_what_the_caller_does_with_his_arrays_later_does_not_matter(
     tmp_path_factory: pytest.TempPathFactory, wanted: list[Row]
