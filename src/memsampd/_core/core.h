@@ -14,5 +14,6 @@ int memsampd_add_perf(PyObject *module);
 int memsampd_add_probe(PyObject *module);
 int memsampd_add_shadow(PyObject *module);
 int memsampd_add_stepper(PyObject *module);
+int memsampd_add_translator(PyObject *module);
 
 #endif

@@ -69,6 +69,31 @@ read_vector(const uint8_t *xstate, unsigned number, uint8_t bytes[64])
         memcpy(bytes + 32, xstate + components[COMPONENT_ZMM_HIGH].offset + 32 * number, 32);
 }
 
+void
+recipe_put_vector(uint8_t *xstate, unsigned number, const void *given, unsigned size_bytes)
+{
+    const uint8_t *bytes = given;
+
+    load_components();
+    if (number >= 16) {
+        memcpy(xstate + components[COMPONENT_ZMM_UPPER].offset + 64 * (number - 16), bytes,
+               size_bytes);
+        return;
+    }
+    memcpy(xstate + XMM_OFFSET + 16 * number, bytes, 16);
+    if (size_bytes > 16)
+        memcpy(xstate + components[COMPONENT_YMM].offset + 16 * number, bytes + 16, 16);
+    if (size_bytes > 32)
+        memcpy(xstate + components[COMPONENT_ZMM_HIGH].offset + 32 * number, bytes + 32, 32);
+}
+
+void
+recipe_put_opmask(uint8_t *xstate, unsigned number, uint64_t value)
+{
+    load_components();
+    memcpy(xstate + components[COMPONENT_OPMASK].offset + 8 * number, &value, 8);
+}
+
 static uint64_t
 active_lanes(const struct recipe_reference *m, const uint8_t *xstate)
 {
@@ -106,6 +131,15 @@ xsave_bytes(const struct user_regs_struct *regs, int compact)
     return end;
 }
 
+/* How far from its memory operand a bit test reaches: whole operands, either way. */
+static uint64_t
+bit_offset_bytes(uint64_t bit, unsigned size_bytes)
+{
+    unsigned unused = 64 - 8 * size_bytes;
+    int64_t number = (int64_t)(bit << unused) >> unused;
+    return (uint64_t)((number >> (size_bytes == 2 ? 4 : size_bytes == 4 ? 5 : 6)) * size_bytes);
+}
+
 /* One reference of one direction. */
 static int
 emit_reference(const struct recipe *r, const struct recipe_reference *m,
@@ -116,12 +150,18 @@ emit_reference(const struct recipe *r, const struct recipe_reference *m,
     uint64_t lanes;
     int result = 0;
 
-    if (m->kind != REFERENCE_GATHER)
+    if (m->kind == REFERENCE_XLAT)
+        base += word(regs, m->index) & 0xff;
+    else if (m->kind != REFERENCE_GATHER)
         base += word(regs, m->index) * m->scale;
+    if (m->kind == REFERENCE_BIT)
+        base += bit_offset_bytes(word(regs, m->mask_register), m->size_bytes);
     segment = word(regs, m->segment);
     uint64_t mask = m->is_32_bit ? 0xffffffffu : ~(uint64_t)0;
     switch (m->kind) {
     case REFERENCE_PLAIN:
+    case REFERENCE_BIT:
+    case REFERENCE_XLAT:
         return emit(context, r->ip, segment + (base & mask), m->size_bytes, is_write);
     case REFERENCE_XSAVE:
     case REFERENCE_XSAVEC:

@@ -30,6 +30,8 @@ enum reference_kind {
     REFERENCE_COMPRESSED, /* as many elements as lanes are active, packed */
     REFERENCE_XSAVE,      /* size from edx:eax */
     REFERENCE_XSAVEC,
+    REFERENCE_BIT,  /* mask_register holds the number of a bit, counted from the address */
+    REFERENCE_XLAT, /* only the lowest byte of the index counts */
 };
 
 enum mask_kind {
@@ -75,6 +77,10 @@ typedef int (*recipe_emit)(void *context, uint64_t ip, uint64_t address, unsigne
  * RECIPE_NEEDS_VECTORS. Returns 0, or what `emit` returned if not 0. */
 int recipe_references(const struct recipe *r, const struct user_regs_struct *regs,
                       const uint8_t *xstate, recipe_emit emit, void *context);
+
+/* Put a vector register, or an opmask (8 bytes), where recipe_references looks for it. */
+void recipe_put_vector(uint8_t *xstate, unsigned number, const void *bytes, unsigned size_bytes);
+void recipe_put_opmask(uint8_t *xstate, unsigned number, uint64_t value);
 
 /* Open-addressing table of recipes by ip. */
 struct recipe_table {

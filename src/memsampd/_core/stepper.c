@@ -1,6 +1,7 @@
 /* Executing a shadow instruction by instruction and writing down what it references. */
 #include "core.h"
 #include "recipe.h"
+#include "rows.h"
 #include "tracee.h"
 
 #include <elf.h>
@@ -15,15 +16,6 @@
 #define XSTATE_MAXIMUM_BYTES 16384
 #define TRAP_FLAG 0x100u
 #define DEADLINE_CHECK_STEPS 256
-#define ROWS_FIRST 4096
-
-/* Rows in arrays of their own, so that each becomes a numpy array without a copy a field. */
-struct rows {
-    uint64_t *ip, *address;
-    uint16_t *size_bytes;
-    uint8_t *is_write;
-    size_t count, capacity;
-};
 
 typedef struct {
     PyObject_HEAD
@@ -33,48 +25,6 @@ typedef struct {
     uint8_t *xstate;
     volatile int cancelled; /* set from another thread */
 } Stepper;
-
-static int
-rows_grow(struct rows *rows)
-{
-    size_t capacity = rows->capacity == 0 ? ROWS_FIRST : 2 * rows->capacity;
-    void *ip = realloc(rows->ip, capacity * sizeof *rows->ip);
-    rows->ip = ip != NULL ? ip : rows->ip;
-    void *address = realloc(rows->address, capacity * sizeof *rows->address);
-    rows->address = address != NULL ? address : rows->address;
-    void *size_bytes = realloc(rows->size_bytes, capacity * sizeof *rows->size_bytes);
-    rows->size_bytes = size_bytes != NULL ? size_bytes : rows->size_bytes;
-    void *is_write = realloc(rows->is_write, capacity);
-    rows->is_write = is_write != NULL ? is_write : rows->is_write;
-    if (ip == NULL || address == NULL || size_bytes == NULL || is_write == NULL)
-        return -1;
-    rows->capacity = capacity;
-    return 0;
-}
-
-static int
-add_row(void *context, uint64_t ip, uint64_t address, unsigned size_bytes, int is_write)
-{
-    struct rows *rows = context;
-
-    if (rows->count == rows->capacity && rows_grow(rows) < 0)
-        return -1;
-    rows->ip[rows->count] = ip;
-    rows->address[rows->count] = address;
-    rows->size_bytes[rows->count] = (uint16_t)size_bytes;
-    rows->is_write[rows->count++] = (uint8_t)is_write;
-    return 0;
-}
-
-static void
-rows_clear(struct rows *rows)
-{
-    free(rows->ip);
-    free(rows->address);
-    free(rows->size_bytes);
-    free(rows->is_write);
-    memset(rows, 0, sizeof *rows);
-}
 
 static bool
 read_registers(pid_t pid, struct user_regs_struct *regs)
@@ -174,7 +124,7 @@ run(Stepper *self, pid_t pid, size_t max_rows, double deadline_seconds, struct p
                 return "exit";
         }
         size_t before = self->rows.count;
-        if (recipe_references(r, &regs, self->xstate, add_row, &self->rows) != 0)
+        if (recipe_references(r, &regs, self->xstate, rows_add, &self->rows) != 0)
             return "memory";
         end = step(pid, r, &regs, &at->signal);
         if (end != NULL) {
@@ -234,15 +184,8 @@ stepper_add(Stepper *self, PyObject *args)
 static PyObject *
 stepper_take(Stepper *self, PyObject *ignored)
 {
-    const struct rows *rows = &self->rows;
-    Py_ssize_t n = (Py_ssize_t)rows->count;
     (void)ignored;
-
-    PyObject *taken = Py_BuildValue(
-        "(y#y#y#y#KK)", n ? (const char *)rows->ip : "", 8 * n,
-        n ? (const char *)rows->address : "", 8 * n, n ? (const char *)rows->size_bytes : "", 2 * n,
-        n ? (const char *)rows->is_write : "", n, (unsigned long long)self->instructions,
-        (unsigned long long)self->prefetches);
+    PyObject *taken = rows_take(&self->rows, self->instructions, self->prefetches);
     self->rows.count = 0;
     self->instructions = self->prefetches = 0;
     return taken;

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol, runtime_checkable
 
-from memsampd.sampler.records import AccessRate, BranchSamples, Burst, BurstRequest
+from memsampd.sampler.records import AccessChunk, AccessRate, BranchSamples, Burst, BurstRequest
 
 
 @runtime_checkable
@@ -41,6 +41,9 @@ class AccessSource(Protocol):
 
     def capture(self, request: BurstRequest) -> Burst:
         """Observe one thread from where it is now."""
+
+    def stream(self, request: BurstRequest, consume: Callable[[AccessChunk], None]) -> Burst:
+        """The same, handing rows over while they are produced; the burst comes without them."""
 
     def cancel(self) -> None:
         """End the present burst and all later ones at once."""

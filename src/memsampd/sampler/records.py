@@ -80,6 +80,26 @@ class BurstCost:
 
 
 @dataclass(frozen=True, slots=True)
+class AccessChunk:
+    """Some consecutive rows of a burst; the arrays are only good until the next chunk.
+
+    Attributes:
+        ip: address of the instruction, shape (n,), uint64.
+        address: first byte referenced, shape (n,), uint64.
+        size_bytes: bytes referenced, shape (n,), uint16.
+        is_write: store or load, shape (n,), bool.
+    """
+
+    ip: NDArray[np.uint64]
+    address: NDArray[np.uint64]
+    size_bytes: NDArray[np.uint16]
+    is_write: NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.ip)
+
+
+@dataclass(frozen=True, slots=True)
 class Burst:
     """Consecutive data references of one thread, in program order.
 
@@ -100,6 +120,8 @@ class Burst:
         end_detail: the system call, instruction or signal that ended it, for people.
         cost: what it cost.
         cut_short: a write of the target came back short because it was stopped.
+        accesses: rows observed; more than there are here where they were streamed.
+        run_seconds: wall time for which the observed copy ran.
     """
 
     ip: NDArray[np.uint64]
@@ -115,6 +137,12 @@ class Burst:
     end_detail: str = ""
     cost: BurstCost = field(default_factory=BurstCost)
     cut_short: bool = False
+    accesses: int = -1
+    run_seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.accesses < 0:
+            object.__setattr__(self, "accesses", len(self.ip))
 
     def __len__(self) -> int:
         return len(self.ip)

@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
-from memsampd.sampler.records import BurstEnd
+from memsampd.sampler.records import AccessChunk, BurstEnd
 from memsampd.sampler.shadow.snapshots import Shadow
+
+Consumer = Callable[[AccessChunk], None]
+"""Takes rows while they are produced."""
 
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """What one shadow did: the fields of :class:`memsampd.sampler.records.Burst` of these names."""
+    """What one shadow did: the fields of :class:`memsampd.sampler.records.Burst` of these names.
 
-    ip: NDArray[np.uint64]
-    address: NDArray[np.uint64]
-    size_bytes: NDArray[np.uint16]
-    is_write: NDArray[np.bool_]
+    Attributes:
+        rows: what it referenced; empty if that was streamed.
+        run_seconds: wall time for which the shadow ran.
+    """
+
+    rows: AccessChunk
+    accesses: int
     instructions: int
     prefetches: int
     end: BurstEnd
     end_detail: str
+    run_seconds: float
 
 
 class ShadowExecutor(Protocol):
@@ -35,8 +42,65 @@ class ShadowExecutor(Protocol):
 
     name: str
 
-    def run(self, shadow: Shadow, max_accesses: int, deadline_seconds: float) -> Execution:
-        """Execute a stopped shadow until it is full, ends or ``deadline_seconds`` have passed."""
+    def run(
+        self,
+        shadow: Shadow,
+        max_accesses: int,
+        deadline_seconds: float,
+        consume: Consumer | None = None,
+    ) -> Execution:
+        """Execute a stopped shadow until it is full, ends or ``deadline_seconds`` have passed.
+
+        Args:
+            shadow: what to execute; it is left where it ended.
+            max_accesses: rows after which it is full.
+            deadline_seconds: wall time after which it ends.
+            consume: takes the rows, chunk by chunk, instead of the result.
+        """
 
     def cancel(self) -> None:
         """End the present run and all later ones at once (``DEADLINE``); from any thread."""
+
+
+class Collector:
+    """Gathers chunks as the core hands them over: to a consumer, or for the result.
+
+    Args:
+        consume: takes each chunk; None: they are kept.
+    """
+
+    def __init__(self, consume: Consumer | None) -> None:
+        self._consume = consume
+        self._chunks: list[AccessChunk] = []
+        self.accesses = self.instructions = self.prefetches = 0
+
+    def add(self, taken: tuple[bytes, bytes, bytes, bytes, int, int]) -> None:
+        """Take what ``take`` of the core returned."""
+        ip, address, size_bytes, is_write, instructions, prefetches = taken
+        chunk = AccessChunk(
+            np.frombuffer(ip, np.uint64),
+            np.frombuffer(address, np.uint64),
+            np.frombuffer(size_bytes, np.uint16),
+            np.frombuffer(is_write, np.bool_),
+        )
+        self.accesses += len(chunk)
+        self.instructions += instructions
+        self.prefetches += prefetches
+        if self._consume is None:
+            self._chunks.append(chunk)
+        else:
+            self._consume(chunk)
+
+    def rows(self) -> AccessChunk:
+        """Everything that was kept, as one."""
+        if len(self._chunks) == 1:
+            return self._chunks[0]
+        return AccessChunk(
+            *(
+                np.concatenate([np.empty(0, dtype), *(getattr(c, name) for c in self._chunks)])
+                for name, dtype in _COLUMNS.items()
+            )
+        )
+
+
+_COLUMNS = {"ip": np.uint64, "address": np.uint64, "size_bytes": np.uint16, "is_write": np.bool_}

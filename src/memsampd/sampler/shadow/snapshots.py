@@ -57,12 +57,16 @@ class Shadow:
         ns_pid: in the target's.
         registers: struct user_regs_struct as bytes.
         tid: the thread that it is a copy of.
+        syscall_address: a `syscall` instruction in its memory.
+        scratch_address: memory of it that nobody uses.
     """
 
     pid: int
     ns_pid: int
     registers: bytes
     tid: int
+    syscall_address: int
+    scratch_address: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +185,8 @@ class Snapshots:
                     break
                 time.sleep(_RETRY_SECONDS)
         shadows = tuple(
-            Shadow(pid, ns_pid, registers, tid) for pid, ns_pid in zip(pids, ns_pids, strict=True)
+            Shadow(pid, ns_pid, registers, tid, site.syscall_address, site.scratch_address)
+            for pid, ns_pid in zip(pids, ns_pids, strict=True)
         )
         for shadow in shadows:
             self._guardian.born(shadow.ns_pid)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from memsampd.errors import CaptureError
 from memsampd.sampler.process.identity import PROC
 from memsampd.sampler.records import Burst, BurstCost, BurstRequest
-from memsampd.sampler.shadow.executors import Execution, ShadowExecutor
+from memsampd.sampler.shadow.executors import Consumer, Execution, ShadowExecutor
 from memsampd.sampler.shadow.snapshots import Shadow, Snapshot, Snapshots
 
 _START_PATIENCE_SECONDS = 0.2
@@ -43,22 +44,55 @@ class ShadowSource:
         """
         return self.capture_twins(request, 1)[0]
 
+    def stream(self, request: BurstRequest, consume: Consumer) -> Burst:
+        """Observe one thread from where it is now, handing rows over while they are produced.
+
+        Returns:
+            The burst without its rows.
+
+        Raises:
+            CaptureError: not now; see its reason.
+        """
+        return self._capture(request, (self._executor,), consume)[0]
+
     def capture_twins(self, request: BurstRequest, count: int) -> tuple[Burst, ...]:
         """Observe the same moment several times over: the bursts must be equal (self-test).
 
         Raises:
             CaptureError: not now; see its reason.
         """
+        return self.capture_by(request, (self._executor,) * count)
+
+    def capture_by(
+        self, request: BurstRequest, executors: Sequence[ShadowExecutor]
+    ) -> tuple[Burst, ...]:
+        """Observe the same moment by several executors, so as to hold one against another.
+
+        Args:
+            request: the same for all.
+            executors: one a burst, 1 to 4, run in this order; ``cancel`` reaches the source's own.
+
+        Returns:
+            A burst an executor, in their order; each bears the cost of all.
+
+        Raises:
+            CaptureError: not now; see its reason.
+        """
+        return self._capture(request, executors, None)
+
+    def _capture(
+        self, request: BurstRequest, executors: Sequence[ShadowExecutor], consume: Consumer | None
+    ) -> tuple[Burst, ...]:
         started = time.thread_time()
-        snapshot = self._snapshots.take(request.tid, count, _START_PATIENCE_SECONDS)
+        snapshot = self._snapshots.take(request.tid, len(executors), _START_PATIENCE_SECONDS)
         executions: list[Execution] = []
         cost = BurstCost(
             stop_seconds=snapshot.stop_seconds, stops=1, copied_bytes=snapshot.copied_bytes
         )
         remaining = list(snapshot.shadows)
         try:
-            while remaining:
-                executions.append(self._execute(remaining[0], request))
+            for executor in executors:
+                executions.append(self._execute(executor, remaining[0], request, consume))
                 cost += self._snapshots.end(remaining.pop(0))
         finally:
             for shadow in remaining:
@@ -66,18 +100,24 @@ class ShadowSource:
         cost += BurstCost(tracer_cpu_seconds=time.thread_time() - started)
         return tuple(self._burst(e, request.tid, snapshot, cost) for e in executions)
 
-    def _execute(self, shadow: Shadow, request: BurstRequest) -> Execution:
+    def _execute(
+        self,
+        executor: ShadowExecutor,
+        shadow: Shadow,
+        request: BurstRequest,
+        consume: Consumer | None,
+    ) -> Execution:
         try:
-            return self._executor.run(shadow, request.max_accesses, request.deadline_seconds)
+            return executor.run(shadow, request.max_accesses, request.deadline_seconds, consume)
         except OSError as error:
             raise CaptureError("lost", f"the shadow of process {self._pid} was lost") from error
 
     def _burst(self, execution: Execution, tid: int, snapshot: Snapshot, cost: BurstCost) -> Burst:
         return Burst(
-            ip=execution.ip,
-            address=execution.address,
-            size_bytes=execution.size_bytes,
-            is_write=execution.is_write,
+            ip=execution.rows.ip,
+            address=execution.rows.address,
+            size_bytes=execution.rows.size_bytes,
+            is_write=execution.rows.is_write,
             pid=self._pid,
             tid=tid,
             time_seconds=snapshot.time_seconds,
@@ -87,6 +127,8 @@ class ShadowSource:
             end_detail=execution.end_detail,
             cost=cost,
             cut_short=snapshot.cut_short,
+            accesses=execution.accesses,
+            run_seconds=execution.run_seconds,
         )
 
     def cancel(self) -> None:

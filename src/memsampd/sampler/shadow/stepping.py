@@ -8,13 +8,11 @@ import threading
 import time
 from pathlib import Path
 
-import numpy as np
-
 from memsampd import _core
 from memsampd.sampler.process.identity import PROC
 from memsampd.sampler.records import BurstEnd
 from memsampd.sampler.shadow.decoder import CODE_BYTES_MAXIMUM, RecipeDecoder, describe
-from memsampd.sampler.shadow.executors import Execution
+from memsampd.sampler.shadow.executors import Collector, Consumer, Execution
 from memsampd.sampler.shadow.snapshots import Shadow, last_cpu
 
 
@@ -45,13 +43,20 @@ class SteppingExecutor:
                 continue
         return b""
 
-    def run(self, shadow: Shadow, max_accesses: int, deadline_seconds: float) -> Execution:
+    def run(
+        self,
+        shadow: Shadow,
+        max_accesses: int,
+        deadline_seconds: float,
+        consume: Consumer | None = None,
+    ) -> Execution:
         """Step a stopped shadow until it is full, ends or the time is up."""
         give_up = time.monotonic() + deadline_seconds
         self._memory = os.open(self._proc / str(shadow.pid) / "mem", os.O_RDONLY | os.O_CLOEXEC)
         before = os.sched_getaffinity(0)
         try:
-            _share_one_cpu(shadow, before, self._proc)
+            share_one_cpu(shadow, before, self._proc)
+            started = time.monotonic()
             while True:
                 end, ip, number = self._stepper.run(shadow.pid, max_accesses, give_up)
                 if end != "decode":
@@ -61,7 +66,18 @@ class SteppingExecutor:
                     end, number = "fault", signal.SIGSEGV
                     break
                 self._stepper.add(recipes.tobytes())
-            return self._execution(BurstEnd(end), ip, number)
+            rows = Collector(consume)
+            rows.add(self._stepper.take())
+            seconds = time.monotonic() - started
+            return Execution(
+                rows.rows(),
+                rows.accesses,
+                rows.instructions,
+                rows.prefetches,
+                BurstEnd(end),
+                self._detail(BurstEnd(end), ip, number),
+                seconds,
+            )
         finally:
             os.sched_setaffinity(0, before)
             os.close(self._memory)
@@ -70,26 +86,15 @@ class SteppingExecutor:
         """End the present run and all later ones at once; from any thread."""
         self._stepper.cancel()
 
-    def _execution(self, end: BurstEnd, ip: int, number: int) -> Execution:
-        ips, addresses, sizes, writes, instructions, prefetches = self._stepper.take()
-        detail = ""
+    def _detail(self, end: BurstEnd, ip: int, number: int) -> str:
         if end is BurstEnd.FAULT:
-            detail = signal.Signals(number).name
-        elif end is BurstEnd.UNSUPPORTED:
-            detail = describe(self._read_code(ip, CODE_BYTES_MAXIMUM), ip)
-        return Execution(
-            ip=np.frombuffer(ips, np.uint64),
-            address=np.frombuffer(addresses, np.uint64),
-            size_bytes=np.frombuffer(sizes, np.uint16),
-            is_write=np.frombuffer(writes, np.bool_),
-            instructions=instructions,
-            prefetches=prefetches,
-            end=end,
-            end_detail=detail,
-        )
+            return signal.Signals(number).name
+        if end is BurstEnd.UNSUPPORTED:
+            return describe(self._read_code(ip, CODE_BYTES_MAXIMUM), ip)
+        return ""
 
 
-def _share_one_cpu(shadow: Shadow, allowed: set[int], proc: Path) -> None:
+def share_one_cpu(shadow: Shadow, allowed: set[int], proc: Path) -> None:
     """A step that stays on one CPU takes a third of the time of one that wakes another.
 
     Not on the CPU that the target uses, if there is another.

@@ -1,0 +1,170 @@
+/* Translated code: superblocks that record what they reference, and the tables that tell what was
+ * recorded.
+ *
+ * A superblock is straight-line code with side exits. Executing it writes one record into the trace
+ * buffer: the word that names the exit it left by, then the words from which its addresses follow.
+ * Two registers that its code does not use hold the buffer pointer and a scratch value; what the
+ * program has in them lies in slots meanwhile. Flags are never touched.
+ */
+#ifndef MEMSAMPD_BLOCKS_H
+#define MEMSAMPD_BLOCKS_H
+
+#include "forms.h"
+
+/* The area shared by tracer and shadow, as offsets from its start. Everything that code refers to
+ * lies within 2 GiB of it, so slots are addressed relative to the instruction pointer. */
+#define AREA_SLOTS 0u
+#define AREA_LOOKUP_BITS 16
+#define AREA_LOOKUP 0x1000u /* negated targets, then code addresses, 8 bytes each */
+#define AREA_LOOKUP_BYTES (16u << AREA_LOOKUP_BITS)
+#define AREA_CODE (AREA_LOOKUP + AREA_LOOKUP_BYTES)
+#define AREA_CODE_BYTES (64u << 20)
+#define AREA_BUFFER (AREA_CODE + AREA_CODE_BYTES)
+
+/* Slots: offsets into the first page. */
+enum slot { SLOT_A = 0, SLOT_B = 8, SLOT_RCX = 16, SLOT_BUFFER = 24, SLOT_TARGET = 32,
+            SLOT_JUMP = 40 };
+
+enum exit_kind {
+    EXIT_DIRECT,      /* goes on at exit.target */
+    EXIT_INDIRECT,    /* goes on at the address in SLOT_TARGET */
+    EXIT_SYSCALL,     /* stands before a system call at exit.target */
+    EXIT_UNSUPPORTED, /* stands before what we cannot handle at exit.target */
+    EXIT_REFUSED,     /* code that cannot be read at exit.target */
+};
+
+#define NO_BLOCK 0xffffffffu
+
+struct exit {
+    uint64_t target;
+    uint32_t block;
+    uint32_t link_at;  /* offset of its five patchable bytes: a trap, or a jump once linked */
+    uint32_t linked;   /* the block that it is linked to, or NO_BLOCK */
+    uint16_t accesses; /* of the block's, executed when it leaves here */
+    uint16_t words;    /* of its record, the exit word included */
+    uint16_t instructions, prefetches;
+    uint8_t kind;
+};
+
+/* How the address of one access follows from the record. */
+enum access_source {
+    ACCESS_WORD = 0, /* words[word] + delta */
+    ACCESS_FS,       /* the same plus fs_base, no word if `word` is 0 */
+    ACCESS_GS,
+    ACCESS_SPECIAL,  /* specials[delta] evaluated: any number of accesses */
+};
+
+struct instruction {
+    uint64_t ip;
+    uint32_t code_at;        /* where its copy begins */
+    uint16_t accesses_before;
+    uint16_t prefetches_before;
+};
+
+struct block {
+    uint64_t ip, end_ip;      /* the program's code that it is made of */
+    uint64_t return_ip;       /* where the call that ends it returns to, or 0 */
+    uint32_t cold, warm, end; /* offsets of its entries and the end of its code and exits */
+    uint32_t body_end;        /* behind the copies of its instructions, before its exits */
+    uint32_t first_access, first_instruction, first_exit;
+    uint16_t accesses, instructions, exits;
+    uint8_t buffer_register, scratch_register;
+    uint8_t is_dead;
+    uint8_t is_plain;         /* every access is an ACCESS_WORD */
+};
+
+#define SPECIAL_GPRS 5
+#define SPECIAL_VECTORS 2
+
+/* An instruction whose references hang on more than an address: which words hold its operands. */
+struct special {
+    struct recipe recipe;
+    uint16_t gpr_word[SPECIAL_GPRS];
+    uint8_t gpr[SPECIAL_GPRS]; /* numbers in machine code, NO_GPR: none */
+    uint8_t vectors;
+    uint16_t vector_word[SPECIAL_VECTORS];
+    uint8_t vector[SPECIAL_VECTORS], vector_bytes[SPECIAL_VECTORS]; /* bytes 8: an opmask */
+    uint16_t count_after_word, pointer_after_word; /* of repeated instructions, 0: none */
+};
+
+/* Accesses of all blocks as columns, so that a record expands by copying. */
+struct accesses {
+    uint64_t *ip;
+    int64_t *delta;
+    uint16_t *size_bytes, *word, *instruction;
+    uint8_t *is_write, *source;
+    size_t count, capacity;
+};
+
+struct code_page {
+    uint64_t address; /* 0: free slot */
+    uint8_t *bytes;   /* as it was when it was translated; NULL: cannot be read */
+    bool has_changed;
+};
+
+#define WRITTEN_PAGES 64
+
+struct blocks {
+    uint64_t written_page[WRITTEN_PAGES]; /* code that the shadow wrote to: not translated */
+    unsigned written_pages;
+    uint8_t *area;         /* our mapping */
+    uint64_t area_address; /* the shadow's */
+    uint32_t code_used;    /* offset from AREA_CODE */
+    struct block *block;
+    size_t count, capacity;
+    struct exit *exit;
+    size_t exits, exit_capacity;
+    struct instruction *instruction;
+    size_t instructions, instruction_capacity;
+    struct special *special;
+    size_t specials, special_capacity;
+    struct accesses accesses;
+    uint32_t *index;       /* hash table of block + 1 by ip */
+    size_t index_capacity;
+    struct code_page *page; /* hash table by address */
+    size_t pages, page_capacity;
+    struct form_table forms;
+    int memory;            /* /proc/PID/mem of the present shadow */
+    uint8_t sample[FORM_SAMPLE_BYTES]; /* of the form that is wanted */
+    uint64_t sample_key;
+    unsigned sample_operands;
+    uint64_t translated_instructions;
+};
+
+enum translation {
+    TRANSLATED,
+    TRANSLATION_NEEDS_FORM, /* see sample, sample_key and sample_operands */
+    TRANSLATION_FULL,       /* the code area is full: blocks_flush */
+    TRANSLATION_NO_MEMORY,
+};
+
+int blocks_init(struct blocks *b, uint8_t *area);
+void blocks_flush(struct blocks *b);
+void blocks_free(struct blocks *b);
+
+/* The block that begins at `ip`, or NO_BLOCK. */
+uint32_t blocks_find(const struct blocks *b, uint64_t ip);
+
+/* Translate from `ip` on, and what is reached from there directly, as far as it is worth while. */
+enum translation blocks_translate(struct blocks *b, uint64_t ip, uint32_t *found);
+
+/* Translate the target of an exit and link the two. */
+enum translation blocks_link(struct blocks *b, uint32_t exit, uint32_t *found);
+
+/* Have the inline look-up find a block. */
+void blocks_publish(struct blocks *b, uint32_t block);
+
+/* Drop what was translated from code that has changed meanwhile. Returns the blocks dropped, or -1
+ * without memory. */
+long blocks_check_code(struct blocks *b);
+
+/* Whether anything was translated from the page that contains `address`. */
+bool blocks_use_page(const struct blocks *b, uint64_t address);
+
+/* The block and the instruction whose copies contain an offset into the area; false if none. */
+bool blocks_locate(const struct blocks *b, uint32_t offset, uint32_t *block, uint32_t *instruction);
+
+/* The exit whose trap stands at an offset into the area, or -1. */
+long blocks_exit_at(const struct blocks *b, uint32_t offset);
+
+#endif

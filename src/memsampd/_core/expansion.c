@@ -1,0 +1,203 @@
+#include "expansion.h"
+
+#include <string.h>
+
+/* Position in struct user_regs_struct, as 8-byte words, of a register by its number. */
+static const uint8_t register_words[16] = {10, 11, 12, 5, 19, 4, 13, 14, 9, 8, 7, 6, 3, 2, 1, 0};
+
+void
+expansion_begin(struct expansion *x, uint64_t limit)
+{
+    x->limit = limit;
+    x->total = x->instructions = x->prefetches = 0;
+    x->resume_iteration = 0;
+    x->resume_access = 0;
+    x->is_full = false;
+    x->rows.count = 0;
+}
+
+static void
+load_operands(struct expansion *x, const struct special *s, const uint64_t *words,
+              struct user_regs_struct *regs)
+{
+    memset(regs, 0, sizeof *regs);
+    regs->fs_base = x->fs_base;
+    regs->gs_base = x->gs_base;
+    for (unsigned i = 0; i < SPECIAL_GPRS && s->gpr[i] != NO_GPR; i++)
+        memcpy((char *)regs + 8 * (size_t)register_words[s->gpr[i]], &words[s->gpr_word[i]], 8);
+    for (unsigned i = 0; i < s->vectors; i++) {
+        if (s->vector_bytes[i] == 8)
+            recipe_put_opmask(x->xstate, s->vector[i], words[s->vector_word[i]]);
+        else
+            recipe_put_vector(x->xstate, s->vector[i], &words[s->vector_word[i]],
+                              s->vector_bytes[i]);
+    }
+}
+
+/* The iterations of a repeated instruction: how many the counter tells, and which way the pointer. */
+static enum expanded
+expand_repeated(struct expansion *x, const struct special *s, const uint64_t *words,
+                struct user_regs_struct *regs)
+{
+    const struct recipe_reference *first = &s->recipe.reference[0];
+    uint64_t count = regs->rcx - words[s->count_after_word], pointer;
+    memcpy(&pointer, (char *)regs + 8 * (size_t)first->base, 8);
+    bool backwards = (int64_t)(words[s->pointer_after_word] - pointer) < 0;
+    uint64_t step = first->size_bytes;
+    step = backwards ? -step : step;
+
+    regs->rsi += x->resume_iteration * step;
+    regs->rdi += x->resume_iteration * step;
+    for (uint64_t i = x->resume_iteration; i < count; i++) {
+        size_t before = x->rows.count;
+        if (x->total >= x->limit) {
+            x->is_full = true;
+            return EXPANDED_FULL;
+        }
+        if (before >= x->chunk_rows) {
+            x->resume_iteration = i;
+            return EXPANDED_CHUNK;
+        }
+        if (recipe_references(&s->recipe, regs, x->xstate, rows_add, &x->rows) != 0)
+            return EXPANDED_NO_MEMORY;
+        x->total += x->rows.count - before;
+        regs->rsi += step;
+        regs->rdi += step;
+    }
+    x->resume_iteration = 0;
+    return EXPANDED_ALL;
+}
+
+static enum expanded
+expand_special(struct expansion *x, const struct special *s, const uint64_t *words)
+{
+    struct user_regs_struct regs;
+    size_t before = x->rows.count;
+
+    load_operands(x, s, words, &regs);
+    if (s->recipe.flags & RECIPE_REPEATED)
+        return expand_repeated(x, s, words, &regs);
+    if (recipe_references(&s->recipe, &regs, x->xstate, rows_add, &x->rows) != 0)
+        return EXPANDED_NO_MEMORY;
+    x->total += x->rows.count - before;
+    return EXPANDED_ALL;
+}
+
+static uint64_t
+address_of(const struct expansion *x, const struct accesses *a, size_t i, const uint64_t *words)
+{
+    uint64_t base = a->word[i] != 0 ? words[a->word[i]] : 0;
+    if (a->source[i] == ACCESS_FS)
+        base += x->fs_base;
+    else if (a->source[i] == ACCESS_GS)
+        base += x->gs_base;
+    return base + (uint64_t)a->delta[i];
+}
+
+/* Count the first so many instructions of a record. */
+static void
+count_part(struct expansion *x, const struct block *block, const struct exit *part,
+           unsigned instructions)
+{
+    x->instructions += instructions;
+    x->prefetches += instructions < part->instructions
+                         ? x->blocks->instruction[block->first_instruction + instructions]
+                               .prefetches_before
+                         : part->prefetches;
+}
+
+/* Access by access: special ones, and the limit, which falls between two instructions. */
+static enum expanded
+expand_slowly(struct expansion *x, const struct block *block, const struct exit *part,
+              const uint64_t *words)
+{
+    const struct accesses *a = &x->blocks->accesses;
+    enum expanded result = EXPANDED_ALL;
+    uint32_t first = block->first_access, i = x->resume_access;
+
+    for (; i < part->accesses; i++) {
+        size_t at = first + i;
+        bool is_next = i == 0 || a->instruction[at] != a->instruction[at - 1];
+        if (x->total >= x->limit && is_next && x->resume_iteration == 0) {
+            x->is_full = true;
+            break;
+        }
+        if (a->source[at] == ACCESS_SPECIAL) {
+            result = expand_special(x, &x->blocks->special[a->delta[at]], words);
+            if (result != EXPANDED_ALL)
+                break;
+            continue;
+        }
+        if (rows_add(&x->rows, a->ip[at], address_of(x, a, at, words), a->size_bytes[at],
+                     a->is_write[at]) != 0)
+            return EXPANDED_NO_MEMORY;
+        x->total++;
+    }
+    if (result == EXPANDED_CHUNK || result == EXPANDED_NO_MEMORY) {
+        x->resume_access = i;
+        return result;
+    }
+    x->resume_access = 0;
+    x->is_full |= x->total >= x->limit;
+    if (result == EXPANDED_FULL) /* between two iterations of a repeated instruction */
+        count_part(x, block, part, a->instruction[first + i]);
+    else if (x->is_full) /* behind the last one that referenced anything */
+        count_part(x, block, part, i == 0 ? 0 : a->instruction[first + i - 1] + 1u);
+    else
+        count_part(x, block, part, part->instructions);
+    return x->is_full ? EXPANDED_FULL : EXPANDED_ALL;
+}
+
+static enum expanded
+expand_one(struct expansion *x, const struct exit *part, const uint64_t *words)
+{
+    const struct block *block = &x->blocks->block[part->block];
+    const struct accesses *a = &x->blocks->accesses;
+    const size_t first = block->first_access, n = part->accesses;
+    struct rows *rows = &x->rows;
+
+    if (!block->is_plain || x->resume_access != 0 || x->total + n >= x->limit)
+        return expand_slowly(x, block, part, words);
+    if (rows->count + n > rows->capacity && rows_reserve(rows, n) < 0)
+        return EXPANDED_NO_MEMORY;
+    memcpy(rows->ip + rows->count, a->ip + first, 8 * n);
+    memcpy(rows->size_bytes + rows->count, a->size_bytes + first, 2 * n);
+    memcpy(rows->is_write + rows->count, a->is_write + first, n);
+    uint64_t *address = rows->address + rows->count;
+    for (size_t i = 0; i < n; i++) {
+        unsigned word = a->word[first + i];
+        address[i] = (word != 0 ? words[word] : 0) + (uint64_t)a->delta[first + i];
+    }
+    rows->count += n;
+    x->total += n;
+    x->instructions += part->instructions;
+    x->prefetches += part->prefetches;
+    return EXPANDED_ALL;
+}
+
+enum expanded
+expand(struct expansion *x, const uint64_t **from, const uint64_t *end)
+{
+    const uint64_t *at = *from;
+    enum expanded result = EXPANDED_ALL;
+
+    while (at < end) {
+        if (x->rows.count >= x->chunk_rows) {
+            result = EXPANDED_CHUNK;
+            break;
+        }
+        const struct exit *part = &x->blocks->exit[at[0]];
+        result = expand_one(x, part, at);
+        if (result != EXPANDED_ALL)
+            break;
+        at += part->words;
+    }
+    *from = at;
+    return result;
+}
+
+enum expanded
+expand_part(struct expansion *x, const uint64_t *words, const struct exit *part)
+{
+    return expand_one(x, part, words);
+}

@@ -1,0 +1,162 @@
+"""Executing a shadow in translated code that records what it references: near native speed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from memsampd import _core
+from memsampd.sampler.process.identity import PROC
+from memsampd.sampler.process.maps import Mapping, read_maps
+from memsampd.sampler.records import BurstEnd
+from memsampd.sampler.shadow.decoder import CODE_BYTES_MAXIMUM, describe
+from memsampd.sampler.shadow.executors import Collector, Consumer, Execution
+from memsampd.sampler.shadow.forms import FormDecoder
+from memsampd.sampler.shadow.snapshots import Shadow
+from memsampd.sampler.shadow.stepping import share_one_cpu
+
+_WRITABLE_CODE_MAXIMUM = 64
+# Between what kernels and runtimes use by themselves (executables at 0x55..., libraries at 0x7f...,
+# Go's heap at 0xc0_0000_0000, shadow memories of sanitizers below 16 TiB).
+_AREA_CANDIDATES = [terabytes << 40 for terabytes in (32, 40, 48, 24, 20, 64)]
+
+
+class TranslatingExecutor:
+    """Runs shadows in translated code (:class:`memsampd.sampler.shadow.executors.ShadowExecutor`).
+
+    Translations are kept from burst to burst; at the start of each, code that has changed since is
+    dropped.
+
+    Args:
+        proc: root of the proc file system.
+    """
+
+    name = "translate"
+
+    def __init__(self, proc: Path = PROC) -> None:
+        self._proc = proc
+        self._translator = _core.Translator()
+        self._forms = FormDecoder()
+        self._area_address = 0
+        self._memory = -1
+
+    def run(
+        self,
+        shadow: Shadow,
+        max_accesses: int,
+        deadline_seconds: float,
+        consume: Consumer | None = None,
+    ) -> Execution:
+        """Run a stopped shadow until it is full, ends or the time is up."""
+        give_up = time.monotonic() + deadline_seconds
+        before = os.sched_getaffinity(0)
+        with _opened(shadow, self._proc) as (memory, pidfd):
+            self._memory = memory
+            try:
+                share_one_cpu(shadow, before, self._proc)
+                mappings = read_maps(shadow.pid, self._proc).mappings
+                self._translator.begin(
+                    shadow.pid,
+                    pidfd,
+                    memory,
+                    shadow.syscall_address,
+                    shadow.scratch_address,
+                    self._place(mappings),
+                    _writable_code(mappings),
+                    max_accesses,
+                    give_up,
+                )
+                return self._execute(Collector(consume))
+            finally:
+                os.sched_setaffinity(0, before)
+
+    def cancel(self) -> None:
+        """End the present run and all later ones at once; from any thread."""
+        self._translator.cancel()
+
+    def registers(self) -> bytes:
+        """What the program would see in its registers where the last run ended.
+
+        Returns:
+            A struct user_regs_struct, as :attr:`Shadow.registers`.
+        """
+        return self._translator.registers()
+
+    def _execute(self, rows: Collector) -> Execution:
+        before = self._translator.costs()["run_seconds"]
+        while True:
+            end, ip, number = self._translator.run()
+            if end == "form":
+                key, sample, operands_bytes = self._translator.wanted_form()
+                form = self._forms.describe(key, sample, operands_bytes)
+                self._translator.add_form(form.tobytes())
+                continue
+            rows.add(self._translator.take())
+            if end != "chunk":
+                break
+        reason, detail = (
+            (BurstEnd.UNSUPPORTED, "a store into code that has run")
+            if end == "modified"
+            else (BurstEnd(end), self._detail(BurstEnd(end), ip, number))
+        )
+        return Execution(
+            rows.rows(),
+            rows.accesses,
+            rows.instructions,
+            rows.prefetches,
+            reason,
+            detail,
+            self._translator.costs()["run_seconds"] - before,
+        )
+
+    def _detail(self, end: BurstEnd, ip: int, number: int) -> str:
+        if end is BurstEnd.FAULT:
+            return signal.Signals(number).name
+        if end is BurstEnd.UNSUPPORTED:
+            return describe(self._read_code(ip), ip)
+        return ""
+
+    def _read_code(self, address: int) -> bytes:
+        for end in (address + CODE_BYTES_MAXIMUM, (address & ~4095) + 4096):
+            try:
+                return os.pread(self._memory, end - address, address)
+            except (OSError, OverflowError):
+                continue
+        return b""
+
+    def _place(self, mappings: Sequence[Mapping]) -> int:
+        """A free place for the translations: the same as before if that is still free."""
+        for address in (self._area_address, *_AREA_CANDIDATES):
+            end = address + _core.AREA_BYTES
+            if address and not any(m.start < end and address < m.end for m in mappings):
+                self._area_address = address
+                return address
+        raise OSError("no room for translated code in the shadow")
+
+
+def _writable_code(mappings: Sequence[Mapping]) -> bytes:
+    """Where programs that make code at run time may write it: pairs of start and end."""
+    ranges = [(m.start, m.end) for m in mappings if m.is_executable and m.perms[1] == "w"]
+    if len(ranges) > _WRITABLE_CODE_MAXIMUM:
+        raise OSError(f"{len(ranges)} areas of the program are code and writable")
+    return np.array(ranges, np.uint64).tobytes()
+
+
+@contextmanager
+def _opened(shadow: Shadow, proc: Path) -> Iterator[tuple[int, int]]:
+    """Descriptors of a shadow's memory and of itself."""
+    memory = os.open(proc / str(shadow.pid) / "mem", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        pidfd = os.pidfd_open(shadow.pid)
+        try:
+            yield memory, pidfd
+        finally:
+            os.close(pidfd)
+    finally:
+        os.close(memory)
