@@ -244,20 +244,11 @@ class Tracing:
         sink = _BurstSink(writer, start)
         request = BurstRequest(tid, config.accesses, config.deadline_seconds)
         try:
-            burst = _stream(source, request, sink.consume)
+            burst = source.stream(request, sink.consume)
         except (CaptureError, TargetError, OSError) as error:
             sink.abandon(str(error))
             raise
         sink.finish(burst, burst.time_seconds - self._started_seconds)
-
-
-def _stream(
-    source: AccessSource, request: BurstRequest, consume: Callable[[AccessChunk], None]
-) -> Burst:
-    """Have a burst taken and its rows consumed."""
-    burst = source.capture(request)
-    consume(AccessChunk(burst.ip, burst.address, burst.size_bytes, burst.is_write))
-    return burst
 
 
 class _BurstSink:

@@ -149,26 +149,6 @@ class Burst:
 
 
 @dataclass(frozen=True, slots=True)
-class AccessChunk:
-    """Some consecutive rows of a burst; its columns are those of :class:`Burst`.
-
-    Attributes:
-        ip: address of the instruction, shape (n,), uint64.
-        address: first byte referenced, shape (n,), uint64.
-        size_bytes: bytes referenced, shape (n,), uint16.
-        is_write: store or load, shape (n,), bool.
-    """
-
-    ip: NDArray[np.uint64]
-    address: NDArray[np.uint64]
-    size_bytes: NDArray[np.uint16]
-    is_write: NDArray[np.bool_]
-
-    def __len__(self) -> int:
-        return len(self.ip)
-
-
-@dataclass(frozen=True, slots=True)
 class BurstRequest:
     """What is asked of an access source.
 

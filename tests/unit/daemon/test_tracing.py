@@ -9,8 +9,10 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 import msgspec
 import pytest
@@ -20,10 +22,28 @@ from memsampd.daemon.tracing import ThreadChooser, TraceConfig, TraceResult, Tra
 from memsampd.errors import CaptureError, TargetError, TraceError, UsageError
 from memsampd.exporters.trace import TraceReader, TraceWriter
 from memsampd.sampler.process.identity import ProcessHandle
-from memsampd.sampler.records import Burst, BurstEnd, BurstRequest
+from memsampd.sampler.records import AccessChunk, Burst, BurstEnd, BurstRequest
 
 CHUNK = invented(50)
+Consumer: TypeAlias = Callable[[AccessChunk], None]
 NOT_NOW = CaptureError("not-running", "the thread sleeps", "try again")
+
+
+def part(rows: slice) -> AccessChunk:
+    """A copy of some rows."""
+    return AccessChunk(
+        CHUNK.ip[rows].copy(),
+        CHUNK.address[rows].copy(),
+        CHUNK.size_bytes[rows].copy(),
+        CHUNK.is_write[rows].copy(),
+    )
+
+
+@dataclass
+class LateError:
+    """What goes wrong when rows have been handed over already."""
+
+    cause: Exception
 
 
 class Scripted:
@@ -31,19 +51,32 @@ class Scripted:
 
     name = "scripted"
 
-    def __init__(self, *script: Exception | BurstEnd) -> None:
+    def __init__(self, *script: Exception | LateError | BurstEnd) -> None:
         self.script = list(script)
         self.requests: list[BurstRequest] = []
         self.cancelled = False
         self.closed = False
 
     def capture(self, request: BurstRequest) -> Burst:
+        raise AssertionError("a trace has no room for whole bursts")
+
+    def stream(self, request: BurstRequest, consume: Consumer) -> Burst:
         self.requests.append(request)
         act = self.script.pop(0) if len(self.script) > 1 else self.script[0]
         if isinstance(act, Exception):
             raise act
+        for rows in (slice(30), slice(30, None)):
+            chunk = part(rows)
+            consume(chunk)
+            chunk.address[:] = 0  # as a source does that uses its buffers again
+        if isinstance(act, LateError):
+            raise act.cause
+        none = part(slice(0))
         return Burst(
-            *(CHUNK.ip, CHUNK.address, CHUNK.size_bytes, CHUNK.is_write),
+            ip=none.ip,
+            address=none.address,
+            size_bytes=none.size_bytes,
+            is_write=none.is_write,
             pid=1,
             tid=request.tid,
             time_seconds=100.0,
@@ -145,12 +178,25 @@ def test_no_burst_at_all_is_an_error_and_leaves_a_whole_file(
     assert read_trace(tmp_path / "x") == ([], [], "")
 
 
+def test_what_came_of_a_lost_shadow_is_kept(target: ProcessHandle, tmp_path: Path) -> None:
+    lost = LateError(CaptureError("lost", "the shadow of process 1 was lost"))
+    source = Scripted(lost, BurstEnd.FULL)
+    config = dataclasses.replace(QUICK, bursts=1, deadline_seconds=60.0)
+    assert trace(target, source, tmp_path / "x", config).bursts == 2
+    bursts, finishes, message = read_trace(tmp_path / "x")
+    assert (bursts, message) == ([rows_of(CHUNK)] * 2, "")
+    assert [(finish.end, finish.end_detail) for finish in finishes] == [
+        ("exit", "the shadow of process 1 was lost"),
+        ("full", "read"),
+    ]
+
+
 def test_the_end_of_the_target_is_the_end(target: ProcessHandle, tmp_path: Path) -> None:
     class LastBurst(Scripted):
-        def capture(self, request: BurstRequest) -> Burst:
+        def stream(self, request: BurstRequest, consume: Consumer) -> Burst:
             os.kill(request.tid, signal.SIGKILL)
             os.waitid(os.P_PID, request.tid, os.WEXITED | os.WNOWAIT)
-            return super().capture(request)
+            return super().stream(request, consume)
 
     source = LastBurst(BurstEnd.FULL)
     result = trace(target, source, tmp_path / "x", QUICK)
@@ -161,9 +207,9 @@ def test_the_end_of_the_target_is_the_end(target: ProcessHandle, tmp_path: Path)
 
 def test_a_stop_ends_it_with_what_there_is(target: ProcessHandle, tmp_path: Path) -> None:
     class Stopping(Scripted):
-        def capture(self, request: BurstRequest) -> Burst:
+        def stream(self, request: BurstRequest, consume: Consumer) -> Burst:
             tracing.stop("SIGINT")
-            return super().capture(request)
+            return super().stream(request, consume)
 
     source = Stopping(BurstEnd.DEADLINE)
     path = tmp_path / "x"
