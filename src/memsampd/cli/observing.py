@@ -8,14 +8,14 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Protocol, TextIO
 
 from memsampd.exporters.listen import DEFAULT_LISTEN
 from memsampd.machines.cpulist import parse_cpu_list
 
 if TYPE_CHECKING:
     from memsampd.daemon.config import OutputConfig, SessionConfig
-    from memsampd.daemon.session import Session, SessionObserver
+    from memsampd.daemon.session import SessionObserver
     from memsampd.exporters.snapshot import Snapshot
 
 
@@ -152,8 +152,15 @@ def announce(text: str) -> None:
     sys.stderr.flush()
 
 
+class Stoppable(Protocol):
+    """A session, or a trace."""
+
+    def stop(self, reason: str) -> None:
+        """End soon; may be called from a signal handler."""
+
+
 @contextmanager
-def stopping_on(session: Session, *numbers: int) -> Iterator[None]:
+def stopping_on(session: Stoppable, *numbers: int) -> Iterator[None]:
     """End the session cleanly on these signals."""
 
     def stop(number: int, frame: object) -> None:
