@@ -75,13 +75,13 @@ SHADOW_SCRATCH_MARK: str
 
 def shadow_spawn(
     tid: int,
-    syscall_address: int,
-    sigreturn_address: int,
-    scratch_address: int,
+    site: tuple[int, int, int, int, int],
     count: int,
     suspend_seccomp: bool,
     /,
-) -> tuple[str, int, tuple[int, ...], tuple[int, ...], bytes, int, int, float, float, bool]: ...
+) -> tuple[
+    str, int, tuple[int, ...], tuple[int, ...], bytes, int, int, float, float, bool, int
+]: ...
 def shadow_call(
     pid: int,
     regs: bytes,
@@ -95,9 +95,7 @@ def shadow_kill(pid: int, /) -> tuple[float, int]: ...
 def shadow_reap(
     tid: int,
     ns_pid: int,
-    syscall_address: int,
-    sigreturn_address: int,
-    scratch_address: int,
+    site: tuple[int, int, int, int, int],
     any_state: bool,
     suspend_seccomp: bool,
     /,

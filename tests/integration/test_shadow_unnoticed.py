@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, cast
 
@@ -16,7 +17,7 @@ import pytest
 import shadowing
 
 from memsampd import _core
-from memsampd.errors import CaptureError
+from memsampd.errors import CaptureError, MemsampdError
 from memsampd.sampler.process.identity import read_stat
 from memsampd.sampler.records import BurstRequest
 from memsampd.sampler.shadow.site import SiteFinder
@@ -448,7 +449,7 @@ def test_scratch_that_came_into_use_is_let_alone() -> None:
         status = "not-running"
         while status in ("not-running", "in-syscall") and time.monotonic() < give_up:
             status, _, pids, *_ = _core.shadow_spawn(
-                process.pid, site.syscall_address, site.sigreturn_address, used, 1, False
+                process.pid, (*site.for_core()[:2], used, 0, 0), 1, False
             )
         assert (status, pids) == ("no-scratch", ())
         assert shadowing.traces_left(process.pid) == []
@@ -473,3 +474,45 @@ def test_a_target_that_executes_another_program_is_followed() -> None:
         source = ShadowSource(process.pid, SteppingExecutor())
         assert len(source.capture(BurstRequest(process.pid, 100, 20))) > 0
         source.close()
+
+
+DEEP = r"""
+#include <stdio.h>
+#include <string.h>
+static unsigned long sum;
+static __attribute__((noinline)) void dig(int depth) {
+    volatile char frame[4096];
+    memset((char *)frame, depth | 1, sizeof frame);
+    if (depth > 0)
+        dig(depth - 1);
+    sum += frame[depth];
+}
+int main(void) {
+    puts("ready");
+    fflush(stdout);
+    for (unsigned round = 0; round < 400000; round++) {
+        dig(round == 0 ? 200 : 3);
+        for (unsigned i = 0; i < 2000; i++)
+            sum = sum * 31 + i;
+    }
+    printf("%lx\\n", sum);
+}
+"""
+
+
+def test_a_stack_that_was_used_to_its_bottom_offers_scratch_below_its_top(tmp_path: Path) -> None:
+    program = shadowing.compile_c(tmp_path, DEEP)
+    alone = subprocess.run([program], capture_output=True, text=True, check=True).stdout
+    with shadowing.running(program) as process:
+        assert process.stdout is not None
+        first = process.stdout.readline()
+        finder = SiteFinder(process.pid)
+        assert finder.find().scratch_address == 0
+        source = ShadowSource(process.pid, SteppingExecutor())
+        bursts = 0
+        while process.poll() is None:
+            with suppress(MemsampdError):
+                bursts += source.capture(BurstRequest(process.pid, 300)).accesses > 0
+        source.close()
+        assert first + process.stdout.read() == alone
+    assert bursts > 0

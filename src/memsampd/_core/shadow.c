@@ -29,12 +29,12 @@ struct spawned {
 
 /* The shadow's first stop, its leash, and the registers and memory of the moment it was made in. */
 static enum tracee_status
-adopt(pid_t pid, const struct tracee *parent, const struct tracee_site *site)
+adopt(pid_t pid, const struct tracee *parent)
 {
     struct user_regs_struct regs = parent->regs;
     struct iovec area = {&regs, sizeof regs};
     struct iovec mine = {parent->scratch_before, parent->scratch_bytes};
-    struct iovec theirs = {(void *)(uintptr_t)site->scratch_address, parent->scratch_bytes};
+    struct iovec theirs = {(void *)(uintptr_t)parent->scratch_address, parent->scratch_bytes};
     int status;
 
     if (tracee_wait(pid, &status) < 0)
@@ -64,7 +64,7 @@ static enum tracee_status
 spawn_twin(const struct tracee *parent, const struct tracee_site *site, struct spawned *out)
 {
     const uint64_t arguments[6] = {SHADOW_CLONE_FLAGS | CLONE_PARENT,
-                                   site->scratch_address + FRAME_CHILD_OFFSET};
+                                   parent->scratch_address + FRAME_CHILD_OFFSET};
     struct user_regs_struct regs = parent->regs;
     pid_t pid = 0;
     long ns_pid = 0;
@@ -74,7 +74,7 @@ spawn_twin(const struct tracee *parent, const struct tracee_site *site, struct s
         tracee_clone_shadow(out->pid[0], &regs, site->syscall_address, arguments,
                             parent->options | PTRACE_O_EXITKILL, &ns_pid, &pid);
     add_spawned(out, pid, ns_pid);
-    return status == TRACEE_OK ? adopt(pid, parent, site) : status;
+    return status == TRACEE_OK ? adopt(pid, parent) : status;
 }
 
 static enum tracee_status
@@ -82,7 +82,7 @@ spawn(struct tracee *t, const struct tracee_site *site, int count, struct spawne
       double *stop_seconds)
 {
     const uint64_t arguments[6] = {SHADOW_CLONE_FLAGS,
-                                   site->scratch_address + FRAME_CHILD_OFFSET};
+                                   t->scratch_address + FRAME_CHILD_OFFSET};
     pid_t pid = 0;
     long ns_pid = 0;
     enum tracee_status status = tracee_inject(t, site, SYS_clone, arguments, &ns_pid, &pid);
@@ -94,7 +94,7 @@ spawn(struct tracee *t, const struct tracee_site *site, int count, struct spawne
     t->xstate = t->scratch_before = NULL;
     *stop_seconds = tracee_release(t);
     if (out->count > 0) {
-        enum tracee_status adopted = adopt(out->pid[0], &kept, site);
+        enum tracee_status adopted = adopt(out->pid[0], &kept);
         status = status == TRACEE_OK ? adopted : status;
     }
     for (int i = 1; i < count && status == TRACEE_OK; i++) {
@@ -119,28 +119,44 @@ pids_tuple(const struct spawned *s, int namespaced)
     return tuple;
 }
 
+/* (syscall, sigreturn, scratch or 0, start and end of the initial stack): site.py. */
+static int
+site_from_python(PyObject *tuple, void *result)
+{
+    struct tracee_site *site = result;
+    unsigned long long a[5];
+
+    if (!PyArg_ParseTuple(tuple, "KKKKK", &a[0], &a[1], &a[2], &a[3], &a[4]))
+        return 0;
+    *site = (struct tracee_site){a[0], a[1], a[2], a[3], a[4]};
+    return 1;
+}
+
 static PyObject *
 shadow_spawn(PyObject *module, PyObject *args)
 {
     int tid, count, suspend_seccomp;
-    unsigned long long syscall_address, sigreturn_address, scratch_address;
+    struct tracee_site site;
     struct tracee t;
     struct spawned spawned = {.count = 0};
     double stop_seconds = 0.0;
     int error;
     (void)module;
 
-    if (!PyArg_ParseTuple(args, "iKKKip:shadow_spawn", &tid, &syscall_address, &sigreturn_address,
-                          &scratch_address, &count, &suspend_seccomp))
+    if (!PyArg_ParseTuple(args, "iO&ip:shadow_spawn", &tid, site_from_python, &site, &count,
+                          &suspend_seccomp))
         return NULL;
     if (count < 1 || count > SHADOWS_MAXIMUM) {
         PyErr_SetString(PyExc_ValueError, "count is 1 to 4");
         return NULL;
     }
-    const struct tracee_site site = {syscall_address, sigreturn_address, scratch_address};
     enum tracee_status status;
     Py_BEGIN_ALLOW_THREADS
     status = tracee_stop(&t, tid, false, suspend_seccomp);
+    if (status == TRACEE_OK && !tracee_settle_scratch(&t, &site)) {
+        stop_seconds = tracee_release(&t);
+        status = TRACEE_NO_SCRATCH;
+    }
     if (status == TRACEE_OK)
         status = spawn(&t, &site, count, &spawned, &stop_seconds);
     error = errno;
@@ -156,10 +172,11 @@ shadow_spawn(PyObject *module, PyObject *args)
     }
     struct user_regs_struct regs = t.regs;
     regs.orig_rax = (unsigned long)-1;
-    return Py_BuildValue("(siNNy#KKddN)", tracee_status_name(status), error, pids, ns_pids,
+    return Py_BuildValue("(siNNy#KKddNK)", tracee_status_name(status), error, pids, ns_pids,
                          (const char *)&regs, (Py_ssize_t)sizeof regs, (unsigned long long)t.mask,
                          (unsigned long long)t.pending,
-                         t.stopped_at_seconds, stop_seconds, PyBool_FromLong(t.cut_short));
+                         t.stopped_at_seconds, stop_seconds, PyBool_FromLong(t.cut_short),
+                         (unsigned long long)t.scratch_address);
 }
 
 static PyObject *
@@ -251,21 +268,22 @@ shadow_reap(PyObject *module, PyObject *args)
 {
     int tid, any_state, suspend_seccomp, error;
     long ns_pid, result = 0;
-    unsigned long long syscall_address, sigreturn_address, scratch_address;
+    struct tracee_site site;
     double stop_seconds = 0.0;
     struct tracee t;
     (void)module;
 
-    if (!PyArg_ParseTuple(args, "ilKKKpp:shadow_reap", &tid, &ns_pid, &syscall_address,
-                          &sigreturn_address, &scratch_address, &any_state, &suspend_seccomp))
+    if (!PyArg_ParseTuple(args, "ilO&pp:shadow_reap", &tid, &ns_pid, site_from_python, &site,
+                          &any_state, &suspend_seccomp))
         return NULL;
-    const struct tracee_site site = {syscall_address, sigreturn_address, scratch_address};
     const uint64_t arguments[6] = {(uint64_t)ns_pid, 0, (uint64_t)(__WALL | WNOHANG), 0};
     enum tracee_status status;
     Py_BEGIN_ALLOW_THREADS
     status = tracee_stop(&t, tid, any_state, suspend_seccomp);
     if (status == TRACEE_OK) {
-        status = tracee_inject(&t, &site, SYS_wait4, arguments, &result, NULL);
+        status = tracee_settle_scratch(&t, &site)
+                     ? tracee_inject(&t, &site, SYS_wait4, arguments, &result, NULL)
+                     : TRACEE_NO_SCRATCH;
         error = errno;
         stop_seconds = tracee_release(&t);
         errno = error;

@@ -19,6 +19,7 @@
 
 
 /* The kernel's own restart codes: they are visible to a tracer only. */
+#define RED_ZONE_BYTES 128
 #define ERESTARTSYS 512
 #define ERESTARTNOINTR 513
 #define ERESTARTNOHAND 514
@@ -469,6 +470,22 @@ stop_in_signal_code(struct tracee *t)
     }
 }
 
+bool
+tracee_settle_scratch(struct tracee *t, const struct tracee_site *site)
+{
+    uint8_t now[FRAME_SCRATCH_BYTES];
+    uint64_t below = (t->regs.rsp - RED_ZONE_BYTES - sizeof now) & ~(uint64_t)63;
+
+    t->scratch_address = site->scratch_address;
+    if (site->scratch_address != 0 &&
+        copy_memory(t->tid, site->scratch_address, now, sizeof now, false) &&
+        is_unused(now, sizeof now))
+        return true;
+    t->scratch_address = below;
+    return t->regs.rsp > site->stack_start && t->regs.rsp <= site->stack_end &&
+           below >= site->stack_start && below < t->regs.rsp;
+}
+
 enum tracee_status
 tracee_inject(struct tracee *t, const struct tracee_site *site, long number,
               const uint64_t arguments[6], long *result, pid_t *child)
@@ -481,16 +498,15 @@ tracee_inject(struct tracee *t, const struct tracee_site *site, long number,
 
     if (t->scratch_before == NULL && (t->scratch_before = malloc(FRAME_SCRATCH_BYTES)) == NULL)
         return TRACEE_NO_SCRATCH;
-    size_t size = frame_build(frame, site->scratch_address, &t->healed, t->xstate, t->xstate_bytes,
+    size_t size = frame_build(frame, t->scratch_address, &t->healed, t->xstate, t->xstate_bytes,
                               t->mask, site->syscall_address, site->sigreturn_address);
-    if (size == 0 || !copy_memory(t->tid, site->scratch_address, t->scratch_before, size, false) ||
-        !is_unused(t->scratch_before, size) ||
-        !copy_memory(t->tid, site->scratch_address, frame, size, true))
+    if (size == 0 || !copy_memory(t->tid, t->scratch_address, t->scratch_before, size, false) ||
+        !copy_memory(t->tid, t->scratch_address, frame, size, true))
         return TRACEE_NO_SCRATCH;
     t->scratch_bytes = size;
 
     set_call(&regs, site->syscall_address, number, arguments);
-    regs.rsp = site->scratch_address + FRAME_PARENT_OFFSET;
+    regs.rsp = t->scratch_address + FRAME_PARENT_OFFSET;
     ptrace_call(PTRACE_SETOPTIONS, t->tid, NULL, (void *)(t->options | trace_clone));
     /* Registers before the mask, here and below: the frame behind them restores both. */
     ptrace_call(PTRACE_SETREGSET, t->tid, (void *)NT_PRSTATUS, &area);
@@ -505,7 +521,7 @@ tracee_inject(struct tracee *t, const struct tracee_site *site, long number,
     }
     ptrace_call(PTRACE_SETSIGMASK, t->tid, (void *)SIGNAL_MASK_BYTES, &t->mask);
     write_registers(t);
-    copy_memory(t->tid, site->scratch_address, t->scratch_before, size, true);
+    copy_memory(t->tid, t->scratch_address, t->scratch_before, size, true);
     errno = error;
     return status;
 }

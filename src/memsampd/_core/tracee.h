@@ -32,7 +32,8 @@ enum tracee_status {
 struct tracee_site {
     uint64_t syscall_address;   /* a `syscall` instruction followed by a plain way to `ret` */
     uint64_t sigreturn_address; /* `mov $15, %eax; syscall` */
-    uint64_t scratch_address;   /* FRAME_SCRATCH_BYTES that nobody uses, 64-byte aligned */
+    uint64_t scratch_address;   /* FRAME_SCRATCH_BYTES that nobody uses, 64-byte aligned; or 0 */
+    uint64_t stack_start, stack_end; /* the initial stack */
 };
 
 /* A thread that was seized and stopped. */
@@ -45,6 +46,7 @@ struct tracee {
     uint8_t *xstate;              /* its vector state, malloc'd */
     size_t xstate_bytes;
     long options;            /* ptrace options that hold from the seizure on */
+    uint64_t scratch_address; /* the memory of this stop's injections */
     size_t scratch_bytes;    /* how much of its scratch memory the last injection used */
     uint8_t *scratch_before; /* what lay in its scratch memory, malloc'd */
     bool cut_short;          /* a transfer system call returned less than was asked for */
@@ -64,6 +66,12 @@ enum tracee_status tracee_stop(struct tracee *t, pid_t tid, bool any_state, bool
 
 /* Let it run on exactly where it was, and forget it. Returns the seconds for which it was stopped. */
 double tracee_release(struct tracee *t);
+
+/* Choose the scratch memory of this stop; false if there is none: TRACEE_NO_SCRATCH. The site's if it
+ * is still unused. Else what lies below a thread's own stack pointer and red zone, where a signal
+ * would put its frame, too: only on the initial stack, as the stacks that runtimes make for
+ * themselves may be small and have neighbours. */
+bool tracee_settle_scratch(struct tracee *t, const struct tracee_site *site);
 
 /* Make a stopped thread of the target run one system call. It is self-healing: see frame.h.
  * A clone's traced child is left in its first stop and put into `*child`. */

@@ -114,9 +114,10 @@ def shadow_executor() -> tuple[ShadowExecutor, str]:
 
 
 def access_source(
-    pid: int, config: SessionConfig, executor: ShadowExecutor | None = None
+    pid: int, config: SessionConfig | None = None, executor: ShadowExecutor | None = None
 ) -> AccessSource:
     """The access source that this machine has: shadows, translated if that can be."""
+    config = config or SessionConfig()
     niceness = SHADOW_NICENESS if config.niceness is None else config.niceness
     return ShadowSource(
         pid,

@@ -90,9 +90,7 @@ def collect(
             status, error_number, result, seconds = _core.shadow_reap(
                 tid,
                 ns_pid,
-                site.syscall_address,
-                site.sigreturn_address,
-                site.scratch_address,
+                site.for_core(),
                 sleeping,
                 suspend,
             )

@@ -55,14 +55,29 @@ class InjectionSite:
     Attributes:
         syscall_address: the ``syscall`` instruction in the target.
         sigreturn_address: the signal trampoline.
-        scratch_address: memory that nobody uses.
+        scratch_address: memory that nobody uses; 0 if the initial stack was used to its end: then
+            only a thread that is on that stack offers some, below what it uses.
+        stack_start: first address of the initial stack.
+        stack_end: first address behind it.
         space: the areas of the target when it was found.
     """
 
     syscall_address: int
     sigreturn_address: int
     scratch_address: int
+    stack_start: int
+    stack_end: int
     space: AddressSpace
+
+    def for_core(self) -> tuple[int, int, int, int, int]:
+        """As the native core takes it."""
+        return (
+            self.syscall_address,
+            self.sigreturn_address,
+            self.scratch_address,
+            self.stack_start,
+            self.stack_end,
+        )
 
 
 def _search_order(space: AddressSpace) -> list[Mapping]:
@@ -133,11 +148,14 @@ def find_site(pid: int, sites: CallSites, space: AddressSpace, proc: Path = PROC
         scratch = _free_slot(memory, stack)
     finally:
         os.close(memory)
-    if scratch is None:
-        raise CaptureError(
-            "no-scratch", f"process {pid} uses its initial stack to the bottom just now"
-        )
-    return InjectionSite(sites.syscall_address, sites.sigreturn_address, scratch, space)
+    return InjectionSite(
+        sites.syscall_address,
+        sites.sigreturn_address,
+        scratch or 0,
+        stack.start,
+        stack.end,
+        space,
+    )
 
 
 def _free_slot(memory: int, stack: Mapping) -> int | None:

@@ -194,16 +194,19 @@ class Snapshots:
                     time.sleep(_RETRY_SECONDS)  # in the midst of an exec, it seems
                     continue
                 copied_bytes, private_bytes, self._faults = self._sizes()
-                status, error, pids, ns_pids, registers, mask, pending, at, stopped, cut_short = (
-                    _core.shadow_spawn(
-                        tid,
-                        site.syscall_address,
-                        site.sigreturn_address,
-                        site.scratch_address,
-                        count,
-                        suspend,
-                    )
-                )
+                (
+                    status,
+                    error,
+                    pids,
+                    ns_pids,
+                    registers,
+                    mask,
+                    pending,
+                    at,
+                    stopped,
+                    cut_short,
+                    scratch,
+                ) = _core.shadow_spawn(tid, site.for_core(), count, suspend)
                 wasted_seconds += stopped if status != "ok" else 0.0
                 if status not in _TRANSIENT or time.monotonic() > give_up:
                     break
@@ -215,7 +218,7 @@ class Snapshots:
                 registers,
                 tid,
                 site.syscall_address,
-                site.scratch_address,
+                scratch,
                 mask,
                 pending,
             )
@@ -329,10 +332,10 @@ class Snapshots:
         memory = os.open(self._proc / str(shadow.pid) / "mem", os.O_RDWR | os.O_CLOEXEC)
         try:
             name = SHADOW_NAME.encode() + b"\0"
-            before = os.pread(memory, len(name), site.scratch_address)
-            os.pwrite(memory, name, site.scratch_address)
-            self._call(shadow, site, _SYS_PRCTL, _PR_SET_NAME, site.scratch_address)
-            os.pwrite(memory, before, site.scratch_address)
+            before = os.pread(memory, len(name), shadow.scratch_address)
+            os.pwrite(memory, name, shadow.scratch_address)
+            self._call(shadow, site, _SYS_PRCTL, _PR_SET_NAME, shadow.scratch_address)
+            os.pwrite(memory, before, shadow.scratch_address)
         finally:
             os.close(memory)
 
