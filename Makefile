@@ -3,7 +3,7 @@
 
 BIN := .venv/bin
 SOURCES := $(shell find src -name __pycache__ -prune -o -print) meson.build pyproject.toml README.md
-BENCHMARKS := lru_speed phase_quality sampling_cost shadow_steps accuracy
+BENCHMARKS := lru_speed phase_quality sampling_cost shadow_steps shadow_equality shadow_speed shadow_harm accuracy
 
 .PHONY: help demo test unit lint format bench clean
 
@@ -33,6 +33,7 @@ format: .venv/.dev ## let ruff mend what it can
 	$(BIN)/ruff format .
 
 bench: .venv/.installed .venv/.dev ## the quick form of each benchmark
+	@scripts/benchmark-tools >/dev/null || true
 	@failed=; for name in $(BENCHMARKS); do \
 		echo "== benchmarks/$$name.py --quick"; \
 		$(BIN)/python benchmarks/$$name.py --quick || failed="$$failed $$name"; \

@@ -15,6 +15,7 @@ REUSE_OCTAVE_BITS: int
 REUSE_LIMIT_BITS: int
 
 def reuse_histogram(lines: _Buffer, /) -> tuple[bytes, bytes]: ...
+def line_stream(address: _Buffer, size_bytes: _Buffer, shift: int, /) -> bytes: ...
 
 class LruStack:
     def __new__(cls, sizes_lines: Sequence[int], max_hint: int = 0) -> LruStack: ...
@@ -136,6 +137,7 @@ class Translator:
         syscall_address: int,
         scratch_address: int,
         area_address: int,
+        writable_code: bytes,
         max_accesses: int,
         deadline_seconds: float,
         /,

@@ -1,45 +1,38 @@
-"""Targets for the shadow source, and checks that nothing was left of it."""
+"""Targets for the shadow source, and what observes them (from ``benchmarks/programs``)."""
 
 from __future__ import annotations
 
 import subprocess
-import sys
-import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from memsampd.errors import CaptureError, MemsampdError
-from memsampd.sampler.process.identity import read_stat
-from memsampd.sampler.process.status import list_threads
-from memsampd.sampler.records import BurstRequest
-from memsampd.sampler.shadow.collecting import SHADOW_NAME
-from memsampd.sampler.shadow.source import ShadowSource
-from memsampd.sampler.shadow.stepping import SteppingExecutor
+from programs.observing import (
+    Tally,
+    attacker,
+    children,
+    observe,
+    observed,
+    orphans,
+    traces_left,
+    wait_until_clean,
+)
 
-# Attaches, takes a burst and detaches for as long as it lives: for tests that kill it.
-ATTACKER = """
-import sys, itertools
-from memsampd.errors import MemsampdError
-from memsampd.sampler.records import BurstRequest
-from memsampd.sampler.shadow.source import ShadowSource
-from memsampd.sampler.shadow.stepping import SteppingExecutor
-pid = int(sys.argv[1])
-source = ShadowSource(pid, SteppingExecutor())
-print("ready", flush=True)
-for i in itertools.count():
-    try:
-        source.capture(BurstRequest(pid, max_accesses=300, deadline_seconds=5))
-    except MemsampdError:
-        pass
-    if i % 8 == 7:
-        source.close()
-        source = ShadowSource(pid, SteppingExecutor())
-"""
+__all__ = [
+    "Tally",
+    "attacker",
+    "children",
+    "compile_c",
+    "observe",
+    "observed",
+    "orphans",
+    "running",
+    "traces_left",
+    "wait_until_clean",
+    "write_data",
+]
 
 
 def compile_c(directory: Path, source: str, *flags: str) -> Path:
@@ -64,139 +57,6 @@ def running(*command: str | Path, **options: object) -> Iterator[subprocess.Pope
     finally:
         process.kill()
         process.communicate()
-
-
-@dataclass
-class Tally:
-    """What an observation came to."""
-
-    attaches: int = 0
-    bursts: int = 0
-    accesses: int = 0
-    refusals: dict[str, int] | None = None
-
-    def refused(self, reason: str) -> None:
-        self.refusals = self.refusals or {}
-        self.refusals[reason] = self.refusals.get(reason, 0) + 1
-
-
-def observe(
-    pid: int,
-    stop: threading.Event,
-    max_accesses: int = 2000,
-    bursts_an_attach: int = 3,
-    every_thread: bool = False,
-    pause_seconds: float = 0.0,
-) -> Tally:
-    """Attach, take bursts and detach, over and over, from the calling thread."""
-    tally = Tally()
-    while not stop.is_set():
-        try:
-            source = ShadowSource(pid, SteppingExecutor())
-        except CaptureError as error:
-            tally.refused(error.reason)
-            if not Path(f"/proc/{pid}").exists() or read_stat(pid).is_dead:
-                return tally
-            continue
-        tally.attaches += 1
-        try:
-            for _ in range(bursts_an_attach):
-                for tid in list_threads(pid) if every_thread else (pid,):
-                    try:
-                        burst = source.capture(BurstRequest(tid, max_accesses, 10))
-                    except CaptureError as error:
-                        tally.refused(error.reason)
-                    else:
-                        tally.bursts += 1
-                        tally.accesses += len(burst)
-                time.sleep(pause_seconds)
-        except MemsampdError as error:
-            tally.refused(type(error).__name__)
-        except OSError:
-            if Path(f"/proc/{pid}").exists() and not read_stat(pid).is_dead:
-                raise  # only the death of the target excuses it
-        finally:
-            source.close()
-        if not Path(f"/proc/{pid}").exists() or read_stat(pid).is_dead:
-            return tally
-    return tally
-
-
-@contextmanager
-def observed(pid: int, **options: object) -> Iterator[Tally]:
-    """Observe a process in a thread of its own while the body runs.
-
-    The tally is filled at its end.
-    """
-    stop, result = threading.Event(), Tally()
-    failures: list[BaseException] = []
-
-    def work() -> None:
-        try:
-            result.__dict__.update(observe(pid, stop, **options).__dict__)  # type: ignore[arg-type]
-        except BaseException as error:
-            failures.append(error)
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    try:
-        yield result
-    finally:
-        stop.set()
-        thread.join()
-    if failures:
-        raise failures[0]
-
-
-def children(pid: int) -> list[tuple[int, str, str]]:
-    """Children of a process: (pid, state, command)."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                stat = read_stat(int(entry.name))
-            except OSError:
-                continue
-            if stat.parent_pid == pid:
-                found.append((stat.pid, stat.state, stat.command))
-    return found
-
-
-def orphans(patience_seconds: float = 10.0) -> list[tuple[int, str, str]]:
-    """Shadows that outlived their target; the system's first process collects them at leisure."""
-    give_up = time.monotonic() + patience_seconds
-    while True:
-        left = [child for child in children(1) if child[2] == SHADOW_NAME]
-        if not left or time.monotonic() >= give_up:
-            return left
-        time.sleep(0.05)
-
-
-def traces_left(pid: int) -> list[str]:
-    """What is still to be seen of memsampd in a living process: nothing, one hopes."""
-    left = [f"child {child}" for child in children(pid)]
-    for tid in list_threads(pid):
-        text = Path(f"/proc/{pid}/task/{tid}/status").read_text()
-        if "\nTracerPid:\t0\n" not in text:
-            left.append(f"thread {tid} is traced")
-        if "\nState:\tT" in text or "\nState:\tt" in text:
-            left.append(f"thread {tid} is stopped")
-    return left
-
-
-def wait_until_clean(pid: int, patience_seconds: float = 10.0) -> list[str]:
-    """What is left after some patience: [] as soon as nothing is."""
-    give_up = time.monotonic() + patience_seconds
-    while (left := traces_left(pid)) and time.monotonic() < give_up:
-        time.sleep(0.02)
-    return left
-
-
-def attacker(pid: int) -> subprocess.Popen[str]:
-    """A process that observes ``pid`` until it is killed."""
-    return subprocess.Popen(
-        [sys.executable, "-c", ATTACKER, str(pid)], stdout=subprocess.PIPE, text=True
-    )
 
 
 def write_data(path: Path, size_bytes: int) -> None:

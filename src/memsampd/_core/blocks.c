@@ -271,6 +271,28 @@ read_code(struct blocks *b, uint64_t ip, uint8_t code[INSTRUCTION_MAXIMUM_BYTES]
     return done;
 }
 
+bool
+blocks_use_page(const struct blocks *b, uint64_t address)
+{
+    uint64_t page = address & ~(uint64_t)(PAGE - 1);
+
+    if (b->page_capacity == 0)
+        return false;
+    size_t slot = hash(page, b->page_capacity);
+    while (b->page[slot].address != 0 && b->page[slot].address != page)
+        slot = (slot + 1) & (b->page_capacity - 1);
+    return b->page[slot].address == page;
+}
+
+static bool
+was_written(const struct blocks *b, uint64_t address)
+{
+    for (unsigned i = 0; i < b->written_pages; i++)
+        if (b->written_page[i] == (address & ~(uint64_t)(PAGE - 1)))
+            return true;
+    return false;
+}
+
 static void set_trap(struct blocks *b, const struct exit *x);
 
 long
@@ -392,13 +414,27 @@ gpr_set(const struct step *s)
     return set;
 }
 
+/* The base register that replaces rip must not need a REX prefix, which hides ah to bh. */
 static bool
-leaves_two(unsigned used)
+needs_low_scratch(const struct step *s)
 {
-    unsigned left = 0;
-    for (size_t i = 0; i < sizeof candidates; i++)
-        left += !(used >> candidates[i] & 1);
-    return left >= 2;
+    return s->p.is_rip_relative && s->p.is_legacy_byte_reg && s->form->used & FIELD_REG_BYTE &&
+           s->p.reg >= 4;
+}
+
+/* Choose buffer pointer and scratch; false if too few registers are left. */
+static bool
+choose_pair(struct block *block, unsigned used, bool low_scratch)
+{
+    unsigned chosen = 0;
+    uint8_t *place[2] = {&block->scratch_register, &block->buffer_register};
+
+    for (size_t i = 0; chosen < 2 && i < sizeof candidates; i++) {
+        uint8_t candidate = candidates[low_scratch ? sizeof candidates - 1 - i : i];
+        if (!(used >> candidate & 1))
+            *place[chosen++] = candidate;
+    }
+    return chosen == 2 && !(low_scratch && block->scratch_register >= 8);
 }
 
 static bool
@@ -412,10 +448,6 @@ static bool
 cannot_copy(const struct step *s)
 {
     const struct parsed *p = &s->p;
-    /* The base register that replaces rip may need a REX prefix, which hides ah to bh. */
-    if (p->is_rip_relative && p->is_legacy_byte_reg && s->form->used & FIELD_REG_BYTE &&
-        p->reg >= 4)
-        return true;
     /* 16-bit branches. */
     if (p->operand_16 && s->form->flow != FLOW_NEXT)
         return true;
@@ -432,13 +464,19 @@ choose(struct builder *u, uint64_t ip)
     struct blocks *b = u->b;
     uint8_t code[INSTRUCTION_MAXIMUM_BYTES];
     unsigned used = 0;
+    bool low_scratch = false;
 
+    choose_pair(&u->block, 0, false);
     u->last_kind = EXIT_DIRECT;
     u->next_ip = ip;
     for (u->count = 0; u->count < BLOCK_MAXIMUM_INSTRUCTIONS;) {
         struct step *s = &u->steps[u->count];
         if (u->count != 0 && blocks_find(b, ip) != NO_BLOCK)
             break;
+        if (was_written(b, ip) || was_written(b, ip + INSTRUCTION_MAXIMUM_BYTES - 1)) {
+            u->last_kind = EXIT_UNSUPPORTED;
+            break;
+        }
         size_t size = read_code(b, ip, code);
         s->ip = ip;
         if (!parse(code, size, &s->p)) {
@@ -462,22 +500,18 @@ choose(struct builder *u, uint64_t ip)
             u->last_kind = s->p.length > size ? EXIT_REFUSED : EXIT_UNSUPPORTED;
             break;
         }
-        if (!leaves_two(used | gpr_set(s)))
+        struct block tried = u->block;
+        if (!choose_pair(&tried, used | gpr_set(s), low_scratch || needs_low_scratch(s)))
             break;
+        u->block = tried;
         used |= gpr_set(s);
+        low_scratch |= needs_low_scratch(s);
         ip += s->p.length;
         u->count++;
         u->next_ip = ip;
         if (is_last(s->form))
             break;
     }
-    unsigned chosen = 0;
-    uint8_t pair[2] = {0, 0};
-    for (size_t i = 0; chosen < 2 && i < sizeof candidates; i++)
-        if (!(used >> candidates[i] & 1))
-            pair[chosen++] = candidates[i];
-    u->block.buffer_register = pair[0];
-    u->block.scratch_register = pair[1];
     return TRANSLATED;
 }
 
@@ -669,6 +703,10 @@ special_reference(struct builder *u, struct special *x, const struct step *s,
         unsigned bytes = m->lanes * m->lane_bytes;
         special_vector(u, x, s->p.encoding, m->mask_register, bytes < 16 ? 16 : bytes);
     }
+    if (m->kind == REFERENCE_BIT) {
+        special_gpr(u, x, s->p.reg);
+        m->mask_register = register_words[s->p.reg & 15];
+    }
     if (m->kind == REFERENCE_XSAVE || m->kind == REFERENCE_XSAVEC) {
         special_gpr(u, x, RAX);
         special_gpr(u, x, RDX);
@@ -825,7 +863,7 @@ copy_rip_relative(struct builder *u, const struct step *s)
     emit_bytes(e, p->bytes, first);
     if (p->encoding == ENCODING_LEGACY) {
         if (p->prefix_at != 0xff)
-            emit_byte(e, (prefix[0] & ~1u) | high);
+            emit_byte(e, (prefix[0] & ~3u) | high);
         else if (high)
             emit_byte(e, 0x41);
         unsigned skip = first + (p->prefix_at != 0xff ? 1 : 0);
@@ -836,7 +874,7 @@ copy_rip_relative(struct builder *u, const struct step *s)
         emit_byte(e, prefix[1] & 0x7fu);
     } else {
         emit_byte(e, prefix[0]);
-        emit_byte(e, (prefix[1] & ~0x20u) | (high ? 0 : 0x20u));
+        emit_byte(e, (prefix[1] & ~0x20u) | 0x40u | (high ? 0 : 0x20u));
         emit_bytes(e, prefix + 2, p->encoding == ENCODING_EVEX ? 2 : 1);
     }
     emit_byte(e, p->opcode);

@@ -102,7 +102,11 @@ struct code_page {
     bool has_changed;
 };
 
+#define WRITTEN_PAGES 64
+
 struct blocks {
+    uint64_t written_page[WRITTEN_PAGES]; /* code that the shadow wrote to: not translated */
+    unsigned written_pages;
     uint8_t *area;         /* our mapping */
     uint64_t area_address; /* the shadow's */
     uint32_t code_used;    /* offset from AREA_CODE */
@@ -153,6 +157,9 @@ void blocks_publish(struct blocks *b, uint32_t block);
 /* Drop what was translated from code that has changed meanwhile. Returns the blocks dropped, or -1
  * without memory. */
 long blocks_check_code(struct blocks *b);
+
+/* Whether anything was translated from the page that contains `address`. */
+bool blocks_use_page(const struct blocks *b, uint64_t address);
 
 /* The block and the instruction whose copies contain an offset into the area; false if none. */
 bool blocks_locate(const struct blocks *b, uint32_t offset, uint32_t *block, uint32_t *instruction);

@@ -47,7 +47,8 @@ enum { FIELD_REG = 1, FIELD_RM = 2, FIELD_VVVV = 4, FIELD_REG_BYTE = 8, FIELD_RM
 struct form_reference {
     struct recipe_reference reference; /* base and index as numbers in machine code */
     uint8_t is_explicit;               /* its address is the instruction's memory operand */
-    uint8_t mask_field;                /* the mask register is FIELD_RM, FIELD_VVVV; 0: as given */
+    uint8_t mask_field;                /* the mask register is FIELD_RM, FIELD_VVVV, that
+                                    * of a bit number FIELD_REG; 0: as given */
     uint8_t padding[6];
 };
 

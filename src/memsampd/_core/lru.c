@@ -577,7 +577,7 @@ memsampd_add_lru(PyObject *module)
         return -1;
     int failed = PyModule_AddObjectRef(module, "LruStack", type);
     Py_DECREF(type);
-    if (failed < 0 || memsampd_add_reuse_histogram(module) < 0)
+    if (failed < 0 || memsampd_add_reuse_histogram(module) < 0 || memsampd_add_line_stream(module) < 0)
         return -1;
     return memsampd_add_random_caches(module);
 }

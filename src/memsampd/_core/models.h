@@ -36,6 +36,7 @@ int memsampd_get_sizes(PyObject *sequence, uint64_t *sizes_lines, unsigned *coun
 /* (accesses, misses) with misses as bytes of uint64, one a size. */
 PyObject *memsampd_misses(uint64_t accesses, const uint64_t *misses, unsigned count);
 
+int memsampd_add_line_stream(PyObject *module);
 int memsampd_add_reuse_histogram(PyObject *module);
 int memsampd_add_random_caches(PyObject *module);
 

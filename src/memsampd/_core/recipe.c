@@ -131,6 +131,15 @@ xsave_bytes(const struct user_regs_struct *regs, int compact)
     return end;
 }
 
+/* How far from its memory operand a bit test reaches: whole operands, either way. */
+static uint64_t
+bit_offset_bytes(uint64_t bit, unsigned size_bytes)
+{
+    unsigned unused = 64 - 8 * size_bytes;
+    int64_t number = (int64_t)(bit << unused) >> unused;
+    return (uint64_t)((number >> (size_bytes == 2 ? 4 : size_bytes == 4 ? 5 : 6)) * size_bytes);
+}
+
 /* One reference of one direction. */
 static int
 emit_reference(const struct recipe *r, const struct recipe_reference *m,
@@ -141,12 +150,18 @@ emit_reference(const struct recipe *r, const struct recipe_reference *m,
     uint64_t lanes;
     int result = 0;
 
-    if (m->kind != REFERENCE_GATHER)
+    if (m->kind == REFERENCE_XLAT)
+        base += word(regs, m->index) & 0xff;
+    else if (m->kind != REFERENCE_GATHER)
         base += word(regs, m->index) * m->scale;
+    if (m->kind == REFERENCE_BIT)
+        base += bit_offset_bytes(word(regs, m->mask_register), m->size_bytes);
     segment = word(regs, m->segment);
     uint64_t mask = m->is_32_bit ? 0xffffffffu : ~(uint64_t)0;
     switch (m->kind) {
     case REFERENCE_PLAIN:
+    case REFERENCE_BIT:
+    case REFERENCE_XLAT:
         return emit(context, r->ip, segment + (base & mask), m->size_bytes, is_write);
     case REFERENCE_XSAVE:
     case REFERENCE_XSAVEC:

@@ -30,6 +30,8 @@ enum reference_kind {
     REFERENCE_COMPRESSED, /* as many elements as lanes are active, packed */
     REFERENCE_XSAVE,      /* size from edx:eax */
     REFERENCE_XSAVEC,
+    REFERENCE_BIT,  /* mask_register holds the number of a bit, counted from the address */
+    REFERENCE_XLAT, /* only the lowest byte of the index counts */
 };
 
 enum mask_kind {

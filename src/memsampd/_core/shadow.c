@@ -49,31 +49,57 @@ adopt(pid_t pid, const struct tracee *parent, const struct tracee_site *site)
     return TRACEE_OK;
 }
 
+static void
+add_spawned(struct spawned *out, pid_t pid, long ns_pid)
+{
+    if (pid != 0) {
+        out->pid[out->count] = pid;
+        out->ns_pid[out->count++] = ns_pid;
+    }
+}
+
+/* Another child of the target, copied from its first shadow: other threads of the target, which run
+ * on, may have written to its memory since that was made. */
+static enum tracee_status
+spawn_twin(const struct tracee *parent, const struct tracee_site *site, struct spawned *out)
+{
+    const uint64_t arguments[6] = {SHADOW_CLONE_FLAGS | CLONE_PARENT,
+                                   site->scratch_address + FRAME_CHILD_OFFSET};
+    struct user_regs_struct regs = parent->regs;
+    pid_t pid = 0;
+    long ns_pid = 0;
+
+    regs.orig_rax = (unsigned long)-1;
+    enum tracee_status status =
+        tracee_clone_shadow(out->pid[0], &regs, site->syscall_address, arguments,
+                            parent->options | PTRACE_O_EXITKILL, &ns_pid, &pid);
+    add_spawned(out, pid, ns_pid);
+    return status == TRACEE_OK ? adopt(pid, parent, site) : status;
+}
+
 static enum tracee_status
 spawn(struct tracee *t, const struct tracee_site *site, int count, struct spawned *out,
       double *stop_seconds)
 {
     const uint64_t arguments[6] = {SHADOW_CLONE_FLAGS,
                                    site->scratch_address + FRAME_CHILD_OFFSET};
-    enum tracee_status status = TRACEE_OK;
+    pid_t pid = 0;
+    long ns_pid = 0;
+    enum tracee_status status = tracee_inject(t, site, SYS_clone, arguments, &ns_pid, &pid);
 
-    for (int i = 0; i < count && status == TRACEE_OK; i++) {
-        pid_t pid = 0;
-        long ns_pid = 0;
-        status = tracee_inject(t, site, SYS_clone, arguments, &ns_pid, &pid);
-        if (pid != 0) {
-            out->pid[out->count] = pid;
-            out->ns_pid[out->count++] = ns_pid;
-        }
-    }
+    add_spawned(out, pid, ns_pid);
     /* The target first: nothing below needs it stopped. Its state stays for the shadows' sake. */
     struct tracee kept = *t;
     int error = errno;
     t->xstate = t->scratch_before = NULL;
     *stop_seconds = tracee_release(t);
-    for (int i = 0; i < out->count; i++) {
-        enum tracee_status adopted = adopt(out->pid[i], &kept, site);
+    if (out->count > 0) {
+        enum tracee_status adopted = adopt(out->pid[0], &kept, site);
         status = status == TRACEE_OK ? adopted : status;
+    }
+    for (int i = 1; i < count && status == TRACEE_OK; i++) {
+        status = spawn_twin(&kept, site, out);
+        error = errno;
     }
     free(kept.xstate);
     free(kept.scratch_before);

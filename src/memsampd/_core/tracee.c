@@ -456,9 +456,9 @@ tracee_inject(struct tracee *t, const struct tracee_site *site, long number,
     return status;
 }
 
-enum tracee_status
-tracee_inject_shadow(pid_t pid, const struct user_regs_struct *regs, uint64_t syscall_address,
-                     long number, const uint64_t arguments[6], long *result)
+static enum tracee_status
+call_in_shadow(pid_t pid, const struct user_regs_struct *regs, uint64_t syscall_address,
+               long number, const uint64_t arguments[6], long *result, pid_t *child)
 {
     struct user_regs_struct call = *regs;
     struct iovec area = {&call, sizeof call};
@@ -467,10 +467,30 @@ tracee_inject_shadow(pid_t pid, const struct user_regs_struct *regs, uint64_t sy
     set_call(&call, syscall_address, number, arguments);
     if (ptrace_call(PTRACE_SETREGSET, pid, (void *)NT_PRSTATUS, &area) < 0)
         return TRACEE_GONE;
-    enum tracee_status status = run_call(pid, result, NULL, &pending_stop);
+    enum tracee_status status = run_call(pid, result, child, &pending_stop);
     int error = errno;
     area = (struct iovec){(void *)regs, sizeof *regs};
     ptrace_call(PTRACE_SETREGSET, pid, (void *)NT_PRSTATUS, &area);
+    errno = error;
+    return status;
+}
+
+enum tracee_status
+tracee_inject_shadow(pid_t pid, const struct user_regs_struct *regs, uint64_t syscall_address,
+                     long number, const uint64_t arguments[6], long *result)
+{
+    return call_in_shadow(pid, regs, syscall_address, number, arguments, result, NULL);
+}
+
+enum tracee_status
+tracee_clone_shadow(pid_t pid, const struct user_regs_struct *regs, uint64_t syscall_address,
+                    const uint64_t arguments[6], long options, long *ns_child, pid_t *child)
+{
+    ptrace_call(PTRACE_SETOPTIONS, pid, NULL, (void *)(options | PTRACE_O_TRACECLONE));
+    enum tracee_status status =
+        call_in_shadow(pid, regs, syscall_address, SYS_clone, arguments, ns_child, child);
+    int error = errno;
+    ptrace_call(PTRACE_SETOPTIONS, pid, NULL, (void *)options);
     errno = error;
     return status;
 }

@@ -74,4 +74,9 @@ enum tracee_status tracee_inject_shadow(pid_t pid, const struct user_regs_struct
                                         uint64_t syscall_address, long number,
                                         const uint64_t arguments[6], long *result);
 
+/* Make it run clone. The child, traced with the shadow's `options`, is left in its first stop. */
+enum tracee_status tracee_clone_shadow(pid_t pid, const struct user_regs_struct *regs,
+                                       uint64_t syscall_address, const uint64_t arguments[6],
+                                       long options, long *ns_child, pid_t *child);
+
 #endif

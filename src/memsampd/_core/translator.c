@@ -10,6 +10,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/ptrace.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -30,6 +31,12 @@ enum need {
     NEED_SWAP,   /* the buffer is full: put the record that was being written at its start */
 };
 
+#define WRITABLE_RANGES 64
+
+struct range {
+    uint64_t start, end;
+};
+
 typedef struct {
     PyObject_HEAD
     struct area area;
@@ -41,6 +48,9 @@ typedef struct {
     /* The present run. */
     pid_t pid;
     int pidfd;
+    uint64_t syscall_address;
+    struct range writable_code[WRITABLE_RANGES]; /* made read-only: stores into it are noticed */
+    unsigned writable_ranges;
     enum need need;
     const char *end;    /* NULL while it goes on */
     int signal;
@@ -255,6 +265,42 @@ handle_deadline(Translator *self, struct user_regs_struct *now)
     }
 }
 
+static bool
+protect(Translator *self, const struct user_regs_struct *now, struct range where, int protection)
+{
+    const uint64_t arguments[6] = {where.start, where.end - where.start, (uint64_t)protection};
+    long result;
+    return tracee_inject_shadow(self->pid, now, self->syscall_address, SYS_mprotect, arguments,
+                                &result) == TRACEE_OK;
+}
+
+/* A store into memory that is both code and writable. Into translated code it ends the burst, as
+ * what was translated would then be wrong; other pages become writable, and are no longer code. */
+static bool
+handle_code_store(Translator *self, struct user_regs_struct *now, uint64_t address)
+{
+    struct blocks *b = &self->blocks;
+    uint64_t page = address & ~(uint64_t)4095;
+    bool inside = false;
+
+    for (unsigned i = 0; i < self->writable_ranges; i++)
+        inside |= address - self->writable_code[i].start <
+                  self->writable_code[i].end - self->writable_code[i].start;
+    for (unsigned i = 0; i < b->written_pages; i++)
+        inside &= b->written_page[i] != page; /* a fault for another reason */
+    if (!inside)
+        return false;
+    if (blocks_use_page(b, page) || b->written_pages == WRITTEN_PAGES) {
+        handle_fault(self, now, 0);
+        self->end = "modified";
+        return true;
+    }
+    b->written_page[b->written_pages++] = page;
+    if (!protect(self, now, (struct range){page, page + 4096}, PROT_READ | PROT_WRITE | PROT_EXEC))
+        finish(self, "exit", 0);
+    return true;
+}
+
 static void
 handle_signal(Translator *self, int signal)
 {
@@ -284,6 +330,9 @@ handle_signal(Translator *self, int signal)
         handle_deadline(self, &now);
         return;
     }
+    if (signal == SIGSEGV && info.si_code == SEGV_ACCERR &&
+        handle_code_store(self, &now, (uint64_t)(uintptr_t)info.si_addr))
+        return;
     bool is_fault = signal == SIGSEGV || signal == SIGBUS || signal == SIGFPE ||
                     signal == SIGILL || signal == SIGTRAP;
     if (is_fault && info.si_code > 0)
@@ -410,17 +459,29 @@ translator_begin(Translator *self, PyObject *args)
     int pid, memory, pidfd;
     unsigned long long syscall_address, scratch_address, area_address, limit;
     double deadline_seconds;
+    const char *ranges;
+    Py_ssize_t ranges_bytes;
     enum tracee_status status = TRACEE_OK;
     long dropped = 0;
     int error;
 
-    if (!PyArg_ParseTuple(args, "iiiKKKKd:begin", &pid, &pidfd, &memory, &syscall_address,
-                          &scratch_address, &area_address, &limit, &deadline_seconds))
+    if (!PyArg_ParseTuple(args, "iiiKKKy#Kd:begin", &pid, &pidfd, &memory, &syscall_address,
+                          &scratch_address, &area_address, &ranges, &ranges_bytes, &limit,
+                          &deadline_seconds))
         return NULL;
+    if (ranges_bytes > (Py_ssize_t)sizeof self->writable_code ||
+        ranges_bytes % (Py_ssize_t)sizeof(struct range) != 0) {
+        PyErr_SetString(PyExc_ValueError, "writable_code is at most 64 pairs of uint64");
+        return NULL;
+    }
+    memcpy(self->writable_code, ranges, (size_t)ranges_bytes);
+    self->writable_ranges = (unsigned)((size_t)ranges_bytes / sizeof(struct range));
     Py_BEGIN_ALLOW_THREADS
     self->pid = pid;
     self->pidfd = pidfd;
+    self->syscall_address = syscall_address;
     self->blocks.memory = memory;
+    self->blocks.written_pages = 0;
     if (self->blocks.area_address != area_address)
         blocks_flush(&self->blocks);
     self->blocks.area_address = area_address;
@@ -430,6 +491,9 @@ translator_begin(Translator *self, PyObject *args)
         status = area_map(&self->area, pid, pidfd, &self->regs, syscall_address, scratch_address,
                           area_address);
     error = errno;
+    for (unsigned i = 0; status == TRACEE_OK && i < self->writable_ranges; i++)
+        if (!protect(self, &self->regs, self->writable_code[i], PROT_READ | PROT_EXEC))
+            status = TRACEE_GONE;
     if (status == TRACEE_OK)
         dropped = blocks_check_code(&self->blocks);
     Py_END_ALLOW_THREADS

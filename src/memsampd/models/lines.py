@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from memsampd import _core
 from memsampd.errors import UsageError
 from memsampd.sampler.records import Burst
 
@@ -27,22 +28,12 @@ def line_stream(
     Raises:
         UsageError: ``line_bytes`` is not a power of two.
     """
-    shift = _shift_of(line_bytes)
-    first = address >> np.uint64(shift)
-    # Bytes from the start of the line to the last byte touched: cannot overflow, unlike addresses.
-    offset = (address & np.uint64(line_bytes - 1)).astype(np.int64)
-    extra = (offset + np.maximum(size_bytes, 1).astype(np.int64) - 1) >> shift
-    crossing = np.flatnonzero(extra)
-    if not len(crossing):
-        return first
-    touched = extra + 1
-    lines = np.repeat(first, touched)
-    # The k-th further line of a reference stands k places after its first.
-    starts = (np.cumsum(touched) - touched)[crossing]
-    more = extra[crossing]
-    place = np.arange(more.sum()) - np.repeat(np.cumsum(more) - more, more) + 1
-    lines[np.repeat(starts, more) + place] += place.astype(np.uint64)
-    return lines
+    lines = _core.line_stream(
+        np.ascontiguousarray(address, np.uint64),
+        np.ascontiguousarray(size_bytes, np.uint16),
+        _shift_of(line_bytes),
+    )
+    return np.frombuffer(lines, np.uint64)
 
 
 def burst_lines(burst: Burst, line_bytes: int = 64) -> NDArray[np.uint64]:

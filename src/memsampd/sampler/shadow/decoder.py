@@ -33,7 +33,7 @@ NO_REGISTER = 0xFF
 
 # Mirrors enum recipe_flag, enum reference_kind and enum mask_kind of _core/recipe.h.
 SYSCALL, UNSUPPORTED, REPEATED, PUSHES_FLAGS, NEEDS_VECTORS, PREFETCHES = 1, 2, 4, 8, 16, 32
-PLAIN, GATHER, MASKED, COMPRESSED, XSAVE, XSAVEC = range(6)
+PLAIN, GATHER, MASKED, COMPRESSED, XSAVE, XSAVEC, BIT, XLAT = range(8)
 MASK_NONE, MASK_OPMASK, MASK_SIGNS = range(3)
 
 REFERENCE = np.dtype(
@@ -145,9 +145,7 @@ _STRINGS = {
 }
 # Tiles have strides of their own; iret and the like leave user mode's rules; the mask of maskmovq
 # is in the x87 registers.
-_UNSUPPORTED = _mnemonics(
-    "TILE", "XLAT", "IRET", "BNDLDX", "BNDSTX", "XRSTORS", "MASKMOVQ", "CLZERO"
-)
+_UNSUPPORTED = _mnemonics("TILE", "IRET", "BNDLDX", "BNDSTX", "XRSTORS", "MASKMOVQ", "CLZERO")
 _BROADCAST_BITS = re.compile("BROADCAST([0-9]+)_")
 _MEMORY_SIZE_NAMES = {v: k for k, v in vars(MemorySize).items() if isinstance(v, int)}
 
@@ -238,6 +236,8 @@ def _fill_reference(
         flags |= REPEATED
     elif size_bytes == 0:
         return None
+    elif instruction.mnemonic == Mnemonic.XLATB:
+        row["kind"] = XLAT
     displacement = memory.displacement
     row["displacement"] = displacement - (1 << 64) if displacement >> 63 else displacement
     row["size_bytes"] = size_bytes
@@ -254,7 +254,15 @@ def _fill_reference(
         flags |= NEEDS_VECTORS
     if row["kind"] == GATHER:
         return flags  # the index is a vector
-    row["index"] = WORD_OF_REGISTER.get(memory.index, NO_REGISTER)
+    if _is_bit_string(instruction):
+        row["kind"] = BIT
+        row["mask_register"] = WORD_OF_REGISTER[
+            iced_x86.RegisterExt.full_register(instruction.op1_register)
+        ]
+    index = (
+        iced_x86.RegisterExt.full_register(memory.index) if row["kind"] == XLAT else memory.index
+    )
+    row["index"] = WORD_OF_REGISTER.get(index, NO_REGISTER)
     if memory.index != Register.NONE and row["index"] == NO_REGISTER:
         return None
     return flags
@@ -305,11 +313,7 @@ class RecipeDecoder:
         if mnemonic in _SYSTEM_CALLS:
             recipe["flags"] = SYSCALL
             return
-        if (
-            instruction.code == Code.INVALID
-            or mnemonic in _UNSUPPORTED
-            or _is_bit_string(instruction)
-        ):
+        if instruction.code == Code.INVALID or mnemonic in _UNSUPPORTED:
             recipe["flags"] = UNSUPPORTED
             return
         if mnemonic in _PREFETCHES:

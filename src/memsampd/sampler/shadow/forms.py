@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from memsampd import _core
 from memsampd.sampler.shadow.decoder import (
+    BIT,
     GATHER,
     MASK_OPMASK,
     MASK_SIGNS,
@@ -206,6 +207,8 @@ def _settle_reference(row: np.void, reference: np.void) -> None:
         index = _NUMBER_OF_WORD.get(index, NO_REGISTER)
     row["is_explicit"] = base == _BASE and index == _INDEX
     row["reference"]["base"], row["reference"]["index"] = base, index
+    if reference["kind"] == BIT:
+        row["mask_field"] = _FIELD_REG
     if reference["mask_kind"] == MASK_OPMASK:
         return  # the core knows its number
     if reference["mask_kind"] == MASK_SIGNS:
@@ -238,4 +241,8 @@ def _displacement_scale(sample: bytes, operands_bytes: int) -> int:
     short = bytearray(sample)
     short[modrm] = (sample[modrm] & 0x3F) | 0x40
     short[modrm + 2] = 1
-    return int(iced_x86.Decoder(64, bytes(short)).decode().memory_displacement) or 1
+    for variant in _variants(bytes(short)):
+        instruction = iced_x86.Decoder(64, variant).decode()
+        if not instruction.is_invalid:
+            return int(instruction.memory_displacement) or 1
+    return 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -63,7 +64,7 @@ class ShadowSource:
         """
         if request.measure_rate:
             return self._capture_timed(request, consume)
-        return self._capture(request, 1, consume)[0]
+        return self._capture(request, (self._executor,), consume)[0]
 
     def capture_twins(self, request: BurstRequest, count: int) -> tuple[Burst, ...]:
         """Observe the same moment several times over: the bursts must be equal (self-test).
@@ -71,21 +72,38 @@ class ShadowSource:
         Raises:
             CaptureError: not now; see its reason.
         """
-        return self._capture(request, count, None)
+        return self.capture_by(request, (self._executor,) * count)
+
+    def capture_by(
+        self, request: BurstRequest, executors: Sequence[ShadowExecutor]
+    ) -> tuple[Burst, ...]:
+        """Observe the same moment by several executors, so as to hold one against another.
+
+        Args:
+            request: the same for all.
+            executors: one a burst, 1 to 4, run in this order; ``cancel`` reaches the source's own.
+
+        Returns:
+            A burst an executor, in their order; each bears the cost of all.
+
+        Raises:
+            CaptureError: not now; see its reason.
+        """
+        return self._capture(request, executors, None)
 
     def _capture(
-        self, request: BurstRequest, count: int, consume: Consumer | None
+        self, request: BurstRequest, executors: Sequence[ShadowExecutor], consume: Consumer | None
     ) -> tuple[Burst, ...]:
         started = time.thread_time()
-        snapshot = self._snapshots.take(request.tid, count, _START_PATIENCE_SECONDS)
+        snapshot = self._snapshots.take(request.tid, len(executors), _START_PATIENCE_SECONDS)
         executions: list[Execution] = []
         cost = BurstCost(
             stop_seconds=snapshot.stop_seconds, stops=1, copied_bytes=snapshot.copied_bytes
         )
         remaining = list(snapshot.shadows)
         try:
-            while remaining:
-                executions.append(self._execute(remaining[0], request, consume))
+            for executor in executors:
+                executions.append(self._execute(executor, remaining[0], request, consume))
                 cost += self._snapshots.end(remaining.pop(0))
         finally:
             for shadow in remaining:
@@ -103,7 +121,8 @@ class ShadowSource:
         remaining = list(snapshot.shadows)
         kept = KeptRows(consume) if consume is not None else None
         try:
-            execution = self._execute(remaining[0], request, kept.add if kept else None)
+            consume = kept.add if kept is not None else None
+            execution = self._execute(self._executor, remaining[0], request, consume)
             cost += self._snapshots.end(remaining.pop(0))
             rows = kept.rows() if kept is not None else execution.rows
             twin = None
@@ -123,12 +142,14 @@ class ShadowSource:
         return replace(self._burst(execution, request.tid, snapshot, cost), twin=twin)
 
     def _execute(
-        self, shadow: Shadow, request: BurstRequest, consume: Consumer | None
+        self,
+        executor: ShadowExecutor,
+        shadow: Shadow,
+        request: BurstRequest,
+        consume: Consumer | None,
     ) -> Execution:
         try:
-            return self._executor.run(
-                shadow, request.max_accesses, request.deadline_seconds, consume
-            )
+            return executor.run(shadow, request.max_accesses, request.deadline_seconds, consume)
         except OSError as error:
             raise CaptureError("lost", f"the shadow of process {self._pid} was lost") from error
 

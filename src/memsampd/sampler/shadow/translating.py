@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
+
 from memsampd import _core
 from memsampd.sampler.process.identity import PROC
-from memsampd.sampler.process.maps import read_maps
+from memsampd.sampler.process.maps import Mapping, read_maps
 from memsampd.sampler.records import BurstEnd
 from memsampd.sampler.shadow.decoder import CODE_BYTES_MAXIMUM, describe
 from memsampd.sampler.shadow.executors import Collector, Consumer, Execution
@@ -19,6 +21,7 @@ from memsampd.sampler.shadow.forms import FormDecoder
 from memsampd.sampler.shadow.snapshots import Shadow
 from memsampd.sampler.shadow.stepping import share_one_cpu
 
+_WRITABLE_CODE_MAXIMUM = 64
 # Between what kernels and runtimes use by themselves (executables at 0x55..., libraries at 0x7f...,
 # Go's heap at 0xc0_0000_0000, shadow memories of sanitizers below 16 TiB).
 _AREA_CANDIDATES = [terabytes << 40 for terabytes in (32, 40, 48, 24, 20, 64)]
@@ -57,13 +60,15 @@ class TranslatingExecutor:
             self._memory = memory
             try:
                 share_one_cpu(shadow, before, self._proc)
+                mappings = read_maps(shadow.pid, self._proc).mappings
                 self._translator.begin(
                     shadow.pid,
                     pidfd,
                     memory,
                     shadow.syscall_address,
                     shadow.scratch_address,
-                    self._place(shadow),
+                    self._place(mappings),
+                    _writable_code(mappings),
                     max_accesses,
                     give_up,
                 )
@@ -74,6 +79,14 @@ class TranslatingExecutor:
     def cancel(self) -> None:
         """End the present run and all later ones at once; from any thread."""
         self._translator.cancel()
+
+    def registers(self) -> bytes:
+        """What the program would see in its registers where the last run ended.
+
+        Returns:
+            A struct user_regs_struct, as :attr:`Shadow.registers`.
+        """
+        return self._translator.registers()
 
     def _execute(self, rows: Collector) -> Execution:
         before = self._translator.costs()["run_seconds"]
@@ -87,13 +100,18 @@ class TranslatingExecutor:
             rows.add(self._translator.take())
             if end != "chunk":
                 break
+        reason, detail = (
+            (BurstEnd.UNSUPPORTED, "a store into code that has run")
+            if end == "modified"
+            else (BurstEnd(end), self._detail(BurstEnd(end), ip, number))
+        )
         return Execution(
             rows.rows(),
             rows.accesses,
             rows.instructions,
             rows.prefetches,
-            BurstEnd(end),
-            self._detail(BurstEnd(end), ip, number),
+            reason,
+            detail,
             self._translator.costs()["run_seconds"] - before,
         )
 
@@ -112,15 +130,22 @@ class TranslatingExecutor:
                 continue
         return b""
 
-    def _place(self, shadow: Shadow) -> int:
+    def _place(self, mappings: Sequence[Mapping]) -> int:
         """A free place for the translations: the same as before if that is still free."""
-        mappings = read_maps(shadow.pid, self._proc).mappings
         for address in (self._area_address, *_AREA_CANDIDATES):
             end = address + _core.AREA_BYTES
             if address and not any(m.start < end and address < m.end for m in mappings):
                 self._area_address = address
                 return address
         raise OSError("no room for translated code in the shadow")
+
+
+def _writable_code(mappings: Sequence[Mapping]) -> bytes:
+    """Where programs that make code at run time may write it: pairs of start and end."""
+    ranges = [(m.start, m.end) for m in mappings if m.is_executable and m.perms[1] == "w"]
+    if len(ranges) > _WRITABLE_CODE_MAXIMUM:
+        raise OSError(f"{len(ranges)} areas of the program are code and writable")
+    return np.array(ranges, np.uint64).tobytes()
 
 
 @contextmanager

@@ -220,12 +220,9 @@ def test_vectors(name: str) -> None:
     [
         pytest.param("0f05", decoder.SYSCALL, id="syscall"),
         pytest.param("cd80", decoder.SYSCALL, id="int $0x80"),
-        pytest.param("d7", decoder.UNSUPPORTED, id="xlat"),
         pytest.param("48cf", decoder.UNSUPPORTED, id="iretq"),
         pytest.param("c4e27b4b0418", decoder.UNSUPPORTED, id="tileloadd"),
         pytest.param("0ff7d1", decoder.UNSUPPORTED, id="maskmovq"),
-        pytest.param("480fa307", decoder.UNSUPPORTED, id="bt %rax,(%rdi): bit string"),
-        pytest.param("f00fab0f", decoder.UNSUPPORTED, id="lock bts %ecx,(%rdi)"),
         pytest.param("06", decoder.UNSUPPORTED, id="invalid"),
         pytest.param("0f1808", decoder.PREFETCHES, id="prefetcht0"),
     ],

@@ -1,0 +1,31 @@
+"""Lists the programs that the shadow benchmarks run, and the Debian packages that they need.
+
+usage: python benchmarks/list_programs.py [--packages | --lacking]
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from programs.catalogue import CATALOGUE, lacking_packages, packages
+
+
+def main() -> int:
+    """Print a table, or package names for a shell."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    only = parser.add_mutually_exclusive_group()
+    only.add_argument("--packages", action="store_true", help="print all packages only")
+    only.add_argument("--lacking", action="store_true", help="print those that lack only")
+    args = parser.parse_args()
+    if args.packages or args.lacking:
+        print(*(packages() if args.packages else lacking_packages()), sep="\n")
+        return 0
+    for workload in CATALOGUE:
+        state = workload.lacks() or "installed"
+        print(f"{workload.name:12} {workload.code:18} {workload.what:62} {state}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,105 @@
+"""Do shadows that are translated reference what single-stepped ones of the same stop reference?
+
+usage: python benchmarks/shadow_equality.py [--quick] [--json FILE] [--programs NAME...]
+
+Every program of the catalogue, pair after pair of shadows of one stop, the (ip, address, size,
+is_write) rows compared one by one. Goal: no difference, at least 50,000 instructions compared for
+each program, some of them in the file that the program is about.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from memsampd.sampler.shadow.stepping import SteppingExecutor
+from programs.catalogue import find
+from programs.executors import add_option, make_executor
+from programs.preparing import PreparationError
+from programs.running import WorkloadError, running
+from programs.twins import Tally, hold_together
+from programs.workload import Workload
+
+GOAL_INSTRUCTIONS = 50_000
+QUICK_INSTRUCTIONS = 8_000
+ACCESSES_A_BURST = 12_000
+BURST_SECONDS = 5.0
+TOTAL_SECONDS = 90.0
+
+
+def measure(workload: Workload, executor: str, instructions: int) -> Tally:
+    """Compare pairs of one program."""
+    with running(workload) as pid:
+        return hold_together(
+            pid,
+            workload.code,
+            make_executor(executor),
+            SteppingExecutor(),
+            instructions=instructions,
+            accesses_a_burst=ACCESSES_A_BURST,
+            burst_seconds=BURST_SECONDS,
+            total_seconds=TOTAL_SECONDS,
+        )
+
+
+def verdict(tally: Tally, instructions: int) -> str:
+    """What is wrong with one program; empty if nothing is."""
+    if tally.difference is not None:
+        return "DIFFERENT"
+    if tally.instructions < instructions:
+        return f"TOO FEW of {instructions} instructions"
+    return "" if tally.accesses_in_code else "NOT IN ITS CODE"
+
+
+def judge(workload: Workload, executor: str, instructions: int) -> dict[str, Any]:
+    """Measure one program and print a line about it; what is known of it, "problem" if wrong."""
+    if problem := workload.lacks():
+        print(f"{workload.name:12} {problem}", flush=True)
+        return {"problem": problem}
+    try:
+        tally = measure(workload, executor, instructions)
+    except (PreparationError, WorkloadError) as error:
+        print(f"{workload.name:12} {error}", flush=True)
+        return {"problem": str(error)}
+    problem = verdict(tally, instructions)
+    share = tally.accesses_in_code / tally.accesses if tally.accesses else 0.0
+    clocks = f" ({tally.clock_pairs} up to a look at the clock)" if tally.clock_pairs else ""
+    ends = ", ".join(f"{count} {end}" for end, count in tally.ends.most_common(3))
+    print(
+        f"{workload.name:12} {tally.pairs:6d} {tally.instructions:12d} {tally.accesses:9d} "
+        f"{share:7.0%}  {problem or 'equal'}{clocks}; ended: {ends}",
+        flush=True,
+    )
+    if tally.difference is not None:
+        print(tally.difference, flush=True)
+    return {**asdict(tally), "problem": problem}
+
+
+def main() -> int:
+    """Compare all programs."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--quick", action="store_true", help=f"{QUICK_INSTRUCTIONS} instructions")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
+    parser.add_argument("--programs", nargs="+", default=[], metavar="NAME", help="these only")
+    add_option(parser)
+    args = parser.parse_args()
+    try:
+        workloads = find(args.programs)
+    except KeyError as error:
+        parser.error(f"no program {error}; see benchmarks/list_programs.py")
+    instructions = QUICK_INSTRUCTIONS if args.quick else GOAL_INSTRUCTIONS
+    print(f"{'program':12} {'pairs':>6} {'instructions':>12} {'accesses':>9} {'in code':>7}")
+    results = {w.name: judge(w, args.executor, instructions) for w in workloads}
+    if args.json:
+        args.json.write_text(json.dumps(results, indent=1) + "\n")
+    wrong = [name for name, result in results.items() if result["problem"]]
+    print(f"goal (all equal): {'MISSED by ' + ', '.join(wrong) if wrong else 'met'}")
+    return int(bool(wrong))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,385 @@
+"""What shadows do to the program that is observed: its speed, its results, what is left of us.
+
+usage: python benchmarks/shadow_harm.py [--quick] [--json FILE] [--only PART...]
+
+slowdown    pairs of equal pieces of work of some second, one with a burst of a million accesses in
+            it, in random order: median of the ratio of wall times, less one, by resident memory.
+results     programs of the catalogue print the same, byte for byte, left alone and observed.
+rounds      attach, burst, detach, over and over, on a threaded program and on a shell that forks.
+kills       memsampd killed (SIGKILL) at random moments.
+
+Goals: a slowdown of at most 1.5 % at 100 MB; every result the same; no process, descriptor, mapping
+or trace left, in the target or here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import random
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from memsampd.errors import CaptureError
+from memsampd.sampler.records import BurstRequest
+from memsampd.sampler.shadow.source import ShadowSource
+from programs.catalogue import CATALOGUE, find
+from programs.executors import add_option, make_executor
+from programs.observing import (
+    Tally,
+    attacker,
+    observed,
+    orphans,
+    traces_left,
+    wait_until_clean,
+)
+from programs.preparing import WARNINGS, compiled
+from programs.running import FOLDER, resolved
+from programs.workload import Workload, environment
+
+GOAL_SLOWDOWN = 0.015
+GOAL_MIB = 100
+GOAL_ROUNDS = 1000
+GOAL_KILLS = 200
+
+PIECE_SECONDS = 1.0
+BURST_ACCESSES = 1_000_000
+STEPPED_ACCESSES = 2000  # by the stepper, a million would take a minute
+SMALL_ACCESSES = 20_000
+KILL_WITHIN_SECONDS = 0.3
+THREADED, FORKING = "threads", "pipeline"
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How much to do: sizes of the resident memory, pairs at each, programs, rounds, kills."""
+
+    mib: tuple[int, ...]
+    pairs: int
+    results: tuple[str, ...]
+    rounds: int
+    kills: int
+
+
+QUICK = Effort((GOAL_MIB,), 8, ("gzip", "sqlite3", "exceptions"), 40, 10)
+FULL = Effort(
+    (GOAL_MIB, 1024, 4096),
+    40,
+    tuple(w.name for w in CATALOGUE if w.result is not None),
+    GOAL_ROUNDS,
+    GOAL_KILLS,
+)
+
+
+@dataclass(slots=True)
+class Part:
+    """What one part found: figures, and what was wrong, for people."""
+
+    figures: dict[str, Any] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A piece of work: its times, its result, how long it was stopped (0: left alone)."""
+
+    wall_seconds: float
+    cpu_seconds: float
+    checksum: str
+    stop_seconds: float
+
+
+class Resident:
+    """A program that holds memory and computes on demand.
+
+    Args:
+        mib: how much it holds.
+        executor: name of what runs the shadows.
+    """
+
+    def __init__(self, mib: int, executor: str) -> None:
+        flags = ("gcc", "-std=gnu11", "-O2", *WARNINGS)
+        program = compiled(FOLDER, "resident.c", "resident", flags)
+        self._accesses = STEPPED_ACCESSES if executor == "step" else BURST_ACCESSES
+        self._child = subprocess.Popen(
+            [str(program), str(mib)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        self._rounds = 200
+        self._rounds = max(int(200 * PIECE_SECONDS / self.run(None).cpu_seconds), 1)
+        self.source = ShadowSource(self._child.pid, make_executor(executor))
+        with suppress(CaptureError):
+            self.run(self.source)  # translates
+
+    def run(self, source: ShadowSource | None) -> Piece:
+        """Do a piece of work, with a burst some way into it or without."""
+        child = self._child
+        assert child.stdin is not None
+        assert child.stdout is not None
+        child.stdin.write(f"{self._rounds}\n")
+        child.stdin.flush()
+        time.sleep(PIECE_SECONDS / 10)
+        stop_seconds = 0.0
+        try:
+            if source is not None:
+                burst = source.capture(BurstRequest(child.pid, self._accesses, PIECE_SECONDS / 2))
+                stop_seconds = burst.cost.stop_seconds
+        finally:
+            wall_ns, cpu_ns, checksum = child.stdout.readline().split()
+        return Piece(int(wall_ns) * 1e-9, int(cpu_ns) * 1e-9, checksum, stop_seconds)
+
+    def close(self) -> None:
+        """Leave it, then end it."""
+        self.source.close()
+        self._child.kill()
+        self._child.communicate()
+
+
+def slowdown(executor: str, effort: Effort, order: random.Random) -> Part:
+    """Pairs of pieces of work, one with a burst, by size of the memory."""
+    part = Part()
+    for mib in effort.mib:
+        program = Resident(mib, executor)
+        try:
+            pairs = [_pair(program, order, part) for _ in range(effort.pairs)]
+        finally:
+            program.close()
+        wall = statistics.quantiles((b.wall_seconds / a.wall_seconds for a, b in pairs), n=4)
+        cpu = statistics.median((b.cpu_seconds + b.stop_seconds) / a.cpu_seconds for a, b in pairs)
+        stop_seconds = statistics.median(b.stop_seconds for _, b in pairs)
+        part.figures[f"{mib} MiB"] = {
+            "slowdown": wall[1] - 1,
+            "quartiles": (wall[0] - 1, wall[2] - 1),
+            "cpu_and_stop": cpu - 1,
+            "stop_seconds": stop_seconds,
+            "pairs": len(pairs),
+        }
+        print(
+            f"  {mib:5d} MiB: slowdown {wall[1] - 1:+.2%} (quartiles {wall[0] - 1:+.2%}, "
+            f"{wall[2] - 1:+.2%}); by CPU time and stop {cpu - 1:+.2%}; "
+            f"stop {stop_seconds * 1e3:.1f} ms; {len(pairs)} pairs",
+            flush=True,
+        )
+        if mib == GOAL_MIB and wall[1] - 1 > GOAL_SLOWDOWN:
+            part.problems.append(f"slowdown {wall[1] - 1:.2%} > {GOAL_SLOWDOWN:.1%} at {mib} MiB")
+    return part
+
+
+def _pair(program: Resident, order: random.Random, part: Part) -> tuple[Piece, Piece]:
+    """One piece alone, one with a burst; the next pair if a burst was refused."""
+    while True:
+        pieces: dict[bool, Piece] = {}
+        try:
+            for with_us in order.sample((False, True), 2):
+                pieces[with_us] = program.run(program.source if with_us else None)
+        except CaptureError as error:
+            part.figures["refused"] = part.figures.get("refused", 0) + 1
+            if part.figures["refused"] > 20:
+                raise error
+            continue
+        if pieces[False].checksum != pieces[True].checksum:
+            part.problems.append("a checksum changed")
+        return pieces[False], pieces[True]
+
+
+@contextmanager
+def _started(command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen(
+        command,
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def digest(
+    workload: Workload, observe_with: str | None, accesses: int, pause_seconds: float
+) -> tuple[str, Tally]:
+    """SHA-256 of what a run prints, with its exit status; and how it was observed.
+
+    Args:
+        workload: one that has a result.
+        observe_with: name of an executor; None: it is left alone.
+        accesses: of each burst.
+        pause_seconds: between bursts.
+    """
+    assert workload.result is not None
+    with _started(resolved(workload.result(FOLDER).command)) as process:
+        assert process.stdout is not None
+        tally = Tally()
+        if observe_with is None:
+            text = process.stdout.read()
+        else:
+            with observed(
+                process.pid,
+                max_accesses=accesses,
+                bursts_an_attach=1,
+                pause_seconds=pause_seconds,
+                executor=observe_with,
+            ) as tally:
+                text = process.stdout.read()
+                process.wait()
+        return f"{hashlib.sha256(text).hexdigest()}, status {process.wait()}", tally
+
+
+def results(executor: str, effort: Effort, order: random.Random) -> Part:
+    """Compare what programs print, alone and observed."""
+    part = Part()
+    accesses = STEPPED_ACCESSES if executor == "step" else BURST_ACCESSES
+    for workload in find(effort.results):
+        if problem := workload.lacks():
+            part.problems.append(f"{workload.name} {problem}")
+            continue
+        alone, _ = digest(workload, None, 0, 0)
+        with_us, tally = digest(workload, executor, accesses, pause_seconds=0.05)
+        same = alone == with_us and bool(tally.bursts)
+        part.figures[workload.name] = {"same": alone == with_us, "bursts": tally.bursts}
+        print(
+            f"  {workload.name:12} {'same' if same else 'WRONG'}, {tally.bursts} bursts", flush=True
+        )
+        if alone != with_us:
+            part.problems.append(f"{workload.name} printed something else")
+        elif not tally.bursts:
+            part.problems.append(f"{workload.name} was never observed")
+    return part
+
+
+def footprint() -> dict[str, int]:
+    """What this process holds: descriptors, threads, children, megabytes of address space."""
+    status = Path("/proc/self/status").read_text()
+    threads = int(status.partition("\nThreads:")[2].split()[0])
+    children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+    return {
+        "descriptors": len(os.listdir("/proc/self/fd")),
+        "threads": threads,
+        "children": len(children),
+        "mappings": len(Path("/proc/self/maps").read_text().splitlines()),
+    }
+
+
+# Allocators and numpy map memory now and then; a leak a round would be a thousand.
+MAPPINGS_SLACK = 40
+
+
+def grown(before: dict[str, int], after: dict[str, int]) -> list[str]:
+    """What of a footprint grew, for people."""
+    slack = {"mappings": MAPPINGS_SLACK}
+    return [
+        f"{name}: {before[name]} before, {after[name]} after"
+        for name in before
+        if after[name] > before[name] + slack.get(name, 0)
+    ]
+
+
+def rounds(executor: str, effort: Effort, order: random.Random) -> Part:
+    """Attach and detach over and over, run after run, each of which must end with its result."""
+    part = Part()
+    accesses = 300 if executor == "step" else SMALL_ACCESSES
+    for workload in find((THREADED, FORKING)):
+        if problem := workload.lacks():
+            part.problems.append(f"{workload.name} {problem}")
+            continue
+        right, _ = digest(workload, None, 0, 0)
+        digest(workload, executor, accesses, 0)  # so that what is made once is there
+        before, total, runs = footprint(), Tally(), 0
+        while total.attaches < effort.rounds:
+            got, tally = digest(workload, executor, accesses, 0)
+            runs += 1
+            total.attaches += tally.attaches
+            total.bursts += tally.bursts
+            if got != right:
+                part.problems.append(f"{workload.name} printed something else in run {runs}")
+            if left := orphans():
+                part.problems.append(f"{workload.name} left {left}")
+            if not tally.attaches or part.problems:
+                part.problems = part.problems or [f"no attach to {workload.name}"]
+                break
+        part.problems += [f"{workload.name}: {text}" for text in grown(before, footprint())]
+        part.figures[workload.name] = {
+            "attaches": total.attaches,
+            "bursts": total.bursts,
+            "runs": runs,
+        }
+        print(
+            f"  {workload.name:12} {total.attaches} attaches, {total.bursts} bursts, {runs} runs",
+            flush=True,
+        )
+    return part
+
+
+def kills(executor: str, effort: Effort, order: random.Random) -> Part:
+    """Kill observers of a program that checks itself."""
+    part = Part()
+    accesses = 300 if executor == "step" else BURST_ACCESSES
+    program = compiled(FOLDER, "checksum.c", "checksum", ("gcc", "-O1"))
+    with _started([str(program)]) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        for number in range(effort.kills):
+            with attacker(process.pid, executor, accesses) as observer:
+                assert observer.stdout is not None
+                observer.stdout.readline()
+                time.sleep(order.uniform(0, KILL_WITHIN_SECONDS))
+                observer.kill()
+            if left := wait_until_clean(process.pid):
+                part.problems.append(f"kill {number} left {left}")
+            if process.poll() is not None:
+                part.problems.append(f"kill {number} ended the program")
+                break
+        part.problems += [f"left at the end: {text}" for text in traces_left(process.pid)]
+        process.send_signal(signal.SIGTERM)
+        answer = process.stdout.read().decode().strip()
+        if process.wait() != 0 or answer != "right":
+            part.problems.append(f"the program says {answer!r}")
+    part.problems += [f"orphan {orphan}" for orphan in orphans()]
+    part.figures = {"kills": effort.kills, "answer": answer}
+    print(f"  {effort.kills} kills; the program says {answer!r}", flush=True)
+    return part
+
+
+PARTS: dict[str, Callable[[str, Effort, random.Random], Part]] = {
+    "slowdown": slowdown,
+    "results": results,
+    "rounds": rounds,
+    "kills": kills,
+}
+
+
+def main() -> int:
+    """Do all parts."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--quick", action="store_true", help="less of everything")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS), metavar="PART")
+    add_option(parser)
+    args = parser.parse_args()
+    effort, order = QUICK if args.quick else FULL, random.Random(1)
+    done = {}
+    for name in args.only:
+        print(f"{name}:", flush=True)
+        done[name] = PARTS[name](args.executor, effort, order)
+    if args.json:
+        figures = {name: {**p.figures, "problems": p.problems} for name, p in done.items()}
+        args.json.write_text(json.dumps(figures, indent=1) + "\n")
+    problems = [f"{name}: {text}" for name, part in done.items() for text in part.problems]
+    print(*(problems or ["goals: met"]), sep="\n")
+    return int(bool(problems))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,80 @@
+/* The lines that references touch, in program order: memsampd.models.lines. */
+#include "models.h"
+
+/* Lines beyond the first that a reference touches. */
+ALWAYS_INLINE uint64_t
+further_lines(uint64_t address, unsigned size_bytes, unsigned shift)
+{
+    /* From the start of the line to the last byte touched: cannot overflow, unlike addresses. */
+    uint64_t offset = address & ((UINT64_C(1) << shift) - 1);
+    return (offset + (size_bytes != 0 ? size_bytes : 1) - 1) >> shift;
+}
+
+static size_t
+count_lines(const uint64_t *address, const uint16_t *size_bytes, size_t n, unsigned shift)
+{
+    size_t count = n;
+    for (size_t i = 0; i < n; i++)
+        count += further_lines(address[i], size_bytes[i], shift);
+    return count;
+}
+
+static void
+write_lines(const uint64_t *address, const uint16_t *size_bytes, size_t n, unsigned shift,
+            uint64_t *lines)
+{
+    for (size_t i = 0; i < n; i++) {
+        uint64_t further = further_lines(address[i], size_bytes[i], shift);
+        uint64_t first = address[i] >> shift;
+        *lines++ = first;
+        for (uint64_t k = 1; k <= further; k++)
+            *lines++ = first + k;
+    }
+}
+
+PyDoc_STRVAR(line_stream_doc,
+             "line_stream(address, size_bytes, shift, /)\n--\n\n"
+             "Return the line numbers touched by references, as bytes of uint64.");
+
+static PyObject *
+line_stream(PyObject *module, PyObject *args)
+{
+    Py_buffer address, size_bytes;
+    unsigned shift;
+    PyObject *result = NULL;
+    (void)module;
+
+    if (!PyArg_ParseTuple(args, "y*y*I:line_stream", &address, &size_bytes, &shift))
+        return NULL;
+    size_t n = (size_t)address.len / sizeof(uint64_t), count = 0;
+    if ((size_t)size_bytes.len != n * sizeof(uint16_t) || shift > 32 ||
+        (uintptr_t)address.buf % sizeof(uint64_t) != 0) {
+        PyErr_SetString(PyExc_ValueError, "aligned uint64 addresses, as many uint16 sizes");
+        goto out;
+    }
+    Py_BEGIN_ALLOW_THREADS
+    count = count_lines(address.buf, size_bytes.buf, n, shift);
+    Py_END_ALLOW_THREADS
+    result = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(count * sizeof(uint64_t)));
+    if (result != NULL) {
+        uint64_t *lines = (uint64_t *)(void *)PyBytes_AsString(result);
+        Py_BEGIN_ALLOW_THREADS
+        write_lines(address.buf, size_bytes.buf, n, shift, lines);
+        Py_END_ALLOW_THREADS
+    }
+out:
+    PyBuffer_Release(&address);
+    PyBuffer_Release(&size_bytes);
+    return result;
+}
+
+static PyMethodDef functions[] = {
+    {"line_stream", line_stream, METH_VARARGS, line_stream_doc},
+    {NULL, NULL, 0, NULL},
+};
+
+int
+memsampd_add_line_stream(PyObject *module)
+{
+    return PyModule_AddFunctions(module, functions);
+}
