@@ -21,7 +21,7 @@ from programs.catalogue import find
 from programs.executors import add_option, make_executor
 from programs.preparing import PreparationError
 from programs.running import WorkloadError, running
-from programs.twins import Tally, hold_together
+from programs.twins import Comparison, hold_together
 from programs.workload import Workload
 
 GOAL_INSTRUCTIONS = 50_000
@@ -31,7 +31,7 @@ BURST_SECONDS = 5.0
 TOTAL_SECONDS = 90.0
 
 
-def measure(workload: Workload, executor: str, instructions: int) -> Tally:
+def measure(workload: Workload, executor: str, instructions: int) -> Comparison:
     """Compare pairs of one program."""
     with running(workload) as pid:
         return hold_together(
@@ -46,13 +46,13 @@ def measure(workload: Workload, executor: str, instructions: int) -> Tally:
         )
 
 
-def verdict(tally: Tally, instructions: int) -> str:
+def verdict(comparison: Comparison, instructions: int) -> str:
     """What is wrong with one program; empty if nothing is."""
-    if tally.difference is not None:
+    if comparison.difference is not None:
         return "DIFFERENT"
-    if tally.instructions < instructions:
+    if comparison.instructions < instructions:
         return f"TOO FEW of {instructions} instructions"
-    return "" if tally.accesses_in_code else "NOT IN ITS CODE"
+    return "" if comparison.accesses_in_code else "NOT IN ITS CODE"
 
 
 def judge(workload: Workload, executor: str, instructions: int) -> dict[str, Any]:
@@ -61,22 +61,24 @@ def judge(workload: Workload, executor: str, instructions: int) -> dict[str, Any
         print(f"{workload.name:12} {problem}", flush=True)
         return {"problem": problem}
     try:
-        tally = measure(workload, executor, instructions)
+        comparison = measure(workload, executor, instructions)
     except (PreparationError, WorkloadError) as error:
         print(f"{workload.name:12} {error}", flush=True)
         return {"problem": str(error)}
-    problem = verdict(tally, instructions)
-    share = tally.accesses_in_code / tally.accesses if tally.accesses else 0.0
-    clocks = f" ({tally.clock_pairs} up to a look at the clock)" if tally.clock_pairs else ""
-    ends = ", ".join(f"{count} {end}" for end, count in tally.ends.most_common(3))
+    problem = verdict(comparison, instructions)
+    share = comparison.accesses_in_code / comparison.accesses if comparison.accesses else 0.0
+    clocks = (
+        f" ({comparison.clock_pairs} up to a look at the clock)" if comparison.clock_pairs else ""
+    )
+    ends = ", ".join(f"{count} {end}" for end, count in comparison.ends.most_common(3))
     print(
-        f"{workload.name:12} {tally.pairs:6d} {tally.instructions:12d} {tally.accesses:9d} "
-        f"{share:7.0%}  {problem or 'equal'}{clocks}; ended: {ends}",
+        f"{workload.name:12} {comparison.pairs:6d} {comparison.instructions:12d} "
+        f"{comparison.accesses:9d} {share:7.0%}  {problem or 'equal'}{clocks}; ended: {ends}",
         flush=True,
     )
-    if tally.difference is not None:
-        print(tally.difference, flush=True)
-    return {**asdict(tally), "problem": problem}
+    if comparison.difference is not None:
+        print(comparison.difference, flush=True)
+    return {**asdict(comparison), "problem": problem}
 
 
 def main() -> int:

@@ -20,13 +20,14 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from memsampd.errors import CaptureError
 from memsampd.models.histogram import ReuseHistogram
 from memsampd.models.lines import burst_lines
 from memsampd.sampler.records import Burst, BurstRequest
-from memsampd.sampler.shadow.executors import ShadowExecutor
+from memsampd.sampler.shadow.executors import Consumer, Execution, ShadowExecutor
+from memsampd.sampler.shadow.snapshots import Shadow
 from memsampd.sampler.shadow.source import ShadowSource
 from memsampd.sampler.shadow.stepping import SteppingExecutor
 from programs.catalogue import find
@@ -49,6 +50,7 @@ PROGRAMS = (
 )
 
 STEPPED_ACCESSES = 3000
+NEW_INSTRUCTIONS_MINIMUM = 5000  # with fewer it is the set-up that is measured
 WARM_ACCESSES_MINIMUM = 1000  # below that the start is what is measured
 BURST_SECONDS = 10.0
 ATTEMPT_SECONDS = 60.0
@@ -88,7 +90,7 @@ class Speed:
     """What one program came to; None is unknown.
 
     Attributes:
-        cold_seconds: wall time of a first burst's run, translation included.
+        cold_seconds: wall time of a first burst, the stop and translation included.
         cold_accesses: how long those bursts were (a system call may have ended them).
         warm_accesses_per_second: of the shadow's run.
         warm_accesses: how long those bursts were.
@@ -132,14 +134,53 @@ def times_native(burst: Burst) -> float | None:
     return float((burst.run_seconds / len(burst)) / (twin.cpu_seconds / twin.accesses))
 
 
+@runtime_checkable
+class Accountable(Protocol):
+    """An executor that tells what its runs cost, by name."""
+
+    def costs(self) -> dict[str, float]:
+        """Counts and times of all runs."""
+
+
+class Timed:
+    """An executor whose last run is timed as a whole.
+
+    Args:
+        inner: does the work.
+    """
+
+    def __init__(self, inner: ShadowExecutor) -> None:
+        self.name = inner.name
+        self.inner = inner
+        self.wall_seconds = 0.0
+
+    def run(
+        self,
+        shadow: Shadow,
+        max_accesses: int,
+        deadline_seconds: float,
+        consume: Consumer | None = None,
+    ) -> Execution:
+        """As the inner one."""
+        started = time.perf_counter()
+        execution = self.inner.run(shadow, max_accesses, deadline_seconds, consume)
+        self.wall_seconds = time.perf_counter() - started
+        return execution
+
+    def cancel(self) -> None:
+        """As the inner one."""
+        self.inner.cancel()
+
+
 @dataclass(frozen=True, slots=True)
 class Cold:
     """A first burst.
 
     Attributes:
-        seconds: wall time of its run, translation included, from the stopped shadow to its rows.
+        seconds: wall time from the request to its rows: the stop, translation, the run.
         accesses: its length.
-        translation_seconds: for each new instruction; None if not known.
+        translation_seconds: for each new instruction, all that is neither run nor expansion of
+            what was recorded into rows; None if not known.
     """
 
     seconds: float
@@ -187,9 +228,15 @@ class Bench:
         return [self._cold(effort.cold_accesses) for _ in range(effort.cold)]
 
     def _cold(self, accesses: int) -> Cold:
-        executor = make_executor(self._executor)
-        burst = self.take(accesses, executor)
-        return Cold(burst.run_seconds, len(burst), translation_seconds(executor))
+        timed = Timed(make_executor(self._executor))
+        burst = self.take(accesses, timed)
+        new = translated_instructions(timed.inner)
+        beside = timed.wall_seconds - burst.run_seconds - expansion_seconds(timed.inner)
+        return Cold(
+            timed.wall_seconds + burst.cost.stop_seconds,
+            len(burst),
+            beside / new if new >= NEW_INSTRUCTIONS_MINIMUM else None,
+        )
 
     def warm(self, effort: Effort) -> list[Burst]:
         """Later bursts."""
@@ -213,12 +260,18 @@ def _timed_request(tid: int, accesses: int) -> BurstRequest:
     return dataclasses.replace(request, **known)
 
 
-def translation_seconds(executor: ShadowExecutor) -> float | None:
-    """Seconds for each instruction that an executor translated; None if it tells nothing of it."""
-    costs = getattr(executor, "costs", None)
-    told: dict[str, float] = costs() if costs is not None else {}
-    count = told.get("translated_instructions")
-    return told["translation_seconds"] / count if count else None
+def translated_instructions(executor: ShadowExecutor) -> float:
+    """How many instructions an executor has translated; 0 if it translates none."""
+    return _costs(executor).get("translated_instructions", 0)
+
+
+def expansion_seconds(executor: ShadowExecutor) -> float:
+    """What it took to make rows of what was recorded; 0 if not known."""
+    return _costs(executor).get("expansion_seconds", 0.0)
+
+
+def _costs(executor: ShadowExecutor) -> dict[str, float]:
+    return executor.costs() if isinstance(executor, Accountable) else {}
 
 
 def _histogram_rate(burst: Burst) -> float:

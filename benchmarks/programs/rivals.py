@@ -14,20 +14,25 @@ from programs.running import resolved, under
 from programs.workload import Workload, environment, find_program
 from reference import tracer
 
-_SETTLE_SECONDS = 1.0  # valgrind and the dynamic linker start
+_SETTLE_SECONDS = 2.0  # valgrind and the dynamic linker start
 _CHUNK_BYTES = 1 << 20
 _GDB_STEPS = 3000
+_GDB_MINIMUM = 300
 _GDB_SECONDS = 60.0
 _GDB_SCRIPT = f"""
 python
 import time
 gdb.execute("record full")
 start = time.monotonic()
-gdb.execute("stepi {_GDB_STEPS}", to_string=True)
+try:
+    gdb.execute("stepi {_GDB_STEPS}", to_string=True)
+except gdb.error:  # an instruction that it does not know ends the recording
+    pass
 taken = time.monotonic() - start
 info = gdb.execute("info record", to_string=True)
-count = [line.split()[1] for line in info.splitlines() if line.startswith("Contains ")]
-print("rate", int(count[0]) / taken)
+count = [line.split()[2] for line in info.splitlines() if line.startswith("Log contains ")]
+if count and int(count[0]) >= {_GDB_MINIMUM}:
+    print("rate", int(count[0]) / taken)
 end
 """
 

@@ -121,7 +121,7 @@ def _inside(ip: NDArray[np.uint64], code: str, space: AddressSpace) -> NDArray[n
 
 
 @dataclass(slots=True)
-class Tally:
+class Comparison:
     """What the comparison of many pairs came to.
 
     Attributes:
@@ -179,7 +179,7 @@ def hold_together(
     accesses_a_burst: int,
     burst_seconds: float,
     total_seconds: float,
-) -> Tally:
+) -> Comparison:
     """Take pairs of one process, by its busy threads in turn, until enough or one differs.
 
     Args:
@@ -192,24 +192,26 @@ def hold_together(
         burst_seconds: each burst of the pair ends then.
         total_seconds: no further pair is begun then.
     """
-    tally = Tally()
+    comparison = Comparison()
     source = ShadowSource(pid, tested)
     give_up = time.monotonic() + total_seconds
     try:
-        while not tally.is_enough(instructions) and time.monotonic() < give_up:
+        while not comparison.is_enough(instructions) and time.monotonic() < give_up:
             for tid in busiest_threads(pid, _PAUSE_SECONDS):
                 request = BurstRequest(tid, accesses_a_burst, burst_seconds)
                 try:
                     one, other = source.capture_by(request, (tested, reference))
                 except CaptureError as error:
-                    tally.refusals[error.reason] += 1  # perhaps not the next time
+                    comparison.refusals[error.reason] += 1  # perhaps not the next time
                     continue
-                clock_pairs = tally.clock_pairs
-                compared = tally.add(one, other, code, read_maps(pid))
-                if tally.difference is not None:
-                    return tally
-                if tally.clock_pairs > clock_pairs:  # what lies behind the clock is for nothing
+                clock_pairs = comparison.clock_pairs
+                compared = comparison.add(one, other, code, read_maps(pid))
+                if comparison.difference is not None:
+                    return comparison
+                if (
+                    comparison.clock_pairs > clock_pairs
+                ):  # what lies behind the clock is for nothing
                     accesses_a_burst = max(2 * compared, _ACCESSES_MINIMUM)
     finally:
         source.close()
-    return tally
+    return comparison

@@ -40,6 +40,10 @@ class RecordingError(MemsampdError):
     """A recording cannot be read or written."""
 
 
+class TraceError(MemsampdError):
+    """A trace cannot be read or written, or what it was to be made from cannot."""
+
+
 class CaptureError(MemsampdError):
     """A burst could not be taken now; another time may do.
 

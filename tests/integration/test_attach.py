@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -16,6 +18,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import shadowing
+
+from memsampd.sampler.process.status import list_threads
 
 MEMSAMPD = str(Path(sys.executable).with_name("memsampd"))
 # Two kinds of work in turn, a second each, without system calls; ends by itself.
@@ -89,6 +94,48 @@ def test_json_is_one_object_a_window(target: subprocess.Popen[str]) -> None:
     assert [window["window"] for window in windows] == list(range(len(windows)))
     assert len(windows) > 2
     assert all(window["phase"] >= 0 and window["samples"] > 0 for window in windows)
+
+
+def test_a_stop_that_would_be_too_long_is_not_made(
+    target: subprocess.Popen[str], tmp_path: Path
+) -> None:
+    recording = tmp_path / "r.memsampd"
+    options = ("--duration", "4", "--no-listen", "--json", "--max-stop", "0.0001", "-o", recording)
+    done = memsampd("attach", str(target.pid), *map(str, options))
+    windows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert "0.1 ms allowed; allow more with --max-stop" in windows[-1]["trouble"]
+    assert "stopped 0.0 ms" in done.stderr
+    assert "no bursts: copying process" in done.stderr
+    counted = re.search("trouble: stop-too-long ([0-9]+)", done.stderr)
+    assert counted is not None
+    assert 1 <= int(counted.group(1)) <= len(windows) / 2
+    exported = json.loads(memsampd("export", str(recording), "--format", "json").stdout)
+    assert not exported["overhead"]["stop_seconds"]
+    assert all(phase["bursts"] == 0 for phase in exported["phases"])
+
+
+def test_memsampd_keeps_to_its_cpus(target: subprocess.Popen[str]) -> None:
+    cpu = max(os.sched_getaffinity(0))
+    before = os.sched_getaffinity(target.pid)
+    options = ("--no-listen", "--cpu-affinity", str(cpu), "--nice", "7")
+    observing = spawn(MEMSAMPD, "attach", str(target.pid), *options)
+    seen, bursts = set(), 0
+    give_up = time.monotonic() + 60
+    while bursts < 3 and time.monotonic() < give_up:
+        seen |= {tuple(os.sched_getaffinity(tid)) for tid in list_threads(observing.pid)}
+        with contextlib.suppress(OSError):
+            for shadow, _, name in shadowing.children(target.pid):
+                if name == "memsampd-shadow" and os.getpriority(os.PRIO_PROCESS, shadow) == 7:
+                    assert os.sched_getaffinity(shadow) == {cpu}
+                    bursts += 1
+        time.sleep(0.002)
+    niceness = os.getpriority(os.PRIO_PROCESS, observing.pid)
+    observing.send_signal(signal.SIGINT)
+    observing.communicate()
+    assert bursts >= 3
+    assert niceness == 7
+    assert (cpu,) in seen
+    assert os.sched_getaffinity(target.pid) == before
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -225,8 +272,24 @@ def test_a_port_in_use_is_refused(target: subprocess.Popen[str]) -> None:
     assert len(done.stderr.splitlines()) == 1
 
 
+def test_cpus_that_are_not_there_are_a_usage_error(target: subprocess.Popen[str]) -> None:
+    done = memsampd("attach", str(target.pid), "--no-listen", "--cpu-affinity", "1000")
+    assert done.returncode == 2
+    assert "there are no such CPUs" in done.stderr
+
+
 @pytest.mark.parametrize(
-    "options", [("--budget", "0"), ("--window", "0"), ("--duration", "-1"), ("--schedule", "x")]
+    "options",
+    [
+        ("--budget", "0"),
+        ("--window", "0"),
+        ("--duration", "-1"),
+        ("--schedule", "x"),
+        ("--max-stop", "0"),
+        ("--nice", "-5"),
+        ("--cpu-affinity", "x"),
+        ("--cpu-affinity", ""),
+    ],
 )
 def test_bad_options_are_usage_errors(options: tuple[str, ...]) -> None:
     done = memsampd("attach", "1", "--no-listen", *options)

@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import IO, cast
@@ -14,9 +15,11 @@ from typing import IO, cast
 import pytest
 import shadowing
 
+from memsampd import _core
 from memsampd.errors import CaptureError
 from memsampd.sampler.process.identity import read_stat
 from memsampd.sampler.records import BurstRequest
+from memsampd.sampler.shadow.site import SiteFinder
 from memsampd.sampler.shadow.snapshots import Snapshots
 from memsampd.sampler.shadow.source import ShadowSource
 from memsampd.sampler.shadow.stepping import SteppingExecutor
@@ -431,3 +434,42 @@ def test_output_is_the_same_byte_for_byte(program: str, tmp_path: Path) -> None:
     with_us, bursts = _digest(command, True)
     assert bursts > 0
     assert with_us == alone
+
+
+def test_scratch_that_came_into_use_is_let_alone() -> None:
+    loop = "print(1, flush=True)\nwhile True: {i: str(i) for i in range(999)}"
+    with shadowing.running(sys.executable, "-c", loop) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        site = SiteFinder(process.pid).find()
+        stack = next(m for m in site.space.mappings if m.path == "[stack]")
+        used = stack.end - _core.SHADOW_SCRATCH_BYTES
+        give_up = time.monotonic() + 20
+        status = "not-running"
+        while status in ("not-running", "in-syscall") and time.monotonic() < give_up:
+            status, _, pids, *_ = _core.shadow_spawn(
+                process.pid, site.syscall_address, site.sigreturn_address, used, 1, False
+            )
+        assert (status, pids) == ("no-scratch", ())
+        assert shadowing.traces_left(process.pid) == []
+        assert process.poll() is None
+
+
+def test_a_target_that_executes_another_program_is_followed() -> None:
+    loop = "while True: {i: str(i) for i in range(999)}"
+    code = f"import os, sys; sys.stdin.readline(); os.execv(sys.executable, ['x', '-c', {loop!r}])"
+    with shadowing.running(sys.executable, "-c", code) as process:
+        assert process.stdin is not None
+        finder = SiteFinder(process.pid)
+        before = finder.find()
+        process.stdin.write("\n")
+        process.stdin.flush()
+        while (
+            b"-c" + b"\0" + loop.encode() not in Path(f"/proc/{process.pid}/cmdline").read_bytes()
+        ):
+            time.sleep(0.01)
+        time.sleep(0.5)
+        assert finder.find().space != before.space
+        source = ShadowSource(process.pid, SteppingExecutor())
+        assert len(source.capture(BurstRequest(process.pid, 100, 20))) > 0
+        source.close()

@@ -36,7 +36,7 @@ def test_references_equal_those_of_stepping(workload: Workload, inputs: Path) ->
     if problem := workload.lacks():
         pytest.skip(problem)
     with running(workload, inputs) as pid:
-        tally = hold_together(
+        comparison = hold_together(
             pid,
             workload.code,
             translating.TranslatingExecutor(),
@@ -47,6 +47,6 @@ def test_references_equal_those_of_stepping(workload: Workload, inputs: Path) ->
             total_seconds=60,
         )
         assert shadowing.wait_until_clean(pid) == []
-    assert tally.difference is None, str(tally.difference)
-    assert tally.instructions >= INSTRUCTIONS
-    assert tally.accesses_in_code > 0
+    assert comparison.difference is None, str(comparison.difference)
+    assert comparison.instructions >= INSTRUCTIONS
+    assert comparison.accesses_in_code > 0

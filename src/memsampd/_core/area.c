@@ -66,9 +66,9 @@ area_create(struct area *a)
     a->memfd = (int)syscall(SYS_memfd_create, "memsampd", MFD_CLOEXEC | 0x10u /* MFD_EXEC */);
     if (a->memfd < 0 && errno == EINVAL) /* before Linux 6.3 */
         a->memfd = (int)syscall(SYS_memfd_create, "memsampd", MFD_CLOEXEC);
-    if (a->memfd < 0 || ftruncate(a->memfd, AREA_BYTES) < 0)
+    if (a->memfd < 0 || ftruncate(a->memfd, AREA_OURS_BYTES) < 0)
         return -1;
-    void *bytes = mmap(NULL, AREA_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, a->memfd, 0);
+    void *bytes = mmap(NULL, AREA_OURS_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, a->memfd, 0);
     if (bytes == MAP_FAILED)
         return -1;
     a->bytes = bytes;
@@ -79,7 +79,7 @@ void
 area_free(struct area *a)
 {
     if (a->bytes != NULL)
-        munmap(a->bytes, AREA_BYTES);
+        munmap(a->bytes, AREA_OURS_BYTES);
     if (a->memfd >= 0)
         close(a->memfd);
     a->bytes = NULL;

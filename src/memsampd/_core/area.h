@@ -8,6 +8,7 @@
 #define BUFFER_BYTES (1u << 20)
 #define GUARD_BYTES (64u << 10) /* unmapped behind the buffer: more than one record */
 #define AREA_BYTES (AREA_BUFFER + BUFFER_BYTES)
+#define AREA_OURS_BYTES (AREA_BYTES + 4096u) /* room for a word of our own behind the buffer */
 
 struct area {
     int memfd;

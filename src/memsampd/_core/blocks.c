@@ -1186,6 +1186,11 @@ emit_block(struct builder *u)
         emit_last(u, u->count - 1);
     else
         emit_exit(u, add_exit(u, u->last_kind, u->next_ip));
+    if (u->last_kind == EXIT_SYSCALL && !ends) {
+        struct exit *crossed = add_exit(u, EXIT_CROSSED, 0);
+        crossed->accesses = crossed->prefetches = 0;
+        crossed->words = crossed->instructions = 1;
+    }
     u->block.body_end = e->at;
     emit_side_exits(u);
     u->block.end = e->at;

@@ -29,6 +29,7 @@ enum exit_kind {
     EXIT_DIRECT,      /* goes on at exit.target */
     EXIT_INDIRECT,    /* goes on at the address in SLOT_TARGET */
     EXIT_SYSCALL,     /* stands before a system call at exit.target */
+    EXIT_CROSSED,     /* the record of that system call, if it is emulated: follows EXIT_SYSCALL */
     EXIT_UNSUPPORTED, /* stands before what we cannot handle at exit.target */
     EXIT_REFUSED,     /* code that cannot be read at exit.target */
 };

@@ -5,6 +5,7 @@
  * data (a debug register, which in a virtual machine makes a stop several times as dear).
  */
 #include "core.h"
+#include "emulation.h"
 #include "tracee.h"
 
 #include <elf.h>
@@ -52,6 +53,7 @@ struct native_end {
 typedef struct {
     PyObject_HEAD
     volatile int cancelled; /* set from another thread */
+    struct emulation emulation;
 } NativeRunner;
 
 static bool
@@ -203,13 +205,19 @@ is_trap(pid_t pid, int status, int code)
            ptrace(PTRACE_GETSIGINFO, pid, NULL, &info) == 0 && info.si_code == code;
 }
 
-/* Give a shadow that stands at a system call its result without executing it, and say so: it then
- * runs on. No call can be answered yet, so each ends the run. */
+/* Give a shadow that stands at a system call its result without executing it, as the executors do,
+ * and say so: it then runs on. Else it is left as it was. */
 static bool
-answer_call(pid_t pid, struct user_regs_struct *regs)
+answer_call(NativeRunner *self, pid_t pid, struct user_regs_struct *stopped)
 {
-    (void)pid;
-    (void)regs;
+    struct user_regs_struct regs = *stopped;
+
+    regs.rip -= 2; /* back onto the instruction, as if it had not been entered */
+    regs.rax = regs.orig_rax;
+    regs.orig_rax = (unsigned long long)-1;
+    if (syscall_emulate(pid, &self->emulation, &regs) == EMULATED)
+        return write_registers(pid, &regs);
+    write_registers(pid, stopped);
     return false;
 }
 
@@ -263,8 +271,10 @@ run_until(NativeRunner *self, pid_t pid, enum watch watch, const struct patch *p
             if (!read_registers(pid, &regs))
                 return "exit";
             end->number = (int)regs.orig_rax;
-            if ((watch == WATCH_CALL && ++end->arrivals == wanted) || !answer_call(pid, &regs))
-                return "call";
+            if (answer_call(self, pid, &regs))
+                continue;
+            end->arrivals += watch == WATCH_CALL;
+            return "call";
         } else if (is_trap(pid, status, TRAP_HWBKPT)) {
             if (++end->arrivals == wanted)
                 return "reached";
@@ -398,6 +408,21 @@ runner_overheads(NativeRunner *self, PyObject *args)
 }
 
 static PyObject *
+runner_emulate(NativeRunner *self, PyObject *identity)
+{
+    if (emulation_begin(&self->emulation, identity) < 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+runner_emulated_calls(NativeRunner *self, PyObject *ignored)
+{
+    (void)ignored;
+    return PyLong_FromUnsignedLongLong(self->emulation.calls);
+}
+
+static PyObject *
 runner_cancel(NativeRunner *self, PyObject *ignored)
 {
     (void)ignored;
@@ -473,12 +498,17 @@ runner_dealloc(NativeRunner *self)
     PyTypeObject *type = Py_TYPE((PyObject *)self);
     freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
 
+    emulation_end(&self->emulation);
     release(self);
     Py_DECREF(type);
 }
 
 static PyMethodDef runner_methods[] = {
     {"run", (PyCFunction)runner_run, METH_VARARGS, "Run a stopped shadow to a point, timed."},
+    {"emulate", (PyCFunction)runner_emulate, METH_O,
+     "Begin: whose system calls to emulate, or None."},
+    {"emulated_calls", (PyCFunction)runner_emulated_calls, METH_NOARGS,
+     "How many were emulated since."},
     {"overheads", (PyCFunction)runner_overheads, METH_VARARGS, "Time runs of nothing."},
     {"cancel", (PyCFunction)runner_cancel, METH_NOARGS, "End this run and all later ones."},
     {NULL, NULL, 0, NULL},

@@ -156,9 +156,10 @@ shadow_spawn(PyObject *module, PyObject *args)
     }
     struct user_regs_struct regs = t.regs;
     regs.orig_rax = (unsigned long)-1;
-    return Py_BuildValue("(siNNy#ddN)", tracee_status_name(status), error, pids, ns_pids,
-                         (const char *)&regs, (Py_ssize_t)sizeof regs, t.stopped_at_seconds,
-                         stop_seconds, PyBool_FromLong(t.cut_short));
+    return Py_BuildValue("(siNNy#KKddN)", tracee_status_name(status), error, pids, ns_pids,
+                         (const char *)&regs, (Py_ssize_t)sizeof regs, (unsigned long long)t.mask,
+                         (unsigned long long)t.pending,
+                         t.stopped_at_seconds, stop_seconds, PyBool_FromLong(t.cut_short));
 }
 
 static PyObject *
@@ -195,6 +196,31 @@ shadow_call(PyObject *module, PyObject *args)
         return NULL;
     }
     return PyLong_FromLong(result);
+}
+
+static PyObject *
+shadow_leave_rseq(PyObject *module, PyObject *args)
+{
+    int pid;
+    const char *regs;
+    Py_ssize_t regs_bytes;
+    unsigned long long syscall_address;
+    struct user_regs_struct registers;
+    (void)module;
+
+    if (!PyArg_ParseTuple(args, "iy#K:shadow_leave_rseq", &pid, &regs, &regs_bytes,
+                          &syscall_address))
+        return NULL;
+    if (regs_bytes != (Py_ssize_t)sizeof registers) {
+        PyErr_SetString(PyExc_ValueError, "regs is not what shadow_spawn returned");
+        return NULL;
+    }
+    memcpy(&registers, regs, sizeof registers);
+    enum tracee_status status;
+    Py_BEGIN_ALLOW_THREADS
+    status = tracee_leave_rseq(pid, &registers, syscall_address);
+    Py_END_ALLOW_THREADS
+    return PyBool_FromLong(status == TRACEE_OK);
 }
 
 static PyObject *
@@ -252,6 +278,8 @@ shadow_reap(PyObject *module, PyObject *args)
 static PyMethodDef shadow_methods[] = {
     {"shadow_spawn", shadow_spawn, METH_VARARGS, "Clone a running thread into stopped shadows."},
     {"shadow_call", shadow_call, METH_VARARGS, "Make a stopped shadow run one system call."},
+    {"shadow_leave_rseq", shadow_leave_rseq, METH_VARARGS,
+     "End a stopped shadow's registration for restartable sequences; whether none is left."},
     {"shadow_kill", shadow_kill, METH_VARARGS, "Kill and collect a shadow."},
     {"shadow_reap", shadow_reap, METH_VARARGS, "Make the target collect a dead shadow."},
     {NULL, NULL, 0, NULL},

@@ -1,5 +1,6 @@
 /* Executing a shadow instruction by instruction and writing down what it references. */
 #include "core.h"
+#include "emulation.h"
 #include "recipe.h"
 #include "rows.h"
 #include "tracee.h"
@@ -22,6 +23,7 @@ typedef struct {
     struct recipe_table recipes;
     struct rows rows;
     uint64_t instructions, prefetches;
+    struct emulation emulation;
     uint8_t *xstate;
     volatile int cancelled; /* set from another thread */
 } Stepper;
@@ -71,7 +73,7 @@ resume_one(pid_t pid, struct user_regs_struct *regs, int *status, siginfo_t *inf
 
 /* One instruction (one iteration of a repeated one). NULL, or why the burst ends here. */
 static const char *
-step(pid_t pid, const struct recipe *r, struct user_regs_struct *regs, int *signal)
+step(pid_t pid, const struct recipe *r, struct user_regs_struct *regs, long *signal)
 {
     siginfo_t info;
     int status;
@@ -93,8 +95,31 @@ step(pid_t pid, const struct recipe *r, struct user_regs_struct *regs, int *sign
 
 struct progress {
     uint64_t ip;
-    int signal;
+    long number; /* of the signal or the system call that ended it */
 };
+
+/* NULL when the system call at `regs->rip` is behind us, or why the burst ends before it. */
+static const char *
+cross_syscall(Stepper *self, pid_t pid, struct user_regs_struct *regs, long *number)
+{
+    struct iovec area = {regs, sizeof *regs};
+
+    *number = (long)regs->rax;
+    switch (syscall_emulate(pid, &self->emulation, regs)) {
+    case NOT_EMULATED:
+        return "syscall";
+    case EMULATION_LOST:
+        return "exit";
+    case EMULATED:
+        break;
+    }
+    if (ptrace(PTRACE_SETREGSET, pid, (void *)NT_PRSTATUS, &area) < 0)
+        return "exit";
+    self->instructions++;
+    return NULL;
+}
+
+static const char NO_MEMORY[] = "memory"; /* told from other ends by its address */
 
 static const char *
 run(Stepper *self, pid_t pid, size_t max_rows, double deadline_seconds, struct progress *at)
@@ -109,15 +134,17 @@ run(Stepper *self, pid_t pid, size_t max_rows, double deadline_seconds, struct p
         const struct recipe *r = recipe_table_get(&self->recipes, regs.rip);
         if (r == NULL || !is_current(pid, r))
             return "decode";
-        if (r->flags & RECIPE_SYSCALL)
-            return "syscall";
-        if (r->flags & RECIPE_UNSUPPORTED)
-            return "unsupported";
         if (self->rows.count >= max_rows)
             return "full";
         if (self->cancelled ||
             (steps % DEADLINE_CHECK_STEPS == 0 && tracee_now_seconds() > deadline_seconds))
             return "deadline";
+        if (r->flags & RECIPE_UNSUPPORTED)
+            return "unsupported";
+        if (r->flags & RECIPE_SYSCALL) {
+            end = cross_syscall(self, pid, &regs, &at->number);
+            continue;
+        }
         if (r->flags & RECIPE_NEEDS_VECTORS) {
             struct iovec area = {self->xstate, XSTATE_MAXIMUM_BYTES};
             if (ptrace(PTRACE_GETREGSET, pid, (void *)NT_X86_XSTATE, &area) < 0)
@@ -125,8 +152,8 @@ run(Stepper *self, pid_t pid, size_t max_rows, double deadline_seconds, struct p
         }
         size_t before = self->rows.count;
         if (recipe_references(r, &regs, self->xstate, rows_add, &self->rows) != 0)
-            return "memory";
-        end = step(pid, r, &regs, &at->signal);
+            return NO_MEMORY;
+        end = step(pid, r, &regs, &at->number);
         if (end != NULL) {
             self->rows.count = before; /* it did not happen */
             break;
@@ -151,9 +178,9 @@ stepper_run(Stepper *self, PyObject *args)
     Py_BEGIN_ALLOW_THREADS
     end = run(self, pid, (size_t)max_rows, deadline_seconds, &at);
     Py_END_ALLOW_THREADS
-    if (strcmp(end, "memory") == 0)
+    if (end == NO_MEMORY)
         return PyErr_NoMemory();
-    return Py_BuildValue("(sKi)", end, (unsigned long long)at.ip, at.signal);
+    return Py_BuildValue("(sKl)", end, (unsigned long long)at.ip, at.number);
 }
 
 static PyObject *
@@ -192,6 +219,21 @@ stepper_take(Stepper *self, PyObject *ignored)
 }
 
 static PyObject *
+stepper_emulate(Stepper *self, PyObject *identity)
+{
+    if (emulation_begin(&self->emulation, identity) < 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+stepper_emulated_calls(Stepper *self, PyObject *ignored)
+{
+    (void)ignored;
+    return PyLong_FromUnsignedLongLong(self->emulation.calls);
+}
+
+static PyObject *
 stepper_cancel(Stepper *self, PyObject *ignored)
 {
     (void)ignored;
@@ -221,6 +263,7 @@ stepper_dealloc(Stepper *self)
 
     recipe_table_clear(&self->recipes);
     rows_clear(&self->rows);
+    emulation_end(&self->emulation);
     free(self->xstate);
     release(self);
     Py_DECREF(type);
@@ -229,6 +272,10 @@ stepper_dealloc(Stepper *self)
 static PyMethodDef stepper_methods[] = {
     {"add", (PyCFunction)stepper_add, METH_VARARGS, "Add an array of recipes."},
     {"run", (PyCFunction)stepper_run, METH_VARARGS, "Step a shadow until something ends it."},
+    {"emulate", (PyCFunction)stepper_emulate, METH_O,
+     "Begin a burst: whose system calls to emulate, or None."},
+    {"emulated_calls", (PyCFunction)stepper_emulated_calls, METH_NOARGS,
+     "How many were emulated in this burst."},
     {"cancel", (PyCFunction)stepper_cancel, METH_NOARGS, "End this run and all later ones."},
     {"take", (PyCFunction)stepper_take, METH_NOARGS, "Hand over the rows recorded so far."},
     {NULL, NULL, 0, NULL},

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,6 +28,10 @@
 #define SIGNAL_MASK_BYTES 8
 #define XSTATE_MAXIMUM_BYTES 16384
 #define STATUS_FILE_BYTES 4096
+#define PENDING_MAXIMUM 64
+#define RSEQ_SECTION_OFFSET 8
+#define RSEQ_MAXIMUM_BYTES 1024
+#define RSEQ_UNREGISTER 1
 
 /* How long a wait spins before it sleeps: a stop usually comes within some microseconds. */
 #define SPIN_ROUNDS 2000
@@ -210,25 +215,34 @@ settle_syscall(struct tracee *t)
     return broken_off;
 }
 
+/* As the kernel's struct ptrace_rseq_configuration. */
+struct rseq_registration {
+    uint64_t area;
+    uint32_t size, signature, flags, pad;
+};
+
+static bool
+read_rseq(pid_t tid, struct rseq_registration *rseq)
+{
+    memset(rseq, 0, sizeof *rseq);
+    return ptrace_call(PTRACE_GET_RSEQ_CONFIGURATION, tid, (void *)sizeof *rseq, rseq) >= 0 &&
+           rseq->area != 0;
+}
+
 static bool
 is_in_rseq(const struct tracee *t)
 {
-    struct {
-        uint64_t abi_pointer;
-        uint32_t abi_size, signature, flags, pad;
-    } configuration = {0};
+    struct rseq_registration rseq;
     struct {
         uint32_t version, flags;
         uint64_t start_ip, post_commit_offset, abort_ip;
     } section;
     uint64_t section_address = 0;
 
-    if (ptrace_call(PTRACE_GET_RSEQ_CONFIGURATION, t->tid, (void *)sizeof configuration,
-                    &configuration) < 0 ||
-        configuration.abi_pointer == 0)
+    if (!read_rseq(t->tid, &rseq))
         return false;
     struct iovec mine = {&section_address, sizeof section_address};
-    struct iovec theirs = {(void *)(uintptr_t)(configuration.abi_pointer + 8),
+    struct iovec theirs = {(void *)(uintptr_t)(rseq.area + RSEQ_SECTION_OFFSET),
                            sizeof section_address};
     if (process_vm_readv(t->tid, &mine, 1, &theirs, 1, 0) != sizeof section_address ||
         section_address == 0)
@@ -258,6 +272,19 @@ wait_for_interrupt(struct tracee *t)
     }
 }
 
+static uint64_t
+pending_signals(pid_t tid, uint32_t queue)
+{
+    siginfo_t queued[PENDING_MAXIMUM];
+    struct __ptrace_peeksiginfo_args which = {.off = 0, .flags = queue, .nr = PENDING_MAXIMUM};
+    uint64_t pending = 0;
+
+    long count = ptrace_call(PTRACE_PEEKSIGINFO, tid, &which, queued);
+    for (long i = 0; i < count; i++)
+        pending |= (uint64_t)1 << (queued[i].si_signo - 1);
+    return pending;
+}
+
 static enum tracee_status
 read_state(struct tracee *t)
 {
@@ -269,6 +296,8 @@ read_state(struct tracee *t)
         return TRACEE_NOT_64_BIT;
     if (ptrace_call(PTRACE_GETSIGMASK, t->tid, (void *)SIGNAL_MASK_BYTES, &t->mask) < 0)
         return TRACEE_GONE;
+    t->pending = pending_signals(t->tid, 0) |
+                 pending_signals(t->tid, PTRACE_PEEKSIGINFO_SHARED);
     if ((t->xstate = malloc(XSTATE_MAXIMUM_BYTES)) == NULL)
         return TRACEE_NO_SCRATCH;
     area = (struct iovec){t->xstate, XSTATE_MAXIMUM_BYTES};
@@ -338,13 +367,22 @@ tracee_release(struct tracee *t)
 }
 
 static bool
-copy_scratch(pid_t tid, uint64_t address, void *bytes, size_t size, bool to_target)
+copy_memory(pid_t tid, uint64_t address, void *bytes, size_t size, bool to_target)
 {
     struct iovec mine = {bytes, size};
     struct iovec theirs = {(void *)(uintptr_t)address, size};
     ssize_t got = to_target ? process_vm_writev(tid, &mine, 1, &theirs, 1, 0)
                             : process_vm_readv(tid, &mine, 1, &theirs, 1, 0);
     return got == (ssize_t)size;
+}
+
+/* It was found unused while the target ran: whether it still is, or holds but our own remains. */
+static bool
+is_unused(const uint8_t *scratch, size_t size)
+{
+    static const char mark[] = FRAME_MARK;
+    return memcmp(scratch, mark, sizeof mark - 1) == 0 ||
+           (scratch[0] == 0 && memcmp(scratch, scratch + 1, size - 1) == 0);
 }
 
 static void
@@ -363,16 +401,31 @@ set_call(struct user_regs_struct *regs, uint64_t syscall_address, long number,
     regs->eflags &= ~(unsigned long)0x400; /* direction flag: what a called function expects */
 }
 
-/* From the stop before `syscall` to the stop after it. */
+/* Polling too, but politely: a shadow may have to share its tracer's CPU. */
+static int
+wait_for_shadow(pid_t pid, int *status)
+{
+    for (unsigned round = 0; round < SPIN_ROUNDS; round++) {
+        pid_t got = waitpid(pid, status, __WALL | WNOHANG);
+        if (got == pid)
+            return WIFSTOPPED(*status) ? 0 : -1;
+        if (got < 0 && errno != EINTR)
+            return -1;
+        sched_yield();
+    }
+    return tracee_wait(pid, status);
+}
+
+/* From the stop before `syscall` to the stop after it, by the wait that fits target or shadow. */
 static enum tracee_status
-run_call(pid_t tid, long *result, pid_t *child, bool *pending_stop)
+run_call(pid_t tid, int (*wait)(pid_t, int *), long *result, pid_t *child, bool *pending_stop)
 {
     struct user_regs_struct regs;
     struct iovec area = {&regs, sizeof regs};
     int status, syscall_stops = 0;
 
     while (syscall_stops < 2) {
-        if (ptrace_call(PTRACE_SYSCALL, tid, NULL, NULL) < 0 || tracee_wait(tid, &status) < 0)
+        if (ptrace_call(PTRACE_SYSCALL, tid, NULL, NULL) < 0 || wait(tid, &status) < 0)
             return TRACEE_GONE;
         if (is_syscall_stop(status)) {
             syscall_stops++;
@@ -430,8 +483,9 @@ tracee_inject(struct tracee *t, const struct tracee_site *site, long number,
         return TRACEE_NO_SCRATCH;
     size_t size = frame_build(frame, site->scratch_address, &t->healed, t->xstate, t->xstate_bytes,
                               t->mask, site->syscall_address, site->sigreturn_address);
-    if (size == 0 || !copy_scratch(t->tid, site->scratch_address, t->scratch_before, size, false) ||
-        !copy_scratch(t->tid, site->scratch_address, frame, size, true))
+    if (size == 0 || !copy_memory(t->tid, site->scratch_address, t->scratch_before, size, false) ||
+        !is_unused(t->scratch_before, size) ||
+        !copy_memory(t->tid, site->scratch_address, frame, size, true))
         return TRACEE_NO_SCRATCH;
     t->scratch_bytes = size;
 
@@ -441,7 +495,7 @@ tracee_inject(struct tracee *t, const struct tracee_site *site, long number,
     /* Registers before the mask, here and below: the frame behind them restores both. */
     ptrace_call(PTRACE_SETREGSET, t->tid, (void *)NT_PRSTATUS, &area);
     ptrace_call(PTRACE_SETSIGMASK, t->tid, (void *)SIGNAL_MASK_BYTES, (void *)&all_signals);
-    enum tracee_status status = run_call(t->tid, result, child, &t->pending_stop);
+    enum tracee_status status = run_call(t->tid, tracee_wait, result, child, &t->pending_stop);
     int error = errno;
 
     ptrace_call(PTRACE_SETOPTIONS, t->tid, NULL, (void *)t->options);
@@ -451,7 +505,7 @@ tracee_inject(struct tracee *t, const struct tracee_site *site, long number,
     }
     ptrace_call(PTRACE_SETSIGMASK, t->tid, (void *)SIGNAL_MASK_BYTES, &t->mask);
     write_registers(t);
-    copy_scratch(t->tid, site->scratch_address, t->scratch_before, size, true);
+    copy_memory(t->tid, site->scratch_address, t->scratch_before, size, true);
     errno = error;
     return status;
 }
@@ -467,7 +521,7 @@ call_in_shadow(pid_t pid, const struct user_regs_struct *regs, uint64_t syscall_
     set_call(&call, syscall_address, number, arguments);
     if (ptrace_call(PTRACE_SETREGSET, pid, (void *)NT_PRSTATUS, &area) < 0)
         return TRACEE_GONE;
-    enum tracee_status status = run_call(pid, result, child, &pending_stop);
+    enum tracee_status status = run_call(pid, wait_for_shadow, result, child, &pending_stop);
     int error = errno;
     area = (struct iovec){(void *)regs, sizeof *regs};
     ptrace_call(PTRACE_SETREGSET, pid, (void *)NT_PRSTATUS, &area);
@@ -492,5 +546,23 @@ tracee_clone_shadow(pid_t pid, const struct user_regs_struct *regs, uint64_t sys
     int error = errno;
     ptrace_call(PTRACE_SETOPTIONS, pid, NULL, (void *)options);
     errno = error;
+    return status;
+}
+
+enum tracee_status
+tracee_leave_rseq(pid_t pid, const struct user_regs_struct *regs, uint64_t syscall_address)
+{
+    struct rseq_registration rseq;
+    uint8_t before[RSEQ_MAXIMUM_BYTES];
+    long result;
+
+    if (!read_rseq(pid, &rseq) || rseq.size > sizeof before)
+        return TRACEE_OK;
+    const uint64_t arguments[6] = {rseq.area, rseq.size, RSEQ_UNREGISTER, rseq.signature};
+    if (!copy_memory(pid, rseq.area, before, rseq.size, false))
+        return TRACEE_NO_SCRATCH;
+    enum tracee_status status =
+        tracee_inject_shadow(pid, regs, syscall_address, SYS_rseq, arguments, &result);
+    copy_memory(pid, rseq.area, before, rseq.size, true);
     return status;
 }

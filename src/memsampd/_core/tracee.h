@@ -41,6 +41,7 @@ struct tracee {
     struct user_regs_struct regs; /* what it is put back to; the kernel then restarts its call */
     struct user_regs_struct healed; /* the same for a frame: the restart is already in it */
     uint64_t mask;                /* its signal mask */
+    uint64_t pending;             /* signals that wait for it, or for any thread of its process */
     uint8_t *xstate;              /* its vector state, malloc'd */
     size_t xstate_bytes;
     long options;            /* ptrace options that hold from the seizure on */
@@ -78,5 +79,13 @@ enum tracee_status tracee_inject_shadow(pid_t pid, const struct user_regs_struct
 enum tracee_status tracee_clone_shadow(pid_t pid, const struct user_regs_struct *regs,
                                        uint64_t syscall_address, const uint64_t arguments[6],
                                        long options, long *ns_child, pid_t *child);
+
+/* Take a shadow's registration for restartable sequences (rseq) away, and leave the area as it was.
+ * Else the kernel would send a sequence to its abort handler at each of our stops, so that it never
+ * came to its end. Its fields keep telling the CPU of the moment of the copy: nobody but the shadow
+ * works on its memory, so any CPU's part of per-CPU data is as good, and its path does not change.
+ * Best effort: kernels before 5.13 do not say where the area is. */
+enum tracee_status tracee_leave_rseq(pid_t pid, const struct user_regs_struct *regs,
+                                     uint64_t syscall_address);
 
 #endif

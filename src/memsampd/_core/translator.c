@@ -1,6 +1,7 @@
 /* Executing a shadow in translated code, and writing down what it references. */
 #include "core.h"
 #include "area.h"
+#include "emulation.h"
 #include "expansion.h"
 #include "watchdog.h"
 
@@ -43,6 +44,7 @@ typedef struct {
     struct blocks blocks;
     struct expansion expansion;
     struct watchdog watchdog;
+    struct emulation emulation;
     bool is_ready;
 
     /* The present run. */
@@ -53,7 +55,7 @@ typedef struct {
     unsigned writable_ranges;
     enum need need;
     const char *end;    /* NULL while it goes on */
-    int signal;
+    long number;        /* of the signal or the system call that ended it */
     uint64_t ip;        /* of the program, where it stands or ended */
     long from_exit;     /* by which it came there: to be linked, or -1 */
     bool is_indirect;   /* to be published */
@@ -121,10 +123,10 @@ chunk_start(Translator *self)
 }
 
 static void
-finish(Translator *self, const char *end, int signal)
+finish(Translator *self, const char *end, long number)
 {
     self->end = end;
-    self->signal = signal;
+    self->number = number;
 }
 
 /* ---- Stops ---- */
@@ -136,6 +138,36 @@ recover_registers(Translator *self, const struct user_regs_struct *now, const st
     self->regs = *now;
     *gpr(&self->regs, block->buffer_register) = *slot(self, SLOT_A);
     *gpr(&self->regs, block->scratch_register) = *slot(self, SLOT_B);
+}
+
+/* Go on behind a system call whose result is known; else the burst ends before it. */
+static void
+cross_syscall(Translator *self, uint32_t exit)
+{
+    const long number = (long)self->regs.rax;
+    const uint64_t our_gs_base = self->regs.gs_base;
+
+    self->regs.gs_base = self->expansion.gs_base; /* as the program sees it */
+    enum emulated outcome = syscall_emulate(self->pid, &self->emulation, &self->regs);
+    self->regs.gs_base = our_gs_base;
+    switch (outcome) {
+    case NOT_EMULATED:
+        finish(self, "syscall", number);
+        return;
+    case EMULATION_LOST:
+        finish(self, "exit", 0);
+        return;
+    case EMULATED:
+        break;
+    }
+    uint64_t *record = (uint64_t *)(uintptr_t)self->written;
+    *record = exit + 1; /* EXIT_CROSSED */
+    self->written = record + 1;
+    *slot(self, SLOT_BUFFER) = to_shadow(self, self->written);
+    self->ip = self->regs.rip;
+    self->need = NEED_TARGET;
+    if (watchdog_has_fired(&self->watchdog)) /* an injected call may have taken its signal */
+        finish(self, "deadline", 0);
 }
 
 static void
@@ -159,7 +191,7 @@ handle_exit(Translator *self, struct user_regs_struct *now, uint32_t number)
     if (x->kind == EXIT_DIRECT)
         self->from_exit = (long)number;
     if (x->kind == EXIT_SYSCALL)
-        finish(self, "syscall", 0);
+        cross_syscall(self, number);
     else if (x->kind == EXIT_UNSUPPORTED)
         finish(self, "unsupported", 0);
     else if (x->kind == EXIT_REFUSED)
@@ -461,13 +493,14 @@ translator_begin(Translator *self, PyObject *args)
     double deadline_seconds;
     const char *ranges;
     Py_ssize_t ranges_bytes;
+    PyObject *identity;
     enum tracee_status status = TRACEE_OK;
     long dropped = 0;
     int error;
 
-    if (!PyArg_ParseTuple(args, "iiiKKKy#Kd:begin", &pid, &pidfd, &memory, &syscall_address,
-                          &scratch_address, &area_address, &ranges, &ranges_bytes, &limit,
-                          &deadline_seconds))
+    if (!PyArg_ParseTuple(args, "iiiKKKy#OKd:begin", &pid, &pidfd, &memory, &syscall_address,
+                          &scratch_address, &area_address, &ranges, &ranges_bytes, &identity,
+                          &limit, &deadline_seconds))
         return NULL;
     if (ranges_bytes > (Py_ssize_t)sizeof self->writable_code ||
         ranges_bytes % (Py_ssize_t)sizeof(struct range) != 0) {
@@ -476,6 +509,11 @@ translator_begin(Translator *self, PyObject *args)
     }
     memcpy(self->writable_code, ranges, (size_t)ranges_bytes);
     self->writable_ranges = (unsigned)((size_t)ranges_bytes / sizeof(struct range));
+    if (emulation_begin(&self->emulation, identity) < 0)
+        return NULL;
+    if (emulation_forbid(&self->emulation, area_address,
+                         area_address + AREA_BYTES + GUARD_BYTES) < 0)
+        return PyErr_NoMemory();
     Py_BEGIN_ALLOW_THREADS
     self->pid = pid;
     self->pidfd = pidfd;
@@ -511,7 +549,7 @@ translator_begin(Translator *self, PyObject *args)
     self->expansion.fs_base = self->regs.fs_base;
     self->expansion.gs_base = self->regs.gs_base;
     self->end = NULL;
-    self->signal = 0;
+    self->number = 0;
     self->ip = self->regs.rip;
     self->from_exit = -1;
     self->is_indirect = false;
@@ -541,7 +579,7 @@ translator_run(Translator *self, PyObject *ignored)
     Py_END_ALLOW_THREADS
     if (strcmp(asked, "memory") == 0)
         return PyErr_NoMemory();
-    return Py_BuildValue("(sKi)", asked, (unsigned long long)self->ip, self->signal);
+    return Py_BuildValue("(sKl)", asked, (unsigned long long)self->ip, self->number);
 }
 
 static PyObject *
@@ -591,6 +629,13 @@ translator_registers(Translator *self, PyObject *ignored)
 {
     (void)ignored;
     return PyBytes_FromStringAndSize((const char *)&self->regs, sizeof self->regs);
+}
+
+static PyObject *
+translator_emulated_calls(Translator *self, PyObject *ignored)
+{
+    (void)ignored;
+    return PyLong_FromUnsignedLongLong(self->emulation.calls);
 }
 
 static PyObject *
@@ -652,6 +697,7 @@ translator_dealloc(Translator *self)
     freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
 
     watchdog_free(&self->watchdog);
+    emulation_end(&self->emulation);
     blocks_free(&self->blocks);
     rows_clear(&self->expansion.rows);
     free(self->expansion.xstate);
@@ -667,6 +713,8 @@ static PyMethodDef translator_methods[] = {
     {"add_form", (PyCFunction)translator_add_form, METH_VARARGS, "Describe a form."},
     {"take", (PyCFunction)translator_take, METH_NOARGS, "Hand over the rows recorded so far."},
     {"registers", (PyCFunction)translator_registers, METH_NOARGS, "The program's registers."},
+    {"emulated_calls", (PyCFunction)translator_emulated_calls, METH_NOARGS,
+     "System calls of the last run that were emulated."},
     {"costs", (PyCFunction)translator_costs, METH_NOARGS, "Counts and times of all runs."},
     {"cancel", (PyCFunction)translator_cancel, METH_NOARGS, "End this run and all later ones."},
     {NULL, NULL, 0, NULL},

@@ -7,7 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from memsampd.cli.observing import DEFAULT_LISTEN, announce, observer, summarise
+from memsampd.cli.observing import announce, observer, summarise
+from memsampd.exporters.listen import DEFAULT_LISTEN
 
 
 class DemoCommand:

@@ -8,14 +8,15 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Protocol, TextIO
+
+from memsampd.exporters.listen import DEFAULT_LISTEN
+from memsampd.machines.cpulist import parse_cpu_list
 
 if TYPE_CHECKING:
     from memsampd.daemon.config import OutputConfig, SessionConfig
-    from memsampd.daemon.session import Session, SessionObserver
+    from memsampd.daemon.session import SessionObserver
     from memsampd.exporters.snapshot import Snapshot
-
-DEFAULT_LISTEN = "127.0.0.1:9753"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -69,11 +70,46 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="accesses of the longest burst (default: %(default)s)",
     )
     parser.add_argument(
+        "--max-stop",
+        type=float,
+        default=0.02,
+        metavar="S",
+        help="take no burst that is expected to stop the target for longer (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--cpu-affinity",
+        type=cpu_list,
+        default=(),
+        metavar="LIST",
+        help="CPUs for memsampd and its shadows, as 0-3,8 (default: all)",
+    )
+    parser.add_argument(
+        "--nice",
+        type=int,
+        metavar="N",
+        help="niceness of the analysis and of shadows (default: 10 and 5)",
+    )
+    parser.add_argument(
         "--follow-forks", action="store_true", help="sample branches of child processes, too"
     )
     parser.add_argument(
         "--seed", type=int, default=0, help="seed of all random choices (default: %(default)s)"
     )
+
+
+def cpu_list(text: str) -> tuple[int, ...]:
+    """Parse a list of CPUs.
+
+    Raises:
+        argparse.ArgumentTypeError: it is none.
+    """
+    try:
+        cpus = parse_cpu_list(text)
+    except ValueError:
+        cpus = ()
+    if not cpus:
+        raise argparse.ArgumentTypeError(f"'{text}' is no list of CPUs such as 0-3,8")
+    return cpus
 
 
 def configs(args: argparse.Namespace) -> tuple[SessionConfig, OutputConfig]:
@@ -91,6 +127,9 @@ def configs(args: argparse.Namespace) -> tuple[SessionConfig, OutputConfig]:
         schedule=args.schedule,
         budget_share=args.budget,
         burst_accesses=args.burst,
+        max_stop_seconds=args.max_stop,
+        cpu_affinity=args.cpu_affinity,
+        niceness=args.nice,
         follow_forks=args.follow_forks,
         seed=args.seed,
     )
@@ -113,8 +152,15 @@ def announce(text: str) -> None:
     sys.stderr.flush()
 
 
+class Stoppable(Protocol):
+    """A session, or a trace."""
+
+    def stop(self, reason: str) -> None:
+        """End soon; may be called from a signal handler."""
+
+
 @contextmanager
-def stopping_on(session: Session, *numbers: int) -> Iterator[None]:
+def stopping_on(session: Stoppable, *numbers: int) -> Iterator[None]:
     """End the session cleanly on these signals."""
 
     def stop(number: int, frame: object) -> None:

@@ -44,7 +44,7 @@ class RunCommand:
         # Results of the program go to standard output: ours must not get between them.
         display = observer(args.json, sys.stderr)
         process = start(command)
-        with _forwarding(process):
+        with forwarding(process):
             try:
                 with attach.attached(process.pid, config, output, [display], announce) as session:
                     reason = session.run()
@@ -52,7 +52,7 @@ class RunCommand:
             except (MemsampdError, OSError) as error:
                 announce(f"error: cannot observe the program: {error}")
             status = process.wait()
-        return _KILLED - status if status < 0 else status
+        return exit_status(status)
 
 
 def start(command: Sequence[str]) -> subprocess.Popen[bytes]:
@@ -71,7 +71,12 @@ def start(command: Sequence[str]) -> subprocess.Popen[bytes]:
         raise failure from error
 
 
-class _forwarding:  # noqa: N801  (a context manager, used as a verb)
+def exit_status(return_code: int) -> int:
+    """Our exit status if the program's is ours: 128 + N where signal N killed it."""
+    return _KILLED - return_code if return_code < 0 else return_code
+
+
+class forwarding:  # noqa: N801  (a context manager, used as a verb)
     """Ctrl-C reaches the program by itself; what is sent to us alone is handed on."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:

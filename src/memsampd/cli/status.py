@@ -79,6 +79,8 @@ def status_lines(snapshot: Snapshot) -> list[str]:
         f" own CPU {overhead.own_cpu_seconds + overhead.shadow_cpu_seconds:.1f} s;"
         f" samples {snapshot.samples:,}, lost {snapshot.lost}",
     ]
+    if snapshot.trouble:
+        lines.append(f"no bursts: {snapshot.trouble}")
     return lines
 
 
@@ -119,9 +121,14 @@ class PlainStatus:
         self._stream = stream
         self._phase: int | None = None
         self._said_seconds = 0.0
+        self._is_in_trouble = False
 
     def window(self, window: Window, assignment: Assignment, snapshot: Snapshot) -> None:
         """Say it if the phase is another one or nothing was said for long."""
+        if bool(snapshot.trouble) != self._is_in_trouble:
+            self._is_in_trouble = bool(snapshot.trouble)
+            text = f"no bursts: {snapshot.trouble}" if snapshot.trouble else "bursts again"
+            print(text, file=self._stream, flush=True)
         is_due = time.monotonic() - self._said_seconds > self._EVERY_SECONDS
         if assignment.phase == self._phase and not is_due:
             return
@@ -166,6 +173,7 @@ class JsonStatus:
                     "miss_ratio": curve.miss_ratio.tolist() if curve is not None else None,
                     "low": curve.low.tolist() if curve is not None else None,
                     "high": curve.high.tolist() if curve is not None else None,
+                    "trouble": snapshot.trouble,
                     "spent_share": snapshot.overhead.spent_share,
                 }
             ),

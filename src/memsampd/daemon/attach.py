@@ -17,6 +17,7 @@ from memsampd.daemon.book import PhaseBook
 from memsampd.daemon.config import OutputConfig, SessionConfig
 from memsampd.daemon.session import Session, SessionObserver, SessionParts
 from memsampd.daemon.tracer import TracerThread
+from memsampd.errors import UsageError
 from memsampd.exporters.analysis import default_sizes
 from memsampd.exporters.http import MetricsServer
 from memsampd.exporters.prometheus import PrometheusExporter
@@ -37,13 +38,16 @@ from memsampd.sampler.process.identity import ProcessHandle
 from memsampd.sampler.process.target import check_target
 from memsampd.sampler.protocols import AccessSource
 from memsampd.sampler.records import BranchSamples
+from memsampd.sampler.shadow.executors import ShadowExecutor
+from memsampd.sampler.shadow.snapshots import SHADOW_NICENESS
 from memsampd.sampler.shadow.source import ShadowSource
 from memsampd.sampler.shadow.stepping import SteppingExecutor
+from memsampd.sampler.shadow.translating import TranslatingExecutor
 
-# What a stepped burst costs the target before the first was measured: two stops of some hundred
-# microseconds, and page copies; stepping itself happens on another core.
-_STEP_SHAPE_STOP_SECONDS = 0.003
-_STEP_SHAPE_SECONDS_PER_ACCESS = 2e-8
+# What a burst costs the target before the first was measured: two stops of some hundred
+# microseconds, and page copies; the shadow itself runs on another core.
+_SHAPE_STOP_SECONDS = 0.003
+_SHAPE_SECONDS_PER_ACCESS = 1e-9
 _SHORTEST_SHARE = 8  # the shortest burst worth its stop is an eighth of the longest
 
 
@@ -100,9 +104,49 @@ def curve_sizes(machine: Machine) -> NDArray[np.int64]:
     return np.unique(np.concatenate([default_sizes(), np.array(caches, dtype=np.int64)]))
 
 
-def access_source(pid: int, line_bytes: int = 64) -> AccessSource:
-    """The access source that this machine has: shadows, stepped."""
-    return ShadowSource(pid, SteppingExecutor(), line_bytes=line_bytes)
+def shadow_executor() -> tuple[ShadowExecutor, str]:
+    """Return what runs shadows on this machine, and what the user should know of it."""
+    try:
+        return TranslatingExecutor(), ""
+    except OSError as error:
+        why = error.strerror or str(error)
+        return SteppingExecutor(), f"bursts are short: shadows are single-stepped, as {why}"
+
+
+def access_source(
+    pid: int, config: SessionConfig, executor: ShadowExecutor | None = None
+) -> AccessSource:
+    """The access source that this machine has: shadows, translated if that can be."""
+    niceness = SHADOW_NICENESS if config.niceness is None else config.niceness
+    return ShadowSource(
+        pid,
+        executor or shadow_executor()[0],
+        line_bytes=config.line_bytes,
+        max_stop_seconds=config.max_stop_seconds,
+        niceness=niceness,
+    )
+
+
+@contextmanager
+def confined(cpus: Sequence[int]) -> Iterator[None]:
+    """Keep this thread, and those that it starts, on some CPUs; on all that it has if none.
+
+    Raises:
+        UsageError: it may use none of them.
+    """
+    before = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, cpus or before)
+    except (OSError, ValueError, OverflowError) as error:
+        named = ",".join(map(str, cpus))
+        raise UsageError(
+            f"--cpu-affinity {named}: there are no such CPUs, or we may not use them",
+            f"choose from {','.join(map(str, sorted(before)))}",
+        ) from error
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 @contextmanager
@@ -131,6 +175,7 @@ def attached(
     target = TargetInfo(**dataclasses.asdict(facts.identity))
     machine = read_machine()
     with ExitStack() as stack:
+        stack.enter_context(confined(config.cpu_affinity))
         handle = stack.enter_context(ProcessHandle(target.pid))
         prometheus = PrometheusExporter()
         if output.listen is not None:
@@ -145,7 +190,10 @@ def attached(
         for note in source.notes:
             announce(note)
         rng = random.Random(config.seed)
-        tracer = TracerThread(target.pid, lambda: access_source(target.pid, config.line_bytes), rng)
+        executor, note = shadow_executor()
+        if note:
+            announce(note)
+        tracer = TracerThread(target.pid, lambda: access_source(target.pid, config, executor), rng)
         stack.callback(tracer.close)
         parts = _parts(target, handle, MappedBranches(source, maps), tracer, config, maps, machine)
         recorders = []
@@ -173,8 +221,8 @@ def _parts(
     shape = BurstShape(
         min_accesses=max(1, config.burst_accesses // _SHORTEST_SHARE),
         max_accesses=config.burst_accesses,
-        stop_seconds=_STEP_SHAPE_STOP_SECONDS,
-        seconds_per_access=_STEP_SHAPE_SECONDS_PER_ACCESS,
+        stop_seconds=_SHAPE_STOP_SECONDS,
+        seconds_per_access=_SHAPE_SECONDS_PER_ACCESS,
     )
     share = {} if config.schedule == "all" else {"share": config.budget_share}
     return SessionParts(

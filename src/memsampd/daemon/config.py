@@ -23,6 +23,9 @@ class SessionConfig:
         rate_accesses: what a burst is lengthened to when its native twin is timed; shorter ones
             read slow, for the twin's caches are cold. 0: no longer than others.
         burst_seconds: wall time after which a burst ends early.
+        max_stop_seconds: the longest stop of the target that a burst may be expected to cost.
+        cpu_affinity: CPUs for memsampd and the shadows; empty for all that it may use.
+        niceness: of the analysis and of shadows; None for 10 and 5.
         follow_forks: sample the branches of child processes, too.
         line_bytes: size of a cache line.
         seed: of every random choice.
@@ -37,6 +40,9 @@ class SessionConfig:
     burst_accesses: int = 64_000
     rate_accesses: int = 0
     burst_seconds: float = 6.0
+    max_stop_seconds: float = 0.02
+    cpu_affinity: tuple[int, ...] = ()
+    niceness: int | None = None
     follow_forks: bool = False
     line_bytes: int = 64
     seed: int = 0
@@ -51,6 +57,8 @@ class SessionConfig:
             ("--window", self.window_seconds, self.window_seconds >= 5 * self.period_seconds),
             ("--period", self.period_seconds, 1e-4 <= self.period_seconds <= 1),
             ("--budget", self.budget_share, 0 < self.budget_share <= 1),
+            ("--max-stop", self.max_stop_seconds, self.max_stop_seconds > 0),
+            ("--nice", self.niceness, self.niceness is None or 0 <= self.niceness <= 19),
             ("--burst", self.burst_accesses, 1000 <= self.burst_accesses <= 10**9),
         )
         for option, value, is_good in checks:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from memsampd.daemon.backoff import BackOff
 from memsampd.daemon.book import (
     PhaseBook,
     overall_curves,
@@ -47,12 +48,13 @@ _READ_TIMEOUT_SECONDS = 0.1
 _PUBLISH_SECONDS = 0.5
 _WINDOWS_REMEMBERED = 4096
 _ANALYSIS_NICENESS = 10
+_LASTING = {"stop-too-long"}  # refusals that the next window will hardly change
 
 
-def _yield_to_others() -> None:
+def _yield_to_others(niceness: int) -> None:
     """Analysis can wait, the target cannot: lower this thread (not the tracer, which stops it)."""
     with contextlib.suppress(OSError):
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _ANALYSIS_NICENESS)
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), niceness)
 
 
 class SessionObserver(Protocol):
@@ -145,6 +147,8 @@ class Session:
         self._errors: Counter[str] = Counter()
         self._cost = BurstCost()
         self._spent_seconds = 0.0
+        self._backoff = BackOff()
+        self._trouble = ""
         self._accuracy = AccuracyTracker()
         self._rates = PhaseRates(parts.clock)
         self._pending: list[CaptureResult] = []
@@ -165,7 +169,8 @@ class Session:
         Returns:
             Why it ended, for people.
         """
-        _yield_to_others()
+        asked = self._config.niceness
+        _yield_to_others(_ANALYSIS_NICENESS if asked is None else asked)
         try:
             while (reason := self._ending()) is None:
                 self._turn()
@@ -291,6 +296,8 @@ class Session:
         histogram = ReuseHistogram.from_lines(burst_lines(burst, self._config.line_bytes))
         parts.schedule.record(phase, histogram.accesses, cost_seconds)
         self._ends[burst.end.value] += 1
+        self._trouble = ""
+        self._backoff.succeeded()
         self._errors["short-write"] += burst.cut_short
         self._record(
             BurstRecord.of(
@@ -328,6 +335,9 @@ class Session:
             if result.error is None or result.error.reason == "closed":
                 continue
             self._errors[result.error.reason] += 1
+            if result.error.reason in _LASTING:
+                self._trouble = str(result.error)
+                self._backoff.refused(self._window.index if self._window is not None else 0)
             if self._phase is not None and result.error.stop_seconds:
                 cost = BurstCost(stop_seconds=result.error.stop_seconds)
                 self._parts.schedule.record(self._phase, 0, self._charge(cost, 0.0))
@@ -335,7 +345,7 @@ class Session:
 
     def _plan(self, last: Window) -> None:
         prediction = self._parts.predictor.predict()
-        if self._parts.tracer.is_busy:
+        if self._parts.tracer.is_busy or self._backoff.waits(last.index):
             return
         decision = self._parts.schedule.decide(last.index + 1, prediction.phase)
         if decision.profile:
@@ -403,6 +413,7 @@ class Session:
             burst_ends=dict(self._ends),
             errors={reason: n for reason, n in self._errors.items() if n},
             overhead=self._overhead(),
+            trouble=self._trouble,
         )
 
     def _overhead(self) -> Overhead:

@@ -9,9 +9,8 @@ from typing import Any
 from prometheus_client import CollectorRegistry, make_wsgi_app, start_http_server
 
 from memsampd import __version__
-from memsampd.errors import CapabilityError, UsageError
-
-DEFAULT_LISTEN = "127.0.0.1:9753"
+from memsampd.errors import CapabilityError
+from memsampd.exporters.listen import DEFAULT_LISTEN, parse_listen
 
 _LANDING_PAGE = f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>memsampd</title>
@@ -23,19 +22,6 @@ _LANDING_PAGE = f"""<!doctype html>
 """.encode()
 
 _Respond = Callable[[str, list[tuple[str, str]]], object]
-
-
-def parse_listen(text: str) -> tuple[str, int]:
-    """Read ``HOST:PORT``; an IPv6 address stands in brackets.
-
-    Raises:
-        UsageError: it is not that.
-    """
-    host, colon, port = text.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    if not (colon and host and port.isascii() and port.isdigit() and int(port) < 1 << 16):
-        raise UsageError(f"cannot listen on {text!r}", f"give HOST:PORT, such as {DEFAULT_LISTEN}")
-    return host, int(port)
 
 
 class MetricsServer:

@@ -103,6 +103,8 @@ class Snapshot:
         burst_ends: number of bursts by reason of their end.
         errors: number of refused or failed captures by reason.
         overhead: what it all cost.
+        trouble: why no burst is taken at present, with the remedy; empty where nothing lasting is
+            in the way.
         rate: accesses per CPU second of the whole run, as far as it is known.
         rate_known_share: share of the CPU time in phases whose rate is known; 0 if phases are
             weighted by CPU time.
@@ -126,5 +128,6 @@ class Snapshot:
     burst_ends: Mapping[str, int]
     errors: Mapping[str, int]
     overhead: Overhead
+    trouble: str = ""
     rate: AccessRate = UNKNOWN_RATE
     rate_known_share: float = 0.0

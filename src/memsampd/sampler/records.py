@@ -145,6 +145,7 @@ class Burst:
         twin: how long the program itself takes for this; None if not asked for or not known.
         accesses: rows observed; more than there are here where they were streamed.
         run_seconds: wall time for which the observed copy ran.
+        emulated_calls: system calls that did not end the burst because their results were known.
     """
 
     ip: NDArray[np.uint64]
@@ -163,6 +164,7 @@ class Burst:
     twin: TwinMeasurement | None = None
     accesses: int = -1
     run_seconds: float = 0.0
+    emulated_calls: int = 0
 
     def __post_init__(self) -> None:
         if self.accesses < 0:

@@ -9,7 +9,7 @@ import pytest
 
 from memsampd.sampler.process.maps import AddressSpace, parse_maps
 from memsampd.sampler.records import Burst, BurstEnd
-from programs.twins import Tally, compare, share_in
+from programs.twins import Comparison, compare, share_in
 from programs.workload import ANONYMOUS
 
 SPACE = AddressSpace(
@@ -85,19 +85,19 @@ def test_the_share_in_a_file_counts_its_code_only() -> None:
 def test_a_difference_behind_a_look_at_the_clock_is_no_difference() -> None:
     looked = burst()
     looked.ip[6] = 0x7000
-    tally = Tally()
-    assert tally.add(changed(looked, "address", 8), looked, "/gzip", SPACE) == 6
-    assert tally.difference is None
-    assert (tally.clock_pairs, tally.accesses, tally.instructions) == (1, 6, 12)
-    tally.add(changed(looked, "address", 5), looked, "/gzip", SPACE)
-    assert tally.difference is not None
-    assert tally.difference.index == 5
+    comparison = Comparison()
+    assert comparison.add(changed(looked, "address", 8), looked, "/gzip", SPACE) == 6
+    assert comparison.difference is None
+    assert (comparison.clock_pairs, comparison.accesses, comparison.instructions) == (1, 6, 12)
+    comparison.add(changed(looked, "address", 5), looked, "/gzip", SPACE)
+    assert comparison.difference is not None
+    assert comparison.difference.index == 5
 
 
 def test_enough_is_enough_only_in_the_code_that_is_meant() -> None:
-    tally = Tally()
-    tally.add(burst(), burst(), ANONYMOUS, SPACE)
-    assert not tally.is_enough(20)
-    tally.add(burst(first_ip=0x2000), burst(first_ip=0x2000), ANONYMOUS, SPACE)
-    assert tally.is_enough(40)
-    assert not tally.is_enough(41)
+    comparison = Comparison()
+    comparison.add(burst(), burst(), ANONYMOUS, SPACE)
+    assert not comparison.is_enough(20)
+    comparison.add(burst(first_ip=0x2000), burst(first_ip=0x2000), ANONYMOUS, SPACE)
+    assert comparison.is_enough(40)
+    assert not comparison.is_enough(41)

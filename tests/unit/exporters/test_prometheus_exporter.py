@@ -15,7 +15,8 @@ from prometheus_client.samples import Sample
 from memsampd.errors import CapabilityError, UsageError
 from memsampd.exporters.catalogue import CATALOGUE, metrics_page
 from memsampd.exporters.folding import fold_phases, fold_reasons
-from memsampd.exporters.http import MetricsServer, parse_listen
+from memsampd.exporters.http import MetricsServer
+from memsampd.exporters.listen import parse_listen
 from memsampd.exporters.prometheus import PrometheusExporter
 from memsampd.exporters.protocols import Exporter
 from memsampd.exporters.recording import RecordingWriter, read_recording

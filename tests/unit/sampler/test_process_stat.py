@@ -1,9 +1,11 @@
 """Parsing of /proc files, on recorded text and on real processes."""
 
 import os
+import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 import psutil
@@ -17,7 +19,10 @@ from memsampd.sampler.process.identity import ProcessHandle, parse_stat, read_id
 from memsampd.sampler.process.maps import AddressSpace, Mapping, parse_maps, read_maps
 from memsampd.sampler.process.status import parse_status, read_status, read_threads
 
-STAT_TAIL = "S 1 7 7 0 -1 4194560 1 2 3 4 150 25 0 0 20 0 1 0 4711 1000 10 184467440 0 0 0 0 0 0"
+STAT_TAIL = (
+    "S 1 7 7 0 -1 4194560 1 2 3 4 150 25 0 0 20 0 1 0 4711 1000 10 184467440 "
+    "0 0 0 0 0 0 0 0 0 0 0 0 17 3 0 0 0 0 0 0 0 0 0 0 0 0 9"
+)
 
 
 @given(st.text(max_size=15))
@@ -25,6 +30,7 @@ def test_stat_survives_any_command_name(command: str) -> None:
     stat = parse_stat(f"7 ({command}) {STAT_TAIL}")
     assert (stat.pid, stat.command, stat.state, stat.parent_pid) == (7, command, "S", 1)
     assert (stat.user_ticks, stat.system_ticks, stat.start_ticks) == (150, 25, 4711)
+    assert (stat.minor_faults, stat.exit_signal, stat.last_cpu, stat.exit_code) == (1, 17, 3, 9)
 
 
 def test_stat_of_ourselves_agrees_with_psutil() -> None:
@@ -37,13 +43,26 @@ def test_stat_of_ourselves_agrees_with_psutil() -> None:
     )
 
 
+def test_stat_of_a_zombie_tells_how_it_ended() -> None:
+    with subprocess.Popen(["sh", "-c", "exit 5"]) as child:
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        stat = read_stat(child.pid)
+    assert stat.state == "Z"
+    assert (stat.exit_signal, stat.exit_code) == (signal.SIGCHLD, 5 << 8)
+    assert stat.minor_faults > 0
+    assert stat.last_cpu in os.sched_getaffinity(0)
+
+
 def test_status_fields() -> None:
     status = parse_status(
         "Name:\tx\nTgid:\t7\nPid:\t9\nTracerPid:\t3\nUid:\t1\t2\t3\t4\nThreads:\t5\n"
         "VmRSS:\t    12 kB\nSigPnd:\t0000000000000001\nShdPnd:\t0000000000000200\n"
         "SigBlk:\t0000000000010000\nCapEff:\t000001ffffffffff\nSeccomp:\t2\n"
         "x86_Thread_features:\tshstk wrss \n"
+        "PPid:\t4\nVmLck:\t 4 kB\nNStgid:\t7\t1\nNSpid:\t9\t2\n"
     )
+    assert (status.parent_pid, status.locked_bytes) == (4, 4096)
+    assert (status.ns_tgids, status.ns_pids) == ((7, 1), (9, 2))
     assert (status.pid, status.tgid, status.tracer_pid, status.uid) == (9, 7, 3, 2)
     assert (status.threads, status.rss_bytes, status.seccomp_mode) == (5, 12288, 2)
     assert (status.pending, status.shared_pending, status.blocked) == (1, 0x200, 0x10000)
@@ -94,17 +113,39 @@ def test_maps_text() -> None:
     assert (second.path, second.end) == ("", 0xFFFFFFFFFF601000)
 
 
-@given(
-    st.lists(st.tuples(st.integers(1, 50), st.integers(1, 50)), max_size=20), st.integers(0, 2500)
-)
-def test_find_agrees_with_a_linear_search(gaps: list[tuple[int, int]], address: int) -> None:
+GAPS = st.lists(st.tuples(st.integers(1, 50), st.integers(1, 50)), max_size=20)
+
+
+def spaced(gaps: list[tuple[int, int]]) -> AddressSpace:
+    """Areas from (gap before it + 1, size) each."""
     mappings, position = [], 0
     for gap, size in gaps:
         start = position + gap - 1
         position = start + size
         mappings.append(Mapping(start, position, "r--p", 0, "00:00", 0, ""))
-    expected = next((m for m in mappings if m.start <= address < m.end), None)
-    assert AddressSpace(mappings).find(address) == expected
+    return AddressSpace(mappings)
+
+
+def addresses(ranges: Iterable[tuple[int, int]]) -> set[int]:
+    return {address for start, end in ranges for address in range(start, end)}
+
+
+@given(GAPS, st.integers(0, 2500))
+def test_find_agrees_with_a_linear_search(gaps: list[tuple[int, int]], address: int) -> None:
+    space = spaced(gaps)
+    expected = next((m for m in space.mappings if m.start <= address < m.end), None)
+    assert space.find(address) == expected
+
+
+@given(GAPS, GAPS)
+def test_beyond_agrees_with_sets(
+    ours: list[tuple[int, int]], theirs: list[tuple[int, int]]
+) -> None:
+    one, other = spaced(ours), spaced(theirs)
+    mine, not_mine = (addresses((m.start, m.end) for m in s.mappings) for s in (one, other))
+    found = one.beyond(other)
+    assert addresses(found) == mine - not_mine
+    assert list(found) == sorted(found)
 
 
 def test_handle_sees_exec_and_exit() -> None:

@@ -85,6 +85,22 @@ class AddressSpace:
             return self.mappings[index]
         return None
 
+    def beyond(self, other: AddressSpace) -> tuple[tuple[int, int], ...]:
+        """What is mapped here and not there: (start, end) in order of address."""
+        found = []
+        for mapping in self.mappings:
+            at = mapping.start
+            first = max(bisect.bisect_right(other._starts, at) - 1, 0)
+            for theirs in other.mappings[first:]:
+                if theirs.start >= mapping.end or at >= mapping.end:
+                    break
+                if theirs.start > at:
+                    found.append((at, theirs.start))
+                at = max(at, theirs.end)
+            if at < mapping.end:
+                found.append((at, mapping.end))
+        return tuple(found)
+
 
 def read_maps(pid: int, proc: Path = PROC) -> AddressSpace:
     """Read the areas of a process.

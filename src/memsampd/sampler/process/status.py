@@ -18,30 +18,38 @@ class ProcessStatus:
     Attributes:
         pid: process or thread id.
         tgid: process that the thread belongs to.
+        parent_pid: process that it is a child of.
         tracer_pid: process that traces it; 0 if none.
         uid: effective user id.
         seccomp_mode: 0 none, 1 strict, 2 filter.
         threads: number of threads.
         rss_bytes: resident memory.
+        locked_bytes: memory that mlock holds in place.
         pending: signals pending for the thread, a bit each (bit 0 is signal 1).
         shared_pending: signals pending for the process.
         blocked: signals that the thread blocks.
         cap_effective: effective capabilities, a bit each.
         x86_features: shadow stack and the like ("shstk", "wrss").
+        ns_tgids: the process's id in each PID namespace that it is in, from ours inwards.
+        ns_pids: the same of ``pid``.
     """
 
     pid: int
     tgid: int
+    parent_pid: int
     tracer_pid: int
     uid: int
     seccomp_mode: int
     threads: int
     rss_bytes: int
+    locked_bytes: int
     pending: int
     shared_pending: int
     blocked: int
     cap_effective: int
     x86_features: tuple[str, ...]
+    ns_tgids: tuple[int, ...]
+    ns_pids: tuple[int, ...]
 
 
 def parse_status(text: str) -> ProcessStatus:
@@ -58,16 +66,20 @@ def parse_status(text: str) -> ProcessStatus:
     return ProcessStatus(
         pid=number("Pid"),
         tgid=number("Tgid"),
+        parent_pid=number("PPid"),
         tracer_pid=number("TracerPid"),
         uid=number("Uid", 1),
         seccomp_mode=number("Seccomp"),
         threads=number("Threads"),
         rss_bytes=number("VmRSS") * 1024,
+        locked_bytes=number("VmLck") * 1024,
         pending=number("SigPnd", base=16),
         shared_pending=number("ShdPnd", base=16),
         blocked=number("SigBlk", base=16),
         cap_effective=number("CapEff", base=16),
         x86_features=tuple(fields.get("x86_Thread_features", [])),
+        ns_tgids=tuple(int(each) for each in fields.get("NStgid", [])),
+        ns_pids=tuple(int(each) for each in fields.get("NSpid", [])),
     )
 
 

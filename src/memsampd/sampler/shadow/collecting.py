@@ -17,8 +17,6 @@ from memsampd.sampler.process.status import list_threads, read_status
 from memsampd.sampler.shadow.site import SiteFinder
 
 SHADOW_NAME = "memsampd-shadow"
-# Of /proc/PID/stat, counted behind the command (proc_pid_stat(5): 22, 38, 52).
-_START_TIME_FIELD, _EXIT_SIGNAL_FIELD, _EXIT_CODE_FIELD = 19, 35, 49
 _PAUSE_SECONDS = 0.002
 _ECHILD = 10
 
@@ -31,7 +29,7 @@ def needs_seccomp_suspended(pid: int, proc: Path = PROC) -> bool:
         return False
 
 
-def _is_gone(pid: int, proc: Path) -> bool:
+def is_gone(pid: int, proc: Path) -> bool:
     """Whether it really is: in the midst of an exec, a process is unreadable too."""
     try:
         return read_stat(pid, proc).is_dead
@@ -82,7 +80,7 @@ def collect(
         try:
             site = finder.find()
         except CaptureError as error:
-            if error.reason == "gone" and _is_gone(pid, proc):
+            if error.reason == "gone" and is_gone(pid, proc):
                 return True, stopped_seconds
             site = None
         suspend = needs_seccomp_suspended(pid, proc)
@@ -130,16 +128,11 @@ def leftovers(
             stat = read_stat(int(entry.name), proc)
             if stat.parent_pid != pid or stat.state != "Z":
                 continue
-            text = (entry / "stat").read_text(errors="surrogateescape")
-            fields = [int(x) for x in text[text.rindex(")") + 1 :].split()[1:]]
-            if fields[_EXIT_SIGNAL_FIELD - 1] != 0:
+            if stat.exit_signal != 0:
                 continue
             is_named = stat.command == SHADOW_NAME
-            ended_so = fields[_EXIT_CODE_FIELD - 1] in (
-                _core.SHADOW_EXIT_STATUS << 8,
-                signal.SIGKILL,
-            )
-            is_due = since_ticks is not None and fields[_START_TIME_FIELD - 1] >= since_ticks
+            ended_so = stat.exit_code in (_core.SHADOW_EXIT_STATUS << 8, signal.SIGKILL)
+            is_due = since_ticks is not None and stat.start_ticks >= since_ticks
             if not (is_named or ended_so or is_due):
                 continue
             found.append((stat.pid, namespaced_pid(stat.pid, proc)))
@@ -150,7 +143,5 @@ def leftovers(
 
 def namespaced_pid(pid: int, proc: Path = PROC) -> int:
     """The number of a process in its own, innermost PID namespace."""
-    for line in (proc / str(pid) / "status").read_text().splitlines():
-        if line.startswith("NSpid:"):
-            return int(line.split()[-1])
-    return pid
+    numbers = read_status(pid, proc).ns_pids
+    return numbers[-1] if numbers else pid

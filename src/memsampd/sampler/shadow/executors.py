@@ -31,13 +31,15 @@ class Execution:
     end: BurstEnd
     end_detail: str
     run_seconds: float
+    emulated_calls: int = 0
 
 
 class ShadowExecutor(Protocol):
     """Runs shadows of one target.
 
-    Contract: the shadow makes no system call; what is recorded is in program order and complete up
-    to the instruction that ended it; an instruction whose references cannot be told ends it.
+    Contract: the shadow makes no system call but those that stay inside it (docs/shadow.md); what
+    is recorded is in program order and complete up to the instruction that ended it; an instruction
+    whose references cannot be told ends it.
     """
 
     name: str

@@ -50,11 +50,19 @@ class CallSites:
 
 @dataclass(frozen=True, slots=True)
 class InjectionSite:
-    """All that the native tracer needs to inject a call (addresses in the target)."""
+    """All that the native tracer needs to inject a call.
+
+    Attributes:
+        syscall_address: the ``syscall`` instruction in the target.
+        sigreturn_address: the signal trampoline.
+        scratch_address: memory that nobody uses.
+        space: the areas of the target when it was found.
+    """
 
     syscall_address: int
     sigreturn_address: int
     scratch_address: int
+    space: AddressSpace
 
 
 def _search_order(space: AddressSpace) -> list[Mapping]:
@@ -129,7 +137,7 @@ def find_site(pid: int, sites: CallSites, space: AddressSpace, proc: Path = PROC
         raise CaptureError(
             "no-scratch", f"process {pid} uses its initial stack to the bottom just now"
         )
-    return InjectionSite(sites.syscall_address, sites.sigreturn_address, scratch)
+    return InjectionSite(sites.syscall_address, sites.sigreturn_address, scratch, space)
 
 
 def _free_slot(memory: int, stack: Mapping) -> int | None:
@@ -177,6 +185,8 @@ class SiteFinder:
                 except CaptureError as error:
                     if error.reason != "code-changed":
                         raise
+                except OSError:
+                    pass  # nothing is mapped there any more: it executes another program
             self._sites = find_call_sites(self._pid, space, self._proc)
             return find_site(self._pid, self._sites, space, self._proc)
         except OSError as error:

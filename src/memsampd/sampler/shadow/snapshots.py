@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from memsampd import _core
 from memsampd.errors import CaptureError
-from memsampd.sampler.process.identity import PROC
+from memsampd.sampler.process.identity import PROC, read_stat
 from memsampd.sampler.process.maps import read_maps
+from memsampd.sampler.process.status import read_status
 from memsampd.sampler.records import BurstCost
 from memsampd.sampler.shadow.collecting import (
     SHADOW_NAME,
     collect,
+    is_gone,
     leftovers,
     needs_seccomp_suspended,
 )
 from memsampd.sampler.shadow.guardian import Guardian
 from memsampd.sampler.shadow.site import InjectionSite, SiteFinder
+from memsampd.sampler.shadow.stops import StopEstimator, read_huge_bytes
 
 _SYS_MPROTECT, _SYS_PRCTL, _SYS_CLOSE_RANGE, _SYS_UNSHARE = 10, 157, 436, 272
 _PR_SET_NAME = 15
@@ -31,11 +35,11 @@ _PROT_READ = 1
 _RETRY_SECONDS = 0.005
 _COLLECT_PATIENCE_SECONDS = 0.02
 _LAST_PATIENCE_SECONDS = 5.0
-_SHADOW_NICENESS = 5
+SHADOW_NICENESS = 5
 # A copy-on-write fault of the target: 0.76 us each in a VM (a random writer over 1 GiB: 0.2 s).
 _COW_FAULT_SECONDS = 0.8e-6
 
-_TRANSIENT = {"not-running", "in-syscall", "in-rseq"}
+_TRANSIENT = {"not-running", "in-syscall", "in-rseq", "no-scratch"}
 _CAUSES = {
     "not-running": ("the thread sleeps", ""),
     "in-syscall": ("the thread is inside system calls all the time", ""),
@@ -57,8 +61,11 @@ class Shadow:
         ns_pid: in the target's.
         registers: struct user_regs_struct as bytes.
         tid: the thread that it is a copy of.
-        syscall_address: a `syscall` instruction in its memory.
+        syscall_address: a ``syscall`` instruction in its code.
         scratch_address: memory of it that nobody uses.
+        signal_mask: that thread's, a bit a signal (bit 0 is signal 1); the shadow's own blocks all.
+        pending: signals that waited for that thread, a bit each.
+        absent: areas that the target has and the shadow has not (MADV_DONTFORK), (start, end).
     """
 
     pid: int
@@ -67,6 +74,9 @@ class Shadow:
     tid: int
     syscall_address: int
     scratch_address: int
+    signal_mask: int = 0
+    pending: int = 0
+    absent: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,22 +98,19 @@ class Snapshot:
     cut_short: bool
 
 
-def _minor_faults(pid: int, proc: Path) -> int:
-    text = (proc / str(pid) / "stat").read_text(errors="surrogateescape")
-    return int(text[text.rindex(")") + 1 :].split()[7])
-
-
 def last_cpu(tid: int, proc: Path = PROC) -> int:
     """CPU on which a thread runs or ran last; -1 if it is gone."""
     try:
-        text = (proc / str(tid) / "stat").read_text(errors="surrogateescape")
+        return read_stat(tid, proc).last_cpu
     except OSError:
         return -1
-    return int(text[text.rindex(")") + 1 :].split()[36])
 
 
-def _resident_bytes(pid: int, proc: Path) -> int:
-    return int((proc / str(pid) / "statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+def _memory_bytes(pid: int, proc: Path) -> tuple[int, int]:
+    """Resident memory, and the private part of it, whose page tables a clone copies."""
+    _, resident, shared = (proc / str(pid) / "statm").read_text().split()[:3]
+    page_bytes = os.sysconf("SC_PAGE_SIZE")
+    return int(resident) * page_bytes, (int(resident) - int(shared)) * page_bytes
 
 
 class Snapshots:
@@ -112,16 +119,26 @@ class Snapshots:
     Args:
         pid: the target.
         proc: root of the proc file system.
+        max_stop_seconds: no shadow is made if stopping the target is expected to take longer.
+        niceness: of shadows.
 
     Raises:
         CaptureError: no system call can be injected into this process.
     """
 
-    def __init__(self, pid: int, proc: Path = PROC) -> None:
+    def __init__(
+        self,
+        pid: int,
+        proc: Path = PROC,
+        *,
+        max_stop_seconds: float = math.inf,
+        niceness: int = SHADOW_NICENESS,
+    ) -> None:
+        self._stops = StopEstimator(max_stop_seconds, lambda: read_huge_bytes(pid, proc))
+        self._niceness = niceness
         self._pid = pid
         self._proc = proc
         self._finder = SiteFinder(pid, proc)
-        self._site: InjectionSite | None = None
         self._refuse_shadow_stack()
         self._finder.find()
         self._uncollected: list[int] = []
@@ -138,9 +155,7 @@ class Snapshots:
 
     def _refuse_shadow_stack(self) -> None:
         with suppress(OSError):
-            text = (self._proc / str(self._pid) / "status").read_text()
-            features = text.partition("x86_Thread_features:")[2].partition("\n")[0]
-            if "shstk" in features.split():
+            if "shstk" in read_status(self._pid, self._proc).x86_features:
                 raise CaptureError(
                     "shadow-stack",
                     f"process {self._pid} has a hardware shadow stack, which forbids the return "
@@ -163,14 +178,23 @@ class Snapshots:
             raise CaptureError("closed", "the access source is closed")
         self._guardian.check()
         self._collect_pending(any_state=False, patience_seconds=0.0)
-        site = self._site = self._finder.find()
+        self._refuse_long_stop(count)
         suspend = needs_seccomp_suspended(self._pid, self._proc)
         give_up, wasted_seconds = time.monotonic() + patience_seconds, 0.0
         self._guardian.due()
         with self._on_another_cpu(tid):
             while True:
-                copied_bytes, self._faults = self._sizes()
-                status, error, pids, ns_pids, registers, at, stopped, cut_short = (
+                try:
+                    site = self._finder.find()
+                except CaptureError as refusal:
+                    is_over = time.monotonic() > give_up or refusal.reason != "gone"
+                    if is_over or is_gone(self._pid, self._proc):
+                        self._guardian.settled()
+                        raise
+                    time.sleep(_RETRY_SECONDS)  # in the midst of an exec, it seems
+                    continue
+                copied_bytes, private_bytes, self._faults = self._sizes()
+                status, error, pids, ns_pids, registers, mask, pending, at, stopped, cut_short = (
                     _core.shadow_spawn(
                         tid,
                         site.syscall_address,
@@ -185,7 +209,16 @@ class Snapshots:
                     break
                 time.sleep(_RETRY_SECONDS)
         shadows = tuple(
-            Shadow(pid, ns_pid, registers, tid, site.syscall_address, site.scratch_address)
+            Shadow(
+                pid,
+                ns_pid,
+                registers,
+                tid,
+                site.syscall_address,
+                site.scratch_address,
+                mask,
+                pending,
+            )
             for pid, ns_pid in zip(pids, ns_pids, strict=True)
         )
         for shadow in shadows:
@@ -194,8 +227,10 @@ class Snapshots:
         try:
             if status != "ok":
                 raise self._refusal(status, error, wasted_seconds)
-            for shadow in shadows:
-                self._make_harmless(shadow, site)
+            self._stops.learn(private_bytes, count, stopped)
+            shadows = tuple(
+                replace(shadow, absent=self._make_harmless(shadow, site)) for shadow in shadows
+            )
         except BaseException as error:
             for shadow in shadows:
                 self.end(shadow)
@@ -204,9 +239,23 @@ class Snapshots:
             raise
         return Snapshot(shadows, at, stopped + wasted_seconds, copied_bytes, cut_short)
 
-    def _sizes(self) -> tuple[int, int]:
+    def _refuse_long_stop(self, count: int) -> None:
+        _, private_bytes, _ = self._sizes()
+        if self._stops.forbids(private_bytes, count):
+            expected = self._stops.estimate(private_bytes, count)
+            raise CaptureError(
+                "stop-too-long",
+                f"copying process {self._pid} ({private_bytes / 1e6:.0f} MB of private memory) is "
+                f"expected to stop it for {1e3 * expected:.1f} ms, longer than the "
+                f"{1e3 * self._stops.max_stop_seconds:g} ms allowed",
+                "allow more with --max-stop",
+            )
+
+    def _sizes(self) -> tuple[int, int, int]:
+        """Resident bytes, the private ones among them, and minor page faults so far."""
         try:
-            return _resident_bytes(self._pid, self._proc), _minor_faults(self._pid, self._proc)
+            faults = read_stat(self._pid, self._proc).minor_faults
+            return *_memory_bytes(self._pid, self._proc), faults
         except OSError as error:
             raise CaptureError("gone", f"process {self._pid} is gone") from error
 
@@ -229,26 +278,44 @@ class Snapshots:
     @contextmanager
     def _on_another_cpu(self, tid: int) -> Iterator[None]:
         """Leave the target's CPU alone: what it loses to our polling it loses for nothing."""
-        busy = last_cpu(tid, self._proc)
-        os.sched_setaffinity(0, (self._allowed_cpus - {busy}) or self._allowed_cpus)
+        os.sched_setaffinity(0, self._other_cpus(tid))
         try:
             yield
         finally:
             os.sched_setaffinity(0, self._allowed_cpus)
 
-    def _make_harmless(self, shadow: Shadow, site: InjectionSite) -> None:
-        """Name it, take its descriptors away, and keep its stores from shared memory."""
+    def _other_cpus(self, tid: int) -> set[int]:
+        return (self._allowed_cpus - {last_cpu(tid, self._proc)}) or self._allowed_cpus
+
+    def _make_harmless(self, shadow: Shadow, site: InjectionSite) -> tuple[tuple[int, int], ...]:
+        """Name it, take its descriptors away, and keep its stores from shared memory.
+
+        Returns:
+            The areas that it did not get from the target.
+        """
+        with suppress(OSError):  # else it would wait for the CPU behind the target at every call
+            os.sched_setaffinity(shadow.pid, self._other_cpus(shadow.tid))
         with suppress(OSError):
             (self._proc / str(shadow.pid) / "oom_score_adj").write_text("1000")
-        with suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, shadow.pid, _SHADOW_NICENESS)
+        _core.shadow_leave_rseq(shadow.pid, shadow.registers, site.syscall_address)
         self._rename(shadow, site)
         self._drop_descriptors(shadow, site)
-        for mapping in read_maps(shadow.pid, self._proc).mappings:
+        space = read_maps(shadow.pid, self._proc)
+        for mapping in space.mappings:
             if mapping.perms[1] == "w" and mapping.perms[3] == "s":
                 self._call(
                     shadow, site, _SYS_MPROTECT, mapping.start, mapping.size_bytes, _PROT_READ
                 )
+        with suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, shadow.pid, self._niceness)
+        return self._kept_back(site.space.beyond(space))
+
+    def _kept_back(self, absent: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
+        """Those areas that the target has still, and has not merely unmapped before the stop."""
+        if not absent:
+            return ()
+        now = read_maps(self._pid, self._proc)
+        return tuple(area for area in absent if now.find(area[0]) is not None)
 
     def _drop_descriptors(self, shadow: Shadow, site: InjectionSite) -> None:
         """Else a pipe or port that the target closes would stay open until the shadow ends."""
@@ -283,7 +350,7 @@ class Snapshots:
         """
         cpu_seconds, _ = _core.shadow_kill(shadow.pid)
         try:
-            faults = max(_minor_faults(self._pid, self._proc) - self._faults, 0)
+            faults = max(read_stat(self._pid, self._proc).minor_faults - self._faults, 0)
         except OSError:
             faults = 0
         self._uncollected.append(shadow.ns_pid)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -12,7 +13,7 @@ from memsampd.errors import CaptureError
 from memsampd.sampler.process.identity import PROC
 from memsampd.sampler.records import Burst, BurstCost, BurstEnd, BurstRequest
 from memsampd.sampler.shadow.executors import Consumer, Execution, ShadowExecutor
-from memsampd.sampler.shadow.snapshots import Shadow, Snapshot, Snapshots
+from memsampd.sampler.shadow.snapshots import SHADOW_NICENESS, Shadow, Snapshot, Snapshots
 from memsampd.sampler.shadow.twin import KeptRows, TwinRunner
 
 _START_PATIENCE_SECONDS = 0.2
@@ -29,18 +30,28 @@ class ShadowSource:
         executor: runs the shadows.
         proc: root of the proc file system.
         line_bytes: size of the lines that timed accesses are counted in.
+        max_stop_seconds: a capture that is expected to stop the target for longer is refused
+            ("stop-too-long").
+        niceness: of shadows.
 
     Raises:
         CaptureError: no system call can be injected into this process.
     """
 
     def __init__(
-        self, pid: int, executor: ShadowExecutor, proc: Path = PROC, line_bytes: int = 64
+        self,
+        pid: int,
+        executor: ShadowExecutor,
+        proc: Path = PROC,
+        *,
+        max_stop_seconds: float = math.inf,
+        niceness: int = SHADOW_NICENESS,
+        line_bytes: int = 64,
     ) -> None:
         self.name = f"shadow-{executor.name}"
         self._pid = pid
         self._executor = executor
-        self._snapshots = Snapshots(pid, proc)
+        self._snapshots = Snapshots(pid, proc, max_stop_seconds=max_stop_seconds, niceness=niceness)
         self._twins = TwinRunner(line_bytes, proc)
 
     def capture(self, request: BurstRequest) -> Burst:
@@ -121,8 +132,9 @@ class ShadowSource:
         remaining = list(snapshot.shadows)
         kept = KeptRows(consume) if consume is not None else None
         try:
-            consume = kept.add if kept is not None else None
-            execution = self._execute(self._executor, remaining[0], request, consume)
+            execution = self._execute(
+                self._executor, remaining[0], request, kept.add if kept else None
+            )
             cost += self._snapshots.end(remaining.pop(0))
             rows = kept.rows() if kept is not None else execution.rows
             twin = None
@@ -170,6 +182,7 @@ class ShadowSource:
             cut_short=snapshot.cut_short,
             accesses=execution.accesses,
             run_seconds=execution.run_seconds,
+            emulated_calls=execution.emulated_calls,
         )
 
     def cancel(self) -> None:

@@ -12,8 +12,11 @@ from memsampd import _core
 from memsampd.sampler.process.identity import PROC
 from memsampd.sampler.records import BurstEnd
 from memsampd.sampler.shadow.decoder import CODE_BYTES_MAXIMUM, RecipeDecoder, describe
+from memsampd.sampler.shadow.emulation import emulation_of, syscall_detail
 from memsampd.sampler.shadow.executors import Collector, Consumer, Execution
 from memsampd.sampler.shadow.snapshots import Shadow, last_cpu
+
+SYSCALL_CODE = b"\x0f\x05"
 
 
 class SteppingExecutor:
@@ -24,12 +27,14 @@ class SteppingExecutor:
 
     Args:
         proc: root of the proc file system.
+        emulate: go on behind system calls whose results are known.
     """
 
     name = "step"
 
-    def __init__(self, proc: Path = PROC) -> None:
+    def __init__(self, proc: Path = PROC, *, emulate: bool = True) -> None:
         self._proc = proc
+        self._emulate = emulate
         self._stepper = _core.Stepper()
         self._memory = -1
         self._decoder = RecipeDecoder(self._read_code)
@@ -54,6 +59,7 @@ class SteppingExecutor:
         give_up = time.monotonic() + deadline_seconds
         self._memory = os.open(self._proc / str(shadow.pid) / "mem", os.O_RDONLY | os.O_CLOEXEC)
         before = os.sched_getaffinity(0)
+        self._stepper.emulate(emulation_of(shadow, self._proc) if self._emulate else None)
         try:
             share_one_cpu(shadow, before, self._proc)
             started = time.monotonic()
@@ -77,6 +83,7 @@ class SteppingExecutor:
                 BurstEnd(end),
                 self._detail(BurstEnd(end), ip, number),
                 seconds,
+                self._stepper.emulated_calls(),
             )
         finally:
             os.sched_setaffinity(0, before)
@@ -89,7 +96,9 @@ class SteppingExecutor:
     def _detail(self, end: BurstEnd, ip: int, number: int) -> str:
         if end is BurstEnd.FAULT:
             return signal.Signals(number).name
-        if end is BurstEnd.UNSUPPORTED:
+        if end is BurstEnd.SYSCALL and self._read_code(ip, len(SYSCALL_CODE)) == SYSCALL_CODE:
+            return syscall_detail(number)
+        if end in (BurstEnd.SYSCALL, BurstEnd.UNSUPPORTED):
             return describe(self._read_code(ip, CODE_BYTES_MAXIMUM), ip)
         return ""
 

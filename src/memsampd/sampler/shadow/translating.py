@@ -16,10 +16,11 @@ from memsampd.sampler.process.identity import PROC
 from memsampd.sampler.process.maps import Mapping, read_maps
 from memsampd.sampler.records import BurstEnd
 from memsampd.sampler.shadow.decoder import CODE_BYTES_MAXIMUM, describe
+from memsampd.sampler.shadow.emulation import emulation_of, syscall_detail
 from memsampd.sampler.shadow.executors import Collector, Consumer, Execution
 from memsampd.sampler.shadow.forms import FormDecoder
 from memsampd.sampler.shadow.snapshots import Shadow
-from memsampd.sampler.shadow.stepping import share_one_cpu
+from memsampd.sampler.shadow.stepping import SYSCALL_CODE, share_one_cpu
 
 _WRITABLE_CODE_MAXIMUM = 64
 # Between what kernels and runtimes use by themselves (executables at 0x55..., libraries at 0x7f...,
@@ -35,12 +36,14 @@ class TranslatingExecutor:
 
     Args:
         proc: root of the proc file system.
+        emulate: go on behind system calls whose result is known without making them.
     """
 
     name = "translate"
 
-    def __init__(self, proc: Path = PROC) -> None:
+    def __init__(self, proc: Path = PROC, *, emulate: bool = True) -> None:
         self._proc = proc
+        self._emulate = emulate
         self._translator = _core.Translator()
         self._forms = FormDecoder()
         self._area_address = 0
@@ -69,6 +72,7 @@ class TranslatingExecutor:
                     shadow.scratch_address,
                     self._place(mappings),
                     _writable_code(mappings),
+                    emulation_of(shadow, self._proc) if self._emulate else None,
                     max_accesses,
                     give_up,
                 )
@@ -79,6 +83,10 @@ class TranslatingExecutor:
     def cancel(self) -> None:
         """End the present run and all later ones at once; from any thread."""
         self._translator.cancel()
+
+    def costs(self) -> dict[str, float]:
+        """Counts and times of all runs so far, by name (seconds; instructions; bytes of code)."""
+        return self._translator.costs()
 
     def registers(self) -> bytes:
         """What the program would see in its registers where the last run ended.
@@ -113,12 +121,15 @@ class TranslatingExecutor:
             reason,
             detail,
             self._translator.costs()["run_seconds"] - before,
+            self._translator.emulated_calls(),
         )
 
     def _detail(self, end: BurstEnd, ip: int, number: int) -> str:
         if end is BurstEnd.FAULT:
             return signal.Signals(number).name
-        if end is BurstEnd.UNSUPPORTED:
+        if end is BurstEnd.SYSCALL and self._read_code(ip)[:2] == SYSCALL_CODE:
+            return syscall_detail(number)
+        if end in (BurstEnd.SYSCALL, BurstEnd.UNSUPPORTED):
             return describe(self._read_code(ip), ip)
         return ""
 

@@ -24,6 +24,7 @@ from memsampd import _core
 from memsampd.sampler.process.identity import PROC
 from memsampd.sampler.records import AccessChunk, TwinMeasurement
 from memsampd.sampler.shadow.decoder import PLAIN, REPEATED, RecipeDecoder
+from memsampd.sampler.shadow.emulation import emulation_of
 from memsampd.sampler.shadow.executors import Consumer
 from memsampd.sampler.shadow.snapshots import Shadow
 from memsampd.sampler.shadow.stepping import share_one_cpu
@@ -384,6 +385,7 @@ class TwinRunner:
         before = os.sched_getaffinity(0)
         try:
             share_one_cpu(shadow, before, self._proc)
+            self._runner.emulate(emulation_of(shadow, self._proc))
             # On the CPU that will run the twin: pages that are copied are then in its caches.
             _core.native_touch_pages(shadow.pid, read.tobytes(), False)
             _core.native_touch_pages(shadow.pid, written.tobytes(), True)
@@ -398,12 +400,17 @@ class TwinRunner:
     ) -> TwinMeasurement | None:
         if plan.lead_in is not None and self._go(shadow, plan.lead_in, give_up) is None:
             return None
+        before = self._runner.emulated_calls()
         gone = self._go(shadow, plan.end, give_up)
+        calls = self._runner.emulated_calls() - before
         overheads = self._runner.overheads(shadow.pid, plan.end.kind, _OVERHEAD_RUNS)
         if gone is None or not overheads:
             return None
         cpu_seconds, faults = gone
         stop_seconds = 1e-9 * statistics.median(overheads) * plan.end.stops
+        if calls:
+            answered = self._runner.overheads(shadow.pid, EndKind.CALL, _OVERHEAD_RUNS)
+            stop_seconds += 1e-9 * statistics.median(answered or overheads) * calls
         taken_off_seconds = stop_seconds + FAULT_SECONDS * faults
         net_seconds = cpu_seconds - taken_off_seconds
         if net_seconds <= 0:

@@ -1,0 +1,349 @@
+"""How long bursts get before a system call ends them, with and without emulated calls.
+
+usage: python benchmarks/burst_length.py [--quick] [--json FILE] [--executor translate|step]
+                                         [--accesses N] [TARGET ...]
+
+Goal: every target yields bursts both ways, and whatever call ends one is known by name. Lengths are
+printed, not judged. Targets that are not installed are left out, and named.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import importlib.util
+import json
+import os
+import random
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from memsampd.errors import CaptureError
+from memsampd.sampler.process.status import read_threads
+from memsampd.sampler.records import Burst, BurstEnd, BurstRequest
+from memsampd.sampler.shadow.executors import ShadowExecutor
+from memsampd.sampler.shadow.source import ShadowSource
+from memsampd.sampler.shadow.stepping import SteppingExecutor
+from reference.programs import find
+
+_TRANSLATING = "memsampd.sampler.shadow.translating"
+_ACCESSES = {"translate": 1_000_000, "step": 4000}
+_SEED = 3
+_PAUSE_SECONDS = 0.02
+_TABLE_CALLS = 4  # shown of those that end bursts
+
+# One keep-alive connection that asks for a small and a large file by turns.
+_CLIENT = """
+import http.client, itertools, sys
+connection = http.client.HTTPConnection("127.0.0.1", int(sys.argv[1]))
+for turn in itertools.count():
+    connection.request("GET", ("/small", "/large")[turn % 8 == 0])
+    connection.getresponse().read()
+"""
+_SCHEMA = (
+    "create table item(id integer primary key, name, price);create index by_price on item(price);"
+)
+_SQL = (
+    "insert into item(name, price) values (hex(randomblob(30)), abs(random()) % 1000);"
+    "select count(*), sum(price) from item where price = abs(random()) % 1000;"
+    "delete from item where id < (select max(id) from item) - 20000;"
+)
+
+
+@dataclass
+class Lengths:
+    """What the bursts of one target were like."""
+
+    accesses: list[int] = field(default_factory=list)
+    emulated: list[int] = field(default_factory=list)
+    ends: Counter[str] = field(default_factory=Counter)
+    refusals: Counter[str] = field(default_factory=Counter)
+
+    def add(self, burst: Burst) -> None:
+        """Count one burst."""
+        self.accesses.append(len(burst))
+        self.emulated.append(burst.emulated_calls)
+        named = burst.end in (BurstEnd.SYSCALL, BurstEnd.FAULT)
+        self.ends[burst.end_detail if named else burst.end.value] += 1
+
+    def summary(self) -> dict[str, object]:
+        """As JSON: deciles of the accesses a burst, medians, ends and refusals by count."""
+        deciles = (
+            statistics.quantiles(self.accesses, n=10, method="inclusive")
+            if len(self.accesses) > 1
+            else []
+        )
+        return {
+            "bursts": len(self.accesses),
+            "accesses_deciles": deciles,
+            "accesses_mean": statistics.mean(self.accesses) if self.accesses else None,
+            "emulated_calls_mean": statistics.mean(self.emulated) if self.emulated else None,
+            "ends": dict(self.ends.most_common()),
+            "refusals": dict(self.refusals.most_common()),
+        }
+
+
+def executor(name: str, emulate: bool) -> ShadowExecutor:
+    """Make an executor by its name."""
+    if name == "step":
+        return SteppingExecutor(emulate=emulate)
+    made: ShadowExecutor = importlib.import_module(_TRANSLATING).TranslatingExecutor(
+        emulate=emulate
+    )
+    return made
+
+
+@contextmanager
+def started(*command: str | Path, **options: object) -> Iterator[subprocess.Popen[bytes]]:
+    """A child that is killed at the end."""
+    process = subprocess.Popen(  # type: ignore[call-overload]
+        [str(part) for part in command],
+        **{"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, **options},
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+class Again:
+    """A target that ends soon: started again whenever it has.
+
+    Args:
+        command: its command line.
+        stack: ends it.
+        options: of Popen.
+    """
+
+    def __init__(self, command: Sequence[str], stack: ExitStack, **options: object) -> None:
+        self._command, self._stack, self._options = command, stack, options
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __call__(self) -> int:
+        """Its pid now."""
+        if self._process is None or self._process.poll() is not None:
+            self._process = self._stack.enter_context(started(*self._command, **self._options))
+            time.sleep(0.1)
+        return self._process.pid
+
+
+def _redis(folder: Path, stack: ExitStack) -> Callable[[], int]:
+    port = str(random.Random(os.getpid()).randrange(20_000, 30_000))
+    server = stack.enter_context(
+        started("redis-server", "--port", port, "--save", "", "--dir", folder)
+    )
+    time.sleep(0.5)
+    load = ("-p", port, "-l", "-q", "-c", "8", "-t", "set,get,lpush,zadd", "-r", "100000")
+    stack.enter_context(started("nice", "redis-benchmark", *load))
+    return lambda: server.pid
+
+
+def _http(folder: Path, stack: ExitStack) -> Callable[[], int]:
+    (folder / "small").write_bytes(b"x" * 500)
+    (folder / "large").write_bytes(b"y" * 500_000)
+    port = str(random.Random(os.getpid()).randrange(30_000, 40_000))
+    options = ("--bind", "127.0.0.1", "--protocol", "HTTP/1.1", "--directory", str(folder))
+    server = stack.enter_context(
+        started("python3", "-m", "http.server", port, *options, stderr=subprocess.DEVNULL)
+    )
+    time.sleep(1.0)
+    for _ in range(2):
+        stack.enter_context(started("nice", sys.executable, "-c", _CLIENT, port))
+    return lambda: server.pid
+
+
+def _sqlite(folder: Path, stack: ExitStack) -> Callable[[], int]:
+    database = folder / "items.db"
+    subprocess.run(["sqlite3", str(database), _SCHEMA], check=True, stdout=subprocess.DEVNULL)
+    feeder = stack.enter_context(started("yes", _SQL, stdout=subprocess.PIPE))
+    target = stack.enter_context(started("sqlite3", database, stdin=feeder.stdout))
+    assert feeder.stdout is not None
+    feeder.stdout.close()
+    return lambda: target.pid
+
+
+def _repository(folder: Path, commits: int = 1500) -> Path:
+    draw = random.Random(_SEED)
+    words = [f"{draw.randrange(1 << 40):x}" for _ in range(3000)]
+    repository = folder / "repository"
+    stream = []
+    for commit in range(commits):
+        for at in draw.sample(range(len(words)), 60):
+            words[at] = f"{draw.randrange(1 << 40):x}"
+        text = "\n".join(words)
+        stream.append(
+            f"commit refs/heads/main\ncommitter A <a@b> {1_700_000_000 + commit} +0000\n"
+            f"data 1\nx\nM 644 inline words\ndata {len(text)}\n{text}\n"
+        )
+    subprocess.run(["git", "init", "-q", "-b", "main", str(repository)], check=True)
+    subprocess.run(
+        ["git", "-C", str(repository), "fast-import", "--quiet"],
+        input="".join(stream).encode(),
+        check=True,
+    )
+    return repository
+
+
+def _git_log(folder: Path, stack: ExitStack) -> Callable[[], int]:
+    return Again(("git", "-C", str(_repository(folder)), "log", "-p"), stack)
+
+
+def _git_gc(folder: Path, stack: ExitStack) -> Callable[[], int]:
+    # What git gc spends its time in.
+    options = ("--all", "--stdout", "--no-reuse-delta", "--no-reuse-object", "--threads=1")
+    command = ("git", "-C", str(_repository(folder)), "pack-objects", *options)
+    return Again(command, stack, stderr=subprocess.DEVNULL)
+
+
+def _cc1(folder: Path, stack: ExitStack) -> Callable[[], int]:
+    [program] = find(["cc1"])
+    return Again(program.command(folder), stack, stderr=subprocess.DEVNULL)
+
+
+# What must be installed, and how to start it: each returns a function that tells its pid.
+TARGETS: dict[str, tuple[str, Callable[[Path, ExitStack], Callable[[], int]]]] = {
+    "redis": ("redis-server", _redis),
+    "http.server": ("python3", _http),
+    "sqlite3": ("sqlite3", _sqlite),
+    "git log": ("git", _git_log),
+    "git gc": ("git", _git_gc),
+    "cc1": ("gcc", _cc1),
+}
+
+
+def busy_thread(pid: int, draw: random.Random) -> int | None:
+    """A thread that runs just now."""
+    running = [thread.tid for thread in read_threads(pid) if thread.state == "R"]
+    return draw.choice(running) if running else None
+
+
+class Sources:
+    """The two sources, with and without emulated calls, of a target that may be started anew.
+
+    Args:
+        name: of the executor.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._executors = {emulate: executor(name, emulate) for emulate in (False, True)}
+        self._pid = 0
+        self._sources: dict[bool, ShadowSource] = {}
+
+    def get(self, pid: int, emulate: bool) -> ShadowSource:
+        """The source for this target.
+
+        Raises:
+            CaptureError: it cannot be shadowed.
+        """
+        if pid != self._pid:
+            self.close()
+            self._pid = pid
+        if emulate not in self._sources:
+            self._sources[emulate] = ShadowSource(pid, self._executors[emulate])
+        return self._sources[emulate]
+
+    def close(self) -> None:
+        """Leave the target."""
+        while self._sources:
+            self._sources.popitem()[1].close()
+
+
+def measure(
+    target: Callable[[], int], name: str, bursts: int, accesses: int, seconds: float
+) -> dict[bool, Lengths]:
+    """Take bursts both ways by turns, until there are enough or the time is up."""
+    results = {False: Lengths(), True: Lengths()}
+    draw, sources = random.Random(_SEED), Sources(name)
+    give_up = time.monotonic() + seconds
+    try:
+        while time.monotonic() < give_up and any(
+            len(result.accesses) < bursts for result in results.values()
+        ):
+            emulate = len(results[True].accesses) < len(results[False].accesses)
+            pid = target()
+            try:
+                thread = busy_thread(pid, draw)
+                if thread is not None:
+                    request = BurstRequest(thread, accesses, 10.0)
+                    results[emulate].add(sources.get(pid, emulate).capture(request))
+                    time.sleep(draw.uniform(0, _PAUSE_SECONDS))
+            except CaptureError as error:
+                results[emulate].refusals[error.reason] += 1
+                time.sleep(_PAUSE_SECONDS)
+    finally:
+        sources.close()
+    return results
+
+
+def show(name: str, results: dict[bool, Lengths]) -> None:
+    """Print two lines of the table."""
+    for emulate, lengths in results.items():
+        if len(lengths.accesses) < 2:
+            print(
+                f"{name:12} {'yes' if emulate else 'no':8} too few bursts {dict(lengths.refusals)}"
+            )
+            continue
+        low, *_, high = statistics.quantiles(lengths.accesses, n=10, method="inclusive")
+        ends = ", ".join(f"{end} {count}" for end, count in lengths.ends.most_common(_TABLE_CALLS))
+        print(
+            f"{name:12} {'yes' if emulate else 'no':8} {len(lengths.accesses):6} {low:9.0f} "
+            f"{statistics.median(lengths.accesses):9.0f} {high:9.0f} "
+            f"{statistics.mean(lengths.emulated):8.1f}  {ends}"
+        )
+
+
+def main() -> int:
+    """Measure all targets."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("targets", nargs="*", metavar="TARGET", help=f"of {', '.join(TARGETS)}")
+    parser.add_argument("--quick", action="store_true", help="fewer bursts")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
+    has_translator = importlib.util.find_spec(_TRANSLATING) is not None
+    parser.add_argument(
+        "--executor",
+        choices=sorted(_ACCESSES),
+        default="translate" if has_translator else "step",
+        help="what runs the shadows (default: %(default)s)",
+    )
+    parser.add_argument("--accesses", type=int, metavar="N", help="of a full burst")
+    args = parser.parse_args()
+    accesses = args.accesses or _ACCESSES[args.executor]
+    bursts, seconds = (8, 10.0) if args.quick else (60, 60.0)
+
+    print(f"bursts of at most {accesses} accesses, executor {args.executor}")
+    print(
+        f"{'target':12} {'emulated':8} {'bursts':>6} {'10 %':>9} {'median':>9} {'90 %':>9} "
+        f"{'calls':>8}  ends"
+    )
+    found, is_good = {}, True
+    for name in args.targets or TARGETS:
+        needed, start = TARGETS[name]
+        if shutil.which(needed) is None:
+            print(f"{name:12} left out: {needed} is not installed")
+            continue
+        with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+            results = measure(start(Path(folder), stack), args.executor, bursts, accesses, seconds)
+        show(name, results)
+        found[name] = {("emulated" if e else "plain"): r.summary() for e, r in results.items()}
+        is_good &= all(
+            result.accesses and not any(end.isdigit() for end in result.ends)
+            for result in results.values()
+        )
+    if args.json:
+        document = {"executor": args.executor, "accesses": accesses, "targets": found}
+        args.json.write_text(json.dumps(document, indent=1) + "\n")
+    return 0 if is_good and found else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

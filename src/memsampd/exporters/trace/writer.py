@@ -1,0 +1,231 @@
+"""Writes traces, in memory that does not grow with them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memsampd.errors import TraceError
+from memsampd.exporters.trace.columns import BLOCK_ROWS, encode
+from memsampd.exporters.trace.files import open_new, write_all
+from memsampd.exporters.trace.format import (
+    BurstFinish,
+    BurstStart,
+    FrameEncoder,
+    Record,
+    TraceFooter,
+    TraceHeader,
+    prelude,
+)
+from memsampd.sampler.records import AccessChunk
+
+
+class TraceWriter:
+    """Appends bursts to a trace file.
+
+    Every block of accesses is in the kernel's hands once it is full, so that a memsampd that is
+    killed loses less than a block. As a context manager it closes the file at the end; what an
+    exception interrupted is left as it is, which readers notice.
+
+    Args:
+        path: file to make.
+        header: the first record.
+        overwrite: replace a file that is there already.
+        block_rows: rows of a block.
+
+    Raises:
+        TraceError: the file exists or cannot be written.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        header: TraceHeader,
+        *,
+        overwrite: bool = False,
+        block_rows: int = BLOCK_ROWS,
+    ) -> None:
+        self.path = path
+        self.rows = 0
+        self.bursts = 0
+        self._buffer = _Rows(block_rows)
+        self._rows_before_burst: int | None = None
+        self._frames = FrameEncoder()
+        self._whole_bytes = 0
+        self._file = open_new(path, overwrite)
+        try:
+            self._put(prelude())
+            self._append(header)
+        except TraceError:
+            self._file.close()
+            raise
+
+    def begin_burst(self, start: BurstStart) -> None:
+        """Begin a burst.
+
+        Raises:
+            TraceError: it cannot be written; what was written before stays readable.
+            ValueError: the last one has not ended.
+        """
+        if self._rows_before_burst is not None:
+            raise ValueError("a burst has begun already")
+        self._append(start)
+        self._rows_before_burst = self.rows
+        self.bursts += 1
+
+    def write(
+        self,
+        ip: NDArray[np.uint64],
+        address: NDArray[np.uint64],
+        size_bytes: NDArray[np.uint16],
+        is_write: NDArray[np.bool_],
+    ) -> None:
+        """Append accesses to the burst; the arrays may be used again once this returns.
+
+        Args:
+            ip: address of the instruction, shape (n,).
+            address: first byte referenced, shape (n,).
+            size_bytes: bytes referenced, shape (n,).
+            is_write: store or load, shape (n,).
+
+        Raises:
+            TraceError: it cannot be written; what was written before stays readable.
+            ValueError: no burst has begun, or the arrays are of different lengths.
+        """
+        if self._rows_before_burst is None:
+            raise ValueError("no burst has begun")
+        if not len(ip) == len(address) == len(size_bytes) == len(is_write):
+            raise ValueError("columns of different lengths")
+        at = 0
+        while at < len(ip):
+            taken = self._buffer.add(AccessChunk(ip, address, size_bytes, is_write), at)
+            at += taken
+            self.rows += taken
+            if self._buffer.is_full:
+                self._flush()
+
+    def end_burst(self, finish: BurstFinish) -> None:
+        """End the burst.
+
+        Args:
+            finish: how; its ``rows`` must be what was written.
+
+        Raises:
+            TraceError: it cannot be written; what was written before stays readable.
+            ValueError: no burst has begun, or it has other rows.
+        """
+        if self._rows_before_burst is None:
+            raise ValueError("no burst has begun")
+        if finish.rows != self.rows - self._rows_before_burst:
+            raise ValueError("another number of rows was written")
+        self._flush()
+        self._append(finish)
+        self._rows_before_burst = None
+
+    def close(self, exit_reason: str = "", refusals: Mapping[str, int] | None = None) -> None:
+        """Write the footer and close the file; a second call does nothing.
+
+        Within a burst there is no footer: the file then counts as cut off.
+
+        Args:
+            exit_reason: why the trace ends, for people.
+            refusals: bursts that could not be had, by reason.
+
+        Raises:
+            TraceError: it cannot be written; what was written before stays readable.
+        """
+        if self._file.closed:
+            return
+        try:
+            if self._rows_before_burst is None:
+                self._append(
+                    TraceFooter(
+                        bursts=self.bursts,
+                        rows=self.rows,
+                        exit_reason=exit_reason,
+                        refusals=dict(refusals or {}),
+                    )
+                )
+            else:
+                self._flush()
+        finally:
+            self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if error is None:
+            self.close()
+        else:
+            self._file.close()
+
+    def _flush(self) -> None:
+        chunk = self._buffer.take()
+        if len(chunk):
+            self._append(encode(chunk))
+
+    def _append(self, record: Record) -> None:
+        self._put(self._frames.encode(record))
+
+    def _put(self, data: bytes) -> None:
+        try:
+            write_all(self._file, data, self.path)
+        except TraceError:
+            self._drop_torn_frame()
+            raise
+        self._whole_bytes += len(data)
+
+    def _drop_torn_frame(self) -> None:
+        """Cut what half a write left, and write no more."""
+        try:
+            os.ftruncate(self._file.fileno(), self._whole_bytes)
+        except OSError:  # a pipe or the like: nothing to cut
+            pass
+        finally:
+            self._file.close()
+
+
+class _Rows:
+    """A buffer of rows."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._used = 0
+        self._ip = np.empty(size, np.uint64)
+        self._address = np.empty(size, np.uint64)
+        self._size_bytes = np.empty(size, np.uint16)
+        self._is_write = np.empty(size, np.bool_)
+
+    @property
+    def is_full(self) -> bool:
+        return self._used == self._size
+
+    def add(self, chunk: AccessChunk, at: int) -> int:
+        """Copy rows from ``at`` on, as many as there is room for; how many."""
+        taken = min(self._size - self._used, len(chunk) - at)
+        here, there = slice(self._used, self._used + taken), slice(at, at + taken)
+        self._ip[here] = chunk.ip[there]
+        self._address[here] = chunk.address[there]
+        self._size_bytes[here] = chunk.size_bytes[there]
+        self._is_write[here] = chunk.is_write[there]
+        self._used += taken
+        return taken
+
+    def take(self) -> AccessChunk:
+        """What is in it, valid until the next :meth:`add`."""
+        used, self._used = slice(self._used), 0
+        return AccessChunk(
+            self._ip[used], self._address[used], self._size_bytes[used], self._is_write[used]
+        )
