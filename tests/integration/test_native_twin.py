@@ -23,6 +23,7 @@ from memsampd.sampler.shadow.executors import Execution
 from memsampd.sampler.shadow.snapshots import Shadow, Snapshots
 from memsampd.sampler.shadow.source import ShadowSource
 from memsampd.sampler.shadow.stepping import SteppingExecutor
+from memsampd.sampler.shadow.translating import TranslatingExecutor
 from memsampd.sampler.shadow.twin import (
     EndKind,
     EndPoint,
@@ -291,24 +292,27 @@ def test_bad_arguments_are_refused() -> None:
 def test_the_source_times_what_it_is_asked_to(tmp_path: Path) -> None:
     with shadowing.running(shadowing.compile_c(tmp_path, ROUNDS)) as process:
         time.sleep(0.1)
-        source = ShadowSource(process.pid, SteppingExecutor())
+        source = ShadowSource(process.pid, TranslatingExecutor())
+        asked = BurstRequest(process.pid, 500_000, measure_rate=True)
+        streamed: list[int] = []
         try:
             plain = source.capture(BurstRequest(process.pid, 8000))
-            timed = [
-                source.capture(BurstRequest(process.pid, 8000, measure_rate=True)) for _ in range(3)
-            ]
+            timed = [source.capture(asked) for _ in range(3)]
+            without_rows = source.stream(asked, lambda chunk: streamed.append(len(chunk)))
         finally:
             source.close()
         assert shadowing.wait_until_clean(process.pid) == []
     assert plain.twin is None
-    found = [burst.twin for burst in timed if burst.twin is not None]
+    assert (len(without_rows), sum(streamed)) == (0, without_rows.accesses)
+    found = [burst.twin for burst in (*timed, without_rows) if burst.twin is not None]
     assert found
     for twin in found:
-        assert 0 < twin.accesses + twin.lead_in_accesses <= len(timed[0])
+        assert 200_000 < twin.accesses + twin.lead_in_accesses <= timed[0].accesses + LOADS
         assert twin.cpu_seconds > 0
-    assert timed[0].cost.shadow_cpu_seconds > found[0].cpu_seconds
+    longest = max(twin.cpu_seconds for twin in found)
+    assert max(burst.cost.shadow_cpu_seconds for burst in (*timed, without_rows)) > longest
     assert NativeTwinClock().measure([plain]).accesses_per_cpu_second is None
-    rate = NativeTwinClock().measure(timed)
+    rate = NativeTwinClock().measure([*timed, without_rows])
     assert rate.accesses_per_cpu_second is not None
     assert rate.spread is not None
     low, *_, high = sorted(twin.accesses / twin.cpu_seconds for twin in [*found, *found])

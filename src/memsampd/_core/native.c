@@ -29,7 +29,7 @@
 
 #define BREAKPOINT 0xcc
 #define RESUME_FLAG 0x10000ul /* the instruction that comes next does not hit its breakpoint */
-#define PAUSE_NANOSECONDS 20000L
+#define PAUSE_NANOSECONDS 1000000L
 #define PAGES_AT_ONCE 512
 #define OVERHEAD_RUNS_MAXIMUM 64
 
@@ -167,7 +167,7 @@ minor_faults(pid_t pid)
 }
 
 /* As tracee_wait, but until a deadline: 1 stopped, 0 out of time, -1 gone. Sleeping between looks:
- * a tracer that spun would take a CPU from the target or from the shadow itself. */
+ * each look takes the CPU from the shadow, and its caches and branch predictions. */
 static int
 wait_until(NativeRunner *self, pid_t pid, int *status, double deadline_seconds)
 {

@@ -57,6 +57,20 @@ def test_weights_are_shares_of_accesses(recording: Recording) -> None:
     assert analysis.weighting == "accesses, partly estimated"
 
 
+def test_outputs_say_which_rates_are_known(recording: Recording) -> None:
+    """Phases 0 to 2, 75 of 80 windows; phase 3 has none."""
+    analysis = analyse(recording, "lru", default_sizes())
+    assert analysis.rate_known_share == pytest.approx(75 / 80)
+    assert any("known for 93.8% of the CPU time" in warning for warning in analysis.warnings)
+    document = json.loads(to_json(analysis))
+    assert document["rate_known_share"] == pytest.approx(75 / 80)
+    rates = [(p["accesses_per_cpu_second"], p["rate_spread"]) for p in document["phases"]]
+    assert rates == [(1e8, 0.1), (2e8, 0.1), (3e8, 0.1), (None, None)]
+    text = to_text(analysis)
+    assert "M acc/s" in text
+    assert "300 ±10%" in text
+
+
 def test_without_any_rate_cpu_time_weighs() -> None:
     recording = Recording(header(), [window_record(i, int(i > 2)) for i in range(12)])
     analysis = analyse(recording, "lru", default_sizes())

@@ -69,6 +69,11 @@ def test_values(snapshot: Snapshot) -> None:
     assert value(exporter, "memsampd_miss_high_ratio", **size) == snapshot.overall["lru"].high[5]
     filled = value(exporter, "memsampd_phase_fill_bytes_per_cpu_second", phase="0", level="L1d")
     assert filled == pytest.approx(1e8 * at_l1 * 64)
+    overall = float(snapshot.overall["lru"].miss_ratio[5])
+    filled = value(exporter, "memsampd_fill_bytes_per_cpu_second", level="L1d")
+    assert filled == pytest.approx(1.5e8 * overall * 64)
+    assert value(exporter, "memsampd_accesses_per_cpu_second") == 1.5e8
+    assert value(exporter, "memsampd_access_rate_known_ratio") == 0.75
     assert value(exporter, "memsampd_phase_active", phase="1") == 1
     assert value(exporter, "memsampd_phase_active", phase="0") == 0
     assert value(exporter, "memsampd_bursts_total", end="syscall") == 4

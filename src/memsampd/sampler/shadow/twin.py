@@ -382,14 +382,15 @@ class TwinRunner:
         if plan is None:
             return None
         read, written = touched_pages(rows, plan.end.rows)
-        _core.native_touch_pages(shadow.pid, read.tobytes(), False)
-        _core.native_touch_pages(shadow.pid, written.tobytes(), True)
-        allowed = _DEADLINE_SECONDS + _DEADLINE_SECONDS_PER_ROW * plan.end.rows
-        give_up = time.monotonic() + min(deadline_seconds, allowed)
         before = os.sched_getaffinity(0)
         try:
             share_one_cpu(shadow, before, self._proc)
             self._runner.emulate(emulation_of(shadow, self._proc))
+            # On the CPU that will run the twin: pages that are copied are then in its caches.
+            _core.native_touch_pages(shadow.pid, read.tobytes(), False)
+            _core.native_touch_pages(shadow.pid, written.tobytes(), True)
+            allowed = _DEADLINE_SECONDS + _DEADLINE_SECONDS_PER_ROW * plan.end.rows
+            give_up = time.monotonic() + min(deadline_seconds, allowed)
             return self._time(shadow, rows, plan, give_up)
         finally:
             os.sched_setaffinity(0, before)
