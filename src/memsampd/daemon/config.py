@@ -37,8 +37,8 @@ class SessionConfig:
     bins: int = 64
     schedule: str = "phase-guided"
     budget_share: float = 0.01
-    burst_accesses: int = 64_000
-    rate_accesses: int = 0
+    burst_accesses: int = 2_000_000
+    rate_accesses: int = 2_200_000
     burst_seconds: float = 6.0
     max_stop_seconds: float = 0.02
     cpu_affinity: tuple[int, ...] = ()
