@@ -65,7 +65,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--burst",
         type=int,
-        default=64_000,
+        default=2_000_000,
         metavar="N",
         help="accesses of the longest burst (default: %(default)s)",
     )
