@@ -160,10 +160,11 @@ class Timed:
         max_accesses: int,
         deadline_seconds: float,
         consume: Consumer | None = None,
+        course_accesses: int = 0,
     ) -> Execution:
         """As the inner one."""
         started = time.perf_counter()
-        execution = self.inner.run(shadow, max_accesses, deadline_seconds, consume)
+        execution = self.inner.run(shadow, max_accesses, deadline_seconds, consume, course_accesses)
         self.wall_seconds = time.perf_counter() - started
         return execution
 

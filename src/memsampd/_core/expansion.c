@@ -1,4 +1,4 @@
-#include "expansion.h"
+#include "course.h"
 
 #include <string.h>
 
@@ -6,8 +6,9 @@
 static const uint8_t register_words[16] = {10, 11, 12, 5, 19, 4, 13, 14, 9, 8, 7, 6, 3, 2, 1, 0};
 
 void
-expansion_begin(struct expansion *x, uint64_t limit)
+expansion_begin(struct expansion *x, uint64_t limit, uint64_t course_limit)
 {
+    course_begin(&x->course, course_limit);
     x->limit = limit;
     x->total = x->instructions = x->prefetches = 0;
     x->resume_iteration = 0;
@@ -175,6 +176,63 @@ expand_one(struct expansion *x, const struct exit *part, const uint64_t *words)
     return EXPANDED_ALL;
 }
 
+static int
+count_row(void *context, uint64_t ip, uint64_t address, unsigned size_bytes, int is_write)
+{
+    uint64_t *rows = context;
+    (void)ip;
+    (void)address;
+    (void)size_bytes;
+    (void)is_write;
+    ++*rows;
+    return 0;
+}
+
+static uint64_t
+rows_of_special(struct expansion *x, const struct special *s, const uint64_t *words)
+{
+    struct user_regs_struct regs;
+    uint64_t rows = 0;
+
+    load_operands(x, s, words, &regs);
+    recipe_references(&s->recipe, &regs, x->xstate, count_row, &rows);
+    if (s->recipe.flags & RECIPE_REPEATED)
+        rows *= regs.rcx - words[s->count_after_word];
+    return rows;
+}
+
+/* Rows that a whole record has. */
+static uint64_t
+rows_of(struct expansion *x, const struct exit *part, const uint64_t *words)
+{
+    const struct block *block = &x->blocks->block[part->block];
+    const struct accesses *a = &x->blocks->accesses;
+    uint64_t rows = part->accesses;
+
+    if (block->is_plain)
+        return rows;
+    for (uint32_t i = 0; i < part->accesses; i++) {
+        size_t at = block->first_access + i;
+        if (a->source[at] == ACCESS_SPECIAL)
+            rows += rows_of_special(x, &x->blocks->special[a->delta[at]], words) - 1;
+    }
+    return rows;
+}
+
+/* One whole record: to rows while these are wanted, and to the course. */
+static enum expanded
+expand_record(struct expansion *x, uint32_t exit, const uint64_t *words)
+{
+    const struct exit *part = &x->blocks->exit[exit];
+    enum expanded result = x->is_full ? EXPANDED_FULL : expand_one(x, part, words);
+
+    if (x->course.limit == 0 || (result != EXPANDED_ALL && result != EXPANDED_FULL))
+        return result;
+    if (course_add(&x->course, x->blocks, exit, rows_of(x, part, words)) < 0)
+        return EXPANDED_NO_MEMORY;
+    return result == EXPANDED_FULL && x->course.rows < x->course.limit ? EXPANDED_ALL : result;
+}
+
 enum expanded
 expand(struct expansion *x, const uint64_t **from, const uint64_t *end)
 {
@@ -186,11 +244,10 @@ expand(struct expansion *x, const uint64_t **from, const uint64_t *end)
             result = EXPANDED_CHUNK;
             break;
         }
-        const struct exit *part = &x->blocks->exit[at[0]];
-        result = expand_one(x, part, at);
+        result = expand_record(x, (uint32_t)at[0], at);
         if (result != EXPANDED_ALL)
             break;
-        at += part->words;
+        at += x->blocks->exit[at[0]].words;
     }
     *from = at;
     return result;

@@ -5,8 +5,34 @@
 #include "blocks.h"
 #include "rows.h"
 
+/* An instruction that a burst came to late and few times: where a native twin can be stopped. */
+struct course_point {
+    uint64_t ip;
+    uint32_t arrivals; /* 0: there is none */
+    uint64_t rows;     /* of the burst before it */
+};
+
+/* How often and when each exit was taken, until some moment. */
+struct course_counts {
+    uint32_t *hits;    /* of each exit */
+    uint64_t *last;    /* rows before the last record that left by it */
+    uint64_t rows;     /* at that moment */
+    struct course_point point;
+};
+
+/* What a burst does on after its rows are full: counted, not recorded. Counts are kept from two
+ * earlier moments, at powers of two of rows, so that a lead-in can be cut off. */
+struct course {
+    uint64_t limit;    /* rows to be counted in all; 0: none */
+    uint64_t rows, checkpoint;
+    struct course_counts now, earlier, earliest;
+    size_t exits;      /* that the arrays have room for */
+    bool is_void;      /* blocks were dropped meanwhile */
+};
+
 struct expansion {
     const struct blocks *blocks;
+    struct course course;
     struct rows rows;
     size_t chunk_rows;         /* pause when so many rows wait to be taken */
     uint64_t limit;            /* rows of the burst, over all chunks */
@@ -29,7 +55,11 @@ enum expanded expand(struct expansion *x, const uint64_t **from, const uint64_t 
 /* Expand the first accesses of a block whose record is cut off: it never reached an exit. */
 enum expanded expand_part(struct expansion *x, const uint64_t *words, const struct exit *part);
 
-/* Begin a new burst. */
-void expansion_begin(struct expansion *x, uint64_t limit);
+/* Begin a new burst, which goes on uncounted or, up to `course_limit` rows, counted. */
+void expansion_begin(struct expansion *x, uint64_t limit, uint64_t course_limit);
+
+/* Where to begin and to end the timing of its twin; points without arrivals if there is no way. */
+void course_points(struct expansion *x, struct course_point *lead_in, struct course_point *end);
+void course_free(struct course *c);
 
 #endif

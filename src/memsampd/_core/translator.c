@@ -116,7 +116,10 @@ static uint64_t *
 chunk_start(Translator *self)
 {
     const struct expansion *x = &self->expansion;
-    double wanted = (double)(x->limit - x->total) * FIRST_WORDS_PER_ACCESS;
+    uint64_t rows = x->is_full ? 0 : x->limit - x->total;
+    if (x->course.limit > x->course.rows + rows)
+        rows = x->course.limit - x->course.rows;
+    double wanted = (double)rows * FIRST_WORDS_PER_ACCESS;
     size_t words = wanted > BUFFER_WORDS ? BUFFER_WORDS : (size_t)wanted;
     words = words < SMALLEST_CHUNK_WORDS ? SMALLEST_CHUNK_WORDS : words;
     return buffer_start(self) + (BUFFER_WORDS - words);
@@ -423,6 +426,7 @@ enter(Translator *self)
         return "memory";
     if (result == TRANSLATION_FULL) { /* what was recorded is expanded: start over */
         blocks_flush(&self->blocks);
+        self->expansion.course.is_void = true;
         self->from_exit = -1;
         return NULL;
     }
@@ -442,7 +446,7 @@ drain(Translator *self)
     double started = tracee_now_seconds();
     enum expanded result = expand(&self->expansion, &self->drained, self->written);
 
-    if (result == EXPANDED_ALL && self->has_cut_record) {
+    if (result == EXPANDED_ALL && self->has_cut_record && !self->expansion.is_full) {
         result = expand_part(&self->expansion, self->part, &self->part_exit);
         self->has_cut_record = result == EXPANDED_CHUNK;
     }
@@ -489,7 +493,7 @@ static PyObject *
 translator_begin(Translator *self, PyObject *args)
 {
     int pid, memory, pidfd;
-    unsigned long long syscall_address, scratch_address, area_address, limit;
+    unsigned long long syscall_address, scratch_address, area_address, limit, course_limit;
     double deadline_seconds;
     const char *ranges;
     Py_ssize_t ranges_bytes;
@@ -498,9 +502,9 @@ translator_begin(Translator *self, PyObject *args)
     long dropped = 0;
     int error;
 
-    if (!PyArg_ParseTuple(args, "iiiKKKy#OKd:begin", &pid, &pidfd, &memory, &syscall_address,
+    if (!PyArg_ParseTuple(args, "iiiKKKy#OKKd:begin", &pid, &pidfd, &memory, &syscall_address,
                           &scratch_address, &area_address, &ranges, &ranges_bytes, &identity,
-                          &limit, &deadline_seconds))
+                          &limit, &course_limit, &deadline_seconds))
         return NULL;
     if (ranges_bytes > (Py_ssize_t)sizeof self->writable_code ||
         ranges_bytes % (Py_ssize_t)sizeof(struct range) != 0) {
@@ -545,7 +549,7 @@ translator_begin(Translator *self, PyObject *args)
     }
     if (dropped < 0)
         return PyErr_NoMemory();
-    expansion_begin(&self->expansion, limit);
+    expansion_begin(&self->expansion, limit, course_limit);
     self->expansion.fs_base = self->regs.fs_base;
     self->expansion.gs_base = self->regs.gs_base;
     self->end = NULL;
@@ -638,6 +642,24 @@ translator_emulated_calls(Translator *self, PyObject *ignored)
     return PyLong_FromUnsignedLongLong(self->emulation.calls);
 }
 
+/* (rows, lead-in, end), each point (ip, arrivals, rows) or None. */
+static PyObject *
+translator_course(Translator *self, PyObject *ignored)
+{
+    struct course_point point[2];
+    PyObject *points[2];
+    (void)ignored;
+
+    course_points(&self->expansion, &point[0], &point[1]);
+    for (int i = 0; i < 2; i++)
+        points[i] = point[i].arrivals == 0
+                        ? Py_NewRef(Py_None)
+                        : Py_BuildValue("(KIK)", (unsigned long long)point[i].ip,
+                                        point[i].arrivals, (unsigned long long)point[i].rows);
+    return Py_BuildValue("(KNN)", (unsigned long long)self->expansion.course.rows, points[0],
+                         points[1]);
+}
+
 static PyObject *
 translator_costs(Translator *self, PyObject *ignored)
 {
@@ -700,6 +722,7 @@ translator_dealloc(Translator *self)
     emulation_end(&self->emulation);
     blocks_free(&self->blocks);
     rows_clear(&self->expansion.rows);
+    course_free(&self->expansion.course);
     free(self->expansion.xstate);
     area_free(&self->area);
     release(self);
@@ -715,6 +738,8 @@ static PyMethodDef translator_methods[] = {
     {"registers", (PyCFunction)translator_registers, METH_NOARGS, "The program's registers."},
     {"emulated_calls", (PyCFunction)translator_emulated_calls, METH_NOARGS,
      "System calls of the last run that were emulated."},
+    {"course", (PyCFunction)translator_course, METH_NOARGS,
+     "What was counted in the last run, and where its twin can be stopped."},
     {"costs", (PyCFunction)translator_costs, METH_NOARGS, "Counts and times of all runs."},
     {"cancel", (PyCFunction)translator_cancel, METH_NOARGS, "End this run and all later ones."},
     {NULL, NULL, 0, NULL},

@@ -123,6 +123,7 @@ def access_source(
         pid,
         executor or shadow_executor()[0],
         line_bytes=config.line_bytes,
+        rate_accesses=config.rate_accesses,
         max_stop_seconds=config.max_stop_seconds,
         niceness=niceness,
     )

@@ -354,7 +354,7 @@ class Session:
                 CaptureOrder(
                     last.thread_samples,
                     decision.delay_cpu_seconds,
-                    max(decision.max_accesses, self._config.rate_accesses if is_timed else 0),
+                    decision.max_accesses,
                     self._config.burst_seconds,
                     is_timed,
                 )

@@ -16,12 +16,45 @@ Consumer = Callable[[AccessChunk], None]
 
 
 @dataclass(frozen=True, slots=True)
+class CoursePoint:
+    """An instruction that a shadow came to late and few times.
+
+    Attributes:
+        ip: its address.
+        arrivals: how often it came there: from its beginning, or since an earlier point.
+        rows: rows before it.
+    """
+
+    ip: int
+    arrivals: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """What a shadow did, including what was counted and not recorded.
+
+    Attributes:
+        rows: rows in all.
+        lead_in: where to begin to time a twin; None if no such point was met.
+        end: where to stop, its arrivals counted from the lead-in; None likewise.
+        ends_in_call: a system call comes next.
+    """
+
+    rows: int
+    lead_in: CoursePoint | None
+    end: CoursePoint | None
+    ends_in_call: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Execution:
     """What one shadow did: the fields of :class:`memsampd.sampler.records.Burst` of these names.
 
     Attributes:
         rows: what it referenced; empty if that was streamed.
         run_seconds: wall time for which the shadow ran.
+        course: how it went on, if that was asked for and the executor can count.
     """
 
     rows: AccessChunk
@@ -32,6 +65,7 @@ class Execution:
     end_detail: str
     run_seconds: float
     emulated_calls: int = 0
+    course: Course | None = None
 
 
 class ShadowExecutor(Protocol):
@@ -50,6 +84,7 @@ class ShadowExecutor(Protocol):
         max_accesses: int,
         deadline_seconds: float,
         consume: Consumer | None = None,
+        course_accesses: int = 0,
     ) -> Execution:
         """Execute a stopped shadow until it is full, ends or ``deadline_seconds`` have passed.
 
@@ -58,6 +93,7 @@ class ShadowExecutor(Protocol):
             max_accesses: rows after which it is full.
             deadline_seconds: wall time after which it ends.
             consume: takes the rows, chunk by chunk, instead of the result.
+            course_accesses: go on, counting only, up to so many rows in all; 0: do not count.
         """
 
     def cancel(self) -> None:

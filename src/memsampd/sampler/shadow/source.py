@@ -17,6 +17,8 @@ from memsampd.sampler.shadow.snapshots import SHADOW_NICENESS, Shadow, Snapshot,
 from memsampd.sampler.shadow.twin import KeptRows, TwinRunner
 
 _START_PATIENCE_SECONDS = 0.2
+# Some 10 to 200 ms of a program: caches, once cold, are then the least part of it.
+RATE_ACCESSES = 40_000_000
 
 
 class ShadowSource:
@@ -30,6 +32,7 @@ class ShadowSource:
         executor: runs the shadows.
         proc: root of the proc file system.
         line_bytes: size of the lines that timed accesses are counted in.
+        rate_accesses: how far a timed burst is followed, counting only from its length on.
         max_stop_seconds: a capture that is expected to stop the target for longer is refused
             ("stop-too-long").
         niceness: of shadows.
@@ -47,11 +50,13 @@ class ShadowSource:
         max_stop_seconds: float = math.inf,
         niceness: int = SHADOW_NICENESS,
         line_bytes: int = 64,
+        rate_accesses: int = RATE_ACCESSES,
     ) -> None:
         self.name = f"shadow-{executor.name}"
         self._pid = pid
         self._executor = executor
         self._snapshots = Snapshots(pid, proc, max_stop_seconds=max_stop_seconds, niceness=niceness)
+        self._rate_accesses = rate_accesses
         self._twins = TwinRunner(line_bytes, proc)
 
     def capture(self, request: BurstRequest) -> Burst:
@@ -133,7 +138,11 @@ class ShadowSource:
         kept = KeptRows(consume) if consume is not None else None
         try:
             execution = self._execute(
-                self._executor, remaining[0], request, kept.add if kept else None
+                self._executor,
+                remaining[0],
+                request,
+                kept.add if kept else None,
+                self._rate_accesses,
             )
             cost += self._snapshots.end(remaining.pop(0))
             rows = kept.rows() if kept is not None else execution.rows
@@ -145,6 +154,7 @@ class ShadowSource:
                     request.deadline_seconds,
                     ends_in_call=execution.end is BurstEnd.SYSCALL
                     and len(rows) == execution.accesses,
+                    course=execution.course,
                 )
             cost += self._snapshots.end(remaining.pop(0))
         finally:
@@ -159,9 +169,16 @@ class ShadowSource:
         shadow: Shadow,
         request: BurstRequest,
         consume: Consumer | None,
+        course_accesses: int = 0,
     ) -> Execution:
         try:
-            return executor.run(shadow, request.max_accesses, request.deadline_seconds, consume)
+            return executor.run(
+                shadow,
+                request.max_accesses,
+                request.deadline_seconds,
+                consume,
+                course_accesses,
+            )
         except OSError as error:
             raise CaptureError("lost", f"the shadow of process {self._pid} was lost") from error
 

@@ -54,6 +54,7 @@ class SteppingExecutor:
         max_accesses: int,
         deadline_seconds: float,
         consume: Consumer | None = None,
+        course_accesses: int = 0,
     ) -> Execution:
         """Step a stopped shadow until it is full, ends or the time is up."""
         give_up = time.monotonic() + deadline_seconds

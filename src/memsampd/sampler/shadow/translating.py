@@ -7,6 +7,7 @@ import signal
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,13 @@ from memsampd.sampler.process.maps import Mapping, read_maps
 from memsampd.sampler.records import BurstEnd
 from memsampd.sampler.shadow.decoder import CODE_BYTES_MAXIMUM, describe
 from memsampd.sampler.shadow.emulation import emulation_of, syscall_detail
-from memsampd.sampler.shadow.executors import Collector, Consumer, Execution
+from memsampd.sampler.shadow.executors import (
+    Collector,
+    Consumer,
+    Course,
+    CoursePoint,
+    Execution,
+)
 from memsampd.sampler.shadow.forms import FormDecoder
 from memsampd.sampler.shadow.snapshots import Shadow
 from memsampd.sampler.shadow.stepping import SYSCALL_CODE, share_one_cpu
@@ -55,6 +62,7 @@ class TranslatingExecutor:
         max_accesses: int,
         deadline_seconds: float,
         consume: Consumer | None = None,
+        course_accesses: int = 0,
     ) -> Execution:
         """Run a stopped shadow until it is full, ends or the time is up."""
         give_up = time.monotonic() + deadline_seconds
@@ -74,9 +82,11 @@ class TranslatingExecutor:
                     _writable_code(mappings),
                     emulation_of(shadow, self._proc) if self._emulate else None,
                     max_accesses,
+                    course_accesses,
                     give_up,
                 )
-                return self._execute(Collector(consume))
+                execution = self._execute(Collector(consume))
+                return self._with_course(execution, max_accesses) if course_accesses else execution
             finally:
                 os.sched_setaffinity(0, before)
 
@@ -123,6 +133,14 @@ class TranslatingExecutor:
             self._translator.costs()["run_seconds"] - before,
             self._translator.emulated_calls(),
         )
+
+    def _with_course(self, execution: Execution, max_accesses: int) -> Execution:
+        rows, *points = self._translator.course()
+        lead_in, end = (None if point is None else CoursePoint(*point) for point in points)
+        course = Course(rows, lead_in, end, execution.end is BurstEnd.SYSCALL)
+        if execution.accesses >= max_accesses:  # it went on, and what ended that is no matter
+            return replace(execution, course=course, end=BurstEnd.FULL, end_detail="")
+        return replace(execution, course=course)
 
     def _detail(self, end: BurstEnd, ip: int, number: int) -> str:
         if end is BurstEnd.FAULT:

@@ -25,7 +25,7 @@ from memsampd.sampler.process.identity import PROC
 from memsampd.sampler.records import AccessChunk, TwinMeasurement
 from memsampd.sampler.shadow.decoder import PLAIN, REPEATED, RecipeDecoder
 from memsampd.sampler.shadow.emulation import emulation_of
-from memsampd.sampler.shadow.executors import Consumer
+from memsampd.sampler.shadow.executors import Consumer, Course, CoursePoint
 from memsampd.sampler.shadow.snapshots import Shadow
 from memsampd.sampler.shadow.stepping import share_one_cpu
 
@@ -43,6 +43,7 @@ _EXECUTE_COST, _TOUCH_COST, _BASE_COST = 1.0, 10.0, 10.0
 _CANDIDATES = 16
 ROWS_MAXIMUM = 2 << 20  # of a longer burst, its beginning is used
 _ROWS_MINIMUM = 1000
+_COURSE_ROWS_MINIMUM = 8_000_000  # without a lead-in
 # Caches are cold at first: gzip took 600,000 accesses to come to its usual speed. The longer the
 # lead-in, the more of what is timed is the code before a system call, where that ends the burst.
 _LEAD_IN_SHARE = 0.4
@@ -269,6 +270,30 @@ def plan_twin(
     return plan if end.rows - plan.first_row >= _ROWS_MINIMUM else None
 
 
+def plan_by_course(course: Course | None) -> TwinPlan | None:
+    """Choose where to time the twin of an execution that was counted beyond what it recorded.
+
+    Returns:
+        The plan; None if it did not go far, or met no point to stop at.
+    """
+    if course is None:
+        return None
+    lead_in = None if course.lead_in is None else _at_instruction(course.lead_in)
+    if course.ends_in_call:
+        end = EndPoint(EndKind.CALL, 0, 1, course.rows, None)
+    elif course.end is not None:
+        end = _at_instruction(course.end)
+    else:
+        return None
+    plan = TwinPlan(lead_in, end)
+    least = _COURSE_ROWS_MINIMUM if lead_in is None else _COURSE_ROWS_MINIMUM // 4
+    return plan if end.rows - plan.first_row >= least else None
+
+
+def _at_instruction(point: CoursePoint) -> EndPoint:
+    return EndPoint(EndKind.EXECUTE, point.ip, point.arrivals, point.rows, point.ip)
+
+
 def count_accesses(
     address: NDArray[np.uint64], size_bytes: NDArray[np.uint16], line_bytes: int
 ) -> int:
@@ -358,6 +383,7 @@ class TwinRunner:
         deadline_seconds: float,
         *,
         ends_in_call: bool,
+        course: Course | None = None,
     ) -> TwinMeasurement | None:
         """Time what another shadow of the same stop did.
 
@@ -365,7 +391,8 @@ class TwinRunner:
             shadow: the twin, where it was made.
             rows: what the other referenced, from its beginning on.
             deadline_seconds: wall time that the twin has at most.
-            ends_in_call: the other came to a system call next.
+            ends_in_call: the other came to a system call behind these rows.
+            course: how the other went on, if it did.
 
         Returns:
             The measurement; None if the other came to no point to stop at, or the twin did not come
@@ -376,7 +403,9 @@ class TwinRunner:
         """
         memory = os.open(self._proc / str(shadow.pid) / "mem", os.O_RDONLY | os.O_CLOEXEC)
         try:
-            plan = plan_twin(rows, inspector(memory), ends_in_call=ends_in_call)
+            plan = plan_by_course(course) or plan_twin(
+                rows, inspector(memory), ends_in_call=ends_in_call
+            )
         finally:
             os.close(memory)
         if plan is None:
@@ -425,9 +454,14 @@ class TwinRunner:
         )
 
     def _count(self, rows: AccessChunk, start: int, stop: int) -> int:
-        return count_accesses(
-            rows.address[start:stop], rows.size_bytes[start:stop], self._line_bytes
+        """Accesses of some rows; of those that were only counted, at the ratio of the others."""
+        first, last = (start, stop) if stop <= len(rows) else (0, len(rows))
+        accesses = count_accesses(
+            rows.address[first:last], rows.size_bytes[first:last], self._line_bytes
         )
+        if stop <= len(rows):
+            return accesses
+        return round(accesses * (stop - start) / max(1, len(rows)))
 
     def _go(self, shadow: Shadow, point: EndPoint, give_up: float) -> tuple[float, int] | None:
         """Run to a point: CPU seconds and faults on the way; None if it did not get there."""
