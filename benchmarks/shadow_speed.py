@@ -172,6 +172,10 @@ class Timed:
         """As the inner one."""
         self.inner.cancel()
 
+    def close(self) -> None:
+        """As the inner one."""
+        self.inner.close()
+
 
 @dataclass(frozen=True, slots=True)
 class Cold:

@@ -63,7 +63,7 @@ def observe(
     bursts_an_attach: int = 3,
     every_thread: bool = False,
     pause_seconds: float = 0.0,
-    executor: str = "step",
+    executor: str = "translate",
 ) -> Tally:
     """Attach, take bursts and detach, over and over, from the calling thread."""
     tally = Tally()
@@ -169,7 +169,7 @@ def wait_until_clean(pid: int, patience_seconds: float = 10.0) -> list[str]:
     return left
 
 
-def attacker(pid: int, executor: str = "step", accesses: int = 300) -> subprocess.Popen[str]:
+def attacker(pid: int, executor: str = "translate", accesses: int = 300) -> subprocess.Popen[str]:
     """A process that observes ``pid`` until it is killed."""
     return subprocess.Popen(
         [sys.executable, "-c", ATTACKER, str(pid), executor, str(accesses)],

@@ -20,6 +20,7 @@ from memsampd.sampler.protocols import AccessClock, AccessSource, BranchSource
 from memsampd.sampler.records import BurstEnd, BurstRequest
 from memsampd.sampler.shadow.source import ShadowSource
 from memsampd.sampler.shadow.stepping import SteppingExecutor
+from memsampd.sampler.shadow.translating import TranslatingExecutor
 from memsampd.sampler.unknown_clock import UnknownClock
 
 BUSY = "print('ready', flush=True)\nwhile True: d = {i: str(i) for i in range(999)}"
@@ -45,6 +46,7 @@ BRANCH_SOURCES: dict[str, Callable[[int], BranchSource]] = {
 }
 ACCESS_SOURCES: dict[str, Callable[[int], AccessSource]] = {
     "shadow-step": lambda pid: ShadowSource(pid, SteppingExecutor()),
+    "shadow-translate": lambda pid: ShadowSource(pid, TranslatingExecutor()),
 }
 CLOCKS: dict[str, Callable[[], AccessClock]] = {
     "unknown": UnknownClock,

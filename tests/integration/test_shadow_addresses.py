@@ -14,6 +14,7 @@ import shadowing
 from memsampd.sampler.records import Burst, BurstRequest
 from memsampd.sampler.shadow.source import ShadowSource
 from memsampd.sampler.shadow.stepping import SteppingExecutor
+from memsampd.sampler.shadow.translating import TranslatingExecutor
 
 CPU_FLAGS = set(Path("/proc/cpuinfo").read_text().partition("flags")[2].partition("\n")[0].split())
 
@@ -126,8 +127,10 @@ class Observed:
         return rounds
 
 
-@pytest.fixture(scope="module")
-def observed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Observed]:
+@pytest.fixture(scope="module", params=[SteppingExecutor, TranslatingExecutor])
+def observed(
+    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[Observed]:
     program = shadowing.compile_c(
         tmp_path_factory.mktemp("addresses"), PROGRAM, "-no-pie", "-fno-omit-frame-pointer"
     )
@@ -140,7 +143,7 @@ def observed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Observed]:
     with shadowing.running(program, str(level)) as process:
         assert process.stdout is not None
         a, b, stack = (int(text, 16) for text in process.stdout.readline().split())
-        source = ShadowSource(process.pid, SteppingExecutor())
+        source = ShadowSource(process.pid, request.param())
         try:
             burst = source.capture(BurstRequest(process.pid, 4000, 30))
         finally:

@@ -16,6 +16,7 @@ from memsampd.sampler.process.status import list_threads
 from memsampd.sampler.records import Burst, BurstRequest
 from memsampd.sampler.shadow.source import ShadowSource
 from memsampd.sampler.shadow.stepping import SteppingExecutor
+from memsampd.sampler.shadow.translating import TranslatingExecutor
 
 WANTED_ACCESSES = 10_000
 ATTEMPTS = 200
@@ -62,13 +63,14 @@ SQL = (
 
 def twins(pid: int, every_thread: bool = False) -> int:
     """Compare twins until enough accesses were equal; how many were."""
-    source = ShadowSource(pid, SteppingExecutor())
+    both = (TranslatingExecutor(), SteppingExecutor())
+    source = ShadowSource(pid, both[0])
     compared = 0
     try:
         for _ in range(ATTEMPTS):
             for tid in list_threads(pid) if every_thread else (pid,):
                 try:
-                    first, second = source.capture_twins(BurstRequest(tid, 4000, 20), 2)
+                    first, second = source.capture_by(BurstRequest(tid, 4000, 20), both)
                 except CaptureError as error:
                     assert error.reason in ("not-running", "in-syscall", "in-rseq")  # noqa: PT017
                     continue

@@ -2,9 +2,6 @@
 
 #include <string.h>
 
-/* Position in struct user_regs_struct, as 8-byte words, of a register by its number. */
-static const uint8_t register_words[16] = {10, 11, 12, 5, 19, 4, 13, 14, 9, 8, 7, 6, 3, 2, 1, 0};
-
 void
 expansion_begin(struct expansion *x, uint64_t limit, uint64_t course_limit)
 {
@@ -25,7 +22,7 @@ load_operands(struct expansion *x, const struct special *s, const uint64_t *word
     regs->fs_base = x->fs_base;
     regs->gs_base = x->gs_base;
     for (unsigned i = 0; i < SPECIAL_GPRS && s->gpr[i] != NO_GPR; i++)
-        memcpy((char *)regs + 8 * (size_t)register_words[s->gpr[i]], &words[s->gpr_word[i]], 8);
+        memcpy((char *)regs + 8 * (size_t)gpr_words[s->gpr[i]], &words[s->gpr_word[i]], 8);
     for (unsigned i = 0; i < s->vectors; i++) {
         if (s->vector_bytes[i] == 8)
             recipe_put_opmask(x->xstate, s->vector[i], words[s->vector_word[i]]);

@@ -5,6 +5,8 @@
 
 #define TABLE_FIRST_CAPACITY 1024
 
+const uint8_t gpr_words[16] = {10, 11, 12, 5, 19, 4, 13, 14, 9, 8, 7, 6, 3, 2, 1, 0};
+
 /* A set of opcodes of one map. */
 struct opcode_set {
     uint64_t bits[4];

@@ -28,6 +28,9 @@ enum gpr {
     RAX, RCX, RDX, RBX, RSP, RBP, RSI, RDI, R8, R9, R10, R11, R12, R13, R14, R15, NO_GPR = 0xff
 };
 
+/* Their positions in struct user_regs_struct, as 8-byte words. */
+extern const uint8_t gpr_words[16];
+
 enum flow {
     FLOW_NEXT = 0,
     FLOW_BRANCH,        /* jcc */

@@ -152,6 +152,7 @@ shadow_spawn(PyObject *module, PyObject *args)
     }
     enum tracee_status status;
     Py_BEGIN_ALLOW_THREADS
+    int niceness = tracee_hurry();
     status = tracee_stop(&t, tid, false, suspend_seccomp);
     if (status == TRACEE_OK && !tracee_settle_scratch(&t, &site)) {
         stop_seconds = tracee_release(&t);
@@ -160,6 +161,7 @@ shadow_spawn(PyObject *module, PyObject *args)
     if (status == TRACEE_OK)
         status = spawn(&t, &site, count, &spawned, &stop_seconds);
     error = errno;
+    tracee_unhurry(niceness);
     if (stop_seconds == 0.0 && t.stopped_at_seconds > 0.0)
         stop_seconds = tracee_now_seconds() - t.stopped_at_seconds; /* in vain, but it was */
     Py_END_ALLOW_THREADS
@@ -279,6 +281,7 @@ shadow_reap(PyObject *module, PyObject *args)
     const uint64_t arguments[6] = {(uint64_t)ns_pid, 0, (uint64_t)(__WALL | WNOHANG), 0};
     enum tracee_status status;
     Py_BEGIN_ALLOW_THREADS
+    int niceness = tracee_hurry();
     status = tracee_stop(&t, tid, any_state, suspend_seccomp);
     if (status == TRACEE_OK) {
         status = tracee_settle_scratch(&t, &site)
@@ -289,6 +292,7 @@ shadow_reap(PyObject *module, PyObject *args)
         errno = error;
     }
     error = errno;
+    tracee_unhurry(niceness);
     Py_END_ALLOW_THREADS
     return Py_BuildValue("(sild)", tracee_status_name(status), error, result, stop_seconds);
 }

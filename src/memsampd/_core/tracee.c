@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ptrace.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
@@ -20,6 +21,7 @@
 
 /* The kernel's own restart codes: they are visible to a tracer only. */
 #define RED_ZONE_BYTES 128
+#define HURRIED_NICENESS (-10)
 #define ERESTARTSYS 512
 #define ERESTARTNOINTR 513
 #define ERESTARTNOHAND 514
@@ -468,6 +470,20 @@ stop_in_signal_code(struct tracee *t)
             return TRACEE_UNEXPECTED;
         t->pending_stop = true;
     }
+}
+
+int
+tracee_hurry(void)
+{
+    int before = getpriority(PRIO_PROCESS, 0); /* of this thread alone */
+    setpriority(PRIO_PROCESS, 0, HURRIED_NICENESS);
+    return before;
+}
+
+void
+tracee_unhurry(int niceness)
+{
+    setpriority(PRIO_PROCESS, 0, niceness);
 }
 
 bool

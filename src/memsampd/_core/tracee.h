@@ -60,6 +60,11 @@ double tracee_now_seconds(void);
 /* Wait for the next stop of `tid`; 0, or -1 when it is gone (errno ECHILD or ESRCH). */
 int tracee_wait(pid_t tid, int *status);
 
+/* Before a stop: let this thread go before others, or a busy machine prolongs the stop; 0, or what
+ * must be given to tracee_unhurry behind it. Best effort: it needs CAP_SYS_NICE. */
+int tracee_hurry(void);
+void tracee_unhurry(int niceness);
+
 /* Seize and stop a thread. With `any_state`, a sleeping one too: an interrupted system call is then
  * set up to start again. On any status but TRACEE_OK the thread is running again, untouched. */
 enum tracee_status tracee_stop(struct tracee *t, pid_t tid, bool any_state, bool suspend_seccomp);

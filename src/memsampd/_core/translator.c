@@ -99,8 +99,7 @@ from_shadow(Translator *self, uint64_t address)
 static uint64_t *
 gpr(struct user_regs_struct *regs, unsigned number)
 {
-    static const uint8_t words[16] = {10, 11, 12, 5, 19, 4, 13, 14, 9, 8, 7, 6, 3, 2, 1, 0};
-    return (uint64_t *)regs + words[number];
+    return (uint64_t *)regs + gpr_words[number];
 }
 
 static bool
@@ -489,6 +488,21 @@ run(Translator *self)
 
 /* ---- Python ---- */
 
+/* The area may have been given back since the last run. */
+static int
+open_area(Translator *self)
+{
+    if (self->area.bytes != NULL)
+        return 0;
+    if (area_create(&self->area) < 0) {
+        PyErr_SetFromErrno(PyExc_OSError);
+        return -1;
+    }
+    self->blocks.area = self->area.bytes;
+    blocks_flush(&self->blocks);
+    return 0;
+}
+
 static PyObject *
 translator_begin(Translator *self, PyObject *args)
 {
@@ -511,6 +525,8 @@ translator_begin(Translator *self, PyObject *args)
         PyErr_SetString(PyExc_ValueError, "writable_code is at most 64 pairs of uint64");
         return NULL;
     }
+    if (open_area(self) < 0)
+        return NULL;
     memcpy(self->writable_code, ranges, (size_t)ranges_bytes);
     self->writable_ranges = (unsigned)((size_t)ranges_bytes / sizeof(struct range));
     if (emulation_begin(&self->emulation, identity) < 0)
@@ -682,6 +698,17 @@ translator_cancel(Translator *self, PyObject *ignored)
 }
 
 static PyObject *
+translator_close(Translator *self, PyObject *ignored)
+{
+    (void)ignored;
+    if (self->area.bytes != NULL) {
+        blocks_flush(&self->blocks);
+        area_free(&self->area);
+    }
+    Py_RETURN_NONE;
+}
+
+static PyObject *
 translator_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     (void)args;
@@ -741,6 +768,8 @@ static PyMethodDef translator_methods[] = {
     {"course", (PyCFunction)translator_course, METH_NOARGS,
      "What was counted in the last run, and where its twin can be stopped."},
     {"costs", (PyCFunction)translator_costs, METH_NOARGS, "Counts and times of all runs."},
+    {"close", (PyCFunction)translator_close, METH_NOARGS,
+     "Give memory and translations back; a later run makes them anew."},
     {"cancel", (PyCFunction)translator_cancel, METH_NOARGS, "End this run and all later ones."},
     {NULL, NULL, 0, NULL},
 };

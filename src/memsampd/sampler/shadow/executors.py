@@ -99,6 +99,9 @@ class ShadowExecutor(Protocol):
     def cancel(self) -> None:
         """End the present run and all later ones at once (``DEADLINE``); from any thread."""
 
+    def close(self) -> None:
+        """Give back memory and descriptors; a later run may take them again."""
+
 
 class Collector:
     """Gathers chunks as the core hands them over: to a consumer, or for the result.

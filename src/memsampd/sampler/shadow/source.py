@@ -210,3 +210,4 @@ class ShadowSource:
     def close(self) -> None:
         """Have the last shadow collected and dismiss the guardian; may be called twice."""
         self._snapshots.close()
+        self._executor.close()

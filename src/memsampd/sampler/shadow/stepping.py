@@ -94,6 +94,9 @@ class SteppingExecutor:
         """End the present run and all later ones at once; from any thread."""
         self._stepper.cancel()
 
+    def close(self) -> None:
+        """Nothing is held."""
+
     def _detail(self, end: BurstEnd, ip: int, number: int) -> str:
         if end is BurstEnd.FAULT:
             return signal.Signals(number).name

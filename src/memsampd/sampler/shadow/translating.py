@@ -94,6 +94,10 @@ class TranslatingExecutor:
         """End the present run and all later ones at once; from any thread."""
         self._translator.cancel()
 
+    def close(self) -> None:
+        """Give back the memory of translations; a later run makes them anew."""
+        self._translator.close()
+
     def costs(self) -> dict[str, float]:
         """Counts and times of all runs so far, by name (seconds; instructions; bytes of code)."""
         return self._translator.costs()

@@ -1,0 +1,903 @@
+#include "superblock.h"
+#include "emitter.h"
+
+#include <string.h>
+
+#define BLOCK_MAXIMUM_INSTRUCTIONS 48
+#define BLOCK_MAXIMUM_WORDS 400
+#define WIDEST_INSTRUCTION_WORDS 40
+#define BLOCK_MAXIMUM_CODE 16384
+#define NO_VALUE 0xffffu
+#define CONSTANT_VALUE 0xfffeu
+#define FS_BASE_WORD 21
+
+/* Buffer pointer and scratch come from here, in this order; never rsp, nor rcx, which jrcxz tests.
+ * Registers that compilers use last come first, so that neighbours tend to agree on a pair. */
+static const uint8_t candidates[] = {R11, R10, R9, R8, R15, R14, R13, R12, RBX, RBP, RDI, RSI,
+                                     RDX, RAX};
+
+struct step {
+    struct parsed p;
+    const struct form *form;
+    uint64_t ip;
+};
+
+/* What a register holds, as far as straight-line code tells: a value of the block's plus a number. */
+struct holding {
+    unsigned value;
+    int64_t offset;
+};
+
+/* An address that the record holds already. */
+struct recorded {
+    unsigned base, index, scale;
+    int64_t base_offset, index_offset;
+    uint16_t word;
+};
+
+struct builder {
+    struct blocks *b;
+    struct emitter e;
+    struct block block;
+    uint32_t number;
+    struct step steps[BLOCK_MAXIMUM_INSTRUCTIONS];
+    unsigned count;
+    uint64_t next_ip;       /* behind the last step */
+    uint8_t last_kind;      /* how it goes on there if the last step does not say */
+    struct holding holding[16];
+    unsigned values;
+    struct recorded recorded[BLOCK_MAXIMUM_WORDS];
+    unsigned recordeds;
+    uint16_t words, prefetches;
+    struct {
+        uint32_t jump_at;   /* its 32-bit displacement */
+        uint64_t target;
+        uint16_t accesses, words, instructions, prefetches;
+    } side[BLOCK_MAXIMUM_INSTRUCTIONS];
+    unsigned sides;
+    bool out_of_memory;
+};
+
+/* ---- Choosing the instructions of a block ---- */
+
+static unsigned
+gpr_set(const struct step *s)
+{
+    const struct parsed *p = &s->p;
+    const struct form *f = s->form;
+    unsigned set = f->implicit_used;
+
+    if (f->used & FIELD_REG)
+        set |= 1u << (p->reg & 15);
+    if (f->used & FIELD_RM || p->has_opcode_register)
+        set |= 1u << (p->rm & 15);
+    if (f->used & FIELD_VVVV)
+        set |= 1u << (p->vvvv & 15);
+    /* ah to bh */
+    if (p->is_legacy_byte_reg && f->used & FIELD_REG_BYTE && p->reg >= 4)
+        set |= 1u << (p->reg & 3);
+    if (p->is_legacy_byte_reg && f->used & FIELD_RM_BYTE && p->rm >= 4)
+        set |= 1u << (p->rm & 3);
+    if (p->is_legacy_byte_reg && p->has_opcode_register && p->rm >= 4)
+        set |= 1u << (p->rm & 3);
+    if (p->base != NO_GPR)
+        set |= 1u << p->base;
+    if (p->index != NO_GPR)
+        set |= 1u << p->index; /* of a vector: harmless */
+    return set;
+}
+
+/* The base register that replaces rip must not need a REX prefix, which hides ah to bh. */
+static bool
+needs_low_scratch(const struct step *s)
+{
+    return s->p.is_rip_relative && s->p.is_legacy_byte_reg && s->form->used & FIELD_REG_BYTE &&
+           s->p.reg >= 4;
+}
+
+/* Choose buffer pointer and scratch; false if too few registers are left. */
+static bool
+choose_pair(struct block *block, unsigned used, bool low_scratch)
+{
+    unsigned chosen = 0;
+    uint8_t *place[2] = {&block->scratch_register, &block->buffer_register};
+
+    for (size_t i = 0; chosen < 2 && i < sizeof candidates; i++) {
+        uint8_t candidate = candidates[low_scratch ? sizeof candidates - 1 - i : i];
+        if (!(used >> candidate & 1))
+            *place[chosen++] = candidate;
+    }
+    return chosen == 2 && !(low_scratch && block->scratch_register >= 8);
+}
+
+static bool
+is_last(const struct form *f)
+{
+    return f->flow != FLOW_NEXT && f->flow != FLOW_BRANCH && f->flow != FLOW_SHORT_BRANCH;
+}
+
+/* What the copy of an instruction cannot do although its form is known. */
+static bool
+cannot_copy(const struct step *s)
+{
+    const struct parsed *p = &s->p;
+    /* 16-bit branches. */
+    if (p->operand_16 && s->form->flow != FLOW_NEXT)
+        return true;
+    if (p->address_32 && (s->form->flow == FLOW_SHORT_BRANCH || s->form->flags & RECIPE_REPEATED ||
+                          p->is_rip_relative))
+        return true;
+    /* Only the string instructions move their pointers: rep with others means something else. */
+    return s->form->flow == FLOW_SHORT_BRANCH && s->form->immediate_bytes != 1;
+}
+
+static enum translation
+choose(struct builder *u, uint64_t ip)
+{
+    struct blocks *b = u->b;
+    uint8_t code[INSTRUCTION_MAXIMUM_BYTES];
+    unsigned used = 0;
+    bool low_scratch = false;
+
+    choose_pair(&u->block, 0, false);
+    u->last_kind = EXIT_DIRECT;
+    u->next_ip = ip;
+    for (u->count = 0; u->count < BLOCK_MAXIMUM_INSTRUCTIONS;) {
+        struct step *s = &u->steps[u->count];
+        if (u->count != 0 && blocks_find(b, ip) != NO_BLOCK)
+            break;
+        if (blocks_was_written(b, ip) || blocks_was_written(b, ip + INSTRUCTION_MAXIMUM_BYTES - 1)) {
+            u->last_kind = EXIT_UNSUPPORTED;
+            break;
+        }
+        size_t size = blocks_read_code(b, ip, code);
+        s->ip = ip;
+        if (!parse(code, size, &s->p)) {
+            u->last_kind = size < INSTRUCTION_MAXIMUM_BYTES ? EXIT_REFUSED : EXIT_UNSUPPORTED;
+            break;
+        }
+        s->form = form_table_get(&b->forms, s->p.key);
+        if (s->form == NULL) {
+            b->sample_key = s->p.key;
+            b->sample_operands = form_sample(&s->p, b->sample);
+            return TRANSLATION_NEEDS_FORM;
+        }
+        s->p.length = (uint8_t)(s->p.length + s->form->immediate_bytes);
+        if (s->p.displacement_is_8_bit)
+            s->p.displacement *= s->form->displacement_scale;
+        if (s->form->flags & RECIPE_SYSCALL) {
+            u->last_kind = EXIT_SYSCALL;
+            break;
+        }
+        if (s->form->flags & RECIPE_UNSUPPORTED || s->p.length > size || cannot_copy(s)) {
+            u->last_kind = s->p.length > size ? EXIT_REFUSED : EXIT_UNSUPPORTED;
+            break;
+        }
+        struct block tried = u->block;
+        if (!choose_pair(&tried, used | gpr_set(s), low_scratch || needs_low_scratch(s)))
+            break;
+        u->block = tried;
+        used |= gpr_set(s);
+        low_scratch |= needs_low_scratch(s);
+        ip += s->p.length;
+        u->count++;
+        u->next_ip = ip;
+        if (is_last(s->form))
+            break;
+    }
+    return TRANSLATED;
+}
+
+/* ---- Recording ---- */
+
+static void
+record_register(struct builder *u, unsigned reg)
+{
+    emit_move(&u->e, 0x89, reg, u->block.buffer_register, 8 * u->words++);
+}
+
+/* The word from which an address follows, recording it if it is new; `*delta` completes it. */
+static uint16_t
+word_for(struct builder *u, unsigned base, unsigned index, unsigned scale, int64_t displacement,
+         bool address_32, int64_t *delta)
+{
+    struct holding none = {NO_VALUE, 0};
+    struct holding hb = base == NO_GPR ? none : u->holding[base];
+    struct holding hi = index == NO_GPR ? none : u->holding[index];
+
+    if (address_32) {
+        emit_lea(&u->e, u->block.scratch_register, base, index, scale, (int32_t)displacement, true);
+        record_register(u, u->block.scratch_register);
+        *delta = 0;
+        return (uint16_t)(u->words - 1);
+    }
+    if (index == NO_GPR && (base == NO_GPR || hb.value == CONSTANT_VALUE)) {
+        *delta = hb.offset + displacement;
+        return 0;
+    }
+    for (unsigned i = 0; i < u->recordeds; i++) {
+        const struct recorded *r = &u->recorded[i];
+        if (r->base != hb.value || r->index != hi.value || (index != NO_GPR && r->scale != scale))
+            continue;
+        *delta = displacement + hb.offset - r->base_offset +
+                 (hi.offset - r->index_offset) * (int64_t)scale;
+        return r->word;
+    }
+    *delta = displacement;
+    if (index != NO_GPR) {
+        emit_lea(&u->e, u->block.scratch_register, base, index, scale, 0, false);
+        record_register(u, u->block.scratch_register);
+    } else {
+        record_register(u, base);
+    }
+    u->recorded[u->recordeds++] = (struct recorded){
+        hb.value, hi.value, scale, hb.offset, hi.offset, (uint16_t)(u->words - 1)};
+    return (uint16_t)(u->words - 1);
+}
+
+static void
+add_access(struct builder *u, uint64_t ip, int64_t delta, uint16_t word, unsigned size_bytes,
+           bool is_write, enum access_source source, unsigned instruction)
+{
+    struct accesses *a = &u->b->accesses;
+
+    if (a->count == a->capacity && !blocks_grow_accesses(a)) {
+        u->out_of_memory = true;
+        return;
+    }
+    a->ip[a->count] = ip;
+    a->delta[a->count] = delta;
+    a->word[a->count] = word;
+    a->size_bytes[a->count] = (uint16_t)size_bytes;
+    a->instruction[a->count] = (uint16_t)instruction;
+    a->is_write[a->count] = is_write;
+    a->source[a->count++] = (uint8_t)source;
+    u->block.accesses++;
+    u->block.is_plain &= source == ACCESS_WORD;
+}
+
+/* The address of a reference in terms of this instruction's own registers. */
+static void
+settle_reference(const struct step *s, const struct form_reference *r,
+                 struct recipe_reference *out)
+{
+    const struct parsed *p = &s->p;
+
+    *out = r->reference;
+    if (r->is_explicit) {
+        out->displacement = r->reference.displacement - FORM_DISPLACEMENT + p->displacement;
+        out->base = p->base;
+        out->index = out->kind == REFERENCE_GATHER ? p->vector_index : p->index;
+        out->scale = p->scale;
+        if (p->is_rip_relative)
+            out->displacement += (int64_t)(s->ip + p->length);
+        /* pop to memory computes its address after it moved the stack pointer */
+        if (p->opcode == 0x8f && p->map == 0 && p->base == RSP)
+            out->displacement += s->form->stack_delta;
+    } else if (p->map == 0 && p->encoding == ENCODING_LEGACY && p->opcode >= 0xa0 &&
+               p->opcode <= 0xa3) {
+        int64_t address = 0;
+        unsigned bytes = s->form->immediate_bytes;
+        memcpy(&address, p->bytes + p->length - bytes, bytes);
+        out->displacement = address;
+    }
+    if (out->mask_kind == MASK_OPMASK)
+        out->mask_register = p->opmask;
+    else if (r->mask_field == FIELD_RM)
+        out->mask_register = p->rm;
+    else if (r->mask_field == FIELD_VVVV)
+        out->mask_register = p->vvvv;
+}
+
+static void
+record_plain(struct builder *u, unsigned number)
+{
+    const struct step *s = &u->steps[number];
+    struct recipe_reference reference[RECIPE_REFERENCES];
+    int64_t delta[RECIPE_REFERENCES];
+    uint16_t word[RECIPE_REFERENCES];
+
+    for (unsigned i = 0; i < s->form->references; i++) {
+        struct recipe_reference *m = &reference[i];
+        settle_reference(s, &s->form->reference[i], m);
+        word[i] = word_for(u, m->base, m->index, m->scale, m->displacement, m->is_32_bit, &delta[i]);
+    }
+    for (int is_write = 0; is_write < 2; is_write++)
+        for (unsigned i = 0; i < s->form->references; i++) {
+            const struct recipe_reference *m = &reference[i];
+            if (!(is_write ? m->stores : m->loads))
+                continue;
+            enum access_source source = m->segment == RECIPE_NO_REGISTER ? ACCESS_WORD
+                                        : m->segment == FS_BASE_WORD     ? ACCESS_FS
+                                                                         : ACCESS_GS;
+            add_access(u, s->ip, delta[i], word[i], m->size_bytes, is_write, source, number);
+        }
+}
+
+static bool
+is_special(const struct form *f)
+{
+    for (unsigned i = 0; i < f->references; i++)
+        if (f->reference[i].reference.kind != REFERENCE_PLAIN)
+            return true;
+    return f->flags & RECIPE_REPEATED;
+}
+
+static void
+special_gpr(struct builder *u, struct special *x, unsigned reg)
+{
+    unsigned free_at = 0;
+
+    if (reg == NO_GPR)
+        return;
+    for (; free_at < SPECIAL_GPRS && x->gpr[free_at] != NO_GPR; free_at++)
+        if (x->gpr[free_at] == reg)
+            return;
+    x->gpr[free_at] = (uint8_t)reg;
+    x->gpr_word[free_at] = u->words;
+    record_register(u, reg);
+}
+
+static void
+special_vector(struct builder *u, struct special *x, enum encoding encoding, unsigned number,
+               unsigned size_bytes)
+{
+    unsigned i = x->vectors++;
+    size_bytes = size_bytes <= 8 ? 8 : size_bytes <= 16 ? 16 : size_bytes <= 32 ? 32 : 64;
+    x->vector[i] = (uint8_t)number;
+    x->vector_bytes[i] = (uint8_t)size_bytes;
+    x->vector_word[i] = u->words;
+    if (size_bytes == 8)
+        emit_store_opmask(&u->e, number, u->block.buffer_register, 8 * u->words);
+    else
+        emit_store_vector(&u->e, encoding, number, size_bytes, u->block.buffer_register,
+                          8 * u->words);
+    u->words = (uint16_t)(u->words + size_bytes / 8);
+}
+
+static void
+special_reference(struct builder *u, struct special *x, const struct step *s,
+                  struct recipe_reference *m)
+{
+    unsigned base = m->base, index = m->index;
+
+    special_gpr(u, x, base);
+    m->base = base == NO_GPR ? RECIPE_NO_REGISTER : gpr_words[base];
+    if (m->kind == REFERENCE_GATHER) {
+        unsigned bytes = m->lanes * m->index_bytes;
+        special_vector(u, x, s->p.encoding, index, bytes < 16 ? 16 : bytes);
+    } else {
+        special_gpr(u, x, index);
+        m->index = index == NO_GPR ? RECIPE_NO_REGISTER : gpr_words[index];
+    }
+    if (m->mask_kind == MASK_OPMASK) {
+        special_vector(u, x, s->p.encoding, m->mask_register, 8);
+    } else if (m->mask_kind == MASK_SIGNS) {
+        unsigned bytes = m->lanes * m->lane_bytes;
+        special_vector(u, x, s->p.encoding, m->mask_register, bytes < 16 ? 16 : bytes);
+    }
+    if (m->kind == REFERENCE_BIT) {
+        special_gpr(u, x, s->p.reg);
+        m->mask_register = gpr_words[s->p.reg & 15];
+    }
+    if (m->kind == REFERENCE_XSAVE || m->kind == REFERENCE_XSAVEC) {
+        special_gpr(u, x, RAX);
+        special_gpr(u, x, RDX);
+    }
+}
+
+static void
+record_special(struct builder *u, unsigned number)
+{
+    const struct step *s = &u->steps[number];
+    struct blocks *b = u->b;
+    struct special x;
+
+    memset(&x, 0, sizeof x);
+    memset(x.gpr, NO_GPR, sizeof x.gpr);
+    x.recipe.ip = s->ip;
+    x.recipe.flags = s->form->flags;
+    x.recipe.references = s->form->references;
+    if (s->form->flags & RECIPE_REPEATED)
+        special_gpr(u, &x, RCX);
+    for (unsigned i = 0; i < s->form->references; i++) {
+        settle_reference(s, &s->form->reference[i], &x.recipe.reference[i]);
+        special_reference(u, &x, s, &x.recipe.reference[i]);
+    }
+    if (s->form->flags & RECIPE_REPEATED) { /* written when the instruction is done */
+        x.count_after_word = u->words++;
+        x.pointer_after_word = u->words++;
+    }
+    if (!blocks_grow((void **)&b->special, &b->special_capacity, b->specials + 1, sizeof x)) {
+        u->out_of_memory = true;
+        return;
+    }
+    b->special[b->specials] = x;
+    add_access(u, s->ip, (int64_t)b->specials++, 0, 0, false, ACCESS_SPECIAL, number);
+}
+
+/* ---- What registers hold ---- */
+
+static void
+forget(struct builder *u, unsigned reg)
+{
+    u->holding[reg] = (struct holding){u->values++, 0};
+}
+
+static int64_t
+immediate(const struct step *s)
+{
+    const uint8_t *end = s->p.bytes + s->p.length;
+    int32_t wide;
+    if (s->form->immediate_bytes == 1)
+        return (int8_t)end[-1];
+    memcpy(&wide, end - 4, 4);
+    return wide;
+}
+
+/* The instructions whose result is known relative to a value known before. */
+static bool
+follow_simple(struct builder *u, const struct step *s)
+{
+    const struct parsed *p = &s->p;
+    unsigned operation = p->reg & 7;
+    bool is_register = p->has_modrm && !p->has_memory;
+    struct holding *h = u->holding;
+
+    if (p->encoding != ENCODING_LEGACY || p->map != 0 || p->operand_16 || p->address_32)
+        return false;
+    if (p->opcode >= 0xb8 && p->opcode <= 0xbf && !p->rex_w) {
+        h[p->rm] = (struct holding){CONSTANT_VALUE, (uint32_t)immediate(s)};
+        return true;
+    }
+    if ((p->opcode == 0x31 || p->opcode == 0x33) && is_register && p->reg == p->rm) {
+        h[p->rm] = (struct holding){CONSTANT_VALUE, 0};
+        return true;
+    }
+    if (!p->rex_w)
+        return false;
+    switch (p->opcode) {
+    case 0x81:
+    case 0x83:
+        if (!is_register || (operation != 0 && operation != 5))
+            return false;
+        h[p->rm].offset += operation == 0 ? immediate(s) : -immediate(s);
+        return true;
+    case 0xff:
+        if (!is_register || operation > 1)
+            return false;
+        h[p->rm].offset += operation == 0 ? 1 : -1;
+        return true;
+    case 0x89:
+        if (is_register)
+            h[p->rm] = h[p->reg];
+        return is_register;
+    case 0x8b:
+        if (is_register)
+            h[p->reg] = h[p->rm];
+        return is_register;
+    case 0x8d:
+        if (p->is_rip_relative) {
+            h[p->reg] = (struct holding){CONSTANT_VALUE,
+                                         (int64_t)(s->ip + p->length) + p->displacement};
+            return true;
+        }
+        if (p->base == NO_GPR || p->index != NO_GPR)
+            return false;
+        h[p->reg] = h[p->base];
+        h[p->reg].offset += p->displacement;
+        return true;
+    default:
+        return false;
+    }
+}
+
+static void
+follow(struct builder *u, const struct step *s)
+{
+    const struct form *f = s->form;
+    unsigned written = f->implicit_written;
+
+    if (f->stack_delta != 0) {
+        u->holding[RSP].offset += f->stack_delta;
+        written &= ~(1u << RSP);
+    }
+    if (follow_simple(u, s))
+        return;
+    if (f->written & FIELD_REG)
+        written |= 1u << (s->p.reg & 15);
+    if (f->written & FIELD_RM || s->p.has_opcode_register)
+        written |= 1u << (s->p.rm & 15);
+    if (f->written & FIELD_VVVV)
+        written |= 1u << (s->p.vvvv & 15);
+    if (s->p.is_legacy_byte_reg)
+        written |= (written >> 4 & 15); /* perhaps ah to bh */
+    if (s->p.has_opcode_register && f->stack_delta < 0)
+        written &= ~(1u << s->p.rm); /* push only reads */
+    for (unsigned reg = 0; reg < 16; reg++)
+        if (written >> reg & 1)
+            forget(u, reg);
+}
+
+/* ---- Copying ---- */
+
+/* The instruction with [scratch] in place of its [rip + displacement]. */
+static void
+copy_rip_relative(struct builder *u, const struct step *s)
+{
+    const struct parsed *p = &s->p;
+    unsigned base = u->block.scratch_register, high = base >> 3;
+    struct emitter *e = &u->e;
+    const uint8_t *prefix = p->bytes + p->prefix_at;
+    unsigned first = p->prefix_at != 0xff ? p->prefix_at
+                                          : p->opcode_at - (p->map > 1 ? 2u : p->map);
+
+    emit_constant(e, base, s->ip + p->length + (uint64_t)p->displacement);
+    emit_bytes(e, p->bytes, first);
+    if (p->encoding == ENCODING_LEGACY) {
+        if (p->prefix_at != 0xff)
+            emit_byte(e, (prefix[0] & ~3u) | high);
+        else if (high)
+            emit_byte(e, 0x41);
+        unsigned skip = first + (p->prefix_at != 0xff ? 1 : 0);
+        emit_bytes(e, p->bytes + skip, p->opcode_at - skip);
+    } else if (prefix[0] == 0xc5) {
+        emit_byte(e, 0xc4);
+        emit_byte(e, (prefix[1] & 0x80u) | 0x40u | (high ? 0 : 0x20u) | 1);
+        emit_byte(e, prefix[1] & 0x7fu);
+    } else {
+        emit_byte(e, prefix[0]);
+        emit_byte(e, (prefix[1] & ~0x20u) | 0x40u | (high ? 0 : 0x20u));
+        emit_bytes(e, prefix + 2, p->encoding == ENCODING_EVEX ? 2 : 1);
+    }
+    emit_byte(e, p->opcode);
+    emit_byte(e, 0x40u | (p->reg & 7u) << 3 | (base & 7));
+    if ((base & 7) == RSP)
+        emit_byte(e, 0x24);
+    emit_byte(e, 0);
+    emit_bytes(e, p->bytes + p->length - s->form->immediate_bytes, s->form->immediate_bytes);
+}
+
+static void
+copy_instruction(struct builder *u, unsigned number)
+{
+    const struct step *s = &u->steps[number];
+    const struct parsed *p = &s->p;
+
+    if (p->is_rip_relative && p->opcode == 0x8d && p->map == 0 && p->rex_w &&
+        p->encoding == ENCODING_LEGACY)
+        emit_constant(&u->e, p->reg, s->ip + p->length + (uint64_t)p->displacement);
+    else if (p->is_rip_relative)
+        copy_rip_relative(u, s);
+    else
+        emit_bytes(&u->e, p->bytes, p->length);
+    if (s->form->flags & RECIPE_REPEATED) {
+        const struct special *x = &u->b->special[u->b->specials - 1];
+        unsigned pointer = x->recipe.reference[0].base == gpr_words[RSI] ? RSI : RDI;
+        emit_move(&u->e, 0x89, RCX, u->block.buffer_register, 8 * x->count_after_word);
+        emit_move(&u->e, 0x89, pointer, u->block.buffer_register, 8 * x->pointer_after_word);
+    }
+}
+
+static void
+copy_branch(struct builder *u, unsigned number)
+{
+    const struct step *s = &u->steps[number];
+    struct emitter *e = &u->e;
+
+    if (s->form->flow == FLOW_SHORT_BRANCH) {
+        emit_bytes(e, s->p.bytes, (size_t)s->p.length - 1);
+        emit_byte(e, 2);
+        emit_byte(e, 0xeb);
+        emit_byte(e, 5);
+        emit_byte(e, 0xe9);
+    } else {
+        emit_byte(e, 0x0f);
+        emit_byte(e, 0x80u | (s->p.opcode & 15));
+    }
+    emit_i32(e, 0);
+    u->side[u->sides].jump_at = e->at - 4;
+    u->side[u->sides].target = s->ip + s->p.length + (uint64_t)immediate(s);
+    u->side[u->sides].accesses = u->block.accesses;
+    u->side[u->sides].words = u->words;
+    u->side[u->sides].instructions = (uint16_t)(number + 1);
+    u->side[u->sides++].prefetches = u->prefetches;
+}
+
+/* mov scratch, <operand of an indirect jump or call> */
+static void
+load_target(struct builder *u, const struct step *s)
+{
+    const struct parsed *p = &s->p;
+    unsigned scratch = u->block.scratch_register;
+    struct emitter *e = &u->e;
+
+    if (p->is_rip_relative) {
+        emit_constant(e, scratch, s->ip + p->length + (uint64_t)p->displacement);
+        emit_move(e, 0x8b, scratch, scratch, 0);
+        return;
+    }
+    if (!p->has_memory) {
+        emit_copy(e, scratch, p->rm);
+        return;
+    }
+    if (p->segment != 0)
+        emit_byte(e, p->segment == 4 ? 0x64 : 0x65);
+    if (p->address_32)
+        emit_byte(e, 0x67);
+    unsigned extension = p->prefix_at != 0xff ? p->bytes[p->prefix_at] & 3u : 0;
+    emit_byte(e, 0x48u | (scratch >> 3) << 2 | extension);
+    emit_byte(e, 0x8b);
+    emit_byte(e, (p->bytes[p->modrm_at] & 0xc7u) | (scratch & 7) << 3);
+    emit_bytes(e, p->bytes + p->modrm_at + 1, (size_t)p->length - p->modrm_at - 1);
+}
+
+static void
+push_constant(struct builder *u, uint64_t value)
+{
+    unsigned scratch = u->block.scratch_register;
+    struct emitter *e = &u->e;
+
+    if ((int64_t)value == (int32_t)value) {
+        emit_byte(e, 0x68);
+        emit_i32(e, (int64_t)value);
+        return;
+    }
+    emit_constant(e, scratch, value);
+    if (scratch >= 8)
+        emit_byte(e, 0x41);
+    emit_byte(e, 0x50u | (scratch & 7));
+}
+
+/* ---- Exits ---- */
+
+static struct exit *
+add_exit(struct builder *u, enum exit_kind kind, uint64_t target)
+{
+    struct blocks *b = u->b;
+    static struct exit lost;
+
+    if (!blocks_grow((void **)&b->exit, &b->exit_capacity, b->exits + 1, sizeof *b->exit)) {
+        u->out_of_memory = true;
+        return &lost;
+    }
+    struct exit *x = &b->exit[b->exits++];
+    *x = (struct exit){.target = target,
+                       .block = u->number,
+                       .linked = NO_BLOCK,
+                       .accesses = u->block.accesses,
+                       .words = u->words,
+                       .instructions = (uint16_t)u->count,
+                       .prefetches = u->prefetches,
+                       .kind = (uint8_t)kind};
+    u->block.exits++;
+    return x;
+}
+
+static void
+finish_record(struct builder *u, const struct exit *x)
+{
+    unsigned buffer = u->block.buffer_register;
+    emit_store_constant(&u->e, buffer, 0, (uint32_t)(x - u->b->exit));
+    emit_move(&u->e, 0x8d, buffer, buffer, 8 * x->words);
+}
+
+static void
+restore_pair(struct builder *u)
+{
+    emit_slot(&u->e, 0x8b, u->block.buffer_register, SLOT_A);
+    emit_slot(&u->e, 0x8b, u->block.scratch_register, SLOT_B);
+}
+
+static void
+emit_exit(struct builder *u, struct exit *x)
+{
+    struct emitter *e = &u->e;
+
+    finish_record(u, x);
+    x->link_at = e->at;
+    blocks_cut(u->b, x);
+    e->at += LINK_BYTES;
+    if (x->kind != EXIT_DIRECT)
+        return;
+    emit_slot(e, 0x89, u->block.buffer_register, SLOT_BUFFER);
+    restore_pair(u);
+    emit_jump(e, e->at + 5);
+}
+
+/* The target is in the scratch register. */
+static void
+emit_indirect_exit(struct builder *u, struct exit *x)
+{
+    struct emitter *e = &u->e;
+    unsigned a = u->block.buffer_register, t = u->block.scratch_register;
+
+    finish_record(u, x);
+    emit_slot(e, 0x89, t, SLOT_TARGET);
+    emit_slot(e, 0x89, a, SLOT_BUFFER);
+    emit_slot(e, 0x89, RCX, SLOT_RCX);
+    emit_area_address(e, RCX, AREA_LOOKUP);
+    emit_copy(e, a, RCX); /* a seed: that of the target itself would cancel out */
+    emit_byte(e, 0xf2);   /* crc32 a, t */
+    emit_rex_w(e, a, 0, t);
+    emit_bytes(e, "\x0f\x38\xf1", 3);
+    emit_byte(e, 0xc0u | (a & 7) << 3 | (t & 7));
+    emit_rex_w(e, a, 0, a); /* movzx a, a's low 16 bits */
+    emit_bytes(e, "\x0f\xb7", 2);
+    emit_byte(e, 0xc0u | (a & 7) << 3 | (a & 7));
+    emit_lea(e, a, RCX, a, 8, 0, false);
+    emit_move(e, 0x8b, RCX, a, 0);
+    emit_lea(e, RCX, RCX, t, 1, 0, false);
+    emit_byte(e, 0xe3); /* jrcxz over the trap */
+    emit_byte(e, LINK_BYTES);
+    x->link_at = e->at;
+    blocks_cut(u->b, x);
+    e->at += LINK_BYTES;
+    emit_slot(e, 0x8b, RCX, SLOT_RCX);
+    emit_move(e, 0x8b, a, a, 8 << AREA_LOOKUP_BITS);
+    emit_slot(e, 0x89, a, SLOT_JUMP);
+    restore_pair(u);
+    emit_byte(e, 0xff);
+    emit_byte(e, 0x25);
+    emit_i32(e, (int64_t)SLOT_JUMP - (int64_t)(e->at + 4));
+}
+
+static void
+emit_side_exits(struct builder *u)
+{
+    for (unsigned i = 0; i < u->sides; i++) {
+        int32_t displacement = (int32_t)(u->e.at - (u->side[i].jump_at + 4));
+        memcpy(u->e.area + u->side[i].jump_at, &displacement, 4);
+        struct exit *x = add_exit(u, EXIT_DIRECT, u->side[i].target);
+        x->accesses = u->side[i].accesses;
+        x->words = u->side[i].words;
+        x->instructions = u->side[i].instructions;
+        x->prefetches = u->side[i].prefetches;
+        emit_exit(u, x);
+    }
+}
+
+/* ---- The block ---- */
+
+static void
+emit_last(struct builder *u, unsigned number)
+{
+    const struct step *s = &u->steps[number];
+    uint64_t after = s->ip + s->p.length;
+
+    switch (s->form->flow) {
+    case FLOW_JUMP:
+        emit_exit(u, add_exit(u, EXIT_DIRECT, after + (uint64_t)immediate(s)));
+        break;
+    case FLOW_CALL:
+        push_constant(u, after);
+        u->block.return_ip = after;
+        emit_exit(u, add_exit(u, EXIT_DIRECT, after + (uint64_t)immediate(s)));
+        break;
+    case FLOW_CALL_INDIRECT:
+        load_target(u, s);
+        emit_slot(&u->e, 0x89, u->block.scratch_register, SLOT_TARGET);
+        push_constant(u, after);
+        emit_slot(&u->e, 0x8b, u->block.scratch_register, SLOT_TARGET);
+        u->block.return_ip = after;
+        emit_indirect_exit(u, add_exit(u, EXIT_INDIRECT, 0));
+        break;
+    case FLOW_JUMP_INDIRECT:
+        load_target(u, s);
+        emit_indirect_exit(u, add_exit(u, EXIT_INDIRECT, 0));
+        break;
+    case FLOW_RETURN: {
+        uint16_t extra = 0;
+        if (s->form->immediate_bytes == 2)
+            memcpy(&extra, s->p.bytes + s->p.length - 2, 2);
+        emit_move(&u->e, 0x8b, u->block.scratch_register, RSP, 0);
+        emit_move(&u->e, 0x8d, RSP, RSP, 8 + extra);
+        emit_indirect_exit(u, add_exit(u, EXIT_INDIRECT, 0));
+        break;
+    }
+    default: /* FLOW_STOP */
+        emit_bytes(&u->e, s->p.bytes, s->p.length);
+        emit_exit(u, add_exit(u, EXIT_UNSUPPORTED, after));
+    }
+}
+
+static void
+emit_step(struct builder *u, unsigned number)
+{
+    const struct step *s = &u->steps[number];
+    struct blocks *b = u->b;
+
+    if (!blocks_grow((void **)&b->instruction, &b->instruction_capacity, b->instructions + 1,
+              sizeof *b->instruction)) {
+        u->out_of_memory = true;
+        return;
+    }
+    b->instruction[b->instructions++] =
+        (struct instruction){s->ip, u->e.at, u->block.accesses, u->prefetches};
+    if (is_special(s->form))
+        record_special(u, number);
+    else
+        record_plain(u, number);
+    u->prefetches += (s->form->flags & RECIPE_PREFETCHES) != 0;
+    if (is_last(s->form))
+        return;
+    if (s->form->flow != FLOW_NEXT)
+        copy_branch(u, number);
+    else
+        copy_instruction(u, number);
+    follow(u, s);
+}
+
+static void
+emit_block(struct builder *u)
+{
+    struct emitter *e = &u->e;
+    bool ends = u->count != 0 && is_last(u->steps[u->count - 1].form);
+
+    u->block.cold = e->at;
+    emit_slot(e, 0x89, u->block.buffer_register, SLOT_A);
+    emit_slot(e, 0x89, u->block.scratch_register, SLOT_B);
+    emit_slot(e, 0x8b, u->block.buffer_register, SLOT_BUFFER);
+    u->block.warm = e->at;
+    for (unsigned i = 0; i < 16; i++)
+        u->holding[i] = (struct holding){i, 0};
+    u->values = 16;
+    u->words = 1;
+    for (unsigned i = 0; i < u->count && !u->out_of_memory; i++) {
+        if (u->words > BLOCK_MAXIMUM_WORDS - WIDEST_INSTRUCTION_WORDS) {
+            u->next_ip = u->steps[i].ip;
+            u->count = i;
+            u->last_kind = EXIT_DIRECT;
+            ends = false;
+            break;
+        }
+        emit_step(u, i);
+    }
+    u->block.instructions = (uint16_t)u->count;
+    u->block.end_ip = u->next_ip;
+    if (ends)
+        emit_last(u, u->count - 1);
+    else
+        emit_exit(u, add_exit(u, u->last_kind, u->next_ip));
+    if (u->last_kind == EXIT_SYSCALL && !ends) {
+        struct exit *crossed = add_exit(u, EXIT_CROSSED, 0);
+        crossed->accesses = crossed->prefetches = 0;
+        crossed->words = crossed->instructions = 1;
+    }
+    u->block.body_end = e->at;
+    emit_side_exits(u);
+    u->block.end = e->at;
+}
+
+enum translation
+superblock_translate(struct blocks *b, uint64_t ip)
+{
+    struct builder u;
+
+    u.b = b;
+    u.recordeds = u.sides = u.prefetches = 0;
+    u.out_of_memory = false;
+    memset(&u.block, 0, sizeof u.block);
+    if (b->code_used + BLOCK_MAXIMUM_CODE > AREA_CODE_BYTES)
+        return TRANSLATION_FULL;
+    enum translation result = choose(&u, ip);
+    if (result != TRANSLATED)
+        return result;
+    if (!blocks_grow((void **)&b->block, &b->capacity, b->count + 1, sizeof *b->block))
+        return TRANSLATION_NO_MEMORY;
+    u.e = (struct emitter){b->area, AREA_CODE + b->code_used};
+    u.number = (uint32_t)b->count;
+    u.block.ip = ip;
+    u.block.is_plain = 1;
+    u.block.first_access = (uint32_t)b->accesses.count;
+    u.block.first_instruction = (uint32_t)b->instructions;
+    u.block.first_exit = (uint32_t)b->exits;
+    emit_block(&u);
+    if (u.out_of_memory)
+        return TRANSLATION_NO_MEMORY;
+    b->code_used = u.e.at - AREA_CODE;
+    b->block[b->count++] = u.block;
+    b->translated_instructions += u.count;
+    return TRANSLATED;
+}
+
