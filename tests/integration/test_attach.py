@@ -79,7 +79,7 @@ def test_attach_records_phases_and_curves(target: subprocess.Popen[str], tmp_pat
     exported = memsampd("export", str(recording), "--format", "json")
     assert exported.returncode == 0, exported.stderr
     data = json.loads(exported.stdout)
-    assert data["backend"]["accesses"] == "shadow-step"
+    assert data["backend"]["accesses"] == "shadow-translate"
     assert len(data["windows"]) > 5
     assert sum(phase["windows"] for phase in data["phases"]) == len(data["windows"])
     assert sum(phase["sampled_accesses"] for phase in data["phases"]) > 1000

@@ -280,7 +280,9 @@ def test_a_program_is_started_traced_and_waited_for(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (7, "done\n")
     bursts, _, message = read_trace(path)
     assert (1 <= len(bursts) <= 3, message) == (True, "")
-    assert all(0 < len(burst) <= 5000 for burst in bursts)
+    # One may stand before a system call; a last instruction may have several references.
+    assert all(len(burst) < 5010 for burst in bursts)
+    assert any(len(burst) > 0 for burst in bursts)
     with TraceReader(path) as reader:
         assert reader.header.command == command
 

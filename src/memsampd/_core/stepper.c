@@ -75,6 +75,7 @@ resume_one(pid_t pid, struct user_regs_struct *regs, int *status, siginfo_t *inf
 static const char *
 step(pid_t pid, const struct recipe *r, struct user_regs_struct *regs, long *signal)
 {
+    const uint64_t count = regs->rcx; /* of a repeated instruction, which a step leaves in place */
     siginfo_t info;
     int status;
 
@@ -82,7 +83,7 @@ step(pid_t pid, const struct recipe *r, struct user_regs_struct *regs, long *sig
         if (!resume_one(pid, regs, &status, &info))
             return "exit";
         /* Stops that are no step: the end of the call that prepared the shadow, job control. */
-    } while (regs->rip == r->ip &&
+    } while (regs->rip == r->ip && regs->rcx == count &&
              (status >> 16 == PTRACE_EVENT_STOP ||
               (WSTOPSIG(status) == SIGTRAP && info.si_code == TRAP_BRKPT)));
     *signal = WSTOPSIG(status);

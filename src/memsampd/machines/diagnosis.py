@@ -42,9 +42,10 @@ from memsampd.sampler.perf.refusal import read_paranoid
 from memsampd.sampler.perf.source import TaskClockSource
 from memsampd.sampler.process.status import ProcessStatus, read_status
 from memsampd.sampler.process.target import check_target
+from memsampd.sampler.shadow.translating import TranslatingExecutor
 
 BRANCH_SOURCE = TaskClockSource.name
-ACCESS_SOURCE = "shadow-step"
+ACCESS_SOURCE = f"shadow-{TranslatingExecutor.name}"
 
 _OLDEST_KERNEL = (5, 13)  # inherit_thread of perf events
 _MEMORY_ROOM_BYTES = 256 << 20
