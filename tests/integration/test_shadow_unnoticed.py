@@ -289,7 +289,7 @@ def test_waits_are_neither_interrupted_nor_cut_short(
     kind: int, busy_milliseconds: int, tmp_path: Path
 ) -> None:
     program = shadowing.compile_c(tmp_path, WAITS)
-    with shadowing.running(program, "1.2", str(busy_milliseconds), str(kind)) as process:
+    with shadowing.running(program, "3", str(busy_milliseconds), str(kind)) as process:
         tally, answer = _outcome(process, bursts_an_attach=1)
     assert answer == "right"
     assert tally.attaches > 0

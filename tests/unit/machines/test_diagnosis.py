@@ -60,7 +60,10 @@ def with_capabilities(evidence: Evidence, mask: int) -> Evidence:
 def test_an_ordinary_user_is_served(evidence: Evidence) -> None:
     diagnosis = diagnose(evidence)
     assert diagnosis.works
-    assert (diagnosis.branch_source, diagnosis.access_source) == ("perf-task-clock", "shadow-translate")
+    assert (diagnosis.branch_source, diagnosis.access_source) == (
+        "perf-task-clock",
+        "shadow-translate",
+    )
     assert find(evidence, "ptrace").state is State.OK
     assert find(evidence, "capabilities").state is State.LIMITED
     assert find(evidence, "PMU").remedy == "none is needed"
