@@ -81,6 +81,22 @@ spawn_twin(const struct tracee *parent, const struct tracee_site *site, struct s
     return status == TRACEE_OK ? adopt(pid, parent) : status;
 }
 
+/* On the tracer's CPUs: on the target's it would wait behind it at every call. */
+static void
+rebuild(pid_t pid, const struct tracee *parent, const struct tracee_site *site,
+        struct unforked *unforked)
+{
+    struct user_regs_struct regs = parent->regs;
+    cpu_set_t cpus;
+
+    if (unforked->count == 0)
+        return;
+    if (sched_getaffinity(0, sizeof cpus, &cpus) == 0)
+        sched_setaffinity(pid, sizeof cpus, &cpus);
+    regs.orig_rax = (unsigned long)-1;
+    unforked_rebuild(unforked, pid, &regs, site->syscall_address);
+}
+
 static enum tracee_status
 spawn(struct tracee *t, const struct tracee_site *site, int count, struct unforked *unforked,
       struct spawned *out, double *stop_seconds)
@@ -102,10 +118,8 @@ spawn(struct tracee *t, const struct tracee_site *site, int count, struct unfork
     if (out->count > 0) {
         enum tracee_status adopted = adopt(out->pid[0], &kept);
         status = status == TRACEE_OK ? adopted : status;
-        struct user_regs_struct regs = kept.regs;
-        regs.orig_rax = (unsigned long)-1;
         if (status == TRACEE_OK) /* before twins are made of it */
-            unforked_rebuild(unforked, out->pid[0], &regs, site->syscall_address);
+            rebuild(out->pid[0], &kept, site, unforked);
     }
     for (int i = 1; i < count && status == TRACEE_OK; i++) {
         status = spawn_twin(&kept, site, out);

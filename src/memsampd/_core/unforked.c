@@ -90,8 +90,9 @@ rebuild_area(pid_t pid, const struct user_regs_struct *regs, uint64_t syscall_ad
              const struct unforked_area *area, uint8_t *from)
 {
     const uint64_t size = area->end - area->start;
+    const bool is_writable = (area->protection & PROT_WRITE) != 0;
     const uint64_t map[6] = {
-        area->start, size, PROT_READ | PROT_WRITE,
+        area->start, size, is_writable ? area->protection : PROT_WRITE,
         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, (uint64_t)-1, 0};
     const uint64_t protect[6] = {area->start, size, area->protection};
     const uint64_t unmap[6] = {area->start, size};
@@ -100,9 +101,8 @@ rebuild_area(pid_t pid, const struct user_regs_struct *regs, uint64_t syscall_ad
     if (tracee_inject_shadow(pid, regs, syscall_address, SYS_mmap, map, &result) != TRACEE_OK)
         return false;
     if (write_area(pid, area, from) &&
-        (area->protection == (PROT_READ | PROT_WRITE) ||
-         tracee_inject_shadow(pid, regs, syscall_address, SYS_mprotect, protect, &result) ==
-             TRACEE_OK))
+        (is_writable || tracee_inject_shadow(pid, regs, syscall_address, SYS_mprotect, protect,
+                                             &result) == TRACEE_OK))
         return true;
     tracee_inject_shadow(pid, regs, syscall_address, SYS_munmap, unmap, &result);
     return false;

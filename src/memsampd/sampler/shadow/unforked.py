@@ -9,6 +9,7 @@ from __future__ import annotations
 import mmap
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -142,6 +143,8 @@ class UnforkedMemory:
             sum(end - start for start, end, _ in areas),
             mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0x4000),
         )
+        with suppress(OSError, AttributeError):  # a kernel without huge pages, or no Linux headers
+            room.madvise(mmap.MADV_HUGEPAGE)
         pages = np.frombuffer(room, np.uint8).reshape(-1, _PAGE_BYTES)
         try:
             pages[touched_pages(self._pid, areas, self._proc), 0] = 0
