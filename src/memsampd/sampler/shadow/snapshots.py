@@ -189,7 +189,11 @@ class Snapshots:
         for shadow in snapshot.shadows:
             cost += self.end(shadow)
         cut_short = snapshot.cut_short
-        snapshot, _ = self._take(tid, count, patience_seconds)
+        try:
+            snapshot, _ = self._take(tid, count, patience_seconds)
+        except CaptureError as error:
+            error.stop_seconds += cost.stop_seconds
+            raise
         return replace(
             snapshot,
             stop_seconds=cost.stop_seconds + snapshot.stop_seconds,

@@ -54,9 +54,9 @@ class StopEstimator:
     def estimate(self, private_bytes: int, count: int = 1, unforked_bytes: int = 0) -> float:
         """Seconds that so many shadows in one stop will take."""
         slope = (self._seconds + self._prior * _PRIOR_BYTES) / (self._bytes + _PRIOR_BYTES)
-        copy_slope = (
-            self._copy_seconds + _PRIOR_COPY_SECONDS_PER_BYTE * _PRIOR_COPY_BYTES
-        ) / (self._copy_bytes + _PRIOR_COPY_BYTES)
+        copy_slope = (self._copy_seconds + _PRIOR_COPY_SECONDS_PER_BYTE * _PRIOR_COPY_BYTES) / (
+            self._copy_bytes + _PRIOR_COPY_BYTES
+        )
         return count * (_CALL_SECONDS + slope * private_bytes) + copy_slope * unforked_bytes
 
     def learn_copy(self, unforked_bytes: int, seconds: float) -> None:
