@@ -25,6 +25,8 @@ Area: TypeAlias = tuple[int, int, int]  # start, end, PROT_*
 
 # Of address space, the smallest areas first: what lies beyond stays absent.
 AREAS_MAXIMUM_BYTES = 1 << 30
+# Where some memory is kept from children, so may be what was mapped since: up to so much is copied.
+NEW_MAXIMUM_BYTES = 8 << 20
 _PAGE_BYTES = 4096
 _TOUCHED_SHIFT = 62  # of a word of /proc/PID/pagemap: present, or in swap
 
@@ -90,10 +92,12 @@ class CopyPlan:
     Attributes:
         areas: what a clone is expected to lack.
         room: for the contents of all of them, one behind the other; zeros.
+        space: the areas of the process when that was expected.
     """
 
     areas: tuple[Area, ...]
     room: mmap.mmap | bytearray
+    space: AddressSpace
 
     def for_core(self) -> bytes:
         """The areas as the native core takes them."""
@@ -102,9 +106,6 @@ class CopyPlan:
     def covers(self, area: Area) -> bool:
         """Whether an area was to be copied."""
         return any(start <= area[0] and area[1] <= end for start, end, _ in self.areas)
-
-
-_NOTHING = CopyPlan((), bytearray())
 
 
 class UnforkedMemory:
@@ -119,6 +120,7 @@ class UnforkedMemory:
         self._pid = pid
         self._proc = proc
         self._areas: tuple[Area, ...] = ()
+        self._space = AddressSpace(())
 
     def touched_bytes(self) -> int:
         """How much would have to be copied; 0 if that cannot be told."""
@@ -130,14 +132,22 @@ class UnforkedMemory:
     def plan(self, space: AddressSpace) -> CopyPlan:
         """What to copy, and room for it that costs no page faults during the stop.
 
+        Memory that was mapped since the last shadow may be of the same kind: it is copied on the
+        chance, and left alone where the shadow has it.
+
         Args:
             space: the areas of the process now.
         """
+        nothing = CopyPlan((), bytearray(), space)
         if not self._areas:
-            return _NOTHING
-        areas = _smallest(private_areas(space, [area[:2] for area in self._areas]))
+            return nothing
+        new = space.beyond(self._space)
+        if sum(end - start for start, end in new) > NEW_MAXIMUM_BYTES:
+            new = ()
+        ranges = sorted([*(area[:2] for area in self._areas), *new])
+        areas = _smallest(private_areas(space, ranges))
         if not areas:
-            return _NOTHING
+            return nothing
         room = mmap.mmap(
             -1,
             sum(end - start for start, end, _ in areas),
@@ -149,8 +159,8 @@ class UnforkedMemory:
         try:
             pages[touched_pages(self._pid, areas, self._proc), 0] = 0
         except OSError:
-            return _NOTHING
-        return CopyPlan(areas, room)
+            return nothing
+        return CopyPlan(areas, room, space)
 
     def learn(
         self, plan: CopyPlan, rebuilt: bytes, absent: Iterable[Range], space: AddressSpace
@@ -169,4 +179,5 @@ class UnforkedMemory:
         missing = private_areas(space, absent)
         there = [area for area, is_there in zip(plan.areas, rebuilt, strict=True) if is_there]
         self._areas = tuple(sorted((*there, *missing)))
+        self._space = plan.space
         return any(not plan.covers(area) for area in _smallest(self._areas) if area in missing)

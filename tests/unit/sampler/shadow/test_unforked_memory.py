@@ -85,6 +85,25 @@ def test_what_shadows_lack_is_planned_and_forgotten(own_memory: tuple[mmap.mmap,
     assert unforked_memory.plan(AddressSpace([])).areas == (), "unmapped meanwhile"
 
 
+def test_what_is_mapped_later_is_copied_on_the_chance(
+    own_memory: tuple[mmap.mmap, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, start = own_memory
+    first, second, third = (start + n * 4096 for n in (0, 2, 5))
+    before = AddressSpace([mapping(first, first + 4096), mapping(second, second + 4096)])
+    later = AddressSpace([*before.mappings, mapping(third, third + 4096)])
+    memory = UnforkedMemory(os.getpid())
+    assert memory.plan(later).areas == (), "nothing is known to be lacked"
+    assert memory.learn(memory.plan(before), b"", ((first, first + 4096),), before)
+    plan = memory.plan(later)
+    assert [area[0] for area in plan.areas] == [first, third]
+    assert memory.plan(later).areas == plan.areas, "no shadow was made in between"
+    monkeypatch.setattr(unforked, "NEW_MAXIMUM_BYTES", 4095)
+    assert [area[0] for area in memory.plan(later).areas] == [first]
+    assert not memory.learn(plan, b"\1\0", (), later)
+    assert [area[0] for area in memory.plan(later).areas] == [first], "the shadow had the other"
+
+
 def test_the_largest_areas_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(unforked, "AREAS_MAXIMUM_BYTES", 3 * 4096)
     space = AddressSpace([mapping(0, 0x3000), mapping(0x4000, 0x5000), mapping(0x6000, 0x8000)])
