@@ -349,8 +349,10 @@ int main(int argc, char **argv)
     unforked = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     locked = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     mapped_file = mmap(NULL, 4096, PROT_READ, MAP_PRIVATE, open("/proc/self/exe", O_RDONLY), 0);
-    madvise(unforked, 8192, MADV_DONTFORK);
-    madvise(locked, 4096, MADV_DONTFORK);
+    if (chosen == unforks || chosen == drops_absent) { /* else it would cost a second stop */
+        madvise(unforked, 8192, MADV_DONTFORK);
+        madvise(locked, 4096, MADV_DONTFORK);
+    }
     signal(SIGTERM, finish);
     pthread_t thread;
     if (argc > 2) {
