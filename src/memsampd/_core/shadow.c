@@ -165,7 +165,7 @@ unforked_begin(struct unforked *u, pid_t tid, const char *areas, Py_ssize_t area
     uint64_t bytes = 0;
 
     *u = (struct unforked){(const void *)areas, (size_t)areas_bytes / sizeof *u->areas, room->buf,
-                           NULL, -1, 0, 0.0};
+                           NULL, -1, -1, NULL, 0, 0.0};
     for (size_t i = 0; i < u->count; i++) {
         const struct unforked_area *area = &u->areas[i];
         if (area->end <= area->start || (area->start | area->end) % PAGE_BYTES != 0)
@@ -177,13 +177,20 @@ unforked_begin(struct unforked *u, pid_t tid, const char *areas, Py_ssize_t area
         PyErr_SetString(PyExc_ValueError, "malformed areas, or no room for what is in them");
         return -1;
     }
-    if ((u->state = calloc(u->count + 1, 1)) == NULL) {
+    u->state = calloc(u->count + 1, 1);
+    u->maps_text = malloc(UNFORKED_MAPS_BYTES);
+    if (u->state == NULL || u->maps_text == NULL) {
+        free(u->state);
+        free(u->maps_text);
         PyErr_NoMemory();
         return -1;
     }
     snprintf(path, sizeof path, "/proc/%d/pagemap", tid);
     if (u->count != 0)
         u->pagemap = open(path, O_RDONLY | O_CLOEXEC);
+    snprintf(path, sizeof path, "/proc/%d/maps", tid);
+    if (u->count != 0)
+        u->maps = open(path, O_RDONLY | O_CLOEXEC);
     return 0;
 }
 
@@ -194,8 +201,11 @@ unforked_end(struct unforked *u)
         u->state[i] = u->state[i] == UNFORKED_REBUILT;
     PyObject *rebuilt = PyBytes_FromStringAndSize((const char *)u->state, (Py_ssize_t)u->count);
     free(u->state);
+    free(u->maps_text);
     if (u->pagemap >= 0)
         close(u->pagemap);
+    if (u->maps >= 0)
+        close(u->maps);
     return rebuilt;
 }
 

@@ -3,6 +3,7 @@
 #include "unforked.h"
 
 #include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -61,6 +62,13 @@ unforked_read(struct unforked *u, pid_t tid)
         u->state[i] = read_area(u, tid, area, to) ? UNFORKED_READ : UNFORKED_LOST;
         to += area->end - area->start;
     }
+    size_t length = 0;
+    for (ssize_t got; u->count != 0 && length < UNFORKED_MAPS_BYTES - 1; length += (size_t)got) {
+        got = read(u->maps, u->maps_text + length, UNFORKED_MAPS_BYTES - 1 - length);
+        if (got <= 0)
+            break;
+    }
+    u->maps_text[length] = '\0';
     u->seconds = tracee_now_seconds() - begun;
 }
 
@@ -85,24 +93,51 @@ write_area(pid_t pid, const struct unforked_area *area, uint8_t *from)
     return true;
 }
 
+/* The permissions of the moment of the stop: programs that make code change them all the time.
+ * `line` moves on through the target's areas. */
+static bool
+protect_area(pid_t pid, const struct user_regs_struct *regs, uint64_t syscall_address,
+             const struct unforked_area *area, const char **line)
+{
+    unsigned long start, end;
+    char perms[5];
+    long result;
+
+    for (const char *next; sscanf(*line, "%lx-%lx %4s", &start, &end, perms) == 3; *line = next) {
+        if ((next = strchr(*line, '\n')) == NULL || start >= area->end)
+            break;
+        next++;
+        if (end <= area->start)
+            continue;
+        uint64_t from = start > area->start ? start : area->start;
+        uint64_t to = end < area->end ? end : area->end;
+        uint64_t protection = (perms[0] == 'r' ? PROT_READ : 0) | (perms[1] == 'w' ? PROT_WRITE : 0) |
+                              (perms[2] == 'x' ? PROT_EXEC : 0);
+        const uint64_t protect[6] = {from, to - from, protection};
+        if (protection != (PROT_READ | PROT_WRITE) &&
+            tracee_inject_shadow(pid, regs, syscall_address, SYS_mprotect, protect, &result) !=
+                TRACEE_OK)
+            return false;
+        if (end > area->end)
+            break; /* the next area may lie in it, too */
+    }
+    return true;
+}
+
 static bool
 rebuild_area(pid_t pid, const struct user_regs_struct *regs, uint64_t syscall_address,
-             const struct unforked_area *area, uint8_t *from)
+             const struct unforked_area *area, uint8_t *from, const char **line)
 {
     const uint64_t size = area->end - area->start;
-    const bool is_writable = (area->protection & PROT_WRITE) != 0;
     const uint64_t map[6] = {
-        area->start, size, is_writable ? area->protection : PROT_WRITE,
+        area->start, size, PROT_READ | PROT_WRITE,
         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, (uint64_t)-1, 0};
-    const uint64_t protect[6] = {area->start, size, area->protection};
     const uint64_t unmap[6] = {area->start, size};
     long result;
 
     if (tracee_inject_shadow(pid, regs, syscall_address, SYS_mmap, map, &result) != TRACEE_OK)
         return false;
-    if (write_area(pid, area, from) &&
-        (is_writable || tracee_inject_shadow(pid, regs, syscall_address, SYS_mprotect, protect,
-                                             &result) == TRACEE_OK))
+    if (write_area(pid, area, from) && protect_area(pid, regs, syscall_address, area, line))
         return true;
     tracee_inject_shadow(pid, regs, syscall_address, SYS_munmap, unmap, &result);
     return false;
@@ -113,11 +148,12 @@ unforked_rebuild(struct unforked *u, pid_t pid, const struct user_regs_struct *r
                  uint64_t syscall_address)
 {
     uint8_t *from = u->buffer;
+    const char *line = u->maps_text;
 
     for (size_t i = 0; i < u->count; i++) {
         const struct unforked_area *area = &u->areas[i];
         if (u->state[i] == UNFORKED_READ &&
-            rebuild_area(pid, regs, syscall_address, area, from))
+            rebuild_area(pid, regs, syscall_address, area, from, &line))
             u->state[i] = UNFORKED_REBUILT;
         from += area->end - area->start;
     }

@@ -20,9 +20,13 @@ struct unforked {
     uint8_t *buffer;   /* zeros, as long as all areas together; the areas one behind the other */
     uint8_t *state;    /* of each area: UNFORKED_* */
     int pagemap;       /* the target's, so that only what it has touched is read; or -1 */
+    int maps;          /* the target's list of areas, or -1 */
+    char *maps_text;   /* as of the stop: room for UNFORKED_MAPS_BYTES */
     size_t bytes_read;
     double seconds;    /* that reading took */
 };
+
+#define UNFORKED_MAPS_BYTES ((size_t)1 << 20)
 
 enum { UNFORKED_LOST, UNFORKED_READ, UNFORKED_REBUILT };
 
