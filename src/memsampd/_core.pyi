@@ -1,6 +1,7 @@
 """Native core of memsampd (see src/memsampd/_core/)."""
 
 from collections.abc import Sequence
+from mmap import mmap
 from typing import Any
 
 from numpy.typing import NDArray
@@ -78,9 +79,24 @@ def shadow_spawn(
     site: tuple[int, int, int, int, int],
     count: int,
     suspend_seccomp: bool,
+    unforked_areas: bytes,
+    unforked_room: bytearray | mmap,
     /,
 ) -> tuple[
-    str, int, tuple[int, ...], tuple[int, ...], bytes, int, int, float, float, bool, int
+    str,
+    int,
+    tuple[int, ...],
+    tuple[int, ...],
+    bytes,
+    int,
+    int,
+    float,
+    float,
+    bool,
+    int,
+    bytes,
+    int,
+    float,
 ]: ...
 def shadow_call(
     pid: int,

@@ -52,7 +52,7 @@ struct seen { size_t bytes; unsigned char byte[4096]; };
 static volatile sig_atomic_t done;
 static volatile uint64_t sink[64];
 static int zero_file;
-static char *area, *shared, *unforked, *mapped_file;
+static char *area, *shared, *unforked, *locked, *mapped_file;
 static uint32_t word = 7;
 
 static void note(struct seen *s, const void *bytes, size_t size)
@@ -216,6 +216,15 @@ static void moves(struct seen *s)
     area[4096] = 0;
     NOTE(s, SYS_munmap, q, 4096);
 }
+static void unforks(struct seen *s)
+{
+    unforked[0] = 1; unforked[4096] = 2;
+    NOTE(s, SYS_madvise, unforked, 4096, MADV_DONTNEED);
+    NOTE(s, SYS_mprotect, unforked + 4096, 4096, PROT_READ);
+    NOTE(s, SYS_mprotect, unforked + 4096, 4096, PROT_READ | PROT_WRITE);
+    NOTE(s, SYS_madvise, unforked, 8192, MADV_DONTFORK);
+    note_long(s, unforked[0] * 10 + unforked[4096]);
+}
 static void breaks(struct seen *s)
 {
     char *now = (char *)CALL(s, SYS_brk, 0);
@@ -266,7 +275,7 @@ static void replaces_shared(struct seen *s)
     mmap(shared, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
 }
 static void drops_file(struct seen *s) { note_long(s, madvise(mapped_file, 4096, MADV_DONTNEED)); }
-static void drops_absent(struct seen *s) { note_long(s, madvise(unforked, 4096, MADV_DONTNEED)); }
+static void drops_absent(struct seen *s) { note_long(s, madvise(locked, 4096, MADV_DONTNEED)); }
 static void waits(struct seen *s)
 {
     struct timespec t = {0, 1};
@@ -298,8 +307,8 @@ static void unknown(struct seen *s) { note_long(s, syscall(999)); }
 static const struct { const char *name; void (*round)(struct seen *); } rounds[] = {
     {"ids", ids}, {"settings", settings}, {"masks", masks}, {"handlers", handlers},
     {"futexes", futexes}, {"threads", threads}, {"clocks", clocks}, {"maps", maps},
-    {"moves", moves}, {"breaks", breaks}, {"allocator", allocator}, {"reads", reads},
-    {"writes", writes},
+    {"moves", moves}, {"unforks", unforks}, {"breaks", breaks}, {"allocator", allocator},
+    {"reads", reads}, {"writes", writes},
     {"randoms", randoms}, {"sleeps", sleeps}, {"executable", executable},
     {"maps_files", maps_files}, {"maps_shared", maps_shared},
     {"replaces_shared", replaces_shared}, {"drops_file", drops_file},
@@ -337,9 +346,13 @@ int main(int argc, char **argv)
     zero_file = open("/dev/zero", O_RDWR);
     area = mmap(NULL, 65536, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    unforked = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    unforked = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    locked = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     mapped_file = mmap(NULL, 4096, PROT_READ, MAP_PRIVATE, open("/proc/self/exe", O_RDONLY), 0);
-    madvise(unforked, 4096, MADV_DONTFORK);
+    if (chosen == unforks || chosen == drops_absent) { /* else it would cost a second stop */
+        madvise(unforked, 8192, MADV_DONTFORK);
+        madvise(locked, 4096, MADV_DONTFORK);
+    }
     signal(SIGTERM, finish);
     pthread_t thread;
     if (argc > 2) {
@@ -400,7 +413,7 @@ def burst_of(
     "name",
     [
         *("ids", "settings", "masks", "handlers", "futexes"),
-        *("threads", "clocks", "maps", "moves", "breaks", "allocator"),
+        *("threads", "clocks", "maps", "moves", "unforks", "breaks", "allocator"),
     ],
 )
 def test_emulated_calls_return_what_the_kernel_returns(

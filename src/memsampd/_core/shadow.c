@@ -1,11 +1,14 @@
 /* Shadows: disposable copy-on-write children of a stopped thread, and the end of them. */
 #include "core.h"
 #include "tracee.h"
+#include "unforked.h"
 
 #include <elf.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ptrace.h>
@@ -13,9 +16,10 @@
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #define SHADOWS_MAXIMUM 4
-
+#define PAGE_BYTES 4096u
 
 /* A child that shares the descriptor table until the caller unshares it, that sends no signal when
  * it ends, and whose stack would let it only end. */
@@ -77,9 +81,25 @@ spawn_twin(const struct tracee *parent, const struct tracee_site *site, struct s
     return status == TRACEE_OK ? adopt(pid, parent) : status;
 }
 
+/* On the tracer's CPUs: on the target's it would wait behind it at every call. */
+static void
+rebuild(pid_t pid, const struct tracee *parent, const struct tracee_site *site,
+        struct unforked *unforked)
+{
+    struct user_regs_struct regs = parent->regs;
+    cpu_set_t cpus;
+
+    if (unforked->count == 0)
+        return;
+    if (sched_getaffinity(0, sizeof cpus, &cpus) == 0)
+        sched_setaffinity(pid, sizeof cpus, &cpus);
+    regs.orig_rax = (unsigned long)-1;
+    unforked_rebuild(unforked, pid, &regs, site->syscall_address);
+}
+
 static enum tracee_status
-spawn(struct tracee *t, const struct tracee_site *site, int count, struct spawned *out,
-      double *stop_seconds)
+spawn(struct tracee *t, const struct tracee_site *site, int count, struct unforked *unforked,
+      struct spawned *out, double *stop_seconds)
 {
     const uint64_t arguments[6] = {SHADOW_CLONE_FLAGS,
                                    t->scratch_address + FRAME_CHILD_OFFSET};
@@ -87,15 +107,19 @@ spawn(struct tracee *t, const struct tracee_site *site, int count, struct spawne
     long ns_pid = 0;
     enum tracee_status status = tracee_inject(t, site, SYS_clone, arguments, &ns_pid, &pid);
 
+    int error = errno;
     add_spawned(out, pid, ns_pid);
+    if (status == TRACEE_OK)
+        unforked_read(unforked, t->tid);
     /* The target first: nothing below needs it stopped. Its state stays for the shadows' sake. */
     struct tracee kept = *t;
-    int error = errno;
     t->xstate = t->scratch_before = NULL;
     *stop_seconds = tracee_release(t);
     if (out->count > 0) {
         enum tracee_status adopted = adopt(out->pid[0], &kept);
         status = status == TRACEE_OK ? adopted : status;
+        if (status == TRACEE_OK) /* before twins are made of it */
+            rebuild(out->pid[0], &kept, site, unforked);
     }
     for (int i = 1; i < count && status == TRACEE_OK; i++) {
         status = spawn_twin(&kept, site, out);
@@ -132,6 +156,59 @@ site_from_python(PyObject *tuple, void *result)
     return 1;
 }
 
+/* The areas that a clone will lack, (start, end, protection) as u64, and room for what is in them. */
+static int
+unforked_begin(struct unforked *u, pid_t tid, const char *areas, Py_ssize_t areas_bytes,
+               const Py_buffer *room)
+{
+    char path[32];
+    uint64_t bytes = 0;
+
+    *u = (struct unforked){(const void *)areas, (size_t)areas_bytes / sizeof *u->areas, room->buf,
+                           NULL, -1, -1, NULL, 0, 0.0};
+    for (size_t i = 0; i < u->count; i++) {
+        const struct unforked_area *area = &u->areas[i];
+        if (area->end <= area->start || (area->start | area->end) % PAGE_BYTES != 0)
+            bytes = UINT64_MAX / 2;
+        else
+            bytes += area->end - area->start;
+    }
+    if ((size_t)areas_bytes % sizeof *u->areas != 0 || bytes > (uint64_t)room->len) {
+        PyErr_SetString(PyExc_ValueError, "malformed areas, or no room for what is in them");
+        return -1;
+    }
+    u->state = calloc(u->count + 1, 1);
+    u->maps_text = malloc(UNFORKED_MAPS_BYTES);
+    if (u->state == NULL || u->maps_text == NULL) {
+        free(u->state);
+        free(u->maps_text);
+        PyErr_NoMemory();
+        return -1;
+    }
+    snprintf(path, sizeof path, "/proc/%d/pagemap", tid);
+    if (u->count != 0)
+        u->pagemap = open(path, O_RDONLY | O_CLOEXEC);
+    snprintf(path, sizeof path, "/proc/%d/maps", tid);
+    if (u->count != 0)
+        u->maps = open(path, O_RDONLY | O_CLOEXEC);
+    return 0;
+}
+
+static PyObject *
+unforked_end(struct unforked *u)
+{
+    for (size_t i = 0; i < u->count; i++)
+        u->state[i] = u->state[i] == UNFORKED_REBUILT;
+    PyObject *rebuilt = PyBytes_FromStringAndSize((const char *)u->state, (Py_ssize_t)u->count);
+    free(u->state);
+    free(u->maps_text);
+    if (u->pagemap >= 0)
+        close(u->pagemap);
+    if (u->maps >= 0)
+        close(u->maps);
+    return rebuilt;
+}
+
 static PyObject *
 shadow_spawn(PyObject *module, PyObject *args)
 {
@@ -139,15 +216,24 @@ shadow_spawn(PyObject *module, PyObject *args)
     struct tracee_site site;
     struct tracee t;
     struct spawned spawned = {.count = 0};
+    struct unforked unforked;
+    const char *areas;
+    Py_ssize_t areas_bytes;
+    Py_buffer room;
     double stop_seconds = 0.0;
     int error;
     (void)module;
 
-    if (!PyArg_ParseTuple(args, "iO&ip:shadow_spawn", &tid, site_from_python, &site, &count,
-                          &suspend_seccomp))
+    if (!PyArg_ParseTuple(args, "iO&ipy#w*:shadow_spawn", &tid, site_from_python, &site, &count,
+                          &suspend_seccomp, &areas, &areas_bytes, &room))
         return NULL;
     if (count < 1 || count > SHADOWS_MAXIMUM) {
         PyErr_SetString(PyExc_ValueError, "count is 1 to 4");
+        PyBuffer_Release(&room);
+        return NULL;
+    }
+    if (unforked_begin(&unforked, tid, areas, areas_bytes, &room) < 0) {
+        PyBuffer_Release(&room);
         return NULL;
     }
     enum tracee_status status;
@@ -159,26 +245,30 @@ shadow_spawn(PyObject *module, PyObject *args)
         status = TRACEE_NO_SCRATCH;
     }
     if (status == TRACEE_OK)
-        status = spawn(&t, &site, count, &spawned, &stop_seconds);
+        status = spawn(&t, &site, count, &unforked, &spawned, &stop_seconds);
     error = errno;
     tracee_unhurry(niceness);
     if (stop_seconds == 0.0 && t.stopped_at_seconds > 0.0)
         stop_seconds = tracee_now_seconds() - t.stopped_at_seconds; /* in vain, but it was */
     Py_END_ALLOW_THREADS
 
+    PyBuffer_Release(&room);
     PyObject *pids = pids_tuple(&spawned, 0), *ns_pids = pids_tuple(&spawned, 1);
-    if (pids == NULL || ns_pids == NULL) {
+    PyObject *rebuilt = unforked_end(&unforked);
+    if (pids == NULL || ns_pids == NULL || rebuilt == NULL) {
         Py_XDECREF(pids);
         Py_XDECREF(ns_pids);
+        Py_XDECREF(rebuilt);
         return NULL;
     }
     struct user_regs_struct regs = t.regs;
     regs.orig_rax = (unsigned long)-1;
-    return Py_BuildValue("(siNNy#KKddNK)", tracee_status_name(status), error, pids, ns_pids,
+    return Py_BuildValue("(siNNy#KKddNKNnd)", tracee_status_name(status), error, pids, ns_pids,
                          (const char *)&regs, (Py_ssize_t)sizeof regs, (unsigned long long)t.mask,
                          (unsigned long long)t.pending,
                          t.stopped_at_seconds, stop_seconds, PyBool_FromLong(t.cut_short),
-                         (unsigned long long)t.scratch_address);
+                         (unsigned long long)t.scratch_address, rebuilt,
+                         (Py_ssize_t)unforked.bytes_read, unforked.seconds);
 }
 
 static PyObject *

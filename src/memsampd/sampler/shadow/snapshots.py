@@ -26,6 +26,7 @@ from memsampd.sampler.shadow.collecting import (
 from memsampd.sampler.shadow.guardian import Guardian
 from memsampd.sampler.shadow.site import InjectionSite, SiteFinder
 from memsampd.sampler.shadow.stops import StopEstimator, read_huge_bytes
+from memsampd.sampler.shadow.unforked import CopyPlan, UnforkedMemory
 
 _SYS_MPROTECT, _SYS_PRCTL, _SYS_CLOSE_RANGE, _SYS_UNSHARE = 10, 157, 436, 272
 _PR_SET_NAME = 15
@@ -65,7 +66,8 @@ class Shadow:
         scratch_address: memory of it that nobody uses.
         signal_mask: that thread's, a bit a signal (bit 0 is signal 1); the shadow's own blocks all.
         pending: signals that waited for that thread, a bit each.
-        absent: areas that the target has and the shadow has not (MADV_DONTFORK), (start, end).
+        absent: areas that the target has and the shadow has not, (start, end): of those that it
+            keeps from its children (MADV_DONTFORK), what could not be rebuilt.
     """
 
     pid: int
@@ -89,6 +91,7 @@ class Snapshot:
         stop_seconds: how long the thread was stopped.
         copied_bytes: resident memory of the target then.
         cut_short: a write of the target came back short because it was stopped.
+        stops: how often it was stopped for them.
     """
 
     shadows: tuple[Shadow, ...]
@@ -96,6 +99,7 @@ class Snapshot:
     stop_seconds: float
     copied_bytes: int
     cut_short: bool
+    stops: int = 1
 
 
 def last_cpu(tid: int, proc: Path = PROC) -> int:
@@ -139,6 +143,7 @@ class Snapshots:
         self._pid = pid
         self._proc = proc
         self._finder = SiteFinder(pid, proc)
+        self._unforked = UnforkedMemory(pid, proc)
         self._refuse_shadow_stack()
         self._finder.find()
         self._uncollected: list[int] = []
@@ -166,6 +171,9 @@ class Snapshots:
     def take(self, tid: int, count: int, patience_seconds: float) -> Snapshot:
         """Copy a running thread.
 
+        Where the copies lack memory that is only now known to be kept from children, they are made
+        once more, with it.
+
         Args:
             tid: the thread.
             count: shadows wanted, 1 to 4.
@@ -174,6 +182,27 @@ class Snapshots:
         Raises:
             CaptureError: it could not be done; the thread runs on as it was.
         """
+        snapshot, lacks_memory = self._take(tid, count, patience_seconds)
+        if not lacks_memory:
+            return snapshot
+        cost = BurstCost(stop_seconds=snapshot.stop_seconds, stops=snapshot.stops)
+        for shadow in snapshot.shadows:
+            cost += self.end(shadow)
+        cut_short = snapshot.cut_short
+        try:
+            snapshot, _ = self._take(tid, count, patience_seconds)
+        except CaptureError as error:
+            error.stop_seconds += cost.stop_seconds
+            raise
+        return replace(
+            snapshot,
+            stop_seconds=cost.stop_seconds + snapshot.stop_seconds,
+            stops=cost.stops + snapshot.stops,
+            cut_short=cut_short or snapshot.cut_short,
+        )
+
+    def _take(self, tid: int, count: int, patience_seconds: float) -> tuple[Snapshot, bool]:
+        """Copy it once; whether the copies lack memory that could be copied as well."""
         if self._guardian is None:
             raise CaptureError("closed", "the access source is closed")
         self._guardian.check()
@@ -193,6 +222,7 @@ class Snapshots:
                         raise
                     time.sleep(_RETRY_SECONDS)  # in the midst of an exec, it seems
                     continue
+                plan = self._unforked.plan(site.space)
                 copied_bytes, private_bytes, self._faults = self._sizes()
                 (
                     status,
@@ -206,7 +236,12 @@ class Snapshots:
                     stopped,
                     cut_short,
                     scratch,
-                ) = _core.shadow_spawn(tid, site.for_core(), count, suspend)
+                    rebuilt,
+                    unforked_bytes,
+                    unforked_seconds,
+                ) = _core.shadow_spawn(
+                    tid, site.for_core(), count, suspend, plan.for_core(), plan.room
+                )
                 wasted_seconds += stopped if status != "ok" else 0.0
                 if status not in _TRANSIENT or time.monotonic() > give_up:
                     break
@@ -230,26 +265,41 @@ class Snapshots:
         try:
             if status != "ok":
                 raise self._refusal(status, error, wasted_seconds)
-            self._stops.learn(private_bytes, count, stopped)
+            self._stops.learn(private_bytes, count, stopped - unforked_seconds)
+            self._stops.learn_copy(unforked_bytes, unforked_seconds)
             shadows = tuple(
                 replace(shadow, absent=self._make_harmless(shadow, site)) for shadow in shadows
             )
+            lacks_memory = self._learn_unforked(plan, rebuilt, shadows[0])
         except BaseException as error:
             for shadow in shadows:
                 self.end(shadow)
             if isinstance(error, OSError):
                 raise CaptureError("lost", f"a shadow of process {self._pid} was lost") from error
             raise
-        return Snapshot(shadows, at, stopped + wasted_seconds, copied_bytes, cut_short)
+        stop_seconds = stopped + wasted_seconds
+        return Snapshot(shadows, at, stop_seconds, copied_bytes, cut_short), lacks_memory
+
+    def _learn_unforked(self, plan: CopyPlan, rebuilt: bytes, shadow: Shadow) -> bool:
+        if not plan.areas and not shadow.absent:
+            return False
+        now = read_maps(self._pid, self._proc)
+        return self._unforked.learn(plan, rebuilt, shadow.absent, now)
 
     def _refuse_long_stop(self, count: int) -> None:
         _, private_bytes, _ = self._sizes()
-        if self._stops.forbids(private_bytes, count):
-            expected = self._stops.estimate(private_bytes, count)
+        unforked_bytes = self._unforked.touched_bytes()
+        if self._stops.forbids(private_bytes, count, unforked_bytes):
+            expected = self._stops.estimate(private_bytes, count, unforked_bytes)
+            unforked = (
+                f", {unforked_bytes / 1e6:.0f} MB of it kept from children (MADV_DONTFORK)"
+                if unforked_bytes
+                else ""
+            )
             raise CaptureError(
                 "stop-too-long",
-                f"copying process {self._pid} ({private_bytes / 1e6:.0f} MB of private memory) is "
-                f"expected to stop it for {1e3 * expected:.1f} ms, longer than the "
+                f"copying process {self._pid} ({private_bytes / 1e6:.0f} MB of private memory"
+                f"{unforked}) is expected to stop it for {1e3 * expected:.1f} ms, longer than the "
                 f"{1e3 * self._stops.max_stop_seconds:g} ms allowed",
                 "allow more with --max-stop",
             )

@@ -114,7 +114,9 @@ class ShadowSource:
         snapshot = self._snapshots.take(request.tid, len(executors), _START_PATIENCE_SECONDS)
         executions: list[Execution] = []
         cost = BurstCost(
-            stop_seconds=snapshot.stop_seconds, stops=1, copied_bytes=snapshot.copied_bytes
+            stop_seconds=snapshot.stop_seconds,
+            stops=snapshot.stops,
+            copied_bytes=snapshot.copied_bytes,
         )
         remaining = list(snapshot.shadows)
         try:
@@ -132,7 +134,9 @@ class ShadowSource:
         started = time.thread_time()
         snapshot = self._snapshots.take(request.tid, 2, _START_PATIENCE_SECONDS)
         cost = BurstCost(
-            stop_seconds=snapshot.stop_seconds, stops=1, copied_bytes=snapshot.copied_bytes
+            stop_seconds=snapshot.stop_seconds,
+            stops=snapshot.stops,
+            copied_bytes=snapshot.copied_bytes,
         )
         remaining = list(snapshot.shadows)
         kept = KeptRows(consume) if consume is not None else None

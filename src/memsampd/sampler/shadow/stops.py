@@ -12,6 +12,9 @@ from memsampd.sampler.process.identity import PROC
 # Without a measurement: 19 to 27 ms were measured for 1 GB of 4 KiB pages in a virtual machine.
 _PRIOR_SECONDS_PER_BYTE = 20e-3 / 1e9
 _PRIOR_BYTES = 64e6  # how much measured memory the prior weighs as much as
+# Without a measurement: copying what a clone lacks, and how many bytes measured weigh as much.
+_PRIOR_COPY_SECONDS_PER_BYTE = 1 / 2e9
+_PRIOR_COPY_BYTES = 4e6
 _CALL_SECONDS = 0.3e-3  # injecting a call, whatever the size
 _KEEP = 7 / 8  # of the weight of earlier measurements, at each new one
 _MEMORY_SECONDS = 60.0
@@ -25,6 +28,8 @@ class StopEstimator:
     long would never be corrected, since nothing is measured any more; so it is then looked into, at
     most once a minute: the share of huge pages, which cost less, is read, and measurements older
     than that are forgotten. What the prior alone forbids stays forbidden until memory shrinks.
+
+    To that comes the copy of what a clone lacks (:mod:`memsampd.sampler.shadow.unforked`).
 
     Args:
         max_stop_seconds: the longest stop allowed.
@@ -43,31 +48,41 @@ class StopEstimator:
         self._now = clock
         self._prior = _PRIOR_SECONDS_PER_BYTE
         self._seconds = self._bytes = 0.0
+        self._copy_seconds = self._copy_bytes = 0.0
         self._learnt_at = self._looked_at = -math.inf
 
-    def estimate(self, private_bytes: int, count: int = 1) -> float:
+    def estimate(self, private_bytes: int, count: int = 1, unforked_bytes: int = 0) -> float:
         """Seconds that so many shadows in one stop will take."""
         slope = (self._seconds + self._prior * _PRIOR_BYTES) / (self._bytes + _PRIOR_BYTES)
-        return count * (_CALL_SECONDS + slope * private_bytes)
+        copy_slope = (self._copy_seconds + _PRIOR_COPY_SECONDS_PER_BYTE * _PRIOR_COPY_BYTES) / (
+            self._copy_bytes + _PRIOR_COPY_BYTES
+        )
+        return count * (_CALL_SECONDS + slope * private_bytes) + copy_slope * unforked_bytes
+
+    def learn_copy(self, unforked_bytes: int, seconds: float) -> None:
+        """Take in how long a copy of what a clone lacks was measured to take."""
+        self._copy_seconds = self._copy_seconds * _KEEP + seconds
+        self._copy_bytes = self._copy_bytes * _KEEP + unforked_bytes
 
     def learn(self, private_bytes: int, count: int, stop_seconds: float) -> None:
-        """Take in a stop that was measured."""
+        """Take in a stop that was measured, less such a copy."""
         copying_seconds = max(stop_seconds / count - _CALL_SECONDS, 0.0)
         self._seconds = self._seconds * _KEEP + copying_seconds
         self._bytes = self._bytes * _KEEP + private_bytes
         self._learnt_at = self._now()
 
-    def forbids(self, private_bytes: int, count: int = 1) -> bool:
+    def forbids(self, private_bytes: int, count: int = 1, unforked_bytes: int = 0) -> bool:
         """Whether the stop would be too long."""
-        if self.estimate(private_bytes, count) <= self.max_stop_seconds:
+        if self.estimate(private_bytes, count, unforked_bytes) <= self.max_stop_seconds:
             return False
         self._look_again(private_bytes)
-        return self.estimate(private_bytes, count) > self.max_stop_seconds
+        return self.estimate(private_bytes, count, unforked_bytes) > self.max_stop_seconds
 
     def _look_again(self, private_bytes: int) -> None:
         now = self._now()
         if now - self._learnt_at > _MEMORY_SECONDS:
             self._seconds = self._bytes = 0.0
+            self._copy_seconds = self._copy_bytes = 0.0
         least = _PRIOR_SECONDS_PER_BYTE * _HUGE_PAGE_SHARE * private_bytes
         if least > self.max_stop_seconds or now - self._looked_at <= _MEMORY_SECONDS:
             return  # huge pages could not change it, or it is known how many there are

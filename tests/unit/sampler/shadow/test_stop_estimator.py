@@ -96,3 +96,16 @@ def test_huge_pages_of_ourselves() -> None:
     resident_bytes = 4096 * int(Path("/proc/self/statm").read_text().split()[1])
     assert 0 <= read_huge_bytes(os.getpid()) <= resident_bytes
     assert read_huge_bytes(2**22 + 1) == 0
+
+
+def test_copies_of_what_a_clone_lacks_come_on_top_once() -> None:
+    estimator = Machine().estimator(0.025)
+    alone = estimator.estimate(GB)
+    assert estimator.estimate(GB, 1, 10**7) == pytest.approx(alone + 5e-3)
+    assert estimator.estimate(GB, 2, 10**7) == pytest.approx(2 * alone + 5e-3)
+    assert not estimator.forbids(GB, 1, 10**6)
+    assert estimator.forbids(GB, 1, 10**7)
+    for _ in range(30):
+        estimator.learn_copy(10**7, 1e-3)
+    assert estimator.estimate(GB, 1, 10**7) == pytest.approx(alone + 1e-3, rel=0.05)
+    assert not estimator.forbids(GB, 1, 10**7)
