@@ -78,7 +78,9 @@ def judge(workload: Workload, executor: str, instructions: int) -> dict[str, Any
     )
     if comparison.difference is not None:
         print(comparison.difference, flush=True)
-    return {**asdict(comparison), "problem": problem}
+    # asdict would count the pairs of a Counter
+    counters = {"ends": dict(comparison.ends), "refusals": dict(comparison.refusals)}
+    return {**asdict(comparison), **counters, "problem": problem}
 
 
 def main() -> int:

@@ -204,7 +204,7 @@ class Bench:
     def __init__(self, pid: int, executor: str) -> None:
         self._pid = pid
         self._executor = executor
-        self._source = ShadowSource(pid, make_executor(executor))
+        self._source = ShadowSource(pid, make_executor(executor), rate_accesses=0)
 
     def close(self) -> None:
         """Leave the program."""
