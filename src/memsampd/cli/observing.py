@@ -67,7 +67,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=2_000_000,
         metavar="N",
-        help="accesses of the longest burst (default: %(default)s)",
+        help="accesses of a burst (default: %(default)s)",
     )
     parser.add_argument(
         "--max-stop",

@@ -48,7 +48,6 @@ from memsampd.sampler.shadow.translating import TranslatingExecutor
 # microseconds, and page copies; the shadow itself runs on another core.
 _SHAPE_STOP_SECONDS = 0.003
 _SHAPE_SECONDS_PER_ACCESS = 1e-9
-_SHORTEST_SHARE = 8  # the shortest burst worth its stop is an eighth of the longest
 
 
 class MappedBranches:
@@ -221,7 +220,8 @@ def _parts(
     machine: Machine,
 ) -> SessionParts:
     shape = BurstShape(
-        min_accesses=max(1, config.burst_accesses // _SHORTEST_SHARE),
+        # Most of what a burst costs is its stop: a shorter one saves little.
+        min_accesses=config.burst_accesses,
         max_accesses=config.burst_accesses,
         stop_seconds=_SHAPE_STOP_SECONDS,
         seconds_per_access=_SHAPE_SECONDS_PER_ACCESS,

@@ -19,9 +19,9 @@ class SessionConfig:
         bins: length of branch vectors.
         schedule: name of the schedule.
         budget_share: share of the target's CPU time that bursts may cost it.
-        burst_accesses: the longest burst.
+        burst_accesses: length of a burst that nothing ends early.
         rate_accesses: how far a burst is followed, counting only from its length on, when its
-            native twin is timed.
+            native twin is timed; 0: no further.
         burst_seconds: wall time after which a burst ends early.
         max_stop_seconds: the longest stop of the target that a burst may be expected to cost.
         cpu_affinity: CPUs for memsampd and the shadows; empty for all that it may use.
@@ -38,7 +38,7 @@ class SessionConfig:
     schedule: str = "phase-guided"
     budget_share: float = 0.01
     burst_accesses: int = 2_000_000
-    rate_accesses: int = 40_000_000
+    rate_accesses: int = 0
     burst_seconds: float = 6.0
     max_stop_seconds: float = 0.02
     cpu_affinity: tuple[int, ...] = ()
