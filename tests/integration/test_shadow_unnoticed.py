@@ -469,6 +469,10 @@ def test_a_target_that_executes_another_program_is_followed() -> None:
             b"-c" + b"\0" + loop.encode() not in Path(f"/proc/{process.pid}/cmdline").read_bytes()
         ):
             time.sleep(0.01)
+        give_up = time.monotonic() + 30
+        while "libc" not in Path(f"/proc/{process.pid}/maps").read_text():  # it is being loaded
+            assert time.monotonic() < give_up
+            time.sleep(0.01)
         time.sleep(0.5)
         assert finder.find().space != before.space
         source = ShadowSource(process.pid, SteppingExecutor())
