@@ -473,7 +473,7 @@ def test_a_signal_that_waits_is_not_unblocked(program: Path, executor: ShadowExe
     with repeating(program, "unblocks_pending") as process:
         ends: set[str] = set()
         for _ in range(60):
-            ends.add(burst_of(process.pid, executor).end_detail)
+            ends.add(burst_of(process.pid, executor, accesses=5000).end_detail)
             if "rt_sigprocmask" in ends:
                 break
         assert "rt_sigprocmask" in ends
