@@ -87,7 +87,9 @@ step(pid_t pid, const struct recipe *r, struct user_regs_struct *regs, long *sig
              (status >> 16 == PTRACE_EVENT_STOP ||
               (WSTOPSIG(status) == SIGTRAP && info.si_code == TRAP_BRKPT)));
     *signal = WSTOPSIG(status);
-    if (*signal != SIGTRAP || status >> 16 != 0 || info.si_code != TRAP_TRACE)
+    /* The kernel says TRAP_BRKPT of the end of a call that was stepped; int3 is SI_KERNEL. */
+    if (*signal != SIGTRAP || status >> 16 != 0 ||
+        (info.si_code != TRAP_TRACE && info.si_code != TRAP_BRKPT))
         return "fault";
     if (r->flags & RECIPE_PUSHES_FLAGS)
         hide_trap_flag(pid, regs->rsp);
