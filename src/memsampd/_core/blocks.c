@@ -157,6 +157,16 @@ blocks_free(struct blocks *b)
 
 /* ---- The program's code ---- */
 
+/* The page's slot, or the free one where it belongs. */
+static struct code_page *
+page_slot(const struct blocks *b, uint64_t address)
+{
+    size_t slot = hash(address, b->page_capacity);
+    while (b->page[slot].address != 0 && b->page[slot].address != address)
+        slot = (slot + 1) & (b->page_capacity - 1);
+    return &b->page[slot];
+}
+
 static struct code_page *
 page_at(struct blocks *b, uint64_t address)
 {
@@ -177,10 +187,7 @@ page_at(struct blocks *b, uint64_t address)
         b->page = bigger;
         b->page_capacity = capacity;
     }
-    size_t slot = hash(address, b->page_capacity);
-    while (b->page[slot].address != 0 && b->page[slot].address != address)
-        slot = (slot + 1) & (b->page_capacity - 1);
-    struct code_page *page = &b->page[slot];
+    struct code_page *page = page_slot(b, address);
     if (page->address == 0) {
         page->address = address;
         page->bytes = malloc(PAGE);
@@ -216,12 +223,7 @@ blocks_use_page(const struct blocks *b, uint64_t address)
 {
     uint64_t page = address & ~(uint64_t)(PAGE - 1);
 
-    if (b->page_capacity == 0)
-        return false;
-    size_t slot = hash(page, b->page_capacity);
-    while (b->page[slot].address != 0 && b->page[slot].address != page)
-        slot = (slot + 1) & (b->page_capacity - 1);
-    return b->page[slot].address == page;
+    return b->page_capacity != 0 && page_slot(b, page)->address == page;
 }
 
 bool

@@ -45,7 +45,6 @@ typedef struct {
     struct expansion expansion;
     struct watchdog watchdog;
     struct emulation emulation;
-    bool is_ready;
 
     /* The present run. */
     pid_t pid;
