@@ -9,6 +9,10 @@
 #define PAGE 4096u
 #define AHEAD_BLOCKS 16
 #define FIRST_CAPACITY 4096
+/* Records from which the way of branches is known well enough, and the least share (1 in so many) of
+ * those that were laid out without. */
+#define GUIDING_RECORDS 100000
+#define GUIDING_SHARE 4
 
 /* ---- Storage ---- */
 
@@ -152,6 +156,7 @@ blocks_free(struct blocks *b)
     free(b->accesses.is_write);
     free(b->accesses.source);
     form_table_clear(&b->forms);
+    profile_free(&b->profile);
     memset(b, 0, sizeof *b);
 }
 
@@ -219,6 +224,17 @@ blocks_read_code(struct blocks *b, uint64_t ip, uint8_t code[INSTRUCTION_MAXIMUM
 }
 
 bool
+blocks_contain(const struct blocks *b, const struct block *block, uint64_t ip)
+{
+    const struct instruction *at = &b->instruction[block->first_instruction];
+
+    for (uint32_t i = 1; i < block->instructions; i++)
+        if (at[i].ip == ip)
+            return true;
+    return false;
+}
+
+bool
 blocks_use_page(const struct blocks *b, uint64_t address)
 {
     uint64_t page = address & ~(uint64_t)(PAGE - 1);
@@ -233,6 +249,23 @@ blocks_was_written(const struct blocks *b, uint64_t address)
         if (b->written_page[i] == (address & ~(uint64_t)(PAGE - 1)))
             return true;
     return false;
+}
+
+static bool
+has_changed(struct blocks *b, uint64_t address)
+{
+    return page_at(b, address & ~(uint64_t)(PAGE - 1))->has_changed;
+}
+
+static bool
+uses_changed_page(struct blocks *b, const struct block *block)
+{
+    const struct instruction *at = &b->instruction[block->first_instruction];
+
+    for (uint32_t i = 0; i < block->instructions; i++)
+        if (has_changed(b, at[i].ip) || has_changed(b, at[i].ip + INSTRUCTION_MAXIMUM_BYTES - 1))
+            return true;
+    return has_changed(b, block->ip); /* it may have none */
 }
 
 long
@@ -267,8 +300,7 @@ blocks_check_code(struct blocks *b)
         struct block *block = &b->block[i];
         if (block->is_dead)
             continue;
-        for (uint64_t at = block->ip & ~(uint64_t)(PAGE - 1); at < block->end_ip; at += PAGE)
-            block->is_dead |= page_at(b, at)->has_changed;
+        block->is_dead = uses_changed_page(b, block);
         dropped += block->is_dead;
     }
     for (size_t i = 0; i < b->exits; i++) {
@@ -388,6 +420,73 @@ blocks_link(struct blocks *b, uint32_t exit, uint32_t *found)
     if (result == TRANSLATED && b->exit[exit].linked == NO_BLOCK)
         set_link(b, exit, *found);
     return result;
+}
+
+/* ---- Laying out by what has been seen ---- */
+
+/* Where the last instruction before an exit went: out there `hits` times, along the path `stayed`. */
+static int
+note_exit(struct blocks *b, const struct exit *x, uint64_t stayed)
+{
+    const struct block *block = &b->block[x->block];
+    if (x->instructions == 0)
+        return 0;
+    const struct instruction *at = &b->instruction[block->first_instruction + x->instructions - 1u];
+
+    if (at->flow == FLOW_BRANCH)
+        return x->is_inverted ? profile_add(&b->profile, at->ip, 0, stayed, x->hits)
+                              : profile_add(&b->profile, at->ip, 0, x->hits, stayed);
+    if (x->kind != EXIT_INDIRECT)
+        return 0;
+    if (x->target != 0 && profile_add(&b->profile, at->ip, x->target, stayed, 0) < 0)
+        return -1;
+    if (x->candidate == NO_BLOCK)
+        return 0;
+    /* Of f * hits votes for and (1 - f) * hits against it, 2 * f - 1 are left. */
+    uint64_t there = ((uint64_t)x->hits + x->votes) / 2;
+    return profile_add(&b->profile, at->ip, b->block[x->candidate].ip, there, x->hits - there);
+}
+
+static int
+note_block(struct blocks *b, const struct block *block)
+{
+    const struct exit *end = &b->exit[block->first_exit]; /* side exits follow in their order */
+    uint64_t hits = end->hits;
+
+    if (note_exit(b, end, 0) < 0)
+        return -1;
+    for (uint32_t i = block->exits; --i > 0;) {
+        if (end[i].kind == EXIT_CROSSED)
+            continue;
+        if (note_exit(b, &end[i], hits) < 0)
+            return -1;
+        hits += end[i].hits;
+    }
+    return hits == 0 ? 0 : profile_add(&b->profile, block->ip | PROFILE_HEAD, 0, hits, 0);
+}
+
+/* Whether most of what ran lately was laid out without knowing how it would run. */
+static bool
+is_worth_guiding(const struct blocks *b)
+{
+    uint64_t hits[2] = {0, 0};
+
+    for (size_t i = 0; i < b->exits; i++)
+        hits[b->block[b->exit[i].block].is_guided] += b->exit[i].hits;
+    return hits[0] >= GUIDING_RECORDS && hits[0] > (hits[0] + hits[1]) / GUIDING_SHARE;
+}
+
+int
+blocks_guide(struct blocks *b, bool at_any_rate)
+{
+    if (!at_any_rate && !is_worth_guiding(b))
+        return 0;
+    profile_age(&b->profile);
+    for (size_t i = 0; i < b->count; i++)
+        if (note_block(b, &b->block[i]) < 0)
+            return -1;
+    blocks_flush(b);
+    return 0;
 }
 
 /* ---- Finding one's way back ---- */

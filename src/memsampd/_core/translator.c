@@ -65,6 +65,7 @@ typedef struct {
     size_t part_words;
     struct exit part_exit; /* of a record that a fault cut off; part_words then are its words */
     bool has_cut_record;
+    bool is_to_be_guided; /* the next burst, by what those before it saw */
 
     /* What it cost, all runs together. */
     uint64_t traps;
@@ -423,7 +424,8 @@ enter(Translator *self)
     if (result == TRANSLATION_NO_MEMORY)
         return "memory";
     if (result == TRANSLATION_FULL) { /* what was recorded is expanded: start over */
-        blocks_flush(&self->blocks);
+        if (blocks_guide(&self->blocks, true) < 0)
+            return "memory";
         self->expansion.course.is_void = true;
         self->from_exit = -1;
         return NULL;
@@ -553,6 +555,9 @@ translator_begin(Translator *self, PyObject *args)
             status = TRACEE_GONE;
     if (status == TRACEE_OK)
         dropped = blocks_check_code(&self->blocks);
+    if (dropped >= 0 && blocks_guide(&self->blocks, self->is_to_be_guided) < 0)
+        dropped = -1;
+    self->is_to_be_guided = false;
     Py_END_ALLOW_THREADS
     if (status == TRACEE_CALL_FAILED) {
         errno = error;
@@ -689,6 +694,14 @@ translator_costs(Translator *self, PyObject *ignored)
 }
 
 static PyObject *
+translator_guide(Translator *self, PyObject *ignored)
+{
+    (void)ignored;
+    self->is_to_be_guided = true;
+    Py_RETURN_NONE;
+}
+
+static PyObject *
 translator_cancel(Translator *self, PyObject *ignored)
 {
     (void)ignored;
@@ -767,6 +780,8 @@ static PyMethodDef translator_methods[] = {
     {"course", (PyCFunction)translator_course, METH_NOARGS,
      "What was counted in the last run, and where its twin can be stopped."},
     {"costs", (PyCFunction)translator_costs, METH_NOARGS, "Counts and times of all runs."},
+    {"guide", (PyCFunction)translator_guide, METH_NOARGS,
+     "Have the next run translate anew, along the ways that code took in earlier ones."},
     {"close", (PyCFunction)translator_close, METH_NOARGS,
      "Give memory and translations back; a later run makes them anew."},
     {"cancel", (PyCFunction)translator_cancel, METH_NOARGS, "End this run and all later ones."},
