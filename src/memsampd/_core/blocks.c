@@ -8,6 +8,7 @@
 
 #define PAGE 4096u
 #define AHEAD_BLOCKS 16
+#define TRANSITION_MAXIMUM_BYTES 64
 #define FIRST_CAPACITY 4096
 /* Records from which the way of branches is known well enough, and the least share (1 in so many) of
  * those that were laid out without. */
@@ -327,23 +328,45 @@ blocks_cut(struct blocks *b, struct exit *x)
     x->linked = NO_BLOCK;
 }
 
+/* Code that hands over from the registers that one block uses for itself to those of another. */
+static void
+emit_transition(struct emitter *e, const struct block *from, const struct block *to)
+{
+    const unsigned given[2] = {from->buffer_register, from->scratch_register};
+    const unsigned taken[2] = {to->buffer_register, to->scratch_register};
+
+    for (int i = 0; i < 2; i++)
+        if (taken[i] != given[0] && taken[i] != given[1])
+            emit_slot(e, 0x89, taken[i], SLOT_GPR(taken[i]));
+    if (taken[0] != given[0])
+        emit_copy(e, taken[0], given[0]);
+    for (int i = 0; i < 2; i++)
+        if (given[i] != taken[0] && given[i] != taken[1])
+            emit_slot(e, 0x8b, given[i], SLOT_GPR(given[i]));
+    emit_jump(e, to->warm);
+}
+
+/* Have an exit go to a block directly; without room for what that takes it stays a trap. */
 static void
 set_link(struct blocks *b, uint32_t exit, uint32_t to)
 {
-    static const uint8_t nop[LINK_BYTES] = {0x0f, 0x1f, 0x44, 0x00, 0x00};
     struct exit *x = &b->exit[exit];
     const struct block *from = &b->block[x->block], *target = &b->block[to];
-    struct emitter e = {b->area, x->link_at};
+    struct emitter link = {b->area, x->link_at};
+    const uint32_t transition_at = AREA_CODE + b->code_used;
+    struct emitter transition = {b->area, transition_at};
 
-    x->linked = to;
     if (from->buffer_register == target->buffer_register &&
         from->scratch_register == target->scratch_register) {
-        emit_jump(&e, target->warm);
-        return;
+        emit_jump(&link, target->warm);
+    } else {
+        if (b->code_used + TRANSITION_MAXIMUM_BYTES > AREA_CODE_BYTES)
+            return;
+        emit_transition(&transition, from, target);
+        b->code_used = transition.at - AREA_CODE;
+        emit_jump(&link, transition_at);
     }
-    emit_bytes(&e, nop, sizeof nop);
-    e.at += RESTORE_BYTES;
-    emit_jump(&e, target->cold);
+    x->linked = to;
 }
 
 __attribute__((target("sse4.2"))) void

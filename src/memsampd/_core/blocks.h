@@ -22,9 +22,11 @@
 #define AREA_CODE_BYTES (64u << 20)
 #define AREA_BUFFER (AREA_CODE + AREA_CODE_BYTES)
 
-/* Slots: offsets into the first page. */
-enum slot { SLOT_A = 0, SLOT_B = 8, SLOT_RCX = 16, SLOT_BUFFER = 24, SLOT_TARGET = 32,
-            SLOT_JUMP = 40 };
+/* Slots: offsets into the first page. What the program has in a register that a block uses for itself
+ * lies in the slot of that register. */
+#define SLOT_GPR(number) (8u * (number))
+enum slot { SLOT_RCX = SLOT_GPR(1), SLOT_BUFFER = SLOT_GPR(16), SLOT_TARGET = SLOT_GPR(17),
+            SLOT_JUMP = SLOT_GPR(18) };
 
 enum exit_kind {
     EXIT_DIRECT,      /* goes on at exit.target */
@@ -40,7 +42,7 @@ enum exit_kind {
 struct exit {
     uint64_t target;   /* of an indirect one on the way: where it does not go */
     uint32_t block;
-    uint32_t link_at;  /* offset of its five patchable bytes: a trap, or a jump once linked */
+    uint32_t link_at;  /* offset of its patchable bytes: a trap, or a jump once linked */
     uint32_t linked;   /* the block that it is linked to, or NO_BLOCK */
     uint16_t accesses; /* of the block's, executed when it leaves here */
     uint16_t words;    /* of its record, the exit word included */

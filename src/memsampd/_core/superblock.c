@@ -559,24 +559,17 @@ finish_record(struct builder *u, const struct exit *x)
 static void
 restore_pair(struct builder *u)
 {
-    emit_slot(&u->e, 0x8b, u->block.buffer_register, SLOT_A);
-    emit_slot(&u->e, 0x8b, u->block.scratch_register, SLOT_B);
+    emit_slot(&u->e, 0x8b, u->block.buffer_register, SLOT_GPR(u->block.buffer_register));
+    emit_slot(&u->e, 0x8b, u->block.scratch_register, SLOT_GPR(u->block.scratch_register));
 }
 
 static void
 emit_exit(struct builder *u, struct exit *x)
 {
-    struct emitter *e = &u->e;
-
     finish_record(u, x);
-    x->link_at = e->at;
+    x->link_at = u->e.at;
     blocks_cut(u->b, x);
-    e->at += LINK_BYTES;
-    if (x->kind != EXIT_DIRECT)
-        return;
-    emit_slot(e, 0x89, u->block.buffer_register, SLOT_BUFFER);
-    restore_pair(u);
-    emit_jump(e, e->at + 5);
+    u->e.at += LINK_BYTES;
 }
 
 /* The target is in the scratch register. */
@@ -753,8 +746,8 @@ emit_block(struct builder *u)
     bool ends = path->count != 0 && path->step[path->count - 1].way == WAY_END;
 
     u->block.cold = e->at;
-    emit_slot(e, 0x89, u->block.buffer_register, SLOT_A);
-    emit_slot(e, 0x89, u->block.scratch_register, SLOT_B);
+    emit_slot(e, 0x89, u->block.buffer_register, SLOT_GPR(u->block.buffer_register));
+    emit_slot(e, 0x89, u->block.scratch_register, SLOT_GPR(u->block.scratch_register));
     emit_slot(e, 0x8b, u->block.buffer_register, SLOT_BUFFER);
     u->block.warm = e->at;
     for (unsigned i = 0; i < 16; i++)

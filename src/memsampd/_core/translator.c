@@ -73,7 +73,7 @@ typedef struct {
 } Translator;
 
 static uint64_t *
-slot(Translator *self, enum slot which)
+slot(Translator *self, uint32_t which)
 {
     return (uint64_t *)(self->area.bytes + AREA_SLOTS + which);
 }
@@ -138,8 +138,8 @@ static void
 recover_registers(Translator *self, const struct user_regs_struct *now, const struct block *block)
 {
     self->regs = *now;
-    *gpr(&self->regs, block->buffer_register) = *slot(self, SLOT_A);
-    *gpr(&self->regs, block->scratch_register) = *slot(self, SLOT_B);
+    *gpr(&self->regs, block->buffer_register) = *slot(self, SLOT_GPR(block->buffer_register));
+    *gpr(&self->regs, block->scratch_register) = *slot(self, SLOT_GPR(block->scratch_register));
 }
 
 /* Go on behind a system call whose result is known; else the burst ends before it. */
