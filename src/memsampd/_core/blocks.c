@@ -1,7 +1,6 @@
 #include "superblock.h"
-#include "emitter.h"
+#include "lookup.h"
 
-#include <nmmintrin.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -105,21 +104,14 @@ index_reserve(struct blocks *b)
     return true;
 }
 
-static void
-clear_lookup(struct blocks *b)
-{
-    uint64_t *negated = (uint64_t *)(b->area + AREA_LOOKUP);
-    for (size_t i = 0; i < (size_t)1 << AREA_LOOKUP_BITS; i++)
-        negated[i] = 1; /* matches no address */
-}
-
 int
 blocks_init(struct blocks *b, uint8_t *area)
 {
     memset(b, 0, sizeof *b);
     b->area = area;
     b->memory = -1;
-    clear_lookup(b);
+    b->code_used = LOOKUP_ROUTINE_BYTES;
+    b->lookup_trap = lookup_init(area);
     return 0;
 }
 
@@ -127,7 +119,7 @@ void
 blocks_flush(struct blocks *b)
 {
     b->count = b->exits = b->instructions = b->specials = b->accesses.count = 0;
-    b->code_used = 0;
+    b->code_used = LOOKUP_ROUTINE_BYTES;
     if (b->index_capacity != 0)
         memset(b->index, 0, b->index_capacity * sizeof *b->index);
     for (size_t i = 0; i < b->page_capacity; i++)
@@ -135,7 +127,7 @@ blocks_flush(struct blocks *b)
     if (b->page_capacity != 0)
         memset(b->page, 0, b->page_capacity * sizeof *b->page);
     b->pages = 0;
-    clear_lookup(b);
+    b->lookup_trap = lookup_init(b->area);
 }
 
 void
@@ -313,7 +305,7 @@ blocks_check_code(struct blocks *b)
         b->page[i].has_changed = false;
     if (dropped != 0) {
         index_rebuild(b);
-        clear_lookup(b);
+        lookup_clear(b->area);
     }
     return dropped;
 }
@@ -369,15 +361,10 @@ set_link(struct blocks *b, uint32_t exit, uint32_t to)
     x->linked = to;
 }
 
-__attribute__((target("sse4.2"))) void
+void
 blocks_publish(struct blocks *b, uint32_t block)
 {
-    uint64_t ip = b->block[block].ip;
-    size_t slot = _mm_crc32_u64((uint32_t)(b->area_address + AREA_LOOKUP), ip) & ((1u << AREA_LOOKUP_BITS) - 1);
-    uint64_t *negated = (uint64_t *)(b->area + AREA_LOOKUP);
-
-    negated[slot] = -ip;
-    negated[slot + ((size_t)1 << AREA_LOOKUP_BITS)] = b->area_address + b->block[block].cold;
+    lookup_put(b->area, b->area_address, b->block[block].ip, b->block[block].cold);
 }
 
 /* ---- Translation ---- */

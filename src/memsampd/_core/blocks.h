@@ -120,6 +120,7 @@ struct blocks {
     uint8_t *area;         /* our mapping */
     uint64_t area_address; /* the shadow's */
     uint32_t code_used;    /* offset from AREA_CODE */
+    uint32_t lookup_trap;  /* where code stands that knows no block for an indirect target */
     struct block *block;
     size_t count, capacity;
     struct exit *exit;

@@ -1,5 +1,6 @@
 #include "superblock.h"
 #include "emitter.h"
+#include "lookup.h"
 #include "path.h"
 
 #include <string.h>
@@ -583,30 +584,21 @@ emit_indirect_exit(struct builder *u, struct exit *x)
     emit_slot(e, 0x89, t, SLOT_TARGET);
     emit_slot(e, 0x89, a, SLOT_BUFFER);
     emit_slot(e, 0x89, RCX, SLOT_RCX);
-    emit_area_address(e, RCX, AREA_LOOKUP);
-    emit_copy(e, a, RCX); /* a seed: that of the target itself would cancel out */
-    emit_byte(e, 0xf2);   /* crc32 a, t */
-    emit_rex_w(e, a, 0, t);
-    emit_bytes(e, "\x0f\x38\xf1", 3);
-    emit_byte(e, 0xc0u | (a & 7) << 3 | (t & 7));
-    emit_rex_w(e, a, 0, a); /* movzx a, a's low 16 bits */
-    emit_bytes(e, "\x0f\xb7", 2);
-    emit_byte(e, 0xc0u | (a & 7) << 3 | (a & 7));
+    emit_hash(e, a, RCX, t);
     emit_lea(e, a, RCX, a, 8, 0, false);
     emit_move(e, 0x8b, RCX, a, 0);
     emit_lea(e, RCX, RCX, t, 1, 0, false);
-    emit_byte(e, 0xe3); /* jrcxz over the trap */
-    emit_byte(e, LINK_BYTES);
-    x->link_at = e->at;
-    blocks_cut(u->b, x);
-    e->at += LINK_BYTES;
+    emit_byte(e, 0xe3); /* jrcxz over what a miss does */
+    emit_byte(e, 0);
+    uint32_t behind = e->at;
+    restore_pair(u);
+    emit_jump(e, AREA_CODE); /* see lookup_emit */
+    e->area[behind - 1] = (uint8_t)(e->at - behind);
     emit_slot(e, 0x8b, RCX, SLOT_RCX);
     emit_move(e, 0x8b, a, a, 8 << AREA_LOOKUP_BITS);
     emit_slot(e, 0x89, a, SLOT_JUMP);
     restore_pair(u);
-    emit_byte(e, 0xff);
-    emit_byte(e, 0x25);
-    emit_i32(e, (int64_t)SLOT_JUMP - (int64_t)(e->at + 4));
+    emit_jump_slot(e, SLOT_JUMP);
 }
 
 static void

@@ -180,15 +180,9 @@ handle_exit(Translator *self, struct user_regs_struct *now, uint32_t number)
 
     recover_registers(self, now, block);
     self->from_exit = -1;
-    self->is_indirect = x->kind == EXIT_INDIRECT;
-    self->ip = x->target;
-    if (self->is_indirect) {
-        self->regs.rcx = *slot(self, SLOT_RCX);
-        self->ip = *slot(self, SLOT_TARGET);
-    } else {
-        *slot(self, SLOT_BUFFER) = *gpr(now, block->buffer_register);
-    }
-    self->regs.rip = self->ip;
+    self->is_indirect = false;
+    self->regs.rip = self->ip = x->target;
+    *slot(self, SLOT_BUFFER) = *gpr(now, block->buffer_register);
     self->written = from_shadow(self, *slot(self, SLOT_BUFFER));
     if (x->kind == EXIT_DIRECT)
         self->from_exit = (long)number;
@@ -200,6 +194,37 @@ handle_exit(Translator *self, struct user_regs_struct *now, uint32_t number)
         finish(self, "fault", SIGSEGV);
     else
         self->need = NEED_TARGET;
+}
+
+/* An indirect jump, call or return to where nothing is known to be. */
+static void
+handle_miss(Translator *self, const struct user_regs_struct *now)
+{
+    self->regs = *now;
+    self->regs.r10 = *slot(self, SLOT_GPR(R10));
+    self->regs.r11 = *slot(self, SLOT_GPR(R11));
+    self->regs.rcx = *slot(self, SLOT_RCX);
+    self->regs.rip = self->ip = *slot(self, SLOT_TARGET);
+    self->written = from_shadow(self, *slot(self, SLOT_BUFFER));
+    self->from_exit = -1;
+    self->is_indirect = true;
+    self->need = NEED_TARGET;
+}
+
+/* Whether the shadow stands behind a trap of ours. */
+static bool
+handle_trap(Translator *self, struct user_regs_struct *now)
+{
+    const uint32_t trap = (uint32_t)(now->rip - 1 - self->blocks.area_address);
+    long exit;
+
+    if (trap == self->blocks.lookup_trap)
+        handle_miss(self, now);
+    else if ((exit = blocks_exit_at(&self->blocks, trap)) >= 0)
+        handle_exit(self, now, (uint32_t)exit);
+    else
+        return false;
+    return true;
 }
 
 /* The record in progress crossed the end of the buffer: keep what is written of it. */
@@ -287,10 +312,7 @@ handle_deadline(Translator *self, struct user_regs_struct *now)
         if (!step_once(self->pid, &status, &info) || !transfer_registers(self->pid, now, false))
             return;
         if (status >> 16 == 0 && WSTOPSIG(status) == SIGTRAP && info.si_code != TRAP_TRACE) {
-            long exit = blocks_exit_at(&self->blocks, (uint32_t)(now->rip - 1 -
-                                                                 self->blocks.area_address));
-            if (exit >= 0) {
-                handle_exit(self, now, (uint32_t)exit);
+            if (handle_trap(self, now)) {
                 self->end = self->end != NULL ? self->end : "deadline";
                 self->need = NEED_NOTHING;
             }
@@ -348,13 +370,8 @@ handle_signal(Translator *self, int signal)
         return;
     }
     const uint64_t base = self->blocks.area_address;
-    if (signal == SIGTRAP && now.rip - base <= AREA_BUFFER) {
-        long exit = blocks_exit_at(&self->blocks, (uint32_t)(now.rip - 1 - base));
-        if (exit >= 0) {
-            handle_exit(self, &now, (uint32_t)exit);
-            return;
-        }
-    }
+    if (signal == SIGTRAP && now.rip - base <= AREA_BUFFER && handle_trap(self, &now))
+        return;
     if (signal == SIGSEGV && (uint64_t)(uintptr_t)info.si_addr - (base + AREA_BYTES) < GUARD_BYTES &&
         blocks_locate(&self->blocks, (uint32_t)(now.rip - base), &block, &instruction)) {
         handle_buffer_end(self, &now, &self->blocks.block[block]);
