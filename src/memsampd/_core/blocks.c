@@ -110,6 +110,7 @@ blocks_init(struct blocks *b, uint8_t *area)
     memset(b, 0, sizeof *b);
     b->area = area;
     b->memory = -1;
+    b->hot_executions = HOT_EXECUTIONS;
     b->code_used = LOOKUP_ROUTINE_BYTES;
     b->lookup_trap = lookup_init(area);
     return 0;
@@ -475,9 +476,8 @@ note_block(struct blocks *b, const struct block *block)
     return hits == 0 ? 0 : profile_add(&b->profile, block->ip | PROFILE_HEAD, 0, hits, 0);
 }
 
-/* Whether most of what ran lately was laid out without knowing how it would run. */
-static bool
-is_worth_guiding(const struct blocks *b)
+bool
+blocks_want_guiding(const struct blocks *b)
 {
     uint64_t hits[2] = {0, 0};
 
@@ -487,10 +487,8 @@ is_worth_guiding(const struct blocks *b)
 }
 
 int
-blocks_guide(struct blocks *b, bool at_any_rate)
+blocks_guide(struct blocks *b)
 {
-    if (!at_any_rate && !is_worth_guiding(b))
-        return 0;
     profile_age(&b->profile);
     for (size_t i = 0; i < b->count; i++)
         if (note_block(b, &b->block[i]) < 0)

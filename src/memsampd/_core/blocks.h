@@ -136,6 +136,7 @@ struct blocks {
     size_t pages, page_capacity;
     struct form_table forms;
     struct profile profile;
+    uint32_t hot_executions; /* what ran less often is laid out as if it were not known */
     int memory;            /* /proc/PID/mem of the present shadow */
     uint8_t sample[FORM_SAMPLE_BYTES]; /* of the form that is wanted */
     uint64_t sample_key;
@@ -152,9 +153,14 @@ enum translation {
 
 int blocks_init(struct blocks *b, uint8_t *area);
 
-/* Lay everything out anew by what the records tell since the last time, if that is worth while: blocks
- * are then translated again as they are come to. No shadow may be at work. -1: no memory. */
-int blocks_guide(struct blocks *b, bool at_any_rate);
+#define HOT_EXECUTIONS 64
+
+/* Whether most of what ran lately was laid out without knowing how it would run. */
+bool blocks_want_guiding(const struct blocks *b);
+
+/* Drop all translations, but learn from the records how code runs: it is then translated accordingly.
+ * -1: no memory. */
+int blocks_guide(struct blocks *b);
 
 /* Drop all translations. */
 void blocks_flush(struct blocks *b);

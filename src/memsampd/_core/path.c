@@ -4,8 +4,6 @@
 #include <string.h>
 
 #define UNGUIDED_MAXIMUM_INSTRUCTIONS 48
-/* What is executed less often is not worth a layout of its own. */
-#define HOT_EXECUTIONS 64
 /* A branch is followed if it goes that way so many times as often as the other. */
 #define CONDITIONAL_ODDS 2
 #define INDIRECT_ODDS 8
@@ -179,7 +177,7 @@ follow_conditional(struct growth *g, struct step *s)
     s->next = s->ip + s->p.length;
     if (seen == NULL || s->form->flow == FLOW_SHORT_BRANCH)
         return;
-    if (!g->path->is_guided && (uint64_t)seen->taken + seen->other >= HOT_EXECUTIONS) {
+    if (!g->path->is_guided && (uint64_t)seen->taken + seen->other >= g->b->hot_executions) {
         g->entered = (uint64_t)seen->taken + seen->other;
         g->path->is_guided = true;
     }
@@ -211,7 +209,7 @@ follow_indirect(struct growth *g, struct step *s)
     if (returns_here) {
         s->next = g->return_ip[--g->calls];
         s->way = WAY_GUESS;
-    } else if (seen != NULL && seen->taken >= HOT_EXECUTIONS &&
+    } else if (seen != NULL && seen->taken >= g->b->hot_executions &&
                seen->taken / INDIRECT_ODDS > seen->other) {
         s->next = seen->target;
         s->way = WAY_GUESS;
@@ -224,7 +222,7 @@ follow_indirect(struct growth *g, struct step *s)
 static void
 follow(struct growth *g, struct step *s)
 {
-    const bool is_hot = g->path->is_guided && g->executions >= HOT_EXECUTIONS;
+    const bool is_hot = g->path->is_guided && g->executions >= g->b->hot_executions;
 
     switch (s->form->flow) {
     case FLOW_NEXT:
@@ -271,7 +269,7 @@ joins(const struct growth *g, uint64_t ip)
         return false;
     if (!path->is_guided)
         return path->count >= UNGUIDED_MAXIMUM_INSTRUCTIONS || blocks_find(g->b, ip) != NO_BLOCK;
-    if (g->executions < HOT_EXECUTIONS || g->executions < g->entered / STAYING_SHARE)
+    if (g->executions < g->b->hot_executions || g->executions < g->entered / STAYING_SHARE)
         return path->step[path->count - 1].form->flow != FLOW_NEXT ||
                blocks_find(g->b, ip) != NO_BLOCK;
     if (path->count >= UNROLLED_INSTRUCTIONS && is_on_path(path, ip))
@@ -287,7 +285,7 @@ path_choose(struct blocks *b, uint64_t ip, struct path *path)
     enum translation result = TRANSLATED;
 
     g.entered = g.executions = head != NULL ? head->taken : 0;
-    path->is_guided = g.entered >= HOT_EXECUTIONS;
+    path->is_guided = g.entered != 0 && g.entered >= b->hot_executions;
     path->last_kind = EXIT_DIRECT;
     path->next_ip = ip;
     choose_pair(path, 0, false);

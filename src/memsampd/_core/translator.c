@@ -65,7 +65,6 @@ typedef struct {
     size_t part_words;
     struct exit part_exit; /* of a record that a fault cut off; part_words then are its words */
     bool has_cut_record;
-    bool is_to_be_guided; /* the next burst, by what those before it saw */
 
     /* What it cost, all runs together. */
     uint64_t traps;
@@ -441,7 +440,7 @@ enter(Translator *self)
     if (result == TRANSLATION_NO_MEMORY)
         return "memory";
     if (result == TRANSLATION_FULL) { /* what was recorded is expanded: start over */
-        if (blocks_guide(&self->blocks, true) < 0)
+        if (blocks_guide(&self->blocks) < 0)
             return "memory";
         self->expansion.course.is_void = true;
         self->from_exit = -1;
@@ -572,9 +571,8 @@ translator_begin(Translator *self, PyObject *args)
             status = TRACEE_GONE;
     if (status == TRACEE_OK)
         dropped = blocks_check_code(&self->blocks);
-    if (dropped >= 0 && blocks_guide(&self->blocks, self->is_to_be_guided) < 0)
+    if (dropped >= 0 && blocks_want_guiding(&self->blocks) && blocks_guide(&self->blocks) < 0)
         dropped = -1;
-    self->is_to_be_guided = false;
     Py_END_ALLOW_THREADS
     if (status == TRACEE_CALL_FAILED) {
         errno = error;
@@ -711,10 +709,15 @@ translator_costs(Translator *self, PyObject *ignored)
 }
 
 static PyObject *
-translator_guide(Translator *self, PyObject *ignored)
+translator_guide(Translator *self, PyObject *args)
 {
-    (void)ignored;
-    self->is_to_be_guided = true;
+    unsigned executions;
+
+    if (!PyArg_ParseTuple(args, "I:guide", &executions))
+        return NULL;
+    self->blocks.hot_executions = executions;
+    if (self->area.bytes != NULL && blocks_guide(&self->blocks) < 0)
+        return PyErr_NoMemory();
     Py_RETURN_NONE;
 }
 
@@ -797,8 +800,8 @@ static PyMethodDef translator_methods[] = {
     {"course", (PyCFunction)translator_course, METH_NOARGS,
      "What was counted in the last run, and where its twin can be stopped."},
     {"costs", (PyCFunction)translator_costs, METH_NOARGS, "Counts and times of all runs."},
-    {"guide", (PyCFunction)translator_guide, METH_NOARGS,
-     "Have the next run translate anew, along the ways that code took in earlier ones."},
+    {"guide", (PyCFunction)translator_guide, METH_VARARGS,
+     "Translate anew, along the ways that code took so many times at least."},
     {"close", (PyCFunction)translator_close, METH_NOARGS,
      "Give memory and translations back; a later run makes them anew."},
     {"cancel", (PyCFunction)translator_cancel, METH_NOARGS, "End this run and all later ones."},
@@ -849,7 +852,8 @@ memsampd_add_translator(PyObject *module)
 {
     PyObject *type = PyType_FromSpec(&translator_spec);
     if (type == NULL || PyModule_AddIntConstant(module, "FORM_BYTES", sizeof(struct form)) < 0 ||
-        PyModule_AddIntConstant(module, "AREA_BYTES", AREA_BYTES + GUARD_BYTES) < 0)
+        PyModule_AddIntConstant(module, "AREA_BYTES", AREA_BYTES + GUARD_BYTES) < 0 ||
+        PyModule_AddIntConstant(module, "HOT_EXECUTIONS", HOT_EXECUTIONS) < 0)
         return -1;
     int result = PyModule_AddObjectRef(module, "Translator", type);
     result = result < 0 ? result : PyModule_AddFunctions(module, functions);

@@ -98,6 +98,17 @@ class TranslatingExecutor:
         """Give back the memory of translations; a later run makes them anew."""
         self._translator.close()
 
+    def guide(self, executions: int = _core.HOT_EXECUTIONS) -> None:
+        """Lay translations out anew, along the ways that code took in the runs so far.
+
+        Runs do so of themselves, once most of what they execute was laid out without knowing how
+        it would run.
+
+        Args:
+            executions: ways taken less often count for nothing; kept for later layouts.
+        """
+        self._translator.guide(executions)
+
     def costs(self) -> dict[str, float]:
         """Counts and times of all runs so far, by name (seconds; instructions; bytes of code)."""
         return self._translator.costs()
