@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,17 +43,27 @@ for i in itertools.count():
 
 @dataclass
 class Tally:
-    """What an observation came to."""
+    """What an observation came to so far.
+
+    Attributes:
+        is_over: nothing will be added any more.
+    """
 
     attaches: int = 0
     bursts: int = 0
     accesses: int = 0
     refusals: dict[str, int] | None = None
+    is_over: bool = False
 
     def refused(self, reason: str) -> None:
         """Count a refusal."""
         self.refusals = self.refusals or {}
         self.refusals[reason] = self.refusals.get(reason, 0) + 1
+
+    def wait(self, is_enough: Callable[[], bool]) -> None:
+        """Wait until it is enough, or over."""
+        while not (self.is_over or is_enough()):
+            time.sleep(0.01)
 
 
 def observe(
@@ -64,9 +74,10 @@ def observe(
     every_thread: bool = False,
     pause_seconds: float = 0.0,
     executor: str = "translate",
+    tally: Tally | None = None,
 ) -> Tally:
     """Attach, take bursts and detach, over and over, from the calling thread."""
-    tally = Tally()
+    tally = tally or Tally()
     while not stop.is_set():
         try:
             source = ShadowSource(pid, make_executor(executor))
@@ -101,18 +112,17 @@ def observe(
 
 @contextmanager
 def observed(pid: int, **options: object) -> Iterator[Tally]:
-    """Observe a process in a thread of its own while the body runs.
-
-    The tally is filled at its end.
-    """
+    """Observe a process in a thread of its own while the body runs."""
     stop, result = threading.Event(), Tally()
     failures: list[BaseException] = []
 
     def work() -> None:
         try:
-            result.__dict__.update(observe(pid, stop, **options).__dict__)  # type: ignore[arg-type]
+            observe(pid, stop, tally=result, **options)  # type: ignore[arg-type]
         except BaseException as error:
             failures.append(error)
+        finally:
+            result.is_over = True
 
     thread = threading.Thread(target=work)
     thread.start()

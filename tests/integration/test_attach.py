@@ -23,12 +23,13 @@ import shadowing
 from memsampd.sampler.process.status import list_threads
 
 MEMSAMPD = str(Path(sys.executable).with_name("memsampd"))
-# Two kinds of work in turn, a second each, without system calls; ends by itself.
+# Two kinds of work in turn, a second each, without system calls; ends by itself, or when told to.
 TWO_PHASES = """
-import hashlib, sys, time
+import hashlib, signal, sys, time
 end = time.monotonic() + float(sys.argv[1])
-total = 0
-while time.monotonic() < end:
+total, told = 0, []
+signal.signal(signal.SIGUSR1, lambda *_: told.append(1))
+while time.monotonic() < end and not told:
     for _ in range(40):
         hashlib.pbkdf2_hmac("sha256", b"a", b"b", 20000)
     total += sum(len({i: str(i) for i in range(2000)}) for _ in range(900))
@@ -36,7 +37,7 @@ print("finished")
 """
 
 
-def spawn(*words: str, seconds: float = 60) -> subprocess.Popen[str]:
+def spawn(*words: str, seconds: float = 600) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [*(words or (sys.executable, "-c", TWO_PHASES, str(seconds)))],
         stdout=subprocess.PIPE,
@@ -161,11 +162,18 @@ def test_a_signal_ends_it_cleanly(
 
 
 def test_the_end_of_the_target_ends_it() -> None:
-    process = spawn(seconds=3)
-    done = memsampd("attach", str(process.pid), "--no-listen")
-    assert done.returncode == 0, done.stderr
-    assert "the target ended" in done.stderr
-    assert process.communicate()[0] == "finished\n"
+    process = spawn(seconds=600)
+    command = [MEMSAMPD, "attach", str(process.pid), "--no-listen"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as observing:
+        assert observing.stdout is not None
+        observing.stdout.readline()  # the first window
+        process.send_signal(signal.SIGUSR1)
+        assert process.communicate()[0] == "finished\n"
+        _, errors = observing.communicate()
+    assert observing.returncode == 0, errors
+    assert "the target ended" in errors
     assert process.returncode == 0
 
 
@@ -229,7 +237,7 @@ def zombie() -> str:
     child = os.fork()
     if child == 0:
         os._exit(0)
-    time.sleep(0.1)
+    os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
     return str(child)
 
 

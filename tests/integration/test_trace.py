@@ -19,6 +19,7 @@ from lackey_text import obvious
 from tracing_rows import read_trace
 
 from memsampd.exporters.trace import BurstStart, TraceReader
+from memsampd.sampler.process.identity import read_stat
 from memsampd.sampler.shadow.collecting import SHADOW_NAME
 
 MEMSAMPD = str(Path(sys.executable).with_name("memsampd"))
@@ -203,13 +204,15 @@ def test_a_signal_within_a_long_burst_keeps_what_it_saw(scanner: Path, tmp_path:
     path = tmp_path / "x"
     with shadowing.running(scanner) as target:
 
-        def has_shadow() -> bool:
-            return any(name == SHADOW_NAME for *_, name in shadowing.children(target.pid))
+        def has_shadow_at_work() -> bool:
+            children = shadowing.children(target.pid)
+            return any(
+                read_stat(pid).user_ticks > 10 for pid, _, name in children if name == SHADOW_NAME
+            )
 
         words = ("--deadline", "600", "--accesses", "1000000000")
         with started(target.pid, "-o", path, *words) as process:
-            wait_for(process, has_shadow)
-            time.sleep(0.5)  # for it to see something
+            wait_for(process, has_shadow_at_work)
             process.send_signal(signal.SIGINT)
             _, errors = process.communicate(timeout=60)
         assert process.returncode == 0, errors
