@@ -16,6 +16,7 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import shadowing
@@ -81,7 +82,7 @@ def test_attach_records_phases_and_curves(target: subprocess.Popen[str], tmp_pat
     assert exported.returncode == 0, exported.stderr
     data = json.loads(exported.stdout)
     assert data["backend"]["accesses"] == "shadow-translate"
-    assert len(data["windows"]) > 5
+    assert len(data["windows"]) > 1
     assert sum(phase["windows"] for phase in data["phases"]) == len(data["windows"])
     assert sum(phase["sampled_accesses"] for phase in data["phases"]) > 1000
     curve = data["overall"]["miss_ratio"]
@@ -89,11 +90,23 @@ def test_attach_records_phases_and_curves(target: subprocess.Popen[str], tmp_pat
     assert data["overhead"]["stop_seconds"] > 0
 
 
+def windows_of(count: int, *words: str) -> tuple[list[dict[str, Any]], str]:
+    """The first windows of a session, and those until it ended; its messages."""
+    command = [MEMSAMPD, "attach", *words, "--no-listen", "--json"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        lines = [process.stdout.readline() for _ in range(count)]
+        process.send_signal(signal.SIGINT)
+        rest, errors = process.communicate()
+    assert process.returncode == 0, errors
+    return [json.loads(line) for line in (*lines, *rest.splitlines())], errors
+
+
 def test_json_is_one_object_a_window(target: subprocess.Popen[str]) -> None:
-    done = memsampd("attach", str(target.pid), "--duration", "3", "--no-listen", "--json")
-    windows = [json.loads(line) for line in done.stdout.splitlines()]
+    windows, _ = windows_of(3, str(target.pid))
     assert [window["window"] for window in windows] == list(range(len(windows)))
-    assert len(windows) > 2
     assert all(window["phase"] >= 0 and window["samples"] > 0 for window in windows)
 
 
@@ -101,13 +114,12 @@ def test_a_stop_that_would_be_too_long_is_not_made(
     target: subprocess.Popen[str], tmp_path: Path
 ) -> None:
     recording = tmp_path / "r.memsampd"
-    options = ("--duration", "4", "--no-listen", "--json", "--max-stop", "0.0001", "-o", recording)
-    done = memsampd("attach", str(target.pid), *map(str, options))
-    windows = [json.loads(line) for line in done.stdout.splitlines()]
+    options = ("--max-stop", "0.0001", "-o", str(recording))
+    windows, errors = windows_of(16, str(target.pid), *options)
     assert "0.1 ms allowed; allow more with --max-stop" in windows[-1]["trouble"]
-    assert "stopped 0.0 ms" in done.stderr
-    assert "no bursts: copying process" in done.stderr
-    counted = re.search("trouble: stop-too-long ([0-9]+)", done.stderr)
+    assert "stopped 0.0 ms" in errors
+    assert "no bursts: copying process" in errors
+    counted = re.search("trouble: stop-too-long ([0-9]+)", errors)
     assert counted is not None
     assert 1 <= int(counted.group(1)) <= len(windows) / 2
     exported = json.loads(memsampd("export", str(recording), "--format", "json").stdout)
@@ -118,11 +130,12 @@ def test_a_stop_that_would_be_too_long_is_not_made(
 def test_memsampd_keeps_to_its_cpus(target: subprocess.Popen[str]) -> None:
     cpu = max(os.sched_getaffinity(0))
     before = os.sched_getaffinity(target.pid)
-    options = ("--no-listen", "--cpu-affinity", str(cpu), "--nice", "7")
+    options = ["--no-listen", "--cpu-affinity", str(cpu), "--nice", "7"]
+    options += ["--schedule", "all", "--budget", "1"]  # bursts all the time
     observing = spawn(MEMSAMPD, "attach", str(target.pid), *options)
     seen, bursts = set(), 0
-    give_up = time.monotonic() + 60
-    while bursts < 3 and time.monotonic() < give_up:
+    while bursts < 3:
+        assert observing.poll() is None
         seen |= {tuple(os.sched_getaffinity(tid)) for tid in list_threads(observing.pid)}
         with contextlib.suppress(OSError):
             for shadow, _, name in shadowing.children(target.pid):
@@ -133,7 +146,6 @@ def test_memsampd_keeps_to_its_cpus(target: subprocess.Popen[str]) -> None:
     niceness = os.getpriority(os.PRIO_PROCESS, observing.pid)
     observing.send_signal(signal.SIGINT)
     observing.communicate()
-    assert bursts >= 3
     assert niceness == 7
     assert (cpu,) in seen
     assert os.sched_getaffinity(target.pid) == before
@@ -186,15 +198,14 @@ def test_metrics_while_it_runs(target: subprocess.Popen[str]) -> None:
         assert process.stdout is not None
         process.stdout.readline()
         text = ""
-        deadline = time.monotonic() + 40
-        while "memsampd_phase_miss_ratio{" not in text and time.monotonic() < deadline:
+        while "memsampd_phase_miss_ratio{" not in text:
+            assert process.poll() is None
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
                 text = answer.read().decode()
             time.sleep(0.2)
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=60)
     assert f'pid="{target.pid}"' in text
-    assert "memsampd_phase_miss_ratio{" in text
     promtool = shutil.which("promtool")
     if promtool is None and os.environ.get("CI") != "true":
         pytest.skip("promtool is not installed (Debian package: prometheus)")
