@@ -3,10 +3,11 @@
 usage: python benchmarks/shadow_harm.py [--quick] [--json FILE] [--only PART...]
                                         [--mib N...] [--pairs N] [--seed N] [--pool FILE...]
 
-slowdown    pairs of equal pieces of work of some second, one with a burst of a million accesses in
-            it, in random order: median of the ratio of wall times, less one, by resident memory;
-            beside it stops, page copies, and what the default --max-stop does with such a target.
-            --pool adds the pairs that earlier runs wrote with --json.
+slowdown    pairs of equal pieces of work of a quarter of a second, one with a burst of a million
+            accesses in it, in random order: how much longer that one takes, which is the slowdown
+            at one burst a second, by resident memory; beside it stops, page copies, and what the
+            default --max-stop does with such a target. (Pieces so short, since the machine's speed
+            drifts.) --pool adds the pairs that earlier runs wrote with --json.
 results     programs of the catalogue print the same, byte for byte, left alone and observed.
 rounds      attach, burst, detach, over and over, on a threaded program and on a shell that forks.
 kills       memsampd killed (SIGKILL) at random moments.
@@ -56,7 +57,8 @@ GOAL_MIB = 100
 GOAL_ROUNDS = 1000
 GOAL_KILLS = 200
 
-PIECE_SECONDS = 1.0
+PIECE_SECONDS = 0.25
+BURSTS_A_SECOND = 1.0
 BURST_ACCESSES = 1_000_000
 STEPPED_ACCESSES = 2000  # by the stepper, a million would take a minute
 SMALL_ACCESSES = 20_000
@@ -80,10 +82,10 @@ class Effort:
     earlier: dict[int, list[list[float]]] = field(default_factory=dict)
 
 
-QUICK = Effort((GOAL_MIB,), 8, ("gzip", "sqlite3", "exceptions"), 40, 10)
+QUICK = Effort((GOAL_MIB,), 30, ("gzip", "sqlite3", "exceptions"), 40, 10)
 FULL = Effort(
     (GOAL_MIB, 1024, 4096),
-    40,
+    150,
     tuple(w.name for w in CATALOGUE if w.result is not None),
     GOAL_ROUNDS,
     GOAL_KILLS,
@@ -141,8 +143,10 @@ class Resident:
         cost = BurstCost()
         try:
             if source is not None:
-                request = BurstRequest(child.pid, self._accesses, PIECE_SECONDS / 2)
-                cost = source.capture(request).cost
+                burst = source.capture(BurstRequest(child.pid, self._accesses, PIECE_SECONDS))
+                cost = burst.cost
+                if burst.accesses < self._accesses:
+                    raise CaptureError("short", f"a burst ended early: {burst.end}")
         finally:
             wall_ns, cpu_ns, checksum = child.stdout.readline().split()
         return Piece(int(wall_ns) * 1e-9, int(cpu_ns) * 1e-9, checksum, cost)
@@ -189,21 +193,22 @@ def slowdown(executor: str, effort: Effort, order: random.Random) -> Part:
             "default_refusal": refusal,
         }
         _print_slowdown(mib, quartiles, len(rows), refusal)
-        slowdown = quartiles["wall_ratio"][1] - 1
+        slowdown = BURSTS_A_SECOND * quartiles["wall_seconds"][1]
         if mib == GOAL_MIB and slowdown > GOAL_SLOWDOWN:
             part.problems.append(f"slowdown {slowdown:.2%} > {GOAL_SLOWDOWN:.1%} at {mib} MiB")
     return part
 
 
-# Of a pair. The second ratio is of the CPU time with, the stop added, to that without.
-COLUMNS = ("wall_ratio", "cpu_and_stop_ratio", "stop_seconds", "faults_seconds")
+# Of a pair: by how much the piece with a burst took longer in wall time, and in CPU time with the
+# stop added; the stop; and the target's page faults meanwhile.
+COLUMNS = ("wall_seconds", "cpu_and_stop_seconds", "stop_seconds", "faults_seconds")
 
 
 def _row(alone: Piece, with_us: Piece) -> list[float]:
     stop_seconds = with_us.cost.stop_seconds
     return [
-        with_us.wall_seconds / alone.wall_seconds,
-        (with_us.cpu_seconds + stop_seconds) / alone.cpu_seconds,
+        with_us.wall_seconds - alone.wall_seconds,
+        with_us.cpu_seconds + stop_seconds - alone.cpu_seconds,
         stop_seconds,
         with_us.cost.cow_seconds,
     ]
@@ -218,11 +223,11 @@ def _quartiles(rows: list[list[float]]) -> dict[str, list[float]]:
 
 
 def _print_slowdown(mib: int, of: dict[str, list[float]], pairs: int, refusal: str) -> None:
-    low, median, high = (ratio - 1 for ratio in of["wall_ratio"])
-    cpu = of["cpu_and_stop_ratio"]
+    low, median, high = (BURSTS_A_SECOND * seconds for seconds in of["wall_seconds"])
+    cpu = [BURSTS_A_SECOND * seconds for seconds in of["cpu_and_stop_seconds"]]
     print(
         f"  {mib:5d} MiB: slowdown {median:+.2%} (quartiles {low:+.2%}, {high:+.2%}); by CPU time "
-        f"and stop {cpu[1] - 1:+.2%} ({cpu[0] - 1:+.2%}, {cpu[2] - 1:+.2%}); "
+        f"and stop {cpu[1]:+.2%} ({cpu[0]:+.2%}, {cpu[2]:+.2%}); "
         f"stop {1e3 * of['stop_seconds'][1]:.1f} ms, "
         f"page copies {1e3 * of['faults_seconds'][1]:.1f} ms; {pairs} pairs; "
         f"with the default --max-stop: {refusal or 'observed'}",
@@ -285,6 +290,7 @@ def digest(
                 process.pid,
                 max_accesses=accesses,
                 bursts_an_attach=1,
+                every_thread=True,
                 pause_seconds=pause_seconds,
                 executor=observe_with,
             ) as tally:

@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -66,6 +66,17 @@ class Tally:
             time.sleep(0.01)
 
 
+def running_threads(pid: int) -> list[int]:
+    """Those that are at work; at least the first one."""
+    folder = Path(f"/proc/{pid}/task")
+    found = []
+    for tid in list_threads(pid):
+        with suppress(OSError):
+            if read_stat(tid, folder).state == "R":
+                found.append(tid)
+    return found or [pid]
+
+
 def observe(
     pid: int,
     stop: threading.Event,
@@ -89,7 +100,7 @@ def observe(
         tally.attaches += 1
         try:
             for _ in range(bursts_an_attach):
-                for tid in list_threads(pid) if every_thread else (pid,):
+                for tid in running_threads(pid) if every_thread else (pid,):
                     try:
                         burst = source.capture(BurstRequest(tid, max_accesses, 10))
                     except CaptureError as error:
