@@ -7,7 +7,8 @@ slowdown    pairs of equal pieces of work of a quarter of a second, one with a b
             accesses in it, in random order: how much longer that one takes, which is the slowdown
             at one burst a second, by resident memory; beside it stops, page copies, and what the
             default --max-stop does with such a target. (Pieces so short, since the machine's speed
-            drifts.) --pool adds the pairs that earlier runs wrote with --json.
+            drifts; pairs in which other programs took more than a fifth of a CPU are made again.)
+            --pool adds the pairs that earlier runs wrote with --json.
 results     programs of the catalogue print the same, byte for byte, left alone and observed.
 rounds      attach, burst, detach, over and over, on a threaded program and on a shell that forks.
 kills       memsampd killed (SIGKILL) at random moments.
@@ -59,6 +60,9 @@ GOAL_KILLS = 200
 
 PIECE_SECONDS = 0.25
 BURSTS_A_SECOND = 1.0
+FOREIGN_MAXIMUM_SECONDS = PIECE_SECONDS / 5
+DISTURBED_MAXIMUM = 1000
+REFUSED_MAXIMUM = 100
 BURST_ACCESSES = 1_000_000
 STEPPED_ACCESSES = 2000  # by the stepper, a million would take a minute
 SMALL_ACCESSES = 20_000
@@ -102,12 +106,29 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A piece of work: its times, its result, and what the burst in it cost (0: left alone)."""
+    """A piece of work.
+
+    Attributes:
+        wall_seconds: for which it lasted.
+        cpu_seconds: CPU time of it.
+        checksum: its result.
+        cost: of the burst in it; nothing if it was left alone.
+        foreign_seconds: CPU time that neither it nor we used meanwhile.
+    """
 
     wall_seconds: float
     cpu_seconds: float
     checksum: str
     cost: BurstCost
+    foreign_seconds: float
+
+
+def busy_seconds() -> float:
+    """CPU time that all programs have used."""
+    names = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
+    ticks = map(int, Path("/proc/stat").read_text().splitlines()[0].split()[1:9])
+    used = sum(n for name, n in zip(names, ticks, strict=True) if name not in ("idle", "iowait"))
+    return used / os.sysconf("SC_CLK_TCK")
 
 
 class Resident:
@@ -137,6 +158,7 @@ class Resident:
         child = self._child
         assert child.stdin is not None
         assert child.stdout is not None
+        busy_before, own_before = busy_seconds(), time.process_time()
         child.stdin.write(f"{self._rounds}\n")
         child.stdin.flush()
         time.sleep(PIECE_SECONDS / 10)
@@ -149,7 +171,13 @@ class Resident:
                     raise CaptureError("short", f"a burst ended early: {burst.end}")
         finally:
             wall_ns, cpu_ns, checksum = child.stdout.readline().split()
-        return Piece(int(wall_ns) * 1e-9, int(cpu_ns) * 1e-9, checksum, cost)
+        foreign_seconds = (
+            (busy_seconds() - busy_before)
+            - (time.process_time() - own_before)
+            - int(cpu_ns) * 1e-9
+            - cost.shadow_cpu_seconds
+        )
+        return Piece(int(wall_ns) * 1e-9, int(cpu_ns) * 1e-9, checksum, cost, foreign_seconds)
 
     def default_refusal(self) -> str:
         """Why the default --max-stop allows no burst; empty if it does."""
@@ -236,7 +264,7 @@ def _print_slowdown(mib: int, of: dict[str, list[float]], pairs: int, refusal: s
 
 
 def _pair(program: Resident, order: random.Random, part: Part) -> tuple[Piece, Piece]:
-    """One piece alone, one with a burst; the next pair if a burst was refused."""
+    """One piece alone, one with a burst; others if that was refused, or they were disturbed."""
     while True:
         pieces: dict[bool, Piece] = {}
         try:
@@ -244,11 +272,16 @@ def _pair(program: Resident, order: random.Random, part: Part) -> tuple[Piece, P
                 pieces[with_us] = program.run(program.source if with_us else None)
         except CaptureError as error:
             part.figures["refused"] = part.figures.get("refused", 0) + 1
-            if part.figures["refused"] > 20:
+            if part.figures["refused"] > REFUSED_MAXIMUM:
                 raise error
             continue
         if pieces[False].checksum != pieces[True].checksum:
             part.problems.append("a checksum changed")
+        if any(piece.foreign_seconds > FOREIGN_MAXIMUM_SECONDS for piece in pieces.values()):
+            part.figures["disturbed"] = part.figures.get("disturbed", 0) + 1
+            if part.figures["disturbed"] <= DISTURBED_MAXIMUM:
+                continue
+            raise SystemExit("other programs use the CPUs all the time: nothing can be measured")
         return pieces[False], pieces[True]
 
 

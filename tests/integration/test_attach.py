@@ -226,12 +226,17 @@ def test_run_exits_as_the_program_does(words: tuple[str, ...], status: int) -> N
     assert "Traceback" not in done.stderr
 
 
-def test_run_says_when_it_cannot_observe(tmp_path: Path) -> None:
-    done = memsampd(
-        "run", "--no-listen", "-o", "/proc/nowhere/x", "--", "sh", "-c", "sleep 1; exit 5"
-    )
-    assert done.returncode == 5
-    assert "cannot observe the program: cannot write /proc/nowhere/x" in done.stderr
+def test_run_says_when_it_cannot_observe() -> None:
+    options = ("--no-listen", "-o", "/proc/nowhere/x")
+    command = [MEMSAMPD, "run", *options, "--", "sh", "-c", "read line; exit 5"]
+    with shadowing.running(*command, stderr=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stderr is not None
+        message = process.stderr.readline()
+        process.stdin.write("go on\n")
+        process.stdin.flush()
+        assert process.wait() == 5
+    assert "cannot observe the program: cannot write /proc/nowhere/x" in message
 
 
 def test_run_leaves_the_output_alone(tmp_path: Path) -> None:

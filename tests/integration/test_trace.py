@@ -313,9 +313,14 @@ def test_it_exits_as_the_program_does(words: tuple[str, ...], status: int, tmp_p
 
 
 def test_a_program_that_cannot_be_traced_is_left_to_finish(tmp_path: Path) -> None:
-    done = trace("-o", "/proc/nowhere/x", "--", "sh", "-c", "sleep 1; exit 5")
-    assert done.returncode == 5
-    assert "cannot trace the program: cannot write /proc/nowhere/x" in done.stderr
+    with started("-o", "/proc/nowhere/x", "--", "sh", "-c", "read line; exit 5") as process:
+        assert process.stdin is not None
+        assert process.stderr is not None
+        message = process.stderr.readline()
+        process.stdin.write("go on\n")
+        process.stdin.flush()
+        assert process.wait() == 5
+    assert "cannot trace the program: cannot write /proc/nowhere/x" in message
     assert trace("-o", tmp_path / "x", "--", "/no/such/program").returncode == 127
 
 
