@@ -385,7 +385,7 @@ def rounds(executor: str, effort: Effort, order: random.Random) -> Part:
     """Attach and detach over and over, run after run, each of which must end with its result."""
     part = Part()
     accesses = 300 if executor == "step" else SMALL_ACCESSES
-    for workload in find((THREADED, FORKING)):
+    for workload in find((FORKING, THREADED)):
         if problem := workload.lacks():
             part.problems.append(f"{workload.name} {problem}")
             continue
