@@ -207,7 +207,7 @@ def test_a_signal_within_a_long_burst_keeps_what_it_saw(scanner: Path, tmp_path:
         def has_shadow_at_work() -> bool:
             children = shadowing.children(target.pid)
             return any(
-                read_stat(pid).user_ticks > 10 for pid, _, name in children if name == SHADOW_NAME
+                read_stat(pid).user_ticks > 0 for pid, _, name in children if name == SHADOW_NAME
             )
 
         words = ("--deadline", "600", "--accesses", "1000000000")
@@ -217,9 +217,11 @@ def test_a_signal_within_a_long_burst_keeps_what_it_saw(scanner: Path, tmp_path:
             _, errors = process.communicate(timeout=60)
         assert process.returncode == 0, errors
         assert shadowing.wait_until_clean(target.pid) == []
-    (burst,), (finish,), message = read_trace(path)
-    assert message == ""
-    assert len(burst) > 0
+    with TraceReader(path) as reader:
+        found = [(sum(map(len, burst)), burst.finish) for burst in reader]
+    ((rows, finish),) = found
+    assert rows > 0
+    assert finish is not None
     assert finish.end == "deadline"
 
 
