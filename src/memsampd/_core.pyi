@@ -94,9 +94,7 @@ def shadow_spawn(
     float,
     bool,
     int,
-    bytes,
-    int,
-    float,
+    tuple[bytes, int, float, int, bytes],
 ]: ...
 def shadow_call(
     pid: int,

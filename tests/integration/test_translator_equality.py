@@ -45,7 +45,7 @@ def test_references_equal_those_of_stepping(workload: Workload, inputs: Path) ->
             instructions=INSTRUCTIONS,
             accesses_a_burst=4000,
             burst_seconds=5,
-            total_seconds=60,
+            total_seconds=180,
             rehearsal_accesses=REHEARSAL_ACCESSES,
         )
         assert shadowing.wait_until_clean(pid) == []
