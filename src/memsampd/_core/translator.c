@@ -24,6 +24,7 @@
 #define FIRST_WORDS_PER_ACCESS 0.7
 #define STEPS_TO_A_BOUNDARY 20000
 #define ROWS_CHUNK ((size_t)1 << 20)
+#define COURSE_SECONDS 0.2 /* for which a burst whose rows are full is followed, counting only */
 
 /* What is to be done before the shadow can run on. */
 enum need {
@@ -63,6 +64,7 @@ typedef struct {
     const uint64_t *written;      /* the end of what is to be expanded */
     uint64_t part[PART_MAXIMUM_WORDS];
     size_t part_words;
+    double course_seconds; /* for which it ran since its rows were full */
     struct exit part_exit; /* of a record that a fault cut off; part_words then are its words */
     bool has_cut_record;
 
@@ -384,7 +386,9 @@ run_to_stop(Translator *self)
         finish(self, "exit", 0);
         return;
     }
-    self->run_seconds += tracee_now_seconds() - started;
+    const double seconds = tracee_now_seconds() - started;
+    self->run_seconds += seconds;
+    self->course_seconds += self->expansion.is_full ? seconds : 0.0;
     self->traps++;
     if (status >> 16 == 0)
         handle_signal(self, WSTOPSIG(status));
@@ -453,7 +457,7 @@ drain(Translator *self)
         return "memory";
     if (result == EXPANDED_CHUNK)
         return "chunk";
-    if (result == EXPANDED_FULL) {
+    if (result == EXPANDED_FULL || (self->course_seconds > COURSE_SECONDS && self->end == NULL)) {
         self->has_cut_record = false;
         self->drained = self->written;
         finish(self, "full", 0);
@@ -573,6 +577,7 @@ translator_begin(Translator *self, PyObject *args)
     self->from_exit = -1;
     self->is_indirect = false;
     self->has_cut_record = false;
+    self->course_seconds = 0.0;
     self->need = NEED_TARGET;
     uint64_t *start = chunk_start(self);
     *slot(self, SLOT_BUFFER) = to_shadow(self, start);
@@ -665,12 +670,14 @@ translator_course(Translator *self, PyObject *ignored)
     PyObject *points[2];
     (void)ignored;
 
-    course_points(&self->expansion, &point[0], &point[1]);
+    if (!course_points(&self->expansion.course, &self->blocks, &point[0], &point[1]))
+        return PyErr_NoMemory();
     for (int i = 0; i < 2; i++)
         points[i] = point[i].arrivals == 0
                         ? Py_NewRef(Py_None)
-                        : Py_BuildValue("(KIK)", (unsigned long long)point[i].ip,
-                                        point[i].arrivals, (unsigned long long)point[i].rows);
+                        : Py_BuildValue("(KKK)", (unsigned long long)point[i].ip,
+                                        (unsigned long long)point[i].arrivals,
+                                        (unsigned long long)point[i].rows);
     return Py_BuildValue("(KNN)", (unsigned long long)self->expansion.course.rows, points[0],
                          points[1]);
 }
