@@ -4,10 +4,10 @@ usage: python benchmarks/access_clock.py [--quick] [--programs NAME...] [--stops
                                          [--json FILE]
 
 Each round runs a program once alone, for its user CPU time, and once with memsampd attached: at
-random moments, evenly over the run, a burst is taken and its native twin timed. The estimate is the
+random moments it is halted until a burst is taken and its native twin timed. The estimate is the
 mean of the twins' rates, each weighted by the CPU time of the program that lies nearest to it. The
 truth is the number of accesses that a full trace counted (``benchmarks/reference/data``), divided
-by the median user CPU time of the runs alone.
+by the median user CPU time of the runs alone ("attached": the median of the others).
 
 Exit status 1 if the estimate of a program is off by more than 5 %.
 """
@@ -28,12 +28,15 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from memsampd.errors import CaptureError, TargetError
 from memsampd.sampler.process.cputime import process_cpu_ns
 from memsampd.sampler.records import BurstRequest, TwinMeasurement
+from memsampd.sampler.shadow.executors import Execution
+from memsampd.sampler.shadow.snapshots import Shadow
 from memsampd.sampler.shadow.source import ShadowSource
 from memsampd.sampler.shadow.translating import TranslatingExecutor
 from reference import store
@@ -96,13 +99,26 @@ def start(command: Sequence[str]) -> subprocess.Popen[bytes]:
     )
 
 
+class HaltingExecutor(TranslatingExecutor):
+    """Halts the target from the moment that its shadows are made.
+
+    Stops are hundreds of times as dense here as in a session: a target that went on meanwhile would
+    not be the program any more that ran alone.
+    """
+
+    def run(self, shadow: Shadow, *args: Any, **kwargs: Any) -> Execution:
+        """Run a shadow, as its super class does."""
+        os.kill(shadow.tid, signal.SIGSTOP)
+        return super().run(shadow, *args, **kwargs)
+
+
 def run_measured(
     command: Sequence[str],
-    executor: TranslatingExecutor,
+    executor: HaltingExecutor,
     gap_seconds: float,
     rng: random.Random,
 ) -> tuple[list[Stop], float]:
-    """Run a program and time twins, one in each gap, at a moment drawn evenly from it.
+    """Run a program and time twins at random moments, so many seconds apart on average.
 
     Returns:
         The stops, and user CPU seconds of the run.
@@ -111,23 +127,17 @@ def run_measured(
     stops: list[Stop] = []
     source = None
     try:
-        begun = time.monotonic()
         while not has_ended(process.pid):
             try:
                 source = source or ShadowSource(process.pid, executor)
-            except CaptureError:
-                time.sleep(0.002)  # it has not come to its own code yet
-                continue
-            now = time.monotonic()
-            gap = math.ceil((now - begun) / gap_seconds)
-            moment = begun + (gap + rng.random()) * gap_seconds
-            time.sleep(max(moment - now, 0.0))
-            try:
+                time.sleep(2 * gap_seconds * rng.random())
                 at_seconds = 1e-9 * process_cpu_ns(process.pid)
                 burst = source.capture(BurstRequest(process.pid, ACCESSES, 10.0, measure_rate=True))
+                stops.append(Stop(at_seconds, burst.twin))
             except (CaptureError, TargetError):
-                continue
-            stops.append(Stop(at_seconds, burst.twin))
+                time.sleep(0.002)  # it has not come to its own code yet, or is about to end
+            finally:
+                os.kill(process.pid, signal.SIGCONT)
         if source is not None:
             source.close()
     finally:
@@ -168,7 +178,7 @@ def measure(name: str, args: argparse.Namespace, rng: random.Random) -> Result:
     """Measure one program."""
     command = find([name])[0].command(BUILD / "programs")
     run_alone(command)  # files into the page cache
-    executor = TranslatingExecutor()
+    executor = HaltingExecutor()
     users: list[float] = []
     attached: list[float] = []
     runs: list[list[Stop]] = []

@@ -20,7 +20,6 @@
 #include <sys/uio.h>
 #include <sys/user.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #define PAGES_AT_ONCE 512
@@ -53,18 +52,6 @@ write_registers(pid_t pid, struct user_regs_struct *regs)
 {
     struct iovec area = {regs, sizeof *regs};
     return ptrace(PTRACE_SETREGSET, pid, (void *)NT_PRSTATUS, &area) == 0;
-}
-
-/* CPU time of a stopped process: the scheduler's own count, exact to the nanosecond. */
-static long long
-cpu_nanoseconds(pid_t pid)
-{
-    clockid_t clock;
-    struct timespec used = {0, 0};
-
-    if (clock_getcpuclockid(pid, &clock) == 0)
-        clock_gettime(clock, &used);
-    return used.tv_sec * 1000000000ll + used.tv_nsec;
 }
 
 static long long
@@ -126,14 +113,14 @@ answer_call(NativeRunner *self, pid_t pid, struct user_regs_struct *stopped)
 static bool
 resume(pid_t pid, int *status, struct native_end *end)
 {
-    long long faults = minor_faults(pid), used = cpu_nanoseconds(pid);
+    long long faults = minor_faults(pid), used = tracee_cpu_nanoseconds(pid);
 
     if (ptrace(PTRACE_SYSEMU, pid, NULL, NULL) < 0)
         return false;
     while (waitpid(pid, status, __WALL) < 0)
         if (errno != EINTR)
             return false;
-    end->cpu_nanoseconds += cpu_nanoseconds(pid) - used;
+    end->cpu_nanoseconds += tracee_cpu_nanoseconds(pid) - used;
     end->faults += minor_faults(pid) - faults;
     end->stops++;
     return WIFSTOPPED(*status);
