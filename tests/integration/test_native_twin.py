@@ -81,6 +81,21 @@ int main(void)
     }
 }
 """
+# Memory comes and goes by calls that do not end a burst.
+MAPPING = r"""
+#include <stdint.h>
+#include <sys/mman.h>
+int main(void)
+{
+    for (;;) {
+        volatile uint64_t *words = mmap(0, 1 << 16, PROT_READ | PROT_WRITE,
+                                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        for (unsigned i = 0; i < 40000; i++)
+            words[i & 8191]++;
+        munmap((void *)words, 1 << 16);
+    }
+}
+"""
 SPINNING = r"""
 volatile unsigned long word;
 int main(void)
@@ -266,6 +281,18 @@ def test_a_burst_that_ends_in_a_call_is_timed_to_it(tmp_path: Path) -> None:
     assert measured is not None
     assert measured.end == "call"
     assert measured.accesses + measured.lead_in_accesses == len(address)
+
+
+def test_calls_that_do_not_end_a_burst_do_not_end_its_twin(tmp_path: Path) -> None:
+    with twins_of(tmp_path, MAPPING) as pairs:
+        one, other = next(pairs)
+        course, address = course_of(one, 600_000)
+        measured = TwinRunner().run(other, course, used_pages(one), 10.0)
+    assert len(address) >= 600_000  # some seven rounds
+    assert course.end is not None
+    assert course.end.rows > 400_000
+    assert measured is not None
+    assert measured.accesses + measured.lead_in_accesses == course.end.rows
 
 
 def test_no_faults_where_pages_were_made_present(tmp_path: Path) -> None:

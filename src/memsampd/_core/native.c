@@ -93,13 +93,32 @@ is_breakpoint(pid_t pid, int status)
            ptrace(PTRACE_GETSIGINFO, pid, NULL, &info) == 0 && info.si_code == SI_KERNEL;
 }
 
+/* From the entry into a call that is not executed to the stop behind it: only from there can calls be
+ * injected. Nothing of the program happens in between. */
+static bool
+leave_call(pid_t pid, const struct user_regs_struct *stopped)
+{
+    struct user_regs_struct regs;
+    int status;
+
+    if (ptrace(PTRACE_SYSCALL, pid, NULL, NULL) < 0)
+        return false;
+    while (waitpid(pid, &status, __WALL) < 0)
+        if (errno != EINTR)
+            return false;
+    return WIFSTOPPED(status) && is_system_call(status) && read_registers(pid, &regs) &&
+           regs.rip == stopped->rip && regs.rsp == stopped->rsp;
+}
+
 /* Give a shadow that stands at a system call its result without executing it, as the executors do,
- * and say so: it then runs on. Else it is left as it was. */
+ * and say so: it then runs on. Else it has its registers again. */
 static bool
 answer_call(NativeRunner *self, pid_t pid, struct user_regs_struct *stopped)
 {
     struct user_regs_struct regs = *stopped;
 
+    if (!leave_call(pid, stopped))
+        return false;
     regs.rip -= 2; /* back onto the instruction, as if it had not been entered */
     regs.rax = regs.orig_rax;
     regs.orig_rax = (unsigned long long)-1;

@@ -23,13 +23,15 @@ _SYS_MMAP, _SYS_MPROTECT = 9, 10
 _PROT_RW, _PROT_RX = 3, 5
 _MAP_PRIVATE_ANONYMOUS_FIXED_NOREPLACE = 0x02 | 0x20 | 0x100000
 _PAGE_BYTES = 4096
-_AREA_BYTES = 2 * _PAGE_BYTES  # code, then data
+_FRESH_PAGES = 64
+_AREA_BYTES = (2 + _FRESH_PAGES) * _PAGE_BYTES  # code, data, and what was never touched
 _MARGIN_BYTES = 1 << 20  # to what is mapped: stacks and heaps grow
 _REACH_BYTES = 1 << 30  # what jumps and addresses relative to the instruction pointer bridge twice
 _JUMP_BYTES = 5
 _INSTRUCTION_BYTES = 15
 _SAVED_OFFSET = 64  # in the data page; the counter lies at its start
 _ENTRY_OFFSET = 16
+_FAULTS_OFFSET = 1024
 # int3; jmp to where rcx is restored
 _TRAP = bytes((0xCC, 0xEB, _ENTRY_OFFSET + 27 - 3))
 
@@ -56,6 +58,7 @@ class ArrivalCounter:
             self._before, moved = self._instructions(area)
             _map(shadow, area)
             self._write(area, _code(area, moved, ip + len(self._before)))
+            self._write(area + _FAULTS_OFFSET, _faulting_code(area))
             self.arm(arrivals)
             self._write(ip, b"\xe9" + _relative(area + _ENTRY_OFFSET, ip + _JUMP_BYTES))
         except BaseException:
@@ -63,6 +66,8 @@ class ArrivalCounter:
             raise
         self.stop_ip = area + 1
         """Where the instruction pointer stands when it has stopped."""
+        self.faults_ip = area + _FAULTS_OFFSET
+        """Code that touches fresh pages, the first time that it runs, and stops."""
 
     def arm(self, arrivals: int) -> None:
         """Count anew: stop at the n-th arrival from here."""
@@ -141,6 +146,14 @@ def _count_down(area: int) -> bytes:
 def _code(area: int, moved: bytes, back: int) -> bytes:
     code = _TRAP.ljust(_ENTRY_OFFSET, b"\xcc") + _count_down(area) + moved
     return code + b"\xe9" + _relative(back, area + len(code) + _JUMP_BYTES)
+
+
+def _faulting_code(area: int) -> bytes:
+    at, pages = area + _FAULTS_OFFSET, area + 2 * _PAGE_BYTES
+    code = b""
+    for page in range(_FRESH_PAGES):  # mov byte [page], 1
+        code += b"\xc6\x05" + _relative(pages + page * _PAGE_BYTES, at + len(code) + 7) + b"\x01"
+    return code + b"\xcc"
 
 
 def _place(ip: int, mappings: Sequence[Mapping]) -> int:

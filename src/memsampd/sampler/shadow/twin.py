@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,11 +28,11 @@ from memsampd.sampler.shadow.executors import Consumer, Course
 from memsampd.sampler.shadow.snapshots import Shadow
 from memsampd.sampler.shadow.stepping import share_one_cpu
 
-# What was not made present before: a fault that copies a page took this long in a VM.
-FAULT_SECONDS = 3.3e-6
+# A fault on what was not made present before, where none can be timed: so long in a VM.
+_FAULT_SECONDS = 2e-6
 # A counter's instructions: 0.1 ns in a loop that waits for data, 1.8 ns in one that does not.
 ARRIVAL_SECONDS = 1e-9
-# Entering and leaving the kernel, for a twin that was stopped by a call.
+# Entering and leaving the kernel, likewise.
 _STOP_SECONDS = 5e-6
 
 _PAGE_BYTES = 4096
@@ -217,8 +217,8 @@ class TwinRunner:
             if gone is None:
                 return None
             cpu_seconds, stops, faults = gone
-            stop_seconds = self._stop_seconds(shadow, last) if last is not None else _STOP_SECONDS
-        taken_off = stops * stop_seconds + faults * FAULT_SECONDS + arrivals * ARRIVAL_SECONDS
+            stop_seconds, fault_seconds = self._overheads(shadow, [*counters.values()])
+        taken_off = stops * stop_seconds + faults * fault_seconds + arrivals * ARRIVAL_SECONDS
         return cpu_seconds, taken_off, faults
 
     def _go(
@@ -235,10 +235,16 @@ class TwinRunner:
             return None
         return 1e-9 * nanoseconds, stops, faults
 
-    def _stop_seconds(self, shadow: Shadow, counter: ArrivalCounter) -> float:
-        """CPU time of a run in which nothing is executed: the way out of the kernel and back."""
+    def _overheads(self, shadow: Shadow, counters: Sequence[ArrivalCounter]) -> tuple[float, float]:
+        """CPU time of a stop, and of a page fault: of runs in which nothing else happens."""
+        if not counters:
+            return _STOP_SECONDS, _FAULT_SECONDS
         give_up = time.monotonic() + _DEADLINE_SECONDS
-        return 1e-9 * statistics.median(
-            self._runner.run(shadow.pid, counter.stop_ip - 1, give_up)[4]
+        stop_seconds = 1e-9 * statistics.median(
+            self._runner.run(shadow.pid, counters[0].stop_ip - 1, give_up)[4]
             for _ in range(_OVERHEAD_RUNS)
         )
+        how, *_, nanoseconds, faults = self._runner.run(shadow.pid, counters[0].faults_ip, give_up)
+        if how != "trap" or faults == 0:
+            return stop_seconds, _FAULT_SECONDS
+        return stop_seconds, max(1e-9 * nanoseconds - stop_seconds, 0.0) / faults
