@@ -1,13 +1,13 @@
 """The access clock against full traces: accesses per CPU second, from native twins and exactly.
 
-usage: python benchmarks/access_clock.py [--quick] [--programs NAME...] [--executor NAME]
-                                         [--accesses N] [--stops N] [--rounds N] [--json FILE]
+usage: python benchmarks/access_clock.py [--quick] [--programs NAME...] [--stops N] [--rounds N]
+                                         [--json FILE]
 
 Each round runs a program once alone, for its user CPU time, and once with memsampd attached: at
-random moments, evenly over the run, a burst is taken and its native twin timed. The estimate is the
+random moments it is halted until a burst is taken and its native twin timed. The estimate is the
 mean of the twins' rates, each weighted by the CPU time of the program that lies nearest to it. The
 truth is the number of accesses that a full trace counted (``benchmarks/reference/data``), divided
-by the median user CPU time of the runs alone.
+by the median user CPU time of the runs alone ("attached": the median of the others).
 
 Exit status 1 if the estimate of a program is off by more than 5 %.
 """
@@ -15,46 +15,38 @@ Exit status 1 if the estimate of a program is off by more than 5 %.
 from __future__ import annotations
 
 import argparse
-import contextlib
-import importlib
 import itertools
 import json
 import math
 import os
 import random
+import signal
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from memsampd.errors import CaptureError, TargetError
 from memsampd.sampler.process.cputime import process_cpu_ns
 from memsampd.sampler.records import BurstRequest, TwinMeasurement
-from memsampd.sampler.shadow.executors import ShadowExecutor
+from memsampd.sampler.shadow.executors import Execution
+from memsampd.sampler.shadow.snapshots import Shadow
 from memsampd.sampler.shadow.source import ShadowSource
-from memsampd.sampler.shadow.stepping import SteppingExecutor
+from memsampd.sampler.shadow.translating import TranslatingExecutor
 from reference import store
 from reference.programs import PROGRAMS, environment, find
 
 ERROR_GOAL = 5.0
-ACCESSES = {"step": 60_000, "translate": 500_000}
-QUICK_PROGRAMS = ("gzip", "python3")
+ACCESSES = 500_000
+QUICK_PROGRAMS = ("bzip2", "python3")
 MEASURED_PROGRAMS = ("gzip", "bzip2", "xz", "sqlite3", "cc1", "python3", "graph", "hashjoin")
 BUILD = Path(__file__).resolve().parents[1] / "build" / "benchmarks"
-
-
-def executors() -> dict[str, Callable[[], ShadowExecutor]]:
-    """Executors by name, the preferred one last."""
-    known: dict[str, Callable[[], ShadowExecutor]] = {"step": SteppingExecutor}
-    with contextlib.suppress(ImportError):
-        module = importlib.import_module("memsampd.sampler.shadow.translating")
-        known["translate"] = module.TranslatingExecutor
-    return known
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +76,7 @@ class Result:
     twin_milliseconds: float
     faults: float
     user_seconds: float
+    attached_seconds: float
 
 
 def run_alone(command: Sequence[str]) -> float:
@@ -106,40 +99,56 @@ def start(command: Sequence[str]) -> subprocess.Popen[bytes]:
     )
 
 
+class HaltingExecutor(TranslatingExecutor):
+    """Halts the target from the moment that its shadows are made.
+
+    Stops are hundreds of times as dense here as in a session: a target that went on meanwhile would
+    not be the program any more that ran alone.
+    """
+
+    def run(self, shadow: Shadow, *args: Any, **kwargs: Any) -> Execution:
+        """Run a shadow, as its super class does."""
+        os.kill(shadow.tid, signal.SIGSTOP)
+        return super().run(shadow, *args, **kwargs)
+
+
 def run_measured(
     command: Sequence[str],
-    executor: ShadowExecutor,
-    request: Callable[[int], BurstRequest],
+    executor: HaltingExecutor,
     gap_seconds: float,
     rng: random.Random,
-) -> list[Stop]:
-    """Run a program and time twins, one in each gap, at a moment drawn evenly from it."""
+) -> tuple[list[Stop], float]:
+    """Run a program and time twins at random moments, so many seconds apart on average.
+
+    Returns:
+        The stops, and user CPU seconds of the run.
+    """
     process = start(command)
     stops: list[Stop] = []
+    source = None
     try:
-        while process.poll() is None:
+        while not has_ended(process.pid):
             try:
-                source = ShadowSource(process.pid, executor)
-                break
-            except CaptureError:
-                time.sleep(0.002)  # it has not come to its own code yet
-        begun = time.monotonic()
-        while process.poll() is None:
-            now = time.monotonic()
-            gap = math.ceil((now - begun) / gap_seconds)
-            moment = begun + (gap + rng.random()) * gap_seconds
-            time.sleep(max(moment - now, 0.0))
-            try:
+                source = source or ShadowSource(process.pid, executor)
+                time.sleep(2 * gap_seconds * rng.random())
                 at_seconds = 1e-9 * process_cpu_ns(process.pid)
-                burst = source.capture(request(process.pid))
+                burst = source.capture(BurstRequest(process.pid, ACCESSES, 10.0, measure_rate=True))
+                stops.append(Stop(at_seconds, burst.twin))
             except (CaptureError, TargetError):
-                continue
-            stops.append(Stop(at_seconds, burst.twin))
-        source.close()
+                time.sleep(0.002)  # it has not come to its own code yet, or is about to end
+            finally:
+                os.kill(process.pid, signal.SIGCONT)
+        if source is not None:
+            source.close()
     finally:
-        process.kill()
-        process.wait()
-    return stops
+        os.kill(process.pid, signal.SIGKILL)  # not by Popen, which would collect it
+        _, process.returncode, used = os.wait4(process.pid, 0)
+    return stops, used.ru_utime
+
+
+def has_ended(pid: int) -> bool:
+    """Whether a child has, without taking its resource usage away."""
+    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
 def cell_weights(at_seconds: Sequence[float], total_seconds: float) -> list[float]:
@@ -169,22 +178,15 @@ def measure(name: str, args: argparse.Namespace, rng: random.Random) -> Result:
     """Measure one program."""
     command = find([name])[0].command(BUILD / "programs")
     run_alone(command)  # files into the page cache
-    executor = executors()[args.executor]()
-    accesses = args.accesses or ACCESSES[args.executor]
+    executor = HaltingExecutor()
     users: list[float] = []
+    attached: list[float] = []
     runs: list[list[Stop]] = []
     for _ in range(args.rounds):
         users.append(run_alone(command))
-        gap_seconds = users[-1] / args.stops
-        runs.append(
-            run_measured(
-                command,
-                executor,
-                lambda pid: BurstRequest(pid, accesses, 10.0, measure_rate=True),
-                gap_seconds,
-                rng,
-            )
-        )
+        stops, seconds = run_measured(command, executor, users[-1] / args.stops, rng)
+        runs.append(stops)
+        attached.append(seconds)
     users.append(run_alone(command))
     user_seconds = statistics.median(users)
     exact = store.load(store.path_of(name)).total_accesses / user_seconds
@@ -201,6 +203,7 @@ def measure(name: str, args: argparse.Namespace, rng: random.Random) -> Result:
         twin_milliseconds=1e3 * statistics.median(t.cpu_seconds for t in twins) if twins else 0.0,
         faults=statistics.mean(twin.faults for twin in twins) if twins else 0.0,
         user_seconds=user_seconds,
+        attached_seconds=statistics.median(attached),
     )
 
 
@@ -211,8 +214,6 @@ def main() -> int:
     )
     parser.add_argument("--quick", action="store_true", help="one round of two programs")
     parser.add_argument("--programs", nargs="+", default=[], metavar="NAME")
-    parser.add_argument("--executor", choices=sorted(executors()), default=[*executors()][-1])
-    parser.add_argument("--accesses", type=int, metavar="N", help="references of a burst")
     parser.add_argument("--stops", type=int, default=25, metavar="N", help="twins a run")
     parser.add_argument("--rounds", type=int, default=3, metavar="N", help="runs a program")
     parser.add_argument("--seed", type=int, default=1, metavar="N")
@@ -228,7 +229,10 @@ def main() -> int:
     except KeyError as error:
         parser.error(f"no program is called {error}")
     columns = ("program", "exact M/s", "twin M/s", "error %", "spread %", "stops", "timed")
-    print("".join(f"{c:>10}" for c in (*columns, "twin ms", "faults", "user s")), flush=True)
+    print(
+        "".join(f"{c:>10}" for c in (*columns, "twin ms", "faults", "user s", "attached")),
+        flush=True,
+    )
     results = []
     for name in names:
         r = measure(name, args, random.Random(args.seed))
@@ -236,12 +240,12 @@ def main() -> int:
         print(
             f"{r.program:>10}{1e-6 * r.exact_rate:10.1f}{1e-6 * r.estimated_rate:10.1f}"
             f"{r.error_percent:+10.1f}{r.spread_percent:10.1f}{r.stops:10}{r.timed:10}"
-            f"{r.twin_milliseconds:10.2f}{r.faults:10.1f}{r.user_seconds:10.2f}",
+            f"{r.twin_milliseconds:10.2f}{r.faults:10.1f}{r.user_seconds:10.2f}"
+            f"{r.attached_seconds:10.2f}",
             flush=True,
         )
     if args.json:
-        document = {"executor": args.executor, "goal_percent": ERROR_GOAL}
-        kept = {**document, "programs": [asdict(each) for each in results]}
+        kept = {"goal_percent": ERROR_GOAL, "programs": [asdict(each) for each in results]}
         args.json.write_text(json.dumps(kept, indent=1) + "\n")
     missed = [r.program for r in results if not abs(r.error_percent) <= ERROR_GOAL]
     print(f"missed: {', '.join(missed)}" if missed else "all within the goal")

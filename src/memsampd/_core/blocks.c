@@ -218,17 +218,6 @@ blocks_read_code(struct blocks *b, uint64_t ip, uint8_t code[INSTRUCTION_MAXIMUM
 }
 
 bool
-blocks_contain(const struct blocks *b, const struct block *block, uint64_t ip)
-{
-    const struct instruction *at = &b->instruction[block->first_instruction];
-
-    for (uint32_t i = 1; i < block->instructions; i++)
-        if (at[i].ip == ip)
-            return true;
-    return false;
-}
-
-bool
 blocks_use_page(const struct blocks *b, uint64_t address)
 {
     uint64_t page = address & ~(uint64_t)(PAGE - 1);

@@ -182,9 +182,6 @@ void blocks_publish(struct blocks *b, uint32_t block);
  * without memory. */
 long blocks_check_code(struct blocks *b);
 
-/* Whether a block contains an instruction behind its first. */
-bool blocks_contain(const struct blocks *b, const struct block *block, uint64_t ip);
-
 /* Whether anything was translated from the page that contains `address`. */
 bool blocks_use_page(const struct blocks *b, uint64_t address);
 

@@ -14,7 +14,6 @@ int memsampd_add_lru(PyObject *module);
 int memsampd_add_native(PyObject *module);
 int memsampd_add_perf(PyObject *module);
 int memsampd_add_probe(PyObject *module);
-int memsampd_add_row_scan(PyObject *module);
 int memsampd_add_shadow(PyObject *module);
 int memsampd_add_stepper(PyObject *module);
 int memsampd_add_translator(PyObject *module);

@@ -1,13 +1,17 @@
 #include "course.h"
+#include "superblock.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define FIRST_CHECKPOINT ((uint64_t)1 << 20)
-#define ARRIVALS_MAXIMUM 64
-/* What a stop of the twin costs of certainty, and what beginning and ending do. */
-#define STOP_COST 2.0
-#define BASE_COST 10.0
+#define FIRST_CHECKPOINT ((uint64_t)1 << 16)
+/* Seconds of uncertainty: of beginning and ending, and of each arrival that is counted. */
+#define BASE_COST 3e-6
+#define ARRIVAL_COST 0.8e-9
+/* What a counter replaces, and how far two must lie apart (sampler/shadow/arrivals.py). */
+#define PATCH_BYTES 5
+#define PATCH_MAXIMUM_BYTES (PATCH_BYTES - 1 + INSTRUCTION_MAXIMUM_BYTES)
+#define TRIES 256
 
 void
 course_begin(struct course *c, uint64_t limit)
@@ -20,7 +24,6 @@ course_begin(struct course *c, uint64_t limit)
     c->is_void = false;
     for (int i = 0; i < 3; i++) {
         all[i]->rows = 0;
-        all[i]->point = (struct course_point){0, 0, 0};
         if (c->exits != 0) {
             memset(all[i]->hits, 0, c->exits * sizeof *all[i]->hits);
             memset(all[i]->last, 0, c->exits * sizeof *all[i]->last);
@@ -63,71 +66,8 @@ reserve(struct course *c, size_t exits)
     return 0;
 }
 
-static uint64_t
-block_hits(const struct course_counts *counts, const struct block *block, uint64_t *last)
-{
-    uint64_t hits = 0;
-
-    *last = 0;
-    for (uint32_t e = block->first_exit; e < block->first_exit + block->exits; e++) {
-        if (counts->hits[e] == 0)
-            continue;
-        hits += counts->hits[e];
-        *last = counts->last[e] > *last ? counts->last[e] : *last;
-    }
-    return hits;
-}
-
-/* Whether another block that ran contains the instruction, too: then its hits are not all. */
-static bool
-is_inside_another(const struct course *c, const struct blocks *b, uint64_t ip)
-{
-    uint64_t last;
-
-    for (size_t i = 0; i < b->count; i++) {
-        const struct block *block = &b->block[i];
-        if (block_hits(&c->now, block, &last) != 0 && blocks_contain(b, block, ip))
-            return true;
-    }
-    return false;
-}
-
-/* The best instruction at which to stop, for a twin that stands where `since` has its point: its
- * arrivals counted from there. */
-static struct course_point
-best_point(const struct course *c, const struct blocks *b, const struct course_counts *since)
-{
-    struct course_point best = {0, 0, 0};
-    double best_worth = 0.0;
-
-    for (size_t i = 0; i < b->count; i++) {
-        const struct block *block = &b->block[i];
-        uint64_t last, before, last_before = 0;
-        if (block->is_dead || block->instructions == 0)
-            continue;
-        uint64_t hits = block_hits(&c->now, block, &last);
-        if (since != NULL) {
-            before = block_hits(since, block, &last_before);
-            /* Between the point and the moment of the counts it must not have been executed; at the
-             * point itself the twin has yet to execute it. */
-            if (last_before > since->point.rows || block->ip == since->point.ip)
-                continue;
-            hits -= before;
-        }
-        if (hits == 0 || hits > ARRIVALS_MAXIMUM || last >= c->rows)
-            continue;
-        uint64_t start = since != NULL ? since->point.rows : 0;
-        double worth = (double)(last - start) / (BASE_COST + STOP_COST * (double)hits);
-        if (last > start && worth > best_worth && !is_inside_another(c, b, block->ip)) {
-            best_worth = worth;
-            best = (struct course_point){block->ip, (uint32_t)hits, last};
-        }
-    }
-    return best;
-}
-
 static void
-keep_checkpoint(struct course *c, const struct blocks *b)
+keep_checkpoint(struct course *c)
 {
     struct course_counts oldest = c->earliest;
 
@@ -136,8 +76,8 @@ keep_checkpoint(struct course *c, const struct blocks *b)
     memcpy(c->earlier.hits, c->now.hits, c->exits * sizeof *c->now.hits);
     memcpy(c->earlier.last, c->now.last, c->exits * sizeof *c->now.last);
     c->earlier.rows = c->rows;
-    c->earlier.point = best_point(c, b, NULL);
-    c->checkpoint *= 2;
+    while (c->checkpoint <= c->rows)
+        c->checkpoint *= 2;
 }
 
 int
@@ -149,20 +89,216 @@ course_add(struct course *c, const struct blocks *b, uint32_t exit, uint64_t row
     c->now.last[exit] = c->rows;
     c->rows += rows;
     if (c->rows >= c->checkpoint)
-        keep_checkpoint(c, b);
+        keep_checkpoint(c);
     return 0;
 }
 
-void
-course_points(struct expansion *x, struct course_point *lead_in, struct course_point *end)
+/* ---- Where a twin can be stopped ---- */
+
+/* How often and when an instruction was executed, as part of one block, or of all that contain it. */
+struct visits {
+    uint64_t ip;
+    uint64_t hits[2], last[2]; /* until the lead-in's moment, and in all */
+    uint32_t block[2], place[2]; /* those of the last: which instruction of which block */
+    bool is_refused;           /* no twin can be stopped there */
+};
+
+struct visited {
+    struct visits *items;
+    size_t count, capacity;
+};
+
+static int
+compare_ip(const void *a, const void *b)
 {
-    const struct course *c = &x->course;
+    uint64_t one = ((const struct visits *)a)->ip, other = ((const struct visits *)b)->ip;
+    return (one > other) - (one < other);
+}
+
+/* Those of one block: an exit tells that all instructions up to it were executed. */
+static bool
+add_block(struct visited *v, const struct blocks *b, uint32_t number,
+          const struct course_counts *moments[2])
+{
+    const struct block *block = &b->block[number];
+
+    if (!blocks_grow((void **)&v->items, &v->capacity, v->count + block->instructions,
+                     sizeof *v->items))
+        return false;
+    for (uint32_t i = 0; i < block->instructions; i++) {
+        struct visits visits = {.ip = b->instruction[block->first_instruction + i].ip,
+                                .block = {number, number},
+                                .place = {i, i}};
+        for (uint32_t e = block->first_exit; e < block->first_exit + block->exits; e++) {
+            if (b->exit[e].kind == EXIT_CROSSED || b->exit[e].instructions <= i)
+                continue;
+            for (int m = 0; m < 2; m++) {
+                if (moments[m] == NULL || moments[m]->hits[e] == 0)
+                    continue;
+                visits.hits[m] += moments[m]->hits[e];
+                if (moments[m]->last[e] > visits.last[m])
+                    visits.last[m] = moments[m]->last[e];
+            }
+        }
+        if (visits.hits[1] == 0)
+            break;
+        v->items[v->count++] = visits;
+    }
+    return true;
+}
+
+/* One entry an instruction, in order of address. */
+static void
+merge(struct visited *v)
+{
+    size_t kept = 0;
+
+    if (v->count == 0)
+        return;
+    qsort(v->items, v->count, sizeof *v->items, compare_ip);
+    for (size_t i = 1; i < v->count; i++) {
+        struct visits *to = &v->items[kept], *from = &v->items[i];
+        if (from->ip != to->ip) {
+            v->items[++kept] = *from;
+            continue;
+        }
+        for (int m = 0; m < 2; m++) {
+            to->hits[m] += from->hits[m];
+            if (from->last[m] > to->last[m] ||
+                (from->last[m] == to->last[m] && from->place[m] > to->place[m])) {
+                to->last[m] = from->last[m];
+                to->block[m] = from->block[m];
+                to->place[m] = from->place[m];
+            }
+        }
+    }
+    v->count = kept + 1;
+}
+
+static bool
+has_run(const struct course *c, const struct block *block)
+{
+    for (uint32_t e = block->first_exit; e < block->first_exit + block->exits; e++)
+        if (c->now.hits[e] != 0)
+            return true;
+    return false;
+}
+
+/* Whether a block that ran comes to the instruction otherwise than from the one before it. */
+static bool
+is_entered(const struct course *c, const struct blocks *b, uint64_t ip)
+{
+    for (size_t n = 0; n < b->count; n++) {
+        const struct block *block = &b->block[n];
+        const struct instruction *at = &b->instruction[block->first_instruction];
+        for (uint32_t i = 0; i < block->instructions; i++)
+            if (at[i].ip == ip && (i == 0 || at[i - 1].flow != FLOW_NEXT) && has_run(c, block))
+                return true;
+    }
+    return false;
+}
+
+/* Whether a jump can take the place of the instruction, and of those behind it that it needs the bytes
+ * of: nothing jumps to these, and they do the same elsewhere. */
+static bool
+can_be_patched(const struct course *c, struct blocks *b, uint64_t ip)
+{
+    uint8_t code[INSTRUCTION_MAXIMUM_BYTES];
+    struct parsed p;
+
+    for (unsigned bytes = 0; bytes < PATCH_BYTES;) {
+        if (bytes != 0 && is_entered(c, b, ip + bytes))
+            return false;
+        size_t size = blocks_read_code(b, ip + bytes, code);
+        const struct form *form = parse(code, size, &p) ? form_table_get(&b->forms, p.key) : NULL;
+        if (form == NULL || form->flags & (RECIPE_SYSCALL | RECIPE_UNSUPPORTED))
+            return false;
+        bytes += (unsigned)p.length + form->immediate_bytes;
+        bool may_go_on = form->flow == FLOW_NEXT || form->flow == FLOW_BRANCH;
+        bool may_end = may_go_on || form->flow == FLOW_JUMP || form->flow == FLOW_RETURN ||
+                       form->flow == FLOW_JUMP_INDIRECT;
+        if (bytes < PATCH_BYTES ? !may_go_on : !may_end)
+            return false;
+    }
+    return true;
+}
+
+/* Rows before the instruction in the last record that it is part of; false if they cannot be told. */
+static bool
+rows_before(const struct blocks *b, const struct visits *visits, int moment, uint64_t *rows)
+{
+    const struct block *block = &b->block[visits->block[moment]];
+
+    const struct instruction *at =
+        &b->instruction[block->first_instruction + visits->place[moment]];
+
+    for (uint32_t a = 0; a < at->accesses_before; a++)
+        if (b->accesses.source[block->first_access + a] == ACCESS_SPECIAL)
+            return false;
+    *rows = visits->last[moment] + at->accesses_before;
+    return true;
+}
+
+/* What a stop there is worth to a twin that is timed from `start` on: rows for uncertainty. */
+static double
+worth_of(const struct visits *v, int moment, const struct course_point *start)
+{
+    uint64_t distance = v->ip > start->ip ? v->ip - start->ip : start->ip - v->ip;
+    uint64_t counted = v->hits[moment] - (moment == 1 ? v->hits[0] : 0);
+
+    if (v->is_refused || v->hits[moment] == 0 || v->last[moment] <= start->rows ||
+        (distance != 0 && distance < PATCH_MAXIMUM_BYTES))
+        return 0.0;
+    return (double)(v->last[moment] - start->rows) / (BASE_COST + ARRIVAL_COST * (double)counted);
+}
+
+/* The best instruction to stop at: late, and not so often come to that counting disturbs. */
+static struct course_point
+best_point(const struct course *c, struct blocks *b, struct visited *v, int moment,
+           const struct course_point *start)
+{
+    for (unsigned tries = 0; tries < TRIES; tries++) {
+        struct visits *best = NULL;
+        double best_worth = 0.0;
+        for (size_t i = 0; i < v->count; i++) {
+            double worth = worth_of(&v->items[i], moment, start);
+            if (worth > best_worth) {
+                best_worth = worth;
+                best = &v->items[i];
+            }
+        }
+        if (best == NULL)
+            break;
+        struct course_point point = {best->ip, best->hits[moment], 0};
+        if (can_be_patched(c, b, best->ip) && rows_before(b, best, moment, &point.rows))
+            return point;
+        best->is_refused = true;
+    }
+    return (struct course_point){0, 0, 0};
+}
+
+bool
+course_points(struct course *c, struct blocks *b, struct course_point *lead_in,
+              struct course_point *end)
+{
     const struct course_counts *since = c->earliest.rows != 0 ? &c->earliest : &c->earlier;
+    const struct course_counts *moments[2] = {since->rows != 0 ? since : NULL, &c->now};
+    struct visited visited = {NULL, 0, 0};
 
     *lead_in = *end = (struct course_point){0, 0, 0};
     if (c->is_void || c->exits == 0)
-        return;
-    if (since->rows != 0 && since->point.arrivals != 0)
-        *lead_in = since->point;
-    *end = best_point(c, x->blocks, lead_in->arrivals != 0 ? since : NULL);
+        return true;
+    for (uint32_t i = 0; i < b->count; i++)
+        if (!b->block[i].is_dead && b->block[i].exits != 0 &&
+            b->block[i].first_exit + b->block[i].exits <= c->exits &&
+            !add_block(&visited, b, i, moments)) {
+            free(visited.items);
+            return false;
+        }
+    merge(&visited);
+    if (moments[0] != NULL)
+        *lead_in = best_point(c, b, &visited, 0, lead_in);
+    *end = best_point(c, b, &visited, 1, lead_in);
+    free(visited.items);
+    return true;
 }

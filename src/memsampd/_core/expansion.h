@@ -5,29 +5,28 @@
 #include "blocks.h"
 #include "rows.h"
 
-/* An instruction that a burst came to late and few times: where a native twin can be stopped. */
+/* An instruction at which a native twin can be stopped: before its n-th execution. */
 struct course_point {
     uint64_t ip;
-    uint32_t arrivals; /* 0: there is none */
+    uint64_t arrivals; /* from the start of the burst; 0: there is no such point */
     uint64_t rows;     /* of the burst before it */
 };
 
 /* How often and when each exit was taken, until some moment. */
 struct course_counts {
-    uint32_t *hits;    /* of each exit */
-    uint64_t *last;    /* rows before the last record that left by it */
-    uint64_t rows;     /* at that moment */
-    struct course_point point;
+    uint32_t *hits; /* of each exit */
+    uint64_t *last; /* rows before the last record that left by it */
+    uint64_t rows;  /* at that moment */
 };
 
 /* What a burst does on after its rows are full: counted, not recorded. Counts are kept from two
  * earlier moments, at powers of two of rows, so that a lead-in can be cut off. */
 struct course {
-    uint64_t limit;    /* rows to be counted in all; 0: none */
+    uint64_t limit; /* rows to be counted in all; 0: none */
     uint64_t rows, checkpoint;
     struct course_counts now, earlier, earliest;
-    size_t exits;      /* that the arrays have room for */
-    bool is_void;      /* blocks were dropped meanwhile */
+    size_t exits;   /* that the arrays have room for */
+    bool is_void;   /* blocks were dropped meanwhile */
 };
 
 struct expansion {
@@ -58,8 +57,10 @@ enum expanded expand_part(struct expansion *x, const uint64_t *words, const stru
 /* Begin a new burst, which goes on uncounted or, up to `course_limit` rows, counted. */
 void expansion_begin(struct expansion *x, uint64_t limit, uint64_t course_limit);
 
-/* Where to begin and to end the timing of its twin; points without arrivals if there is no way. */
-void course_points(struct expansion *x, struct course_point *lead_in, struct course_point *end);
+/* Where to begin and to end the timing of its twin; points without arrivals if there is no way. False
+ * without memory. */
+bool course_points(struct course *c, struct blocks *b, struct course_point *lead_in,
+                   struct course_point *end);
 void course_free(struct course *c);
 
 #endif

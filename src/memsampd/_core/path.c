@@ -6,12 +6,12 @@
 #define UNGUIDED_MAXIMUM_INSTRUCTIONS 48
 /* A branch is followed if it goes that way so many times as often as the other. */
 #define CONDITIONAL_ODDS 2
-#define INDIRECT_ODDS 8
+#define INDIRECT_ODDS 3
 /* A path that is this long ends where another block, or itself, begins. */
 #define JOINING_INSTRUCTIONS 12
-#define UNROLLED_INSTRUCTIONS 24
+#define UNROLLED_INSTRUCTIONS 32
 /* ... or when so small a share of those who entered it can still be on it: 1 in so many. */
-#define STAYING_SHARE 4
+#define STAYING_SHARE 16
 #define CALLS_MAXIMUM 8
 
 /* Buffer pointer and scratch come from here, in this order; never rsp, nor rcx, which jrcxz tests.

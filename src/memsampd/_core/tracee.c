@@ -65,6 +65,17 @@ tracee_now_seconds(void)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
+long long
+tracee_cpu_nanoseconds(pid_t pid)
+{
+    clockid_t clock;
+    struct timespec used = {0, 0};
+
+    if (clock_getcpuclockid(pid, &clock) == 0)
+        clock_gettime(clock, &used);
+    return used.tv_sec * 1000000000ll + used.tv_nsec;
+}
+
 /* Polling, not blocking: a blocking waitpid in a process whose other threads reap children too has
  * been seen to stall, and here every microsecond is one in which the target is stopped. */
 /* Another thread of ours that waits for a child of ours, as subprocess does, may be handed the stop

@@ -57,6 +57,9 @@ struct tracee {
 const char *tracee_status_name(enum tracee_status status);
 double tracee_now_seconds(void);
 
+/* CPU time of a process: the scheduler's own count, exact to the nanosecond if it is stopped. */
+long long tracee_cpu_nanoseconds(pid_t pid);
+
 /* Wait for the next stop of `tid`; 0, or -1 when it is gone (errno ECHILD or ESRCH). */
 int tracee_wait(pid_t tid, int *status);
 

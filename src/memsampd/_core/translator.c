@@ -24,6 +24,7 @@
 #define FIRST_WORDS_PER_ACCESS 0.7
 #define STEPS_TO_A_BOUNDARY 20000
 #define ROWS_CHUNK ((size_t)1 << 20)
+#define COURSE_SECONDS 0.2
 
 /* What is to be done before the shadow can run on. */
 enum need {
@@ -63,6 +64,7 @@ typedef struct {
     const uint64_t *written;      /* the end of what is to be expanded */
     uint64_t part[PART_MAXIMUM_WORDS];
     size_t part_words;
+    double full_at_seconds; /* its CPU time when its rows were full; 0: they are not */
     struct exit part_exit; /* of a record that a fault cut off; part_words then are its words */
     bool has_cut_record;
 
@@ -455,6 +457,19 @@ enter(Translator *self)
     return NULL;
 }
 
+/* Whether a burst whose rows are full was followed, counting only, for as long as is worth while: slow
+ * code needs fewer accesses to be timed. */
+static bool
+has_been_followed(Translator *self)
+{
+    if (!self->expansion.is_full)
+        return false;
+    double used_seconds = 1e-9 * (double)tracee_cpu_nanoseconds(self->pid);
+    if (self->full_at_seconds == 0.0)
+        self->full_at_seconds = used_seconds;
+    return used_seconds - self->full_at_seconds > COURSE_SECONDS;
+}
+
 /* Expand what waits; NULL when all is done, or what Python has to do first. */
 static const char *
 drain(Translator *self)
@@ -471,7 +486,7 @@ drain(Translator *self)
         return "memory";
     if (result == EXPANDED_CHUNK)
         return "chunk";
-    if (result == EXPANDED_FULL) {
+    if (result == EXPANDED_FULL || (self->end == NULL && has_been_followed(self))) {
         self->has_cut_record = false;
         self->drained = self->written;
         finish(self, "full", 0);
@@ -593,6 +608,7 @@ translator_begin(Translator *self, PyObject *args)
     self->from_exit = -1;
     self->is_indirect = false;
     self->has_cut_record = false;
+    self->full_at_seconds = 0.0;
     self->need = NEED_TARGET;
     uint64_t *start = chunk_start(self);
     *slot(self, SLOT_BUFFER) = to_shadow(self, start);
@@ -685,12 +701,14 @@ translator_course(Translator *self, PyObject *ignored)
     PyObject *points[2];
     (void)ignored;
 
-    course_points(&self->expansion, &point[0], &point[1]);
+    if (!course_points(&self->expansion.course, &self->blocks, &point[0], &point[1]))
+        return PyErr_NoMemory();
     for (int i = 0; i < 2; i++)
         points[i] = point[i].arrivals == 0
                         ? Py_NewRef(Py_None)
-                        : Py_BuildValue("(KIK)", (unsigned long long)point[i].ip,
-                                        point[i].arrivals, (unsigned long long)point[i].rows);
+                        : Py_BuildValue("(KKK)", (unsigned long long)point[i].ip,
+                                        (unsigned long long)point[i].arrivals,
+                                        (unsigned long long)point[i].rows);
     return Py_BuildValue("(KNN)", (unsigned long long)self->expansion.course.rows, points[0],
                          points[1]);
 }

@@ -87,10 +87,10 @@ class TwinMeasurement:
         accesses: accesses to lines in the part that was timed.
         cpu_seconds: user CPU time that this took.
         faults: page faults in it.
-        end: what stopped the twin: "call", "execute" or "touch".
+        end: what stopped the twin: a system call ("call") or a counter ("execute").
         lead_in_accesses: accesses that ran before, untimed, to fill caches.
         taken_off_seconds: CPU time that was taken off: of the way into and out of the kernel,
-            which is measured beside, and of page faults, which is estimated.
+            which is measured beside, of page faults and of counting, which are estimated.
     """
 
     accesses: int

@@ -17,11 +17,11 @@ Consumer = Callable[[AccessChunk], None]
 
 @dataclass(frozen=True, slots=True)
 class CoursePoint:
-    """An instruction that a shadow came to late and few times.
+    """A moment of a shadow's course: before it came to an instruction for the n-th time.
 
     Attributes:
-        ip: its address.
-        arrivals: how often it came there: from its beginning, or since an earlier point.
+        ip: the instruction's address.
+        arrivals: n, at least 1.
         rows: rows before it.
     """
 
@@ -36,8 +36,8 @@ class Course:
 
     Attributes:
         rows: rows in all.
-        lead_in: where to begin to time a twin; None if no such point was met.
-        end: where to stop, its arrivals counted from the lead-in; None likewise.
+        lead_in: where to begin to time a twin; None if it did not get far.
+        end: where to stop; None if no instruction will do.
         ends_in_call: a system call comes next.
     """
 

@@ -11,14 +11,20 @@ from pathlib import Path
 
 from memsampd.errors import CaptureError
 from memsampd.sampler.process.identity import PROC
-from memsampd.sampler.records import Burst, BurstCost, BurstEnd, BurstRequest
+from memsampd.sampler.records import Burst, BurstCost, BurstRequest, TwinMeasurement
 from memsampd.sampler.shadow.executors import Consumer, Execution, ShadowExecutor
 from memsampd.sampler.shadow.snapshots import SHADOW_NICENESS, Shadow, Snapshot, Snapshots
-from memsampd.sampler.shadow.twin import KeptRows, TwinRunner
+from memsampd.sampler.shadow.twin import (
+    CountedRows,
+    TwinRunner,
+    UsedPages,
+    count_accesses,
+    used_pages,
+)
 
 _START_PATIENCE_SECONDS = 0.2
 # Some 10 to 200 ms of a program: caches, once cold, are then the least part of it.
-RATE_ACCESSES = 40_000_000
+RATE_ACCESSES = 16_000_000
 
 
 class ShadowSource:
@@ -57,7 +63,9 @@ class ShadowSource:
         self._executor = executor
         self._snapshots = Snapshots(pid, proc, max_stop_seconds=max_stop_seconds, niceness=niceness)
         self._rate_accesses = rate_accesses
-        self._twins = TwinRunner(line_bytes, proc)
+        self._line_bytes = line_bytes
+        self._proc = proc
+        self._twins = TwinRunner(proc)
 
     def capture(self, request: BurstRequest) -> Burst:
         """Observe one thread from where it is now.
@@ -139,33 +147,50 @@ class ShadowSource:
             copied_bytes=snapshot.copied_bytes,
         )
         remaining = list(snapshot.shadows)
-        kept = KeptRows(consume) if consume is not None else None
+        counted = CountedRows(self._line_bytes, consume) if consume is not None else None
         try:
             execution = self._execute(
                 self._executor,
                 remaining[0],
                 request,
-                kept.add if kept else None,
-                self._rate_accesses,
+                counted.add if counted is not None else None,
+                max(self._rate_accesses, request.max_accesses),
             )
+            pages = used_pages(remaining[0], self._proc)
             cost += self._snapshots.end(remaining.pop(0))
-            rows = kept.rows() if kept is not None else execution.rows
             twin = None
             with suppress(OSError):  # without its twin the burst is still good
-                twin = self._twins.run(
-                    remaining[0],
-                    rows,
-                    request.deadline_seconds,
-                    ends_in_call=execution.end is BurstEnd.SYSCALL
-                    and len(rows) == execution.accesses,
-                    course=execution.course,
-                )
+                twin = self._time(remaining[0], request, execution, counted, pages)
             cost += self._snapshots.end(remaining.pop(0))
         finally:
             for shadow in remaining:
                 self._snapshots.end(shadow)
         cost += BurstCost(tracer_cpu_seconds=time.thread_time() - started)
         return replace(self._burst(execution, request.tid, snapshot, cost), twin=twin)
+
+    def _time(
+        self,
+        shadow: Shadow,
+        request: BurstRequest,
+        execution: Execution,
+        counted: CountedRows | None,
+        pages: UsedPages,
+    ) -> TwinMeasurement | None:
+        """Time the twin of a shadow that has run."""
+        if execution.course is None or execution.accesses == 0:
+            return None
+        if counted is not None:
+            accesses = counted.accesses
+        else:
+            rows = execution.rows
+            accesses = count_accesses(rows.address, rows.size_bytes, self._line_bytes)
+        return self._twins.run(
+            shadow,
+            execution.course,
+            pages,
+            request.deadline_seconds,
+            accesses_per_row=accesses / execution.accesses,
+        )
 
     def _execute(
         self,
