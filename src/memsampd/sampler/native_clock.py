@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from memsampd.sampler.records import UNKNOWN_RATE, AccessRate, Burst, TwinMeasurement
 
-# How far what is taken off a measurement may be wrong: entering and leaving the kernel takes 20 to
-# 70 us in a VM, 25 % more or less from one time to the next, and not as a mean of zero.
+# How far what is taken off a measurement may be wrong: entering and leaving the kernel takes 3 to
+# 20 us in a VM, 25 % more or less from one time to the next, and not as a mean of zero.
 _TAKEN_OFF_ERROR = 0.25
 # What the rates of two stops in one phase are taken to differ by before there are two.
 _USUAL_VARIATION = 0.2

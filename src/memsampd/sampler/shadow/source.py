@@ -23,7 +23,7 @@ from memsampd.sampler.shadow.twin import (
 )
 
 _START_PATIENCE_SECONDS = 0.2
-# Some 10 to 200 ms of a program: caches, once cold, are then the least part of it.
+# Some 5 to 100 ms of a program: caches, once cold, are then the least part of it.
 RATE_ACCESSES = 16_000_000
 
 
