@@ -80,7 +80,7 @@ def make(program: Program, output: Path) -> str:
     records = tracer.trace(command, library, env=environment(), cwd=BUILD)
     run = simulate((accessed_lines(chunk) for chunk in records), seed=RANDOM_SEED)
     seconds = time.monotonic() - start
-    store.save(program.name, run, recipe(program, command, seconds), output)
+    store.save_old(program.name, run, recipe(program, command, seconds), output)
     total = int(run.accesses.sum())
     return (
         f"{program.name:10} {total / 1e6:8.0f} M accesses, {run.distinct_lines / 16384:6.1f} MiB, "

@@ -15,8 +15,59 @@ from reference.records import LINE_BYTES
 KIB = 1 << 10
 ERROR_SIZES_BYTES: tuple[int, ...] = tuple(KIB << i for i in range(12))  # 1 KiB .. 2 MiB
 LRU_SIZES_BYTES: tuple[int, ...] = tuple(KIB << i for i in range(17))  # .. 64 MiB
-WINDOWS = 200
+FINE_SIZES_BYTES: tuple[int, ...] = (
+    *(((4 + part) * KIB << octave) // 4 for octave in range(16) for part in range(4)),
+    LRU_SIZES_BYTES[-1],
+)
+"""Sizes of which LRU misses are kept: four an octave, the others among them."""
+
+WINDOWS = 600
 QUANTUM_ACCESSES = 1 << 20
+
+
+def _reuse_edges() -> NDArray[np.int64]:
+    """Return exact distances up to 8, then four bins an octave up to 2^40."""
+    octaves = [(4 + part) << octave for octave in range(1, 38) for part in range(4)]
+    return np.array([*range(8), *octaves, 1 << 40], dtype=np.int64)
+
+
+REUSE_EDGES = _reuse_edges()
+"""Bin b of reuse distances holds ``edges[b] <= d < edges[b + 1]``, in accesses between touches."""
+
+
+@dataclass(frozen=True, slots=True)
+class BlockSamples:
+    """Blocks of code that the program entered, sampled at random, by window.
+
+    A block begins where a jump, a call or a return goes and ends at one (valgrind's superblocks: it
+    may follow unconditional jumps, and a branch may leave it early). Every entry has the same
+    chance of being sampled: so shares are those of taken branches; times ``instructions`` they
+    are about those of instructions executed.
+
+    Attributes:
+        objects: files that code was mapped from; "" is memory without a file.
+        object_index: which of them a block lies in, shape (b,), int64.
+        offset: its first byte in that file, or its address without one, shape (b,), int64.
+        instructions: instructions from its beginning to its end, shape (b,), int64.
+        starts: the samples of window w are ``starts[w]`` to ``starts[w + 1]`` - 1, shape (w + 1,).
+        block: index of a block, ascending within a window, each once, shape (n,), int64.
+        counts: how often it was sampled in the window, shape (n,), int64.
+    """
+
+    objects: tuple[str, ...]
+    object_index: NDArray[np.int64]
+    offset: NDArray[np.int64]
+    instructions: NDArray[np.int64]
+    starts: NDArray[np.int64]
+    block: NDArray[np.int64]
+    counts: NDArray[np.int64]
+
+    def table(self) -> NDArray[np.int64]:
+        """Return how often each block was sampled in each window, shape (w, b)."""
+        windows = len(self.starts) - 1
+        table = np.zeros((windows, len(self.offset)), dtype=np.int64)
+        table[np.repeat(np.arange(windows), np.diff(self.starts)), self.block] = self.counts
+        return table
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,7 +72,7 @@ def test_no_access_is_lost_and_no_window_empty(accesses: int) -> None:
 
 def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
     run = simulate([stream(2500)], windows=10, quantum_accesses=100)
-    store.save("example", run, {"command": "a 'b'", "packages": {}}, tmp_path / "example.json")
+    store.save_old("example", run, {"command": "a 'b'", "packages": {}}, tmp_path / "example.json")
     kept = store.load(tmp_path / "example.json")
     assert kept.name == "example"
     assert kept.made == {"command": "a 'b'", "packages": {}}
