@@ -101,7 +101,7 @@ def _bzip2(folder: Path) -> Sequence[str]:
 
 
 def _xz(folder: Path) -> Sequence[str]:
-    return "xz", "-2", "-T1", "-c", str(_corpus(folder, 16))
+    return "xz", "-2", "-T1", "-c", str(_corpus(folder, 20))
 
 
 def _sqlite(folder: Path) -> Sequence[str]:
@@ -135,7 +135,7 @@ def _hashjoin(folder: Path) -> Sequence[str]:
 PROGRAMS: tuple[Program, ...] = (
     Program("gzip", "compressing 40 MiB of mixed data", "gzip", "gzip", _gzip),
     Program("bzip2", "compressing 24 MiB of mixed data", "bzip2", "bzip2", _bzip2),
-    Program("xz", "compressing 16 MiB of mixed data", "xz-utils", "xz", _xz),
+    Program("xz", "compressing 20 MiB of mixed data", "xz-utils", "xz", _xz),
     Program("sqlite3", "analytical queries, 600,000 rows in memory", "sqlite3", "sqlite3", _sqlite),
     Program("cc1", "gcc -O2 on 150 generated functions", "cpp-12", "gcc", _cc1),
     Program(
