@@ -52,7 +52,7 @@ histogram_add(histogram *self, uint64_t value)
         bin = self->quick[value];
     } else {
         bin = self->octave[63 - __builtin_clzll(value)];
-        while (self->bound[bin] <= value)
+        while (bin < self->bounds && self->bound[bin] <= value)
             bin++;
     }
     self->counts[bin]++;
