@@ -6,7 +6,7 @@ SOURCES := $(shell find src -name __pycache__ -prune -o -print) meson.build pypr
 BENCHMARKS := lru_speed phase_quality sampling_cost shadow_steps shadow_equality shadow_speed \
 	shadow_harm burst_length accuracy
 
-.PHONY: help demo test unit lint format bench clean
+.PHONY: help demo test unit lint format bench references clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 16
@@ -39,6 +39,11 @@ bench: .venv/.installed .venv/.dev ## the quick form of each benchmark
 		echo "== benchmarks/$$name.py --quick"; \
 		$(BIN)/python benchmarks/$$name.py --quick || failed="$$failed $$name"; \
 	done; [ -z "$$failed" ] || { echo "goals missed:$$failed" >&2; exit 1; }
+
+references: .venv/.installed .venv/.dev ## make the exact references again (hours)
+	@scripts/benchmark-tools
+	$(BIN)/python benchmarks/make_references.py --all
+	$(BIN)/python benchmarks/make_references.py --markdown docs/accuracy.md
 
 clean: ## remove what was made here
 	rm -rf .venv build demo-out .mypy_cache .ruff_cache .pytest_cache .hypothesis
