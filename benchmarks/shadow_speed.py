@@ -81,7 +81,7 @@ class Effort:
 
 
 QUICK = Effort(2, 1_000_000, 4, 6, 1_000_000, rival_seconds=1.0, none=False)
-FULL = Effort(5, 1_000_000, 10, 25, 4_000_000, rival_seconds=4.0, none=True)
+FULL = Effort(5, 1_000_000, 10, 15, 16_000_000, rival_seconds=4.0, none=True)
 STEPPING = Effort(1, 10_000, 1, 3, 10_000, rival_seconds=1.0, none=False)  # it takes what it takes
 
 
