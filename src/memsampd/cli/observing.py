@@ -44,7 +44,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--schedule",
-        choices=("phase-guided", "periodic", "burst", "all"),
+        choices=("phase-guided", "periodic", "burst", "all", "none"),
         default="phase-guided",
         help="which windows get a burst (default: %(default)s)",
     )

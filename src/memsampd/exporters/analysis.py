@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,11 +14,11 @@ from memsampd.errors import UsageError
 from memsampd.exporters.recording import MergeRecord, Recording, WindowRecord
 from memsampd.models.combine import combine
 from memsampd.models.histogram import ReuseHistogram
+from memsampd.models.nearest import burst_curves, nearest
 from memsampd.models.protocols import CacheModel
 from memsampd.models.records import MissRatioCurve
 from memsampd.models.statcache import StatCache
 from memsampd.models.statstack import StatStack
-from memsampd.models.survival import SurvivalFunction
 from memsampd.sampler.records import AccessRate
 
 MODELS: dict[str, type[StatStack] | type[StatCache]] = {"lru": StatStack, "random": StatCache}
@@ -36,11 +37,14 @@ class AnalysedWindow:
         phase: its phase, merges applied.
         accesses: accesses made in it: as recorded, or its CPU time times its phase's rate;
             None if neither is known.
+        curve: its miss-ratio curve, that of the nearest window of its phase with a burst; None
+            if no window of its phase has one.
     """
 
     record: WindowRecord
     phase: int
     accesses: float | None
+    curve: MissRatioCurve | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +58,7 @@ class AnalysedPhase:
         weight: share of the run's accesses (see :attr:`Analysis.weighting`).
         bursts: bursts taken in it.
         histogram: reuse histogram of all of these.
-        curve: its miss-ratio curve; None before the first burst.
+        curve: its miss-ratio curve, the mean of its windows'; None before the first burst.
         rate: its accesses per CPU second; None if unknown.
     """
 
@@ -154,15 +158,14 @@ def analyse(recording: Recording, policy: str, sizes_bytes: NDArray[np.int64]) -
     rates = _rates(recording, final)
     windows = tuple(_analyse_window(record, final, rates) for record in recording.windows)
     histograms, bursts = _histograms(recording, final)
+    curves = {
+        id: burst_curves(mine, model, sizes_bytes, line_bytes) for id, mine in histograms.items()
+    }
+    windows = _with_curves(windows, curves)
     weights, weighting = _weights(windows)
     phases = []
-    for id in sorted({window.phase for window in windows} | set(histograms)):
+    for id in sorted({window.phase for window in windows} | set(bursts)):
         mine = [window for window in windows if window.phase == id]
-        histogram = histograms.get(id, ReuseHistogram.empty())
-        curve = None
-        if histogram.accesses:
-            survival = SurvivalFunction.from_histogram(histogram)
-            curve = model.curve(survival, sizes_bytes, line_bytes)
         phases.append(
             AnalysedPhase(
                 id=id,
@@ -170,8 +173,8 @@ def analyse(recording: Recording, policy: str, sizes_bytes: NDArray[np.int64]) -
                 cpu_seconds=sum(window.record.cpu_seconds for window in mine),
                 weight=weights.get(id, 0.0),
                 bursts=bursts.get(id, 0),
-                histogram=histogram,
-                curve=curve,
+                histogram=sum(histograms.get(id, {}).values(), ReuseHistogram.empty()),
+                curve=_phase_curve(mine, curves.get(id, {})),
                 rate=rates.get(id),
             )
         )
@@ -227,15 +230,44 @@ def _analyse_window(
 
 def _histograms(
     recording: Recording, final: dict[int, int]
-) -> tuple[dict[int, ReuseHistogram], dict[int, int]]:
-    """Return histogram and number of bursts of each phase that has any."""
-    histograms: dict[int, ReuseHistogram] = {}
-    bursts: dict[int, int] = {}
+) -> tuple[dict[int, dict[int, ReuseHistogram]], Counter[int]]:
+    """Return the histograms of each phase by window, and its number of bursts.
+
+    A burst that saw no access counts but has no histogram.
+    """
+    histograms: dict[int, dict[int, ReuseHistogram]] = {}
+    bursts: Counter[int] = Counter()
     for burst in recording.bursts:
         phase = final.get(burst.phase, burst.phase)
-        histograms[phase] = histograms.get(phase, ReuseHistogram.empty()) + burst.histogram()
-        bursts[phase] = bursts.get(phase, 0) + 1
+        bursts[phase] += 1
+        if burst.accesses:
+            mine = histograms.setdefault(phase, {})
+            known = mine.get(burst.window, ReuseHistogram.empty())
+            mine[burst.window] = known + burst.histogram()
     return histograms, bursts
+
+
+def _with_curves(
+    windows: Sequence[AnalysedWindow], curves: Mapping[int, Mapping[int, MissRatioCurve]]
+) -> tuple[AnalysedWindow, ...]:
+    """Give each window the curve of the nearest profiled one of its phase."""
+    found: dict[int, MissRatioCurve] = {}
+    for phase, known in curves.items():
+        mine = [window.record.index for window in windows if window.phase == phase]
+        stand_ins = nearest(mine, list(known)).tolist()
+        found |= {index: known[other] for index, other in zip(mine, stand_ins, strict=True)}
+    return tuple(replace(window, curve=found.get(window.record.index)) for window in windows)
+
+
+def _phase_curve(
+    windows: Sequence[AnalysedWindow], curves: Mapping[int, MissRatioCurve]
+) -> MissRatioCurve | None:
+    """Return the mean curve of a phase's windows, or of its bursts if it has no window."""
+    weighed = [
+        (window.record.cpu_seconds if window.accesses is None else window.accesses, window.curve)
+        for window in windows
+    ]
+    return combine(weighed) or combine((1.0, curve) for curve in curves.values())
 
 
 def _weights(windows: Sequence[AnalysedWindow]) -> tuple[dict[int, float], str]:
