@@ -32,7 +32,9 @@ class Setting:
 
 
 DEFAULT = Setting("default", "phase-guided, as installed")
-PERIODIC = Setting("periodic", "periodic, every tenth window", ("--schedule", "periodic", "--budget", "1"))
+PERIODIC = Setting(
+    "periodic", "periodic, every tenth window", ("--schedule", "periodic", "--budget", "1")
+)
 DETECTION = Setting("detection", "phases without bursts", ("--schedule", "none"))
 MAIN = (DEFAULT, PERIODIC, DETECTION)
 SWEEP = tuple(
