@@ -31,7 +31,7 @@ def to_csv(analysis: Analysis) -> str:
     for window in analysis.windows:
         record = window.record
         row = [record.index, record.start_seconds, record.cpu_seconds, window.accesses]
-        curve = _curve(window.curve, analysis)
+        curve = _curve(window.curve or window.guess, analysis)
         points = zip(curve["miss_ratio"], curve["low"], curve["high"], strict=True)
         for size_bytes, point in zip(analysis.sizes_bytes.tolist(), points, strict=True):
             writer.writerow([*row, window.phase, size_bytes, *point])
@@ -51,7 +51,7 @@ def _document(analysis: Analysis) -> dict[str, Any]:
                 "cpu_seconds": window.record.cpu_seconds,
                 "accesses": window.accesses,
                 "phase": window.phase,
-                **_curve(window.curve, analysis),
+                **_curve(window.curve or window.guess, analysis),
             }
             for window in analysis.windows
         ],

@@ -51,3 +51,14 @@ class NativeTwinClock:
 def measurement_error(twin: TwinMeasurement) -> float:
     """Relative error that a measurement may have because of what was taken off it."""
     return _TAKEN_OFF_ERROR * twin.taken_off_seconds / twin.cpu_seconds
+
+
+def local_rate(twin: TwinMeasurement, mean_rate: float) -> float:
+    """Return accesses per CPU second at one moment of a phase.
+
+    Args:
+        twin: what was timed then; the less can be said for it, the more the mean counts.
+        mean_rate: of the phase.
+    """
+    trust = _USUAL_VARIATION**2 / (_USUAL_VARIATION**2 + measurement_error(twin) ** 2)
+    return mean_rate + trust * (twin.accesses / twin.cpu_seconds - mean_rate)

@@ -22,7 +22,7 @@ class NoBursts(BudgetedSchedule):
         rng: random.Random,
         window_seconds: float = 0.1,
         share: float = 0.01,
-        allowance_seconds: float = 0.25,
+        allowance_seconds: float = 0.05,
         shape: BurstShape | None = None,
     ) -> None:
         super().__init__(rng, window_seconds, share, allowance_seconds, shape or BurstShape())

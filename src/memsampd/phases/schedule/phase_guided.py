@@ -58,7 +58,7 @@ class PhaseGuided(BudgetedSchedule):
         rng: random.Random,
         window_seconds: float = 0.1,
         share: float = 0.01,
-        allowance_seconds: float = 0.25,
+        allowance_seconds: float = 0.05,
         shape: BurstShape | None = None,
         first_gap: float = 1.0,
         max_gap: float = 256.0,
