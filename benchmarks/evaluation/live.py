@@ -37,14 +37,24 @@ PERIODIC = Setting(
 )
 DETECTION = Setting("detection", "phases without bursts", ("--schedule", "none"))
 MAIN = (DEFAULT, PERIODIC, DETECTION)
-SWEEP = tuple(
-    Setting(
-        f"{schedule} {share}",
-        f"{schedule}, a budget of {share} %",
-        ("--schedule", schedule, "--budget", f"{float(share) / 100:g}"),
-    )
-    for schedule in ("phase-guided", "periodic")
-    for share in ("0.25", "1", "4")
+SWEEP = (
+    *(
+        Setting(
+            f"{schedule}, {share} %",
+            f"{schedule}, a budget of {share} %",
+            ("--schedule", schedule, "--budget", f"{float(share) / 100:g}"),
+        )
+        for schedule in ("phase-guided", "periodic")
+        for share in ("0.25", "1", "4")
+    ),
+    *(
+        Setting(
+            f"bursts of {millions} M",
+            f"phase-guided, bursts of {millions} M accesses",
+            ("--burst", f"{millions}000000"),
+        )
+        for millions in (2, 16)
+    ),
 )
 GROUPS = {"main": MAIN, "sweep": SWEEP}
 
@@ -148,7 +158,7 @@ class LiveRuns:
         if setting is None:
             timing = run_alone(command, self._build)
         else:
-            name = f"recordings/{program}-{setting.name.replace(' ', '-')}-{group}-{repeat}.mem"
+            name = f"recordings/{program}-{_plain(setting.name)}-{group}-{repeat}.mem"
             path = self._folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
             options = ("--force", "--seed", str(repeat), *setting.options)
@@ -169,6 +179,11 @@ def slowdowns(runs: Sequence[LiveRun], setting: str) -> list[float]:
         for run in runs
         if run.setting == setting and run.repeat in alone
     ]
+
+
+def _plain(name: str) -> str:
+    """Return a setting's name as a part of a file's."""
+    return "".join(letter if letter.isalnum() or letter == "." else "-" for letter in name)
 
 
 @lru_cache(maxsize=32)

@@ -11,11 +11,11 @@ from evaluation.live import SWEEP
 from evaluation.page import Page
 from evaluation.results import Case, Row, cell, distinct
 
-SCHEDULES = ("phase-guided", "periodic")
+KINDS = {"phase-guided": "C0-o", "periodic": "C1--s", "bursts": "C2^"}
 
 
 class Tradeoff:
-    """Rounds of runs alone and with each schedule at each budget."""
+    """Rounds of runs alone, with each schedule at each budget and with other bursts."""
 
     name = "tradeoff"
     key = ("program", "repeat")
@@ -55,13 +55,13 @@ class Tradeoff:
                 (axes[0, 0], "slowdown", "slowdown of the program, %"),
                 (axes[0, 1], "spent", "cost that memsampd itself accounts for, %"),
             ):
-                for schedule, style in zip(SCHEDULES, ("C0-o", "C1--s"), strict=True):
-                    names = [each.name for each in SWEEP if each.name.startswith(schedule)]
+                for kind, style in KINDS.items():
+                    names = [each.name for each in SWEEP if each.name.startswith(kind)]
                     costs = [over_programs(rows, column, name).value for name in names]
                     errors = [over_programs(rows, "cdf_error", name).value for name in names]
-                    at.plot(costs, errors, style, ms=4, label=schedule)
+                    at.plot(costs, errors, style, ms=4, label=kind)
                     for name, cost, error in zip(names, costs, errors, strict=True):
-                        at.annotate(f"{name.split()[1]} %", (cost, error), fontsize=6)
+                        at.annotate(name.removeprefix(kind).strip(", "), (cost, error), fontsize=6)
                 at.set_xlabel(label)
                 at.set_ylim(bottom=0)
             axes[0, 0].set_ylabel("CDF error, %")
