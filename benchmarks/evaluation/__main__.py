@@ -25,6 +25,7 @@ from evaluation.results import Results
 from reference.documents import machine_text, replace_section
 
 ROOT = Path(__file__).resolve().parents[2]
+DOCUMENT = ROOT / "docs" / "evaluation.md"
 BUILD = ROOT / "build" / "benchmarks"
 
 
@@ -85,6 +86,8 @@ def main() -> int:
     folder = args.folder or ROOT / "build" / "evaluation" / scale.name
     markdown = args.markdown or folder / "evaluation.md"
     folder.mkdir(parents=True, exist_ok=True)
+    if not markdown.exists():
+        markdown.write_text(DOCUMENT.read_text(encoding="utf-8"), encoding="utf-8")
     BUILD.mkdir(parents=True, exist_ok=True)
     bench = Bench(scale, BUILD, LiveRuns(folder, BUILD), tuple(args.programs))
     chosen = [experiment for experiment in EXPERIMENTS if experiment.name in args.only]

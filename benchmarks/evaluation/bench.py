@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -18,8 +19,8 @@ class Scale:
 
     Attributes:
         name: "whole", "quick" or "smoke".
-        offline_programs: of the offline experiments; empty for all that have a reference.
-        live_programs: of the live experiments; empty likewise.
+        live_programs: how many are run, the shortest ones; None for all.
+        offline_programs: the same for the offline experiments.
         seeds: simulated sessions a case.
         repeats: live rounds of the main settings.
         sweep_repeats: live rounds of the sweep over settings.
@@ -27,8 +28,8 @@ class Scale:
     """
 
     name: str
-    offline_programs: tuple[str, ...]
-    live_programs: tuple[str, ...]
+    live_programs: int | None
+    offline_programs: int | None
     seeds: int
     repeats: int
     sweep_repeats: int
@@ -36,9 +37,9 @@ class Scale:
 
 
 SCALES = {
-    "whole": Scale("whole", (), (), 5, 5, 1, 1),
-    "quick": Scale("quick", (), ("gzip", "kernels", "python3"), 2, 2, 0, 0),
-    "smoke": Scale("smoke", ("kernels",), ("kernels",), 1, 1, 0, 0),
+    "whole": Scale("whole", None, None, 5, 5, 1, 1),
+    "quick": Scale("quick", 4, None, 2, 2, 0, 0),
+    "smoke": Scale("smoke", 1, 1, 1, 1, 0, 0),
 }
 
 
@@ -60,11 +61,11 @@ class Bench:
 
     def offline_names(self) -> list[str]:
         """Programs for offline experiments: their references have blocks."""
-        return [name for name in self._chosen(self.scale.offline_programs) if _offline(name)]
+        return self._shortest(filter(_offline, self._kept()), self.scale.offline_programs)
 
     def live_names(self) -> list[str]:
         """Programs for live experiments: they have a reference."""
-        return self._chosen(self.scale.live_programs)
+        return self._shortest(self._kept(), self.scale.live_programs)
 
     def offline(self, name: str, windows: int | None = None) -> OfflineWindows:
         """Return a reference cut into windows."""
@@ -78,13 +79,18 @@ class Bench:
         """Seeds of simulated sessions, as cases name them."""
         return [str(seed) for seed in range(self.scale.seeds)]
 
-    def _chosen(self, scale: tuple[str, ...]) -> list[str]:
-        kept = [program.name for program in PROGRAMS if store.path_of(program.name).exists()]
-        return [
-            name
-            for name in kept
-            if (not scale or name in scale) and (not self.programs or name in self.programs)
-        ]
+    def _kept(self) -> Iterator[str]:
+        """Programs that are wanted and have a reference."""
+        for program in PROGRAMS:
+            is_wanted = not self.programs or program.name in self.programs
+            if is_wanted and store.path_of(program.name).exists():
+                yield program.name
+
+    def _shortest(self, names: Iterable[str], count: int | None) -> list[str]:
+        """Keep the programs of the fewest accesses, in the order of the catalogue."""
+        kept = list(names)
+        by_length = sorted(kept, key=lambda name: _reference(name).total_accesses)
+        return [name for name in kept if name in by_length[:count]]
 
 
 @cache
