@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 from evaluation.live import LiveRuns
@@ -69,7 +69,7 @@ class Bench:
 
     def offline(self, name: str, windows: int | None = None) -> OfflineWindows:
         """Return a reference cut into windows."""
-        return offline_windows(_reference(name), windows)
+        return _cut(name, windows)
 
     def reference(self, name: str) -> store.Reference:
         """Return a reference."""
@@ -96,6 +96,11 @@ class Bench:
 @cache
 def _reference(name: str) -> store.Reference:
     return store.load(store.path_of(name))
+
+
+@lru_cache(maxsize=8)
+def _cut(name: str, windows: int | None) -> OfflineWindows:
+    return offline_windows(_reference(name), windows)
 
 
 @cache
