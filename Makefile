@@ -6,7 +6,7 @@ SOURCES := $(shell find src -name __pycache__ -prune -o -print) meson.build pypr
 BENCHMARKS := lru_speed phase_quality sampling_cost shadow_steps shadow_equality shadow_speed \
 	shadow_harm burst_length accuracy
 
-.PHONY: help demo test unit lint format bench evaluation clean
+.PHONY: help demo test unit lint format bench references evaluation clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 16
@@ -44,6 +44,11 @@ evaluation: .venv/.installed .venv/.dev ## docs/evaluation.md, <= 90 min (QUICK=
 	@scripts/benchmark-tools >/dev/null || true
 	PYTHONPATH=benchmarks $(BIN)/python -m evaluation \
 		$(if $(QUICK),--quick,--markdown docs/evaluation.md)
+
+references: .venv/.installed .venv/.dev ## make the exact references again (hours)
+	@scripts/benchmark-tools
+	$(BIN)/python benchmarks/make_references.py --all
+	$(BIN)/python benchmarks/make_references.py --markdown docs/accuracy.md
 
 clean: ## remove what was made here
 	rm -rf .venv build demo-out .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,4 +1,4 @@
-"""Lists the programs that the shadow benchmarks run, and the Debian packages that they need.
+"""Lists the programs that the shadow benchmarks run, and the packages that all benchmarks need.
 
 usage: python benchmarks/list_programs.py [--packages | --lacking]
 """
@@ -9,6 +9,8 @@ import argparse
 import sys
 
 from programs.catalogue import CATALOGUE, lacking_packages, packages
+from reference.programs import lacking_packages as lacking_for_references
+from reference.programs import packages as packages_for_references
 
 
 def main() -> int:
@@ -19,7 +21,12 @@ def main() -> int:
     only.add_argument("--lacking", action="store_true", help="print those that lack only")
     args = parser.parse_args()
     if args.packages or args.lacking:
-        print(*(packages() if args.packages else lacking_packages()), sep="\n")
+        lists = (
+            (packages(), packages_for_references())
+            if args.packages
+            else (lacking_packages(), lacking_for_references())
+        )
+        print(*sorted(set().union(*lists)), sep="\n")
         return 0
     for workload in CATALOGUE:
         state = workload.lacks() or "installed"

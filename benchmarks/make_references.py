@@ -1,10 +1,12 @@
-"""Makes the exact references of ``benchmarks/reference/data`` again.
+"""Makes the exact references of ``benchmarks/reference/data`` again, or checks one.
 
-usage: python benchmarks/make_references.py NAME... | --all | --markdown FILE
+usage: python benchmarks/make_references.py NAME... | --all | --check [NAME] | --markdown FILE
 
-Runs each program once under valgrind with our own tool, which writes every data reference into a
-pipe, and simulates exact caches of all sizes on the other end: one to four minutes a program.
-Needs a C compiler and Debian's ``valgrind`` package. Takes two cores.
+Runs each program once under valgrind with our own tool, which writes the lines that it accesses
+into a pipe, and simulates exact caches of all sizes on the other end: some minutes a program on two
+cores. Needs a C compiler and Debian's ``valgrind`` package. ``--check`` makes one again, of which
+the turn it is today if none is named, and compares it with what is kept: exit status 1 if they
+differ by more than start-up explains.
 """
 
 from __future__ import annotations
@@ -16,15 +18,17 @@ import re
 import shlex
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
 from reference import store, tracer
+from reference.comparison import TOLERANCE_PERCENT, compare, due
 from reference.documents import replace_section
 from reference.programs import PROGRAMS, Program, environment, find
-from reference.records import accessed_lines
-from reference.windows import LRU_SIZES_BYTES, simulate
+from reference.records import Block
+from reference.windows import LRU_SIZES_BYTES, QUANTUM_ACCESSES, RunMisses, simulate
 
 BUILD = Path(__file__).resolve().parents[1] / "build" / "benchmarks"
 RANDOM_SEED = 1
@@ -72,15 +76,33 @@ def recipe(program: Program, command: list[str], seconds: float) -> dict[str, An
     }
 
 
+def measure(command: list[str], library: Path) -> RunMisses:
+    """Run a program once and simulate the caches."""
+    blocks: list[Block] = []
+    pieces = tracer.stretches(
+        command,
+        library,
+        blocks,
+        quantum_accesses=QUANTUM_ACCESSES,
+        env=environment(),
+        cwd=BUILD,
+    )
+    return simulate(pieces, blocks, seed=RANDOM_SEED)
+
+
 def make(program: Program, output: Path) -> str:
-    """Make one reference; returns a line about it."""
+    """Make one reference; returns a line about it.
+
+    Args:
+        program: what to run.
+        output: where to write the file.
+    """
     library = tracer.build(BUILD)
     command = program.command(BUILD / "programs")
     start = time.monotonic()
-    records = tracer.trace(command, library, env=environment(), cwd=BUILD)
-    run = simulate((accessed_lines(chunk) for chunk in records), seed=RANDOM_SEED)
+    run = measure(command, library)
     seconds = time.monotonic() - start
-    store.save_old(program.name, run, recipe(program, command, seconds), output)
+    store.save(program.name, run, recipe(program, command, seconds), output)
     total = int(run.accesses.sum())
     return (
         f"{program.name:10} {total / 1e6:8.0f} M accesses, {run.distinct_lines / 16384:6.1f} MiB, "
@@ -88,15 +110,36 @@ def make(program: Program, output: Path) -> str:
     )
 
 
+def check(program: Program) -> bool:
+    """Make a reference again and say how it differs from what is kept; False if it differs much."""
+    kept = store.load(store.path_of(program.name))
+    with tempfile.TemporaryDirectory(prefix="memsampd-reference-") as folder:
+        path = Path(folder) / "again.npz"
+        print(make(program, path))
+        found = compare(kept, store.load(path))
+    print(
+        f"{program.name}: {'the same' if found.same else 'other'} counts; "
+        f"accesses differ by {found.accesses:.1e}, whole run by {found.whole_run:.4f} %, "
+        f"windows by {found.windows:.4f} % (tolerated: {TOLERANCE_PERCENT} %)"
+    )
+    return found.tolerable
+
+
 def markdown() -> str:
     """Return a table of the references that are kept."""
-    rows = [("program", "what", "M accesses", "MiB touched", "misses at 32 KiB", "at 1 MiB")]
-    rows.append(("---", "---", "---:", "---:", "---:", "---:"))
+    rows = [
+        ("program", "what", "M accesses", "windows", "MiB touched", "misses at 32 KiB", "at 1 MiB"),
+        ("---", "---", "---:", "---:", "---:", "---:", "---:"),
+    ]
     for program in PROGRAMS:
         kept = store.load(store.path_of(program.name))
         ratios = kept.lru.sum(axis=0) / kept.total_accesses
         small, large = (ratios[LRU_SIZES_BYTES.index(size)] for size in (32 << 10, 1 << 20))
-        figures = f"{kept.total_accesses / 1e6:.0f}", f"{kept.distinct_lines / 16384:.1f}"
+        figures = (
+            f"{kept.total_accesses / 1e6:.0f}",
+            str(len(kept.accesses)),
+            f"{kept.distinct_lines / 16384:.1f}",
+        )
         rows.append((program.name, program.what, *figures, f"{small:.2%}", f"{large:.2%}"))
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
@@ -105,6 +148,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Make the exact references again.")
     parser.add_argument("names", nargs="*", metavar="NAME", help="programs to make")
     parser.add_argument("--all", action="store_true", help="make all of them")
+    parser.add_argument(
+        "--check", action="store_true", help="compare those named, or today's, with what is kept"
+    )
     parser.add_argument("--folder", type=Path, default=store.DATA, help="where to write them")
     parser.add_argument(
         "--markdown", type=Path, metavar="FILE", help="only put a table of what is kept there"
@@ -113,14 +159,17 @@ def main() -> int:
     if args.markdown:
         replace_section(args.markdown, "references", markdown())
         return 0
-    if bool(args.names) == args.all:
+    if bool(args.names) == args.all and not args.check:
         parser.error(f"name programs or --all; there are {', '.join(p.name for p in PROGRAMS)}")
     try:
         programs = find(args.names)
     except KeyError as error:
         parser.error(f"no program is called {error}")
+    if args.check:
+        chosen = programs if args.names else [due(PROGRAMS, datetime.date.today())]
+        return 0 if all(list(map(check, chosen))) else 1
     for program in programs:
-        print(make(program, args.folder / f"{program.name}.json"), flush=True)
+        print(make(program, args.folder / f"{program.name}.npz"), flush=True)
     return 0
 
 

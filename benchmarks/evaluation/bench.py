@@ -24,7 +24,7 @@ class Scale:
         seeds: simulated sessions a case.
         repeats: live rounds of the main settings.
         sweep_repeats: live rounds of the sweep over settings.
-        remade_references: references that are made anew and compared.
+        remade_references: whether a reference is made anew and compared.
     """
 
     name: str
@@ -33,13 +33,13 @@ class Scale:
     seeds: int
     repeats: int
     sweep_repeats: int
-    remade_references: int
+    remade_references: bool
 
 
 SCALES = {
-    "whole": Scale("whole", None, None, 5, 5, 1, 1),
-    "quick": Scale("quick", 4, None, 2, 2, 0, 0),
-    "smoke": Scale("smoke", 1, 1, 1, 1, 0, 0),
+    "whole": Scale("whole", None, None, 5, 5, 1, True),
+    "quick": Scale("quick", 4, None, 2, 2, 0, False),
+    "smoke": Scale("smoke", 1, 1, 1, 1, 0, False),
 }
 
 

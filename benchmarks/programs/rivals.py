@@ -49,7 +49,7 @@ def memtrace_accesses_per_second(workload: Workload, build: Path, seconds: float
         library = {"VALGRIND_LIB": str(tracer.build(build))}
     except tracer.TracerError:
         return None
-    options = ("-q", "--tool=memtrace", "--trace-fd={fd}")
+    options = ("-q", "--tool=memtrace", "--trace-fd={fd}", "--raw=yes")
     return _traced_rate(
         workload, options, lambda chunk: len(chunk) // tracer.RECORD_BYTES, seconds, library
     )

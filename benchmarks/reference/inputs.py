@@ -7,6 +7,8 @@ import struct
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
+
 SEED = 20240501
 MIB = 1 << 20
 
@@ -53,6 +55,21 @@ def _numbers(rng: random.Random) -> bytes:
         value += rng.randrange(-40, 41)
         values.append(value & 0xFFFFFFFF)
     return struct.pack(f"<{len(values)}I", *values)
+
+
+def write_picture(path: Path, width: int, height: int) -> None:
+    """Write a picture (PPM, 8 bits a colour): gradients, discs with edges, noise in places."""
+    rng = np.random.default_rng(SEED)
+    y, x = np.mgrid[0:height, 0:width]
+    picture = np.stack([x * 255 // width, y * 255 // height, (x + y) * 255 // (width + height)], 2)
+    for _ in range(60):
+        radius = int(rng.integers(10, height // 4))
+        disc = (x - rng.integers(width)) ** 2 + (y - rng.integers(height)) ** 2 < radius**2
+        picture[disc] = (picture[disc] + rng.integers(0, 256, 3)) // 2
+    noisy = (x // 97 + y // 61) % 3 == 0
+    picture[noisy] += rng.integers(-20, 21, (int(noisy.sum()), 3))
+    header = f"P6 {width} {height} 255\n".encode()
+    path.write_bytes(header + np.clip(picture, 0, 255).astype(np.uint8).tobytes())
 
 
 def write_c_source(path: Path, functions: int) -> None:

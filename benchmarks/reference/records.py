@@ -1,14 +1,60 @@
-"""From records of references to the cache lines that they access, fast."""
+"""What the tracer tells: records of references, runs of accesses to lines, blocks of code."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
+
+from memsampd.models.exact import RUN_LINE_BITS
 
 ADDRESS_BITS = 48
 SIZE_BITS = 15
 LINE_BYTES = 64
 LINE_SHIFT = LINE_BYTES.bit_length() - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A piece of code that the tracer translated.
+
+    Attributes:
+        file: that it was mapped from; empty if it was not.
+        offset: of its first byte in the file; its address if there is none.
+        instructions: from its beginning to its end.
+    """
+
+    file: str
+    offset: int
+    instructions: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """What a program did between two moments.
+
+    Attributes:
+        runs: lines accessed, in order, as :data:`memsampd.models.exact.RUN_LINE_BITS` says,
+            shape (n,), uint64.
+        accesses: in all these runs.
+        instructions: executed.
+        samples: numbers of the blocks that sampled instructions lie in, shape (m,), int64.
+    """
+
+    runs: NDArray[np.uint64]
+    accesses: int
+    instructions: int
+    samples: NDArray[np.int64]
+
+
+def runs_of(lines: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Return the runs that lines make, shape (r,), r <= n, uint64."""
+    if not len(lines):
+        return lines
+    starts = np.flatnonzero(np.concatenate([[True], lines[1:] != lines[:-1]]))
+    accesses = np.diff(starts, append=len(lines)).astype(np.uint64)
+    return lines[starts] | accesses << np.uint64(RUN_LINE_BITS)
 
 
 def accessed_lines(records: NDArray[np.uint64]) -> NDArray[np.uint64]:

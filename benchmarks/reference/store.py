@@ -41,7 +41,7 @@ class Reference:
         accesses: accesses of each window, shape (w,), int64; all but the last are equal.
         lru: misses a window and size of ``LRU_SIZES_BYTES``, shape (w, 17), int64.
         random: misses a window and size of ``ERROR_SIZES_BYTES``, shape (w, 12), int64.
-        distinct_lines: lines touched by the reference.
+        distinct_lines: lines touched by the run.
         made: how, when and with what it was made (see ``make_references.py``).
         instructions: instructions of each window, shape (w,), int64; None in format 1, like all
             that follows.
@@ -51,7 +51,7 @@ class Reference:
             the number of accesses since its line's last touch (``REUSE_EDGES``: bin b holds
             ``edges[b] <= d < edges[b + 1]``), in its own window, however old that touch is.
         cold: first touches of a line, shape (w,), int64; ``reuses.sum(1) + cold == accesses``.
-        branches: samples of the blocks that the program entered.
+        branches: samples of the blocks of code that the program was in.
     """
 
     name: str
@@ -68,7 +68,7 @@ class Reference:
 
     @property
     def total_accesses(self) -> int:
-        """Accesses of the whole reference."""
+        """Accesses of the whole run."""
         return int(self.accesses.sum())
 
 
@@ -78,25 +78,14 @@ def path_of(name: str) -> Path:
     return old if old.exists() and not path.exists() else path
 
 
-def save(reference: Reference, path: Path) -> None:
-    """Write a reference: the same bytes for the same one.
-
-    Raises:
-        ValueError: it lacks what format 2 has beyond format 1.
-    """
-    blocks = reference.branches
-    if (
-        reference.instructions is None
-        or reference.lru_fine is None
-        or reference.reuses is None
-        or blocks is None
-    ):
-        raise ValueError(f"{reference.name}: lacks what format {FORMAT} keeps")
+def save(name: str, run: RunMisses, made: dict[str, Any], path: Path) -> None:
+    """Write a reference: the same bytes for the same run."""
+    blocks = run.branches
     about = {
         "format": FORMAT,
-        "name": reference.name,
-        "made": reference.made,
-        "distinct_lines": reference.distinct_lines,
+        "name": name,
+        "made": made,
+        "distinct_lines": run.distinct_lines,
         "lru_sizes_bytes": LRU_SIZES_BYTES,
         "random_sizes_bytes": ERROR_SIZES_BYTES,
         "fine_sizes_bytes": FINE_SIZES_BYTES,
@@ -104,11 +93,11 @@ def save(reference: Reference, path: Path) -> None:
         "objects": blocks.objects,
     }
     arrays = {
-        "accesses": reference.accesses,
-        "instructions": reference.instructions,
-        "stack_distances": _apart(reference.lru_fine),
-        "random_misses": _differences(reference.random),
-        "reuses": reference.reuses,
+        "accesses": run.accesses,
+        "instructions": run.instructions,
+        "stack_distances": _apart(run.lru_fine),
+        "random_misses": _differences(run.random),
+        "reuses": run.reuses,
         "block_object": blocks.object_index,
         "block_offset": _differences(blocks.offset),
         "block_instructions": blocks.instructions,
@@ -123,35 +112,6 @@ def save(reference: Reference, path: Path) -> None:
             # Columns one after the other: what is alike stands together.
             np.lib.format.write_array(packed, np.asfortranarray(_smallest(array)))
             _add(file, f"{key}.npy", packed.getvalue())
-
-
-def save_old(name: str, run: RunMisses, made: dict[str, Any], path: Path) -> None:
-    """Write a reference, a window a line, so that versions compare well."""
-
-    def rows(misses: NDArray[np.int64]) -> str:
-        return ",\n".join(
-            f"    {json.dumps(row, separators=(',', ':'))}" for row in misses.tolist()
-        )
-
-    accesses = json.dumps(run.accesses.tolist(), separators=(",", ":"))
-    text = f"""{{
-  "format": {OLD_FORMAT},
-  "name": {json.dumps(name)},
-  "made": {json.dumps(made, indent=4).replace(chr(10), chr(10) + "  ")},
-  "total_accesses": {int(run.accesses.sum())},
-  "distinct_lines": {run.distinct_lines},
-  "lru_sizes_bytes": {json.dumps(LRU_SIZES_BYTES)},
-  "random_sizes_bytes": {json.dumps(ERROR_SIZES_BYTES)},
-  "window_accesses": {accesses},
-  "lru_misses": [
-{rows(run.lru)}
-  ],
-  "random_misses": [
-{rows(run.random)}
-  ]
-}}
-"""
-    path.write_text(text, encoding="utf-8")
 
 
 def load(path: Path) -> Reference:

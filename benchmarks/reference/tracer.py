@@ -10,12 +10,16 @@ import contextlib
 import fcntl
 import hashlib
 import os
+import struct
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
+
+from reference.records import Block, Stretch
 
 SOURCE = Path(__file__).with_name("memtrace") / "memtrace.c"
 TOOL = "memtrace-amd64-linux"
@@ -41,7 +45,10 @@ LINK_LIBRARIES = (
 )
 
 RECORD_BYTES = 8
-CHUNK_RECORDS = 1 << 14  # 128 KiB: stays in a second-level cache while it is expanded
+CHUNK_BYTES = 1 << 17
+FRAME_HEADER = struct.Struct("=6Q")  # as in memtrace.c
+FRAME_OF_BLOCKS = 2
+SAMPLE_EVERY_INSTRUCTIONS = 10_000
 PIPE_BYTES = 1 << 20  # the most that an unprivileged process may ask for
 
 
@@ -93,58 +100,113 @@ def _run(*command: str) -> str:
     return done.stdout
 
 
-def trace(
+@contextlib.contextmanager
+def _running(
     command: Sequence[str],
     library: Path,
-    *,
-    env: Mapping[str, str] | None = None,
-    cwd: Path | None = None,
-    stdout: int = subprocess.DEVNULL,
-) -> Iterator[NDArray[np.uint64]]:
-    """Run a program under the tool.
-
-    Args:
-        command: the program and its arguments.
-        library: what :func:`build` returned.
-        env: its environment; that of this process if None.
-        cwd: the folder it runs in.
-        stdout: where its output goes.
-
-    Yields:
-        Records in program order, shape (n,), uint64, as laid out in ``memtrace.c``. The array is
-        used again for the next chunk.
+    options: Sequence[str],
+    env: Mapping[str, str] | None,
+    cwd: Path | None,
+) -> Iterator[BinaryIO]:
+    """Run a program under the tool and yield the stream that this writes.
 
     Raises:
         TracerError: the program ended with a status other than 0.
     """
     reader, writer = os.pipe()
     fcntl.fcntl(reader, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
-    with open(reader, "rb", buffering=0) as records:
+    with open(reader, "rb", buffering=0) as stream:
         process = subprocess.Popen(
-            ["valgrind", "-q", "--tool=memtrace", f"--trace-fd={writer}", *command],
+            ["valgrind", "-q", "--tool=memtrace", f"--trace-fd={writer}", *options, *command],
             env={**(os.environ if env is None else env), "VALGRIND_LIB": str(library)},
             cwd=cwd,
             stdin=subprocess.DEVNULL,
-            stdout=stdout,
+            stdout=subprocess.DEVNULL,
             pass_fds=[writer],
         )
         os.close(writer)
         try:
-            chunk = np.empty(CHUNK_RECORDS, dtype=np.uint64)
-            view = memoryview(chunk.data).cast("B")
-            while filled := _fill(records.readinto, view):
-                yield chunk[: filled // RECORD_BYTES]
+            yield stream
         finally:
-            records.close()  # a program whose records nobody wants any more ends unrecorded
+            stream.close()  # a program whose records nobody wants any more ends unrecorded
             status = process.wait()
     if status != 0:
         raise TracerError(f"{command[0]} ended with status {status} under valgrind")
 
 
-def _fill(readinto: object, view: memoryview) -> int:
-    """Read until the view is full or the stream at its end; returns the bytes read."""
-    assert callable(readinto)
+def references(
+    command: Sequence[str],
+    library: Path,
+    *,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+) -> Iterator[NDArray[np.uint64]]:
+    """Run a program under the tool and tell each of its references.
+
+    Args:
+        command: the program and its arguments.
+        library: what :func:`build` returned.
+        env: its environment; that of this process if None.
+        cwd: the folder it runs in.
+
+    Yields:
+        Records in program order, shape (n,), uint64, as laid out in ``memtrace.c``.
+
+    Raises:
+        TracerError: the program ended with a status other than 0.
+    """
+    with _running(command, library, ["--raw=yes"], env, cwd) as stream:
+        while len(content := _read(stream, CHUNK_BYTES)):
+            yield np.frombuffer(content, np.uint64)
+
+
+def stretches(
+    command: Sequence[str],
+    library: Path,
+    blocks: list[Block],
+    *,
+    quantum_accesses: int,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+) -> Iterator[Stretch]:
+    """Run a program under the tool and tell the lines that it accesses.
+
+    Args:
+        command: the program and its arguments.
+        library: what :func:`build` returned.
+        blocks: gets the blocks that the stretches' samples refer to, in the order of their numbers.
+        quantum_accesses: a stretch ends at each multiple of so many accesses, or before.
+        env: its environment; that of this process if None.
+        cwd: the folder it runs in.
+
+    Raises:
+        TracerError: the program ended with a status other than 0, or the stream is broken.
+    """
+    options = [f"--quantum={quantum_accesses}", f"--sample-every={SAMPLE_EVERY_INSTRUCTIONS}"]
+    with _running(command, library, options, env, cwd) as stream:
+        while len(header := _read(stream, FRAME_HEADER.size)) == FRAME_HEADER.size:
+            kind, runs, samples, text_bytes, accesses, instructions = FRAME_HEADER.unpack(header)
+            size = RECORD_BYTES * (runs + samples) + text_bytes
+            content = _read(stream, size)
+            if len(content) != size:
+                raise TracerError("the trace ends in the middle of a frame")
+            if kind == FRAME_OF_BLOCKS:
+                blocks.extend(map(_block, bytes(content).decode().splitlines()))
+                continue
+            words = np.frombuffer(content, np.uint64)
+            yield Stretch(words[:runs], accesses, instructions, words[runs:].astype(np.int64))
+
+
+def _block(line: str) -> Block:
+    """Read a line about a block: number, address, instructions, offset in the file, file."""
+    _, _, instructions, offset, file = line.split(" ", 4)
+    return Block("" if file == "-" else file, int(offset), int(instructions))
+
+
+def _read(stream: BinaryIO, size: int) -> memoryview:
+    """Read so many bytes, or what is left of the stream."""
+    content = np.empty(size, np.uint8).data
     filled = 0
-    while filled < len(view) and (count := readinto(view[filled:])):
+    while filled < size and (count := stream.readinto(content[filled:])):  # type: ignore[attr-defined]
         filled += int(count)
-    return filled
+    return content[:filled]

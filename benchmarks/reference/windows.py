@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import queue
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -10,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memsampd.models.exact import ExactLru, ExactRandom
-from reference.records import LINE_BYTES
+from reference.records import LINE_BYTES, Block, Stretch
 
 KIB = 1 << 10
 ERROR_SIZES_BYTES: tuple[int, ...] = tuple(KIB << i for i in range(12))  # 1 KiB .. 2 MiB
@@ -22,7 +23,9 @@ FINE_SIZES_BYTES: tuple[int, ...] = (
 """Sizes of which LRU misses are kept: four an octave, the others among them."""
 
 WINDOWS = 600
-QUANTUM_ACCESSES = 1 << 20
+SAMPLES_A_WINDOW = 1000
+QUANTUM_ACCESSES = 1 << 19
+AHEAD = 8  # stretches that wait for a simulation
 
 
 def _reuse_edges() -> NDArray[np.int64]:
@@ -37,12 +40,13 @@ REUSE_EDGES = _reuse_edges()
 
 @dataclass(frozen=True, slots=True)
 class BlockSamples:
-    """Blocks of code that the program entered, sampled at random, by window.
+    """Blocks of code in which the program was, sampled at random instructions, by window.
 
     A block begins where a jump, a call or a return goes and ends at one (valgrind's superblocks: it
-    may follow unconditional jumps, and a branch may leave it early). Every entry has the same
-    chance of being sampled: so shares are those of taken branches; times ``instructions`` they
-    are about those of instructions executed.
+    may follow unconditional jumps, and a branch may leave it early). Every instruction has the same
+    chance of being sampled: shares are those of instructions executed, as of instruction pointers
+    sampled in time. Shares of blocks entered, as of taken branches, are these divided by
+    ``instructions``.
 
     Attributes:
         objects: files that code was mapped from; "" is memory without a file.
@@ -76,66 +80,180 @@ class RunMisses:
 
     Attributes:
         accesses: accesses of each window, shape (w,), int64; all but the last are equal.
-        lru: misses, first touches included, shape (w, len(LRU_SIZES_BYTES)), int64.
+        instructions: instructions of each window, shape (w,), int64.
+        lru_fine: misses, first touches included, shape (w, len(FINE_SIZES_BYTES)), int64.
         random: the same with random replacement, shape (w, len(ERROR_SIZES_BYTES)), int64.
+        reuses: accesses by reuse distance, shape (w, len(REUSE_EDGES) - 1), int64.
         distinct_lines: lines touched by the run.
+        branches: samples of the blocks that it was in.
     """
 
     accesses: NDArray[np.int64]
-    lru: NDArray[np.int64]
+    instructions: NDArray[np.int64]
+    lru_fine: NDArray[np.int64]
     random: NDArray[np.int64]
+    reuses: NDArray[np.int64]
     distinct_lines: int
+    branches: BlockSamples
+
+    @property
+    def lru(self) -> NDArray[np.int64]:
+        """Misses, shape (w, len(LRU_SIZES_BYTES)), int64."""
+        return self.lru_fine[:, [FINE_SIZES_BYTES.index(size) for size in LRU_SIZES_BYTES]]
+
+
+class _Simulation:
+    """Feeds runs to caches in a thread of its own; a row of counts for every quantum."""
+
+    def __init__(
+        self,
+        feed: Callable[[NDArray[np.uint64]], None],
+        take: Callable[[], tuple[NDArray[np.int64], ...]],
+    ) -> None:
+        self._feed, self._take = feed, take
+        self._queue: queue.Queue[NDArray[np.uint64] | None] = queue.Queue(maxsize=AHEAD)
+        self._rows: list[tuple[NDArray[np.int64], ...]] = []
+
+    def work(self) -> list[NDArray[np.int64]]:
+        """Simulate until the end; returns a table for each array that ``take`` gives."""
+        try:
+            while (runs := self._queue.get()) is not None:
+                if len(runs):
+                    self._feed(runs)
+                else:
+                    self._rows.append(self._take())
+        except BaseException:
+            while self._queue.get() is not None:  # nobody shall wait for room
+                pass
+            raise
+        return [np.array(column) for column in zip(*self._rows, strict=True)]
+
+    def put(self, runs: NDArray[np.uint64]) -> None:
+        if len(runs):  # an empty array ends a row
+            self._queue.put(runs)
+
+    def end_row(self) -> None:
+        self._queue.put(np.empty(0, np.uint64))
+
+    def end(self) -> None:
+        self._queue.put(None)
 
 
 def simulate(
-    pieces: Iterable[NDArray[np.uint64]],
+    pieces: Iterable[Stretch],
+    blocks: Sequence[Block] = (),
     *,
     seed: int = 1,
     windows: int = WINDOWS,
     quantum_accesses: int = QUANTUM_ACCESSES,
 ) -> RunMisses:
-    """Simulate fully associative caches over a stream of lines of unknown length.
+    """Simulate fully associative caches over a run of unknown length.
 
     Misses are counted for every quantum; whole numbers of quanta then make at most ``windows``
     windows and perhaps a shorter last one.
 
     Args:
-        pieces: line numbers in program order, shapes (n,), of any lengths.
-        seed: of random replacement.
+        pieces: stretches in program order, none of which goes on beyond a multiple of the quantum.
+        blocks: what the samples refer to; may be filled while the pieces come.
+        seed: of random replacement, and of the choice of samples.
         windows: the most full windows wanted.
         quantum_accesses: accesses a quantum.
+
+    Raises:
+        ValueError: a stretch goes on beyond the end of a quantum.
     """
-    lru = ExactLru(_lines(LRU_SIZES_BYTES))
+    lru = ExactLru(_lines(FINE_SIZES_BYTES), reuse_bounds=REUSE_EDGES[1:-1].tolist())
     random = ExactRandom(_lines(ERROR_SIZES_BYTES), seed)
-    rows: list[tuple[int, NDArray[np.int64], NDArray[np.int64]]] = []
+    simulations = (
+        _Simulation(lru.feed_runs, lambda: (lru.take_misses().misses, lru.take_reuses())),
+        _Simulation(random.feed_runs, lambda: (random.take_misses().misses,)),
+    )
+    rows: list[tuple[int, int]] = []  # accesses and instructions of each quantum
+    samples: list[NDArray[np.int64]] = []
+    quantum_of_samples: list[NDArray[np.int64]] = []
+    filled = instructions = 0
 
-    def close_quantum(accesses: int) -> None:
-        rows.append((accesses, lru.take_misses().misses, random.take_misses().misses))
+    def end_quantum() -> None:
+        rows.append((filled, instructions))
+        for simulation in simulations:
+            simulation.end_row()
 
-    filled = 0
-    with ThreadPoolExecutor(max_workers=1) as beside:  # both release the GIL while they are fed
-        for lines in pieces:
-            while len(lines):
-                part = lines[: quantum_accesses - filled]
-                random_fed = beside.submit(random.feed, part)
-                lru.feed(part)
-                random_fed.result()
-                lines = lines[len(part) :]
-                filled += len(part)
+    with ThreadPoolExecutor(len(simulations)) as beside:  # they release the GIL while they are fed
+        results = [beside.submit(simulation.work) for simulation in simulations]
+        try:
+            for piece in pieces:
+                for simulation in simulations:
+                    simulation.put(piece.runs)
+                samples.append(piece.samples)
+                quantum_of_samples.append(np.full(len(piece.samples), len(rows)))
+                filled += piece.accesses
+                instructions += piece.instructions
+                if filled > quantum_accesses:
+                    raise ValueError("a stretch goes on beyond the end of a quantum")
                 if filled == quantum_accesses:
-                    close_quantum(filled)
-                    filled = 0
-    if filled or not rows:
-        close_quantum(filled)
+                    end_quantum()
+                    filled = instructions = 0
+            if filled or not rows:
+                end_quantum()
+        finally:
+            for simulation in simulations:
+                simulation.end()
+    lru_misses, reuses = results[0].result()
+    (random_misses,) = results[1].result()
 
-    starts = np.arange(0, len(rows), -(-len(rows) // windows))
-    accesses, lru_misses, random_misses = (np.array(column) for column in zip(*rows, strict=True))
+    quanta = -(-len(rows) // windows)
+    starts = np.arange(0, len(rows), quanta)
+    window_of_samples = _joined(quantum_of_samples) // quanta
+    accesses, executed = (np.array(column, np.int64) for column in zip(*rows, strict=True))
     return RunMisses(
         np.add.reduceat(accesses, starts),
+        np.add.reduceat(executed, starts),
         np.add.reduceat(lru_misses, starts, axis=0),
         np.add.reduceat(random_misses, starts, axis=0),
+        np.add.reduceat(reuses, starts, axis=0),
         lru.distinct_lines,
+        _block_samples(_joined(samples), window_of_samples, len(starts), blocks, seed),
     )
+
+
+def _block_samples(
+    samples: NDArray[np.int64],
+    window: NDArray[np.int64],
+    windows: int,
+    blocks: Sequence[Block],
+    seed: int,
+) -> BlockSamples:
+    """Sort samples, thinned at random where there are too many, by window and block."""
+    if len(samples) > windows * SAMPLES_A_WINDOW:
+        kept = np.random.default_rng(seed).random(len(samples)) < (
+            windows * SAMPLES_A_WINDOW / len(samples)
+        )
+        samples, window = samples[kept], window[kept]
+    numbers, sample_of = np.unique(samples, return_inverse=True)
+    # What was translated again has another number: places in files are what stays.
+    places = sorted({(blocks[n].file, blocks[n].offset) for n in numbers.tolist()})
+    index = {place: i for i, place in enumerate(places)}
+    block_of = np.array([index[blocks[n].file, blocks[n].offset] for n in numbers], np.int64)
+    objects = sorted({file for file, _ in places})
+    instructions = np.zeros(len(places), np.int64)
+    for n, block in zip(numbers.tolist(), block_of.tolist(), strict=True):
+        instructions[block] = max(instructions[block], blocks[n].instructions)
+    key = window * max(len(places), 1) + (block_of[sample_of] if len(numbers) else samples)
+    keys, counts = np.unique(key, return_counts=True)
+    window_of, block = np.divmod(keys, max(len(places), 1))
+    return BlockSamples(
+        objects=tuple(objects),
+        object_index=np.array([objects.index(file) for file, _ in places], np.int64),
+        offset=np.array([offset for _, offset in places], np.int64),
+        instructions=instructions,
+        starts=np.searchsorted(window_of, np.arange(windows + 1)).astype(np.int64),
+        block=block.astype(np.int64),
+        counts=counts.astype(np.int64),
+    )
+
+
+def _joined(parts: list[NDArray[np.int64]]) -> NDArray[np.int64]:
+    return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
 
 def _lines(sizes_bytes: Sequence[int]) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import shutil
@@ -13,10 +14,17 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from memsampd.models.exact import RUN_LINE_BITS
 from reference import store, tracer
 from reference.programs import PROGRAMS, Program, environment
-from reference.records import accessed_lines
-from reference.windows import ERROR_SIZES_BYTES
+from reference.records import LINE_BYTES, Block, Stretch, accessed_lines
+from reference.windows import (
+    ERROR_SIZES_BYTES,
+    FINE_SIZES_BYTES,
+    REUSE_EDGES,
+    SAMPLES_A_WINDOW,
+    WINDOWS,
+)
 
 needs_valgrind = pytest.mark.skipif(
     shutil.which("valgrind") is None or not tracer.LIBRARIES.exists(),
@@ -97,6 +105,29 @@ int main(void)
 }
 """
 
+# The same loop three times as often in one function as in the other.
+LOOPS = r"""
+__attribute__((noipa)) void first(volatile int *at)
+{
+    for (int i = 0; i < 1000000; i++)
+        *at += i;
+}
+
+__attribute__((noipa)) void second(volatile int *at)
+{
+    for (int i = 0; i < 1000000; i++)
+        *at += i;
+}
+
+int main(void)
+{
+    int at = 0;
+    for (int i = 0; i < 4; i++)
+        (i == 2 ? first : second)(&at);
+    return 0;
+}
+"""
+
 Row = tuple[int, int, str]
 
 
@@ -113,8 +144,13 @@ def rows_of(records: NDArray[np.uint64]) -> list[Row]:
 
 
 def traced(command: list[str], library: Path) -> NDArray[np.uint64]:
-    chunks = [chunk.copy() for chunk in tracer.trace(command, library)]
-    return np.concatenate(chunks)
+    return np.concatenate(list(tracer.references(command, library)))
+
+
+def stretches(
+    command: list[str], library: Path, blocks: list[Block], quantum: int = 1 << 30
+) -> list[Stretch]:
+    return list(tracer.stretches(command, library, blocks, quantum_accesses=quantum))
 
 
 def lackey_rows(log: Path) -> Iterator[Row]:
@@ -165,6 +201,71 @@ def test_a_whole_program_is_as_lackey_prints_it(library: Path, tmp_path: Path) -
 
 
 @needs_valgrind
+def test_runs_are_the_references_line_by_line(library: Path) -> None:
+    command = ["/bin/ls", "-a", "/"]
+    lines = accessed_lines(traced(command, library))
+    runs = np.concatenate([each.runs for each in stretches(command, library, [])])
+    told = np.repeat(runs & (1 << RUN_LINE_BITS) - 1, (runs >> RUN_LINE_BITS).astype(np.int64))
+    assert len(told) == len(lines)
+    assert (told != lines).sum() <= RUN_TO_RUN
+
+
+@needs_valgrind
+def test_stretches_end_where_a_quantum_does(library: Path) -> None:
+    quantum = 1000
+    ends = [0]
+    for each in stretches(["/bin/ls", "-a", "/"], library, [], quantum):
+        assert (each.runs >> RUN_LINE_BITS).sum() == each.accesses
+        ends.append(ends[-1] + each.accesses)
+    assert all(a // quantum == (b - 1) // quantum for a, b in itertools.pairwise(ends))
+    assert set(range(quantum, ends[-1], quantum)) < set(ends)
+
+
+@needs_valgrind
+def test_instructions_are_those_that_lackey_counts(library: Path, tmp_path: Path) -> None:
+    command = ["/bin/ls", "-a", "/"]
+    log = tmp_path / "lackey"
+    subprocess.run(
+        ["valgrind", "-q", "--tool=lackey", "--basic-counts=yes", f"--log-file={log}", *command],
+        stdout=subprocess.DEVNULL,
+        env={**os.environ, "VALGRIND_LIB": str(library)},
+        check=True,
+    )
+    counted = re.search(r"guest instrs: +([\d,]+)", log.read_text())
+    assert counted is not None
+    told = sum(each.instructions for each in stretches(command, library, []))
+    assert told == pytest.approx(int(counted[1].replace(",", "")), rel=1e-4)
+
+
+@needs_valgrind
+def test_samples_name_the_code_that_ran(library: Path, tmp_path: Path) -> None:
+    (tmp_path / "loops.c").write_text(LOOPS)
+    program = tmp_path / "loops"
+    subprocess.run(
+        ["cc", "-O1", "-falign-functions=64", "-o", program, tmp_path / "loops.c"], check=True
+    )
+    blocks: list[Block] = []
+    parts = stretches([str(program)], library, blocks)
+    samples = np.concatenate([each.samples for each in parts])
+    instructions = sum(each.instructions for each in parts)
+    assert len(samples) == pytest.approx(instructions / tracer.SAMPLE_EVERY_INSTRUCTIONS, rel=0.1)
+    inside = [blocks[n] for n in samples.tolist() if blocks[n].file == str(program)]
+    addresses = subprocess.run(
+        ["nm", program], capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    start = {
+        name: int(at, 16) for at, _, name in (row.split() for row in addresses if row[0] != " ")
+    }
+    # Text of an executable this small lies in the file where it lies in memory.
+    first, second = (
+        sum(start[name] <= block.offset < start[name] + 64 for block in inside)
+        for name in ("first", "second")
+    )
+    assert first + second > 0.9 * len(inside) > 0.5 * len(samples)
+    assert second / first == pytest.approx(3, rel=0.3)
+
+
+@needs_valgrind
 def test_glibc_chooses_the_same_routines_natively(tmp_path: Path) -> None:
     (tmp_path / "routines.c").write_text(ROUTINES)
     program = tmp_path / "routines"
@@ -186,8 +287,8 @@ def test_a_failing_program_is_an_error(library: Path) -> None:
 
 @needs_valgrind
 def test_a_reader_that_stops_ends_the_trace(library: Path) -> None:
-    chunks = tracer.trace(["/bin/ls", "/usr/bin"], library)
-    assert len(accessed_lines(next(chunks))) >= tracer.CHUNK_RECORDS
+    chunks = tracer.references(["/bin/ls", "/usr/bin"], library)
+    assert next(chunks).nbytes == tracer.CHUNK_BYTES
     chunks.close()  # type: ignore[attr-defined]
 
 
@@ -196,7 +297,7 @@ def test_kept_references_obey_the_laws_of_caches(program: Program) -> None:
     kept = store.load(store.path_of(program.name))
     assert kept.name == program.name
     assert kept.total_accesses > 1e8
-    assert 100 <= len(kept.accesses) <= 201
+    assert len(kept.accesses) <= WINDOWS + 1
     assert (kept.accesses[:-1] == kept.accesses[0]).all()
     assert 0 < kept.accesses[-1] <= kept.accesses[0]
     # LRU is a stack algorithm: a larger cache never misses more, in any window.
@@ -204,3 +305,21 @@ def test_kept_references_obey_the_laws_of_caches(program: Program) -> None:
     assert (kept.lru[:, 0] <= kept.accesses).all()
     assert kept.random.shape == (len(kept.accesses), len(ERROR_SIZES_BYTES))
     assert (kept.random <= kept.accesses[:, None]).all()
+    if kept.branches is None:  # format 1
+        return
+    assert len(kept.accesses) > WINDOWS / 2
+    assert kept.lru_fine is not None
+    assert kept.instructions is not None
+    assert kept.reuses is not None
+    assert kept.cold is not None
+    assert (np.diff(kept.lru_fine, axis=1) <= 0).all()
+    assert (kept.instructions > 0).all()
+    assert kept.cold.sum() == kept.distinct_lines
+    assert (kept.reuses >= 0).all()
+    # Reuse is no farther in lines than in accesses: what misses had at least so many between.
+    sizes_lines = np.array(FINE_SIZES_BYTES) // LINE_BYTES
+    for misses, size in zip(kept.lru_fine.sum(axis=0), sizes_lines, strict=True):
+        far = kept.reuses.sum(axis=0)[REUSE_EDGES[1:] > size].sum()
+        assert misses <= far + kept.distinct_lines
+    per_window = kept.branches.table().sum(axis=1)
+    assert per_window.mean() == pytest.approx(SAMPLES_A_WINDOW, rel=0.05)

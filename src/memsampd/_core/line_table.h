@@ -45,10 +45,22 @@ table_entries(const line_table *table)
 }
 
 /* Fibonacci hashing: the top bits of the product depend on all of the line number. */
+ALWAYS_INLINE uint64_t
+table_mix(uint64_t line)
+{
+    return line * UINT64_C(0x9E3779B97F4A7C15);
+}
+
+ALWAYS_INLINE table_entry *
+table_home_of(const line_table *table, uint64_t mixed)
+{
+    return &table->entries[mixed >> (64 - table->bits)];
+}
+
 ALWAYS_INLINE table_entry *
 table_home(const line_table *table, uint64_t line)
 {
-    return &table->entries[(line * UINT64_C(0x9E3779B97F4A7C15)) >> (64 - table->bits)];
+    return table_home_of(table, table_mix(line));
 }
 
 /* The line's entry, or the free one where it belongs. */

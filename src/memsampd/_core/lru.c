@@ -1,11 +1,17 @@
-/* Exact LRU stack distances of a stream of lines of any length.
+/* Exact LRU stack distances, and reuse distances, of a stream of lines of any length.
  *
- * Every line last touched at time slot s has bit s set in a bitmap of slots. The stack distance of
- * a reuse of that line is the number of bits set after s; then bit s is cleared and the bit of the
- * newest slot set. Counters over groups of 2^9, 2^15, 2^21 and 2^27 slots make counting cheap:
- * at most 64 counters a level, summed by vector instructions. When the slots are used up, the
- * lines are renumbered in order (compaction), so time never runs out.
+ * The FRONT lines touched last are kept apart, in a small LRU list (front.h): most accesses of real
+ * programs go there and change nothing else. A line that leaves the front gets a time slot. Lines
+ * leave it in the order of their last touch, so slots ascend in that order, and the stack distance
+ * of a line that comes back is FRONT plus the number of lines whose slot is newer.
+ *
+ * Every line in slot s has bit s set in a bitmap of slots. To come back, it counts the bits set
+ * after s and clears its own. Counters over groups of 2^9, 2^15, 2^21 and 2^27 slots make counting
+ * cheap: at most 64 counters a level, summed by vector instructions. When the slots are used up,
+ * the lines are renumbered in order (compaction), so time never runs out.
  */
+#include "front.h"
+#include "histogram.h"
 #include "line_table.h"
 
 #define BATCH 64
@@ -15,33 +21,47 @@
 #define LEVELS 3           /* above the blocks */
 #define MIN_CAPACITY ((uint64_t)1 << 16)
 #define SLOTS_PER_LINE 8   /* slots at a compaction, to renumber seldom */
-#define NEVER UINT64_MAX   /* table value of a line that waits for its first slot */
-#define QUICK 4096         /* stack distances whose size class comes from a table */
+#define NO_SLOT UINT64_MAX /* table value of a line in the front, or about to come there first */
 
 typedef struct {
-    uint64_t *bits;             /* 1: the newest touch of some line */
+    uint64_t *bits;             /* 1: some line is in this slot */
+    uint64_t *touched;          /* when the line in a slot was touched last; NULL if nobody asks */
     uint16_t *block;            /* bits set a block */
     uint32_t *group[LEVELS];    /* the same of FANOUT blocks, of FANOUT of these, ... */
     uint64_t *rank;             /* scratch of the compaction: bits set before a block */
     uint64_t capacity;          /* slots, a multiple of a block */
     uint64_t now;               /* the newest slot; slot 0 is never used */
-    line_table lines;           /* line -> its newest slot */
-    uint64_t previous;          /* line touched last; valid if now > 0 */
-    unsigned sizes;
-    uint32_t size_lines[64];    /* ascending, padded with UINT32_MAX */
-    uint8_t quick_class[QUICK];
-    uint64_t accesses;          /* since the last take, like the two below */
-    uint64_t cold;
-    uint64_t classes[64];       /* accesses by the number of sizes that are <= their distance */
+    line_table lines;           /* line -> its slot */
+    front front;
+    uint64_t front_line[FRONT];
+    uint64_t front_touched[FRONT];    /* time of the last touch */
+    table_entry *front_entry[FRONT];
+    uint64_t time;              /* accesses before this batch */
+    uint64_t taken;             /* accesses at the last take */
+    uint64_t cold;              /* first touches since then */
+    histogram stack_distances;  /* since then: bounds are the sizes in lines */
+    histogram reuse_distances;  /* since then */
+    bool reuses;                /* whether these are wanted */
 } stack;
+
+/* Accesses of a batch that are not in the front, in order. */
+typedef struct {
+    uint64_t line;
+    uint64_t time;         /* of the access */
+    uint64_t left_touched; /* last touch of the line that leaves the front for it */
+    unsigned lane;         /* its place in the front */
+    unsigned position;     /* in the batch */
+} miss;
 
 static void
 stack_free_slots(stack *self)
 {
     free(self->bits);
+    free(self->touched);
     free(self->block);
     free(self->rank);
     self->bits = NULL;
+    self->touched = NULL;
     self->block = NULL;
     self->rank = NULL;
     for (unsigned level = 0; level < LEVELS; level++) {
@@ -64,6 +84,10 @@ stack_alloc_slots(stack *self, uint64_t capacity)
     bool complete = true;
     self->capacity = capacity;
     self->bits = alloc_zeroed(capacity / 8);
+    if (self->reuses) {
+        self->touched = alloc_zeroed(capacity * sizeof *self->touched);
+        complete = self->touched != NULL;
+    }
     self->block = alloc_zeroed(counters(capacity, 0) * sizeof *self->block);
     self->rank = alloc_zeroed(counters(capacity, 0) * sizeof *self->rank);
     for (unsigned level = 0; level < LEVELS; level++) {
@@ -107,7 +131,7 @@ sum_groups_after(const uint32_t *counter, unsigned own)
     return sum;
 }
 
-/* Bits set after this slot: the stack distance of what was touched there last. */
+/* Bits set after this slot. */
 ALWAYS_INLINE uint64_t
 count_after(const stack *self, uint64_t slot)
 {
@@ -178,7 +202,36 @@ set_first(stack *self, uint64_t live)
     self->now = live;
 }
 
-/* Renumber the lines 1..live in order of their last touch, and make room; -1 without memory. */
+/* The times of last touches, in the order of their slots, to slots 1, 2, ... */
+static void
+gather_touched(const stack *self, uint64_t *target)
+{
+    for (uint64_t word = 0; word < self->capacity / 64; word++)
+        for (uint64_t left = self->bits[word]; left; left &= left - 1)
+            *++target = self->touched[64 * word + (uint64_t)__builtin_ctzll(left)];
+}
+
+/* Make room for so many times more slots than lines; -1 without memory. */
+static int
+grow_slots(stack *self, uint64_t live)
+{
+    uint64_t capacity = self->capacity;
+    uint64_t *touched = self->touched;
+    while (capacity < live * SLOTS_PER_LINE)
+        capacity *= 2;
+    self->touched = NULL;
+    stack_free_slots(self);
+    if (stack_alloc_slots(self, capacity)) {
+        free(touched);
+        return -1;
+    }
+    if (touched)
+        memcpy(self->touched, touched, (live + 1) * sizeof *touched);
+    free(touched);
+    return 0;
+}
+
+/* Renumber the slots 1..live in their order, and make room; -1 without memory. */
 static int
 compact(stack *self)
 {
@@ -189,108 +242,189 @@ compact(stack *self)
     }
     for (uint64_t i = 0; i < table_entries(&self->lines); i++) {
         table_entry *entry = &self->lines.entries[i];
-        if (entry->value) {
+        if (entry->value && entry->value != NO_SLOT) {
             uint64_t block = entry->value >> BLOCK_BITS;
             entry->value = self->rank[block] + self->block[block] -
                            count_in_block(self, entry->value);
         }
     }
-    if (self->capacity < live * SLOTS_PER_LINE) {
-        uint64_t capacity = self->capacity;
-        while (capacity < live * SLOTS_PER_LINE)
-            capacity *= 2;
-        stack_free_slots(self);
-        if (stack_alloc_slots(self, capacity))
-            return -1;
-    }
+    if (self->touched)
+        gather_touched(self, self->touched); /* never behind what it reads */
+    if (self->capacity < live * SLOTS_PER_LINE && grow_slots(self, live))
+        return -1;
     set_first(self, live);
     return 0;
 }
 
-/* How many of the sizes are too small for a reuse at this stack distance. */
-ALWAYS_INLINE unsigned
-size_class(const stack *self, uint64_t distance)
+/* Make room in the table for a batch; -1 without memory. */
+static int
+reserve_lines(stack *self)
 {
-    uint32_t clipped = distance < UINT32_MAX ? (uint32_t)distance : UINT32_MAX - 1;
-    unsigned too_small = 0;
-    if (distance < QUICK)
-        return self->quick_class[distance];
-    for (unsigned i = 0; i < 64; i++)
-        too_small += self->size_lines[i] <= clipped;
-    return too_small;
+    const table_entry *before = self->lines.entries;
+    if (table_reserve(&self->lines, BATCH))
+        return -1;
+    if (self->lines.entries != before)
+        for (unsigned lane = 0; lane < FRONT; lane++)
+            if (self->front_entry[lane])
+                self->front_entry[lane] = table_find(&self->lines, self->front_line[lane]);
+    return 0;
 }
 
-/* Touch a line: its stack distance, or -1 if it is new. */
-ALWAYS_INLINE int64_t
-touch(stack *self, table_entry *entry)
+/* Let the front have a run. What it knows is counted; else a miss is noted. */
+ALWAYS_INLINE unsigned
+touch_front(stack *self, front *recent, uint64_t line, uint64_t accesses, uint64_t time,
+            unsigned position, int64_t *distance, miss *misses, unsigned missing)
 {
+    uint64_t mixed = table_mix(line);
+    int found = front_find(recent, self->front_line, line, mixed);
+    unsigned lane;
+    histogram_add_zeros(&self->stack_distances, accesses - 1);
+    if (self->reuses)
+        histogram_add_zeros(&self->reuse_distances, accesses - 1);
+    if (found >= 0) {
+        lane = (unsigned)found;
+        unsigned rank = front_renew(recent, lane);
+        histogram_add(&self->stack_distances, rank);
+        if (self->reuses)
+            histogram_add(&self->reuse_distances, time - self->front_touched[lane] - 1);
+        if (distance)
+            *distance = rank;
+    } else {
+        lane = front_replace(recent, mixed);
+        misses[missing++] = (miss){line, time, self->front_touched[lane], lane, position};
+        self->front_line[lane] = line;
+        __builtin_prefetch(table_home_of(&self->lines, mixed), 1);
+    }
+    self->front_touched[lane] = time + accesses - 1;
+    return missing;
+}
+
+/* A line comes back into the front, or comes for the first time; another leaves it. */
+ALWAYS_INLINE int64_t
+exchange(stack *self, const miss *miss, table_entry *entry)
+{
+    table_entry *left = self->front_entry[miss->lane];
     int64_t distance = -1;
     uint64_t old = 0;
-    if (entry->value == NEVER) {
+    if (entry->value == NO_SLOT) {
         self->cold++;
     } else {
         old = entry->value;
-        distance = (int64_t)count_after(self, old);
-        self->classes[size_class(self, (uint64_t)distance)]++;
+        distance = (int64_t)(FRONT + count_after(self, old));
+        histogram_add(&self->stack_distances, (uint64_t)distance);
+        if (self->reuses)
+            histogram_add(&self->reuse_distances, miss->time - self->touched[old] - 1);
     }
-    entry->value = ++self->now;
-    move(self, old, self->now);
+    entry->value = NO_SLOT;
+    self->front_entry[miss->lane] = entry;
+    if (left) { /* else the front was not full, and no line has a slot yet */
+        left->value = ++self->now;
+        move(self, old, self->now);
+        if (self->reuses)
+            self->touched[self->now] = miss->left_touched;
+    }
     return distance;
 }
 
-/* Feed up to BATCH lines, for which table and slots have room. */
+/* Look up what the front did not know, all at once, then let it in, in order. */
 ALWAYS_INLINE void
-feed_batch(stack *self, const unsigned char *bytes, unsigned count, int64_t *distances)
+feed_misses(stack *self, const miss *misses, unsigned missing, int64_t *distances)
 {
-    uint64_t lines[BATCH];
-    unsigned position[BATCH];
     table_entry *entries[BATCH];
-    unsigned changes = 0;
-    /* A line touched twice in a row moves nothing: most accesses of real programs end here. */
-    for (unsigned i = 0; i < count; i++) {
-        uint64_t line = line_at(bytes, i);
-        lines[changes] = line;
-        position[changes] = i;
-        __builtin_prefetch(table_home(&self->lines, line), 1);
-        changes += line != self->previous;
-        self->previous = line;
-        if (distances)
-            distances[i] = 0;
-    }
-    self->classes[0] += count - changes;
-    for (unsigned i = 0; i < changes; i++) {
-        entries[i] = table_find_or_add(&self->lines, lines[i], NEVER);
-        uint64_t slot = entries[i]->value == NEVER ? 0 : entries[i]->value;
+    for (unsigned i = 0; i < missing; i++) {
+        entries[i] = table_find_or_add(&self->lines, misses[i].line, NO_SLOT);
+        uint64_t slot = entries[i]->value == NO_SLOT ? 0 : entries[i]->value;
         __builtin_prefetch(&self->bits[slot >> 6], 1);
         __builtin_prefetch(&self->block[(slot >> BLOCK_BITS) & ~(uint64_t)(FANOUT - 1)], 1);
+        if (self->reuses)
+            __builtin_prefetch(&self->touched[slot]);
     }
-    for (unsigned i = 0; i < changes; i++) {
-        int64_t distance = touch(self, entries[i]);
+    for (unsigned i = 0; i < missing; i++) {
+        int64_t distance = exchange(self, &misses[i], entries[i]);
         if (distances)
-            distances[position[i]] = distance;
+            distances[misses[i].position] = distance;
     }
 }
 
+/* Feed up to BATCH runs, for which table and slots have room. */
+ALWAYS_INLINE void
+feed_runs_batch(stack *self, const unsigned char *bytes, unsigned count)
+{
+    front recent = self->front; /* in registers */
+    uint64_t time = self->time;
+    miss misses[BATCH];
+    unsigned missing = 0;
+    for (unsigned i = 0; i < count; i++) {
+        uint64_t run = line_at(bytes, i);
+        uint64_t accesses = run_accesses(run);
+        missing = touch_front(self, &recent, run_line(run), accesses, time, i, NULL, misses,
+                              missing);
+        time += accesses;
+    }
+    self->front = recent;
+    self->time = time;
+    feed_misses(self, misses, missing, NULL);
+}
+
+/* The same of lines. Most accesses of real programs are to the line before. */
+ALWAYS_INLINE void
+feed_lines_batch(stack *self, const unsigned char *bytes, unsigned count, int64_t *distances)
+{
+    front recent = self->front;
+    uint64_t previous = ~line_at(bytes, 0);
+    unsigned start[BATCH + 1]; /* positions at which another line begins */
+    unsigned changes = 0;
+    miss misses[BATCH];
+    unsigned missing = 0;
+    for (unsigned i = 0; i < count; i++) {
+        uint64_t line = line_at(bytes, i);
+        start[changes] = i;
+        changes += line != previous;
+        previous = line;
+        if (distances)
+            distances[i] = 0;
+    }
+    start[changes] = count;
+    for (unsigned i = 0; i < changes; i++) {
+        unsigned at = start[i];
+        missing = touch_front(self, &recent, line_at(bytes, at), start[i + 1] - at,
+                              self->time + at, at, distances ? &distances[at] : NULL, misses,
+                              missing);
+    }
+    self->front = recent;
+    self->time += count;
+    feed_misses(self, misses, missing, distances);
+}
+
 /* The same compiled for several CPUs: counting bits and summing counters is vector work. */
-typedef void feed_function(stack *, const unsigned char *, unsigned, int64_t *);
+typedef void feed_function(stack *, const unsigned char *, unsigned, bool runs, int64_t *);
+
+ALWAYS_INLINE void
+feed_batch(stack *self, const unsigned char *bytes, unsigned count, bool runs, int64_t *distances)
+{
+    if (runs)
+        feed_runs_batch(self, bytes, count);
+    else
+        feed_lines_batch(self, bytes, count, distances);
+}
 
 static void
-feed_any(stack *self, const unsigned char *bytes, unsigned count, int64_t *distances)
+feed_any(stack *self, const unsigned char *bytes, unsigned count, bool runs, int64_t *distances)
 {
-    feed_batch(self, bytes, count, distances);
+    feed_batch(self, bytes, count, runs, distances);
 }
 
 #if defined(__x86_64__)
 __attribute__((target("avx2,popcnt,bmi2"))) static void
-feed_avx2(stack *self, const unsigned char *bytes, unsigned count, int64_t *distances)
+feed_avx2(stack *self, const unsigned char *bytes, unsigned count, bool runs, int64_t *distances)
 {
-    feed_batch(self, bytes, count, distances);
+    feed_batch(self, bytes, count, runs, distances);
 }
 
 __attribute__((target("avx512f,avx512bw,avx512vl,popcnt,bmi2"))) static void
-feed_avx512(stack *self, const unsigned char *bytes, unsigned count, int64_t *distances)
+feed_avx512(stack *self, const unsigned char *bytes, unsigned count, bool runs, int64_t *distances)
 {
-    feed_batch(self, bytes, count, distances);
+    feed_batch(self, bytes, count, runs, distances);
 }
 #endif
 
@@ -307,20 +441,17 @@ best_feed(void)
 }
 
 static int
-stack_feed(stack *self, const unsigned char *bytes, size_t count, int64_t *distances)
+stack_feed(stack *self, const unsigned char *bytes, size_t count, bool runs, int64_t *distances)
 {
     feed_function *feed = best_feed();
-    if (count && self->lines.used == 0)
-        self->previous = ~line_at(bytes, 0);
     for (size_t start = 0; start < count; start += BATCH) {
         unsigned batch = count - start < BATCH ? (unsigned)(count - start) : BATCH;
-        if (table_reserve(&self->lines, BATCH))
+        if (reserve_lines(self))
             return -1;
         if (self->now + BATCH >= self->capacity && compact(self))
             return -1;
-        feed(self, bytes + 8 * start, batch, distances ? distances + start : NULL);
+        feed(self, bytes + 8 * start, batch, runs, distances ? distances + start : NULL);
     }
-    self->accesses += count;
     return 0;
 }
 
@@ -328,26 +459,20 @@ static void
 stack_take(stack *self, uint64_t *misses)
 {
     uint64_t missing = self->cold;
-    for (unsigned i = self->sizes; i-- > 0;) {
-        missing += self->classes[i + 1];
+    for (unsigned i = self->stack_distances.bounds; i-- > 0;) {
+        missing += self->stack_distances.counts[i + 1];
         misses[i] = missing;
     }
-    self->accesses = 0;
+    self->taken = self->time;
     self->cold = 0;
-    memset(self->classes, 0, sizeof self->classes);
+    histogram_clear(&self->stack_distances);
 }
 
 static int
-stack_init(stack *self, const uint64_t *sizes, unsigned count, uint64_t lines_hint)
+stack_init(stack *self, uint64_t lines_hint)
 {
     uint64_t capacity = MIN_CAPACITY;
-    memset(self, 0, sizeof *self);
-    self->sizes = count;
-    for (unsigned i = 0; i < 64; i++)
-        self->size_lines[i] = i < count ? (uint32_t)sizes[i] : UINT32_MAX;
-    for (unsigned distance = 0; distance < QUICK; distance++)
-        for (unsigned i = 0; i < count; i++)
-            self->quick_class[distance] += self->size_lines[i] <= distance;
+    front_init(&self->front);
     while (capacity < lines_hint * SLOTS_PER_LINE)
         capacity *= 2;
     if (table_init(&self->lines, 12) || table_reserve(&self->lines, lines_hint))
@@ -374,21 +499,28 @@ typedef struct {
 static PyObject *
 lru_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"sizes_lines", "max_hint", NULL};
-    PyObject *sequence;
+    static char *names[] = {"sizes_lines", "max_hint", "reuse_bounds", NULL};
+    PyObject *sizes, *reuses = Py_None;
     unsigned long long hint = 0;
-    uint64_t sizes[MAX_SIZES];
-    unsigned count;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|K", names, &sequence, &hint) ||
-        memsampd_get_sizes(sequence, sizes, &count) < 0)
+    uint64_t size[MAX_BOUNDS], bound[MAX_BOUNDS];
+    unsigned n_sizes, n_bounds = 0;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|KO", names, &sizes, &hint, &reuses) ||
+        memsampd_get_sizes(sizes, size, MAX_BOUNDS, &n_sizes) < 0 ||
+        (reuses != Py_None && memsampd_get_ascending(reuses, bound, MAX_BOUNDS, UINT64_MAX,
+                                                     "reuse_bounds", &n_bounds) < 0))
         return NULL;
     if (hint > (uint64_t)1 << 32) {
         PyErr_SetString(PyExc_ValueError, "max_hint is above 2**32 lines");
         return NULL;
     }
     allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
-    LruStack *self = (LruStack *)alloc(type, 0);
-    if (self && stack_init(&self->stack, sizes, count, hint)) {
+    LruStack *self = (LruStack *)alloc(type, 0); /* zeroed */
+    if (!self)
+        return NULL;
+    histogram_init(&self->stack.stack_distances, size, n_sizes);
+    histogram_init(&self->stack.reuse_distances, bound, n_bounds);
+    self->stack.reuses = n_bounds > 0;
+    if (stack_init(&self->stack, hint)) {
         Py_DECREF(self);
         return PyErr_NoMemory();
     }
@@ -430,6 +562,25 @@ get_distances(PyObject *object, Py_buffer *view, size_t count)
     return -1;
 }
 
+/* Feed without the GIL; releases the buffers. */
+static PyObject *
+lru_feed_buffer(LruStack *self, line_buffer *lines, bool runs, Py_buffer *distances)
+{
+    int failed;
+    self->busy = true;
+    Py_BEGIN_ALLOW_THREADS
+    failed = stack_feed(&self->stack, lines->bytes, lines->count, runs, distances->buf);
+    Py_END_ALLOW_THREADS
+    self->busy = false;
+    self->broken = failed;
+    PyBuffer_Release(&lines->view);
+    if (distances->obj)
+        PyBuffer_Release(distances);
+    if (failed)
+        return PyErr_NoMemory();
+    Py_RETURN_NONE;
+}
+
 PyDoc_STRVAR(lru_feed_doc,
              "feed(lines, distances=None)\n--\n\n"
              "Touch these lines (a buffer of uint64) in order. If distances, a writable int64\n"
@@ -443,7 +594,6 @@ lru_feed(PyObject *object, PyObject *args, PyObject *kwargs)
     PyObject *source, *target = Py_None;
     Py_buffer distances = {0};
     line_buffer lines;
-    int failed;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|O", names, &source, &target) ||
         lru_check(self) < 0 || memsampd_get_lines(source, &lines) < 0)
         return NULL;
@@ -451,18 +601,23 @@ lru_feed(PyObject *object, PyObject *args, PyObject *kwargs)
         PyBuffer_Release(&lines.view);
         return NULL;
     }
-    self->busy = true;
-    Py_BEGIN_ALLOW_THREADS
-    failed = stack_feed(&self->stack, lines.bytes, lines.count, distances.buf);
-    Py_END_ALLOW_THREADS
-    self->busy = false;
-    self->broken = failed;
-    PyBuffer_Release(&lines.view);
-    if (distances.obj)
-        PyBuffer_Release(&distances);
-    if (failed)
-        return PyErr_NoMemory();
-    Py_RETURN_NONE;
+    return lru_feed_buffer(self, &lines, false, &distances);
+}
+
+PyDoc_STRVAR(lru_feed_runs_doc,
+             "feed_runs(runs, /)\n--\n\n"
+             "Touch lines several times each: a buffer of uint64, the line in the low\n"
+             "RUN_LINE_BITS, the number of accesses, at least 1, above.");
+
+static PyObject *
+lru_feed_runs(PyObject *object, PyObject *source)
+{
+    LruStack *self = (LruStack *)object;
+    Py_buffer none = {0};
+    line_buffer runs;
+    if (lru_check(self) < 0 || memsampd_get_lines(source, &runs) < 0)
+        return NULL;
+    return lru_feed_buffer(self, &runs, true, &none);
 }
 
 PyDoc_STRVAR(lru_take_misses_doc,
@@ -474,13 +629,38 @@ static PyObject *
 lru_take_misses(PyObject *object, PyObject *unused)
 {
     LruStack *self = (LruStack *)object;
-    uint64_t misses[MAX_SIZES];
+    uint64_t misses[MAX_BOUNDS];
     (void)unused;
     if (lru_check(self) < 0)
         return NULL;
-    uint64_t accesses = self->stack.accesses;
+    uint64_t accesses = self->stack.time - self->stack.taken;
     stack_take(&self->stack, misses);
-    return memsampd_misses(accesses, misses, self->stack.sizes);
+    return memsampd_misses(accesses, misses, self->stack.stack_distances.bounds);
+}
+
+PyDoc_STRVAR(lru_take_reuses_doc,
+             "take_reuses()\n--\n\n"
+             "Return the accesses since the last take by reuse distance, first touches left out:\n"
+             "bytes of uint64, one more than reuse_bounds, of distances below the first, from\n"
+             "each to the next, and from the last on.");
+
+static PyObject *
+lru_take_reuses(PyObject *object, PyObject *unused)
+{
+    LruStack *self = (LruStack *)object;
+    histogram *reuses = &self->stack.reuse_distances;
+    (void)unused;
+    if (lru_check(self) < 0)
+        return NULL;
+    if (!self->stack.reuses) {
+        PyErr_SetString(PyExc_RuntimeError, "LruStack was made without reuse_bounds");
+        return NULL;
+    }
+    PyObject *counts =
+        PyBytes_FromStringAndSize((const char *)reuses->counts,
+                                  (Py_ssize_t)((reuses->bounds + 1) * sizeof *reuses->counts));
+    histogram_clear(reuses);
+    return counts;
 }
 
 static PyObject *
@@ -492,7 +672,9 @@ lru_get_distinct(PyObject *object, void *unused)
 
 static PyMethodDef lru_methods[] = {
     {"feed", (PyCFunction)(void (*)(void))lru_feed, METH_VARARGS | METH_KEYWORDS, lru_feed_doc},
+    {"feed_runs", lru_feed_runs, METH_O, lru_feed_runs_doc},
     {"take_misses", lru_take_misses, METH_NOARGS, lru_take_misses_doc},
+    {"take_reuses", lru_take_reuses, METH_NOARGS, lru_take_reuses_doc},
     {NULL, NULL, 0, NULL},
 };
 
@@ -502,9 +684,10 @@ static PyGetSetDef lru_getset[] = {
 };
 
 PyDoc_STRVAR(lru_doc,
-             "LruStack(sizes_lines, max_hint=0)\n--\n\n"
+             "LruStack(sizes_lines, max_hint=0, reuse_bounds=None)\n--\n\n"
              "Fully associative LRU caches of all these sizes (ascending, in lines) at once.\n"
-             "max_hint: distinct lines expected, to allocate ahead.");
+             "max_hint: distinct lines expected, to allocate ahead. reuse_bounds: ascending, to\n"
+             "have reuse distances counted between them.");
 
 static PyType_Slot lru_slots[] = {
     {Py_tp_doc, (void *)lru_doc},         {Py_tp_new, (void *)lru_new},
@@ -537,29 +720,35 @@ memsampd_get_lines(PyObject *object, line_buffer *lines)
 }
 
 int
-memsampd_get_sizes(PyObject *sequence, uint64_t *sizes_lines, unsigned *count)
+memsampd_get_ascending(PyObject *sequence, uint64_t *values, unsigned most, uint64_t limit,
+                       const char *what, unsigned *count)
 {
     Py_ssize_t length = PySequence_Size(sequence);
     if (length < 0)
         return -1;
-    bool valid = length >= 1 && length <= MAX_SIZES;
+    bool valid = length >= 1 && length <= (Py_ssize_t)most;
     for (Py_ssize_t i = 0; valid && i < length; i++) {
         PyObject *item = PySequence_GetItem(sequence, i);
-        unsigned long long size = item ? PyLong_AsUnsignedLongLong(item) : 0;
+        unsigned long long value = item ? PyLong_AsUnsignedLongLong(item) : 0;
         Py_XDECREF(item);
         if (PyErr_Occurred())
             return -1;
-        valid = size >= 1 && size < UINT32_MAX && (i == 0 || size > sizes_lines[i - 1]);
-        sizes_lines[i] = size;
+        valid = value >= 1 && value < limit && (i == 0 || value > values[i - 1]);
+        values[i] = value;
     }
     if (!valid) {
-        PyErr_Format(PyExc_ValueError,
-                     "sizes_lines must be 1 to %d ascending numbers of lines, each 1 to 2**32-2",
-                     MAX_SIZES);
+        PyErr_Format(PyExc_ValueError, "%s must be 1 to %u ascending numbers, each 1 to %llu", what,
+                     most, (unsigned long long)limit - 1);
         return -1;
     }
     *count = (unsigned)length;
     return 0;
+}
+
+int
+memsampd_get_sizes(PyObject *sequence, uint64_t *sizes_lines, unsigned most, unsigned *count)
+{
+    return memsampd_get_ascending(sequence, sizes_lines, most, UINT32_MAX, "sizes_lines", count);
 }
 
 PyObject *
@@ -577,7 +766,8 @@ memsampd_add_lru(PyObject *module)
         return -1;
     int failed = PyModule_AddObjectRef(module, "LruStack", type);
     Py_DECREF(type);
-    if (failed < 0 || memsampd_add_reuse_histogram(module) < 0 || memsampd_add_line_stream(module) < 0)
+    if (failed < 0 || PyModule_AddIntConstant(module, "RUN_LINE_BITS", RUN_LINE_BITS) < 0 ||
+        memsampd_add_reuse_histogram(module) < 0 || memsampd_add_line_stream(module) < 0)
         return -1;
     return memsampd_add_random_caches(module);
 }

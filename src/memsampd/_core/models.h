@@ -29,9 +29,29 @@ line_at(const unsigned char *bytes, size_t i)
     return line;
 }
 
-/* Cache sizes in lines from a Python sequence: ascending, each at least 1, at most MAX_SIZES. */
-#define MAX_SIZES 63
-int memsampd_get_sizes(PyObject *sequence, uint64_t *sizes_lines, unsigned *count);
+/* A run is a word: a line touched once or several times in a row. Line numbers of byte addresses
+ * below 2^48 fit. */
+#define RUN_LINE_BITS 42
+
+ALWAYS_INLINE uint64_t
+run_line(uint64_t run)
+{
+    return run & ((UINT64_C(1) << RUN_LINE_BITS) - 1);
+}
+
+ALWAYS_INLINE uint64_t
+run_accesses(uint64_t run)
+{
+    return run >> RUN_LINE_BITS;
+}
+
+/* Ascending integers from a Python sequence, each at least 1 and below the limit, no more than
+ * fit; what: names them in the error. */
+int memsampd_get_ascending(PyObject *sequence, uint64_t *values, unsigned most, uint64_t limit,
+                           const char *what, unsigned *count);
+
+/* Cache sizes in lines: at most so many, each at least 1. */
+int memsampd_get_sizes(PyObject *sequence, uint64_t *sizes_lines, unsigned most, unsigned *count);
 
 /* (accesses, misses) with misses as bytes of uint64, one a size. */
 PyObject *memsampd_misses(uint64_t accesses, const uint64_t *misses, unsigned count);

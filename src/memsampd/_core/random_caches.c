@@ -9,6 +9,7 @@
 
 #define BATCH 32
 #define KNOWN ((uint64_t)1 << 63) /* set in every used table value */
+#define MAX_SIZES 63
 
 typedef struct {
     uint64_t size_lines;
@@ -62,25 +63,34 @@ replace(cache_set *set, unsigned i, uint64_t line)
     __builtin_prefetch(&cache->lines[cache->victims[1]], 1);
 }
 
+/* An access, or several in a row: only the first can miss. */
+ALWAYS_INLINE void
+touch(cache_set *set, uint64_t line)
+{
+    table_entry *entry = table_find_or_add(&set->lines, line, KNOWN);
+    uint64_t missing = set->everywhere & ~entry->value;
+    entry->value = set->everywhere;
+    for (; missing; missing &= missing - 1)
+        replace(set, (unsigned)__builtin_ctzll(missing), line);
+}
+
 static int
-set_feed(cache_set *set, const unsigned char *bytes, size_t count)
+set_feed(cache_set *set, const unsigned char *bytes, size_t count, bool runs)
 {
     for (size_t start = 0; start < count; start += BATCH) {
         unsigned batch = count - start < BATCH ? (unsigned)(count - start) : BATCH;
+        uint64_t lines[BATCH];
         if (table_reserve(&set->lines, BATCH))
             return -1;
-        for (unsigned i = 0; i < batch; i++)
-            __builtin_prefetch(table_home(&set->lines, line_at(bytes, start + i)), 1);
         for (unsigned i = 0; i < batch; i++) {
-            uint64_t line = line_at(bytes, start + i);
-            table_entry *entry = table_find_or_add(&set->lines, line, KNOWN);
-            uint64_t missing = set->everywhere & ~entry->value;
-            entry->value = set->everywhere;
-            for (; missing; missing &= missing - 1)
-                replace(set, (unsigned)__builtin_ctzll(missing), line);
+            uint64_t word = line_at(bytes, start + i);
+            lines[i] = runs ? run_line(word) : word;
+            set->accesses += runs ? run_accesses(word) : 1;
+            __builtin_prefetch(table_home(&set->lines, lines[i]), 1);
         }
+        for (unsigned i = 0; i < batch; i++)
+            touch(set, lines[i]);
     }
-    set->accesses += count;
     return 0;
 }
 
@@ -131,7 +141,7 @@ random_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     uint64_t sizes[MAX_SIZES];
     unsigned count;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OK", names, &sequence, &seed) ||
-        memsampd_get_sizes(sequence, sizes, &count) < 0)
+        memsampd_get_sizes(sequence, sizes, MAX_SIZES, &count) < 0)
         return NULL;
     allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
     RandomCaches *self = (RandomCaches *)alloc(type, 0); /* zeroed */
@@ -162,20 +172,16 @@ random_check(RandomCaches *self)
     return self->busy || self->broken ? -1 : 0;
 }
 
-PyDoc_STRVAR(random_feed_doc,
-             "feed(lines, /)\n--\n\nTouch these lines (a buffer of uint64) in order.");
-
 static PyObject *
-random_feed(PyObject *object, PyObject *source)
+random_feed_buffer(RandomCaches *self, PyObject *source, bool runs)
 {
-    RandomCaches *self = (RandomCaches *)object;
     line_buffer lines;
     int failed;
     if (random_check(self) < 0 || memsampd_get_lines(source, &lines) < 0)
         return NULL;
     self->busy = true;
     Py_BEGIN_ALLOW_THREADS
-    failed = set_feed(&self->set, lines.bytes, lines.count);
+    failed = set_feed(&self->set, lines.bytes, lines.count, runs);
     Py_END_ALLOW_THREADS
     self->busy = false;
     self->broken = failed;
@@ -183,6 +189,25 @@ random_feed(PyObject *object, PyObject *source)
     if (failed)
         return PyErr_NoMemory();
     Py_RETURN_NONE;
+}
+
+PyDoc_STRVAR(random_feed_doc,
+             "feed(lines, /)\n--\n\nTouch these lines (a buffer of uint64) in order.");
+
+static PyObject *
+random_feed(PyObject *object, PyObject *source)
+{
+    return random_feed_buffer((RandomCaches *)object, source, false);
+}
+
+PyDoc_STRVAR(random_feed_runs_doc,
+             "feed_runs(runs, /)\n--\n\n"
+             "Touch lines several times each, as LruStack.feed_runs does.");
+
+static PyObject *
+random_feed_runs(PyObject *object, PyObject *source)
+{
+    return random_feed_buffer((RandomCaches *)object, source, true);
 }
 
 PyDoc_STRVAR(random_take_misses_doc,
@@ -209,6 +234,7 @@ random_take_misses(PyObject *object, PyObject *unused)
 
 static PyMethodDef random_methods[] = {
     {"feed", random_feed, METH_O, random_feed_doc},
+    {"feed_runs", random_feed_runs, METH_O, random_feed_runs_doc},
     {"take_misses", random_take_misses, METH_NOARGS, random_take_misses_doc},
     {NULL, NULL, 0, NULL},
 };

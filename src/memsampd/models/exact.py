@@ -19,6 +19,10 @@ Lines = NDArray[np.uint64] | bytes | bytearray | memoryview
 """Line numbers in program order: an array, or a buffer of native uint64 as read from a pipe."""
 
 
+RUN_LINE_BITS = _core.RUN_LINE_BITS
+"""A run is a word: a line in so many low bits, and above it how often it is touched in a row."""
+
+
 @dataclass(frozen=True, slots=True)
 class CacheMisses:
     """Misses of several caches over one stretch of a stream.
@@ -47,6 +51,9 @@ class ExactCaches(Protocol):
     def feed(self, lines: Lines) -> None:
         """Touch these lines in order."""
 
+    def feed_runs(self, runs: Lines) -> None:
+        """Touch the lines of these runs in order, as often as they tell (``RUN_LINE_BITS``)."""
+
     def take_misses(self) -> CacheMisses:
         """Return the misses since the last take; the caches keep their content."""
 
@@ -55,21 +62,33 @@ class ExactLru:
     """Fully associative LRU caches of several sizes, by stack distance (Mattson et al. 1970).
 
     Args:
-        sizes_lines: 1 to 63 sizes, ascending.
+        sizes_lines: 1 to 255 sizes, ascending.
         expected_lines: distinct lines to make room for at once; more are taken as they come.
+        reuse_bounds: 1 to 255 distances, ascending from 1 or more, to count reuse distances
+            between; none are counted without.
 
     Raises:
-        ValueError: sizes out of order or range.
+        ValueError: sizes or bounds out of order or range.
     """
 
-    def __init__(self, sizes_lines: Sequence[int], expected_lines: int = 0) -> None:
+    def __init__(
+        self,
+        sizes_lines: Sequence[int],
+        expected_lines: int = 0,
+        reuse_bounds: Sequence[int] | None = None,
+    ) -> None:
         sizes = [int(size) for size in sizes_lines]
-        self._stack = _core.LruStack(sizes, max_hint=expected_lines)
+        bounds = None if reuse_bounds is None else [int(bound) for bound in reuse_bounds]
+        self._stack = _core.LruStack(sizes, max_hint=expected_lines, reuse_bounds=bounds)
         self._sizes = np.array(sizes, dtype=np.int64)
 
     def feed(self, lines: Lines) -> None:
         """Touch these lines in order."""
         self._stack.feed(_array(lines))
+
+    def feed_runs(self, runs: Lines) -> None:
+        """Touch the lines of these runs in order, as often as they tell (``RUN_LINE_BITS``)."""
+        self._stack.feed_runs(_array(runs))
 
     def stack_distances(self, lines: Lines) -> NDArray[np.int64]:
         """Touch these lines in order and return their stack distances, -1 for first touches."""
@@ -81,6 +100,21 @@ class ExactLru:
     def take_misses(self) -> CacheMisses:
         """Return the misses since the last take; the caches keep their content."""
         return _taken(self._sizes, self._stack.take_misses())
+
+    def take_reuses(self) -> NDArray[np.int64]:
+        """Return the accesses since the last take by their backward reuse distance.
+
+        That is the number of accesses since the last touch of the same line, whenever it was. First
+        touches are not in it.
+
+        Returns:
+            Those below the first of ``reuse_bounds``, from each to the next, and from the last on,
+            shape (number of bounds + 1,), int64.
+
+        Raises:
+            RuntimeError: made without ``reuse_bounds``.
+        """
+        return np.frombuffer(self._stack.take_reuses(), np.uint64).astype(np.int64)
 
     @property
     def distinct_lines(self) -> int:
@@ -110,6 +144,10 @@ class ExactRandom:
     def feed(self, lines: Lines) -> None:
         """Touch these lines in order."""
         self._caches.feed(_array(lines))
+
+    def feed_runs(self, runs: Lines) -> None:
+        """Touch the lines of these runs in order, as often as they tell (``RUN_LINE_BITS``)."""
+        self._caches.feed_runs(_array(runs))
 
     def take_misses(self) -> CacheMisses:
         """Return the misses since the last take; the caches keep their content."""

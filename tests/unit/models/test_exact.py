@@ -1,3 +1,5 @@
+import bisect
+import itertools
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -10,6 +12,7 @@ from numpy.typing import NDArray
 
 from memsampd import _core
 from memsampd.models.exact import (
+    RUN_LINE_BITS,
     ExactCaches,
     ExactLru,
     ExactRandom,
@@ -37,6 +40,55 @@ def test_misses_equal_those_of_the_naive_list(oracles: Any, lines: Lines) -> Non
     expected = [int(((distances < 0) | (distances >= size)).sum()) for size in SIZES]
     assert taken.misses.tolist() == expected
     assert taken.accesses == len(lines)
+
+
+@given(SHORT)
+def test_runs_are_their_lines_one_by_one(lines: Lines) -> None:
+    runs = [(line, len(list(same))) for line, same in itertools.groupby(lines.tolist())]
+    words = np.array([line | count << RUN_LINE_BITS for line, count in runs], np.uint64)
+    for make in (lambda: ExactLru(SIZES), lambda: ExactRandom(SIZES, seed=1)):
+        by_line, by_run = make(), make()
+        by_line.feed(lines)
+        by_run.feed_runs(words)
+        one, other = by_line.take_misses(), by_run.take_misses()
+        assert one.misses.tolist() == other.misses.tolist()
+        assert one.accesses == other.accesses
+
+
+@given(SHORT, st.integers(1, 8))
+def test_reuse_distances_are_counted_between_bounds(lines: Lines, cut: int) -> None:
+    bounds = [1, 2, 5, 6, 40]
+    caches = ExactLru([4], reuse_bounds=bounds)
+    last: dict[int, int] = {}
+    for start in range(0, len(lines), 7 * cut):
+        part = lines[start : start + 7 * cut].tolist()
+        caches.feed(np.array(part, np.uint64))
+        expected = [0] * (len(bounds) + 1)
+        for time, line in enumerate(part, start):
+            if line in last:
+                expected[bisect.bisect_right(bounds, time - last[line] - 1)] += 1
+            last[line] = time
+        assert caches.take_reuses().tolist() == expected
+
+
+def test_reuse_distances_survive_growth_and_compaction(streams: Any) -> None:
+    """Long enough for the slots to be used up often, first with few lines, then with many."""
+    bounds = [2**i for i in range(1, 22)]
+    stream = np.concatenate([streams.uniform(500, 400_000, 1), streams.uniform(60_000, 600_000, 2)])
+    caches = ExactLru([16], reuse_bounds=bounds)
+    caches.feed(stream)
+    order = np.argsort(stream, kind="stable")
+    same = stream[order][1:] == stream[order][:-1]
+    distances = (np.diff(order) - 1)[same]
+    expected = np.bincount(np.searchsorted(bounds, distances, side="right"), minlength=22)
+    assert caches.take_reuses().tolist() == expected.tolist()
+
+
+def test_reuse_distances_nobody_asked_for_are_an_error() -> None:
+    with pytest.raises(RuntimeError, match="reuse_bounds"):
+        ExactLru([1]).take_reuses()
+    with pytest.raises(ValueError, match="reuse_bounds"):
+        ExactLru([1], reuse_bounds=[0, 1])
 
 
 def fenwick_stack_distances(lines: Lines) -> list[int]:
@@ -166,7 +218,7 @@ def test_larger_fed_as_bytes_and_strided_arrays(
     assert results == results[:1] * 4
 
 
-@pytest.mark.parametrize("sizes", [[], [0], [2, 1], [1, 1], [2**32], list(range(1, 65))])
+@pytest.mark.parametrize("sizes", [[], [0], [2, 1], [1, 1], [2**32], list(range(1, 257))])
 def test_impossible_sizes_are_refused(sizes: list[int]) -> None:
     with pytest.raises(ValueError, match="sizes_lines"):
         ExactLru(sizes)
