@@ -14,8 +14,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+import make_references
 from memsampd.models.exact import RUN_LINE_BITS
 from reference import store, tracer
+from reference.comparison import compare
 from reference.programs import PROGRAMS, Program, environment
 from reference.records import LINE_BYTES, Block, Stretch, accessed_lines
 from reference.windows import (
@@ -290,6 +292,19 @@ def test_a_reader_that_stops_ends_the_trace(library: Path) -> None:
     chunks = tracer.references(["/bin/ls", "/usr/bin"], library)
     assert next(chunks).nbytes == tracer.CHUNK_BYTES
     chunks.close()  # type: ignore[attr-defined]
+
+
+@needs_valgrind
+def test_a_reference_made_again_is_tolerated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(make_references, "BUILD", tmp_path)
+    program = Program("list", "listing a folder", "", "", lambda _: ("/bin/ls", "-a", "/"))
+    for name in ("one", "two"):
+        assert "windows" in make_references.make(program, tmp_path / name)
+    one, two = store.load(tmp_path / "one"), store.load(tmp_path / "two")
+    assert one.made["command"] == "/bin/ls -a /"
+    assert compare(one, two).tolerable
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)

@@ -9,7 +9,7 @@
 
 typedef struct {
     unsigned bounds;
-    uint64_t bound[MAX_BOUNDS + 1];  /* ascending, not 0; behind them UINT64_MAX */
+    uint64_t bound[MAX_BOUNDS + 1];  /* ascending from 1 or more; behind them UINT64_MAX */
     uint8_t quick[QUICK];
     uint8_t octave[64];              /* bounds reached at 2^i */
     uint64_t counts[MAX_BOUNDS + 1];
@@ -43,12 +43,6 @@ histogram_init(histogram *self, const uint64_t *bounds, unsigned count)
     }
 }
 
-ALWAYS_INLINE void
-histogram_add_zeros(histogram *self, uint64_t count)
-{
-    self->counts[0] += count; /* bounds are above 0 */
-}
-
 /* Count an integer below UINT64_MAX. */
 ALWAYS_INLINE void
 histogram_add(histogram *self, uint64_t value)
@@ -58,7 +52,7 @@ histogram_add(histogram *self, uint64_t value)
         bin = self->quick[value];
     } else {
         bin = self->octave[63 - __builtin_clzll(value)];
-        while (self->bound[bin] <= value)
+        while (bin < self->bounds && self->bound[bin] <= value)
             bin++;
     }
     self->counts[bin]++;

@@ -42,6 +42,7 @@ typedef struct {
     histogram stack_distances;  /* since then: bounds are the sizes in lines */
     histogram reuse_distances;  /* since then */
     bool reuses;                /* whether these are wanted */
+    bool ranks;                 /* whether some size is below FRONT: ranks in it matter */
 } stack;
 
 /* Accesses of a batch that are not in the front, in order. */
@@ -270,7 +271,9 @@ reserve_lines(stack *self)
     return 0;
 }
 
-/* Let the front have a run. What it knows is counted; else a miss is noted. */
+/* Let the front have a run, or note a miss. Its accesses but the first, and the first if it is in the
+ * front and no rank there matters, are counted by the caller: counters in memory that change at
+ * every access would be what takes longest. */
 ALWAYS_INLINE unsigned
 touch_front(stack *self, front *recent, uint64_t line, uint64_t accesses, uint64_t time,
             unsigned position, int64_t *distance, miss *misses, unsigned missing)
@@ -278,13 +281,11 @@ touch_front(stack *self, front *recent, uint64_t line, uint64_t accesses, uint64
     uint64_t mixed = table_mix(line);
     int found = front_find(recent, self->front_line, line, mixed);
     unsigned lane;
-    histogram_add_zeros(&self->stack_distances, accesses - 1);
-    if (self->reuses)
-        histogram_add_zeros(&self->reuse_distances, accesses - 1);
     if (found >= 0) {
         lane = (unsigned)found;
         unsigned rank = front_renew(recent, lane);
-        histogram_add(&self->stack_distances, rank);
+        if (self->ranks)
+            histogram_add(&self->stack_distances, rank);
         if (self->reuses)
             histogram_add(&self->reuse_distances, time - self->front_touched[lane] - 1);
         if (distance)
@@ -346,6 +347,14 @@ feed_misses(stack *self, const miss *misses, unsigned missing, int64_t *distance
     }
 }
 
+/* Count the accesses of a batch that repeat the one before, and those that the front knew. */
+ALWAYS_INLINE void
+count_near(stack *self, uint64_t accesses, unsigned runs, unsigned missing)
+{
+    self->stack_distances.counts[0] += accesses - runs + (self->ranks ? 0 : runs - missing);
+    self->reuse_distances.counts[0] += accesses - runs;
+}
+
 /* Feed up to BATCH runs, for which table and slots have room. */
 ALWAYS_INLINE void
 feed_runs_batch(stack *self, const unsigned char *bytes, unsigned count)
@@ -361,6 +370,7 @@ feed_runs_batch(stack *self, const unsigned char *bytes, unsigned count)
                               missing);
         time += accesses;
     }
+    count_near(self, time - self->time, count, missing);
     self->front = recent;
     self->time = time;
     feed_misses(self, misses, missing, NULL);
@@ -391,6 +401,7 @@ feed_lines_batch(stack *self, const unsigned char *bytes, unsigned count, int64_
                               self->time + at, at, distances ? &distances[at] : NULL, misses,
                               missing);
     }
+    count_near(self, count, changes, missing);
     self->front = recent;
     self->time += count;
     feed_misses(self, misses, missing, distances);
@@ -520,6 +531,7 @@ lru_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     histogram_init(&self->stack.stack_distances, size, n_sizes);
     histogram_init(&self->stack.reuse_distances, bound, n_bounds);
     self->stack.reuses = n_bounds > 0;
+    self->stack.ranks = size[0] < FRONT;
     if (stack_init(&self->stack, hint)) {
         Py_DECREF(self);
         return PyErr_NoMemory();
