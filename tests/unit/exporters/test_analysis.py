@@ -5,9 +5,10 @@ import io
 import json
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
-from invented import header, stream, window_record, write_recording
+from invented import burst_record, header, stream, window_record, write_recording
 
 from memsampd.errors import UsageError
 from memsampd.exporters.analysis import analyse, default_sizes, format_size, parse_size, parse_sizes
@@ -25,7 +26,7 @@ from memsampd.models.protocols import CacheModel
 from memsampd.models.statcache import StatCache
 from memsampd.models.statstack import StatStack
 from memsampd.models.survival import SurvivalFunction
-from memsampd.sampler.records import AccessRate
+from memsampd.sampler.records import AccessRate, TwinMeasurement
 
 
 @pytest.fixture
@@ -82,6 +83,46 @@ def test_outputs_say_which_rates_are_known(recording: Recording) -> None:
     text = to_text(analysis)
     assert "M acc/s" in text
     assert "300 ±10%" in text
+
+
+def test_windows_share_a_phases_accesses_by_the_rates_of_their_bursts() -> None:
+    """Fast code makes more of the accesses than of the time; the phase's total is its rate's."""
+    windows = [window_record(i, 0) for i in range(10)]
+    bursts = []
+    for window, rate in ((2, 1e8), (7, 7e8)):
+        twin = TwinMeasurement(round(rate * 0.01), 0.01, 0, "call")
+        bursts.append(msgspec.structs.replace(burst_record(0, window), twin=twin))
+    rates = [RateRecord(phase=0, rate=AccessRate(2e8, 0.1, "x"))]
+    analysis = analyse(
+        Recording(header(), windows, bursts=bursts, rates=rates), "lru", default_sizes()
+    )
+    accesses = [window.accesses for window in analysis.windows]
+    assert sum(a or 0.0 for a in accesses) == pytest.approx(2e8 * 0.1 * 10)
+    assert accesses == pytest.approx([0.5e7] * 5 + [3.5e7] * 5)
+    slow, fast = analysis.windows[0].curve, analysis.windows[9].curve
+    assert slow is not None
+    assert fast is not None
+    curve = analysis.phase(0).curve
+    assert curve is not None
+    np.testing.assert_allclose(
+        curve.miss_ratio, slow.miss_ratio / 8 + fast.miss_ratio * 7 / 8, atol=1e-12
+    )
+
+
+def test_windows_of_a_phase_without_bursts_are_guessed() -> None:
+    windows = [window_record(i, int(i >= 6)) for i in range(9)]
+    bursts = [burst_record(0, 1), burst_record(0, 4)]
+    analysis = analyse(Recording(header(), windows, bursts=bursts), "lru", default_sizes())
+    assert analysis.phase(1).curve is None
+    known, guessed = analysis.windows[5], analysis.windows[8]
+    assert known.curve is not None
+    assert known.guess is None
+    assert guessed.curve is None
+    assert guessed.guess is not None
+    np.testing.assert_array_equal(guessed.guess.miss_ratio, known.curve.miss_ratio)
+    assert set(guessed.guess.low.tolist() + guessed.guess.high.tolist()) == {0.0, 1.0}
+    assert analysis.overall is not None
+    assert analysis.overall.high[-1] >= 3 / 9
 
 
 def test_without_any_rate_cpu_time_weighs() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from memsampd.sampler.native_clock import NativeTwinClock, measurement_error
+from memsampd.sampler.native_clock import NativeTwinClock, local_rate, measurement_error
 from memsampd.sampler.records import AccessRate, Burst, BurstEnd, TwinMeasurement
 
 NOTHING = np.empty(0)
@@ -88,3 +88,10 @@ def test_short_measurements_count_little() -> None:
     bad = [timed(9e9, seconds=1e-6, taken_off_seconds=20e-6)] * 4
     found, _ = measure([*good, *bad])
     assert found == pytest.approx(1e9, rel=0.02)
+
+
+def test_a_moment_counts_as_far_as_its_measurement_can_be_trusted() -> None:
+    sure = TwinMeasurement(3_000_000, 0.01, 0, "call")
+    unsure = TwinMeasurement(3_000_000, 0.01, 0, "call", taken_off_seconds=0.008)
+    assert local_rate(sure, 1e8) == pytest.approx(3e8)
+    assert local_rate(unsure, 1e8) == pytest.approx(2e8)  # error 0.2, as rates vary
