@@ -53,7 +53,7 @@ SWEEP = (
             f"phase-guided, bursts of {millions} M accesses",
             ("--burst", f"{millions}000000"),
         )
-        for millions in (2, 32)
+        for millions in (2, 16)
     ),
 )
 GROUPS = {"main": MAIN, "sweep": SWEEP}

@@ -65,7 +65,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--burst",
         type=int,
-        default=8_000_000,
+        default=4_000_000,
         metavar="N",
         help="accesses of a burst (default: %(default)s)",
     )

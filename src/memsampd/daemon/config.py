@@ -38,7 +38,7 @@ class SessionConfig:
     bins: int = 64
     schedule: str = "phase-guided"
     budget_share: float = 0.01
-    burst_accesses: int = 8_000_000
+    burst_accesses: int = 4_000_000
     rate_accesses: int = 0
     burst_seconds: float = 6.0
     max_stop_seconds: float = 0.02
