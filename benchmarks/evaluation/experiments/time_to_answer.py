@@ -120,9 +120,7 @@ def _history(
         survival = SurvivalFunction.from_histogram(burst.histogram()).continued_by(
             SurvivalFunction.from_histogram(pooled)
         )
-        twin = burst.twin
-        pace = twin.accesses / twin.cpu_seconds if twin and twin.cpu_seconds > 0 else None
-        running.add_burst(StatStack().curve(survival, SIZES_BYTES), pace)
+        running.add_burst(StatStack().curve(survival, SIZES_BYTES))
         curve = running.curve
         assert curve is not None
         history.append((burst.time_seconds + burst.cost.tracer_cpu_seconds, curve))

@@ -17,8 +17,7 @@ from memsampd.models.records import MissRatioCurve
 from memsampd.models.running import RunningCurve
 from memsampd.models.survival import SurvivalFunction
 from memsampd.phases.records import Window
-from memsampd.sampler.native_clock import local_rate
-from memsampd.sampler.records import UNKNOWN_RATE, AccessRate, Burst, TwinMeasurement
+from memsampd.sampler.records import UNKNOWN_RATE, AccessRate, Burst
 
 
 @dataclass
@@ -79,9 +78,8 @@ class PhaseBook:
         known.histogram += histogram
         pooled = SurvivalFunction.from_histogram(known.histogram)
         survival = SurvivalFunction.from_histogram(histogram).continued_by(pooled)
-        pace = _pace(burst.twin, known.rate.accesses_per_cpu_second)
         for policy, curve in self._curves(survival).items():
-            known.curves.setdefault(policy, RunningCurve()).add_burst(curve, pace)
+            known.curves.setdefault(policy, RunningCurve()).add_burst(curve)
 
     def set_rate(self, phase: int, rate: AccessRate) -> None:
         """Note what the access clock says."""
@@ -142,14 +140,6 @@ class PhaseBook:
             rate=known.rate,
             curves={policy: curve for policy, curve in curves.items() if curve is not None},
         )
-
-
-def _pace(twin: TwinMeasurement | None, mean_rate: float | None) -> float | None:
-    """Accesses a CPU second at the moment of a burst; None if it was not timed."""
-    if twin is None or twin.cpu_seconds <= 0 or twin.accesses <= 0:
-        return None
-    measured = twin.accesses / twin.cpu_seconds
-    return measured if mean_rate is None else local_rate(twin, mean_rate)
 
 
 def mean_rate(phases: Iterable[tuple[float, float | None]]) -> float | None:

@@ -19,7 +19,7 @@ from memsampd.models.protocols import CacheModel
 from memsampd.models.records import MissRatioCurve
 from memsampd.models.statcache import StatCache
 from memsampd.models.statstack import StatStack
-from memsampd.sampler.native_clock import local_rate
+from memsampd.sampler.native_clock import local_rates
 from memsampd.sampler.records import AccessRate, TwinMeasurement
 
 MODELS: dict[str, type[StatStack] | type[StatCache]] = {"lru": StatStack, "random": StatCache}
@@ -269,7 +269,8 @@ def _local_accesses(
     local = np.ones(len(windows))
     if timed:
         stand_ins = nearest([window.index for window in windows], list(timed))
-        local = np.array([local_rate(timed[each], mean_rate) for each in stand_ins.tolist()])
+        rates = dict(zip(timed, local_rates(list(timed.values()), mean_rate), strict=True))
+        local = np.array([rates[window] for window in stand_ins.tolist()])
     accesses = local * cpu_seconds
     total = float(accesses.sum())
     if total > 0:

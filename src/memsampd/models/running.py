@@ -14,35 +14,27 @@ class RunningCurve:
 
     Windows after a burst are its own until the next one comes; then half of them go over to that.
     This is what :func:`memsampd.models.nearest.nearest` does when all is known, counted in windows
-    of the phase itself. A window counts by the *pace* at its burst, the accesses a second there:
-    bursts come at random moments of time, curves speak per access.
+    of the phase itself.
     """
 
     _settled: list[tuple[float, MissRatioCurve]] = field(default_factory=list)
     _last: MissRatioCurve | None = None
-    _last_pace: float = 1.0
     _own: float = 0.0  # windows that the last burst has got for good
-    _since: float = 0.0  # windows since the last burst
-    _paces: list[float] = field(default_factory=lambda: [0.0, 0.0])  # known ones: sum, number
+    _since: float = 0.0  # windows since the last burst, its own included
 
     def add_window(self) -> None:
         """Count a window."""
         self._since += 1
 
-    def add_burst(self, curve: MissRatioCurve, pace: float | None = None) -> None:
-        """Take in a burst of the latest window.
-
-        Args:
-            curve: what it showed.
-            pace: accesses a second there; None, where it was not timed, for the mean so far.
-        """
+    def add_burst(self, curve: MissRatioCurve) -> None:
+        """Take in the curve of a burst in the latest window."""
         if self._last is None:
-            self._own = max(self._since, 1.0)
+            self._own, self._since = max(self._since, 1.0), 0.0
         else:
-            self._settle((self._own + self._since / 2) * self._last_pace, self._last)
-            self._own = self._since / 2
-        self._since = 0.0
-        self._last, self._last_pace = curve, self._pace(pace)
+            before = self._own + self._since / 2
+            self._settle(before, self._last)
+            self._own, self._since = self._since / 2, 0.0
+        self._last = curve
 
     def merge(self, other: RunningCurve) -> None:
         """Take over what was learnt of a phase that turned out to be this one."""
@@ -50,27 +42,16 @@ class RunningCurve:
             self._settle(weight, curve)
         if other._last is None:
             self._since += other._since
-        self._paces = [sum(both) for both in zip(self._paces, other._paces, strict=True)]
 
     @property
     def curve(self) -> MissRatioCurve | None:
         """The mean curve; None before the first burst."""
         return combine(self._parts())
 
-    def _pace(self, pace: float | None) -> float:
-        if pace is None:
-            total, number = self._paces
-            return total / number if number else 1.0
-        if not self._paces[1]:  # what came before is now known to be as fast as this
-            self._settled = [(weight * pace, curve) for weight, curve in self._settled]
-        self._paces = [self._paces[0] + pace, self._paces[1] + 1]
-        return pace
-
     def _parts(self) -> list[tuple[float, MissRatioCurve]]:
         if self._last is None:
             return self._settled
-        windows = max(self._own + self._since, 1e-9)
-        return [*self._settled, (windows * self._last_pace, self._last)]
+        return [*self._settled, (max(self._own + self._since, 1e-9), self._last)]
 
     def _settle(self, weight: float, curve: MissRatioCurve) -> None:
         parts = [*self._settled, (max(weight, 1e-9), curve)]

@@ -65,17 +65,6 @@ def test_merged_phases_keep_the_windows_of_both() -> None:
     assert one.curve.miss_ratio[0] == pytest.approx((30 * 0.1 + 10 * 0.5) / 40)
 
 
-def test_fast_moments_count_for_more() -> None:
-    running = RunningCurve()
-    for ratio, pace in ((0.1, None), (0.3, 1e8), (0.9, 3e8), (0.5, None)):
-        running.add_window()
-        running.add_burst(level(ratio), pace)
-    # Windows at these bursts: 1.5, 1, 1, and a half; before the first known pace as there.
-    expected = (1.5 * 0.1 + 1 * 0.3 + 3 * 0.9 + 0.5 * 2 * 0.5) / (1.5 + 1 + 3 + 1)
-    assert running.curve is not None
-    assert running.curve.miss_ratio[0] == pytest.approx(expected)
-
-
 def test_nothing_is_known_before_the_first_burst() -> None:
     running = RunningCurve()
     running.add_window()

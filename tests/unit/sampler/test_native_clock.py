@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from memsampd.sampler.native_clock import NativeTwinClock, local_rate, measurement_error
+from memsampd.sampler.native_clock import NativeTwinClock, local_rates, measurement_error
 from memsampd.sampler.records import AccessRate, Burst, BurstEnd, TwinMeasurement
 
 NOTHING = np.empty(0)
@@ -90,8 +90,15 @@ def test_short_measurements_count_little() -> None:
     assert found == pytest.approx(1e9, rel=0.02)
 
 
-def test_a_moment_counts_as_far_as_its_measurement_can_be_trusted() -> None:
-    sure = TwinMeasurement(3_000_000, 0.01, 0, "call")
-    unsure = TwinMeasurement(3_000_000, 0.01, 0, "call", taken_off_seconds=0.008)
-    assert local_rate(sure, 1e8) == pytest.approx(3e8)
-    assert local_rate(unsure, 1e8) == pytest.approx(2e8)  # error 0.2, as rates vary
+def moments(*rates: float) -> list[TwinMeasurement]:
+    return [TwinMeasurement(round(rate * 0.01), 0.01, 0, "call") for rate in rates]
+
+
+def test_moments_count_where_they_differ_by_more_than_their_error() -> None:
+    noisy = local_rates(moments(1.0e8, 1.5e8, 0.8e8, 1.2e8), 1.1e8)
+    assert noisy == pytest.approx([1.1e8] * 4)
+    slow, fast, *_ = local_rates(moments(1e8, 20e8, 1e8, 20e8), 5e8)
+    assert 1e8 < slow < 1.5e8
+    assert 15e8 < fast < 20e8
+    assert local_rates(moments(1e8, 20e8), 5e8) == [5e8, 5e8]  # too few to tell
+    assert local_rates(moments(1e8, 1e8, 1e8, 1e8), 1e8) == pytest.approx([1e8] * 4)
