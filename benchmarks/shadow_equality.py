@@ -27,6 +27,7 @@ from programs.workload import Workload
 GOAL_INSTRUCTIONS = 50_000
 QUICK_INSTRUCTIONS = 8_000
 ACCESSES_A_BURST = 12_000
+REHEARSAL_ACCESSES = 1_000_000
 BURST_SECONDS = 5.0
 TOTAL_SECONDS = 90.0
 
@@ -43,6 +44,7 @@ def measure(workload: Workload, executor: str, instructions: int) -> Comparison:
             accesses_a_burst=ACCESSES_A_BURST,
             burst_seconds=BURST_SECONDS,
             total_seconds=TOTAL_SECONDS,
+            rehearsal_accesses=REHEARSAL_ACCESSES,
         )
 
 

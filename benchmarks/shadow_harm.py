@@ -1,9 +1,14 @@
 """What shadows do to the program that is observed: its speed, its results, what is left of us.
 
 usage: python benchmarks/shadow_harm.py [--quick] [--json FILE] [--only PART...]
+                                        [--mib N...] [--pairs N] [--seed N] [--pool FILE...]
 
-slowdown    pairs of equal pieces of work of some second, one with a burst of a million accesses in
-            it, in random order: median of the ratio of wall times, less one, by resident memory.
+slowdown    pairs of equal pieces of work of a quarter of a second, one with a burst of a million
+            accesses in it, in random order: how much longer that one takes, which is the slowdown
+            at one burst a second, by resident memory; beside it stops, page copies, and what the
+            default --max-stop does with such a target. (Pieces so short, since the machine's speed
+            drifts; pairs in which other programs took more than a fifth of a CPU are made again.)
+            --pool adds the pairs that earlier runs wrote with --json.
 results     programs of the catalogue print the same, byte for byte, left alone and observed.
 rounds      attach, burst, detach, over and over, on a threaded program and on a shell that forks.
 kills       memsampd killed (SIGKILL) at random moments.
@@ -26,12 +31,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from memsampd.daemon.config import SessionConfig
 from memsampd.errors import CaptureError
-from memsampd.sampler.records import BurstRequest
+from memsampd.sampler.records import BurstCost, BurstRequest
 from memsampd.sampler.shadow.source import ShadowSource
 from programs.catalogue import CATALOGUE, find
 from programs.executors import add_option, make_executor
@@ -52,7 +58,11 @@ GOAL_MIB = 100
 GOAL_ROUNDS = 1000
 GOAL_KILLS = 200
 
-PIECE_SECONDS = 1.0
+PIECE_SECONDS = 0.25
+BURSTS_A_SECOND = 1.0
+FOREIGN_MAXIMUM_SECONDS = PIECE_SECONDS / 5
+DISTURBED_MAXIMUM = 1000
+REFUSED_MAXIMUM = 100
 BURST_ACCESSES = 1_000_000
 STEPPED_ACCESSES = 2000  # by the stepper, a million would take a minute
 SMALL_ACCESSES = 20_000
@@ -62,19 +72,24 @@ THREADED, FORKING = "threads", "pipeline"
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How much to do: sizes of the resident memory, pairs at each, programs, rounds, kills."""
+    """How much to do: sizes of the resident memory, pairs at each, programs, rounds, kills.
+
+    Attributes:
+        earlier: pairs of earlier runs, by size.
+    """
 
     mib: tuple[int, ...]
     pairs: int
     results: tuple[str, ...]
     rounds: int
     kills: int
+    earlier: dict[int, list[list[float]]] = field(default_factory=dict)
 
 
-QUICK = Effort((GOAL_MIB,), 8, ("gzip", "sqlite3", "exceptions"), 40, 10)
+QUICK = Effort((GOAL_MIB,), 30, ("gzip", "sqlite3", "exceptions"), 40, 10)
 FULL = Effort(
     (GOAL_MIB, 1024, 4096),
-    40,
+    150,
     tuple(w.name for w in CATALOGUE if w.result is not None),
     GOAL_ROUNDS,
     GOAL_KILLS,
@@ -91,12 +106,29 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A piece of work: its times, its result, how long it was stopped (0: left alone)."""
+    """A piece of work.
+
+    Attributes:
+        wall_seconds: for which it lasted.
+        cpu_seconds: CPU time of it.
+        checksum: its result.
+        cost: of the burst in it; nothing if it was left alone.
+        foreign_seconds: CPU time that neither it nor we used meanwhile.
+    """
 
     wall_seconds: float
     cpu_seconds: float
     checksum: str
-    stop_seconds: float
+    cost: BurstCost
+    foreign_seconds: float
+
+
+def busy_seconds() -> float:
+    """CPU time that all programs have used."""
+    names = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
+    ticks = map(int, Path("/proc/stat").read_text().splitlines()[0].split()[1:9])
+    used = sum(n for name, n in zip(names, ticks, strict=True) if name not in ("idle", "iowait"))
+    return used / os.sysconf("SC_CLK_TCK")
 
 
 class Resident:
@@ -110,6 +142,7 @@ class Resident:
     def __init__(self, mib: int, executor: str) -> None:
         flags = ("gcc", "-std=gnu11", "-O2", *WARNINGS)
         program = compiled(FOLDER, "resident.c", "resident", flags)
+        self._executor = executor
         self._accesses = STEPPED_ACCESSES if executor == "step" else BURST_ACCESSES
         self._child = subprocess.Popen(
             [str(program), str(mib)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -125,17 +158,41 @@ class Resident:
         child = self._child
         assert child.stdin is not None
         assert child.stdout is not None
+        busy_before, own_before = busy_seconds(), time.process_time()
         child.stdin.write(f"{self._rounds}\n")
         child.stdin.flush()
         time.sleep(PIECE_SECONDS / 10)
-        stop_seconds = 0.0
+        cost = BurstCost()
         try:
             if source is not None:
-                burst = source.capture(BurstRequest(child.pid, self._accesses, PIECE_SECONDS / 2))
-                stop_seconds = burst.cost.stop_seconds
+                burst = source.capture(BurstRequest(child.pid, self._accesses, PIECE_SECONDS))
+                cost = burst.cost
+                if burst.accesses < self._accesses:
+                    raise CaptureError("short", f"a burst ended early: {burst.end}")
         finally:
             wall_ns, cpu_ns, checksum = child.stdout.readline().split()
-        return Piece(int(wall_ns) * 1e-9, int(cpu_ns) * 1e-9, checksum, stop_seconds)
+        foreign_seconds = (
+            (busy_seconds() - busy_before)
+            - (time.process_time() - own_before)
+            - int(cpu_ns) * 1e-9
+            - cost.shadow_cpu_seconds
+        )
+        return Piece(int(wall_ns) * 1e-9, int(cpu_ns) * 1e-9, checksum, cost, foreign_seconds)
+
+    def default_refusal(self) -> str:
+        """Why the default --max-stop allows no burst; empty if it does."""
+        source = ShadowSource(
+            self._child.pid,
+            make_executor(self._executor),
+            max_stop_seconds=SessionConfig().max_stop_seconds,
+        )
+        try:
+            self.run(source)
+        except CaptureError as error:
+            return str(error)
+        finally:
+            source.close()
+        return ""
 
     def close(self) -> None:
         """Leave it, then end it."""
@@ -148,34 +205,66 @@ def slowdown(executor: str, effort: Effort, order: random.Random) -> Part:
     """Pairs of pieces of work, one with a burst, by size of the memory."""
     part = Part()
     for mib in effort.mib:
-        program = Resident(mib, executor)
-        try:
-            pairs = [_pair(program, order, part) for _ in range(effort.pairs)]
-        finally:
-            program.close()
-        wall = statistics.quantiles((b.wall_seconds / a.wall_seconds for a, b in pairs), n=4)
-        cpu = statistics.median((b.cpu_seconds + b.stop_seconds) / a.cpu_seconds for a, b in pairs)
-        stop_seconds = statistics.median(b.stop_seconds for _, b in pairs)
+        rows, refusal = [list(row) for row in effort.earlier.get(mib, [])], ""
+        if effort.pairs:
+            program = Resident(mib, executor)
+            try:
+                rows += [_row(*_pair(program, order, part)) for _ in range(effort.pairs)]
+                refusal = program.default_refusal()
+            finally:
+                program.close()
+        quartiles = _quartiles(rows)
         part.figures[f"{mib} MiB"] = {
-            "slowdown": wall[1] - 1,
-            "quartiles": (wall[0] - 1, wall[2] - 1),
-            "cpu_and_stop": cpu - 1,
-            "stop_seconds": stop_seconds,
-            "pairs": len(pairs),
+            **quartiles,
+            "pairs": rows,
+            "columns": list(COLUMNS),
+            "default_refusal": refusal,
         }
-        print(
-            f"  {mib:5d} MiB: slowdown {wall[1] - 1:+.2%} (quartiles {wall[0] - 1:+.2%}, "
-            f"{wall[2] - 1:+.2%}); by CPU time and stop {cpu - 1:+.2%}; "
-            f"stop {stop_seconds * 1e3:.1f} ms; {len(pairs)} pairs",
-            flush=True,
-        )
-        if mib == GOAL_MIB and wall[1] - 1 > GOAL_SLOWDOWN:
-            part.problems.append(f"slowdown {wall[1] - 1:.2%} > {GOAL_SLOWDOWN:.1%} at {mib} MiB")
+        _print_slowdown(mib, quartiles, len(rows), refusal)
+        slowdown = BURSTS_A_SECOND * quartiles["wall_seconds"][1]
+        if mib == GOAL_MIB and slowdown > GOAL_SLOWDOWN:
+            part.problems.append(f"slowdown {slowdown:.2%} > {GOAL_SLOWDOWN:.1%} at {mib} MiB")
     return part
 
 
+# Of a pair: by how much the piece with a burst took longer in wall time, and in CPU time with the
+# stop added; the stop; and the target's page faults meanwhile.
+COLUMNS = ("wall_seconds", "cpu_and_stop_seconds", "stop_seconds", "faults_seconds")
+
+
+def _row(alone: Piece, with_us: Piece) -> list[float]:
+    stop_seconds = with_us.cost.stop_seconds
+    return [
+        with_us.wall_seconds - alone.wall_seconds,
+        with_us.cpu_seconds + stop_seconds - alone.cpu_seconds,
+        stop_seconds,
+        with_us.cost.cow_seconds,
+    ]
+
+
+def _quartiles(rows: list[list[float]]) -> dict[str, list[float]]:
+    columns = zip(*rows, strict=True)
+    return {
+        name: statistics.quantiles(column, n=4)
+        for name, column in zip(COLUMNS, columns, strict=True)
+    }
+
+
+def _print_slowdown(mib: int, of: dict[str, list[float]], pairs: int, refusal: str) -> None:
+    low, median, high = (BURSTS_A_SECOND * seconds for seconds in of["wall_seconds"])
+    cpu = [BURSTS_A_SECOND * seconds for seconds in of["cpu_and_stop_seconds"]]
+    print(
+        f"  {mib:5d} MiB: slowdown {median:+.2%} (quartiles {low:+.2%}, {high:+.2%}); by CPU time "
+        f"and stop {cpu[1]:+.2%} ({cpu[0]:+.2%}, {cpu[2]:+.2%}); "
+        f"stop {1e3 * of['stop_seconds'][1]:.1f} ms, "
+        f"page copies {1e3 * of['faults_seconds'][1]:.1f} ms; {pairs} pairs; "
+        f"with the default --max-stop: {refusal or 'observed'}",
+        flush=True,
+    )
+
+
 def _pair(program: Resident, order: random.Random, part: Part) -> tuple[Piece, Piece]:
-    """One piece alone, one with a burst; the next pair if a burst was refused."""
+    """One piece alone, one with a burst; others if that was refused, or they were disturbed."""
     while True:
         pieces: dict[bool, Piece] = {}
         try:
@@ -183,11 +272,16 @@ def _pair(program: Resident, order: random.Random, part: Part) -> tuple[Piece, P
                 pieces[with_us] = program.run(program.source if with_us else None)
         except CaptureError as error:
             part.figures["refused"] = part.figures.get("refused", 0) + 1
-            if part.figures["refused"] > 20:
+            if part.figures["refused"] > REFUSED_MAXIMUM:
                 raise error
             continue
         if pieces[False].checksum != pieces[True].checksum:
             part.problems.append("a checksum changed")
+        if any(piece.foreign_seconds > FOREIGN_MAXIMUM_SECONDS for piece in pieces.values()):
+            part.figures["disturbed"] = part.figures.get("disturbed", 0) + 1
+            if part.figures["disturbed"] <= DISTURBED_MAXIMUM:
+                continue
+            raise SystemExit("other programs use the CPUs all the time: nothing can be measured")
         return pieces[False], pieces[True]
 
 
@@ -229,6 +323,7 @@ def digest(
                 process.pid,
                 max_accesses=accesses,
                 bursts_an_attach=1,
+                every_thread=True,
                 pause_seconds=pause_seconds,
                 executor=observe_with,
             ) as tally:
@@ -290,7 +385,7 @@ def rounds(executor: str, effort: Effort, order: random.Random) -> Part:
     """Attach and detach over and over, run after run, each of which must end with its result."""
     part = Part()
     accesses = 300 if executor == "step" else SMALL_ACCESSES
-    for workload in find((THREADED, FORKING)):
+    for workload in find((FORKING, THREADED)):
         if problem := workload.lacks():
             part.problems.append(f"{workload.name} {problem}")
             continue
@@ -360,15 +455,35 @@ PARTS: dict[str, Callable[[str, Effort, random.Random], Part]] = {
 }
 
 
+def pooled(files: list[Path]) -> dict[int, list[list[float]]]:
+    """Pairs that earlier runs wrote, by size of the memory."""
+    found: dict[int, list[list[float]]] = {}
+    for file in files:
+        for size, figures in json.loads(file.read_text())["slowdown"].items():
+            if size.endswith(" MiB"):
+                found.setdefault(int(size.split()[0]), []).extend(figures["pairs"])
+    return found
+
+
 def main() -> int:
     """Do all parts."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--quick", action="store_true", help="less of everything")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
+    parser.add_argument("--mib", nargs="+", type=int, metavar="N", help="sizes for slowdown")
+    parser.add_argument("--pairs", type=int, metavar="N", help="pairs of each size; 0: only --pool")
+    parser.add_argument("--seed", type=int, default=1, metavar="N", help="of the order of pairs")
+    parser.add_argument("--pool", nargs="+", type=Path, default=[], metavar="FILE")
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS), metavar="PART")
     add_option(parser)
     args = parser.parse_args()
-    effort, order = QUICK if args.quick else FULL, random.Random(1)
+    effort, order = QUICK if args.quick else FULL, random.Random(args.seed)
+    effort = replace(
+        effort,
+        mib=effort.mib if args.mib is None else tuple(args.mib),
+        pairs=effort.pairs if args.pairs is None else args.pairs,
+        earlier=pooled(args.pool),
+    )
     done = {}
     for name in args.only:
         print(f"{name}:", flush=True)

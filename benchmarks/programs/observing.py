@@ -7,8 +7,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,17 +43,38 @@ for i in itertools.count():
 
 @dataclass
 class Tally:
-    """What an observation came to."""
+    """What an observation came to so far.
+
+    Attributes:
+        is_over: nothing will be added any more.
+    """
 
     attaches: int = 0
     bursts: int = 0
     accesses: int = 0
     refusals: dict[str, int] | None = None
+    is_over: bool = False
 
     def refused(self, reason: str) -> None:
         """Count a refusal."""
         self.refusals = self.refusals or {}
         self.refusals[reason] = self.refusals.get(reason, 0) + 1
+
+    def wait(self, is_enough: Callable[[], bool]) -> None:
+        """Wait until it is enough, or over."""
+        while not (self.is_over or is_enough()):
+            time.sleep(0.01)
+
+
+def running_threads(pid: int) -> list[int]:
+    """Those that are at work; at least the first one."""
+    folder = Path(f"/proc/{pid}/task")
+    found = []
+    for tid in list_threads(pid):
+        with suppress(OSError):
+            if read_stat(tid, folder).state == "R":
+                found.append(tid)
+    return found or [pid]
 
 
 def observe(
@@ -64,9 +85,10 @@ def observe(
     every_thread: bool = False,
     pause_seconds: float = 0.0,
     executor: str = "translate",
+    tally: Tally | None = None,
 ) -> Tally:
     """Attach, take bursts and detach, over and over, from the calling thread."""
-    tally = Tally()
+    tally = tally or Tally()
     while not stop.is_set():
         try:
             source = ShadowSource(pid, make_executor(executor))
@@ -78,7 +100,7 @@ def observe(
         tally.attaches += 1
         try:
             for _ in range(bursts_an_attach):
-                for tid in list_threads(pid) if every_thread else (pid,):
+                for tid in running_threads(pid) if every_thread else (pid,):
                     try:
                         burst = source.capture(BurstRequest(tid, max_accesses, 10))
                     except CaptureError as error:
@@ -101,18 +123,17 @@ def observe(
 
 @contextmanager
 def observed(pid: int, **options: object) -> Iterator[Tally]:
-    """Observe a process in a thread of its own while the body runs.
-
-    The tally is filled at its end.
-    """
+    """Observe a process in a thread of its own while the body runs."""
     stop, result = threading.Event(), Tally()
     failures: list[BaseException] = []
 
     def work() -> None:
         try:
-            result.__dict__.update(observe(pid, stop, **options).__dict__)  # type: ignore[arg-type]
+            observe(pid, stop, tally=result, **options)  # type: ignore[arg-type]
         except BaseException as error:
             failures.append(error)
+        finally:
+            result.is_over = True
 
     thread = threading.Thread(target=work)
     thread.start()

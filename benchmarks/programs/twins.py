@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -15,6 +16,7 @@ from memsampd.sampler.process.maps import AddressSpace, read_maps
 from memsampd.sampler.records import Burst, BurstEnd, BurstRequest
 from memsampd.sampler.shadow.executors import ShadowExecutor
 from memsampd.sampler.shadow.source import ShadowSource
+from memsampd.sampler.shadow.translating import TranslatingExecutor
 from programs.running import busiest_threads
 from programs.workload import ANONYMOUS
 
@@ -179,6 +181,7 @@ def hold_together(
     accesses_a_burst: int,
     burst_seconds: float,
     total_seconds: float,
+    rehearsal_accesses: int = 0,
 ) -> Comparison:
     """Take pairs of one process, by its busy threads in turn, until enough or one differs.
 
@@ -191,11 +194,18 @@ def hold_together(
         accesses_a_burst: each burst is full then.
         burst_seconds: each burst of the pair ends then.
         total_seconds: no further pair is begun then.
+        rehearsal_accesses: length of a burst of the tested executor alone before all pairs, from
+            which a translator learns how to lay out its code; 0: none.
     """
     comparison = Comparison()
     source = ShadowSource(pid, tested)
     give_up = time.monotonic() + total_seconds
     try:
+        if rehearsal_accesses and isinstance(tested, TranslatingExecutor):
+            for tid in busiest_threads(pid, _PAUSE_SECONDS):
+                with suppress(CaptureError):
+                    source.capture(BurstRequest(tid, rehearsal_accesses, burst_seconds))
+            tested.guide()
         while not comparison.is_enough(instructions) and time.monotonic() < give_up:
             for tid in busiest_threads(pid, _PAUSE_SECONDS):
                 request = BurstRequest(tid, accesses_a_burst, burst_seconds)

@@ -103,9 +103,7 @@ def shadow_spawn(
     float,
     bool,
     int,
-    bytes,
-    int,
-    float,
+    tuple[bytes, int, float, int, bytes],
 ]: ...
 def shadow_call(
     pid: int,
@@ -157,6 +155,7 @@ def native_touch_pages(pid: int, pages: _Buffer, is_written: bool, /) -> int: ..
 # --- translator.c, forms.c: translated code ---------------------------------------------------
 FORM_BYTES: int
 AREA_BYTES: int
+HOT_EXECUTIONS: int
 
 def take_apart(code: bytes, /) -> tuple[int, int, bytes, int] | None: ...
 
@@ -185,6 +184,7 @@ class Translator:
         self,
     ) -> tuple[int, tuple[int, int, int] | None, tuple[int, int, int] | None]: ...
     def emulated_calls(self) -> int: ...
+    def guide(self, executions: int, /) -> None: ...
     def costs(self) -> dict[str, float]: ...
     def close(self) -> None: ...
     def cancel(self) -> None: ...

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -77,10 +78,21 @@ TRANSIENT = ("not-running", "in-syscall", "in-rseq")
 
 
 @contextmanager
+def begun(directory: Path, source: str) -> Iterator[subprocess.Popen[str]]:
+    """A program in its main function."""
+    source = "#include <stdio.h>\n" + source.replace(
+        "int main(void)\n{", 'int main(void)\n{ puts("ready"); fflush(stdout);'
+    )
+    with shadowing.running(shadowing.compile_c(directory, source)) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        yield process
+
+
+@contextmanager
 def twins_of(directory: Path, source: str) -> Iterator[Iterator[tuple[Shadow, Shadow]]]:
     """Pairs of shadows of one stop of a program, as many as are asked for."""
-    with shadowing.running(shadowing.compile_c(directory, source)) as process:
-        time.sleep(0.1)
+    with begun(directory, source) as process:
         snapshots = Snapshots(process.pid)
 
         def pairs() -> Iterator[tuple[Shadow, Shadow]]:
@@ -290,8 +302,7 @@ def test_bad_arguments_are_refused() -> None:
 
 
 def test_the_source_times_what_it_is_asked_to(tmp_path: Path) -> None:
-    with shadowing.running(shadowing.compile_c(tmp_path, ROUNDS)) as process:
-        time.sleep(0.1)
+    with begun(tmp_path, ROUNDS) as process:
         source = ShadowSource(process.pid, TranslatingExecutor())
         asked = BurstRequest(process.pid, 500_000, measure_rate=True)
         streamed: list[int] = []

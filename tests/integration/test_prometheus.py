@@ -135,7 +135,7 @@ def test_prometheus_stores_what_was_published(snapshot: Snapshot, tmp_path: Path
 
 
 def wait_for(port: int, expression: str, series: int) -> None:
-    for _ in range(300):
+    for _ in range(1800):
         try:
             if len(query(port, expression)) == series:
                 return

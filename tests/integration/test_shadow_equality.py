@@ -22,6 +22,7 @@ WANTED_ACCESSES = 10_000
 ATTEMPTS = 200
 
 FILLER = r"""
+#include <stdio.h>
 #include <string.h>
 #include <stdlib.h>
 #include <pthread.h>
@@ -44,10 +45,13 @@ int main(int argc, char **argv)
     pthread_t thread;
     for (int i = 1; i < argc; i++)
         pthread_create(&thread, NULL, fill, NULL);
+    puts("ready");
+    fflush(stdout);
     fill(NULL);
 }
 """
 PYTHON_LOOP = """
+print("ready", flush=True)
 words = {}
 while True:
     for n in range(1000):
@@ -101,7 +105,8 @@ def _need(program: str) -> str:
 
 def test_python() -> None:
     with shadowing.running("/usr/bin/env", "python3", "-c", PYTHON_LOOP) as process:
-        time.sleep(0.3)
+        assert process.stdout is not None
+        process.stdout.readline()
         assert twins(process.pid) >= WANTED_ACCESSES
 
 
@@ -134,6 +139,7 @@ def test_sqlite() -> None:
 def test_c_program(more_threads: int, tmp_path: Path) -> None:
     program = shadowing.compile_c(tmp_path, FILLER, "-O3", "-march=native")
     with shadowing.running(program, *["thread"] * more_threads) as process:
-        time.sleep(0.1)
+        assert process.stdout is not None
+        process.stdout.readline()
         assert len(list_threads(process.pid)) == 1 + more_threads
         assert twins(process.pid, every_thread=True) >= WANTED_ACCESSES

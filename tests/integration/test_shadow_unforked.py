@@ -14,8 +14,10 @@ import pytest
 import shadowing
 
 from memsampd.errors import CaptureError
-from memsampd.sampler.process.maps import read_maps
+from memsampd.sampler.process.identity import PROC
+from memsampd.sampler.process.maps import AddressSpace, read_maps
 from memsampd.sampler.records import BurstEnd, BurstRequest
+from memsampd.sampler.shadow.site import InjectionSite, SiteFinder
 from memsampd.sampler.shadow.snapshots import Snapshots
 from memsampd.sampler.shadow.source import ShadowSource
 from memsampd.sampler.shadow.stepping import SteppingExecutor
@@ -165,6 +167,84 @@ def test_every_shadow_has_contents_and_permissions(program: Path) -> None:
                 snapshots.end(shadow)
         touched = touched_pages(process.pid, [(untouched, untouched + 8 * PAGE_BYTES, 3)])
         assert not touched.any(), "the copy touched memory that the target never did"
+        snapshots.close()
+
+
+# Has an area, or not, as a word in its memory says; argv[1]: keeps others from its children.
+TOGGLE = """
+#define _GNU_SOURCE
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+static volatile int wanted, there;
+static char *map(void *at, int protection, int flags) {
+    return mmap(at, 4 << 12, protection, MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
+}
+int main(int argc, char **argv) {
+    char *area = map(0, PROT_READ | PROT_WRITE, 0);
+    munmap(area, 4 << 12);
+    char *locked = area - (1 << 20), *used = area - (2 << 20);
+    if (atoi(argv[1])) {
+        madvise(map(locked, PROT_NONE, MAP_FIXED), 4 << 12, MADV_DONTFORK);
+        madvise(map(used, PROT_READ, MAP_FIXED), 4 << 12, MADV_DONTFORK);
+    }
+    printf("%lx %lx %lx\\n", (unsigned long)&wanted, (unsigned long)area, (unsigned long)locked);
+    fflush(stdout);
+    for (;; there = wanted) {
+        while (wanted == there) __builtin_ia32_pause();
+        if (wanted) map(area, PROT_READ | PROT_WRITE, MAP_FIXED)[0] = 1;
+        else munmap(area, 4 << 12);
+    }
+}
+"""
+
+
+@pytest.mark.parametrize("keeps_other_memory", [False, True])
+def test_what_comes_and_goes_was_not_kept_back(
+    keeps_other_memory: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The target has the area whenever it is looked at, but not at the stop."""
+    program = shadowing.compile_c(tmp_path, TOGGLE)
+    with shadowing.running(program, str(int(keeps_other_memory))) as process:
+        assert process.stdout is not None
+        wanted, area, locked = (int(word, 16) for word in process.stdout.readline().split())
+
+        def toggle(is_wanted: bool) -> None:
+            with Path(f"/proc/{process.pid}/mem").open("wb", buffering=0) as memory:
+                memory.seek(wanted)
+                memory.write(int(is_wanted).to_bytes(4, "little"))
+            while (read_maps(process.pid).find(area) is not None) != is_wanted:
+                assert process.poll() is None
+
+        snapshots = Snapshots(process.pid)
+        learned = snapshots.take(process.pid, 1, 60.0)
+        assert (learned.stops > 1) == keeps_other_memory
+        for shadow in learned.shadows:
+            snapshots.end(shadow)
+        find_really = SiteFinder.find
+
+        def find_before_it_goes(finder: SiteFinder) -> InjectionSite:
+            toggle(True)
+            site = find_really(finder)
+            toggle(False)
+            return site
+
+        def read_after_it_came(pid: int, proc: Path = PROC) -> AddressSpace:
+            if pid == process.pid:
+                toggle(True)
+            return read_maps(pid, proc)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(SiteFinder, "find", find_before_it_goes)
+            patch.setattr("memsampd.sampler.shadow.snapshots.read_maps", read_after_it_came)
+            snapshot = snapshots.take(process.pid, 2, 60.0)
+        assert snapshot.stops == 1
+        kept_back = ((locked, locked + 4 * PAGE_BYTES),) if keeps_other_memory else ()
+        for shadow in snapshot.shadows:
+            assert shadow.absent == kept_back
+            assert read_maps(shadow.pid).find(area) is None
+        for shadow in snapshot.shadows:
+            snapshots.end(shadow)
         snapshots.close()
 
 

@@ -20,6 +20,7 @@ translating = pytest.importorskip("memsampd.sampler.shadow.translating")
 
 # The fewest instructions that the issue asks for would take minutes: the benchmark compares those.
 INSTRUCTIONS = 10_000
+REHEARSAL_ACCESSES = 500_000
 NAMES = (
     *("xz", "gzip", "bzip2", "sqlite3", "cc1", "python3"),
     *("openssl", "openssl-rsa", "perl", "numpy", "threads", "exceptions", "static", "stripped"),
@@ -44,7 +45,8 @@ def test_references_equal_those_of_stepping(workload: Workload, inputs: Path) ->
             instructions=INSTRUCTIONS,
             accesses_a_burst=4000,
             burst_seconds=5,
-            total_seconds=60,
+            total_seconds=180,
+            rehearsal_accesses=REHEARSAL_ACCESSES,
         )
         assert shadowing.wait_until_clean(pid) == []
     assert comparison.difference is None, str(comparison.difference)

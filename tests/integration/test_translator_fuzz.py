@@ -127,14 +127,19 @@ def _rows(execution: Execution) -> list[tuple[int, int, int, bool]]:
     )
 
 
-def _compare(pid: int, place: Place, seed: int, snapshots: Snapshots, save: Path) -> int:
+def _compare(
+    pid: int, place: Place, seed: int, snapshots: Snapshots, save: Path, *, guided: bool
+) -> int:
     code = RandomCode(seed, place).draw(INSTRUCTIONS)
     (save / f"case-{seed}.bin").write_bytes(code)
     translating, stepping = TranslatingExecutor(), SteppingExecutor()
-    shadows = snapshots.take(pid, 2, 5.0).shadows
+    shadows = snapshots.take(pid, 3 if guided else 2, 5.0).shadows
     try:
         for shadow in shadows:
             _prepare(shadow, place, code, seed)
+        if guided:  # by one execution that goes the same way
+            translating.run(shadows[2], 100_000, 30.0)
+            translating.guide(1)
         first = translating.run(shadows[0], 100_000, 30.0)
         second = stepping.run(shadows[1], 100_000, 30.0)
         assert _rows(first) == _rows(second)
@@ -154,11 +159,16 @@ def _compare(pid: int, place: Place, seed: int, snapshots: Snapshots, save: Path
     return second.instructions
 
 
-def test_random_code_agrees(place_and_pid: tuple[Place, int], tmp_path: Path) -> None:
+@pytest.mark.parametrize("guided", [False, True])
+def test_random_code_agrees(
+    place_and_pid: tuple[Place, int], tmp_path: Path, *, guided: bool
+) -> None:
     place, pid = place_and_pid
     snapshots = Snapshots(pid)
     try:
-        done = [_compare(pid, place, seed, snapshots, tmp_path) for seed in range(CASES)]
+        done = [
+            _compare(pid, place, seed, snapshots, tmp_path, guided=guided) for seed in range(CASES)
+        ]
     finally:
         snapshots.close()
     assert np.median(done) > INSTRUCTIONS / 2

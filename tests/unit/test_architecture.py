@@ -16,7 +16,7 @@ PACKAGE = SOURCE / "memsampd"
 
 # A module may import what stands on its own line or above it. The longest prefix counts.
 LAYERS = (
-    ("memsampd.errors", "memsampd._core"),
+    ("memsampd.errors", "memsampd.closing", "memsampd._core"),
     ("memsampd.machines",),
     ("memsampd.sampler",),
     ("memsampd.phases",),

@@ -1,14 +1,18 @@
 #include "superblock.h"
-#include "emitter.h"
+#include "lookup.h"
 
-#include <nmmintrin.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #define PAGE 4096u
 #define AHEAD_BLOCKS 16
+#define TRANSITION_MAXIMUM_BYTES 64
 #define FIRST_CAPACITY 4096
+/* Records from which the way of branches is known well enough, and the least share (1 in so many) of
+ * those that were laid out without. */
+#define GUIDING_RECORDS 100000
+#define GUIDING_SHARE 4
 
 /* ---- Storage ---- */
 
@@ -100,21 +104,15 @@ index_reserve(struct blocks *b)
     return true;
 }
 
-static void
-clear_lookup(struct blocks *b)
-{
-    uint64_t *negated = (uint64_t *)(b->area + AREA_LOOKUP);
-    for (size_t i = 0; i < (size_t)1 << AREA_LOOKUP_BITS; i++)
-        negated[i] = 1; /* matches no address */
-}
-
 int
 blocks_init(struct blocks *b, uint8_t *area)
 {
     memset(b, 0, sizeof *b);
     b->area = area;
     b->memory = -1;
-    clear_lookup(b);
+    b->hot_executions = HOT_EXECUTIONS;
+    b->code_used = LOOKUP_ROUTINE_BYTES;
+    b->lookup_trap = lookup_init(area);
     return 0;
 }
 
@@ -122,7 +120,7 @@ void
 blocks_flush(struct blocks *b)
 {
     b->count = b->exits = b->instructions = b->specials = b->accesses.count = 0;
-    b->code_used = 0;
+    b->code_used = LOOKUP_ROUTINE_BYTES;
     if (b->index_capacity != 0)
         memset(b->index, 0, b->index_capacity * sizeof *b->index);
     for (size_t i = 0; i < b->page_capacity; i++)
@@ -130,7 +128,7 @@ blocks_flush(struct blocks *b)
     if (b->page_capacity != 0)
         memset(b->page, 0, b->page_capacity * sizeof *b->page);
     b->pages = 0;
-    clear_lookup(b);
+    b->lookup_trap = lookup_init(b->area);
 }
 
 void
@@ -152,6 +150,7 @@ blocks_free(struct blocks *b)
     free(b->accesses.is_write);
     free(b->accesses.source);
     form_table_clear(&b->forms);
+    profile_free(&b->profile);
     memset(b, 0, sizeof *b);
 }
 
@@ -219,6 +218,17 @@ blocks_read_code(struct blocks *b, uint64_t ip, uint8_t code[INSTRUCTION_MAXIMUM
 }
 
 bool
+blocks_contain(const struct blocks *b, const struct block *block, uint64_t ip)
+{
+    const struct instruction *at = &b->instruction[block->first_instruction];
+
+    for (uint32_t i = 1; i < block->instructions; i++)
+        if (at[i].ip == ip)
+            return true;
+    return false;
+}
+
+bool
 blocks_use_page(const struct blocks *b, uint64_t address)
 {
     uint64_t page = address & ~(uint64_t)(PAGE - 1);
@@ -233,6 +243,23 @@ blocks_was_written(const struct blocks *b, uint64_t address)
         if (b->written_page[i] == (address & ~(uint64_t)(PAGE - 1)))
             return true;
     return false;
+}
+
+static bool
+has_changed(struct blocks *b, uint64_t address)
+{
+    return page_at(b, address & ~(uint64_t)(PAGE - 1))->has_changed;
+}
+
+static bool
+uses_changed_page(struct blocks *b, const struct block *block)
+{
+    const struct instruction *at = &b->instruction[block->first_instruction];
+
+    for (uint32_t i = 0; i < block->instructions; i++)
+        if (has_changed(b, at[i].ip) || has_changed(b, at[i].ip + INSTRUCTION_MAXIMUM_BYTES - 1))
+            return true;
+    return has_changed(b, block->ip); /* it may have none */
 }
 
 long
@@ -267,8 +294,7 @@ blocks_check_code(struct blocks *b)
         struct block *block = &b->block[i];
         if (block->is_dead)
             continue;
-        for (uint64_t at = block->ip & ~(uint64_t)(PAGE - 1); at < block->end_ip; at += PAGE)
-            block->is_dead |= page_at(b, at)->has_changed;
+        block->is_dead = uses_changed_page(b, block);
         dropped += block->is_dead;
     }
     for (size_t i = 0; i < b->exits; i++) {
@@ -280,7 +306,7 @@ blocks_check_code(struct blocks *b)
         b->page[i].has_changed = false;
     if (dropped != 0) {
         index_rebuild(b);
-        clear_lookup(b);
+        lookup_clear(b->area);
     }
     return dropped;
 }
@@ -295,34 +321,51 @@ blocks_cut(struct blocks *b, struct exit *x)
     x->linked = NO_BLOCK;
 }
 
+/* Code that hands over from the registers that one block uses for itself to those of another. */
+static void
+emit_transition(struct emitter *e, const struct block *from, const struct block *to)
+{
+    const unsigned given[2] = {from->buffer_register, from->scratch_register};
+    const unsigned taken[2] = {to->buffer_register, to->scratch_register};
+
+    for (int i = 0; i < 2; i++)
+        if (taken[i] != given[0] && taken[i] != given[1])
+            emit_slot(e, 0x89, taken[i], SLOT_GPR(taken[i]));
+    if (taken[0] != given[0])
+        emit_copy(e, taken[0], given[0]);
+    for (int i = 0; i < 2; i++)
+        if (given[i] != taken[0] && given[i] != taken[1])
+            emit_slot(e, 0x8b, given[i], SLOT_GPR(given[i]));
+    emit_jump(e, to->warm);
+}
+
+/* Have an exit go to a block directly; without room for what that takes it stays a trap. */
 static void
 set_link(struct blocks *b, uint32_t exit, uint32_t to)
 {
-    static const uint8_t nop[LINK_BYTES] = {0x0f, 0x1f, 0x44, 0x00, 0x00};
     struct exit *x = &b->exit[exit];
     const struct block *from = &b->block[x->block], *target = &b->block[to];
-    struct emitter e = {b->area, x->link_at};
+    struct emitter link = {b->area, x->link_at};
+    const uint32_t transition_at = AREA_CODE + b->code_used;
+    struct emitter transition = {b->area, transition_at};
 
-    x->linked = to;
     if (from->buffer_register == target->buffer_register &&
         from->scratch_register == target->scratch_register) {
-        emit_jump(&e, target->warm);
-        return;
+        emit_jump(&link, target->warm);
+    } else {
+        if (b->code_used + TRANSITION_MAXIMUM_BYTES > AREA_CODE_BYTES)
+            return;
+        emit_transition(&transition, from, target);
+        b->code_used = transition.at - AREA_CODE;
+        emit_jump(&link, transition_at);
     }
-    emit_bytes(&e, nop, sizeof nop);
-    e.at += RESTORE_BYTES;
-    emit_jump(&e, target->cold);
+    x->linked = to;
 }
 
-__attribute__((target("sse4.2"))) void
+void
 blocks_publish(struct blocks *b, uint32_t block)
 {
-    uint64_t ip = b->block[block].ip;
-    size_t slot = _mm_crc32_u64((uint32_t)(b->area_address + AREA_LOOKUP), ip) & ((1u << AREA_LOOKUP_BITS) - 1);
-    uint64_t *negated = (uint64_t *)(b->area + AREA_LOOKUP);
-
-    negated[slot] = -ip;
-    negated[slot + ((size_t)1 << AREA_LOOKUP_BITS)] = b->area_address + b->block[block].cold;
+    lookup_put(b->area, b->area_address, b->block[block].ip, b->block[block].cold);
 }
 
 /* ---- Translation ---- */
@@ -388,6 +431,70 @@ blocks_link(struct blocks *b, uint32_t exit, uint32_t *found)
     if (result == TRANSLATED && b->exit[exit].linked == NO_BLOCK)
         set_link(b, exit, *found);
     return result;
+}
+
+/* ---- Laying out by what has been seen ---- */
+
+/* Where the last instruction before an exit went: out there `hits` times, along the path `stayed`. */
+static int
+note_exit(struct blocks *b, const struct exit *x, uint64_t stayed)
+{
+    const struct block *block = &b->block[x->block];
+    if (x->instructions == 0)
+        return 0;
+    const struct instruction *at = &b->instruction[block->first_instruction + x->instructions - 1u];
+
+    if (at->flow == FLOW_BRANCH)
+        return x->is_inverted ? profile_add(&b->profile, at->ip, 0, stayed, x->hits)
+                              : profile_add(&b->profile, at->ip, 0, x->hits, stayed);
+    if (x->kind != EXIT_INDIRECT)
+        return 0;
+    if (x->target != 0 && profile_add(&b->profile, at->ip, x->target, stayed, 0) < 0)
+        return -1;
+    if (x->candidate == NO_BLOCK)
+        return 0;
+    /* Of f * hits votes for and (1 - f) * hits against it, 2 * f - 1 are left. */
+    uint64_t there = ((uint64_t)x->hits + x->votes) / 2;
+    return profile_add(&b->profile, at->ip, b->block[x->candidate].ip, there, x->hits - there);
+}
+
+static int
+note_block(struct blocks *b, const struct block *block)
+{
+    const struct exit *end = &b->exit[block->first_exit]; /* side exits follow in their order */
+    uint64_t hits = end->hits;
+
+    if (note_exit(b, end, 0) < 0)
+        return -1;
+    for (uint32_t i = block->exits; --i > 0;) {
+        if (end[i].kind == EXIT_CROSSED)
+            continue;
+        if (note_exit(b, &end[i], hits) < 0)
+            return -1;
+        hits += end[i].hits;
+    }
+    return hits == 0 ? 0 : profile_add(&b->profile, block->ip | PROFILE_HEAD, 0, hits, 0);
+}
+
+bool
+blocks_want_guiding(const struct blocks *b)
+{
+    uint64_t hits[2] = {0, 0};
+
+    for (size_t i = 0; i < b->exits; i++)
+        hits[b->block[b->exit[i].block].is_guided] += b->exit[i].hits;
+    return hits[0] >= GUIDING_RECORDS && hits[0] > (hits[0] + hits[1]) / GUIDING_SHARE;
+}
+
+int
+blocks_guide(struct blocks *b)
+{
+    profile_age(&b->profile);
+    for (size_t i = 0; i < b->count; i++)
+        if (note_block(b, &b->block[i]) < 0)
+            return -1;
+    blocks_flush(b);
+    return 0;
 }
 
 /* ---- Finding one's way back ---- */

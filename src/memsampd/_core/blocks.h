@@ -10,6 +10,7 @@
 #define MEMSAMPD_BLOCKS_H
 
 #include "forms.h"
+#include "profile.h"
 
 /* The area shared by tracer and shadow, as offsets from its start. Everything that code refers to
  * lies within 2 GiB of it, so slots are addressed relative to the instruction pointer. */
@@ -21,9 +22,11 @@
 #define AREA_CODE_BYTES (64u << 20)
 #define AREA_BUFFER (AREA_CODE + AREA_CODE_BYTES)
 
-/* Slots: offsets into the first page. */
-enum slot { SLOT_A = 0, SLOT_B = 8, SLOT_RCX = 16, SLOT_BUFFER = 24, SLOT_TARGET = 32,
-            SLOT_JUMP = 40 };
+/* Slots: offsets into the first page. What the program has in a register that a block uses for itself
+ * lies in the slot of that register. */
+#define SLOT_GPR(number) (8u * (number))
+enum slot { SLOT_RCX = SLOT_GPR(1), SLOT_BUFFER = SLOT_GPR(16), SLOT_TARGET = SLOT_GPR(17),
+            SLOT_JUMP = SLOT_GPR(18) };
 
 enum exit_kind {
     EXIT_DIRECT,      /* goes on at exit.target */
@@ -37,14 +40,18 @@ enum exit_kind {
 #define NO_BLOCK 0xffffffffu
 
 struct exit {
-    uint64_t target;
+    uint64_t target;   /* of an indirect one on the way: where it does not go */
     uint32_t block;
-    uint32_t link_at;  /* offset of its five patchable bytes: a trap, or a jump once linked */
+    uint32_t link_at;  /* offset of its patchable bytes: a trap, or a jump once linked */
     uint32_t linked;   /* the block that it is linked to, or NO_BLOCK */
     uint16_t accesses; /* of the block's, executed when it leaves here */
     uint16_t words;    /* of its record, the exit word included */
     uint16_t instructions, prefetches;
     uint8_t kind;
+    uint8_t is_inverted; /* of a conditional branch, when it is not taken */
+    uint32_t hits;       /* records that left here */
+    uint32_t votes;      /* of an indirect one: for `candidate`, the block it mostly goes to */
+    uint32_t candidate;
 };
 
 /* How the address of one access follows from the record. */
@@ -60,10 +67,11 @@ struct instruction {
     uint32_t code_at;        /* where its copy begins */
     uint16_t accesses_before;
     uint16_t prefetches_before;
+    uint8_t flow;            /* enum flow */
 };
 
 struct block {
-    uint64_t ip, end_ip;      /* the program's code that it is made of */
+    uint64_t ip;
     uint64_t return_ip;       /* where the call that ends it returns to, or 0 */
     uint32_t cold, warm, end; /* offsets of its entries and the end of its code and exits */
     uint32_t body_end;        /* behind the copies of its instructions, before its exits */
@@ -72,6 +80,7 @@ struct block {
     uint8_t buffer_register, scratch_register;
     uint8_t is_dead;
     uint8_t is_plain;         /* every access is an ACCESS_WORD */
+    uint8_t is_guided;        /* laid out by the profile */
 };
 
 #define SPECIAL_GPRS 5
@@ -111,6 +120,7 @@ struct blocks {
     uint8_t *area;         /* our mapping */
     uint64_t area_address; /* the shadow's */
     uint32_t code_used;    /* offset from AREA_CODE */
+    uint32_t lookup_trap;  /* where code stands that knows no block for an indirect target */
     struct block *block;
     size_t count, capacity;
     struct exit *exit;
@@ -125,6 +135,8 @@ struct blocks {
     struct code_page *page; /* hash table by address */
     size_t pages, page_capacity;
     struct form_table forms;
+    struct profile profile;
+    uint32_t hot_executions; /* what ran less often is laid out as if it were not known */
     int memory;            /* /proc/PID/mem of the present shadow */
     uint8_t sample[FORM_SAMPLE_BYTES]; /* of the form that is wanted */
     uint64_t sample_key;
@@ -140,6 +152,17 @@ enum translation {
 };
 
 int blocks_init(struct blocks *b, uint8_t *area);
+
+#define HOT_EXECUTIONS 64
+
+/* Whether most of what ran lately was laid out without knowing how it would run. */
+bool blocks_want_guiding(const struct blocks *b);
+
+/* Drop all translations, but learn from the records how code runs: it is then translated accordingly.
+ * -1: no memory. */
+int blocks_guide(struct blocks *b);
+
+/* Drop all translations. */
 void blocks_flush(struct blocks *b);
 void blocks_free(struct blocks *b);
 
@@ -158,6 +181,9 @@ void blocks_publish(struct blocks *b, uint32_t block);
 /* Drop what was translated from code that has changed meanwhile. Returns the blocks dropped, or -1
  * without memory. */
 long blocks_check_code(struct blocks *b);
+
+/* Whether a block contains an instruction behind its first. */
+bool blocks_contain(const struct blocks *b, const struct block *block, uint64_t ip);
 
 /* Whether anything was translated from the page that contains `address`. */
 bool blocks_use_page(const struct blocks *b, uint64_t address);

@@ -86,7 +86,7 @@ is_inside_another(const struct course *c, const struct blocks *b, uint64_t ip)
 
     for (size_t i = 0; i < b->count; i++) {
         const struct block *block = &b->block[i];
-        if (block->ip < ip && ip < block->end_ip && block_hits(&c->now, block, &last) != 0)
+        if (block_hits(&c->now, block, &last) != 0 && blocks_contain(b, block, ip))
             return true;
     }
     return false;

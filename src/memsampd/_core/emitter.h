@@ -138,6 +138,15 @@ emit_jump(struct emitter *e, uint32_t target)
     emit_i32(e, (int64_t)target - (int64_t)(e->at + 4));
 }
 
+/* jmp [slot] */
+static inline void
+emit_jump_slot(struct emitter *e, uint32_t offset)
+{
+    emit_byte(e, 0xff);
+    emit_byte(e, 0x25);
+    emit_i32(e, (int64_t)offset - (int64_t)(e->at + 4));
+}
+
 /* Store a whole vector register, unaligned, without a change to any: the encoding of the
  * instruction it serves, so that no transition between SSE and AVX is paid. */
 static inline void

@@ -230,11 +230,29 @@ expand_record(struct expansion *x, uint32_t exit, const uint64_t *words)
     return result == EXPANDED_FULL && x->course.rows < x->course.limit ? EXPANDED_ALL : result;
 }
 
+/* Count for the layout of later translations. */
+static void
+count_exit(struct exit *before, struct exit *now)
+{
+    now->hits++;
+    if (before == NULL || before->kind != EXIT_INDIRECT)
+        return;
+    if (before->candidate == now->block) {
+        before->votes++;
+    } else if (before->votes != 0) { /* Boyer and Moore's majority vote */
+        before->votes--;
+    } else {
+        before->candidate = now->block;
+        before->votes = 1;
+    }
+}
+
 enum expanded
 expand(struct expansion *x, const uint64_t **from, const uint64_t *end)
 {
     const uint64_t *at = *from;
     enum expanded result = EXPANDED_ALL;
+    struct exit *before = NULL, *now;
 
     while (at < end) {
         if (x->rows.count >= x->chunk_rows) {
@@ -244,7 +262,10 @@ expand(struct expansion *x, const uint64_t **from, const uint64_t *end)
         result = expand_record(x, (uint32_t)at[0], at);
         if (result != EXPANDED_ALL)
             break;
-        at += x->blocks->exit[at[0]].words;
+        now = &x->blocks->exit[at[0]];
+        count_exit(before, now);
+        before = now;
+        at += now->words;
     }
     *from = at;
     return result;

@@ -31,7 +31,7 @@ struct course {
 };
 
 struct expansion {
-    const struct blocks *blocks;
+    struct blocks *blocks;     /* in which it counts what was executed */
     struct course course;
     struct rows rows;
     size_t chunk_rows;         /* pause when so many rows wait to be taken */

@@ -165,7 +165,7 @@ unforked_begin(struct unforked *u, pid_t tid, const char *areas, Py_ssize_t area
     uint64_t bytes = 0;
 
     *u = (struct unforked){(const void *)areas, (size_t)areas_bytes / sizeof *u->areas, room->buf,
-                           NULL, -1, -1, NULL, 0, 0.0};
+                           NULL, -1, -1, -1, NULL, 0, 0, 0.0};
     for (size_t i = 0; i < u->count; i++) {
         const struct unforked_area *area = &u->areas[i];
         if (area->end <= area->start || (area->start | area->end) % PAGE_BYTES != 0)
@@ -191,22 +191,31 @@ unforked_begin(struct unforked *u, pid_t tid, const char *areas, Py_ssize_t area
     snprintf(path, sizeof path, "/proc/%d/maps", tid);
     if (u->count != 0)
         u->maps = open(path, O_RDONLY | O_CLOEXEC);
+    snprintf(path, sizeof path, "/proc/%d/statm", tid);
+    u->statm = open(path, O_RDONLY | O_CLOEXEC);
+    u->maps_text[0] = '\0';
     return 0;
 }
 
+/* (which areas were rebuilt, a byte each; bytes copied; seconds that took; the target's size in pages;
+ * its list of areas): of the moment of the stop. */
 static PyObject *
 unforked_end(struct unforked *u)
 {
     for (size_t i = 0; i < u->count; i++)
         u->state[i] = u->state[i] == UNFORKED_REBUILT;
-    PyObject *rebuilt = PyBytes_FromStringAndSize((const char *)u->state, (Py_ssize_t)u->count);
+    PyObject *found = Py_BuildValue("(y#ndky)", (const char *)u->state, (Py_ssize_t)u->count,
+                                    (Py_ssize_t)u->bytes_read, u->seconds, u->target_pages,
+                                    u->maps_text);
     free(u->state);
     free(u->maps_text);
     if (u->pagemap >= 0)
         close(u->pagemap);
     if (u->maps >= 0)
         close(u->maps);
-    return rebuilt;
+    if (u->statm >= 0)
+        close(u->statm);
+    return found;
 }
 
 static PyObject *
@@ -254,21 +263,20 @@ shadow_spawn(PyObject *module, PyObject *args)
 
     PyBuffer_Release(&room);
     PyObject *pids = pids_tuple(&spawned, 0), *ns_pids = pids_tuple(&spawned, 1);
-    PyObject *rebuilt = unforked_end(&unforked);
-    if (pids == NULL || ns_pids == NULL || rebuilt == NULL) {
+    PyObject *kept = unforked_end(&unforked);
+    if (pids == NULL || ns_pids == NULL || kept == NULL) {
         Py_XDECREF(pids);
         Py_XDECREF(ns_pids);
-        Py_XDECREF(rebuilt);
+        Py_XDECREF(kept);
         return NULL;
     }
     struct user_regs_struct regs = t.regs;
     regs.orig_rax = (unsigned long)-1;
-    return Py_BuildValue("(siNNy#KKddNKNnd)", tracee_status_name(status), error, pids, ns_pids,
+    return Py_BuildValue("(siNNy#KKddNKN)", tracee_status_name(status), error, pids, ns_pids,
                          (const char *)&regs, (Py_ssize_t)sizeof regs, (unsigned long long)t.mask,
                          (unsigned long long)t.pending,
                          t.stopped_at_seconds, stop_seconds, PyBool_FromLong(t.cut_short),
-                         (unsigned long long)t.scratch_address, rebuilt,
-                         (Py_ssize_t)unforked.bytes_read, unforked.seconds);
+                         (unsigned long long)t.scratch_address, kept);
 }
 
 static PyObject *

@@ -1,26 +1,16 @@
 #include "superblock.h"
 #include "emitter.h"
+#include "lookup.h"
+#include "path.h"
 
 #include <string.h>
 
-#define BLOCK_MAXIMUM_INSTRUCTIONS 48
 #define BLOCK_MAXIMUM_WORDS 400
 #define WIDEST_INSTRUCTION_WORDS 40
 #define BLOCK_MAXIMUM_CODE 16384
 #define NO_VALUE 0xffffu
 #define CONSTANT_VALUE 0xfffeu
 #define FS_BASE_WORD 21
-
-/* Buffer pointer and scratch come from here, in this order; never rsp, nor rcx, which jrcxz tests.
- * Registers that compilers use last come first, so that neighbours tend to agree on a pair. */
-static const uint8_t candidates[] = {R11, R10, R9, R8, R15, R14, R13, R12, RBX, RBP, RDI, RSI,
-                                     RDX, RAX};
-
-struct step {
-    struct parsed p;
-    const struct form *form;
-    uint64_t ip;
-};
 
 /* What a register holds, as far as straight-line code tells: a value of the block's plus a number. */
 struct holding {
@@ -35,158 +25,29 @@ struct recorded {
     uint16_t word;
 };
 
+/* Where the path can be left before its end. */
+struct side {
+    uint32_t jump_at; /* the 32-bit displacement of the jump to the exit */
+    uint64_t target;  /* of an indirect one: what it is not */
+    bool is_indirect, is_inverted;
+    uint16_t accesses, words, instructions, prefetches;
+};
+
 struct builder {
     struct blocks *b;
     struct emitter e;
     struct block block;
     uint32_t number;
-    struct step steps[BLOCK_MAXIMUM_INSTRUCTIONS];
-    unsigned count;
-    uint64_t next_ip;       /* behind the last step */
-    uint8_t last_kind;      /* how it goes on there if the last step does not say */
+    struct path path;
     struct holding holding[16];
     unsigned values;
     struct recorded recorded[BLOCK_MAXIMUM_WORDS];
     unsigned recordeds;
     uint16_t words, prefetches;
-    struct {
-        uint32_t jump_at;   /* its 32-bit displacement */
-        uint64_t target;
-        uint16_t accesses, words, instructions, prefetches;
-    } side[BLOCK_MAXIMUM_INSTRUCTIONS];
+    struct side side[PATH_MAXIMUM_INSTRUCTIONS];
     unsigned sides;
     bool out_of_memory;
 };
-
-/* ---- Choosing the instructions of a block ---- */
-
-static unsigned
-gpr_set(const struct step *s)
-{
-    const struct parsed *p = &s->p;
-    const struct form *f = s->form;
-    unsigned set = f->implicit_used;
-
-    if (f->used & FIELD_REG)
-        set |= 1u << (p->reg & 15);
-    if (f->used & FIELD_RM || p->has_opcode_register)
-        set |= 1u << (p->rm & 15);
-    if (f->used & FIELD_VVVV)
-        set |= 1u << (p->vvvv & 15);
-    /* ah to bh */
-    if (p->is_legacy_byte_reg && f->used & FIELD_REG_BYTE && p->reg >= 4)
-        set |= 1u << (p->reg & 3);
-    if (p->is_legacy_byte_reg && f->used & FIELD_RM_BYTE && p->rm >= 4)
-        set |= 1u << (p->rm & 3);
-    if (p->is_legacy_byte_reg && p->has_opcode_register && p->rm >= 4)
-        set |= 1u << (p->rm & 3);
-    if (p->base != NO_GPR)
-        set |= 1u << p->base;
-    if (p->index != NO_GPR)
-        set |= 1u << p->index; /* of a vector: harmless */
-    return set;
-}
-
-/* The base register that replaces rip must not need a REX prefix, which hides ah to bh. */
-static bool
-needs_low_scratch(const struct step *s)
-{
-    return s->p.is_rip_relative && s->p.is_legacy_byte_reg && s->form->used & FIELD_REG_BYTE &&
-           s->p.reg >= 4;
-}
-
-/* Choose buffer pointer and scratch; false if too few registers are left. */
-static bool
-choose_pair(struct block *block, unsigned used, bool low_scratch)
-{
-    unsigned chosen = 0;
-    uint8_t *place[2] = {&block->scratch_register, &block->buffer_register};
-
-    for (size_t i = 0; chosen < 2 && i < sizeof candidates; i++) {
-        uint8_t candidate = candidates[low_scratch ? sizeof candidates - 1 - i : i];
-        if (!(used >> candidate & 1))
-            *place[chosen++] = candidate;
-    }
-    return chosen == 2 && !(low_scratch && block->scratch_register >= 8);
-}
-
-static bool
-is_last(const struct form *f)
-{
-    return f->flow != FLOW_NEXT && f->flow != FLOW_BRANCH && f->flow != FLOW_SHORT_BRANCH;
-}
-
-/* What the copy of an instruction cannot do although its form is known. */
-static bool
-cannot_copy(const struct step *s)
-{
-    const struct parsed *p = &s->p;
-    /* 16-bit branches. */
-    if (p->operand_16 && s->form->flow != FLOW_NEXT)
-        return true;
-    if (p->address_32 && (s->form->flow == FLOW_SHORT_BRANCH || s->form->flags & RECIPE_REPEATED ||
-                          p->is_rip_relative))
-        return true;
-    /* Only the string instructions move their pointers: rep with others means something else. */
-    return s->form->flow == FLOW_SHORT_BRANCH && s->form->immediate_bytes != 1;
-}
-
-static enum translation
-choose(struct builder *u, uint64_t ip)
-{
-    struct blocks *b = u->b;
-    uint8_t code[INSTRUCTION_MAXIMUM_BYTES];
-    unsigned used = 0;
-    bool low_scratch = false;
-
-    choose_pair(&u->block, 0, false);
-    u->last_kind = EXIT_DIRECT;
-    u->next_ip = ip;
-    for (u->count = 0; u->count < BLOCK_MAXIMUM_INSTRUCTIONS;) {
-        struct step *s = &u->steps[u->count];
-        if (u->count != 0 && blocks_find(b, ip) != NO_BLOCK)
-            break;
-        if (blocks_was_written(b, ip) || blocks_was_written(b, ip + INSTRUCTION_MAXIMUM_BYTES - 1)) {
-            u->last_kind = EXIT_UNSUPPORTED;
-            break;
-        }
-        size_t size = blocks_read_code(b, ip, code);
-        s->ip = ip;
-        if (!parse(code, size, &s->p)) {
-            u->last_kind = size < INSTRUCTION_MAXIMUM_BYTES ? EXIT_REFUSED : EXIT_UNSUPPORTED;
-            break;
-        }
-        s->form = form_table_get(&b->forms, s->p.key);
-        if (s->form == NULL) {
-            b->sample_key = s->p.key;
-            b->sample_operands = form_sample(&s->p, b->sample);
-            return TRANSLATION_NEEDS_FORM;
-        }
-        s->p.length = (uint8_t)(s->p.length + s->form->immediate_bytes);
-        if (s->p.displacement_is_8_bit)
-            s->p.displacement *= s->form->displacement_scale;
-        if (s->form->flags & RECIPE_SYSCALL) {
-            u->last_kind = EXIT_SYSCALL;
-            break;
-        }
-        if (s->form->flags & RECIPE_UNSUPPORTED || s->p.length > size || cannot_copy(s)) {
-            u->last_kind = s->p.length > size ? EXIT_REFUSED : EXIT_UNSUPPORTED;
-            break;
-        }
-        struct block tried = u->block;
-        if (!choose_pair(&tried, used | gpr_set(s), low_scratch || needs_low_scratch(s)))
-            break;
-        u->block = tried;
-        used |= gpr_set(s);
-        low_scratch |= needs_low_scratch(s);
-        ip += s->p.length;
-        u->count++;
-        u->next_ip = ip;
-        if (is_last(s->form))
-            break;
-    }
-    return TRANSLATED;
-}
 
 /* ---- Recording ---- */
 
@@ -292,7 +153,7 @@ settle_reference(const struct step *s, const struct form_reference *r,
 static void
 record_plain(struct builder *u, unsigned number)
 {
-    const struct step *s = &u->steps[number];
+    const struct step *s = &u->path.step[number];
     struct recipe_reference reference[RECIPE_REFERENCES];
     int64_t delta[RECIPE_REFERENCES];
     uint16_t word[RECIPE_REFERENCES];
@@ -389,7 +250,7 @@ special_reference(struct builder *u, struct special *x, const struct step *s,
 static void
 record_special(struct builder *u, unsigned number)
 {
-    const struct step *s = &u->steps[number];
+    const struct step *s = &u->path.step[number];
     struct blocks *b = u->b;
     struct special x;
 
@@ -424,17 +285,6 @@ forget(struct builder *u, unsigned reg)
     u->holding[reg] = (struct holding){u->values++, 0};
 }
 
-static int64_t
-immediate(const struct step *s)
-{
-    const uint8_t *end = s->p.bytes + s->p.length;
-    int32_t wide;
-    if (s->form->immediate_bytes == 1)
-        return (int8_t)end[-1];
-    memcpy(&wide, end - 4, 4);
-    return wide;
-}
-
 /* The instructions whose result is known relative to a value known before. */
 static bool
 follow_simple(struct builder *u, const struct step *s)
@@ -447,7 +297,7 @@ follow_simple(struct builder *u, const struct step *s)
     if (p->encoding != ENCODING_LEGACY || p->map != 0 || p->operand_16 || p->address_32)
         return false;
     if (p->opcode >= 0xb8 && p->opcode <= 0xbf && !p->rex_w) {
-        h[p->rm] = (struct holding){CONSTANT_VALUE, (uint32_t)immediate(s)};
+        h[p->rm] = (struct holding){CONSTANT_VALUE, (uint32_t)step_immediate(s)};
         return true;
     }
     if ((p->opcode == 0x31 || p->opcode == 0x33) && is_register && p->reg == p->rm) {
@@ -461,7 +311,7 @@ follow_simple(struct builder *u, const struct step *s)
     case 0x83:
         if (!is_register || (operation != 0 && operation != 5))
             return false;
-        h[p->rm].offset += operation == 0 ? immediate(s) : -immediate(s);
+        h[p->rm].offset += operation == 0 ? step_immediate(s) : -step_immediate(s);
         return true;
     case 0xff:
         if (!is_register || operation > 1)
@@ -492,6 +342,16 @@ follow_simple(struct builder *u, const struct step *s)
     }
 }
 
+/* Bytes that a return takes off the stack beyond its address. */
+static uint16_t
+popped_arguments(const struct step *s)
+{
+    uint16_t bytes = 0;
+    if (s->form->immediate_bytes == 2)
+        memcpy(&bytes, s->p.bytes + s->p.length - 2, 2);
+    return bytes;
+}
+
 static void
 follow(struct builder *u, const struct step *s)
 {
@@ -501,6 +361,8 @@ follow(struct builder *u, const struct step *s)
     if (f->stack_delta != 0) {
         u->holding[RSP].offset += f->stack_delta;
         written &= ~(1u << RSP);
+        if (f->flow == FLOW_RETURN)
+            u->holding[RSP].offset += popped_arguments(s);
     }
     if (follow_simple(u, s))
         return;
@@ -561,7 +423,7 @@ copy_rip_relative(struct builder *u, const struct step *s)
 static void
 copy_instruction(struct builder *u, unsigned number)
 {
-    const struct step *s = &u->steps[number];
+    const struct step *s = &u->path.step[number];
     const struct parsed *p = &s->p;
 
     if (p->is_rip_relative && p->opcode == 0x8d && p->map == 0 && p->rex_w &&
@@ -579,10 +441,27 @@ copy_instruction(struct builder *u, unsigned number)
     }
 }
 
+/* A side exit whose jump has been emitted just now. */
+static void
+add_side(struct builder *u, unsigned number, uint64_t target, bool is_indirect, bool is_inverted)
+{
+    u->side[u->sides++] = (struct side){
+        .jump_at = u->e.at - 4,
+        .target = target,
+        .is_indirect = is_indirect,
+        .is_inverted = is_inverted,
+        .accesses = u->block.accesses,
+        .words = u->words,
+        .instructions = (uint16_t)(number + 1),
+        .prefetches = u->prefetches,
+    };
+}
+
 static void
 copy_branch(struct builder *u, unsigned number)
 {
-    const struct step *s = &u->steps[number];
+    const struct step *s = &u->path.step[number];
+    const bool is_inverted = s->way == WAY_TAKEN;
     struct emitter *e = &u->e;
 
     if (s->form->flow == FLOW_SHORT_BRANCH) {
@@ -593,15 +472,10 @@ copy_branch(struct builder *u, unsigned number)
         emit_byte(e, 0xe9);
     } else {
         emit_byte(e, 0x0f);
-        emit_byte(e, 0x80u | (s->p.opcode & 15));
+        emit_byte(e, (0x80u | (s->p.opcode & 15)) ^ is_inverted);
     }
     emit_i32(e, 0);
-    u->side[u->sides].jump_at = e->at - 4;
-    u->side[u->sides].target = s->ip + s->p.length + (uint64_t)immediate(s);
-    u->side[u->sides].accesses = u->block.accesses;
-    u->side[u->sides].words = u->words;
-    u->side[u->sides].instructions = (uint16_t)(number + 1);
-    u->side[u->sides++].prefetches = u->prefetches;
+    add_side(u, number, is_inverted ? s->ip + s->p.length : step_target(s), false, is_inverted);
 }
 
 /* mov scratch, <operand of an indirect jump or call> */
@@ -665,9 +539,10 @@ add_exit(struct builder *u, enum exit_kind kind, uint64_t target)
     *x = (struct exit){.target = target,
                        .block = u->number,
                        .linked = NO_BLOCK,
+                       .candidate = NO_BLOCK,
                        .accesses = u->block.accesses,
                        .words = u->words,
-                       .instructions = (uint16_t)u->count,
+                       .instructions = (uint16_t)u->path.count,
                        .prefetches = u->prefetches,
                        .kind = (uint8_t)kind};
     u->block.exits++;
@@ -685,24 +560,17 @@ finish_record(struct builder *u, const struct exit *x)
 static void
 restore_pair(struct builder *u)
 {
-    emit_slot(&u->e, 0x8b, u->block.buffer_register, SLOT_A);
-    emit_slot(&u->e, 0x8b, u->block.scratch_register, SLOT_B);
+    emit_slot(&u->e, 0x8b, u->block.buffer_register, SLOT_GPR(u->block.buffer_register));
+    emit_slot(&u->e, 0x8b, u->block.scratch_register, SLOT_GPR(u->block.scratch_register));
 }
 
 static void
 emit_exit(struct builder *u, struct exit *x)
 {
-    struct emitter *e = &u->e;
-
     finish_record(u, x);
-    x->link_at = e->at;
+    x->link_at = u->e.at;
     blocks_cut(u->b, x);
-    e->at += LINK_BYTES;
-    if (x->kind != EXIT_DIRECT)
-        return;
-    emit_slot(e, 0x89, u->block.buffer_register, SLOT_BUFFER);
-    restore_pair(u);
-    emit_jump(e, e->at + 5);
+    u->e.at += LINK_BYTES;
 }
 
 /* The target is in the scratch register. */
@@ -716,30 +584,21 @@ emit_indirect_exit(struct builder *u, struct exit *x)
     emit_slot(e, 0x89, t, SLOT_TARGET);
     emit_slot(e, 0x89, a, SLOT_BUFFER);
     emit_slot(e, 0x89, RCX, SLOT_RCX);
-    emit_area_address(e, RCX, AREA_LOOKUP);
-    emit_copy(e, a, RCX); /* a seed: that of the target itself would cancel out */
-    emit_byte(e, 0xf2);   /* crc32 a, t */
-    emit_rex_w(e, a, 0, t);
-    emit_bytes(e, "\x0f\x38\xf1", 3);
-    emit_byte(e, 0xc0u | (a & 7) << 3 | (t & 7));
-    emit_rex_w(e, a, 0, a); /* movzx a, a's low 16 bits */
-    emit_bytes(e, "\x0f\xb7", 2);
-    emit_byte(e, 0xc0u | (a & 7) << 3 | (a & 7));
+    emit_hash(e, a, RCX, t);
     emit_lea(e, a, RCX, a, 8, 0, false);
     emit_move(e, 0x8b, RCX, a, 0);
     emit_lea(e, RCX, RCX, t, 1, 0, false);
-    emit_byte(e, 0xe3); /* jrcxz over the trap */
-    emit_byte(e, LINK_BYTES);
-    x->link_at = e->at;
-    blocks_cut(u->b, x);
-    e->at += LINK_BYTES;
+    emit_byte(e, 0xe3); /* jrcxz over what a miss does */
+    emit_byte(e, 0);
+    uint32_t behind = e->at;
+    restore_pair(u);
+    emit_jump(e, AREA_CODE); /* see lookup_emit */
+    e->area[behind - 1] = (uint8_t)(e->at - behind);
     emit_slot(e, 0x8b, RCX, SLOT_RCX);
     emit_move(e, 0x8b, a, a, 8 << AREA_LOOKUP_BITS);
     emit_slot(e, 0x89, a, SLOT_JUMP);
     restore_pair(u);
-    emit_byte(e, 0xff);
-    emit_byte(e, 0x25);
-    emit_i32(e, (int64_t)SLOT_JUMP - (int64_t)(e->at + 4));
+    emit_jump_slot(e, SLOT_JUMP);
 }
 
 static void
@@ -748,53 +607,92 @@ emit_side_exits(struct builder *u)
     for (unsigned i = 0; i < u->sides; i++) {
         int32_t displacement = (int32_t)(u->e.at - (u->side[i].jump_at + 4));
         memcpy(u->e.area + u->side[i].jump_at, &displacement, 4);
-        struct exit *x = add_exit(u, EXIT_DIRECT, u->side[i].target);
-        x->accesses = u->side[i].accesses;
-        x->words = u->side[i].words;
-        x->instructions = u->side[i].instructions;
-        x->prefetches = u->side[i].prefetches;
-        emit_exit(u, x);
+        const struct side *side = &u->side[i];
+        struct exit *x = add_exit(u, side->is_indirect ? EXIT_INDIRECT : EXIT_DIRECT, side->target);
+        x->accesses = side->accesses;
+        x->words = side->words;
+        x->instructions = side->instructions;
+        x->prefetches = side->prefetches;
+        x->is_inverted = side->is_inverted;
+        if (side->is_indirect) {
+            emit_slot(&u->e, 0x8b, RCX, SLOT_RCX);
+            emit_indirect_exit(u, x);
+        } else {
+            emit_exit(u, x);
+        }
     }
 }
 
 /* ---- The block ---- */
 
+/* All that an unconditional transfer of control does but going there; the target of an indirect one
+ * is then in the scratch register. */
 static void
-emit_last(struct builder *u, unsigned number)
+emit_transfer(struct builder *u, const struct step *s)
 {
-    const struct step *s = &u->steps[number];
     uint64_t after = s->ip + s->p.length;
 
     switch (s->form->flow) {
-    case FLOW_JUMP:
-        emit_exit(u, add_exit(u, EXIT_DIRECT, after + (uint64_t)immediate(s)));
-        break;
     case FLOW_CALL:
         push_constant(u, after);
-        u->block.return_ip = after;
-        emit_exit(u, add_exit(u, EXIT_DIRECT, after + (uint64_t)immediate(s)));
         break;
     case FLOW_CALL_INDIRECT:
         load_target(u, s);
         emit_slot(&u->e, 0x89, u->block.scratch_register, SLOT_TARGET);
         push_constant(u, after);
         emit_slot(&u->e, 0x8b, u->block.scratch_register, SLOT_TARGET);
+        break;
+    case FLOW_JUMP_INDIRECT:
+        load_target(u, s);
+        break;
+    case FLOW_RETURN:
+        emit_move(&u->e, 0x8b, u->block.scratch_register, RSP, 0);
+        emit_move(&u->e, 0x8d, RSP, RSP, 8 + popped_arguments(s));
+        break;
+    default:
+        break;
+    }
+}
+
+/* Leave the path unless the scratch register holds the address where it goes on. */
+static void
+emit_guard(struct builder *u, unsigned number)
+{
+    struct emitter *e = &u->e;
+
+    emit_slot(e, 0x89, RCX, SLOT_RCX);
+    emit_constant(e, RCX, -u->path.step[number].next);
+    emit_lea(e, RCX, RCX, u->block.scratch_register, 1, 0, false);
+    emit_byte(e, 0xe3); /* jrcxz over the jump */
+    emit_byte(e, 5);
+    emit_jump(e, e->at);
+    add_side(u, number, u->path.step[number].next, true, false);
+    emit_slot(e, 0x8b, RCX, SLOT_RCX);
+}
+
+static void
+emit_last(struct builder *u, unsigned number)
+{
+    const struct step *s = &u->path.step[number];
+    uint64_t after = s->ip + s->p.length;
+
+    emit_transfer(u, s);
+    switch (s->form->flow) {
+    case FLOW_JUMP:
+        emit_exit(u, add_exit(u, EXIT_DIRECT, step_target(s)));
+        break;
+    case FLOW_CALL:
+        u->block.return_ip = after;
+        emit_exit(u, add_exit(u, EXIT_DIRECT, step_target(s)));
+        break;
+    case FLOW_CALL_INDIRECT:
         u->block.return_ip = after;
         emit_indirect_exit(u, add_exit(u, EXIT_INDIRECT, 0));
         break;
     case FLOW_JUMP_INDIRECT:
-        load_target(u, s);
+    case FLOW_RETURN:
         emit_indirect_exit(u, add_exit(u, EXIT_INDIRECT, 0));
         break;
-    case FLOW_RETURN: {
-        uint16_t extra = 0;
-        if (s->form->immediate_bytes == 2)
-            memcpy(&extra, s->p.bytes + s->p.length - 2, 2);
-        emit_move(&u->e, 0x8b, u->block.scratch_register, RSP, 0);
-        emit_move(&u->e, 0x8d, RSP, RSP, 8 + extra);
-        emit_indirect_exit(u, add_exit(u, EXIT_INDIRECT, 0));
-        break;
-    }
     default: /* FLOW_STOP */
         emit_bytes(&u->e, s->p.bytes, s->p.length);
         emit_exit(u, add_exit(u, EXIT_UNSUPPORTED, after));
@@ -804,7 +702,7 @@ emit_last(struct builder *u, unsigned number)
 static void
 emit_step(struct builder *u, unsigned number)
 {
-    const struct step *s = &u->steps[number];
+    const struct step *s = &u->path.step[number];
     struct blocks *b = u->b;
 
     if (!blocks_grow((void **)&b->instruction, &b->instruction_capacity, b->instructions + 1,
@@ -813,18 +711,22 @@ emit_step(struct builder *u, unsigned number)
         return;
     }
     b->instruction[b->instructions++] =
-        (struct instruction){s->ip, u->e.at, u->block.accesses, u->prefetches};
+        (struct instruction){s->ip, u->e.at, u->block.accesses, u->prefetches, s->form->flow};
     if (is_special(s->form))
         record_special(u, number);
     else
         record_plain(u, number);
     u->prefetches += (s->form->flags & RECIPE_PREFETCHES) != 0;
-    if (is_last(s->form))
+    if (s->way == WAY_END)
         return;
-    if (s->form->flow != FLOW_NEXT)
+    if (s->form->flow == FLOW_NEXT)
+        copy_instruction(u, number);
+    else if (s->form->flow == FLOW_BRANCH || s->form->flow == FLOW_SHORT_BRANCH)
         copy_branch(u, number);
     else
-        copy_instruction(u, number);
+        emit_transfer(u, s);
+    if (s->way == WAY_GUESS)
+        emit_guard(u, number);
     follow(u, s);
 }
 
@@ -832,34 +734,34 @@ static void
 emit_block(struct builder *u)
 {
     struct emitter *e = &u->e;
-    bool ends = u->count != 0 && is_last(u->steps[u->count - 1].form);
+    struct path *path = &u->path;
+    bool ends = path->count != 0 && path->step[path->count - 1].way == WAY_END;
 
     u->block.cold = e->at;
-    emit_slot(e, 0x89, u->block.buffer_register, SLOT_A);
-    emit_slot(e, 0x89, u->block.scratch_register, SLOT_B);
+    emit_slot(e, 0x89, u->block.buffer_register, SLOT_GPR(u->block.buffer_register));
+    emit_slot(e, 0x89, u->block.scratch_register, SLOT_GPR(u->block.scratch_register));
     emit_slot(e, 0x8b, u->block.buffer_register, SLOT_BUFFER);
     u->block.warm = e->at;
     for (unsigned i = 0; i < 16; i++)
         u->holding[i] = (struct holding){i, 0};
     u->values = 16;
     u->words = 1;
-    for (unsigned i = 0; i < u->count && !u->out_of_memory; i++) {
+    for (unsigned i = 0; i < path->count && !u->out_of_memory; i++) {
         if (u->words > BLOCK_MAXIMUM_WORDS - WIDEST_INSTRUCTION_WORDS) {
-            u->next_ip = u->steps[i].ip;
-            u->count = i;
-            u->last_kind = EXIT_DIRECT;
+            path->next_ip = path->step[i].ip;
+            path->count = i;
+            path->last_kind = EXIT_DIRECT;
             ends = false;
             break;
         }
         emit_step(u, i);
     }
-    u->block.instructions = (uint16_t)u->count;
-    u->block.end_ip = u->next_ip;
+    u->block.instructions = (uint16_t)path->count;
     if (ends)
-        emit_last(u, u->count - 1);
+        emit_last(u, path->count - 1);
     else
-        emit_exit(u, add_exit(u, u->last_kind, u->next_ip));
-    if (u->last_kind == EXIT_SYSCALL && !ends) {
+        emit_exit(u, add_exit(u, path->last_kind, path->next_ip));
+    if (path->last_kind == EXIT_SYSCALL && !ends) {
         struct exit *crossed = add_exit(u, EXIT_CROSSED, 0);
         crossed->accesses = crossed->prefetches = 0;
         crossed->words = crossed->instructions = 1;
@@ -880,7 +782,7 @@ superblock_translate(struct blocks *b, uint64_t ip)
     memset(&u.block, 0, sizeof u.block);
     if (b->code_used + BLOCK_MAXIMUM_CODE > AREA_CODE_BYTES)
         return TRANSLATION_FULL;
-    enum translation result = choose(&u, ip);
+    enum translation result = path_choose(b, ip, &u.path);
     if (result != TRANSLATED)
         return result;
     if (!blocks_grow((void **)&b->block, &b->capacity, b->count + 1, sizeof *b->block))
@@ -888,6 +790,9 @@ superblock_translate(struct blocks *b, uint64_t ip)
     u.e = (struct emitter){b->area, AREA_CODE + b->code_used};
     u.number = (uint32_t)b->count;
     u.block.ip = ip;
+    u.block.buffer_register = u.path.buffer_register;
+    u.block.scratch_register = u.path.scratch_register;
+    u.block.is_guided = u.path.is_guided;
     u.block.is_plain = 1;
     u.block.first_access = (uint32_t)b->accesses.count;
     u.block.first_instruction = (uint32_t)b->instructions;
@@ -897,7 +802,7 @@ superblock_translate(struct blocks *b, uint64_t ip)
         return TRANSLATION_NO_MEMORY;
     b->code_used = u.e.at - AREA_CODE;
     b->block[b->count++] = u.block;
-    b->translated_instructions += u.count;
+    b->translated_instructions += u.path.count;
     return TRANSLATED;
 }
 

@@ -5,10 +5,8 @@
 
 #include "blocks.h"
 
-/* Of a link: five patchable bytes, then, for a target that holds other registers, what restores the
- * program's, and a jump. */
+/* Of a link: a trap or a jump. */
 #define LINK_BYTES 5
-#define RESTORE_BYTES 21
 
 /* Append the block that begins at `ip` to the tables; it is neither indexed nor linked yet. */
 enum translation superblock_translate(struct blocks *b, uint64_t ip);

@@ -72,7 +72,7 @@ typedef struct {
 } Translator;
 
 static uint64_t *
-slot(Translator *self, enum slot which)
+slot(Translator *self, uint32_t which)
 {
     return (uint64_t *)(self->area.bytes + AREA_SLOTS + which);
 }
@@ -137,8 +137,8 @@ static void
 recover_registers(Translator *self, const struct user_regs_struct *now, const struct block *block)
 {
     self->regs = *now;
-    *gpr(&self->regs, block->buffer_register) = *slot(self, SLOT_A);
-    *gpr(&self->regs, block->scratch_register) = *slot(self, SLOT_B);
+    *gpr(&self->regs, block->buffer_register) = *slot(self, SLOT_GPR(block->buffer_register));
+    *gpr(&self->regs, block->scratch_register) = *slot(self, SLOT_GPR(block->scratch_register));
 }
 
 /* Go on behind a system call whose result is known; else the burst ends before it. */
@@ -179,15 +179,9 @@ handle_exit(Translator *self, struct user_regs_struct *now, uint32_t number)
 
     recover_registers(self, now, block);
     self->from_exit = -1;
-    self->is_indirect = x->kind == EXIT_INDIRECT;
-    self->ip = x->target;
-    if (self->is_indirect) {
-        self->regs.rcx = *slot(self, SLOT_RCX);
-        self->ip = *slot(self, SLOT_TARGET);
-    } else {
-        *slot(self, SLOT_BUFFER) = *gpr(now, block->buffer_register);
-    }
-    self->regs.rip = self->ip;
+    self->is_indirect = false;
+    self->regs.rip = self->ip = x->target;
+    *slot(self, SLOT_BUFFER) = *gpr(now, block->buffer_register);
     self->written = from_shadow(self, *slot(self, SLOT_BUFFER));
     if (x->kind == EXIT_DIRECT)
         self->from_exit = (long)number;
@@ -199,6 +193,37 @@ handle_exit(Translator *self, struct user_regs_struct *now, uint32_t number)
         finish(self, "fault", SIGSEGV);
     else
         self->need = NEED_TARGET;
+}
+
+/* An indirect jump, call or return to where nothing is known to be. */
+static void
+handle_miss(Translator *self, const struct user_regs_struct *now)
+{
+    self->regs = *now;
+    self->regs.r10 = *slot(self, SLOT_GPR(R10));
+    self->regs.r11 = *slot(self, SLOT_GPR(R11));
+    self->regs.rcx = *slot(self, SLOT_RCX);
+    self->regs.rip = self->ip = *slot(self, SLOT_TARGET);
+    self->written = from_shadow(self, *slot(self, SLOT_BUFFER));
+    self->from_exit = -1;
+    self->is_indirect = true;
+    self->need = NEED_TARGET;
+}
+
+/* Whether the shadow stands behind a trap of ours. */
+static bool
+handle_trap(Translator *self, struct user_regs_struct *now)
+{
+    const uint32_t trap = (uint32_t)(now->rip - 1 - self->blocks.area_address);
+    long exit;
+
+    if (trap == self->blocks.lookup_trap)
+        handle_miss(self, now);
+    else if ((exit = blocks_exit_at(&self->blocks, trap)) >= 0)
+        handle_exit(self, now, (uint32_t)exit);
+    else
+        return false;
+    return true;
 }
 
 /* The record in progress crossed the end of the buffer: keep what is written of it. */
@@ -286,10 +311,7 @@ handle_deadline(Translator *self, struct user_regs_struct *now)
         if (!step_once(self->pid, &status, &info) || !transfer_registers(self->pid, now, false))
             return;
         if (status >> 16 == 0 && WSTOPSIG(status) == SIGTRAP && info.si_code != TRAP_TRACE) {
-            long exit = blocks_exit_at(&self->blocks, (uint32_t)(now->rip - 1 -
-                                                                 self->blocks.area_address));
-            if (exit >= 0) {
-                handle_exit(self, now, (uint32_t)exit);
+            if (handle_trap(self, now)) {
                 self->end = self->end != NULL ? self->end : "deadline";
                 self->need = NEED_NOTHING;
             }
@@ -347,13 +369,8 @@ handle_signal(Translator *self, int signal)
         return;
     }
     const uint64_t base = self->blocks.area_address;
-    if (signal == SIGTRAP && now.rip - base <= AREA_BUFFER) {
-        long exit = blocks_exit_at(&self->blocks, (uint32_t)(now.rip - 1 - base));
-        if (exit >= 0) {
-            handle_exit(self, &now, (uint32_t)exit);
-            return;
-        }
-    }
+    if (signal == SIGTRAP && now.rip - base <= AREA_BUFFER && handle_trap(self, &now))
+        return;
     if (signal == SIGSEGV && (uint64_t)(uintptr_t)info.si_addr - (base + AREA_BYTES) < GUARD_BYTES &&
         blocks_locate(&self->blocks, (uint32_t)(now.rip - base), &block, &instruction)) {
         handle_buffer_end(self, &now, &self->blocks.block[block]);
@@ -423,7 +440,8 @@ enter(Translator *self)
     if (result == TRANSLATION_NO_MEMORY)
         return "memory";
     if (result == TRANSLATION_FULL) { /* what was recorded is expanded: start over */
-        blocks_flush(&self->blocks);
+        if (blocks_guide(&self->blocks) < 0)
+            return "memory";
         self->expansion.course.is_void = true;
         self->from_exit = -1;
         return NULL;
@@ -553,6 +571,8 @@ translator_begin(Translator *self, PyObject *args)
             status = TRACEE_GONE;
     if (status == TRACEE_OK)
         dropped = blocks_check_code(&self->blocks);
+    if (dropped >= 0 && blocks_want_guiding(&self->blocks) && blocks_guide(&self->blocks) < 0)
+        dropped = -1;
     Py_END_ALLOW_THREADS
     if (status == TRACEE_CALL_FAILED) {
         errno = error;
@@ -689,6 +709,19 @@ translator_costs(Translator *self, PyObject *ignored)
 }
 
 static PyObject *
+translator_guide(Translator *self, PyObject *args)
+{
+    unsigned executions;
+
+    if (!PyArg_ParseTuple(args, "I:guide", &executions))
+        return NULL;
+    self->blocks.hot_executions = executions;
+    if (self->area.bytes != NULL && blocks_guide(&self->blocks) < 0)
+        return PyErr_NoMemory();
+    Py_RETURN_NONE;
+}
+
+static PyObject *
 translator_cancel(Translator *self, PyObject *ignored)
 {
     (void)ignored;
@@ -767,6 +800,8 @@ static PyMethodDef translator_methods[] = {
     {"course", (PyCFunction)translator_course, METH_NOARGS,
      "What was counted in the last run, and where its twin can be stopped."},
     {"costs", (PyCFunction)translator_costs, METH_NOARGS, "Counts and times of all runs."},
+    {"guide", (PyCFunction)translator_guide, METH_VARARGS,
+     "Translate anew, along the ways that code took so many times at least."},
     {"close", (PyCFunction)translator_close, METH_NOARGS,
      "Give memory and translations back; a later run makes them anew."},
     {"cancel", (PyCFunction)translator_cancel, METH_NOARGS, "End this run and all later ones."},
@@ -817,7 +852,8 @@ memsampd_add_translator(PyObject *module)
 {
     PyObject *type = PyType_FromSpec(&translator_spec);
     if (type == NULL || PyModule_AddIntConstant(module, "FORM_BYTES", sizeof(struct form)) < 0 ||
-        PyModule_AddIntConstant(module, "AREA_BYTES", AREA_BYTES + GUARD_BYTES) < 0)
+        PyModule_AddIntConstant(module, "AREA_BYTES", AREA_BYTES + GUARD_BYTES) < 0 ||
+        PyModule_AddIntConstant(module, "HOT_EXECUTIONS", HOT_EXECUTIONS) < 0)
         return -1;
     int result = PyModule_AddObjectRef(module, "Translator", type);
     result = result < 0 ? result : PyModule_AddFunctions(module, functions);

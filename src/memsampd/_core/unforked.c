@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -51,24 +52,45 @@ read_area(struct unforked *u, pid_t tid, const struct unforked_area *area, uint8
     return true;
 }
 
+/* A clone that is as large has all that the target has: what it lacks is looked for no further. */
+static unsigned long
+pages_mapped(int statm)
+{
+    char text[32];
+    ssize_t got = pread(statm, text, sizeof text - 1, 0);
+
+    text[got > 0 ? got : 0] = '\0';
+    return strtoul(text, NULL, 10);
+}
+
+/* The list of areas, or nothing where it is longer than there is room. */
+static void
+read_list(struct unforked *u)
+{
+    size_t length = 0;
+
+    for (ssize_t got; length < UNFORKED_MAPS_BYTES; length += (size_t)got) {
+        got = read(u->maps, u->maps_text + length, UNFORKED_MAPS_BYTES - length);
+        if (got <= 0)
+            break;
+    }
+    u->maps_text[length < UNFORKED_MAPS_BYTES ? length : 0] = '\0';
+}
+
 void
 unforked_read(struct unforked *u, pid_t tid)
 {
     double begun = tracee_now_seconds();
     uint8_t *to = u->buffer;
 
+    u->target_pages = pages_mapped(u->statm);
     for (size_t i = 0; i < u->count; i++) {
         const struct unforked_area *area = &u->areas[i];
         u->state[i] = read_area(u, tid, area, to) ? UNFORKED_READ : UNFORKED_LOST;
         to += area->end - area->start;
     }
-    size_t length = 0;
-    for (ssize_t got; u->count != 0 && length < UNFORKED_MAPS_BYTES - 1; length += (size_t)got) {
-        got = read(u->maps, u->maps_text + length, UNFORKED_MAPS_BYTES - 1 - length);
-        if (got <= 0)
-            break;
-    }
-    u->maps_text[length] = '\0';
+    if (u->count != 0)
+        read_list(u);
     u->seconds = tracee_now_seconds() - begun;
 }
 
@@ -80,28 +102,54 @@ is_zero(const uint8_t *page)
 
 /* What is not zero; the rest is fresh memory as it is. */
 static bool
-write_area(pid_t pid, const struct unforked_area *area, uint8_t *from)
+write_piece(pid_t pid, uint64_t start, uint64_t end, uint8_t *from)
 {
-    size_t size = area->end - area->start;
+    size_t size = end - start;
 
-    for (size_t at = 0, end; at < size; at = end + PAGE_BYTES) {
-        for (end = at; end < size && !is_zero(from + end); end += PAGE_BYTES)
+    for (size_t at = 0, stop; at < size; at = stop + PAGE_BYTES) {
+        for (stop = at; stop < size && !is_zero(from + stop); stop += PAGE_BYTES)
             continue;
-        if (end > at && !transfer(process_vm_writev, pid, area->start + at, from + at, end - at))
+        if (stop > at && !transfer(process_vm_writev, pid, start + at, from + at, stop - at))
             return false;
     }
     return true;
 }
 
-/* The permissions of the moment of the stop: programs that make code change them all the time.
- * `line` moves on through the target's areas. */
+/* With the permissions of the moment of the stop: programs that make code change them all the time. */
 static bool
-protect_area(pid_t pid, const struct user_regs_struct *regs, uint64_t syscall_address,
-             const struct unforked_area *area, const char **line)
+rebuild_piece(pid_t pid, const struct user_regs_struct *regs, uint64_t syscall_address,
+              uint64_t start, uint64_t end, const char *perms, uint8_t *from)
+{
+    const uint64_t protection = (perms[0] == 'r' ? PROT_READ : 0) |
+                                (perms[1] == 'w' ? PROT_WRITE : 0) |
+                                (perms[2] == 'x' ? PROT_EXEC : 0);
+    const uint64_t map[6] = {
+        start, end - start, PROT_READ | PROT_WRITE,
+        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, (uint64_t)-1, 0};
+    const uint64_t protect[6] = {start, end - start, protection};
+    const uint64_t unmap[6] = {start, end - start};
+    long result;
+
+    if (tracee_inject_shadow(pid, regs, syscall_address, SYS_mmap, map, &result) != TRACEE_OK)
+        return false;
+    if (write_piece(pid, start, end, from) &&
+        (protection == (PROT_READ | PROT_WRITE) ||
+         tracee_inject_shadow(pid, regs, syscall_address, SYS_mprotect, protect, &result) ==
+             TRACEE_OK))
+        return true;
+    tracee_inject_shadow(pid, regs, syscall_address, SYS_munmap, unmap, &result);
+    return false;
+}
+
+/* Those pieces of an area that the target had at the stop: it may have unmapped some since we planned.
+ * `line` moves on through the target's areas. Whether there was any. */
+static bool
+rebuild_area(pid_t pid, const struct user_regs_struct *regs, uint64_t syscall_address,
+             const struct unforked_area *area, uint8_t *from, const char **line)
 {
     unsigned long start, end;
     char perms[5];
-    long result;
+    bool is_there = false;
 
     for (const char *next; sscanf(*line, "%lx-%lx %4s", &start, &end, perms) == 3; *line = next) {
         if ((next = strchr(*line, '\n')) == NULL || start >= area->end)
@@ -109,38 +157,14 @@ protect_area(pid_t pid, const struct user_regs_struct *regs, uint64_t syscall_ad
         next++;
         if (end <= area->start)
             continue;
-        uint64_t from = start > area->start ? start : area->start;
-        uint64_t to = end < area->end ? end : area->end;
-        uint64_t protection = (perms[0] == 'r' ? PROT_READ : 0) | (perms[1] == 'w' ? PROT_WRITE : 0) |
-                              (perms[2] == 'x' ? PROT_EXEC : 0);
-        const uint64_t protect[6] = {from, to - from, protection};
-        if (protection != (PROT_READ | PROT_WRITE) &&
-            tracee_inject_shadow(pid, regs, syscall_address, SYS_mprotect, protect, &result) !=
-                TRACEE_OK)
-            return false;
+        uint64_t low = start > area->start ? start : area->start;
+        uint64_t high = end < area->end ? end : area->end;
+        is_there |= rebuild_piece(pid, regs, syscall_address, low, high, perms,
+                                  from + (low - area->start));
         if (end > area->end)
             break; /* the next area may lie in it, too */
     }
-    return true;
-}
-
-static bool
-rebuild_area(pid_t pid, const struct user_regs_struct *regs, uint64_t syscall_address,
-             const struct unforked_area *area, uint8_t *from, const char **line)
-{
-    const uint64_t size = area->end - area->start;
-    const uint64_t map[6] = {
-        area->start, size, PROT_READ | PROT_WRITE,
-        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, (uint64_t)-1, 0};
-    const uint64_t unmap[6] = {area->start, size};
-    long result;
-
-    if (tracee_inject_shadow(pid, regs, syscall_address, SYS_mmap, map, &result) != TRACEE_OK)
-        return false;
-    if (write_area(pid, area, from) && protect_area(pid, regs, syscall_address, area, line))
-        return true;
-    tracee_inject_shadow(pid, regs, syscall_address, SYS_munmap, unmap, &result);
-    return false;
+    return is_there;
 }
 
 void

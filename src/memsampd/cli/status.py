@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Callable
 from typing import TextIO
 
 from memsampd.exporters.curves import at_size
@@ -92,14 +93,20 @@ class LiveStatus:
         self._height = 0
         self._drawn_seconds = 0.0
 
-    def window(self, window: Window, assignment: Assignment, snapshot: Snapshot) -> None:
+    def window(self, window: Window, assignment: Assignment, state: Callable[[], Snapshot]) -> None:
         """Show the state, at most some times a second."""
-        self.idle(snapshot)
+        if self._is_due():
+            self._draw(state())
 
     def idle(self, snapshot: Snapshot) -> None:
         """Show the state, at most some times a second."""
-        if time.monotonic() - self._drawn_seconds < _REDRAW_SECONDS:
-            return
+        if self._is_due():
+            self._draw(snapshot)
+
+    def _is_due(self) -> bool:
+        return time.monotonic() - self._drawn_seconds >= _REDRAW_SECONDS
+
+    def _draw(self, snapshot: Snapshot) -> None:
         self._drawn_seconds = time.monotonic()
         try:
             columns = os.get_terminal_size(self._stream.fileno()).columns
@@ -123,17 +130,13 @@ class PlainStatus:
         self._said_seconds = 0.0
         self._is_in_trouble = False
 
-    def window(self, window: Window, assignment: Assignment, snapshot: Snapshot) -> None:
+    def window(self, window: Window, assignment: Assignment, state: Callable[[], Snapshot]) -> None:
         """Say it if the phase is another one or nothing was said for long."""
-        if bool(snapshot.trouble) != self._is_in_trouble:
-            self._is_in_trouble = bool(snapshot.trouble)
-            text = f"no bursts: {snapshot.trouble}" if snapshot.trouble else "bursts again"
-            print(text, file=self._stream, flush=True)
         is_due = time.monotonic() - self._said_seconds > self._EVERY_SECONDS
         if assignment.phase == self._phase and not is_due:
             return
         self._phase, self._said_seconds = assignment.phase, time.monotonic()
-        ratios = "  ".join(f"{name} {text}" for name, _, text in cache_ratios(snapshot))
+        ratios = "  ".join(f"{name} {text}" for name, _, text in cache_ratios(state()))
         print(
             f"window {window.index}: phase {assignment.phase}"
             f"{' (new)' if assignment.is_new else ''}  {ratios}",
@@ -142,7 +145,11 @@ class PlainStatus:
         )
 
     def idle(self, snapshot: Snapshot) -> None:
-        """Nothing to say."""
+        """Say it if bursts have become impossible, or possible again."""
+        if bool(snapshot.trouble) != self._is_in_trouble:
+            self._is_in_trouble = bool(snapshot.trouble)
+            text = f"no bursts: {snapshot.trouble}" if snapshot.trouble else "bursts again"
+            print(text, file=self._stream, flush=True)
 
 
 class JsonStatus:
@@ -151,8 +158,9 @@ class JsonStatus:
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
 
-    def window(self, window: Window, assignment: Assignment, snapshot: Snapshot) -> None:
+    def window(self, window: Window, assignment: Assignment, state: Callable[[], Snapshot]) -> None:
         """Write the window."""
+        snapshot = state()
         phase = _phase_of(snapshot)
         curve = phase.curves.get("lru") if phase is not None else None
         print(

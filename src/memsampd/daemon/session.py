@@ -60,8 +60,14 @@ def _yield_to_others(niceness: int) -> None:
 class SessionObserver(Protocol):
     """Someone who watches a session (a status display)."""
 
-    def window(self, window: Window, assignment: Assignment, snapshot: Snapshot) -> None:
-        """A window has ended."""
+    def window(self, window: Window, assignment: Assignment, state: Callable[[], Snapshot]) -> None:
+        """A window has ended.
+
+        Args:
+            window: the window.
+            assignment: its phase.
+            state: tells the present state, at the price of all curves: ask only to show it.
+        """
 
     def idle(self, snapshot: Snapshot) -> None:
         """Nothing has ended lately; called a few times a second."""
@@ -257,10 +263,8 @@ class Session:
             )
         )
         self._closed.append(_ClosedWindow(window.end_seconds, window.index, phase))
-        if self._observers:
-            snapshot = self.snapshot()
-            for observer in self._observers:
-                observer.window(window, assignment, snapshot)
+        for observer in self._observers:
+            observer.window(window, assignment, self.snapshot)
 
     def _merge(self, gone: int, into: int) -> None:
         parts = self._parts

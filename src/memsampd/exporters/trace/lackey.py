@@ -16,13 +16,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from memsampd import __version__
+from memsampd.closing import Closing
 from memsampd.errors import TraceError
 from memsampd.exporters.snapshot import TargetInfo
 from memsampd.exporters.trace import lettering
@@ -132,7 +131,7 @@ class LackeyWriter:
         )
 
 
-class LackeyReader:
+class LackeyReader(Closing):
     """Reads the text as one burst (:class:`memsampd.exporters.trace.protocols.BurstReader`).
 
     lackey does not tell threads apart; what it says of instructions is kept as their number, and
@@ -180,17 +179,6 @@ class LackeyReader:
     def close(self) -> None:
         """Close the file; may be called twice."""
         self._file.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def blocks(self) -> Iterator[bytes]:
         """Yield the text, some whole lines at a time.

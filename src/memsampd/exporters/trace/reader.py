@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
-from typing import Self, TypeVar
+from typing import TypeVar
 
+from memsampd.closing import Closing
 from memsampd.errors import TraceError
 from memsampd.exporters.trace.columns import AccessBlock, decode
 from memsampd.exporters.trace.files import open_input, read_some
@@ -30,7 +30,7 @@ from memsampd.sampler.records import AccessChunk
 _RecordT = TypeVar("_RecordT", bound=Record)
 
 
-class TraceReader:
+class TraceReader(Closing):
     """Iterates over the bursts of a trace file, once, each of which iterates over its accesses.
 
     >>> def count_stores(path):
@@ -88,17 +88,6 @@ class TraceReader:
     def close(self) -> None:
         """Close the file; may be called twice."""
         self._file.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _check_prelude(self) -> None:
         start = self._read(PRELUDE.size)

@@ -5,12 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from memsampd.closing import Closing
 from memsampd.errors import UsageError
 from memsampd.machines.cpulist import online_cpus
 from memsampd.sampler.perf.rings import (
@@ -28,7 +27,7 @@ _PERIOD_SECONDS_MIN = 10e-6
 _RECORD_BYTES = 32  # of one sample in the ring
 
 
-class TaskClockSource:
+class TaskClockSource(Closing):
     """A :class:`~memsampd.sampler.protocols.BranchSource` by PERF_COUNT_SW_TASK_CLOCK.
 
     Each thread is sampled every ``period_seconds`` of its CPU time; the ticks that find it in the
@@ -150,14 +149,3 @@ class TaskClockSource:
     def close(self) -> None:
         """Release every descriptor and mapping; may be called twice."""
         self._rings.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()

@@ -6,9 +6,8 @@ import os
 import select
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
+from memsampd.closing import Closing
 from memsampd.errors import TargetError
 
 PROC = Path("/proc")
@@ -116,7 +115,7 @@ def read_identity(pid: int, proc: Path = PROC) -> ProcessIdentity:
     return ProcessIdentity(pid, stat.start_ticks, stat.command, executable)
 
 
-class ProcessHandle:
+class ProcessHandle(Closing):
     """Holds on to one process: never mistakes a later process with its pid for it.
 
     Args:
@@ -169,14 +168,3 @@ class ProcessHandle:
         if self._pidfd is not None:
             os.close(self._pidfd)
             self._pidfd = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()

@@ -13,7 +13,7 @@ from pathlib import Path
 from memsampd import _core
 from memsampd.errors import CaptureError
 from memsampd.sampler.process.identity import PROC, read_stat
-from memsampd.sampler.process.maps import read_maps
+from memsampd.sampler.process.maps import AddressSpace, parse_maps, read_maps
 from memsampd.sampler.process.status import read_status
 from memsampd.sampler.records import BurstCost
 from memsampd.sampler.shadow.collecting import (
@@ -26,7 +26,7 @@ from memsampd.sampler.shadow.collecting import (
 from memsampd.sampler.shadow.guardian import Guardian
 from memsampd.sampler.shadow.site import InjectionSite, SiteFinder
 from memsampd.sampler.shadow.stops import StopEstimator, read_huge_bytes
-from memsampd.sampler.shadow.unforked import CopyPlan, UnforkedMemory
+from memsampd.sampler.shadow.unforked import CopyPlan, Range, UnforkedMemory
 
 _SYS_MPROTECT, _SYS_PRCTL, _SYS_CLOSE_RANGE, _SYS_UNSHARE = 10, 157, 436, 272
 _PR_SET_NAME = 15
@@ -108,6 +108,33 @@ def last_cpu(tid: int, proc: Path = PROC) -> int:
         return read_stat(tid, proc).last_cpu
     except OSError:
         return -1
+
+
+@dataclass(frozen=True, slots=True)
+class AtStop:
+    """What the native core noted of the target's memory while it was stopped.
+
+    Attributes:
+        rebuilt: of each area that was to be copied, 1 if the shadow then had it.
+        copied_bytes: how much was copied.
+        copy_seconds: for which that prolonged the stop.
+        mapped_pages: of address space; 0 if not known.
+        maps_text: its /proc/PID/maps, if anything was to be copied; else empty.
+    """
+
+    rebuilt: bytes
+    copied_bytes: int
+    copy_seconds: float
+    mapped_pages: int
+    maps_text: bytes
+
+    def space(self) -> AddressSpace:
+        """The areas that it had."""
+        return AddressSpace(parse_maps(self.maps_text.decode(errors="surrogateescape")))
+
+
+def _mapped_pages(pid: int, proc: Path) -> int:
+    return int((proc / str(pid) / "statm").read_text().split()[0])
 
 
 def _memory_bytes(pid: int, proc: Path) -> tuple[int, int]:
@@ -236,9 +263,7 @@ class Snapshots:
                     stopped,
                     cut_short,
                     scratch,
-                    rebuilt,
-                    unforked_bytes,
-                    unforked_seconds,
+                    kept,
                 ) = _core.shadow_spawn(
                     tid, site.for_core(), count, suspend, plan.for_core(), plan.room
                 )
@@ -265,12 +290,14 @@ class Snapshots:
         try:
             if status != "ok":
                 raise self._refusal(status, error, wasted_seconds)
-            self._stops.learn(private_bytes, count, stopped - unforked_seconds)
-            self._stops.learn_copy(unforked_bytes, unforked_seconds)
+            stop = AtStop(*kept)
+            self._stops.learn(private_bytes, count, stopped - stop.copy_seconds)
+            self._stops.learn_copy(stop.copied_bytes, stop.copy_seconds)
             shadows = tuple(
-                replace(shadow, absent=self._make_harmless(shadow, site)) for shadow in shadows
+                replace(shadow, absent=self._make_harmless(shadow, site, stop))
+                for shadow in shadows
             )
-            lacks_memory = self._learn_unforked(plan, rebuilt, shadows[0])
+            lacks_memory = self._learn_unforked(plan, stop.rebuilt, shadows[0])
         except BaseException as error:
             for shadow in shadows:
                 self.end(shadow)
@@ -340,7 +367,9 @@ class Snapshots:
     def _other_cpus(self, tid: int) -> set[int]:
         return (self._allowed_cpus - {last_cpu(tid, self._proc)}) or self._allowed_cpus
 
-    def _make_harmless(self, shadow: Shadow, site: InjectionSite) -> tuple[tuple[int, int], ...]:
+    def _make_harmless(
+        self, shadow: Shadow, site: InjectionSite, stop: AtStop
+    ) -> tuple[Range, ...]:
         """Name it, take its descriptors away, and keep its stores from shared memory.
 
         Returns:
@@ -361,14 +390,22 @@ class Snapshots:
                 )
         with suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, shadow.pid, self._niceness)
-        return self._kept_back(site.space.beyond(space))
+        return self._kept_back(shadow.pid, space, site.space, stop)
 
-    def _kept_back(self, absent: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
-        """Those areas that the target has still, and has not merely unmapped before the stop."""
-        if not absent:
+    def _kept_back(
+        self, shadow_pid: int, space: AddressSpace, before: AddressSpace, stop: AtStop
+    ) -> tuple[Range, ...]:
+        """What the target had at the stop, and a shadow has not.
+
+        Of a target that is not yet known to keep anything back only the size at the stop is known.
+        Where the shadow's is another, its areas before the stop that it still has must do.
+        """
+        if _mapped_pages(shadow_pid, self._proc) == stop.mapped_pages:
             return ()
+        if stop.maps_text:
+            return stop.space().beyond(space)
         now = read_maps(self._pid, self._proc)
-        return tuple(area for area in absent if now.find(area[0]) is not None)
+        return tuple(area for area in before.beyond(space) if now.find(area[0]) is not None)
 
     def _drop_descriptors(self, shadow: Shadow, site: InjectionSite) -> None:
         """Else a pipe or port that the target closes would stay open until the shadow ends."""

@@ -11,12 +11,11 @@ from pathlib import Path
 from memsampd import _core
 from memsampd.sampler.process.identity import PROC
 from memsampd.sampler.records import BurstEnd
-from memsampd.sampler.shadow.decoder import CODE_BYTES_MAXIMUM, RecipeDecoder, describe
-from memsampd.sampler.shadow.emulation import emulation_of, syscall_detail
+from memsampd.sampler.shadow.decoder import RecipeDecoder
+from memsampd.sampler.shadow.emulation import emulation_of
+from memsampd.sampler.shadow.endings import end_detail, read_code
 from memsampd.sampler.shadow.executors import Collector, Consumer, Execution
 from memsampd.sampler.shadow.snapshots import Shadow, last_cpu
-
-SYSCALL_CODE = b"\x0f\x05"
 
 
 class SteppingExecutor:
@@ -37,16 +36,7 @@ class SteppingExecutor:
         self._emulate = emulate
         self._stepper = _core.Stepper()
         self._memory = -1
-        self._decoder = RecipeDecoder(self._read_code)
-
-    def _read_code(self, address: int, size_bytes: int) -> bytes:
-        """As much as is mapped: code may end with its page."""
-        for end in (address + size_bytes, (address & ~4095) + 4096):
-            try:
-                return os.pread(self._memory, end - address, address)
-            except (OSError, OverflowError):
-                continue
-        return b""
+        self._decoder = RecipeDecoder(lambda ip, size: read_code(self._memory, ip, size))
 
     def run(
         self,
@@ -82,7 +72,7 @@ class SteppingExecutor:
                 rows.instructions,
                 rows.prefetches,
                 BurstEnd(end),
-                self._detail(BurstEnd(end), ip, number),
+                end_detail(BurstEnd(end), ip, number, self._memory),
                 seconds,
                 self._stepper.emulated_calls(),
             )
@@ -96,15 +86,6 @@ class SteppingExecutor:
 
     def close(self) -> None:
         """Nothing is held."""
-
-    def _detail(self, end: BurstEnd, ip: int, number: int) -> str:
-        if end is BurstEnd.FAULT:
-            return signal.Signals(number).name
-        if end is BurstEnd.SYSCALL and self._read_code(ip, len(SYSCALL_CODE)) == SYSCALL_CODE:
-            return syscall_detail(number)
-        if end in (BurstEnd.SYSCALL, BurstEnd.UNSUPPORTED):
-            return describe(self._read_code(ip, CODE_BYTES_MAXIMUM), ip)
-        return ""
 
 
 def share_one_cpu(shadow: Shadow, allowed: set[int], proc: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,8 +15,8 @@ from memsampd import _core
 from memsampd.sampler.process.identity import PROC
 from memsampd.sampler.process.maps import Mapping, read_maps
 from memsampd.sampler.records import BurstEnd
-from memsampd.sampler.shadow.decoder import CODE_BYTES_MAXIMUM, describe
-from memsampd.sampler.shadow.emulation import emulation_of, syscall_detail
+from memsampd.sampler.shadow.emulation import emulation_of
+from memsampd.sampler.shadow.endings import end_detail
 from memsampd.sampler.shadow.executors import (
     Collector,
     Consumer,
@@ -27,7 +26,7 @@ from memsampd.sampler.shadow.executors import (
 )
 from memsampd.sampler.shadow.forms import FormDecoder
 from memsampd.sampler.shadow.snapshots import Shadow
-from memsampd.sampler.shadow.stepping import SYSCALL_CODE, share_one_cpu
+from memsampd.sampler.shadow.stepping import share_one_cpu
 
 _WRITABLE_CODE_MAXIMUM = 64
 # Between what kernels and runtimes use by themselves (executables at 0x55..., libraries at 0x7f...,
@@ -98,6 +97,17 @@ class TranslatingExecutor:
         """Give back the memory of translations; a later run makes them anew."""
         self._translator.close()
 
+    def guide(self, executions: int = _core.HOT_EXECUTIONS) -> None:
+        """Lay translations out anew, along the ways that code took in the runs so far.
+
+        Runs do so of themselves, once most of what they execute was laid out without knowing how
+        it would run.
+
+        Args:
+            executions: ways taken less often count for nothing; kept for later layouts.
+        """
+        self._translator.guide(executions)
+
     def costs(self) -> dict[str, float]:
         """Counts and times of all runs so far, by name (seconds; instructions; bytes of code)."""
         return self._translator.costs()
@@ -125,7 +135,7 @@ class TranslatingExecutor:
         reason, detail = (
             (BurstEnd.UNSUPPORTED, "a store into code that has run")
             if end == "modified"
-            else (BurstEnd(end), self._detail(BurstEnd(end), ip, number))
+            else (BurstEnd(end), end_detail(BurstEnd(end), ip, number, self._memory))
         )
         return Execution(
             rows.rows(),
@@ -145,23 +155,6 @@ class TranslatingExecutor:
         if execution.accesses >= max_accesses:  # it went on, and what ended that is no matter
             return replace(execution, course=course, end=BurstEnd.FULL, end_detail="")
         return replace(execution, course=course)
-
-    def _detail(self, end: BurstEnd, ip: int, number: int) -> str:
-        if end is BurstEnd.FAULT:
-            return signal.Signals(number).name
-        if end is BurstEnd.SYSCALL and self._read_code(ip)[:2] == SYSCALL_CODE:
-            return syscall_detail(number)
-        if end in (BurstEnd.SYSCALL, BurstEnd.UNSUPPORTED):
-            return describe(self._read_code(ip), ip)
-        return ""
-
-    def _read_code(self, address: int) -> bytes:
-        for end in (address + CODE_BYTES_MAXIMUM, (address & ~4095) + 4096):
-            try:
-                return os.pread(self._memory, end - address, address)
-            except (OSError, OverflowError):
-                continue
-        return b""
 
     def _place(self, mappings: Sequence[Mapping]) -> int:
         """A free place for the translations: the same as before if that is still free."""
