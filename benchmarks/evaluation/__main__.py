@@ -1,7 +1,7 @@
 """Measures what is missing, then writes the report.
 
 usage: python -m evaluation [--quick | --smoke] [--only NAME...] [--programs NAME...]
-                            [--folder FOLDER] [--markdown FILE] [--report]
+                            [--rounds N] [--folder FOLDER] [--markdown FILE] [--report]
 
 Run it in ``benchmarks/``, or with that in PYTHONPATH. Whatever is measured is kept in the folder at
 once; a second start goes on where the first one stopped. Exit status 1 if a goal is missed.
@@ -14,6 +14,7 @@ import datetime
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from evaluation.bench import SCALES, Bench
@@ -78,11 +79,14 @@ def main() -> int:
     names = [experiment.name for experiment in EXPERIMENTS]
     parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="EXPERIMENT")
     parser.add_argument("--programs", nargs="+", default=[], metavar="NAME")
+    parser.add_argument("--rounds", type=int, metavar="N", help="live rounds of each program")
     parser.add_argument("--folder", type=Path, help="where results are kept")
     parser.add_argument("--markdown", type=Path, help="document whose sections are replaced")
     parser.add_argument("--report", action="store_true", help="measure nothing more")
     args = parser.parse_args()
     scale = SCALES["quick" if args.quick else "smoke" if args.smoke else "whole"]
+    if args.rounds is not None:
+        scale = replace(scale, repeats=args.rounds)
     folder = args.folder or ROOT / "build" / "evaluation" / scale.name
     markdown = args.markdown or folder / "evaluation.md"
     folder.mkdir(parents=True, exist_ok=True)
