@@ -54,7 +54,7 @@ def report(
     goals: list[Goal] = []
     for experiment in experiments:
         rows = open_results(experiment, folder).rows
-        page = Page(experiment.name, pictures, "images/evaluation")
+        page = Page(experiment.name, pictures, "images/evaluation", folder / "figures")
         if not rows:
             page.text("Not measured at this scale.")
         goals += experiment.report(rows, page)

@@ -13,14 +13,16 @@ class Page:
 
     Args:
         name: of the experiment; names its figures.
-        pictures: folder for the figures, as SVG and PNG.
+        pictures: folder for the figures, as SVG.
         link: path of that folder as the document sees it.
+        bitmaps: folder for the same as PNG; None for none.
     """
 
-    def __init__(self, name: str, pictures: Path, link: str) -> None:
+    def __init__(self, name: str, pictures: Path, link: str, bitmaps: Path | None = None) -> None:
         self._name = name
         self._pictures = pictures
         self._link = link
+        self._bitmaps = bitmaps
         self._parts: list[str] = []
 
     def text(self, text: str) -> None:
@@ -58,7 +60,9 @@ class Page:
             self._pictures.mkdir(parents=True, exist_ok=True)
             stem = f"{self._name}-{what}"
             figure.savefig(self._pictures / f"{stem}.svg", metadata={"Date": None})
-            figure.savefig(self._pictures / f"{stem}.png", dpi=110)
+            if self._bitmaps is not None:
+                self._bitmaps.mkdir(parents=True, exist_ok=True)
+                figure.savefig(self._bitmaps / f"{stem}.png", dpi=110)
         finally:
             pyplot.close(figure)
         self._parts.append(f"![{title}]({self._link}/{stem}.svg)\n")

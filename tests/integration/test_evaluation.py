@@ -33,7 +33,8 @@ def test_the_smallest_evaluation_fills_tables_and_figures(tmp_path: Path) -> Non
     assert "| mean CDF error, % |" in document
     assert "| graph |" in document
     drawn = {path.name for path in (tmp_path / "images" / "evaluation").iterdir()}
-    assert {"heat_maps-maps.svg", "distribution-64K.png", "accuracy-schedules.svg"} <= drawn
+    assert {"heat_maps-maps.svg", "distribution-64K.svg", "accuracy-schedules.svg"} <= drawn
+    assert (tmp_path / "figures" / "heat_maps-maps.png").exists()
     kept = {path: path.stat().st_mtime_ns for path in tmp_path.glob("*.csv")}
     again = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert again.returncode == done.returncode
