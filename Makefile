@@ -6,7 +6,7 @@ SOURCES := $(shell find src -name __pycache__ -prune -o -print) meson.build pypr
 BENCHMARKS := lru_speed phase_quality sampling_cost shadow_steps shadow_equality shadow_speed \
 	shadow_harm burst_length accuracy
 
-.PHONY: help demo test unit lint format bench references clean
+.PHONY: help demo test unit lint format bench references evaluation clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 16
@@ -39,6 +39,11 @@ bench: .venv/.installed .venv/.dev ## the quick form of each benchmark
 		echo "== benchmarks/$$name.py --quick"; \
 		$(BIN)/python benchmarks/$$name.py --quick || failed="$$failed $$name"; \
 	done; [ -z "$$failed" ] || { echo "goals missed:$$failed" >&2; exit 1; }
+
+evaluation: .venv/.installed .venv/.dev ## docs/evaluation.md, <= 90 min (QUICK=1: 10 min)
+	@scripts/benchmark-tools >/dev/null || true
+	PYTHONPATH=benchmarks $(BIN)/python -m evaluation \
+		$(if $(QUICK),--quick,--markdown docs/evaluation.md)
 
 references: .venv/.installed .venv/.dev ## make the exact references again (hours)
 	@scripts/benchmark-tools

@@ -20,9 +20,6 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
-import os
-import platform
-import re
 import statistics
 import subprocess
 import sys
@@ -32,9 +29,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from reference import store
-from reference.documents import replace_section
+from reference.documents import machine_text, replace_section
 from reference.estimates import Estimate, parse_estimate
-from reference.metrics import cdf_error, whole_run_error
+from reference.judging import judge
 from reference.programs import PROGRAMS, Program, find
 from reference.running import RunError, Timing, memsampd_command, run_alone, run_recorded
 from reference.windows import ERROR_SIZES_BYTES
@@ -102,18 +99,14 @@ def measure_pair(
 
 def score(program: str, pairs: Sequence[Pair], reference: store.Reference, policy: str) -> Score:
     """Judge the runs of one program."""
-    misses = reference.lru if policy == "lru" else reference.random
-    misses = misses[:, : len(ERROR_SIZES_BYTES)]
-    exact = misses / reference.accesses[:, None]
-    exact_overall = misses.sum(axis=0) / reference.total_accesses
-    weights = reference.accesses.astype(float)
     estimates = [pair.estimate for pair in pairs]
+    errors = [judge(estimate, reference, policy) for estimate in estimates]
     bursts = [e.bursts for e in estimates if e.bursts is not None]
     median = statistics.median
     return Score(
         program=program,
-        whole_run_error=median(whole_run_error(e.overall, exact_overall) for e in estimates),
-        cdf_error=median(cdf_error(e.windows, e.weights, exact, weights) for e in estimates),
+        whole_run_error=median(each.whole_run for each in errors),
+        cdf_error=median(each.fine_cdf for each in errors),
         band=100 * median(e.band for e in estimates),
         slowdown=median(100 * (p.recorded.wall_seconds / p.alone.wall_seconds - 1) for p in pairs),
         extra_cpu=median(
@@ -185,11 +178,9 @@ def markdown(scores: Sequence[Score]) -> str:
 
 def caption(scores: Sequence[Score], policy: str) -> str:
     """Say when and where the table was measured."""
-    model = re.search(r"^model name\s*:\s*(.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
     runs = sorted({each.runs for each in scores})
     return (
-        f"Measured {datetime.date.today().isoformat()} on {os.cpu_count()} x "
-        f"{model[1] if model else platform.machine()}, Linux {platform.release()}; "
+        f"Measured {datetime.date.today().isoformat()} on {machine_text()}; "
         f"{'/'.join(map(str, runs))} pairs of runs a program, {policy.upper()} caches.\n"
     )
 

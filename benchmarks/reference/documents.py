@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import platform
+import re
 from pathlib import Path
 
 
@@ -23,3 +26,10 @@ def replace_section(path: Path, name: str, text: str) -> None:
     if not found or not closed:
         raise ValueError(f"{path} has no section {name!r} to put the table into")
     path.write_text(f"{before}{section}{after}", encoding="utf-8")
+
+
+def machine_text(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+    """Return this machine's CPUs and kernel, for people."""
+    model = re.search(r"^model name\s*:\s*(.*)$", cpuinfo.read_text(), re.MULTILINE)
+    cpu = model[1] if model else platform.machine()
+    return f"{os.cpu_count()} x {cpu}, Linux {platform.release()}"

@@ -18,8 +18,8 @@ class Estimate:
 
     Attributes:
         overall: miss ratio of the whole run, shape (s,).
-        windows: miss ratio of each window, the middle of its bounds where nothing better is
-            known, shape (w, s).
+        windows: miss ratio of each window as estimated, or guessed where its phase had no burst;
+            the middle of its bounds where there is not even a guess, shape (w, s).
         weights: accesses of each window, shape (w,); CPU seconds if no rate is known at all.
         unknown_windows: windows whose miss ratio is only known by its bounds.
         band: mean width of the bounds of the whole run over sizes, 0..1.
@@ -57,13 +57,19 @@ def parse_estimate(document: Mapping[str, Any], sizes_bytes: tuple[int, ...]) ->
         overall=_ratios(overall),
         windows=np.array([_ratios(window) for window in windows]),
         weights=_weights(windows),
-        unknown_windows=sum(None in window["miss_ratio"] for window in windows),
+        unknown_windows=sum(_is_unknown(window) for window in windows),
         band=float(np.mean(np.subtract(overall["high"], overall["low"]))),
         phases=len(document["phases"]),
         bursts=None if None in bursts else sum(bursts),
         sampled_accesses=sum(phase["sampled_accesses"] for phase in document["phases"]),
         warnings=tuple(document.get("warnings", ())),
     )
+
+
+def _is_unknown(curve: Mapping[str, Any]) -> bool:
+    """Whether a curve is not estimated, or only known to lie between 0 and 1."""
+    is_guess = not any(curve["low"]) and all(high == 1 for high in curve["high"])
+    return None in curve["miss_ratio"] or is_guess
 
 
 def _ratios(curve: Mapping[str, Any]) -> Floats:

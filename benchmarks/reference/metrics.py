@@ -36,11 +36,11 @@ def distribution_area(
         The integral of the absolute difference, 0..1 for values in 0..1.
     """
     steps = np.unique(np.concatenate([left, right]))
-    gap = np.abs(_cumulative(left, left_weights, steps) - _cumulative(right, right_weights, steps))
+    gap = np.abs(cumulative(left, left_weights, steps) - cumulative(right, right_weights, steps))
     return float(np.sum(gap[:-1] * np.diff(steps)))
 
 
-def _cumulative(values: Floats, weights: Floats, at: Floats) -> Floats:
+def cumulative(values: Floats, weights: Floats, at: Floats) -> Floats:
     """Return the share of the weight that lies at or below each point, shape of ``at``."""
     order = np.argsort(values)
     running = np.concatenate([[0.0], np.cumsum(weights[order])])

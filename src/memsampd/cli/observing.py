@@ -44,7 +44,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--schedule",
-        choices=("phase-guided", "periodic", "burst", "all"),
+        choices=("phase-guided", "periodic", "burst", "all", "none"),
         default="phase-guided",
         help="which windows get a burst (default: %(default)s)",
     )
@@ -65,7 +65,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--burst",
         type=int,
-        default=2_000_000,
+        default=4_000_000,
         metavar="N",
         help="accesses of a burst (default: %(default)s)",
     )

@@ -48,6 +48,9 @@ from memsampd.sampler.shadow.translating import TranslatingExecutor
 # microseconds, and page copies; the shadow itself runs on another core.
 _SHAPE_STOP_SECONDS = 0.003
 _SHAPE_SECONDS_PER_ACCESS = 1e-9
+# Most of what a burst costs is its stop: a shorter one saves little. A phase's later bursts may be
+# longer, for they show more of a window and how large caches do.
+_FIRST_BURST_ACCESSES = 2_000_000
 
 
 class MappedBranches:
@@ -220,8 +223,7 @@ def _parts(
     machine: Machine,
 ) -> SessionParts:
     shape = BurstShape(
-        # Most of what a burst costs is its stop: a shorter one saves little.
-        min_accesses=config.burst_accesses,
+        min_accesses=min(config.burst_accesses, _FIRST_BURST_ACCESSES),
         max_accesses=config.burst_accesses,
         stop_seconds=_SHAPE_STOP_SECONDS,
         seconds_per_access=_SHAPE_SECONDS_PER_ACCESS,

@@ -14,6 +14,7 @@ from memsampd.models.combine import combine
 from memsampd.models.histogram import ReuseHistogram
 from memsampd.models.protocols import CacheModel
 from memsampd.models.records import MissRatioCurve
+from memsampd.models.running import RunningCurve
 from memsampd.models.survival import SurvivalFunction
 from memsampd.phases.records import Window
 from memsampd.sampler.records import UNKNOWN_RATE, AccessRate, Burst
@@ -28,7 +29,7 @@ class _Phase:
     writes: int = 0
     histogram: ReuseHistogram = field(default_factory=ReuseHistogram.empty)
     rate: AccessRate = UNKNOWN_RATE
-    curves: dict[str, MissRatioCurve] | None = None
+    curves: dict[str, RunningCurve] = field(default_factory=dict)
 
     def absorb(self, other: _Phase) -> None:
         self.windows += other.windows
@@ -37,7 +38,8 @@ class _Phase:
         self.rows += other.rows
         self.writes += other.writes
         self.histogram += other.histogram
-        self.curves = None
+        for policy, curve in other.curves.items():
+            self.curves.setdefault(policy, RunningCurve()).merge(curve)
         if self.rate.accesses_per_cpu_second is None:
             self.rate = other.rate
 
@@ -64,15 +66,20 @@ class PhaseBook:
         known = self._phases.setdefault(phase, _Phase())
         known.windows += 1
         known.cpu_seconds += window.cpu_seconds
+        for model in self._models:
+            known.curves.setdefault(model.policy, RunningCurve()).add_window()
 
     def add_burst(self, phase: int, burst: Burst, histogram: ReuseHistogram) -> None:
-        """Add what a burst saw."""
+        """Add what a burst saw, at least one access, after the window in which it was taken."""
         known = self._phases.setdefault(phase, _Phase())
         known.bursts += 1
         known.rows += len(burst)
         known.writes += int(np.count_nonzero(burst.is_write))
         known.histogram += histogram
-        known.curves = None
+        pooled = SurvivalFunction.from_histogram(known.histogram)
+        survival = SurvivalFunction.from_histogram(histogram).continued_by(pooled)
+        for policy, curve in self._curves(survival).items():
+            known.curves.setdefault(policy, RunningCurve()).add_burst(curve)
 
     def set_rate(self, phase: int, rate: AccessRate) -> None:
         """Note what the access clock says."""
@@ -86,12 +93,10 @@ class PhaseBook:
 
     def burst_summary(self, histogram: ReuseHistogram) -> NDArray[np.float64]:
         """Miss ratios of one burst, all sizes, shape (s,): what drift is judged by."""
-        return self._curves(histogram)[self._models[0].policy].miss_ratio
-
-    def _curves(self, histogram: ReuseHistogram) -> dict[str, MissRatioCurve]:
-        if histogram.accesses == 0:
-            return {}
         survival = SurvivalFunction.from_histogram(histogram)
+        return self._curves(survival)[self._models[0].policy].miss_ratio
+
+    def _curves(self, survival: SurvivalFunction) -> dict[str, MissRatioCurve]:
         return {
             model.policy: model.curve(survival, self._sizes_bytes, self._line_bytes)
             for model in self._models
@@ -122,8 +127,7 @@ class PhaseBook:
         return {p: value / total if total else 0.0 for p, value in raw.items()}
 
     def _snapshot(self, phase: int, known: _Phase, weight: float) -> PhaseSnapshot:
-        if known.curves is None:
-            known.curves = self._curves(known.histogram)
+        curves = {policy: running.curve for policy, running in known.curves.items()}
         return PhaseSnapshot(
             id=phase,
             windows=known.windows,
@@ -134,7 +138,7 @@ class PhaseBook:
             censored_share=known.histogram.censored_share if known.histogram.accesses else 0.0,
             write_share=known.writes / known.rows if known.rows else 0.0,
             rate=known.rate,
-            curves=known.curves,
+            curves={policy: curve for policy, curve in curves.items() if curve is not None},
         )
 
 

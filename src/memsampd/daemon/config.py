@@ -19,7 +19,8 @@ class SessionConfig:
         bins: length of branch vectors.
         schedule: name of the schedule.
         budget_share: share of the target's CPU time that bursts may cost it.
-        burst_accesses: length of a burst that nothing ends early.
+        burst_accesses: length of a burst that nothing ends early; the first ones of a phase are
+            shorter.
         rate_accesses: how far a burst is followed, counting only from its length on, when its
             native twin is timed; 0: no further.
         burst_seconds: wall time after which a burst ends early.
@@ -37,7 +38,7 @@ class SessionConfig:
     bins: int = 64
     schedule: str = "phase-guided"
     budget_share: float = 0.01
-    burst_accesses: int = 2_000_000
+    burst_accesses: int = 4_000_000
     rate_accesses: int = 0
     burst_seconds: float = 6.0
     max_stop_seconds: float = 0.02

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,12 +14,13 @@ from memsampd.errors import UsageError
 from memsampd.exporters.recording import MergeRecord, Recording, WindowRecord
 from memsampd.models.combine import combine
 from memsampd.models.histogram import ReuseHistogram
+from memsampd.models.nearest import burst_curves, nearest
 from memsampd.models.protocols import CacheModel
 from memsampd.models.records import MissRatioCurve
 from memsampd.models.statcache import StatCache
 from memsampd.models.statstack import StatStack
-from memsampd.models.survival import SurvivalFunction
-from memsampd.sampler.records import AccessRate
+from memsampd.sampler.native_clock import local_rates
+from memsampd.sampler.records import AccessRate, TwinMeasurement
 
 MODELS: dict[str, type[StatStack] | type[StatCache]] = {"lru": StatStack, "random": StatCache}
 MAX_SIZE_BYTES = 1 << 40
@@ -34,13 +36,19 @@ class AnalysedWindow:
     Attributes:
         record: the window as recorded.
         phase: its phase, merges applied.
-        accesses: accesses made in it: as recorded, or its CPU time times its phase's rate;
-            None if neither is known.
+        accesses: accesses made in it: as recorded, or its CPU time times its phase's rate, in
+            proportion to the rates of the nearest timed bursts; None if neither is known.
+        curve: its miss-ratio curve, that of the nearest window of its phase with a burst; None
+            if no window of its phase has one.
+        guess: where there is no curve, that of the nearest window with a burst in any phase,
+            bounded by 0 and 1, for nothing is known; None if there is no burst at all.
     """
 
     record: WindowRecord
     phase: int
     accesses: float | None
+    curve: MissRatioCurve | None = None
+    guess: MissRatioCurve | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +62,7 @@ class AnalysedPhase:
         weight: share of the run's accesses (see :attr:`Analysis.weighting`).
         bursts: bursts taken in it.
         histogram: reuse histogram of all of these.
-        curve: its miss-ratio curve; None before the first burst.
+        curve: its miss-ratio curve, the mean of its windows'; None before the first burst.
         rate: its accesses per CPU second; None if unknown.
     """
 
@@ -152,17 +160,16 @@ def analyse(recording: Recording, policy: str, sizes_bytes: NDArray[np.int64]) -
     model: CacheModel = MODELS[policy]()
     final = _final_phases(recording.merges)
     rates = _rates(recording, final)
-    windows = tuple(_analyse_window(record, final, rates) for record in recording.windows)
+    windows = _with_accesses(recording, final, rates)
     histograms, bursts = _histograms(recording, final)
+    curves = {
+        id: burst_curves(mine, model, sizes_bytes, line_bytes) for id, mine in histograms.items()
+    }
+    windows = _with_curves(windows, curves)
     weights, weighting = _weights(windows)
     phases = []
-    for id in sorted({window.phase for window in windows} | set(histograms)):
+    for id in sorted({window.phase for window in windows} | set(bursts)):
         mine = [window for window in windows if window.phase == id]
-        histogram = histograms.get(id, ReuseHistogram.empty())
-        curve = None
-        if histogram.accesses:
-            survival = SurvivalFunction.from_histogram(histogram)
-            curve = model.curve(survival, sizes_bytes, line_bytes)
         phases.append(
             AnalysedPhase(
                 id=id,
@@ -170,12 +177,14 @@ def analyse(recording: Recording, policy: str, sizes_bytes: NDArray[np.int64]) -
                 cpu_seconds=sum(window.record.cpu_seconds for window in mine),
                 weight=weights.get(id, 0.0),
                 bursts=bursts.get(id, 0),
-                histogram=histogram,
-                curve=curve,
+                histogram=sum(histograms.get(id, {}).values(), ReuseHistogram.empty()),
+                curve=_phase_curve(mine, id, curves.get(id, {})),
                 rate=rates.get(id),
             )
         )
-    overall = combine((phase.weight, phase.curve) for phase in phases)
+    overall = combine(
+        (phase.weight, phase.curve or _mean_curve(windows, phase.id)) for phase in phases
+    )
     known_share = _rate_known_share(windows)
     warnings = _warnings(recording, phases, weighting, known_share)
     return Analysis(
@@ -214,28 +223,127 @@ def _rates(recording: Recording, final: dict[int, int]) -> dict[int, AccessRate]
     return inherited | own
 
 
-def _analyse_window(
-    record: WindowRecord, final: dict[int, int], rates: dict[int, AccessRate]
-) -> AnalysedWindow:
-    phase = final.get(record.phase, record.phase)
-    accesses = record.accesses
-    rate = rates[phase].accesses_per_cpu_second if phase in rates else None
-    if accesses is None and rate is not None:
-        accesses = rate * record.cpu_seconds
-    return AnalysedWindow(record, phase, accesses)
+def _with_accesses(
+    recording: Recording, final: dict[int, int], rates: Mapping[int, AccessRate]
+) -> tuple[AnalysedWindow, ...]:
+    """Give each window its phase and its accesses."""
+    timed: dict[int, dict[int, TwinMeasurement]] = {}
+    for burst in recording.bursts:
+        if burst.twin is not None and burst.twin.cpu_seconds > 0 and burst.twin.accesses > 0:
+            phase = final.get(burst.phase, burst.phase)
+            timed.setdefault(phase, {})[burst.window] = burst.twin
+    found: dict[int, float] = {}
+    for phase, rate in rates.items():
+        mine = [w for w in recording.windows if final.get(w.phase, w.phase) == phase]
+        mean = rate.accesses_per_cpu_second
+        if mine and mean is not None:
+            found |= _local_accesses(mine, mean, timed.get(phase, {}))
+    return tuple(
+        AnalysedWindow(
+            record,
+            final.get(record.phase, record.phase),
+            found.get(record.index) if record.accesses is None else record.accesses,
+        )
+        for record in recording.windows
+    )
+
+
+def _local_accesses(
+    windows: Sequence[WindowRecord], mean_rate: float, timed: Mapping[int, TwinMeasurement]
+) -> dict[int, float]:
+    """Share out a phase's accesses among its windows.
+
+    Bursts come at random moments of CPU time. Where fast and slow code take turns within a phase,
+    the fast code makes more of the accesses than of the time, so each burst has to count by the
+    rate at its own moment; the phase's total is that of its mean rate.
+
+    Args:
+        windows: of one phase.
+        mean_rate: accesses per CPU second of the phase.
+        timed: what was timed at the moment of a burst, by window.
+
+    Returns:
+        Accesses by window.
+    """
+    cpu_seconds = np.array([window.cpu_seconds for window in windows])
+    local = np.ones(len(windows))
+    if timed:
+        stand_ins = nearest([window.index for window in windows], list(timed))
+        rates = dict(zip(timed, local_rates(list(timed.values()), mean_rate), strict=True))
+        local = np.array([rates[window] for window in stand_ins.tolist()])
+    accesses = local * cpu_seconds
+    total = float(accesses.sum())
+    if total > 0:
+        accesses *= mean_rate * float(cpu_seconds.sum()) / total
+    return {window.index: float(a) for window, a in zip(windows, accesses, strict=True)}
 
 
 def _histograms(
     recording: Recording, final: dict[int, int]
-) -> tuple[dict[int, ReuseHistogram], dict[int, int]]:
-    """Return histogram and number of bursts of each phase that has any."""
-    histograms: dict[int, ReuseHistogram] = {}
-    bursts: dict[int, int] = {}
+) -> tuple[dict[int, dict[int, ReuseHistogram]], Counter[int]]:
+    """Return the histograms of each phase by window, and its number of bursts.
+
+    A burst that saw no access counts but has no histogram.
+    """
+    histograms: dict[int, dict[int, ReuseHistogram]] = {}
+    bursts: Counter[int] = Counter()
     for burst in recording.bursts:
         phase = final.get(burst.phase, burst.phase)
-        histograms[phase] = histograms.get(phase, ReuseHistogram.empty()) + burst.histogram()
-        bursts[phase] = bursts.get(phase, 0) + 1
+        bursts[phase] += 1
+        if burst.accesses:
+            mine = histograms.setdefault(phase, {})
+            known = mine.get(burst.window, ReuseHistogram.empty())
+            mine[burst.window] = known + burst.histogram()
     return histograms, bursts
+
+
+def _with_curves(
+    windows: Sequence[AnalysedWindow], curves: Mapping[int, Mapping[int, MissRatioCurve]]
+) -> tuple[AnalysedWindow, ...]:
+    """Give each window the curve of the nearest profiled one of its phase, or else a guess."""
+    every = {index: curve for known in curves.values() for index, curve in known.items()}
+    if not every:
+        return tuple(windows)
+    found: dict[int, MissRatioCurve] = {}
+    for phase, known in curves.items():
+        mine = [window.record.index for window in windows if window.phase == phase]
+        stand_ins = nearest(mine, list(known)).tolist()
+        found |= {index: known[other] for index, other in zip(mine, stand_ins, strict=True)}
+    others = [window.record.index for window in windows if window.record.index not in found]
+    guesses = dict(zip(others, nearest(others, list(every)).tolist(), strict=True))
+    return tuple(
+        replace(window, curve=found[window.record.index])
+        if window.record.index in found
+        else replace(window, guess=_unbounded(every[guesses[window.record.index]]))
+        for window in windows
+    )
+
+
+def _unbounded(curve: MissRatioCurve) -> MissRatioCurve:
+    """Return a curve as a guess: anything is possible."""
+    nothing = np.zeros(len(curve.miss_ratio))
+    return replace(curve, low=nothing, high=nothing + 1, sampled_accesses=0)
+
+
+def _mean_curve(windows: Sequence[AnalysedWindow], phase: int) -> MissRatioCurve | None:
+    """Return the mean of the curves of a phase's windows, or of the guesses at them."""
+    return combine(
+        (
+            window.record.cpu_seconds if window.accesses is None else window.accesses,
+            window.curve or window.guess,
+        )
+        for window in windows
+        if window.phase == phase
+    )
+
+
+def _phase_curve(
+    windows: Sequence[AnalysedWindow], phase: int, curves: Mapping[int, MissRatioCurve]
+) -> MissRatioCurve | None:
+    """Return the mean curve of a phase's windows, or of its bursts if it has no window."""
+    if not curves:
+        return None
+    return _mean_curve(windows, phase) or combine((1.0, curve) for curve in curves.values())
 
 
 def _weights(windows: Sequence[AnalysedWindow]) -> tuple[dict[int, float], str]:

@@ -26,6 +26,7 @@ from memsampd.exporters.text import (
     table_row,
     title,
 )
+from memsampd.models.records import MissRatioCurve
 
 # Okabe and Ito's colours, told apart with every common colour blindness; black is left for text.
 PHASE_COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442")
@@ -147,14 +148,9 @@ def _compose(figure: Any, analysis: Analysis, rows: int, notes: Sequence[str]) -
 
 def _cells(analysis: Analysis) -> _Cells:
     sizes = len(analysis.sizes_bytes)
-    columns, starts = {}, {}
-    for phase in analysis.phases:
-        curve = phase.curve
-        columns[phase.id] = np.full(sizes, np.nan) if curve is None else curve.miss_ratio
-        apart = np.ones(sizes, bool) if curve is None else curve.high - curve.low > UNCERTAIN
-        starts[phase.id] = int(np.argmax(apart)) if apart.any() else sizes
     edges, values, unknown = [], [], []
     order: list[int | None] = []
+    shown: MissRatioCurve | None = None  # in the column before
     windows = analysis.windows
     begin = windows[0].record.start_seconds if windows else 0.0
     end = windows[-1].record.end_seconds if windows else 1.0
@@ -162,11 +158,13 @@ def _cells(analysis: Analysis) -> _Cells:
     for index, window in enumerate(windows):
         record = window.record
         following = windows[index + 1].record.start_seconds if index + 1 < len(windows) else end
-        if order[-1:] != [window.phase]:  # else it widens the column before
+        curve = window.curve
+        if order[-1:] != [window.phase] or curve is not shown:  # else it widens that column
             edges.append(record.start_seconds)
-            values.append(columns[window.phase])
-            unknown.append(starts[window.phase])
+            values.append(np.full(sizes, np.nan) if curve is None else curve.miss_ratio)
+            unknown.append(_first_unknown(curve, sizes))
             order.append(window.phase)
+            shown = curve
         if following - record.end_seconds > pause:
             edges.append(record.end_seconds)
             values.append(np.full(sizes, np.nan))
@@ -183,9 +181,18 @@ def _cells(analysis: Analysis) -> _Cells:
     )
 
 
+def _first_unknown(curve: MissRatioCurve | None, sizes: int) -> int:
+    """Return the first size whose bounds lie far apart; the number of sizes if none do."""
+    if curve is None:
+        return 0
+    apart = curve.high - curve.low > UNCERTAIN
+    return int(np.argmax(apart)) if apart.any() else sizes
+
+
 def _colour_limit(analysis: Analysis) -> float:
     """Return the end of the colour scale: the largest miss ratio, rounded up to read well."""
-    curves = [phase.curve.miss_ratio for phase in analysis.phases if phase.curve is not None]
+    known = {id(window.curve): window.curve for window in analysis.windows}
+    curves = [curve.miss_ratio for curve in known.values() if curve is not None]
     largest = max((float(curve.max()) for curve in curves), default=1.0)
     return next(
         limit

@@ -23,7 +23,6 @@ def to_json(analysis: Analysis) -> str:
 
 def to_csv(analysis: Analysis) -> str:
     """Return one row a window and size: tidy, with empty fields where nothing is known."""
-    curves = {phase.id: _curve(phase.curve, analysis) for phase in analysis.phases}
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(
@@ -32,7 +31,7 @@ def to_csv(analysis: Analysis) -> str:
     for window in analysis.windows:
         record = window.record
         row = [record.index, record.start_seconds, record.cpu_seconds, window.accesses]
-        curve = curves[window.phase]
+        curve = _curve(window.curve or window.guess, analysis)
         points = zip(curve["miss_ratio"], curve["low"], curve["high"], strict=True)
         for size_bytes, point in zip(analysis.sizes_bytes.tolist(), points, strict=True):
             writer.writerow([*row, window.phase, size_bytes, *point])
@@ -42,7 +41,6 @@ def to_csv(analysis: Analysis) -> str:
 def _document(analysis: Analysis) -> dict[str, Any]:
     recording = analysis.recording
     header, summary = recording.header, recording.summary
-    curves = {phase.id: _curve(phase.curve, analysis) for phase in analysis.phases}
     return {
         "line_bytes": header.line_bytes,
         "policy": analysis.policy,
@@ -53,7 +51,7 @@ def _document(analysis: Analysis) -> dict[str, Any]:
                 "cpu_seconds": window.record.cpu_seconds,
                 "accesses": window.accesses,
                 "phase": window.phase,
-                **curves[window.phase],
+                **_curve(window.curve or window.guess, analysis),
             }
             for window in analysis.windows
         ],
@@ -66,7 +64,7 @@ def _document(analysis: Analysis) -> dict[str, Any]:
                 "sampled_accesses": phase.histogram.accesses,
                 "censored_share": phase.histogram.censored_share,
                 **_rate(phase.rate),
-                **curves[phase.id],
+                **_curve(phase.curve, analysis),
             }
             for phase in analysis.phases
         ],

@@ -70,6 +70,27 @@ class SurvivalFunction:
         end = int(poor[0]) if len(poor) else len(start)
         return cls(EDGES[: end + 1], survival[: end + 1], histogram.accesses)
 
+    def continued_by(self, other: SurvivalFunction) -> SurvivalFunction:
+        """Go on beyond the horizon as another function does, where it reaches further.
+
+        ``S(k) = S(H) * other(k) / other(H)`` for k > H: an access that has not returned within
+        the horizon H returns later as those of the other that had not.
+
+        Args:
+            other: of longer samples from like code, for instance of the whole phase.
+        """
+        horizon = self.horizon_accesses
+        left = float(other(horizon))
+        beyond = other.edges_accesses > horizon
+        if left <= 0 or not beyond.any():
+            return self
+        tail = self.never_returned * np.minimum(other.survival[beyond] / left, 1.0)
+        return SurvivalFunction(
+            np.concatenate([self.edges_accesses, other.edges_accesses[beyond]]),
+            np.concatenate([self.survival, tail]),
+            self.sampled_accesses,
+        )
+
     @property
     def horizon_accesses(self) -> int:
         """The longest distance that the samples can say something about.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Sequence
 
 from memsampd.sampler.records import UNKNOWN_RATE, AccessRate, Burst, TwinMeasurement
@@ -12,6 +13,10 @@ from memsampd.sampler.records import UNKNOWN_RATE, AccessRate, Burst, TwinMeasur
 _TAKEN_OFF_ERROR = 0.25
 # What the rates of two stops in one phase are taken to differ by before there are two.
 _USUAL_VARIATION = 0.2
+# What the logarithms of rates of the same code differ by from one moment to another: gzip, bzip2
+# and python3 on a busy machine, where caches are cold and clocks change.
+_MOMENT_ERROR = 0.5
+_FEWEST_MOMENTS = 4
 
 
 class NativeTwinClock:
@@ -51,3 +56,22 @@ class NativeTwinClock:
 def measurement_error(twin: TwinMeasurement) -> float:
     """Relative error that a measurement may have because of what was taken off it."""
     return _TAKEN_OFF_ERROR * twin.taken_off_seconds / twin.cpu_seconds
+
+
+def local_rates(twins: Sequence[TwinMeasurement], mean_rate: float) -> list[float]:
+    """Return accesses per CPU second at single moments of a phase.
+
+    What one moment says is pulled towards the mean on a logarithmic scale, the more so the less the
+    moments differ beyond the error that each of them has: only where fast and slow code take turns
+    within a phase do they count.
+
+    Args:
+        twins: what was timed at these moments, accesses and seconds above 0.
+        mean_rate: of the phase.
+    """
+    logs = [math.log(twin.accesses / twin.cpu_seconds / mean_rate) for twin in twins]
+    if len(logs) < _FEWEST_MOMENTS:
+        return [mean_rate] * len(logs)
+    variance = statistics.variance(logs)
+    trust = max(0.0, 1 - _MOMENT_ERROR**2 / variance) if variance > 0 else 0.0
+    return [mean_rate * math.exp(trust * log) for log in logs]

@@ -12,7 +12,7 @@ from reference.estimates import parse_estimate
 SIZES = (1024, 2048)
 
 
-def curve(ratio: list[float | None], low: float = 0.0, high: float = 1.0) -> dict[str, Any]:
+def curve(ratio: list[float | None], low: float = 0.0, high: float = 0.9) -> dict[str, Any]:
     return {"miss_ratio": ratio, "low": [low] * 2, "high": [high] * 2}
 
 
@@ -46,6 +46,13 @@ def test_an_unknown_miss_ratio_is_the_middle_of_its_bounds() -> None:
     unknown = curve([None, None], 0.0, 0.5)
     estimate = parse_estimate(document(window(1.0, 1.0, **unknown), window(1.0, 1.0)), SIZES)
     assert estimate.windows.tolist() == [[0.25, 0.25], [0.5, 0.25]]
+    assert estimate.unknown_windows == 1
+
+
+def test_a_guess_counts_but_is_unknown() -> None:
+    guess = curve([0.3, 0.2], 0.0, 1.0)
+    estimate = parse_estimate(document(window(1.0, 1.0, **guess), window(1.0, 1.0)), SIZES)
+    assert estimate.windows.tolist() == [[0.3, 0.2], [0.5, 0.25]]
     assert estimate.unknown_windows == 1
 
 

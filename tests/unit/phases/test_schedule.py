@@ -15,9 +15,10 @@ from memsampd.errors import UsageError
 from memsampd.phases.protocols import Schedule
 from memsampd.phases.schedule import SCHEDULES, BurstShape, make_schedule
 from memsampd.phases.schedule.budget import CostModel, TokenBucket
-from memsampd.phases.schedule.phase_guided import PhaseGuided
+from memsampd.phases.schedule.phase_guided import PhaseGuided, _Phase
 
 ALL = pytest.mark.parametrize("name", sorted(SCHEDULES))
+PROFILING = pytest.mark.parametrize("name", sorted(set(SCHEDULES) - {"none"}))
 SHAPE = BurstShape(1000, 100_000, stop_seconds=0.01, seconds_per_access=1e-6)
 FREE = {"share": math.inf}
 
@@ -68,7 +69,7 @@ def test_budget_is_kept_but_for_one_burst(
         assert schedule.elapsed_seconds == pytest.approx(elapsed)
 
 
-@ALL
+@PROFILING
 def test_spends_its_share_and_no_more(name: Any) -> None:
     """Costs as predicted, so the budget binds from both sides."""
     schedule = make(name, share=0.05, allowance_seconds=0.2)
@@ -86,7 +87,7 @@ def test_spends_its_share_and_no_more(name: Any) -> None:
         assert schedule.spent_seconds >= 0.8 * 0.05 * schedule.elapsed_seconds
 
 
-@ALL
+@PROFILING
 def test_same_seed_same_decisions(name: Any) -> None:
     def run(seed: Any) -> Any:
         schedule = make(name, seed, share=0.1)
@@ -113,7 +114,7 @@ def test_keeps_its_seam_and_its_name(name: Any) -> None:
         schedule.elapse(-1.0)
 
 
-@ALL
+@PROFILING
 def test_a_fresh_session_with_the_defaults_soon_gets_its_first_burst(name: Any) -> None:
     schedule = make_schedule(name, random.Random(0))
     for index in range(60):
@@ -135,7 +136,7 @@ def test_a_phase_gets_a_short_first_burst_and_longer_later_ones() -> None:
 
 
 # Not the phase-guided one: a phase's first burst is as short as can be anyway.
-@pytest.mark.parametrize("name", sorted(set(SCHEDULES) - {"phase-guided"}))
+@pytest.mark.parametrize("name", sorted(set(SCHEDULES) - {"phase-guided", "none"}))
 def test_a_short_budget_shortens_bursts(name: Any) -> None:
     schedule = make(name, share=0.0, allowance_seconds=0.05)
     for index in range(400):
@@ -146,7 +147,7 @@ def test_a_short_budget_shortens_bursts(name: Any) -> None:
     pytest.fail("never affordable")
 
 
-@ALL
+@PROFILING
 def test_moments_within_the_window_are_even(name: Any) -> None:
     schedule = make(name, **FREE)
     delays = []
@@ -198,19 +199,37 @@ def run_one_phase(schedule: Any, windows: Any, phase: Any = 0, start: Any = 0) -
     return taken
 
 
-def test_mean_gap_doubles_up_to_its_limit() -> None:
-    gaps = np.array(
+@pytest.mark.parametrize(("windows", "mean"), [(8, 2), (40, 4), (80, 8), (400, 16)])
+def test_gaps_grow_with_the_age_of_the_phase_between_their_limits(windows: int, mean: int) -> None:
+    gaps = []
+    for seed in range(500):
+        schedule = make("phase-guided", seed, first_gap=2, max_gap=16, resolution=10, **FREE)
+        schedule._phases[0] = _Phase(age=windows - 1, weight=1.0)
+        (first, *later) = run_one_phase(schedule, 300)
+        gaps.append(later[0] - first)
+    # Whole windows: the exponential gap rounded up, which is geometric.
+    expected = 1 / (1 - math.exp(-1 / mean))
+    assert np.mean(gaps) == pytest.approx(expected, abs=5 * expected / math.sqrt(len(gaps)))
+
+
+def test_a_phase_is_seen_as_often_in_each_octave_of_its_age() -> None:
+    """However long it lasts: resolution * log(2) bursts, once there are gaps of several windows."""
+    taken = np.array(
         [
-            np.diff(run_one_phase(make("phase-guided", seed, first_gap=2, max_gap=16, **FREE), 300))
-            [:7]
-            for seed in range(500)
+            window
+            for seed in range(40)
+            for window in run_one_phase(
+                make("phase-guided", seed, resolution=16, max_gap=1e9, **FREE), 4096
+            )
         ]
-    )  # fmt: skip
-    for k, mean in enumerate([2, 4, 8, 16, 16, 16, 16]):
-        # Whole windows: the exponential gap rounded up, which is geometric.
-        expected = 1 / (1 - math.exp(-1 / mean))
-        error = expected / math.sqrt(len(gaps))
-        assert gaps[:, k].mean() == pytest.approx(expected, abs=5 * error)
+    )
+    octaves = [np.sum((taken >= 1 << k) & (taken < 2 << k)) / 40 for k in range(9, 12)]
+    assert octaves == pytest.approx([16 * math.log(2)] * 3, rel=0.15)
+
+
+def test_no_bursts_takes_none() -> None:
+    schedule = make("none", **FREE)
+    assert not any(schedule.decide(index, 0).profile for index in range(100))
 
 
 def test_gaps_are_counted_in_windows_of_the_phase() -> None:
@@ -245,7 +264,7 @@ def test_new_phases_are_profiled_at_once_and_drifted_ones_again() -> None:
     assert waiting.reason in {"not-due", "due"}
     assert (again.profile, again.reason) == (True, "drift")
     schedule.record(0, 1000, 0.0)
-    assert schedule._phases[0].mean_gap == 2.0
+    assert schedule._phases[0].age == 1
 
 
 def test_a_phase_stays_due_until_it_was_profiled() -> None:
@@ -350,7 +369,7 @@ def test_merge_carries_over_bursts_and_weight() -> None:
     state = schedule._phases[1]
     assert 0 not in schedule._phases
     assert state.bursts == known + 1
-    assert state.mean_gap > 2
+    assert state.age == 301
     schedule.merge(1, 5)  # into one not met yet
     assert schedule._phases[5].bursts == known + 1
 
@@ -422,9 +441,10 @@ def test_refuses_senseless_options() -> None:
         {"first_gap": 0},
         {"first_gap": 9, "max_gap": 3},
         {"memory_windows": 0},
+        {"resolution": 0},
     ]
     for options in senseless:
-        with pytest.raises(ValueError, match="first_gap"):
+        with pytest.raises(ValueError, match="gaps ascend"):
             PhaseGuided(random.Random(0), **options)
     with pytest.raises(ValueError, match="every"):
         make("periodic", every=0)

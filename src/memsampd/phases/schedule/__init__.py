@@ -10,10 +10,13 @@ from memsampd.phases.protocols import Schedule
 from memsampd.phases.schedule.all import AllWindows
 from memsampd.phases.schedule.budget import BurstShape
 from memsampd.phases.schedule.burst import RandomBursts
+from memsampd.phases.schedule.none import NoBursts
 from memsampd.phases.schedule.periodic import Periodic
 from memsampd.phases.schedule.phase_guided import PhaseGuided
 
-SCHEDULES = {kind.name: kind for kind in (PhaseGuided, Periodic, RandomBursts, AllWindows)}
+SCHEDULES = {
+    kind.name: kind for kind in (PhaseGuided, Periodic, RandomBursts, AllWindows, NoBursts)
+}
 """All schedules by name."""
 
 __all__ = ["SCHEDULES", "BurstShape", "make_schedule"]
@@ -23,7 +26,7 @@ def make_schedule(name: str, rng: random.Random, **options: Any) -> Schedule:
     """Make a schedule by name.
 
     Args:
-        name: "phase-guided", "periodic", "burst" or "all".
+        name: "phase-guided", "periodic", "burst", "all" or "none".
         rng: source of chance.
         options: ``window_seconds``, ``share``, ``allowance_seconds``, ``shape`` of any schedule,
             and those of its own (``first_gap``, ``max_gap``; ``every``; ``mean_gap``).

@@ -22,7 +22,7 @@ class AllWindows(BudgetedSchedule):
         rng: random.Random,
         window_seconds: float = 0.1,
         share: float = float("inf"),
-        allowance_seconds: float = 0.25,
+        allowance_seconds: float = 0.05,
         shape: BurstShape | None = None,
     ) -> None:
         super().__init__(rng, window_seconds, share, allowance_seconds, shape or BurstShape())

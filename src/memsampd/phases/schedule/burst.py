@@ -27,7 +27,7 @@ class RandomBursts(BudgetedSchedule):
         rng: random.Random,
         window_seconds: float = 0.1,
         share: float = 0.01,
-        allowance_seconds: float = 0.25,
+        allowance_seconds: float = 0.05,
         shape: BurstShape | None = None,
         mean_gap: float = 10.0,
     ) -> None:

@@ -19,7 +19,7 @@ class Periodic(BudgetedSchedule):
         rng: random.Random,
         window_seconds: float = 0.1,
         share: float = 0.01,
-        allowance_seconds: float = 0.25,
+        allowance_seconds: float = 0.05,
         shape: BurstShape | None = None,
         every: int = 10,
     ) -> None:

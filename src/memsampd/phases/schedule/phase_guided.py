@@ -18,17 +18,19 @@ class _Phase:
     weight: float = 0.0  # windows, the old ones counting less
     weighed_at: int = 0  # window at which ``weight`` was true
     bursts: int = 0  # since the phase was new or has drifted
-    mean_gap: float = 0.0  # of its own windows
+    age: int = 0  # its own windows since then
     windows_left: float = 0.0  # of its own, until it is due
     drifted: bool = False
 
 
 class PhaseGuided(BudgetedSchedule):
-    """Profiles new phases at once, known ones after exponential gaps of doubling mean.
+    """Profiles new phases at once, known ones after exponential gaps that grow with their age.
 
     Gaps are counted in windows of the phase itself, drawn from an exponential distribution (so
-    that bursts do not fall into step with the program) whose mean starts at ``first_gap`` and
-    doubles with every profiled window up to ``max_gap``. A phase whose curve drifted begins anew.
+    that bursts do not fall into step with the program) whose mean is the windows that the phase
+    has had, divided by ``resolution``, between ``first_gap`` and ``max_gap``. So a phase is seen
+    at about as many moments whether it lasts seconds or hours: what it does now may differ from
+    what it did, though its code is the same. A phase whose curve drifted begins anew.
 
     When several phases are due and the budget is short, the most urgent goes first: urgency is the
     weight of a phase (its share of recent windows) times the uncertainty of its curve,
@@ -39,13 +41,14 @@ class PhaseGuided(BudgetedSchedule):
 
     Args:
         rng, window_seconds, share, allowance_seconds, shape: see the base.
-        first_gap: mean gap after the first burst of a phase, windows.
+        first_gap: mean gap at least, windows.
         max_gap: mean gap at most, windows.
+        resolution: bursts that the age of a phase is divided into.
         memory_windows: windows after which one counts half in the weight of its phase.
 
     References:
         Sembrant, Black-Schaffer, Hagersten: Phase guided profiling for fast cache modeling, CGO
-        2012, on profiling phases instead of windows. Doubling gaps and the budget are ours.
+        2012, on profiling phases instead of windows. Growing gaps and the budget are ours.
     """
 
     name = "phase-guided"
@@ -55,17 +58,19 @@ class PhaseGuided(BudgetedSchedule):
         rng: random.Random,
         window_seconds: float = 0.1,
         share: float = 0.01,
-        allowance_seconds: float = 0.25,
+        allowance_seconds: float = 0.05,
         shape: BurstShape | None = None,
-        first_gap: float = 2.0,
+        first_gap: float = 1.0,
         max_gap: float = 256.0,
+        resolution: float = 32.0,
         memory_windows: float = 600.0,
     ) -> None:
-        if not 0 < first_gap <= max_gap or memory_windows <= 0:
-            raise ValueError("0 < first_gap <= max_gap and memory_windows > 0 must hold")
+        if not 0 < first_gap <= max_gap or min(memory_windows, resolution) <= 0:
+            raise ValueError("gaps ascend; memory_windows and resolution are above 0")
         super().__init__(rng, window_seconds, share, allowance_seconds, shape or BurstShape())
         self._first_gap = first_gap
         self._max_gap = max_gap
+        self._resolution = resolution
         self._aging = math.log(2) / memory_windows
         self._phases: dict[int, _Phase] = {}
         self._now = 0
@@ -77,6 +82,7 @@ class PhaseGuided(BudgetedSchedule):
             return Decision(False, "no-prediction")
         phase = self._phases.setdefault(predicted_phase, _Phase())
         phase.weight, phase.weighed_at = self._weight(phase) + 1, self._now
+        phase.age += 1
         phase.windows_left -= 1
         if phase.windows_left > 0:
             return Decision(False, "not-due")
@@ -95,22 +101,21 @@ class PhaseGuided(BudgetedSchedule):
         """Account for a burst that was taken in a window of this phase.
 
         A burst that saw nothing costs but does not count: the phase waits for a gap of the same
-        mean, or for one of ``first_gap``, and stays as uncertain as it was.
+        mean and stays as uncertain as it was.
         """
         super().record(phase, accesses, cost_seconds)
         state = self._phases.setdefault(phase, _Phase(weighed_at=self._now))
         if accesses > 0:
             state.bursts += 1
-            doubled = 2 * state.mean_gap if state.mean_gap else self._first_gap
-            state.mean_gap = min(doubled, self._max_gap)
             state.drifted = False
-        state.windows_left = self._rng.expovariate(1 / (state.mean_gap or self._first_gap))
+        mean_gap = min(max(state.age / self._resolution, self._first_gap), self._max_gap)
+        state.windows_left = self._rng.expovariate(1 / mean_gap)
 
     def drift(self, phase: int) -> None:
         """Make a phase due again: its curve has changed."""
         state = self._phases.get(phase)
         if state is not None:
-            state.bursts, state.mean_gap, state.windows_left = 0, 0.0, 0.0
+            state.bursts, state.age, state.windows_left = 0, 0, 0.0
             state.drifted = True
 
     def merge(self, gone: int, into: int) -> None:
@@ -120,10 +125,11 @@ class PhaseGuided(BudgetedSchedule):
             return
         new = self._phases.setdefault(into, _Phase(weighed_at=self._now))
         new.weight, new.weighed_at = self._weight(new) + self._weight(old), self._now
+        new.age += old.age
         if old.bursts:
             # The better known of the two says when the next burst is due.
             if old.bursts > new.bursts:
-                new.mean_gap, new.windows_left = old.mean_gap, old.windows_left
+                new.windows_left = old.windows_left
             new.bursts += old.bursts
             new.drifted = new.drifted and old.drifted
 

@@ -1,0 +1,1 @@
+"""memsampd on the questions of the phase-guided papers, against exact references."""

@@ -1,0 +1,109 @@
+"""Measures what is missing, then writes the report.
+
+usage: python -m evaluation [--quick | --smoke] [--only NAME...] [--programs NAME...]
+                            [--rounds N] [--folder FOLDER] [--markdown FILE] [--report]
+
+Run it in ``benchmarks/``, or with that in PYTHONPATH. Whatever is measured is kept in the folder at
+once; a second start goes on where the first one stopped. Exit status 1 if a goal is missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from evaluation.bench import SCALES, Bench
+from evaluation.experiment import Experiment, Goal
+from evaluation.experiments import EXPERIMENTS
+from evaluation.live import LiveRuns
+from evaluation.page import Page
+from evaluation.results import Results
+from reference.documents import machine_text, replace_section
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCUMENT = ROOT / "docs" / "evaluation.md"
+BUILD = ROOT / "build" / "benchmarks"
+
+
+def measure(experiment: Experiment, bench: Bench, folder: Path) -> None:
+    """Measure the cases of an experiment that are not kept yet."""
+    results = open_results(experiment, folder)
+    missing = [case for case in experiment.cases(bench) if not results.has(case)]
+    start = time.monotonic()
+    for case in missing:
+        results.add(case, experiment.measure(case, bench))
+        spent = time.monotonic() - start
+        print(f"{experiment.name}: {' '.join(case)}  ({spent:.0f} s)", flush=True)
+
+
+def open_results(experiment: Experiment, folder: Path) -> Results:
+    """Return what is kept of an experiment."""
+    return Results(folder / f"{experiment.name}.csv", experiment.key, experiment.columns)
+
+
+def report(
+    experiments: Sequence[Experiment], folder: Path, markdown: Path, scale: str
+) -> list[Goal]:
+    """Write the sections and figures of all that is kept; returns the goals."""
+    pictures = markdown.parent / "images" / "evaluation"
+    goals: list[Goal] = []
+    for experiment in experiments:
+        rows = open_results(experiment, folder).rows
+        page = Page(experiment.name, pictures, "images/evaluation", folder / "figures")
+        if not rows:
+            page.text("Not measured at this scale.")
+        goals += experiment.report(rows, page)
+        replace_section(markdown, experiment.name, page.markdown())
+    lines = [
+        f"| {goal.what} | {goal.value:.2f} | {goal.limit:g} | "
+        f"{'met' if goal.is_met else '**missed**'} |"
+        for goal in goals
+    ]
+    measured = f"Measured {datetime.date.today().isoformat()} on {machine_text()}, scale: {scale}."
+    table = ["| goal | measured | at most | |", "| --- | ---: | ---: | --- |", *lines]
+    if lines:
+        replace_section(markdown, "goals", "\n".join([measured, "", *table]))
+    return goals
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="evaluation", description=__doc__.partition("\n")[0])
+    scales = parser.add_mutually_exclusive_group()
+    scales.add_argument("--quick", action="store_true", help="ten minutes: fewer programs and runs")
+    scales.add_argument("--smoke", action="store_true", help="the smallest case of everything")
+    names = [experiment.name for experiment in EXPERIMENTS]
+    parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="EXPERIMENT")
+    parser.add_argument("--programs", nargs="+", default=[], metavar="NAME")
+    parser.add_argument("--rounds", type=int, metavar="N", help="live rounds of each program")
+    parser.add_argument("--folder", type=Path, help="where results are kept")
+    parser.add_argument("--markdown", type=Path, help="document whose sections are replaced")
+    parser.add_argument("--report", action="store_true", help="measure nothing more")
+    args = parser.parse_args()
+    scale = SCALES["quick" if args.quick else "smoke" if args.smoke else "whole"]
+    if args.rounds is not None:
+        scale = replace(scale, repeats=args.rounds)
+    folder = args.folder or ROOT / "build" / "evaluation" / scale.name
+    markdown = args.markdown or folder / "evaluation.md"
+    folder.mkdir(parents=True, exist_ok=True)
+    if not markdown.exists():
+        markdown.write_text(DOCUMENT.read_text(encoding="utf-8"), encoding="utf-8")
+    BUILD.mkdir(parents=True, exist_ok=True)
+    bench = Bench(scale, BUILD, LiveRuns(folder, BUILD), tuple(args.programs))
+    chosen = [experiment for experiment in EXPERIMENTS if experiment.name in args.only]
+    if not args.report:
+        for experiment in chosen:
+            measure(experiment, bench, folder)
+    missed = [goal for goal in report(chosen, folder, markdown, scale.name) if not goal.is_met]
+    for goal in missed:
+        print(f"missed: {goal.what}: {goal.value:.2f}, goal {goal.limit:g}")
+    print(f"{markdown}\n{'goals missed' if missed else 'all goals met'}")
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

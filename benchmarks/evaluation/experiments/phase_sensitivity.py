@@ -1,0 +1,100 @@
+"""What the settings of phase detection change: window length, samples, bins, threshold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from evaluation import clusterings, simulation
+from evaluation.bench import Bench
+from evaluation.experiment import Goal
+from evaluation.experiments.phase_quality import quality
+from evaluation.offline import WINDOW_ACCESSES, windows_wanted
+from evaluation.page import Page
+from evaluation.results import Case, Row, cell, mean_of
+from memsampd.phases.leader import LeaderFollower
+
+SWEEPS: dict[str, tuple[float, ...]] = {
+    "window (M accesses)": (25, 50, 100, 200, 400),
+    "samples a window": (10, 25, 50, 100, 400, 1600),
+    "bins": (8, 16, 32, 64, 128, 256),
+    "tolerance": (0.05, 0.1, 0.2, 0.3, 0.5, 0.8),
+}
+FIGURES = ("phases", "miss_ratio_variation", "mixing_cdf_error", "prediction_accuracy")
+
+
+class PhaseSensitivity:
+    """One setting at a time, the others as memsampd has them."""
+
+    name = "phase_sensitivity"
+    key = ("program", "seed", "setting", "value")
+    columns = (*FIGURES, "rate_variation")
+
+    def cases(self, bench: Bench) -> Iterable[Case]:
+        """Every program, seed, setting and value."""
+        return [
+            (name, seed, setting, f"{value:g}")
+            for name in bench.offline_names()
+            for seed in bench.seeds()
+            for setting, values in SWEEPS.items()
+            for value in values
+        ]
+
+    def measure(self, case: Case, bench: Bench) -> list[Row]:
+        """Cluster one program with one setting."""
+        name, seed, setting, value = case[0], int(case[1]), case[2], float(case[3])
+        asked = {setting: value}
+        length = asked.get("window (M accesses)")
+        count = None
+        if length is not None:
+            total = bench.reference(name).total_accesses
+            count = windows_wanted(total, int(length * 1e6))
+        windows = bench.offline(name, count)
+        # The sampling period stays: a longer window has more samples.
+        samples = simulation.SAMPLES * (length * 1e6 / WINDOW_ACCESSES if length else 1)
+        hits = windows.hits(
+            round(asked.get("samples a window", samples)),
+            int(asked.get("bins", simulation.PRODUCT.bins)),
+            np.random.default_rng(seed),
+            seed,
+        )
+        tolerance = asked.get("tolerance")
+        model = LeaderFollower() if tolerance is None else LeaderFollower(tolerance=tolerance)
+        figures = quality(windows, clusterings.product(hits, model))
+        return [figures]
+
+    def report(self, rows: Sequence[Mapping[str, str]], page: Page) -> Sequence[Goal]:
+        """Means over programs."""
+        if not rows:
+            return ()
+        with page.figure("sweeps", "phase detection over its settings", 1, len(SWEEPS)) as axes:
+            for at, (setting, values) in zip(axes[0], SWEEPS.items(), strict=True):
+                for figure, style in zip(FIGURES[1:], ("C0-o", "C1-s", "C2-^"), strict=True):
+                    means = [
+                        mean_of(rows, figure, setting=setting, value=f"{value:g}")
+                        for value in values
+                    ]
+                    at.plot(values, means, style, ms=3, label=figure.replace("_", " "))
+                at.set_xscale("log")
+                at.set_xticks(values, [f"{value:g}" for value in values])
+                at.minorticks_off()
+                at.set_xlabel(setting)
+                at.set_ylim(bottom=0)
+            axes[0, 0].legend(fontsize=7)
+        page.table(
+            ["setting", "value", *(figure.replace("_", " ") for figure in FIGURES)],
+            [
+                [
+                    setting,
+                    f"{value:g}",
+                    *(
+                        cell(rows, figure, setting=setting, value=f"{value:g}")
+                        for figure in FIGURES
+                    ),
+                ]
+                for setting, values in SWEEPS.items()
+                for value in values
+            ],
+        )
+        return ()

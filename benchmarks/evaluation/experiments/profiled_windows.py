@@ -1,0 +1,134 @@
+"""Error over the number of profiled windows a phase (Sembrant et al. 2012, Figs 5 and 7)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evaluation import simulation
+from evaluation.bench import Bench
+from evaluation.clusterings import Labels
+from evaluation.experiment import Goal
+from evaluation.offline import OfflineWindows
+from evaluation.page import Page
+from evaluation.results import Case, Row, cell, distinct, mean_of
+from reference.metrics import cdf_error, whole_run_error
+
+COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
+ORDERS = ("in order", "at random")
+SPREADS = ("mean", "nearest")
+
+
+class ProfiledWindows:
+    """Exact curves of n windows of each phase stand for the phase.
+
+    Their mean, as in the paper, or for each window that of the nearest one, as memsampd does.
+    """
+
+    name = "profiled_windows"
+    key = ("program", "seed")
+    columns = ("order", "stand_in", "windows", "whole_run_error", "cdf_error")
+
+    def cases(self, bench: Bench) -> Iterable[Case]:
+        """Every program with every seed."""
+        return [(name, seed) for name in bench.offline_names() for seed in bench.seeds()]
+
+    def measure(self, case: Case, bench: Bench) -> list[Row]:
+        """Errors of one program."""
+        windows, seed = bench.offline(case[0]), int(case[1])
+        phases = simulation.simulate(windows, simulation.Settings(), seed).phases
+        rng = np.random.default_rng(seed)
+        rows: list[Row] = []
+        for order in ORDERS:
+            for count in COUNTS:
+                profiled = choose(phases, count, rng if order == "at random" else None)
+                for stand_in in SPREADS:
+                    estimated = spread(windows, phases, profiled, stand_in)
+                    rows.append(
+                        {
+                            "order": order,
+                            "stand_in": stand_in,
+                            "windows": count,
+                            "whole_run_error": whole_run_error(
+                                np.average(estimated, axis=0, weights=windows.accesses),
+                                windows.overall,
+                            ),
+                            "cdf_error": cdf_error(
+                                estimated, windows.accesses, windows.miss_ratio, windows.accesses
+                            ),
+                        }
+                    )
+        return rows
+
+    def report(self, rows: Sequence[Mapping[str, str]], page: Page) -> Sequence[Goal]:
+        """Mean over programs."""
+        if not rows:
+            return ()
+        with page.figure("errors", "error over profiled windows a phase", 1, 2) as axes:
+            for at, column, label in zip(
+                axes[0],
+                ("whole_run_error", "cdf_error"),
+                ("whole-run error, %", "CDF error, %"),
+                strict=True,
+            ):
+                for order, marker in zip(ORDERS, ("o", "s"), strict=True):
+                    for stand_in, line in zip(SPREADS, ("--", "-"), strict=True):
+                        means = [
+                            mean_of(
+                                rows, column, order=order, stand_in=stand_in, windows=str(count)
+                            )
+                            for count in COUNTS
+                        ]
+                        at.plot(
+                            COUNTS, means, line, marker=marker, ms=3, label=f"{order}, {stand_in}"
+                        )
+                at.set_xscale("log", base=2)
+                at.set_xticks(COUNTS[::2], [str(count) for count in COUNTS[::2]])
+                at.set_xlabel("profiled windows a phase")
+                at.set_ylabel(label)
+                at.set_ylim(bottom=0)
+            axes[0, 0].legend(fontsize=7)
+        rows = [row for row in rows if (row["order"], row["stand_in"]) == ("at random", "nearest")]
+        page.table(
+            ["CDF error, %, at random, nearest", *map(str, COUNTS)],
+            [
+                [
+                    program,
+                    *(
+                        cell(rows, "cdf_error", program=program, windows=str(count))
+                        for count in COUNTS
+                    ),
+                ]
+                for program in distinct(rows, "program")
+            ],
+        )
+        return ()
+
+
+def choose(
+    phases: Labels, count: int, rng: np.random.Generator | None
+) -> dict[int, NDArray[np.intp]]:
+    """Choose windows of each phase: the first ones, or ones at random if there is a generator."""
+    chosen = {}
+    for phase in np.unique(phases).tolist():
+        mine = np.flatnonzero(phases == phase)
+        chosen[phase] = mine[:count] if rng is None else np.sort(rng.permutation(mine)[:count])
+    return chosen
+
+
+def spread(
+    windows: OfflineWindows, phases: Labels, profiled: dict[int, NDArray[np.intp]], stand_in: str
+) -> NDArray[np.float64]:
+    """Give each window the mean of its phase's profiled ones, or the nearest of them, (w, s)."""
+    if stand_in == "nearest":
+        every = np.sort(np.concatenate(list(profiled.values())))
+        session = simulation.SimulatedSession(phases, every, 0.0)
+        return simulation.estimate(session, lambda window: windows.miss_ratio[window])[0]
+    estimated = np.empty_like(windows.miss_ratio)
+    for phase, chosen in profiled.items():
+        estimated[phases == phase] = (
+            windows.misses[chosen].sum(axis=0) / windows.accesses[chosen].sum()
+        )
+    return estimated

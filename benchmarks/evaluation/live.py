@@ -1,0 +1,191 @@
+"""Live runs: programs alone and under ``memsampd run``, in rounds; each is kept once it is done."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from evaluation.results import Results
+from memsampd.exporters.recording import Recording, read_recording
+from reference.programs import find
+from reference.running import Timing, run_alone, run_recorded
+
+ALONE = "alone"
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A way to run memsampd.
+
+    Attributes:
+        name: as cases name it.
+        what: for people.
+        options: of ``memsampd run``.
+    """
+
+    name: str
+    what: str
+    options: tuple[str, ...] = ()
+
+
+DEFAULT = Setting("default", "phase-guided, as installed")
+PERIODIC = Setting(
+    "periodic", "periodic, every tenth window", ("--schedule", "periodic", "--budget", "1")
+)
+DETECTION = Setting("detection", "phases without bursts", ("--schedule", "none"))
+MAIN = (DEFAULT, PERIODIC, DETECTION)
+SWEEP = (
+    *(
+        Setting(
+            f"{schedule}, {share} %",
+            f"{schedule}, a budget of {share} %",
+            ("--schedule", schedule, "--budget", f"{float(share) / 100:g}"),
+        )
+        for schedule in ("phase-guided", "periodic")
+        for share in ("0.25", "1", "4")
+    ),
+    *(
+        Setting(
+            f"bursts of {millions} M",
+            f"phase-guided, bursts of {millions} M accesses",
+            ("--burst", f"{millions}000000"),
+        )
+        for millions in (2, 16)
+    ),
+)
+GROUPS = {"main": MAIN, "sweep": SWEEP}
+
+
+@dataclass(frozen=True, slots=True)
+class LiveRun:
+    """One run.
+
+    Attributes:
+        program: its name.
+        setting: name of the setting, or "alone".
+        repeat: number of its round.
+        timing: of the program itself.
+        recording: what memsampd recorded; None when alone.
+    """
+
+    program: str
+    setting: str
+    repeat: int
+    timing: Timing
+    recording: Path | None
+
+    def read(self) -> Recording:
+        """Return the recording.
+
+        Raises:
+            ValueError: it ran alone.
+        """
+        if self.recording is None:
+            raise ValueError(f"{self.program} ran alone")
+        return _recording(self.recording)
+
+
+class LiveRuns:
+    """Makes runs when they are first asked for.
+
+    A round of a program is one run alone and one with each setting of a group, in an order drawn
+    anew for each round: what slows the machine for a while hits all alike.
+
+    Args:
+        folder: for the table of runs and the recordings.
+        build: where programs are built and run.
+    """
+
+    def __init__(self, folder: Path, build: Path) -> None:
+        self._folder = folder
+        self._build = build
+        self._runs = Results(
+            folder / "runs.csv",
+            ("group", "program", "repeat"),
+            ("setting", "wall_seconds", "total_cpu_seconds", "recording"),
+        )
+        self._warm: set[str] = set()
+
+    def round(self, group: str, program: str, repeat: int) -> list[LiveRun]:
+        """Return a round, and run it if that was not done yet."""
+        case = (group, program, str(repeat))
+        if not self._runs.has(case):
+            self._runs.add(case, self._run_round(group, program, repeat))
+        return self._kept(group, program, repeat)
+
+    def kept(self, group: str, program: str) -> list[LiveRun]:
+        """Return all runs of a program that were done in a group."""
+        return self._kept(group, program, None)
+
+    def _kept(self, group: str, program: str, repeat: int | None) -> list[LiveRun]:
+        return [
+            LiveRun(
+                program,
+                row["setting"],
+                int(row["repeat"]),
+                Timing(float(row["wall_seconds"]), float(row["total_cpu_seconds"])),
+                self._folder / row["recording"] if row["recording"] else None,
+            )
+            for row in self._runs.rows
+            if (row["group"], row["program"]) == (group, program)
+            and (repeat is None or row["repeat"] == str(repeat))
+        ]
+
+    def _run_round(
+        self, group: str, program: str, repeat: int
+    ) -> list[dict[str, str | float | None]]:
+        (found,) = find([program])
+        command = found.command(self._build / "programs")
+        if program not in self._warm:  # files into the page cache
+            run_alone(command, self._build)
+            self._warm.add(program)
+        settings: list[Setting | None] = [None, *GROUPS[group]]
+        random.Random(f"{group} {program} {repeat}").shuffle(settings)
+        return [self._run(command, group, program, repeat, setting) for setting in settings]
+
+    def _run(
+        self,
+        command: Sequence[str],
+        group: str,
+        program: str,
+        repeat: int,
+        setting: Setting | None,
+    ) -> dict[str, str | float | None]:
+        name = ""
+        if setting is None:
+            timing = run_alone(command, self._build)
+        else:
+            name = f"recordings/{program}-{_plain(setting.name)}-{group}-{repeat}.mem"
+            path = self._folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            options = ("--force", "--seed", str(repeat), *setting.options)
+            timing = run_recorded(command, path, self._build, options)
+        return {
+            "setting": setting.name if setting else ALONE,
+            "wall_seconds": timing.wall_seconds,
+            "total_cpu_seconds": timing.total_cpu_seconds,
+            "recording": name,
+        }
+
+
+def slowdowns(runs: Sequence[LiveRun], setting: str) -> list[float]:
+    """Return the slowdown of the wall time, in percent, of each round that ran a setting."""
+    alone = {run.repeat: run.timing.wall_seconds for run in runs if run.setting == ALONE}
+    return [
+        100 * (run.timing.wall_seconds / alone[run.repeat] - 1)
+        for run in runs
+        if run.setting == setting and run.repeat in alone
+    ]
+
+
+def _plain(name: str) -> str:
+    """Return a setting's name as a part of a file's."""
+    return "".join(letter if letter.isalnum() or letter == "." else "-" for letter in name)
+
+
+@lru_cache(maxsize=32)
+def _recording(path: Path) -> Recording:
+    return read_recording(path)

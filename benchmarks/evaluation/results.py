@@ -1,0 +1,94 @@
+"""What was measured: a CSV file for each experiment; cases are added as soon as they are done."""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+Case: TypeAlias = tuple[str, ...]
+"""What identifies one measurement, in the order of the experiment's key columns."""
+
+Row: TypeAlias = Mapping[str, str | float | None]
+
+
+class Results:
+    """The rows of one experiment.
+
+    Args:
+        path: the CSV file; made when the first rows come.
+        key: columns that identify a case.
+        columns: the other columns.
+
+    Raises:
+        ValueError: the file has other columns: it was made by another version.
+    """
+
+    def __init__(self, path: Path, key: Sequence[str], columns: Sequence[str]) -> None:
+        self.path = path
+        self._key = tuple(key)
+        self._columns = tuple(columns)
+        self.rows: list[dict[str, str]] = []
+        if path.exists():
+            with path.open(newline="", encoding="utf-8") as file:
+                reader = csv.DictReader(file)
+                if tuple(reader.fieldnames or ()) != (*self._key, *self._columns):
+                    raise ValueError(f"{path} has other columns: remove it to measure anew")
+                self.rows = list(reader)
+
+    def has(self, case: Case) -> bool:
+        """Whether a case was measured."""
+        return any(self._case(row) == case for row in self.rows)
+
+    def add(self, case: Case, rows: Iterable[Row]) -> None:
+        """Keep the rows of a case: all of them or, if this is interrupted, none."""
+        named = dict(zip(self._key, case, strict=True))
+        new = [
+            {column: _text({**named, **row}[column]) for column in (*self._key, *self._columns)}
+            for row in rows
+        ]
+        unfinished = self.path.with_suffix(".new")
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with unfinished.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, (*self._key, *self._columns), lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(self.rows + new)
+        os.replace(unfinished, self.path)
+        self.rows += new
+
+    def _case(self, row: Mapping[str, str]) -> Case:
+        return tuple(row[column] for column in self._key)
+
+
+def _text(value: str | float | None) -> str:
+    if value is None:
+        return ""
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def numbers(rows: Iterable[Mapping[str, str]], column: str, **where: str) -> list[float]:
+    """Return the figures of a column, of the rows in which other columns are as asked for."""
+    return [
+        float(row[column])
+        for row in rows
+        if row[column] and all(row[key] == value for key, value in where.items())
+    ]
+
+
+def distinct(rows: Iterable[Mapping[str, str]], column: str) -> list[str]:
+    """Return the values of a column, each once, in order of appearance."""
+    return list(dict.fromkeys(row[column] for row in rows))
+
+
+def mean_of(rows: Iterable[Mapping[str, str]], column: str, **where: str) -> float:
+    """Return the mean of :func:`numbers`; NaN if there are none."""
+    found = numbers(rows, column, **where)
+    return sum(found) / len(found) if found else float("nan")
+
+
+def cell(rows: Iterable[Mapping[str, str]], column: str, digits: int = 2, **where: str) -> str:
+    """Return :func:`mean_of` for a table; a dash if there are none."""
+    mean = mean_of(rows, column, **where)
+    return "-" if mean != mean else f"{mean:.{digits}f}"

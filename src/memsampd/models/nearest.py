@@ -1,0 +1,67 @@
+"""From the bursts of some windows of a phase to a curve for each of its windows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memsampd.models.histogram import ReuseHistogram
+from memsampd.models.protocols import CacheModel
+from memsampd.models.records import MissRatioCurve
+from memsampd.models.survival import SurvivalFunction
+
+
+def nearest(windows: Sequence[int], profiled: Sequence[int]) -> NDArray[np.int64]:
+    """Return for each window the profiled window that is nearest to it, the earlier of two.
+
+    Args:
+        windows: indices, shape (n,).
+        profiled: indices, at least one, shape (m,).
+
+    Returns:
+        Shape (n,).
+
+    Examples:
+        >>> nearest([0, 3, 4, 9], [2, 6]).tolist()
+        [2, 2, 2, 6]
+    """
+    at = np.asarray(windows, dtype=np.int64)
+    known = np.unique(np.asarray(profiled, dtype=np.int64))
+    after = np.clip(np.searchsorted(known, at), 0, len(known) - 1)
+    before = np.maximum(after - 1, 0)
+    return np.where(
+        np.abs(known[after] - at) < np.abs(at - known[before]), known[after], known[before]
+    )
+
+
+def burst_curves(
+    histograms: Mapping[int, ReuseHistogram],
+    model: CacheModel,
+    sizes_bytes: NDArray[np.int64],
+    line_bytes: int,
+) -> dict[int, MissRatioCurve]:
+    """Model the profiled windows of one phase, each by its own bursts.
+
+    Locality may change while the code stays the same: curves of different moments are modelled
+    apart and averaged afterwards, for a cache model of mixed reuse distances speaks of a program
+    that mixes them all the time. What a window's own bursts were too short to see, beyond their
+    horizon, is taken from all bursts of the phase together.
+
+    Args:
+        histograms: of the bursts of each profiled window, by its index; none without accesses.
+        model: the cache model.
+        sizes_bytes: shape (s,), ascending.
+        line_bytes: size of a line.
+
+    Returns:
+        The curve of each profiled window.
+    """
+    pooled = SurvivalFunction.from_histogram(sum(histograms.values(), ReuseHistogram.empty()))
+    return {
+        window: model.curve(
+            SurvivalFunction.from_histogram(histogram).continued_by(pooled), sizes_bytes, line_bytes
+        )
+        for window, histogram in histograms.items()
+    }

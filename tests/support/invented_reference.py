@@ -1,0 +1,79 @@
+"""A small reference of format 2, made up: two kinds of code, locality that also changes in one."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from memsampd.models.exact import ExactLru
+from reference.store import Reference
+from reference.windows import (
+    FINE_SIZES_BYTES,
+    LRU_SIZES_BYTES,
+    REUSE_EDGES,
+    BlockSamples,
+)
+
+WINDOW_ACCESSES = 4000
+SAMPLES = 500
+LINES = (20, 300, 2000)  # working sets of the three kinds of windows
+BLOCKS = ((0, 1, 2), (0, 3, 4), (0, 3, 4))  # the last two kinds run the same code
+
+
+def kinds(windows: int) -> list[int]:
+    """Return the kind of each window: stretches of five."""
+    return [(window // 5) % 3 for window in range(windows)]
+
+
+def invented_reference(windows: int = 60, seed: int = 0) -> Reference:
+    """Run made-up loops through exact caches and a brute-force reuse histogram."""
+    rng = np.random.default_rng(seed)
+    sizes_lines = [size // 64 for size in FINE_SIZES_BYTES]  # more than one simulator takes
+    caches = [ExactLru(sizes_lines[:40]), ExactLru(sizes_lines[40:])]
+    last: dict[int, int] = {}
+    reuses = np.zeros((windows, len(REUSE_EDGES) - 1), dtype=np.int64)
+    cold = np.zeros(windows, dtype=np.int64)
+    fine = []
+    starts = [0]
+    blocks: list[int] = []
+    counts: list[int] = []
+    now = 0
+    for window, kind in enumerate(kinds(windows)):
+        lines = rng.integers(0, LINES[kind], WINDOW_ACCESSES).astype(np.uint64)
+        for each in caches:
+            each.feed(lines)
+        fine.append(np.concatenate([each.take_misses().misses for each in caches]))
+        for line in lines.tolist():
+            if line in last:
+                found = np.searchsorted(REUSE_EDGES, now - last[line] - 1, side="right") - 1
+                reuses[window, found] += 1
+            else:
+                cold[window] += 1
+            last[line] = now
+            now += 1
+        hits = rng.multinomial(SAMPLES, [0.2, 0.4, 0.4])
+        blocks += BLOCKS[kind]
+        counts += hits.tolist()
+        starts.append(len(blocks))
+    misses = np.array(fine, dtype=np.int64)
+    lru = misses[:, [FINE_SIZES_BYTES.index(size) for size in LRU_SIZES_BYTES]]
+    return Reference(
+        name="invented",
+        accesses=np.full(windows, WINDOW_ACCESSES, dtype=np.int64),
+        lru=lru,
+        random=lru[:, :12],
+        distinct_lines=len(last),
+        made={},
+        instructions=np.full(windows, 3 * WINDOW_ACCESSES, dtype=np.int64),
+        lru_fine=misses,
+        reuses=reuses,
+        cold=cold,
+        branches=BlockSamples(
+            objects=("program",),
+            object_index=np.zeros(5, dtype=np.int64),
+            offset=np.arange(5, dtype=np.int64) * 64,
+            instructions=np.full(5, 7, dtype=np.int64),
+            starts=np.array(starts),
+            block=np.array(blocks, dtype=np.int64),
+            counts=np.array(counts, dtype=np.int64),
+        ),
+    )

@@ -1,0 +1,332 @@
+"""The evaluation's pieces, against brute force and against runs whose truth is known."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from invented_reference import WINDOW_ACCESSES, invented_reference, kinds
+
+from evaluation import bench as benches
+from evaluation import clusterings, simulation
+from evaluation.__main__ import measure, report
+from evaluation.bench import SCALES, Bench
+from evaluation.experiment import Experiment, Goal
+from evaluation.experiments import EXPERIMENTS
+from evaluation.experiments.ablation import PARTS, estimate
+from evaluation.experiments.average_curve import average_curves
+from evaluation.experiments.heat_maps import columns_of
+from evaluation.experiments.phase_quality import quality
+from evaluation.experiments.profiled_windows import choose, spread
+from evaluation.live import ALONE, LiveRun, LiveRuns, slowdowns
+from evaluation.offline import OfflineWindows, offline_windows, survival_of
+from evaluation.page import Page
+from evaluation.results import Case, Results, Row, cell, numbers
+from evaluation.statistics import (
+    adjusted_rand_index,
+    bootstrap,
+    deviation,
+    deviation_within,
+    mean_of_medians,
+)
+from reference.metrics import cdf_error, whole_run_error
+from reference.running import Timing
+from reference.store import Reference
+from reference.windows import REUSE_EDGES
+
+REFERENCE = invented_reference()
+COUNT = len(REFERENCE.accesses)
+
+
+@pytest.fixture(scope="module")
+def windows() -> OfflineWindows:
+    return offline_windows(REFERENCE, COUNT)
+
+
+# -- statistics ----------------------------------------------------------------------------------
+
+LABELS = st.lists(st.integers(0, 3), min_size=2, max_size=12)
+
+
+@given(LABELS, st.data())
+def test_rand_index_counts_pairs(first: list[int], data: st.DataObject) -> None:
+    second = data.draw(st.lists(st.integers(0, 3), min_size=len(first), max_size=len(first)))
+    pairs = list(itertools.combinations(range(len(first)), 2))
+    a = np.array([first[i] == first[j] for i, j in pairs], dtype=float)
+    b = np.array([second[i] == second[j] for i, j in pairs], dtype=float)
+    chance, most = a.sum() * b.sum() / len(pairs), (a.sum() + b.sum()) / 2
+    expected = 1.0 if most == chance else ((a * b).sum() - chance) / (most - chance)
+    assert adjusted_rand_index(first, second) == pytest.approx(expected)
+
+
+@given(LABELS, st.integers(0, 99))
+def test_deviation_within_groups_is_that_about_their_means(labels: list[int], seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    values, weights = rng.random((len(labels), 2)), rng.random(len(labels)) + 0.1
+    total = np.zeros(2)
+    for group in set(labels):
+        mine = [i for i, label in enumerate(labels) if label == group]
+        mean = sum(weights[i] * values[i] for i in mine) / sum(weights[i] for i in mine)
+        total += sum(weights[i] * (values[i] - mean) ** 2 for i in mine)
+    expected = np.sqrt(total / weights.sum())
+    np.testing.assert_allclose(
+        deviation_within(values, weights, np.array(labels)), expected, atol=1e-12
+    )
+    assert (deviation(values, weights) >= expected - 1e-12).all()
+
+
+def test_bootstrap_covers_the_median_about_as_often_as_it_says() -> None:
+    rng = np.random.default_rng(0)
+    intervals = [bootstrap(rng.normal(5, 1, 25).tolist(), seed=i) for i in range(200)]
+    covered = sum(interval.low <= 5 <= interval.high for interval in intervals)
+    assert 0.9 * 200 <= covered <= 0.99 * 200
+    assert bootstrap([3.0]) == (alone := bootstrap([3.0, 3.0]))
+    assert (alone.value, alone.low, alone.high) == (3.0, 3.0, 3.0)
+
+
+def test_mean_of_medians_weighs_programs_alike() -> None:
+    interval = mean_of_medians([[1.0] * 9, [2.0, 3.0, 4.0]])
+    assert interval.value == 2.0
+    assert 1.5 <= interval.low <= 2.0 <= interval.high <= 2.5
+
+
+# -- kept results --------------------------------------------------------------------------------
+
+
+def test_results_are_kept_and_found_again(tmp_path: Path) -> None:
+    path = tmp_path / "r.csv"
+    results = Results(path, ("program", "seed"), ("part", "error"))
+    results.add(("a", "1"), [{"part": "x", "error": 1.5}, {"part": "y", "error": None}])
+    again = Results(path, ("program", "seed"), ("part", "error"))
+    assert again.has(("a", "1"))
+    assert not again.has(("a", "2"))
+    assert again.rows == results.rows
+    assert numbers(again.rows, "error", program="a") == [1.5]
+    assert cell(again.rows, "error", part="x") == "1.50"
+    assert cell(again.rows, "error", part="y") == "-"
+    with pytest.raises(ValueError, match="other columns"):
+        Results(path, ("program",), ("error",))
+
+
+class Counting:
+    """An experiment that counts its measurements."""
+
+    name, key, columns = "counting", ("case",), ("square",)
+    measured: list[str]
+
+    def __init__(self) -> None:
+        self.measured = []
+
+    def cases(self, bench: Bench) -> Iterable[Case]:
+        return [(str(number),) for number in range(3)]
+
+    def measure(self, case: Case, bench: Bench) -> list[Row]:
+        self.measured.append(case[0])
+        if len(self.measured) == 2:
+            raise KeyboardInterrupt
+        return [{"square": int(case[0]) ** 2}]
+
+    def report(self, rows: Sequence[Mapping[str, str]], page: Page) -> Sequence[Goal]:
+        page.table(["n", "square"], [[row["case"], row["square"]] for row in rows])
+        return [Goal("squares", float(rows[-1]["square"]), 3.0)]
+
+
+def test_an_interrupted_evaluation_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    bench = Bench(SCALES["smoke"], tmp_path, LiveRuns(tmp_path, tmp_path))
+    experiment: Experiment = (counting := Counting())
+    with pytest.raises(KeyboardInterrupt):
+        measure(experiment, bench, tmp_path)
+    measure(experiment, bench, tmp_path)
+    assert counting.measured == ["0", "1", "1", "2"]
+    document = tmp_path / "evaluation.md"
+    document.write_text(
+        "# E\n<!-- goals: begin -->\n<!-- goals: end -->\n"
+        "<!-- counting: begin -->\n<!-- counting: end -->\n"
+    )
+    (goal,) = report([experiment], tmp_path, document, "smoke")
+    assert not goal.is_met
+    assert "| 2 | 4 |" in document.read_text()
+    assert "| squares | 4.00 | 3 | **missed** |" in document.read_text()
+
+
+def test_slowdowns_pair_runs_of_one_round() -> None:
+    def run(setting: str, repeat: int, wall: float) -> LiveRun:
+        return LiveRun("p", setting, repeat, Timing(wall, wall), None)
+
+    runs = [run(ALONE, 0, 2.0), run("x", 0, 2.2), run("x", 1, 3.3), run(ALONE, 1, 3.0)]
+    assert slowdowns(runs, "x") == pytest.approx([10.0, 10.0])
+
+
+# -- offline windows -----------------------------------------------------------------------------
+
+
+def test_windows_add_up_to_the_run() -> None:
+    coarse = offline_windows(REFERENCE, COUNT // 4)
+    assert len(coarse) == COUNT // 4
+    assert coarse.accesses.sum() == REFERENCE.total_accesses
+    np.testing.assert_array_equal(coarse.misses[0], REFERENCE.lru[:4, :12].sum(axis=0))
+    np.testing.assert_allclose(coarse.block_shares.sum(axis=1), 1)
+    old = Reference("p", REFERENCE.accesses, REFERENCE.lru, REFERENCE.random, 1, {})
+    with pytest.raises(ValueError, match="no blocks"):
+        offline_windows(old)
+
+
+def test_survival_of_exact_distances(windows: OfflineWindows) -> None:
+    survival = survival_of(windows.reuses[0], float(windows.cold[0]))
+    for bin_ in (0, 5, 20, 40):
+        edge = REUSE_EDGES[bin_]
+        returned = windows.reuses[0, :bin_].sum() / WINDOW_ACCESSES
+        assert survival([edge])[0] == pytest.approx(1 - returned)
+    assert survival.never_returned == pytest.approx(windows.cold[0] / WINDOW_ACCESSES)
+    cut = survival_of(windows.reuses[0], float(windows.cold[0]), 100)
+    assert cut.horizon_accesses <= 100
+    assert cut.never_returned == pytest.approx(float(survival([cut.horizon_accesses])[0]))
+
+
+def test_model_of_exact_distances_is_near_the_exact_misses(windows: OfflineWindows) -> None:
+    kind = np.array(kinds(COUNT))
+    for each in range(3):
+        # Late windows of a stretch: their working set is in the cache.
+        late = np.flatnonzero((kind == each) & (np.arange(COUNT) % 5 >= 3))[2:]
+        exact = windows.misses[late].sum(axis=0) / windows.accesses[late].sum()
+        assert whole_run_error(windows.curve(late), exact) < 1.0
+
+
+def test_hits_follow_the_blocks(windows: OfflineWindows) -> None:
+    hits = windows.hits(50, 16, np.random.default_rng(0))
+    assert hits.shape == (COUNT, 16)
+    assert (hits.sum(axis=1) == 50).all()
+    labels = clusterings.product(windows.hits(2000, 64, np.random.default_rng(0)))
+    code = np.minimum(kinds(COUNT), 1)  # the last two kinds run the same code
+    assert adjusted_rand_index(labels, code) == 1.0
+
+
+def test_clusterings_find_what_there_is(windows: OfflineWindows) -> None:
+    hits = windows.hits(400, 64, np.random.default_rng(0))
+    code = np.minimum(kinds(COUNT), 1)
+    shares = hits / hits.sum(axis=1, keepdims=True)
+    for labels in (clusterings.fixed_threshold(hits), clusterings.k_means(shares, 2, 0)):
+        assert adjusted_rand_index(labels, code) == 1.0
+    assert len(clusterings.dbstream(hits)) == COUNT
+
+
+# -- simulated sessions --------------------------------------------------------------------------
+
+
+def test_a_session_that_profiles_all_has_no_error(windows: OfflineWindows) -> None:
+    session = simulation.SimulatedSession(
+        np.zeros(COUNT, dtype=np.int64), np.arange(COUNT, dtype=np.int64), 1.0
+    )
+    estimated, known = simulation.estimate(session, lambda window: windows.miss_ratio[window])
+    np.testing.assert_array_equal(estimated, windows.miss_ratio)
+    assert known.all()
+
+
+def test_windows_take_the_nearest_of_their_phase(windows: OfflineWindows) -> None:
+    phases = np.array([0, 1] * (COUNT // 2))
+    session = simulation.SimulatedSession(phases, np.array([4, 9]), 1.0)
+    estimated, known = simulation.estimate(session, lambda window: np.full(12, float(window)))
+    assert estimated[:, 0].tolist() == [4.0, 9.0] * (COUNT // 2)
+    assert known.all()
+    none = simulation.SimulatedSession(phases, np.array([], dtype=np.int64), 1.0)
+    with pytest.raises(ValueError, match="without a burst"):
+        simulation.estimate(none, lambda window: np.zeros(12))
+
+
+def test_a_budget_of_nothing_profiles_little(windows: OfflineWindows) -> None:
+    rich = simulation.simulate(windows, simulation.Settings(budget_share=1.0), 0)
+    none = simulation.simulate(windows, simulation.Settings(schedule="none"), 0)
+    assert len(rich.profiled) > COUNT / 6
+    assert len(none.profiled) == 0
+    np.testing.assert_array_equal(rich.phases, none.phases)
+    again = simulation.simulate(windows, simulation.Settings(budget_share=1.0), 0)
+    np.testing.assert_array_equal(rich.profiled, again.profiled)
+
+
+def test_phase_quality_tells_good_phases_from_bad(windows: OfflineWindows) -> None:
+    good = quality(windows, np.array(kinds(COUNT)))
+    code = quality(windows, np.minimum(kinds(COUNT), 1))
+    bad = quality(windows, np.arange(COUNT) % 2)
+    assert good["miss_ratio_variation"] < code["miss_ratio_variation"] < bad["miss_ratio_variation"]
+    assert good["mixing_cdf_error"] < code["mixing_cdf_error"] < bad["mixing_cdf_error"]
+    one = quality(windows, np.zeros(COUNT, dtype=np.int64))
+    assert (one["phases"], one["prediction_accuracy"]) == (1.0, 1.0)
+    assert one["miss_ratio_variation"] == pytest.approx(1.0)
+
+
+def test_all_windows_profiled_leave_no_error(windows: OfflineWindows) -> None:
+    phases = np.array(kinds(COUNT))
+    every = choose(phases, COUNT, None)
+    mean, nearest = (spread(windows, phases, every, each) for each in ("mean", "nearest"))
+    np.testing.assert_array_equal(nearest, windows.miss_ratio)
+    weights = windows.accesses
+    assert whole_run_error(np.average(mean, axis=0, weights=weights), windows.overall) < 1e-9
+    assert cdf_error(mean, weights, windows.miss_ratio, weights) > 0
+    first = choose(phases, 2, None)
+    assert first[1].tolist() == [5, 6]
+
+
+def test_phase_mixing_leaves_the_whole_run_right(windows: OfflineWindows) -> None:
+    session = simulation.simulate(windows, simulation.Settings(budget_share=1.0), 0)
+    for part in PARTS:
+        estimated = estimate(windows, session, part)
+        assert estimated.shape == windows.miss_ratio.shape
+        error = whole_run_error(
+            np.average(estimated, axis=0, weights=windows.accesses), windows.overall
+        )
+        assert (error < 1e-9) == (part in ("phase mixing", "exact vectors"))
+
+
+def test_curves_by_phase_beat_pooled_ones(windows: OfflineWindows) -> None:
+    errors = [
+        {way: whole_run_error(curve, windows.overall) for way, curve in curves.items()}
+        for curves in (average_curves(windows, seed) for seed in range(5))
+    ]
+    means = {way: np.mean([each[way] for each in errors]) for way in errors[0]}
+    assert means["phase-aware"] < means["oblivious"]
+    assert means["burst"] < means["oblivious"]
+
+
+def test_columns_show_equal_shares_of_the_accesses() -> None:
+    values = np.array([[0.1], [0.2], [0.3]])
+    shown = columns_of(values, np.array([25.0, 50.0, 25.0]))[:, 0]
+    assert shown.tolist() == [0.1] * 25 + [0.2] * 50 + [0.3] * 25
+
+
+def test_offline_experiments_run_and_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(benches, "_reference", lambda name: REFERENCE)
+    monkeypatch.setattr(Bench, "offline_names", lambda self: ["invented"])
+    bench = Bench(SCALES["smoke"], tmp_path, LiveRuns(tmp_path, tmp_path))
+    offline = [each for each in EXPERIMENTS if each.name in OFFLINE]
+    assert len(offline) == len(OFFLINE)
+    for experiment in offline:
+        measure(experiment, bench, tmp_path)
+        page = Page(experiment.name, tmp_path / "pictures", "pictures")
+        results = Results(tmp_path / f"{experiment.name}.csv", experiment.key, experiment.columns)
+        experiment.report(results.rows, page)
+        assert "| " in page.markdown()
+    drawn = {path.name for path in (tmp_path / "pictures").glob("*.svg")}
+    assert {"ablation-parts.svg", "average_curve-curves.svg"} <= drawn
+
+
+OFFLINE = {
+    "ablation",
+    "average_curve",
+    "phase_quality",
+    "phase_sensitivity",
+    "profiled_windows",
+}
+
+
+def test_experiments_have_names_of_their_own() -> None:
+    names = [experiment.name for experiment in EXPERIMENTS]
+    assert len(set(names)) == len(names)
+    for experiment in EXPERIMENTS:
+        assert not set(experiment.key) & set(experiment.columns)
