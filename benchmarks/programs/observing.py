@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from memsampd.errors import CaptureError, MemsampdError
-from memsampd.sampler.process.identity import read_stat
+from memsampd.sampler.process.identity import PROC, read_stat
 from memsampd.sampler.process.status import list_threads
 from memsampd.sampler.records import BurstRequest
-from memsampd.sampler.shadow.collecting import SHADOW_NAME
+from memsampd.sampler.shadow.collecting import SHADOW_NAME, is_gone
 from memsampd.sampler.shadow.source import ShadowSource
 from programs.executors import make_executor
 
@@ -94,7 +94,7 @@ def observe(
             source = ShadowSource(pid, make_executor(executor))
         except CaptureError as error:
             tally.refused(error.reason)
-            if not Path(f"/proc/{pid}").exists() or read_stat(pid).is_dead:
+            if is_gone(pid, PROC):
                 return tally
             continue
         tally.attaches += 1
@@ -112,11 +112,11 @@ def observe(
         except MemsampdError as error:
             tally.refused(type(error).__name__)
         except OSError:
-            if Path(f"/proc/{pid}").exists() and not read_stat(pid).is_dead:
+            if not is_gone(pid, PROC):
                 raise  # only the death of the target excuses it
         finally:
             source.close()
-        if not Path(f"/proc/{pid}").exists() or read_stat(pid).is_dead:
+        if is_gone(pid, PROC):
             return tally
     return tally
 
