@@ -124,8 +124,12 @@ def _kernels(folder: Path) -> Sequence[str]:
     return str(compile_demo(folder)), "--rounds", "2", "--scale", "0.25"
 
 
+def _solver(folder: Path) -> Sequence[str]:
+    return str(_compiled(folder, "solver")), "128", "64", "40"
+
+
 def _graph(folder: Path) -> Sequence[str]:
-    return str(_compiled(folder, "graph")), "18", "45", "45"
+    return str(_compiled(folder, "graph")), "19", "60", "60"
 
 
 def _hashjoin(folder: Path) -> Sequence[str]:
@@ -146,7 +150,8 @@ PROGRAMS: tuple[Program, ...] = (
         _python,
     ),
     Program("kernels", "the bundled example, two rounds", "", "", _kernels),
-    Program("graph", "searches and PageRank, 4 M edges", "", "", _graph),
+    Program("solver", "multigrid, conjugate gradients, transforms", "", "", _solver),
+    Program("graph", "searches and PageRank, 8 M edges", "", "", _graph),
     Program("hashjoin", "joins of 0.5 M with 4 M rows", "", "", _hashjoin),
 )
 
