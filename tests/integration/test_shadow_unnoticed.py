@@ -18,8 +18,9 @@ import shadowing
 
 from memsampd import _core
 from memsampd.errors import CaptureError, MemsampdError
-from memsampd.sampler.process.identity import read_stat
+from memsampd.sampler.process.identity import PROC, read_stat
 from memsampd.sampler.records import BurstRequest
+from memsampd.sampler.shadow.collecting import is_gone
 from memsampd.sampler.shadow.site import SiteFinder
 from memsampd.sampler.shadow.snapshots import Snapshots
 from memsampd.sampler.shadow.source import ShadowSource
@@ -374,7 +375,7 @@ def test_exit_in_mid_attach(tmp_path: Path) -> None:
     program = shadowing.compile_c(tmp_path, EXECS)
     for _ in range(10):
         with shadowing.running(program, "3") as process, shadowing.observed(process.pid):
-            while not read_stat(process.pid).is_dead:
+            while not is_gone(process.pid, PROC):  # collected, too, if its tracer sees it first
                 time.sleep(0.005)
     assert shadowing.orphans() == []
 
