@@ -190,14 +190,16 @@ int main(void)
 """
 )
 
+# argv[1]: milliseconds to sleep now and then. The filter allows no restart_syscall.
 SECCOMP = (
     COMMON
     + r"""
 #define ALLOW(n) \
     BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_##n, 0, 1), \
     BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)
-int main(void)
+int main(int argc, char **argv)
 {
+    int sleep_milliseconds = argc > 1 ? atoi(argv[1]) : 0;
     struct sock_filter filter[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
         ALLOW(write), ALLOW(exit_group), ALLOW(fstat), ALLOW(newfstatat), ALLOW(clock_gettime),
@@ -209,7 +211,15 @@ int main(void)
     prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
     if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) < 0) fail("seccomp");
     puts("ready");
-    while (!told()) compute(0.05);
+    while (!told()) {
+        compute(0.02);
+        double begin = now();
+        if (sleep_milliseconds && (poll(NULL, 0, sleep_milliseconds) != 0 ||
+                                   now() - begin < 1e-3 * sleep_milliseconds)) {
+            puts("cut short");
+            return 1;
+        }
+    }
     puts("right");
     return 0;
 }
@@ -324,30 +334,43 @@ def test_waits_are_neither_interrupted_nor_cut_short(
         assert _outcome(process, attaches=8, bursts=bursts, bursts_an_attach=1) == "right"
 
 
+def _collect_from_sleeper(process: subprocess.Popen[str], times: int) -> None:
+    """End the last shadow while the target sleeps, so that close() must wake it."""
+    assert process.stdout is not None
+    process.stdout.readline()
+    while times > 0:
+        assert process.poll() is None
+        try:
+            snapshots = Snapshots(process.pid)
+            shadow = snapshots.take(process.pid, 1, 0.2).shadows[0]
+        except CaptureError:
+            snapshots.close()
+            continue
+        while read_stat(process.pid).state == "R":
+            time.sleep(0.001)
+        snapshots.end(shadow)
+        snapshots.close()
+        assert shadowing.traces_left(process.pid) == []
+        times -= 1
+
+
 @pytest.mark.parametrize("kind", range(4))
 def test_collecting_from_a_sleeper_disturbs_no_wait(kind: int, tmp_path: Path) -> None:
-    """The last shadow is ended while the target sleeps, so that close() must wake it."""
     program = shadowing.compile_c(tmp_path, WAITS)
     with shadowing.running(program, "20", str(kind)) as process:
-        assert process.stdout is not None
-        process.stdout.readline()
-        collected = 0
-        while collected < 15:
-            assert process.poll() is None
-            try:
-                snapshots = Snapshots(process.pid)
-                shadow = snapshots.take(process.pid, 1, 0.2).shadows[0]
-            except CaptureError:
-                snapshots.close()
-                continue
-            while read_stat(process.pid).state == "R":
-                time.sleep(0.001)
-            snapshots.end(shadow)
-            snapshots.close()
-            assert shadowing.traces_left(process.pid) == []
-            collected += 1
+        _collect_from_sleeper(process, times=15)
         _tell(process)
-        assert process.stdout.read().strip() == "right"
+        assert process.communicate()[0].strip() == "right"
+
+
+@pytest.mark.skipif("os.geteuid() != 0", reason="only root can suspend a seccomp filter")
+def test_collecting_from_a_filtered_sleeper_neither_kills_nor_wakes_it(tmp_path: Path) -> None:
+    """Its filter kills for restart_syscall, by which the kernel would resume the sleep."""
+    program = shadowing.compile_c(tmp_path, SECCOMP)
+    with shadowing.running(program, "100") as process:
+        _collect_from_sleeper(process, times=15)
+        _tell(process)
+        assert (process.communicate()[0].strip(), process.returncode) == ("right", 0)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@
 #include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -16,10 +17,12 @@
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #define SHADOWS_MAXIMUM 4
 #define PAGE_BYTES 4096u
+#define PARTING_ROUNDS 1000
 
 /* A child that shares the descriptor table until the caller unshares it, that sends no signal when
  * it ends, and whose stack would let it only end. */
@@ -363,36 +366,77 @@ shadow_kill(PyObject *module, PyObject *args)
     return Py_BuildValue("(dl)", cpu_seconds, used.ru_minflt);
 }
 
+/* What collecting a dead shadow takes and gives. */
+struct collection {
+    pid_t tid;
+    long ns_pid, result;
+    bool any_state, suspend_seccomp, is_own_thread;
+    struct tracee_site site;
+    double stop_seconds;
+    enum tracee_status status;
+    int error;
+};
+
+static void *
+run_collection(void *argument)
+{
+    struct collection *c = argument;
+    const uint64_t arguments[6] = {(uint64_t)c->ns_pid, 0, (uint64_t)(__WALL | WNOHANG), 0};
+    struct tracee t;
+
+    int niceness = tracee_hurry();
+    c->status = c->is_own_thread ? tracee_stop_filtered(&t, c->tid)
+                                 : tracee_stop(&t, c->tid, c->any_state, c->suspend_seccomp);
+    c->error = errno;
+    if (c->status == TRACEE_OK) {
+        c->status = tracee_settle_scratch(&t, &c->site)
+                        ? tracee_inject(&t, &c->site, SYS_wait4, arguments, &c->result, NULL)
+                        : TRACEE_NO_SCRATCH;
+        c->error = errno;
+        c->stop_seconds = tracee_release(&t);
+    }
+    tracee_unhurry(niceness);
+    return NULL;
+}
+
+/* A sleeper under a filter is let go by the end of the thread that traces it. */
+static void
+collect_from_filtered_sleeper(struct collection *c)
+{
+    const struct timespec pause = {0, 50000};
+    pthread_t thread;
+
+    c->is_own_thread = true;
+    if ((c->error = pthread_create(&thread, NULL, run_collection, c)) != 0) {
+        c->status = TRACEE_REFUSED;
+        return;
+    }
+    pthread_join(thread, NULL);
+    for (unsigned round = 0; round < PARTING_ROUNDS && !tracee_is_untraced(c->tid); round++)
+        nanosleep(&pause, NULL);
+}
+
 static PyObject *
 shadow_reap(PyObject *module, PyObject *args)
 {
-    int tid, any_state, suspend_seccomp, error;
-    long ns_pid, result = 0;
-    struct tracee_site site;
-    double stop_seconds = 0.0;
-    struct tracee t;
+    int tid, any_state, suspend_seccomp;
+    struct collection c = {.status = TRACEE_OK};
     (void)module;
 
-    if (!PyArg_ParseTuple(args, "ilO&pp:shadow_reap", &tid, &ns_pid, site_from_python, &site,
+    if (!PyArg_ParseTuple(args, "ilO&pp:shadow_reap", &tid, &c.ns_pid, site_from_python, &c.site,
                           &any_state, &suspend_seccomp))
         return NULL;
-    const uint64_t arguments[6] = {(uint64_t)ns_pid, 0, (uint64_t)(__WALL | WNOHANG), 0};
-    enum tracee_status status;
+    c.tid = tid;
+    c.any_state = any_state;
+    c.suspend_seccomp = suspend_seccomp;
     Py_BEGIN_ALLOW_THREADS
-    int niceness = tracee_hurry();
-    status = tracee_stop(&t, tid, any_state, suspend_seccomp);
-    if (status == TRACEE_OK) {
-        status = tracee_settle_scratch(&t, &site)
-                     ? tracee_inject(&t, &site, SYS_wait4, arguments, &result, NULL)
-                     : TRACEE_NO_SCRATCH;
-        error = errno;
-        stop_seconds = tracee_release(&t);
-        errno = error;
-    }
-    error = errno;
-    tracee_unhurry(niceness);
+    if (any_state && suspend_seccomp)
+        collect_from_filtered_sleeper(&c);
+    else
+        run_collection(&c);
     Py_END_ALLOW_THREADS
-    return Py_BuildValue("(sild)", tracee_status_name(status), error, result, stop_seconds);
+    return Py_BuildValue("(sild)", tracee_status_name(c.status), c.error, c.result,
+                         c.stop_seconds);
 }
 
 static PyMethodDef shadow_methods[] = {

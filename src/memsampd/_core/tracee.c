@@ -40,6 +40,10 @@
 #define SPIN_ROUNDS 2000
 #define SLEEP_NANOSECONDS 50000L
 
+/* How long a sleep that had ended when we broke it off may take to notice. */
+#define SETTLING_NANOSECONDS 100000L
+#define PARTING_ROUNDS 20000
+
 /* glibc declares the request as an enum of its own making; the kernel takes a long. */
 static long
 ptrace_call(long request, pid_t tid, void *address, void *data)
@@ -300,34 +304,78 @@ pending_signals(pid_t tid, uint32_t queue)
 }
 
 static enum tracee_status
-read_state(struct tracee *t)
+read_registers(struct tracee *t)
 {
     struct iovec area = {&t->regs, sizeof t->regs};
 
     if (ptrace_call(PTRACE_GETREGSET, t->tid, (void *)NT_PRSTATUS, &area) < 0)
         return TRACEE_GONE;
-    if (area.iov_len != sizeof t->regs || t->regs.cs != USER_CODE_64)
-        return TRACEE_NOT_64_BIT;
+    return area.iov_len == sizeof t->regs && t->regs.cs == USER_CODE_64 ? TRACEE_OK
+                                                                        : TRACEE_NOT_64_BIT;
+}
+
+static enum tracee_status
+read_state(struct tracee *t)
+{
+    struct iovec area = {NULL, XSTATE_MAXIMUM_BYTES};
+
     if (ptrace_call(PTRACE_GETSIGMASK, t->tid, (void *)SIGNAL_MASK_BYTES, &t->mask) < 0)
         return TRACEE_GONE;
     t->pending = pending_signals(t->tid, 0) |
                  pending_signals(t->tid, PTRACE_PEEKSIGINFO_SHARED);
     if ((t->xstate = malloc(XSTATE_MAXIMUM_BYTES)) == NULL)
         return TRACEE_NO_SCRATCH;
-    area = (struct iovec){t->xstate, XSTATE_MAXIMUM_BYTES};
+    area.iov_base = t->xstate;
     if (ptrace_call(PTRACE_GETREGSET, t->tid, (void *)NT_X86_XSTATE, &area) < 0)
         return TRACEE_GONE;
     t->xstate_bytes = area.iov_len;
     return TRACEE_OK;
 }
 
+/* Let it go past the entry of restart_syscall, where the filter is asked, and fall asleep in it, or
+ * come out of it again. In the first case the end of our thread frees it. */
 static void
-detach(struct tracee *t)
+part_running(struct tracee *t)
 {
+    const struct timespec pause = {0, SLEEP_NANOSECONDS};
+    long signal = 0;
+    int status;
+
+    for (unsigned syscall_stops = 0; syscall_stops < 2;) {
+        if (ptrace_call(PTRACE_SYSCALL, t->tid, NULL, (void *)signal) < 0)
+            return;
+        pid_t got;
+        for (unsigned round = 0; (got = waitpid(t->tid, &status, __WALL | WNOHANG)) == 0; round++) {
+            if (syscall_stops == 1 && (thread_state(t->tid) == 'S' || round > PARTING_ROUNDS))
+                return;
+            nanosleep(&pause, NULL);
+        }
+        if (got < 0 || !WIFSTOPPED(status))
+            return;
+        if (is_event_stop(status) && WSTOPSIG(status) != SIGTRAP)
+            break; /* stopped by job control */
+        syscall_stops += is_syscall_stop(status);
+        signal = is_syscall_stop(status) || status >> 16 != 0 ? 0 : WSTOPSIG(status);
+    }
     ptrace_call(PTRACE_DETACH, t->tid, NULL, NULL);
+}
+
+static void
+part(struct tracee *t)
+{
+    if (t->parts_running)
+        part_running(t);
+    else
+        ptrace_call(PTRACE_DETACH, t->tid, NULL, NULL);
     free(t->xstate);
     free(t->scratch_before);
     t->xstate = t->scratch_before = NULL;
+}
+
+static bool
+awaits_restart_syscall(const struct tracee *t)
+{
+    return (long)t->regs.rax == -ERESTART_RESTARTBLOCK && (long)t->regs.orig_rax >= 0;
 }
 
 static void
@@ -337,8 +385,33 @@ write_registers(const struct tracee *t)
     ptrace_call(PTRACE_SETREGSET, t->tid, (void *)NT_PRSTATUS, &area);
 }
 
-enum tracee_status
-tracee_stop(struct tracee *t, pid_t tid, bool any_state, bool suspend_seccomp)
+/* Under a filter that may kill for restart_syscall, have the kernel repeat the call itself. A sleep
+ * that was over when we came would then be slept twice: so let the suspended filter pass the restart
+ * first, which ends at once if it was. Else the sleep had just begun, as the thread was running when
+ * it was seized, and is longer by what that takes. */
+static enum tracee_status
+avoid_restart_syscall(struct tracee *t)
+{
+    const struct timespec settling = {0, SETTLING_NANOSECONDS};
+    const unsigned long long number = t->regs.orig_rax;
+
+    if (ptrace_call(PTRACE_CONT, t->tid, NULL, NULL) < 0)
+        return TRACEE_GONE;
+    nanosleep(&settling, NULL);
+    ptrace_call(PTRACE_INTERRUPT, t->tid, NULL, NULL);
+    enum tracee_status status = wait_for_interrupt(t);
+    if (status == TRACEE_OK)
+        status = read_registers(t);
+    if (status == TRACEE_OK && awaits_restart_syscall(t)) {
+        if (t->regs.orig_rax == SYS_restart_syscall)
+            t->regs.orig_rax = number;
+        t->regs.rax = (unsigned long long)-ERESTARTNOHAND; /* repeat it, or EINTR for a handler */
+    }
+    return status;
+}
+
+static enum tracee_status
+stop(struct tracee *t, pid_t tid, bool any_state, bool suspend_seccomp, bool may_part_running)
 {
     long options = PTRACE_O_TRACESYSGOOD | (suspend_seccomp ? PTRACE_O_SUSPEND_SECCOMP : 0);
 
@@ -357,6 +430,12 @@ tracee_stop(struct tracee *t, pid_t tid, bool any_state, bool suspend_seccomp)
 
     enum tracee_status status = wait_for_interrupt(t);
     if (status == TRACEE_OK)
+        status = read_registers(t);
+    if (status == TRACEE_OK && suspend_seccomp && awaits_restart_syscall(t)) {
+        t->parts_running = may_part_running;
+        status = may_part_running ? TRACEE_OK : avoid_restart_syscall(t);
+    }
+    if (status == TRACEE_OK)
         status = read_state(t);
     if (status == TRACEE_OK) {
         bool broken_off = settle_syscall(t);
@@ -367,14 +446,33 @@ tracee_stop(struct tracee *t, pid_t tid, bool any_state, bool suspend_seccomp)
             status = TRACEE_IN_RSEQ;
     }
     if (status != TRACEE_OK)
-        detach(t);
+        part(t);
     return status;
+}
+
+enum tracee_status
+tracee_stop(struct tracee *t, pid_t tid, bool any_state, bool suspend_seccomp)
+{
+    return stop(t, tid, any_state, suspend_seccomp, false);
+}
+
+enum tracee_status
+tracee_stop_filtered(struct tracee *t, pid_t tid)
+{
+    return stop(t, tid, true, true, true);
+}
+
+bool
+tracee_is_untraced(pid_t tid)
+{
+    char text[STATUS_FILE_BYTES];
+    return read_status_file(tid, "status", text) == 0 || strstr(text, "TracerPid:\t0\n") != NULL;
 }
 
 double
 tracee_release(struct tracee *t)
 {
-    detach(t);
+    part(t);
     if (t->pending_stop)
         syscall(SYS_tkill, t->tid, SIGSTOP);
     return tracee_now_seconds() - t->stopped_at_seconds;

@@ -51,6 +51,7 @@ struct tracee {
     uint8_t *scratch_before; /* what lay in its scratch memory, malloc'd */
     bool cut_short;          /* a transfer system call returned less than was asked for */
     bool pending_stop;       /* a SIGSTOP came while it was ours: to be sent again */
+    bool parts_running;      /* to be let go by the end of our thread: see tracee_stop_filtered */
     double stopped_at_seconds; /* CLOCK_MONOTONIC */
 };
 
@@ -69,8 +70,20 @@ int tracee_hurry(void);
 void tracee_unhurry(int niceness);
 
 /* Seize and stop a thread. With `any_state`, a sleeping one too: an interrupted system call is then
- * set up to start again. On any status but TRACEE_OK the thread is running again, untouched. */
+ * set up to start again. On any status but TRACEE_OK the thread is running again, untouched. With
+ * `suspend_seccomp`, a sleep with a time limit that it had just begun is begun anew: see below. */
 enum tracee_status tracee_stop(struct tracee *t, pid_t tid, bool any_state, bool suspend_seccomp);
+
+/* The same under a seccomp filter, which is suspended while the thread is ours.
+ *
+ * The kernel resumes a sleep with a time limit by a call of its own, restart_syscall, and a filter
+ * that allows just what its program calls kills for that one. It must pass the filter while it is
+ * suspended, and a sleeping thread cannot be detached; but it is left alone, asleep, when the thread
+ * that traces it ends. So call this, and tracee_release, in a thread that ends behind it. */
+enum tracee_status tracee_stop_filtered(struct tracee *t, pid_t tid);
+
+/* Whether nobody traces this thread: the end of a tracer's thread takes effect with some delay. */
+bool tracee_is_untraced(pid_t tid);
 
 /* Let it run on exactly where it was, and forget it. Returns the seconds for which it was stopped. */
 double tracee_release(struct tracee *t);
