@@ -453,7 +453,8 @@ note_block(struct blocks *b, const struct block *block)
     const struct exit *end = &b->exit[block->first_exit]; /* side exits follow in their order */
     uint64_t hits = end->hits;
 
-    if (note_exit(b, end, 0) < 0)
+    /* A branch just before the end has its own side exit, which says all. */
+    if (end->kind == EXIT_INDIRECT && note_exit(b, end, 0) < 0)
         return -1;
     for (uint32_t i = block->exits; --i > 0;) {
         if (end[i].kind == EXIT_CROSSED)
