@@ -9,6 +9,7 @@ from pathlib import Path
 
 from evaluation.live import LiveRuns
 from evaluation.offline import OfflineWindows, has_blocks, offline_windows
+from evaluation.results import Case
 from reference import store
 from reference.programs import PROGRAMS
 
@@ -78,6 +79,14 @@ class Bench:
     def seeds(self) -> list[str]:
         """Seeds of simulated sessions, as cases name them."""
         return [str(seed) for seed in range(self.scale.seeds)]
+
+    def sessions(self) -> list[Case]:
+        """Cases of simulated sessions: every program with every seed."""
+        return [(name, seed) for name in self.offline_names() for seed in self.seeds()]
+
+    def rounds(self, repeats: int) -> list[Case]:
+        """Cases of live rounds: every program, round by round."""
+        return [(name, str(repeat)) for repeat in range(repeats) for name in self.live_names()]
 
     def _kept(self) -> Iterator[str]:
         """Programs that are wanted and have a reference."""

@@ -116,6 +116,12 @@ class LiveRuns:
             self._runs.add(case, self._run_round(group, program, repeat))
         return self._kept(group, program, repeat)
 
+    def as_installed(self, program: str, repeat: int) -> LiveRun:
+        """Return a run of the main group with memsampd's own defaults."""
+        runs = self.round("main", program, repeat)
+        (run,) = (run for run in runs if run.setting == DEFAULT.name)
+        return run
+
     def kept(self, group: str, program: str) -> list[LiveRun]:
         """Return all runs of a program that were done in a group."""
         return self._kept(group, program, None)

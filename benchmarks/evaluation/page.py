@@ -67,6 +67,23 @@ class Page:
             pyplot.close(figure)
         self._parts.append(f"![{title}]({self._link}/{stem}.svg)\n")
 
+    @contextmanager
+    def figure_by_program(
+        self, what: str, title: str, programs: Sequence[str]
+    ) -> Iterator[tuple[Any, list[tuple[Any, str]]]]:
+        """Draw a figure with axes for each program, four in a row at most.
+
+        Yields:
+            All axes, as :meth:`figure`, and the axes of each program with its name, which is their
+            title.
+        """
+        columns = min(4, len(programs))
+        with self.figure(what, title, -(-len(programs) // columns), columns) as axes:
+            pairs = list(zip(axes.flat, programs, strict=False))
+            for at, program in pairs:
+                at.set_title(program, fontsize=9)
+            yield axes, pairs
+
     def markdown(self) -> str:
         """Return the section."""
         return "\n".join(self._parts)

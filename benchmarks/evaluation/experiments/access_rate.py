@@ -8,7 +8,6 @@ import numpy as np
 
 from evaluation.bench import Bench
 from evaluation.experiment import Goal
-from evaluation.live import DEFAULT
 from evaluation.offline import SIZES_BYTES
 from evaluation.page import Page
 from evaluation.results import Case, Row, cell, distinct
@@ -26,16 +25,11 @@ class AccessRateByPhase:
 
     def cases(self, bench: Bench) -> Iterable[Case]:
         """Every program and round."""
-        return [
-            (name, str(repeat))
-            for repeat in range(bench.scale.repeats)
-            for name in bench.live_names()
-        ]
+        return bench.rounds(bench.scale.repeats)
 
     def measure(self, case: Case, bench: Bench) -> list[Row]:
         """Look at one recording."""
-        runs = bench.runs.round("main", case[0], int(case[1]))
-        (run,) = (run for run in runs if run.setting == DEFAULT.name)
+        run = bench.runs.as_installed(case[0], int(case[1]))
         return [rates(run.read(), bench.reference(case[0]).total_accesses)]
 
     def report(self, rows: Sequence[Mapping[str, str]], page: Page) -> Sequence[Goal]:

@@ -47,11 +47,7 @@ class Accuracy:
 
     def cases(self, bench: Bench) -> Iterable[Case]:
         """Round by round, so that an evaluation that was cut short has a few of each program."""
-        return [
-            (name, str(repeat))
-            for repeat in range(bench.scale.repeats)
-            for name in bench.live_names()
-        ]
+        return bench.rounds(bench.scale.repeats)
 
     def measure(self, case: Case, bench: Bench) -> list[Row]:
         """Run one round and judge it."""

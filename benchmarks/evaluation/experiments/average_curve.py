@@ -31,7 +31,7 @@ class AverageCurve:
 
     def cases(self, bench: Bench) -> Iterable[Case]:
         """Every program with every seed."""
-        return [(name, seed) for name in bench.offline_names() for seed in bench.seeds()]
+        return bench.sessions()
 
     def measure(self, case: Case, bench: Bench) -> list[Row]:
         """Curves of one program."""
@@ -53,11 +53,11 @@ class AverageCurve:
         programs = distinct(rows, "program")
         if not programs:
             return ()
-        columns = min(4, len(programs))
-        with page.figure(
-            "curves", "average miss-ratio curves", -(-len(programs) // columns), columns
-        ) as axes:
-            for at, program in zip(axes.flat, programs, strict=False):
+        with page.figure_by_program("curves", "average miss-ratio curves", programs) as (
+            axes,
+            pairs,
+        ):
+            for at, program in pairs:
                 for way, style in STYLES.items():
                     ratios = [
                         100
@@ -69,7 +69,6 @@ class AverageCurve:
                     at.plot(SIZES_BYTES, ratios, style, label=way, lw=1.4)
                 at.set_xscale("log", base=2)
                 at.set_xticks(SIZES_BYTES[::3], [size_text(int(s)) for s in SIZES_BYTES[::3]])
-                at.set_title(program, fontsize=9)
             axes[0, 0].set_ylabel("miss ratio, %")
             axes[0, 0].legend(fontsize=7)
         table = [

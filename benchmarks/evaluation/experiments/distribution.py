@@ -9,7 +9,6 @@ import numpy as np
 from evaluation.bench import Bench
 from evaluation.estimating import estimate_of
 from evaluation.experiment import Goal
-from evaluation.live import DEFAULT
 from evaluation.page import Page
 from evaluation.results import Case, Row, distinct, numbers
 from reference.judging import exact_windows
@@ -30,16 +29,11 @@ class Distribution:
 
     def cases(self, bench: Bench) -> Iterable[Case]:
         """Every program and round."""
-        return [
-            (name, str(repeat))
-            for repeat in range(bench.scale.repeats)
-            for name in bench.live_names()
-        ]
+        return bench.rounds(bench.scale.repeats)
 
     def measure(self, case: Case, bench: Bench) -> list[Row]:
         """Compare one run's windows with the reference's."""
-        runs = bench.runs.round("main", case[0], int(case[1]))
-        (run,) = (run for run in runs if run.setting == DEFAULT.name)
+        run = bench.runs.as_installed(case[0], int(case[1]))
         estimate = estimate_of(run)
         exact, weights = exact_windows(bench.reference(case[0]), "lru", len(estimate.windows))
         # The grid depends on the reference's finest windows alone: it is the same in every round.
@@ -60,11 +54,9 @@ class Distribution:
         programs = distinct(rows, "program")
         if not programs:
             return ()
-        columns = min(4, len(programs))
-        with page.figure(
-            "64K", "distribution of the miss ratio at 64 KiB", -(-len(programs) // columns), columns
-        ) as axes:
-            for at, program in zip(axes.flat, programs, strict=False):
+        title = "distribution of the miss ratio at 64 KiB"
+        with page.figure_by_program("64K", title, programs) as (axes, pairs):
+            for at, program in pairs:
                 rounds = distinct([row for row in rows if row["program"] == program], "repeat")
 
                 def curves(
@@ -86,7 +78,6 @@ class Distribution:
                     alpha=0.3,
                     lw=0,
                 )
-                at.set_title(program, fontsize=9)
             axes[0, 0].set_ylabel("accesses at or below, %")
             axes[-1, 0].set_xlabel("miss ratio at 64 KiB, %")
             axes[0, 0].legend(fontsize=7)

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from evaluation.bench import Bench
 from evaluation.estimating import estimate_of
 from evaluation.experiment import Goal
-from evaluation.live import DEFAULT
 from evaluation.page import Page, size_text
 from evaluation.results import Case, Row, distinct
 from reference.judging import exact_windows
@@ -33,8 +32,7 @@ class HeatMaps:
 
     def measure(self, case: Case, bench: Bench) -> list[Row]:
         """Lay both out in columns."""
-        runs = bench.runs.round("main", case[0], 0)
-        (run,) = (run for run in runs if run.setting == DEFAULT.name)
+        run = bench.runs.as_installed(case[0], 0)
         estimate = estimate_of(run)
         maps = (
             columns_of(*exact_windows(bench.reference(case[0]), "lru")),

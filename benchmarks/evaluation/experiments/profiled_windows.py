@@ -33,7 +33,7 @@ class ProfiledWindows:
 
     def cases(self, bench: Bench) -> Iterable[Case]:
         """Every program with every seed."""
-        return [(name, seed) for name in bench.offline_names() for seed in bench.seeds()]
+        return bench.sessions()
 
     def measure(self, case: Case, bench: Bench) -> list[Row]:
         """Errors of one program."""

@@ -31,11 +31,7 @@ class Tradeoff:
 
     def cases(self, bench: Bench) -> Iterable[Case]:
         """Every program and round."""
-        return [
-            (name, str(repeat))
-            for repeat in range(bench.scale.sweep_repeats)
-            for name in bench.live_names()
-        ]
+        return bench.rounds(bench.scale.sweep_repeats)
 
     def measure(self, case: Case, bench: Bench) -> list[Row]:
         """Run one round and judge it."""

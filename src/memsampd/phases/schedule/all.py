@@ -5,7 +5,11 @@ from __future__ import annotations
 import random
 
 from memsampd.phases.records import Decision
-from memsampd.phases.schedule.base import BudgetedSchedule
+from memsampd.phases.schedule.base import (
+    DEFAULT_ALLOWANCE_SECONDS,
+    DEFAULT_WINDOW_SECONDS,
+    BudgetedSchedule,
+)
 from memsampd.phases.schedule.budget import BurstShape
 
 
@@ -20,12 +24,12 @@ class AllWindows(BudgetedSchedule):
     def __init__(
         self,
         rng: random.Random,
-        window_seconds: float = 0.1,
+        window_seconds: float = DEFAULT_WINDOW_SECONDS,
         share: float = float("inf"),
-        allowance_seconds: float = 0.05,
+        allowance_seconds: float = DEFAULT_ALLOWANCE_SECONDS,
         shape: BurstShape | None = None,
     ) -> None:
-        super().__init__(rng, window_seconds, share, allowance_seconds, shape or BurstShape())
+        super().__init__(rng, window_seconds, share, allowance_seconds, shape)
 
     def decide(self, window_index: int, predicted_phase: int | None) -> Decision:
         """Say whether the coming window is to be profiled."""

@@ -7,6 +7,10 @@ import random
 from memsampd.phases.records import Decision
 from memsampd.phases.schedule.budget import BurstShape, CostModel, TokenBucket
 
+DEFAULT_WINDOW_SECONDS = 0.1
+DEFAULT_SHARE = 0.01
+DEFAULT_ALLOWANCE_SECONDS = 0.05
+
 
 class BudgetedSchedule:
     """Base of the schedules: the budget, the cost model and the random moment in the window.
@@ -25,11 +29,12 @@ class BudgetedSchedule:
     def __init__(
         self,
         rng: random.Random,
-        window_seconds: float,
-        share: float,
-        allowance_seconds: float,
-        shape: BurstShape,
+        window_seconds: float = DEFAULT_WINDOW_SECONDS,
+        share: float = DEFAULT_SHARE,
+        allowance_seconds: float = DEFAULT_ALLOWANCE_SECONDS,
+        shape: BurstShape | None = None,
     ) -> None:
+        shape = shape or BurstShape()
         self._rng = rng
         self._window_seconds = window_seconds
         self._shape = shape

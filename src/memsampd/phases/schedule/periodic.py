@@ -5,7 +5,12 @@ from __future__ import annotations
 import random
 
 from memsampd.phases.records import Decision
-from memsampd.phases.schedule.base import BudgetedSchedule
+from memsampd.phases.schedule.base import (
+    DEFAULT_ALLOWANCE_SECONDS,
+    DEFAULT_SHARE,
+    DEFAULT_WINDOW_SECONDS,
+    BudgetedSchedule,
+)
 from memsampd.phases.schedule.budget import BurstShape
 
 
@@ -17,15 +22,15 @@ class Periodic(BudgetedSchedule):
     def __init__(
         self,
         rng: random.Random,
-        window_seconds: float = 0.1,
-        share: float = 0.01,
-        allowance_seconds: float = 0.05,
+        window_seconds: float = DEFAULT_WINDOW_SECONDS,
+        share: float = DEFAULT_SHARE,
+        allowance_seconds: float = DEFAULT_ALLOWANCE_SECONDS,
         shape: BurstShape | None = None,
         every: int = 10,
     ) -> None:
         if every < 1:
             raise ValueError("every is at least 1")
-        super().__init__(rng, window_seconds, share, allowance_seconds, shape or BurstShape())
+        super().__init__(rng, window_seconds, share, allowance_seconds, shape)
         self._every = every
 
     def decide(self, window_index: int, predicted_phase: int | None) -> Decision:

@@ -7,7 +7,12 @@ import random
 from dataclasses import dataclass, replace
 
 from memsampd.phases.records import Decision
-from memsampd.phases.schedule.base import BudgetedSchedule
+from memsampd.phases.schedule.base import (
+    DEFAULT_ALLOWANCE_SECONDS,
+    DEFAULT_SHARE,
+    DEFAULT_WINDOW_SECONDS,
+    BudgetedSchedule,
+)
 from memsampd.phases.schedule.budget import BurstShape
 
 
@@ -56,9 +61,9 @@ class PhaseGuided(BudgetedSchedule):
     def __init__(
         self,
         rng: random.Random,
-        window_seconds: float = 0.1,
-        share: float = 0.01,
-        allowance_seconds: float = 0.05,
+        window_seconds: float = DEFAULT_WINDOW_SECONDS,
+        share: float = DEFAULT_SHARE,
+        allowance_seconds: float = DEFAULT_ALLOWANCE_SECONDS,
         shape: BurstShape | None = None,
         first_gap: float = 1.0,
         max_gap: float = 256.0,
@@ -67,7 +72,7 @@ class PhaseGuided(BudgetedSchedule):
     ) -> None:
         if not 0 < first_gap <= max_gap or min(memory_windows, resolution) <= 0:
             raise ValueError("gaps ascend; memory_windows and resolution are above 0")
-        super().__init__(rng, window_seconds, share, allowance_seconds, shape or BurstShape())
+        super().__init__(rng, window_seconds, share, allowance_seconds, shape)
         self._first_gap = first_gap
         self._max_gap = max_gap
         self._resolution = resolution
