@@ -26,7 +26,8 @@ from memsampd.errors import CaptureError
 from memsampd.models.histogram import ReuseHistogram
 from memsampd.models.lines import burst_lines
 from memsampd.sampler.records import Burst, BurstRequest
-from memsampd.sampler.shadow.executors import Consumer, Execution, ShadowExecutor
+from memsampd.sampler.shadow.collectors import Collector
+from memsampd.sampler.shadow.executors import Execution, ShadowExecutor
 from memsampd.sampler.shadow.snapshots import Shadow
 from memsampd.sampler.shadow.source import ShadowSource
 from memsampd.sampler.shadow.stepping import SteppingExecutor
@@ -159,12 +160,14 @@ class Timed:
         shadow: Shadow,
         max_accesses: int,
         deadline_seconds: float,
-        consume: Consumer | None = None,
+        collector: Collector | None = None,
         course_accesses: int = 0,
     ) -> Execution:
         """As the inner one."""
         started = time.perf_counter()
-        execution = self.inner.run(shadow, max_accesses, deadline_seconds, consume, course_accesses)
+        execution = self.inner.run(
+            shadow, max_accesses, deadline_seconds, collector, course_accesses
+        )
         self.wall_seconds = time.perf_counter() - started
         return execution
 

@@ -21,12 +21,13 @@ from memsampd.sampler.native_clock import NativeTwinClock
 from memsampd.sampler.process.maps import read_maps
 from memsampd.sampler.records import BurstEnd, BurstRequest
 from memsampd.sampler.shadow.arrivals import ArrivalCounter
+from memsampd.sampler.shadow.collectors import count_accesses
 from memsampd.sampler.shadow.executors import Course, CoursePoint
 from memsampd.sampler.shadow.snapshots import Shadow, Snapshots
 from memsampd.sampler.shadow.source import ShadowSource
 from memsampd.sampler.shadow.stepping import SteppingExecutor
 from memsampd.sampler.shadow.translating import TranslatingExecutor
-from memsampd.sampler.shadow.twin import TwinRunner, UsedPages, count_accesses, used_pages
+from memsampd.sampler.shadow.twin import TwinRunner, UsedPages, used_pages
 
 # Each round is one store to the next word of `marks` and LOADS loads of what is always the same.
 ROUNDS = r"""

@@ -59,7 +59,14 @@ def burst_record(phase: int, window: int, accesses: int = 4000) -> BurstRecord:
         cost=BurstCost(stop_seconds=0.001, stops=1, shadow_cpu_seconds=0.01),
     )
     histogram = ReuseHistogram.from_lines(lines)
-    return BurstRecord.of(burst, histogram, window=window, phase=phase, time_seconds=window * 0.1)
+    return BurstRecord.of(
+        burst,
+        histogram,
+        window=window,
+        phase=phase,
+        time_seconds=window * 0.1,
+        writes=int(np.count_nonzero(burst.is_write)),
+    )
 
 
 def window_record(index: int, phase: int) -> WindowRecord:

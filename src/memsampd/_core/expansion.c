@@ -3,7 +3,7 @@
 #include <string.h>
 
 void
-expansion_begin(struct expansion *x, uint64_t limit, uint64_t course_limit)
+expansion_begin(struct expansion *x, uint64_t limit, uint64_t course_limit, unsigned line_shift)
 {
     course_begin(&x->course, course_limit);
     x->limit = limit;
@@ -12,6 +12,8 @@ expansion_begin(struct expansion *x, uint64_t limit, uint64_t course_limit)
     x->resume_access = 0;
     x->is_full = false;
     x->rows.count = 0;
+    x->lines.count = x->lines.rows = x->lines.writes = 0;
+    x->line_shift = line_shift;
 }
 
 static void
@@ -146,18 +148,11 @@ expand_slowly(struct expansion *x, const struct block *block, const struct exit 
     return x->is_full ? EXPANDED_FULL : EXPANDED_ALL;
 }
 
-static enum expanded
-expand_one(struct expansion *x, const struct exit *part, const uint64_t *words)
+static bool
+add_rows(struct rows *rows, const struct accesses *a, size_t first, size_t n, const uint64_t *words)
 {
-    const struct block *block = &x->blocks->block[part->block];
-    const struct accesses *a = &x->blocks->accesses;
-    const size_t first = block->first_access, n = part->accesses;
-    struct rows *rows = &x->rows;
-
-    if (!block->is_plain || x->resume_access != 0 || x->total + n >= x->limit)
-        return expand_slowly(x, block, part, words);
     if (rows->count + n > rows->capacity && rows_reserve(rows, n) < 0)
-        return EXPANDED_NO_MEMORY;
+        return false;
     memcpy(rows->ip + rows->count, a->ip + first, 8 * n);
     memcpy(rows->size_bytes + rows->count, a->size_bytes + first, 2 * n);
     memcpy(rows->is_write + rows->count, a->is_write + first, n);
@@ -167,6 +162,62 @@ expand_one(struct expansion *x, const struct exit *part, const uint64_t *words)
         address[i] = (word != 0 ? words[word] : 0) + (uint64_t)a->delta[first + i];
     }
     rows->count += n;
+    return true;
+}
+
+static bool
+add_lines(struct lines *lines, const struct accesses *a, size_t first, size_t n,
+          const uint64_t *words, unsigned shift)
+{
+    const uint64_t within = (UINT64_C(1) << shift) - 1;
+    const uint16_t *restrict word = a->word + first, *restrict size_bytes = a->size_bytes + first;
+    const int64_t *restrict delta = a->delta + first;
+    const uint8_t *restrict is_write = a->is_write + first;
+    size_t count = lines->count, writes = 0;
+
+    if (!lines_reserve(lines, 2 * n))
+        return false;
+    uint64_t *restrict line = lines->line;
+    for (size_t i = 0; i < n; i++) {
+        uint64_t address = (word[i] != 0 ? words[word[i]] : 0) + (uint64_t)delta[i];
+        uint64_t further =
+            ((address & within) + size_bytes[i] - (size_bytes[i] != 0)) >> shift;
+        line[count] = address >> shift;
+        line[count + 1] = (address >> shift) + 1; /* overwritten if it is not touched */
+        if (further > 1) {
+            lines->count = count;
+            if (!lines_reserve(lines, further + 2 * (n - i)))
+                return false;
+            line = lines->line;
+            for (uint64_t k = 0; k <= further; k++)
+                line[count + k] = (address >> shift) + k;
+        }
+        count += 1 + further;
+    }
+    for (size_t i = 0; i < n; i++)
+        writes += is_write[i];
+    lines->count = count;
+    lines->rows += n;
+    lines->writes += writes;
+    return true;
+}
+
+static enum expanded
+expand_one(struct expansion *x, const struct exit *part, const uint64_t *words)
+{
+    const struct block *block = &x->blocks->block[part->block];
+    const struct accesses *a = &x->blocks->accesses;
+    const size_t first = block->first_access, n = part->accesses;
+
+    if (!block->is_plain || x->resume_access != 0 || x->total + n >= x->limit) {
+        enum expanded result = expand_slowly(x, block, part, words);
+        return x->line_shift == 0 || lines_add(&x->lines, &x->rows, x->line_shift)
+                   ? result
+                   : EXPANDED_NO_MEMORY;
+    }
+    if (!(x->line_shift == 0 ? add_rows(&x->rows, a, first, n, words)
+                             : add_lines(&x->lines, a, first, n, words, x->line_shift)))
+        return EXPANDED_NO_MEMORY;
     x->total += n;
     x->instructions += part->instructions;
     x->prefetches += part->prefetches;
@@ -255,7 +306,7 @@ expand(struct expansion *x, const uint64_t **from, const uint64_t *end)
     struct exit *before = NULL, *now;
 
     while (at < end) {
-        if (x->rows.count >= x->chunk_rows) {
+        if (x->rows.count >= x->chunk_rows || x->lines.count >= x->chunk_rows) {
             result = EXPANDED_CHUNK;
             break;
         }

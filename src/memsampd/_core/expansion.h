@@ -33,7 +33,9 @@ struct expansion {
     struct blocks *blocks;     /* in which it counts what was executed */
     struct course course;
     struct rows rows;
-    size_t chunk_rows;         /* pause when so many rows wait to be taken */
+    struct lines lines;        /* instead of them, if line_shift is not 0 */
+    unsigned line_shift;
+    size_t chunk_rows;         /* pause when so many rows, or lines, wait to be taken */
     uint64_t limit;            /* rows of the burst, over all chunks */
     uint64_t total;            /* rows of the burst so far */
     uint64_t instructions, prefetches;
@@ -55,7 +57,8 @@ enum expanded expand(struct expansion *x, const uint64_t **from, const uint64_t 
 enum expanded expand_part(struct expansion *x, const uint64_t *words, const struct exit *part);
 
 /* Begin a new burst, which goes on uncounted or, up to `course_limit` rows, counted. */
-void expansion_begin(struct expansion *x, uint64_t limit, uint64_t course_limit);
+void expansion_begin(struct expansion *x, uint64_t limit, uint64_t course_limit,
+                     unsigned line_shift);
 
 /* Where to begin and to end the timing of its twin; points without arrivals if there is no way. False
  * without memory. */

@@ -1,4 +1,5 @@
 /* The lines that references touch, in program order: memsampd.models.lines. */
+#include "line_stream.h"
 #include "models.h"
 
 /* Lines beyond the first that a reference touches. */
@@ -10,8 +11,8 @@ further_lines(uint64_t address, unsigned size_bytes, unsigned shift)
     return (offset + (size_bytes != 0 ? size_bytes : 1) - 1) >> shift;
 }
 
-static size_t
-count_lines(const uint64_t *address, const uint16_t *size_bytes, size_t n, unsigned shift)
+size_t
+lines_count(const uint64_t *address, const uint16_t *size_bytes, size_t n, unsigned shift)
 {
     size_t count = n;
     for (size_t i = 0; i < n; i++)
@@ -19,8 +20,8 @@ count_lines(const uint64_t *address, const uint16_t *size_bytes, size_t n, unsig
     return count;
 }
 
-static void
-write_lines(const uint64_t *address, const uint16_t *size_bytes, size_t n, unsigned shift,
+void
+lines_write(const uint64_t *address, const uint16_t *size_bytes, size_t n, unsigned shift,
             uint64_t *lines)
 {
     for (size_t i = 0; i < n; i++) {
@@ -53,13 +54,13 @@ line_stream(PyObject *module, PyObject *args)
         goto out;
     }
     Py_BEGIN_ALLOW_THREADS
-    count = count_lines(address.buf, size_bytes.buf, n, shift);
+    count = lines_count(address.buf, size_bytes.buf, n, shift);
     Py_END_ALLOW_THREADS
     result = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(count * sizeof(uint64_t)));
     if (result != NULL) {
         uint64_t *lines = (uint64_t *)(void *)PyBytes_AsString(result);
         Py_BEGIN_ALLOW_THREADS
-        write_lines(address.buf, size_bytes.buf, n, shift, lines);
+        lines_write(address.buf, size_bytes.buf, n, shift, lines);
         Py_END_ALLOW_THREADS
     }
 out:

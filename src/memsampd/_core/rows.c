@@ -1,5 +1,7 @@
 #include "rows.h"
 
+#include "line_stream.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -61,5 +63,54 @@ rows_take(struct rows *rows, uint64_t instructions, uint64_t prefetches)
         n ? (const char *)rows->is_write : "", n, (unsigned long long)instructions,
         (unsigned long long)prefetches);
     rows->count = 0;
+    return taken;
+}
+
+bool
+lines_reserve(struct lines *lines, size_t more)
+{
+    size_t capacity = lines->capacity == 0 ? ROWS_FIRST : lines->capacity;
+    if (lines->count + more <= lines->capacity)
+        return true;
+    while (capacity < lines->count + more)
+        capacity *= 2;
+    uint64_t *line = realloc(lines->line, capacity * sizeof *line);
+    if (line == NULL)
+        return false;
+    lines->line = line;
+    lines->capacity = capacity;
+    return true;
+}
+
+void
+lines_clear(struct lines *lines)
+{
+    free(lines->line);
+    memset(lines, 0, sizeof *lines);
+}
+
+bool
+lines_add(struct lines *lines, struct rows *rows, unsigned shift)
+{
+    size_t count = lines_count(rows->address, rows->size_bytes, rows->count, shift);
+    if (!lines_reserve(lines, count))
+        return false;
+    lines_write(rows->address, rows->size_bytes, rows->count, shift, lines->line + lines->count);
+    for (size_t i = 0; i < rows->count; i++)
+        lines->writes += rows->is_write[i];
+    lines->count += count;
+    lines->rows += rows->count;
+    rows->count = 0;
+    return true;
+}
+
+PyObject *
+lines_take(struct lines *lines, uint64_t instructions, uint64_t prefetches)
+{
+    PyObject *taken = Py_BuildValue(
+        "(y#nnKK)", lines->count ? (const char *)lines->line : "", 8 * (Py_ssize_t)lines->count,
+        (Py_ssize_t)lines->rows, (Py_ssize_t)lines->writes, (unsigned long long)instructions,
+        (unsigned long long)prefetches);
+    lines->count = lines->rows = lines->writes = 0;
     return taken;
 }

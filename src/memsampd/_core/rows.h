@@ -4,6 +4,7 @@
 
 #include "core.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct rows {
@@ -11,6 +12,13 @@ struct rows {
     uint16_t *size_bytes;
     uint8_t *is_write;
     size_t count, capacity;
+};
+
+/* The lines that rows touch, instead of these. */
+struct lines {
+    uint64_t *line;
+    size_t count, capacity;
+    size_t rows, writes; /* that they are of; stores among these */
 };
 
 int rows_reserve(struct rows *rows, size_t more); /* -1: no memory */
@@ -22,5 +30,14 @@ int rows_add(void *context, uint64_t ip, uint64_t address, unsigned size_bytes, 
 /* (ip, address, size_bytes, is_write, instructions, prefetches), the first four as bytes; the rows
  * are then gone from here. */
 PyObject *rows_take(struct rows *rows, uint64_t instructions, uint64_t prefetches);
+
+bool lines_reserve(struct lines *lines, size_t more); /* false: no memory */
+void lines_clear(struct lines *lines);
+
+/* Move rows to the lines, address >> shift, that they touch. False without memory. */
+bool lines_add(struct lines *lines, struct rows *rows, unsigned shift);
+
+/* (lines as bytes, rows, writes, instructions, prefetches); they are then gone from here. */
+PyObject *lines_take(struct lines *lines, uint64_t instructions, uint64_t prefetches);
 
 #endif

@@ -222,6 +222,26 @@ stepper_take(Stepper *self, PyObject *ignored)
 }
 
 static PyObject *
+stepper_take_lines(Stepper *self, PyObject *args)
+{
+    unsigned shift;
+
+    struct lines lines = {NULL, 0, 0, 0, 0};
+    if (!PyArg_ParseTuple(args, "I:take_lines", &shift))
+        return NULL;
+    if (shift > 32) {
+        PyErr_SetString(PyExc_ValueError, "lines are at most 4 GiB long");
+        return NULL;
+    }
+    if (!lines_add(&lines, &self->rows, shift))
+        return PyErr_NoMemory();
+    PyObject *taken = lines_take(&lines, self->instructions, self->prefetches);
+    lines_clear(&lines);
+    self->instructions = self->prefetches = 0;
+    return taken;
+}
+
+static PyObject *
 stepper_emulate(Stepper *self, PyObject *identity)
 {
     if (emulation_begin(&self->emulation, identity) < 0)
@@ -281,6 +301,8 @@ static PyMethodDef stepper_methods[] = {
      "How many were emulated in this burst."},
     {"cancel", (PyCFunction)stepper_cancel, METH_NOARGS, "End this run and all later ones."},
     {"take", (PyCFunction)stepper_take, METH_NOARGS, "Hand over the rows recorded so far."},
+    {"take_lines", (PyCFunction)stepper_take_lines, METH_VARARGS,
+     "Hand over the lines (address >> shift) that the rows recorded so far touch."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -23,7 +23,7 @@
 #define SMALLEST_CHUNK_WORDS 4096
 #define FIRST_WORDS_PER_ACCESS 0.7
 #define STEPS_TO_A_BOUNDARY 20000
-#define ROWS_CHUNK ((size_t)1 << 20)
+#define ROWS_CHUNK ((size_t)1 << 16)
 #define COURSE_SECONDS 0.2
 
 /* What is to be done before the shadow can run on. */
@@ -545,16 +545,21 @@ translator_begin(Translator *self, PyObject *args)
     Py_ssize_t ranges_bytes;
     PyObject *identity;
     enum tracee_status status = TRACEE_OK;
+    unsigned line_shift;
     long dropped = 0;
     int error;
 
-    if (!PyArg_ParseTuple(args, "iiiKKKy#OKKd:begin", &pid, &pidfd, &memory, &syscall_address,
+    if (!PyArg_ParseTuple(args, "iiiKKKy#OKKId:begin", &pid, &pidfd, &memory, &syscall_address,
                           &scratch_address, &area_address, &ranges, &ranges_bytes, &identity,
-                          &limit, &course_limit, &deadline_seconds))
+                          &limit, &course_limit, &line_shift, &deadline_seconds))
         return NULL;
     if (ranges_bytes > (Py_ssize_t)sizeof self->writable_code ||
         ranges_bytes % (Py_ssize_t)sizeof(struct range) != 0) {
         PyErr_SetString(PyExc_ValueError, "writable_code is at most 64 pairs of uint64");
+        return NULL;
+    }
+    if (line_shift > 32) {
+        PyErr_SetString(PyExc_ValueError, "lines are at most 4 GiB long");
         return NULL;
     }
     if (open_area(self) < 0)
@@ -599,7 +604,7 @@ translator_begin(Translator *self, PyObject *args)
     }
     if (dropped < 0)
         return PyErr_NoMemory();
-    expansion_begin(&self->expansion, limit, course_limit);
+    expansion_begin(&self->expansion, limit, course_limit, line_shift);
     self->expansion.fs_base = self->regs.fs_base;
     self->expansion.gs_base = self->regs.gs_base;
     self->end = NULL;
@@ -675,6 +680,23 @@ translator_take(Translator *self, PyObject *ignored)
     struct expansion *x = &self->expansion;
     (void)ignored;
     PyObject *taken = rows_take(&x->rows, x->instructions, x->prefetches);
+    x->instructions = x->prefetches = 0;
+    return taken;
+}
+
+static PyObject *
+translator_take_lines(Translator *self, PyObject *args)
+{
+    struct expansion *x = &self->expansion;
+    unsigned shift;
+
+    if (!PyArg_ParseTuple(args, "I:take_lines", &shift))
+        return NULL;
+    if (shift != x->line_shift) {
+        PyErr_SetString(PyExc_ValueError, "not the lines that begin was asked for");
+        return NULL;
+    }
+    PyObject *taken = lines_take(&x->lines, x->instructions, x->prefetches);
     x->instructions = x->prefetches = 0;
     return taken;
 }
@@ -799,6 +821,7 @@ translator_dealloc(Translator *self)
     emulation_end(&self->emulation);
     blocks_free(&self->blocks);
     rows_clear(&self->expansion.rows);
+    lines_clear(&self->expansion.lines);
     course_free(&self->expansion.course);
     free(self->expansion.xstate);
     area_free(&self->area);
@@ -812,6 +835,8 @@ static PyMethodDef translator_methods[] = {
     {"wanted_form", (PyCFunction)translator_wanted_form, METH_NOARGS, "The form to describe."},
     {"add_form", (PyCFunction)translator_add_form, METH_VARARGS, "Describe a form."},
     {"take", (PyCFunction)translator_take, METH_NOARGS, "Hand over the rows recorded so far."},
+    {"take_lines", (PyCFunction)translator_take_lines, METH_VARARGS,
+     "Hand over the lines (address >> shift) that the rows recorded so far touch."},
     {"registers", (PyCFunction)translator_registers, METH_NOARGS, "The program's registers."},
     {"emulated_calls", (PyCFunction)translator_emulated_calls, METH_NOARGS,
      "System calls of the last run that were emulated."},

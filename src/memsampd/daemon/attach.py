@@ -197,7 +197,12 @@ def attached(
         executor, note = shadow_executor()
         if note:
             announce(note)
-        tracer = TracerThread(target.pid, lambda: access_source(target.pid, config, executor), rng)
+        tracer = TracerThread(
+            target.pid,
+            lambda: access_source(target.pid, config, executor),
+            rng,
+            config.line_bytes,
+        )
         stack.callback(tracer.close)
         parts = _parts(target, handle, MappedBranches(source, maps), tracer, config, maps, machine)
         recorders = []

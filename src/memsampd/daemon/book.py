@@ -17,7 +17,7 @@ from memsampd.models.records import MissRatioCurve
 from memsampd.models.running import RunningCurve
 from memsampd.models.survival import SurvivalFunction
 from memsampd.phases.records import Window
-from memsampd.sampler.records import UNKNOWN_RATE, AccessRate, Burst
+from memsampd.sampler.records import UNKNOWN_RATE, AccessRate
 
 
 @dataclass
@@ -69,12 +69,19 @@ class PhaseBook:
         for model in self._models:
             known.curves.setdefault(model.policy, RunningCurve()).add_window()
 
-    def add_burst(self, phase: int, burst: Burst, histogram: ReuseHistogram) -> None:
-        """Add what a burst saw, at least one access, after the window in which it was taken."""
+    def add_burst(self, phase: int, histogram: ReuseHistogram, *, rows: int, writes: int) -> None:
+        """Add what a burst saw, after the window in which it was taken.
+
+        Args:
+            phase: of that window.
+            histogram: of at least one access.
+            rows: references that the accesses are of.
+            writes: stores among these.
+        """
         known = self._phases.setdefault(phase, _Phase())
         known.bursts += 1
-        known.rows += len(burst)
-        known.writes += int(np.count_nonzero(burst.is_write))
+        known.rows += rows
+        known.writes += writes
         known.histogram += histogram
         pooled = SurvivalFunction.from_histogram(known.histogram)
         survival = SurvivalFunction.from_histogram(histogram).continued_by(pooled)
@@ -94,7 +101,7 @@ class PhaseBook:
     def burst_summary(self, histogram: ReuseHistogram) -> NDArray[np.float64]:
         """Miss ratios of one burst, all sizes, shape (s,): what drift is judged by."""
         survival = SurvivalFunction.from_histogram(histogram)
-        return self._curves(survival)[self._models[0].policy].miss_ratio
+        return self._models[0].curve(survival, self._sizes_bytes, self._line_bytes).miss_ratio
 
     def _curves(self, survival: SurvivalFunction) -> dict[str, MissRatioCurve]:
         return {

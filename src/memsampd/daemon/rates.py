@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field, replace
-
-import numpy as np
+from dataclasses import dataclass, field
 
 from memsampd.sampler.protocols import AccessClock
 from memsampd.sampler.records import AccessRate, Burst
@@ -13,7 +11,6 @@ from memsampd.sampler.records import AccessRate, Burst
 _SPREAD_GOAL = 0.05
 _BURSTS_KEPT = 64
 _TRIES_AT_FIRST = 8
-_NOTHING = np.empty(0)
 
 
 @dataclass
@@ -59,7 +56,7 @@ class PhaseRates:
 
         Args:
             phase: the phase.
-            burst: the burst; what it referenced is not kept.
+            burst: the burst, without its rows.
             was_asked: it was asked to be timed.
 
         Returns:
@@ -76,7 +73,7 @@ class PhaseRates:
         if known.is_stale:
             known.bursts.clear()
             known.is_stale = False
-        known.bursts.append(_without_rows(burst))
+        known.bursts.append(burst)
         return self._measure(known)
 
     def _measure(self, known: _Phase) -> AccessRate | None:
@@ -103,13 +100,3 @@ class PhaseRates:
         known.bursts.extendleft(reversed(old.bursts))
         known.tries += old.tries
         return self._measure(known) if known.bursts else known.rate
-
-
-def _without_rows(burst: Burst) -> Burst:
-    return replace(
-        burst,
-        ip=_NOTHING.astype(np.uint64),
-        address=_NOTHING.astype(np.uint64),
-        size_bytes=_NOTHING.astype(np.uint16),
-        is_write=_NOTHING.astype(np.bool_),
-    )

@@ -21,7 +21,7 @@ from memsampd.daemon.book import (
 )
 from memsampd.daemon.config import SessionConfig
 from memsampd.daemon.rates import PhaseRates
-from memsampd.daemon.tracer import CaptureOrder, CaptureResult, TracerThread
+from memsampd.daemon.tracer import CaptureOrder, CaptureResult, CountedBurst, TracerThread
 from memsampd.errors import TargetError
 from memsampd.exporters.protocols import Exporter
 from memsampd.exporters.recording.format import (
@@ -32,8 +32,6 @@ from memsampd.exporters.recording.format import (
     WindowRecord,
 )
 from memsampd.exporters.snapshot import Overhead, Snapshot, TargetInfo
-from memsampd.models.histogram import ReuseHistogram
-from memsampd.models.lines import burst_lines
 from memsampd.phases.accuracy import AccuracyTracker
 from memsampd.phases.drift import DriftMonitor
 from memsampd.phases.protocols import Predictor, Schedule, WindowClusterer
@@ -228,8 +226,8 @@ class Session:
         self._take_bursts()
         self._settle_failures()
         for result in self._pending:
-            if result.burst is not None and self._phase is not None and self._window is not None:
-                self._take_burst(result, result.burst, self._window.index, self._phase)
+            if result.counted is not None and self._phase is not None and self._window is not None:
+                self._take_burst(result, result.counted, self._window.index, self._phase)
         self._pending = []
         self.publish()
 
@@ -282,11 +280,12 @@ class Session:
         """A burst belongs to the window in which its thread was stopped, once that has ended."""
         waiting = []
         for result in self._pending:
-            window = self._window_of(result.burst) if result.burst is not None else None
-            if result.burst is None or window is None:
+            counted = result.counted
+            window = self._window_of(counted.burst) if counted is not None else None
+            if counted is None or window is None:
                 waiting.append(result)
             else:
-                self._take_burst(result, result.burst, window.index, window.phase)
+                self._take_burst(result, counted, window.index, window.phase)
         self._pending = waiting
 
     def _window_of(self, burst: Burst) -> _ClosedWindow | None:
@@ -294,10 +293,12 @@ class Session:
         at = bisect.bisect_left(ends, burst.time_seconds)
         return self._closed[at] if at < len(ends) else None
 
-    def _take_burst(self, result: CaptureResult, burst: Burst, window: int, phase: int) -> None:
+    def _take_burst(
+        self, result: CaptureResult, counted: CountedBurst, window: int, phase: int
+    ) -> None:
         parts = self._parts
+        burst, histogram = counted.burst, counted.histogram
         cost_seconds = self._charge(burst.cost, result.contention_seconds)
-        histogram = ReuseHistogram.from_lines(burst_lines(burst, self._config.line_bytes))
         parts.schedule.record(phase, histogram.accesses, cost_seconds)
         self._ends[burst.end.value] += 1
         self._trouble = ""
@@ -307,6 +308,7 @@ class Session:
             BurstRecord.of(
                 burst,
                 histogram,
+                writes=counted.writes,
                 window=window,
                 phase=phase,
                 time_seconds=burst.time_seconds - self._started_seconds,
@@ -314,7 +316,7 @@ class Session:
         )
         if histogram.accesses == 0:
             return
-        parts.book.add_burst(phase, burst, histogram)
+        parts.book.add_burst(phase, histogram, rows=burst.accesses, writes=counted.writes)
         self._set_rate(phase, self._rates.add(phase, burst, result.rate_asked))
         if parts.drift.update(phase, parts.book.burst_summary(histogram).tolist()):
             parts.schedule.drift(phase)
@@ -345,7 +347,7 @@ class Session:
             if self._phase is not None and result.error.stop_seconds:
                 cost = BurstCost(stop_seconds=result.error.stop_seconds)
                 self._parts.schedule.record(self._phase, 0, self._charge(cost, 0.0))
-        self._pending = [result for result in self._pending if result.burst is not None]
+        self._pending = [result for result in self._pending if result.counted is not None]
 
     def _plan(self, last: Window) -> None:
         prediction = self._parts.predictor.predict()

@@ -12,11 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from memsampd.errors import CaptureError, MemsampdError, TargetError
+from memsampd.models.counting import LineCounter
+from memsampd.models.histogram import ReuseHistogram
 from memsampd.sampler.process.cputime import process_cpu_ns
 from memsampd.sampler.process.identity import PROC
 from memsampd.sampler.process.status import list_threads
 from memsampd.sampler.protocols import AccessSource
-from memsampd.sampler.records import Burst, BurstRequest
+from memsampd.sampler.records import Burst, BurstRequest, LineChunk
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,18 +41,33 @@ class CaptureOrder:
 
 
 @dataclass(frozen=True, slots=True)
+class CountedBurst:
+    """What is kept of a burst.
+
+    Attributes:
+        burst: the burst without its rows.
+        histogram: reuse distances of the lines that these touch.
+        writes: stores among the rows.
+    """
+
+    burst: Burst
+    histogram: ReuseHistogram
+    writes: int
+
+
+@dataclass(frozen=True, slots=True)
 class CaptureResult:
     """What came of an order.
 
     Attributes:
-        burst: the burst, or None.
+        counted: the burst, or None.
         error: why there is none, or None.
         contention_seconds: time that the target's threads waited for a CPU because the shadow and
             its tracer ran.
         rate_asked: the burst was to be timed.
     """
 
-    burst: Burst | None
+    counted: CountedBurst | None
     error: CaptureError | None
     contention_seconds: float
     rate_asked: bool = False
@@ -120,12 +137,13 @@ class ContentionMeter:
 
 
 class TracerThread:
-    """Takes bursts in a thread of its own, one at a time.
+    """Takes bursts in a thread of its own, one at a time, and counts their reuse distances.
 
     Args:
         pid: the target.
         make_source: makes the access source; called in the thread.
         rng: chooses threads.
+        line_bytes: size of a cache line, a power of two.
         proc: root of the proc file system.
 
     Raises:
@@ -137,10 +155,13 @@ class TracerThread:
         pid: int,
         make_source: Callable[[], AccessSource],
         rng: random.Random,
+        line_bytes: int = 64,
         proc: Path = PROC,
     ) -> None:
         self._pid = pid
         self._rng = rng
+        self._line_bytes = line_bytes
+        self._counter = LineCounter()
         self._proc = proc
         self._contention = ContentionMeter(pid, proc)
         self._orders: queue.SimpleQueue[CaptureOrder | None] = queue.SimpleQueue()
@@ -211,17 +232,29 @@ class TracerThread:
             order.measure_rate,
         )
         self._contention.start()
+        self._counter.begin()
+        writes = 0
+
+        def consume(chunk: LineChunk) -> None:
+            nonlocal writes
+            writes += chunk.writes
+            self._counter.add(chunk.line)
+
         burst, refusal = None, None
         try:
-            burst = source.capture(request)
+            burst = source.stream_lines(request, self._line_bytes, consume)
         except CaptureError as error:
             refusal = error
         except MemsampdError as error:
             refusal = CaptureError("failed", error.cause, error.remedy)
         except OSError as error:
             refusal = CaptureError("failed", str(error))
-        own = burst.cost.shadow_cpu_seconds + burst.cost.tracer_cpu_seconds if burst else 0.0
-        return CaptureResult(burst, refusal, self._contention.stop(own), order.measure_rate)
+        if burst is None:
+            return CaptureResult(None, refusal, self._contention.stop(0.0), order.measure_rate)
+        own_seconds = burst.cost.shadow_cpu_seconds + burst.cost.tracer_cpu_seconds
+        waited_seconds = self._contention.stop(own_seconds)
+        counted = CountedBurst(burst, self._counter.histogram(), writes)
+        return CaptureResult(counted, None, waited_seconds, order.measure_rate)
 
     def _choose_thread(self, thread_samples: Mapping[int, int]) -> int:
         alive = set(list_threads(self._pid, self._proc))

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol, runtime_checkable
 
-from memsampd.sampler.records import AccessChunk, AccessRate, BranchSamples, Burst, BurstRequest
+from memsampd.sampler.records import (
+    AccessChunk,
+    AccessRate,
+    BranchSamples,
+    Burst,
+    BurstRequest,
+    LineChunk,
+)
 
 
 @runtime_checkable
@@ -44,6 +51,11 @@ class AccessSource(Protocol):
 
     def stream(self, request: BurstRequest, consume: Callable[[AccessChunk], None]) -> Burst:
         """The same, handing rows over while they are produced; the burst comes without them."""
+
+    def stream_lines(
+        self, request: BurstRequest, line_bytes: int, consume: Callable[[LineChunk], None]
+    ) -> Burst:
+        """The same, of the lines touched alone, which is less work; a power of two long."""
 
     def cancel(self) -> None:
         """End the present burst and all later ones at once."""

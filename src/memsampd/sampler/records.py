@@ -122,6 +122,25 @@ class AccessChunk:
 
 
 @dataclass(frozen=True, slots=True)
+class LineChunk:
+    """The lines that some consecutive rows of a burst touch.
+
+    Attributes:
+        line: their numbers (address // line size), in program order, shape (m,), uint64; a
+            reference that crosses into other lines is one access to each, lowest first.
+        rows: references that these are of, at most m.
+        writes: stores among the rows.
+    """
+
+    line: NDArray[np.uint64]
+    rows: int
+    writes: int
+
+    def __len__(self) -> int:
+        return len(self.line)
+
+
+@dataclass(frozen=True, slots=True)
 class Burst:
     """Consecutive data references of one thread, in program order.
 

@@ -16,29 +16,13 @@ from memsampd.daemon.book import (
 from memsampd.models.histogram import ReuseHistogram
 from memsampd.models.statstack import StatStack
 from memsampd.phases.records import Window
-from memsampd.sampler.records import AccessRate, Burst, BurstEnd
+from memsampd.sampler.records import AccessRate
 
 SIZES_BYTES = np.array([1 << octave for octave in range(10, 22)], np.int64)
 
 
 def window(index: int) -> Window:
     return Window(index, index * 0.1, index * 0.1 + 0.1, 0.1, np.ones(4), 50, 0, 0, {1: 50})
-
-
-def burst_of(lines: np.typing.NDArray[np.uint64]) -> Burst:
-    rows = len(lines)
-    return Burst(
-        ip=np.zeros(rows, np.uint64),
-        address=lines * np.uint64(64),
-        size_bytes=np.full(rows, 8, np.uint16),
-        is_write=np.zeros(rows, np.bool_),
-        pid=1,
-        tid=1,
-        time_seconds=0.0,
-        instructions=rows,
-        prefetches=0,
-        end=BurstEnd.FULL,
-    )
 
 
 def book(rates: dict[int, float | None]) -> PhaseBook:
@@ -48,7 +32,8 @@ def book(rates: dict[int, float | None]) -> PhaseBook:
         for index in range(phase + 1):
             made.add_window(phase, window(index))
         lines = np.arange(4000, dtype=np.uint64) % np.uint64(2 if phase == 0 else 1 << 30)
-        made.add_burst(phase, burst_of(lines), ReuseHistogram.from_lines(lines))
+        histogram = ReuseHistogram.from_lines(lines)
+        made.add_burst(phase, histogram, rows=4000, writes=1000)
         if rate is not None:
             made.set_rate(phase, AccessRate(rate, 0.1, "native twin"))
     return made
@@ -61,6 +46,7 @@ def test_accesses_weigh() -> None:
     curve = overall_curves(phases)["lru"]
     assert curve.miss_ratio[0] == pytest.approx(5 / total, abs=0.01)
     assert rate_known_share(phases) == 1
+    assert {phase.write_share for phase in phases} == {0.25}
     rate = overall_rate(phases)
     assert rate.accesses_per_cpu_second == pytest.approx(1e8 * total / 6)
     assert rate.spread == pytest.approx(0.1 * np.hypot(9, np.hypot(2, 3)) / total)

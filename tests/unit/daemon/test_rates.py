@@ -98,11 +98,3 @@ def test_merged_phases_pool_their_measurements() -> None:
     into_new = rates.merge(7, 8)
     assert into_new is not None
     assert into_new.accesses_per_cpu_second == pytest.approx(4e8)
-
-
-def test_rows_are_not_kept() -> None:
-    rates = PhaseRates(NativeTwinClock())
-    burst = timed(1e8)
-    rates.add(0, burst, was_asked=True)
-    assert len(burst) == ROWS
-    assert [len(kept) for kept in rates._phases[0].bursts] == [0]

@@ -60,6 +60,9 @@ class Scripted:
     def capture(self, request: BurstRequest) -> Burst:
         raise AssertionError("a trace has no room for whole bursts")
 
+    def stream_lines(self, request: BurstRequest, line_bytes: int, consume: object) -> Burst:
+        raise AssertionError("a trace is of rows")
+
     def stream(self, request: BurstRequest, consume: Consumer) -> Burst:
         self.requests.append(request)
         act = self.script.pop(0) if len(self.script) > 1 else self.script[0]

@@ -138,6 +138,7 @@ class BurstRecord(_Record, frozen=True, kw_only=True, tag="burst"):
         window: int,
         phase: int,
         time_seconds: float,
+        writes: int,
     ) -> BurstRecord:
         """Record what of a burst is kept.
 
@@ -147,6 +148,7 @@ class BurstRecord(_Record, frozen=True, kw_only=True, tag="burst"):
             window: index of its window.
             phase: phase of that window.
             time_seconds: when it was taken, seconds since the attach.
+            writes: stores among its rows.
         """
         bins, reuses, censored = histogram.to_sparse()
         return cls(
@@ -155,8 +157,8 @@ class BurstRecord(_Record, frozen=True, kw_only=True, tag="burst"):
             tid=burst.tid,
             time_seconds=time_seconds,
             accesses=histogram.accesses,
-            writes=int(np.count_nonzero(burst.is_write)),
-            rows=len(burst),
+            writes=writes,
+            rows=burst.accesses,
             instructions=burst.instructions,
             prefetches=burst.prefetches,
             end=burst.end,

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from memsampd.errors import CaptureError
 from memsampd.sampler.process.identity import PROC
-from memsampd.sampler.records import Burst, BurstCost, BurstRequest, TwinMeasurement
-from memsampd.sampler.shadow.executors import Consumer, Execution, ShadowExecutor
-from memsampd.sampler.shadow.snapshots import SHADOW_NICENESS, Shadow, Snapshot, Snapshots
-from memsampd.sampler.shadow.twin import (
-    CountedRows,
-    TwinRunner,
-    UsedPages,
-    count_accesses,
-    used_pages,
+from memsampd.sampler.records import (
+    AccessChunk,
+    Burst,
+    BurstCost,
+    BurstRequest,
+    LineChunk,
+    TwinMeasurement,
 )
+from memsampd.sampler.shadow.collectors import Collector, Lines, Rows
+from memsampd.sampler.shadow.executors import Execution, ShadowExecutor
+from memsampd.sampler.shadow.snapshots import SHADOW_NICENESS, Shadow, Snapshot, Snapshots
+from memsampd.sampler.shadow.twin import TwinRunner, UsedPages, used_pages
 
 _START_PATIENCE_SECONDS = 0.2
 # Some 5 to 100 ms of a program: caches, once cold, are then the least part of it.
@@ -73,11 +75,9 @@ class ShadowSource:
         Raises:
             CaptureError: not now; see its reason.
         """
-        if request.measure_rate:
-            return self._capture_timed(request, None)
-        return self.capture_twins(request, 1)[0]
+        return self._capture_one(request, self._rows(request))
 
-    def stream(self, request: BurstRequest, consume: Consumer) -> Burst:
+    def stream(self, request: BurstRequest, consume: Callable[[AccessChunk], None]) -> Burst:
         """Observe one thread from where it is now, handing rows over while they are produced.
 
         Returns:
@@ -86,9 +86,30 @@ class ShadowSource:
         Raises:
             CaptureError: not now; see its reason.
         """
+        return self._capture_one(request, self._rows(request, consume))
+
+    def stream_lines(
+        self, request: BurstRequest, line_bytes: int, consume: Callable[[LineChunk], None]
+    ) -> Burst:
+        """Observe one thread from where it is now, handing over the lines that it touches.
+
+        Returns:
+            The burst without its rows.
+
+        Raises:
+            CaptureError: not now; see its reason.
+        """
+        return self._capture_one(request, Lines(line_bytes, consume))
+
+    def _rows(
+        self, request: BurstRequest, consume: Callable[[AccessChunk], None] | None = None
+    ) -> Rows:
+        return Rows(consume, self._line_bytes if request.measure_rate else 0)
+
+    def _capture_one(self, request: BurstRequest, collector: Collector) -> Burst:
         if request.measure_rate:
-            return self._capture_timed(request, consume)
-        return self._capture(request, (self._executor,), consume)[0]
+            return self._capture_timed(request, collector)
+        return self._capture(request, ((self._executor, collector),))[0]
 
     def capture_twins(self, request: BurstRequest, count: int) -> tuple[Burst, ...]:
         """Observe the same moment several times over: the bursts must be equal (self-test).
@@ -113,13 +134,13 @@ class ShadowSource:
         Raises:
             CaptureError: not now; see its reason.
         """
-        return self._capture(request, executors, None)
+        return self._capture(request, [(executor, Rows()) for executor in executors])
 
     def _capture(
-        self, request: BurstRequest, executors: Sequence[ShadowExecutor], consume: Consumer | None
+        self, request: BurstRequest, runs: Sequence[tuple[ShadowExecutor, Collector]]
     ) -> tuple[Burst, ...]:
         started = time.thread_time()
-        snapshot = self._snapshots.take(request.tid, len(executors), _START_PATIENCE_SECONDS)
+        snapshot = self._snapshots.take(request.tid, len(runs), _START_PATIENCE_SECONDS)
         executions: list[Execution] = []
         cost = BurstCost(
             stop_seconds=snapshot.stop_seconds,
@@ -128,8 +149,8 @@ class ShadowSource:
         )
         remaining = list(snapshot.shadows)
         try:
-            for executor in executors:
-                executions.append(self._execute(executor, remaining[0], request, consume))
+            for executor, collector in runs:
+                executions.append(self._execute(executor, remaining[0], request, collector))
                 cost += self._snapshots.end(remaining.pop(0))
         finally:
             for shadow in remaining:
@@ -137,7 +158,7 @@ class ShadowSource:
         cost += BurstCost(tracer_cpu_seconds=time.thread_time() - started)
         return tuple(self._burst(e, request.tid, snapshot, cost) for e in executions)
 
-    def _capture_timed(self, request: BurstRequest, consume: Consumer | None) -> Burst:
+    def _capture_timed(self, request: BurstRequest, collector: Collector) -> Burst:
         """Observe one shadow of a stop and time another."""
         started = time.thread_time()
         snapshot = self._snapshots.take(request.tid, 2, _START_PATIENCE_SECONDS)
@@ -147,20 +168,19 @@ class ShadowSource:
             copied_bytes=snapshot.copied_bytes,
         )
         remaining = list(snapshot.shadows)
-        counted = CountedRows(self._line_bytes, consume) if consume is not None else None
         try:
             execution = self._execute(
                 self._executor,
                 remaining[0],
                 request,
-                counted.add if counted is not None else None,
+                collector,
                 max(self._rate_accesses, request.max_accesses),
             )
             pages = used_pages(remaining[0], self._proc)
             cost += self._snapshots.end(remaining.pop(0))
             twin = None
             with suppress(OSError):  # without its twin the burst is still good
-                twin = self._time(remaining[0], request, execution, counted, pages)
+                twin = self._time(remaining[0], request, execution, collector, pages)
             cost += self._snapshots.end(remaining.pop(0))
         finally:
             for shadow in remaining:
@@ -173,23 +193,18 @@ class ShadowSource:
         shadow: Shadow,
         request: BurstRequest,
         execution: Execution,
-        counted: CountedRows | None,
+        collector: Collector,
         pages: UsedPages,
     ) -> TwinMeasurement | None:
         """Time the twin of a shadow that has run."""
-        if execution.course is None or execution.accesses == 0:
+        if execution.course is None or collector.rows == 0:
             return None
-        if counted is not None:
-            accesses = counted.accesses
-        else:
-            rows = execution.rows
-            accesses = count_accesses(rows.address, rows.size_bytes, self._line_bytes)
         return self._twins.run(
             shadow,
             execution.course,
             pages,
             request.deadline_seconds,
-            accesses_per_row=accesses / execution.accesses,
+            accesses_per_row=collector.accesses / collector.rows,
         )
 
     def _execute(
@@ -197,7 +212,7 @@ class ShadowSource:
         executor: ShadowExecutor,
         shadow: Shadow,
         request: BurstRequest,
-        consume: Consumer | None,
+        collector: Collector,
         course_accesses: int = 0,
     ) -> Execution:
         try:
@@ -205,7 +220,7 @@ class ShadowSource:
                 shadow,
                 request.max_accesses,
                 request.deadline_seconds,
-                consume,
+                collector,
                 course_accesses,
             )
         except OSError as error:

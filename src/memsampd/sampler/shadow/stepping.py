@@ -11,10 +11,11 @@ from pathlib import Path
 from memsampd import _core
 from memsampd.sampler.process.identity import PROC
 from memsampd.sampler.records import BurstEnd
+from memsampd.sampler.shadow.collectors import Collector, Rows
 from memsampd.sampler.shadow.decoder import RecipeDecoder
 from memsampd.sampler.shadow.emulation import emulation_of
 from memsampd.sampler.shadow.endings import end_detail, read_code
-from memsampd.sampler.shadow.executors import Collector, Consumer, Execution
+from memsampd.sampler.shadow.executors import Execution
 from memsampd.sampler.shadow.snapshots import Shadow, last_cpu
 
 
@@ -43,7 +44,7 @@ class SteppingExecutor:
         shadow: Shadow,
         max_accesses: int,
         deadline_seconds: float,
-        consume: Consumer | None = None,
+        collector: Collector | None = None,
         course_accesses: int = 0,
     ) -> Execution:
         """Step a stopped shadow until it is full, ends or the time is up."""
@@ -63,14 +64,14 @@ class SteppingExecutor:
                     end, number = "fault", signal.SIGSEGV
                     break
                 self._stepper.add(recipes.tobytes())
-            rows = Collector(consume)
-            rows.add(self._stepper.take())
+            collector = Rows() if collector is None else collector
+            collector.take(self._stepper)
             seconds = time.monotonic() - started
             return Execution(
-                rows.rows(),
-                rows.accesses,
-                rows.instructions,
-                rows.prefetches,
+                collector.kept(),
+                collector.rows,
+                collector.instructions,
+                collector.prefetches,
                 BurstEnd(end),
                 end_detail(BurstEnd(end), ip, number, self._memory),
                 seconds,

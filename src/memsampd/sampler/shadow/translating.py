@@ -15,15 +15,10 @@ from memsampd import _core
 from memsampd.sampler.process.identity import PROC
 from memsampd.sampler.process.maps import Mapping, read_maps
 from memsampd.sampler.records import BurstEnd
+from memsampd.sampler.shadow.collectors import Collector, Rows
 from memsampd.sampler.shadow.emulation import emulation_of
 from memsampd.sampler.shadow.endings import end_detail
-from memsampd.sampler.shadow.executors import (
-    Collector,
-    Consumer,
-    Course,
-    CoursePoint,
-    Execution,
-)
+from memsampd.sampler.shadow.executors import Course, CoursePoint, Execution
 from memsampd.sampler.shadow.forms import FormDecoder
 from memsampd.sampler.shadow.snapshots import Shadow
 from memsampd.sampler.shadow.stepping import share_one_cpu
@@ -60,10 +55,11 @@ class TranslatingExecutor:
         shadow: Shadow,
         max_accesses: int,
         deadline_seconds: float,
-        consume: Consumer | None = None,
+        collector: Collector | None = None,
         course_accesses: int = 0,
     ) -> Execution:
         """Run a stopped shadow until it is full, ends or the time is up."""
+        collector = Rows() if collector is None else collector
         give_up = time.monotonic() + deadline_seconds
         before = os.sched_getaffinity(0)
         with _opened(shadow, self._proc) as (memory, pidfd):
@@ -82,9 +78,10 @@ class TranslatingExecutor:
                     emulation_of(shadow, self._proc) if self._emulate else None,
                     max_accesses,
                     course_accesses,
+                    collector.line_shift,
                     give_up,
                 )
-                execution = self._execute(Collector(consume))
+                execution = self._execute(collector)
                 return self._with_course(execution, max_accesses) if course_accesses else execution
             finally:
                 os.sched_setaffinity(0, before)
@@ -120,7 +117,7 @@ class TranslatingExecutor:
         """
         return self._translator.registers()
 
-    def _execute(self, rows: Collector) -> Execution:
+    def _execute(self, collector: Collector) -> Execution:
         before = self._translator.costs()["run_seconds"]
         while True:
             end, ip, number = self._translator.run()
@@ -129,7 +126,7 @@ class TranslatingExecutor:
                 form = self._forms.describe(key, sample, operands_bytes)
                 self._translator.add_form(form.tobytes())
                 continue
-            rows.add(self._translator.take())
+            collector.take(self._translator)
             if end != "chunk":
                 break
         reason, detail = (
@@ -138,10 +135,10 @@ class TranslatingExecutor:
             else (BurstEnd(end), end_detail(BurstEnd(end), ip, number, self._memory))
         )
         return Execution(
-            rows.rows(),
-            rows.accesses,
-            rows.instructions,
-            rows.prefetches,
+            collector.kept(),
+            collector.rows,
+            collector.instructions,
+            collector.prefetches,
             reason,
             detail,
             self._translator.costs()["run_seconds"] - before,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import statistics
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 from memsampd import _core
 from memsampd.sampler.process.identity import PROC
 from memsampd.sampler.process.maps import read_maps
-from memsampd.sampler.records import AccessChunk, TwinMeasurement
+from memsampd.sampler.records import TwinMeasurement
 from memsampd.sampler.shadow.arrivals import ArrivalCounter
 from memsampd.sampler.shadow.emulation import emulation_of
-from memsampd.sampler.shadow.executors import Consumer, Course
+from memsampd.sampler.shadow.executors import Course
 from memsampd.sampler.shadow.snapshots import Shadow
 from memsampd.sampler.shadow.stepping import share_one_cpu
 
@@ -36,30 +36,11 @@ ARRIVAL_SECONDS = 1e-9
 _STOP_SECONDS = 5e-6
 
 _PAGE_BYTES = 4096
-_CHUNK_ROWS = 1 << 16
 _ROWS_MINIMUM = 1000
 _OVERHEAD_RUNS = 15
 _DEADLINE_SECONDS = 0.5
 _DEADLINE_SECONDS_PER_ROW = 50e-9
 _PRESENT, _FILE, _EXCLUSIVE = (np.uint64(1 << bit) for bit in (63, 61, 56))  # proc_pid_pagemap(5)
-
-
-def count_accesses(
-    address: NDArray[np.uint64], size_bytes: NDArray[np.uint16], line_bytes: int
-) -> int:
-    """Lines referenced, a reference that crosses into another counting for each."""
-    line = np.uint64(line_bytes)
-    further = 0
-    for each in _chunks(0, len(address)):
-        last = address[each] + np.maximum(size_bytes[each], 1) - np.uint64(1)
-        further += int(np.sum(last // line - address[each] // line))
-    return len(address) + further
-
-
-def _chunks(start: int, stop: int) -> Iterator[slice]:
-    """Slices short enough that what is made of each stays in a cache, and in recycled memory."""
-    for begin in range(start, stop, _CHUNK_ROWS):
-        yield slice(begin, min(begin + _CHUNK_ROWS, stop))
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,25 +80,6 @@ def used_pages(shadow: Shadow, proc: Path = PROC) -> UsedPages:
     finally:
         os.close(pagemap)
     return UsedPages(np.concatenate(of_files), np.concatenate(written))
-
-
-class CountedRows:
-    """Counts accesses to lines of rows, and hands the rows on.
-
-    Args:
-        line_bytes: size of a line.
-        consume: takes each chunk.
-    """
-
-    def __init__(self, line_bytes: int, consume: Consumer) -> None:
-        self._line_bytes = line_bytes
-        self._consume = consume
-        self.accesses = 0
-
-    def add(self, chunk: AccessChunk) -> None:
-        """Take in a chunk."""
-        self.accesses += count_accesses(chunk.address, chunk.size_bytes, self._line_bytes)
-        self._consume(chunk)
 
 
 class TwinRunner:
