@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from memsampd.demo.program import compile_demo
-from reference.inputs import MIB, write_c_source, write_corpus
+from reference.inputs import MIB, write_c_source, write_corpus, write_picture
 
 # valgrind hides AVX-512, RTM and FSRM, so glibc takes other string routines there, and starts to
 # use rep movsb (an access an element) at other lengths. These settings make it choose natively as
@@ -93,11 +93,11 @@ def _compiled(folder: Path, name: str) -> Path:
 
 
 def _gzip(folder: Path) -> Sequence[str]:
-    return "gzip", "-6", "-c", str(_corpus(folder, 40))
+    return "gzip", "-6", "-c", str(_corpus(folder, 72))
 
 
 def _bzip2(folder: Path) -> Sequence[str]:
-    return "bzip2", "-9", "-c", str(_corpus(folder, 24))
+    return "bzip2", "-9", "-c", str(_corpus(folder, 44))
 
 
 def _xz(folder: Path) -> Sequence[str]:
@@ -109,7 +109,7 @@ def _sqlite(folder: Path) -> Sequence[str]:
 
 
 def _cc1(folder: Path) -> Sequence[str]:
-    source = _input(folder / "generated.i", lambda path: write_c_source(path, functions=150))
+    source = _input(folder / "generated-190.i", lambda path: write_c_source(path, functions=190))
     asked = subprocess.run(
         ["gcc", "-print-prog-name=cc1"], capture_output=True, text=True, check=True
     )
@@ -117,7 +117,17 @@ def _cc1(folder: Path) -> Sequence[str]:
 
 
 def _python(folder: Path) -> Sequence[str]:
-    return "/usr/bin/python3", "-S", str(SOURCES / "workload.py"), "100000", "200000", "2000000"
+    return "/usr/bin/python3", "-S", str(SOURCES / "workload.py"), "90000", "240000", "4500000"
+
+
+def _perl(folder: Path) -> Sequence[str]:
+    return "perl", str(SOURCES / "workload.pl"), "110000", "3"
+
+
+def _image(folder: Path) -> Sequence[str]:
+    picture = _input(folder / "picture.ppm", lambda path: write_picture(path, 1600, 1200))
+    steps = "-median 1 -blur 0x3 -resize 150% -equalize -rotate 30 -despeckle -colors 64"
+    return "gm", "convert", str(picture), *steps.split(), "-quality", "95", "png:/dev/null"
 
 
 def _kernels(folder: Path) -> Sequence[str]:
@@ -137,11 +147,11 @@ def _hashjoin(folder: Path) -> Sequence[str]:
 
 
 PROGRAMS: tuple[Program, ...] = (
-    Program("gzip", "compressing 40 MiB of mixed data", "gzip", "gzip", _gzip),
-    Program("bzip2", "compressing 24 MiB of mixed data", "bzip2", "bzip2", _bzip2),
+    Program("gzip", "compressing 72 MiB of mixed data", "gzip", "gzip", _gzip),
+    Program("bzip2", "compressing 44 MiB of mixed data", "bzip2", "bzip2", _bzip2),
     Program("xz", "compressing 20 MiB of mixed data", "xz-utils", "xz", _xz),
-    Program("sqlite3", "analytical queries, 600,000 rows in memory", "sqlite3", "sqlite3", _sqlite),
-    Program("cc1", "gcc -O2 on 150 generated functions", "cpp-12", "gcc", _cc1),
+    Program("sqlite3", "analytical queries, 750,000 rows in memory", "sqlite3", "sqlite3", _sqlite),
+    Program("cc1", "gcc -O2 on 190 generated functions", "cpp-12", "gcc", _cc1),
     Program(
         "python3",
         "floats, JSON and dictionaries in Python",
@@ -149,6 +159,8 @@ PROGRAMS: tuple[Program, ...] = (
         "/usr/bin/python3",
         _python,
     ),
+    Program("perl", "patterns, hashes and sorting of text in Perl", "perl-base", "perl", _perl),
+    Program("image", "a picture filtered, scaled, turned, reduced", "graphicsmagick", "gm", _image),
     Program("kernels", "the bundled example, two rounds", "", "", _kernels),
     Program("solver", "multigrid, conjugate gradients, transforms", "", "", _solver),
     Program("graph", "searches and PageRank, 8 M edges", "", "", _graph),
