@@ -8,7 +8,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 
 from evaluation.live import LiveRuns
-from evaluation.offline import OfflineWindows, has_blocks, offline_windows
+from evaluation.offline import OfflineWindows, offline_windows
 from evaluation.results import Case
 from reference import store
 from reference.programs import PROGRAMS
@@ -61,8 +61,8 @@ class Bench:
     programs: tuple[str, ...] = field(default=())
 
     def offline_names(self) -> list[str]:
-        """Programs for offline experiments: their references have blocks."""
-        return self._shortest(filter(_offline, self._kept()), self.scale.offline_programs)
+        """Programs for offline experiments."""
+        return self._shortest(self._kept(), self.scale.offline_programs)
 
     def live_names(self) -> list[str]:
         """Programs for live experiments: they have a reference."""
@@ -110,8 +110,3 @@ def _reference(name: str) -> store.Reference:
 @lru_cache(maxsize=8)
 def _cut(name: str, windows: int | None) -> OfflineWindows:
     return offline_windows(_reference(name), windows)
-
-
-@cache
-def _offline(name: str) -> bool:
-    return has_blocks(_reference(name))

@@ -120,25 +120,14 @@ def windows_wanted(total_accesses: int, window_accesses: int = WINDOW_ACCESSES) 
     return max(round(total_accesses / window_accesses), FEWEST_WINDOWS)
 
 
-def has_blocks(reference: Reference) -> bool:
-    """Whether a reference has what the offline experiments need (format 2)."""
-    return reference.branches is not None
-
-
 def offline_windows(reference: Reference, windows: int | None = None) -> OfflineWindows:
     """Cut a reference into windows.
 
     Args:
-        reference: of format 2.
+        reference: of the run.
         windows: how many, about; by default windows of ``WINDOW_ACCESSES``.
-
-    Raises:
-        ValueError: it is of format 1.
     """
-    blocks, reuses, cold = reference.branches, reference.reuses, reference.cold
-    instructions = reference.instructions
-    if blocks is None or reuses is None or cold is None or instructions is None:
-        raise ValueError(f"the reference of {reference.name} has no blocks: make it again")
+    blocks = reference.branches
     fine = len(reference.accesses)
     wanted = windows or windows_wanted(reference.total_accesses)
     starts = np.arange(0, fine, max(1, round(fine / wanted)))
@@ -155,9 +144,9 @@ def offline_windows(reference: Reference, windows: int | None = None) -> Offline
         name=reference.name,
         accesses=summed(reference.accesses),
         misses=summed(reference.lru[:, : len(SIZES_BYTES)]),
-        instructions=summed(instructions),
-        reuses=summed(reuses),
-        cold=summed(cold),
+        instructions=summed(reference.instructions),
+        reuses=summed(reference.reuses),
+        cold=summed(reference.cold),
         block_shares=spent / np.maximum(spent.sum(axis=1, keepdims=True), 1),
         block_names=objects[blocks.object_index] + blocks.offset.astype(np.uint64),
     )

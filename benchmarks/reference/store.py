@@ -28,7 +28,6 @@ from reference.windows import (
 
 DATA = Path(__file__).with_name("data")
 FORMAT = 2
-OLD_FORMAT = 1
 EPOCH = (1980, 1, 1, 0, 0, 0)  # in every member: the same reference makes the same file
 
 
@@ -43,8 +42,7 @@ class Reference:
         random: misses a window and size of ``ERROR_SIZES_BYTES``, shape (w, 12), int64.
         distinct_lines: lines touched by the run.
         made: how, when and with what it was made (see ``make_references.py``).
-        instructions: instructions of each window, shape (w,), int64; None in format 1, like all
-            that follows.
+        instructions: instructions of each window, shape (w,), int64.
         lru_fine: misses a window and size of ``FINE_SIZES_BYTES`` (four an octave, 1 KiB ..
             64 MiB), shape (w, f), int64: the stack-distance histogram, summed from above.
         reuses: accesses by reuse distance, shape (w, r), int64. Each access stands in the bin of
@@ -60,11 +58,11 @@ class Reference:
     random: NDArray[np.int64]
     distinct_lines: int
     made: dict[str, Any]
-    instructions: NDArray[np.int64] | None = None
-    lru_fine: NDArray[np.int64] | None = None
-    reuses: NDArray[np.int64] | None = None
-    cold: NDArray[np.int64] | None = None
-    branches: BlockSamples | None = None
+    instructions: NDArray[np.int64]
+    lru_fine: NDArray[np.int64]
+    reuses: NDArray[np.int64]
+    cold: NDArray[np.int64]
+    branches: BlockSamples
 
     @property
     def total_accesses(self) -> int:
@@ -74,8 +72,7 @@ class Reference:
 
 def path_of(name: str) -> Path:
     """Return where the reference of a program is kept."""
-    path, old = DATA / f"{name}.npz", DATA / f"{name}.json"
-    return old if old.exists() and not path.exists() else path
+    return DATA / f"{name}.npz"
 
 
 def save(name: str, run: RunMisses, made: dict[str, Any], path: Path) -> None:
@@ -121,11 +118,9 @@ def load(path: Path) -> Reference:
         FileNotFoundError: it was not made yet.
         ValueError: the file is of another format.
     """
-    if path.suffix == ".json":
-        return _load_old(path)
     with zipfile.ZipFile(path) as file:
         about = json.loads(file.read("about.json"))
-        _check(path, about, FORMAT)
+        _check(path, about)
         get = {
             name.removesuffix(".npy"): _array(file.read(name))
             for name in file.namelist()
@@ -156,27 +151,17 @@ def load(path: Path) -> Reference:
     )
 
 
-def _check(path: Path, about: dict[str, Any], version: int) -> None:
-    layout = {"lru_sizes_bytes": LRU_SIZES_BYTES, "random_sizes_bytes": ERROR_SIZES_BYTES}
-    if version == FORMAT:
-        layout |= {"fine_sizes_bytes": FINE_SIZES_BYTES, "reuse_edges": tuple(REUSE_EDGES.tolist())}
-    if about.get("format") != version or any(
+def _check(path: Path, about: dict[str, Any]) -> None:
+    layout = {
+        "lru_sizes_bytes": LRU_SIZES_BYTES,
+        "random_sizes_bytes": ERROR_SIZES_BYTES,
+        "fine_sizes_bytes": FINE_SIZES_BYTES,
+        "reuse_edges": tuple(REUSE_EDGES.tolist()),
+    }
+    if about.get("format") != FORMAT or any(
         tuple(about.get(key, ())) != wanted for key, wanted in layout.items()
     ):
-        raise ValueError(f"{path}: not a reference of format {version}; make it again")
-
-
-def _load_old(path: Path) -> Reference:
-    kept = json.loads(path.read_text(encoding="utf-8"))
-    _check(path, kept, OLD_FORMAT)
-    return Reference(
-        kept["name"],
-        np.array(kept["window_accesses"], dtype=np.int64),
-        np.array(kept["lru_misses"], dtype=np.int64),
-        np.array(kept["random_misses"], dtype=np.int64),
-        kept["distinct_lines"],
-        kept["made"],
-    )
+        raise ValueError(f"{path}: not a reference of format {FORMAT}; make it again")
 
 
 def _add(file: zipfile.ZipFile, name: str, content: bytes) -> None:

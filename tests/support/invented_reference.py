@@ -1,8 +1,9 @@
-"""A small reference of format 2, made up: two kinds of code, locality that also changes in one."""
+"""A small reference, made up: two kinds of code, locality that also changes in one."""
 
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from memsampd.models.exact import ExactLru
 from reference.store import Reference
@@ -76,4 +77,25 @@ def invented_reference(windows: int = 60, seed: int = 0) -> Reference:
             block=np.array(blocks, dtype=np.int64),
             counts=np.array(counts, dtype=np.int64),
         ),
+    )
+
+
+def misses_alone(
+    accesses: NDArray[np.int64], lru: NDArray[np.int64], random: NDArray[np.int64]
+) -> Reference:
+    """A reference of which only the misses are looked at."""
+    nothing = np.empty((len(accesses), 0), np.int64)
+    none = np.empty(0, np.int64)
+    return Reference(
+        name="example",
+        accesses=accesses,
+        lru=lru,
+        random=random,
+        distinct_lines=1000,
+        made={},
+        instructions=accesses,
+        lru_fine=nothing,
+        reuses=nothing,
+        cold=none,
+        branches=BlockSamples((), none, none, none, none, none, none),
     )

@@ -23,7 +23,7 @@
 #define SMALLEST_CHUNK_WORDS 4096
 #define FIRST_WORDS_PER_ACCESS 0.7
 #define STEPS_TO_A_BOUNDARY 20000
-#define ROWS_CHUNK ((size_t)1 << 16)
+#define ROWS_CHUNK ((size_t)1 << 13)
 #define COURSE_SECONDS 0.2
 
 /* What is to be done before the shadow can run on. */

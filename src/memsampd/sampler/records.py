@@ -57,7 +57,8 @@ class BurstCost:
         tracer_cpu_seconds: CPU time of memsampd's tracing thread.
         copied_bytes: memory that the target had resident when it was cloned (page tables copied,
             pages write-protected: the most that copy-on-write can cost it afterwards).
-        cow_seconds: estimate of the time the target lost to copy-on-write faults afterwards.
+        cow_seconds: estimate of the time the target lost to copy-on-write faults: while the copies
+            lived, and after the end of those before them.
     """
 
     stop_seconds: float = 0.0

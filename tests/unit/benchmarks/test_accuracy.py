@@ -6,6 +6,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+from invented_reference import misses_alone
 
 from accuracy import Pair, Score, markdown, means, missed_goals, score
 from reference.estimates import Estimate
@@ -19,7 +20,7 @@ ACCESSES = np.array([100, 100, 100, 50])
 def reference() -> Reference:
     """Misses that fall with size and differ by window."""
     lru = np.array([[(w + 1) * (17 - s) for s in range(17)] for w in range(WINDOWS)])
-    return Reference("p", ACCESSES, lru, lru[:, :12] // 2, 1, {})
+    return misses_alone(ACCESSES, lru, lru[:, :12] // 2)
 
 
 def perfect(policy: str) -> Estimate:

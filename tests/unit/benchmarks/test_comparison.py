@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from invented_reference import misses_alone
 
 from reference.comparison import compare, due
 from reference.programs import PROGRAMS
@@ -18,14 +19,7 @@ from reference.windows import ERROR_SIZES_BYTES, LRU_SIZES_BYTES
 def kept() -> Reference:
     rng = np.random.default_rng(2)
     misses = np.sort(rng.integers(0, 10**6, (50, len(LRU_SIZES_BYTES))), axis=1)[:, ::-1]
-    return Reference(
-        name="example",
-        accesses=np.full(50, 10**6),
-        lru=misses,
-        random=misses[:, : len(ERROR_SIZES_BYTES)],
-        distinct_lines=1000,
-        made={},
-    )
+    return misses_alone(np.full(50, 10**6), misses, misses[:, : len(ERROR_SIZES_BYTES)])
 
 
 def test_the_same_is_the_same(kept: Reference) -> None:

@@ -36,7 +36,6 @@ from evaluation.statistics import (
 )
 from reference.metrics import cdf_error, whole_run_error
 from reference.running import Timing
-from reference.store import Reference
 from reference.windows import REUSE_EDGES
 
 REFERENCE = invented_reference()
@@ -171,9 +170,6 @@ def test_windows_add_up_to_the_run() -> None:
     assert coarse.accesses.sum() == REFERENCE.total_accesses
     np.testing.assert_array_equal(coarse.misses[0], REFERENCE.lru[:4, :12].sum(axis=0))
     np.testing.assert_allclose(coarse.block_shares.sum(axis=1), 1)
-    old = Reference("p", REFERENCE.accesses, REFERENCE.lru, REFERENCE.random, 1, {})
-    with pytest.raises(ValueError, match="no blocks"):
-        offline_windows(old)
 
 
 def test_survival_of_exact_distances(windows: OfflineWindows) -> None:

@@ -23,6 +23,7 @@ from memsampd.sampler.shadow.collecting import (
     leftovers,
     needs_seccomp_suspended,
 )
+from memsampd.sampler.shadow.faults import CopyFaults
 from memsampd.sampler.shadow.guardian import Guardian
 from memsampd.sampler.shadow.site import InjectionSite, SiteFinder
 from memsampd.sampler.shadow.stops import StopEstimator, read_huge_bytes
@@ -37,8 +38,6 @@ _RETRY_SECONDS = 0.005
 _COLLECT_PATIENCE_SECONDS = 0.02
 _LAST_PATIENCE_SECONDS = 5.0
 SHADOW_NICENESS = 5
-# A copy-on-write fault of the target: 0.76 us each in a VM (a random writer over 1 GiB: 0.2 s).
-_COW_FAULT_SECONDS = 0.8e-6
 
 _TRANSIENT = {"not-running", "in-syscall", "in-rseq", "no-scratch"}
 _CAUSES = {
@@ -92,6 +91,7 @@ class Snapshot:
         copied_bytes: resident memory of the target then.
         cut_short: a write of the target came back short because it was stopped.
         stops: how often it was stopped for them.
+        late_cow_seconds: what earlier shadows cost the target after their end, page by page.
     """
 
     shadows: tuple[Shadow, ...]
@@ -100,6 +100,7 @@ class Snapshot:
     copied_bytes: int
     cut_short: bool
     stops: int = 1
+    late_cow_seconds: float = 0.0
 
 
 def last_cpu(tid: int, proc: Path = PROC) -> int:
@@ -174,7 +175,8 @@ class Snapshots:
         self._refuse_shadow_stack()
         self._finder.find()
         self._uncollected: list[int] = []
-        self._faults = 0
+        self._faults = CopyFaults()
+        self._late_cow_seconds = 0.0
         self._guardian: Guardian | None = Guardian(pid)
         for _, ns_pid in leftovers(pid, proc):
             self._adopt_leftover(ns_pid)
@@ -212,7 +214,11 @@ class Snapshots:
         snapshot, lacks_memory = self._take(tid, count, patience_seconds)
         if not lacks_memory:
             return snapshot
-        cost = BurstCost(stop_seconds=snapshot.stop_seconds, stops=snapshot.stops)
+        cost = BurstCost(
+            stop_seconds=snapshot.stop_seconds,
+            stops=snapshot.stops,
+            cow_seconds=snapshot.late_cow_seconds,
+        )
         for shadow in snapshot.shadows:
             cost += self.end(shadow)
         cut_short = snapshot.cut_short
@@ -225,6 +231,7 @@ class Snapshots:
             snapshot,
             stop_seconds=cost.stop_seconds + snapshot.stop_seconds,
             stops=cost.stops + snapshot.stops,
+            late_cow_seconds=cost.cow_seconds + snapshot.late_cow_seconds,
             cut_short=cut_short or snapshot.cut_short,
         )
 
@@ -235,6 +242,7 @@ class Snapshots:
         self._guardian.check()
         self._collect_pending(any_state=False, patience_seconds=0.0)
         self._refuse_long_stop(count)
+        self._late_cow_seconds += self._faults.charge(self._sizes()[2])
         suspend = needs_seccomp_suspended(self._pid, self._proc)
         give_up, wasted_seconds = time.monotonic() + patience_seconds, 0.0
         self._guardian.due()
@@ -250,7 +258,7 @@ class Snapshots:
                     time.sleep(_RETRY_SECONDS)  # in the midst of an exec, it seems
                     continue
                 plan = self._unforked.plan(site.space)
-                copied_bytes, private_bytes, self._faults = self._sizes()
+                copied_bytes, private_bytes, faults = self._sizes()
                 (
                     status,
                     error,
@@ -284,6 +292,7 @@ class Snapshots:
             )
             for pid, ns_pid in zip(pids, ns_pids, strict=True)
         )
+        self._faults.begin(len(shadows), faults, private_bytes)
         for shadow in shadows:
             self._guardian.born(shadow.ns_pid)
         self._guardian.settled()
@@ -305,7 +314,11 @@ class Snapshots:
                 raise CaptureError("lost", f"a shadow of process {self._pid} was lost") from error
             raise
         stop_seconds = stopped + wasted_seconds
-        return Snapshot(shadows, at, stop_seconds, copied_bytes, cut_short), lacks_memory
+        late, self._late_cow_seconds = self._late_cow_seconds, 0.0
+        snapshot = Snapshot(
+            shadows, at, stop_seconds, copied_bytes, cut_short, late_cow_seconds=late
+        )
+        return snapshot, lacks_memory
 
     def _learn_unforked(self, plan: CopyPlan, rebuilt: bytes, shadow: Shadow) -> bool:
         if not plan.areas and not shadow.absent:
@@ -432,27 +445,30 @@ class Snapshots:
             shadow.pid, shadow.registers, site.syscall_address, number, (a, b, c, 0, 0, 0)
         )
 
+    def kill(self, shadow: Shadow) -> BurstCost:
+        """Kill a shadow at once; the next :meth:`end` has it collected, too.
+
+        Returns:
+            What it cost: its CPU time, copy-on-write faults of the target meanwhile.
+        """
+        cpu_seconds, _ = _core.shadow_kill(shadow.pid)
+        cow_seconds = 0.0
+        with suppress(OSError):  # it is gone
+            cow_seconds = self._faults.end(read_stat(self._pid, self._proc).minor_faults)
+        self._uncollected.append(shadow.ns_pid)
+        return BurstCost(shadow_cpu_seconds=cpu_seconds, cow_seconds=cow_seconds)
+
     def end(self, shadow: Shadow) -> BurstCost:
         """Kill a shadow and have it collected, now or when the target next allows it.
 
         Returns:
             What it cost: its CPU time, copy-on-write faults of the target meanwhile, the stop.
         """
-        cpu_seconds, _ = _core.shadow_kill(shadow.pid)
-        try:
-            faults = max(read_stat(self._pid, self._proc).minor_faults - self._faults, 0)
-        except OSError:
-            faults = 0
-        self._uncollected.append(shadow.ns_pid)
+        cost = self.kill(shadow)
         stop_seconds, stops = self._collect_pending(
             any_state=False, patience_seconds=_COLLECT_PATIENCE_SECONDS
         )
-        return BurstCost(
-            stop_seconds=stop_seconds,
-            stops=stops,
-            shadow_cpu_seconds=cpu_seconds,
-            cow_seconds=faults * _COW_FAULT_SECONDS,
-        )
+        return cost + BurstCost(stop_seconds=stop_seconds, stops=stops)
 
     def _collect_pending(self, any_state: bool, patience_seconds: float) -> tuple[float, int]:
         stop_seconds, left = 0.0, []

@@ -146,6 +146,7 @@ class ShadowSource:
             stop_seconds=snapshot.stop_seconds,
             stops=snapshot.stops,
             copied_bytes=snapshot.copied_bytes,
+            cow_seconds=snapshot.late_cow_seconds,
         )
         remaining = list(snapshot.shadows)
         try:
@@ -166,6 +167,7 @@ class ShadowSource:
             stop_seconds=snapshot.stop_seconds,
             stops=snapshot.stops,
             copied_bytes=snapshot.copied_bytes,
+            cow_seconds=snapshot.late_cow_seconds,
         )
         remaining = list(snapshot.shadows)
         try:
@@ -177,7 +179,9 @@ class ShadowSource:
                 max(self._rate_accesses, request.max_accesses),
             )
             pages = used_pages(remaining[0], self._proc)
-            cost += self._snapshots.end(remaining.pop(0))
+            # The stop that collects it can wait: what the target writes meanwhile is copied for the
+            # twin.
+            cost += self._snapshots.kill(remaining.pop(0))
             twin = None
             with suppress(OSError):  # without its twin the burst is still good
                 twin = self._time(remaining[0], request, execution, collector, pages)
