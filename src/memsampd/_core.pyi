@@ -117,12 +117,12 @@ def shadow_leave_rseq(pid: int, regs: bytes, syscall_address: int, /) -> bool: .
 def shadow_kill(pid: int, /) -> tuple[float, int]: ...
 def shadow_reap(
     tid: int,
-    ns_pid: int,
+    ns_pids: bytes,
     site: tuple[int, int, int, int, int],
     any_state: bool,
     suspend_seccomp: bool,
     /,
-) -> tuple[str, int, int, float]: ...
+) -> tuple[str, int, bytes, float]: ...
 
 # --- stepper.c, recipe.c: stepping a shadow --------------------------------------------------
 RECIPE_BYTES: int

@@ -128,6 +128,7 @@ def _main_table(rows: Sequence[Mapping[str, str]], page: Page) -> None:
             interval("cdf_error"),
             cell(default, "fine_cdf_error", program=program),
             interval("slowdown", digits=1),
+            cell(default, "spent", 1, program=program),
             interval("slowdown", DETECTION.name, 1),
             *(
                 cell(default, column, 0, program=program)
@@ -141,13 +142,14 @@ def _main_table(rows: Sequence[Mapping[str, str]], page: Page) -> None:
         over_programs(rows, "cdf_error", DEFAULT.name).text(),
         f"{over_programs(rows, 'fine_cdf_error', DEFAULT.name).value:.2f}",
         over_programs(rows, "slowdown", DEFAULT.name).text(1),
+        f"{over_programs(rows, 'spent', DEFAULT.name).value:.1f}",
         over_programs(rows, "slowdown", DETECTION.name).text(1),
         *("",) * 5,
     ]
     page.table(
         [
-            *("program", "whole run %", "CDF %", "fine CDF %", "slowdown %", "detection alone %"),
-            *("extra CPU %", "bursts", "phases", "windows", "unknown"),
+            *("program", "whole run %", "CDF %", "fine CDF %", "slowdown %", "charged %"),
+            *("detection alone %", "extra CPU %", "bursts", "phases", "windows", "unknown"),
         ],
         [*(line(program) for program in distinct(rows, "program")), mean],
     )

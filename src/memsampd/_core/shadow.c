@@ -23,6 +23,7 @@
 #define SHADOWS_MAXIMUM 4
 #define PAGE_BYTES 4096u
 #define PARTING_ROUNDS 1000
+#define COLLECTED_MAXIMUM 16
 
 /* A child that shares the descriptor table until the caller unshares it, that sends no signal when
  * it ends, and whose stack would let it only end. */
@@ -366,10 +367,11 @@ shadow_kill(PyObject *module, PyObject *args)
     return Py_BuildValue("(dl)", cpu_seconds, used.ru_minflt);
 }
 
-/* What collecting a dead shadow takes and gives. */
+/* What collecting dead shadows takes and gives. */
 struct collection {
     pid_t tid;
-    long ns_pid, result;
+    int64_t child[COLLECTED_MAXIMUM]; /* numbers in the target's namespace; then 0 or an errno */
+    size_t children;
     bool any_state, suspend_seccomp, is_own_thread;
     struct tracee_site site;
     double stop_seconds;
@@ -377,11 +379,30 @@ struct collection {
     int error;
 };
 
+static enum tracee_status
+wait_for_children(struct tracee *t, struct collection *c)
+{
+    enum tracee_status status =
+        tracee_settle_scratch(t, &c->site) ? TRACEE_OK : TRACEE_NO_SCRATCH;
+
+    for (size_t i = 0; i < c->children && status == TRACEE_OK; i++) {
+        const uint64_t arguments[6] = {(uint64_t)c->child[i], 0, (uint64_t)(__WALL | WNOHANG), 0};
+        long result = 0;
+        status = tracee_inject(t, &c->site, SYS_wait4, arguments, &result, NULL);
+        if (status == TRACEE_CALL_FAILED) {
+            c->child[i] = errno;
+            status = TRACEE_OK;
+        } else if (status == TRACEE_OK) {
+            c->child[i] = result == c->child[i] ? 0 : EAGAIN;
+        }
+    }
+    return status;
+}
+
 static void *
 run_collection(void *argument)
 {
     struct collection *c = argument;
-    const uint64_t arguments[6] = {(uint64_t)c->ns_pid, 0, (uint64_t)(__WALL | WNOHANG), 0};
     struct tracee t;
 
     int niceness = tracee_hurry();
@@ -389,9 +410,7 @@ run_collection(void *argument)
                                  : tracee_stop(&t, c->tid, c->any_state, c->suspend_seccomp);
     c->error = errno;
     if (c->status == TRACEE_OK) {
-        c->status = tracee_settle_scratch(&t, &c->site)
-                        ? tracee_inject(&t, &c->site, SYS_wait4, arguments, &c->result, NULL)
-                        : TRACEE_NO_SCRATCH;
+        c->status = wait_for_children(&t, c);
         c->error = errno;
         c->stop_seconds = tracee_release(&t);
     }
@@ -420,12 +439,20 @@ static PyObject *
 shadow_reap(PyObject *module, PyObject *args)
 {
     int tid, any_state, suspend_seccomp;
+    const char *children;
+    Py_ssize_t children_bytes;
     struct collection c = {.status = TRACEE_OK};
     (void)module;
 
-    if (!PyArg_ParseTuple(args, "ilO&pp:shadow_reap", &tid, &c.ns_pid, site_from_python, &c.site,
-                          &any_state, &suspend_seccomp))
+    if (!PyArg_ParseTuple(args, "iy#O&pp:shadow_reap", &tid, &children, &children_bytes,
+                          site_from_python, &c.site, &any_state, &suspend_seccomp))
         return NULL;
+    c.children = (size_t)children_bytes / sizeof c.child[0];
+    if (c.children < 1 || c.children > COLLECTED_MAXIMUM) {
+        PyErr_SetString(PyExc_ValueError, "1 to 16 children, each an int64");
+        return NULL;
+    }
+    memcpy(c.child, children, c.children * sizeof c.child[0]);
     c.tid = tid;
     c.any_state = any_state;
     c.suspend_seccomp = suspend_seccomp;
@@ -435,8 +462,8 @@ shadow_reap(PyObject *module, PyObject *args)
     else
         run_collection(&c);
     Py_END_ALLOW_THREADS
-    return Py_BuildValue("(sild)", tracee_status_name(c.status), c.error, c.result,
-                         c.stop_seconds);
+    return Py_BuildValue("(siy#d)", tracee_status_name(c.status), c.error, (const char *)c.child,
+                         (Py_ssize_t)(c.children * sizeof c.child[0]), c.stop_seconds);
 }
 
 static PyMethodDef shadow_methods[] = {
@@ -445,7 +472,7 @@ static PyMethodDef shadow_methods[] = {
     {"shadow_leave_rseq", shadow_leave_rseq, METH_VARARGS,
      "End a stopped shadow's registration for restartable sequences; whether none is left."},
     {"shadow_kill", shadow_kill, METH_VARARGS, "Kill and collect a shadow."},
-    {"shadow_reap", shadow_reap, METH_VARARGS, "Make the target collect a dead shadow."},
+    {"shadow_reap", shadow_reap, METH_VARARGS, "Make the target collect dead shadows."},
     {NULL, NULL, 0, NULL},
 };
 

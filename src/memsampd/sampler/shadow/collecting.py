@@ -6,8 +6,11 @@ not see. Only its parent can collect it: a ``wait4`` that names it is injected.
 
 from __future__ import annotations
 
+import errno
 import signal
 import time
+from array import array
+from collections.abc import Sequence
 from pathlib import Path
 
 from memsampd import _core
@@ -18,7 +21,7 @@ from memsampd.sampler.shadow.site import SiteFinder
 
 SHADOW_NAME = "memsampd-shadow"
 _PAUSE_SECONDS = 0.002
-_ECHILD = 10
+_AT_ONCE = 16
 
 
 def needs_seccomp_suspended(pid: int, proc: Path = PROC) -> bool:
@@ -54,53 +57,53 @@ def _threads_by_state(pid: int, any_state: bool, proc: Path) -> list[tuple[int, 
 
 def collect(
     pid: int,
-    ns_pid: int,
+    ns_pids: Sequence[int],
     finder: SiteFinder,
     *,
     any_state: bool,
     patience_seconds: float,
     proc: Path = PROC,
-) -> tuple[bool, float]:
-    """Make ``pid`` collect its dead child ``ns_pid`` (as numbered in its own namespace).
+) -> tuple[list[int], float, int]:
+    """Make ``pid`` collect its dead children (as numbered in its own namespace), in one stop.
 
     Args:
         pid: the target.
-        ns_pid: the dead shadow.
+        ns_pids: the dead shadows.
         finder: finds where to inject.
         any_state: interrupt a sleeping thread if none runs (its system call is then restarted).
         patience_seconds: how long to wait for a thread in a state that allows it.
         proc: root of the proc file system.
 
     Returns:
-        Whether nothing is left of it, and the seconds for which a thread was stopped.
+        Those that are left, the seconds for which a thread was stopped, and how often.
     """
     give_up = time.monotonic() + patience_seconds
-    stopped_seconds = 0.0
+    stopped_seconds, stops = 0.0, 0
+    left = list(ns_pids)
     while True:
         try:
             site = finder.find()
         except CaptureError as error:
             if error.reason == "gone" and is_gone(pid, proc):
-                return True, stopped_seconds
+                return [], stopped_seconds, stops
             site = None
         suspend = needs_seccomp_suspended(pid, proc)
         threads = _threads_by_state(pid, any_state, proc) if site else []
         for tid, sleeping in threads:
             assert site is not None
-            status, error_number, result, seconds = _core.shadow_reap(
-                tid,
-                ns_pid,
-                site.for_core(),
-                sleeping,
-                suspend,
+            some = array("q", left[:_AT_ONCE])
+            status, _, results, seconds = _core.shadow_reap(
+                tid, some.tobytes(), site.for_core(), sleeping, suspend
             )
             stopped_seconds += seconds
-            if (status == "ok" and result == ns_pid) or (
-                status == "call-failed" and error_number == _ECHILD
-            ):
-                return True, stopped_seconds
+            stops += seconds > 0
+            if status == "ok":
+                errors = dict(zip(some, array("q", results), strict=True))
+                left = [each for each in left if errors.get(each, -1) not in (0, errno.ECHILD)]
+            if not left:
+                return [], stopped_seconds, stops
         if time.monotonic() >= give_up:
-            return False, stopped_seconds
+            return left, stopped_seconds, stops
         time.sleep(_PAUSE_SECONDS)
 
 

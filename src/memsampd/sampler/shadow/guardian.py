@@ -116,8 +116,15 @@ def guard(pid: int, lines: IO[str], proc: Path = Path("/proc")) -> None:
     if since_ticks is not None:
         time.sleep(_DEATH_SECONDS)  # those whose births were not told are dying just now
     alive.update(ns_pid for _, ns_pid in leftovers(pid, proc, since_ticks=since_ticks))
-    for ns_pid in sorted(alive):
-        collect(pid, ns_pid, finder, any_state=True, patience_seconds=_PATIENCE_SECONDS, proc=proc)
+    if alive:
+        collect(
+            pid,
+            sorted(alive),
+            finder,
+            any_state=True,
+            patience_seconds=_PATIENCE_SECONDS,
+            proc=proc,
+        )
 
 
 def main() -> None:

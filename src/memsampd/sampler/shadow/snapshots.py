@@ -471,22 +471,19 @@ class Snapshots:
         return cost + BurstCost(stop_seconds=stop_seconds, stops=stops)
 
     def _collect_pending(self, any_state: bool, patience_seconds: float) -> tuple[float, int]:
-        stop_seconds, left = 0.0, []
-        for ns_pid in self._uncollected:
-            done, seconds = collect(
-                self._pid,
-                ns_pid,
-                self._finder,
-                any_state=any_state,
-                patience_seconds=patience_seconds,
-                proc=self._proc,
-            )
-            stop_seconds += seconds
-            if not done:
-                left.append(ns_pid)
-            elif self._guardian is not None:
+        if not self._uncollected:
+            return 0.0, 0
+        left, stop_seconds, stops = collect(
+            self._pid,
+            self._uncollected,
+            self._finder,
+            any_state=any_state,
+            patience_seconds=patience_seconds,
+            proc=self._proc,
+        )
+        for ns_pid in set(self._uncollected) - set(left):
+            if self._guardian is not None:
                 self._guardian.gone(ns_pid)
-        stops = len(self._uncollected) - len(left)
         self._uncollected = left
         return stop_seconds, stops
 
