@@ -22,7 +22,7 @@ from memsampd.sampler.protocols import AccessClock, AccessSource, BranchSource
 from memsampd.sampler.records import BurstEnd, BurstRequest, LineChunk
 from memsampd.sampler.shadow.collectors import Lines
 from memsampd.sampler.shadow.executors import ShadowExecutor
-from memsampd.sampler.shadow.snapshots import Snapshots
+from memsampd.sampler.shadow.snapshots import Shadow, Snapshots
 from memsampd.sampler.shadow.source import ShadowSource
 from memsampd.sampler.shadow.stepping import SteppingExecutor
 from memsampd.sampler.shadow.translating import TranslatingExecutor
@@ -118,11 +118,14 @@ def test_lines_are_those_of_the_rows(
     snapshots = Snapshots(busy.pid)
     seen: list[LineChunk] = []
     by_line = Lines(line_bytes, lambda chunk: seen.append(replace(chunk, line=chunk.line.copy())))
+    shadows: tuple[Shadow, ...] = ()
     try:
         shadows = snapshots.take(busy.pid, 2, 5.0).shadows
         found = executor.run(shadows[0], 150_000 if executor.name == "translate" else 3000, 60.0)
         other = executor.run(shadows[1], found.accesses, 60.0, by_line)
     finally:
+        for shadow in shadows:
+            snapshots.end(shadow)
         snapshots.close()
     assert (other.accesses, other.instructions) == (found.accesses, found.instructions)
     assert len(other.rows) == 0
