@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-LIVE = ("accuracy", "distribution", "heat_maps", "access_rate", "time_to_answer")
+LIVE = ("accuracy", "burst_scatter", "distribution", "heat_maps", "access_rate", "time_to_answer")
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="programs have to be compiled")

@@ -7,6 +7,7 @@ from evaluation.experiments.ablation import Ablation
 from evaluation.experiments.access_rate import AccessRateByPhase
 from evaluation.experiments.accuracy import Accuracy
 from evaluation.experiments.average_curve import AverageCurve
+from evaluation.experiments.burst_scatter import BurstScatter
 from evaluation.experiments.distribution import Distribution
 from evaluation.experiments.heat_maps import HeatMaps
 from evaluation.experiments.phase_quality import PhaseQuality
@@ -23,6 +24,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     PhaseSensitivity(),
     Ablation(),
     Accuracy(),
+    BurstScatter(),
     Distribution(),
     HeatMaps(),
     AccessRateByPhase(),

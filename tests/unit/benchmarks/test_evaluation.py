@@ -20,6 +20,7 @@ from evaluation.experiment import Experiment, Goal
 from evaluation.experiments import EXPERIMENTS
 from evaluation.experiments.ablation import PARTS, estimate
 from evaluation.experiments.average_curve import average_curves
+from evaluation.experiments.burst_scatter import expected_error
 from evaluation.experiments.heat_maps import columns_of
 from evaluation.experiments.phase_quality import quality
 from evaluation.experiments.profiled_windows import choose, spread
@@ -326,3 +327,17 @@ def test_experiments_have_names_of_their_own() -> None:
     assert len(set(names)) == len(names)
     for experiment in EXPERIMENTS:
         assert not set(experiment.key) & set(experiment.columns)
+
+
+# -- scatter of bursts ---------------------------------------------------------------------------
+
+
+def test_the_error_that_scatter_makes_is_that_of_drawn_bursts() -> None:
+    deviation, weights = np.array([0.1, 0.02]), np.array([3.0, 1.0])
+    bursts = np.array([4, 1])
+    rng = np.random.default_rng(5)
+    drawn = np.zeros((20_000, 2))
+    for weight, count in zip(weights / weights.sum(), bursts, strict=True):
+        drawn += weight * rng.normal(0, deviation, (20_000, count, 2)).mean(axis=1)
+    expected = expected_error(deviation, weights, bursts)
+    np.testing.assert_allclose(expected, np.abs(drawn).mean(axis=0), rtol=0.03)
