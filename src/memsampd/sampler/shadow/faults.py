@@ -22,17 +22,18 @@ class CopyFaults:
         self._faults = 0
         self._protected_pages = 0
 
-    def begin(self, copies: int, faults: int, private_bytes: int) -> None:
-        """Copies are about to be made.
+    def begin(self, copies: int, faults: int, private_bytes: int) -> float:
+        """Copies have been made: return the seconds that earlier ones cost since the last call.
 
         Args:
             copies: how many.
-            faults: minor faults of the target so far.
+            faults: minor faults of the target until then.
             private_bytes: of its resident memory.
         """
+        seconds = self.charge(faults)
         self._copies += copies
-        self._faults = faults
         self._protected_pages = private_bytes // _PAGE_BYTES
+        return seconds
 
     def charge(self, faults: int) -> float:
         """Return the seconds lost since the last call.

@@ -176,7 +176,6 @@ class Snapshots:
         self._finder.find()
         self._uncollected: list[int] = []
         self._faults = CopyFaults()
-        self._late_cow_seconds = 0.0
         self._guardian: Guardian | None = Guardian(pid)
         for _, ns_pid in leftovers(pid, proc):
             self._adopt_leftover(ns_pid)
@@ -242,7 +241,6 @@ class Snapshots:
         self._guardian.check()
         self._collect_pending(any_state=False, patience_seconds=0.0)
         self._refuse_long_stop(count)
-        self._late_cow_seconds += self._faults.charge(self._sizes()[2])
         suspend = needs_seccomp_suspended(self._pid, self._proc)
         give_up, wasted_seconds = time.monotonic() + patience_seconds, 0.0
         self._guardian.due()
@@ -292,7 +290,9 @@ class Snapshots:
             )
             for pid, ns_pid in zip(pids, ns_pids, strict=True)
         )
-        self._faults.begin(len(shadows), faults, private_bytes)
+        late_cow_seconds = (
+            self._faults.begin(len(shadows), faults, private_bytes) if shadows else 0.0
+        )
         for shadow in shadows:
             self._guardian.born(shadow.ns_pid)
         self._guardian.settled()
@@ -314,9 +314,8 @@ class Snapshots:
                 raise CaptureError("lost", f"a shadow of process {self._pid} was lost") from error
             raise
         stop_seconds = stopped + wasted_seconds
-        late, self._late_cow_seconds = self._late_cow_seconds, 0.0
         snapshot = Snapshot(
-            shadows, at, stop_seconds, copied_bytes, cut_short, late_cow_seconds=late
+            shadows, at, stop_seconds, copied_bytes, cut_short, late_cow_seconds=late_cow_seconds
         )
         return snapshot, lacks_memory
 
