@@ -8,6 +8,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from memsampd.errors import UsageError
 from memsampd.sampler.records import AccessChunk, LineChunk
 
 _CHUNK_ROWS = 1 << 16
@@ -100,9 +101,14 @@ class Lines:
     Args:
         line_bytes: size of a line, a power of two, at least 2.
         consume: takes each chunk.
+
+    Raises:
+        UsageError: ``line_bytes`` is no such number.
     """
 
     def __init__(self, line_bytes: int, consume: Callable[[LineChunk], None]) -> None:
+        if line_bytes < 2 or line_bytes & (line_bytes - 1):
+            raise UsageError(f"a line of {line_bytes} bytes", "use a power of two, such as 64")
         self.line_shift = line_bytes.bit_length() - 1
         self._consume = consume
         self.rows = self.accesses = self.instructions = self.prefetches = 0

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from memsampd.errors import UsageError
 from memsampd.models.lines import line_stream
 from memsampd.sampler.records import AccessChunk
-from memsampd.sampler.shadow.collectors import Rows, count_accesses
+from memsampd.sampler.shadow.collectors import Lines, Rows, count_accesses
 
 
 def chunk_of(seed: int, rows: int) -> AccessChunk:
@@ -25,6 +26,12 @@ def test_accesses_are_those_of_the_models(line_bytes: int) -> None:
     rows = chunk_of(line_bytes, 5000)
     expected = len(line_stream(rows.address, rows.size_bytes, line_bytes))
     assert count_accesses(rows.address, rows.size_bytes, line_bytes) == expected
+
+
+@pytest.mark.parametrize("line_bytes", [0, 1, 48])
+def test_lines_must_be_powers_of_two(line_bytes: int) -> None:
+    with pytest.raises(UsageError, match="power of two"):
+        Lines(line_bytes, lambda chunk: None)
 
 
 class Recorded:
