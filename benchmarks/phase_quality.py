@@ -12,7 +12,7 @@ import argparse
 import json
 import statistics
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from river import base, cluster
 
+from evaluation.statistics import adjusted_rand_index
 from memsampd.phases.leader import LeaderFollower
 
 BINS = 32
@@ -83,25 +84,6 @@ def make_stream(
     return Stream(np.stack([rng.multinomial(hits, p[k]) for k in truth]), truth)
 
 
-def adjusted_rand_index(a: Sequence[int], b: Sequence[int]) -> float:
-    """Agreement of two labellings, 1 for the same partition, 0 on average for random ones.
-
-    Hubert and Arabie: Comparing partitions, Journal of Classification 2, 1985, equation 5.
-    """
-    _, first = np.unique(np.asarray(a), return_inverse=True)
-    _, second = np.unique(np.asarray(b), return_inverse=True)
-    table = np.zeros((first.max() + 1, second.max() + 1))
-    np.add.at(table, (first, second), 1)
-
-    def pairs(n: NDArray[np.float64]) -> float:
-        return float((n * (n - 1) / 2).sum())
-
-    both, rows, columns = pairs(table), pairs(table.sum(axis=1)), pairs(table.sum(axis=0))
-    chance = rows * columns / pairs(np.array([float(len(first))]))
-    most = (rows + columns) / 2
-    return 1.0 if most == chance else (both - chance) / (most - chance)
-
-
 def ours(stream: Stream) -> tuple[list[int], int]:
     """Labels by our clusterer, its merges applied to the past, and its live phases."""
     model = LeaderFollower()
@@ -159,7 +141,7 @@ def measure(
             start = time.perf_counter()
             labels, found = run(stream)
             spent = (time.perf_counter() - start) / windows * 1e6
-            figures.append((adjusted_rand_index(stream.labels.tolist(), labels), found, spent))
+            figures.append((adjusted_rand_index(stream.labels, labels), found, spent))
         if figures:
             medians = [statistics.median(column) for column in zip(*figures, strict=True)]
             rows.append(Row(hits, phases, overlap, method, *medians))

@@ -24,7 +24,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from memsampd.errors import CaptureError
 from memsampd.models.histogram import ReuseHistogram
-from memsampd.models.lines import burst_lines
+from memsampd.models.lines import line_stream
 from memsampd.sampler.records import Burst, BurstRequest
 from memsampd.sampler.shadow.collectors import Collector
 from memsampd.sampler.shadow.executors import Execution, ShadowExecutor
@@ -284,7 +284,7 @@ def _costs(executor: ShadowExecutor) -> dict[str, float]:
 
 def _histogram_rate(burst: Burst) -> float:
     started = time.perf_counter()
-    ReuseHistogram.from_lines(burst_lines(burst))
+    ReuseHistogram.from_lines(line_stream(burst.address, burst.size_bytes))
     return len(burst) / (time.perf_counter() - started)
 
 

@@ -1,4 +1,5 @@
 #include "course.h"
+#include "line_stream.h"
 
 #include <string.h>
 
@@ -169,7 +170,6 @@ static bool
 add_lines(struct lines *lines, const struct accesses *a, size_t first, size_t n,
           const uint64_t *words, unsigned shift)
 {
-    const uint64_t within = (UINT64_C(1) << shift) - 1;
     const uint16_t *restrict word = a->word + first, *restrict size_bytes = a->size_bytes + first;
     const int64_t *restrict delta = a->delta + first;
     const uint8_t *restrict is_write = a->is_write + first;
@@ -180,8 +180,7 @@ add_lines(struct lines *lines, const struct accesses *a, size_t first, size_t n,
     uint64_t *restrict line = lines->line;
     for (size_t i = 0; i < n; i++) {
         uint64_t address = (word[i] != 0 ? words[word[i]] : 0) + (uint64_t)delta[i];
-        uint64_t further =
-            ((address & within) + size_bytes[i] - (size_bytes[i] != 0)) >> shift;
+        uint64_t further = further_lines(address, size_bytes[i], shift);
         line[count] = address >> shift;
         line[count + 1] = (address >> shift) + 1; /* overwritten if it is not touched */
         if (further > 1) {

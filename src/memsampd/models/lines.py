@@ -7,7 +7,6 @@ from numpy.typing import NDArray
 
 from memsampd import _core
 from memsampd.errors import UsageError
-from memsampd.sampler.records import Burst
 
 
 def line_stream(
@@ -34,11 +33,6 @@ def line_stream(
         _shift_of(line_bytes),
     )
     return np.frombuffer(lines, np.uint64)
-
-
-def burst_lines(burst: Burst, line_bytes: int = 64) -> NDArray[np.uint64]:
-    """Return the lines that a burst touches; see :func:`line_stream`."""
-    return line_stream(burst.address, burst.size_bytes, line_bytes)
 
 
 def _shift_of(line_bytes: int) -> int:

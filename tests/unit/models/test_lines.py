@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from memsampd.errors import UsageError
-from memsampd.models.lines import burst_lines, line_stream
+from memsampd.models.lines import line_stream
 from memsampd.sampler.records import Burst, BurstEnd
 
 References = list[tuple[int, int]]
@@ -49,7 +49,7 @@ def test_a_burst_of_crossing_and_wide_references() -> None:
         prefetches=0,
         end=BurstEnd.FULL,
     )
-    assert burst_lines(burst).tolist() == [0, 0, 1, 2, *range(1, 15)]
+    assert line_stream(burst.address, burst.size_bytes).tolist() == [0, 0, 1, 2, *range(1, 15)]
 
 
 @pytest.mark.parametrize("line_bytes", [0, -64, 48])
