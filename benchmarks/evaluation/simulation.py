@@ -95,7 +95,8 @@ def simulate(windows: OfflineWindows, settings: Settings, seed: int) -> Simulate
         schedule.elapse(PRODUCT.window_seconds)
         if wanted:
             profiled.append(index)
-            schedule.record(assignment.phase, burst, BURST_COST_SECONDS)
+            schedule.spend(burst, BURST_COST_SECONDS)
+            schedule.record(assignment.phase, burst)
         wanted = schedule.decide(index + 1, predictor.predict().phase).profile
     phases = np.array([merges.final(label) for label in labels])
     return SimulatedSession(phases, np.array(profiled, dtype=np.int64), accuracy.overall or 0.0)

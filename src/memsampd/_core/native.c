@@ -209,6 +209,42 @@ runner_run(NativeRunner *self, PyObject *args)
                          end.cpu_nanoseconds, end.faults);
 }
 
+/* A stopped shadow's registers: struct user_regs_struct as bytes. */
+static PyObject *
+native_registers(PyObject *module, PyObject *args)
+{
+    int pid;
+    struct user_regs_struct regs;
+    (void)module;
+
+    if (!PyArg_ParseTuple(args, "i:native_registers", &pid))
+        return NULL;
+    if (!read_registers(pid, &regs))
+        return PyErr_SetFromErrno(PyExc_OSError);
+    return PyBytes_FromStringAndSize((const char *)&regs, sizeof regs);
+}
+
+static PyObject *
+native_set_registers(PyObject *module, PyObject *args)
+{
+    int pid;
+    const char *bytes;
+    Py_ssize_t size;
+    struct user_regs_struct regs;
+    (void)module;
+
+    if (!PyArg_ParseTuple(args, "iy#:native_set_registers", &pid, &bytes, &size))
+        return NULL;
+    if (size != (Py_ssize_t)sizeof regs) {
+        PyErr_SetString(PyExc_ValueError, "registers are a struct user_regs_struct");
+        return NULL;
+    }
+    memcpy(&regs, bytes, sizeof regs);
+    if (!write_registers(pid, &regs))
+        return PyErr_SetFromErrno(PyExc_OSError);
+    Py_RETURN_NONE;
+}
+
 static PyObject *
 runner_emulate(NativeRunner *self, PyObject *identity)
 {
@@ -331,6 +367,9 @@ static PyType_Spec runner_spec = {
 static PyMethodDef native_functions[] = {
     {"native_touch_pages", native_touch_pages, METH_VARARGS,
      "Make pages of a stopped shadow present, or present and private."},
+    {"native_registers", native_registers, METH_VARARGS, "Registers of a stopped shadow."},
+    {"native_set_registers", native_set_registers, METH_VARARGS,
+     "Give a stopped shadow the registers that it had before."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -344,6 +344,57 @@ shadow_leave_rseq(PyObject *module, PyObject *args)
     return PyBool_FromLong(status == TRACEE_OK);
 }
 
+/* The same thread once more, where it stands: a child of the target like the shadow it is copied from. */
+static enum tracee_status
+fork_shadow(pid_t pid, struct user_regs_struct *regs, uint64_t syscall_address, long options,
+            pid_t *child, long *ns_child)
+{
+    const uint64_t arguments[6] = {SHADOW_CLONE_FLAGS | CLONE_PARENT};
+    struct iovec area = {regs, sizeof *regs};
+    int stopped;
+
+    regs->orig_rax = (unsigned long)-1;
+    enum tracee_status status = tracee_clone_shadow(pid, regs, syscall_address, arguments, options,
+                                                    ns_child, child);
+    if (status != TRACEE_OK)
+        return status;
+    if (tracee_wait(*child, &stopped) < 0 ||
+        ptrace(PTRACE_SETOPTIONS, *child, NULL, (void *)options) < 0 ||
+        ptrace(PTRACE_SETREGSET, *child, (void *)NT_PRSTATUS, &area) < 0)
+        return TRACEE_GONE;
+    return TRACEE_OK;
+}
+
+static PyObject *
+shadow_fork(PyObject *module, PyObject *args)
+{
+    int pid, suspend_seccomp, error;
+    const char *regs;
+    Py_ssize_t regs_bytes;
+    unsigned long long syscall_address;
+    struct user_regs_struct registers;
+    pid_t child = 0;
+    long ns_child = 0;
+    (void)module;
+
+    if (!PyArg_ParseTuple(args, "iy#Kp:shadow_fork", &pid, &regs, &regs_bytes, &syscall_address,
+                          &suspend_seccomp))
+        return NULL;
+    if (regs_bytes != (Py_ssize_t)sizeof registers) {
+        PyErr_SetString(PyExc_ValueError, "regs is not what shadow_spawn returned");
+        return NULL;
+    }
+    memcpy(&registers, regs, sizeof registers);
+    long options = PTRACE_O_TRACESYSGOOD | PTRACE_O_EXITKILL |
+                   (suspend_seccomp ? PTRACE_O_SUSPEND_SECCOMP : 0);
+    enum tracee_status status;
+    Py_BEGIN_ALLOW_THREADS
+    status = fork_shadow(pid, &registers, syscall_address, options, &child, &ns_child);
+    error = errno;
+    Py_END_ALLOW_THREADS
+    return Py_BuildValue("(siil)", tracee_status_name(status), error, (int)child, ns_child);
+}
+
 static PyObject *
 shadow_kill(PyObject *module, PyObject *args)
 {
@@ -471,6 +522,8 @@ static PyMethodDef shadow_methods[] = {
     {"shadow_call", shadow_call, METH_VARARGS, "Make a stopped shadow run one system call."},
     {"shadow_leave_rseq", shadow_leave_rseq, METH_VARARGS,
      "End a stopped shadow's registration for restartable sequences; whether none is left."},
+    {"shadow_fork", shadow_fork, METH_VARARGS,
+     "Clone a stopped shadow where it stands: (status, errno, pid, pid in its namespace)."},
     {"shadow_kill", shadow_kill, METH_VARARGS, "Kill and collect a shadow."},
     {"shadow_reap", shadow_reap, METH_VARARGS, "Make the target collect dead shadows."},
     {NULL, NULL, 0, NULL},

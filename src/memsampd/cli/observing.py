@@ -70,6 +70,21 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="accesses of a burst (default: %(default)s)",
     )
     parser.add_argument(
+        "--moments",
+        type=int,
+        default=8,
+        metavar="N",
+        help="bursts from one stop at most: a copy of the target runs ahead and is observed on its "
+        "way (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--gap",
+        type=float,
+        default=0.025,
+        metavar="S",
+        help="mean time that the copy runs from one burst to the next (default: %(default)s)",
+    )
+    parser.add_argument(
         "--max-stop",
         type=float,
         default=0.02,
@@ -127,6 +142,8 @@ def configs(args: argparse.Namespace) -> tuple[SessionConfig, OutputConfig]:
         schedule=args.schedule,
         budget_share=args.budget,
         burst_accesses=args.burst,
+        moments=args.moments,
+        gap_seconds=args.gap,
         max_stop_seconds=args.max_stop,
         cpu_affinity=args.cpu_affinity,
         niceness=args.nice,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import bisect
 import contextlib
 import os
+import random
 import threading
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -19,6 +19,7 @@ from memsampd.daemon.book import (
     overall_rate,
     rate_known_share,
 )
+from memsampd.daemon.closed import ClosedWindows
 from memsampd.daemon.config import SessionConfig
 from memsampd.daemon.rates import PhaseRates
 from memsampd.daemon.tracer import CaptureOrder, CaptureResult, CountedBurst, TracerThread
@@ -40,12 +41,12 @@ from memsampd.phases.windows import WindowCutter
 from memsampd.sampler.process.cputime import process_cpu_ns
 from memsampd.sampler.process.identity import ProcessHandle
 from memsampd.sampler.protocols import AccessClock, BranchSource
-from memsampd.sampler.records import AccessRate, Burst, BurstCost
+from memsampd.sampler.records import AccessRate, BurstCost
 
 _READ_TIMEOUT_SECONDS = 0.1
 _PUBLISH_SECONDS = 0.5
-_WINDOWS_REMEMBERED = 4096
 _ANALYSIS_NICENESS = 10
+_LONE_THREAD_SHARE = 0.9
 _LASTING = {"stop-too-long"}  # refusals that the next window will hardly change
 
 
@@ -106,15 +107,6 @@ class _Counters:
     windows: int = 0
 
 
-@dataclass(slots=True)
-class _ClosedWindow:
-    """A window that a burst may still turn out to belong to: bursts end after they began."""
-
-    end_seconds: float
-    index: int
-    phase: int
-
-
 class Session:
     """Runs until its time is up, the target ends or :meth:`stop` is called.
 
@@ -124,6 +116,7 @@ class Session:
         exporters: shown every new state.
         recorders: given every record.
         observers: told of every window.
+        rng: chooses moments.
         clock: monotonic time in seconds, injected for tests.
     """
 
@@ -134,8 +127,10 @@ class Session:
         exporters: Sequence[Exporter] = (),
         recorders: Sequence[Recorder] = (),
         observers: Sequence[SessionObserver] = (),
+        rng: random.Random | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._rng = rng or random.Random(config.seed + 2)
         self._parts = parts
         self._config = config
         self._exporters = tuple(exporters)
@@ -156,7 +151,7 @@ class Session:
         self._accuracy = AccuracyTracker()
         self._rates = PhaseRates(parts.clock)
         self._pending: list[CaptureResult] = []
-        self._closed: deque[_ClosedWindow] = deque(maxlen=_WINDOWS_REMEMBERED)
+        self._closed = ClosedWindows()
         self._window: Window | None = None
         self._phase: int | None = None
         self._published_seconds = 0.0
@@ -196,7 +191,7 @@ class Session:
 
     def _turn(self) -> None:
         windows = self._read(_READ_TIMEOUT_SECONDS)
-        self._pending += self._parts.tracer.results()
+        self._receive()
         for window in windows:
             self._close_window(window)
         self._take_bursts()
@@ -217,7 +212,7 @@ class Session:
 
     def _finish(self) -> None:
         """Take in what came while the session ended; the last window may be a short one."""
-        self._pending += self._parts.tracer.results()
+        self._receive()
         for window in self._read(0.0):
             self._close_window(window)
         last = self._parts.cutter.flush()
@@ -226,10 +221,28 @@ class Session:
         self._take_bursts()
         self._settle_failures()
         for result in self._pending:
-            if result.counted is not None and self._phase is not None and self._window is not None:
-                self._take_burst(result, result.counted, self._window.index, self._phase)
+            counted = result.counted
+            if counted is None or self._phase is None or self._window is None:
+                continue
+            if (
+                counted.burst.ahead_seconds > 0
+            ):  # the target did not come so far while it was observed
+                self._errors["unreached"] += 1
+            else:
+                self._take_burst(result, counted, self._window.index, self._phase)
         self._pending = []
         self.publish()
+
+    def _receive(self) -> None:
+        """Take in what the tracer has, and pay for it."""
+        for result in self._parts.tracer.results():
+            self._pending.append(result)
+            if result.counted is not None:
+                burst = result.counted.burst
+                cost_seconds = self._charge(burst.cost, result.contention_seconds)
+                self._parts.schedule.spend(
+                    burst.accesses, cost_seconds, is_further=not result.is_first
+                )
 
     def _close_window(self, window: Window) -> None:
         if window.samples == 0:
@@ -260,7 +273,7 @@ class Session:
                 predicted_phase=prediction.phase,
             )
         )
-        self._closed.append(_ClosedWindow(window.end_seconds, window.index, phase))
+        self._closed.add(window, phase)
         for observer in self._observers:
             observer.window(window, assignment, self.snapshot)
 
@@ -272,34 +285,30 @@ class Session:
         self._set_rate(into, self._rates.merge(gone, into))
         if self._phase == gone:
             self._phase = into
-        for closed in self._closed:
-            if closed.phase == gone:
-                closed.phase = into
+        self._closed.merge(gone, into)
 
     def _take_bursts(self) -> None:
-        """A burst belongs to the window in which its thread was stopped, once that has ended."""
+        """A burst belongs to the window of the moment that it shows, once that has ended."""
         waiting = []
         for result in self._pending:
             counted = result.counted
-            window = self._window_of(counted.burst) if counted is not None else None
-            if counted is None or window is None:
+            if counted is None:
+                waiting.append(result)
+                continue
+            burst = counted.burst
+            window = self._closed.find(burst.time_seconds, burst.ahead_seconds)
+            if window is None:
                 waiting.append(result)
             else:
                 self._take_burst(result, counted, window.index, window.phase)
         self._pending = waiting
-
-    def _window_of(self, burst: Burst) -> _ClosedWindow | None:
-        ends = [closed.end_seconds for closed in self._closed]
-        at = bisect.bisect_left(ends, burst.time_seconds)
-        return self._closed[at] if at < len(ends) else None
 
     def _take_burst(
         self, result: CaptureResult, counted: CountedBurst, window: int, phase: int
     ) -> None:
         parts = self._parts
         burst, histogram = counted.burst, counted.histogram
-        cost_seconds = self._charge(burst.cost, result.contention_seconds)
-        parts.schedule.record(phase, histogram.accesses, cost_seconds)
+        parts.schedule.record(phase, histogram.accesses)
         self._ends[burst.end.value] += 1
         self._trouble = ""
         self._backoff.succeeded()
@@ -346,7 +355,8 @@ class Session:
                 self._backoff.refused(self._window.index if self._window is not None else 0)
             if self._phase is not None and result.error.stop_seconds:
                 cost = BurstCost(stop_seconds=result.error.stop_seconds)
-                self._parts.schedule.record(self._phase, 0, self._charge(cost, 0.0))
+                self._parts.schedule.spend(0, self._charge(cost, 0.0))
+                self._parts.schedule.record(self._phase, 0)
         self._pending = [result for result in self._pending if result.counted is not None]
 
     def _plan(self, last: Window) -> None:
@@ -363,8 +373,22 @@ class Session:
                     decision.max_accesses,
                     self._config.burst_seconds,
                     is_timed,
+                    self._gaps_seconds(last),
                 )
             )
+
+    def _gaps_seconds(self, last: Window) -> tuple[float, ...]:
+        """When a scout is to be observed: at random, so as not to fall into step with the program.
+
+        Where several threads share the work nobody knows when the target will be where one of them
+        gets to: then it is observed once.
+        """
+        config = self._config
+        if max(last.thread_samples.values(), default=0) < _LONE_THREAD_SHARE * last.samples:
+            return ()
+        return tuple(
+            self._rng.expovariate(1 / config.gap_seconds) for _ in range(config.moments - 1)
+        )
 
     def _read_target_cpu(self) -> float:
         try:

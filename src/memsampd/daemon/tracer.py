@@ -7,7 +7,8 @@ import queue
 import random
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,6 +32,7 @@ class CaptureOrder:
         max_accesses: length of the burst.
         deadline_seconds: wall time after which it ends early.
         measure_rate: time a native twin as well.
+        gaps_seconds: from one burst to the next, of those wanted besides, of the same stop.
     """
 
     thread_samples: Mapping[int, int]
@@ -38,6 +40,7 @@ class CaptureOrder:
     max_accesses: int
     deadline_seconds: float
     measure_rate: bool = False
+    gaps_seconds: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +68,16 @@ class CaptureResult:
         contention_seconds: time that the target's threads waited for a CPU because the shadow and
             its tracer ran.
         rate_asked: the burst was to be timed.
+        is_first: nothing came of the same stop before.
+        is_last: nothing else will come of the order.
     """
 
     counted: CountedBurst | None
     error: CaptureError | None
     contention_seconds: float
     rate_asked: bool = False
+    is_first: bool = True
+    is_last: bool = True
 
 
 def waiting_seconds(pid: int, proc: Path = PROC) -> float:
@@ -190,7 +197,7 @@ class TracerThread:
         found = []
         while not self._results.empty():
             found.append(self._results.get())
-            self.is_busy = False
+            self.is_busy = not found[-1].is_last
         return found
 
     def close(self) -> None:
@@ -210,26 +217,38 @@ class TracerThread:
         self._started.put(source)
         try:
             while (order := self._orders.get()) is not None:
-                self._results.put(self._take_or_tell(source, order))
+                for result in self._take_or_tell(source, order):
+                    self._results.put(result)
         finally:
             source.close()
 
-    def _take_or_tell(self, source: AccessSource, order: CaptureOrder) -> CaptureResult:
+    def _take_or_tell(self, source: AccessSource, order: CaptureOrder) -> Iterator[CaptureResult]:
         """Whatever happens to a burst, the thread goes on and the failure is counted."""
         try:
-            return self._take(source, order)
+            yield from self._take(source, order)
+        except CaptureError as error:
+            yield self._nothing(error, order)
+        except MemsampdError as error:
+            yield self._nothing(CaptureError("failed", error.cause, error.remedy), order)
+        except OSError as error:
+            yield self._nothing(CaptureError("failed", str(error)), order)
         except Exception as error:
-            return CaptureResult(None, CaptureError("internal", repr(error)), 0.0)
+            yield self._nothing(CaptureError("internal", repr(error)), order)
 
-    def _take(self, source: AccessSource, order: CaptureOrder) -> CaptureResult:
+    def _nothing(self, error: CaptureError, order: CaptureOrder) -> CaptureResult:
+        return CaptureResult(None, error, self._contention.stop(0.0), order.measure_rate)
+
+    def _take(self, source: AccessSource, order: CaptureOrder) -> Iterator[CaptureResult]:
+        self._contention.start()
         self._closing.wait(order.delay_seconds)
         if self._closing.is_set():
-            return CaptureResult(None, CaptureError("closed", "the session ends"), 0.0)
+            raise CaptureError("closed", "the session ends")
         request = BurstRequest(
             self._choose_thread(order.thread_samples),
             order.max_accesses,
             order.deadline_seconds,
             order.measure_rate,
+            order.gaps_seconds,
         )
         self._contention.start()
         self._counter.begin()
@@ -240,21 +259,22 @@ class TracerThread:
             writes += chunk.writes
             self._counter.add(chunk.line)
 
-        burst, refusal = None, None
-        try:
-            burst = source.stream_lines(request, self._line_bytes, consume)
-        except CaptureError as error:
-            refusal = error
-        except MemsampdError as error:
-            refusal = CaptureError("failed", error.cause, error.remedy)
-        except OSError as error:
-            refusal = CaptureError("failed", str(error))
-        if burst is None:
-            return CaptureResult(None, refusal, self._contention.stop(0.0), order.measure_rate)
-        own_seconds = burst.cost.shadow_cpu_seconds + burst.cost.tracer_cpu_seconds
-        waited_seconds = self._contention.stop(own_seconds)
-        counted = CountedBurst(burst, self._counter.histogram(), writes)
-        return CaptureResult(counted, None, waited_seconds, order.measure_rate)
+        is_first = True
+        with closing(source.stream_moments(request, self._line_bytes, consume)) as bursts:
+            for burst in bursts:
+                own_seconds = burst.cost.shadow_cpu_seconds + burst.cost.tracer_cpu_seconds
+                yield CaptureResult(
+                    CountedBurst(burst, self._counter.histogram(), writes),
+                    None,
+                    self._contention.stop(own_seconds),
+                    order.measure_rate,
+                    is_first,
+                    is_last=not burst.more_follow,
+                )
+                is_first = False
+                self._contention.start()
+                self._counter.begin()
+                writes = 0
 
     def _choose_thread(self, thread_samples: Mapping[int, int]) -> int:
         alive = set(list_threads(self._pid, self._proc))

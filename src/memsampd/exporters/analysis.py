@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
+import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memsampd.errors import UsageError
-from memsampd.exporters.recording import MergeRecord, Recording, WindowRecord
+from memsampd.exporters.recording import BurstRecord, MergeRecord, Recording, WindowRecord
 from memsampd.models.combine import combine
 from memsampd.models.histogram import ReuseHistogram
 from memsampd.models.nearest import burst_curves, nearest
@@ -160,10 +160,11 @@ def analyse(recording: Recording, policy: str, sizes_bytes: NDArray[np.int64]) -
     model: CacheModel = MODELS[policy]()
     final = _final_phases(recording.merges)
     rates = _rates(recording, final)
-    windows = _with_accesses(recording, final, rates)
-    histograms, bursts = _histograms(recording, final)
+    bursts = _bursts(recording, final)
+    moments = {id: _moments(mine, rates.get(id)) for id, mine in bursts.items()}
+    windows = _with_accesses(recording, final, rates, moments)
     curves = {
-        id: burst_curves(mine, model, sizes_bytes, line_bytes) for id, mine in histograms.items()
+        id: _window_curves(mine, model, sizes_bytes, line_bytes) for id, mine in moments.items()
     }
     windows = _with_curves(windows, curves)
     weights, weighting = _weights(windows)
@@ -176,8 +177,10 @@ def analyse(recording: Recording, policy: str, sizes_bytes: NDArray[np.int64]) -
                 windows=len(mine),
                 cpu_seconds=sum(window.record.cpu_seconds for window in mine),
                 weight=weights.get(id, 0.0),
-                bursts=bursts.get(id, 0),
-                histogram=sum(histograms.get(id, {}).values(), ReuseHistogram.empty()),
+                bursts=len(bursts.get(id, ())),
+                histogram=sum(
+                    (moment.histogram for moment in moments.get(id, ())), ReuseHistogram.empty()
+                ),
                 curve=_phase_curve(mine, id, curves.get(id, {})),
                 rate=rates.get(id),
             )
@@ -223,21 +226,63 @@ def _rates(recording: Recording, final: dict[int, int]) -> dict[int, AccessRate]
     return inherited | own
 
 
+@dataclass(frozen=True, slots=True)
+class _Moment:
+    """What one burst, of at least one access, says of its window.
+
+    Attributes:
+        window: index of the window.
+        histogram: its reuse histogram.
+        rate: accesses per CPU second then; where that was not timed, of the phase; 1 if unknown.
+        is_timed: the rate is of this moment.
+    """
+
+    window: int
+    histogram: ReuseHistogram
+    rate: float
+    is_timed: bool
+
+
+def _bursts(recording: Recording, final: dict[int, int]) -> dict[int, list[BurstRecord]]:
+    """Return the bursts of each phase."""
+    bursts: dict[int, list[BurstRecord]] = {}
+    for burst in recording.bursts:
+        bursts.setdefault(final.get(burst.phase, burst.phase), []).append(burst)
+    return bursts
+
+
+def _moments(bursts: Sequence[BurstRecord], rate: AccessRate | None) -> list[_Moment]:
+    """Return what the bursts of one phase say."""
+    seen = [burst for burst in bursts if burst.accesses]
+    mean_rate = rate.accesses_per_cpu_second if rate is not None else None
+    if mean_rate is None:
+        return [_Moment(burst.window, burst.histogram(), 1.0, False) for burst in seen]
+    timed = {number: burst.twin for number, burst in enumerate(seen) if _is_good(burst.twin)}
+    twins = [twin for twin in timed.values() if twin is not None]
+    rates = dict(zip(timed, local_rates(twins, mean_rate), strict=True))
+    return [
+        _Moment(burst.window, burst.histogram(), rates.get(number, mean_rate), number in rates)
+        for number, burst in enumerate(seen)
+    ]
+
+
+def _is_good(twin: TwinMeasurement | None) -> bool:
+    return twin is not None and twin.cpu_seconds > 0 and twin.accesses > 0
+
+
 def _with_accesses(
-    recording: Recording, final: dict[int, int], rates: Mapping[int, AccessRate]
+    recording: Recording,
+    final: dict[int, int],
+    rates: Mapping[int, AccessRate],
+    moments: Mapping[int, Sequence[_Moment]],
 ) -> tuple[AnalysedWindow, ...]:
     """Give each window its phase and its accesses."""
-    timed: dict[int, dict[int, TwinMeasurement]] = {}
-    for burst in recording.bursts:
-        if burst.twin is not None and burst.twin.cpu_seconds > 0 and burst.twin.accesses > 0:
-            phase = final.get(burst.phase, burst.phase)
-            timed.setdefault(phase, {})[burst.window] = burst.twin
     found: dict[int, float] = {}
     for phase, rate in rates.items():
         mine = [w for w in recording.windows if final.get(w.phase, w.phase) == phase]
         mean = rate.accesses_per_cpu_second
         if mine and mean is not None:
-            found |= _local_accesses(mine, mean, timed.get(phase, {}))
+            found |= _local_accesses(mine, mean, moments.get(phase, ()))
     return tuple(
         AnalysedWindow(
             record,
@@ -249,7 +294,7 @@ def _with_accesses(
 
 
 def _local_accesses(
-    windows: Sequence[WindowRecord], mean_rate: float, timed: Mapping[int, TwinMeasurement]
+    windows: Sequence[WindowRecord], mean_rate: float, moments: Sequence[_Moment]
 ) -> dict[int, float]:
     """Share out a phase's accesses among its windows.
 
@@ -260,17 +305,20 @@ def _local_accesses(
     Args:
         windows: of one phase.
         mean_rate: accesses per CPU second of the phase.
-        timed: what was timed at the moment of a burst, by window.
+        moments: its bursts.
 
     Returns:
         Accesses by window.
     """
     cpu_seconds = np.array([window.cpu_seconds for window in windows])
     local = np.ones(len(windows))
+    timed: dict[int, list[float]] = {}
+    for moment in moments:
+        if moment.is_timed:
+            timed.setdefault(moment.window, []).append(moment.rate)
     if timed:
         stand_ins = nearest([window.index for window in windows], list(timed))
-        rates = dict(zip(timed, local_rates(list(timed.values()), mean_rate), strict=True))
-        local = np.array([rates[window] for window in stand_ins.tolist()])
+        local = np.array([statistics.fmean(timed[window]) for window in stand_ins.tolist()])
     accesses = local * cpu_seconds
     total = float(accesses.sum())
     if total > 0:
@@ -278,23 +326,24 @@ def _local_accesses(
     return {window.index: float(a) for window, a in zip(windows, accesses, strict=True)}
 
 
-def _histograms(
-    recording: Recording, final: dict[int, int]
-) -> tuple[dict[int, dict[int, ReuseHistogram]], Counter[int]]:
-    """Return the histograms of each phase by window, and its number of bursts.
+def _window_curves(
+    moments: Sequence[_Moment],
+    model: CacheModel,
+    sizes_bytes: NDArray[np.int64],
+    line_bytes: int,
+) -> dict[int, MissRatioCurve]:
+    """Return the curve of each profiled window of a phase.
 
-    A burst that saw no access counts but has no histogram.
+    Bursts of one window come at random moments of its time: each speaks for as many accesses as
+    are made in a time like its own.
     """
-    histograms: dict[int, dict[int, ReuseHistogram]] = {}
-    bursts: Counter[int] = Counter()
-    for burst in recording.bursts:
-        phase = final.get(burst.phase, burst.phase)
-        bursts[phase] += 1
-        if burst.accesses:
-            mine = histograms.setdefault(phase, {})
-            known = mine.get(burst.window, ReuseHistogram.empty())
-            mine[burst.window] = known + burst.histogram()
-    return histograms, bursts
+    histograms = {number: moment.histogram for number, moment in enumerate(moments)}
+    curves = burst_curves(histograms, model, sizes_bytes, line_bytes)
+    parts: dict[int, list[tuple[float, MissRatioCurve]]] = {}
+    for moment, curve in zip(moments, curves.values(), strict=True):
+        parts.setdefault(moment.window, []).append((moment.rate, curve))
+    means = {window: combine(mine) for window, mine in parts.items()}
+    return {window: curve for window, curve in means.items() if curve is not None}
 
 
 def _with_curves(

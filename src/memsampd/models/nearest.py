@@ -42,26 +42,26 @@ def burst_curves(
     sizes_bytes: NDArray[np.int64],
     line_bytes: int,
 ) -> dict[int, MissRatioCurve]:
-    """Model the profiled windows of one phase, each by its own bursts.
+    """Model the bursts of one phase, each by itself.
 
     Locality may change while the code stays the same: curves of different moments are modelled
     apart and averaged afterwards, for a cache model of mixed reuse distances speaks of a program
-    that mixes them all the time. What a window's own bursts were too short to see, beyond their
-    horizon, is taken from all bursts of the phase together.
+    that mixes them all the time. What a burst was too short to see, beyond its horizon, is taken
+    from all bursts of the phase together.
 
     Args:
-        histograms: of the bursts of each profiled window, by its index; none without accesses.
+        histograms: of the bursts, by any key; none without accesses.
         model: the cache model.
         sizes_bytes: shape (s,), ascending.
         line_bytes: size of a line.
 
     Returns:
-        The curve of each profiled window.
+        The curve of each burst, in the order given.
     """
     pooled = SurvivalFunction.from_histogram(sum(histograms.values(), ReuseHistogram.empty()))
     return {
-        window: model.curve(
+        key: model.curve(
             SurvivalFunction.from_histogram(histogram).continued_by(pooled), sizes_bytes, line_bytes
         )
-        for window, histogram in histograms.items()
+        for key, histogram in histograms.items()
     }

@@ -19,6 +19,7 @@ class RunningCurve:
 
     _settled: list[tuple[float, MissRatioCurve]] = field(default_factory=list)
     _last: MissRatioCurve | None = None
+    _bursts: int = 0  # that it is the mean of: those of one window
     _own: float = 0.0  # windows that the last burst has got for good
     _since: float = 0.0  # windows since the last burst, its own included
 
@@ -28,6 +29,11 @@ class RunningCurve:
 
     def add_burst(self, curve: MissRatioCurve) -> None:
         """Take in the curve of a burst in the latest window."""
+        if self._last is not None and not self._since:  # another of the same window
+            self._last = combine(((self._bursts, self._last), (1.0, curve)))
+            self._bursts += 1
+            return
+        self._bursts = 1
         if self._last is None:
             self._own, self._since = max(self._since, 1.0), 0.0
         else:

@@ -47,8 +47,11 @@ class Schedule(Protocol):
     def decide(self, window_index: int, predicted_phase: int | None) -> Decision:
         """Say whether the coming window is to be profiled."""
 
-    def record(self, phase: int, accesses: int, cost_seconds: float) -> None:
-        """Account for a burst that was taken in a window of this phase."""
+    def spend(self, accesses: int, cost_seconds: float, *, is_further: bool = False) -> None:
+        """Pay for a burst, or for a further one of the same stop."""
+
+    def record(self, phase: int, accesses: int) -> None:
+        """Note that a burst was taken in a window of this phase."""
 
     def elapse(self, cpu_seconds: float) -> None:
         """Tell how much CPU time the target has used since the last call: it feeds the budget."""

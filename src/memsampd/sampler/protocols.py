@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Protocol, runtime_checkable
 
 from memsampd.sampler.records import (
@@ -52,10 +52,14 @@ class AccessSource(Protocol):
     def stream(self, request: BurstRequest, consume: Callable[[AccessChunk], None]) -> Burst:
         """The same, handing rows over while they are produced; the burst comes without them."""
 
-    def stream_lines(
+    def stream_moments(
         self, request: BurstRequest, line_bytes: int, consume: Callable[[LineChunk], None]
-    ) -> Burst:
-        """The same, of the lines touched alone, which is less work; a power of two long."""
+    ) -> Generator[Burst]:
+        """The same, of the lines touched alone, which is less work; a power of two long.
+
+        And then again at the later moments that were asked for, as far as the source can tell: a
+        burst for each.
+        """
 
     def cancel(self) -> None:
         """End the present burst and all later ones at once."""

@@ -166,6 +166,9 @@ class Burst:
         accesses: rows observed; more than there are here where they were streamed.
         run_seconds: wall time for which the observed copy ran.
         emulated_calls: system calls that did not end the burst because their results were known.
+        ahead_seconds: CPU time of the thread from its stop to the burst: what was observed is what
+            it did, or will do, so much later.
+        more_follow: there will be bursts of later moments from the same stop.
     """
 
     ip: NDArray[np.uint64]
@@ -185,6 +188,8 @@ class Burst:
     accesses: int = -1
     run_seconds: float = 0.0
     emulated_calls: int = 0
+    ahead_seconds: float = 0.0
+    more_follow: bool = False
 
     def __post_init__(self) -> None:
         if self.accesses < 0:
@@ -203,12 +208,14 @@ class BurstRequest:
         max_accesses: rows after which the burst is full.
         deadline_seconds: wall time after which it ends early.
         measure_rate: also time a native twin, if the source can.
+        gaps_seconds: time from the end of one burst to the next, of as many as are wanted besides.
     """
 
     tid: int
     max_accesses: int
     deadline_seconds: float = 10.0
     measure_rate: bool = False
+    gaps_seconds: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,7 +54,8 @@ def test_budget_is_kept_but_for_one_burst(
             assert SHAPE.min_accesses <= decision.max_accesses <= SHAPE.max_accesses
             assert 0 <= decision.delay_cpu_seconds <= 0.1
             assert spent <= allowance + share * elapsed + 1e-9  # no debt when a burst starts
-            schedule.record(phase if phase is not None else 0, decision.max_accesses, cost)
+            schedule.spend(decision.max_accesses, cost)
+            schedule.record(phase if phase is not None else 0, decision.max_accesses)
             spent += cost
         else:
             assert decision.reason in {"not-due", "budget", "no-prediction"}
@@ -78,7 +79,8 @@ def test_spends_its_share_and_no_more(name: Any) -> None:
     for index in range(5000):
         decision = schedule.decide(index, rng.randrange(3))
         if decision.profile:
-            schedule.record(0, decision.max_accesses, 0.01 + 1e-6 * decision.max_accesses)
+            schedule.spend(decision.max_accesses, 0.01 + 1e-6 * decision.max_accesses)
+            schedule.record(0, decision.max_accesses)
             bursts += 1
         schedule.elapse(0.1)
     assert bursts > 10
@@ -97,7 +99,8 @@ def test_same_seed_same_decisions(name: Any) -> None:
             decision = schedule.decide(index, phase)
             decisions.append(decision)
             if decision.profile:
-                schedule.record(phase, decision.max_accesses, 0.02)
+                schedule.spend(decision.max_accesses, 0.02)
+                schedule.record(phase, decision.max_accesses)
             schedule.elapse(0.1)
         return decisions
 
@@ -130,7 +133,8 @@ def test_a_phase_gets_a_short_first_burst_and_longer_later_ones() -> None:
         decision = schedule.decide(index, 0)
         if decision.profile:
             asked.append(decision.max_accesses)
-            schedule.record(0, decision.max_accesses, 0.0)
+            schedule.spend(decision.max_accesses, 0.0)
+            schedule.record(0, decision.max_accesses)
     assert asked[:3] == [SHAPE.min_accesses, 2 * SHAPE.min_accesses, 4 * SHAPE.min_accesses]
     assert asked[-1] == SHAPE.max_accesses
 
@@ -169,7 +173,8 @@ def test_all_takes_every_window() -> None:
     schedule = make("all")
     for index in range(100):
         assert schedule.decide(index, None).profile
-        schedule.record(0, 1000, 100.0)
+        schedule.spend(1000, 100.0)
+        schedule.record(0, 1000)
 
 
 def test_periodic_takes_every_kth_window() -> None:
@@ -195,7 +200,8 @@ def run_one_phase(schedule: Any, windows: Any, phase: Any = 0, start: Any = 0) -
         decision = schedule.decide(index, phase)
         if decision.profile:
             taken.append(index)
-            schedule.record(phase, decision.max_accesses, 0.0)
+            schedule.spend(decision.max_accesses, 0.0)
+            schedule.record(phase, decision.max_accesses)
     return taken
 
 
@@ -237,14 +243,16 @@ def test_gaps_are_counted_in_windows_of_the_phase() -> None:
     alone = run_one_phase(make("phase-guided", 3, **FREE), 100)
     schedule = make("phase-guided", 3, **FREE)
     mixed, own = [], 0
-    schedule.record(1, 1000, 0.0)  # the other phase is known and waits long
+    schedule.spend(1000, 0.0)
+    schedule.record(1, 1000)  # the other phase is known and waits long
     schedule._phases[1].windows_left = 1e9
     schedule._rng.seed(3)
     for index in range(1000):
         phase = 0 if index % 10 == 0 else 1
         if schedule.decide(index, phase).profile:
             mixed.append(own)
-            schedule.record(0, 1000, 0.0)
+            schedule.spend(1000, 0.0)
+            schedule.record(0, 1000)
         own += phase == 0
     assert mixed == alone
 
@@ -255,7 +263,8 @@ def test_new_phases_are_profiled_at_once_and_drifted_ones_again() -> None:
     for index, phase in enumerate((0, 1, 2), 1):
         decision = schedule.decide(index, phase)
         assert (decision.profile, decision.reason) == (True, "new-phase")
-        schedule.record(phase, 1000, 0.0)
+        schedule.spend(1000, 0.0)
+        schedule.record(phase, 1000)
     run_one_phase(schedule, 200, start=10)
     waiting = schedule.decide(300, 0)
     schedule.drift(0)
@@ -263,7 +272,8 @@ def test_new_phases_are_profiled_at_once_and_drifted_ones_again() -> None:
     again = schedule.decide(301, 0)
     assert waiting.reason in {"not-due", "due"}
     assert (again.profile, again.reason) == (True, "drift")
-    schedule.record(0, 1000, 0.0)
+    schedule.spend(1000, 0.0)
+    schedule.record(0, 1000)
     assert schedule._phases[0].age == 1
 
 
@@ -282,7 +292,8 @@ def test_a_phase_stays_due_until_it_was_profiled() -> None:
 def test_a_burst_that_saw_nothing_costs_but_does_not_count() -> None:
     schedule = make("phase-guided", share=0.5, allowance_seconds=1.0)
     assert schedule.decide(0, 0).profile
-    schedule.record(0, 0, 0.25)
+    schedule.spend(0, 0.25)
+    schedule.record(0, 0)
     assert schedule.spent_seconds == 0.25
     reasons = [schedule.decide(index, 0).reason for index in range(1, 60)]
     assert reasons[0] == "not-due" or reasons[1] == "new-phase"
@@ -304,7 +315,8 @@ def test_a_phase_without_a_burst_is_first_in_line(rare: Any) -> None:
         rng = random.Random(seed)
         for index in range(1000):  # the common phase alone
             if schedule.decide(index, 0).profile:
-                schedule.record(0, SHAPE.min_accesses, _cost(SHAPE.min_accesses))
+                schedule.spend(SHAPE.min_accesses, _cost(SHAPE.min_accesses))
+                schedule.record(0, SHAPE.min_accesses)
             schedule.elapse(0.1)
         served = appearances = 0
         for index in range(1000, 2000):
@@ -312,7 +324,8 @@ def test_a_phase_without_a_burst_is_first_in_line(rare: Any) -> None:
             appearances += phase == 1
             decision = schedule.decide(index, phase)
             if decision.profile:
-                schedule.record(phase, decision.max_accesses, _cost(decision.max_accesses))
+                schedule.spend(decision.max_accesses, _cost(decision.max_accesses))
+                schedule.record(phase, decision.max_accesses)
                 if phase == 1:
                     served = appearances
                     break
@@ -345,7 +358,8 @@ def test_weight_times_uncertainty_goes_first() -> None:
             if state is not None:
                 state.windows_left = 1e9
             else:
-                schedule.record(phase, 1000, 0.0)
+                schedule.spend(1000, 0.0)
+                schedule.record(phase, 1000)
                 schedule._phases[phase].windows_left = 1e9
             schedule.decide(index, phase)
         heavy, light = schedule._phases[0], schedule._phases[1]

@@ -107,6 +107,7 @@ class BurstRecord(_Record, frozen=True, kw_only=True, tag="burst"):
         reuses: their reuses, int64 little-endian.
         censored: their censored accesses, int64 little-endian.
         twin: what was timed of it; None if nothing was.
+        ahead_seconds: CPU time of its thread from the stop at ``time_seconds`` to the burst.
     """
 
     window: int
@@ -125,6 +126,7 @@ class BurstRecord(_Record, frozen=True, kw_only=True, tag="burst"):
     reuses: bytes
     censored: bytes
     twin: TwinMeasurement | None = None
+    ahead_seconds: float = 0.0
 
     _BIN: ClassVar[str] = "<i4"
     _COUNT: ClassVar[str] = "<i8"
@@ -168,6 +170,7 @@ class BurstRecord(_Record, frozen=True, kw_only=True, tag="burst"):
             reuses=reuses.astype(cls._COUNT).tobytes(),
             censored=censored.astype(cls._COUNT).tobytes(),
             twin=burst.twin,
+            ahead_seconds=burst.ahead_seconds,
         )
 
     def histogram(self) -> ReuseHistogram:

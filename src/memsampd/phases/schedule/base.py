@@ -56,10 +56,22 @@ class BudgetedSchedule:
         """CPU seconds that may be spent now; negative while a debt is worked off."""
         return self._bucket.balance_seconds
 
-    def record(self, phase: int, accesses: int, cost_seconds: float) -> None:
-        """Account for a burst that was taken in a window of this phase."""
+    def spend(self, accesses: int, cost_seconds: float, *, is_further: bool = False) -> None:
+        """Pay for a burst.
+
+        Args:
+            accesses: its length.
+            cost_seconds: what it cost the target.
+            is_further: it came of the same stop as the one before, whose cost this adds to.
+        """
         self._bucket.spend(cost_seconds)
-        self._costs.learn(accesses, cost_seconds)
+        if is_further:
+            self._costs.add(cost_seconds)
+        else:
+            self._costs.learn(accesses, cost_seconds)
+
+    def record(self, phase: int, accesses: int) -> None:
+        """Note that a burst was taken in a window of this phase."""
 
     def elapse(self, cpu_seconds: float) -> None:
         """Tell how much CPU time the target has used since the last call: it feeds the budget."""

@@ -97,13 +97,20 @@ class CostModel:
         self._keep = 1 - 1 / memory_bursts
         # Sums of weight, x, x*x, y, x*y; x in units of a full burst.
         self._sums = [0.0] * 5
+        self._last_x = 0.0
         self._fit()
 
     def learn(self, accesses: int, cost_seconds: float) -> None:
         """Take in the cost of one burst."""
-        x = accesses / self._shape.max_accesses
+        x = self._last_x = accesses / self._shape.max_accesses
         new = (1.0, x, x * x, cost_seconds, x * cost_seconds)
         self._sums = [old * self._keep + one for old, one in zip(self._sums, new, strict=True)]
+        self._fit()
+
+    def add(self, cost_seconds: float) -> None:
+        """Take in what the last burst cost besides."""
+        self._sums[3] += cost_seconds
+        self._sums[4] += cost_seconds * self._last_x
         self._fit()
 
     def predict(self, accesses: int) -> float:

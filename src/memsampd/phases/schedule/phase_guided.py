@@ -102,13 +102,12 @@ class PhaseGuided(BudgetedSchedule):
         doublings = min(phase.bursts, self._shape.max_accesses.bit_length())
         return min(self._shape.min_accesses << doublings, self._shape.max_accesses)
 
-    def record(self, phase: int, accesses: int, cost_seconds: float) -> None:
-        """Account for a burst that was taken in a window of this phase.
+    def record(self, phase: int, accesses: int) -> None:
+        """Note that a burst was taken in a window of this phase.
 
-        A burst that saw nothing costs but does not count: the phase waits for a gap of the same
-        mean and stays as uncertain as it was.
+        A burst that saw nothing does not count: the phase waits for a gap of the same mean and
+        stays as uncertain as it was.
         """
-        super().record(phase, accesses, cost_seconds)
         state = self._phases.setdefault(phase, _Phase(weighed_at=self._now))
         if accesses > 0:
             state.bursts += 1

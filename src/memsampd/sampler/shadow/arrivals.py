@@ -168,8 +168,9 @@ def _place(ip: int, mappings: Sequence[Mapping]) -> int:
 def _distances(ip: int) -> Iterator[int]:
     page = ip & -_PAGE_BYTES
     for divisor in range(1, 17):
-        yield page - _REACH_BYTES // divisor
-        yield page + _REACH_BYTES // divisor
+        distance = _REACH_BYTES // divisor & -_PAGE_BYTES
+        yield page - distance
+        yield page + distance
 
 
 def _map(shadow: Shadow, area: int) -> None:

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TypeAlias
 
 import numpy as np
 
 from memsampd import _core
 from memsampd.sampler.process.identity import PROC
 from memsampd.sampler.process.status import ProcessStatus, read_status
-from memsampd.sampler.shadow.snapshots import Shadow
-
-# (target's thread; process, thread and parent as it sees them; signal mask; pending signals;
-# whether it locks memory; syscall address; forbidden areas): emulation_begin in _core/emulation.c.
-EmulationIdentity: TypeAlias = tuple[int, int, int, int, int, int, bool, int, bytes]
+from memsampd.sampler.shadow.snapshots import EmulationIdentity, Shadow
 
 
 def parent_as_seen(status: ProcessStatus, parent: ProcessStatus) -> int:
@@ -30,6 +25,8 @@ def emulation_of(shadow: Shadow, proc: Path = PROC) -> EmulationIdentity | None:
         An argument for the executors of the native core; None if the thread is gone: then no call
         can be emulated.
     """
+    if shadow.identity is not None:
+        return shadow.identity
     try:
         status = read_status(shadow.tid, proc)
     except OSError:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeAlias
 
 from memsampd import _core
 from memsampd.errors import CaptureError
@@ -51,6 +52,10 @@ _CAUSES = {
     "unexpected": ("the thread stopped in an unknown way", "please report this"),
 }
 
+# (target's thread; process, thread and parent as it sees them; signal mask; pending signals;
+# whether it locks memory; syscall address; forbidden areas): emulation_begin in _core/emulation.c.
+EmulationIdentity: TypeAlias = tuple[int, int, int, int, int, int, bool, int, bytes]
+
 
 @dataclass(frozen=True, slots=True)
 class Shadow:
@@ -67,6 +72,7 @@ class Shadow:
         pending: signals that waited for that thread, a bit each.
         absent: areas that the target has and the shadow has not, (start, end): of those that it
             keeps from its children (MADV_DONTFORK), what could not be rebuilt.
+        identity: whom it takes itself for, if that is not what its thread is now.
     """
 
     pid: int
@@ -78,6 +84,7 @@ class Shadow:
     signal_mask: int = 0
     pending: int = 0
     absent: tuple[tuple[int, int], ...] = ()
+    identity: EmulationIdentity | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -443,6 +450,49 @@ class Snapshots:
         return _core.shadow_call(
             shadow.pid, shadow.registers, site.syscall_address, number, (a, b, c, 0, 0, 0)
         )
+
+    def fork(self, shadow: Shadow, identity: EmulationIdentity | None) -> Shadow:
+        """Copy a shadow where it stands.
+
+        That costs the target nothing, until the copy has to be collected.
+
+        Args:
+            shadow: a stopped shadow, with the registers that it has now.
+            identity: whom the copy takes itself for.
+
+        Raises:
+            OSError: it is gone, or cannot be copied.
+        """
+        assert self._guardian is not None
+        self._guardian.due()
+        status, error, pid, ns_pid = _core.shadow_fork(
+            shadow.pid,
+            shadow.registers,
+            shadow.syscall_address,
+            needs_seccomp_suspended(self._pid, self._proc),
+        )
+        copy = replace(shadow, pid=pid, ns_pid=ns_pid, identity=identity)
+        if pid:
+            self._guardian.born(ns_pid)
+        self._guardian.settled()
+        if status == "ok":
+            return copy
+        if pid:
+            self.discard(copy)
+        raise OSError(error, f"a shadow cannot be copied: {status}")
+
+    def discard(self, copy: Shadow) -> BurstCost:
+        """Kill what :meth:`fork` made; the next :meth:`end` has it collected.
+
+        Returns:
+            Its CPU time, and copy-on-write faults of the target meanwhile.
+        """
+        cpu_seconds, _ = _core.shadow_kill(copy.pid)
+        self._uncollected.append(copy.ns_pid)
+        cow_seconds = 0.0
+        with suppress(OSError):  # the target is gone
+            cow_seconds = self._faults.charge(read_stat(self._pid, self._proc).minor_faults)
+        return BurstCost(shadow_cpu_seconds=cpu_seconds, cow_seconds=cow_seconds)
 
     def kill(self, shadow: Shadow) -> BurstCost:
         """Kill a shadow at once; the next :meth:`end` has it collected, too.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +21,7 @@ from memsampd.sampler.records import (
 )
 from memsampd.sampler.shadow.collectors import Collector, Lines, Rows
 from memsampd.sampler.shadow.executors import Execution, ShadowExecutor
+from memsampd.sampler.shadow.scout import Scout
 from memsampd.sampler.shadow.snapshots import SHADOW_NICENESS, Shadow, Snapshot, Snapshots
 from memsampd.sampler.shadow.twin import TwinRunner, UsedPages, used_pages
 
@@ -88,18 +89,70 @@ class ShadowSource:
         """
         return self._capture_one(request, self._rows(request, consume))
 
-    def stream_lines(
+    def stream_moments(
         self, request: BurstRequest, line_bytes: int, consume: Callable[[LineChunk], None]
-    ) -> Burst:
-        """Observe one thread from where it is now, handing over the lines that it touches.
+    ) -> Generator[Burst]:
+        """Observe one thread from where it is now, and again at later moments of its near future.
 
-        Returns:
-            The burst without its rows.
+        Yields:
+            A burst without its rows, once ``consume`` has had its lines; at least one.
 
         Raises:
             CaptureError: not now; see its reason.
         """
-        return self._capture_one(request, Lines(line_bytes, consume))
+        started = time.thread_time()
+        snapshot = self._snapshots.take(request.tid, 1, _START_PATIENCE_SECONDS)
+        cost = _cost_of(snapshot)
+        scout = Scout(
+            snapshot.shadows[0],
+            self._snapshots,
+            self._twins,
+            request.deadline_seconds,
+            self._proc,
+        )
+        gaps = list(request.gaps_seconds)
+        try:
+            while scout.can_go_on:
+                ahead_seconds = scout.ahead_seconds
+                collector = Lines(line_bytes, consume)
+                execution, twin, more = self._observe(scout, request, collector, not gaps)
+                cost += more
+                if gaps:
+                    scout.advance(gaps.pop(0))
+                if not scout.can_go_on:
+                    cost += scout.end()
+                cost += BurstCost(tracer_cpu_seconds=time.thread_time() - started)
+                yield replace(
+                    self._burst(execution, request.tid, snapshot, cost),
+                    twin=twin,
+                    ahead_seconds=ahead_seconds,
+                    more_follow=scout.can_go_on,
+                )
+                cost, started = BurstCost(), time.thread_time()
+        finally:
+            scout.end()
+
+    def _observe(
+        self, scout: Scout, request: BurstRequest, collector: Collector, is_last: bool
+    ) -> tuple[Execution, TwinMeasurement | None, BurstCost]:
+        course_accesses = (
+            max(self._rate_accesses, request.max_accesses) if request.measure_rate else 0
+        )
+        try:
+            return scout.observe(
+                lambda copy: self._executor.run(
+                    copy,
+                    request.max_accesses,
+                    scout.remaining_seconds,
+                    collector,
+                    course_accesses,
+                ),
+                collector,
+                is_timed=request.measure_rate,
+                is_last=is_last,
+            )
+        except OSError as error:
+            raise CaptureError("lost", f"the shadow of process {self._pid} was lost") from error
 
     def _rows(
         self, request: BurstRequest, consume: Callable[[AccessChunk], None] | None = None
@@ -142,12 +195,7 @@ class ShadowSource:
         started = time.thread_time()
         snapshot = self._snapshots.take(request.tid, len(runs), _START_PATIENCE_SECONDS)
         executions: list[Execution] = []
-        cost = BurstCost(
-            stop_seconds=snapshot.stop_seconds,
-            stops=snapshot.stops,
-            copied_bytes=snapshot.copied_bytes,
-            cow_seconds=snapshot.late_cow_seconds,
-        )
+        cost = _cost_of(snapshot)
         remaining = list(snapshot.shadows)
         try:
             for executor, collector in runs:
@@ -163,12 +211,7 @@ class ShadowSource:
         """Observe one shadow of a stop and time another."""
         started = time.thread_time()
         snapshot = self._snapshots.take(request.tid, 2, _START_PATIENCE_SECONDS)
-        cost = BurstCost(
-            stop_seconds=snapshot.stop_seconds,
-            stops=snapshot.stops,
-            copied_bytes=snapshot.copied_bytes,
-            cow_seconds=snapshot.late_cow_seconds,
-        )
+        cost = _cost_of(snapshot)
         remaining = list(snapshot.shadows)
         try:
             execution = self._execute(
@@ -259,3 +302,13 @@ class ShadowSource:
         """Have the last shadow collected and dismiss the guardian; may be called twice."""
         self._snapshots.close()
         self._executor.close()
+
+
+def _cost_of(snapshot: Snapshot) -> BurstCost:
+    """What taking it cost."""
+    return BurstCost(
+        stop_seconds=snapshot.stop_seconds,
+        stops=snapshot.stops,
+        copied_bytes=snapshot.copied_bytes,
+        cow_seconds=snapshot.late_cow_seconds,
+    )
