@@ -92,11 +92,15 @@ def test_access_sources(name: str, busy: subprocess.Popen[str]) -> None:
     assert burst.cost.stop_seconds > 0
 
     lines: list[int] = []
-    without_rows = source.stream_lines(
-        BurstRequest(busy.pid, 2000), 64, lambda chunk: lines.append(len(chunk))
-    )
-    assert without_rows.end is not BurstEnd.FULL or without_rows.accesses >= 2000
-    assert (len(without_rows), sum(lines) >= without_rows.accesses) == (0, True)
+    request = BurstRequest(busy.pid, 2000, gaps_seconds=(0.001, 0.001))
+    moments = list(source.stream_moments(request, 64, lambda chunk: lines.append(len(chunk))))
+    assert 1 <= len(moments) <= 3
+    for without_rows in moments:
+        assert without_rows.end is not BurstEnd.FULL or without_rows.accesses >= 2000
+        assert len(without_rows) == 0
+    assert sum(lines) >= sum(moment.accesses for moment in moments)
+    assert [moment.more_follow for moment in moments] == [True] * (len(moments) - 1) + [False]
+    assert moments[0].cost.stops >= 1
 
     threading.Timer(0.3, source.cancel).start()
     long = source.capture(BurstRequest(busy.pid, 10**8, deadline_seconds=60))

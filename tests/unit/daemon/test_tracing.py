@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -60,7 +60,9 @@ class Scripted:
     def capture(self, request: BurstRequest) -> Burst:
         raise AssertionError("a trace has no room for whole bursts")
 
-    def stream_lines(self, request: BurstRequest, line_bytes: int, consume: object) -> Burst:
+    def stream_moments(
+        self, request: BurstRequest, line_bytes: int, consume: object
+    ) -> Generator[Burst]:
         raise AssertionError("a trace is of rows")
 
     def stream(self, request: BurstRequest, consume: Consumer) -> Burst:

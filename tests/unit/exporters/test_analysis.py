@@ -112,6 +112,40 @@ def test_windows_share_a_phases_accesses_by_the_rates_of_their_bursts() -> None:
     )
 
 
+def test_bursts_of_one_window_count_by_their_rates() -> None:
+    """Four moments of one window: code that is ten times as fast makes ten times the accesses."""
+    windows = [window_record(i, 0) for i in range(4)]
+    accesses, rates = (4000, 3000, 2000, 1000), (1e8, 1e8, 10e8, 10e8)
+    bursts = [
+        msgspec.structs.replace(
+            burst_record(0, 1, n),
+            twin=TwinMeasurement(round(rate * 0.01), 0.01, 0, "call"),
+            ahead_seconds=0.01 * n,
+        )
+        for n, rate in zip(accesses, rates, strict=True)
+    ]
+    known = [RateRecord(phase=0, rate=AccessRate(5.5e8, 0.1, "x"))]
+    sizes = default_sizes()
+    together = analyse(Recording(header(), windows, bursts=bursts, rates=known), "lru", sizes)
+    pooled = SurvivalFunction.from_histogram(
+        sum((burst.histogram() for burst in bursts), ReuseHistogram.empty())
+    )
+    curves = [
+        StatStack()
+        .curve(SurvivalFunction.from_histogram(b.histogram()).continued_by(pooled), sizes, 64)
+        .miss_ratio
+        for b in bursts
+    ]
+    trust = 1 - 0.5**2 / np.var(np.log(rates), ddof=1)
+    weights = np.exp(trust * np.log(np.array(rates) / 5.5e8))
+    assert together.overall is not None
+    np.testing.assert_allclose(
+        together.overall.miss_ratio, np.average(curves, axis=0, weights=weights)
+    )
+    assert [window.accesses for window in together.windows] == pytest.approx([5.5e7] * 4)
+    assert together.phase(0).bursts == 4
+
+
 def test_windows_of_a_phase_without_bursts_are_guessed() -> None:
     windows = [window_record(i, int(i >= 6)) for i in range(9)]
     bursts = [burst_record(0, 1), burst_record(0, 4)]

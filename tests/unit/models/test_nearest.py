@@ -65,6 +65,19 @@ def test_merged_phases_keep_the_windows_of_both() -> None:
     assert one.curve.miss_ratio[0] == pytest.approx((30 * 0.1 + 10 * 0.5) / 40)
 
 
+def test_bursts_of_one_window_are_its_mean() -> None:
+    running = RunningCurve()
+    for window, ratios in enumerate(((0.1, 0.2, 0.6), (), (), (0.5, 0.7))):
+        running.add_window()
+        for ratio in ratios:
+            running.add_burst(level(ratio))
+        if window == 2:
+            assert running.curve is not None
+            assert running.curve.miss_ratio[0] == pytest.approx(0.3)
+    assert running.curve is not None
+    assert running.curve.miss_ratio[0] == pytest.approx((2.5 * 0.3 + 1.5 * 0.6) / 4)
+
+
 def test_nothing_is_known_before_the_first_burst() -> None:
     running = RunningCurve()
     running.add_window()

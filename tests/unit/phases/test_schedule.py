@@ -439,6 +439,28 @@ def test_cost_model_against_least_squares() -> None:
         pytest.fail("the data do not exercise the fit")
 
 
+def test_cost_model_adds_up_what_one_stop_costs() -> None:
+    """However its cost comes in: with the burst, or piece by piece with those that follow it."""
+    at_once, in_pieces = CostModel(SHAPE), CostModel(SHAPE)
+    rng = random.Random(4)
+    for _ in range(30):
+        accesses, pieces = rng.randrange(1000, 100_000), [rng.uniform(0, 0.05) for _ in range(5)]
+        at_once.learn(accesses, sum(pieces))
+        in_pieces.learn(accesses, pieces[0])
+        for piece in pieces[1:]:
+            in_pieces.add(piece)
+    for accesses in (0, 50_000, 100_000):
+        assert in_pieces.predict(accesses) == pytest.approx(at_once.predict(accesses))
+
+
+@ALL
+def test_further_bursts_of_a_stop_are_paid_for(name: Any) -> None:
+    schedule: Any = make_schedule(name, random.Random(1), shape=SHAPE)
+    schedule.spend(1000, 0.25)
+    schedule.spend(1000, 0.5, is_further=True)
+    assert schedule.spent_seconds == 0.75
+
+
 def test_savings_are_bounded() -> None:
     bucket = TokenBucket(share=0.1, allowance_seconds=0.5)
     for _ in range(1000):
