@@ -79,11 +79,10 @@ def _ratios(curve: Mapping[str, Any]) -> Floats:
 
 
 def _weights(windows: list[Mapping[str, Any]]) -> NDArray[np.float64]:
-    """Accesses of each window; the mean rate of the others where its own is unknown."""
-    cpu_seconds = np.array([window["cpu_seconds"] for window in windows], dtype=float)
-    accesses = np.array([window["accesses"] for window in windows], dtype=float)
-    known = ~np.isnan(accesses)
-    if not accesses[known].sum() > 0:
-        return cpu_seconds
-    mean_rate = accesses[known].sum() / cpu_seconds[known].sum()
-    return np.where(known, accesses, mean_rate * cpu_seconds)
+    """Accesses of each window, guessed where they are not known; CPU time if none are."""
+    accesses, guesses, cpu_seconds = (
+        np.array([window.get(name) for window in windows], dtype=float)
+        for name in ("accesses", "accesses_guess", "cpu_seconds")
+    )
+    weights = np.where(np.isnan(accesses), guesses, accesses)
+    return cpu_seconds if np.isnan(weights).any() else weights

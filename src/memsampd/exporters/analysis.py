@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
@@ -38,6 +39,8 @@ class AnalysedWindow:
         phase: its phase, merges applied.
         accesses: accesses made in it: as recorded, or its CPU time times its phase's rate, in
             proportion to the rates of the nearest timed bursts; None if neither is known.
+        accesses_guess: where accesses are not known, its CPU time times the rate of the nearest
+            timed burst in any phase; None if nothing was timed.
         curve: its miss-ratio curve, that of the nearest window of its phase with a burst; None
             if no window of its phase has one.
         guess: where there is no curve, that of the nearest window with a burst in any phase,
@@ -47,8 +50,15 @@ class AnalysedWindow:
     record: WindowRecord
     phase: int
     accesses: float | None
+    accesses_guess: float | None = None
     curve: MissRatioCurve | None = None
     guess: MissRatioCurve | None = None
+
+    @property
+    def weight(self) -> float:
+        """Its accesses, or the guess; its CPU time if nothing is known of any window's."""
+        accesses = self.accesses if self.accesses is not None else self.accesses_guess
+        return self.record.cpu_seconds if accesses is None else accesses
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +98,8 @@ class Analysis:
         phases: the phases by id.
         overall: curve of the whole run; None if there was no burst.
         weighting: what phases are weighted by: "accesses", "cpu_seconds" (no rate is known), or
-            "accesses, partly estimated" (the mean rate stands in where a phase's is unknown).
+            "accesses, partly estimated" (where a phase's rate is unknown, that of the nearest burst
+            stands in).
         warnings: what a reader of the results has to know.
         rate_known_share: share of the windows' CPU time whose accesses are known, 0..1.
     """
@@ -283,13 +294,42 @@ def _with_accesses(
         mean = rate.accesses_per_cpu_second
         if mine and mean is not None:
             found |= _local_accesses(mine, mean, moments.get(phase, ()))
-    return tuple(
+    windows = tuple(
         AnalysedWindow(
             record,
             final.get(record.phase, record.phase),
             found.get(record.index) if record.accesses is None else record.accesses,
         )
         for record in recording.windows
+    )
+    return _with_guesses(windows, moments)
+
+
+def _with_guesses(
+    windows: Sequence[AnalysedWindow], moments: Mapping[int, Sequence[_Moment]]
+) -> tuple[AnalysedWindow, ...]:
+    """Guess the accesses of windows of which nothing is known.
+
+    Their curve is guessed as that of the nearest burst, so its rate belongs to it: with the mean
+    rate, code that seldom accesses memory, and misses mostly, would count for far too much.
+    """
+    timed: dict[int, list[float]] = {}
+    for moment in itertools.chain.from_iterable(moments.values()):
+        if moment.is_timed:
+            timed.setdefault(moment.window, []).append(moment.rate)
+    unknown = [window.record.index for window in windows if window.accesses is None]
+    if not timed or not unknown:
+        return tuple(windows)
+    stand_ins = dict(zip(unknown, nearest(unknown, list(timed)).tolist(), strict=True))
+    return tuple(
+        replace(
+            window,
+            accesses_guess=statistics.fmean(timed[stand_ins[window.record.index]])
+            * window.record.cpu_seconds,
+        )
+        if window.accesses is None
+        else window
+        for window in windows
     )
 
 
@@ -377,12 +417,7 @@ def _unbounded(curve: MissRatioCurve) -> MissRatioCurve:
 def _mean_curve(windows: Sequence[AnalysedWindow], phase: int) -> MissRatioCurve | None:
     """Return the mean of the curves of a phase's windows, or of the guesses at them."""
     return combine(
-        (
-            window.record.cpu_seconds if window.accesses is None else window.accesses,
-            window.curve or window.guess,
-        )
-        for window in windows
-        if window.phase == phase
+        (window.weight, window.curve or window.guess) for window in windows if window.phase == phase
     )
 
 
@@ -397,20 +432,14 @@ def _phase_curve(
 
 def _weights(windows: Sequence[AnalysedWindow]) -> tuple[dict[int, float], str]:
     """Return each phase's share of the run, and what it is a share of."""
-    known = [window for window in windows if window.accesses is not None]
-    known_cpu_seconds = sum(window.record.cpu_seconds for window in known)
-    known_accesses = sum(window.accesses or 0.0 for window in known)
-    if known_cpu_seconds > 0 and known_accesses > 0:
-        mean_rate = known_accesses / known_cpu_seconds
-        weighting = "accesses" if len(known) == len(windows) else "accesses, partly estimated"
+    known = sum(window.accesses is not None for window in windows)
+    if not known:
+        weighting = "cpu_seconds"
     else:
-        mean_rate, weighting = 1.0, "cpu_seconds"
+        weighting = "accesses" if known == len(windows) else "accesses, partly estimated"
     masses: dict[int, float] = {}
     for window in windows:
-        mass = window.accesses if weighting != "cpu_seconds" else None
-        if mass is None:
-            mass = mean_rate * window.record.cpu_seconds
-        masses[window.phase] = masses.get(window.phase, 0.0) + mass
+        masses[window.phase] = masses.get(window.phase, 0.0) + window.weight
     total = sum(masses.values())
     return {phase: mass / total if total else 0.0 for phase, mass in masses.items()}, weighting
 
@@ -435,8 +464,8 @@ def _warnings(
         warnings.append("no access rate is known: phases are weighted by CPU time")
     elif weighting != "accesses":
         warnings.append(
-            f"the access rate is known for {rate_known_share:.1%} of the CPU time: elsewhere the "
-            "mean rate stands in"
+            f"the access rate is known for {rate_known_share:.1%} of the CPU time: elsewhere that "
+            "of the nearest burst stands in"
         )
     blind = [phase for phase in phases if phase.curve is None]
     if blind:

@@ -50,6 +50,7 @@ def _document(analysis: Analysis) -> dict[str, Any]:
                 "start_seconds": window.record.start_seconds,
                 "cpu_seconds": window.record.cpu_seconds,
                 "accesses": window.accesses,
+                "accesses_guess": window.accesses_guess,
                 "phase": window.phase,
                 **_curve(window.curve or window.guess, analysis),
             }
