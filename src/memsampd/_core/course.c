@@ -277,26 +277,64 @@ best_point(const struct course *c, struct blocks *b, struct visited *v, int mome
     return (struct course_point){0, 0, 0};
 }
 
+/* Entries for all that ran, one an instruction, `since` some moment and in all. */
+static bool
+visit_all(const struct course *c, const struct blocks *b, const struct course_counts *since,
+          struct visited *visited)
+{
+    const struct course_counts *moments[2] = {since, &c->now};
+
+    for (uint32_t i = 0; i < b->count; i++)
+        if (!b->block[i].is_dead && b->block[i].exits != 0 &&
+            b->block[i].first_exit + b->block[i].exits <= c->exits &&
+            !add_block(visited, b, i, moments))
+            return false;
+    merge(visited);
+    return true;
+}
+
+bool
+course_profile(const struct course *c, const struct blocks *b, struct course_visits *visits)
+{
+    struct visited visited = {NULL, 0, 0};
+
+    *visits = (struct course_visits){NULL, NULL, 0};
+    if (c->is_void || c->exits == 0)
+        return true;
+    if (!visit_all(c, b, NULL, &visited)) {
+        free(visited.items);
+        return false;
+    }
+    visits->ip = calloc(visited.count + 1, sizeof *visits->ip);
+    visits->times = calloc(visited.count + 1, sizeof *visits->times);
+    if (visits->ip == NULL || visits->times == NULL) {
+        free(visited.items);
+        return false;
+    }
+    for (size_t i = 0; i < visited.count; i++) {
+        visits->ip[i] = visited.items[i].ip;
+        visits->times[i] = visited.items[i].hits[1];
+    }
+    visits->count = visited.count;
+    free(visited.items);
+    return true;
+}
+
 bool
 course_points(struct course *c, struct blocks *b, struct course_point *lead_in,
               struct course_point *end)
 {
     const struct course_counts *since = c->earliest.rows != 0 ? &c->earliest : &c->earlier;
-    const struct course_counts *moments[2] = {since->rows != 0 ? since : NULL, &c->now};
     struct visited visited = {NULL, 0, 0};
 
     *lead_in = *end = (struct course_point){0, 0, 0};
     if (c->is_void || c->exits == 0)
         return true;
-    for (uint32_t i = 0; i < b->count; i++)
-        if (!b->block[i].is_dead && b->block[i].exits != 0 &&
-            b->block[i].first_exit + b->block[i].exits <= c->exits &&
-            !add_block(&visited, b, i, moments)) {
-            free(visited.items);
-            return false;
-        }
-    merge(&visited);
-    if (moments[0] != NULL)
+    if (!visit_all(c, b, since->rows != 0 ? since : NULL, &visited)) {
+        free(visited.items);
+        return false;
+    }
+    if (since->rows != 0)
         *lead_in = best_point(c, b, &visited, 0, lead_in);
     *end = best_point(c, b, &visited, 1, lead_in);
     free(visited.items);

@@ -66,4 +66,12 @@ bool course_points(struct course *c, struct blocks *b, struct course_point *lead
                    struct course_point *end);
 void course_free(struct course *c);
 
+/* What ran, and how often: arrays of `count`, which the caller frees, even where there was no memory
+ * for all of it (false). */
+struct course_visits {
+    uint64_t *ip, *times;
+    size_t count;
+};
+bool course_profile(const struct course *c, const struct blocks *b, struct course_visits *visits);
+
 #endif

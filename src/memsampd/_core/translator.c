@@ -736,6 +736,30 @@ translator_course(Translator *self, PyObject *ignored)
 }
 
 static PyObject *
+words_as_bytes(const uint64_t *words, size_t count)
+{
+    return PyBytes_FromStringAndSize((const char *)words, (Py_ssize_t)(count * sizeof *words));
+}
+
+/* (addresses of the instructions that ran, how often each did): uint64 as bytes. */
+static PyObject *
+translator_profile(Translator *self, PyObject *ignored)
+{
+    struct course_visits visits;
+    PyObject *profile = NULL;
+    (void)ignored;
+
+    if (course_profile(&self->expansion.course, &self->blocks, &visits))
+        profile = Py_BuildValue("(NN)", words_as_bytes(visits.ip, visits.count),
+                                words_as_bytes(visits.times, visits.count));
+    else
+        PyErr_NoMemory();
+    free(visits.ip);
+    free(visits.times);
+    return profile;
+}
+
+static PyObject *
 translator_costs(Translator *self, PyObject *ignored)
 {
     (void)ignored;
@@ -842,6 +866,8 @@ static PyMethodDef translator_methods[] = {
      "System calls of the last run that were emulated."},
     {"course", (PyCFunction)translator_course, METH_NOARGS,
      "What was counted in the last run, and where its twin can be stopped."},
+    {"profile", (PyCFunction)translator_profile, METH_NOARGS,
+     "Instructions that ran in what was counted of the last run, and how often."},
     {"costs", (PyCFunction)translator_costs, METH_NOARGS, "Counts and times of all runs."},
     {"guide", (PyCFunction)translator_guide, METH_VARARGS,
      "Translate anew, along the ways that code took so many times at least."},

@@ -31,6 +31,7 @@ from memsampd.exporters.recording.format import (
     RateRecord,
     Record,
     WindowRecord,
+    code_bytes,
 )
 from memsampd.exporters.snapshot import Overhead, Snapshot, TargetInfo
 from memsampd.phases.accuracy import AccuracyTracker
@@ -271,6 +272,7 @@ class Session:
                 lost=window.lost,
                 throttled=window.throttled,
                 predicted_phase=prediction.phase,
+                code=code_bytes(window.counts),
             )
         )
         self._closed.add(window, phase)
@@ -321,15 +323,24 @@ class Session:
                 window=window,
                 phase=phase,
                 time_seconds=burst.time_seconds - self._started_seconds,
+                code=self._code_of(counted),
             )
         )
         if histogram.accesses == 0:
             return
+        if burst.is_sought and parts.book.has_burst(phase):
+            return  # what is shown meanwhile are means over random moments
         parts.book.add_burst(phase, histogram, rows=burst.accesses, writes=counted.writes)
         self._set_rate(phase, self._rates.add(phase, burst, result.rate_asked))
         if parts.drift.update(phase, parts.book.burst_summary(histogram).tolist()):
             parts.schedule.drift(phase)
             self._rates.drift(phase)
+
+    def _code_of(self, counted: CountedBurst) -> bytes:
+        """The branch vector of a burst, for the recording."""
+        if not len(counted.code_ips):
+            return b""
+        return code_bytes(self._parts.cutter.vector(counted.burst.pid, counted.code_ips))
 
     def _set_rate(self, phase: int, rate: AccessRate | None) -> None:
         """Note what is new of a phase's access rate."""

@@ -9,8 +9,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
 
 from memsampd.errors import CaptureError, MemsampdError, TargetError
 from memsampd.models.counting import LineCounter
@@ -20,6 +23,8 @@ from memsampd.sampler.process.identity import PROC
 from memsampd.sampler.process.status import list_threads
 from memsampd.sampler.protocols import AccessSource
 from memsampd.sampler.records import Burst, BurstRequest, LineChunk
+
+_CODE_SAMPLES = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +56,14 @@ class CountedBurst:
         burst: the burst without its rows.
         histogram: reuse distances of the lines that these touch.
         writes: stores among the rows.
+        code_ips: addresses of instructions that it executed, such as samples at even distances of
+            them would find, shape (128,) or (0,), uint64.
     """
 
     burst: Burst
     histogram: ReuseHistogram
     writes: int
+    code_ips: NDArray[np.uint64] = field(default_factory=lambda: np.empty(0, np.uint64))
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +149,17 @@ class ContentionMeter:
         our_part = min(own_cpu_seconds / others, 1.0) if others > 0 else 1.0
         beyond_usual = max(waited - self._usual_share * elapsed, 0.0)
         return min(waited * our_part, beyond_usual, own_cpu_seconds)
+
+
+def _counted(burst: Burst, histogram: ReuseHistogram, writes: int) -> CountedBurst:
+    """Keep a few of the instructions in place of a count of all."""
+    executed = np.cumsum(burst.code_times)
+    ips = np.empty(0, np.uint64)
+    if len(executed):
+        moments = (np.arange(_CODE_SAMPLES) + 0.5) / _CODE_SAMPLES * float(executed[-1])
+        ips = burst.code_ip[np.searchsorted(executed, moments)]
+    none = np.empty(0, np.uint64)
+    return CountedBurst(replace(burst, code_ip=none, code_times=none), histogram, writes, ips)
 
 
 class TracerThread:
@@ -264,7 +283,7 @@ class TracerThread:
             for burst in bursts:
                 own_seconds = burst.cost.shadow_cpu_seconds + burst.cost.tracer_cpu_seconds
                 yield CaptureResult(
-                    CountedBurst(burst, self._counter.histogram(), writes),
+                    _counted(burst, self._counter.histogram(), writes),
                     None,
                     self._contention.stop(own_seconds),
                     order.measure_rate,

@@ -2,63 +2,35 @@
 
 from __future__ import annotations
 
-import itertools
 import re
-import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from memsampd.errors import UsageError
-from memsampd.exporters.recording import BurstRecord, MergeRecord, Recording, WindowRecord
+from memsampd.exporters.recording import BurstRecord, MergeRecord, Recording
+from memsampd.exporters.windows import (
+    AnalysedWindow,
+    SeenBursts,
+    analyse_windows,
+    code_bins,
+    see_bursts,
+)
 from memsampd.models.combine import combine
 from memsampd.models.histogram import ReuseHistogram
-from memsampd.models.nearest import burst_curves, nearest
 from memsampd.models.protocols import CacheModel
 from memsampd.models.records import MissRatioCurve
 from memsampd.models.statcache import StatCache
 from memsampd.models.statstack import StatStack
-from memsampd.sampler.native_clock import local_rates
-from memsampd.sampler.records import AccessRate, TwinMeasurement
+from memsampd.sampler.records import AccessRate
 
 MODELS: dict[str, type[StatStack] | type[StatCache]] = {"lru": StatStack, "random": StatCache}
 MAX_SIZE_BYTES = 1 << 40
 MAX_SIZES = 4096
 _UNITS = {"": 0, "K": 10, "M": 20, "G": 30}
 _SIZE = re.compile(r"(\d{1,15})\s*(?:([KMG])(?:i?B)?|B)?", re.IGNORECASE | re.ASCII)
-
-
-@dataclass(frozen=True, slots=True)
-class AnalysedWindow:
-    """A window with what is known of it.
-
-    Attributes:
-        record: the window as recorded.
-        phase: its phase, merges applied.
-        accesses: accesses made in it: as recorded, or its CPU time times its phase's rate, in
-            proportion to the rates of the nearest timed bursts; None if neither is known.
-        accesses_guess: where accesses are not known, its CPU time times the rate of the nearest
-            timed burst in any phase; None if nothing was timed.
-        curve: its miss-ratio curve, that of the nearest window of its phase with a burst; None
-            if no window of its phase has one.
-        guess: where there is no curve, that of the nearest window with a burst in any phase,
-            bounded by 0 and 1, for nothing is known; None if there is no burst at all.
-    """
-
-    record: WindowRecord
-    phase: int
-    accesses: float | None
-    accesses_guess: float | None = None
-    curve: MissRatioCurve | None = None
-    guess: MissRatioCurve | None = None
-
-    @property
-    def weight(self) -> float:
-        """Its accesses, or the guess; its CPU time if nothing is known of any window's."""
-        accesses = self.accesses if self.accesses is not None else self.accesses_guess
-        return self.record.cpu_seconds if accesses is None else accesses
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,14 +142,19 @@ def analyse(recording: Recording, policy: str, sizes_bytes: NDArray[np.int64]) -
     line_bytes = recording.header.line_bytes
     model: CacheModel = MODELS[policy]()
     final = _final_phases(recording.merges)
-    rates = _rates(recording, final)
+    rates, bins = _rates(recording, final), code_bins(recording.windows)
     bursts = _bursts(recording, final)
-    moments = {id: _moments(mine, rates.get(id)) for id, mine in bursts.items()}
-    windows = _with_accesses(recording, final, rates, moments)
-    curves = {
-        id: _window_curves(mine, model, sizes_bytes, line_bytes) for id, mine in moments.items()
+    with_accesses = {id: [burst for burst in mine if burst.accesses] for id, mine in bursts.items()}
+    seen = {
+        id: see_bursts(mine, _known(rates.get(id)), bins, model, sizes_bytes, line_bytes)
+        for id, mine in with_accesses.items()
+        if mine
     }
-    windows = _with_curves(windows, curves)
+    windows = analyse_windows(
+        [AnalysedWindow(each, final.get(each.phase, each.phase)) for each in recording.windows],
+        seen,
+        bins,
+    )
     weights, weighting = _weights(windows)
     phases = []
     for id in sorted({window.phase for window in windows} | set(bursts)):
@@ -190,10 +167,11 @@ def analyse(recording: Recording, policy: str, sizes_bytes: NDArray[np.int64]) -
                 weight=weights.get(id, 0.0),
                 bursts=len(bursts.get(id, ())),
                 histogram=sum(
-                    (moment.histogram for moment in moments.get(id, ())), ReuseHistogram.empty()
+                    (burst.histogram() for burst in with_accesses.get(id, ())),
+                    ReuseHistogram.empty(),
                 ),
-                curve=_phase_curve(mine, id, curves.get(id, {})),
-                rate=rates.get(id),
+                curve=_phase_curve(mine, id, seen.get(id)),
+                rate=_phase_rate(mine, rates.get(id)),
             )
         )
     overall = combine(
@@ -237,181 +215,12 @@ def _rates(recording: Recording, final: dict[int, int]) -> dict[int, AccessRate]
     return inherited | own
 
 
-@dataclass(frozen=True, slots=True)
-class _Moment:
-    """What one burst, of at least one access, says of its window.
-
-    Attributes:
-        window: index of the window.
-        histogram: its reuse histogram.
-        rate: accesses per CPU second then; where that was not timed, of the phase; 1 if unknown.
-        is_timed: the rate is of this moment.
-    """
-
-    window: int
-    histogram: ReuseHistogram
-    rate: float
-    is_timed: bool
-
-
 def _bursts(recording: Recording, final: dict[int, int]) -> dict[int, list[BurstRecord]]:
     """Return the bursts of each phase."""
     bursts: dict[int, list[BurstRecord]] = {}
     for burst in recording.bursts:
         bursts.setdefault(final.get(burst.phase, burst.phase), []).append(burst)
     return bursts
-
-
-def _moments(bursts: Sequence[BurstRecord], rate: AccessRate | None) -> list[_Moment]:
-    """Return what the bursts of one phase say."""
-    seen = [burst for burst in bursts if burst.accesses]
-    mean_rate = rate.accesses_per_cpu_second if rate is not None else None
-    if mean_rate is None:
-        return [_Moment(burst.window, burst.histogram(), 1.0, False) for burst in seen]
-    timed = {number: burst.twin for number, burst in enumerate(seen) if _is_good(burst.twin)}
-    twins = [twin for twin in timed.values() if twin is not None]
-    rates = dict(zip(timed, local_rates(twins, mean_rate), strict=True))
-    return [
-        _Moment(burst.window, burst.histogram(), rates.get(number, mean_rate), number in rates)
-        for number, burst in enumerate(seen)
-    ]
-
-
-def _is_good(twin: TwinMeasurement | None) -> bool:
-    return twin is not None and twin.cpu_seconds > 0 and twin.accesses > 0
-
-
-def _with_accesses(
-    recording: Recording,
-    final: dict[int, int],
-    rates: Mapping[int, AccessRate],
-    moments: Mapping[int, Sequence[_Moment]],
-) -> tuple[AnalysedWindow, ...]:
-    """Give each window its phase and its accesses."""
-    found: dict[int, float] = {}
-    for phase, rate in rates.items():
-        mine = [w for w in recording.windows if final.get(w.phase, w.phase) == phase]
-        mean = rate.accesses_per_cpu_second
-        if mine and mean is not None:
-            found |= _local_accesses(mine, mean, moments.get(phase, ()))
-    windows = tuple(
-        AnalysedWindow(
-            record,
-            final.get(record.phase, record.phase),
-            found.get(record.index) if record.accesses is None else record.accesses,
-        )
-        for record in recording.windows
-    )
-    return _with_guesses(windows, moments)
-
-
-def _with_guesses(
-    windows: Sequence[AnalysedWindow], moments: Mapping[int, Sequence[_Moment]]
-) -> tuple[AnalysedWindow, ...]:
-    """Guess the accesses of windows of which nothing is known.
-
-    Their curve is guessed as that of the nearest burst, so its rate belongs to it: with the mean
-    rate, code that seldom accesses memory, and misses mostly, would count for far too much.
-    """
-    timed: dict[int, list[float]] = {}
-    for moment in itertools.chain.from_iterable(moments.values()):
-        if moment.is_timed:
-            timed.setdefault(moment.window, []).append(moment.rate)
-    unknown = [window.record.index for window in windows if window.accesses is None]
-    if not timed or not unknown:
-        return tuple(windows)
-    stand_ins = dict(zip(unknown, nearest(unknown, list(timed)).tolist(), strict=True))
-    return tuple(
-        replace(
-            window,
-            accesses_guess=statistics.fmean(timed[stand_ins[window.record.index]])
-            * window.record.cpu_seconds,
-        )
-        if window.accesses is None
-        else window
-        for window in windows
-    )
-
-
-def _local_accesses(
-    windows: Sequence[WindowRecord], mean_rate: float, moments: Sequence[_Moment]
-) -> dict[int, float]:
-    """Share out a phase's accesses among its windows.
-
-    Bursts come at random moments of CPU time. Where fast and slow code take turns within a phase,
-    the fast code makes more of the accesses than of the time, so each burst has to count by the
-    rate at its own moment; the phase's total is that of its mean rate.
-
-    Args:
-        windows: of one phase.
-        mean_rate: accesses per CPU second of the phase.
-        moments: its bursts.
-
-    Returns:
-        Accesses by window.
-    """
-    cpu_seconds = np.array([window.cpu_seconds for window in windows])
-    local = np.ones(len(windows))
-    timed: dict[int, list[float]] = {}
-    for moment in moments:
-        if moment.is_timed:
-            timed.setdefault(moment.window, []).append(moment.rate)
-    if timed:
-        stand_ins = nearest([window.index for window in windows], list(timed))
-        local = np.array([statistics.fmean(timed[window]) for window in stand_ins.tolist()])
-    accesses = local * cpu_seconds
-    total = float(accesses.sum())
-    if total > 0:
-        accesses *= mean_rate * float(cpu_seconds.sum()) / total
-    return {window.index: float(a) for window, a in zip(windows, accesses, strict=True)}
-
-
-def _window_curves(
-    moments: Sequence[_Moment],
-    model: CacheModel,
-    sizes_bytes: NDArray[np.int64],
-    line_bytes: int,
-) -> dict[int, MissRatioCurve]:
-    """Return the curve of each profiled window of a phase.
-
-    Bursts of one window come at random moments of its time: each speaks for as many accesses as
-    are made in a time like its own.
-    """
-    histograms = {number: moment.histogram for number, moment in enumerate(moments)}
-    curves = burst_curves(histograms, model, sizes_bytes, line_bytes)
-    parts: dict[int, list[tuple[float, MissRatioCurve]]] = {}
-    for moment, curve in zip(moments, curves.values(), strict=True):
-        parts.setdefault(moment.window, []).append((moment.rate, curve))
-    means = {window: combine(mine) for window, mine in parts.items()}
-    return {window: curve for window, curve in means.items() if curve is not None}
-
-
-def _with_curves(
-    windows: Sequence[AnalysedWindow], curves: Mapping[int, Mapping[int, MissRatioCurve]]
-) -> tuple[AnalysedWindow, ...]:
-    """Give each window the curve of the nearest profiled one of its phase, or else a guess."""
-    every = {index: curve for known in curves.values() for index, curve in known.items()}
-    if not every:
-        return tuple(windows)
-    found: dict[int, MissRatioCurve] = {}
-    for phase, known in curves.items():
-        mine = [window.record.index for window in windows if window.phase == phase]
-        stand_ins = nearest(mine, list(known)).tolist()
-        found |= {index: known[other] for index, other in zip(mine, stand_ins, strict=True)}
-    others = [window.record.index for window in windows if window.record.index not in found]
-    guesses = dict(zip(others, nearest(others, list(every)).tolist(), strict=True))
-    return tuple(
-        replace(window, curve=found[window.record.index])
-        if window.record.index in found
-        else replace(window, guess=_unbounded(every[guesses[window.record.index]]))
-        for window in windows
-    )
-
-
-def _unbounded(curve: MissRatioCurve) -> MissRatioCurve:
-    """Return a curve as a guess: anything is possible."""
-    nothing = np.zeros(len(curve.miss_ratio))
-    return replace(curve, low=nothing, high=nothing + 1, sampled_accesses=0)
 
 
 def _mean_curve(windows: Sequence[AnalysedWindow], phase: int) -> MissRatioCurve | None:
@@ -422,12 +231,25 @@ def _mean_curve(windows: Sequence[AnalysedWindow], phase: int) -> MissRatioCurve
 
 
 def _phase_curve(
-    windows: Sequence[AnalysedWindow], phase: int, curves: Mapping[int, MissRatioCurve]
+    windows: Sequence[AnalysedWindow], phase: int, seen: SeenBursts | None
 ) -> MissRatioCurve | None:
     """Return the mean curve of a phase's windows, or of its bursts if it has no window."""
-    if not curves:
+    if seen is None:
         return None
-    return _mean_curve(windows, phase) or combine((1.0, curve) for curve in curves.values())
+    return _mean_curve(windows, phase) or combine((1.0, curve) for curve in seen.curves)
+
+
+def _known(rate: AccessRate | None) -> float | None:
+    return None if rate is None else rate.accesses_per_cpu_second
+
+
+def _phase_rate(windows: Sequence[AnalysedWindow], rate: AccessRate | None) -> AccessRate | None:
+    """Return the rate of a phase: that of its windows, with the spread that the clock gave."""
+    cpu_seconds = sum(window.record.cpu_seconds for window in windows)
+    accesses = [window.accesses for window in windows if window.accesses is not None]
+    if rate is None or len(accesses) < len(windows) or not cpu_seconds > 0:
+        return rate
+    return replace(rate, accesses_per_cpu_second=sum(accesses) / cpu_seconds)
 
 
 def _weights(windows: Sequence[AnalysedWindow]) -> tuple[dict[int, float], str]:

@@ -119,6 +119,11 @@ class WindowCutter:
         """Close the window that is open: fewer samples than the others; None if it has none."""
         return self._close() if self._samples else None
 
+    def vector(self, pid: int, ips: NDArray[np.uint64]) -> NDArray[np.float64]:
+        """Return the branch vector that samples of these addresses make, shape (bins,)."""
+        bins = hash_bins(self._lookup(pid, ips), self._bins, self._seed)
+        return np.bincount(bins, minlength=self._bins).astype(np.float64)
+
     def _branches(self, batch: BranchSamples) -> NDArray[np.uint64]:
         pids = np.unique(batch.pid).tolist()
         if len(pids) == 1:

@@ -168,6 +168,9 @@ class Burst:
         emulated_calls: system calls that did not end the burst because their results were known.
         ahead_seconds: CPU time of the thread from its stop to the burst: what was observed is what
             it did, or will do, so much later.
+        is_sought: it was taken when it was because of the code that ran then, not at random.
+        code_ip: instructions that it executed, shape (c,), uint64; none where nobody counted.
+        code_times: how often each, shape (c,), uint64.
         more_follow: there will be bursts of later moments from the same stop.
     """
 
@@ -190,6 +193,9 @@ class Burst:
     emulated_calls: int = 0
     ahead_seconds: float = 0.0
     more_follow: bool = False
+    is_sought: bool = False
+    code_ip: NDArray[np.uint64] = field(default_factory=lambda: np.empty(0, np.uint64))
+    code_times: NDArray[np.uint64] = field(default_factory=lambda: np.empty(0, np.uint64))
 
     def __post_init__(self) -> None:
         if self.accesses < 0:

@@ -8,6 +8,8 @@ from memsampd.exporters.recording.format import (
     Record,
     SummaryRecord,
     WindowRecord,
+    code_bytes,
+    code_vector,
 )
 from memsampd.exporters.recording.reader import Recording, read_recording
 from memsampd.exporters.recording.writer import RecordingWriter
@@ -22,5 +24,7 @@ __all__ = [
     "RecordingWriter",
     "SummaryRecord",
     "WindowRecord",
+    "code_bytes",
+    "code_vector",
     "read_recording",
 ]

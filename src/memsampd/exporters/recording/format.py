@@ -24,6 +24,8 @@ MAGIC = b"MEMSAMPD"
 FORMAT_VERSION = 1
 PRELUDE = struct.Struct("<8sH")
 FRAME_HEADER = struct.Struct("<III")
+_HITS = "<u2"
+_MOST_HITS = (1 << 16) - 1
 MAX_FRAME_BYTES = 64 << 20  # compressed or not; a record needs a few KiB
 
 
@@ -59,6 +61,20 @@ class HeaderRecord(_Record, frozen=True, kw_only=True, tag="header"):
             raise ValueError("line_bytes out of range")
 
 
+def code_bytes(hits: NDArray[np.float64]) -> bytes:
+    """Return a branch vector, shape (bins,), as records keep it."""
+    return np.clip(hits, 0, _MOST_HITS).astype(_HITS).tobytes()
+
+
+def code_vector(code: bytes) -> NDArray[np.float64]:
+    """Undo :func:`code_bytes`; shape (0,) if nothing was kept.
+
+    Raises:
+        ValueError: it is cut off.
+    """
+    return np.frombuffer(code, _HITS).astype(np.float64)
+
+
 class WindowRecord(_Record, frozen=True, kw_only=True, tag="window"):
     """One window.
 
@@ -73,6 +89,7 @@ class WindowRecord(_Record, frozen=True, kw_only=True, tag="window"):
         lost: branch samples lost in it.
         throttled: throttle events in it.
         predicted_phase: the phase that was expected.
+        code: its branch vector, hits a bin, uint16 little-endian; empty if it was not kept.
     """
 
     index: int
@@ -85,6 +102,10 @@ class WindowRecord(_Record, frozen=True, kw_only=True, tag="window"):
     lost: int = 0
     throttled: int = 0
     predicted_phase: int | None = None
+    code: bytes = b""
+
+    def __post_init__(self) -> None:
+        code_vector(self.code)
 
 
 class BurstRecord(_Record, frozen=True, kw_only=True, tag="burst"):
@@ -108,6 +129,8 @@ class BurstRecord(_Record, frozen=True, kw_only=True, tag="burst"):
         censored: their censored accesses, int64 little-endian.
         twin: what was timed of it; None if nothing was.
         ahead_seconds: CPU time of its thread from the stop at ``time_seconds`` to the burst.
+        is_sought: it was taken when it was because of the code that ran then, not at random.
+        code: branch vector of what it executed, as of a window; empty if that is not known.
     """
 
     window: int
@@ -127,6 +150,11 @@ class BurstRecord(_Record, frozen=True, kw_only=True, tag="burst"):
     censored: bytes
     twin: TwinMeasurement | None = None
     ahead_seconds: float = 0.0
+    is_sought: bool = False
+    code: bytes = b""
+
+    def __post_init__(self) -> None:
+        code_vector(self.code)
 
     _BIN: ClassVar[str] = "<i4"
     _COUNT: ClassVar[str] = "<i8"
@@ -141,6 +169,7 @@ class BurstRecord(_Record, frozen=True, kw_only=True, tag="burst"):
         phase: int,
         time_seconds: float,
         writes: int,
+        code: bytes = b"",
     ) -> BurstRecord:
         """Record what of a burst is kept.
 
@@ -151,6 +180,7 @@ class BurstRecord(_Record, frozen=True, kw_only=True, tag="burst"):
             phase: phase of that window.
             time_seconds: when it was taken, seconds since the attach.
             writes: stores among its rows.
+            code: its branch vector, see :func:`code_bytes`.
         """
         bins, reuses, censored = histogram.to_sparse()
         return cls(
@@ -171,6 +201,8 @@ class BurstRecord(_Record, frozen=True, kw_only=True, tag="burst"):
             censored=censored.astype(cls._COUNT).tobytes(),
             twin=burst.twin,
             ahead_seconds=burst.ahead_seconds,
+            is_sought=burst.is_sought,
+            code=code,
         )
 
     def histogram(self) -> ReuseHistogram:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 from memsampd.sampler.records import AccessChunk, BurstEnd
 from memsampd.sampler.shadow.collectors import Collector
@@ -50,6 +53,8 @@ class Execution:
         rows: what it referenced, as far as the collector kept it.
         run_seconds: wall time for which the shadow ran.
         course: how it went on, if that was asked for and the executor can count.
+        code_ip: instructions that it executed, as far as it counted, shape (n,), uint64.
+        code_times: how often each, shape (n,), uint64.
     """
 
     rows: AccessChunk
@@ -61,6 +66,8 @@ class Execution:
     run_seconds: float
     emulated_calls: int = 0
     course: Course | None = None
+    code_ip: NDArray[np.uint64] = field(default_factory=lambda: np.empty(0, np.uint64))
+    code_times: NDArray[np.uint64] = field(default_factory=lambda: np.empty(0, np.uint64))
 
 
 class ShadowExecutor(Protocol):

@@ -23,6 +23,9 @@ from memsampd.sampler.shadow.executors import Execution
 from memsampd.sampler.shadow.snapshots import Shadow, Snapshots
 from memsampd.sampler.shadow.twin import TwinRunner, used_pages
 
+# How often it is looked at what a scout does: the shortest stretch of other code that is noticed.
+_LOOK_SECONDS = 0.002
+
 
 class Scout:
     """A shadow on its way.
@@ -113,17 +116,28 @@ class Scout:
         self.ahead_seconds += passage.cpu_seconds
         return execution, passage.measurement, cost
 
-    def advance(self, seconds: float) -> None:
-        """Run on for so long, or as far as it can."""
-        if not self.can_go_on:
-            return
-        try:
-            passage = self._runner.advance(self._shadow, min(seconds, self.remaining_seconds))
-        except OSError:
-            self.can_go_on = False
-            return
-        self.ahead_seconds += passage.cpu_seconds
-        self.can_go_on = passage.can_go_on and self.remaining_seconds > 0
+    def advance(self, seconds: float, is_wanted: Callable[[int], bool]) -> bool:
+        """Run on for so long, or to where it is found at a wanted instruction, or as far as it can.
+
+        Args:
+            seconds: wall time.
+            is_wanted: tells of an instruction's address whether to stop there.
+
+        Returns:
+            Whether it was found at one.
+        """
+        end = time.monotonic() + min(seconds, self.remaining_seconds)
+        while self.can_go_on and (left := end - time.monotonic()) > 0:
+            try:
+                passage = self._runner.advance(self._shadow, min(left, _LOOK_SECONDS))
+            except OSError:
+                self.can_go_on = False
+                return False
+            self.ahead_seconds += passage.cpu_seconds
+            self.can_go_on = passage.can_go_on and self.remaining_seconds > 0
+            if self.can_go_on and is_wanted(passage.ip):
+                return True
+        return False
 
     def end(self) -> BurstCost:
         """Kill it; may be called twice.

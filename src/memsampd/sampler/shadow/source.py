@@ -21,6 +21,7 @@ from memsampd.sampler.records import (
 )
 from memsampd.sampler.shadow.collectors import Collector, Lines, Rows
 from memsampd.sampler.shadow.executors import Execution, ShadowExecutor
+from memsampd.sampler.shadow.familiar import FamiliarCode
 from memsampd.sampler.shadow.scout import Scout
 from memsampd.sampler.shadow.snapshots import SHADOW_NICENESS, Shadow, Snapshot, Snapshots
 from memsampd.sampler.shadow.twin import TwinRunner, UsedPages, used_pages
@@ -69,6 +70,7 @@ class ShadowSource:
         self._line_bytes = line_bytes
         self._proc = proc
         self._twins = TwinRunner(proc)
+        self._familiar = FamiliarCode()
 
     def capture(self, request: BurstRequest) -> Burst:
         """Observe one thread from where it is now.
@@ -94,6 +96,9 @@ class ShadowSource:
     ) -> Generator[Burst]:
         """Observe one thread from where it is now, and again at later moments of its near future.
 
+        A moment comes earlier than asked for if the thread is then found at code that no burst has
+        shown so far.
+
         Yields:
             A burst without its rows, once ``consume`` has had its lines; at least one.
 
@@ -110,15 +115,16 @@ class ShadowSource:
             request.deadline_seconds,
             self._proc,
         )
-        gaps = list(request.gaps_seconds)
+        gaps, is_sought = list(request.gaps_seconds), False
         try:
             while scout.can_go_on:
-                ahead_seconds = scout.ahead_seconds
+                ahead_seconds, was_sought = scout.ahead_seconds, is_sought
                 collector = Lines(line_bytes, consume)
                 execution, twin, more = self._observe(scout, request, collector, not gaps)
                 cost += more
+                self._familiar.add(execution.code_ip)
                 if gaps:
-                    scout.advance(gaps.pop(0))
+                    is_sought = scout.advance(gaps.pop(0), self._is_new)
                 if not scout.can_go_on:
                     cost += scout.end()
                 cost += BurstCost(tracer_cpu_seconds=time.thread_time() - started)
@@ -126,17 +132,21 @@ class ShadowSource:
                     self._burst(execution, request.tid, snapshot, cost),
                     twin=twin,
                     ahead_seconds=ahead_seconds,
+                    is_sought=was_sought,
                     more_follow=scout.can_go_on,
                 )
                 cost, started = BurstCost(), time.thread_time()
         finally:
             scout.end()
 
+    def _is_new(self, ip: int) -> bool:
+        return not self._familiar.knows(ip)
+
     def _observe(
         self, scout: Scout, request: BurstRequest, collector: Collector, is_last: bool
     ) -> tuple[Execution, TwinMeasurement | None, BurstCost]:
-        course_accesses = (
-            max(self._rate_accesses, request.max_accesses) if request.measure_rate else 0
+        course_accesses = max(
+            self._rate_accesses if request.measure_rate else 0, request.max_accesses
         )
         try:
             return scout.observe(
@@ -291,6 +301,8 @@ class ShadowSource:
             accesses=execution.accesses,
             run_seconds=execution.run_seconds,
             emulated_calls=execution.emulated_calls,
+            code_ip=execution.code_ip,
+            code_times=execution.code_times,
         )
 
     def cancel(self) -> None:

@@ -149,9 +149,11 @@ class TranslatingExecutor:
         rows, *points = self._translator.course()
         lead_in, end = (None if point is None else CoursePoint(*point) for point in points)
         course = Course(rows, lead_in, end, execution.end is BurstEnd.SYSCALL)
+        ip, times = (np.frombuffer(column, np.uint64) for column in self._translator.profile())
+        execution = replace(execution, course=course, code_ip=ip, code_times=times)
         if execution.accesses >= max_accesses:  # it went on, and what ended that is no matter
-            return replace(execution, course=course, end=BurstEnd.FULL, end_detail="")
-        return replace(execution, course=course)
+            return replace(execution, end=BurstEnd.FULL, end_detail="")
+        return execution
 
     def _place(self, mappings: Sequence[Mapping]) -> int:
         """A free place for the translations: the same as before if that is still free."""

@@ -92,11 +92,13 @@ class Passage:
         cpu_seconds: CPU time that this took.
         can_go_on: it stands at an instruction of its own, from where it can be run, or copied.
         measurement: what of it was timed.
+        ip: where it stands, if it was run for some time.
     """
 
     cpu_seconds: float
     can_go_on: bool
     measurement: TwinMeasurement | None = None
+    ip: int = 0
 
 
 class TwinRunner:
@@ -209,12 +211,14 @@ class TwinRunner:
         before = os.sched_getaffinity(0)
         try:
             share_one_cpu(shadow, before, self._proc)
-            how, *_, nanoseconds, _ = self._runner.run(shadow.pid, 0, time.monotonic() + seconds)
+            how, ip, _, _, nanoseconds, _ = self._runner.run(
+                shadow.pid, 0, time.monotonic() + seconds
+            )
         finally:
             os.sched_setaffinity(0, before)
         # At a system call it cannot be copied.
         is_anywhere = how == "deadline" and not _is_in_call(_core.native_registers(shadow.pid))
-        return Passage(1e-9 * nanoseconds, is_anywhere)
+        return Passage(1e-9 * nanoseconds, is_anywhere, ip=ip)
 
     def _time(
         self, shadow: Shadow, course: Course, give_up: float

@@ -1,0 +1,243 @@
+"""From a recording to each window: its accesses and its miss-ratio curve."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memsampd.exporters.recording import BurstRecord, WindowRecord, code_vector
+from memsampd.models.mixing import burst_shares
+from memsampd.models.nearest import burst_curves
+from memsampd.models.protocols import CacheModel
+from memsampd.models.records import MissRatioCurve
+from memsampd.sampler.native_clock import local_rates
+
+_WINDOWS_AT_ONCE = 512
+
+
+@dataclass(frozen=True, slots=True)
+class AnalysedWindow:
+    """A window with what is known of it.
+
+    Attributes:
+        record: the window as recorded.
+        phase: its phase, merges applied.
+        accesses: accesses made in it: as recorded, or its CPU time times the rates of the bursts
+            that speak for it; None if no burst of its phase was timed.
+        accesses_guess: where accesses are not known, the same of bursts in any phase; None if
+            nothing was timed.
+        curve: its miss-ratio curve, the mean of the bursts that speak for it, by accesses; None if
+            there is no burst in its phase.
+        guess: where there is no curve, the same of bursts in any phase, bounded by 0 and 1, for
+            nothing is known; None if there is no burst at all.
+    """
+
+    record: WindowRecord
+    phase: int
+    accesses: float | None = None
+    accesses_guess: float | None = None
+    curve: MissRatioCurve | None = None
+    guess: MissRatioCurve | None = None
+
+    @property
+    def weight(self) -> float:
+        """Its accesses, or the guess; its CPU time if nothing is known of any window's."""
+        accesses = self.accesses if self.accesses is not None else self.accesses_guess
+        return self.record.cpu_seconds if accesses is None else accesses
+
+
+@dataclass(frozen=True, slots=True)
+class SeenBursts:
+    """What bursts of at least one access say, m of them.
+
+    Attributes:
+        window: indices of their windows, shape (m,), int64.
+        code: their branch vectors, shape (m, b); zeros where not known.
+        rate: accesses per CPU second then, or what stands in for it, shape (m,).
+        is_timed: whether any rate is known.
+        curves: their miss-ratio curves, in order.
+    """
+
+    window: NDArray[np.int64]
+    code: NDArray[np.float64]
+    rate: NDArray[np.float64]
+    is_timed: bool
+    curves: tuple[MissRatioCurve, ...]
+
+
+def see_bursts(
+    bursts: Sequence[BurstRecord],
+    phase_rate: float | None,
+    bins: int,
+    model: CacheModel,
+    sizes_bytes: NDArray[np.int64],
+    line_bytes: int,
+) -> SeenBursts:
+    """Model the bursts of one phase, each by itself.
+
+    Args:
+        bursts: of at least one access each.
+        phase_rate: accesses per CPU second of the phase, as far as a clock knows.
+        bins: length of branch vectors.
+        model: the cache model.
+        sizes_bytes: shape (s,), ascending.
+        line_bytes: size of a line.
+    """
+    histograms = {number: burst.histogram() for number, burst in enumerate(bursts)}
+    curves = burst_curves(histograms, model, sizes_bytes, line_bytes)
+    rate, is_timed = _rates(bursts, phase_rate)
+    return SeenBursts(
+        window=np.array([burst.window for burst in bursts], np.int64),
+        code=np.array([_code(burst.code, bins) for burst in bursts]).reshape(-1, bins),
+        rate=rate,
+        is_timed=is_timed,
+        curves=tuple(curves.values()),
+    )
+
+
+def all_together(phases: Sequence[SeenBursts]) -> SeenBursts:
+    """Put the bursts of phases together; where rates are not known, the mean of the others."""
+    mean = [float(np.mean(seen.rate)) for seen in phases if seen.is_timed]
+    rates = [
+        seen.rate if seen.is_timed or not mean else np.full(len(seen.rate), np.mean(mean))
+        for seen in phases
+    ]
+    return SeenBursts(
+        window=np.concatenate([seen.window for seen in phases]),
+        code=np.concatenate([seen.code for seen in phases]),
+        rate=np.concatenate(rates),
+        is_timed=bool(mean),
+        curves=tuple(curve for seen in phases for curve in seen.curves),
+    )
+
+
+def code_bins(windows: Sequence[WindowRecord]) -> int:
+    """Length of the branch vectors of a recording; 1 if none were kept."""
+    return max((len(code_vector(window.code)) for window in windows), default=0) or 1
+
+
+def _code(code: bytes, bins: int) -> NDArray[np.float64]:
+    """A branch vector; zeros if it is not known."""
+    hits = code_vector(code)
+    return hits if len(hits) == bins else np.zeros(bins)
+
+
+def _rates(
+    bursts: Sequence[BurstRecord], phase_rate: float | None
+) -> tuple[NDArray[np.float64], bool]:
+    """Rates at the moments of bursts, and whether any is known; 1 if none is.
+
+    A burst that was not timed has the mean of the phase.
+    """
+    twins = {
+        number: burst.twin
+        for number, burst in enumerate(bursts)
+        if burst.twin is not None and burst.twin.cpu_seconds > 0 and burst.twin.accesses > 0
+    }
+    if phase_rate is None and not twins:
+        return np.ones(len(bursts)), False
+    if phase_rate is None:
+        phase_rate = statistics.fmean(t.accesses / t.cpu_seconds for t in twins.values())
+    rates = np.full(len(bursts), phase_rate)
+    if twins:
+        rates[list(twins)] = local_rates(list(twins.values()), phase_rate)
+    return rates, True
+
+
+def analyse_windows(
+    windows: Sequence[AnalysedWindow], seen: Mapping[int, SeenBursts], bins: int
+) -> tuple[AnalysedWindow, ...]:
+    """Give each window what bursts of its phase say, or else what all bursts say for a guess.
+
+    Args:
+        windows: with their phases.
+        seen: the bursts by phase; phases without any are left out.
+        bins: length of branch vectors.
+    """
+    if not seen:
+        return tuple(windows)
+    everything = all_together(list(seen.values()))
+    found: dict[int, AnalysedWindow] = {}
+    for phase in {window.phase for window in windows}:
+        mine = [window for window in windows if window.phase == phase]
+        for begin in range(0, len(mine), _WINDOWS_AT_ONCE):
+            part = mine[begin : begin + _WINDOWS_AT_ONCE]
+            for window in _spoken_for(part, seen.get(phase), everything, bins):
+                found[window.record.index] = window
+    return tuple(found[window.record.index] for window in windows)
+
+
+def _spoken_for(
+    windows: Sequence[AnalysedWindow], own: SeenBursts | None, everything: SeenBursts, bins: int
+) -> list[AnalysedWindow]:
+    """Windows of one phase with what its own bursts say, as far as there are any."""
+    bursts = own if own is not None else everything
+    index = np.array([window.record.index for window in windows], np.int64)
+    code = np.array([_code(window.record.code, bins) for window in windows])
+    shares = burst_shares(index, code, bursts.window, bursts.code)
+    by_accesses = shares * bursts.rate
+    rates = by_accesses.sum(axis=1)
+    curves = _mean_curves(by_accesses / rates[:, None], bursts.curves)
+    if own is None:
+        windows = [
+            replace(window, guess=_unbounded(curve))
+            for window, curve in zip(windows, curves, strict=True)
+        ]
+    else:
+        windows = [
+            replace(window, curve=curve) for window, curve in zip(windows, curves, strict=True)
+        ]
+    if own is not None and not own.is_timed:
+        guessed = burst_shares(index, code, everything.window, everything.code)
+        rates = guessed @ everything.rate
+    return [
+        _with_accesses(window, float(rate), own is not None and own.is_timed, everything.is_timed)
+        for window, rate in zip(windows, rates, strict=True)
+    ]
+
+
+def _with_accesses(
+    window: AnalysedWindow, rate: float, is_known: bool, is_guessed: bool
+) -> AnalysedWindow:
+    accesses = rate * window.record.cpu_seconds
+    if window.record.accesses is not None:
+        return replace(window, accesses=window.record.accesses)
+    if is_known:
+        return replace(window, accesses=accesses)
+    return replace(window, accesses_guess=accesses) if is_guessed else window
+
+
+def _mean_curves(
+    shares: NDArray[np.float64], curves: Sequence[MissRatioCurve]
+) -> list[MissRatioCurve]:
+    """The mean curve of each window; rows of ``shares`` (w, m) sum to 1."""
+    first = curves[0]
+    middle, low, high = (
+        np.clip(np.minimum.accumulate(shares @ np.array(rows), axis=1), 0.0, 1.0)
+        for rows in (
+            [curve.miss_ratio for curve in curves],
+            [curve.low for curve in curves],
+            [curve.high for curve in curves],
+        )
+    )
+    sampled = shares @ np.array([float(curve.sampled_accesses) for curve in curves])
+    return [
+        replace(
+            first,
+            miss_ratio=middle[row],
+            low=np.minimum(low[row], middle[row]),
+            high=np.maximum(high[row], middle[row]),
+            sampled_accesses=round(sampled[row]),
+        )
+        for row in range(len(shares))
+    ]
+
+
+def _unbounded(curve: MissRatioCurve) -> MissRatioCurve:
+    """Return a curve as a guess: anything is possible."""
+    nothing = np.zeros(len(curve.miss_ratio))
+    return replace(curve, low=nothing, high=nothing + 1, sampled_accesses=0)

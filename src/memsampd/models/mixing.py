@@ -1,0 +1,55 @@
+"""Which bursts speak for which windows, by what code they ran and when.
+
+Code that runs for a twentieth of the time may make a quarter of the accesses. Bursts at random
+moments hit it once in twenty times, or not at all; timer samples, of which there are hundreds for
+each burst, tell its share of the time far better. So each sample of a window is shared among bursts
+that ran the code which it found, and among these rather the ones nearby than others, for what code
+does with memory changes in time.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+# Of a burst's time in any bin besides those in which it was seen: what 128 samples of it may miss.
+_BACKGROUND = 1 / 1024
+
+
+def burst_shares(
+    window_index: NDArray[np.int64],
+    window_code: NDArray[np.float64],
+    burst_window: NDArray[np.int64],
+    burst_code: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """Share each window's time among the bursts of its phase.
+
+    A sample in bin b goes to burst m in proportion to (v_m(b) + background) * h(w, m), v_m being
+    the burst's own branch vector and h = 1 / (1 + (d / d_0)^2), d the distance from the window to
+    that of the burst and d_0 the least of them, plus one. Where all bursts ran the same code, only
+    the distance counts.
+
+    Args:
+        window_index: windows of one phase, shape (w,).
+        window_code: their branch vectors, hits, shape (w, b).
+        burst_window: windows that bursts belong to, at least one burst, shape (m,).
+        burst_code: branch vectors of the bursts, shape (m, b); zeros where not known.
+
+    Returns:
+        Shape (w, m), rows sum to 1.
+    """
+    distance = np.abs(window_index[:, None] - burst_window[None, :]).astype(np.float64)
+    least = distance.min(axis=1, keepdims=True) + 1
+    nearness = 1 / (1 + (distance / least) ** 2)
+    ran = _shares(burst_code) + _BACKGROUND
+    times = _shares(window_code)
+    # Of each window, bin by bin: what all bursts together have to offer.
+    offered = nearness @ ran
+    return np.asarray(nearness * ((times / offered) @ ran.T))
+
+
+def _shares(hits: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Rows that sum to 1; even ones where nothing is known."""
+    bins = hits.shape[1]
+    total = hits.sum(axis=1, keepdims=True)
+    return np.asarray(np.where(total > 0, hits / np.maximum(total, 1), 1 / bins))
