@@ -153,6 +153,7 @@ def analyse(recording: Recording, policy: str, sizes_bytes: NDArray[np.int64]) -
     windows = analyse_windows(
         [AnalysedWindow(each, final.get(each.phase, each.phase)) for each in recording.windows],
         seen,
+        {id: known for id, rate in rates.items() if (known := _known(rate)) is not None},
         bins,
     )
     weights, weighting = _weights(windows)

@@ -149,25 +149,29 @@ def _rates(
 
 
 def analyse_windows(
-    windows: Sequence[AnalysedWindow], seen: Mapping[int, SeenBursts], bins: int
+    windows: Sequence[AnalysedWindow],
+    seen: Mapping[int, SeenBursts],
+    phase_rates: Mapping[int, float],
+    bins: int,
 ) -> tuple[AnalysedWindow, ...]:
     """Give each window what bursts of its phase say, or else what all bursts say for a guess.
 
     Args:
         windows: with their phases.
         seen: the bursts by phase; phases without any are left out.
+        phase_rates: accesses per CPU second of phases, as far as a clock knows.
         bins: length of branch vectors.
     """
-    if not seen:
-        return tuple(windows)
-    everything = all_together(list(seen.values()))
+    everything = all_together(list(seen.values())) if seen else None
     found: dict[int, AnalysedWindow] = {}
     for phase in {window.phase for window in windows}:
         mine = [window for window in windows if window.phase == phase]
         for begin in range(0, len(mine), _WINDOWS_AT_ONCE):
             part = mine[begin : begin + _WINDOWS_AT_ONCE]
-            for window in _spoken_for(part, seen.get(phase), everything, bins):
-                found[window.record.index] = window
+            if everything is not None:
+                part = _spoken_for(part, seen.get(phase), everything, bins)
+            for window in part:
+                found[window.record.index] = _as_known(window, phase_rates.get(phase))
     return tuple(found[window.record.index] for window in windows)
 
 
@@ -175,47 +179,47 @@ def _spoken_for(
     windows: Sequence[AnalysedWindow], own: SeenBursts | None, everything: SeenBursts, bins: int
 ) -> list[AnalysedWindow]:
     """Windows of one phase with what its own bursts say, as far as there are any."""
-    bursts = own if own is not None else everything
     index = np.array([window.record.index for window in windows], np.int64)
     code = np.array([_code(window.record.code, bins) for window in windows])
-    shares = burst_shares(index, code, bursts.window, bursts.code)
-    by_accesses = shares * bursts.rate
-    rates = by_accesses.sum(axis=1)
-    curves = _mean_curves(by_accesses / rates[:, None], bursts.curves)
-    if own is None:
-        windows = [
-            replace(window, guess=_unbounded(curve))
-            for window, curve in zip(windows, curves, strict=True)
-        ]
+    cpu_seconds = np.array([window.record.cpu_seconds for window in windows])
+
+    def rates_by(bursts: SeenBursts) -> NDArray[np.float64]:
+        return burst_shares(index, code, bursts.window, bursts.code) * bursts.rate
+
+    by_rate = rates_by(everything if own is None else own)
+    curves = _mean_curves(by_rate, (everything if own is None else own).curves)
+    accesses = by_rate.sum(axis=1) * cpu_seconds
+    if own is not None:
+        spoken = [replace(w, curve=curve) for w, curve in zip(windows, curves, strict=True)]
     else:
-        windows = [
-            replace(window, curve=curve) for window, curve in zip(windows, curves, strict=True)
+        spoken = [
+            replace(w, guess=_unbounded(curve)) for w, curve in zip(windows, curves, strict=True)
         ]
-    if own is not None and not own.is_timed:
-        guessed = burst_shares(index, code, everything.window, everything.code)
-        rates = guessed @ everything.rate
-    return [
-        _with_accesses(window, float(rate), own is not None and own.is_timed, everything.is_timed)
-        for window, rate in zip(windows, rates, strict=True)
-    ]
+    if own is not None and own.is_timed:
+        return [replace(w, accesses=float(a)) for w, a in zip(spoken, accesses, strict=True)]
+    if not everything.is_timed:
+        return spoken
+    if own is not None:
+        accesses = rates_by(everything).sum(axis=1) * cpu_seconds
+    return [replace(w, accesses_guess=float(a)) for w, a in zip(spoken, accesses, strict=True)]
 
 
-def _with_accesses(
-    window: AnalysedWindow, rate: float, is_known: bool, is_guessed: bool
-) -> AnalysedWindow:
-    accesses = rate * window.record.cpu_seconds
-    if window.record.accesses is not None:
-        return replace(window, accesses=window.record.accesses)
-    if is_known:
-        return replace(window, accesses=accesses)
-    return replace(window, accesses_guess=accesses) if is_guessed else window
+def _as_known(window: AnalysedWindow, phase_rate: float | None) -> AnalysedWindow:
+    """What was recorded of a window's accesses goes before what bursts say."""
+    record = window.record
+    if record.accesses is not None:
+        return replace(window, accesses=record.accesses, accesses_guess=None)
+    if window.accesses is None and phase_rate is not None:
+        accesses = phase_rate * record.cpu_seconds
+        return replace(window, accesses=accesses, accesses_guess=None)
+    return window
 
 
 def _mean_curves(
-    shares: NDArray[np.float64], curves: Sequence[MissRatioCurve]
+    weights: NDArray[np.float64], curves: Sequence[MissRatioCurve]
 ) -> list[MissRatioCurve]:
-    """The mean curve of each window; rows of ``shares`` (w, m) sum to 1."""
-    first = curves[0]
+    """The mean curve of each window, shape of the weights (w, m)."""
+    first, shares = curves[0], weights / weights.sum(axis=1, keepdims=True)
     middle, low, high = (
         np.clip(np.minimum.accumulate(shares @ np.array(rows), axis=1), 0.0, 1.0)
         for rows in (

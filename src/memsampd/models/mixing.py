@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 # Of a burst's time in any bin besides those in which it was seen: what 128 samples of it may miss.
-_BACKGROUND = 1 / 1024
+_BACKGROUND = 1 / 8192
 
 
 def burst_shares(

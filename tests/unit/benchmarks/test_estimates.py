@@ -56,9 +56,10 @@ def test_a_guess_counts_but_is_unknown() -> None:
     assert estimate.unknown_windows == 1
 
 
-def test_unknown_accesses_follow_from_the_mean_rate() -> None:
-    estimate = parse_estimate(document(window(30.0, 2.0), window(None, 4.0)), SIZES)
-    assert estimate.weights.tolist() == [30, 60]
+def test_guesses_stand_in_for_unknown_accesses() -> None:
+    guessed = {**window(None, 4.0), "accesses_guess": 70.0}
+    estimate = parse_estimate(document(window(30.0, 2.0), guessed), SIZES)
+    assert estimate.weights.tolist() == [30, 70]
 
 
 def test_without_any_rate_cpu_time_is_the_weight() -> None:

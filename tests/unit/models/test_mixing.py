@@ -1,0 +1,60 @@
+"""Sharing windows among bursts, against a version that goes sample by sample."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from memsampd.models.mixing import _BACKGROUND, burst_shares
+
+
+def brute_force(
+    index: NDArray[np.int64],
+    code: NDArray[np.float64],
+    taken: NDArray[np.int64],
+    ran: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    shares = np.zeros((len(index), len(taken)))
+    for w in range(len(index)):
+        least = min(abs(int(index[w]) - int(at)) for at in taken) + 1
+        samples = [b for b, hits in enumerate(code[w]) for _ in range(int(hits))]
+        for b in samples or range(code.shape[1]):
+            claims = []
+            for m in range(len(taken)):
+                seen = ran[m].sum()
+                there = ran[m, b] / seen if seen else 1 / ran.shape[1]
+                near = 1 / (1 + ((int(index[w]) - int(taken[m])) / least) ** 2)
+                claims.append((there + _BACKGROUND) * near)
+            shares[w] += np.array(claims) / sum(claims) / (len(samples) or code.shape[1])
+    return shares
+
+
+@given(st.data())
+def test_against_brute_force(data: st.DataObject) -> None:
+    windows, bursts, bins = (data.draw(st.integers(1, most)) for most in (5, 6, 4))
+    hits = st.integers(0, 9)
+    code = np.array([[data.draw(hits) for _ in range(bins)] for _ in range(windows)], float)
+    ran = np.array([[data.draw(hits) for _ in range(bins)] for _ in range(bursts)], float)
+    index = np.array([data.draw(st.integers(0, 50)) for _ in range(windows)])
+    taken = np.array([data.draw(st.integers(0, 50)) for _ in range(bursts)])
+    shares = burst_shares(index, code, taken, ran)
+    np.testing.assert_allclose(shares, brute_force(index, code, taken, ran))
+    np.testing.assert_allclose(shares.sum(axis=1), 1)
+
+
+def test_samples_go_to_bursts_that_ran_their_code() -> None:
+    """However far away; the nearest are the same code's."""
+    ran = np.array([[128, 0], [128, 0], [0, 128]], float)
+    shares = burst_shares(np.array([5]), np.array([[45, 5]], float), np.array([4, 6, 40]), ran)[0]
+    assert shares[2] == pytest.approx(0.1, rel=0.2)
+    assert shares[0] == pytest.approx(shares[1])
+
+
+def test_where_all_ran_the_same_code_only_the_distance_counts() -> None:
+    code = np.array([[10, 20, 30]], float)
+    shares = burst_shares(np.array([10]), code, np.array([8, 14]), np.tile(code, (2, 1)))[0]
+    weights = np.array([1 / (1 + (2 / 3) ** 2), 1 / (1 + (4 / 3) ** 2)])
+    np.testing.assert_allclose(shares, weights / weights.sum())
