@@ -376,7 +376,9 @@ class Session:
             return
         decision = self._parts.schedule.decide(last.index + 1, prediction.phase)
         if decision.profile:
-            is_timed = self._rates.wants(prediction.phase)
+            gaps_seconds = self._gaps_seconds(last)
+            # A scout goes the same way anyhow.
+            is_timed = bool(gaps_seconds) or self._rates.wants(prediction.phase)
             self._parts.tracer.order(
                 CaptureOrder(
                     last.thread_samples,
@@ -384,7 +386,7 @@ class Session:
                     decision.max_accesses,
                     self._config.burst_seconds,
                     is_timed,
-                    self._gaps_seconds(last),
+                    gaps_seconds,
                 )
             )
 
