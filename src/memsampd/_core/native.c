@@ -254,6 +254,13 @@ runner_emulate(NativeRunner *self, PyObject *identity)
 }
 
 static PyObject *
+runner_identity(NativeRunner *self, PyObject *ignored)
+{
+    (void)ignored;
+    return emulation_identity(&self->emulation);
+}
+
+static PyObject *
 runner_cancel(NativeRunner *self, PyObject *ignored)
 {
     (void)ignored;
@@ -345,6 +352,8 @@ static PyMethodDef runner_methods[] = {
     {"run", (PyCFunction)runner_run, METH_VARARGS, "Run a stopped shadow to its next stop, timed."},
     {"emulate", (PyCFunction)runner_emulate, METH_O,
      "Begin: whose system calls to emulate, or None."},
+    {"identity", (PyCFunction)runner_identity, METH_NOARGS,
+     "What emulate was given, as the shadow has changed it since."},
     {"cancel", (PyCFunction)runner_cancel, METH_NOARGS, "End this run and all later ones."},
     {NULL, NULL, 0, NULL},
 };
