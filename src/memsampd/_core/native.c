@@ -159,10 +159,12 @@ run_until(NativeRunner *self, pid_t pid, struct native_end *end)
         if (is_system_call(status)) {
             end->number = (int)regs.orig_rax;
             end->ip -= 2;
-            if (watchdog_has_fired(&self->watchdog)) /* an injected call may take its signal */
-                return "deadline";
-            if (!answer_call(self, pid, &regs))
-                return "call";
+            bool is_answered = answer_call(self, pid, &regs);
+            bool is_late = watchdog_has_fired(&self->watchdog);
+            if (!is_answered)
+                return is_late ? "deadline" : "call";
+            if (is_late) /* an injected call may have taken the watchdog's signal */
+                kill(pid, SIGSTOP);
         } else if (is_breakpoint(pid, status)) {
             return "trap";
         } else if (!is_event(status)) {
