@@ -210,6 +210,14 @@ def _cc1(folder: Path, stack: ExitStack) -> Callable[[], int]:
     return Again(program.command(folder), stack, stderr=subprocess.DEVNULL)
 
 
+def _compressor(name: str) -> Callable[[Path, ExitStack], Callable[[], int]]:
+    def start(folder: Path, stack: ExitStack) -> Callable[[], int]:
+        [program] = find([name])
+        return Again(program.command(folder), stack)
+
+    return start
+
+
 # What must be installed, and how to start it: each returns a function that tells its pid.
 TARGETS: dict[str, tuple[str, Callable[[Path, ExitStack], Callable[[], int]]]] = {
     "redis": ("redis-server", _redis),
@@ -218,6 +226,7 @@ TARGETS: dict[str, tuple[str, Callable[[Path, ExitStack], Callable[[], int]]]] =
     "git log": ("git", _git_log),
     "git gc": ("git", _git_gc),
     "cc1": ("gcc", _cc1),
+    **{name: (name, _compressor(name)) for name in ("gzip", "xz", "bzip2")},
 }
 
 

@@ -80,6 +80,7 @@ def cpuid(leaf: int, subleaf: int = 0, /) -> tuple[int, int, int, int] | None: .
 
 # --- shadow.c: shadows; every call from one and the same thread ------------------------------
 SHADOW_SCRATCH_BYTES: int
+FDINFO_BYTES: int
 SHADOW_EXIT_STATUS: int
 SHADOW_SCRATCH_MARK: str
 
@@ -90,6 +91,7 @@ def shadow_spawn(
     suspend_seccomp: bool,
     unforked_areas: bytes,
     unforked_room: bytearray | mmap,
+    fdinfo: bytes,
     /,
 ) -> tuple[
     str,
@@ -104,6 +106,7 @@ def shadow_spawn(
     bool,
     int,
     tuple[bytes, int, float, int, bytes],
+    bytes,
 ]: ...
 def shadow_call(
     pid: int,
@@ -127,15 +130,16 @@ def shadow_reap(
     /,
 ) -> tuple[str, int, bytes, float]: ...
 
+# memsampd.sampler.shadow.snapshots.EmulationIdentity
+_Identity = tuple[int, int, int, int, int, int, bool, int, bytes, bytes]
+
 # --- stepper.c, recipe.c: stepping a shadow --------------------------------------------------
 RECIPE_BYTES: int
 
 class Stepper:
     def add(self, recipes: bytes, /) -> None: ...
     def run(self, pid: int, max_rows: int, deadline_seconds: float, /) -> tuple[str, int, int]: ...
-    def emulate(
-        self, identity: tuple[int, int, int, int, int, int, bool, int, bytes] | None, /
-    ) -> None: ...
+    def emulate(self, identity: _Identity | None, /) -> None: ...
     def emulated_calls(self) -> int: ...
     def take(self) -> tuple[bytes, bytes, bytes, bytes, int, int]: ...
     def take_lines(self, shift: int, /) -> tuple[bytes, int, int, int, int]: ...
@@ -147,9 +151,8 @@ class NativeRunner:
         self, pid: int, ip: int, deadline_seconds: float, /
     ) -> tuple[str, int, int, int, int, int]:
         """How it ended, ip, number of the call or signal, stops, CPU nanoseconds, minor faults."""
-    def emulate(
-        self, identity: tuple[int, int, int, int, int, int, bool, int, bytes] | None, /
-    ) -> None: ...
+    def emulate(self, identity: _Identity | None, /) -> None: ...
+    def identity(self) -> _Identity | None: ...
     def cancel(self) -> None: ...
 
 def native_registers(pid: int, /) -> bytes: ...
@@ -173,7 +176,7 @@ class Translator:
         scratch_address: int,
         area_address: int,
         writable_code: bytes,
-        identity: tuple[int, int, int, int, int, int, bool, int, bytes] | None,
+        identity: _Identity | None,
         max_accesses: int,
         course_accesses: int,
         line_shift: int,
@@ -197,4 +200,6 @@ class Translator:
     def cancel(self) -> None: ...
 
 # --- emulation.c: system calls of shadows ----------------------------------------------------
+FILE_IS_NULL: int
+
 def syscall_name(number: int, /) -> str | None: ...

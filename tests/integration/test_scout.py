@@ -50,6 +50,29 @@ int main(void)
     }
 }
 """
+# Reads a file whose blocks are numbered, and comes to a bad end if one is not the next.
+READING = r"""
+#include <fcntl.h>
+#include <stdint.h>
+#include <unistd.h>
+volatile uint64_t marks[4096];
+int main(int argc, char **argv)
+{
+    static uint64_t block[512];
+    int file = open(argv[1], O_RDONLY);
+    (void)argc;
+    for (uint64_t round = 0;; round++) {
+        if (read(file, block, sizeof block) != sizeof block) {
+            round = (uint64_t)lseek(file, 0, SEEK_SET) - 1;
+            continue;
+        }
+        if (block[0] != round || block[511] != round)
+            __builtin_trap();
+        for (unsigned i = 0; i < 60000; i++)
+            marks[i & 4095] += round;
+    }
+}
+"""
 # Tells by its result if anything but itself has written to its memory.
 SUMMING = r"""
 #include <stdint.h>
@@ -144,6 +167,22 @@ def test_moments_end_where_the_scout_cannot_go_on(tmp_path: Path) -> None:
         assert [burst.end for burst, _ in found] == [BurstEnd.SYSCALL]
         assert not found[0][0].more_follow
         assert shadowing.traces_left(process.pid) == []
+
+
+@pytest.mark.parametrize("is_timed", [True, False])
+def test_files_are_read_on_from_where_the_scout_is(is_timed: bool, tmp_path: Path) -> None:
+    numbers = np.repeat(np.arange(5000, dtype=np.uint64), 512)
+    (tmp_path / "numbered").write_bytes(numbers.tobytes())
+    program = shadowing.compile_c(tmp_path, READING)
+    with shadowing.running(program, tmp_path / "numbered") as process:
+        with closing(ShadowSource(process.pid, TranslatingExecutor())) as source:
+            request = BurstRequest(process.pid, 10**6, 30.0, is_timed, (0.005,) * 4)
+            found = patiently(process.pid, request, source)
+        assert len(found) == 5
+        assert {burst.end for burst, _ in found} == {BurstEnd.FULL}
+        assert all(burst.emulated_calls > 0 for burst, _ in found)
+        assert shadowing.traces_left(process.pid) == []
+        assert process.poll() is None
 
 
 def test_whoever_stops_listening_leaves_nothing(rounds: subprocess.Popen[str]) -> None:

@@ -493,7 +493,7 @@ def test_scratch_that_came_into_use_is_let_alone() -> None:
         status = "not-running"
         while status in ("not-running", "in-syscall"):
             status, _, pids, *_ = _core.shadow_spawn(
-                process.pid, (*site.for_core()[:2], used, 0, 0), 1, False, b"", bytearray()
+                process.pid, (*site.for_core()[:2], used, 0, 0), 1, False, b"", bytearray(), b""
             )
         assert (status, pids) == ("no-scratch", ())
         assert shadowing.traces_left(process.pid) == []

@@ -1,4 +1,5 @@
 #include "emulation.h"
+#include "open_files.h"
 #include "tracee.h"
 
 #include "syscall_names.h"
@@ -38,6 +39,7 @@ void
 emulation_end(struct emulation *state)
 {
     free(state->forbidden);
+    free(state->files);
     memset(state, 0, sizeof *state);
 }
 
@@ -53,12 +55,59 @@ emulation_forbid(struct emulation *state, uint64_t start, uint64_t end)
     return 0;
 }
 
+bool
+emulation_forbids(const struct emulation *state, uint64_t start, uint64_t end)
+{
+    for (size_t i = 0; i < state->forbidden_count; i++) {
+        if (start < state->forbidden[i].end && state->forbidden[i].start < end)
+            return true;
+    }
+    return false;
+}
+
+static int
+take_ranges(struct emulation *state, const char *ranges, Py_ssize_t bytes)
+{
+    if (bytes % (Py_ssize_t)sizeof(struct address_range) != 0) {
+        PyErr_SetString(PyExc_ValueError, "forbidden ranges are pairs of addresses");
+        return -1;
+    }
+    for (Py_ssize_t at = 0; at < bytes; at += (Py_ssize_t)sizeof(struct address_range)) {
+        struct address_range range;
+        memcpy(&range, ranges + at, sizeof range);
+        if (emulation_forbid(state, range.start, range.end) < 0) {
+            PyErr_NoMemory();
+            return -1;
+        }
+    }
+    return 0;
+}
+
+static int
+take_files(struct emulation *state, const char *files, Py_ssize_t bytes)
+{
+    if (bytes % (Py_ssize_t)sizeof *state->files != 0) {
+        PyErr_SetString(PyExc_ValueError, "malformed table of open files");
+        return -1;
+    }
+    if (bytes == 0)
+        return 0;
+    state->files = malloc((size_t)bytes);
+    if (state->files == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    memcpy(state->files, files, (size_t)bytes);
+    state->file_count = (size_t)bytes / sizeof *state->files;
+    return 0;
+}
+
 int
 emulation_begin(struct emulation *state, PyObject *identity)
 {
     unsigned long long mask, pending, syscall_address;
-    const char *ranges;
-    Py_ssize_t ranges_bytes;
+    const char *ranges, *files;
+    Py_ssize_t ranges_bytes, files_bytes;
     int locks_memory;
 
     emulation_end(state);
@@ -68,27 +117,32 @@ emulation_begin(struct emulation *state, PyObject *identity)
         PyErr_SetString(PyExc_TypeError, "an emulation's identity is a tuple or None");
         return -1;
     }
-    if (!PyArg_ParseTuple(identity, "iiiiKKpKy#:identity", &state->target_tid, &state->pid,
+    if (!PyArg_ParseTuple(identity, "iiiiKKpKy#y#:identity", &state->target_tid, &state->pid,
                           &state->tid, &state->ppid, &mask, &pending, &locks_memory,
-                          &syscall_address, &ranges, &ranges_bytes))
+                          &syscall_address, &ranges, &ranges_bytes, &files, &files_bytes))
         return -1;
-    if (ranges_bytes % (Py_ssize_t)sizeof(struct address_range) != 0) {
-        PyErr_SetString(PyExc_ValueError, "forbidden ranges are pairs of addresses");
-        return -1;
-    }
     state->mask = mask;
     state->pending = pending;
     state->locks_memory = locks_memory;
     state->syscall_address = syscall_address;
-    for (Py_ssize_t at = 0; at < ranges_bytes; at += (Py_ssize_t)sizeof(struct address_range)) {
-        struct address_range range;
-        memcpy(&range, ranges + at, sizeof range);
-        if (emulation_forbid(state, range.start, range.end) < 0) {
-            PyErr_NoMemory();
-            return -1;
-        }
-    }
-    return 0;
+    if (take_ranges(state, ranges, ranges_bytes) < 0)
+        return -1;
+    return take_files(state, files, files_bytes);
+}
+
+PyObject *
+emulation_identity(const struct emulation *state)
+{
+    if (state->syscall_address == 0)
+        Py_RETURN_NONE;
+    return Py_BuildValue(
+        "(iiiiKKNKNN)", state->target_tid, state->pid, state->tid, state->ppid,
+        (unsigned long long)state->mask, (unsigned long long)state->pending,
+        PyBool_FromLong(state->locks_memory), (unsigned long long)state->syscall_address,
+        PyBytes_FromStringAndSize((const char *)state->forbidden,
+                                  (Py_ssize_t)(state->forbidden_count * sizeof *state->forbidden)),
+        PyBytes_FromStringAndSize((const char *)state->files,
+                                  (Py_ssize_t)(state->file_count * sizeof *state->files)));
 }
 
 /* ---- the shadow's memory -------------------------------------------------------------------- */
@@ -105,16 +159,6 @@ write_memory(pid_t pid, uint64_t address, const void *bytes, size_t size)
 {
     struct iovec mine = {(void *)bytes, size}, theirs = {(void *)(uintptr_t)address, size};
     return process_vm_writev(pid, &mine, 1, &theirs, 1, 0) == (ssize_t)size;
-}
-
-static bool
-is_forbidden(const struct emulation *state, uint64_t start, uint64_t end)
-{
-    for (size_t i = 0; i < state->forbidden_count; i++) {
-        if (start < state->forbidden[i].end && state->forbidden[i].start < end)
-            return true;
-    }
-    return false;
 }
 
 struct area {
@@ -150,7 +194,7 @@ is_plain(pid_t pid, const struct emulation *state, uint64_t start, uint64_t leng
     bool plain = true;
     struct area area;
 
-    if (end < start || is_forbidden(state, start, end &= ~(uint64_t)(PAGE_BYTES - 1)))
+    if (end < start || emulation_forbids(state, start, end &= ~(uint64_t)(PAGE_BYTES - 1)))
         return false;
     snprintf(path, sizeof path, "/proc/%d/maps", (int)pid);
     FILE *maps = fopen(path, "re");
@@ -266,7 +310,7 @@ emulate_mmap(pid_t pid, const struct emulation *state, const struct user_regs_st
         return NOT_EMULATED;
     enum emulated outcome = execute(pid, state, regs, result);
     if (outcome == EMULATED && *result > 0 &&
-        is_forbidden(state, (uint64_t)*result, (uint64_t)*result + regs->rsi))
+        emulation_forbids(state, (uint64_t)*result, (uint64_t)*result + regs->rsi))
         return NOT_EMULATED; /* the target has something there that the shadow has not */
     return outcome;
 }
@@ -283,7 +327,7 @@ emulate_mremap(pid_t pid, const struct emulation *state, const struct user_regs_
         return NOT_EMULATED;
     enum emulated outcome = execute(pid, state, regs, result);
     if (outcome == EMULATED && *result > 0 &&
-        is_forbidden(state, (uint64_t)*result, (uint64_t)*result + regs->rdx))
+        emulation_forbids(state, (uint64_t)*result, (uint64_t)*result + regs->rdx))
         return NOT_EMULATED;
     return outcome;
 }
@@ -479,6 +523,14 @@ answer(pid_t pid, struct emulation *state, const struct user_regs_struct *regs, 
         return (int)regs->rdi == PRIO_PROCESS && is_itself(state, regs->rsi)
                    ? emulate_getpriority(state, result)
                    : NOT_EMULATED;
+    case SYS_read:
+    case SYS_pread64:
+    case SYS_readv:
+    case SYS_write:
+    case SYS_pwrite64:
+    case SYS_writev:
+    case SYS_lseek:
+        return open_files_answer(pid, state, regs, result);
     case SYS_brk:
         return emulate_brk(pid, state, regs, result);
     case SYS_mmap:
@@ -573,5 +625,7 @@ static PyMethodDef emulation_methods[] = {
 int
 memsampd_add_emulation(PyObject *module)
 {
+    if (PyModule_AddIntConstant(module, "FILE_IS_NULL", FILE_IS_NULL) < 0)
+        return -1;
     return PyModule_AddFunctions(module, emulation_methods);
 }

@@ -159,10 +159,12 @@ run_until(NativeRunner *self, pid_t pid, struct native_end *end)
         if (is_system_call(status)) {
             end->number = (int)regs.orig_rax;
             end->ip -= 2;
-            if (watchdog_has_fired(&self->watchdog)) /* an injected call may take its signal */
-                return "deadline";
-            if (!answer_call(self, pid, &regs))
-                return "call";
+            bool is_answered = answer_call(self, pid, &regs);
+            bool is_late = watchdog_has_fired(&self->watchdog);
+            if (!is_answered)
+                return is_late ? "deadline" : "call";
+            if (is_late) /* an injected call may have taken the watchdog's signal */
+                kill(pid, SIGSTOP);
         } else if (is_breakpoint(pid, status)) {
             return "trap";
         } else if (!is_event(status)) {
@@ -251,6 +253,13 @@ runner_emulate(NativeRunner *self, PyObject *identity)
     if (emulation_begin(&self->emulation, identity) < 0)
         return NULL;
     Py_RETURN_NONE;
+}
+
+static PyObject *
+runner_identity(NativeRunner *self, PyObject *ignored)
+{
+    (void)ignored;
+    return emulation_identity(&self->emulation);
 }
 
 static PyObject *
@@ -345,6 +354,8 @@ static PyMethodDef runner_methods[] = {
     {"run", (PyCFunction)runner_run, METH_VARARGS, "Run a stopped shadow to its next stop, timed."},
     {"emulate", (PyCFunction)runner_emulate, METH_O,
      "Begin: whose system calls to emulate, or None."},
+    {"identity", (PyCFunction)runner_identity, METH_NOARGS,
+     "What emulate was given, as the shadow has changed it since."},
     {"cancel", (PyCFunction)runner_cancel, METH_NOARGS, "End this run and all later ones."},
     {NULL, NULL, 0, NULL},
 };

@@ -24,6 +24,7 @@
 #define PAGE_BYTES 4096u
 #define PARTING_ROUNDS 1000
 #define COLLECTED_MAXIMUM 16
+#define FDINFO_BYTES 128 /* of each file: what of it matters comes first */
 
 /* A child that shares the descriptor table until the caller unshares it, that sends no signal when
  * it ends, and whose stack would let it only end. */
@@ -34,6 +35,24 @@ struct spawned {
     long ns_pid[SHADOWS_MAXIMUM];  /* in the target's */
     int count;
 };
+
+/* Files of /proc/PID/fdinfo, and what they say of the target's descriptors at the stop. */
+struct fdinfo {
+    const int32_t *descriptor;
+    size_t count;
+    char *text; /* FDINFO_BYTES each, ended by zeros */
+};
+
+/* While the target is stopped: its descriptors' offsets move on as soon as it runs. */
+static void
+fdinfo_read(const struct fdinfo *f)
+{
+    for (size_t i = 0; i < f->count; i++) {
+        char *text = f->text + i * FDINFO_BYTES;
+        ssize_t got = pread(f->descriptor[i], text, FDINFO_BYTES - 1, 0);
+        text[got > 0 ? got : 0] = '\0';
+    }
+}
 
 /* The shadow's first stop, its leash, and the registers and memory of the moment it was made in. */
 static enum tracee_status
@@ -103,7 +122,7 @@ rebuild(pid_t pid, const struct tracee *parent, const struct tracee_site *site,
 
 static enum tracee_status
 spawn(struct tracee *t, const struct tracee_site *site, int count, struct unforked *unforked,
-      struct spawned *out, double *stop_seconds)
+      const struct fdinfo *fdinfo, struct spawned *out, double *stop_seconds)
 {
     const uint64_t arguments[6] = {SHADOW_CLONE_FLAGS,
                                    t->scratch_address + FRAME_CHILD_OFFSET};
@@ -113,8 +132,10 @@ spawn(struct tracee *t, const struct tracee_site *site, int count, struct unfork
 
     int error = errno;
     add_spawned(out, pid, ns_pid);
-    if (status == TRACEE_OK)
+    if (status == TRACEE_OK) {
+        fdinfo_read(fdinfo);
         unforked_read(unforked, t->tid);
+    }
     /* The target first: nothing below needs it stopped. Its state stays for the shadows' sake. */
     struct tracee kept = *t;
     t->xstate = t->scratch_before = NULL;
@@ -222,6 +243,20 @@ unforked_end(struct unforked *u)
     return found;
 }
 
+/* Room for the texts, present already: a bytes object of ours alone, and NULL without memory. */
+static PyObject *
+fdinfo_begin(struct fdinfo *f, const char *descriptors, Py_ssize_t bytes)
+{
+    f->descriptor = (const void *)descriptors;
+    f->count = (size_t)bytes / sizeof *f->descriptor;
+    PyObject *texts = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(f->count * FDINFO_BYTES));
+    if (texts != NULL) {
+        f->text = PyBytes_AsString(texts);
+        memset(f->text, 0, f->count * FDINFO_BYTES);
+    }
+    return texts;
+}
+
 static PyObject *
 shadow_spawn(PyObject *module, PyObject *args)
 {
@@ -230,15 +265,17 @@ shadow_spawn(PyObject *module, PyObject *args)
     struct tracee t;
     struct spawned spawned = {.count = 0};
     struct unforked unforked;
-    const char *areas;
-    Py_ssize_t areas_bytes;
+    struct fdinfo fdinfo;
+    const char *areas, *descriptors;
+    Py_ssize_t areas_bytes, descriptors_bytes;
     Py_buffer room;
     double stop_seconds = 0.0;
     int error;
     (void)module;
 
-    if (!PyArg_ParseTuple(args, "iO&ipy#w*:shadow_spawn", &tid, site_from_python, &site, &count,
-                          &suspend_seccomp, &areas, &areas_bytes, &room))
+    if (!PyArg_ParseTuple(args, "iO&ipy#w*y#:shadow_spawn", &tid, site_from_python, &site, &count,
+                          &suspend_seccomp, &areas, &areas_bytes, &room, &descriptors,
+                          &descriptors_bytes))
         return NULL;
     if (count < 1 || count > SHADOWS_MAXIMUM) {
         PyErr_SetString(PyExc_ValueError, "count is 1 to 4");
@@ -247,6 +284,12 @@ shadow_spawn(PyObject *module, PyObject *args)
     }
     if (unforked_begin(&unforked, tid, areas, areas_bytes, &room) < 0) {
         PyBuffer_Release(&room);
+        return NULL;
+    }
+    PyObject *noted = fdinfo_begin(&fdinfo, descriptors, descriptors_bytes);
+    if (noted == NULL) {
+        PyBuffer_Release(&room);
+        Py_XDECREF(unforked_end(&unforked));
         return NULL;
     }
     enum tracee_status status;
@@ -258,7 +301,7 @@ shadow_spawn(PyObject *module, PyObject *args)
         status = TRACEE_NO_SCRATCH;
     }
     if (status == TRACEE_OK)
-        status = spawn(&t, &site, count, &unforked, &spawned, &stop_seconds);
+        status = spawn(&t, &site, count, &unforked, &fdinfo, &spawned, &stop_seconds);
     error = errno;
     tracee_unhurry(niceness);
     if (stop_seconds == 0.0 && t.stopped_at_seconds > 0.0)
@@ -272,15 +315,16 @@ shadow_spawn(PyObject *module, PyObject *args)
         Py_XDECREF(pids);
         Py_XDECREF(ns_pids);
         Py_XDECREF(kept);
+        Py_DECREF(noted);
         return NULL;
     }
     struct user_regs_struct regs = t.regs;
     regs.orig_rax = (unsigned long)-1;
-    return Py_BuildValue("(siNNy#KKddNKN)", tracee_status_name(status), error, pids, ns_pids,
+    return Py_BuildValue("(siNNy#KKddNKNN)", tracee_status_name(status), error, pids, ns_pids,
                          (const char *)&regs, (Py_ssize_t)sizeof regs, (unsigned long long)t.mask,
                          (unsigned long long)t.pending,
                          t.stopped_at_seconds, stop_seconds, PyBool_FromLong(t.cut_short),
-                         (unsigned long long)t.scratch_address, kept);
+                         (unsigned long long)t.scratch_address, kept, noted);
 }
 
 static PyObject *
@@ -533,6 +577,7 @@ int
 memsampd_add_shadow(PyObject *module)
 {
     if (PyModule_AddIntConstant(module, "SHADOW_SCRATCH_BYTES", FRAME_SCRATCH_BYTES) < 0 ||
+        PyModule_AddIntConstant(module, "FDINFO_BYTES", FDINFO_BYTES) < 0 ||
         PyModule_AddIntConstant(module, "SHADOW_EXIT_STATUS", FRAME_CHILD_EXIT_STATUS) < 0 ||
         PyModule_AddStringConstant(module, "SHADOW_SCRATCH_MARK", FRAME_MARK) < 0)
         return -1;

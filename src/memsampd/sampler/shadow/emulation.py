@@ -47,6 +47,7 @@ def emulation_of(shadow: Shadow, proc: Path = PROC) -> EmulationIdentity | None:
         status.locked_bytes > 0,
         shadow.syscall_address,
         np.array(shadow.absent, np.uint64).tobytes(),
+        shadow.files.for_core(),
     )
 
 

@@ -18,7 +18,6 @@ from memsampd import _core
 from memsampd.sampler.process.identity import PROC
 from memsampd.sampler.records import BurstCost, TwinMeasurement
 from memsampd.sampler.shadow.collectors import Collector
-from memsampd.sampler.shadow.emulation import emulation_of
 from memsampd.sampler.shadow.executors import Execution
 from memsampd.sampler.shadow.snapshots import Shadow, Snapshots
 from memsampd.sampler.shadow.twin import TwinRunner, used_pages
@@ -84,13 +83,15 @@ class Scout:
         Raises:
             OSError: it, or its copy, is gone.
         """
+        # It has moved on, in the files that it reads, too.
+        self._shadow = replace(self._shadow, identity=self._runner.identity())
         if is_last:
             self.can_go_on = False
             if not is_timed:  # no copy is needed
                 return execute(self._shadow), None, BurstCost()
         registers = _core.native_registers(self._shadow.pid)
         self._shadow = replace(self._shadow, registers=registers)
-        copy = self._snapshots.fork(self._shadow, emulation_of(self._shadow, self._proc))
+        copy = self._snapshots.fork(self._shadow)
         pages = None
         try:
             execution = execute(copy)

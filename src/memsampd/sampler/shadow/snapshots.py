@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -25,6 +25,7 @@ from memsampd.sampler.shadow.collecting import (
     needs_seccomp_suspended,
 )
 from memsampd.sampler.shadow.faults import CopyFaults
+from memsampd.sampler.shadow.files import OpenFiles, TargetFiles
 from memsampd.sampler.shadow.guardian import Guardian
 from memsampd.sampler.shadow.site import InjectionSite, SiteFinder
 from memsampd.sampler.shadow.stops import StopEstimator, read_huge_bytes
@@ -53,8 +54,9 @@ _CAUSES = {
 }
 
 # (target's thread; process, thread and parent as it sees them; signal mask; pending signals;
-# whether it locks memory; syscall address; forbidden areas): emulation_begin in _core/emulation.c.
-EmulationIdentity: TypeAlias = tuple[int, int, int, int, int, int, bool, int, bytes]
+# whether it locks memory; syscall address; forbidden areas; open files): emulation_begin in
+# _core/emulation.c.
+EmulationIdentity: TypeAlias = tuple[int, int, int, int, int, int, bool, int, bytes, bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,7 @@ class Shadow:
         absent: areas that the target has and the shadow has not, (start, end): of those that it
             keeps from its children (MADV_DONTFORK), what could not be rebuilt.
         identity: whom it takes itself for, if that is not what its thread is now.
+        files: what that thread had open, and can be read and written without it.
     """
 
     pid: int
@@ -85,6 +88,7 @@ class Shadow:
     pending: int = 0
     absent: tuple[tuple[int, int], ...] = ()
     identity: EmulationIdentity | None = None
+    files: OpenFiles = field(default_factory=OpenFiles)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +183,7 @@ class Snapshots:
         self._proc = proc
         self._finder = SiteFinder(pid, proc)
         self._unforked = UnforkedMemory(pid, proc)
+        self._files = TargetFiles(proc)
         self._refuse_shadow_stack()
         self._finder.find()
         self._uncollected: list[int] = []
@@ -264,6 +269,7 @@ class Snapshots:
                     continue
                 plan = self._unforked.plan(site.space)
                 copied_bytes, private_bytes, faults = self._sizes()
+                files = self._files.plan(tid)
                 (
                     status,
                     error,
@@ -277,9 +283,17 @@ class Snapshots:
                     cut_short,
                     scratch,
                     kept,
+                    fdinfo,
                 ) = _core.shadow_spawn(
-                    tid, site.for_core(), count, suspend, plan.for_core(), plan.room
+                    tid,
+                    site.for_core(),
+                    count,
+                    suspend,
+                    plan.for_core(),
+                    plan.room,
+                    files.for_core(),
                 )
+                open_files = files.settle(fdinfo, pids)
                 wasted_seconds += stopped if status != "ok" else 0.0
                 if status not in _TRANSIENT or time.monotonic() > give_up:
                     break
@@ -294,6 +308,7 @@ class Snapshots:
                 scratch,
                 mask,
                 pending,
+                files=open_files,
             )
             for pid, ns_pid in zip(pids, ns_pids, strict=True)
         )
@@ -451,14 +466,13 @@ class Snapshots:
             shadow.pid, shadow.registers, site.syscall_address, number, (a, b, c, 0, 0, 0)
         )
 
-    def fork(self, shadow: Shadow, identity: EmulationIdentity | None) -> Shadow:
+    def fork(self, shadow: Shadow) -> Shadow:
         """Copy a shadow where it stands.
 
         That costs the target nothing, until the copy has to be collected.
 
         Args:
-            shadow: a stopped shadow, with the registers that it has now.
-            identity: whom the copy takes itself for.
+            shadow: a stopped shadow, with the registers and the identity that it has now.
 
         Raises:
             OSError: it is gone, or cannot be copied.
@@ -471,9 +485,10 @@ class Snapshots:
             shadow.syscall_address,
             needs_seccomp_suspended(self._pid, self._proc),
         )
-        copy = replace(shadow, pid=pid, ns_pid=ns_pid, identity=identity)
+        copy = replace(shadow, pid=pid, ns_pid=ns_pid)
         if pid:
             self._guardian.born(ns_pid)
+            copy.files.hold(pid)
         self._guardian.settled()
         if status == "ok":
             return copy
@@ -488,6 +503,7 @@ class Snapshots:
             Its CPU time, and copy-on-write faults of the target meanwhile.
         """
         cpu_seconds, _ = _core.shadow_kill(copy.pid)
+        copy.files.release(copy.pid)
         self._uncollected.append(copy.ns_pid)
         cow_seconds = 0.0
         with suppress(OSError):  # the target is gone
@@ -501,6 +517,7 @@ class Snapshots:
             What it cost: its CPU time, copy-on-write faults of the target meanwhile.
         """
         cpu_seconds, _ = _core.shadow_kill(shadow.pid)
+        shadow.files.release(shadow.pid)
         cow_seconds = 0.0
         with suppress(OSError):  # it is gone
             cow_seconds = self._faults.end(read_stat(self._pid, self._proc).minor_faults)

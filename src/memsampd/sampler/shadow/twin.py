@@ -26,7 +26,7 @@ from memsampd.sampler.records import TwinMeasurement
 from memsampd.sampler.shadow.arrivals import ArrivalCounter
 from memsampd.sampler.shadow.emulation import emulation_of
 from memsampd.sampler.shadow.executors import Course
-from memsampd.sampler.shadow.snapshots import Shadow
+from memsampd.sampler.shadow.snapshots import EmulationIdentity, Shadow
 from memsampd.sampler.shadow.stepping import share_one_cpu
 
 # A fault on what was not made present before, where none can be timed: so long in a VM.
@@ -119,6 +119,10 @@ class TwinRunner:
     def begin(self, shadow: Shadow) -> None:
         """Prepare to run a shadow, from where it was made on."""
         self._runner.emulate(emulation_of(shadow, self._proc))
+
+    def identity(self) -> EmulationIdentity | None:
+        """Whom the shadow takes itself for, where it stands now."""
+        return self._runner.identity()
 
     def run(
         self,

@@ -35,9 +35,12 @@ def test_identity_of_a_real_process() -> None:
     assert identity is not None
     assert identity[:8] == (process.pid, process.pid, process.pid, os.getpid(), 5, 6, False, 0x1000)
     assert identity[8] == b"\0\x20\0\0\0\0\0\0\0\x30\0\0\0\0\0\0"
+    assert identity[9] == b""
     assert emulation_of(shadow) is None
     with pytest.raises(ValueError, match="pairs"):
-        _core.Stepper().emulate((*identity[:8], b"123"))
+        _core.Stepper().emulate((*identity[:8], b"123", b""))
+    with pytest.raises(ValueError, match="open files"):
+        _core.Stepper().emulate((*identity[:9], b"123"))
 
 
 def test_names_are_those_of_the_kernel_s_headers() -> None:
