@@ -6,7 +6,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-# ---- models: reuse histogram and exact references (lru.c, reuse_histogram.c, random_caches.c) ----
+# ---- models: reuse histogram and exact references (lru.c, reuse_counter.c, random_caches.c) ----
 
 _Buffer = NDArray[Any] | bytes | bytearray | memoryview
 
@@ -16,8 +16,13 @@ REUSE_OCTAVE_BITS: int
 REUSE_LIMIT_BITS: int
 RUN_LINE_BITS: int
 
-def reuse_histogram(lines: _Buffer, /) -> tuple[bytes, bytes]: ...
 def line_stream(address: _Buffer, size_bytes: _Buffer, shift: int, /) -> bytes: ...
+
+class ReuseCounter:
+    def __new__(cls) -> ReuseCounter: ...
+    def begin(self) -> None: ...
+    def add(self, lines: _Buffer, /) -> None: ...
+    def histograms(self) -> tuple[bytes, bytes]: ...
 
 class LruStack:
     def __new__(

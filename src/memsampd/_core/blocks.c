@@ -36,15 +36,12 @@ bool
 blocks_grow_accesses(struct accesses *a)
 {
     size_t capacity = a->capacity == 0 ? FIRST_CAPACITY : 2 * a->capacity;
-    size_t each[7] = {a->capacity, a->capacity, a->capacity, a->capacity,
-                      a->capacity, a->capacity, a->capacity};
-    bool grown = blocks_grow((void **)&a->ip, &each[0], capacity, sizeof *a->ip) &&
-                 blocks_grow((void **)&a->delta, &each[1], capacity, sizeof *a->delta) &&
+    size_t each[5] = {a->capacity, a->capacity, a->capacity, a->capacity, a->capacity};
+    bool grown = blocks_grow((void **)&a->operand, &each[0], capacity, sizeof *a->operand) &&
+                 blocks_grow((void **)&a->ip, &each[1], capacity, sizeof *a->ip) &&
                  blocks_grow((void **)&a->size_bytes, &each[2], capacity, sizeof *a->size_bytes) &&
-                 blocks_grow((void **)&a->word, &each[3], capacity, sizeof *a->word) &&
-                 blocks_grow((void **)&a->instruction, &each[4], capacity, sizeof *a->instruction) &&
-                 blocks_grow((void **)&a->is_write, &each[5], capacity, 1) &&
-                 blocks_grow((void **)&a->source, &each[6], capacity, 1);
+                 blocks_grow((void **)&a->instruction, &each[3], capacity, sizeof *a->instruction) &&
+                 blocks_grow((void **)&a->is_write, &each[4], capacity, 1);
     if (grown)
         a->capacity = capacity;
     return grown;
@@ -142,13 +139,11 @@ blocks_free(struct blocks *b)
     free(b->exit);
     free(b->instruction);
     free(b->special);
+    free(b->accesses.operand);
     free(b->accesses.ip);
-    free(b->accesses.delta);
     free(b->accesses.size_bytes);
-    free(b->accesses.word);
     free(b->accesses.instruction);
     free(b->accesses.is_write);
-    free(b->accesses.source);
     form_table_clear(&b->forms);
     profile_free(&b->profile);
     memset(b, 0, sizeof *b);

@@ -52,12 +52,15 @@ struct exit {
     uint32_t hits;       /* records that left here */
     uint32_t votes;      /* of an indirect one: for `candidate`, the block it mostly goes to */
     uint32_t candidate;
+    uint32_t first_access; /* as the block's: what expands a record has all it needs at hand */
+    uint16_t stores;       /* among its accesses */
+    uint8_t is_plain;      /* none of them is an ACCESS_SPECIAL */
 };
 
 /* How the address of one access follows from the record. */
 enum access_source {
-    ACCESS_WORD = 0, /* words[word] + delta */
-    ACCESS_FS,       /* the same plus fs_base, no word if `word` is 0 */
+    ACCESS_WORD = 0, /* words[word] + delta, or delta alone if `word` is 0 */
+    ACCESS_FS,       /* the same plus fs_base */
     ACCESS_GS,
     ACCESS_SPECIAL,  /* specials[delta] evaluated: any number of accesses */
 };
@@ -79,7 +82,6 @@ struct block {
     uint16_t accesses, instructions, exits;
     uint8_t buffer_register, scratch_register;
     uint8_t is_dead;
-    uint8_t is_plain;         /* every access is an ACCESS_WORD */
     uint8_t is_guided;        /* laid out by the profile */
 };
 
@@ -97,12 +99,19 @@ struct special {
     uint16_t count_after_word, pointer_after_word; /* of repeated instructions, 0: none */
 };
 
-/* Accesses of all blocks as columns, so that a record expands by copying. */
+/* From what the address of an access follows. */
+struct operand {
+    int64_t delta;
+    uint16_t word, size_bytes;
+    uint8_t source; /* enum access_source */
+};
+
+/* Accesses of all blocks as columns, so that a record expands to rows by copying. */
 struct accesses {
+    struct operand *operand;
     uint64_t *ip;
-    int64_t *delta;
-    uint16_t *size_bytes, *word, *instruction;
-    uint8_t *is_write, *source;
+    uint16_t *size_bytes, *instruction;
+    uint8_t *is_write;
     size_t count, capacity;
 };
 

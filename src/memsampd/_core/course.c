@@ -5,6 +5,7 @@
 #include <string.h>
 
 #define FIRST_CHECKPOINT ((uint64_t)1 << 16)
+#define FIRST_EXITS 1024
 /* Seconds of uncertainty: of beginning and ending, and of each arrival that is counted. */
 #define BASE_COST 3e-6
 #define ARRIVAL_COST 0.8e-9
@@ -24,73 +25,50 @@ course_begin(struct course *c, uint64_t limit)
     c->is_void = false;
     for (int i = 0; i < 3; i++) {
         all[i]->rows = 0;
-        if (c->exits != 0) {
-            memset(all[i]->hits, 0, c->exits * sizeof *all[i]->hits);
-            memset(all[i]->last, 0, c->exits * sizeof *all[i]->last);
-        }
+        if (c->exits != 0)
+            memset(all[i]->exit, 0, c->exits * sizeof *all[i]->exit);
     }
 }
 
 void
 course_free(struct course *c)
 {
-    struct course_counts *all[3] = {&c->now, &c->earlier, &c->earliest};
-    for (int i = 0; i < 3; i++) {
-        free(all[i]->hits);
-        free(all[i]->last);
-    }
+    free(c->now.exit);
+    free(c->earlier.exit);
+    free(c->earliest.exit);
     memset(c, 0, sizeof *c);
 }
 
-static int
-reserve(struct course *c, size_t exits)
+int
+course_reserve(struct course *c, size_t exits)
 {
     struct course_counts *all[3] = {&c->now, &c->earlier, &c->earliest};
-    size_t bigger = c->exits == 0 ? 65536 : c->exits;
+    size_t bigger = c->exits == 0 ? FIRST_EXITS : c->exits;
 
-    if (exits <= c->exits)
-        return 0;
     while (bigger < exits)
         bigger *= 2;
     for (int i = 0; i < 3; i++) {
-        uint32_t *hits = realloc(all[i]->hits, bigger * sizeof *hits);
-        all[i]->hits = hits != NULL ? hits : all[i]->hits;
-        uint64_t *last = realloc(all[i]->last, bigger * sizeof *last);
-        all[i]->last = last != NULL ? last : all[i]->last;
-        if (hits == NULL || last == NULL)
+        struct exit_count *counts = realloc(all[i]->exit, bigger * sizeof *counts);
+        if (counts == NULL)
             return -1;
-        memset(hits + c->exits, 0, (bigger - c->exits) * sizeof *hits);
-        memset(last + c->exits, 0, (bigger - c->exits) * sizeof *last);
+        memset(counts + c->exits, 0, (bigger - c->exits) * sizeof *counts);
+        all[i]->exit = counts;
     }
     c->exits = bigger;
     return 0;
 }
 
-static void
-keep_checkpoint(struct course *c)
+void
+course_keep(struct course *c)
 {
     struct course_counts oldest = c->earliest;
 
     c->earliest = c->earlier;
     c->earlier = oldest;
-    memcpy(c->earlier.hits, c->now.hits, c->exits * sizeof *c->now.hits);
-    memcpy(c->earlier.last, c->now.last, c->exits * sizeof *c->now.last);
+    memcpy(c->earlier.exit, c->now.exit, c->exits * sizeof *c->now.exit);
     c->earlier.rows = c->rows;
     while (c->checkpoint <= c->rows)
         c->checkpoint *= 2;
-}
-
-int
-course_add(struct course *c, const struct blocks *b, uint32_t exit, uint64_t rows)
-{
-    if (c->exits < b->exits && reserve(c, b->exits) < 0)
-        return -1;
-    c->now.hits[exit]++;
-    c->now.last[exit] = c->rows;
-    c->rows += rows;
-    if (c->rows >= c->checkpoint)
-        keep_checkpoint(c);
-    return 0;
 }
 
 /* ---- Where a twin can be stopped ---- */
@@ -133,11 +111,11 @@ add_block(struct visited *v, const struct blocks *b, uint32_t number,
             if (b->exit[e].kind == EXIT_CROSSED || b->exit[e].instructions <= i)
                 continue;
             for (int m = 0; m < 2; m++) {
-                if (moments[m] == NULL || moments[m]->hits[e] == 0)
+                if (moments[m] == NULL || moments[m]->exit[e].hits == 0)
                     continue;
-                visits.hits[m] += moments[m]->hits[e];
-                if (moments[m]->last[e] > visits.last[m])
-                    visits.last[m] = moments[m]->last[e];
+                visits.hits[m] += moments[m]->exit[e].hits;
+                if (moments[m]->exit[e].last > visits.last[m])
+                    visits.last[m] = moments[m]->exit[e].last;
             }
         }
         if (visits.hits[1] == 0)
@@ -179,7 +157,7 @@ static bool
 has_run(const struct course *c, const struct block *block)
 {
     for (uint32_t e = block->first_exit; e < block->first_exit + block->exits; e++)
-        if (c->now.hits[e] != 0)
+        if (c->now.exit[e].hits != 0)
             return true;
     return false;
 }
@@ -233,7 +211,7 @@ rows_before(const struct blocks *b, const struct visits *visits, int moment, uin
         &b->instruction[block->first_instruction + visits->place[moment]];
 
     for (uint32_t a = 0; a < at->accesses_before; a++)
-        if (b->accesses.source[block->first_access + a] == ACCESS_SPECIAL)
+        if (b->accesses.operand[block->first_access + a].source == ACCESS_SPECIAL)
             return false;
     *rows = visits->last[moment] + at->accesses_before;
     return true;
@@ -279,14 +257,15 @@ best_point(const struct course *c, struct blocks *b, struct visited *v, int mome
 
 /* Entries for all that ran, one an instruction, `since` some moment and in all. */
 static bool
-visit_all(const struct course *c, const struct blocks *b, const struct course_counts *since,
+visit_all(struct course *c, const struct blocks *b, const struct course_counts *since,
           struct visited *visited)
 {
     const struct course_counts *moments[2] = {since, &c->now};
 
+    if (b->exits > c->exits && course_reserve(c, b->exits) < 0)
+        return false;
     for (uint32_t i = 0; i < b->count; i++)
-        if (!b->block[i].is_dead && b->block[i].exits != 0 &&
-            b->block[i].first_exit + b->block[i].exits <= c->exits &&
+        if (!b->block[i].is_dead && has_run(c, &b->block[i]) &&
             !add_block(visited, b, i, moments))
             return false;
     merge(visited);
@@ -294,7 +273,7 @@ visit_all(const struct course *c, const struct blocks *b, const struct course_co
 }
 
 bool
-course_profile(const struct course *c, const struct blocks *b, struct course_visits *visits)
+course_profile(struct course *c, const struct blocks *b, struct course_visits *visits)
 {
     struct visited visited = {NULL, 0, 0};
 

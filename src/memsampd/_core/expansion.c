@@ -8,7 +8,7 @@ expansion_begin(struct expansion *x, uint64_t limit, uint64_t course_limit, unsi
 {
     course_begin(&x->course, course_limit);
     x->limit = limit;
-    x->total = x->instructions = x->prefetches = 0;
+    x->total = x->record_total = x->instructions = x->prefetches = 0;
     x->resume_iteration = 0;
     x->resume_access = 0;
     x->is_full = false;
@@ -22,8 +22,8 @@ load_operands(struct expansion *x, const struct special *s, const uint64_t *word
               struct user_regs_struct *regs)
 {
     memset(regs, 0, sizeof *regs);
-    regs->fs_base = x->fs_base;
-    regs->gs_base = x->gs_base;
+    regs->fs_base = x->segment_base[ACCESS_FS];
+    regs->gs_base = x->segment_base[ACCESS_GS];
     for (unsigned i = 0; i < SPECIAL_GPRS && s->gpr[i] != NO_GPR; i++)
         memcpy((char *)regs + 8 * (size_t)gpr_words[s->gpr[i]], &words[s->gpr_word[i]], 8);
     for (unsigned i = 0; i < s->vectors; i++) {
@@ -84,15 +84,11 @@ expand_special(struct expansion *x, const struct special *s, const uint64_t *wor
     return EXPANDED_ALL;
 }
 
-static uint64_t
-address_of(const struct expansion *x, const struct accesses *a, size_t i, const uint64_t *words)
+static inline uint64_t
+address_of(const struct expansion *x, const struct operand *o, const uint64_t *words)
 {
-    uint64_t base = a->word[i] != 0 ? words[a->word[i]] : 0;
-    if (a->source[i] == ACCESS_FS)
-        base += x->fs_base;
-    else if (a->source[i] == ACCESS_GS)
-        base += x->gs_base;
-    return base + (uint64_t)a->delta[i];
+    uint64_t base = o->word != 0 ? words[o->word] : 0;
+    return base + x->segment_base[o->source] + (uint64_t)o->delta;
 }
 
 /* Count the first so many instructions of a record. */
@@ -123,13 +119,14 @@ expand_slowly(struct expansion *x, const struct block *block, const struct exit 
             x->is_full = true;
             break;
         }
-        if (a->source[at] == ACCESS_SPECIAL) {
-            result = expand_special(x, &x->blocks->special[a->delta[at]], words);
+        const struct operand *operand = &a->operand[at];
+        if (operand->source == ACCESS_SPECIAL) {
+            result = expand_special(x, &x->blocks->special[operand->delta], words);
             if (result != EXPANDED_ALL)
                 break;
             continue;
         }
-        if (rows_add(&x->rows, a->ip[at], address_of(x, a, at, words), a->size_bytes[at],
+        if (rows_add(&x->rows, a->ip[at], address_of(x, operand, words), operand->size_bytes,
                      a->is_write[at]) != 0)
             return EXPANDED_NO_MEMORY;
         x->total++;
@@ -150,74 +147,75 @@ expand_slowly(struct expansion *x, const struct block *block, const struct exit 
 }
 
 static bool
-add_rows(struct rows *rows, const struct accesses *a, size_t first, size_t n, const uint64_t *words)
+add_rows(struct expansion *x, const struct exit *part, const uint64_t *words)
 {
+    const struct accesses *a = &x->blocks->accesses;
+    const size_t first = part->first_access, n = part->accesses;
+    struct rows *rows = &x->rows;
+
     if (rows->count + n > rows->capacity && rows_reserve(rows, n) < 0)
         return false;
     memcpy(rows->ip + rows->count, a->ip + first, 8 * n);
     memcpy(rows->size_bytes + rows->count, a->size_bytes + first, 2 * n);
     memcpy(rows->is_write + rows->count, a->is_write + first, n);
     uint64_t *address = rows->address + rows->count;
-    for (size_t i = 0; i < n; i++) {
-        unsigned word = a->word[first + i];
-        address[i] = (word != 0 ? words[word] : 0) + (uint64_t)a->delta[first + i];
-    }
+    for (size_t i = 0; i < n; i++)
+        address[i] = address_of(x, &a->operand[first + i], words);
     rows->count += n;
     return true;
 }
 
+/* The further lines that an access touches; room for `more` others is kept. */
 static bool
-add_lines(struct lines *lines, const struct accesses *a, size_t first, size_t n,
-          const uint64_t *words, unsigned shift)
+add_further_lines(struct lines *lines, uint64_t first, uint64_t further, size_t more)
 {
-    const uint16_t *restrict word = a->word + first, *restrict size_bytes = a->size_bytes + first;
-    const int64_t *restrict delta = a->delta + first;
-    const uint8_t *restrict is_write = a->is_write + first;
-    size_t count = lines->count, writes = 0;
-
-    if (!lines_reserve(lines, 2 * n))
+    if (!lines_reserve(lines, further + more))
         return false;
-    uint64_t *restrict line = lines->line;
-    for (size_t i = 0; i < n; i++) {
-        uint64_t address = (word[i] != 0 ? words[word[i]] : 0) + (uint64_t)delta[i];
-        uint64_t further = further_lines(address, size_bytes[i], shift);
-        line[count] = address >> shift;
-        line[count + 1] = (address >> shift) + 1; /* overwritten if it is not touched */
-        if (further > 1) {
-            lines->count = count;
-            if (!lines_reserve(lines, further + 2 * (n - i)))
+    for (uint64_t i = 1; i <= further; i++)
+        lines->line[lines->count++] = first + i;
+    return true;
+}
+
+static bool
+add_lines(struct expansion *x, const struct exit *part, const uint64_t *words)
+{
+    const struct operand *operand = x->blocks->accesses.operand + part->first_access;
+    const struct operand *end = operand + part->accesses;
+    const unsigned shift = x->line_shift;
+    struct lines *lines = &x->lines;
+
+    if (!lines_reserve(lines, part->accesses))
+        return false;
+    uint64_t *line = lines->line + lines->count;
+    for (; operand < end; operand++) {
+        uint64_t address = address_of(x, operand, words);
+        uint64_t further = further_lines(address, operand->size_bytes, shift);
+        *line++ = address >> shift;
+        if (__builtin_expect(further != 0, 0)) {
+            lines->count = (size_t)(line - lines->line);
+            if (!add_further_lines(lines, address >> shift, further, (size_t)(end - operand)))
                 return false;
-            line = lines->line;
-            for (uint64_t k = 0; k <= further; k++)
-                line[count + k] = (address >> shift) + k;
+            line = lines->line + lines->count;
         }
-        count += 1 + further;
     }
-    for (size_t i = 0; i < n; i++)
-        writes += is_write[i];
-    lines->count = count;
-    lines->rows += n;
-    lines->writes += writes;
+    lines->count = (size_t)(line - lines->line);
+    lines->rows += part->accesses;
+    lines->writes += part->stores;
     return true;
 }
 
 static enum expanded
 expand_one(struct expansion *x, const struct exit *part, const uint64_t *words)
 {
-    const struct block *block = &x->blocks->block[part->block];
-    const struct accesses *a = &x->blocks->accesses;
-    const size_t first = block->first_access, n = part->accesses;
-
-    if (!block->is_plain || x->resume_access != 0 || x->total + n >= x->limit) {
-        enum expanded result = expand_slowly(x, block, part, words);
+    if (!part->is_plain || x->resume_access != 0 || x->total + part->accesses >= x->limit) {
+        enum expanded result = expand_slowly(x, &x->blocks->block[part->block], part, words);
         return x->line_shift == 0 || lines_add(&x->lines, &x->rows, x->line_shift)
                    ? result
                    : EXPANDED_NO_MEMORY;
     }
-    if (!(x->line_shift == 0 ? add_rows(&x->rows, a, first, n, words)
-                             : add_lines(&x->lines, a, first, n, words, x->line_shift)))
+    if (!(x->line_shift == 0 ? add_rows(x, part, words) : add_lines(x, part, words)))
         return EXPANDED_NO_MEMORY;
-    x->total += n;
+    x->total += part->accesses;
     x->instructions += part->instructions;
     x->prefetches += part->prefetches;
     return EXPANDED_ALL;
@@ -252,30 +250,31 @@ rows_of_special(struct expansion *x, const struct special *s, const uint64_t *wo
 static uint64_t
 rows_of(struct expansion *x, const struct exit *part, const uint64_t *words)
 {
-    const struct block *block = &x->blocks->block[part->block];
-    const struct accesses *a = &x->blocks->accesses;
+    const struct operand *operand = x->blocks->accesses.operand + part->first_access;
     uint64_t rows = part->accesses;
 
-    if (block->is_plain)
+    if (part->is_plain)
         return rows;
-    for (uint32_t i = 0; i < part->accesses; i++) {
-        size_t at = block->first_access + i;
-        if (a->source[at] == ACCESS_SPECIAL)
-            rows += rows_of_special(x, &x->blocks->special[a->delta[at]], words) - 1;
-    }
+    for (uint32_t i = 0; i < part->accesses; i++)
+        if (operand[i].source == ACCESS_SPECIAL)
+            rows += rows_of_special(x, &x->blocks->special[operand[i].delta], words) - 1;
     return rows;
 }
 
 /* One whole record: to rows while these are wanted, and to the course. */
-static enum expanded
+static inline enum expanded
 expand_record(struct expansion *x, uint32_t exit, const uint64_t *words)
 {
     const struct exit *part = &x->blocks->exit[exit];
-    enum expanded result = x->is_full ? EXPANDED_FULL : expand_one(x, part, words);
 
+    if (x->resume_access == 0 && x->resume_iteration == 0)
+        x->record_total = x->total;
+    enum expanded result = x->is_full ? EXPANDED_FULL : expand_one(x, part, words);
     if (x->course.limit == 0 || (result != EXPANDED_ALL && result != EXPANDED_FULL))
         return result;
-    if (course_add(&x->course, x->blocks, exit, rows_of(x, part, words)) < 0)
+    uint64_t rows =
+        result == EXPANDED_ALL ? x->total - x->record_total : rows_of(x, part, words);
+    if (course_add(&x->course, x->blocks, exit, rows) < 0)
         return EXPANDED_NO_MEMORY;
     return result == EXPANDED_FULL && x->course.rows < x->course.limit ? EXPANDED_ALL : result;
 }
@@ -297,6 +296,43 @@ count_exit(struct exit *before, struct exit *now)
     }
 }
 
+/* Plain records to lines, as nearly all are: up to the first other one, from which *from and *before
+ * are left. */
+static enum expanded
+expand_plain_lines(struct expansion *x, const uint64_t **from, const uint64_t *end,
+                   struct exit **before)
+{
+    struct exit *const exits = x->blocks->exit;
+    const uint64_t limit = x->limit;
+    const bool has_course = x->course.limit != 0;
+    uint64_t total = x->total, instructions = 0, prefetches = 0;
+    enum expanded result = EXPANDED_ALL;
+    const uint64_t *at = *from;
+
+    while (at < end && x->lines.count < x->chunk_rows) {
+        struct exit *now = &exits[at[0]];
+        if (!now->is_plain || total + now->accesses >= limit)
+            break;
+        if (!add_lines(x, now, at) ||
+            (has_course &&
+             course_add(&x->course, x->blocks, (uint32_t)at[0], now->accesses) < 0)) {
+            result = EXPANDED_NO_MEMORY;
+            break;
+        }
+        total += now->accesses;
+        instructions += now->instructions;
+        prefetches += now->prefetches;
+        count_exit(*before, now);
+        *before = now;
+        at += now->words;
+    }
+    x->total = total;
+    x->instructions += instructions;
+    x->prefetches += prefetches;
+    *from = at;
+    return result;
+}
+
 enum expanded
 expand(struct expansion *x, const uint64_t **from, const uint64_t *end)
 {
@@ -304,7 +340,11 @@ expand(struct expansion *x, const uint64_t **from, const uint64_t *end)
     enum expanded result = EXPANDED_ALL;
     struct exit *before = NULL, *now;
 
-    while (at < end) {
+    while (at < end && result == EXPANDED_ALL) {
+        if (x->line_shift != 0 && x->resume_access == 0 && !x->is_full)
+            result = expand_plain_lines(x, &at, end, &before);
+        if (at >= end || result != EXPANDED_ALL)
+            break;
         if (x->rows.count >= x->chunk_rows || x->lines.count >= x->chunk_rows) {
             result = EXPANDED_CHUNK;
             break;

@@ -14,9 +14,11 @@ struct course_point {
 
 /* How often and when each exit was taken, until some moment. */
 struct course_counts {
-    uint32_t *hits; /* of each exit */
-    uint64_t *last; /* rows before the last record that left by it */
-    uint64_t rows;  /* at that moment */
+    struct exit_count {
+        uint64_t last; /* rows before the last record that left by it */
+        uint32_t hits;
+    } *exit;           /* each of them */
+    uint64_t rows;     /* at that moment */
 };
 
 /* What a burst does on after its rows are full: counted, not recorded. Counts are kept from two
@@ -38,8 +40,9 @@ struct expansion {
     size_t chunk_rows;         /* pause when so many rows, or lines, wait to be taken */
     uint64_t limit;            /* rows of the burst, over all chunks */
     uint64_t total;            /* rows of the burst so far */
+    uint64_t record_total;     /* the same where the present record begins */
     uint64_t instructions, prefetches;
-    uint64_t fs_base, gs_base;
+    uint64_t segment_base[3];  /* by enum access_source; of ACCESS_WORD it is 0 */
     uint8_t *xstate;           /* scratch for recipes, RECIPE_XSTATE_BYTES */
     bool is_full;              /* `limit` was reached: all that follows is not part of the burst */
     uint64_t resume_iteration; /* of the repeated instruction in which a pause fell */
@@ -72,6 +75,6 @@ struct course_visits {
     uint64_t *ip, *times;
     size_t count;
 };
-bool course_profile(const struct course *c, const struct blocks *b, struct course_visits *visits);
+bool course_profile(struct course *c, const struct blocks *b, struct course_visits *visits);
 
 #endif

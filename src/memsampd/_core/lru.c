@@ -779,7 +779,7 @@ memsampd_add_lru(PyObject *module)
     int failed = PyModule_AddObjectRef(module, "LruStack", type);
     Py_DECREF(type);
     if (failed < 0 || PyModule_AddIntConstant(module, "RUN_LINE_BITS", RUN_LINE_BITS) < 0 ||
-        memsampd_add_reuse_histogram(module) < 0 || memsampd_add_line_stream(module) < 0)
+        memsampd_add_reuse_counter(module) < 0 || memsampd_add_line_stream(module) < 0)
         return -1;
     return memsampd_add_random_caches(module);
 }

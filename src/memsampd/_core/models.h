@@ -57,7 +57,7 @@ int memsampd_get_sizes(PyObject *sequence, uint64_t *sizes_lines, unsigned most,
 PyObject *memsampd_misses(uint64_t accesses, const uint64_t *misses, unsigned count);
 
 int memsampd_add_line_stream(PyObject *module);
-int memsampd_add_reuse_histogram(PyObject *module);
+int memsampd_add_reuse_counter(PyObject *module);
 int memsampd_add_random_caches(PyObject *module);
 
 #endif

@@ -107,14 +107,12 @@ add_access(struct builder *u, uint64_t ip, int64_t delta, uint16_t word, unsigne
         return;
     }
     a->ip[a->count] = ip;
-    a->delta[a->count] = delta;
-    a->word[a->count] = word;
+    a->operand[a->count] =
+        (struct operand){delta, word, (uint16_t)size_bytes, (uint8_t)source};
     a->size_bytes[a->count] = (uint16_t)size_bytes;
     a->instruction[a->count] = (uint16_t)instruction;
-    a->is_write[a->count] = is_write;
-    a->source[a->count++] = (uint8_t)source;
+    a->is_write[a->count++] = is_write;
     u->block.accesses++;
-    u->block.is_plain &= source == ACCESS_WORD;
 }
 
 /* The address of a reference in terms of this instruction's own registers. */
@@ -771,6 +769,19 @@ emit_block(struct builder *u)
     u->block.end = e->at;
 }
 
+/* What an exit tells of its accesses, now that these are known. */
+static void
+sum_up_accesses(const struct accesses *a, const struct block *block, struct exit *x)
+{
+    x->first_access = block->first_access;
+    x->stores = 0;
+    x->is_plain = 1;
+    for (size_t i = block->first_access; i < (size_t)block->first_access + x->accesses; i++) {
+        x->stores += a->is_write[i];
+        x->is_plain &= a->operand[i].source != ACCESS_SPECIAL;
+    }
+}
+
 enum translation
 superblock_translate(struct blocks *b, uint64_t ip)
 {
@@ -793,13 +804,14 @@ superblock_translate(struct blocks *b, uint64_t ip)
     u.block.buffer_register = u.path.buffer_register;
     u.block.scratch_register = u.path.scratch_register;
     u.block.is_guided = u.path.is_guided;
-    u.block.is_plain = 1;
     u.block.first_access = (uint32_t)b->accesses.count;
     u.block.first_instruction = (uint32_t)b->instructions;
     u.block.first_exit = (uint32_t)b->exits;
     emit_block(&u);
     if (u.out_of_memory)
         return TRANSLATION_NO_MEMORY;
+    for (size_t i = u.block.first_exit; i < b->exits; i++)
+        sum_up_accesses(&b->accesses, &u.block, &b->exit[i]);
     b->code_used = u.e.at - AREA_CODE;
     b->block[b->count++] = u.block;
     b->translated_instructions += u.path.count;

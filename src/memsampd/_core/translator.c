@@ -23,7 +23,7 @@
 #define SMALLEST_CHUNK_WORDS 4096
 #define FIRST_WORDS_PER_ACCESS 0.7
 #define STEPS_TO_A_BOUNDARY 20000
-#define ROWS_CHUNK ((size_t)1 << 13)
+#define ROWS_CHUNK ((size_t)1 << 15) /* in a cache still, and few enough to cost Python little */
 #define COURSE_SECONDS 0.2
 
 /* What is to be done before the shadow can run on. */
@@ -150,7 +150,7 @@ cross_syscall(Translator *self, uint32_t exit)
     const long number = (long)self->regs.rax;
     const uint64_t our_gs_base = self->regs.gs_base;
 
-    self->regs.gs_base = self->expansion.gs_base; /* as the program sees it */
+    self->regs.gs_base = self->expansion.segment_base[ACCESS_GS]; /* as the program sees it */
     enum emulated outcome = syscall_emulate(self->pid, &self->emulation, &self->regs);
     self->regs.gs_base = our_gs_base;
     switch (outcome) {
@@ -605,8 +605,8 @@ translator_begin(Translator *self, PyObject *args)
     if (dropped < 0)
         return PyErr_NoMemory();
     expansion_begin(&self->expansion, limit, course_limit, line_shift);
-    self->expansion.fs_base = self->regs.fs_base;
-    self->expansion.gs_base = self->regs.gs_base;
+    self->expansion.segment_base[ACCESS_FS] = self->regs.fs_base;
+    self->expansion.segment_base[ACCESS_GS] = self->regs.gs_base;
     self->end = NULL;
     self->number = 0;
     self->ip = self->regs.rip;

@@ -47,7 +47,14 @@ class ReuseHistogram:
         Args:
             lines: line numbers in program order, shape (n,).
         """
-        reuses, censored = _core.reuse_histogram(np.ascontiguousarray(lines, dtype=np.uint64))
+        counter = _core.ReuseCounter()
+        counter.add(np.ascontiguousarray(lines, dtype=np.uint64))
+        return cls.from_counter(counter)
+
+    @classmethod
+    def from_counter(cls, counter: _core.ReuseCounter) -> ReuseHistogram:
+        """Return what a native counter has counted of a burst."""
+        reuses, censored = counter.histograms()
         return cls(np.frombuffer(reuses, np.int64), np.frombuffer(censored, np.int64))
 
     def __add__(self, other: ReuseHistogram) -> ReuseHistogram:
