@@ -115,7 +115,7 @@ def test_access_sources(name: str, busy: subprocess.Popen[str]) -> None:
 
 
 @pytest.mark.parametrize("executor", [SteppingExecutor(), TranslatingExecutor()])
-@pytest.mark.parametrize("line_bytes", [16, 64])
+@pytest.mark.parametrize("line_bytes", [2, 16, 64, 4096])
 def test_lines_are_those_of_the_rows(
     executor: ShadowExecutor, line_bytes: int, busy: subprocess.Popen[str]
 ) -> None:

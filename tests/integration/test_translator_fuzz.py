@@ -14,7 +14,8 @@ import pytest
 from random_code import DATA_BYTES, INDICES, MIDDLE, Place, RandomCode
 from shadowing import compile_c, running
 
-from memsampd.sampler.records import BurstEnd
+from memsampd.sampler.records import BurstEnd, LineChunk
+from memsampd.sampler.shadow.collectors import Lines
 from memsampd.sampler.shadow.executors import Execution
 from memsampd.sampler.shadow.snapshots import Shadow, Snapshots
 from memsampd.sampler.shadow.stepping import SteppingExecutor
@@ -127,18 +128,31 @@ def _rows(execution: Execution) -> list[tuple[int, int, int, bool]]:
     )
 
 
+def _lines(rows: list[tuple[int, int, int, bool]], line_bytes: int) -> list[int]:
+    """What they touch, by the definition."""
+    return [
+        line
+        for _, address, size_bytes, _ in rows
+        for line in range(
+            address // line_bytes, (address + max(size_bytes, 1) - 1) // line_bytes + 1
+        )
+    ]
+
+
 def _compare(
     pid: int, place: Place, seed: int, snapshots: Snapshots, save: Path, *, guided: bool
 ) -> int:
     code = RandomCode(seed, place).draw(INSTRUCTIONS)
     (save / f"case-{seed}.bin").write_bytes(code)
     translating, stepping = TranslatingExecutor(), SteppingExecutor()
-    shadows = snapshots.take(pid, 3 if guided else 2, 5.0).shadows
+    shadows = snapshots.take(pid, 4 if guided else 3, 5.0).shadows
+    chunks: list[LineChunk] = []
+    line_bytes = 2 << random.Random(seed).randrange(12)
     try:
         for shadow in shadows:
             _prepare(shadow, place, code, seed)
         if guided:  # by one execution that goes the same way
-            translating.run(shadows[2], 100_000, 30.0)
+            translating.run(shadows[3], 100_000, 30.0)
             translating.guide(1)
         first = translating.run(shadows[0], 100_000, 30.0)
         second = stepping.run(shadows[1], 100_000, 30.0)
@@ -153,6 +167,14 @@ def _compare(
         assert _vectors(shadows[0]) == _vectors(shadows[1])
         for address, size in ((place.data, DATA_BYTES), (place.code, len(code))):
             assert _memory(shadows[0], address, size) == _memory(shadows[1], address, size)
+        by_line = Lines(line_bytes, chunks.append)
+        limit = random.Random(seed).choice([second.accesses // 2 + 1, 100_000])
+        translating.run(shadows[2], limit, 30.0, by_line, 100_000)
+        assert by_line.rows >= min(limit, second.accesses)
+        lines = [line for chunk in chunks for line in chunk.line.tolist()]
+        assert lines == _lines(_rows(second)[: by_line.rows], line_bytes)
+        writes = second.rows.is_write[: by_line.rows].sum()
+        assert sum(chunk.writes for chunk in chunks) == writes
     finally:
         for shadow in shadows:
             snapshots.end(shadow)

@@ -12,7 +12,7 @@ from memsampd.models.histogram import ReuseHistogram
 class LineCounter:
     """Counts the lines of one burst after the other, always in the same memory.
 
-    Lines are counted as they come, from the caches that they were just written to, and kept nowhere.
+    Lines are counted as they come, from the caches that they were just written to, and not kept.
     """
 
     def __init__(self) -> None:

@@ -70,13 +70,15 @@ def used_pages(shadow: Shadow, proc: Path = PROC) -> UsedPages:
         for mapping in read_maps(shadow.pid, proc).mappings:
             if mapping.start >> 63 or mapping.path.startswith("/memfd:memsampd "):
                 continue
+            if mapping.perms.startswith("---"):  # reserved: often large, and never used
+                continue
             size_bytes = mapping.size_bytes // _PAGE_BYTES * 8
             entries = np.frombuffer(
                 os.pread(pagemap, size_bytes, mapping.start // _PAGE_BYTES * 8), np.uint64
             )
-            present, in_file = entries & _PRESENT != 0, entries & _FILE != 0
-            own = present & ~in_file & (entries & _EXCLUSIVE != 0)
-            for kind, which in ((of_files, present & in_file), (written, own)):
+            bits = entries & (_PRESENT | _FILE | _EXCLUSIVE)
+            in_file = bits & ~_EXCLUSIVE == _PRESENT | _FILE
+            for kind, which in ((of_files, in_file), (written, bits == _PRESENT | _EXCLUSIVE)):
                 pages = np.flatnonzero(which).astype(np.uint64) * np.uint64(_PAGE_BYTES)
                 kind.append(pages + np.uint64(mapping.start))
     finally:
