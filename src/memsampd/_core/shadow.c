@@ -388,12 +388,12 @@ shadow_leave_rseq(PyObject *module, PyObject *args)
     return PyBool_FromLong(status == TRACEE_OK);
 }
 
-/* The same thread once more, where it stands: a child of the target like the shadow it is copied from. */
+/* The same thread once more, where it stands: a child of the shadow, or of the target like that. */
 static enum tracee_status
-fork_shadow(pid_t pid, struct user_regs_struct *regs, uint64_t syscall_address, long options,
-            pid_t *child, long *ns_child)
+fork_shadow(pid_t pid, struct user_regs_struct *regs, uint64_t syscall_address, bool is_sibling,
+            long options, pid_t *child, long *ns_child)
 {
-    const uint64_t arguments[6] = {SHADOW_CLONE_FLAGS | CLONE_PARENT};
+    const uint64_t arguments[6] = {SHADOW_CLONE_FLAGS | (is_sibling ? CLONE_PARENT : 0)};
     struct iovec area = {regs, sizeof *regs};
     int stopped;
 
@@ -412,7 +412,7 @@ fork_shadow(pid_t pid, struct user_regs_struct *regs, uint64_t syscall_address, 
 static PyObject *
 shadow_fork(PyObject *module, PyObject *args)
 {
-    int pid, suspend_seccomp, error;
+    int pid, is_sibling, suspend_seccomp, error;
     const char *regs;
     Py_ssize_t regs_bytes;
     unsigned long long syscall_address;
@@ -421,8 +421,8 @@ shadow_fork(PyObject *module, PyObject *args)
     long ns_child = 0;
     (void)module;
 
-    if (!PyArg_ParseTuple(args, "iy#Kp:shadow_fork", &pid, &regs, &regs_bytes, &syscall_address,
-                          &suspend_seccomp))
+    if (!PyArg_ParseTuple(args, "iy#Kpp:shadow_fork", &pid, &regs, &regs_bytes, &syscall_address,
+                          &is_sibling, &suspend_seccomp))
         return NULL;
     if (regs_bytes != (Py_ssize_t)sizeof registers) {
         PyErr_SetString(PyExc_ValueError, "regs is not what shadow_spawn returned");
@@ -433,7 +433,7 @@ shadow_fork(PyObject *module, PyObject *args)
                    (suspend_seccomp ? PTRACE_O_SUSPEND_SECCOMP : 0);
     enum tracee_status status;
     Py_BEGIN_ALLOW_THREADS
-    status = fork_shadow(pid, &registers, syscall_address, options, &child, &ns_child);
+    status = fork_shadow(pid, &registers, syscall_address, is_sibling, options, &child, &ns_child);
     error = errno;
     Py_END_ALLOW_THREADS
     return Py_BuildValue("(siil)", tracee_status_name(status), error, (int)child, ns_child);

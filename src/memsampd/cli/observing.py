@@ -80,7 +80,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--gap",
         type=float,
-        default=0.025,
+        default=0.06,
         metavar="S",
         help="mean time that the copy runs from one burst to the next (default: %(default)s)",
     )

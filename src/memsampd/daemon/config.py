@@ -41,9 +41,9 @@ class SessionConfig:
     schedule: str = "phase-guided"
     budget_share: float = 0.01
     burst_accesses: int = 4_000_000
-    rate_accesses: int = 0
+    rate_accesses: int = 4_000_000
     moments: int = 8
-    gap_seconds: float = 0.025
+    gap_seconds: float = 0.06
     burst_seconds: float = 6.0
     max_stop_seconds: float = 0.02
     cpu_affinity: tuple[int, ...] = ()

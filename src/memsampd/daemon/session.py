@@ -400,7 +400,7 @@ class Session:
         if max(last.thread_samples.values(), default=0) < _LONE_THREAD_SHARE * last.samples:
             return ()
         return tuple(
-            self._rng.expovariate(1 / config.gap_seconds) for _ in range(config.moments - 1)
+            self._rng.uniform(0.5, 1.5) * config.gap_seconds for _ in range(config.moments - 1)
         )
 
     def _read_target_cpu(self) -> float:

@@ -17,6 +17,8 @@ from memsampd.models.records import MissRatioCurve
 from memsampd.sampler.native_clock import local_rates
 
 _WINDOWS_AT_ONCE = 512
+# How much more a burst says of its own phase than of others: code tells most of it already.
+_OWN_PHASE = 4.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,20 +101,23 @@ def see_bursts(
     )
 
 
-def all_together(phases: Sequence[SeenBursts]) -> SeenBursts:
-    """Put the bursts of phases together; where rates are not known, the mean of the others."""
-    mean = [float(np.mean(seen.rate)) for seen in phases if seen.is_timed]
+def _all_together(
+    phases: Mapping[int, SeenBursts],
+) -> tuple[SeenBursts, NDArray[np.int64]]:
+    """All bursts, and the phase of each; where rates are not known, the mean of the others."""
+    mean = [float(np.mean(seen.rate)) for seen in phases.values() if seen.is_timed]
     rates = [
         seen.rate if seen.is_timed or not mean else np.full(len(seen.rate), np.mean(mean))
-        for seen in phases
+        for seen in phases.values()
     ]
-    return SeenBursts(
-        window=np.concatenate([seen.window for seen in phases]),
-        code=np.concatenate([seen.code for seen in phases]),
+    everything = SeenBursts(
+        window=np.concatenate([seen.window for seen in phases.values()]),
+        code=np.concatenate([seen.code for seen in phases.values()]),
         rate=np.concatenate(rates),
         is_timed=bool(mean),
-        curves=tuple(curve for seen in phases for curve in seen.curves),
+        curves=tuple(curve for seen in phases.values() for curve in seen.curves),
     )
+    return everything, np.repeat([*phases], [len(seen.window) for seen in phases.values()])
 
 
 def code_bins(windows: Sequence[WindowRecord]) -> int:
@@ -154,7 +159,7 @@ def analyse_windows(
     phase_rates: Mapping[int, float],
     bins: int,
 ) -> tuple[AnalysedWindow, ...]:
-    """Give each window what bursts of its phase say, or else what all bursts say for a guess.
+    """Give each window what bursts say that ran its code, those of its phase before others.
 
     Args:
         windows: with their phases.
@@ -162,46 +167,55 @@ def analyse_windows(
         phase_rates: accesses per CPU second of phases, as far as a clock knows.
         bins: length of branch vectors.
     """
-    everything = all_together(list(seen.values())) if seen else None
-    found: dict[int, AnalysedWindow] = {}
-    for phase in {window.phase for window in windows}:
-        mine = [window for window in windows if window.phase == phase]
-        for begin in range(0, len(mine), _WINDOWS_AT_ONCE):
-            part = mine[begin : begin + _WINDOWS_AT_ONCE]
-            if everything is not None:
-                part = _spoken_for(part, seen.get(phase), everything, bins)
-            for window in part:
-                found[window.record.index] = _as_known(window, phase_rates.get(phase))
-    return tuple(found[window.record.index] for window in windows)
+    spoken: list[AnalysedWindow] = []
+    if seen:
+        everything, phases = _all_together(seen)
+        for begin in range(0, len(windows), _WINDOWS_AT_ONCE):
+            part = windows[begin : begin + _WINDOWS_AT_ONCE]
+            spoken += _spoken_for(part, seen, everything, phases, bins)
+    return tuple(_as_known(w, phase_rates.get(w.phase)) for w in (spoken if seen else windows))
 
 
 def _spoken_for(
-    windows: Sequence[AnalysedWindow], own: SeenBursts | None, everything: SeenBursts, bins: int
+    windows: Sequence[AnalysedWindow],
+    seen: Mapping[int, SeenBursts],
+    everything: SeenBursts,
+    phases: NDArray[np.int64],
+    bins: int,
 ) -> list[AnalysedWindow]:
-    """Windows of one phase with what its own bursts say, as far as there are any."""
-    index = np.array([window.record.index for window in windows], np.int64)
-    code = np.array([_code(window.record.code, bins) for window in windows])
-    cpu_seconds = np.array([window.record.cpu_seconds for window in windows])
+    """Windows with what bursts say; it is a guess where none is of their phase."""
+    own = np.array([window.phase for window in windows])[:, None] == phases[None, :]
+    by_rate = everything.rate * burst_shares(
+        np.array([window.record.index for window in windows], np.int64),
+        np.array([_code(window.record.code, bins) for window in windows]),
+        everything.window,
+        everything.code,
+        np.where(own, _OWN_PHASE, 1.0),
+    )
+    curves = _mean_curves(by_rate, everything.curves)
+    rates = by_rate.sum(axis=1).tolist()
+    return [
+        _with_what_is_said(window, seen.get(window.phase), curve, rate, everything.is_timed)
+        for window, curve, rate in zip(windows, curves, rates, strict=True)
+    ]
 
-    def rates_by(bursts: SeenBursts) -> NDArray[np.float64]:
-        return burst_shares(index, code, bursts.window, bursts.code) * bursts.rate
 
-    by_rate = rates_by(everything if own is None else own)
-    curves = _mean_curves(by_rate, (everything if own is None else own).curves)
-    accesses = by_rate.sum(axis=1) * cpu_seconds
-    if own is not None:
-        spoken = [replace(w, curve=curve) for w, curve in zip(windows, curves, strict=True)]
-    else:
-        spoken = [
-            replace(w, guess=_unbounded(curve)) for w, curve in zip(windows, curves, strict=True)
-        ]
-    if own is not None and own.is_timed:
-        return [replace(w, accesses=float(a)) for w, a in zip(spoken, accesses, strict=True)]
-    if not everything.is_timed:
-        return spoken
-    if own is not None:
-        accesses = rates_by(everything).sum(axis=1) * cpu_seconds
-    return [replace(w, accesses_guess=float(a)) for w, a in zip(spoken, accesses, strict=True)]
+def _with_what_is_said(
+    window: AnalysedWindow,
+    own: SeenBursts | None,
+    curve: MissRatioCurve,
+    rate: float,
+    is_timed: bool,
+) -> AnalysedWindow:
+    accesses = rate * window.record.cpu_seconds if is_timed else None
+    is_known = own is not None and own.is_timed
+    return replace(
+        window,
+        curve=curve if own is not None else None,
+        guess=None if own is not None else _unbounded(curve),
+        accesses=accesses if is_known else None,
+        accesses_guess=None if is_known else accesses,
+    )
 
 
 def _as_known(window: AnalysedWindow, phase_rate: float | None) -> AnalysedWindow:

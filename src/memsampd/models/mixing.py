@@ -21,8 +21,9 @@ def burst_shares(
     window_code: NDArray[np.float64],
     burst_window: NDArray[np.int64],
     burst_code: NDArray[np.float64],
+    preference: NDArray[np.float64] | float = 1.0,
 ) -> NDArray[np.float64]:
-    """Share each window's time among the bursts of its phase.
+    """Share the time of windows among bursts.
 
     A sample in bin b goes to burst m in proportion to (v_m(b) + background) * h(w, m), v_m being
     the burst's own branch vector and h = 1 / (1 + (d / d_0)^2), d the distance from the window to
@@ -30,17 +31,18 @@ def burst_shares(
     the distance counts.
 
     Args:
-        window_index: windows of one phase, shape (w,).
+        window_index: the windows, shape (w,).
         window_code: their branch vectors, hits, shape (w, b).
         burst_window: windows that bursts belong to, at least one burst, shape (m,).
         burst_code: branch vectors of the bursts, shape (m, b); zeros where not known.
+        preference: factor of h, shape (m,) or (w, m).
 
     Returns:
         Shape (w, m), rows sum to 1.
     """
     distance = np.abs(window_index[:, None] - burst_window[None, :]).astype(np.float64)
     least = distance.min(axis=1, keepdims=True) + 1
-    nearness = 1 / (1 + (distance / least) ** 2)
+    nearness = preference / (1 + (distance / least) ** 2)
     ran = _shares(burst_code) + _BACKGROUND
     times = _shares(window_code)
     # Of each window, bin by bin: what all bursts together have to offer.

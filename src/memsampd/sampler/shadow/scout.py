@@ -98,7 +98,7 @@ class Scout:
             if is_timed:
                 pages = used_pages(copy, self._proc)
         finally:
-            cost = self._snapshots.discard(copy)
+            cost = self._snapshots.discard(copy, self._shadow)
         if pages is None or execution.course is None or not collector.rows:
             return execution, None, cost
         accesses_per_row = collector.accesses / collector.rows
@@ -117,7 +117,7 @@ class Scout:
         self.ahead_seconds += passage.cpu_seconds
         return execution, passage.measurement, cost
 
-    def advance(self, seconds: float, is_wanted: Callable[[int], bool]) -> bool:
+    def advance(self, seconds: float, is_wanted: Callable[[int], bool]) -> float:
         """Run on for so long, or to where it is found at a wanted instruction, or as far as it can.
 
         Args:
@@ -125,7 +125,7 @@ class Scout:
             is_wanted: tells of an instruction's address whether to stop there.
 
         Returns:
-            Whether it was found at one.
+            How much of the time is left because it was found at one; 0 if it was not.
         """
         end = time.monotonic() + min(seconds, self.remaining_seconds)
         while self.can_go_on and (left := end - time.monotonic()) > 0:
@@ -133,12 +133,12 @@ class Scout:
                 passage = self._runner.advance(self._shadow, min(left, _LOOK_SECONDS))
             except OSError:
                 self.can_go_on = False
-                return False
+                return 0.0
             self.ahead_seconds += passage.cpu_seconds
             self.can_go_on = passage.can_go_on and self.remaining_seconds > 0
             if self.can_go_on and is_wanted(passage.ip):
-                return True
-        return False
+                return max(end - time.monotonic(), 0.0)
+        return 0.0
 
     def end(self) -> BurstCost:
         """Kill it; may be called twice.

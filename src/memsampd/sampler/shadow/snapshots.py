@@ -22,6 +22,7 @@ from memsampd.sampler.shadow.collecting import (
     collect,
     is_gone,
     leftovers,
+    namespaced_pid,
     needs_seccomp_suspended,
 )
 from memsampd.sampler.shadow.faults import CopyFaults
@@ -32,6 +33,7 @@ from memsampd.sampler.shadow.stops import StopEstimator, read_huge_bytes
 from memsampd.sampler.shadow.unforked import CopyPlan, Range, UnforkedMemory
 
 _SYS_MPROTECT, _SYS_PRCTL, _SYS_CLOSE_RANGE, _SYS_UNSHARE = 10, 157, 436, 272
+_SYS_WAIT4, _WALL = 61, 0x40000000
 _PR_SET_NAME = 15
 _CLOSE_RANGE_UNSHARE = 2
 _CLONE_FILES = 0x400
@@ -186,6 +188,7 @@ class Snapshots:
         self._files = TargetFiles(proc)
         self._refuse_shadow_stack()
         self._finder.find()
+        self._is_first_process = namespaced_pid(pid, proc) == 1
         self._uncollected: list[int] = []
         self._faults = CopyFaults()
         self._guardian: Guardian | None = Guardian(pid)
@@ -467,9 +470,11 @@ class Snapshots:
         )
 
     def fork(self, shadow: Shadow) -> Shadow:
-        """Copy a shadow where it stands.
+        """Copy a shadow where it stands: that costs the target nothing.
 
-        That costs the target nothing, until the copy has to be collected.
+        The copy is a child of the shadow, which collects it. Were both killed with us in between, it
+        would be left to whom orphans are left to; so if that is the target, the first process of
+        its namespace, it is a child of the target's from the start, as shadows are.
 
         Args:
             shadow: a stopped shadow, with the registers and the identity that it has now.
@@ -478,33 +483,47 @@ class Snapshots:
             OSError: it is gone, or cannot be copied.
         """
         assert self._guardian is not None
-        self._guardian.due()
+        if self._is_first_process:
+            self._guardian.due()
         status, error, pid, ns_pid = _core.shadow_fork(
             shadow.pid,
             shadow.registers,
             shadow.syscall_address,
+            self._is_first_process,
             needs_seccomp_suspended(self._pid, self._proc),
         )
         copy = replace(shadow, pid=pid, ns_pid=ns_pid)
         if pid:
-            self._guardian.born(ns_pid)
             copy.files.hold(pid)
-        self._guardian.settled()
+        if self._is_first_process:
+            if pid:
+                self._guardian.born(ns_pid)
+            self._guardian.settled()
         if status == "ok":
             return copy
         if pid:
-            self.discard(copy)
+            self.discard(copy, shadow)
         raise OSError(error, f"a shadow cannot be copied: {status}")
 
-    def discard(self, copy: Shadow) -> BurstCost:
-        """Kill what :meth:`fork` made; the next :meth:`end` has it collected.
+    def discard(self, copy: Shadow, shadow: Shadow) -> BurstCost:
+        """Kill what :meth:`fork` made of a shadow that still stands there, and collect it.
 
         Returns:
             Its CPU time, and copy-on-write faults of the target meanwhile.
         """
         cpu_seconds, _ = _core.shadow_kill(copy.pid)
         copy.files.release(copy.pid)
-        self._uncollected.append(copy.ns_pid)
+        if self._is_first_process:
+            self._uncollected.append(copy.ns_pid)
+        else:
+            with suppress(OSError):  # the shadow is gone, and with it its children
+                _core.shadow_call(
+                    shadow.pid,
+                    shadow.registers,
+                    shadow.syscall_address,
+                    _SYS_WAIT4,
+                    (copy.ns_pid, 0, _WALL | os.WNOHANG, 0, 0, 0),
+                )
         cow_seconds = 0.0
         with suppress(OSError):  # the target is gone
             cow_seconds = self._faults.charge(read_stat(self._pid, self._proc).minor_faults)

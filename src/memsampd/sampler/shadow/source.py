@@ -96,8 +96,8 @@ class ShadowSource:
     ) -> Generator[Burst]:
         """Observe one thread from where it is now, and again at later moments of its near future.
 
-        A moment comes earlier than asked for if the thread is then found at code that no burst has
-        shown so far.
+        Besides, it is observed where it is found at code that no burst has shown so far, no more
+        often than asked for.
 
         Yields:
             A burst without its rows, once ``consume`` has had its lines; at least one.
@@ -115,16 +115,21 @@ class ShadowSource:
             request.deadline_seconds,
             self._proc,
         )
-        gaps, is_sought = list(request.gaps_seconds), False
+        gaps, left_seconds, sought = list(request.gaps_seconds), 0.0, 0
         try:
             while scout.can_go_on:
-                ahead_seconds, was_sought = scout.ahead_seconds, is_sought
+                ahead_seconds, was_sought = scout.ahead_seconds, left_seconds > 0
                 collector = Lines(line_bytes, consume)
-                execution, twin, more = self._observe(scout, request, collector, not gaps)
+                execution, twin, more = self._observe(
+                    scout, request, collector, is_last=not gaps and not was_sought
+                )
                 cost += more
                 self._familiar.add(execution.code_ip)
-                if gaps:
-                    is_sought = scout.advance(gaps.pop(0), self._is_new)
+                if was_sought or gaps:
+                    gap_seconds = left_seconds if was_sought else gaps.pop(0)
+                    sought += was_sought
+                    is_wanted = self._is_new if sought < len(request.gaps_seconds) else _never
+                    left_seconds = scout.advance(gap_seconds, is_wanted)
                 if not scout.can_go_on:
                     cost += scout.end()
                 cost += BurstCost(tracer_cpu_seconds=time.thread_time() - started)
@@ -143,7 +148,7 @@ class ShadowSource:
         return not self._familiar.knows(ip)
 
     def _observe(
-        self, scout: Scout, request: BurstRequest, collector: Collector, is_last: bool
+        self, scout: Scout, request: BurstRequest, collector: Collector, *, is_last: bool
     ) -> tuple[Execution, TwinMeasurement | None, BurstCost]:
         course_accesses = max(
             self._rate_accesses if request.measure_rate else 0, request.max_accesses
@@ -314,6 +319,10 @@ class ShadowSource:
         """Have the last shadow collected and dismiss the guardian; may be called twice."""
         self._snapshots.close()
         self._executor.close()
+
+
+def _never(ip: int) -> bool:
+    return False
 
 
 def _cost_of(snapshot: Snapshot) -> BurstCost:
