@@ -65,7 +65,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--burst",
         type=int,
-        default=4_000_000,
+        default=1_000_000,
         metavar="N",
         help="accesses of a burst (default: %(default)s)",
     )
@@ -80,9 +80,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--gap",
         type=float,
-        default=0.06,
         metavar="S",
-        help="mean time that the copy runs from one burst to the next (default: %(default)s)",
+        help="mean time that the copy runs from one burst to the next (default: 0.03 to 0.15, so "
+        "that the next stop is due when it has shown all)",
     )
     parser.add_argument(
         "--max-stop",

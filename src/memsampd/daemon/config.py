@@ -24,7 +24,8 @@ class SessionConfig:
         rate_accesses: how far a burst is followed, counting only from its length on, when its
             native twin is timed; 0: no further.
         moments: bursts a stop at most: a copy of the thread runs ahead and is observed on its way.
-        gap_seconds: time that it runs from one to the next, on average.
+        gap_seconds: time that it runs from one to the next, on average; None: so that the next
+            stop is due when it has shown all, within limits.
         burst_seconds: wall time after which a burst ends early.
         max_stop_seconds: the longest stop of the target that a burst may be expected to cost.
         cpu_affinity: CPUs for memsampd and the shadows; empty for all that it may use.
@@ -40,10 +41,10 @@ class SessionConfig:
     bins: int = 64
     schedule: str = "phase-guided"
     budget_share: float = 0.01
-    burst_accesses: int = 4_000_000
-    rate_accesses: int = 4_000_000
+    burst_accesses: int = 1_000_000
+    rate_accesses: int = 2_000_000
     moments: int = 8
-    gap_seconds: float = 0.06
+    gap_seconds: float | None = None
     burst_seconds: float = 6.0
     max_stop_seconds: float = 0.02
     cpu_affinity: tuple[int, ...] = ()
@@ -65,7 +66,11 @@ class SessionConfig:
             ("--max-stop", self.max_stop_seconds, self.max_stop_seconds > 0),
             ("--nice", self.niceness, self.niceness is None or 0 <= self.niceness <= 19),
             ("--moments", self.moments, 1 <= self.moments <= 1000),
-            ("--gap", self.gap_seconds, 0 < self.gap_seconds <= 60),
+            (
+                "--gap",
+                self.gap_seconds,
+                self.gap_seconds is None or 0 < self.gap_seconds <= 60,
+            ),
             ("--burst", self.burst_accesses, 1000 <= self.burst_accesses <= 10**9),
         )
         for option, value, is_good in checks:

@@ -43,11 +43,13 @@ from memsampd.sampler.process.cputime import process_cpu_ns
 from memsampd.sampler.process.identity import ProcessHandle
 from memsampd.sampler.protocols import AccessClock, BranchSource
 from memsampd.sampler.records import AccessRate, BurstCost
+from memsampd.sampler.shadow.snapshots import last_cpu
 
 _READ_TIMEOUT_SECONDS = 0.1
 _PUBLISH_SECONDS = 0.5
 _ANALYSIS_NICENESS = 10
 _LONE_THREAD_SHARE = 0.9
+_GAPS_SECONDS = (0.03, 0.15)
 _LASTING = {"stop-too-long"}  # refusals that the next window will hardly change
 
 
@@ -55,6 +57,11 @@ def _yield_to_others(niceness: int) -> None:
     """Analysis can wait, the target cannot: lower this thread (not the tracer, which stops it)."""
     with contextlib.suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), niceness)
+
+
+def _is_alone(window: Window) -> bool:
+    """Whether one thread did nearly all that was done in a window."""
+    return max(window.thread_samples.values(), default=0) >= _LONE_THREAD_SHARE * window.samples
 
 
 class SessionObserver(Protocol):
@@ -131,6 +138,7 @@ class Session:
         rng: random.Random | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._cpus = os.sched_getaffinity(0)
         self._rng = rng or random.Random(config.seed + 2)
         self._parts = parts
         self._config = config
@@ -176,6 +184,8 @@ class Session:
                 self._turn()
         finally:
             self._parts.tracer.close()
+            with contextlib.suppress(OSError):
+                os.sched_setaffinity(0, self._cpus)
         self._finish()
         return reason
 
@@ -198,6 +208,7 @@ class Session:
         self._take_bursts()
         self._settle_failures()
         if windows:
+            self._make_way(windows[-1])
             self._plan(windows[-1])
         if self._now() - self._published_seconds >= _PUBLISH_SECONDS:
             snapshot = self.publish()
@@ -376,7 +387,7 @@ class Session:
             return
         decision = self._parts.schedule.decide(last.index + 1, prediction.phase)
         if decision.profile:
-            gaps_seconds = self._gaps_seconds(last)
+            gaps_seconds = self._gaps_seconds(last, decision.until_next_cpu_seconds)
             # A scout goes the same way anyhow.
             is_timed = bool(gaps_seconds) or self._rates.wants(prediction.phase)
             self._parts.tracer.order(
@@ -390,18 +401,29 @@ class Session:
                 )
             )
 
-    def _gaps_seconds(self, last: Window) -> tuple[float, ...]:
+    def _make_way(self, last: Window) -> None:
+        """Stay off the CPU that the target's one busy thread uses, if there is another."""
+        busiest = max(last.thread_samples, key=last.thread_samples.__getitem__, default=None)
+        cpus = self._cpus
+        if busiest is not None and _is_alone(last):
+            cpus = (cpus - {last_cpu(busiest)}) or cpus
+        with contextlib.suppress(OSError):  # some of them are gone
+            os.sched_setaffinity(0, cpus)
+
+    def _gaps_seconds(self, last: Window, until_next_seconds: float) -> tuple[float, ...]:
         """When a scout is to be observed: at random, so as not to fall into step with the program.
 
+        The dearer a stop is, the longer it is until the next one, and the farther this one looks.
         Where several threads share the work nobody knows when the target will be where one of them
         gets to: then it is observed once.
         """
-        config = self._config
-        if max(last.thread_samples.values(), default=0) < _LONE_THREAD_SHARE * last.samples:
+        moments, mean = self._config.moments, self._config.gap_seconds
+        if mean is None:
+            shortest, longest = _GAPS_SECONDS
+            mean = min(max(until_next_seconds / moments, shortest), longest)
+        if not _is_alone(last):
             return ()
-        return tuple(
-            self._rng.uniform(0.5, 1.5) * config.gap_seconds for _ in range(config.moments - 1)
-        )
+        return tuple(self._rng.uniform(0.5, 1.5) * mean for _ in range(moments - 1))
 
     def _read_target_cpu(self) -> float:
         try:

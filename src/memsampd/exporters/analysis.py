@@ -146,7 +146,7 @@ def analyse(recording: Recording, policy: str, sizes_bytes: NDArray[np.int64]) -
     bursts = _bursts(recording, final)
     with_accesses = {id: [burst for burst in mine if burst.accesses] for id, mine in bursts.items()}
     seen = {
-        id: see_bursts(mine, _known(rates.get(id)), bins, model, sizes_bytes, line_bytes)
+        id: see_bursts(id, mine, _known(rates.get(id)), bins, model, sizes_bytes, line_bytes)
         for id, mine in with_accesses.items()
         if mine
     }

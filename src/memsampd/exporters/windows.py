@@ -14,11 +14,11 @@ from memsampd.models.mixing import burst_shares
 from memsampd.models.nearest import burst_curves
 from memsampd.models.protocols import CacheModel
 from memsampd.models.records import MissRatioCurve
-from memsampd.sampler.native_clock import local_rates
+from memsampd.sampler.native_clock import is_usable, local_rates
 
 _WINDOWS_AT_ONCE = 512
-# How much more a burst says of its own phase than of others: code tells most of it already.
-_OWN_PHASE = 4.0
+# What a burst of another phase counts where it is not known what code it, or the window, ran.
+_OTHER_PHASE = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,13 +29,13 @@ class AnalysedWindow:
         record: the window as recorded.
         phase: its phase, merges applied.
         accesses: accesses made in it: as recorded, or its CPU time times the rates of the bursts
-            that speak for it; None if no burst of its phase was timed.
-        accesses_guess: where accesses are not known, the same of bursts in any phase; None if
-            nothing was timed.
+            that speak for it, of whatever phase; None if no burst of its own phase was timed.
+        accesses_guess: where accesses are not known, the same nevertheless; None if nothing was
+            timed.
         curve: its miss-ratio curve, the mean of the bursts that speak for it, by accesses; None if
             there is no burst in its phase.
-        guess: where there is no curve, the same of bursts in any phase, bounded by 0 and 1, for
-            nothing is known; None if there is no burst at all.
+        guess: where there is no curve, the same nevertheless, bounded by 0 and 1, for too little
+            is known; None if there is no burst at all.
     """
 
     record: WindowRecord
@@ -62,6 +62,7 @@ class SeenBursts:
         rate: accesses per CPU second then, or what stands in for it, shape (m,).
         is_timed: whether any rate is known.
         curves: their miss-ratio curves, in order.
+        phase: their phases, shape (m,), int64.
     """
 
     window: NDArray[np.int64]
@@ -69,9 +70,11 @@ class SeenBursts:
     rate: NDArray[np.float64]
     is_timed: bool
     curves: tuple[MissRatioCurve, ...]
+    phase: NDArray[np.int64]
 
 
 def see_bursts(
+    phase: int,
     bursts: Sequence[BurstRecord],
     phase_rate: float | None,
     bins: int,
@@ -82,6 +85,7 @@ def see_bursts(
     """Model the bursts of one phase, each by itself.
 
     Args:
+        phase: its id.
         bursts: of at least one access each.
         phase_rate: accesses per CPU second of the phase, as far as a clock knows.
         bins: length of branch vectors.
@@ -98,26 +102,25 @@ def see_bursts(
         rate=rate,
         is_timed=is_timed,
         curves=tuple(curves.values()),
+        phase=np.full(len(bursts), phase, np.int64),
     )
 
 
-def _all_together(
-    phases: Mapping[int, SeenBursts],
-) -> tuple[SeenBursts, NDArray[np.int64]]:
-    """All bursts, and the phase of each; where rates are not known, the mean of the others."""
+def _all_together(phases: Mapping[int, SeenBursts]) -> SeenBursts:
+    """All bursts; where rates are not known, the mean of the others."""
     mean = [float(np.mean(seen.rate)) for seen in phases.values() if seen.is_timed]
     rates = [
         seen.rate if seen.is_timed or not mean else np.full(len(seen.rate), np.mean(mean))
         for seen in phases.values()
     ]
-    everything = SeenBursts(
+    return SeenBursts(
         window=np.concatenate([seen.window for seen in phases.values()]),
         code=np.concatenate([seen.code for seen in phases.values()]),
         rate=np.concatenate(rates),
         is_timed=bool(mean),
         curves=tuple(curve for seen in phases.values() for curve in seen.curves),
+        phase=np.concatenate([seen.phase for seen in phases.values()]),
     )
-    return everything, np.repeat([*phases], [len(seen.window) for seen in phases.values()])
 
 
 def code_bins(windows: Sequence[WindowRecord]) -> int:
@@ -141,7 +144,7 @@ def _rates(
     twins = {
         number: burst.twin
         for number, burst in enumerate(bursts)
-        if burst.twin is not None and burst.twin.cpu_seconds > 0 and burst.twin.accesses > 0
+        if burst.twin is not None and is_usable(burst.twin)
     }
     if phase_rate is None and not twins:
         return np.ones(len(bursts)), False
@@ -159,7 +162,7 @@ def analyse_windows(
     phase_rates: Mapping[int, float],
     bins: int,
 ) -> tuple[AnalysedWindow, ...]:
-    """Give each window what bursts say that ran its code, those of its phase before others.
+    """Give each window what bursts say that ran its code.
 
     Args:
         windows: with their phases.
@@ -169,10 +172,10 @@ def analyse_windows(
     """
     spoken: list[AnalysedWindow] = []
     if seen:
-        everything, phases = _all_together(seen)
+        everything = _all_together(seen)
         for begin in range(0, len(windows), _WINDOWS_AT_ONCE):
             part = windows[begin : begin + _WINDOWS_AT_ONCE]
-            spoken += _spoken_for(part, seen, everything, phases, bins)
+            spoken += _spoken_for(part, seen, everything, bins)
     return tuple(_as_known(w, phase_rates.get(w.phase)) for w in (spoken if seen else windows))
 
 
@@ -180,17 +183,18 @@ def _spoken_for(
     windows: Sequence[AnalysedWindow],
     seen: Mapping[int, SeenBursts],
     everything: SeenBursts,
-    phases: NDArray[np.int64],
     bins: int,
 ) -> list[AnalysedWindow]:
     """Windows with what bursts say; it is a guess where none is of their phase."""
-    own = np.array([window.phase for window in windows])[:, None] == phases[None, :]
+    code = np.array([_code(window.record.code, bins) for window in windows])
+    own = np.equal.outer(np.array([window.phase for window in windows]), everything.phase)
+    is_told = np.logical_and.outer(code.any(axis=1), everything.code.any(axis=1))
     by_rate = everything.rate * burst_shares(
         np.array([window.record.index for window in windows], np.int64),
-        np.array([_code(window.record.code, bins) for window in windows]),
+        code,
         everything.window,
         everything.code,
-        np.where(own, _OWN_PHASE, 1.0),
+        np.where(own | is_told, 1.0, _OTHER_PHASE),
     )
     curves = _mean_curves(by_rate, everything.curves)
     rates = by_rate.sum(axis=1).tolist()

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 # Of a burst's time in any bin besides those in which it was seen: what 128 samples of it may miss.
-_BACKGROUND = 1 / 8192
+_BACKGROUND = 1 / 1024
 
 
 def burst_shares(
@@ -27,7 +27,7 @@ def burst_shares(
 
     A sample in bin b goes to burst m in proportion to (v_m(b) + background) * h(w, m), v_m being
     the burst's own branch vector and h = 1 / (1 + (d / d_0)^2), d the distance from the window to
-    that of the burst and d_0 the least of them, plus one. Where all bursts ran the same code, only
+    that of the burst and d_0 the least of them (of those preferred), plus one. Where all bursts ran the same code, only
     the distance counts.
 
     Args:
@@ -35,14 +35,16 @@ def burst_shares(
         window_code: their branch vectors, hits, shape (w, b).
         burst_window: windows that bursts belong to, at least one burst, shape (m,).
         burst_code: branch vectors of the bursts, shape (m, b); zeros where not known.
-        preference: factor of h, shape (m,) or (w, m).
+        preference: factor of h, above 0, shape (w, m).
 
     Returns:
         Shape (w, m), rows sum to 1.
     """
     distance = np.abs(window_index[:, None] - burst_window[None, :]).astype(np.float64)
-    least = distance.min(axis=1, keepdims=True) + 1
-    nearness = preference / (1 + (distance / least) ** 2)
+    wanted = np.broadcast_to(preference, distance.shape)
+    best = wanted == wanted.max(axis=1, keepdims=True)
+    least = np.where(best, distance, np.inf).min(axis=1, keepdims=True) + 1
+    nearness = wanted / (1 + (distance / least) ** 2)
     ran = _shares(burst_code) + _BACKGROUND
     times = _shares(window_code)
     # Of each window, bin by bin: what all bursts together have to offer.

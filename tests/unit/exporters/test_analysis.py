@@ -166,7 +166,7 @@ def test_bursts_of_one_window_count_by_their_rates() -> None:
         .miss_ratio
         for b in bursts
     ]
-    trust = 1 - 0.5**2 / np.var(np.log(rates), ddof=1)
+    trust = 1 - 0.25**2 / np.var(np.log(rates), ddof=1)
     weights = np.exp(trust * np.log(np.array(rates) / 5.5e8))
     assert together.overall is not None
     np.testing.assert_allclose(

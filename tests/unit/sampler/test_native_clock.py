@@ -95,7 +95,7 @@ def moments(*rates: float) -> list[TwinMeasurement]:
 
 
 def test_moments_count_where_they_differ_by_more_than_their_error() -> None:
-    noisy = local_rates(moments(1.0e8, 1.5e8, 0.8e8, 1.2e8), 1.1e8)
+    noisy = local_rates(moments(1.0e8, 1.3e8, 0.9e8, 1.1e8), 1.1e8)
     assert noisy == pytest.approx([1.1e8] * 4)
     slow, fast, *_ = local_rates(moments(1e8, 20e8, 1e8, 20e8), 5e8)
     assert 1e8 < slow < 1.5e8

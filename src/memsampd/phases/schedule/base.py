@@ -39,6 +39,7 @@ class BudgetedSchedule:
         self._window_seconds = window_seconds
         self._shape = shape
         self._costs = CostModel(shape)
+        self._share = share
         self._bucket = TokenBucket(share, allowance_seconds)
 
     @property
@@ -98,4 +99,6 @@ class BudgetedSchedule:
         if not accesses:
             return Decision(False, "budget")
         delay = self._rng.uniform(0, self._window_seconds)
-        return Decision(True, reason, accesses, delay)
+        cost_seconds = self._costs.predict(accesses)
+        until_next = cost_seconds / self._share if self._share else float("inf")
+        return Decision(True, reason, accesses, delay, until_next)

@@ -472,9 +472,9 @@ class Snapshots:
     def fork(self, shadow: Shadow) -> Shadow:
         """Copy a shadow where it stands: that costs the target nothing.
 
-        The copy is a child of the shadow, which collects it. Were both killed with us in between, it
-        would be left to whom orphans are left to; so if that is the target, the first process of
-        its namespace, it is a child of the target's from the start, as shadows are.
+        The copy is a child of the shadow, which collects it. Were both killed with us in between,
+        it would be left to whom orphans are left to; so if that is the target, the first process
+        of its namespace, it is a child of the target's from the start, as shadows are.
 
         Args:
             shadow: a stopped shadow, with the registers and the identity that it has now.
