@@ -27,8 +27,8 @@ def burst_shares(
 
     A sample in bin b goes to burst m in proportion to (v_m(b) + background) * h(w, m), v_m being
     the burst's own branch vector and h = 1 / (1 + (d / d_0)^2), d the distance from the window to
-    that of the burst and d_0 the least of them (of those preferred), plus one. Where all bursts ran the same code, only
-    the distance counts.
+    that of the burst and d_0 the least of them (of those preferred), plus one. Where all bursts ran
+    the same code, only the distance counts.
 
     Args:
         window_index: the windows, shape (w,).
