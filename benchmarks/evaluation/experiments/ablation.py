@@ -34,7 +34,7 @@ class Ablation:
     noise of timer samples:
 
     phase mixing      exact mean curve of each detected phase in all its windows
-    sampled windows   exact curves of the windows that the schedule chose, nearest in the phase
+    sampled windows   exact curves of the windows that scouts saw, shared out by code and distance
     model             StatStack from the exact reuse distances of these windows
     burst length      the same, censored at the horizon of one burst
     clock             windows weighted by time, as instructions tell it, instead of accesses
@@ -110,8 +110,8 @@ def estimate(windows: OfflineWindows, session: SimulatedSession, part: str) -> N
     if part in ("phase mixing", "exact vectors"):
         return group_means(windows.miss_ratio, windows.accesses, session.phases)
     if part == "sampled windows":
-        return simulation.estimate(session, lambda window: windows.miss_ratio[window])[0]
+        return simulation.share_out(windows, session, lambda window: windows.miss_ratio[window])
     horizon = np.inf if part == "model" else HORIZON_SHARE * PRODUCT.burst_accesses
-    return simulation.estimate(session, lambda window: windows.curve(np.array([window]), horizon))[
-        0
-    ]
+    return simulation.share_out(
+        windows, session, lambda window: windows.curve(np.array([window]), horizon)
+    )

@@ -14,6 +14,7 @@ from evaluation.results import Case, Row, cell, distinct
 from evaluation.statistics import deviation, deviation_within
 from memsampd.exporters.analysis import analyse
 from memsampd.exporters.recording import Recording
+from memsampd.sampler.native_clock import is_usable
 
 
 class AccessRateByPhase:
@@ -67,7 +68,7 @@ def rates(recording: Recording, exact_accesses: int) -> Row:
     timed = [
         (phase_of[burst.window], burst.twin.accesses / burst.twin.cpu_seconds)
         for burst in recording.bursts
-        if burst.twin is not None and burst.twin.cpu_seconds > 0 and burst.window in phase_of
+        if burst.twin is not None and is_usable(burst.twin) and burst.window in phase_of
     ]
     known = [window.accesses for window in analysis.windows if window.accesses is not None]
     estimated = sum(known) / analysis.rate_known_share if known else None

@@ -104,14 +104,14 @@ def scatter(recording: Recording) -> Row:
 
 
 def _curves(analysis: Analysis) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Phase, shape (n,), and miss ratios, shape (n, s), of each window that has bursts."""
+    """Phase, shape (n,), and miss ratios, shape (n, s), of each burst at a random moment."""
     phase_of = {window.record.index: window.phase for window in analysis.windows}
     phases, rows = [], []
     for phase in analysis.phases:
         histograms = {
-            burst.window: burst.histogram()
-            for burst in analysis.recording.bursts
-            if burst.accesses > 0 and phase_of.get(burst.window) == phase.id
+            number: burst.histogram()
+            for number, burst in enumerate(analysis.recording.bursts)
+            if burst.accesses and not burst.is_sought and phase_of.get(burst.window) == phase.id
         }
         for curve in burst_curves(histograms, StatStack(), SIZES_BYTES, LINE_BYTES).values():
             phases.append(phase.id)

@@ -101,11 +101,13 @@ def _history(
 ) -> list[tuple[float, MissRatioCurve]]:
     """Return a phase's curve after each of its bursts, with the moment at which it was known."""
     running, pooled = RunningCurve(), ReuseHistogram.empty()
-    history = []
+    history: list[tuple[float, MissRatioCurve]] = []
     windows = iter(sorted(index for index, owner in phase_of.items() if owner == phase))
     at = -1
     for burst in recording.bursts:
         if phase_of.get(burst.window) != phase or not burst.accesses:
+            continue
+        if burst.is_sought and history:  # live metrics do without it
             continue
         while at < burst.window:
             running.add_window()
@@ -117,5 +119,6 @@ def _history(
         running.add_burst(StatStack().curve(survival, SIZES_BYTES))
         curve = running.curve
         assert curve is not None
-        history.append((burst.time_seconds + burst.cost.tracer_cpu_seconds, curve))
+        assert burst.analysed_seconds is not None
+        history.append((burst.analysed_seconds, curve))
     return history

@@ -49,7 +49,7 @@ _READ_TIMEOUT_SECONDS = 0.1
 _PUBLISH_SECONDS = 0.5
 _ANALYSIS_NICENESS = 10
 _LONE_THREAD_SHARE = 0.9
-_GAPS_SECONDS = (0.03, 0.15)
+GAPS_SECONDS = (0.03, 0.15)  # from one moment of a scout to the next, if nobody asked for any
 _LASTING = {"stop-too-long"}  # refusals that the next window will hardly change
 
 
@@ -334,6 +334,7 @@ class Session:
                 window=window,
                 phase=phase,
                 time_seconds=burst.time_seconds - self._started_seconds,
+                analysed_seconds=self._now() - self._started_seconds,
                 code=self._code_of(counted),
             )
         )
@@ -419,7 +420,7 @@ class Session:
         """
         moments, mean = self._config.moments, self._config.gap_seconds
         if mean is None:
-            shortest, longest = _GAPS_SECONDS
+            shortest, longest = GAPS_SECONDS
             mean = min(max(until_next_seconds / moments, shortest), longest)
         if not _is_alone(last):
             return ()

@@ -130,6 +130,8 @@ class BurstRecord(_Record, frozen=True, kw_only=True, tag="burst"):
         twin: what was timed of it; None if nothing was.
         ahead_seconds: CPU time of its thread from the stop at ``time_seconds`` to the burst.
         is_sought: it was taken when it was because of the code that ran then, not at random.
+        analysed_seconds: when its window was known and it counted, seconds since the attach; None
+            in old recordings.
         code: branch vector of what it executed, as of a window; empty if that is not known.
     """
 
@@ -151,6 +153,7 @@ class BurstRecord(_Record, frozen=True, kw_only=True, tag="burst"):
     twin: TwinMeasurement | None = None
     ahead_seconds: float = 0.0
     is_sought: bool = False
+    analysed_seconds: float | None = None
     code: bytes = b""
 
     def __post_init__(self) -> None:
@@ -169,6 +172,7 @@ class BurstRecord(_Record, frozen=True, kw_only=True, tag="burst"):
         phase: int,
         time_seconds: float,
         writes: int,
+        analysed_seconds: float | None = None,
         code: bytes = b"",
     ) -> BurstRecord:
         """Record what of a burst is kept.
@@ -180,6 +184,7 @@ class BurstRecord(_Record, frozen=True, kw_only=True, tag="burst"):
             phase: phase of that window.
             time_seconds: when it was taken, seconds since the attach.
             writes: stores among its rows.
+            analysed_seconds: when it counted, seconds since the attach.
             code: its branch vector, see :func:`code_bytes`.
         """
         bins, reuses, censored = histogram.to_sparse()
@@ -202,6 +207,7 @@ class BurstRecord(_Record, frozen=True, kw_only=True, tag="burst"):
             twin=burst.twin,
             ahead_seconds=burst.ahead_seconds,
             is_sought=burst.is_sought,
+            analysed_seconds=analysed_seconds,
             code=code,
         )
 
