@@ -47,13 +47,11 @@ SWEEP = (
         for schedule in ("phase-guided", "periodic")
         for share in ("0.25", "1", "4")
     ),
-    *(
-        Setting(
-            f"bursts of {millions} M",
-            f"phase-guided, bursts of {millions} M accesses",
-            ("--burst", f"{millions}000000"),
-        )
-        for millions in (2, 16)
+    Setting("bursts of 4 M", "phase-guided, bursts of 4 M accesses", ("--burst", "4000000")),
+    Setting(
+        "one burst a stop",
+        "phase-guided, one burst of 4 M accesses a stop",
+        ("--burst", "4000000", "--moments", "1"),
     ),
 )
 GROUPS = {"main": MAIN, "sweep": SWEEP}
