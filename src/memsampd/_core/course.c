@@ -272,44 +272,34 @@ visit_all(struct course *c, const struct blocks *b, const struct course_counts *
     return true;
 }
 
-bool
-course_profile(struct course *c, const struct blocks *b, struct course_visits *visits)
+static bool
+copy_visits(const struct visited *visited, struct course_visits *visits)
 {
-    struct visited visited = {NULL, 0, 0};
-
-    *visits = (struct course_visits){NULL, NULL, 0};
-    if (c->is_void || c->exits == 0)
-        return true;
-    if (!visit_all(c, b, NULL, &visited)) {
-        free(visited.items);
+    visits->ip = calloc(visited->count + 1, sizeof *visits->ip);
+    visits->times = calloc(visited->count + 1, sizeof *visits->times);
+    if (visits->ip == NULL || visits->times == NULL)
         return false;
+    for (size_t i = 0; i < visited->count; i++) {
+        visits->ip[i] = visited->items[i].ip;
+        visits->times[i] = visited->items[i].hits[1];
     }
-    visits->ip = calloc(visited.count + 1, sizeof *visits->ip);
-    visits->times = calloc(visited.count + 1, sizeof *visits->times);
-    if (visits->ip == NULL || visits->times == NULL) {
-        free(visited.items);
-        return false;
-    }
-    for (size_t i = 0; i < visited.count; i++) {
-        visits->ip[i] = visited.items[i].ip;
-        visits->times[i] = visited.items[i].hits[1];
-    }
-    visits->count = visited.count;
-    free(visited.items);
+    visits->count = visited->count;
     return true;
 }
 
 bool
 course_points(struct course *c, struct blocks *b, struct course_point *lead_in,
-              struct course_point *end)
+              struct course_point *end, struct course_visits *visits)
 {
     const struct course_counts *since = c->earliest.rows != 0 ? &c->earliest : &c->earlier;
     struct visited visited = {NULL, 0, 0};
 
     *lead_in = *end = (struct course_point){0, 0, 0};
+    *visits = (struct course_visits){NULL, NULL, 0};
     if (c->is_void || c->exits == 0)
         return true;
-    if (!visit_all(c, b, since->rows != 0 ? since : NULL, &visited)) {
+    if (!visit_all(c, b, since->rows != 0 ? since : NULL, &visited) ||
+        !copy_visits(&visited, visits)) {
         free(visited.items);
         return false;
     }

@@ -63,18 +63,16 @@ enum expanded expand_part(struct expansion *x, const uint64_t *words, const stru
 void expansion_begin(struct expansion *x, uint64_t limit, uint64_t course_limit,
                      unsigned line_shift);
 
-/* Where to begin and to end the timing of its twin; points without arrivals if there is no way. False
- * without memory. */
-bool course_points(struct course *c, struct blocks *b, struct course_point *lead_in,
-                   struct course_point *end);
-void course_free(struct course *c);
-
-/* What ran, and how often: arrays of `count`, which the caller frees, even where there was no memory
- * for all of it (false). */
+/* Instructions that ran, and how often: arrays of `count`. */
 struct course_visits {
     uint64_t *ip, *times;
     size_t count;
 };
-bool course_profile(struct course *c, const struct blocks *b, struct course_visits *visits);
+
+/* What ran, and where to begin and to end the timing of its twin; points without arrivals if there is
+ * no way. False without memory. The caller frees the arrays, then too. */
+bool course_points(struct course *c, struct blocks *b, struct course_point *lead_in,
+                   struct course_point *end, struct course_visits *visits);
+void course_free(struct course *c);
 
 #endif

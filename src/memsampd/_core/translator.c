@@ -715,24 +715,13 @@ translator_emulated_calls(Translator *self, PyObject *ignored)
     return PyLong_FromUnsignedLongLong(self->emulation.calls);
 }
 
-/* (rows, lead-in, end), each point (ip, arrivals, rows) or None. */
 static PyObject *
-translator_course(Translator *self, PyObject *ignored)
+point_or_none(const struct course_point *point)
 {
-    struct course_point point[2];
-    PyObject *points[2];
-    (void)ignored;
-
-    if (!course_points(&self->expansion.course, &self->blocks, &point[0], &point[1]))
-        return PyErr_NoMemory();
-    for (int i = 0; i < 2; i++)
-        points[i] = point[i].arrivals == 0
-                        ? Py_NewRef(Py_None)
-                        : Py_BuildValue("(KKK)", (unsigned long long)point[i].ip,
-                                        (unsigned long long)point[i].arrivals,
-                                        (unsigned long long)point[i].rows);
-    return Py_BuildValue("(KNN)", (unsigned long long)self->expansion.course.rows, points[0],
-                         points[1]);
+    if (point->arrivals == 0)
+        Py_RETURN_NONE;
+    return Py_BuildValue("(KKK)", (unsigned long long)point->ip,
+                         (unsigned long long)point->arrivals, (unsigned long long)point->rows);
 }
 
 static PyObject *
@@ -741,22 +730,26 @@ words_as_bytes(const uint64_t *words, size_t count)
     return PyBytes_FromStringAndSize((const char *)words, (Py_ssize_t)(count * sizeof *words));
 }
 
-/* (addresses of the instructions that ran, how often each did): uint64 as bytes. */
+/* (rows, lead-in, end, addresses of the instructions that ran, how often each did): each point
+ * (ip, arrivals, rows) or None; uint64 as bytes. */
 static PyObject *
-translator_profile(Translator *self, PyObject *ignored)
+translator_course(Translator *self, PyObject *ignored)
 {
+    struct course *course = &self->expansion.course;
+    struct course_point lead_in, end;
     struct course_visits visits;
-    PyObject *profile = NULL;
+    PyObject *told = NULL;
     (void)ignored;
 
-    if (course_profile(&self->expansion.course, &self->blocks, &visits))
-        profile = Py_BuildValue("(NN)", words_as_bytes(visits.ip, visits.count),
-                                words_as_bytes(visits.times, visits.count));
+    if (course_points(course, &self->blocks, &lead_in, &end, &visits))
+        told = Py_BuildValue("(KNNNN)", (unsigned long long)course->rows, point_or_none(&lead_in),
+                             point_or_none(&end), words_as_bytes(visits.ip, visits.count),
+                             words_as_bytes(visits.times, visits.count));
     else
         PyErr_NoMemory();
     free(visits.ip);
     free(visits.times);
-    return profile;
+    return told;
 }
 
 static PyObject *
@@ -866,8 +859,6 @@ static PyMethodDef translator_methods[] = {
      "System calls of the last run that were emulated."},
     {"course", (PyCFunction)translator_course, METH_NOARGS,
      "What was counted in the last run, and where its twin can be stopped."},
-    {"profile", (PyCFunction)translator_profile, METH_NOARGS,
-     "Instructions that ran in what was counted of the last run, and how often."},
     {"costs", (PyCFunction)translator_costs, METH_NOARGS, "Counts and times of all runs."},
     {"guide", (PyCFunction)translator_guide, METH_VARARGS,
      "Translate anew, along the ways that code took so many times at least."},

@@ -146,11 +146,14 @@ class TranslatingExecutor:
         )
 
     def _with_course(self, execution: Execution, max_accesses: int) -> Execution:
-        rows, *points = self._translator.course()
+        rows, *points, ip, times = self._translator.course()
         lead_in, end = (None if point is None else CoursePoint(*point) for point in points)
-        course = Course(rows, lead_in, end, execution.end is BurstEnd.SYSCALL)
-        ip, times = (np.frombuffer(column, np.uint64) for column in self._translator.profile())
-        execution = replace(execution, course=course, code_ip=ip, code_times=times)
+        execution = replace(
+            execution,
+            course=Course(rows, lead_in, end, execution.end is BurstEnd.SYSCALL),
+            code_ip=np.frombuffer(ip, np.uint64),
+            code_times=np.frombuffer(times, np.uint64),
+        )
         if execution.accesses >= max_accesses:  # it went on, and what ended that is no matter
             return replace(execution, end=BurstEnd.FULL, end_detail="")
         return execution
