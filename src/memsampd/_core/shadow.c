@@ -327,25 +327,35 @@ shadow_spawn(PyObject *module, PyObject *args)
                          (unsigned long long)t.scratch_address, kept, noted);
 }
 
+static int
+registers_from_python(PyObject *bytes, void *result)
+{
+    char *registers;
+    Py_ssize_t size;
+
+    if (PyBytes_AsStringAndSize(bytes, &registers, &size) < 0)
+        return 0;
+    if (size != (Py_ssize_t)sizeof(struct user_regs_struct)) {
+        PyErr_SetString(PyExc_ValueError, "regs is not what shadow_spawn returned");
+        return 0;
+    }
+    memcpy(result, registers, (size_t)size);
+    return 1;
+}
+
 static PyObject *
 shadow_call(PyObject *module, PyObject *args)
 {
     int pid, error;
-    const char *regs;
-    Py_ssize_t regs_bytes;
     unsigned long long syscall_address, a[6] = {0};
     long number, result = 0;
     struct user_regs_struct registers;
     (void)module;
 
-    if (!PyArg_ParseTuple(args, "iy#Kl(KKKKKK):shadow_call", &pid, &regs, &regs_bytes,
-                          &syscall_address, &number, &a[0], &a[1], &a[2], &a[3], &a[4], &a[5]))
+    if (!PyArg_ParseTuple(args, "iO&Kl(KKKKKK):shadow_call", &pid, registers_from_python,
+                          &registers, &syscall_address, &number, &a[0], &a[1], &a[2], &a[3],
+                          &a[4], &a[5]))
         return NULL;
-    if (regs_bytes != (Py_ssize_t)sizeof registers) {
-        PyErr_SetString(PyExc_ValueError, "regs is not what shadow_spawn returned");
-        return NULL;
-    }
-    memcpy(&registers, regs, sizeof registers);
     const uint64_t arguments[6] = {a[0], a[1], a[2], a[3], a[4], a[5]};
     enum tracee_status status;
     Py_BEGIN_ALLOW_THREADS
@@ -367,20 +377,13 @@ static PyObject *
 shadow_leave_rseq(PyObject *module, PyObject *args)
 {
     int pid;
-    const char *regs;
-    Py_ssize_t regs_bytes;
     unsigned long long syscall_address;
     struct user_regs_struct registers;
     (void)module;
 
-    if (!PyArg_ParseTuple(args, "iy#K:shadow_leave_rseq", &pid, &regs, &regs_bytes,
-                          &syscall_address))
+    if (!PyArg_ParseTuple(args, "iO&K:shadow_leave_rseq", &pid, registers_from_python,
+                          &registers, &syscall_address))
         return NULL;
-    if (regs_bytes != (Py_ssize_t)sizeof registers) {
-        PyErr_SetString(PyExc_ValueError, "regs is not what shadow_spawn returned");
-        return NULL;
-    }
-    memcpy(&registers, regs, sizeof registers);
     enum tracee_status status;
     Py_BEGIN_ALLOW_THREADS
     status = tracee_leave_rseq(pid, &registers, syscall_address);
@@ -413,22 +416,15 @@ static PyObject *
 shadow_fork(PyObject *module, PyObject *args)
 {
     int pid, is_sibling, suspend_seccomp, error;
-    const char *regs;
-    Py_ssize_t regs_bytes;
     unsigned long long syscall_address;
     struct user_regs_struct registers;
     pid_t child = 0;
     long ns_child = 0;
     (void)module;
 
-    if (!PyArg_ParseTuple(args, "iy#Kpp:shadow_fork", &pid, &regs, &regs_bytes, &syscall_address,
-                          &is_sibling, &suspend_seccomp))
+    if (!PyArg_ParseTuple(args, "iO&Kpp:shadow_fork", &pid, registers_from_python, &registers,
+                          &syscall_address, &is_sibling, &suspend_seccomp))
         return NULL;
-    if (regs_bytes != (Py_ssize_t)sizeof registers) {
-        PyErr_SetString(PyExc_ValueError, "regs is not what shadow_spawn returned");
-        return NULL;
-    }
-    memcpy(&registers, regs, sizeof registers);
     long options = PTRACE_O_TRACESYSGOOD | PTRACE_O_EXITKILL |
                    (suspend_seccomp ? PTRACE_O_SUSPEND_SECCOMP : 0);
     enum tracee_status status;
