@@ -124,7 +124,6 @@ class Session:
         exporters: shown every new state.
         recorders: given every record.
         observers: told of every window.
-        rng: chooses moments.
         clock: monotonic time in seconds, injected for tests.
     """
 
@@ -135,11 +134,10 @@ class Session:
         exporters: Sequence[Exporter] = (),
         recorders: Sequence[Recorder] = (),
         observers: Sequence[SessionObserver] = (),
-        rng: random.Random | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._cpus = os.sched_getaffinity(0)
-        self._rng = rng or random.Random(config.seed + 2)
+        self._rng = random.Random(config.seed + 2)
         self._parts = parts
         self._config = config
         self._exporters = tuple(exporters)
@@ -236,9 +234,8 @@ class Session:
             counted = result.counted
             if counted is None or self._phase is None or self._window is None:
                 continue
-            if (
-                counted.burst.ahead_seconds > 0
-            ):  # the target did not come so far while it was observed
+            if counted.burst.ahead_seconds > 0:
+                # While it was observed, the target did not come so far.
                 self._errors["unreached"] += 1
             else:
                 self._take_burst(result, counted, self._window.index, self._phase)
@@ -418,12 +415,12 @@ class Session:
         Where several threads share the work nobody knows when the target will be where one of them
         gets to: then it is observed once.
         """
+        if not _is_alone(last):
+            return ()
         moments, mean = self._config.moments, self._config.gap_seconds
         if mean is None:
             shortest, longest = GAPS_SECONDS
             mean = min(max(until_next_seconds / moments, shortest), longest)
-        if not _is_alone(last):
-            return ()
         return tuple(self._rng.uniform(0.5, 1.5) * mean for _ in range(moments - 1))
 
     def _read_target_cpu(self) -> float:

@@ -144,11 +144,10 @@ def analyse(recording: Recording, policy: str, sizes_bytes: NDArray[np.int64]) -
     final = _final_phases(recording.merges)
     rates, bins = _rates(recording, final), code_bins(recording.windows)
     bursts = _bursts(recording, final)
-    with_accesses = {id: [burst for burst in mine if burst.accesses] for id, mine in bursts.items()}
     seen = {
-        id: see_bursts(id, mine, _known(rates.get(id)), bins, model, sizes_bytes, line_bytes)
-        for id, mine in with_accesses.items()
-        if mine
+        id: see_bursts(id, told, _known(rates.get(id)), bins, model, sizes_bytes, line_bytes)
+        for id, mine in bursts.items()
+        if (told := [burst for burst in mine if burst.accesses])
     }
     windows = analyse_windows(
         [AnalysedWindow(each, final.get(each.phase, each.phase)) for each in recording.windows],
@@ -167,10 +166,7 @@ def analyse(recording: Recording, policy: str, sizes_bytes: NDArray[np.int64]) -
                 cpu_seconds=sum(window.record.cpu_seconds for window in mine),
                 weight=weights.get(id, 0.0),
                 bursts=len(bursts.get(id, ())),
-                histogram=sum(
-                    (burst.histogram() for burst in with_accesses.get(id, ())),
-                    ReuseHistogram.empty(),
-                ),
+                histogram=seen[id].histogram if id in seen else ReuseHistogram.empty(),
                 curve=_phase_curve(mine, id, seen.get(id)),
                 rate=_phase_rate(mine, rates.get(id)),
             )

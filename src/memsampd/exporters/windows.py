@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memsampd.exporters.recording import BurstRecord, WindowRecord, code_vector
+from memsampd.models.histogram import ReuseHistogram
 from memsampd.models.mixing import burst_shares
 from memsampd.models.nearest import burst_curves
 from memsampd.models.protocols import CacheModel
@@ -63,6 +64,7 @@ class SeenBursts:
         is_timed: whether any rate is known.
         curves: their miss-ratio curves, in order.
         phase: their phases, shape (m,), int64.
+        histogram: reuse histogram of all of them.
     """
 
     window: NDArray[np.int64]
@@ -71,6 +73,7 @@ class SeenBursts:
     is_timed: bool
     curves: tuple[MissRatioCurve, ...]
     phase: NDArray[np.int64]
+    histogram: ReuseHistogram
 
 
 def see_bursts(
@@ -103,6 +106,7 @@ def see_bursts(
         is_timed=is_timed,
         curves=tuple(curves.values()),
         phase=np.full(len(bursts), phase, np.int64),
+        histogram=sum(histograms.values(), ReuseHistogram.empty()),
     )
 
 
@@ -120,6 +124,7 @@ def _all_together(phases: Mapping[int, SeenBursts]) -> SeenBursts:
         is_timed=bool(mean),
         curves=tuple(curve for seen in phases.values() for curve in seen.curves),
         phase=np.concatenate([seen.phase for seen in phases.values()]),
+        histogram=sum((seen.histogram for seen in phases.values()), ReuseHistogram.empty()),
     )
 
 
