@@ -403,6 +403,17 @@ def test_exit_in_mid_attach(tmp_path: Path) -> None:
     assert shadowing.orphans() == []
 
 
+def test_a_target_that_ends_while_it_is_attached_to_is_gone(tmp_path: Path) -> None:
+    with shadowing.running("sleep", "100") as process:
+        folder = tmp_path / str(process.pid)
+        folder.mkdir()
+        for entry in ("maps", "mem", "exe"):  # what is read first; the rest is as after its end
+            (folder / entry).symlink_to(f"/proc/{process.pid}/{entry}")
+        with pytest.raises(CaptureError) as refused:
+            Snapshots(process.pid, tmp_path)
+    assert refused.value.reason == "gone"
+
+
 def test_a_shadow_holds_no_pipe_open(tmp_path: Path) -> None:
     with shadowing.running(shadowing.compile_c(tmp_path, PIPE_END)) as process:
         assert process.stdout is not None

@@ -139,7 +139,8 @@ class ContentionMeter:
         return elapsed, max(waited, 0.0), others
 
     def start(self) -> None:
-        """A shadow is about to run: learn what was usual since the last one."""
+        """A shadow is about to run, for the first time since the last one was gone: what the target
+        waited between them is usual."""
         elapsed, waited, _ = self._since_mark()
         self._usual_share = waited / elapsed if elapsed > 0 else 0.0
 
@@ -258,7 +259,6 @@ class TracerThread:
         return CaptureResult(None, error, self._contention.stop(0.0), order.measure_rate)
 
     def _take(self, source: AccessSource, order: CaptureOrder) -> Iterator[CaptureResult]:
-        self._contention.start()
         self._closing.wait(order.delay_seconds)
         if self._closing.is_set():
             raise CaptureError("closed", "the session ends")
@@ -291,7 +291,6 @@ class TracerThread:
                     is_last=not burst.more_follow,
                 )
                 is_first = False
-                self._contention.start()
                 self._counter.begin()
                 writes = 0
 

@@ -188,7 +188,7 @@ class Snapshots:
         self._files = TargetFiles(proc)
         self._refuse_shadow_stack()
         self._finder.find()
-        self._is_first_process = namespaced_pid(pid, proc) == 1
+        self._is_first_process = self._namespaced_pid() == 1
         self._uncollected: list[int] = []
         self._faults = CopyFaults()
         self._guardian: Guardian | None = Guardian(pid)
@@ -367,6 +367,12 @@ class Snapshots:
                 f"{1e3 * self._stops.max_stop_seconds:g} ms allowed",
                 "allow more with --max-stop",
             )
+
+    def _namespaced_pid(self) -> int:
+        try:
+            return namespaced_pid(self._pid, self._proc)
+        except OSError as error:  # it ended after its code was read
+            raise CaptureError("gone", f"process {self._pid} is gone") from error
 
     def _sizes(self) -> tuple[int, int, int]:
         """Resident bytes, the private ones among them, and minor page faults so far."""
