@@ -6,6 +6,15 @@
 
 #define FIRST_CHECKPOINT ((uint64_t)1 << 16)
 #define FIRST_EXITS 1024
+/* A stretch is so long, and a sixteenth of the course at least: long enough to see most of what belongs
+ * together, and short beside what came before. Other code altogether: hardly anything else in it. */
+#define STRETCH_ROWS ((uint64_t)1 << 16)
+#define STRETCH_SHARE 16
+#define CHANGED(count, rows) (16 * (count) > 15 * (rows))
+/* From here on a part of a stretch counts as where the change began. */
+#define BEGUN(count, rows) (8 * (count) > (rows))
+/* Before a repetition as long as a stretch: less is not worth to be ended for. */
+#define ROWS_WORTH_ENDING 4096
 /* Seconds of uncertainty: of beginning and ending, and of each arrival that is counted. */
 #define BASE_COST 3e-6
 #define ARRIVAL_COST 0.8e-9
@@ -22,7 +31,11 @@ course_begin(struct course *c, uint64_t limit)
     c->limit = limit;
     c->rows = 0;
     c->checkpoint = FIRST_CHECKPOINT;
-    c->is_void = false;
+    c->is_void = c->has_changed = false;
+    c->stretch = 0;
+    c->stretch_start = 0;
+    c->stretch_end = STRETCH_ROWS;
+    c->news = c->earlier_news = (struct course_news){NO_EXIT, 0, 0};
     for (int i = 0; i < 3; i++) {
         all[i]->rows = 0;
         if (c->exits != 0)
@@ -71,12 +84,78 @@ course_keep(struct course *c)
         c->checkpoint *= 2;
 }
 
+/* It ended before this. */
+static void
+change(struct course *c, struct course_news news)
+{
+    c->has_changed = true;
+    c->news = news;
+    c->rows = news.rows;
+    if (c->earlier.rows >= c->rows)
+        c->earlier.rows = 0;
+    if (c->earliest.rows >= c->rows)
+        c->earliest.rows = 0;
+}
+
+uint32_t
+course_first_stretch(const struct course *c, const struct blocks *b, uint32_t exit)
+{
+    const struct block *block = &b->block[b->exit[exit].block];
+    uint32_t first = c->stretch;
+
+    for (uint32_t e = block->first_exit; e < block->first_exit + block->exits && e < c->exits; e++)
+        if (c->now.exit[e].hits != 0 && c->now.exit[e].stretch < first)
+            first = c->now.exit[e].stretch;
+    return first;
+}
+
+void
+course_look(struct course *c)
+{
+    const uint64_t rows = c->rows - c->stretch_start;
+    const struct course_news news = c->news, earlier = c->earlier_news;
+
+    if (CHANGED(news.count, rows)) {
+        for (size_t e = 0; e < c->exits; e++)
+            if (c->now.exit[e].stretch != 0 && c->now.exit[e].stretch + 1 >= c->stretch)
+                c->now.exit[e].hits = 0;
+        bool is_earlier = earlier.exit != NO_EXIT &&
+                          (news.exit == NO_EXIT || BEGUN(earlier.count, c->stretch_start - c->last_start));
+        change(c, is_earlier ? earlier : news);
+        return;
+    }
+    c->earlier_news = news;
+    c->news = (struct course_news){NO_EXIT, 0, 0};
+    c->stretch++;
+    c->last_start = c->stretch_start;
+    c->stretch_start = c->rows;
+    c->stretch_end = c->rows + (c->rows / STRETCH_SHARE > STRETCH_ROWS ? c->rows / STRETCH_SHARE
+                                                                        : STRETCH_ROWS);
+}
+
+enum course_added
+course_repeats(struct course *c, const struct blocks *b, uint32_t exit, uint64_t rows)
+{
+    if (c->has_changed)
+        return COURSE_GOES_ON;
+    if (exit >= c->exits && course_reserve(c, b->exits) < 0)
+        return COURSE_NO_MEMORY;
+    if (c->now.exit[exit].hits == 0 && rows >= STRETCH_ROWS && rows >= c->rows / STRETCH_SHARE &&
+        c->rows >= ROWS_WORTH_ENDING) {
+        change(c, (struct course_news){exit, c->rows, rows});
+        return COURSE_CHANGED;
+    }
+    c->now.exit[exit].repeats += rows;
+    return COURSE_GOES_ON;
+}
+
 /* ---- Where a twin can be stopped ---- */
 
 /* How often and when an instruction was executed, as part of one block, or of all that contain it. */
 struct visits {
     uint64_t ip;
     uint64_t hits[2], last[2]; /* until the lead-in's moment, and in all */
+    uint64_t repeats;          /* beyond these */
     uint32_t block[2], place[2]; /* those of the last: which instruction of which block */
     bool is_refused;           /* no twin can be stopped there */
 };
@@ -91,6 +170,18 @@ compare_ip(const void *a, const void *b)
 {
     uint64_t one = ((const struct visits *)a)->ip, other = ((const struct visits *)b)->ip;
     return (one > other) - (one < other);
+}
+
+/* Which instruction of a block was repeated. */
+static uint32_t
+repeated_instruction(const struct blocks *b, const struct block *block, const struct exit *exit)
+{
+    uint32_t a = 0;
+
+    while (a < exit->accesses &&
+           b->accesses.operand[block->first_access + a].source != ACCESS_SPECIAL)
+        a++;
+    return a < exit->accesses ? b->accesses.instruction[block->first_access + a] : UINT32_MAX;
 }
 
 /* Those of one block: an exit tells that all instructions up to it were executed. */
@@ -110,6 +201,9 @@ add_block(struct visited *v, const struct blocks *b, uint32_t number,
         for (uint32_t e = block->first_exit; e < block->first_exit + block->exits; e++) {
             if (b->exit[e].kind == EXIT_CROSSED || b->exit[e].instructions <= i)
                 continue;
+            const struct exit_count *counted = &moments[1]->exit[e];
+            if (counted->repeats != 0 && repeated_instruction(b, block, &b->exit[e]) == i)
+                visits.repeats += counted->repeats;
             for (int m = 0; m < 2; m++) {
                 if (moments[m] == NULL || moments[m]->exit[e].hits == 0)
                     continue;
@@ -140,6 +234,7 @@ merge(struct visited *v)
             v->items[++kept] = *from;
             continue;
         }
+        to->repeats += from->repeats;
         for (int m = 0; m < 2; m++) {
             to->hits[m] += from->hits[m];
             if (from->last[m] > to->last[m] ||
@@ -281,9 +376,27 @@ copy_visits(const struct visited *visited, struct course_visits *visits)
         return false;
     for (size_t i = 0; i < visited->count; i++) {
         visits->ip[i] = visited->items[i].ip;
-        visits->times[i] = visited->items[i].hits[1];
+        visits->times[i] = visited->items[i].hits[1] + visited->items[i].repeats;
     }
     visits->count = visited->count;
+    return true;
+}
+
+/* Where the course ended, because other code began there: nothing is better to stop at, if it had not
+ * run before. */
+static bool
+add_change(const struct course *c, const struct blocks *b, struct visited *v)
+{
+    const uint32_t number = b->exit[c->news.exit].block;
+    const uint64_t ip = b->block[number].ip;
+
+    for (size_t i = 0; i < v->count; i++)
+        if (v->items[i].ip == ip)
+            return true;
+    if (!blocks_grow((void **)&v->items, &v->capacity, v->count + 1, sizeof *v->items))
+        return false;
+    v->items[v->count++] = (struct visits){
+        .ip = ip, .hits = {0, 1}, .last = {0, c->rows}, .block = {number, number}};
     return true;
 }
 
@@ -299,7 +412,7 @@ course_points(struct course *c, struct blocks *b, struct course_point *lead_in,
     if (c->is_void || c->exits == 0)
         return true;
     if (!visit_all(c, b, since->rows != 0 ? since : NULL, &visited) ||
-        !copy_visits(&visited, visits)) {
+        !copy_visits(&visited, visits) || (c->has_changed && !add_change(c, b, &visited))) {
         free(visited.items);
         return false;
     }

@@ -13,7 +13,7 @@ expansion_begin(struct expansion *x, uint64_t limit, uint64_t course_limit, unsi
     x->resume_access = 0;
     x->is_full = false;
     x->rows.count = 0;
-    x->lines.count = x->lines.rows = x->lines.writes = 0;
+    lines_begin(&x->lines);
     x->line_shift = line_shift;
 }
 
@@ -261,22 +261,44 @@ rows_of(struct expansion *x, const struct exit *part, const uint64_t *words)
     return rows;
 }
 
+/* What became of the course. False without memory. */
+static bool
+has_added(struct expansion *x, enum course_added added)
+{
+    if (added == COURSE_CHANGED)
+        lines_start_no_more(&x->lines);
+    return added != COURSE_NO_MEMORY;
+}
+
+/* A record of as many rows as it is told by the words: the course has to know before. */
+static bool
+begin_record(struct expansion *x, uint32_t exit, const struct exit *part, const uint64_t *words)
+{
+    x->record_total = x->total;
+    if (x->course.limit == 0 || part->is_plain)
+        return true;
+    uint64_t rows = rows_of(x, part, words);
+    return rows <= part->accesses ||
+           has_added(x, course_repeats(&x->course, x->blocks, exit, rows - part->accesses));
+}
+
 /* One whole record: to rows while these are wanted, and to the course. */
 static inline enum expanded
 expand_record(struct expansion *x, uint32_t exit, const uint64_t *words)
 {
     const struct exit *part = &x->blocks->exit[exit];
 
-    if (x->resume_access == 0 && x->resume_iteration == 0)
-        x->record_total = x->total;
+    if (x->resume_access == 0 && x->resume_iteration == 0 && !begin_record(x, exit, part, words))
+        return EXPANDED_NO_MEMORY;
     enum expanded result = x->is_full ? EXPANDED_FULL : expand_one(x, part, words);
     if (x->course.limit == 0 || (result != EXPANDED_ALL && result != EXPANDED_FULL))
         return result;
     uint64_t rows =
         result == EXPANDED_ALL ? x->total - x->record_total : rows_of(x, part, words);
-    if (course_add(&x->course, x->blocks, exit, rows) < 0)
+    if (!has_added(x, course_add(&x->course, x->blocks, exit, rows)))
         return EXPANDED_NO_MEMORY;
-    return result == EXPANDED_FULL && x->course.rows < x->course.limit ? EXPANDED_ALL : result;
+    bool goes_on = x->course.rows < x->course.limit && !x->course.has_changed;
+    return result == EXPANDED_FULL && goes_on ? EXPANDED_ALL : result;
 }
 
 /* Count for the layout of later translations. */
@@ -314,8 +336,8 @@ expand_plain_lines(struct expansion *x, const uint64_t **from, const uint64_t *e
         if (!now->is_plain || total + now->accesses >= limit)
             break;
         if (!add_lines(x, now, at) ||
-            (has_course &&
-             course_add(&x->course, x->blocks, (uint32_t)at[0], now->accesses) < 0)) {
+            (has_course && !has_added(x, course_add(&x->course, x->blocks, (uint32_t)at[0],
+                                                    now->accesses)))) {
             result = EXPANDED_NO_MEMORY;
             break;
         }

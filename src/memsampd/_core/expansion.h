@@ -15,20 +15,37 @@ struct course_point {
 /* How often and when each exit was taken, until some moment. */
 struct course_counts {
     struct exit_count {
-        uint64_t last; /* rows before the last record that left by it */
+        uint64_t last;    /* rows before the last record that left by it */
+        uint64_t repeats; /* rows beyond those that it always has: of repeated instructions */
         uint32_t hits;
-    } *exit;           /* each of them */
+        uint32_t stretch; /* that it was first taken in */
+    } *exit;              /* each of them */
     uint64_t rows;     /* at that moment */
 };
 
-/* What a burst does on after its rows are full: counted, not recorded. Counts are kept from two
- * earlier moments, at powers of two of rows, so that a lead-in can be cut off. */
+#define NO_EXIT UINT32_MAX
+
+/* Code that had not run before. */
+struct course_news {
+    uint32_t exit;  /* the first by which it left, or NO_EXIT */
+    uint64_t rows;  /* before that record */
+    uint64_t count; /* rows of all such records */
+};
+
+/* What a burst does, counted, even on after its rows are full. Counts are kept from two earlier
+ * moments, at powers of two of rows, so that a lead-in can be cut off. It ends where the program
+ * goes over to other code altogether: what was timed and counted is then of one kind. */
 struct course {
     uint64_t limit; /* rows to be counted in all; 0: none */
     uint64_t rows, checkpoint;
     struct course_counts now, earlier, earliest;
     size_t exits;   /* that the arrays have room for */
     bool is_void;   /* blocks were dropped meanwhile */
+    uint32_t stretch;                      /* it is looked for new code in one after the other */
+    uint64_t last_start, stretch_start;    /* of the one before and of this, rows */
+    uint64_t stretch_end;
+    struct course_news news, earlier_news; /* of this one and the one before; the end, once changed */
+    bool has_changed;                      /* it has ended thus */
 };
 
 struct expansion {

@@ -37,6 +37,7 @@ typedef struct {
 typedef struct {
     group_table last;      /* when each line was last touched */
     uint32_t now;          /* of the next access */
+    uint32_t starts_end;   /* accesses from then on tell only whether earlier ones return */
     uint32_t exact[EXACT]; /* reuses by distance */
     reuse *distant;        /* those of larger distances, and first touches */
     size_t distants, distant_capacity;
@@ -67,9 +68,9 @@ find_or_add(group_table table, uint64_t tag, uint64_t *used)
     return entry;
 }
 
-/* Room for them is there. */
+/* Room for them is there. `all` of them, and what was before, is followed. */
 ALWAYS_INLINE void
-count_batch(counter *self, const unsigned char *lines, unsigned batch)
+count_batch(counter *self, const unsigned char *lines, unsigned batch, bool all)
 {
     const group_table table = self->last;
     reuse *distant = self->distant + self->distants;
@@ -83,7 +84,7 @@ count_batch(counter *self, const unsigned char *lines, unsigned batch)
         uint32_t before = *time, distance = now - before - 1;
         *time = now;
         if (distance < EXACT)
-            self->exact[distance]++;
+            self->exact[distance] += all || before < self->starts_end;
         else
             *distant++ = (reuse){before, now};
     }
@@ -99,18 +100,34 @@ prefetch_batch(const counter *self, const unsigned char *lines, unsigned batch)
 }
 
 static int
-count(counter *self, const line_buffer *lines)
+count_lines(counter *self, const line_buffer *lines, size_t start, size_t end, bool all)
 {
-    for (size_t start = 0; start < lines->count; start += BATCH) {
-        size_t left = lines->count - start;
+    for (; start < end; start += BATCH) {
+        size_t left = end - start;
         unsigned batch = left < BATCH ? (unsigned)left : BATCH;
         if (groups_reserve(&self->last, batch) < 0 || reserve_distant(self) < 0)
             return -1;
         if (groups_entries(&self->last) * sizeof(line_group) > FARTHEST_CACHE_BYTES)
             prefetch_batch(self, lines->bytes + 8 * start, batch);
-        count_batch(self, lines->bytes + 8 * start, batch);
+        if (all)
+            count_batch(self, lines->bytes + 8 * start, batch, true);
+        else
+            count_batch(self, lines->bytes + 8 * start, batch, false);
     }
     return 0;
+}
+
+/* The first `starts` of them are followed from. */
+static int
+count(counter *self, const line_buffer *lines, size_t starts)
+{
+    if (count_lines(self, lines, 0, starts, true) < 0)
+        return -1;
+    if (starts == lines->count)
+        return 0;
+    if (self->starts_end == UINT32_MAX)
+        self->starts_end = self->now;
+    return count_lines(self, lines, starts, lines->count, false);
 }
 
 /* An access that was seen to return counts as a reuse only if the whole of its distance's bin
@@ -127,12 +144,13 @@ sum_up(const counter *self, uint64_t *reuses, uint64_t *censored)
     for (size_t i = 0; i < self->distants; i++) {
         const reuse each = self->distant[i];
         unsigned bin = bin_of(each.now - each.before - 1);
-        if (each.before != 0)
+        if (each.before != 0 && each.before < self->starts_end)
             (bin < bin_of(end - each.before) ? reuses : censored)[bin]++;
     }
     for (uint64_t i = 0; i < groups_entries(&self->last); i++)
         for (unsigned line = 0; line < GROUP_LINES; line++)
-            if (self->last.entries[i].time[line])
+            if (self->last.entries[i].time[line] &&
+                self->last.entries[i].time[line] < self->starts_end)
                 censored[bin_of(end - self->last.entries[i].time[line])]++;
 }
 
@@ -141,6 +159,7 @@ begin(counter *self)
 {
     memset(self->exact, 0, sizeof self->exact);
     self->now = FIRST_TIME;
+    self->starts_end = UINT32_MAX;
     self->distants = 0;
     return groups_clear(&self->last);
 }
@@ -210,16 +229,29 @@ reuse_counter_begin(PyObject *object, PyObject *unused)
 }
 
 PyDoc_STRVAR(reuse_counter_add_doc,
-             "add(lines, /)\n--\n\n"
-             "Count the next lines of the present burst, a buffer of uint64.");
+             "add(lines, starts=None, /)\n--\n\n"
+             "Count the next lines of the present burst, a buffer of uint64.\n\n"
+             "After the first `starts` of them, if these are not all, and in later calls, accesses\n"
+             "count no more: they only tell whether earlier ones return.");
 
 static PyObject *
-reuse_counter_add(PyObject *object, PyObject *source)
+reuse_counter_add(PyObject *object, PyObject *args)
 {
     ReuseCounter *self = (ReuseCounter *)object;
+    PyObject *source, *limit = Py_None;
     line_buffer lines;
-    if (reuse_counter_check(self, false) < 0 || memsampd_get_lines(source, &lines) < 0)
+    if (!PyArg_ParseTuple(args, "O|O:add", &source, &limit) ||
+        reuse_counter_check(self, false) < 0 || memsampd_get_lines(source, &lines) < 0)
         return NULL;
+    size_t starts = limit == Py_None ? lines.count : PyLong_AsSize_t(limit);
+    if (PyErr_Occurred()) {
+        PyBuffer_Release(&lines.view);
+        return NULL;
+    }
+    if (self->counter.starts_end != UINT32_MAX)
+        starts = 0;
+    else if (starts > lines.count)
+        starts = lines.count;
     if (lines.count > MAX_ACCESSES - (self->counter.now - FIRST_TIME)) {
         PyBuffer_Release(&lines.view);
         PyErr_SetString(PyExc_OverflowError, "a burst has less than 2**32 accesses");
@@ -227,7 +259,7 @@ reuse_counter_add(PyObject *object, PyObject *source)
     }
     self->busy = true;
     Py_BEGIN_ALLOW_THREADS
-    self->broken = count(&self->counter, &lines) < 0;
+    self->broken = count(&self->counter, &lines, starts) < 0;
     Py_END_ALLOW_THREADS
     self->busy = false;
     PyBuffer_Release(&lines.view);
@@ -264,7 +296,7 @@ reuse_counter_histograms(PyObject *object, PyObject *unused)
 
 static PyMethodDef reuse_counter_methods[] = {
     {"begin", reuse_counter_begin, METH_NOARGS, reuse_counter_begin_doc},
-    {"add", reuse_counter_add, METH_O, reuse_counter_add_doc},
+    {"add", reuse_counter_add, METH_VARARGS, reuse_counter_add_doc},
     {"histograms", reuse_counter_histograms, METH_NOARGS, reuse_counter_histograms_doc},
     {NULL, NULL, 0, NULL},
 };

@@ -89,6 +89,20 @@ lines_clear(struct lines *lines)
     memset(lines, 0, sizeof *lines);
 }
 
+void
+lines_begin(struct lines *lines)
+{
+    lines->count = lines->rows = lines->writes = lines->starts = 0;
+    lines->has_stopped = false;
+}
+
+void
+lines_start_no_more(struct lines *lines)
+{
+    lines->starts = lines->count;
+    lines->has_stopped = true;
+}
+
 bool
 lines_add(struct lines *lines, struct rows *rows, unsigned shift)
 {
@@ -108,9 +122,10 @@ PyObject *
 lines_take(struct lines *lines, uint64_t instructions, uint64_t prefetches)
 {
     PyObject *taken = Py_BuildValue(
-        "(y#nnKK)", lines->count ? (const char *)lines->line : "", 8 * (Py_ssize_t)lines->count,
-        (Py_ssize_t)lines->rows, (Py_ssize_t)lines->writes, (unsigned long long)instructions,
+        "(y#nnnKK)", lines->count ? (const char *)lines->line : "", 8 * (Py_ssize_t)lines->count,
+        (Py_ssize_t)(lines->has_stopped ? lines->starts : lines->count), (Py_ssize_t)lines->rows,
+        (Py_ssize_t)lines->writes, (unsigned long long)instructions,
         (unsigned long long)prefetches);
-    lines->count = lines->rows = lines->writes = 0;
+    lines->count = lines->rows = lines->writes = lines->starts = 0;
     return taken;
 }

@@ -19,6 +19,8 @@ struct lines {
     uint64_t *line;
     size_t count, capacity;
     size_t rows, writes; /* that they are of; stores among these */
+    size_t starts;       /* of these lines, if no later one is to be followed from */
+    bool has_stopped;    /* that is so */
 };
 
 int rows_reserve(struct rows *rows, size_t more); /* -1: no memory */
@@ -33,11 +35,16 @@ PyObject *rows_take(struct rows *rows, uint64_t instructions, uint64_t prefetche
 
 bool lines_reserve(struct lines *lines, size_t more); /* false: no memory */
 void lines_clear(struct lines *lines);
+void lines_begin(struct lines *lines);
+
+/* From here on lines tell only whether earlier ones return. */
+void lines_start_no_more(struct lines *lines);
 
 /* Move rows to the lines, address >> shift, that they touch. False without memory. */
 bool lines_add(struct lines *lines, struct rows *rows, unsigned shift);
 
-/* (lines as bytes, rows, writes, instructions, prefetches); they are then gone from here. */
+/* (lines as bytes, how many of them may be followed from, rows, writes, instructions, prefetches); they
+ * are then gone from here. */
 PyObject *lines_take(struct lines *lines, uint64_t instructions, uint64_t prefetches);
 
 #endif

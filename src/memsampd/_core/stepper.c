@@ -226,7 +226,7 @@ stepper_take_lines(Stepper *self, PyObject *args)
 {
     unsigned shift;
 
-    struct lines lines = {NULL, 0, 0, 0, 0};
+    struct lines lines = {0};
     if (!PyArg_ParseTuple(args, "I:take_lines", &shift))
         return NULL;
     if (shift > 32) {

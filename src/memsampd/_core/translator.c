@@ -24,7 +24,7 @@
 #define FIRST_WORDS_PER_ACCESS 0.7
 #define STEPS_TO_A_BOUNDARY 20000
 #define ROWS_CHUNK ((size_t)1 << 15) /* in a cache still, and few enough to cost Python little */
-#define COURSE_SECONDS 0.2
+#define COURSE_SECONDS 0.01
 
 /* What is to be done before the shadow can run on. */
 enum need {
@@ -117,7 +117,7 @@ chunk_start(Translator *self)
 {
     const struct expansion *x = &self->expansion;
     uint64_t rows = x->is_full ? 0 : x->limit - x->total;
-    if (x->course.limit > x->course.rows + rows)
+    if (x->course.limit > x->course.rows + rows && !x->course.has_changed)
         rows = x->course.limit - x->course.rows;
     double wanted = (double)rows * FIRST_WORDS_PER_ACCESS;
     size_t words = wanted > BUFFER_WORDS ? BUFFER_WORDS : (size_t)wanted;
@@ -730,8 +730,8 @@ words_as_bytes(const uint64_t *words, size_t count)
     return PyBytes_FromStringAndSize((const char *)words, (Py_ssize_t)(count * sizeof *words));
 }
 
-/* (rows, lead-in, end, addresses of the instructions that ran, how often each did): each point
- * (ip, arrivals, rows) or None; uint64 as bytes. */
+/* (rows, whether it ended because the code changed, lead-in, end, addresses of the instructions that
+ * ran, how often each did): each point (ip, arrivals, rows) or None; uint64 as bytes. */
 static PyObject *
 translator_course(Translator *self, PyObject *ignored)
 {
@@ -742,7 +742,8 @@ translator_course(Translator *self, PyObject *ignored)
     (void)ignored;
 
     if (course_points(course, &self->blocks, &lead_in, &end, &visits))
-        told = Py_BuildValue("(KNNNN)", (unsigned long long)course->rows, point_or_none(&lead_in),
+        told = Py_BuildValue("(KONNNN)", (unsigned long long)course->rows,
+                             course->has_changed ? Py_True : Py_False, point_or_none(&lead_in),
                              point_or_none(&end), words_as_bytes(visits.ip, visits.count),
                              words_as_bytes(visits.times, visits.count));
     else

@@ -43,6 +43,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="share of the target's CPU time that bursts may cost it (default: %(default)s)",
     )
     parser.add_argument(
+        "--own-cpu",
+        type=float,
+        default=0.25,
+        metavar="SHARE",
+        help="CPU time that memsampd and its copies of the target may use, as a share of the "
+        "target's, besides some seconds for the first curves (default: %(default)s)",
+    )
+    parser.add_argument(
         "--schedule",
         choices=("phase-guided", "periodic", "burst", "all", "none"),
         default="phase-guided",
@@ -81,7 +89,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--gap",
         type=float,
         metavar="S",
-        help="mean time that the copy runs from one burst to the next (default: 0.03 to 0.15, so "
+        help="mean time that the copy runs from one burst to the next (default: 0.03 to 1, so "
         "that the next stop is due when it has shown all)",
     )
     parser.add_argument(
@@ -141,6 +149,7 @@ def configs(args: argparse.Namespace) -> tuple[SessionConfig, OutputConfig]:
         period_seconds=args.period,
         schedule=args.schedule,
         budget_share=args.budget,
+        own_cpu_share=args.own_cpu,
         burst_accesses=args.burst,
         moments=args.moments,
         gap_seconds=args.gap,

@@ -19,6 +19,8 @@ class SessionConfig:
         bins: length of branch vectors.
         schedule: name of the schedule.
         budget_share: share of the target's CPU time that bursts may cost it.
+        own_cpu_share: CPU time that memsampd and its copies of the target may use, as a share of
+            the target's, on top of what the first curves take.
         burst_accesses: length of a burst that nothing ends early; the first ones of a phase are
             shorter.
         rate_accesses: how far a burst is followed, counting only from its length on, when its
@@ -41,8 +43,9 @@ class SessionConfig:
     bins: int = 64
     schedule: str = "phase-guided"
     budget_share: float = 0.01
+    own_cpu_share: float = 0.25
     burst_accesses: int = 1_000_000
-    rate_accesses: int = 2_000_000
+    rate_accesses: int = 16_000_000
     moments: int = 8
     gap_seconds: float | None = None
     burst_seconds: float = 6.0
@@ -63,6 +66,7 @@ class SessionConfig:
             ("--window", self.window_seconds, self.window_seconds >= 5 * self.period_seconds),
             ("--period", self.period_seconds, 1e-4 <= self.period_seconds <= 1),
             ("--budget", self.budget_share, 0 < self.budget_share <= 1),
+            ("--own-cpu", self.own_cpu_share, self.own_cpu_share > 0),
             ("--max-stop", self.max_stop_seconds, self.max_stop_seconds > 0),
             ("--nice", self.niceness, self.niceness is None or 0 <= self.niceness <= 19),
             ("--moments", self.moments, 1 <= self.moments <= 1000),

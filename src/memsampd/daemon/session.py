@@ -49,7 +49,9 @@ _READ_TIMEOUT_SECONDS = 0.1
 _PUBLISH_SECONDS = 0.5
 _ANALYSIS_NICENESS = 10
 _LONE_THREAD_SHARE = 0.9
-GAPS_SECONDS = (0.03, 0.15)  # from one moment of a scout to the next, if nobody asked for any
+GAPS_SECONDS = (0.03, 1.0)  # from one moment of a scout to the next, if nobody asked for any
+# Own CPU time besides the share that it may have: for the first curves of a dozen phases.
+_OWN_ALLOWANCE_SECONDS = 5.0
 _LASTING = {"stop-too-long"}  # refusals that the next window will hardly change
 
 
@@ -245,12 +247,15 @@ class Session:
     def _receive(self) -> None:
         """Take in what the tracer has, and pay for it."""
         for result in self._parts.tracer.results():
-            self._pending.append(result)
-            if result.counted is not None:
-                burst = result.counted.burst
-                cost_seconds = self._charge(burst.cost, result.contention_seconds)
+            counted = result.counted
+            if counted is not None or result.error is not None:
+                self._pending.append(result)
+            if result.error is None:
+                cost_seconds = self._charge(result.cost, result.contention_seconds)
                 self._parts.schedule.spend(
-                    burst.accesses, cost_seconds, is_further=not result.is_first
+                    counted.burst.accesses if counted is not None else 0,
+                    cost_seconds,
+                    is_further=not result.is_first,
                 )
 
     def _close_window(self, window: Window) -> None:
@@ -374,14 +379,15 @@ class Session:
                 self._trouble = str(result.error)
                 self._backoff.refused(self._window.index if self._window is not None else 0)
             if self._phase is not None and result.error.stop_seconds:
-                cost = BurstCost(stop_seconds=result.error.stop_seconds)
-                self._parts.schedule.spend(0, self._charge(cost, 0.0))
+                self._parts.schedule.spend(0, self._charge(result.cost, 0.0))
                 self._parts.schedule.record(self._phase, 0)
         self._pending = [result for result in self._pending if result.counted is not None]
 
     def _plan(self, last: Window) -> None:
         prediction = self._parts.predictor.predict()
         if self._parts.tracer.is_busy or self._backoff.waits(last.index):
+            return
+        if self._own_seconds_left() <= 0:
             return
         decision = self._parts.schedule.decide(last.index + 1, prediction.phase)
         if decision.profile:
@@ -398,6 +404,13 @@ class Session:
                     gaps_seconds,
                 )
             )
+
+    def _own_seconds_left(self) -> float:
+        """Own CPU time that may still be used."""
+        so_far = self._overhead()
+        used_seconds = so_far.own_cpu_seconds + so_far.shadow_cpu_seconds
+        earned_seconds = self._config.own_cpu_share * so_far.target_cpu_seconds
+        return _OWN_ALLOWANCE_SECONDS + earned_seconds - used_seconds
 
     def _make_way(self, last: Window) -> None:
         """Stay off the CPU that the target's one busy thread uses, if there is another."""
@@ -420,6 +433,7 @@ class Session:
         moments, mean = self._config.moments, self._config.gap_seconds
         if mean is None:
             shortest, longest = GAPS_SECONDS
+            until_next_seconds = min(until_next_seconds, self._own_seconds_left())
             mean = min(max(until_next_seconds / moments, shortest), longest)
         return tuple(self._rng.uniform(0.5, 1.5) * mean for _ in range(moments - 1))
 

@@ -22,7 +22,7 @@ from memsampd.sampler.process.cputime import process_cpu_ns
 from memsampd.sampler.process.identity import PROC
 from memsampd.sampler.process.status import list_threads
 from memsampd.sampler.protocols import AccessSource
-from memsampd.sampler.records import Burst, BurstRequest, LineChunk
+from memsampd.sampler.records import Burst, BurstCost, BurstRequest, LineChunk
 
 _CODE_SAMPLES = 128
 
@@ -71,8 +71,9 @@ class CaptureResult:
     """What came of an order.
 
     Attributes:
-        counted: the burst, or None.
+        counted: the burst; None if there is an error, and behind the last burst of a stop.
         error: why there is none, or None.
+        cost: what it cost; behind the last burst of a stop, what that cost besides.
         contention_seconds: time that the target's threads waited for a CPU because the shadow and
             its tracer ran.
         rate_asked: the burst was to be timed.
@@ -82,6 +83,7 @@ class CaptureResult:
 
     counted: CountedBurst | None
     error: CaptureError | None
+    cost: BurstCost
     contention_seconds: float
     rate_asked: bool = False
     is_first: bool = True
@@ -256,7 +258,8 @@ class TracerThread:
             yield self._nothing(CaptureError("internal", repr(error)), order)
 
     def _nothing(self, error: CaptureError, order: CaptureOrder) -> CaptureResult:
-        return CaptureResult(None, error, self._contention.stop(0.0), order.measure_rate)
+        cost = BurstCost(stop_seconds=error.stop_seconds)
+        return CaptureResult(None, error, cost, self._contention.stop(0.0), order.measure_rate)
 
     def _take(self, source: AccessSource, order: CaptureOrder) -> Iterator[CaptureResult]:
         self._closing.wait(order.delay_seconds)
@@ -276,23 +279,32 @@ class TracerThread:
         def consume(chunk: LineChunk) -> None:
             nonlocal writes
             writes += chunk.writes
-            self._counter.add(chunk.line)
+            self._counter.add(chunk.line, chunk.starts)
 
-        is_first = True
-        with closing(source.stream_moments(request, self._line_bytes, consume)) as bursts:
-            for burst in bursts:
-                own_seconds = burst.cost.shadow_cpu_seconds + burst.cost.tracer_cpu_seconds
-                yield CaptureResult(
-                    _counted(burst, self._counter.histogram(), writes),
-                    None,
-                    self._contention.stop(own_seconds),
-                    order.measure_rate,
-                    is_first,
-                    is_last=not burst.more_follow,
-                )
+        is_first, bursts = True, source.stream_moments(request, self._line_bytes, consume)
+        with closing(bursts):
+            while True:
+                try:
+                    burst = next(bursts)
+                except StopIteration as end:
+                    yield self._result(None, end.value, order, is_first, is_last=True)
+                    return
+                counted = _counted(burst, self._counter.histogram(), writes)
+                yield self._result(counted, burst.cost, order, is_first, is_last=False)
                 is_first = False
                 self._counter.begin()
                 writes = 0
+
+    def _result(
+        self,
+        counted: CountedBurst | None,
+        cost: BurstCost,
+        order: CaptureOrder,
+        is_first: bool,
+        is_last: bool,
+    ) -> CaptureResult:
+        waited = self._contention.stop(cost.shadow_cpu_seconds + cost.tracer_cpu_seconds)
+        return CaptureResult(counted, None, cost, waited, order.measure_rate, is_first, is_last)
 
     def _choose_thread(self, thread_samples: Mapping[int, int]) -> int:
         alive = set(list_threads(self._pid, self._proc))

@@ -22,13 +22,18 @@ class LineCounter:
         """Forget what was added, and begin another burst."""
         self._counter.begin()
 
-    def add(self, line: NDArray[np.uint64]) -> None:
-        """Count the next lines of the present burst, shape (n,), in program order.
+    def add(self, line: NDArray[np.uint64], starts: int | None = None) -> None:
+        """Count the next lines of the present burst.
+
+        Args:
+            line: in program order, shape (n,).
+            starts: accesses after so many of them, and all later ones, count no more: they only
+                tell whether earlier ones return. None, or n: all count, unless it was said before.
 
         Raises:
             OverflowError: the burst gets longer than 4 billion accesses.
         """
-        self._counter.add(np.ascontiguousarray(line, np.uint64))
+        self._counter.add(np.ascontiguousarray(line, np.uint64), starts)
 
     def histogram(self) -> ReuseHistogram:
         """Return what the burst has shown so far."""

@@ -54,11 +54,11 @@ class AccessSource(Protocol):
 
     def stream_moments(
         self, request: BurstRequest, line_bytes: int, consume: Callable[[LineChunk], None]
-    ) -> Generator[Burst]:
+    ) -> Generator[Burst, None, BurstCost]:
         """The same, of the lines touched alone, which is less work; a power of two long.
 
         And then again at the later moments that were asked for, as far as the source can tell: a
-        burst for each.
+        burst for each. What all that cost besides, behind the last one, is the generator's result.
         """
 
     def cancel(self) -> None:

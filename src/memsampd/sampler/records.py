@@ -131,11 +131,15 @@ class LineChunk:
             reference that crosses into other lines is one access to each, lowest first.
         rows: references that these are of, at most m.
         writes: stores among the rows.
+        starts: how many of the lines belong to what the burst is to show, the first ones; None:
+            all. Where the program went over to other code altogether, what follows only tells
+            whether lines are accessed again.
     """
 
     line: NDArray[np.uint64]
     rows: int
     writes: int
+    starts: int | None = None
 
     def __len__(self) -> int:
         return len(self.line)
@@ -171,7 +175,6 @@ class Burst:
         is_sought: it was taken when it was because of the code that ran then, not at random.
         code_ip: instructions that it executed, shape (c,), uint64; none where nobody counted.
         code_times: how often each, shape (c,), uint64.
-        more_follow: there will be bursts of later moments from the same stop.
     """
 
     ip: NDArray[np.uint64]
@@ -192,7 +195,6 @@ class Burst:
     run_seconds: float = 0.0
     emulated_calls: int = 0
     ahead_seconds: float = 0.0
-    more_follow: bool = False
     is_sought: bool = False
     code_ip: NDArray[np.uint64] = field(default_factory=lambda: np.empty(0, np.uint64))
     code_times: NDArray[np.uint64] = field(default_factory=lambda: np.empty(0, np.uint64))

@@ -17,8 +17,8 @@ Lines = NDArray[np.uint64]
 SEEDS = range(30)
 
 
-def brute_force(lines: Lines) -> ReuseHistogram:
-    """Look up for every access when its line is touched next."""
+def brute_force(lines: Lines, starts: int | None = None) -> ReuseHistogram:
+    """Look up for every access, or the first so many, when its line is touched next."""
     reuses, censored = np.zeros(BINS, np.int64), np.zeros(BINS, np.int64)
     accesses = lines.tolist()
     next_touch: dict[int, int] = {}
@@ -26,7 +26,8 @@ def brute_force(lines: Lines) -> ReuseHistogram:
         sight = bin_of(len(accesses) - 1 - t)
         after = next_touch.get(accesses[t])
         seen = sight if after is None else bin_of(after - t - 1)
-        (reuses if seen < sight else censored)[seen] += 1
+        if starts is None or t < starts:
+            (reuses if seen < sight else censored)[seen] += 1
         next_touch[accesses[t]] = t
     return ReuseHistogram(reuses, censored)
 
@@ -46,12 +47,15 @@ def draw(rng: random.Random) -> Lines:
     return np.array(lines, np.uint64)
 
 
-def feed(counter: LineCounter, lines: Lines, rng: random.Random) -> None:
+def feed(
+    counter: LineCounter, lines: Lines, rng: random.Random, starts: int | None = None
+) -> None:
     """In chunks of any length, some empty."""
     at = 0
     while at < len(lines):
         length = rng.choice([0, 1, 7, 64, 100, 5000])
-        counter.add(lines[at : at + length])
+        left = None if starts is None else min(max(starts - at, 0), len(lines[at : at + length]))
+        counter.add(lines[at : at + length], left)
         at += length
 
 
@@ -64,6 +68,29 @@ def test_counts_as_the_definition_says_whatever_the_chunks(seed: int) -> None:
         counter.begin()
         feed(counter, lines, rng)
         assert counter.histogram() == brute_force(lines)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_accesses_that_do_not_count_tell_of_those_that_do(seed: int) -> None:
+    rng = random.Random(seed)
+    counter = LineCounter()
+    for _ in range(3):
+        lines = draw(rng)
+        starts = rng.choice([0, len(lines), rng.randint(0, len(lines))])
+        counter.begin()
+        feed(counter, lines, rng, starts)
+        assert counter.histogram() == brute_force(lines, starts)
+
+
+def test_once_said_it_holds_for_the_whole_burst() -> None:
+    lines = np.arange(6, dtype=np.uint64) % np.uint64(2)
+    counter = LineCounter()
+    counter.begin()
+    counter.add(lines[:4], 3)
+    counter.add(lines[4:])
+    assert counter.histogram() == brute_force(lines, 3)
+    with pytest.raises(OverflowError):
+        counter.add(lines, -1)
 
 
 def test_large_tables_shrink_and_count_on() -> None:

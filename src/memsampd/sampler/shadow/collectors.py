@@ -21,8 +21,8 @@ class Core(Protocol):
     def take(self) -> tuple[bytes, bytes, bytes, bytes, int, int]:
         """Rows by column, instructions, prefetches."""
 
-    def take_lines(self, shift: int, /) -> tuple[bytes, int, int, int, int]:
-        """Lines, rows, stores, instructions, prefetches."""
+    def take_lines(self, shift: int, /) -> tuple[bytes, int, int, int, int, int]:
+        """Lines, how many of them to follow from, rows, stores, instructions, prefetches."""
 
 
 class Collector(Protocol):
@@ -115,8 +115,8 @@ class Lines:
 
     def take(self, core: Core) -> None:
         """Take what the core has."""
-        line, rows, writes, instructions, prefetches = core.take_lines(self.line_shift)
-        chunk = LineChunk(np.frombuffer(line, np.uint64), rows, writes)
+        line, starts, rows, writes, instructions, prefetches = core.take_lines(self.line_shift)
+        chunk = LineChunk(np.frombuffer(line, np.uint64), rows, writes, starts)
         self.rows += rows
         self.accesses += len(chunk)
         self.instructions += instructions

@@ -93,7 +93,7 @@ class ShadowSource:
 
     def stream_moments(
         self, request: BurstRequest, line_bytes: int, consume: Callable[[LineChunk], None]
-    ) -> Generator[Burst]:
+    ) -> Generator[Burst, None, BurstCost]:
         """Observe one thread from where it is now, and again at later moments of its near future.
 
         Besides, it is observed where it is found at code that no burst has shown so far, no more
@@ -101,6 +101,9 @@ class ShadowSource:
 
         Yields:
             A burst without its rows, once ``consume`` has had its lines; at least one.
+
+        Returns:
+            What it cost since the last one.
 
         Raises:
             CaptureError: not now; see its reason.
@@ -118,31 +121,28 @@ class ShadowSource:
         gaps, left_seconds, sought = list(request.gaps_seconds), 0.0, 0
         try:
             while scout.can_go_on:
-                ahead_seconds, was_sought = scout.ahead_seconds, left_seconds > 0
+                ahead_seconds, is_sought = scout.ahead_seconds, left_seconds > 0
                 collector = Lines(line_bytes, consume)
                 execution, twin, more = self._observe(
-                    scout, request, collector, is_last=not gaps and not was_sought
+                    scout, request, collector, is_last=not gaps and not is_sought
                 )
-                cost += more
                 self._familiar.add(execution.code_ip)
-                if was_sought or gaps:
-                    gap_seconds = left_seconds if was_sought else gaps.pop(0)
-                    sought += was_sought
-                    is_wanted = self._is_new if sought < len(request.gaps_seconds) else _never
-                    left_seconds = scout.advance(gap_seconds, is_wanted)
-                if not scout.can_go_on:
-                    cost += scout.end()
-                cost += BurstCost(tracer_cpu_seconds=time.thread_time() - started)
+                cost += more + BurstCost(tracer_cpu_seconds=time.thread_time() - started)
                 yield replace(
                     self._burst(execution, request.tid, snapshot, cost),
                     twin=twin,
                     ahead_seconds=ahead_seconds,
-                    is_sought=was_sought,
-                    more_follow=scout.can_go_on,
+                    is_sought=is_sought,
                 )
                 cost, started = BurstCost(), time.thread_time()
+                if is_sought or gaps:
+                    gap_seconds = left_seconds if is_sought else gaps.pop(0)
+                    sought += is_sought
+                    is_wanted = self._is_new if sought < len(request.gaps_seconds) else _never
+                    left_seconds = scout.advance(gap_seconds, is_wanted)
         finally:
-            scout.end()
+            cost += scout.end()
+        return cost + BurstCost(tracer_cpu_seconds=time.thread_time() - started)
 
     def _is_new(self, ip: int) -> bool:
         return not self._familiar.knows(ip)

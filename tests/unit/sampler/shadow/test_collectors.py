@@ -46,7 +46,7 @@ class Recorded:
         ip, address, size_bytes, is_write = (column.tobytes() for column in columns)
         return ip, address, size_bytes, is_write, 2 * len(chunk), 1
 
-    def take_lines(self, shift: int, /) -> tuple[bytes, int, int, int, int]:
+    def take_lines(self, shift: int, /) -> tuple[bytes, int, int, int, int, int]:
         raise AssertionError("rows are wanted")
 
 
