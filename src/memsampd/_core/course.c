@@ -17,7 +17,7 @@
 #define ROWS_WORTH_ENDING 4096
 /* Seconds of uncertainty: of beginning and ending, and of each arrival that is counted. */
 #define BASE_COST 3e-6
-#define ARRIVAL_COST 0.8e-9
+#define ARRIVAL_COST 2e-9
 /* What a counter replaces, and how far two must lie apart (sampler/shadow/arrivals.py). */
 #define PATCH_BYTES 5
 #define PATCH_MAXIMUM_BYTES (PATCH_BYTES - 1 + INSTRUCTION_MAXIMUM_BYTES)

@@ -24,7 +24,7 @@
 #define FIRST_WORDS_PER_ACCESS 0.7
 #define STEPS_TO_A_BOUNDARY 20000
 #define ROWS_CHUNK ((size_t)1 << 15) /* in a cache still, and few enough to cost Python little */
-#define COURSE_SECONDS 0.01
+#define COURSE_SECONDS 0.02 /* CPU time of the shadow */
 
 /* What is to be done before the shadow can run on. */
 enum need {
@@ -64,7 +64,6 @@ typedef struct {
     const uint64_t *written;      /* the end of what is to be expanded */
     uint64_t part[PART_MAXIMUM_WORDS];
     size_t part_words;
-    double full_at_seconds; /* its CPU time when its rows were full; 0: they are not */
     struct exit part_exit; /* of a record that a fault cut off; part_words then are its words */
     bool has_cut_record;
 
@@ -460,14 +459,10 @@ enter(Translator *self)
 /* Whether a burst whose rows are full was followed, counting only, for as long as is worth while: slow
  * code needs fewer accesses to be timed. */
 static bool
-has_been_followed(Translator *self)
+has_been_followed(const Translator *self)
 {
-    if (!self->expansion.is_full)
-        return false;
-    double used_seconds = 1e-9 * (double)tracee_cpu_nanoseconds(self->pid);
-    if (self->full_at_seconds == 0.0)
-        self->full_at_seconds = used_seconds;
-    return used_seconds - self->full_at_seconds > COURSE_SECONDS;
+    return self->expansion.is_full &&
+           1e-9 * (double)tracee_cpu_nanoseconds(self->pid) > COURSE_SECONDS;
 }
 
 /* Expand what waits; NULL when all is done, or what Python has to do first. */
@@ -613,7 +608,6 @@ translator_begin(Translator *self, PyObject *args)
     self->from_exit = -1;
     self->is_indirect = false;
     self->has_cut_record = false;
-    self->full_at_seconds = 0.0;
     self->need = NEED_TARGET;
     uint64_t *start = chunk_start(self);
     *slot(self, SLOT_BUFFER) = to_shadow(self, start);

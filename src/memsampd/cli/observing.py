@@ -80,7 +80,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--moments",
         type=int,
-        default=8,
+        default=64,
         metavar="N",
         help="bursts from one stop at most: a copy of the target runs ahead and is observed on its "
         "way (default: %(default)s)",
@@ -89,8 +89,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--gap",
         type=float,
         metavar="S",
-        help="mean time that the copy runs from one burst to the next (default: 0.03 to 1, so "
-        "that the next stop is due when it has shown all)",
+        help="mean time that the copy runs from one burst to the next (default: 0.08 to 1, a "
+        "sixteenth of the time until the next stop can be paid for)",
     )
     parser.add_argument(
         "--max-stop",

@@ -45,8 +45,8 @@ class SessionConfig:
     budget_share: float = 0.01
     own_cpu_share: float = 0.25
     burst_accesses: int = 1_000_000
-    rate_accesses: int = 16_000_000
-    moments: int = 8
+    rate_accesses: int = 32_000_000
+    moments: int = 64
     gap_seconds: float | None = None
     burst_seconds: float = 6.0
     max_stop_seconds: float = 0.02

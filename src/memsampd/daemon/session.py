@@ -8,7 +8,7 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -21,6 +21,7 @@ from memsampd.daemon.book import (
 )
 from memsampd.daemon.closed import ClosedWindows
 from memsampd.daemon.config import SessionConfig
+from memsampd.daemon.moments import Moments
 from memsampd.daemon.rates import PhaseRates
 from memsampd.daemon.tracer import CaptureOrder, CaptureResult, CountedBurst, TracerThread
 from memsampd.errors import TargetError
@@ -49,7 +50,6 @@ _READ_TIMEOUT_SECONDS = 0.1
 _PUBLISH_SECONDS = 0.5
 _ANALYSIS_NICENESS = 10
 _LONE_THREAD_SHARE = 0.9
-GAPS_SECONDS = (0.03, 1.0)  # from one moment of a scout to the next, if nobody asked for any
 # Own CPU time besides the share that it may have: for the first curves of a dozen phases.
 _OWN_ALLOWANCE_SECONDS = 5.0
 _LASTING = {"stop-too-long"}  # refusals that the next window will hardly change
@@ -161,6 +161,7 @@ class Session:
         self._rates = PhaseRates(parts.clock)
         self._pending: list[CaptureResult] = []
         self._closed = ClosedWindows()
+        self._moments: Moments | None = None
         self._window: Window | None = None
         self._phase: int | None = None
         self._published_seconds = 0.0
@@ -285,7 +286,7 @@ class Session:
                 lost=window.lost,
                 throttled=window.throttled,
                 predicted_phase=prediction.phase,
-                code=code_bytes(window.counts),
+                code=code_bytes(window.code),
             )
         )
         self._closed.add(window, phase)
@@ -385,15 +386,17 @@ class Session:
 
     def _plan(self, last: Window) -> None:
         prediction = self._parts.predictor.predict()
-        if self._parts.tracer.is_busy or self._backoff.waits(last.index):
-            return
-        if self._own_seconds_left() <= 0:
+        may_go_on = self._own_seconds_left() > 0
+        if self._parts.tracer.is_busy and self._moments is not None:
+            self._moments.until_next_seconds = self._parts.schedule.until_next_cpu_seconds
+            self._moments.is_over = not may_go_on
+        if self._parts.tracer.is_busy or self._backoff.waits(last.index) or not may_go_on:
             return
         decision = self._parts.schedule.decide(last.index + 1, prediction.phase)
         if decision.profile:
-            gaps_seconds = self._gaps_seconds(last, decision.until_next_cpu_seconds)
+            moments = self._moments_of(last, decision.until_next_cpu_seconds)
             # A scout goes the same way anyhow.
-            is_timed = bool(gaps_seconds) or self._rates.wants(prediction.phase)
+            is_timed = bool(moments) or self._rates.wants(prediction.phase)
             self._parts.tracer.order(
                 CaptureOrder(
                     last.thread_samples,
@@ -401,7 +404,7 @@ class Session:
                     decision.max_accesses,
                     self._config.burst_seconds,
                     is_timed,
-                    gaps_seconds,
+                    moments,
                 )
             )
 
@@ -421,21 +424,17 @@ class Session:
         with contextlib.suppress(OSError):  # some of them are gone
             os.sched_setaffinity(0, cpus)
 
-    def _gaps_seconds(self, last: Window, until_next_seconds: float) -> tuple[float, ...]:
-        """When a scout is to be observed: at random, so as not to fall into step with the program.
+    def _moments_of(self, last: Window, until_next_seconds: float) -> Iterable[float]:
+        """When a scout is to be observed.
 
-        The dearer a stop is, the longer it is until the next one, and the farther this one looks.
         Where several threads share the work nobody knows when the target will be where one of them
-        gets to: then it is observed once.
+        gets to: then only the moment of the stop is.
         """
-        if not _is_alone(last):
+        config, rng = self._config, random.Random(self._rng.getrandbits(64))
+        if config.moments == 1 or not _is_alone(last):
             return ()
-        moments, mean = self._config.moments, self._config.gap_seconds
-        if mean is None:
-            shortest, longest = GAPS_SECONDS
-            until_next_seconds = min(until_next_seconds, self._own_seconds_left())
-            mean = min(max(until_next_seconds / moments, shortest), longest)
-        return tuple(self._rng.uniform(0.5, 1.5) * mean for _ in range(moments - 1))
+        self._moments = Moments(rng, config.moments, config.gap_seconds, until_next_seconds)
+        return self._moments
 
     def _read_target_cpu(self) -> float:
         try:

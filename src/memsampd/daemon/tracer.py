@@ -7,7 +7,7 @@ import queue
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,7 +24,7 @@ from memsampd.sampler.process.status import list_threads
 from memsampd.sampler.protocols import AccessSource
 from memsampd.sampler.records import Burst, BurstCost, BurstRequest, LineChunk
 
-_CODE_SAMPLES = 128
+_CODE_SAMPLES = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,8 @@ class CaptureOrder:
         max_accesses: length of the burst.
         deadline_seconds: wall time after which it ends early.
         measure_rate: time a native twin as well.
-        gaps_seconds: from one burst to the next, of those wanted besides, of the same stop.
+        gaps_seconds: from one burst to the next, of those wanted besides, of the same stop; asked
+            for one by one, by the tracing thread.
     """
 
     thread_samples: Mapping[int, int]
@@ -45,7 +46,7 @@ class CaptureOrder:
     max_accesses: int
     deadline_seconds: float
     measure_rate: bool = False
-    gaps_seconds: tuple[float, ...] = ()
+    gaps_seconds: Iterable[float] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ class CountedBurst:
         histogram: reuse distances of the lines that these touch.
         writes: stores among the rows.
         code_ips: addresses of instructions that it executed, such as samples at even distances of
-            them would find, shape (128,) or (0,), uint64.
+            them would find, shape (1024,) or (0,), uint64.
     """
 
     burst: Burst

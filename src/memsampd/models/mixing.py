@@ -12,8 +12,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-# Of a burst's time in any bin besides those in which it was seen: what 128 samples of it may miss.
-_BACKGROUND = 1 / 1024
+# Of a burst's time in any bin besides those in which it was seen: what 1024 samples of it may miss.
+_BACKGROUND = 1 / 16384
 
 
 def burst_shares(

@@ -44,6 +44,10 @@ class Schedule(Protocol):
 
     name: str
 
+    @property
+    def until_next_cpu_seconds(self) -> float:
+        """CPU time of the target until another burst can be paid for; 0 if it can be now."""
+
     def decide(self, window_index: int, predicted_phase: int | None) -> Decision:
         """Say whether the coming window is to be profiled."""
 

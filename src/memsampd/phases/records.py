@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,7 @@ class Window:
         lost: samples known to be lost inside it.
         throttled: throttle events inside it.
         thread_samples: samples of each thread, by tid, of the process that was attached to.
+        code: branch vector of more bins, to tell what code ran; shape (0,) if nobody counted.
     """
 
     index: int
@@ -33,6 +34,7 @@ class Window:
     lost: int
     throttled: int
     thread_samples: dict[int, int]
+    code: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
 
 
 @dataclass(frozen=True, slots=True)

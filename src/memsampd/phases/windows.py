@@ -10,6 +10,10 @@ from numpy.typing import NDArray
 from memsampd.phases.records import Window
 from memsampd.sampler.records import BranchSamples
 
+# Vectors that tell code apart have so many bins for one of those that phases are found by: hashed
+# branches seldom meet there, where few samples a bin do no harm.
+_FINER = 16
+
 Lookup = Callable[[int, NDArray[np.uint64]], NDArray[np.uint64]]
 """``lookup(pid, ips)``: the branch of each address, shape (n,) to shape (n,)."""
 
@@ -78,7 +82,7 @@ class WindowCutter:
         self._open()
 
     def _open(self) -> None:
-        self._counts = np.zeros(self._bins)
+        self._code = np.zeros(self._bins * _FINER)
         self._samples = 0
         self._sampled_seconds = 0.0
         self._lost = 0
@@ -103,7 +107,7 @@ class WindowCutter:
         if not len(batch):
             return []
         windows = []
-        bins = hash_bins(self._branches(batch), self._bins, self._seed)
+        bins = hash_bins(self._branches(batch), self._bins * _FINER, self._seed)
         first = 0
         while first < len(batch):
             missing = (self._window_seconds - self._sampled_seconds) / batch.period_seconds
@@ -120,9 +124,9 @@ class WindowCutter:
         return self._close() if self._samples else None
 
     def vector(self, pid: int, ips: NDArray[np.uint64]) -> NDArray[np.float64]:
-        """Return the branch vector that samples of these addresses make, shape (bins,)."""
-        bins = hash_bins(self._lookup(pid, ips), self._bins, self._seed)
-        return np.bincount(bins, minlength=self._bins).astype(np.float64)
+        """Return what samples of these addresses make, as :attr:`Window.code`."""
+        bins = hash_bins(self._lookup(pid, ips), self._bins * _FINER, self._seed)
+        return np.bincount(bins, minlength=self._bins * _FINER).astype(np.float64)
 
     def _branches(self, batch: BranchSamples) -> NDArray[np.uint64]:
         pids = np.unique(batch.pid).tolist()
@@ -139,7 +143,7 @@ class WindowCutter:
         if not self._samples:
             self._start_seconds = float(times[0])
         self._end_seconds = float(times[-1])
-        self._counts += np.bincount(bins[part], minlength=self._bins)
+        self._code += np.bincount(bins[part], minlength=self._bins * _FINER)
         self._samples += len(times)
         self._sampled_seconds += len(times) * batch.period_seconds
         tids, counts = np.unique(batch.tid[part], return_counts=True)
@@ -152,11 +156,13 @@ class WindowCutter:
             start_seconds=self._start_seconds,
             end_seconds=self._end_seconds,
             cpu_seconds=self._sampled_seconds + self._lost_seconds,
-            counts=self._counts,
+            # The hash modulo the one is, modulo the other, the hash modulo the other.
+            counts=self._code.reshape(_FINER, self._bins).sum(axis=0),
             samples=self._samples,
             lost=self._lost,
             throttled=self._throttled,
             thread_samples=self._threads,
+            code=self._code,
         )
         self._next_index += 1
         self._open()

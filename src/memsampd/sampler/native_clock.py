@@ -17,7 +17,7 @@ _USUAL_VARIATION = 0.2
 # What the logarithms of rates of the same code differ by from one moment to another, where caches
 # are cold and clocks change. Of 0, 0.25, 0.35 and 0.5 it gave the least errors (72 recordings of
 # twelve programs: 1.07, 1.04, 1.11 and 1.17 %).
-_MOMENT_ERROR = 0.25
+_MOMENT_ERROR = 0.15
 _FEWEST_MOMENTS = 4
 
 

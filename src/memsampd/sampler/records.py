@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -216,14 +217,15 @@ class BurstRequest:
         max_accesses: rows after which the burst is full.
         deadline_seconds: wall time after which it ends early.
         measure_rate: also time a native twin, if the source can.
-        gaps_seconds: time from the end of one burst to the next, of as many as are wanted besides.
+        gaps_seconds: time from the end of one burst to the next, of as many as are wanted besides;
+            each is asked for when it is about to begin.
     """
 
     tid: int
     max_accesses: int
     deadline_seconds: float = 10.0
     measure_rate: bool = False
-    gaps_seconds: tuple[float, ...] = ()
+    gaps_seconds: Iterable[float] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,6 +57,14 @@ class BudgetedSchedule:
         """CPU seconds that may be spent now; negative while a debt is worked off."""
         return self._bucket.balance_seconds
 
+    @property
+    def until_next_cpu_seconds(self) -> float:
+        """CPU time of the target until another burst can be paid for; 0 if it can be now."""
+        lacking = self._costs.predict(self._shape.min_accesses) - self.balance_seconds
+        if lacking <= 0:
+            return 0.0
+        return lacking / self._share if self._share else float("inf")
+
     def spend(self, accesses: int, cost_seconds: float, *, is_further: bool = False) -> None:
         """Pay for a burst.
 

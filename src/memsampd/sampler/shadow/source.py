@@ -29,6 +29,8 @@ from memsampd.sampler.shadow.twin import TwinRunner, UsedPages, used_pages
 _START_PATIENCE_SECONDS = 0.2
 # Some 5 to 100 ms of a program: caches, once cold, are then the least part of it.
 RATE_ACCESSES = 16_000_000
+# By how many the bursts of code that was sought may outnumber those of other moments.
+_SOUGHT_BEYOND_OTHERS = 8
 
 
 class ShadowSource:
@@ -96,8 +98,8 @@ class ShadowSource:
     ) -> Generator[Burst, None, BurstCost]:
         """Observe one thread from where it is now, and again at later moments of its near future.
 
-        Besides, it is observed where it is found at code that no burst has shown so far, no more
-        often than asked for.
+        Besides, it is observed where it is found at code that no burst has shown so far, hardly
+        more often than asked for.
 
         Yields:
             A burst without its rows, once ``consume`` has had its lines; at least one.
@@ -118,13 +120,14 @@ class ShadowSource:
             request.deadline_seconds,
             self._proc,
         )
-        gaps, left_seconds, sought = list(request.gaps_seconds), 0.0, 0
+        gaps, left_seconds, to_be_sought = iter(request.gaps_seconds), 0.0, _SOUGHT_BEYOND_OTHERS
         try:
             while scout.can_go_on:
                 ahead_seconds, is_sought = scout.ahead_seconds, left_seconds > 0
+                gap_seconds = left_seconds if is_sought else next(gaps, None)
                 collector = Lines(line_bytes, consume)
                 execution, twin, more = self._observe(
-                    scout, request, collector, is_last=not gaps and not is_sought
+                    scout, request, collector, is_last=gap_seconds is None
                 )
                 self._familiar.add(execution.code_ip)
                 cost += more + BurstCost(tracer_cpu_seconds=time.thread_time() - started)
@@ -135,10 +138,9 @@ class ShadowSource:
                     is_sought=is_sought,
                 )
                 cost, started = BurstCost(), time.thread_time()
-                if is_sought or gaps:
-                    gap_seconds = left_seconds if is_sought else gaps.pop(0)
-                    sought += is_sought
-                    is_wanted = self._is_new if sought < len(request.gaps_seconds) else _never
+                if gap_seconds is not None:
+                    to_be_sought += -1 if is_sought else 1
+                    is_wanted = self._is_new if to_be_sought > 0 else _never
                     left_seconds = scout.advance(gap_seconds, is_wanted)
         finally:
             cost += scout.end()

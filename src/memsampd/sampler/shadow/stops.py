@@ -16,6 +16,7 @@ _PRIOR_BYTES = 64e6  # how much measured memory the prior weighs as much as
 _PRIOR_COPY_SECONDS_PER_BYTE = 1 / 2e9
 _PRIOR_COPY_BYTES = 4e6
 _CALL_SECONDS = 0.3e-3  # injecting a call, whatever the size
+_SURPRISE = 4.0  # a stop teaches no more than so many times what was expected of it
 _KEEP = 7 / 8  # of the weight of earlier measurements, at each new one
 _MEMORY_SECONDS = 60.0
 _HUGE_PAGE_SHARE = 1 / 16  # cost of a huge page, as a part of that of its size in small ones
@@ -24,7 +25,9 @@ _HUGE_PAGE_SHARE = 1 / 16  # cost of a huge page, as a part of that of its size 
 class StopEstimator:
     """Expects a stop in proportion to private memory, whose page tables are copied.
 
-    The factor is learnt from stops of this target, beginning with a prior. An estimate that is too
+    The factor is learnt from stops of this target, beginning with a prior. A single one that took far
+    longer than expected, for the machine was busy, says little of the next: it takes a few of them
+    to forbid what one alone would. An estimate that is too
     long would never be corrected, since nothing is measured any more; so it is then looked into, at
     most once a minute: the share of huge pages, which cost less, is read, and measurements older
     than that are forgotten. What the prior alone forbids stays forbidden until memory shrinks.
@@ -53,11 +56,16 @@ class StopEstimator:
 
     def estimate(self, private_bytes: int, count: int = 1, unforked_bytes: int = 0) -> float:
         """Seconds that so many shadows in one stop will take."""
-        slope = (self._seconds + self._prior * _PRIOR_BYTES) / (self._bytes + _PRIOR_BYTES)
         copy_slope = (self._copy_seconds + _PRIOR_COPY_SECONDS_PER_BYTE * _PRIOR_COPY_BYTES) / (
             self._copy_bytes + _PRIOR_COPY_BYTES
         )
-        return count * (_CALL_SECONDS + slope * private_bytes) + copy_slope * unforked_bytes
+        return (
+            count * (_CALL_SECONDS + self._seconds_per_byte() * private_bytes)
+            + copy_slope * unforked_bytes
+        )
+
+    def _seconds_per_byte(self) -> float:
+        return (self._seconds + self._prior * _PRIOR_BYTES) / (self._bytes + _PRIOR_BYTES)
 
     def learn_copy(self, unforked_bytes: int, seconds: float) -> None:
         """Take in how long a copy of what a clone lacks was measured to take."""
@@ -67,6 +75,8 @@ class StopEstimator:
     def learn(self, private_bytes: int, count: int, stop_seconds: float) -> None:
         """Take in a stop that was measured, less such a copy."""
         copying_seconds = max(stop_seconds / count - _CALL_SECONDS, 0.0)
+        believable_seconds = _SURPRISE * self._seconds_per_byte() * private_bytes
+        copying_seconds = min(copying_seconds, believable_seconds)
         self._seconds = self._seconds * _KEEP + copying_seconds
         self._bytes = self._bytes * _KEEP + private_bytes
         self._learnt_at = self._now()

@@ -37,7 +37,7 @@ def test_the_prior_is_20_ms_a_gigabyte() -> None:
     assert estimator.forbids(GB // 2, count=4)
 
 
-@given(st.floats(1e-12, 1e-9), st.integers(200 * 10**6, 10 * GB))
+@given(st.floats(1e-12, 1e-10), st.integers(200 * 10**6, 10 * GB))
 def test_measured_stops_become_the_estimate(seconds_per_byte: float, size_bytes: int) -> None:
     estimator = Machine().estimator()
     true = 0.3e-3 + seconds_per_byte * size_bytes
@@ -66,8 +66,18 @@ def test_long_stops_are_held_against_a_target_for_a_minute() -> None:
     assert estimator.forbids(GB // 10)
     machine.now += 31
     assert not estimator.forbids(GB // 10)
-    estimator.learn(GB // 10, 1, 0.4)
+    for _ in range(3):
+        estimator.learn(GB // 10, 1, 0.4)
     assert estimator.forbids(GB // 10)
+
+
+def test_one_stop_in_a_busy_moment_forbids_nothing_a_few_do() -> None:
+    estimator = Machine().estimator()
+    estimator.learn(GB // 20, 1, 0.1)
+    assert not estimator.forbids(GB // 20)
+    for _ in range(5):
+        estimator.learn(GB // 20, 1, 0.1)
+    assert estimator.forbids(GB // 20)
 
 
 def test_what_shrinks_is_allowed_again() -> None:
