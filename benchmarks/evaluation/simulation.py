@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from evaluation.clusterings import Labels, Merges
 from evaluation.offline import Curve, OfflineWindows
 from memsampd.daemon.config import SessionConfig
-from memsampd.daemon.session import GAPS_SECONDS
+from memsampd.daemon.moments import Moments
 from memsampd.models.mixing import burst_shares
 from memsampd.models.nearest import nearest
 from memsampd.phases.accuracy import AccuracyTracker
@@ -116,13 +116,13 @@ def simulate(windows: OfflineWindows, settings: Settings, seed: int) -> Simulate
 
 def _moments(window: int, until_next_seconds: float, rng: random.Random) -> list[int]:
     """Windows in which a scout is observed that begins in one."""
-    shortest, longest = GAPS_SECONDS
-    mean = min(max(until_next_seconds / PRODUCT.moments, shortest), longest)
-    at = rng.random()
+    moments = Moments(rng, PRODUCT.moments, PRODUCT.gap_seconds, until_next_seconds)
+    at_seconds = rng.uniform(0, PRODUCT.window_seconds)
     windows = [window]
-    for _ in range(PRODUCT.moments - 1):
-        at += rng.uniform(0.5, 1.5) * mean / PRODUCT.window_seconds
-        windows.append(window + int(at))
+    for gap_seconds in moments:
+        at_seconds += gap_seconds
+        moments.until_next_seconds = max(until_next_seconds - at_seconds, 0.0)
+        windows.append(window + int(at_seconds / PRODUCT.window_seconds))
     return windows
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from itertools import pairwise
@@ -14,6 +15,7 @@ import pytest
 import shadowing
 
 from memsampd.errors import CaptureError
+from memsampd.models.counting import LineCounter
 from memsampd.sampler.records import Burst, BurstEnd, BurstRequest, LineChunk
 from memsampd.sampler.shadow.arrivals import _distances
 from memsampd.sampler.shadow.source import ShadowSource
@@ -70,6 +72,38 @@ int main(int argc, char **argv)
             __builtin_trap();
         for (unsigned i = 0; i < 60000; i++)
             marks[i & 4095] += round;
+    }
+}
+"""
+# Three loops in turn, 1 to 4 million accesses each; where their functions begin.
+CHANGING = r"""
+#include <stdint.h>
+#include <stdio.h>
+static uint64_t words[4096];
+static uint8_t bytes[1 << 22];
+__attribute__((noinline, aligned(256))) void walk(uint64_t n)
+{
+    for (uint64_t i = 0; i < n; i++)
+        ((volatile uint64_t *)words)[i & 4095] = i;
+}
+__attribute__((noinline, aligned(256))) void fill(uint64_t n)
+{
+    void *at = bytes;
+    __asm__ volatile("rep stosb" : "+D"(at), "+c"(n) : "a"(1) : "memory");
+}
+__attribute__((noinline, aligned(256))) void sum(uint64_t n)
+{
+    for (uint64_t i = 0; i < n; i++)
+        (void)((volatile uint8_t *)bytes)[i * 64 & ((1 << 22) - 1)];
+}
+__attribute__((aligned(256))) int main(void)
+{
+    printf("%lx\n%lx\n%lx\n%lx\n", (long)walk, (long)fill, (long)sum, (long)main);
+    fflush(stdout);
+    for (;;) {
+        walk(1500000);
+        fill(1 << 22);
+        sum(1500000);
     }
 }
 """
@@ -140,10 +174,10 @@ def test_later_moments_are_later(is_timed: bool, rounds: subprocess.Popen[str]) 
         )
     assert len(found) == len(gaps) + 1
     bursts = [burst for burst, _ in found]
-    assert [burst.more_follow for burst in bursts] == [True] * len(gaps) + [False]
-    assert [burst.cost.stops for burst in bursts] == [1, *[0] * (len(gaps) - 1), 1]
+    assert [burst.cost.stops for burst in bursts] == [1, *[0] * len(gaps)]
     assert {burst.end for burst in bursts} == {BurstEnd.FULL}
-    assert all((burst.twin is not None) == is_timed for burst in bursts)
+    # Ever the same: once it is known how fast, it is not timed each time.
+    assert all((burst.twin is not None) == is_timed for burst in bursts[:3])
     assert bursts[0].ahead_seconds == 0
     for (one, its_lines), (other, other_lines) in pairwise(found):
         assert len(its_lines) >= accesses
@@ -154,9 +188,42 @@ def test_later_moments_are_later(is_timed: bool, rounds: subprocess.Popen[str]) 
             passed += MARK_LINES
         seen = accesses / ROUND_ACCESSES / WORDS_PER_LINE
         followed = one.twin.accesses + one.twin.lead_in_accesses if one.twin is not None else 0
-        assert followed >= (0.5 * accesses if is_timed else 0)
+        assert followed >= (0.5 * accesses if one.twin is not None else 0)
         # It has done what was timed and run for a while longer, but by no means for a second.
         assert followed / ROUND_ACCESSES / WORDS_PER_LINE - 1 <= passed < 10_000 * seen
+
+
+def test_a_burst_shows_one_kind_of_code(tmp_path: Path) -> None:
+    """Behind the loop that it began in, what follows only tells what returns."""
+    with shadowing.running(shadowing.compile_c(tmp_path, CHANGING)) as process:
+        assert process.stdout is not None
+        places = [int(line, 16) for line in (process.stdout.readline() for _ in range(4))]
+        loops = {"walk": places[0], "fill": places[1], "sum": places[2]}
+        counter, starts = LineCounter(), 0
+
+        def keep(chunk: LineChunk) -> None:
+            nonlocal starts
+            counter.add(chunk.line, chunk.starts)
+            starts += len(chunk) if chunk.starts is None else chunk.starts
+
+        seen: Counter[tuple[str, bool]] = Counter()
+        with closing(ShadowSource(process.pid, TranslatingExecutor())) as source:
+            for _ in range(6):
+                request = BurstRequest(process.pid, 10**6, 30.0, True, (0.003,) * 8)
+                counter.begin()
+                starts = 0
+                for burst in source.stream_moments(request, 64, keep):
+                    within = {
+                        name: int(burst.code_times[(burst.code_ip - start) < 256].sum())
+                        for name, start in loops.items()
+                    }
+                    kind = max(within, key=within.__getitem__)
+                    assert within[kind] >= 0.9 * sum(within.values())
+                    assert counter.histogram().accesses == starts <= 10**6
+                    seen[kind, starts < 900_000] += 1
+                    counter.begin()
+                    starts = 0
+        assert seen["walk", True] + seen["sum", True] > 0  # cut off where their loop ends
 
 
 def test_moments_end_where_the_scout_cannot_go_on(tmp_path: Path) -> None:
@@ -165,7 +232,6 @@ def test_moments_end_where_the_scout_cannot_go_on(tmp_path: Path) -> None:
             request = BurstRequest(process.pid, 10**6, 30.0, True, (0.001,) * 8)
             found = patiently(process.pid, request, source)
         assert [burst.end for burst, _ in found] == [BurstEnd.SYSCALL]
-        assert not found[0][0].more_follow
         assert shadowing.traces_left(process.pid) == []
 
 
@@ -189,7 +255,7 @@ def test_whoever_stops_listening_leaves_nothing(rounds: subprocess.Popen[str]) -
     with closing(ShadowSource(rounds.pid, TranslatingExecutor())) as source:
         request = BurstRequest(rounds.pid, 100_000, 30.0, True, (0.001,) * 8)
         with closing(source.stream_moments(request, 64, lambda chunk: None)) as bursts:
-            assert next(bursts).more_follow
+            next(bursts)
         assert shadowing.children(rounds.pid) == []
 
 
@@ -200,7 +266,6 @@ def test_cancelled_on_the_way(rounds: subprocess.Popen[str]) -> None:
         request = BurstRequest(rounds.pid, 100_000, 60.0, True, (0.001, 600.0, 0.001))
         found = patiently(rounds.pid, request, source)
         assert 1 <= len(found) <= 4
-        assert not found[-1][0].more_follow
 
 
 def test_the_target_computes_what_it_computes_alone(tmp_path: Path) -> None:

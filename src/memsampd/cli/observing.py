@@ -185,14 +185,20 @@ class Stoppable(Protocol):
         """End soon; may be called from a signal handler."""
 
 
+def is_kept_off(number: int) -> bool:
+    """Whether whoever started us wants a hang-up ignored, as nohup does."""
+    return number == signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN
+
+
 @contextmanager
 def stopping_on(session: Stoppable, *numbers: int) -> Iterator[None]:
-    """End the session cleanly on these signals."""
+    """End the session cleanly on these signals; not on a hang-up that nohup has us ignore."""
 
     def stop(number: int, frame: object) -> None:
         session.stop(f"{signal.Signals(number).name}")
 
-    before = {number: signal.signal(number, stop) for number in numbers}
+    heard = [number for number in numbers if not is_kept_off(number)]
+    before = {number: signal.signal(number, stop) for number in heard}
     try:
         yield
     finally:

@@ -9,7 +9,14 @@ import sys
 from collections.abc import Sequence
 from types import FrameType
 
-from memsampd.cli.observing import add_options, announce, configs, observer, summarise
+from memsampd.cli.observing import (
+    add_options,
+    announce,
+    configs,
+    is_kept_off,
+    observer,
+    summarise,
+)
 from memsampd.errors import MemsampdError, UsageError
 
 _NOT_FOUND, _NOT_EXECUTABLE, _KILLED = 127, 126, 128
@@ -83,11 +90,10 @@ class forwarding:  # noqa: N801  (a context manager, used as a verb)
         self._process = process
 
     def __enter__(self) -> None:
-        self._before = {
-            signal.SIGINT: signal.signal(signal.SIGINT, lambda number, frame: None),
-            signal.SIGTERM: signal.signal(signal.SIGTERM, self._forward),
-            signal.SIGHUP: signal.signal(signal.SIGHUP, self._forward),
-        }
+        self._before = {signal.SIGINT: signal.signal(signal.SIGINT, lambda number, frame: None)}
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            if not is_kept_off(number):
+                self._before[number] = signal.signal(number, self._forward)
 
     def __exit__(self, *error: object) -> None:
         for number, handler in self._before.items():

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 
-# From one moment to the next on average: not so short that observing takes most of the time, for the
-# target does not wait meanwhile.
+# From one moment to the next on average: not so short that observing takes most of the time, for
+# the target does not wait meanwhile.
 SHORTEST_GAP_SECONDS = 0.08
 LONGEST_GAP_SECONDS = 1.0
 # What a stop is worth at least, and the parts that the time to the next one is divided into.
@@ -16,8 +16,8 @@ FEWEST_MOMENTS = 16
 class Moments:
     """The gaps between the moments of one scout, asked for one by one.
 
-    It stays out until another stop can be paid for: so what runs meanwhile is seen, though no oftener
-    than the time allows. Gaps are random, so as not to fall into step with the program.
+    It stays out until another stop can be paid for: so what runs meanwhile is seen, though no more
+    often than time allows. Gaps are random, so as not to fall into step with the program.
 
     One thread asks, another may set the attributes meanwhile.
 

@@ -142,8 +142,7 @@ class ContentionMeter:
         return elapsed, max(waited, 0.0), others
 
     def start(self) -> None:
-        """A shadow is about to run, for the first time since the last one was gone: what the target
-        waited between them is usual."""
+        """A shadow is about to run: what the target waited since the last one was gone is usual."""
         elapsed, waited, _ = self._since_mark()
         self._usual_share = waited / elapsed if elapsed > 0 else 0.0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,11 +16,18 @@ from memsampd.models.mixing import burst_shares
 from memsampd.models.nearest import burst_curves
 from memsampd.models.protocols import CacheModel
 from memsampd.models.records import MissRatioCurve
-from memsampd.sampler.native_clock import is_usable, local_rates
+from memsampd.sampler.native_clock import is_usable
 
 _WINDOWS_AT_ONCE = 512
 # What a burst of another phase counts where it is not known what code it, or the window, ran.
 _OTHER_PHASE = 1e-9
+# From what likeness of two branch vectors on, 0..1, they are of the same code, and how much more
+# the likelier count.
+_ALIKE = 0.7
+_ALIKE_POWER = 8
+# Logarithms of paces further apart than this are not of the same code; unknown ones may be.
+_SAME_PACE = 1.0
+_OTHER_PACE = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +69,9 @@ class SeenBursts:
         window: indices of their windows, shape (m,), int64.
         code: their branch vectors, shape (m, b); zeros where not known.
         rate: accesses per CPU second then, or what stands in for it, shape (m,).
+        is_measured: whose rate was measured, shape (m,), bool.
         is_timed: whether any rate is known.
+        pace: accesses a second at which observed copies ran, shape (m,); nan where not known.
         curves: their miss-ratio curves, in order.
         phase: their phases, shape (m,), int64.
         histogram: reuse histogram of all of them.
@@ -70,7 +80,9 @@ class SeenBursts:
     window: NDArray[np.int64]
     code: NDArray[np.float64]
     rate: NDArray[np.float64]
+    is_measured: NDArray[np.bool_]
     is_timed: bool
+    pace: NDArray[np.float64]
     curves: tuple[MissRatioCurve, ...]
     phase: NDArray[np.int64]
     histogram: ReuseHistogram
@@ -98,12 +110,14 @@ def see_bursts(
     """
     histograms = {number: burst.histogram() for number, burst in enumerate(bursts)}
     curves = burst_curves(histograms, model, sizes_bytes, line_bytes)
-    rate, is_timed = _rates(bursts, phase_rate)
+    rate, is_measured, is_timed = _rates(bursts, phase_rate)
     return SeenBursts(
         window=np.array([burst.window for burst in bursts], np.int64),
         code=np.array([_code(burst.code, bins) for burst in bursts]).reshape(-1, bins),
         rate=rate,
+        is_measured=is_measured,
         is_timed=is_timed,
+        pace=np.array([math.nan if b.pace is None else b.pace for b in bursts], np.float64),
         curves=tuple(curves.values()),
         phase=np.full(len(bursts), phase, np.int64),
         histogram=sum(histograms.values(), ReuseHistogram.empty()),
@@ -111,21 +125,52 @@ def see_bursts(
 
 
 def _all_together(phases: Mapping[int, SeenBursts]) -> SeenBursts:
-    """All bursts; where rates are not known, the mean of the others."""
-    mean = [float(np.mean(seen.rate)) for seen in phases.values() if seen.is_timed]
-    rates = [
-        seen.rate if seen.is_timed or not mean else np.full(len(seen.rate), np.mean(mean))
-        for seen in phases.values()
-    ]
-    return SeenBursts(
-        window=np.concatenate([seen.window for seen in phases.values()]),
-        code=np.concatenate([seen.code for seen in phases.values()]),
-        rate=np.concatenate(rates),
-        is_timed=bool(mean),
-        curves=tuple(curve for seen in phases.values() for curve in seen.curves),
-        phase=np.concatenate([seen.phase for seen in phases.values()]),
-        histogram=sum((seen.histogram for seen in phases.values()), ReuseHistogram.empty()),
+    """All bursts; where rates are not known, what others of their code, or their pace, suggest."""
+    seen = tuple(phases.values())
+    together = SeenBursts(
+        window=np.concatenate([each.window for each in seen]),
+        code=np.concatenate([each.code for each in seen]),
+        rate=np.concatenate([each.rate for each in seen]),
+        is_measured=np.concatenate([each.is_measured for each in seen]),
+        is_timed=any(each.is_timed for each in seen),
+        pace=np.concatenate([each.pace for each in seen]),
+        curves=tuple(curve for each in seen for curve in each.curves),
+        phase=np.concatenate([each.phase for each in seen]),
+        histogram=sum((each.histogram for each in seen), ReuseHistogram.empty()),
     )
+    if not together.is_measured.any() or together.is_measured.all():
+        return together
+    in_timed = np.concatenate([np.full(len(each.rate), each.is_timed) for each in seen])
+    return replace(together, rate=_expected_rates(together, in_timed))
+
+
+def _expected_rates(seen: SeenBursts, in_timed: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Rates, also of bursts that were not timed.
+
+    That of the others that ran the same code, if there are any. Else the mean of the phase, which
+    they have already, if it has one. Else as many times their pace as the rates of others are: code
+    may run a thousand times as fast as other code; what is not known is then at least not taken for
+    the usual.
+
+    Args:
+        seen: all bursts, at least one of them measured.
+        in_timed: whose phase has a rate, shape (m,).
+    """
+    known = seen.is_measured
+    share = np.sqrt(seen.code / np.maximum(seen.code.sum(axis=1, keepdims=True), 1))
+    alike = share @ share[known].T  # Bhattacharyya's coefficient
+    # The same bin may be another piece of code: that would hardly be as fast.
+    apart = np.log(seen.pace)[:, None] - np.log(seen.pace[known])[None, :]
+    alike = alike * np.where(np.abs(apart) > _SAME_PACE, _OTHER_PACE, 1.0)
+    weight = alike**_ALIKE_POWER + np.finfo(float).tiny
+    of_others = np.exp(weight @ np.log(seen.rate[known]) / weight.sum(axis=1))
+    times = seen.rate[known] / seen.pace[known]
+    times = times[np.isfinite(times)]
+    by_pace = seen.pace * (np.median(times) if len(times) else np.nan)
+    by_pace = np.where(np.isfinite(by_pace), by_pace, np.mean(seen.rate[known]))
+    fallback = np.where(in_timed, seen.rate, by_pace)
+    expected = np.where(alike.max(axis=1) >= _ALIKE, of_others, fallback)
+    return np.asarray(np.where(known, seen.rate, expected))
 
 
 def code_bins(windows: Sequence[WindowRecord]) -> int:
@@ -141,24 +186,26 @@ def _code(code: bytes, bins: int) -> NDArray[np.float64]:
 
 def _rates(
     bursts: Sequence[BurstRecord], phase_rate: float | None
-) -> tuple[NDArray[np.float64], bool]:
-    """Rates at the moments of bursts, and whether any is known; 1 if none is.
+) -> tuple[NDArray[np.float64], NDArray[np.bool_], bool]:
+    """Rates at the moments of bursts, which of them were measured, and whether any is known.
 
-    A burst that was not timed has the mean of the phase.
+    A burst that was not timed has the mean of the phase; 1 if there is none.
     """
     twins = {
         number: burst.twin
         for number, burst in enumerate(bursts)
         if burst.twin is not None and is_usable(burst.twin)
     }
+    is_measured = np.zeros(len(bursts), np.bool_)
     if phase_rate is None and not twins:
-        return np.ones(len(bursts)), False
+        return np.ones(len(bursts)), is_measured, False
     if phase_rate is None:
         phase_rate = statistics.fmean(t.accesses / t.cpu_seconds for t in twins.values())
     rates = np.full(len(bursts), phase_rate)
     if twins:
-        rates[list(twins)] = local_rates(list(twins.values()), phase_rate)
-    return rates, True
+        rates[list(twins)] = [t.accesses / t.cpu_seconds for t in twins.values()]
+        is_measured[list(twins)] = True
+    return rates, is_measured, True
 
 
 def analyse_windows(

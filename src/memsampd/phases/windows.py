@@ -12,7 +12,7 @@ from memsampd.sampler.records import BranchSamples
 
 # Vectors that tell code apart have so many bins for one of those that phases are found by: hashed
 # branches seldom meet there, where few samples a bin do no harm.
-_FINER = 16
+_FINER = 64
 
 Lookup = Callable[[int, NDArray[np.uint64]], NDArray[np.uint64]]
 """``lookup(pid, ips)``: the branch of each address, shape (n,) to shape (n,)."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Sequence
 
 from memsampd.sampler.records import UNKNOWN_RATE, AccessRate, Burst, TwinMeasurement
@@ -14,11 +13,6 @@ _TAKEN_OFF_ERROR = 0.25
 _LARGEST_ERROR = 0.5
 # What the rates of two stops in one phase are taken to differ by before there are two.
 _USUAL_VARIATION = 0.2
-# What the logarithms of rates of the same code differ by from one moment to another, where caches
-# are cold and clocks change. Of 0, 0.25, 0.35 and 0.5 it gave the least errors (72 recordings of
-# twelve programs: 1.07, 1.04, 1.11 and 1.17 %).
-_MOMENT_ERROR = 0.15
-_FEWEST_MOMENTS = 4
 
 
 class NativeTwinClock:
@@ -64,22 +58,3 @@ def is_usable(twin: TwinMeasurement) -> bool:
 def measurement_error(twin: TwinMeasurement) -> float:
     """Relative error that a measurement may have because of what was taken off it."""
     return _TAKEN_OFF_ERROR * twin.taken_off_seconds / twin.cpu_seconds
-
-
-def local_rates(twins: Sequence[TwinMeasurement], mean_rate: float) -> list[float]:
-    """Return accesses per CPU second at single moments of a phase.
-
-    What one moment says is pulled towards the mean on a logarithmic scale, the more so the less the
-    moments differ beyond the error that each of them has: only where fast and slow code take turns
-    within a phase do they count.
-
-    Args:
-        twins: what was timed at these moments, accesses and seconds above 0.
-        mean_rate: of the phase.
-    """
-    logs = [math.log(twin.accesses / twin.cpu_seconds / mean_rate) for twin in twins]
-    if len(logs) < _FEWEST_MOMENTS:
-        return [mean_rate] * len(logs)
-    variance = statistics.variance(logs)
-    trust = max(0.0, 1 - _MOMENT_ERROR**2 / variance) if variance > 0 else 0.0
-    return [mean_rate * math.exp(trust * log) for log in logs]

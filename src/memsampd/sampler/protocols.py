@@ -10,6 +10,7 @@ from memsampd.sampler.records import (
     AccessRate,
     BranchSamples,
     Burst,
+    BurstCost,
     BurstRequest,
     LineChunk,
 )

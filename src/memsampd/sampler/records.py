@@ -170,6 +170,8 @@ class Burst:
         twin: how long the program itself takes for this; None if not asked for or not known.
         accesses: rows observed; more than there are here where they were streamed.
         run_seconds: wall time for which the observed copy ran.
+        run_accesses: rows that it came through meanwhile: those observed, and others that were only
+            counted.
         emulated_calls: system calls that did not end the burst because their results were known.
         ahead_seconds: CPU time of the thread from its stop to the burst: what was observed is what
             it did, or will do, so much later.
@@ -194,6 +196,7 @@ class Burst:
     twin: TwinMeasurement | None = None
     accesses: int = -1
     run_seconds: float = 0.0
+    run_accesses: int = -1
     emulated_calls: int = 0
     ahead_seconds: float = 0.0
     is_sought: bool = False
@@ -203,6 +206,8 @@ class Burst:
     def __post_init__(self) -> None:
         if self.accesses < 0:
             object.__setattr__(self, "accesses", len(self.ip))
+        if self.run_accesses < 0:
+            object.__setattr__(self, "run_accesses", self.accesses)
 
     def __len__(self) -> int:
         return len(self.ip)

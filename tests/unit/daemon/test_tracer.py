@@ -12,7 +12,16 @@ import numpy as np
 
 from memsampd.daemon.tracer import CaptureOrder, CaptureResult, TracerThread
 from memsampd.errors import CaptureError
-from memsampd.sampler.records import AccessChunk, Burst, BurstEnd, BurstRequest, LineChunk
+from memsampd.sampler.records import (
+    AccessChunk,
+    Burst,
+    BurstCost,
+    BurstEnd,
+    BurstRequest,
+    LineChunk,
+)
+
+AT_THE_END = BurstCost(stop_seconds=0.001, stops=1)
 
 
 class Scripted:
@@ -33,14 +42,15 @@ class Scripted:
 
     def stream_moments(
         self, request: BurstRequest, line_bytes: int, consume: Callable[[LineChunk], None]
-    ) -> Generator[Burst]:
+    ) -> Generator[Burst, None, BurstCost]:
         self.requests.append(request)
         try:
             for number, act in enumerate(self.script):
                 if isinstance(act, Exception):
                     raise act
-                consume(LineChunk(np.array(act, np.uint64), len(act), 1))
-                yield burst(len(act), 0.1 * number, number + 1 < len(self.script))
+                consume(LineChunk(np.array(act, np.uint64), len(act), 1, min(len(act), 3)))
+                yield burst(len(act), 0.1 * number)
+            return AT_THE_END
         finally:
             self.closed_generators += 1
 
@@ -51,7 +61,7 @@ class Scripted:
         """Nothing is open."""
 
 
-def burst(accesses: int, ahead_seconds: float, more_follow: bool) -> Burst:
+def burst(accesses: int, ahead_seconds: float) -> Burst:
     none = np.empty(0, np.uint64)
     return Burst(
         ip=none,
@@ -66,7 +76,6 @@ def burst(accesses: int, ahead_seconds: float, more_follow: bool) -> Burst:
         end=BurstEnd.FULL,
         accesses=accesses,
         ahead_seconds=ahead_seconds,
-        more_follow=more_follow,
     )
 
 
@@ -93,13 +102,15 @@ def results_of(source: Scripted, gaps_seconds: tuple[float, ...] = ()) -> list[C
 
 
 def test_each_moment_is_counted_by_itself() -> None:
+    """As far as it starts from: three accesses here."""
     source = Scripted([[1, 1, 1], [2, 3, 2, 3], [4]])
     found = results_of(source, (0.01, 0.02))
-    assert source.requests[0].gaps_seconds == (0.01, 0.02)
-    assert [result.is_first for result in found] == [True, False, False]
-    assert [result.is_last for result in found] == [False, False, True]
+    assert tuple(source.requests[0].gaps_seconds) == (0.01, 0.02)
+    assert [result.is_first for result in found] == [True, False, False, False]
+    assert [result.is_last for result in found] == [False, False, False, True]
+    assert (found[-1].counted, found[-1].error, found[-1].cost) == (None, None, AT_THE_END)
     counted = [result.counted for result in found]
-    assert [each.histogram.accesses for each in counted if each is not None] == [3, 4, 1]
+    assert [each.histogram.accesses for each in counted if each is not None] == [3, 3, 1]
     assert [each.writes for each in counted if each is not None] == [1, 1, 1]
     assert source.closed_generators == 1
 

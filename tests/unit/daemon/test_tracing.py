@@ -22,7 +22,7 @@ from memsampd.daemon.tracing import ThreadChooser, TraceConfig, TraceResult, Tra
 from memsampd.errors import CaptureError, TargetError, TraceError, UsageError
 from memsampd.exporters.trace import TraceReader, TraceWriter
 from memsampd.sampler.process.identity import ProcessHandle
-from memsampd.sampler.records import AccessChunk, Burst, BurstEnd, BurstRequest
+from memsampd.sampler.records import AccessChunk, Burst, BurstCost, BurstEnd, BurstRequest
 
 CHUNK = invented(50)
 Consumer: TypeAlias = Callable[[AccessChunk], None]
@@ -62,7 +62,7 @@ class Scripted:
 
     def stream_moments(
         self, request: BurstRequest, line_bytes: int, consume: object
-    ) -> Generator[Burst]:
+    ) -> Generator[Burst, None, BurstCost]:
         raise AssertionError("a trace is of rows")
 
     def stream(self, request: BurstRequest, consume: Consumer) -> Burst:

@@ -13,6 +13,7 @@ from invented import burst_record, header, stream, window_record, write_recordin
 from memsampd.errors import UsageError
 from memsampd.exporters.analysis import analyse, default_sizes, format_size, parse_size, parse_sizes
 from memsampd.exporters.recording import (
+    BurstRecord,
     MergeRecord,
     RateRecord,
     Recording,
@@ -166,15 +167,63 @@ def test_bursts_of_one_window_count_by_their_rates() -> None:
         .miss_ratio
         for b in bursts
     ]
-    trust = 1 - 0.25**2 / np.var(np.log(rates), ddof=1)
-    weights = np.exp(trust * np.log(np.array(rates) / 5.5e8))
     assert together.overall is not None
     np.testing.assert_allclose(
-        together.overall.miss_ratio, np.average(curves, axis=0, weights=weights)
+        together.overall.miss_ratio, np.average(curves, axis=0, weights=rates)
     )
-    expected = 0.1 * 5.5e8 * weights.mean()
+    expected = 0.1 * np.mean(rates)
     assert [window.accesses for window in together.windows] == pytest.approx([expected] * 4)
     assert together.phase(0).bursts == 4
+
+
+def _accesses(bursts: list[BurstRecord], code: np.ndarray) -> list[float]:
+    """Accesses per CPU second of windows, one a burst, that ran its code."""
+    windows = [
+        msgspec.structs.replace(window_record(burst.window, burst.phase), code=code_bytes(50 * ran))
+        for burst, ran in zip(bursts, code, strict=True)
+    ]
+    analysis = analyse(Recording(header(), windows, bursts=bursts), "lru", default_sizes())
+    return [window.weight / window.record.cpu_seconds for window in analysis.windows]
+
+
+def _timed(rate: float) -> TwinMeasurement:
+    return TwinMeasurement(round(rate * 0.01), 0.01, 0, "call")
+
+
+def test_what_was_not_timed_is_as_fast_as_others_of_its_code() -> None:
+    """Also where all of them make one phase."""
+    code = np.eye(4)[[0, 1, 0, 1]]
+    bursts = [
+        msgspec.structs.replace(
+            burst_record(0, 100 * number),
+            twin=None if rate is None else _timed(rate),
+            code=code_bytes(64 * ran),
+            pace=1e8,
+        )
+        for number, (rate, ran) in enumerate(zip((40e8, 1e8, None, None), code, strict=True))
+    ]
+    assert _accesses(bursts, code) == pytest.approx([40e8, 1e8, 40e8, 1e8], rel=0.1)
+
+
+def test_what_was_not_timed_is_not_as_fast_as_what_shares_a_bin_and_no_more() -> None:
+    """Code of no phase that was timed goes by its pace."""
+    code = np.eye(2)[[0, 0]]
+    bursts = [
+        msgspec.structs.replace(
+            burst_record(number, 200 * number),
+            twin=_timed(40e8) if number == 0 else None,
+            code=code_bytes(64 * ran),
+            pace=pace,
+        )
+        for number, (pace, ran) in enumerate(zip((8e8, 0.02e8), code, strict=True))
+    ]
+    together = _accesses(bursts, code)
+    assert together[1] < 0.5 * together[0]
+    bursts = [
+        msgspec.structs.replace(each, code=code_bytes(64 * np.eye(2)[each.phase]))
+        for each in bursts
+    ]
+    assert _accesses(bursts, np.eye(2)) == pytest.approx([40e8, 0.1e8], rel=0.2)
 
 
 def test_windows_of_a_phase_without_bursts_are_guessed() -> None:

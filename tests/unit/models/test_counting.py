@@ -47,9 +47,7 @@ def draw(rng: random.Random) -> Lines:
     return np.array(lines, np.uint64)
 
 
-def feed(
-    counter: LineCounter, lines: Lines, rng: random.Random, starts: int | None = None
-) -> None:
+def feed(counter: LineCounter, lines: Lines, rng: random.Random, starts: int | None = None) -> None:
     """In chunks of any length, some empty."""
     at = 0
     while at < len(lines):

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from memsampd.sampler.native_clock import NativeTwinClock, local_rates, measurement_error
+from memsampd.sampler.native_clock import NativeTwinClock, measurement_error
 from memsampd.sampler.records import AccessRate, Burst, BurstEnd, TwinMeasurement
 
 NOTHING = np.empty(0)
@@ -88,17 +88,3 @@ def test_short_measurements_count_little() -> None:
     bad = [timed(9e9, seconds=1e-6, taken_off_seconds=20e-6)] * 4
     found, _ = measure([*good, *bad])
     assert found == pytest.approx(1e9, rel=0.02)
-
-
-def moments(*rates: float) -> list[TwinMeasurement]:
-    return [TwinMeasurement(round(rate * 0.01), 0.01, 0, "call") for rate in rates]
-
-
-def test_moments_count_where_they_differ_by_more_than_their_error() -> None:
-    noisy = local_rates(moments(1.0e8, 1.3e8, 0.9e8, 1.1e8), 1.1e8)
-    assert noisy == pytest.approx([1.1e8] * 4)
-    slow, fast, *_ = local_rates(moments(1e8, 20e8, 1e8, 20e8), 5e8)
-    assert 1e8 < slow < 1.5e8
-    assert 15e8 < fast < 20e8
-    assert local_rates(moments(1e8, 20e8), 5e8) == [5e8, 5e8]  # too few to tell
-    assert local_rates(moments(1e8, 1e8, 1e8, 1e8), 1e8) == pytest.approx([1e8] * 4)

@@ -133,6 +133,8 @@ class BurstRecord(_Record, frozen=True, kw_only=True, tag="burst"):
         analysed_seconds: when its window was known and it counted, seconds since the attach; None
             in old recordings.
         code: branch vector of what it executed, as of a window; empty if that is not known.
+        pace: rows a second at which the observed copy ran: slower than the program does, but all
+            the slower the slower that is; None if it is not known.
     """
 
     window: int
@@ -155,6 +157,7 @@ class BurstRecord(_Record, frozen=True, kw_only=True, tag="burst"):
     is_sought: bool = False
     analysed_seconds: float | None = None
     code: bytes = b""
+    pace: float | None = None
 
     def __post_init__(self) -> None:
         code_vector(self.code)
@@ -209,6 +212,7 @@ class BurstRecord(_Record, frozen=True, kw_only=True, tag="burst"):
             is_sought=burst.is_sought,
             analysed_seconds=analysed_seconds,
             code=code,
+            pace=burst.run_accesses / burst.run_seconds if burst.run_seconds > 0 else None,
         )
 
     def histogram(self) -> ReuseHistogram:

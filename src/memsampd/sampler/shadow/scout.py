@@ -8,6 +8,7 @@ untranslated, which times it, and goes on to the next.
 
 from __future__ import annotations
 
+import struct
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -22,6 +23,7 @@ from memsampd.sampler.shadow.executors import Execution
 from memsampd.sampler.shadow.snapshots import Shadow, Snapshots
 from memsampd.sampler.shadow.twin import TwinRunner, used_pages
 
+_RIP_OFFSET = 16 * 8  # in struct user_regs_struct
 # How often it is looked at what a scout does: the shortest stretch of other code that is noticed.
 _LOOK_SECONDS = 0.002
 
@@ -54,7 +56,7 @@ class Scout:
         self._runner = runner
         self._give_up = time.monotonic() + deadline_seconds
         self._proc = proc
-        self._has_ended = False
+        self._has_ended = self._has_moved = False
         self.ahead_seconds = 0.0
         self.can_go_on = True
         runner.begin(shadow)
@@ -63,6 +65,25 @@ class Scout:
     def remaining_seconds(self) -> float:
         """Wall time that is left."""
         return max(self._give_up - time.monotonic(), 0.0)
+
+    def find(self) -> int:
+        """Find out where it stands.
+
+        Returns:
+            The address of its next instruction.
+
+        Raises:
+            OSError: it is gone.
+        """
+        if self._has_moved:  # in the files that it reads, too
+            self._shadow = replace(
+                self._shadow,
+                registers=_core.native_registers(self._shadow.pid),
+                identity=self._runner.identity(),
+            )
+            self._has_moved = False
+        (address,) = struct.unpack_from("<Q", self._shadow.registers, _RIP_OFFSET)
+        return int(address)
 
     def observe(
         self,
@@ -83,14 +104,11 @@ class Scout:
         Raises:
             OSError: it, or its copy, is gone.
         """
-        # It has moved on, in the files that it reads, too.
-        self._shadow = replace(self._shadow, identity=self._runner.identity())
+        self.find()
         if is_last:
             self.can_go_on = False
             if not is_timed:  # no copy is needed
                 return execute(self._shadow), None, BurstCost()
-        registers = _core.native_registers(self._shadow.pid)
-        self._shadow = replace(self._shadow, registers=registers)
         copy = self._snapshots.fork(self._shadow)
         pages = None
         try:
@@ -115,6 +133,7 @@ class Scout:
         if passage is None:
             return execution, None, cost
         self.ahead_seconds += passage.cpu_seconds
+        self._has_moved = True
         return execution, passage.measurement, cost
 
     def advance(self, seconds: float, is_wanted: Callable[[int], bool]) -> float:
@@ -135,6 +154,7 @@ class Scout:
                 self.can_go_on = False
                 return 0.0
             self.ahead_seconds += passage.cpu_seconds
+            self._has_moved = True
             self.can_go_on = passage.can_go_on and self.remaining_seconds > 0
             if self.can_go_on and is_wanted(passage.ip):
                 return max(end - time.monotonic(), 0.0)

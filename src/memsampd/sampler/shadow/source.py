@@ -23,6 +23,7 @@ from memsampd.sampler.shadow.collectors import Collector, Lines, Rows
 from memsampd.sampler.shadow.executors import Execution, ShadowExecutor
 from memsampd.sampler.shadow.familiar import FamiliarCode
 from memsampd.sampler.shadow.scout import Scout
+from memsampd.sampler.shadow.settled import SettledRates
 from memsampd.sampler.shadow.snapshots import SHADOW_NICENESS, Shadow, Snapshot, Snapshots
 from memsampd.sampler.shadow.twin import TwinRunner, UsedPages, used_pages
 
@@ -73,6 +74,7 @@ class ShadowSource:
         self._proc = proc
         self._twins = TwinRunner(proc)
         self._familiar = FamiliarCode()
+        self._settled = SettledRates()
 
     def capture(self, request: BurstRequest) -> Burst:
         """Observe one thread from where it is now.
@@ -152,11 +154,10 @@ class ShadowSource:
     def _observe(
         self, scout: Scout, request: BurstRequest, collector: Collector, *, is_last: bool
     ) -> tuple[Execution, TwinMeasurement | None, BurstCost]:
-        course_accesses = max(
-            self._rate_accesses if request.measure_rate else 0, request.max_accesses
-        )
         try:
-            return scout.observe(
+            is_timed = request.measure_rate and not self._settled.knows(scout.find())
+            course_accesses = max(self._rate_accesses if is_timed else 0, request.max_accesses)
+            execution, twin, cost = scout.observe(
                 lambda copy: self._executor.run(
                     copy,
                     request.max_accesses,
@@ -165,11 +166,14 @@ class ShadowSource:
                     course_accesses,
                 ),
                 collector,
-                is_timed=request.measure_rate,
+                is_timed=is_timed,
                 is_last=is_last,
             )
         except OSError as error:
             raise CaptureError("lost", f"the shadow of process {self._pid} was lost") from error
+        if twin is not None and twin.cpu_seconds > 0:
+            self._settled.add(execution.code_ip, twin.accesses / twin.cpu_seconds)
+        return execution, twin, cost
 
     def _rows(
         self, request: BurstRequest, consume: Callable[[AccessChunk], None] | None = None
@@ -307,6 +311,9 @@ class ShadowSource:
             cut_short=snapshot.cut_short,
             accesses=execution.accesses,
             run_seconds=execution.run_seconds,
+            run_accesses=max(
+                execution.accesses, execution.course.rows if execution.course is not None else 0
+            ),
             emulated_calls=execution.emulated_calls,
             code_ip=execution.code_ip,
             code_times=execution.code_times,

@@ -25,12 +25,12 @@ _HUGE_PAGE_SHARE = 1 / 16  # cost of a huge page, as a part of that of its size 
 class StopEstimator:
     """Expects a stop in proportion to private memory, whose page tables are copied.
 
-    The factor is learnt from stops of this target, beginning with a prior. A single one that took far
-    longer than expected, for the machine was busy, says little of the next: it takes a few of them
-    to forbid what one alone would. An estimate that is too
-    long would never be corrected, since nothing is measured any more; so it is then looked into, at
-    most once a minute: the share of huge pages, which cost less, is read, and measurements older
-    than that are forgotten. What the prior alone forbids stays forbidden until memory shrinks.
+    The factor is learnt from stops of this target, beginning with a prior. A single one that took
+    far longer than expected, for the machine was busy, says little of the next: it takes a few of
+    them to forbid what one alone would. An estimate that is too long would never be corrected,
+    since nothing is measured any more; so it is then looked into, at most once a minute: the share
+    of huge pages, which cost less, is read, and measurements older than that are forgotten. What
+    the prior alone forbids stays forbidden until memory shrinks.
 
     To that comes the copy of what a clone lacks (:mod:`memsampd.sampler.shadow.unforked`).
 

@@ -146,12 +146,17 @@ class TranslatingExecutor:
         )
 
     def _with_course(self, execution: Execution, max_accesses: int) -> Execution:
-        rows, has_changed, *points, ip, times = self._translator.course()
-        lead_in, end = (None if point is None else CoursePoint(*point) for point in points)
+        rows, has_changed, lead_in, end, ip, times = self._translator.course()
         ends_in_call = execution.end is BurstEnd.SYSCALL and not has_changed
         execution = replace(
             execution,
-            course=Course(rows, lead_in, end, ends_in_call, has_changed),
+            course=Course(
+                rows,
+                CoursePoint(*lead_in) if lead_in is not None else None,
+                CoursePoint(*end) if end is not None else None,
+                ends_in_call,
+                has_changed,
+            ),
             code_ip=np.frombuffer(ip, np.uint64),
             code_times=np.frombuffer(times, np.uint64),
         )
