@@ -24,7 +24,7 @@
 #define FIRST_WORDS_PER_ACCESS 0.7
 #define STEPS_TO_A_BOUNDARY 20000
 #define ROWS_CHUNK ((size_t)1 << 15) /* in a cache still, and few enough to cost Python little */
-#define COURSE_SECONDS 0.02 /* CPU time of the shadow */
+#define COURSE_SECONDS 0.03 /* CPU time of the shadow */
 
 /* What is to be done before the shadow can run on. */
 enum need {

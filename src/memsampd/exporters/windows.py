@@ -25,6 +25,9 @@ _OTHER_PHASE = 1e-9
 # the likelier count.
 _ALIKE = 0.7
 _ALIKE_POWER = 8
+# Rates of the same code go as this power of its paces: 1,606 measured bursts of twelve programs are
+# then told from the others to 0.25 (standard deviation of the logarithm), as well as by measuring.
+_PACE_EXPONENT = 0.3
 # Logarithms of paces further apart than this are not of the same code; unknown ones may be.
 _SAME_PACE = 1.0
 _OTHER_PACE = 0.1
@@ -125,7 +128,7 @@ def see_bursts(
 
 
 def _all_together(phases: Mapping[int, SeenBursts]) -> SeenBursts:
-    """All bursts; where rates are not known, what others of their code, or their pace, suggest."""
+    """All bursts, with the rates that all together let expect."""
     seen = tuple(phases.values())
     together = SeenBursts(
         window=np.concatenate([each.window for each in seen]),
@@ -138,19 +141,19 @@ def _all_together(phases: Mapping[int, SeenBursts]) -> SeenBursts:
         phase=np.concatenate([each.phase for each in seen]),
         histogram=sum((each.histogram for each in seen), ReuseHistogram.empty()),
     )
-    if not together.is_measured.any() or together.is_measured.all():
+    if not together.is_measured.any():
         return together
     in_timed = np.concatenate([np.full(len(each.rate), each.is_timed) for each in seen])
     return replace(together, rate=_expected_rates(together, in_timed))
 
 
 def _expected_rates(seen: SeenBursts, in_timed: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Rates, also of bursts that were not timed.
+    """Rates of bursts, timed or not: a single measurement is no better than those of its like.
 
-    That of the others that ran the same code, if there are any. Else the mean of the phase, which
-    they have already, if it has one. Else as many times their pace as the rates of others are: code
-    may run a thousand times as fast as other code; what is not known is then at least not taken for
-    the usual.
+    The geometric mean of what was measured of the same code, if anything was. Else their own, or
+    the mean of the phase, which they have already. Else as many times their pace as the rates of
+    others are: code may run a thousand times as fast as other code; what is not known is then at
+    least not taken for the usual.
 
     Args:
         seen: all bursts, at least one of them measured.
@@ -163,14 +166,14 @@ def _expected_rates(seen: SeenBursts, in_timed: NDArray[np.bool_]) -> NDArray[np
     apart = np.log(seen.pace)[:, None] - np.log(seen.pace[known])[None, :]
     alike = alike * np.where(np.abs(apart) > _SAME_PACE, _OTHER_PACE, 1.0)
     weight = alike**_ALIKE_POWER + np.finfo(float).tiny
-    of_others = np.exp(weight @ np.log(seen.rate[known]) / weight.sum(axis=1))
+    logs = np.log(seen.rate[known])[None, :] + _PACE_EXPONENT * np.nan_to_num(apart)
+    of_others = np.exp((weight * logs).sum(axis=1) / weight.sum(axis=1))
     times = seen.rate[known] / seen.pace[known]
     times = times[np.isfinite(times)]
     by_pace = seen.pace * (np.median(times) if len(times) else np.nan)
     by_pace = np.where(np.isfinite(by_pace), by_pace, np.mean(seen.rate[known]))
     fallback = np.where(in_timed, seen.rate, by_pace)
-    expected = np.where(alike.max(axis=1) >= _ALIKE, of_others, fallback)
-    return np.asarray(np.where(known, seen.rate, expected))
+    return np.asarray(np.where(alike.max(axis=1) >= _ALIKE, of_others, fallback))
 
 
 def code_bins(windows: Sequence[WindowRecord]) -> int:

@@ -9,14 +9,16 @@ _PIECE_BITS = 6
 _PIECES_MAXIMUM = 1 << 18
 _MEASUREMENTS = 3
 _SPREAD = 1.25  # the largest of so many rates by the least
-_PASSED = 8  # times that it is relied upon before it is measured again
+# Times that what is known is relied upon before it is measured again: where it is ever the same,
+# and where it is not.
+_PASSED_SETTLED, _PASSED_OTHERS = 8, 3
 
 
 class SettledRates:
     """Remembers the last rates measured of each piece of code, 64 bytes long.
 
-    Code that reads and writes ever the same way has ever the same rate; where that hangs on the
-    data, it is never settled, and measured each time.
+    Code that reads and writes ever the same way has ever the same rate: it is settled. Where that
+    hangs on the data, it is measured more often.
     """
 
     def __init__(self) -> None:
@@ -36,9 +38,8 @@ class SettledRates:
         """Whether the code at this address need not be measured now."""
         piece = ip >> _PIECE_BITS
         rates = self._rates.get(piece, ())
-        if len(rates) < _MEASUREMENTS or max(rates) > _SPREAD * min(rates):
+        if len(rates) < _MEASUREMENTS:
             return False
+        is_settled = max(rates) <= _SPREAD * min(rates)
         passed = self._passed[piece] = self._passed.get(piece, 0) + 1
-        if passed > _PASSED:
-            self._passed[piece] = 0
-        return passed <= _PASSED
+        return passed <= (_PASSED_SETTLED if is_settled else _PASSED_OTHERS)
