@@ -109,28 +109,37 @@ course_first_stretch(const struct course *c, const struct blocks *b, uint32_t ex
     return first;
 }
 
+/* What is new in this stretch, and in the one before, never was part of it. */
+static void
+forget_news(struct course *c)
+{
+    for (size_t e = 0; e < c->exits; e++) {
+        struct exit_count *count = &c->now.exit[e];
+        if (count->stretch != 0 && count->stretch + 1 >= c->stretch)
+            count->hits = 0, count->repeats = 0;
+    }
+}
+
 void
 course_look(struct course *c)
 {
     const uint64_t rows = c->rows - c->stretch_start;
+    const uint64_t earlier_rows = c->stretch_start - c->last_start;
     const struct course_news news = c->news, earlier = c->earlier_news;
 
     if (CHANGED(news.count, rows)) {
-        for (size_t e = 0; e < c->exits; e++)
-            if (c->now.exit[e].stretch != 0 && c->now.exit[e].stretch + 1 >= c->stretch)
-                c->now.exit[e].hits = 0;
-        bool is_earlier = earlier.exit != NO_EXIT &&
-                          (news.exit == NO_EXIT || BEGUN(earlier.count, c->stretch_start - c->last_start));
-        change(c, is_earlier ? earlier : news);
+        forget_news(c);
+        bool began_earlier = news.exit == NO_EXIT || BEGUN(earlier.count, earlier_rows);
+        change(c, earlier.exit != NO_EXIT && began_earlier ? earlier : news);
         return;
     }
+    const uint64_t share = c->rows / STRETCH_SHARE;
     c->earlier_news = news;
     c->news = (struct course_news){NO_EXIT, 0, 0};
     c->stretch++;
     c->last_start = c->stretch_start;
     c->stretch_start = c->rows;
-    c->stretch_end = c->rows + (c->rows / STRETCH_SHARE > STRETCH_ROWS ? c->rows / STRETCH_SHARE
-                                                                        : STRETCH_ROWS);
+    c->stretch_end = c->rows + (share > STRETCH_ROWS ? share : STRETCH_ROWS);
 }
 
 enum course_added

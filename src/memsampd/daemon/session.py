@@ -51,7 +51,7 @@ _PUBLISH_SECONDS = 0.5
 _ANALYSIS_NICENESS = 10
 _LONE_THREAD_SHARE = 0.9
 # Own CPU time besides the share that it may have: for the first curves of a dozen phases.
-_OWN_ALLOWANCE_SECONDS = 5.0
+_OWN_ALLOWANCE_SECONDS = 8.0
 _LASTING = {"stop-too-long"}  # refusals that the next window will hardly change
 
 
@@ -162,6 +162,7 @@ class Session:
         self._pending: list[CaptureResult] = []
         self._closed = ClosedWindows()
         self._moments: Moments | None = None
+        self._out_seconds = 0.0  # CPU time of the scout that is out, which is charged in the end
         self._window: Window | None = None
         self._phase: int | None = None
         self._published_seconds = 0.0
@@ -249,6 +250,7 @@ class Session:
         """Take in what the tracer has, and pay for it."""
         for result in self._parts.tracer.results():
             counted = result.counted
+            self._out_seconds = counted.burst.ahead_seconds if counted is not None else 0.0
             if counted is not None or result.error is not None:
                 self._pending.append(result)
             if result.error is None:
@@ -411,7 +413,7 @@ class Session:
     def _own_seconds_left(self) -> float:
         """Own CPU time that may still be used."""
         so_far = self._overhead()
-        used_seconds = so_far.own_cpu_seconds + so_far.shadow_cpu_seconds
+        used_seconds = so_far.own_cpu_seconds + so_far.shadow_cpu_seconds + self._out_seconds
         earned_seconds = self._config.own_cpu_share * so_far.target_cpu_seconds
         return _OWN_ALLOWANCE_SECONDS + earned_seconds - used_seconds
 

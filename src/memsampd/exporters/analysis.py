@@ -70,8 +70,8 @@ class Analysis:
         phases: the phases by id.
         overall: curve of the whole run; None if there was no burst.
         weighting: what phases are weighted by: "accesses", "cpu_seconds" (no rate is known), or
-            "accesses, partly estimated" (where a phase's rate is unknown, that of the nearest burst
-            stands in).
+            "accesses, partly estimated" (where a phase's rate is unknown, what its code and the
+            pace of its copies suggest stands in).
         warnings: what a reader of the results has to know.
         rate_known_share: share of the windows' CPU time whose accesses are known, 0..1.
     """
@@ -283,8 +283,8 @@ def _warnings(
         warnings.append("no access rate is known: phases are weighted by CPU time")
     elif weighting != "accesses":
         warnings.append(
-            f"the access rate is known for {rate_known_share:.1%} of the CPU time: elsewhere that "
-            "of the nearest burst stands in"
+            f"the access rate is known for {rate_known_share:.1%} of the CPU time: elsewhere what "
+            "bursts of like code suggest stands in"
         )
     blind = [phase for phase in phases if phase.curve is None]
     if blind:
