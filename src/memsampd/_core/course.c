@@ -109,15 +109,13 @@ course_first_stretch(const struct course *c, const struct blocks *b, uint32_t ex
     return first;
 }
 
-/* What is new in this stretch, and in the one before, never was part of it. */
+/* What was new from that stretch on never was part of it. */
 static void
-forget_news(struct course *c)
+forget_from(struct course *c, uint32_t stretch)
 {
-    for (size_t e = 0; e < c->exits; e++) {
-        struct exit_count *count = &c->now.exit[e];
-        if (count->stretch != 0 && count->stretch + 1 >= c->stretch)
-            count->hits = 0, count->repeats = 0;
-    }
+    for (size_t e = 0; e < c->exits; e++)
+        if (c->now.exit[e].stretch >= stretch)
+            c->now.exit[e].hits = 0, c->now.exit[e].repeats = 0;
 }
 
 void
@@ -128,9 +126,11 @@ course_look(struct course *c)
     const struct course_news news = c->news, earlier = c->earlier_news;
 
     if (CHANGED(news.count, rows)) {
-        forget_news(c);
-        bool began_earlier = news.exit == NO_EXIT || BEGUN(earlier.count, earlier_rows);
-        change(c, earlier.exit != NO_EXIT && began_earlier ? earlier : news);
+        bool began_earlier = news.exit == NO_EXIT || BEGUN(earlier.count, earlier_rows) ||
+                             c->now.exit[news.exit].stretch < c->stretch;
+        began_earlier = began_earlier && earlier.exit != NO_EXIT;
+        forget_from(c, c->stretch - began_earlier);
+        change(c, began_earlier ? earlier : news);
         return;
     }
     const uint64_t share = c->rows / STRETCH_SHARE;
@@ -142,15 +142,24 @@ course_look(struct course *c)
     c->stretch_end = c->rows + (share > STRETCH_ROWS ? share : STRETCH_ROWS);
 }
 
+static bool
+has_run(const struct course *c, const struct block *block)
+{
+    for (uint32_t e = block->first_exit; e < block->first_exit + block->exits; e++)
+        if (e < c->exits && c->now.exit[e].hits != 0)
+            return true;
+    return false;
+}
+
 enum course_added
 course_repeats(struct course *c, const struct blocks *b, uint32_t exit, uint64_t rows)
 {
-    if (c->has_changed)
+    if (c->has_changed || c->is_void)
         return COURSE_GOES_ON;
     if (exit >= c->exits && course_reserve(c, b->exits) < 0)
         return COURSE_NO_MEMORY;
-    if (c->now.exit[exit].hits == 0 && rows >= STRETCH_ROWS && rows >= c->rows / STRETCH_SHARE &&
-        c->rows >= ROWS_WORTH_ENDING) {
+    if (rows >= STRETCH_ROWS && rows >= c->rows / STRETCH_SHARE && c->rows >= ROWS_WORTH_ENDING &&
+        !has_run(c, &b->block[b->exit[exit].block])) {
         change(c, (struct course_news){exit, c->rows, rows});
         return COURSE_CHANGED;
     }
@@ -257,15 +266,6 @@ merge(struct visited *v)
     v->count = kept + 1;
 }
 
-static bool
-has_run(const struct course *c, const struct block *block)
-{
-    for (uint32_t e = block->first_exit; e < block->first_exit + block->exits; e++)
-        if (c->now.exit[e].hits != 0)
-            return true;
-    return false;
-}
-
 /* Whether a block that ran comes to the instruction otherwise than from the one before it. */
 static bool
 is_entered(const struct course *c, const struct blocks *b, uint64_t ip)
@@ -323,12 +323,13 @@ rows_before(const struct blocks *b, const struct visits *visits, int moment, uin
 
 /* What a stop there is worth to a twin that is timed from `start` on: rows for uncertainty. */
 static double
-worth_of(const struct visits *v, int moment, const struct course_point *start)
+worth_of(const struct visits *v, int moment, const struct course_point *start, uint64_t limit)
 {
     uint64_t distance = v->ip > start->ip ? v->ip - start->ip : start->ip - v->ip;
     uint64_t counted = v->hits[moment] - (moment == 1 ? v->hits[0] : 0);
 
     if (v->is_refused || v->hits[moment] == 0 || v->last[moment] <= start->rows ||
+        v->last[moment] > limit ||
         (distance != 0 && distance < PATCH_MAXIMUM_BYTES))
         return 0.0;
     return (double)(v->last[moment] - start->rows) / (BASE_COST + ARRIVAL_COST * (double)counted);
@@ -343,7 +344,7 @@ best_point(const struct course *c, struct blocks *b, struct visited *v, int mome
         struct visits *best = NULL;
         double best_worth = 0.0;
         for (size_t i = 0; i < v->count; i++) {
-            double worth = worth_of(&v->items[i], moment, start);
+            double worth = worth_of(&v->items[i], moment, start, c->rows);
             if (worth > best_worth) {
                 best_worth = worth;
                 best = &v->items[i];

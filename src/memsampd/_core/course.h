@@ -27,12 +27,16 @@ course_add(struct course *c, const struct blocks *b, uint32_t exit, uint64_t row
 {
     if (c->has_changed)
         return COURSE_GOES_ON; /* it was told already */
+    if (c->is_void) {
+        c->rows += rows;
+        return COURSE_GOES_ON;
+    }
     if (exit >= c->exits && course_reserve(c, b->exits) < 0)
         return COURSE_NO_MEMORY;
     struct exit_count *count = &c->now.exit[exit];
     if (count->hits == 0)
         count->stretch = course_first_stretch(c, b, exit);
-    /* What began in the midst of the last stretch is new still; in the first two nothing is. */
+    /* What began in the midst of the last stretch is new still; in the first nothing is. */
     if (count->stretch != 0 && count->stretch + 1 >= c->stretch) {
         if (c->news.exit == NO_EXIT && count->hits == 0) {
             c->news.exit = exit;

@@ -53,6 +53,7 @@ expand_repeated(struct expansion *x, const struct special *s, const uint64_t *wo
         size_t before = x->rows.count;
         if (x->total >= x->limit) {
             x->is_full = true;
+            x->resume_iteration = 0;
             return EXPANDED_FULL;
         }
         if (before >= x->chunk_rows) {

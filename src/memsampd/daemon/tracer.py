@@ -281,16 +281,22 @@ class TracerThread:
             writes += chunk.writes
             self._counter.add(chunk.line, chunk.starts)
 
-        is_first, bursts = True, source.stream_moments(request, self._line_bytes, consume)
+        is_first, ahead_seconds = True, 0.0
+        bursts = source.stream_moments(request, self._line_bytes, consume)
         with closing(bursts):
             while True:
                 try:
                     burst = next(bursts)
                 except StopIteration as end:
-                    yield self._result(None, end.value, order, is_first, is_last=True)
+                    yield self._result(None, end.value, is_first, 0.0)
                     return
                 counted = _counted(burst, self._counter.histogram(), writes)
-                yield self._result(counted, burst.cost, order, is_first, is_last=False)
+                # Its own run is charged in the end, but ours all the same.
+                ran_seconds, ahead_seconds = (
+                    burst.ahead_seconds - ahead_seconds,
+                    burst.ahead_seconds,
+                )
+                yield self._result(counted, burst.cost, is_first, ran_seconds)
                 is_first = False
                 self._counter.begin()
                 writes = 0
@@ -299,12 +305,15 @@ class TracerThread:
         self,
         counted: CountedBurst | None,
         cost: BurstCost,
-        order: CaptureOrder,
         is_first: bool,
-        is_last: bool,
+        ran_seconds: float,
     ) -> CaptureResult:
-        waited = self._contention.stop(cost.shadow_cpu_seconds + cost.tracer_cpu_seconds)
-        return CaptureResult(counted, None, cost, waited, order.measure_rate, is_first, is_last)
+        own_seconds = cost.shadow_cpu_seconds + cost.tracer_cpu_seconds + ran_seconds
+        waited = self._contention.stop(own_seconds)
+        was_asked = counted is not None and counted.burst.is_timed
+        return CaptureResult(
+            counted, None, cost, waited, was_asked, is_first, is_last=counted is None
+        )
 
     def _choose_thread(self, thread_samples: Mapping[int, int]) -> int:
         alive = set(list_threads(self._pid, self._proc))

@@ -18,7 +18,7 @@ from memsampd.models.protocols import CacheModel
 from memsampd.models.records import MissRatioCurve
 from memsampd.sampler.native_clock import is_usable
 
-_WINDOWS_AT_ONCE = 512
+_AT_ONCE = 512  # windows, or bursts
 # What a burst of another phase counts where it is not known what code it, or the window, ran.
 _OTHER_PHASE = 1e-9
 # From what likeness of two branch vectors on, 0..1, they are of the same code, and how much more
@@ -120,7 +120,7 @@ def see_bursts(
         rate=rate,
         is_measured=is_measured,
         is_timed=is_timed,
-        pace=np.array([math.nan if b.pace is None else b.pace for b in bursts], np.float64),
+        pace=np.array([b.pace if b.pace and 0 < b.pace < math.inf else math.nan for b in bursts]),
         curves=tuple(curves.values()),
         phase=np.full(len(bursts), phase, np.int64),
         histogram=sum(histograms.values(), ReuseHistogram.empty()),
@@ -141,10 +141,13 @@ def _all_together(phases: Mapping[int, SeenBursts]) -> SeenBursts:
         phase=np.concatenate([each.phase for each in seen]),
         histogram=sum((each.histogram for each in seen), ReuseHistogram.empty()),
     )
-    if not together.is_measured.any():
-        return together
     in_timed = np.concatenate([np.full(len(each.rate), each.is_timed) for each in seen])
-    return replace(together, rate=_expected_rates(together, in_timed))
+    if together.is_measured.any():
+        return replace(together, rate=_expected_rates(together, in_timed))
+    if in_timed.any():  # by another clock than twins
+        usual = np.mean([np.mean(each.rate) for each in seen if each.is_timed])
+        return replace(together, rate=np.where(in_timed, together.rate, usual))
+    return together
 
 
 def _expected_rates(seen: SeenBursts, in_timed: NDArray[np.bool_]) -> NDArray[np.float64]:
@@ -160,20 +163,39 @@ def _expected_rates(seen: SeenBursts, in_timed: NDArray[np.bool_]) -> NDArray[np
         in_timed: whose phase has a rate, shape (m,).
     """
     known = seen.is_measured
-    share = np.sqrt(seen.code / np.maximum(seen.code.sum(axis=1, keepdims=True), 1))
-    alike = share @ share[known].T  # Bhattacharyya's coefficient
-    # The same bin may be another piece of code: that would hardly be as fast.
-    apart = np.log(seen.pace)[:, None] - np.log(seen.pace[known])[None, :]
-    alike = alike * np.where(np.abs(apart) > _SAME_PACE, _OTHER_PACE, 1.0)
-    weight = alike**_ALIKE_POWER + np.finfo(float).tiny
-    logs = np.log(seen.rate[known])[None, :] + _PACE_EXPONENT * np.nan_to_num(apart)
-    of_others = np.exp((weight * logs).sum(axis=1) / weight.sum(axis=1))
     times = seen.rate[known] / seen.pace[known]
     times = times[np.isfinite(times)]
     by_pace = seen.pace * (np.median(times) if len(times) else np.nan)
     by_pace = np.where(np.isfinite(by_pace), by_pace, np.mean(seen.rate[known]))
     fallback = np.where(in_timed, seen.rate, by_pace)
-    return np.asarray(np.where(alike.max(axis=1) >= _ALIKE, of_others, fallback))
+    share = np.sqrt(seen.code / np.maximum(seen.code.sum(axis=1, keepdims=True), 1))
+    pace, rate = np.log(seen.pace), np.log(seen.rate[known])
+    parts = [slice(begin, begin + _AT_ONCE) for begin in range(0, len(pace), _AT_ONCE)]
+    return np.concatenate(
+        [
+            _rates_of_like(share[part], pace[part], share[known], pace[known], rate, fallback[part])
+            for part in parts
+        ]
+    )
+
+
+def _rates_of_like(
+    share: NDArray[np.float64],
+    pace: NDArray[np.float64],
+    known_share: NDArray[np.float64],
+    known_pace: NDArray[np.float64],
+    known_rate: NDArray[np.float64],
+    fallback: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """The mean rate of the measured bursts that are like each; paces and rates are logarithms."""
+    alike = share @ known_share.T  # Bhattacharyya's coefficient
+    # The same bin may be another piece of code: that would hardly be as fast.
+    apart = pace[:, None] - known_pace[None, :]
+    alike = alike * np.where(np.abs(apart) > _SAME_PACE, _OTHER_PACE, 1.0)
+    weight = alike**_ALIKE_POWER + np.finfo(float).tiny
+    logs = known_rate[None, :] + _PACE_EXPONENT * np.nan_to_num(apart)
+    of_like = np.exp((weight * logs).sum(axis=1) / weight.sum(axis=1))
+    return np.asarray(np.where(alike.max(axis=1) >= _ALIKE, of_like, fallback))
 
 
 def code_bins(windows: Sequence[WindowRecord]) -> int:
@@ -228,20 +250,27 @@ def analyse_windows(
     spoken: list[AnalysedWindow] = []
     if seen:
         everything = _all_together(seen)
-        for begin in range(0, len(windows), _WINDOWS_AT_ONCE):
-            part = windows[begin : begin + _WINDOWS_AT_ONCE]
-            spoken += _spoken_for(part, seen, everything, bins)
+        ran = np.asarray(everything.code.any(axis=0), np.bool_)
+        everything = replace(everything, code=_without_unused(everything.code, ran))
+        for begin in range(0, len(windows), _AT_ONCE):
+            part = windows[begin : begin + _AT_ONCE]
+            code = np.array([_code(window.record.code, bins) for window in part])
+            spoken += _spoken_for(part, _without_unused(code, ran), seen, everything)
     return tuple(_as_known(w, phase_rates.get(w.phase)) for w in (spoken if seen else windows))
+
+
+def _without_unused(code: NDArray[np.float64], ran: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Vectors with the bins of code that any burst ran, and one for all the others."""
+    return np.column_stack([code[:, ran], code[:, ~ran].sum(axis=1)])
 
 
 def _spoken_for(
     windows: Sequence[AnalysedWindow],
+    code: NDArray[np.float64],
     seen: Mapping[int, SeenBursts],
     everything: SeenBursts,
-    bins: int,
 ) -> list[AnalysedWindow]:
     """Windows with what bursts say; it is a guess where none is of their phase."""
-    code = np.array([_code(window.record.code, bins) for window in windows])
     own = np.equal.outer(np.array([window.phase for window in windows]), everything.phase)
     is_told = np.logical_and.outer(code.any(axis=1), everything.code.any(axis=1))
     by_rate = everything.rate * burst_shares(

@@ -176,6 +176,7 @@ class Burst:
         ahead_seconds: CPU time of the thread from its stop to the burst: what was observed is what
             it did, or will do, so much later.
         is_sought: it was taken when it was because of the code that ran then, not at random.
+        is_timed: it was to be timed.
         code_ip: instructions that it executed, shape (c,), uint64; none where nobody counted.
         code_times: how often each, shape (c,), uint64.
     """
@@ -200,6 +201,7 @@ class Burst:
     emulated_calls: int = 0
     ahead_seconds: float = 0.0
     is_sought: bool = False
+    is_timed: bool = False
     code_ip: NDArray[np.uint64] = field(default_factory=lambda: np.empty(0, np.uint64))
     code_times: NDArray[np.uint64] = field(default_factory=lambda: np.empty(0, np.uint64))
 

@@ -128,8 +128,9 @@ class ShadowSource:
                 ahead_seconds, is_sought = scout.ahead_seconds, left_seconds > 0
                 gap_seconds = left_seconds if is_sought else next(gaps, None)
                 collector = Lines(line_bytes, consume)
+                is_timed = request.measure_rate and not self._is_settled(scout)
                 execution, twin, more = self._observe(
-                    scout, request, collector, is_last=gap_seconds is None
+                    scout, request, collector, is_timed=is_timed, is_last=gap_seconds is None
                 )
                 self._familiar.add(execution.code_ip)
                 cost += more + BurstCost(tracer_cpu_seconds=time.thread_time() - started)
@@ -138,12 +139,17 @@ class ShadowSource:
                     twin=twin,
                     ahead_seconds=ahead_seconds,
                     is_sought=is_sought,
+                    is_timed=is_timed,
                 )
                 cost, started = BurstCost(), time.thread_time()
                 if gap_seconds is not None:
                     to_be_sought += -1 if is_sought else 1
                     is_wanted = self._is_new if to_be_sought > 0 else _never
                     left_seconds = scout.advance(gap_seconds, is_wanted)
+        except CaptureError as error:
+            cost += scout.end()
+            error.stop_seconds += cost.stop_seconds + cost.cow_seconds
+            raise
         finally:
             cost += scout.end()
         return cost + BurstCost(tracer_cpu_seconds=time.thread_time() - started)
@@ -151,12 +157,26 @@ class ShadowSource:
     def _is_new(self, ip: int) -> bool:
         return not self._familiar.knows(ip)
 
-    def _observe(
-        self, scout: Scout, request: BurstRequest, collector: Collector, *, is_last: bool
-    ) -> tuple[Execution, TwinMeasurement | None, BurstCost]:
+    def _is_settled(self, scout: Scout) -> bool:
         try:
-            is_timed = request.measure_rate and not self._settled.knows(scout.find())
-            course_accesses = max(self._rate_accesses if is_timed else 0, request.max_accesses)
+            return self._settled.knows(scout.find())
+        except OSError as error:
+            raise self._lost() from error
+
+    def _lost(self) -> CaptureError:
+        return CaptureError("lost", f"the shadow of process {self._pid} was lost")
+
+    def _observe(
+        self,
+        scout: Scout,
+        request: BurstRequest,
+        collector: Collector,
+        *,
+        is_timed: bool,
+        is_last: bool,
+    ) -> tuple[Execution, TwinMeasurement | None, BurstCost]:
+        course_accesses = max(self._rate_accesses if is_timed else 0, request.max_accesses)
+        try:
             execution, twin, cost = scout.observe(
                 lambda copy: self._executor.run(
                     copy,
@@ -170,7 +190,7 @@ class ShadowSource:
                 is_last=is_last,
             )
         except OSError as error:
-            raise CaptureError("lost", f"the shadow of process {self._pid} was lost") from error
+            raise self._lost() from error
         if twin is not None and twin.cpu_seconds > 0:
             self._settled.add(execution.code_ip, twin.accesses / twin.cpu_seconds)
         return execution, twin, cost
@@ -292,7 +312,7 @@ class ShadowSource:
                 course_accesses,
             )
         except OSError as error:
-            raise CaptureError("lost", f"the shadow of process {self._pid} was lost") from error
+            raise self._lost() from error
 
     def _burst(self, execution: Execution, tid: int, snapshot: Snapshot, cost: BurstCost) -> Burst:
         return Burst(

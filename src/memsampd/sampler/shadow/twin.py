@@ -113,9 +113,11 @@ class TwinRunner:
     def __init__(self, proc: Path = PROC) -> None:
         self._proc = proc
         self._runner = _core.NativeRunner()
+        self._is_cancelled = False
 
     def cancel(self) -> None:
         """End the present run and all later ones at once; from any thread."""
+        self._is_cancelled = True
         self._runner.cancel()
 
     def begin(self, shadow: Shadow) -> None:
@@ -224,7 +226,7 @@ class TwinRunner:
             os.sched_setaffinity(0, before)
         # At a system call it cannot be copied.
         is_anywhere = how == "deadline" and not _is_in_call(_core.native_registers(shadow.pid))
-        return Passage(1e-9 * nanoseconds, is_anywhere, ip=ip)
+        return Passage(1e-9 * nanoseconds, is_anywhere and not self._is_cancelled, ip=ip)
 
     def _time(
         self, shadow: Shadow, course: Course, give_up: float
