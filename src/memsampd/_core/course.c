@@ -414,6 +414,8 @@ bool
 course_points(struct course *c, struct blocks *b, struct course_point *lead_in,
               struct course_point *end, struct course_visits *visits)
 {
+    if (!c->has_changed && !c->is_void && c->rows > c->stretch_start + ROWS_WORTH_ENDING)
+        course_look(c); /* at the stretch that it ended in */
     const struct course_counts *since = c->earliest.rows != 0 ? &c->earliest : &c->earlier;
     struct visited visited = {NULL, 0, 0};
 
