@@ -37,14 +37,12 @@ class Course:
         lead_in: where to begin to time a twin; None if it did not get far.
         end: where to stop; None if no instruction will do.
         ends_in_call: a system call comes next.
-        has_changed: other code altogether comes next.
     """
 
     rows: int
     lead_in: CoursePoint | None
     end: CoursePoint | None
     ends_in_call: bool
-    has_changed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -155,7 +155,6 @@ class TranslatingExecutor:
                 CoursePoint(*lead_in) if lead_in is not None else None,
                 CoursePoint(*end) if end is not None else None,
                 ends_in_call,
-                has_changed,
             ),
             code_ip=np.frombuffer(ip, np.uint64),
             code_times=np.frombuffer(times, np.uint64),
