@@ -348,7 +348,7 @@ class Session:
         if burst.is_sought and parts.book.has_burst(phase):
             return  # what is shown meanwhile are means over random moments
         parts.book.add_burst(phase, histogram, rows=burst.accesses, writes=counted.writes)
-        self._set_rate(phase, self._rates.add(phase, burst, result.rate_asked))
+        self._set_rate(phase, self._rates.add(phase, burst, burst.is_timed))
         if parts.drift.update(phase, parts.book.burst_summary(histogram).tolist()):
             parts.schedule.drift(phase)
             self._rates.drift(phase)

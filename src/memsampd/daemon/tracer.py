@@ -77,18 +77,19 @@ class CaptureResult:
         cost: what it cost; behind the last burst of a stop, what that cost besides.
         contention_seconds: time that the target's threads waited for a CPU because the shadow and
             its tracer ran.
-        rate_asked: the burst was to be timed.
         is_first: nothing came of the same stop before.
-        is_last: nothing else will come of the order.
     """
 
     counted: CountedBurst | None
     error: CaptureError | None
     cost: BurstCost
     contention_seconds: float
-    rate_asked: bool = False
     is_first: bool = True
-    is_last: bool = True
+
+    @property
+    def is_last(self) -> bool:
+        """Whether nothing else will come of the order."""
+        return self.counted is None
 
 
 def waiting_seconds(pid: int, proc: Path = PROC) -> float:
@@ -249,17 +250,17 @@ class TracerThread:
         try:
             yield from self._take(source, order)
         except CaptureError as error:
-            yield self._nothing(error, order)
+            yield self._nothing(error)
         except MemsampdError as error:
-            yield self._nothing(CaptureError("failed", error.cause, error.remedy), order)
+            yield self._nothing(CaptureError("failed", error.cause, error.remedy))
         except OSError as error:
-            yield self._nothing(CaptureError("failed", str(error)), order)
+            yield self._nothing(CaptureError("failed", str(error)))
         except Exception as error:
-            yield self._nothing(CaptureError("internal", repr(error)), order)
+            yield self._nothing(CaptureError("internal", repr(error)))
 
-    def _nothing(self, error: CaptureError, order: CaptureOrder) -> CaptureResult:
+    def _nothing(self, error: CaptureError) -> CaptureResult:
         cost = BurstCost(stop_seconds=error.stop_seconds)
-        return CaptureResult(None, error, cost, self._contention.stop(0.0), order.measure_rate)
+        return CaptureResult(None, error, cost, self._contention.stop(0.0))
 
     def _take(self, source: AccessSource, order: CaptureOrder) -> Iterator[CaptureResult]:
         self._closing.wait(order.delay_seconds)
@@ -309,11 +310,7 @@ class TracerThread:
         ran_seconds: float,
     ) -> CaptureResult:
         own_seconds = cost.shadow_cpu_seconds + cost.tracer_cpu_seconds + ran_seconds
-        waited = self._contention.stop(own_seconds)
-        was_asked = counted is not None and counted.burst.is_timed
-        return CaptureResult(
-            counted, None, cost, waited, was_asked, is_first, is_last=counted is None
-        )
+        return CaptureResult(counted, None, cost, self._contention.stop(own_seconds), is_first)
 
     def _choose_thread(self, thread_samples: Mapping[int, int]) -> int:
         alive = set(list_threads(self._pid, self._proc))
