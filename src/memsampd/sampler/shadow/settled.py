@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-_PIECE_BITS = 6
+from memsampd.sampler.shadow.familiar import piece_of, pieces_of
+
 _PIECES_MAXIMUM = 1 << 18
 _MEASUREMENTS = 3
 _SPREAD = 1.25  # the largest of so many rates by the least
@@ -30,13 +31,13 @@ class SettledRates:
         if len(self._rates) > _PIECES_MAXIMUM:
             self._rates.clear()
             self._passed.clear()
-        for piece in np.unique(ips >> np.uint64(_PIECE_BITS)).tolist():
+        for piece in pieces_of(ips):
             self._rates[piece] = (*self._rates.get(piece, ()), rate)[-_MEASUREMENTS:]
             self._passed.pop(piece, None)
 
     def knows(self, ip: int) -> bool:
         """Whether the code at this address need not be measured now."""
-        piece = ip >> _PIECE_BITS
+        piece = piece_of(ip)
         rates = self._rates.get(piece, ())
         if len(rates) < _MEASUREMENTS:
             return False
