@@ -216,20 +216,20 @@ def _rates(
 
     A burst that was not timed has the mean of the phase; 1 if there is none.
     """
-    twins = {
-        number: burst.twin
+    measured = {
+        number: burst.twin.accesses_per_cpu_second
         for number, burst in enumerate(bursts)
         if burst.twin is not None and is_usable(burst.twin)
     }
     is_measured = np.zeros(len(bursts), np.bool_)
-    if phase_rate is None and not twins:
+    if phase_rate is None and not measured:
         return np.ones(len(bursts)), is_measured, False
     if phase_rate is None:
-        phase_rate = statistics.fmean(t.accesses / t.cpu_seconds for t in twins.values())
+        phase_rate = statistics.fmean(measured.values())
     rates = np.full(len(bursts), phase_rate)
-    if twins:
-        rates[list(twins)] = [t.accesses / t.cpu_seconds for t in twins.values()]
-        is_measured[list(twins)] = True
+    if measured:
+        rates[list(measured)] = list(measured.values())
+        is_measured[list(measured)] = True
     return rates, is_measured, True
 
 

@@ -37,7 +37,7 @@ class NativeTwinClock:
         twins = [twin for twin in twins if is_usable(twin)]
         if not twins:
             return UNKNOWN_RATE
-        rates = [twin.accesses / twin.cpu_seconds for twin in twins]
+        rates = [twin.accesses_per_cpu_second for twin in twins]
         errors = [measurement_error(twin) for twin in twins]
         weights = [1 / (_USUAL_VARIATION**2 + error**2) for error in errors]
         total = sum(weights)

@@ -102,6 +102,11 @@ class TwinMeasurement:
     lead_in_accesses: int = 0
     taken_off_seconds: float = 0.0
 
+    @property
+    def accesses_per_cpu_second(self) -> float:
+        """The rate that was measured; only where it took any time."""
+        return self.accesses / self.cpu_seconds
+
 
 @dataclass(frozen=True, slots=True)
 class AccessChunk:

@@ -147,7 +147,7 @@ class ShadowSource:
                     is_wanted = self._is_new if to_be_sought > 0 else _never
                     left_seconds = scout.advance(gap_seconds, is_wanted)
         except CaptureError as error:
-            cost += scout.end()
+            cost += scout.end()  # nobody else will charge it
             error.stop_seconds += cost.stop_seconds + cost.cow_seconds
             raise
         finally:
@@ -192,7 +192,7 @@ class ShadowSource:
         except OSError as error:
             raise self._lost() from error
         if twin is not None and twin.cpu_seconds > 0:
-            self._settled.add(execution.code_ip, twin.accesses / twin.cpu_seconds)
+            self._settled.add(execution.code_ip, twin.accesses_per_cpu_second)
         return execution, twin, cost
 
     def _rows(
