@@ -2,7 +2,7 @@
 
 iced-x86 tells which memory an instruction uses; what it leaves open (the element a repeated string
 instruction moves, the lanes a mask leaves active, the area that xsave writes) is settled here. The
-C core (``_core/recipe.c``) evaluates a recipe against the registers before the instruction runs.
+C core (``_core/translator/recipe.c``) evaluates a recipe against the registers before the instruction runs.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ REFERENCES_MAXIMUM = 4
 CODE_BYTES_MAXIMUM = 15
 NO_REGISTER = 0xFF
 
-# Mirrors enum recipe_flag, enum reference_kind and enum mask_kind of _core/recipe.h.
+# Mirrors enum recipe_flag, enum reference_kind and enum mask_kind of _core/translator/recipe.h.
 SYSCALL, UNSUPPORTED, REPEATED, PUSHES_FLAGS, NEEDS_VECTORS, PREFETCHES = 1, 2, 4, 8, 16, 32
 PLAIN, GATHER, MASKED, COMPRESSED, XSAVE, XSAVEC, BIT, XLAT = range(8)
 MASK_NONE, MASK_OPMASK, MASK_SIGNS = range(3)
@@ -72,7 +72,7 @@ RECIPE = np.dtype(
         ("reference", REFERENCE, REFERENCES_MAXIMUM),
     ]
 )
-assert RECIPE.itemsize == _core.RECIPE_BYTES, "decoder.py and _core/recipe.h disagree"
+assert RECIPE.itemsize == _core.RECIPE_BYTES, "decoder.py and _core/translator/recipe.h disagree"
 
 # Positions, as 8-byte words, in struct user_regs_struct.
 _WORDS = [

@@ -2,7 +2,7 @@
 
 A shadow has no descriptors. Of a regular file, the native core reads for it through a descriptor of
 our own, from where the target's stood at the stop; what it writes there, or to /dev/null, is
-dropped (``_core/open_files.c``).
+dropped (``_core/replica/open_files.c``).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _NO_DESCRIPTOR = -1
 _WHOLE_FDINFO_BYTES = 4096
 _UNLIKE_FILES = os.O_PATH | os.O_DIRECT  # neither is read and written as files are
 _READ_UNNOTICED = os.O_RDONLY | os.O_NOATIME | os.O_NOCTTY | os.O_NONBLOCK
-_RECORD = struct.Struct("=iiqQQII")  # struct open_file in _core/emulation.h
+_RECORD = struct.Struct("=iiqQQII")  # struct open_file in _core/replica/emulation.h
 
 
 @dataclass(frozen=True, slots=True)

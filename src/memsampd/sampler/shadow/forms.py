@@ -1,4 +1,4 @@
-"""What instructions of one form have in common, for the translator (``_core/forms.h``).
+"""What instructions of one form have in common, for the translator (``_core/translator/forms.h``).
 
 The native core takes instructions apart only as far as their bytes go. What a form means it asks
 here, once, by a sample whose explicit registers have known numbers: what the sample uses besides
@@ -31,7 +31,7 @@ from memsampd.sampler.shadow.decoder import (
     RecipeDecoder,
 )
 
-# Mirror the enums of _core/forms.h.
+# Mirror the enums of _core/translator/forms.h.
 _FIELD_REG, _FIELD_RM, _FIELD_VVVV, _FIELD_REG_BYTE, _FIELD_RM_BYTE = 1, 2, 4, 8, 16
 _REG, _RM, _VVVV, _BASE, _INDEX = 9, 10, 12, 13, 14
 _DISPLACEMENT = 0x11223344
@@ -59,7 +59,7 @@ FORM = np.dtype(
         ("reference", FORM_REFERENCE, REFERENCES_MAXIMUM),
     ]
 )
-assert FORM.itemsize == _core.FORM_BYTES, "forms.py and _core/forms.h disagree"
+assert FORM.itemsize == _core.FORM_BYTES, "forms.py and _core/translator/forms.h disagree"
 
 _MACHINE_ORDER = [
     *("RAX", "RCX", "RDX", "RBX", "RSP", "RBP", "RSI", "RDI"),

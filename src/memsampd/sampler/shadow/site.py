@@ -2,7 +2,7 @@
 
 Three places are needed: a ``syscall`` instruction with a plain path to ``ret`` behind it, a signal
 trampoline (``mov $15, %eax; syscall``), and scratch memory for two signal frames (see
-``_core/frame.h``). The first two are in every libc and in the Go runtime. Scratch is the bottom of
+``_core/replica/frame.h``). The first two are in every libc and in the Go runtime. Scratch is the bottom of
 the initial thread's stack area, which the kernel makes at least 132 KiB large and of which programs
 use the top: it is taken only if it still is all zeros, so nobody has ever used it. The stack of the
 interrupted thread would not do: coroutines and goroutines have small ones inside their heaps.

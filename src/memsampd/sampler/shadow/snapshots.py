@@ -57,7 +57,7 @@ _CAUSES = {
 
 # (target's thread; process, thread and parent as it sees them; signal mask; pending signals;
 # whether it locks memory; syscall address; forbidden areas; open files): emulation_begin in
-# _core/emulation.c.
+# _core/replica/emulation.c.
 EmulationIdentity: TypeAlias = tuple[int, int, int, int, int, int, bool, int, bytes, bytes]
 
 
