@@ -5,9 +5,7 @@ static int
 core_exec(PyObject *module)
 {
     if (memsampd_add_lru(module) < 0 || memsampd_add_perf(module) < 0 ||
-        memsampd_add_probe(module) < 0 || memsampd_add_shadow(module) < 0 ||
-        memsampd_add_stepper(module) < 0 || memsampd_add_translator(module) < 0 ||
-        memsampd_add_emulation(module) < 0 || memsampd_add_native(module) < 0)
+        memsampd_add_probe(module) < 0 || memsampd_add_replica(module) < 0)
         return -1;
     return 0;
 }

@@ -106,7 +106,6 @@ blocks_init(struct blocks *b, uint8_t *area)
 {
     memset(b, 0, sizeof *b);
     b->area = area;
-    b->memory = -1;
     b->hot_executions = HOT_EXECUTIONS;
     b->code_used = LOOKUP_ROUTINE_BYTES;
     b->lookup_trap = lookup_init(area);
@@ -186,8 +185,10 @@ page_at(struct blocks *b, uint64_t address)
         page->address = address;
         page->bytes = malloc(PAGE);
         b->pages++;
-        if (page->bytes != NULL && (address >> 63 != 0 ||
-            pread(b->memory, page->bytes, PAGE, (off_t)address) != (ssize_t)PAGE)) {
+        enum code_kind kind =
+            page->bytes != NULL ? b->read_code(b->reader, address, page->bytes) : CODE_UNREADABLE;
+        page->is_volatile = kind != CODE_STABLE;
+        if (kind == CODE_UNREADABLE) {
             free(page->bytes);
             page->bytes = NULL;
         }
@@ -247,7 +248,7 @@ uses_changed_page(struct blocks *b, const struct block *block)
 }
 
 long
-blocks_check_code(struct blocks *b)
+blocks_check_code(struct blocks *b, bool only_volatile)
 {
     uint8_t now[PAGE];
     long dropped = 0;
@@ -255,9 +256,11 @@ blocks_check_code(struct blocks *b)
 
     for (size_t i = 0; i < b->page_capacity; i++) {
         struct code_page *page = &b->page[i];
-        if (page->address == 0)
+        if (page->address == 0 || (only_volatile && !page->is_volatile))
             continue;
-        bool readable = pread(b->memory, now, PAGE, (off_t)page->address) == (ssize_t)PAGE;
+        enum code_kind kind = b->read_code(b->reader, page->address, now);
+        bool readable = kind != CODE_UNREADABLE;
+        page->is_volatile = kind != CODE_STABLE;
         page->has_changed = readable != (page->bytes != NULL) ||
                             (readable && memcmp(now, page->bytes, PAGE) != 0);
         if (!page->has_changed)

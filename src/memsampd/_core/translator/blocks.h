@@ -118,8 +118,15 @@ struct accesses {
 struct code_page {
     uint64_t address; /* 0: free slot */
     uint8_t *bytes;   /* as it was when it was translated; NULL: cannot be read */
-    bool has_changed;
+    bool has_changed, is_volatile;
 };
+
+enum code_kind {
+    CODE_UNREADABLE = 0,
+    CODE_STABLE,   /* of a file, and read-only: it changes where another file is mapped there */
+    CODE_VOLATILE, /* the program can write to it */
+};
+typedef enum code_kind (*code_reader)(void *reader, uint64_t page, uint8_t *bytes);
 
 #define WRITTEN_PAGES 64
 
@@ -146,7 +153,8 @@ struct blocks {
     struct form_table forms;
     struct profile profile;
     uint32_t hot_executions; /* what ran less often is laid out as if it were not known */
-    int memory;            /* /proc/PID/mem of the present shadow */
+    code_reader read_code; /* reads the page of the program's code at an address */
+    void *reader;          /* its first argument */
     uint8_t sample[FORM_SAMPLE_BYTES]; /* of the form that is wanted */
     uint64_t sample_key;
     unsigned sample_operands;
@@ -187,9 +195,9 @@ enum translation blocks_link(struct blocks *b, uint32_t exit, uint32_t *found);
 /* Have the inline look-up find a block. */
 void blocks_publish(struct blocks *b, uint32_t block);
 
-/* Drop what was translated from code that has changed meanwhile. Returns the blocks dropped, or -1
- * without memory. */
-long blocks_check_code(struct blocks *b);
+/* Drop what was translated from code that has changed meanwhile, or from volatile code that has. Returns
+ * the blocks dropped, or -1 without memory. */
+long blocks_check_code(struct blocks *b, bool only_volatile);
 
 /* Whether anything was translated from the page that contains `address`. */
 bool blocks_use_page(const struct blocks *b, uint64_t address);

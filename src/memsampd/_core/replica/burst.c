@@ -1,0 +1,384 @@
+#include "core.h"
+#include "burst.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <string.h>
+#include <sys/ptrace.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#define RETRY_NANOSECONDS 500000L
+#define PREDICTED_PAGE_SECONDS 4e-6
+#define PREDICTED_SHARE 0.4 /* of the hold */
+#define CALL_SECONDS 0.02   /* that a call may take before it counts as asleep */
+#define STRETCH_SECONDS 0.002
+#define STRETCH_FACTOR 10.0
+#define PARTING_ROUNDS 2000
+#define PARTING_NANOSECONDS 50000L
+#define BURST_STACK_BYTES (512u << 10)
+#define HURRIED_NICENESS (-15)
+
+/* What the burst's thread works with. */
+struct burst {
+    struct runner *r;
+    const struct burst_order *order;
+    struct burst_result *result;
+    struct alarm *alarm;
+    struct held held;
+};
+
+static double
+thread_cpu_seconds(void)
+{
+    struct timespec used;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
+    return (double)used.tv_sec + 1e-9 * (double)used.tv_nsec;
+}
+
+/* ---- Where it runs ---- */
+
+/* With its tracer and its replica on its own CPU, which it does not use while it is held, nothing waits
+ * for another CPU to wake up. Its own affinity is left alone. */
+static void
+go_to_cpu_of(pid_t tid, pid_t replica)
+{
+    cpu_set_t one;
+    int cpu = thread_cpu(tid);
+
+    if (cpu < 0 || cpu >= CPU_SETSIZE)
+        return;
+    CPU_ZERO(&one);
+    CPU_SET(cpu, &one);
+    if (sched_setaffinity(0, sizeof one, &one) == 0)
+        sched_setaffinity(replica, sizeof one, &one);
+}
+
+/* Go before others, who would prolong the hold; as far as that is permitted. */
+static void
+hurry(pid_t replica)
+{
+    const struct sched_param first = {.sched_priority = 1};
+
+    if (sched_setscheduler(0, SCHED_FIFO | SCHED_RESET_ON_FORK, &first) == 0 &&
+        sched_setscheduler(replica, SCHED_FIFO, &first) == 0)
+        return;
+    setpriority(PRIO_PROCESS, 0, HURRIED_NICENESS);
+    setpriority(PRIO_PROCESS, (id_t)replica, HURRIED_NICENESS);
+}
+
+static void
+unhurry(pid_t replica)
+{
+    const struct sched_param none = {.sched_priority = 0};
+
+    sched_setscheduler(replica, SCHED_OTHER, &none);
+    sched_setscheduler(0, SCHED_OTHER, &none);
+}
+
+/* ---- A chain ---- */
+
+/* The registers that the program sees must be the same before a call. */
+static bool
+is_equal(const struct user_regs_struct *replica, const struct user_regs_struct *target)
+{
+    return target->rip == replica->rip + 2 && target->orig_rax == replica->rax &&
+           target->rsp == replica->rsp && target->rdi == replica->rdi &&
+           target->rsi == replica->rsi && target->rdx == replica->rdx &&
+           target->r10 == replica->r10 && target->r8 == replica->r8 &&
+           target->r9 == replica->r9 && target->rbx == replica->rbx &&
+           target->rbp == replica->rbp && target->r12 == replica->r12 &&
+           target->r13 == replica->r13 && target->r14 == replica->r14 &&
+           target->r15 == replica->r15;
+}
+
+/* Whether a call's result says that it is to be made again: a signal broke it off. */
+static bool
+is_restart(long result)
+{
+    return result <= -512 && result >= -516;
+}
+
+static void
+take_outputs(struct burst *b, const struct user_regs_struct *before, long number, long result)
+{
+    struct runner *r = b->r;
+    struct call_outputs out;
+
+    if (!call_outputs(&r->remote, before, number, result, &out)) {
+        r->end = RUN_SYSCALL;
+        return;
+    }
+    if (out.changes_areas)
+        remote_forget(&r->remote);
+    for (size_t i = 0; i < out.ranges; i++) {
+        if (out.is_dropping)
+            pages_drop(&r->pages, &r->process, out.range[i].start, out.range[i].end);
+        else
+            pages_refresh(&r->pages, &r->process, &r->remote, out.range[i].start,
+                          out.range[i].end);
+    }
+    if (b->held.rseq_address != 0) /* the kernel tells there which CPU it runs on */
+        pages_refresh(&r->pages, &r->process, &r->remote, b->held.rseq_address,
+                      b->held.rseq_address + 32);
+    pages_refresh_shared(&r->pages, &r->process, &r->remote, b->order->has_company);
+}
+
+static bool
+ends(struct burst *b, enum run_end end, long number)
+{
+    b->r->end = end;
+    b->r->number = number;
+    return false;
+}
+
+/* Have the target make the call that its replica stands before, and put the replica behind it. False:
+ * the burst ends. `words` is what was recorded before this stretch, of which `run_seconds` is the time. */
+static bool
+cross(struct burst *b, size_t words, double run_seconds)
+{
+    struct runner *r = b->r;
+    struct held *h = &b->held;
+    const struct user_regs_struct before = r->regs;
+    const long number = (long)before.rax;
+    double now = now_seconds();
+
+    if (!call_is_known(number))
+        return false;
+    b->result->compared++;
+    enum held_call got =
+        held_to_call(h, b->alarm, now + STRETCH_SECONDS + STRETCH_FACTOR * run_seconds);
+    if (got == CALL_GONE)
+        return ends(b, RUN_EXIT, 0);
+    if (got == CALL_SIGNAL)
+        return ends(b, RUN_SIGNAL, h->signal);
+    if (got == CALL_LATE)
+        held_interrupt(h);
+    if (got == CALL_LATE || !is_equal(&before, &h->regs)) {
+        runner_rewind(r, words);
+        return ends(b, RUN_DIFFERED, number);
+    }
+    b->result->equal++;
+    got = held_to_call(h, b->alarm, now_seconds() + CALL_SECONDS);
+    if (got == CALL_GONE)
+        return ends(b, RUN_EXIT, 0);
+    if (got == CALL_LATE) {
+        h->is_asleep = true;
+        return ends(b, RUN_ASLEEP, number);
+    }
+    if (got == CALL_SIGNAL || is_restart((long)h->regs.rax))
+        return ends(b, RUN_SIGNAL, h->signal);
+    r->end = RUN_GOES_ON;
+    take_outputs(b, &before, number, (long)h->regs.rax);
+    if (r->end != RUN_GOES_ON)
+        return false;
+    b->result->calls++;
+    return runner_cross(r, &h->regs);
+}
+
+/* Held time that is left. */
+static double
+hold_left(const struct burst *b)
+{
+    double held = b->held.held_seconds;
+
+    if (b->held.since_seconds != 0)
+        held += now_seconds() - b->held.since_seconds;
+    return b->order->hold_seconds - held;
+}
+
+static uint64_t
+accesses_so_far(const struct runner *r)
+{
+    return (uint64_t)((double)runner_words(r) / r->words_per_access);
+}
+
+static void
+run_chain(struct burst *b)
+{
+    struct runner *r = b->r;
+    const double give_up = now_seconds() + b->order->chain_seconds;
+
+    for (;;) {
+        double started = now_seconds();
+        size_t words = runner_words(r);
+        runner_run(r, b->alarm, started + hold_left(b));
+        if (r->end != RUN_SYSCALL || started > give_up || r->is_cancelled ||
+            accesses_so_far(r) > b->order->accesses || hold_left(b) <= 0 ||
+            !cross(b, words, now_seconds() - started))
+            return;
+    }
+}
+
+/* ---- A burst ---- */
+
+/* Whether the target has nothing where the translator's area is. */
+static bool
+area_is_free(struct runner *r)
+{
+    return remote_find(&r->remote, r->process.area_address) == NULL &&
+           remote_find(&r->remote, r->process.area_address + AREA_BYTES - 1) == NULL;
+}
+
+static enum held_status
+hold(struct burst *b)
+{
+    const struct burst_order *order = b->order;
+    const struct timespec pause = {0, RETRY_NANOSECONDS};
+    const double give_up = now_seconds() + order->patience_seconds;
+    double wasted = 0.0, longest = 0.0;
+    unsigned holds = 0;
+
+    for (;;) {
+        enum held_status status =
+            held_stop(&b->held, order->tid, order->is_filtered, order->may_suspend);
+        if (status == HELD_OK || now_seconds() > give_up || b->r->is_cancelled ||
+            (status != HELD_NOT_RUNNING && status != HELD_IN_SYSCALL && status != HELD_IN_RSEQ)) {
+            b->held.held_seconds += wasted;
+            b->held.holds += holds;
+            b->held.longest_seconds =
+                longest > b->held.longest_seconds ? longest : b->held.longest_seconds;
+            return status;
+        }
+        wasted += b->held.held_seconds;
+        longest = b->held.longest_seconds > longest ? b->held.longest_seconds : longest;
+        holds += b->held.holds;
+        nanosleep(&pause, NULL);
+    }
+}
+
+/* The replica stands where the held thread does, with the pages that it is likely to need. */
+static bool
+prepare(struct burst *b)
+{
+    struct runner *r = b->r;
+    double started = now_seconds();
+
+    remote_forget(&r->remote);
+    if (!area_is_free(r) || blocks_check_code(&r->blocks, true) < 0)
+        return ends(b, RUN_NO_MEMORY, 0);
+    if (!runner_enter(r, &b->held, b->order->accesses))
+        return ends(b, RUN_UNSUPPORTED, 0);
+    pages_predict(&r->pages, &r->process, &r->remote,
+                  (size_t)(b->order->hold_seconds * PREDICTED_SHARE / PREDICTED_PAGE_SECONDS));
+    b->result->supply_seconds = now_seconds() - started;
+    return true;
+}
+
+/* Before the hold: what takes time. */
+static bool
+get_ready(struct runner *r)
+{
+    pages_begin(&r->pages);
+    remote_forget(&r->remote);
+    if (blocks_check_code(&r->blocks, false) < 0)
+        return false;
+    return !blocks_want_guiding(&r->blocks) || blocks_guide(&r->blocks) == 0;
+}
+
+static void
+take(struct burst *b)
+{
+    struct runner *r = b->r;
+    const struct burst_order *order = b->order;
+
+    if (!process_seize(&r->process)) {
+        b->result->is_lost = true;
+        ends(b, RUN_EXIT, 0);
+        return;
+    }
+    if (!get_ready(r)) {
+        ends(b, RUN_NO_MEMORY, 0);
+        process_park(&r->process);
+        return;
+    }
+    go_to_cpu_of(order->tid, r->process.pid);
+    if (order->may_hurry && order->dry_seconds == 0)
+        hurry(r->process.pid);
+    b->result->status = hold(b);
+    b->result->started_seconds = b->held.since_seconds;
+    if (b->result->status == HELD_OK && order->dry_seconds > 0) {
+        held_release(&b->held); /* it runs on, and nobody believes what the replica does */
+        r->is_dry = true;
+        if (runner_enter(r, &b->held, order->accesses))
+            runner_run(r, b->alarm, now_seconds() + order->dry_seconds);
+        r->is_dry = false;
+    } else if (b->result->status == HELD_OK) {
+        if (prepare(b))
+            run_chain(b);
+        if (!b->held.is_asleep)
+            held_release(&b->held);
+    }
+    if (order->may_hurry)
+        unhurry(r->process.pid);
+    if (r->end == RUN_EXIT && thread_state(r->process.pid) == '\0')
+        b->result->is_lost = true;
+    process_park(&r->process);
+}
+
+static void *
+run_burst(void *argument)
+{
+    struct burst *b = argument;
+    struct burst_result *result = b->result;
+    double own = thread_cpu_seconds(), replica = process_cpu_seconds(&b->r->process);
+
+    b->r->end = RUN_GOES_ON;
+    if ((b->alarm = alarm_create()) == NULL)
+        ends(b, RUN_NO_MEMORY, 0);
+    else
+        take(b);
+    alarm_free(b->alarm);
+    process_drop_all(&b->r->process);
+    result->end = b->r->end;
+    result->error = b->held.error;
+    result->held_seconds = b->held.held_seconds;
+    result->longest_seconds = b->held.longest_seconds;
+    result->holds = b->held.holds;
+    result->cut_short = b->held.cut_short;
+    result->is_asleep = b->held.is_asleep;
+    result->pages_predicted = b->r->pages.predicted;
+    result->pages_missed = b->r->pages.missed;
+    result->replica_cpu_seconds = process_cpu_seconds(&b->r->process) - replica;
+    result->tracer_cpu_seconds = thread_cpu_seconds() - own;
+    return NULL;
+}
+
+/* The end of a thread takes effect on its tracees with some delay. */
+static void
+wait_until_parted(pid_t tid)
+{
+    const struct timespec pause = {0, PARTING_NANOSECONDS};
+
+    for (unsigned round = 0; round < PARTING_ROUNDS && !thread_is_untraced(tid); round++)
+        nanosleep(&pause, NULL);
+}
+
+int
+burst_take(struct runner *r, const struct burst_order *order, struct burst_result *result)
+{
+    struct burst b = {.r = r, .order = order, .result = result};
+    pthread_attr_t attributes;
+    pthread_t thread;
+    sigset_t all, before;
+
+    memset(result, 0, sizeof *result);
+    result->status = HELD_UNEXPECTED;
+    pthread_attr_init(&attributes);
+    pthread_attr_setstacksize(&attributes, BURST_STACK_BYTES);
+    sigfillset(&all); /* the program's signals are for its own threads */
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int error = pthread_create(&thread, &attributes, run_burst, &b);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attributes);
+    if (error != 0) {
+        errno = error;
+        return -1;
+    }
+    pthread_join(thread, NULL);
+    wait_until_parted(order->tid);
+    return 0;
+}

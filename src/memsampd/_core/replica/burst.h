@@ -1,0 +1,37 @@
+/* One burst: a thread is held, its replica runs, and, over system calls, again and again. */
+#ifndef MEMSAMPD_BURST_H
+#define MEMSAMPD_BURST_H
+
+#include "runner.h"
+
+struct burst_order {
+    pid_t tid;
+    uint64_t accesses;       /* wanted */
+    double hold_seconds;     /* the sum of all holds */
+    double patience_seconds; /* to find the thread at work outside of the kernel */
+    double chain_seconds;    /* wall time that a chain over system calls may take; 0: end at the first */
+    double dry_seconds;      /* not held, to learn code: instead of a burst, or 0 */
+    bool has_company;        /* other threads of the target may run meanwhile */
+    bool is_filtered, may_suspend; /* seccomp */
+    bool may_hurry;          /* raise our priority while it is held */
+};
+
+struct burst_result {
+    enum held_status status; /* of the first hold; only if it is HELD_OK there is a burst */
+    int error;
+    enum run_end end;
+    bool is_lost;            /* the replica is gone */
+    double started_seconds, held_seconds, longest_seconds;
+    unsigned holds;
+    unsigned calls, compared, equal;
+    bool cut_short, is_asleep;
+    uint64_t pages_predicted, pages_missed;
+    double supply_seconds;   /* of predicted pages, in the hold */
+    double replica_cpu_seconds, tracer_cpu_seconds;
+};
+
+/* Take a burst, in a thread of its own: its end lets go of a target that sleeps. What was recorded is
+ * then in the runner. -1 with errno set: no thread. */
+int burst_take(struct runner *r, const struct burst_order *order, struct burst_result *result);
+
+#endif

@@ -1,0 +1,98 @@
+/* Holding a thread of the target: it is stopped, read, and let go as it was.
+ *
+ * Nothing is written to it but, where our stop broke a system call off that the kernel does not restart
+ * by itself, the registers that make it again. All calls for one thread come from one thread of ours:
+ * ptrace binds a tracee to the thread that seized it, and the end of that thread lets go of all that it
+ * still holds, asleep or not.
+ */
+#ifndef MEMSAMPD_HELD_H
+#define MEMSAMPD_HELD_H
+
+#include <signal.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include <sys/user.h>
+
+#define XSTATE_MAXIMUM_BYTES 16384
+
+enum held_status {
+    HELD_OK = 0,
+    HELD_GONE,        /* it exited, or was killed, meanwhile */
+    HELD_REFUSED,     /* PTRACE_SEIZE failed: see errno */
+    HELD_NOT_RUNNING, /* it sleeps: interrupting it could cut a system call short */
+    HELD_IN_SYSCALL,  /* it was caught inside a system call, which is made again */
+    HELD_JOB_STOPPED, /* it is stopped by a signal, as by Ctrl-Z */
+    HELD_IN_RSEQ,     /* it was caught inside a restartable sequence */
+    HELD_NOT_64_BIT,  /* it runs 32-bit code */
+    HELD_UNEXPECTED,  /* it stopped in a way that we do not know */
+};
+
+/* A thread that was seized and stopped. */
+struct held {
+    pid_t tid;
+    struct user_regs_struct regs;
+    uint8_t xstate[XSTATE_MAXIMUM_BYTES];
+    size_t xstate_bytes;
+    uint64_t rseq_address;     /* of its area for restartable sequences, or 0 */
+    bool is_traced;            /* it is ours still */
+    bool is_asleep;            /* it went on into a system call and sleeps there */
+    bool cut_short;            /* a transfer returned less than was asked for, because of us */
+    bool is_filtered;          /* by seccomp */
+    int signal;                /* to be delivered when it is let go, or 0 */
+    int error;                 /* errno of HELD_REFUSED */
+    double since_seconds;      /* CLOCK_MONOTONIC; it is held now if not 0 */
+    double held_seconds, longest_seconds; /* so far */
+    unsigned holds;
+};
+
+const char *held_status_name(enum held_status status);
+double now_seconds(void);
+
+/* Have waits of this thread of ours end with EINTR from `seconds` (CLOCK_MONOTONIC) on, again and
+ * again; never: 0. */
+struct alarm;
+struct alarm *alarm_create(void); /* for the calling thread; NULL with errno set */
+void alarm_set(struct alarm *a, double seconds);
+void alarm_free(struct alarm *a);
+int alarm_install(void); /* once a process; -1 with errno set */
+int alarm_signal(void);
+
+/* Wait for a stop of `tid`. 0: stopped; -1: gone; 1: interrupted by the alarm. */
+int held_wait(pid_t tid, int *status);
+bool is_event_stop(int status);
+bool is_syscall_stop(int status);
+
+/* Seize and stop a running thread, and read its registers. On any status but HELD_OK it is let go. With
+ * `may_suspend`, a seccomp filter that might kill for restart_syscall is suspended meanwhile (this takes
+ * CAP_SYS_ADMIN). */
+enum held_status held_stop(struct held *h, pid_t tid, bool is_filtered, bool may_suspend);
+
+/* Let it run on exactly where it is. */
+void held_release(struct held *h);
+
+enum held_call {
+    CALL_REACHED,  /* it stands before or behind the call, and is held again */
+    CALL_SIGNAL,   /* a signal or another stop came: to be let go */
+    CALL_LATE,     /* not in time: it runs */
+    CALL_GONE,
+};
+
+/* Let it run to its next system call, or from there to behind it, and hold it again; by `until_seconds`.
+ * Its registers are read. */
+enum held_call held_to_call(struct held *h, struct alarm *alarm, double until_seconds);
+
+/* Stop it again after CALL_LATE before a call: false if it is gone. */
+bool held_interrupt(struct held *h);
+
+/* Whether it sleeps in a system call; then it is let go by the end of our thread. */
+bool thread_is_asleep(pid_t tid);
+char thread_state(pid_t tid);
+int thread_cpu(pid_t tid);
+bool thread_is_untraced(pid_t tid);
+
+bool read_registers(pid_t pid, struct user_regs_struct *regs);
+bool write_registers(pid_t pid, const struct user_regs_struct *regs);
+
+#endif

@@ -1,0 +1,286 @@
+#include "core.h"
+#include "pages.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#define FIRST_LIFETIME 2
+#define LONGEST_LIFETIME 64
+#define FORGET_AFTER 256 /* bursts */
+#define RUN_BEFORE_READING_AHEAD 2
+
+int
+pages_init(struct pages *p)
+{
+    memset(p, 0, sizeof *p);
+    p->slot = calloc(PAGES_SLOTS, sizeof *p->slot);
+    p->order = malloc(PAGES_SLOTS * sizeof *p->order);
+    void *bytes = mmap(NULL, REMOTE_BATCH * PAGE_BYTES, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+    p->bytes = bytes == MAP_FAILED ? NULL : bytes;
+    return p->slot != NULL && p->order != NULL && p->bytes != NULL ? 0 : -1;
+}
+
+void
+pages_free(struct pages *p)
+{
+    free(p->slot);
+    free(p->order);
+    if (p->bytes != NULL)
+        munmap(p->bytes, REMOTE_BATCH * PAGE_BYTES);
+    memset(p, 0, sizeof *p);
+}
+
+static struct page *
+find(struct pages *p, uint64_t address)
+{
+    size_t at = (size_t)(address * 0x9e3779b97f4a7c15u >> 40) & (PAGES_SLOTS - 1);
+
+    while (p->slot[at].address != 0 && p->slot[at].address != address)
+        at = (at + 1) & (PAGES_SLOTS - 1);
+    return &p->slot[at];
+}
+
+/* Its slot, made if need be; NULL: the table is full. */
+static struct page *
+take(struct pages *p, uint64_t address)
+{
+    struct page *page = find(p, address);
+
+    if (page->address == 0) {
+        if (p->used >= PAGES_SLOTS / 4 * 3)
+            return NULL;
+        p->used++;
+        *page = (struct page){.address = address};
+    }
+    return page;
+}
+
+/* Forget what was not needed for long, or, with little room left, all that is not predicted. */
+static void
+forget_old(struct pages *p)
+{
+    const bool is_full = p->used > PAGES_SLOTS / 2;
+    size_t kept = 0;
+    struct page *old = p->slot;
+
+    if (!is_full && p->burst % FORGET_AFTER != 0)
+        return;
+    struct page *slot = calloc(PAGES_SLOTS, sizeof *slot);
+    if (slot == NULL)
+        return;
+    p->slot = slot;
+    for (size_t i = 0; i < PAGES_SLOTS; i++) {
+        uint32_t age = p->burst - old[i].last_burst;
+        if (old[i].address == 0 || age > (is_full ? old[i].lifetime : FORGET_AFTER) ||
+            kept > PAGES_SLOTS / 3)
+            continue;
+        *find(p, old[i].address) = old[i];
+        kept++;
+    }
+    p->used = kept;
+    free(old);
+}
+
+void
+pages_begin(struct pages *p)
+{
+    for (size_t i = 0; i < PAGES_SLOTS; i++)
+        p->slot[i].flags = 0;
+    p->burst++;
+    p->here = 0;
+    p->run = 0;
+    p->last_missed = 0;
+    p->predicted = p->missed = 0;
+    forget_old(p);
+}
+
+static int
+ascending(const void *a, const void *b)
+{
+    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* Supply pages that were read, run by run. Returns how many of them are there. */
+static size_t
+supply(struct pages *p, struct process *process, struct remote *remote, const uint64_t *address,
+       size_t count)
+{
+    uint8_t result[REMOTE_BATCH];
+    bool is_writable[REMOTE_BATCH], is_open[REMOTE_BATCH];
+    size_t there = 0;
+
+    remote_read_pages(remote, address, count, p->bytes, result, is_writable);
+    for (size_t i = 0; i < count; i++) { /* a store into what may be code is to be noticed */
+        const struct remote_area *area = remote_find(remote, address[i]);
+        is_open[i] = is_writable[i] && !area->is_executable;
+    }
+    for (size_t i = 0, end; i < count; i = end) {
+        end = i + 1;
+        if (result[i] == PAGE_UNREADABLE)
+            continue;
+        while (end < count && address[end] == address[end - 1] + PAGE_BYTES &&
+               result[end] != PAGE_UNREADABLE && is_open[end] == is_open[i])
+            end++;
+        size_t done = process_supply(process, address[i], p->bytes + i * PAGE_BYTES, end - i,
+                                     is_open[i]);
+        for (size_t k = i; k < i + done; k++) {
+            struct page *page = take(p, address[k]);
+            if (page == NULL)
+                continue;
+            const struct remote_area *area = remote_find(remote, address[k]);
+            page->flags = (uint8_t)(PAGE_IS_HERE | (is_writable[k] ? PAGE_IS_WRITABLE : 0) |
+                                    (is_writable[k] && !is_open[k] ? PAGE_IS_GUARDED : 0) |
+                                    (area != NULL && area->is_shared ? PAGE_IS_SHARED : 0));
+        }
+        there += done;
+    }
+    p->here += there;
+    return there;
+}
+
+void
+pages_predict(struct pages *p, struct process *process, struct remote *remote, size_t most)
+{
+    size_t wanted = 0;
+
+    for (size_t i = 0; i < PAGES_SLOTS; i++) {
+        const struct page *page = &p->slot[i];
+        if (page->address != 0 && page->last_burst != 0 &&
+            p->burst - page->last_burst <= page->lifetime)
+            p->order[wanted++] = page->address;
+    }
+    qsort(p->order, wanted, sizeof *p->order, ascending);
+    wanted = wanted < most ? wanted : most;
+    for (size_t at = 0; at < wanted; at += REMOTE_BATCH) {
+        size_t count = wanted - at < REMOTE_BATCH ? wanted - at : REMOTE_BATCH;
+        p->predicted += supply(p, process, remote, p->order + at, count);
+    }
+}
+
+/* A page was missed: predict it, longer if that was once done and then given up. */
+static void
+learn(struct pages *p, struct page *page)
+{
+    unsigned lifetime = page->last_burst == 0 ? FIRST_LIFETIME : 4u * page->lifetime;
+
+    page->lifetime = (uint16_t)(lifetime < LONGEST_LIFETIME ? lifetime : LONGEST_LIFETIME);
+    page->last_burst = p->burst;
+}
+
+/* How many pages to read where one was missed: more and more where one follows the other. */
+static size_t
+pages_wanted(struct pages *p, uint64_t address)
+{
+    bool follows = address > p->last_missed && address - p->last_missed <= PAGES_AHEAD * PAGE_BYTES;
+
+    p->run = follows ? p->run + 1 : 0;
+    if (p->run < RUN_BEFORE_READING_AHEAD)
+        return 1;
+    size_t ahead = (size_t)1 << (p->run - RUN_BEFORE_READING_AHEAD + 1);
+    return p->run > 8 || ahead > PAGES_AHEAD ? PAGES_AHEAD : ahead;
+}
+
+enum page_fault
+pages_fault(struct pages *p, struct process *process, struct remote *remote, uint64_t address)
+{
+    uint64_t wanted[PAGES_AHEAD];
+    const uint64_t first = address & ~(uint64_t)(PAGE_BYTES - 1);
+    struct page *page = find(p, first);
+
+    if (page->address != 0 && page->flags & PAGE_IS_HERE)
+        return page->flags & PAGE_IS_GUARDED     ? FAULT_GUARDED
+               : page->flags & PAGE_IS_WRITABLE ? FAULT_SUPPLIED
+                                                 : FAULT_FORBIDDEN;
+    if (p->here >= PAGES_MOST)
+        return FAULT_FULL;
+    const struct remote_area *area = remote_find(remote, first);
+    if (area == NULL) {
+        remote_forget(remote); /* it may have come since */
+        area = remote_find(remote, first);
+    }
+    if (area == NULL || !area->is_readable)
+        return area == NULL || area->kind == AREA_PLAIN ? FAULT_UNMAPPED : FAULT_UNREADABLE;
+    size_t count = pages_wanted(p, first), there = 0;
+    for (size_t i = 0; i < count; i++) {
+        uint64_t next = first + i * PAGE_BYTES;
+        if (next >= area->end || (i > 0 && find(p, next)->flags & PAGE_IS_HERE))
+            break;
+        wanted[there++] = next;
+    }
+    supply(p, process, remote, wanted, there);
+    page = find(p, first);
+    if (page->address == 0 || !(page->flags & PAGE_IS_HERE))
+        return FAULT_UNREADABLE;
+    p->missed++;
+    p->last_missed = wanted[there - 1];
+    for (size_t i = 0; i < there; i++) {
+        struct page *each = find(p, wanted[i]);
+        if (each->address != 0)
+            learn(p, each);
+    }
+    return FAULT_SUPPLIED;
+}
+
+void
+pages_unguard(struct pages *p, struct process *process, uint64_t page)
+{
+    find(p, page)->flags &= (uint8_t)~PAGE_IS_GUARDED;
+    process_unprotect(process, page);
+}
+
+static void
+refresh_one(struct pages *p, struct process *process, struct remote *remote, struct page *page)
+{
+    uint8_t result;
+    bool is_writable;
+
+    remote_read_pages(remote, &page->address, 1, p->bytes, &result, &is_writable);
+    if (result != PAGE_UNREADABLE && process_refresh(process, page->address, p->bytes))
+        return;
+    process_drop(process, page->address, page->address + PAGE_BYTES);
+    page->flags = 0;
+    p->here--;
+}
+
+void
+pages_refresh(struct pages *p, struct process *process, struct remote *remote, uint64_t start,
+              uint64_t end)
+{
+    start &= ~(uint64_t)(PAGE_BYTES - 1);
+    for (uint64_t at = start; at < end && at - start < (uint64_t)PAGES_MOST * PAGE_BYTES;
+         at += PAGE_BYTES) {
+        struct page *page = find(p, at);
+        if (page->address != 0 && page->flags & PAGE_IS_HERE)
+            refresh_one(p, process, remote, page);
+    }
+}
+
+void
+pages_drop(struct pages *p, struct process *process, uint64_t start, uint64_t end)
+{
+    start &= ~(uint64_t)(PAGE_BYTES - 1);
+    bool any = false;
+    for (size_t i = 0; i < PAGES_SLOTS; i++) {
+        struct page *page = &p->slot[i];
+        if (page->flags & PAGE_IS_HERE && page->address - start < end - start) {
+            page->flags = 0;
+            p->here--;
+            any = true;
+        }
+    }
+    if (any)
+        process_drop(process, start, (end + PAGE_BYTES - 1) & ~(uint64_t)(PAGE_BYTES - 1));
+}
+
+void
+pages_refresh_shared(struct pages *p, struct process *process, struct remote *remote, bool all)
+{
+    const uint8_t wanted = all ? PAGE_IS_WRITABLE | PAGE_IS_SHARED : PAGE_IS_SHARED;
+
+    for (size_t i = 0; i < PAGES_SLOTS && p->here != 0; i++)
+        if (p->slot[i].flags & PAGE_IS_HERE && p->slot[i].flags & wanted)
+            refresh_one(p, process, remote, &p->slot[i]);
+}

@@ -1,0 +1,72 @@
+/* Which pages the replica has, and which it is likely to need next time. */
+#ifndef MEMSAMPD_PAGES_H
+#define MEMSAMPD_PAGES_H
+
+#include "process.h"
+
+#define PAGES_SLOTS 32768u
+#define PAGES_MOST 12000u /* in a burst: 47 MiB */
+#define PAGES_AHEAD 16u
+
+enum page_flag {
+    PAGE_IS_HERE = 1,     /* the replica has it */
+    PAGE_IS_WRITABLE = 2, /* as the target may write to it */
+    PAGE_IS_GUARDED = 4,  /* read-only in the replica all the same: its area can be executed */
+    PAGE_IS_SHARED = 8,   /* other processes may write to it */
+};
+
+struct page {
+    uint64_t address;    /* 0: free slot */
+    uint32_t last_burst; /* in which it was missed, counted from 1 */
+    uint16_t lifetime;   /* bursts for which it is then predicted */
+    uint8_t flags;       /* of the present burst */
+};
+
+struct pages {
+    struct page *slot;     /* PAGES_SLOTS, open addressing */
+    size_t used;
+    uint64_t *order;       /* slots in use, for the predicted ones in ascending order */
+    uint32_t burst;
+    uint8_t *bytes;        /* REMOTE_BATCH pages */
+    size_t here;           /* pages of the present burst */
+    uint64_t last_missed;  /* for reading ahead where the program goes through memory */
+    unsigned run;
+    uint64_t predicted, missed; /* of the present burst */
+};
+
+int pages_init(struct pages *p);
+void pages_free(struct pages *p);
+
+/* A new burst: the replica has none. */
+void pages_begin(struct pages *p);
+
+/* Supply what is likely to be needed, at most so many. */
+void pages_predict(struct pages *p, struct process *process, struct remote *remote, size_t most);
+
+enum page_fault {
+    FAULT_SUPPLIED,   /* it is there now */
+    FAULT_UNMAPPED,   /* the program would be killed, or told, as well */
+    FAULT_FORBIDDEN,  /* a store into read-only memory */
+    FAULT_GUARDED,    /* a store into memory that is code, too */
+    FAULT_UNREADABLE, /* it cannot be read without a change to the target */
+    FAULT_FULL,       /* too many pages */
+};
+
+/* The replica touched an address whose page it lacks, or must not write to. */
+enum page_fault pages_fault(struct pages *p, struct process *process, struct remote *remote,
+                            uint64_t address);
+
+/* Let it write to a guarded page. */
+void pages_unguard(struct pages *p, struct process *process, uint64_t page);
+
+/* Read pages between two addresses again that the replica has; drop those that cannot be read. */
+void pages_refresh(struct pages *p, struct process *process, struct remote *remote, uint64_t start,
+                   uint64_t end);
+
+/* Take the pages between two addresses away. */
+void pages_drop(struct pages *p, struct process *process, uint64_t start, uint64_t end);
+
+/* Read all pages again that others may have written to: shared ones, or with `all` every writable one. */
+void pages_refresh_shared(struct pages *p, struct process *process, struct remote *remote, bool all);
+
+#endif

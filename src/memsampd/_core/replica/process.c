@@ -1,0 +1,526 @@
+#include "core.h"
+#include "process.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <linux/audit.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <linux/userfaultfd.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/ptrace.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define LOWEST_ADDRESS 0x10000u
+#define HIGHEST_ADDRESS 0x7ffffffff000u
+#define OWN_UID 2061133857u /* nobody else's: no user may stop, read or pin it */
+#define NOBODY 65534u
+#define START_SECONDS 5.0
+
+#ifndef UFFD_USER_MODE_ONLY
+#define UFFD_USER_MODE_ONLY 1
+#endif
+#ifndef UFFD_FEATURE_WP_HUGETLBFS_SHMEM
+#define UFFD_FEATURE_WP_HUGETLBFS_SHMEM (1 << 12)
+#endif
+
+/* ---- In the replica, before it has lost everything ---- */
+
+/* What the child tells through the area. */
+struct hello {
+    volatile int32_t uffd, error;
+    volatile uint64_t features;
+    volatile int32_t is_ready;
+};
+
+static int
+open_userfaultfd(struct hello *hello)
+{
+    struct uffdio_api api = {
+        .api = UFFD_API,
+        .features = UFFD_FEATURE_SIGBUS | UFFD_FEATURE_MISSING_SHMEM |
+                    UFFD_FEATURE_WP_HUGETLBFS_SHMEM,
+    };
+    int uffd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY);
+
+    if (uffd < 0 && errno == EINVAL) /* before Linux 5.11 */
+        uffd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK);
+    if (uffd < 0)
+        return -1;
+    if (ioctl(uffd, UFFDIO_API, &api) < 0) { /* before Linux 5.19: protections are not mirrored */
+        close(uffd);
+        uffd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY);
+        api = (struct uffdio_api){.api = UFFD_API,
+                                  .features = UFFD_FEATURE_SIGBUS | UFFD_FEATURE_MISSING_SHMEM};
+        if (uffd < 0 || ioctl(uffd, UFFDIO_API, &api) < 0)
+            return -1;
+    }
+    hello->features = api.features;
+    return uffd;
+}
+
+/* Runs in a copy of memsampd that shares its table of descriptors: only system calls. */
+static void __attribute__((noreturn))
+become_replica(const struct area *area, uint64_t at, pid_t parent)
+{
+    struct hello *hello = (struct hello *)(area->bytes + AREA_SLOTS);
+    const int flags = MAP_SHARED | MAP_FIXED_NOREPLACE;
+    sigset_t all;
+
+    sigfillset(&all);
+    sigprocmask(SIG_SETMASK, &all, NULL);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    prctl(PR_SET_NAME, "memsampd-replica");
+    setsid();
+    if (getppid() != parent)
+        _exit(1);
+    uint8_t *base = (uint8_t *)(uintptr_t)at;
+    if (mmap(base, AREA_LOOKUP, PROT_READ | PROT_WRITE, flags, area->memfd, 0) != base ||
+        mmap(base + AREA_LOOKUP, AREA_CODE - AREA_LOOKUP, PROT_READ, flags, area->memfd,
+             AREA_LOOKUP) != base + AREA_LOOKUP ||
+        mmap(base + AREA_CODE, AREA_CODE_BYTES, PROT_READ | PROT_EXEC, flags, area->memfd,
+             AREA_CODE) != base + AREA_CODE ||
+        mmap(base + AREA_BUFFER, BUFFER_BYTES, PROT_READ | PROT_WRITE, flags, area->memfd,
+             AREA_BUFFER) != base + AREA_BUFFER ||
+        (hello->uffd = open_userfaultfd(hello)) < 0) {
+        hello->error = errno;
+        hello->is_ready = 1;
+        _exit(1);
+    }
+    hello->is_ready = 1;
+    ((void (*)(void))(uintptr_t)(at + AREA_PARK))();
+    _exit(1);
+}
+
+/* ---- Making it run system calls, while it still may ---- */
+
+struct caller {
+    struct process *p;
+    struct user_regs_struct regs;
+    int error; /* of the first call that failed; no further ones are made */
+};
+
+static long
+call(struct caller *c, long number, uint64_t a0, uint64_t a1, uint64_t a2, uint64_t a3, uint64_t a4,
+     uint64_t a5)
+{
+    struct user_regs_struct regs = c->regs;
+    int status, waited;
+
+    if (c->error != 0)
+        return -1;
+    regs.rip = c->p->area_address + AREA_CALL;
+    regs.rax = (unsigned long)number;
+    regs.orig_rax = (unsigned long)-1;
+    regs.rdi = a0, regs.rsi = a1, regs.rdx = a2, regs.r10 = a3, regs.r8 = a4, regs.r9 = a5;
+    if (!write_registers(c->p->pid, &regs) || ptrace(PTRACE_CONT, c->p->pid, NULL, NULL) < 0) {
+        c->error = ESRCH;
+        return -1;
+    }
+    while ((waited = held_wait(c->p->pid, &status)) == 1)
+        ;
+    if (waited < 0 || WSTOPSIG(status) != SIGTRAP || !read_registers(c->p->pid, &regs)) {
+        c->error = ESRCH;
+        return -1;
+    }
+    if ((long)regs.rax < 0 && (long)regs.rax >= -4095) {
+        c->error = (int)-(long)regs.rax;
+        return -1;
+    }
+    return (long)regs.rax;
+}
+
+/* A call that may fail. */
+static bool
+try_call(struct caller *c, long number, uint64_t a0, uint64_t a1, uint64_t a2, uint64_t a3)
+{
+    if (c->error != 0)
+        return false;
+    call(c, number, a0, a1, a2, a3, 0, 0);
+    bool good = c->error == 0;
+    c->error = c->error == ESRCH ? ESRCH : 0;
+    return good;
+}
+
+/* As the kernel's struct ptrace_rseq_configuration. */
+static void
+leave_rseq(struct caller *c)
+{
+    struct {
+        uint64_t area;
+        uint32_t size, signature, flags, pad;
+    } rseq = {0};
+    const long request = 0x420f; /* PTRACE_GET_RSEQ_CONFIGURATION */
+
+    if (ptrace((enum __ptrace_request)request, c->p->pid, (void *)sizeof rseq, &rseq) >= 0 &&
+        rseq.area != 0)
+        try_call(c, SYS_rseq, rseq.area, rseq.size, 1, rseq.signature);
+}
+
+/* What it still has beside the translator's area: mappings that the kernel has sealed. */
+static void
+find_parts(struct process *p)
+{
+    const uint64_t area_end = p->area_address + AREA_BYTES + GUARD_BYTES;
+    char line[512], path[64];
+    uint64_t start, end, from = LOWEST_ADDRESS;
+    snprintf(path, sizeof path, "/proc/%d/maps", (int)p->pid);
+    FILE *maps = fopen(path, "re");
+
+    p->parts = 0;
+    while (maps != NULL && p->parts < PROCESS_PARTS - 1 && fgets(line, sizeof line, maps) != NULL) {
+        if (sscanf(line, "%" SCNx64 "-%" SCNx64, &start, &end) != 2 || start >= HIGHEST_ADDRESS)
+            continue;
+        if (start > from)
+            p->part[p->parts++] = (struct process_part){from, start};
+        from = end;
+        if (from >= p->area_address && from < area_end)
+            from = area_end; /* behind the buffer nothing is mapped: its end must fault */
+    }
+    if (maps != NULL)
+        fclose(maps);
+    if (from < HIGHEST_ADDRESS)
+        p->part[p->parts++] = (struct process_part){from, HIGHEST_ADDRESS};
+}
+
+static void
+map_memory(struct caller *c, bool may_execute)
+{
+    struct process *p = c->p;
+    const uint64_t protection = PROT_READ | PROT_WRITE | (may_execute ? PROT_EXEC : 0);
+
+    try_call(c, SYS_munmap, LOWEST_ADDRESS, p->area_address - LOWEST_ADDRESS, 0, 0);
+    const uint64_t end = p->area_address + AREA_BYTES;
+    if (!try_call(c, SYS_munmap, end, HIGHEST_ADDRESS - end, 0, 0)) {
+        /* Some of it is sealed: take the rest away one by one. */
+        char line[512], path[64];
+        uint64_t start, stop;
+        snprintf(path, sizeof path, "/proc/%d/maps", (int)p->pid);
+        FILE *maps = fopen(path, "re");
+        while (maps != NULL && fgets(line, sizeof line, maps) != NULL)
+            if (sscanf(line, "%" SCNx64 "-%" SCNx64, &start, &stop) == 2 && start >= end &&
+                stop <= HIGHEST_ADDRESS)
+                try_call(c, SYS_munmap, start, stop - start, 0, 0);
+        if (maps != NULL)
+            fclose(maps);
+    }
+    find_parts(p);
+    for (size_t i = 0; i < p->parts; i++) {
+        struct process_part *part = &p->part[i];
+        struct uffdio_register request = {
+            .range = {part->start, part->end - part->start},
+            .mode = UFFDIO_REGISTER_MODE_MISSING |
+                    (p->can_protect ? UFFDIO_REGISTER_MODE_WP : 0),
+        };
+        call(c, SYS_mmap, part->start, part->end - part->start, protection,
+             MAP_SHARED | MAP_FIXED_NOREPLACE | MAP_NORESERVE, (uint64_t)p->memory, part->start);
+        if (c->error == 0 && ioctl(p->uffd, UFFDIO_REGISTER, &request) < 0)
+            c->error = errno;
+    }
+}
+
+/* No descriptor, no privilege, no call but pause. */
+static void
+confine(struct caller *c, const struct area *area)
+{
+    static const struct sock_filter filter[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, arch)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AUDIT_ARCH_X86_64, 0, 2),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_pause, 1, 0),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct {
+        struct sock_fprog program;
+        struct rlimit none;
+        struct sock_filter filter[sizeof filter / sizeof filter[0]];
+    } *letter = (void *)(area->bytes + AREA_SLOTS);
+    const uint64_t at = c->p->area_address + AREA_SLOTS;
+
+    memcpy(letter->filter, filter, sizeof filter);
+    letter->program.len = sizeof filter / sizeof filter[0];
+    letter->program.filter = (void *)(uintptr_t)(at + offsetof(__typeof__(*letter), filter));
+    letter->none = (struct rlimit){0, 0};
+    try_call(c, SYS_setrlimit, RLIMIT_CORE, at + offsetof(__typeof__(*letter), none), 0, 0);
+    call(c, SYS_close_range, 0, ~0u, 2 /* CLOSE_RANGE_UNSHARE */, 0, 0, 0);
+    if (geteuid() == 0) {
+        try_call(c, SYS_setgroups, 0, 0, 0, 0);
+        if (!try_call(c, SYS_setresgid, OWN_UID, OWN_UID, OWN_UID, 0) ||
+            !try_call(c, SYS_setresuid, OWN_UID, OWN_UID, OWN_UID, 0)) {
+            try_call(c, SYS_setresgid, NOBODY, NOBODY, NOBODY, 0);
+            try_call(c, SYS_setresuid, NOBODY, NOBODY, NOBODY, 0);
+        }
+        try_call(c, SYS_prctl, PR_SET_DUMPABLE, 0, 0, 0);
+    }
+    /* A change of identity has taken this away. */
+    call(c, SYS_prctl, PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0, 0);
+    call(c, SYS_prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0, 0);
+    call(c, SYS_prctl, PR_SET_SECCOMP, SECCOMP_MODE_FILTER, at, 0, 0, 0);
+    memset(letter, 0, sizeof *letter);
+}
+
+/* ---- Its life ---- */
+
+static void
+say(struct process *p, const char *what)
+{
+    snprintf(p->trouble, sizeof p->trouble, "%s", what);
+}
+
+/* A file as large as the address space, of which no page is there; a limit of file sizes would forbid
+ * it. */
+static int
+create_memory(bool may_execute)
+{
+    struct rlimit limit, before;
+    int memory = (int)syscall(SYS_memfd_create, "memsampd-replica",
+                              MFD_CLOEXEC | (may_execute ? 0x10u : 0x08u));
+
+    if (memory < 0 && errno == EINVAL) /* before Linux 6.3 */
+        memory = (int)syscall(SYS_memfd_create, "memsampd-replica", MFD_CLOEXEC);
+    if (memory < 0)
+        return -1;
+    getrlimit(RLIMIT_FSIZE, &before);
+    limit = before;
+    limit.rlim_cur = limit.rlim_max;
+    setrlimit(RLIMIT_FSIZE, &limit);
+    int failed = ftruncate(memory, (off_t)HIGHEST_ADDRESS);
+    int error = errno;
+    setrlimit(RLIMIT_FSIZE, &before);
+    if (failed < 0) {
+        close(memory);
+        errno = error;
+        return -1;
+    }
+    return memory;
+}
+
+static bool
+wait_until_ready(struct process *p, struct hello *hello)
+{
+    const struct timespec pause = {0, 20000};
+    double give_up = now_seconds() + START_SECONDS;
+    int status;
+
+    while (!hello->is_ready && now_seconds() < give_up) {
+        if (waitpid(p->pid, &status, __WALL | WNOHANG) == p->pid) {
+            p->pid = 0;
+            errno = ECHILD;
+            return false;
+        }
+        nanosleep(&pause, NULL);
+    }
+    if (!hello->is_ready || hello->error != 0) {
+        errno = hello->error != 0 ? hello->error : ETIME;
+        return false;
+    }
+    return true;
+}
+
+/* An address space limit of ours would hold for it. */
+static void
+lift_address_limit(pid_t pid)
+{
+    struct rlimit limit;
+
+    if (prlimit(pid, RLIMIT_AS, NULL, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
+        limit.rlim_cur = limit.rlim_max = RLIM_INFINITY;
+        if (prlimit(pid, RLIMIT_AS, &limit, NULL) < 0 &&
+            prlimit(pid, RLIMIT_AS, NULL, &limit) == 0) {
+            limit.rlim_cur = limit.rlim_max;
+            prlimit(pid, RLIMIT_AS, &limit, NULL);
+        }
+    }
+}
+
+int
+process_create(struct process *p, const struct area *area, uint64_t area_address, bool may_execute)
+{
+    struct hello *hello = (struct hello *)(area->bytes + AREA_SLOTS);
+    pid_t parent = getpid();
+
+    memset(p, 0, sizeof *p);
+    p->uffd = -1;
+    p->area_address = area_address;
+    memset((void *)hello, 0, sizeof *hello);
+    if ((p->memory = create_memory(may_execute)) < 0) {
+        say(p, "a file for its memory");
+        return -1;
+    }
+    /* No signal at its end; descriptors shared until it has opened what we need. */
+    p->pid = (pid_t)syscall(SYS_clone, CLONE_FILES, NULL, NULL, NULL, NULL);
+    if (p->pid == 0)
+        become_replica(area, area_address, parent);
+    if (p->pid < 0) {
+        p->pid = 0;
+        say(p, "a process");
+        process_destroy(p);
+        return -1;
+    }
+    bool is_ready = wait_until_ready(p, hello);
+    int error = errno;
+    p->uffd = is_ready ? hello->uffd : -1;
+    p->can_protect = hello->features & UFFD_FEATURE_WP_HUGETLBFS_SHMEM;
+    struct caller c = {.p = p, .error = 0};
+    if (is_ready) {
+        lift_address_limit(p->pid);
+        if (!process_seize(p) || !read_registers(p->pid, &c.regs))
+            c.error = ESRCH;
+        leave_rseq(&c);
+        map_memory(&c, may_execute);
+        say(p, "an address space");
+        if (c.error == 0) {
+            confine(&c, area);
+            say(p, "its sandbox");
+        }
+        error = c.error;
+    } else {
+        say(p, "a userfaultfd");
+    }
+    if (!is_ready || c.error != 0) {
+        process_destroy(p);
+        errno = error;
+        return -1;
+    }
+    process_park(p);
+    p->trouble[0] = '\0';
+    return 0;
+}
+
+void
+process_destroy(struct process *p)
+{
+    int status;
+
+    if (p->pid > 0) {
+        kill(p->pid, SIGKILL);
+        while (waitpid(p->pid, &status, __WALL) < 0 && errno == EINTR)
+            ;
+    }
+    if (p->uffd >= 0)
+        close(p->uffd);
+    if (p->memory >= 0)
+        close(p->memory);
+    p->pid = 0;
+    p->uffd = p->memory = -1;
+    p->is_ours = false;
+}
+
+bool
+process_seize(struct process *p)
+{
+    int status, waited;
+
+    if (p->pid <= 0 ||
+        ptrace(PTRACE_SEIZE, p->pid, NULL, (void *)(PTRACE_O_EXITKILL | PTRACE_O_TRACESYSGOOD)) < 0)
+        return false;
+    ptrace(PTRACE_INTERRUPT, p->pid, NULL, NULL);
+    do {
+        while ((waited = held_wait(p->pid, &status)) == 1)
+            ;
+        if (waited < 0)
+            return false;
+        if (!is_event_stop(status))
+            ptrace(PTRACE_CONT, p->pid, NULL, NULL);
+    } while (!is_event_stop(status));
+    p->is_ours = true;
+    return true;
+}
+
+void
+process_park(struct process *p)
+{
+    struct user_regs_struct regs;
+
+    if (!p->is_ours)
+        return;
+    p->is_ours = false;
+    if (!read_registers(p->pid, &regs))
+        return;
+    regs.rip = p->area_address + AREA_PARK;
+    regs.orig_rax = (unsigned long)-1;
+    write_registers(p->pid, &regs);
+    ptrace(PTRACE_DETACH, p->pid, NULL, NULL);
+}
+
+/* ---- Its memory ---- */
+
+size_t
+process_supply(struct process *p, uint64_t page, const uint8_t *bytes, size_t count,
+               bool is_writable)
+{
+    size_t done = 0;
+
+    while (done < count) {
+        struct uffdio_copy copy = {
+            .dst = page + done * PAGE_BYTES,
+            .src = (uint64_t)(uintptr_t)(bytes + done * PAGE_BYTES),
+            .len = (count - done) * PAGE_BYTES,
+            .mode = UFFDIO_COPY_MODE_DONTWAKE |
+                    (p->can_protect && !is_writable ? UFFDIO_COPY_MODE_WP : 0),
+        };
+        int result = ioctl(p->uffd, UFFDIO_COPY, &copy);
+        if (result == 0)
+            return count;
+        if (copy.copy > 0)
+            done += (size_t)copy.copy / PAGE_BYTES;
+        else if (errno == EEXIST)
+            done++;
+        else if (errno != EAGAIN)
+            break;
+    }
+    return done;
+}
+
+bool
+process_refresh(struct process *p, uint64_t page, const uint8_t *bytes)
+{
+    return pwrite(p->memory, bytes, PAGE_BYTES, (off_t)page) == (ssize_t)PAGE_BYTES;
+}
+
+bool
+process_unprotect(struct process *p, uint64_t page)
+{
+    struct uffdio_writeprotect change = {.range = {page, PAGE_BYTES},
+                                         .mode = UFFDIO_WRITEPROTECT_MODE_DONTWAKE};
+    return !p->can_protect || ioctl(p->uffd, UFFDIO_WRITEPROTECT, &change) == 0;
+}
+
+void
+process_drop(struct process *p, uint64_t start, uint64_t end)
+{
+    end = end > HIGHEST_ADDRESS ? HIGHEST_ADDRESS : end;
+    if (start < end)
+        fallocate(p->memory, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)start,
+                  (off_t)(end - start));
+}
+
+void
+process_drop_all(struct process *p)
+{
+    process_drop(p, 0, HIGHEST_ADDRESS);
+}
+
+double
+process_cpu_seconds(const struct process *p)
+{
+    clockid_t clock;
+    struct timespec used = {0, 0};
+
+    if (p->pid > 0 && clock_getcpuclockid(p->pid, &clock) == 0)
+        clock_gettime(clock, &used);
+    return (double)used.tv_sec + 1e-9 * (double)used.tv_nsec;
+}

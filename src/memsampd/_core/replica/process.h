@@ -1,0 +1,61 @@
+/* The replica: a process of ours that stands in for the target.
+ *
+ * It has no descriptor, no privilege and no system call (seccomp kills it for any but pause), and its
+ * memory is one area, empty at first, that covers what addresses the target can have, but for the
+ * translator's own area. Pages are supplied from outside: a touch of one that is not there is a SIGBUS,
+ * which stops it (userfaultfd with UFFD_FEATURE_SIGBUS), and nothing of its own waits for anybody.
+ */
+#ifndef MEMSAMPD_PROCESS_H
+#define MEMSAMPD_PROCESS_H
+
+#include "area.h"
+#include "held.h"
+#include "remote.h"
+
+#define PROCESS_PARTS 16
+
+struct process_part {
+    uint64_t start, end;
+};
+
+struct process {
+    pid_t pid; /* 0: none */
+    int uffd, memory; /* the memfd that is its memory; offsets are addresses */
+    uint64_t area_address;
+    struct process_part part[PROCESS_PARTS]; /* addresses that it can have pages at */
+    size_t parts;
+    bool can_protect; /* pages can be supplied read-only */
+    bool is_ours;     /* seized by this thread */
+    char trouble[96]; /* what could not be done, for people */
+};
+
+/* Make one, with the area at an address; -1 with errno and `trouble` set. With `may_execute`, its memory
+ * can be executed: for single-stepping, which is a test of translated code. */
+int process_create(struct process *p, const struct area *area, uint64_t area_address,
+                   bool may_execute);
+void process_destroy(struct process *p);
+
+/* Make this thread its tracer, and stop it; false if it is dead. */
+bool process_seize(struct process *p);
+
+/* Put it to sleep and let go of it. */
+void process_park(struct process *p);
+
+/* Supply consecutive pages. Returns how many there are now. */
+size_t process_supply(struct process *p, uint64_t page, const uint8_t *bytes, size_t count,
+                      bool is_writable);
+
+/* Write over a page that it has. */
+bool process_refresh(struct process *p, uint64_t page, const uint8_t *bytes);
+
+/* Let it write to a page that was supplied read-only. */
+bool process_unprotect(struct process *p, uint64_t page);
+
+/* Take pages away. */
+void process_drop(struct process *p, uint64_t start, uint64_t end);
+void process_drop_all(struct process *p);
+
+/* CPU time that it has used. */
+double process_cpu_seconds(const struct process *p);
+
+#endif

@@ -1,0 +1,68 @@
+/* The target's memory, read without a change to it.
+ *
+ * A read can change a process: it brings in pages that were never touched, swapped out or not yet read
+ * from a file. So only what the kernel's page map shows as present is read; private anonymous memory
+ * that is not is zero, unless the target supplies pages itself; all else is unreadable.
+ */
+#ifndef MEMSAMPD_REMOTE_H
+#define MEMSAMPD_REMOTE_H
+
+#include "blocks.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#define PAGE_BYTES 4096u
+#define REMOTE_BATCH 512
+
+enum area_kind {
+    AREA_PLAIN,
+    AREA_CLOCK,   /* [vvar] and its like: the kernel's clock data, the same in all processes */
+    AREA_SPECIAL, /* [vsyscall], [uprobes]: not to be read */
+};
+
+struct remote_area {
+    uint64_t start, end;
+    bool is_readable, is_writable, is_executable, is_shared, is_anonymous;
+    uint8_t kind;
+    uint64_t clock_offset; /* of AREA_CLOCK: in our own */
+};
+
+#define REMOTE_AREAS 64
+
+struct remote {
+    pid_t pid;
+    int maps, pagemap, memory;
+    int pipe[2];
+    bool can_query;        /* the kernel tells of one area (Linux 6.11) */
+    bool supplies_pages;   /* it has a userfaultfd: what is not present need not be zero */
+    bool shares_clock;     /* it is in our time namespace */
+    struct remote_area area[REMOTE_AREAS]; /* known of this moment */
+    size_t areas;
+    char *text;            /* of /proc/PID/maps, without queries */
+    size_t text_bytes, text_capacity;
+    bool has_text;
+};
+
+int remote_open(struct remote *r, pid_t pid, bool can_query); /* -1 with errno set */
+void remote_close(struct remote *r);
+
+/* What was known of its areas may have changed. */
+void remote_forget(struct remote *r);
+
+/* The area that contains an address, good until the next call; NULL: none. */
+const struct remote_area *remote_find(struct remote *r, uint64_t address);
+
+enum page_read { PAGE_UNREADABLE = 0, PAGE_READ, PAGE_ZERO };
+
+/* Read pages (addresses ascending) into `bytes`, PAGE_BYTES each. `result` is an enum page_read each. */
+void remote_read_pages(struct remote *r, const uint64_t *page, size_t count, uint8_t *bytes,
+                       uint8_t *result, bool *is_writable);
+
+/* Code, as far as it is mapped; through /proc/PID/mem, for it may be executable only. Untouched pages
+ * of it are not read. */
+enum code_kind remote_read_code(void *remote, uint64_t page, uint8_t *bytes);
+
+#endif

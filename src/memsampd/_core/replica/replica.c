@@ -1,0 +1,583 @@
+/* memsampd._core.Replica: bursts of one target, from a process of ours that stands in for it. */
+#include "core.h"
+#include "burst.h"
+#include "stepper.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CHUNK_ROWS ((size_t)1 << 15) /* in a cache still, and few enough to cost Python little */
+
+typedef struct {
+    PyObject_HEAD
+    struct runner runner;
+    struct stepper stepper;
+    struct held held; /* by the calls that are made one by one */
+    pid_t pid;
+    bool may_execute, is_open;
+    const uint64_t *at; /* of what was recorded, expanded up to here */
+    bool is_expanded;
+    struct burst_result last;
+} Replica;
+
+static PyObject *
+raise_errno(const char *what)
+{
+    PyObject *message = PyUnicode_FromFormat("%s: %s", what, strerror(errno));
+    PyObject *arguments = message != NULL ? Py_BuildValue("(iN)", errno, message) : NULL;
+
+    if (arguments != NULL)
+        PyErr_SetObject(PyExc_OSError, arguments);
+    Py_XDECREF(arguments);
+    return NULL;
+}
+
+/* ---- A burst ---- */
+
+static PyObject *
+result_as_dict(const struct runner *r, const struct burst_result *b)
+{
+    return Py_BuildValue(
+        "{ss,si,ss,sl,sK,sO,sd,sd,sd,sI,sI,sI,sI,sO,sO,sK,sK,sd,sd,sd,sn}",
+        "status", held_status_name(b->status), "error", b->error, "end", run_end_name(b->end),
+        "number", r->number, "ip", (unsigned long long)r->ip,
+        "is_lost", b->is_lost ? Py_True : Py_False, "started_seconds", b->started_seconds,
+        "held_seconds", b->held_seconds, "longest_seconds", b->longest_seconds,
+        "holds", b->holds, "calls", b->calls, "compared", b->compared, "equal", b->equal,
+        "cut_short", b->cut_short ? Py_True : Py_False,
+        "is_asleep", b->is_asleep ? Py_True : Py_False,
+        "pages_predicted", (unsigned long long)b->pages_predicted,
+        "pages_missed", (unsigned long long)b->pages_missed,
+        "supply_seconds", b->supply_seconds, "replica_cpu_seconds", b->replica_cpu_seconds,
+        "tracer_cpu_seconds", b->tracer_cpu_seconds, "words", (Py_ssize_t)runner_words(r));
+}
+
+static PyObject *
+replica_burst(Replica *self, PyObject *args, PyObject *keywords)
+{
+    static char *names[] = {"tid", "accesses", "hold_seconds", "patience_seconds", "chain_seconds",
+                            "dry_seconds", "has_company", "is_filtered", "may_suspend", "may_hurry",
+                            NULL};
+    struct burst_order order = {.tid = 0};
+    unsigned long long accesses;
+    int tid, has_company = 0, is_filtered = 0, may_suspend = 0, may_hurry = 1, failed;
+
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "iKd|dddpppp:burst", names, &tid, &accesses,
+                                     &order.hold_seconds, &order.patience_seconds,
+                                     &order.chain_seconds, &order.dry_seconds, &has_company,
+                                     &is_filtered, &may_suspend, &may_hurry))
+        return NULL;
+    order.tid = tid;
+    order.accesses = accesses;
+    order.has_company = has_company;
+    order.is_filtered = is_filtered;
+    order.may_suspend = may_suspend;
+    order.may_hurry = may_hurry;
+    Py_BEGIN_ALLOW_THREADS
+    failed = burst_take(&self->runner, &order, &self->last);
+    Py_END_ALLOW_THREADS
+    if (failed < 0)
+        return PyErr_SetFromErrno(PyExc_OSError);
+    self->at = self->runner.start;
+    return result_as_dict(&self->runner, &self->last);
+}
+
+/* ---- What it recorded ---- */
+
+static PyObject *
+replica_begin_take(Replica *self, PyObject *args)
+{
+    unsigned long long limit;
+    unsigned line_shift;
+    struct runner *r = &self->runner;
+
+    if (!PyArg_ParseTuple(args, "KI:begin_take", &limit, &line_shift))
+        return NULL;
+    if (line_shift > 32) {
+        PyErr_SetString(PyExc_ValueError, "lines are at most 4 GiB long");
+        return NULL;
+    }
+    expansion_begin(&r->expansion, limit, limit, line_shift);
+    r->expansion.chunk_rows = CHUNK_ROWS;
+    self->at = r->start;
+    self->is_expanded = false;
+    Py_RETURN_NONE;
+}
+
+/* Expand until a chunk is due; -1: no memory. */
+static int
+expand_some(Replica *self)
+{
+    struct runner *r = &self->runner;
+    enum expanded result = expand(&r->expansion, &self->at, r->written);
+
+    if (result == EXPANDED_ALL && r->has_cut_record && !r->expansion.is_full) {
+        result = expand_part(&r->expansion, r->written, &r->part_exit);
+        r->has_cut_record = result == EXPANDED_CHUNK;
+    }
+    self->is_expanded = result != EXPANDED_CHUNK;
+    return result == EXPANDED_NO_MEMORY ? -1 : 0;
+}
+
+/* Learn how many words an access takes, so that the buffer ends where the burst is full. */
+static void
+learn_words(struct runner *r)
+{
+    if (r->expansion.total < 1000)
+        return;
+    double seen = (double)runner_words(r) / (double)r->expansion.total;
+    r->words_per_access += 0.25 * (seen - r->words_per_access);
+}
+
+static PyObject *
+replica_take(Replica *self, PyObject *ignored)
+{
+    struct expansion *x = &self->runner.expansion;
+    int failed;
+    (void)ignored;
+
+    if (self->is_expanded)
+        Py_RETURN_NONE;
+    Py_BEGIN_ALLOW_THREADS
+    failed = expand_some(self);
+    Py_END_ALLOW_THREADS
+    if (failed < 0)
+        return PyErr_NoMemory();
+    if (self->is_expanded)
+        learn_words(&self->runner);
+    PyObject *taken = x->line_shift != 0 ? lines_take(&x->lines, x->instructions, x->prefetches)
+                                         : rows_take(&x->rows, x->instructions, x->prefetches);
+    x->instructions = x->prefetches = 0;
+    return taken;
+}
+
+static PyObject *
+words_as_bytes(const uint64_t *words, size_t count)
+{
+    return PyBytes_FromStringAndSize((const char *)words, (Py_ssize_t)(count * sizeof *words));
+}
+
+static PyObject *
+replica_visits(Replica *self, PyObject *ignored)
+{
+    struct runner *r = &self->runner;
+    struct course_point lead_in, end;
+    struct course_visits visits;
+    PyObject *told = NULL;
+    (void)ignored;
+
+    if (course_points(&r->expansion.course, &r->blocks, &lead_in, &end, &visits))
+        told = Py_BuildValue("(NN)", words_as_bytes(visits.ip, visits.count),
+                             words_as_bytes(visits.times, visits.count));
+    else
+        PyErr_NoMemory();
+    free(visits.ip);
+    free(visits.times);
+    return told;
+}
+
+/* ---- Forms ---- */
+
+static PyObject *
+replica_wanted_form(Replica *self, PyObject *ignored)
+{
+    const struct blocks *b = &self->runner.blocks;
+    (void)ignored;
+
+    return Py_BuildValue("(Ky#I)", (unsigned long long)b->sample_key, (const char *)b->sample,
+                         (Py_ssize_t)FORM_SAMPLE_BYTES, b->sample_operands);
+}
+
+static PyObject *
+replica_add_form(Replica *self, PyObject *args)
+{
+    const char *bytes;
+    Py_ssize_t size;
+    struct form form;
+
+    if (!PyArg_ParseTuple(args, "y#:add_form", &bytes, &size))
+        return NULL;
+    if (size != (Py_ssize_t)sizeof form) {
+        PyErr_SetString(PyExc_ValueError, "not a form");
+        return NULL;
+    }
+    memcpy(&form, bytes, sizeof form);
+    if (form.references > RECIPE_REFERENCES || form.key == 0) {
+        PyErr_SetString(PyExc_ValueError, "malformed form");
+        return NULL;
+    }
+    if (form_table_put(&self->runner.blocks.forms, &form) < 0)
+        return PyErr_NoMemory();
+    Py_RETURN_NONE;
+}
+
+/* Translate code ahead of a burst. True: done; False: a form is wanted first. */
+static PyObject *
+replica_translate(Replica *self, PyObject *args)
+{
+    unsigned long long ip;
+    uint32_t found;
+    enum translation result;
+
+    if (!PyArg_ParseTuple(args, "K:translate", &ip))
+        return NULL;
+    Py_BEGIN_ALLOW_THREADS
+    remote_forget(&self->runner.remote);
+    result = blocks_translate(&self->runner.blocks, ip, &found);
+    Py_END_ALLOW_THREADS
+    return PyBool_FromLong(result != TRANSLATION_NEEDS_FORM);
+}
+
+/* ---- One by one, in the caller's thread: for tests of translated code ---- */
+
+static PyObject *
+replica_hold(Replica *self, PyObject *args)
+{
+    int tid;
+    enum held_status status;
+
+    if (!PyArg_ParseTuple(args, "i:hold", &tid))
+        return NULL;
+    Py_BEGIN_ALLOW_THREADS
+    status = held_stop(&self->held, tid, false, false);
+    Py_END_ALLOW_THREADS
+    return PyUnicode_FromString(held_status_name(status));
+}
+
+static PyObject *
+replica_release(Replica *self, PyObject *ignored)
+{
+    (void)ignored;
+    held_release(&self->held);
+    process_park(&self->runner.process);
+    process_drop_all(&self->runner.process);
+    return PyFloat_FromDouble(self->held.held_seconds);
+}
+
+/* Put the replica, empty, where the held thread is; `stepping`: itself, not a translation. */
+static PyObject *
+replica_place(Replica *self, PyObject *args)
+{
+    struct runner *r = &self->runner;
+    unsigned long long accesses;
+    int stepping;
+    bool good;
+
+    if (!PyArg_ParseTuple(args, "Kp:place", &accesses, &stepping))
+        return NULL;
+    Py_BEGIN_ALLOW_THREADS
+    good = r->process.is_ours || process_seize(&r->process);
+    process_drop_all(&r->process);
+    pages_begin(&r->pages);
+    remote_forget(&r->remote);
+    good = good && blocks_check_code(&r->blocks, false) >= 0;
+    if (good && blocks_want_guiding(&r->blocks))
+        good = blocks_guide(&r->blocks) == 0;
+    good = good && (stepping ? stepper_enter(r, &self->held)
+                             : runner_enter(r, &self->held, accesses));
+    Py_END_ALLOW_THREADS
+    self->stepper.rows.count = 0;
+    if (!good)
+        return raise_errno("the replica");
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+replica_go(Replica *self, PyObject *args)
+{
+    struct runner *r = &self->runner;
+    double seconds;
+    enum run_end end;
+
+    if (!PyArg_ParseTuple(args, "d:go", &seconds))
+        return NULL;
+    Py_BEGIN_ALLOW_THREADS
+    if (r->end == RUN_COLD) /* the form that was wanted has come */
+        r->end = RUN_GOES_ON;
+    end = runner_run(r, NULL, now_seconds() + seconds);
+    Py_END_ALLOW_THREADS
+    self->at = r->start;
+    return Py_BuildValue("(sKl)", run_end_name(end), (unsigned long long)r->ip, r->number);
+}
+
+static PyObject *
+replica_step(Replica *self, PyObject *args)
+{
+    Py_ssize_t max_rows;
+    double seconds;
+    uint64_t ip;
+    long number;
+    const char *end;
+
+    if (!PyArg_ParseTuple(args, "nd:step", &max_rows, &seconds))
+        return NULL;
+    if (!self->may_execute) {
+        PyErr_SetString(PyExc_ValueError, "this replica cannot execute its memory");
+        return NULL;
+    }
+    Py_BEGIN_ALLOW_THREADS
+    end = stepper_run(&self->stepper, &self->runner, (size_t)max_rows, now_seconds() + seconds, &ip,
+                      &number);
+    Py_END_ALLOW_THREADS
+    if (strcmp(end, "memory") == 0)
+        return PyErr_NoMemory();
+    return Py_BuildValue("(sKl)", end, (unsigned long long)ip, number);
+}
+
+static PyObject *
+replica_add_recipes(Replica *self, PyObject *args)
+{
+    const char *bytes;
+    Py_ssize_t size;
+    struct recipe r;
+
+    if (!PyArg_ParseTuple(args, "y#:add_recipes", &bytes, &size))
+        return NULL;
+    if (size % (Py_ssize_t)sizeof r != 0) {
+        PyErr_SetString(PyExc_ValueError, "not an array of recipes");
+        return NULL;
+    }
+    for (Py_ssize_t at = 0; at < size; at += (Py_ssize_t)sizeof r) {
+        memcpy(&r, bytes + at, sizeof r);
+        if (r.references > RECIPE_REFERENCES || r.length > RECIPE_CODE_BYTES || r.ip == 0) {
+            PyErr_SetString(PyExc_ValueError, "malformed recipe");
+            return NULL;
+        }
+        if (recipe_table_put(&self->stepper.recipes, &r) < 0)
+            return PyErr_NoMemory();
+    }
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+replica_take_steps(Replica *self, PyObject *ignored)
+{
+    struct stepper *s = &self->stepper;
+    (void)ignored;
+
+    PyObject *taken = rows_take(&s->rows, s->instructions, s->prefetches);
+    s->instructions = s->prefetches = 0;
+    return taken;
+}
+
+/* ---- Its life ---- */
+
+static PyObject *
+replica_costs(Replica *self, PyObject *ignored)
+{
+    const struct runner *r = &self->runner;
+    (void)ignored;
+
+    return Py_BuildValue(
+        "{sK,sK,sd,sd,sd,sK,sK,sK}", "traps", (unsigned long long)r->traps, "faults",
+        (unsigned long long)r->faults, "run_seconds", r->run_seconds, "fault_seconds",
+        r->fault_seconds, "translation_seconds", r->translation_seconds, "translated_instructions",
+        (unsigned long long)r->blocks.translated_instructions, "blocks",
+        (unsigned long long)r->blocks.count, "code_bytes", (unsigned long long)r->blocks.code_used);
+}
+
+static PyObject *
+replica_registers(Replica *self, PyObject *ignored)
+{
+    (void)ignored;
+    return PyBytes_FromStringAndSize((const char *)&self->runner.regs, sizeof self->runner.regs);
+}
+
+static PyObject *
+replica_guide(Replica *self, PyObject *args)
+{
+    unsigned executions;
+
+    if (!PyArg_ParseTuple(args, "I:guide", &executions))
+        return NULL;
+    self->runner.blocks.hot_executions = executions;
+    if (blocks_guide(&self->runner.blocks) < 0)
+        return PyErr_NoMemory();
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+replica_process(Replica *self, PyObject *ignored)
+{
+    (void)ignored;
+    return PyLong_FromLong(self->runner.process.pid);
+}
+
+static PyObject *
+replica_cancel(Replica *self, PyObject *ignored)
+{
+    (void)ignored;
+    self->runner.is_cancelled = 1;
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+replica_close(Replica *self, PyObject *ignored)
+{
+    (void)ignored;
+    process_destroy(&self->runner.process);
+    remote_close(&self->runner.remote);
+    Py_RETURN_NONE;
+}
+
+static int
+open_all(Replica *self, pid_t pid, uint64_t area_address, bool can_query)
+{
+    struct runner *r = &self->runner;
+
+    if (runner_init(r) < 0 || stepper_init(&self->stepper) < 0 || alarm_install() < 0) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    if (remote_open(&r->remote, pid, can_query) < 0) {
+        PyErr_SetFromErrno(PyExc_OSError);
+        return -1;
+    }
+    r->blocks.area_address = area_address;
+    if (process_create(&r->process, &r->area, area_address, self->may_execute) < 0) {
+        raise_errno(r->process.trouble);
+        return -1;
+    }
+    return 0;
+}
+
+static PyObject *
+replica_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
+{
+    static char *names[] = {"pid", "area_address", "can_query", "supplies_pages", "shares_clock",
+                            "may_execute", NULL};
+    allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
+    int pid, can_query = 1, supplies_pages = 0, shares_clock = 1, may_execute = 0;
+    unsigned long long area_address;
+
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "iK|pppp:Replica", names, &pid, &area_address,
+                                     &can_query, &supplies_pages, &shares_clock, &may_execute))
+        return NULL;
+    if (!__builtin_cpu_supports("sse4.2")) {
+        PyErr_SetString(PyExc_OSError, "the translator needs a CPU with SSE 4.2");
+        return NULL;
+    }
+    Replica *self = (Replica *)allocate(type, 0);
+    if (self == NULL)
+        return NULL;
+    self->pid = pid;
+    self->may_execute = may_execute;
+    if (open_all(self, pid, area_address, can_query) < 0) {
+        Py_DECREF(self);
+        return NULL;
+    }
+    self->runner.remote.supplies_pages = supplies_pages;
+    self->runner.remote.shares_clock = shares_clock;
+    return (PyObject *)self;
+}
+
+static void
+replica_dealloc(Replica *self)
+{
+    PyTypeObject *type = Py_TYPE((PyObject *)self);
+    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
+
+    runner_free(&self->runner);
+    stepper_free(&self->stepper);
+    release(self);
+    Py_DECREF(type);
+}
+
+static PyMethodDef replica_methods[] = {
+    {"burst", (PyCFunction)(void (*)(void))replica_burst, METH_VARARGS | METH_KEYWORDS,
+     "Hold a thread and run its replica; then take what it recorded."},
+    {"begin_take", (PyCFunction)replica_begin_take, METH_VARARGS,
+     "Begin to take what was recorded: at most so many rows; lines of 1 << shift bytes, 0: rows."},
+    {"take", (PyCFunction)replica_take, METH_NOARGS, "The next chunk; None behind the last."},
+    {"visits", (PyCFunction)replica_visits, METH_NOARGS,
+     "Addresses of the instructions that ran, and how often each did."},
+    {"wanted_form", (PyCFunction)replica_wanted_form, METH_NOARGS, "The form to describe."},
+    {"add_form", (PyCFunction)replica_add_form, METH_VARARGS, "Describe a form."},
+    {"translate", (PyCFunction)replica_translate, METH_VARARGS,
+     "Translate code ahead; False: a form is wanted."},
+    {"hold", (PyCFunction)replica_hold, METH_VARARGS, "Hold a thread."},
+    {"place", (PyCFunction)replica_place, METH_VARARGS, "Put the replica where it is."},
+    {"go", (PyCFunction)replica_go, METH_VARARGS, "Run it in translated code."},
+    {"step", (PyCFunction)replica_step, METH_VARARGS, "Run it step by step."},
+    {"add_recipes", (PyCFunction)replica_add_recipes, METH_VARARGS, "Describe instructions."},
+    {"take_steps", (PyCFunction)replica_take_steps, METH_NOARGS, "The rows of steps."},
+    {"release", (PyCFunction)replica_release, METH_NOARGS, "Let the held thread go."},
+    {"registers", (PyCFunction)replica_registers, METH_NOARGS, "The program's registers."},
+    {"costs", (PyCFunction)replica_costs, METH_NOARGS, "Counts and times of all runs."},
+    {"guide", (PyCFunction)replica_guide, METH_VARARGS,
+     "Translate anew, along the ways that code took so many times at least."},
+    {"process", (PyCFunction)replica_process, METH_NOARGS, "Process id of the replica."},
+    {"cancel", (PyCFunction)replica_cancel, METH_NOARGS, "End this burst and all later ones."},
+    {"close", (PyCFunction)replica_close, METH_NOARGS, "End the replica."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot replica_slots[] = {
+    {Py_tp_doc, (void *)"A process that stands in for a target, to record what that references."},
+    {Py_tp_new, (void *)replica_new},
+    {Py_tp_dealloc, (void *)replica_dealloc},
+    {Py_tp_methods, replica_methods},
+    {0, NULL},
+};
+
+static PyType_Spec replica_spec = {
+    .name = "memsampd._core.Replica",
+    .basicsize = sizeof(Replica),
+    .flags = Py_TPFLAGS_DEFAULT,
+    .slots = replica_slots,
+};
+
+/* What the translator makes of one instruction's bytes, for tests. */
+static PyObject *
+take_apart(PyObject *module, PyObject *args)
+{
+    const char *code;
+    Py_ssize_t size;
+    struct parsed p;
+    uint8_t sample[FORM_SAMPLE_BYTES];
+    (void)module;
+
+    if (!PyArg_ParseTuple(args, "y#:take_apart", &code, &size))
+        return NULL;
+    if (!parse((const uint8_t *)code, (size_t)size, &p))
+        Py_RETURN_NONE;
+    unsigned operands = form_sample(&p, sample);
+    return Py_BuildValue("(KIy#I)", (unsigned long long)p.key, (unsigned)p.length,
+                         (const char *)sample, (Py_ssize_t)sizeof sample, operands);
+}
+
+static PyObject *
+name_of_syscall(PyObject *module, PyObject *args)
+{
+    unsigned long long number;
+    (void)module;
+
+    if (!PyArg_ParseTuple(args, "K:syscall_name", &number))
+        return NULL;
+    const char *name = syscall_name(number);
+    if (name == NULL)
+        Py_RETURN_NONE;
+    return PyUnicode_FromString(name);
+}
+
+static PyMethodDef functions[] = {
+    {"take_apart", take_apart, METH_VARARGS, "Key, bytes before immediates, sample of a form."},
+    {"syscall_name", name_of_syscall, METH_VARARGS, "Name of a system call, or None."},
+    {NULL, NULL, 0, NULL},
+};
+
+int
+memsampd_add_replica(PyObject *module)
+{
+    PyObject *type = PyType_FromSpec(&replica_spec);
+    if (type == NULL || PyModule_AddIntConstant(module, "FORM_BYTES", sizeof(struct form)) < 0 ||
+        PyModule_AddIntConstant(module, "RECIPE_BYTES", sizeof(struct recipe)) < 0 ||
+        PyModule_AddIntConstant(module, "AREA_BYTES", AREA_BYTES + GUARD_BYTES) < 0 ||
+        PyModule_AddIntConstant(module, "HOT_EXECUTIONS", HOT_EXECUTIONS) < 0)
+        return -1;
+    int result = PyModule_AddObjectRef(module, "Replica", type);
+    result = result < 0 ? result : PyModule_AddFunctions(module, functions);
+    Py_DECREF(type);
+    return result;
+}
