@@ -16,10 +16,12 @@ pages_init(struct pages *p)
     memset(p, 0, sizeof *p);
     p->slot = calloc(PAGES_SLOTS, sizeof *p->slot);
     p->order = malloc(PAGES_SLOTS * sizeof *p->order);
+    p->given = malloc(PAGES_SLOTS * sizeof *p->given);
     void *bytes = mmap(NULL, REMOTE_BATCH * PAGE_BYTES, PROT_READ | PROT_WRITE,
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
     p->bytes = bytes == MAP_FAILED ? NULL : bytes;
-    return p->slot != NULL && p->order != NULL && p->bytes != NULL ? 0 : -1;
+    return p->slot != NULL && p->order != NULL && p->given != NULL &&
+                   p->bytes != NULL ? 0 : -1;
 }
 
 void
@@ -27,6 +29,7 @@ pages_free(struct pages *p)
 {
     free(p->slot);
     free(p->order);
+    free(p->given);
     if (p->bytes != NULL)
         munmap(p->bytes, REMOTE_BATCH * PAGE_BYTES);
     memset(p, 0, sizeof *p);
@@ -83,24 +86,31 @@ forget_old(struct pages *p)
     free(old);
 }
 
-void
-pages_begin(struct pages *p)
-{
-    for (size_t i = 0; i < PAGES_SLOTS; i++)
-        p->slot[i].flags = 0;
-    p->burst++;
-    p->here = 0;
-    p->run = 0;
-    p->last_missed = 0;
-    p->predicted = p->missed = 0;
-    forget_old(p);
-}
-
 static int
 ascending(const void *a, const void *b)
 {
     const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
     return x < y ? -1 : x > y;
+}
+
+void
+pages_begin(struct pages *p)
+{
+    for (size_t i = 0; i < p->gifts; i++)
+        p->slot[p->given[i]].flags = 0;
+    p->burst++;
+    p->here = p->gifts = p->shared = p->wanted = 0;
+    p->run = 0;
+    p->last_missed = 0;
+    p->predicted = p->missed = 0;
+    forget_old(p);
+    for (size_t i = 0; i < PAGES_SLOTS; i++) {
+        const struct page *page = &p->slot[i];
+        if (page->address != 0 && page->last_burst != 0 &&
+            p->burst - page->last_burst <= page->lifetime)
+            p->order[p->wanted++] = page->address;
+    }
+    qsort(p->order, p->wanted, sizeof *p->order, ascending);
 }
 
 /* Supply pages that were read, run by run. Returns how many of them are there. */
@@ -131,6 +141,9 @@ supply(struct pages *p, struct process *process, struct remote *remote, const ui
             if (page == NULL)
                 continue;
             const struct remote_area *area = remote_find(remote, address[k]);
+            p->shared += area != NULL && area->is_shared;
+            if (p->gifts < PAGES_SLOTS)
+                p->given[p->gifts++] = (uint32_t)(page - p->slot);
             page->flags = (uint8_t)(PAGE_IS_HERE | (is_writable[k] ? PAGE_IS_WRITABLE : 0) |
                                     (is_writable[k] && !is_open[k] ? PAGE_IS_GUARDED : 0) |
                                     (area != NULL && area->is_shared ? PAGE_IS_SHARED : 0));
@@ -144,16 +157,8 @@ supply(struct pages *p, struct process *process, struct remote *remote, const ui
 void
 pages_predict(struct pages *p, struct process *process, struct remote *remote, size_t most)
 {
-    size_t wanted = 0;
+    size_t wanted = p->wanted < most ? p->wanted : most;
 
-    for (size_t i = 0; i < PAGES_SLOTS; i++) {
-        const struct page *page = &p->slot[i];
-        if (page->address != 0 && page->last_burst != 0 &&
-            p->burst - page->last_burst <= page->lifetime)
-            p->order[wanted++] = page->address;
-    }
-    qsort(p->order, wanted, sizeof *p->order, ascending);
-    wanted = wanted < most ? wanted : most;
     for (size_t at = 0; at < wanted; at += REMOTE_BATCH) {
         size_t count = wanted - at < REMOTE_BATCH ? wanted - at : REMOTE_BATCH;
         p->predicted += supply(p, process, remote, p->order + at, count);
@@ -263,8 +268,8 @@ pages_drop(struct pages *p, struct process *process, uint64_t start, uint64_t en
 {
     start &= ~(uint64_t)(PAGE_BYTES - 1);
     bool any = false;
-    for (size_t i = 0; i < PAGES_SLOTS; i++) {
-        struct page *page = &p->slot[i];
+    for (size_t i = 0; i < p->gifts; i++) {
+        struct page *page = &p->slot[p->given[i]];
         if (page->flags & PAGE_IS_HERE && page->address - start < end - start) {
             page->flags = 0;
             p->here--;
@@ -280,7 +285,11 @@ pages_refresh_shared(struct pages *p, struct process *process, struct remote *re
 {
     const uint8_t wanted = all ? PAGE_IS_WRITABLE | PAGE_IS_SHARED : PAGE_IS_SHARED;
 
-    for (size_t i = 0; i < PAGES_SLOTS && p->here != 0; i++)
-        if (p->slot[i].flags & PAGE_IS_HERE && p->slot[i].flags & wanted)
-            refresh_one(p, process, remote, &p->slot[i]);
+    if (p->shared == 0 && !all)
+        return;
+    for (size_t i = 0; i < p->gifts; i++) {
+        struct page *page = &p->slot[p->given[i]];
+        if (page->flags & PAGE_IS_HERE && page->flags & wanted)
+            refresh_one(p, process, remote, page);
+    }
 }

@@ -25,7 +25,11 @@ struct page {
 struct pages {
     struct page *slot;     /* PAGES_SLOTS, open addressing */
     size_t used;
-    uint64_t *order;       /* slots in use, for the predicted ones in ascending order */
+    uint64_t *order;       /* the predicted ones, ascending */
+    size_t wanted;         /* how many these are */
+    uint32_t *given;       /* slots of the pages that were supplied in this burst */
+    size_t gifts;
+    size_t shared;         /* supplied pages that other processes may write to */
     uint32_t burst;
     uint8_t *bytes;        /* REMOTE_BATCH pages */
     size_t here;           /* pages of the present burst */
@@ -37,7 +41,7 @@ struct pages {
 int pages_init(struct pages *p);
 void pages_free(struct pages *p);
 
-/* A new burst: the replica has none. */
+/* A new burst: the replica has none, and it is settled which ones are likely to be needed. */
 void pages_begin(struct pages *p);
 
 /* Supply what is likely to be needed, at most so many. */

@@ -1,15 +1,14 @@
-"""What ended the execution of a shadow, for people."""
+"""What ended a burst, for people."""
 
 from __future__ import annotations
 
 import os
 import signal
 
+from memsampd import _core
 from memsampd.sampler.records import BurstEnd
-from memsampd.sampler.shadow.decoder import CODE_BYTES_MAXIMUM, describe
-from memsampd.sampler.shadow.emulation import syscall_detail
+from memsampd.sampler.replica.decoder import CODE_BYTES_MAXIMUM, describe
 
-_SYSCALL_CODE = b"\x0f\x05"
 _PAGE_BYTES = 4096
 
 
@@ -42,6 +41,11 @@ def signal_name(number: int) -> str:
         return f"SIGRTMIN+{number - signal.SIGRTMIN}" if is_real_time else f"signal {number}"
 
 
+def syscall_detail(number: int) -> str:
+    """A system call for people: its name, or its number where this build knows none."""
+    return _core.syscall_name(number) or str(number)
+
+
 def end_detail(end: BurstEnd, ip: int, number: int, memory: int) -> str:
     """The signal, system call or instruction that ended it; empty where it just was long enough.
 
@@ -49,13 +53,10 @@ def end_detail(end: BurstEnd, ip: int, number: int, memory: int) -> str:
         end: how it ended.
         ip: the instruction that comes next.
         number: of the signal or system call.
-        memory: descriptor of the shadow's /proc/PID/mem.
+        memory: descriptor of the target's /proc/PID/mem.
     """
-    if end is BurstEnd.FAULT:
-        return signal_name(number)
-    if end not in (BurstEnd.SYSCALL, BurstEnd.UNSUPPORTED):
-        return ""
-    code = read_code(memory, ip)
-    if end is BurstEnd.SYSCALL and code.startswith(_SYSCALL_CODE):
+    if end in (BurstEnd.FAULT, BurstEnd.SIGNAL):
+        return signal_name(number) if number else ""
+    if end in (BurstEnd.SYSCALL, BurstEnd.ASLEEP, BurstEnd.DIFFERED):
         return syscall_detail(number)
-    return describe(code, ip)
+    return describe(read_code(memory, ip), ip) if end is BurstEnd.UNSUPPORTED else ""

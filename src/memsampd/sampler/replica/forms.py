@@ -15,7 +15,7 @@ from iced_x86 import Code, FlowControl, Mnemonic, OpAccess, Register
 from numpy.typing import NDArray
 
 from memsampd import _core
-from memsampd.sampler.shadow.decoder import (
+from memsampd.sampler.replica.decoder import (
     BIT,
     GATHER,
     MASK_OPMASK,

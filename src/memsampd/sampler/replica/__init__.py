@@ -1,0 +1,1 @@
+"""Bursts from a replica: a process of ours that stands in for the target (docs/replica.md)."""
