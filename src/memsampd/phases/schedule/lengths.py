@@ -29,7 +29,10 @@ class BurstLengths:
         shape = self._shape
         if not affordable_accesses:
             return 0
-        if self._since_long >= shape.bursts_a_long_one and affordable_accesses >= shape.max_accesses:
+        if (
+            self._since_long >= shape.bursts_a_long_one
+            and affordable_accesses >= shape.max_accesses
+        ):
             self._since_long = 1
             return shape.max_accesses
         self._since_long += 1
