@@ -141,6 +141,7 @@ class PlainStatus:
         self._phase: int | None = None
         self._said_seconds = 0.0
         self._is_in_trouble = False
+        self._has_waited = False
 
     def window(self, window: Window, assignment: Assignment, state: Callable[[], Snapshot]) -> None:
         """Say it if the phase is another one or nothing was said for long."""
@@ -157,11 +158,14 @@ class PlainStatus:
         )
 
     def idle(self, snapshot: Snapshot) -> None:
-        """Say it if bursts have become impossible, or possible again."""
+        """Say it if bursts have become impossible, or possible again; once if they wait for us."""
         if bool(snapshot.trouble) != self._is_in_trouble:
             self._is_in_trouble = bool(snapshot.trouble)
             text = f"no bursts: {snapshot.trouble}" if snapshot.trouble else "bursts again"
             print(text, file=self._stream, flush=True)
+        if snapshot.overhead.waits_for_own_cpu and not self._has_waited:
+            self._has_waited = True
+            print(own_cpu_line(snapshot.overhead), file=self._stream, flush=True)
 
 
 class JsonStatus:
