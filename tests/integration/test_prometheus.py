@@ -15,11 +15,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from invented import OVERHEAD
 from prometheus_client import generate_latest
 
 from memsampd.exporters.http import MetricsServer
 from memsampd.exporters.prometheus import PrometheusExporter
-from memsampd.exporters.snapshot import Overhead, PhaseSnapshot, Snapshot, TargetInfo
+from memsampd.exporters.snapshot import PhaseSnapshot, Snapshot, TargetInfo
 from memsampd.models.histogram import ReuseHistogram
 from memsampd.models.statstack import StatStack
 from memsampd.models.survival import SurvivalFunction
@@ -42,7 +43,7 @@ def snapshot() -> Snapshot:
     sizes = np.array([1 << octave for octave in range(10, 21)], dtype=np.int64)
     survival = SurvivalFunction.from_histogram(ReuseHistogram.from_lines(lines))
     curves = {"lru": StatStack().curve(survival, sizes)}
-    rate = AccessRate(2e8, 0.05, "native twin")
+    rate = AccessRate(2e8, 0.05, "in-target")
     phase = PhaseSnapshot(0, 5, 0.5, 1.0, 1, 5000, 0.1, 0.2, rate, curves)
     return Snapshot(
         target=TargetInfo(321, 1, "xz", "/usr/bin/xz"),
@@ -62,7 +63,7 @@ def snapshot() -> Snapshot:
         throttled=0,
         burst_ends={"full": 1},
         errors={"seccomp": 2},
-        overhead=Overhead(0.5, 0.01, 0.0, 0.1, 0.2, 0.02, 0.01),
+        overhead=OVERHEAD,
     )
 
 

@@ -7,26 +7,18 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from memsampd.daemon.attach import MappedBranches, code_reader
 from memsampd.errors import CaptureError
-from memsampd.models.lines import line_stream
 from memsampd.phases.branchmap import BranchMap, BranchMaps
-from memsampd.sampler.native_clock import NativeTwinClock
+from memsampd.sampler.burst_clock import BurstClock
 from memsampd.sampler.perf.source import TaskClockSource
 from memsampd.sampler.protocols import AccessClock, AccessSource, BranchSource
-from memsampd.sampler.records import BurstEnd, BurstRequest, LineChunk
-from memsampd.sampler.shadow.collectors import Lines
-from memsampd.sampler.shadow.executors import ShadowExecutor
-from memsampd.sampler.shadow.snapshots import Shadow, Snapshots
-from memsampd.sampler.shadow.source import ShadowSource
-from memsampd.sampler.shadow.stepping import SteppingExecutor
-from memsampd.sampler.shadow.translating import TranslatingExecutor
-from memsampd.sampler.unknown_clock import UnknownClock
+from memsampd.sampler.records import BurstEnd, BurstRequest
+from memsampd.sampler.replica.source import ReplicaSource
 
 BUSY = "print('ready', flush=True)\nwhile True: d = {i: str(i) for i in range(999)}"
 
@@ -50,12 +42,10 @@ BRANCH_SOURCES: dict[str, Callable[[int], BranchSource]] = {
     "mapped": mapped,
 }
 ACCESS_SOURCES: dict[str, Callable[[int], AccessSource]] = {
-    "shadow-step": lambda pid: ShadowSource(pid, SteppingExecutor()),
-    "shadow-translate": lambda pid: ShadowSource(pid, TranslatingExecutor()),
+    "replica": ReplicaSource,
 }
 CLOCKS: dict[str, Callable[[], AccessClock]] = {
-    "unknown": UnknownClock,
-    "native-twin": NativeTwinClock,
+    "in-target": BurstClock,
 }
 
 
@@ -92,18 +82,16 @@ def test_access_sources(name: str, busy: subprocess.Popen[str]) -> None:
     assert burst.cost.stop_seconds > 0
 
     lines: list[int] = []
-    request = BurstRequest(busy.pid, 2000, gaps_seconds=(0.001, 0.001))
-    moments = list(source.stream_moments(request, 64, lambda chunk: lines.append(len(chunk))))
-    assert 1 <= len(moments) <= 3
-    for without_rows in moments:
-        assert without_rows.end is not BurstEnd.FULL or without_rows.accesses >= 2000
-        assert len(without_rows) == 0
-    assert sum(lines) >= sum(moment.accesses for moment in moments)
-    assert moments[0].cost.stops >= 1
+    request = BurstRequest(busy.pid, 2000)
+    without_rows = source.stream_lines(request, 64, lambda chunk: lines.append(len(chunk)))
+    assert without_rows.end is not BurstEnd.FULL or without_rows.accesses >= 2000
+    assert len(without_rows) == 0
+    assert sum(lines) >= without_rows.accesses
+    assert without_rows.cost.stops >= 1
 
     threading.Timer(0.3, source.cancel).start()
-    long = source.capture(BurstRequest(busy.pid, 10**8, deadline_seconds=60))
-    assert long.end in (BurstEnd.DEADLINE, BurstEnd.SYSCALL)
+    request = BurstRequest(busy.pid, 10**9, max_stop_seconds=60, deadline_seconds=60)
+    assert source.stream(request, lambda chunk: None).end is not BurstEnd.FULL
 
     busy.kill()
     busy.wait()
@@ -111,32 +99,6 @@ def test_access_sources(name: str, busy: subprocess.Popen[str]) -> None:
         source.capture(BurstRequest(busy.pid, 2000))
     source.close()
     source.close()
-
-
-@pytest.mark.parametrize("executor", [SteppingExecutor(), TranslatingExecutor()])
-@pytest.mark.parametrize("line_bytes", [2, 16, 64, 4096])
-def test_lines_are_those_of_the_rows(
-    executor: ShadowExecutor, line_bytes: int, busy: subprocess.Popen[str]
-) -> None:
-    snapshots = Snapshots(busy.pid)
-    seen: list[LineChunk] = []
-    by_line = Lines(line_bytes, lambda chunk: seen.append(replace(chunk, line=chunk.line.copy())))
-    shadows: tuple[Shadow, ...] = ()
-    try:
-        shadows = snapshots.take(busy.pid, 2, 5.0).shadows
-        found = executor.run(shadows[0], 150_000 if executor.name == "translate" else 3000, 60.0)
-        other = executor.run(shadows[1], found.accesses, 60.0, by_line)
-    finally:
-        for shadow in shadows:
-            snapshots.end(shadow)
-        snapshots.close()
-    assert (other.accesses, other.instructions) == (found.accesses, found.instructions)
-    assert len(other.rows) == 0
-    expected = line_stream(found.rows.address, found.rows.size_bytes, line_bytes)
-    np.testing.assert_array_equal(np.concatenate([chunk.line for chunk in seen]), expected)
-    assert by_line.accesses == len(expected)
-    assert sum(chunk.writes for chunk in seen) == np.count_nonzero(found.rows.is_write)
-    assert sum(chunk.rows for chunk in seen) == found.accesses
 
 
 @pytest.mark.parametrize("name", ACCESS_SOURCES)

@@ -15,7 +15,7 @@ from memsampd.exporters.recording import (
     RecordingWriter,
     WindowRecord,
 )
-from memsampd.exporters.snapshot import Overhead, PhaseSnapshot, Snapshot, TargetInfo
+from memsampd.exporters.snapshot import BurstTally, Overhead, PhaseSnapshot, Snapshot, TargetInfo
 from memsampd.models.combine import combine
 from memsampd.models.histogram import ReuseHistogram
 from memsampd.models.records import MissRatioCurve
@@ -26,6 +26,21 @@ from memsampd.sampler.records import AccessRate, Burst, BurstCost, BurstEnd
 SIZES_BYTES = np.array([1 << octave for octave in range(10, 27)], dtype=np.int64)
 CACHES = {"L1d": 32 << 10, "L2": 1 << 20, "L3": 32 << 20}
 TARGET = TargetInfo(pid=4242, start_ticks=99, command="sqlite3", executable="/usr/bin/sqlite3")
+
+
+OVERHEAD = Overhead(
+    target_cpu_seconds=6.0,
+    stop_seconds=0.01,
+    longest_stop_seconds=0.004,
+    hit_seconds=0.02,
+    budget_share=0.02,
+    spent_share=0.005,
+    own_cpu_seconds=0.4,
+    replica_cpu_seconds=0.3,
+    own_cpu_share=0.05,
+    own_cpu_waited_seconds=0.0,
+    waits_for_own_cpu=False,
+)
 
 
 def stream(phase: int, accesses: int, seed: int) -> NDArray[np.uint64]:
@@ -56,7 +71,7 @@ def burst_record(phase: int, window: int, accesses: int = 4000) -> BurstRecord:
         prefetches=2,
         end=BurstEnd.SYSCALL,
         end_detail="read",
-        cost=BurstCost(stop_seconds=0.001, stops=1, shadow_cpu_seconds=0.01),
+        cost=BurstCost(stop_seconds=0.001, stops=1, replica_cpu_seconds=0.01),
     )
     histogram = ReuseHistogram.from_lines(lines)
     return BurstRecord.of(
@@ -85,7 +100,7 @@ def header(command: str = "sqlite3") -> HeaderRecord:
     return HeaderRecord(
         memsampd_version="0.1.0",
         target=TargetInfo(TARGET.pid, TARGET.start_ticks, command, TARGET.executable),
-        backend={"branches": "task-clock", "accesses": "shadow", "clock": "native twin"},
+        backend={"branches": "task-clock", "accesses": "replica", "clock": "in-target"},
         line_bytes=64,
         start_unix_seconds=1.7e9,
         cache_sizes_bytes=CACHES,
@@ -112,7 +127,7 @@ def make_snapshot(phases: int = 3, *, alive: bool = True, pid: int = TARGET.pid)
             sampled_accesses=4000,
             censored_share=0.01 * (id + 1),
             write_share=0.25,
-            rate=AccessRate(1e8 * (id + 1), 0.1, "native twin"),
+            rate=AccessRate(1e8 * (id + 1), 0.1, "in-target"),
             curves={"lru": curve_of(id)} if id < phases - 1 or phases == 1 else {},
         )
         for id in range(phases)
@@ -122,7 +137,7 @@ def make_snapshot(phases: int = 3, *, alive: bool = True, pid: int = TARGET.pid)
         target=TargetInfo(pid, 99, "sqlite3", "/usr/bin/sqlite3"),
         alive=alive,
         time_seconds=12.5,
-        backend={"branches": "task-clock", "accesses": "shadow"},
+        backend={"branches": "task-clock", "accesses": "replica"},
         window=None,
         phase=1,
         predicted_phase=0,
@@ -136,8 +151,9 @@ def make_snapshot(phases: int = 3, *, alive: bool = True, pid: int = TARGET.pid)
         throttled=1,
         burst_ends={"full": 3, "syscall": 4},
         errors={"target is not running": 2},
-        overhead=Overhead(6.0, 0.01, 0.02, 0.3, 0.4, 0.02, 0.005),
-        rate=AccessRate(1.5e8, 0.05, "native twin"),
+        overhead=OVERHEAD,
+        tally=BurstTally(7, 2, 30, 20, 19, 900, 100),
+        rate=AccessRate(1.5e8, 0.05, "in-target"),
         rate_known_share=0.75,
     )
 
@@ -152,7 +168,7 @@ def write_recording(path: Path, accesses: int = 4000, command: str = "sqlite3") 
             writer.write(burst_record(phase, index, accesses))
     writer.write(MergeRecord(gone=4, into=1))
     for phase in (0, 1, 2):
-        writer.write(RateRecord(phase=phase, rate=AccessRate(1e8 * (phase + 1), 0.1, "twin")))
+        writer.write(RateRecord(phase=phase, rate=AccessRate(1e8 * (phase + 1), 0.1, "in-target")))
     writer.publish(make_snapshot(alive=False))
     writer.close()
     return path

@@ -20,10 +20,10 @@ Row: TypeAlias = tuple[int, int, int, bool]
 HEADER = TraceHeader(
     memsampd_version="0.0.0",
     target=TargetInfo(pid=4242, start_ticks=99, command="sqlite3", executable="/usr/bin/sqlite3"),
-    source="shadow-step",
+    source="replica",
     command=["sqlite3", ":memory:"],
 )
-COST = BurstCost(0.001, 1, 0.25, 0.125, 1 << 20, 0.5)
+COST = BurstCost(0.001, 1, 0.001, 0.25, 0.125, 0.5)
 
 u64 = st.integers(0, 2**64 - 1)
 # What programs do, and what they could do: few instructions and near addresses, or anything.

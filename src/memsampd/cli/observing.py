@@ -45,10 +45,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--own-cpu",
         type=float,
-        default=0.25,
+        default=0.05,
         metavar="SHARE",
-        help="CPU time that memsampd and its copies of the target may use, as a share of the "
-        "target's, besides some seconds for the first curves (default: %(default)s)",
+        help="CPU time that memsampd's processes may use, as a share of the target's; beyond it "
+        "bursts wait (default: %(default)s)",
     )
     parser.add_argument(
         "--schedule",
@@ -75,42 +75,27 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=1_000_000,
         metavar="N",
-        help="accesses of a burst (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--moments",
-        type=int,
-        default=64,
-        metavar="N",
-        help="bursts from one stop at most: a copy of the target runs ahead and is observed on its "
-        "way (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--gap",
-        type=float,
-        metavar="S",
-        help="mean time that the copy runs from one burst to the next (default: 0.08 to 1, a "
-        "sixteenth of the time until the next stop can be paid for)",
+        help="accesses of a long burst; most have 200,000 at most (default: %(default)s)",
     )
     parser.add_argument(
         "--max-stop",
         type=float,
-        default=0.02,
+        default=0.005,
         metavar="S",
-        help="take no burst that is expected to stop the target for longer (default: %(default)s)",
+        help="how long a burst may hold the target, in seconds (default: %(default)s)",
     )
     parser.add_argument(
         "--cpu-affinity",
         type=cpu_list,
         default=(),
         metavar="LIST",
-        help="CPUs for memsampd and its shadows, as 0-3,8 (default: all)",
+        help="CPUs for memsampd's processes, as 0-3,8 (default: all)",
     )
     parser.add_argument(
         "--nice",
         type=int,
         metavar="N",
-        help="niceness of the analysis and of shadows (default: 10 and 5)",
+        help="niceness of the analysis and of the replica (default: 10, and what suits the hold)",
     )
     parser.add_argument(
         "--follow-forks", action="store_true", help="sample branches of child processes, too"
@@ -151,8 +136,6 @@ def configs(args: argparse.Namespace) -> tuple[SessionConfig, OutputConfig]:
         budget_share=args.budget,
         own_cpu_share=args.own_cpu,
         burst_accesses=args.burst,
-        moments=args.moments,
-        gap_seconds=args.gap,
         max_stop_seconds=args.max_stop,
         cpu_affinity=args.cpu_affinity,
         niceness=args.nice,

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TextIO
 
 from memsampd.exporters.curves import at_size
-from memsampd.exporters.snapshot import PhaseSnapshot, Snapshot
+from memsampd.exporters.snapshot import Overhead, PhaseSnapshot, Snapshot
 from memsampd.phases.records import Assignment, Window
 
 _REDRAW_SECONDS = 0.25
@@ -76,13 +76,25 @@ def status_lines(snapshot: Snapshot) -> list[str]:
         f"1 KiB {spark(snapshot) or '(no burst in this phase yet)'} 64 MiB"
         + (f"  from {phase.sampled_accesses:,} accesses" if phase is not None else ""),
         f"cost {100 * overhead.spent_share:.2f} % of the target's CPU time (budget "
-        f"{100 * overhead.budget_share:g} %), stopped {1e3 * overhead.stop_seconds:.1f} ms;"
-        f" own CPU {overhead.own_cpu_seconds + overhead.shadow_cpu_seconds:.1f} s;"
+        f"{100 * overhead.budget_share:g} %), held {1e3 * overhead.stop_seconds:.1f} ms,"
+        f" at most {1e3 * overhead.longest_stop_seconds:.1f} at once;"
         f" samples {snapshot.samples:,}, lost {snapshot.lost}",
+        own_cpu_line(overhead),
     ]
     if snapshot.trouble:
         lines.append(f"no bursts: {snapshot.trouble}")
     return lines
+
+
+def own_cpu_line(overhead: Overhead) -> str:
+    """What memsampd's processes used, and whether bursts wait for that."""
+    limit = f"limit {100 * overhead.own_cpu_share:g} % of the target's"
+    line = f"own CPU {overhead.own_cpu_seconds:.1f} s ({limit})"
+    if overhead.waits_for_own_cpu:
+        return f"{line}: bursts wait for it, so far {overhead.own_cpu_waited_seconds:.1f} s"
+    if overhead.own_cpu_waited_seconds > 0:
+        return f"{line}: bursts waited {overhead.own_cpu_waited_seconds:.1f} s for it"
+    return line
 
 
 class LiveStatus:
@@ -129,6 +141,7 @@ class PlainStatus:
         self._phase: int | None = None
         self._said_seconds = 0.0
         self._is_in_trouble = False
+        self._has_waited = False
 
     def window(self, window: Window, assignment: Assignment, state: Callable[[], Snapshot]) -> None:
         """Say it if the phase is another one or nothing was said for long."""
@@ -145,11 +158,14 @@ class PlainStatus:
         )
 
     def idle(self, snapshot: Snapshot) -> None:
-        """Say it if bursts have become impossible, or possible again."""
+        """Say it if bursts have become impossible, or possible again; once if they wait for us."""
         if bool(snapshot.trouble) != self._is_in_trouble:
             self._is_in_trouble = bool(snapshot.trouble)
             text = f"no bursts: {snapshot.trouble}" if snapshot.trouble else "bursts again"
             print(text, file=self._stream, flush=True)
+        if snapshot.overhead.waits_for_own_cpu and not self._has_waited:
+            self._has_waited = True
+            print(own_cpu_line(snapshot.overhead), file=self._stream, flush=True)
 
 
 class JsonStatus:
@@ -183,6 +199,7 @@ class JsonStatus:
                     "high": curve.high.tolist() if curve is not None else None,
                     "trouble": snapshot.trouble,
                     "spent_share": snapshot.overhead.spent_share,
+                    "waits_for_own_cpu": snapshot.overhead.waits_for_own_cpu,
                 }
             ),
             file=self._stream,

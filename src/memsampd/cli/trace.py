@@ -118,7 +118,7 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=1_000_000,
         metavar="N",
-        help="accesses of the longest burst (default: %(default)s)",
+        help="accesses of the longest burst; most end earlier (default: %(default)s)",
     )
     add("--bursts", type=int, default=1, metavar="K", help="bursts to take (default: %(default)s)")
     add(
@@ -126,6 +126,13 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
         type=int,
         metavar="T",
         help="thread to trace (default: any, in proportion to their CPU time)",
+    )
+    add(
+        "--max-stop",
+        type=float,
+        default=0.005,
+        metavar="S",
+        help="how long a burst may hold the target, in seconds (default: %(default)s)",
     )
     add(
         "--deadline",
@@ -158,6 +165,7 @@ def _config(args: argparse.Namespace) -> TraceConfig:
         accesses=args.accesses,
         bursts=args.bursts,
         tid=args.tid,
+        max_stop_seconds=args.max_stop,
         deadline_seconds=args.deadline,
         interval_seconds=args.interval,
         seed=args.seed,

@@ -32,25 +32,13 @@ from memsampd.phases.leader import LeaderFollower
 from memsampd.phases.predictor import RunLengthMarkov
 from memsampd.phases.schedule import BurstShape, make_schedule
 from memsampd.phases.windows import WindowCutter
-from memsampd.sampler.native_clock import NativeTwinClock
+from memsampd.sampler.burst_clock import BurstClock
 from memsampd.sampler.perf.source import TaskClockSource
 from memsampd.sampler.process.identity import ProcessHandle
 from memsampd.sampler.process.target import check_target
 from memsampd.sampler.protocols import AccessSource
 from memsampd.sampler.records import BranchSamples
-from memsampd.sampler.shadow.executors import ShadowExecutor
-from memsampd.sampler.shadow.snapshots import SHADOW_NICENESS
-from memsampd.sampler.shadow.source import ShadowSource
-from memsampd.sampler.shadow.stepping import SteppingExecutor
-from memsampd.sampler.shadow.translating import TranslatingExecutor
-
-# What a burst costs the target before the first was measured: two stops of some hundred
-# microseconds, and page copies; the shadow itself runs on another core.
-_SHAPE_STOP_SECONDS = 0.003
-_SHAPE_SECONDS_PER_ACCESS = 1e-9
-# Most of what a burst costs is its stop: a shorter one saves little. A phase's later bursts may be
-# longer, for they show more of a window and how large caches do.
-_FIRST_BURST_ACCESSES = 2_000_000
+from memsampd.sampler.replica.source import ReplicaSource
 
 
 class MappedBranches:
@@ -106,28 +94,20 @@ def curve_sizes(machine: Machine) -> NDArray[np.int64]:
     return np.unique(np.concatenate([default_sizes(), np.array(caches, dtype=np.int64)]))
 
 
-def shadow_executor() -> tuple[ShadowExecutor, str]:
-    """Return what runs shadows on this machine, and what the user should know of it."""
-    try:
-        return TranslatingExecutor(), ""
-    except OSError as error:
-        why = error.strerror or str(error)
-        return SteppingExecutor(), f"bursts are short: shadows are single-stepped, as {why}"
-
-
-def access_source(
-    pid: int, config: SessionConfig | None = None, executor: ShadowExecutor | None = None
-) -> AccessSource:
-    """The access source that this machine has: shadows, translated if that can be."""
+def access_source(pid: int, config: SessionConfig | None = None) -> AccessSource:
+    """The access source that this machine has: bursts from a replica."""
     config = config or SessionConfig()
-    niceness = SHADOW_NICENESS if config.niceness is None else config.niceness
-    return ShadowSource(
-        pid,
-        executor or shadow_executor()[0],
-        line_bytes=config.line_bytes,
-        rate_accesses=config.rate_accesses,
-        max_stop_seconds=config.max_stop_seconds,
-        niceness=niceness,
+    niceness = {} if config.niceness is None else {"niceness": config.niceness}
+    return ReplicaSource(pid, line_bytes=config.line_bytes, **niceness)
+
+
+def burst_shape(longest_accesses: int) -> BurstShape:
+    """The usual lengths and costs, no burst being longer than asked for."""
+    usual = BurstShape()
+    return BurstShape(
+        min_accesses=min(usual.min_accesses, longest_accesses),
+        usual_accesses=min(usual.usual_accesses, longest_accesses),
+        max_accesses=longest_accesses,
     )
 
 
@@ -194,14 +174,8 @@ def attached(
         for note in source.notes:
             announce(note)
         rng = random.Random(config.seed)
-        executor, note = shadow_executor()
-        if note:
-            announce(note)
         tracer = TracerThread(
-            target.pid,
-            lambda: access_source(target.pid, config, executor),
-            rng,
-            config.line_bytes,
+            target.pid, lambda: access_source(target.pid, config), rng, config.line_bytes
         )
         stack.callback(tracer.close)
         parts = _parts(target, handle, MappedBranches(source, maps), tracer, config, maps, machine)
@@ -227,19 +201,13 @@ def _parts(
     maps: BranchMaps,
     machine: Machine,
 ) -> SessionParts:
-    shape = BurstShape(
-        min_accesses=min(config.burst_accesses, _FIRST_BURST_ACCESSES),
-        max_accesses=config.burst_accesses,
-        stop_seconds=_SHAPE_STOP_SECONDS,
-        seconds_per_access=_SHAPE_SECONDS_PER_ACCESS,
-    )
     share = {} if config.schedule == "all" else {"share": config.budget_share}
     return SessionParts(
         target=target,
         handle=handle,
         branches=branches,
         tracer=tracer,
-        clock=NativeTwinClock(),
+        clock=BurstClock(),
         cutter=WindowCutter(config.window_seconds, config.bins, maps.lookup, seed=config.seed),
         clusterer=LeaderFollower(),
         predictor=RunLengthMarkov(),
@@ -247,7 +215,7 @@ def _parts(
             config.schedule,
             random.Random(config.seed + 1),
             window_seconds=config.window_seconds,
-            shape=shape,
+            shape=burst_shape(config.burst_accesses),
             **share,
         ),
         drift=DriftMonitor(),

@@ -24,6 +24,11 @@ class BackOff:
         """A burst was taken."""
         self._pause_windows = self._until_index = 0
 
+    @property
+    def is_on(self) -> bool:
+        """Whether the last burst that was asked for was refused."""
+        return self._pause_windows > 0
+
     def waits(self, window_index: int) -> bool:
         """Whether no burst is to be asked for after this window."""
         return window_index < self._until_index

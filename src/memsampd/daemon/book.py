@@ -88,11 +88,6 @@ class PhaseBook:
         for policy, curve in self._curves(survival).items():
             known.curves.setdefault(policy, RunningCurve()).add_burst(curve)
 
-    def has_burst(self, phase: int) -> bool:
-        """Whether a burst was added for a phase."""
-        known = self._phases.get(phase)
-        return known is not None and known.bursts > 0
-
     def set_rate(self, phase: int, rate: AccessRate) -> None:
         """Note what the access clock says."""
         self._phases.setdefault(phase, _Phase()).rate = rate

@@ -41,7 +41,7 @@ class PhaseRates:
 
     def wants(self, phase: int | None) -> bool:
         """Whether the next burst in a phase is to be timed."""
-        if self._clock.name == "none" or phase is None:
+        if phase is None:
             return False
         known = self._phases.get(phase)
         if known is None or known.is_stale:
@@ -51,24 +51,19 @@ class PhaseRates:
             return False
         return known.passed >= known.tries - _TRIES_AT_FIRST
 
-    def add(self, phase: int, burst: Burst, was_asked: bool) -> AccessRate | None:
-        """Take in a burst of a phase.
-
-        Args:
-            phase: the phase.
-            burst: the burst, without its rows.
-            was_asked: it was asked to be timed.
+    def add(self, phase: int, burst: Burst) -> AccessRate | None:
+        """Take in a burst of a phase, without its rows.
 
         Returns:
             The phase's rate if this burst says something new of it, else None.
         """
         known = self._phases.setdefault(phase, _Phase())
-        if not was_asked:
+        if not burst.was_asked_time:
             known.passed += 1
             return None
         known.tries += 1
         known.passed = 0
-        if burst.twin is None:
+        if burst.timed is None:
             return None
         if known.is_stale:
             known.bursts.clear()

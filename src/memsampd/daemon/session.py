@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -21,7 +20,7 @@ from memsampd.daemon.book import (
 )
 from memsampd.daemon.closed import ClosedWindows
 from memsampd.daemon.config import SessionConfig
-from memsampd.daemon.moments import Moments
+from memsampd.daemon.own_cpu import OwnCpu
 from memsampd.daemon.rates import PhaseRates
 from memsampd.daemon.tracer import CaptureOrder, CaptureResult, CountedBurst, TracerThread
 from memsampd.errors import TargetError
@@ -34,7 +33,7 @@ from memsampd.exporters.recording.format import (
     WindowRecord,
     code_bytes,
 )
-from memsampd.exporters.snapshot import Overhead, Snapshot, TargetInfo
+from memsampd.exporters.snapshot import BurstTally, Overhead, Snapshot, TargetInfo
 from memsampd.phases.accuracy import AccuracyTracker
 from memsampd.phases.drift import DriftMonitor
 from memsampd.phases.protocols import Predictor, Schedule, WindowClusterer
@@ -44,26 +43,17 @@ from memsampd.sampler.process.cputime import process_cpu_ns
 from memsampd.sampler.process.identity import ProcessHandle
 from memsampd.sampler.protocols import AccessClock, BranchSource
 from memsampd.sampler.records import AccessRate, BurstCost
-from memsampd.sampler.shadow.snapshots import last_cpu
 
 _READ_TIMEOUT_SECONDS = 0.1
 _PUBLISH_SECONDS = 0.5
 _ANALYSIS_NICENESS = 10
-_LONE_THREAD_SHARE = 0.9
-# Own CPU time besides the share that it may have: for the first curves of a dozen phases.
-_OWN_ALLOWANCE_SECONDS = 8.0
-_LASTING = {"stop-too-long"}  # refusals that the next window will hardly change
+_PASSING = {"not-running", "gone"}  # refusals that the next window may well change
 
 
 def _yield_to_others(niceness: int) -> None:
     """Analysis can wait, the target cannot: lower this thread (not the tracer, which stops it)."""
     with contextlib.suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), niceness)
-
-
-def _is_alone(window: Window) -> bool:
-    """Whether one thread did nearly all that was done in a window."""
-    return max(window.thread_samples.values(), default=0) >= _LONE_THREAD_SHARE * window.samples
 
 
 class SessionObserver(Protocol):
@@ -138,8 +128,6 @@ class Session:
         observers: Sequence[SessionObserver] = (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._cpus = os.sched_getaffinity(0)
-        self._rng = random.Random(config.seed + 2)
         self._parts = parts
         self._config = config
         self._exporters = tuple(exporters)
@@ -147,22 +135,20 @@ class Session:
         self._observers = tuple(observers)
         self._now = clock
         self._started_seconds = clock()
-        self._own_cpu_at_start = time.process_time()
+        self._own_cpu = OwnCpu(config.own_cpu_share, clock)
         self._target_cpu_at_start = self._read_target_cpu()
         self._target_cpu_seconds = 0.0
         self._count = _Counters()
         self._ends: Counter[str] = Counter()
         self._errors: Counter[str] = Counter()
         self._cost = BurstCost()
-        self._spent_seconds = 0.0
+        self._tally = BurstTally()
         self._backoff = BackOff()
         self._trouble = ""
         self._accuracy = AccuracyTracker()
         self._rates = PhaseRates(parts.clock)
         self._pending: list[CaptureResult] = []
         self._closed = ClosedWindows()
-        self._moments: Moments | None = None
-        self._out_seconds = 0.0  # CPU time of the scout that is out, which is charged in the end
         self._window: Window | None = None
         self._phase: int | None = None
         self._published_seconds = 0.0
@@ -186,8 +172,6 @@ class Session:
                 self._turn()
         finally:
             self._parts.tracer.close()
-            with contextlib.suppress(OSError):
-                os.sched_setaffinity(0, self._cpus)
         self._finish()
         return reason
 
@@ -210,7 +194,6 @@ class Session:
         self._take_bursts()
         self._settle_failures()
         if windows:
-            self._make_way(windows[-1])
             self._plan(windows[-1])
         if self._now() - self._published_seconds >= _PUBLISH_SECONDS:
             snapshot = self.publish()
@@ -236,30 +219,21 @@ class Session:
         self._settle_failures()
         for result in self._pending:
             counted = result.counted
-            if counted is None or self._phase is None or self._window is None:
-                continue
-            if counted.burst.ahead_seconds > 0:
-                # While it was observed, the target did not come so far.
-                self._errors["unreached"] += 1
-            else:
-                self._take_burst(result, counted, self._window.index, self._phase)
+            if counted is not None and self._phase is not None and self._window is not None:
+                self._take_burst(counted, self._window.index, self._phase)
         self._pending = []
         self.publish()
 
     def _receive(self) -> None:
         """Take in what the tracer has, and pay for it."""
         for result in self._parts.tracer.results():
-            counted = result.counted
-            self._out_seconds = counted.burst.ahead_seconds if counted is not None else 0.0
-            if counted is not None or result.error is not None:
-                self._pending.append(result)
-            if result.error is None:
-                cost_seconds = self._charge(result.cost, result.contention_seconds)
-                self._parts.schedule.spend(
-                    counted.burst.accesses if counted is not None else 0,
-                    cost_seconds,
-                    is_further=not result.is_first,
-                )
+            self._pending.append(result)
+            cost, counted = result.cost, result.counted
+            self._cost += cost
+            self._own_cpu.replica_seconds += cost.replica_cpu_seconds
+            if counted is not None or cost.target_seconds > 0:
+                accesses = counted.burst.accesses if counted is not None else 0
+                self._parts.schedule.spend(accesses, cost.target_seconds)
 
     def _close_window(self, window: Window) -> None:
         if window.samples == 0:
@@ -306,31 +280,28 @@ class Session:
         self._closed.merge(gone, into)
 
     def _take_bursts(self) -> None:
-        """A burst belongs to the window of the moment that it shows, once that has ended."""
+        """A burst belongs to the window of its moment, once that has ended."""
         waiting = []
         for result in self._pending:
             counted = result.counted
             if counted is None:
                 waiting.append(result)
                 continue
-            burst = counted.burst
-            window = self._closed.find(burst.time_seconds, burst.ahead_seconds)
+            window = self._closed.find(counted.burst.time_seconds)
             if window is None:
                 waiting.append(result)
             else:
-                self._take_burst(result, counted, window.index, window.phase)
+                self._take_burst(counted, window.index, window.phase)
         self._pending = waiting
 
-    def _take_burst(
-        self, result: CaptureResult, counted: CountedBurst, window: int, phase: int
-    ) -> None:
+    def _take_burst(self, counted: CountedBurst, window: int, phase: int) -> None:
         parts = self._parts
         burst, histogram = counted.burst, counted.histogram
         parts.schedule.record(phase, histogram.accesses)
         self._ends[burst.end.value] += 1
+        self._tally = self._tally.with_burst(burst)
         self._trouble = ""
         self._backoff.succeeded()
-        self._errors["short-write"] += burst.cut_short
         self._record(
             BurstRecord.of(
                 burst,
@@ -345,10 +316,8 @@ class Session:
         )
         if histogram.accesses == 0:
             return
-        if burst.is_sought and parts.book.has_burst(phase):
-            return  # what is shown meanwhile are means over random moments
         parts.book.add_burst(phase, histogram, rows=burst.accesses, writes=counted.writes)
-        self._set_rate(phase, self._rates.add(phase, burst, burst.is_timed))
+        self._set_rate(phase, self._rates.add(phase, burst))
         if parts.drift.update(phase, parts.book.burst_summary(histogram).tolist()):
             parts.schedule.drift(phase)
             self._rates.drift(phase)
@@ -365,78 +334,37 @@ class Session:
             self._parts.book.set_rate(phase, rate)
             self._record(RateRecord(phase=phase, rate=rate))
 
-    def _charge(self, cost: BurstCost, contention_seconds: float) -> float:
-        """What a burst took from the target: stops, page copies, and CPU it had to wait for."""
-        spent = cost.stop_seconds + cost.cow_seconds + contention_seconds
-        self._cost += cost
-        self._spent_seconds += spent
-        return spent
-
     def _settle_failures(self) -> None:
         """Count captures that gave nothing; they belong to no window."""
         for result in self._pending:
             if result.error is None or result.error.reason == "closed":
                 continue
             self._errors[result.error.reason] += 1
-            if result.error.reason in _LASTING:
-                self._trouble = str(result.error)
+            if result.error.reason not in _PASSING:
+                self._trouble = str(result.error) if self._backoff.is_on else ""
                 self._backoff.refused(self._window.index if self._window is not None else 0)
             if self._phase is not None and result.error.stop_seconds:
-                self._parts.schedule.spend(0, self._charge(result.cost, 0.0))
                 self._parts.schedule.record(self._phase, 0)
         self._pending = [result for result in self._pending if result.counted is not None]
 
     def _plan(self, last: Window) -> None:
-        prediction = self._parts.predictor.predict()
-        may_go_on = self._own_seconds_left() > 0
-        if self._parts.tracer.is_busy and self._moments is not None:
-            self._moments.until_next_seconds = self._parts.schedule.until_next_cpu_seconds
-            self._moments.is_over = not may_go_on
-        if self._parts.tracer.is_busy or self._backoff.waits(last.index) or not may_go_on:
+        if self._parts.tracer.is_busy or self._backoff.waits(last.index):
             return
+        if not self._own_cpu.allows_burst(self._target_cpu_seconds):
+            return
+        prediction = self._parts.predictor.predict()
         decision = self._parts.schedule.decide(last.index + 1, prediction.phase)
         if decision.profile:
-            moments = self._moments_of(last, decision.until_next_cpu_seconds)
-            # A scout goes the same way anyhow.
-            is_timed = bool(moments) or self._rates.wants(prediction.phase)
             self._parts.tracer.order(
                 CaptureOrder(
                     last.thread_samples,
                     decision.delay_cpu_seconds,
                     decision.max_accesses,
+                    self._config.max_stop_seconds,
                     self._config.burst_seconds,
-                    is_timed,
-                    moments,
+                    self._rates.wants(prediction.phase),
                 )
             )
-
-    def _own_seconds_left(self) -> float:
-        """Own CPU time that may still be used."""
-        so_far = self._overhead()
-        used_seconds = so_far.own_cpu_seconds + so_far.shadow_cpu_seconds + self._out_seconds
-        earned_seconds = self._config.own_cpu_share * so_far.target_cpu_seconds
-        return _OWN_ALLOWANCE_SECONDS + earned_seconds - used_seconds
-
-    def _make_way(self, last: Window) -> None:
-        """Stay off the CPU that the target's one busy thread uses, if there is another."""
-        busiest = max(last.thread_samples, key=last.thread_samples.__getitem__, default=None)
-        cpus = self._cpus
-        if busiest is not None and _is_alone(last):
-            cpus = (cpus - {last_cpu(busiest)}) or cpus
-        with contextlib.suppress(OSError):  # some of them are gone
-            os.sched_setaffinity(0, cpus)
-
-    def _moments_of(self, last: Window, until_next_seconds: float) -> Iterable[float]:
-        """When a scout is to be observed.
-
-        Where several threads share the work nobody knows when the target will be where one of them
-        gets to: then only the moment of the stop is.
-        """
-        config, rng = self._config, random.Random(self._rng.getrandbits(64))
-        if config.moments == 1 or not _is_alone(last):
-            return ()
-        self._moments = Moments(rng, config.moments, config.gap_seconds, until_next_seconds)
-        return self._moments
 
     def _read_target_cpu(self) -> float:
         try:
@@ -490,18 +418,23 @@ class Session:
             throttled=self._count.throttled,
             burst_ends=dict(self._ends),
             errors={reason: n for reason, n in self._errors.items() if n},
+            tally=self._tally,
             overhead=self._overhead(),
             trouble=self._trouble,
         )
 
     def _overhead(self) -> Overhead:
-        target_cpu = self._target_cpu_seconds
+        target_cpu, cost = self._target_cpu_seconds, self._cost
         return Overhead(
             target_cpu_seconds=target_cpu,
-            stop_seconds=self._cost.stop_seconds,
-            cow_seconds=self._cost.cow_seconds,
-            shadow_cpu_seconds=self._cost.shadow_cpu_seconds,
-            own_cpu_seconds=time.process_time() - self._own_cpu_at_start,
+            stop_seconds=cost.stop_seconds,
+            longest_stop_seconds=cost.longest_stop_seconds,
+            hit_seconds=cost.hit_seconds,
             budget_share=self._config.budget_share,
-            spent_share=self._spent_seconds / target_cpu if target_cpu > 0 else 0.0,
+            spent_share=cost.target_seconds / target_cpu if target_cpu > 0 else 0.0,
+            own_cpu_seconds=self._own_cpu.used_seconds,
+            replica_cpu_seconds=self._own_cpu.replica_seconds,
+            own_cpu_share=self._own_cpu.share,
+            own_cpu_waited_seconds=self._own_cpu.waited_seconds,
+            waits_for_own_cpu=self._own_cpu.is_waited_for,
         )

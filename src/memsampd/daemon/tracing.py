@@ -38,6 +38,7 @@ class TraceConfig:
         accesses: rows of the longest burst.
         bursts: how many.
         tid: the thread; None to choose one for each burst, in proportion to CPU time.
+        max_stop_seconds: how long a burst may hold the target: most end because of it.
         deadline_seconds: time within which a burst has to begin, and then to end.
         interval_seconds: mean pause between two bursts; each is drawn anew.
         seed: seed of all random choices.
@@ -49,6 +50,7 @@ class TraceConfig:
     accesses: int = 1_000_000
     bursts: int = 1
     tid: int | None = None
+    max_stop_seconds: float = 0.005
     deadline_seconds: float = 10.0
     interval_seconds: float = 0.1
     seed: int = 0
@@ -56,8 +58,8 @@ class TraceConfig:
     def __post_init__(self) -> None:
         if self.accesses < 1 or self.bursts < 1:
             raise UsageError("a trace of no accesses", "choose at least 1 access and 1 burst")
-        if self.deadline_seconds <= 0 or self.interval_seconds < 0:
-            raise UsageError("a deadline or interval out of range", "choose a positive time")
+        if min(self.deadline_seconds, self.max_stop_seconds) <= 0 or self.interval_seconds < 0:
+            raise UsageError("a time out of range", "choose a positive one")
 
 
 class ThreadChooser:
@@ -163,8 +165,7 @@ class Tracing:
             MemsampdError: this process or machine has no access source, or the trace cannot be
                 written.
         """
-        # The kernel binds shadows to the thread that made them, and a signal handler has to be able
-        # to run meanwhile: one thread of its own does all.
+        # A signal handler, which runs in the main thread, has to be able to end it.
         with ThreadPoolExecutor(1, "tracer") as tracer:
             return tracer.submit(self._run).result()
 
@@ -242,12 +243,17 @@ class Tracing:
             max_accesses=config.accesses,
         )
         sink = _BurstSink(writer, start)
-        request = BurstRequest(tid, config.accesses, config.deadline_seconds)
+        request = BurstRequest(
+            tid, config.accesses, config.max_stop_seconds, config.deadline_seconds
+        )
         try:
             burst = source.stream(request, sink.consume)
         except (CaptureError, TargetError, OSError) as error:
             sink.abandon(str(error))
             raise
+        if sink.is_empty:  # at code that is not translated yet, or just before a call
+            detail = f" ({burst.end_detail})" if burst.end_detail else ""
+            raise CaptureError("empty", f"the burst ended at once: {burst.end.value}{detail}")
         sink.finish(burst, burst.time_seconds - self._started_seconds)
 
 
@@ -265,6 +271,11 @@ class _BurstSink:
             self._rows = 0
         return self._rows
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether no rows have come."""
+        return not self._rows
+
     def consume(self, chunk: AccessChunk) -> None:
         """Write some rows."""
         self._rows = self._begin() + len(chunk)
@@ -281,12 +292,13 @@ class _BurstSink:
                 prefetches=burst.prefetches,
                 stopped_seconds=stopped_seconds,
                 cost=burst.cost,
-                cut_short=burst.cut_short,
+                calls=burst.calls,
+                is_plausible=burst.is_plausible,
             )
         )
 
     def abandon(self, detail: str) -> None:
-        """The shadow was lost: what came of it is right, but not how it ended."""
+        """The replica was lost: what came of it is right, but not how it ended."""
         if self._rows is not None:
             self._writer.end_burst(
                 BurstFinish(rows=self._rows, end=BurstEnd.EXIT.value, end_detail=detail)

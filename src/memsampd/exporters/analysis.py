@@ -70,8 +70,8 @@ class Analysis:
         phases: the phases by id.
         overall: curve of the whole run; None if there was no burst.
         weighting: what phases are weighted by: "accesses", "cpu_seconds" (no rate is known), or
-            "accesses, partly estimated" (where a phase's rate is unknown, what its code and the
-            pace of its copies suggest stands in).
+            "accesses, partly estimated" (where a phase's rate is unknown, what its code
+            suggests stands in).
         warnings: what a reader of the results has to know.
         rate_known_share: share of the windows' CPU time whose accesses are known, 0..1.
     """

@@ -167,20 +167,55 @@ SAMPLES = _counter("branch_samples", "samples", "Branch samples taken.")
 LOST = _counter("branch_samples_lost", "samples", "Branch samples that the kernel dropped.")
 THROTTLES = _counter("throttles", "events", "Times that the kernel throttled the sampling.")
 BURSTS = _counter("bursts", "bursts", "Bursts by the reason of their end.", "end")
+PLAUSIBLE = _counter(
+    "bursts_plausible",
+    "bursts",
+    "Bursts during which other threads could run: they show a plausible future of the thread.",
+)
+CALLS = _counter("burst_calls", "calls", "System calls that bursts go over.")
+CALLS_COMPARED = _counter(
+    "burst_calls_compared",
+    "calls",
+    "Those of them at which the target's registers were compared with the replica's.",
+)
+CALLS_EQUAL = _counter("burst_calls_equal", "calls", "Those at which they were equal.")
+PAGES_PREDICTED = _counter(
+    "burst_pages_predicted",
+    "pages",
+    "Pages of the target that were supplied before bursts touched them.",
+)
+PAGES_MISSED = _counter(
+    "burst_pages_missed", "pages", "Pages that were supplied when bursts touched them."
+)
 CAPTURE_ERRORS = _counter(
     "capture_errors", "captures", "Refused or failed captures by reason.", "reason"
 )
 
 TARGET_CPU = _counter("target_cpu_seconds", "seconds", "CPU time of the target since the attach.")
-STOP = _counter(
-    "target_stop_seconds", "seconds", "Wall time for which a thread of the target was stopped."
+HOLD = _counter(
+    "target_hold_seconds", "seconds", "Wall time for which a thread of the target was held."
 )
-COW = _counter(
-    "target_cow_seconds", "seconds", "Estimated time that copy-on-write cost the target."
+LONGEST_HOLD = _gauge(
+    "target_longest_hold_seconds", "seconds", "The longest time for which one was held at once."
 )
-SHADOW_CPU = _counter("shadow_cpu_seconds", "seconds", "CPU time of the target's shadows.")
+HITS = _counter(
+    "target_hit_seconds", "seconds", "CPU time that hits of breakpoints took from the target."
+)
 OWN_CPU = _counter(
-    "own_cpu_seconds", "seconds", "CPU time of memsampd for this target, tracing included."
+    "own_cpu_seconds",
+    "seconds",
+    "CPU time of memsampd's processes for this target, the replica's included.",
+)
+REPLICA_CPU = _counter("replica_cpu_seconds", "seconds", "CPU time of the target's replica.")
+OWN_CPU_LIMIT = _gauge(
+    "own_cpu_limit_ratio",
+    "ratio",
+    "Share of the target's CPU time that memsampd's processes may use.",
+)
+OWN_CPU_WAIT = _counter(
+    "own_cpu_wait_seconds",
+    "seconds",
+    "Time for which bursts have waited because memsampd's processes had used their CPU time.",
 )
 OVERHEAD_SPENT = _gauge(
     "overhead_spent_ratio", "ratio", "Share of the target's CPU time that the schedule spent."
@@ -236,8 +271,20 @@ memsampd_fill_bytes_per_cpu_second{level="L3"}
 What memsampd costs the target, as a share of its CPU time:
 
 ```promql
-(rate(memsampd_target_stop_seconds_total[5m]) + rate(memsampd_target_cow_seconds_total[5m]))
+(rate(memsampd_target_hold_seconds_total[5m]) + rate(memsampd_target_hit_seconds_total[5m]))
   / rate(memsampd_target_cpu_seconds_total[5m])
+```
+
+The share of the pages that bursts needed and that were not predicted (each costs the target some
+10 µs of hold), the share of the compared stretches in which the target did just what its replica
+had done, and the share of bursts that are plausible only:
+
+```promql
+memsampd_burst_pages_missed_total
+  / (memsampd_burst_pages_missed_total + memsampd_burst_pages_predicted_total)
+memsampd_burst_calls_equal_total / memsampd_burst_calls_compared_total
+memsampd_bursts_plausible_total
+  / on (pid, command) sum by (pid, command) (memsampd_bursts_total)
 ```
 """
 

@@ -116,7 +116,7 @@ def _label(text: str) -> str:
 
 
 def _session_samples(snapshot: Snapshot) -> Iterator[Sample]:
-    cost = snapshot.overhead
+    cost, tally = snapshot.overhead, snapshot.tally
     plain: list[tuple[Metric, float | None]] = [
         (catalogue.TARGET_UP, 1),
         (catalogue.WINDOWS, snapshot.windows),
@@ -125,10 +125,19 @@ def _session_samples(snapshot: Snapshot) -> Iterator[Sample]:
         (catalogue.LOST, snapshot.lost),
         (catalogue.THROTTLES, snapshot.throttled),
         (catalogue.TARGET_CPU, cost.target_cpu_seconds),
-        (catalogue.STOP, cost.stop_seconds),
-        (catalogue.COW, cost.cow_seconds),
-        (catalogue.SHADOW_CPU, cost.shadow_cpu_seconds),
+        (catalogue.PLAUSIBLE, tally.plausible),
+        (catalogue.CALLS, tally.calls),
+        (catalogue.CALLS_COMPARED, tally.calls_compared),
+        (catalogue.CALLS_EQUAL, tally.calls_equal),
+        (catalogue.PAGES_PREDICTED, tally.pages_predicted),
+        (catalogue.PAGES_MISSED, tally.pages_missed),
+        (catalogue.HOLD, cost.stop_seconds),
+        (catalogue.LONGEST_HOLD, cost.longest_stop_seconds),
+        (catalogue.HITS, cost.hit_seconds),
         (catalogue.OWN_CPU, cost.own_cpu_seconds),
+        (catalogue.REPLICA_CPU, cost.replica_cpu_seconds),
+        (catalogue.OWN_CPU_LIMIT, cost.own_cpu_share),
+        (catalogue.OWN_CPU_WAIT, cost.own_cpu_waited_seconds),
         (catalogue.OVERHEAD_SPENT, cost.spent_share),
         (catalogue.OVERHEAD_BUDGET, cost.budget_share),
         (catalogue.RATE, snapshot.rate.accesses_per_cpu_second),

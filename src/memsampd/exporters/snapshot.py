@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from memsampd.models.records import MissRatioCurve
 from memsampd.phases.records import Window
-from memsampd.sampler.records import UNKNOWN_RATE, AccessRate
+from memsampd.sampler.records import UNKNOWN_RATE, AccessRate, Burst
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,26 +58,70 @@ class PhaseSnapshot:
 
 
 @dataclass(frozen=True, slots=True)
+class BurstTally:
+    """What became of all bursts together.
+
+    Attributes:
+        bursts: how many there were.
+        plausible: during so many of them other threads could run: they show a plausible future of
+            the thread, perhaps not the one that came.
+        calls: system calls that they go over.
+        calls_compared: at so many of these the target was compared with its replica.
+        calls_equal: at so many they were equal.
+        pages_predicted: pages that were supplied before they were touched.
+        pages_missed: pages that were supplied when they were touched.
+    """
+
+    bursts: int = 0
+    plausible: int = 0
+    calls: int = 0
+    calls_compared: int = 0
+    calls_equal: int = 0
+    pages_predicted: int = 0
+    pages_missed: int = 0
+
+    def with_burst(self, burst: Burst) -> BurstTally:
+        """The tally with another burst in it."""
+        return BurstTally(
+            self.bursts + 1,
+            self.plausible + burst.is_plausible,
+            self.calls + burst.calls,
+            self.calls_compared + burst.calls_compared,
+            self.calls_equal + burst.calls_equal,
+            self.pages_predicted + burst.pages_predicted,
+            self.pages_missed + burst.pages_missed,
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Overhead:
     """What memsampd cost so far, in seconds, and what that is a share of.
 
     Attributes:
         target_cpu_seconds: CPU time of the target since attach.
-        stop_seconds: wall time for which one of its threads was stopped.
-        cow_seconds: estimate of its time lost to copy-on-write.
-        shadow_cpu_seconds: CPU time of shadows.
-        own_cpu_seconds: CPU time of memsampd itself (tracing included).
+        stop_seconds: wall time for which one of its threads was held.
+        longest_stop_seconds: the longest of these times.
+        hit_seconds: CPU time that hits of breakpoints took from it.
         budget_share: the share of the target's CPU time that the schedule may spend.
-        spent_share: the share that it spent.
+        spent_share: the share that it spent: holds and hits.
+        own_cpu_seconds: CPU time of memsampd's processes (tracing and the replica included).
+        replica_cpu_seconds: the replica's part of it.
+        own_cpu_share: the share of the target's CPU time that they may use.
+        own_cpu_waited_seconds: time for which bursts have waited because they had used it.
+        waits_for_own_cpu: bursts wait for that at present.
     """
 
     target_cpu_seconds: float
     stop_seconds: float
-    cow_seconds: float
-    shadow_cpu_seconds: float
-    own_cpu_seconds: float
+    longest_stop_seconds: float
+    hit_seconds: float
     budget_share: float
     spent_share: float
+    own_cpu_seconds: float
+    replica_cpu_seconds: float
+    own_cpu_share: float
+    own_cpu_waited_seconds: float
+    waits_for_own_cpu: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +147,7 @@ class Snapshot:
         burst_ends: number of bursts by reason of their end.
         errors: number of refused or failed captures by reason.
         overhead: what it all cost.
+        tally: what became of all bursts together.
         trouble: why no burst is taken at present, with the remedy; empty where nothing lasting is
             in the way.
         rate: accesses per CPU second of the whole run, as far as it is known.
@@ -128,6 +173,7 @@ class Snapshot:
     burst_ends: Mapping[str, int]
     errors: Mapping[str, int]
     overhead: Overhead
+    tally: BurstTally = BurstTally()
     trouble: str = ""
     rate: AccessRate = UNKNOWN_RATE
     rate_known_share: float = 0.0

@@ -71,6 +71,7 @@ def _document(analysis: Analysis) -> dict[str, Any]:
         ],
         "overall": _curve(analysis.overall, analysis),
         "overhead": msgspec.to_builtins(summary.overhead) if summary else {},
+        "bursts": msgspec.to_builtins(summary.tally) if summary else {},
         "backend": header.backend,
         "target": msgspec.to_builtins(header.target),
         "cache_sizes_bytes": header.cache_sizes_bytes,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +15,7 @@ from memsampd.models.mixing import burst_shares
 from memsampd.models.nearest import burst_curves
 from memsampd.models.protocols import CacheModel
 from memsampd.models.records import MissRatioCurve
-from memsampd.sampler.native_clock import is_usable
+from memsampd.sampler.burst_clock import is_usable
 
 _AT_ONCE = 512  # windows, or bursts
 # What a burst of another phase counts where it is not known what code it, or the window, ran.
@@ -25,12 +24,6 @@ _OTHER_PHASE = 1e-9
 # the likelier count.
 _ALIKE = 0.7
 _ALIKE_POWER = 8
-# Rates of the same code go as this power of its paces: 1,606 measured bursts of twelve programs are
-# then told from the others to 0.25 (standard deviation of the logarithm), as well as by measuring.
-_PACE_EXPONENT = 0.3
-# Logarithms of paces further apart than this are not of the same code; unknown ones may be.
-_SAME_PACE = 1.0
-_OTHER_PACE = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +67,6 @@ class SeenBursts:
         rate: accesses per CPU second then, or what stands in for it, shape (m,).
         is_measured: whose rate was measured, shape (m,), bool.
         is_timed: whether any rate is known.
-        pace: accesses a second at which observed copies ran, shape (m,); nan where not known.
         curves: their miss-ratio curves, in order.
         phase: their phases, shape (m,), int64.
         histogram: reuse histogram of all of them.
@@ -85,7 +77,6 @@ class SeenBursts:
     rate: NDArray[np.float64]
     is_measured: NDArray[np.bool_]
     is_timed: bool
-    pace: NDArray[np.float64]
     curves: tuple[MissRatioCurve, ...]
     phase: NDArray[np.int64]
     histogram: ReuseHistogram
@@ -120,7 +111,6 @@ def see_bursts(
         rate=rate,
         is_measured=is_measured,
         is_timed=is_timed,
-        pace=np.array([b.pace if b.pace and 0 < b.pace < math.inf else math.nan for b in bursts]),
         curves=tuple(curves.values()),
         phase=np.full(len(bursts), phase, np.int64),
         histogram=sum(histograms.values(), ReuseHistogram.empty()),
@@ -136,7 +126,6 @@ def _all_together(phases: Mapping[int, SeenBursts]) -> SeenBursts:
         rate=np.concatenate([each.rate for each in seen]),
         is_measured=np.concatenate([each.is_measured for each in seen]),
         is_timed=any(each.is_timed for each in seen),
-        pace=np.concatenate([each.pace for each in seen]),
         curves=tuple(curve for each in seen for curve in each.curves),
         phase=np.concatenate([each.phase for each in seen]),
         histogram=sum((each.histogram for each in seen), ReuseHistogram.empty()),
@@ -144,7 +133,7 @@ def _all_together(phases: Mapping[int, SeenBursts]) -> SeenBursts:
     in_timed = np.concatenate([np.full(len(each.rate), each.is_timed) for each in seen])
     if together.is_measured.any():
         return replace(together, rate=_expected_rates(together, in_timed))
-    if in_timed.any():  # by another clock than twins
+    if in_timed.any():  # by a clock that times no bursts
         usual = np.mean([np.mean(each.rate) for each in seen if each.is_timed])
         return replace(together, rate=np.where(in_timed, together.rate, usual))
     return together
@@ -154,47 +143,33 @@ def _expected_rates(seen: SeenBursts, in_timed: NDArray[np.bool_]) -> NDArray[np
     """Rates of bursts, timed or not: a single measurement is no better than those of its like.
 
     The geometric mean of what was measured of the same code, if anything was. Else their own, or
-    the mean of the phase, which they have already. Else as many times their pace as the rates of
-    others are: code may run a thousand times as fast as other code; what is not known is then at
-    least not taken for the usual.
+    the mean of the phase, which they have already; the mean of all that were measured where the
+    phase has none.
 
     Args:
         seen: all bursts, at least one of them measured.
         in_timed: whose phase has a rate, shape (m,).
     """
     known = seen.is_measured
-    times = seen.rate[known] / seen.pace[known]
-    times = times[np.isfinite(times)]
-    by_pace = seen.pace * (np.median(times) if len(times) else np.nan)
-    by_pace = np.where(np.isfinite(by_pace), by_pace, np.mean(seen.rate[known]))
-    fallback = np.where(in_timed, seen.rate, by_pace)
+    fallback = np.where(in_timed, seen.rate, np.mean(seen.rate[known]))
     share = np.sqrt(seen.code / np.maximum(seen.code.sum(axis=1, keepdims=True), 1))
-    pace, rate = np.log(seen.pace), np.log(seen.rate[known])
-    parts = [slice(begin, begin + _AT_ONCE) for begin in range(0, len(pace), _AT_ONCE)]
+    rate = np.log(seen.rate[known])
+    parts = [slice(begin, begin + _AT_ONCE) for begin in range(0, len(fallback), _AT_ONCE)]
     return np.concatenate(
-        [
-            _rates_of_like(share[part], pace[part], share[known], pace[known], rate, fallback[part])
-            for part in parts
-        ]
+        [_rates_of_like(share[part], share[known], rate, fallback[part]) for part in parts]
     )
 
 
 def _rates_of_like(
     share: NDArray[np.float64],
-    pace: NDArray[np.float64],
     known_share: NDArray[np.float64],
-    known_pace: NDArray[np.float64],
     known_rate: NDArray[np.float64],
     fallback: NDArray[np.float64],
 ) -> NDArray[np.float64]:
-    """The mean rate of the measured bursts that are like each; paces and rates are logarithms."""
+    """The mean rate of the measured bursts that are like each; known rates are logarithms."""
     alike = share @ known_share.T  # Bhattacharyya's coefficient
-    # The same bin may be another piece of code: that would hardly be as fast.
-    apart = pace[:, None] - known_pace[None, :]
-    alike = alike * np.where(np.abs(apart) > _SAME_PACE, _OTHER_PACE, 1.0)
     weight = alike**_ALIKE_POWER + np.finfo(float).tiny
-    logs = known_rate[None, :] + _PACE_EXPONENT * np.nan_to_num(apart)
-    of_like = np.exp((weight * logs).sum(axis=1) / weight.sum(axis=1))
+    of_like = np.exp(weight @ known_rate / weight.sum(axis=1))
     return np.asarray(np.where(alike.max(axis=1) >= _ALIKE, of_like, fallback))
 
 
@@ -217,9 +192,9 @@ def _rates(
     A burst that was not timed has the mean of the phase; 1 if there is none.
     """
     measured = {
-        number: burst.twin.accesses_per_cpu_second
+        number: burst.timed.accesses_per_cpu_second
         for number, burst in enumerate(bursts)
-        if burst.twin is not None and is_usable(burst.twin)
+        if burst.timed is not None and is_usable(burst.timed)
     }
     is_measured = np.zeros(len(bursts), np.bool_)
     if phase_rate is None and not measured:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from memsampd import _core
 from memsampd.errors import MemsampdError
-from memsampd.machines.kernel import parse_release, read_config, selected_word
+from memsampd.machines.kernel import parse_release
 from memsampd.machines.machine import Machine, read_machine
 from memsampd.machines.pmu import (
     ARM_SPE,
@@ -28,7 +28,6 @@ from memsampd.machines.privileges import (
     decode_capabilities,
     detect_container,
     in_first_namespace,
-    read_memory_room,
 )
 from memsampd.sampler.perf.probes import (
     BusyChild,
@@ -42,14 +41,25 @@ from memsampd.sampler.perf.refusal import read_paranoid
 from memsampd.sampler.perf.source import TaskClockSource
 from memsampd.sampler.process.status import ProcessStatus, read_status
 from memsampd.sampler.process.target import check_target
-from memsampd.sampler.shadow.translating import TranslatingExecutor
+from memsampd.sampler.replica.probe import probe as probe_replica
 
 BRANCH_SOURCE = TaskClockSource.name
-ACCESS_SOURCE = f"shadow-{TranslatingExecutor.name}"
+ACCESS_SOURCE = "replica"
 
 _OLDEST_KERNEL = (5, 13)  # inherit_thread of perf events
-_MEMORY_ROOM_BYTES = 256 << 20
 _SAMPLE_PERIOD = 100_003 * 16  # IBS takes multiples of 16
+
+
+# What a replica needs, as its probe names it, and what to do where that is missing.
+_REPLICA_REMEDIES = {
+    "userfaultfd": "allow userfaultfd in the container's seccomp profile, or use a kernel with "
+    "CONFIG_USERFAULTFD and UFFD_USER_MODE_ONLY (Linux 5.11)",
+    "process_vm_readv": "allow process_vm_readv in the container's seccomp profile "
+    "(--cap-add SYS_PTRACE)",
+    "pagemap": "mount /proc without restrictions, on a kernel with CONFIG_PROC_PAGE_MONITOR",
+    "procmap_query": "Linux 6.11 or later",
+}
+_FOR_SPEED_ONLY = {"procmap_query"}
 
 
 class State(StrEnum):
@@ -99,12 +109,14 @@ class Trials:
         task_clock: samples of the branch source.
         breakpoint: hits of a hardware breakpoint.
         counters: events of the PMUs that there are.
+        replica: what a replica needs: its name, whether it is there, and what was found.
     """
 
     ptrace: OSError | None
     task_clock: ProbeResult
     breakpoint: ProbeResult
     counters: tuple[CounterTrial, ...]
+    replica: tuple[tuple[str, bool, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +181,7 @@ def gather_evidence(root: Path = Path("/")) -> Evidence:
             probe_task_clock(child),
             probe_breakpoint(child),
             tuple(trial for pmu in pmus for trial in _try_counters(child, machine, pmu)),
+            tuple(probe_replica()),
         )
     own = read_status(os.getpid(), root / "proc")
     return Evidence(root, platform.release(), machine, own, pmus, trials)
@@ -215,11 +228,11 @@ def _try_counters(child: BusyChild, machine: Machine, pmu: Pmu) -> list[CounterT
 def diagnose(evidence: Evidence) -> Diagnosis:
     """Judge the evidence."""
     findings = tuple(finding for check in CHECKS for finding in check(evidence))
-    by_name = {finding.name: finding for finding in findings}
+    needed = [*check_architecture(evidence), *check_replica(evidence)]
     branches = BRANCH_SOURCE if evidence.trials.task_clock.works else None
     accesses = (
         ACCESS_SOURCE
-        if evidence.trials.ptrace is None and by_name["architecture"].state is State.OK
+        if evidence.trials.ptrace is None and all(each.state is not State.NO for each in needed)
         else None
     )
     return Diagnosis(
@@ -320,6 +333,19 @@ def check_ptrace(evidence: Evidence) -> list[Finding]:
     return [Finding("ptrace", State.OK, f"{worked}; {whose} (yama ptrace_scope {scope})")]
 
 
+def check_replica(evidence: Evidence) -> list[Finding]:
+    """What a replica is made with."""
+    found = []
+    for name, works, detail in evidence.trials.replica:
+        if works:
+            found.append(Finding(f"replica: {name}", State.OK, detail))
+            continue
+        state = State.LIMITED if name in _FOR_SPEED_ONLY else State.NO
+        remedy = _REPLICA_REMEDIES.get(name, "see docs/doctor.md")
+        found.append(Finding(f"replica: {name}", state, detail, remedy))
+    return found
+
+
 def check_task_clock(evidence: Evidence) -> list[Finding]:
     """The branch source."""
     return [
@@ -413,25 +439,11 @@ def check_capabilities(evidence: Evidence) -> list[Finding]:
 
 
 def check_seccomp(evidence: Evidence) -> list[Finding]:
-    """A filter on ourselves, and whether one on the target can be suspended."""
+    """A filter on ourselves; one on a target is in nobody's way."""
     mode = evidence.status.seccomp_mode
-    own = (
-        Finding("seccomp", State.OK, "none on memsampd")
-        if not mode
-        else Finding("seccomp", State.LIMITED, f"memsampd runs under seccomp (mode {mode})")
-    )
-    config = read_config("CONFIG_CHECKPOINT_RESTORE", evidence.release, evidence.root)
-    name = "targets under seccomp"
-    if "SYS_ADMIN" not in evidence.capabilities:
-        why, remedy = "suspending a filter needs CAP_SYS_ADMIN", "run memsampd with it (sudo)"
-    elif config == "n":
-        why, remedy = "the kernel lacks CONFIG_CHECKPOINT_RESTORE", "another kernel"
-    elif mode:
-        why, remedy = "memsampd is under seccomp itself", "run it outside of the sandbox"
-    else:
-        known = "" if config else " (kernel configuration not readable)"
-        return [own, Finding(name, State.OK, f"a filter can be suspended{known}")]
-    return [own, Finding(name, State.LIMITED, f"no bursts: {why}", remedy)]
+    if not mode:
+        return [Finding("seccomp", State.OK, "none on memsampd")]
+    return [Finding("seccomp", State.LIMITED, f"memsampd runs under seccomp (mode {mode})")]
 
 
 def check_container(evidence: Evidence) -> list[Finding]:
@@ -452,35 +464,12 @@ def check_container(evidence: Evidence) -> list[Finding]:
     ]
 
 
-def check_memory(evidence: Evidence) -> list[Finding]:
-    """Room for the copies that copy-on-write makes."""
-    room = read_memory_room(evidence.root)
-    if room is None:
-        return [Finding("memory", State.LIMITED, "unknown how much is free")]
-    detail = f"{room.bytes >> 20} MiB left ({room.limit})"
-    if room.bytes >= _MEMORY_ROOM_BYTES:
-        return [Finding("memory", State.OK, detail)]
-    return [
-        Finding(
-            "memory",
-            State.LIMITED,
-            f"{detail}: a snapshot of a busy target may run out of it",
-            "free memory or raise the limit of the control group",
-        )
-    ]
-
-
-def check_huge_pages(evidence: Evidence) -> list[Finding]:
-    """Transparent huge pages: cheap to clone, dear to copy."""
-    word = selected_word(evidence.root / "sys/kernel/mm/transparent_hugepage/enabled")
-    return [Finding("transparent huge pages", State.OK, word or "not supported by the kernel")]
-
-
 CHECKS: tuple[Callable[[Evidence], list[Finding]], ...] = (
     check_architecture,
     check_kernel,
     check_cpu,
     check_ptrace,
+    check_replica,
     check_task_clock,
     check_breakpoint,
     check_pmu,
@@ -488,6 +477,4 @@ CHECKS: tuple[Callable[[Evidence], list[Finding]], ...] = (
     check_capabilities,
     check_seccomp,
     check_container,
-    check_memory,
-    check_huge_pages,
 )

@@ -1,9 +1,8 @@
-"""What this process may do: capabilities, seccomp, namespaces, container, memory limit."""
+"""What this process may do: capabilities, seccomp, namespaces, container."""
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 
 # linux/capability.h, by bit.
@@ -50,61 +49,3 @@ def detect_container(root: Path) -> str:
     except OSError:
         return ""
     return next((name for mark, name in _CGROUP_MARKS.items() if mark in cgroup), "")
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryRoom:
-    """How much memory may still be used.
-
-    Attributes:
-        bytes: the least of what is free on the machine and in our control groups.
-        limit: what sets that: a control group's path, or "machine".
-    """
-
-    bytes: int
-    limit: str
-
-
-def read_memory_room(root: Path) -> MemoryRoom | None:
-    """Head room for snapshots; None where nothing tells."""
-    rooms = [room for room in (_machine_room(root), *_cgroup_rooms(root)) if room]
-    return min(rooms, key=lambda room: room.bytes) if rooms else None
-
-
-def _machine_room(root: Path) -> MemoryRoom | None:
-    try:
-        lines = (root / "proc/meminfo").read_text().splitlines()
-    except OSError:
-        return None
-    for line in lines:
-        if line.startswith("MemAvailable:"):
-            return MemoryRoom(int(line.split()[1]) * 1024, "machine")
-    return None
-
-
-def _cgroup_rooms(root: Path) -> list[MemoryRoom]:
-    """Room in our control group and all above it, in version 2 or 1 of the interface."""
-    try:
-        lines = (root / "proc/self/cgroup").read_text().splitlines()
-    except OSError:
-        return []
-    rooms = []
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
-        if controllers == "":
-            top, limit, used = root / "sys/fs/cgroup", "memory.max", "memory.current"
-        elif "memory" in controllers.split(","):
-            top = root / "sys/fs/cgroup/memory"
-            limit, used = "memory.limit_in_bytes", "memory.usage_in_bytes"
-        else:
-            continue
-        folder = top / path.lstrip("/")
-        while folder.is_relative_to(top):
-            try:
-                left = int((folder / limit).read_text()) - int((folder / used).read_text())
-            except (OSError, ValueError):  # the top has no limit; "max" is none
-                left = None
-            if left is not None:
-                rooms.append(MemoryRoom(left, f"/{folder.relative_to(top)}"))
-            folder = folder.parent
-    return rooms

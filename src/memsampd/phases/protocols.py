@@ -38,21 +38,18 @@ class Schedule(Protocol):
     """Decides which windows are worth a burst.
 
     Contract: ``decide`` is called once a window with the *predicted* phase of the coming window;
-    ``record`` once for each burst that was taken, with what it cost the target; ``drift`` when a
-    phase's curve changed. Costs are CPU seconds (stop, copy-on-write, stepping on its cores).
+    ``spend`` once for each burst that was taken, or tried in vain, with what it cost the target;
+    ``record`` once its phase is known; ``drift`` when a phase's curve changed. Costs are seconds
+    (of holding a thread, of breakpoints' hits).
     """
 
     name: str
 
-    @property
-    def until_next_cpu_seconds(self) -> float:
-        """CPU time of the target until another burst can be paid for; 0 if it can be now."""
-
     def decide(self, window_index: int, predicted_phase: int | None) -> Decision:
         """Say whether the coming window is to be profiled."""
 
-    def spend(self, accesses: int, cost_seconds: float, *, is_further: bool = False) -> None:
-        """Pay for a burst, or for a further one of the same stop."""
+    def spend(self, accesses: int, cost_seconds: float) -> None:
+        """Pay for a burst."""
 
     def record(self, phase: int, accesses: int) -> None:
         """Note that a burst was taken in a window of this phase."""

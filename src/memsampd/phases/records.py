@@ -81,11 +81,9 @@ class Decision:
         max_accesses: how long the burst should be.
         delay_cpu_seconds: CPU time to wait inside the window first, so that bursts start at
             random moments.
-        until_next_cpu_seconds: CPU time of the target until another burst will be paid for.
     """
 
     profile: bool
     reason: str
     max_accesses: int = 0
     delay_cpu_seconds: float = 0.0
-    until_next_cpu_seconds: float = 0.0

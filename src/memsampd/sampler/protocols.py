@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol, runtime_checkable
 
 from memsampd.sampler.records import (
@@ -10,7 +10,6 @@ from memsampd.sampler.records import (
     AccessRate,
     BranchSamples,
     Burst,
-    BurstCost,
     BurstRequest,
     LineChunk,
 )
@@ -41,8 +40,8 @@ class AccessSource(Protocol):
 
     Contract: the target is left running as it was, whatever happens; an accepted request returns
     a burst (perhaps empty) with its end and cost; a refusal raises
-    :class:`~memsampd.errors.CaptureError` with the reason. ``capture`` and ``close`` are called
-    from one thread, ``cancel`` from any; ``close`` may be called twice.
+    :class:`~memsampd.errors.CaptureError` with the reason. Calls come from one thread at a time,
+    no matter which; ``cancel`` from any at any time. ``close`` may be called twice.
     """
 
     name: str
@@ -53,14 +52,10 @@ class AccessSource(Protocol):
     def stream(self, request: BurstRequest, consume: Callable[[AccessChunk], None]) -> Burst:
         """The same, handing rows over while they are produced; the burst comes without them."""
 
-    def stream_moments(
+    def stream_lines(
         self, request: BurstRequest, line_bytes: int, consume: Callable[[LineChunk], None]
-    ) -> Generator[Burst, None, BurstCost]:
-        """The same, of the lines touched alone, which is less work; a power of two long.
-
-        And then again at the later moments that were asked for, as far as the source can tell: a
-        burst for each. What all that cost besides, behind the last one, is the generator's result.
-        """
+    ) -> Burst:
+        """The same, of the lines touched alone, which is less work; a power of two long."""
 
     def cancel(self) -> None:
         """End the present burst and all later ones at once."""

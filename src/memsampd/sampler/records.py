@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -40,11 +39,17 @@ class BurstEnd(StrEnum):
     """Why a burst ended."""
 
     FULL = "full"  # as many accesses as were asked for
-    SYSCALL = "syscall"  # the program asked the kernel for something
+    HOLD = "hold"  # the target was held for as long as is allowed
+    SYSCALL = "syscall"  # a system call that a chain cannot go over
+    ASLEEP = "asleep"  # a system call that sleeps
+    SIGNAL = "signal"  # a signal, or another stop, came
+    DIFFERED = "differed"  # the target did something else than its replica: that part was dropped
     UNSUPPORTED = "unsupported"  # an instruction whose accesses we cannot tell
-    FAULT = "fault"  # the shadow met a signal (a missing or read-only area, a trap)
-    DEADLINE = "deadline"  # it took longer than it was given
-    EXIT = "exit"  # the shadow vanished
+    FAULT = "fault"  # what would be a fault in the target (a missing or read-only area, a trap)
+    UNREADABLE = "unreadable"  # a page that cannot be read without changing the target
+    COLD = "cold"  # code that was not translated yet, and no time to do so
+    DEADLINE = "deadline"  # cancelled, or out of time
+    EXIT = "exit"  # the thread, or the replica, ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,55 +57,55 @@ class BurstCost:
     """What one burst cost, in seconds of the resource named.
 
     Attributes:
-        stop_seconds: wall time for which a thread of the target was stopped.
-        stops: how often it was stopped.
-        shadow_cpu_seconds: CPU time of the shadow, its page faults included.
+        stop_seconds: wall time for which a thread of the target was held.
+        stops: how often it was held.
+        longest_stop_seconds: the longest of these times.
+        hit_seconds: CPU time that hits of breakpoints took from the target.
+        replica_cpu_seconds: CPU time of the replica since the burst before.
         tracer_cpu_seconds: CPU time of memsampd's tracing thread.
-        copied_bytes: memory that the target had resident when it was cloned (page tables copied,
-            pages write-protected: the most that copy-on-write can cost it afterwards).
-        cow_seconds: estimate of the time the target lost to copy-on-write faults: while the copies
-            lived, and after the end of those before them.
     """
 
     stop_seconds: float = 0.0
     stops: int = 0
-    shadow_cpu_seconds: float = 0.0
+    longest_stop_seconds: float = 0.0
+    hit_seconds: float = 0.0
+    replica_cpu_seconds: float = 0.0
     tracer_cpu_seconds: float = 0.0
-    copied_bytes: int = 0
-    cow_seconds: float = 0.0
 
     def __add__(self, other: BurstCost) -> BurstCost:
         """The cost of both."""
         return BurstCost(
             self.stop_seconds + other.stop_seconds,
             self.stops + other.stops,
-            self.shadow_cpu_seconds + other.shadow_cpu_seconds,
+            max(self.longest_stop_seconds, other.longest_stop_seconds),
+            self.hit_seconds + other.hit_seconds,
+            self.replica_cpu_seconds + other.replica_cpu_seconds,
             self.tracer_cpu_seconds + other.tracer_cpu_seconds,
-            max(self.copied_bytes, other.copied_bytes),
-            self.cow_seconds + other.cow_seconds,
         )
+
+    @property
+    def target_seconds(self) -> float:
+        """What it took from the target, and what its budget is charged with."""
+        return self.stop_seconds + self.hit_seconds
 
 
 @dataclass(frozen=True, slots=True)
-class TwinMeasurement:
-    """How long the native twin of a burst took for a part of what the burst saw (docs/shadow.md).
+class TimedStretch:
+    """How long the target itself took for some of its accesses (docs/clock.md).
 
     Attributes:
-        accesses: accesses to lines in the part that was timed.
-        cpu_seconds: user CPU time that this took.
-        faults: page faults in it.
-        end: what stopped the twin: a system call ("call") or a counter ("execute").
-        lead_in_accesses: accesses that ran before, untimed, to fill caches.
-        taken_off_seconds: CPU time that was taken off: of the way into and out of the kernel,
-            which is measured beside, of page faults and of counting, which are estimated.
+        accesses: accesses to lines in the stretch that was timed.
+        cpu_seconds: CPU time that this took, without the hits.
+        method: how it was timed, for people ("held", "arrivals", ...).
+        hits: breakpoints that were hit in it.
+        hit_seconds: CPU time of these, which was taken off.
     """
 
     accesses: int
     cpu_seconds: float
-    faults: int
-    end: str
-    lead_in_accesses: int = 0
-    taken_off_seconds: float = 0.0
+    method: str
+    hits: int = 0
+    hit_seconds: float = 0.0
 
     @property
     def accesses_per_cpu_second(self) -> float:
@@ -137,15 +142,11 @@ class LineChunk:
             reference that crosses into other lines is one access to each, lowest first.
         rows: references that these are of, at most m.
         writes: stores among the rows.
-        starts: how many of the lines belong to what the burst is to show, the first ones; None:
-            all. Where the program went over to other code altogether, what follows only tells
-            whether lines are accessed again.
     """
 
     line: NDArray[np.uint64]
     rows: int
     writes: int
-    starts: int | None = None
 
     def __len__(self) -> int:
         return len(self.line)
@@ -164,24 +165,23 @@ class Burst:
         size_bytes: bytes referenced, shape (n,), uint16.
         is_write: store or load, shape (n,), bool.
         pid: the target process.
-        tid: the thread that was shadowed.
-        time_seconds: CLOCK_MONOTONIC time at which the thread was stopped.
+        tid: the thread that was observed.
+        time_seconds: CLOCK_MONOTONIC time at which the thread was first held.
         instructions: instructions executed by the burst.
         prefetches: software prefetches met (not among the rows).
         end: why the burst ended.
         end_detail: the system call, instruction or signal that ended it, for people.
         cost: what it cost.
-        cut_short: a write of the target came back short because it was stopped.
-        twin: how long the program itself takes for this; None if not asked for or not known.
         accesses: rows observed; more than there are here where they were streamed.
-        run_seconds: wall time for which the observed copy ran.
-        run_accesses: rows that it came through meanwhile: those observed, and others that were only
-            counted.
-        emulated_calls: system calls that did not end the burst because their results were known.
-        ahead_seconds: CPU time of the thread from its stop to the burst: what was observed is what
-            it did, or will do, so much later.
-        is_sought: it was taken when it was because of the code that ran then, not at random.
-        is_timed: it was to be timed.
+        calls: system calls that it goes over: the target made them itself.
+        calls_compared: at so many of them its registers were compared with the replica's.
+        calls_equal: at so many they were equal.
+        pages_predicted: pages of the target that were supplied before they were touched.
+        pages_missed: pages that were supplied when they were touched.
+        is_plausible: other threads could run meanwhile: it is a plausible future of the thread,
+            perhaps not the one that came.
+        timed: how long the target takes for some of this; None if not asked for or not known.
+        was_asked_time: it was to be timed.
         code_ip: instructions that it executed, shape (c,), uint64; none where nobody counted.
         code_times: how often each, shape (c,), uint64.
     """
@@ -198,23 +198,21 @@ class Burst:
     end: BurstEnd
     end_detail: str = ""
     cost: BurstCost = field(default_factory=BurstCost)
-    cut_short: bool = False
-    twin: TwinMeasurement | None = None
     accesses: int = -1
-    run_seconds: float = 0.0
-    run_accesses: int = -1
-    emulated_calls: int = 0
-    ahead_seconds: float = 0.0
-    is_sought: bool = False
-    is_timed: bool = False
+    calls: int = 0
+    calls_compared: int = 0
+    calls_equal: int = 0
+    pages_predicted: int = 0
+    pages_missed: int = 0
+    is_plausible: bool = False
+    timed: TimedStretch | None = None
+    was_asked_time: bool = False
     code_ip: NDArray[np.uint64] = field(default_factory=lambda: np.empty(0, np.uint64))
     code_times: NDArray[np.uint64] = field(default_factory=lambda: np.empty(0, np.uint64))
 
     def __post_init__(self) -> None:
         if self.accesses < 0:
             object.__setattr__(self, "accesses", len(self.ip))
-        if self.run_accesses < 0:
-            object.__setattr__(self, "run_accesses", self.accesses)
 
     def __len__(self) -> int:
         return len(self.ip)
@@ -227,17 +225,16 @@ class BurstRequest:
     Attributes:
         tid: the thread to observe.
         max_accesses: rows after which the burst is full.
+        max_stop_seconds: how long the target may be held for it, all holds together.
         deadline_seconds: wall time after which it ends early.
-        measure_rate: also time a native twin, if the source can.
-        gaps_seconds: time from the end of one burst to the next, of as many as are wanted besides;
-            each is asked for when it is about to begin.
+        measure_rate: also time some of it in the target.
     """
 
     tid: int
     max_accesses: int
+    max_stop_seconds: float = 0.005
     deadline_seconds: float = 10.0
     measure_rate: bool = False
-    gaps_seconds: Iterable[float] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +244,7 @@ class AccessRate:
     Attributes:
         accesses_per_cpu_second: the estimate; None if nothing is known.
         spread: relative standard deviation of the estimate; None if unknown.
-        method: how it was found, for people ("native twin", "unknown", ...).
+        method: how it was found, for people ("in-target", "unknown", ...).
     """
 
     accesses_per_cpu_second: float | None

@@ -47,7 +47,7 @@ class Entry:
 @pytest.mark.parametrize(
     ("error", "status", "line"),
     [
-        (CapabilityError("no PMU", "use a\nshadow"), 1, "no PMU; use a shadow"),
+        (CapabilityError("no PMU", "use a\nreplica"), 1, "no PMU; use a replica"),
         (MemoryError(), 1, "out of memory; free some or choose fewer sizes"),
         (OSError(28, "No space left on device", "/x"), 1, "/x: No space left on device"),
         (ZeroDivisionError("oh"), 1, "internal error: ZeroDivisionError: oh; please report it"),

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from invented import make_snapshot
 
-from memsampd.cli.status import JsonStatus, LiveStatus, PlainStatus
+from memsampd.cli.status import JsonStatus, LiveStatus, PlainStatus, status_lines
 from memsampd.exporters.snapshot import Snapshot
 from memsampd.phases.records import Assignment, Window
 
@@ -72,6 +72,24 @@ def test_lines_tell_changes_of_phase_and_trouble() -> None:
         "no bursts: too large",
         "bursts again",
     ]
+
+
+def test_bursts_that_wait_for_own_cpu_time_are_told_of() -> None:
+    overhead = replace(STATE.overhead, waits_for_own_cpu=True, own_cpu_waited_seconds=2.0)
+    waiting = replace(STATE, overhead=overhead)
+    waited = replace(STATE, overhead=replace(overhead, waits_for_own_cpu=False))
+    lines = [status_lines(state)[4] for state in (STATE, waiting, waited)]
+    used = "own CPU 0.4 s (limit 5 % of the target's)"
+    assert lines == [
+        used,
+        f"{used}: bursts wait for it, so far 2.0 s",
+        f"{used}: bursts waited 2.0 s for it",
+    ]
+    stream = io.StringIO()
+    plain = PlainStatus(stream)
+    for state in (STATE, waiting, waited, waiting):
+        plain.idle(state)
+    assert stream.getvalue() == f"{lines[1]}\n"
 
 
 def test_json_has_an_object_a_window() -> None:

@@ -35,7 +35,7 @@ def book(rates: dict[int, float | None]) -> PhaseBook:
         histogram = ReuseHistogram.from_lines(lines)
         made.add_burst(phase, histogram, rows=4000, writes=1000)
         if rate is not None:
-            made.set_rate(phase, AccessRate(rate, 0.1, "native twin"))
+            made.set_rate(phase, AccessRate(rate, 0.1, "in-target"))
     return made
 
 
@@ -50,7 +50,7 @@ def test_accesses_weigh() -> None:
     rate = overall_rate(phases)
     assert rate.accesses_per_cpu_second == pytest.approx(1e8 * total / 6)
     assert rate.spread == pytest.approx(0.1 * np.hypot(9, np.hypot(2, 3)) / total)
-    assert rate.method == "native twin"
+    assert rate.method == "in-target"
 
 
 def test_the_mean_rate_stands_in() -> None:
@@ -76,4 +76,4 @@ def test_a_rate_without_spread_leaves_that_of_all_unknown() -> None:
     phases[1] = dataclasses.replace(phases[1], rate=AccessRate(2e8, None, "pmu"))
     rate = overall_rate(phases)
     assert rate.spread is None
-    assert rate.method == "native twin, pmu"
+    assert rate.method == "in-target, pmu"

@@ -7,53 +7,38 @@ from memsampd.daemon.closed import ClosedWindows
 from memsampd.phases.records import Window
 
 
-def window(index: int, start_seconds: float, end_seconds: float, cpu_seconds: float) -> Window:
-    return Window(index, start_seconds, end_seconds, cpu_seconds, np.zeros(8), 10, 0, 0, {1: 10})
+def window(index: int, start_seconds: float, end_seconds: float) -> Window:
+    return Window(index, start_seconds, end_seconds, 0.1, np.zeros(8), 10, 0, 0, {1: 10})
 
 
 @pytest.fixture
 def closed() -> ClosedWindows:
-    """0.1 s of CPU time each; the target slept for a second within the third."""
+    """The target slept for a second within the third."""
     windows = ClosedWindows()
-    windows.add(window(0, 10.0, 10.1, 0.1), 0)
-    windows.add(window(1, 10.1, 10.2, 0.1), 1)
-    windows.add(window(2, 10.2, 11.3, 0.1), 0)
-    windows.add(window(3, 11.3, 11.4, 0.1), 2)
+    windows.add(window(0, 10.0, 10.1), 0)
+    windows.add(window(1, 10.1, 10.2), 1)
+    windows.add(window(2, 10.2, 11.3), 0)
+    windows.add(window(3, 11.3, 11.4), 2)
     return windows
 
 
 @pytest.mark.parametrize(
-    ("time_seconds", "ahead_seconds", "index"),
-    [
-        (9.0, 0.0, 0),
-        (10.05, 0.0, 0),
-        (10.1, 0.0, 0),
-        (10.15, 0.0, 1),
-        (11.0, 0.0, 2),
-        (10.05, 0.02, 0),
-        (10.05, 0.1, 1),
-        (10.05, 0.2, 2),
-        (10.05, 0.3, 3),
-        (10.75, 0.02, 2),  # half of the third window's CPU time is left
-        (10.75, 0.07, 3),
-    ],
+    ("time_seconds", "index"),
+    [(9.0, 0), (10.05, 0), (10.1, 0), (10.15, 1), (11.0, 2), (11.4, 3)],
 )
-def test_the_window_of_a_moment(
-    time_seconds: float, ahead_seconds: float, index: int, closed: ClosedWindows
-) -> None:
-    found = closed.find(time_seconds, ahead_seconds)
+def test_the_window_of_a_moment(time_seconds: float, index: int, closed: ClosedWindows) -> None:
+    found = closed.find(time_seconds)
     assert found is not None
     assert (found.index, found.phase) == (index, [0, 1, 0, 2][index])
 
 
 def test_what_has_not_ended_is_not_found(closed: ClosedWindows) -> None:
-    assert closed.find(11.5) is None
-    assert closed.find(11.35, 0.1) is None
-    closed.add(window(4, 11.4, 11.5, 0.1), 0)
-    found = closed.find(11.35, 0.1)
+    assert closed.find(11.45) is None
+    closed.add(window(4, 11.4, 11.5), 0)
+    found = closed.find(11.45)
     assert found is not None
     assert found.index == 4
-    assert ClosedWindows().find(1.0, 0.1) is None
+    assert ClosedWindows().find(1.0) is None
 
 
 def test_merged_phases(closed: ClosedWindows) -> None:

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from memsampd.daemon.rates import PhaseRates
-from memsampd.sampler.native_clock import NativeTwinClock
-from memsampd.sampler.records import Burst, BurstEnd, TwinMeasurement
-from memsampd.sampler.unknown_clock import UnknownClock
+from memsampd.sampler.burst_clock import BurstClock
+from memsampd.sampler.records import Burst, BurstEnd, TimedStretch
 
 ROWS = 100
 PLAIN = Burst(
@@ -27,17 +26,21 @@ PLAIN = Burst(
 )
 
 
+ASKED = dataclasses.replace(PLAIN, was_asked_time=True)
+
+
 def timed(rate: float) -> Burst:
-    return dataclasses.replace(PLAIN, twin=TwinMeasurement(int(rate * 1e-3), 1e-3, 0, "call"))
+    stretch = TimedStretch(int(rate * 1e-3), 1e-3, "held")
+    return dataclasses.replace(ASKED, timed=stretch)
 
 
 def known_rate(rates: PhaseRates, phase: int, burst: Burst) -> float | None:
-    rate = rates.add(phase, burst, was_asked=True)
+    rate = rates.add(phase, burst)
     return None if rate is None else rate.accesses_per_cpu_second
 
 
 def test_it_measures_until_the_spread_is_small() -> None:
-    rates = PhaseRates(NativeTwinClock(), spread_goal=0.05)
+    rates = PhaseRates(BurstClock(), spread_goal=0.05)
     taken = 0
     while rates.wants(3):
         assert known_rate(rates, 3, timed(5e8)) == pytest.approx(5e8)
@@ -48,18 +51,13 @@ def test_it_measures_until_the_spread_is_small() -> None:
     assert not rates.wants(None)
 
 
-def test_an_unknown_clock_is_never_asked() -> None:
-    rates = PhaseRates(UnknownClock())
-    assert not rates.wants(0)
-    assert rates.add(0, PLAIN, was_asked=False) is None
-
-
 def test_what_cannot_be_measured_is_tried_ever_more_rarely() -> None:
-    rates = PhaseRates(NativeTwinClock())
+    rates = PhaseRates(BurstClock())
     asked = []
     for burst in range(400):
-        asked += [burst] if rates.wants(0) else []
-        assert rates.add(0, PLAIN, was_asked=burst in asked[-1:]) is None
+        is_asked = rates.wants(0)
+        asked += [burst] if is_asked else []
+        assert rates.add(0, ASKED if is_asked else PLAIN) is None
     gaps = np.diff(asked)
     assert asked[:8] == list(range(8))
     assert 20 < len(asked) < 60
@@ -68,7 +66,7 @@ def test_what_cannot_be_measured_is_tried_ever_more_rarely() -> None:
 
 
 def test_a_phase_that_drifted_is_measured_anew() -> None:
-    rates = PhaseRates(NativeTwinClock())
+    rates = PhaseRates(BurstClock())
     while rates.wants(0):
         known_rate(rates, 0, timed(1e8))
     rates.drift(0)
@@ -78,16 +76,16 @@ def test_a_phase_that_drifted_is_measured_anew() -> None:
 
 
 def test_a_drifted_phase_keeps_its_rate_until_there_is_another() -> None:
-    rates = PhaseRates(NativeTwinClock())
+    rates = PhaseRates(BurstClock())
     known_rate(rates, 0, timed(1e8))
     rates.drift(0)
-    assert rates.add(0, PLAIN, was_asked=True) is None
-    assert rates.add(0, PLAIN, was_asked=False) is None
+    assert rates.add(0, ASKED) is None
+    assert rates.add(0, PLAIN) is None
     assert rates.wants(0)
 
 
 def test_merged_phases_pool_their_measurements() -> None:
-    rates = PhaseRates(NativeTwinClock())
+    rates = PhaseRates(BurstClock())
     known_rate(rates, 0, timed(1e8))
     known_rate(rates, 1, timed(3e8))
     merged = rates.merge(1, 0)

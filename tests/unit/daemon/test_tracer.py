@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import random
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import numpy as np
@@ -21,18 +21,18 @@ from memsampd.sampler.records import (
     LineChunk,
 )
 
-AT_THE_END = BurstCost(stop_seconds=0.001, stops=1)
+COST = BurstCost(stop_seconds=0.002, stops=2, longest_stop_seconds=0.0015)
+ORDER = CaptureOrder({}, 0.0, 1000, 0.003, 5.0, measure_rate=True)
 
 
 class Scripted:
-    """One burst for each list of lines; what is no list is raised."""
+    """A burst for each list of lines, two chunks of it; what is no list is raised."""
 
     name = "scripted"
 
-    def __init__(self, script: list[list[int] | Exception]) -> None:
-        self.script = script
+    def __init__(self, *script: list[int] | Exception) -> None:
+        self.script = list(script)
         self.requests: list[BurstRequest] = []
-        self.closed_generators = 0
 
     def capture(self, request: BurstRequest) -> Burst:
         raise AssertionError("sessions stream")
@@ -40,19 +40,16 @@ class Scripted:
     def stream(self, request: BurstRequest, consume: Callable[[AccessChunk], None]) -> Burst:
         raise AssertionError("sessions want lines")
 
-    def stream_moments(
+    def stream_lines(
         self, request: BurstRequest, line_bytes: int, consume: Callable[[LineChunk], None]
-    ) -> Generator[Burst, None, BurstCost]:
+    ) -> Burst:
         self.requests.append(request)
-        try:
-            for number, act in enumerate(self.script):
-                if isinstance(act, Exception):
-                    raise act
-                consume(LineChunk(np.array(act, np.uint64), len(act), 1, min(len(act), 3)))
-                yield burst(len(act), 0.1 * number)
-            return AT_THE_END
-        finally:
-            self.closed_generators += 1
+        act = self.script.pop(0)
+        if isinstance(act, Exception):
+            raise act
+        for part in (act[:2], act[2:]):
+            consume(LineChunk(np.array(part, np.uint64), len(part), 1))
+        return burst(len(act))
 
     def cancel(self) -> None:
         """Nothing is under way."""
@@ -61,7 +58,7 @@ class Scripted:
         """Nothing is open."""
 
 
-def burst(accesses: int, ahead_seconds: float) -> Burst:
+def burst(accesses: int) -> Burst:
     none = np.empty(0, np.uint64)
     return Burst(
         ip=none,
@@ -74,8 +71,10 @@ def burst(accesses: int, ahead_seconds: float) -> Burst:
         instructions=accesses,
         prefetches=0,
         end=BurstEnd.FULL,
+        cost=COST,
         accesses=accesses,
-        ahead_seconds=ahead_seconds,
+        code_ip=np.array([10, 20], np.uint64),
+        code_times=np.array([300, 100], np.uint64),
     )
 
 
@@ -88,51 +87,51 @@ def tracer_of(source: Scripted) -> Iterator[TracerThread]:
         tracer.close()
 
 
-def results_of(source: Scripted, gaps_seconds: tuple[float, ...] = ()) -> list[CaptureResult]:
-    order = CaptureOrder({}, 0.0, 1000, 5.0, gaps_seconds=gaps_seconds)
+def result_of(tracer: TracerThread, order: CaptureOrder = ORDER) -> CaptureResult:
+    tracer.order(order)
+    assert tracer.is_busy
+    give_up = time.monotonic() + 30
     found: list[CaptureResult] = []
+    while not found and time.monotonic() < give_up:
+        found = tracer.results()
+        time.sleep(0.001)
+    (result,) = found
+    assert not tracer.is_busy
+    return result
+
+
+def test_each_burst_is_counted_by_itself() -> None:
+    source = Scripted([1, 1, 1], [2, 3, 2, 3])
     with tracer_of(source) as tracer:
-        tracer.order(order)
-        give_up = time.monotonic() + 30
-        while tracer.is_busy and time.monotonic() < give_up:
-            found += tracer.results()
-            time.sleep(0.001)
-        assert not tracer.is_busy
-    return found
+        results = [result_of(tracer), result_of(tracer)]
+    assert [request.tid for request in source.requests] == [os.getpid()] * 2
+    assert source.requests[0] == BurstRequest(os.getpid(), 1000, 0.003, 5.0, True)
+    assert [(result.error, result.cost) for result in results] == [(None, COST)] * 2
+    counted = [result.counted for result in results]
+    assert [each.histogram.accesses for each in counted if each is not None] == [3, 4]
+    assert [each.writes for each in counted if each is not None] == [2, 2]
 
 
-def test_each_moment_is_counted_by_itself() -> None:
-    """As far as it starts from: three accesses here."""
-    source = Scripted([[1, 1, 1], [2, 3, 2, 3], [4]])
-    found = results_of(source, (0.01, 0.02))
-    assert tuple(source.requests[0].gaps_seconds) == (0.01, 0.02)
-    assert [result.is_first for result in found] == [True, False, False, False]
-    assert [result.is_last for result in found] == [False, False, False, True]
-    assert (found[-1].counted, found[-1].error, found[-1].cost) == (None, None, AT_THE_END)
-    counted = [result.counted for result in found]
-    assert [each.histogram.accesses for each in counted if each is not None] == [3, 3, 1]
-    assert [each.writes for each in counted if each is not None] == [1, 1, 1]
-    assert source.closed_generators == 1
+def test_a_few_instructions_stand_for_all() -> None:
+    with tracer_of(Scripted([1, 2])) as tracer:
+        counted = result_of(tracer).counted
+    assert counted is not None
+    assert len(counted.burst.code_ip) == 0
+    found, times = np.unique(counted.code_ips, return_counts=True)
+    assert (found.tolist(), times.tolist()) == ([10, 20], [768, 256])
 
 
-def test_a_failure_on_the_way_ends_the_order() -> None:
-    found = results_of(Scripted([[1, 2], CaptureError("lost", "gone")]))
-    assert [result.is_last for result in found] == [False, True]
-    assert found[0].counted is not None
-    assert found[1].error is not None
-    assert found[1].error.reason == "lost"
+def test_a_refusal_has_its_cost() -> None:
+    refusal = CaptureError("not-running", "it sleeps", stop_seconds=0.25)
+    with tracer_of(Scripted(refusal)) as tracer:
+        result = result_of(tracer)
+    assert (result.counted, result.error) == (None, refusal)
+    assert result.cost == BurstCost(stop_seconds=0.25)
 
 
 def test_whatever_goes_wrong_is_told_and_the_thread_lives_on() -> None:
-    for cause, reason in ((ValueError("x"), "internal"), (OSError(5, "x"), "failed")):
-        source = Scripted([cause])
-        with tracer_of(source) as tracer:
-            for _ in range(2):
-                tracer.order(CaptureOrder({}, 0.0, 1000, 5.0))
-                give_up = time.monotonic() + 30
-                found: list[CaptureResult] = []
-                while not found and time.monotonic() < give_up:
-                    found = tracer.results()
-                assert found[0].error is not None
-                assert found[0].error.reason == reason
-                assert not tracer.is_busy
+    source = Scripted(ValueError("x"), OSError(5, "x"), [1])
+    with tracer_of(source) as tracer:
+        errors = [result_of(tracer).error for _ in range(2)]
+        assert [error.reason for error in errors if error is not None] == ["internal", "failed"]
+        assert result_of(tracer).counted is not None

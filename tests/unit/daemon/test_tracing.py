@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -22,7 +22,7 @@ from memsampd.daemon.tracing import ThreadChooser, TraceConfig, TraceResult, Tra
 from memsampd.errors import CaptureError, TargetError, TraceError, UsageError
 from memsampd.exporters.trace import TraceReader, TraceWriter
 from memsampd.sampler.process.identity import ProcessHandle
-from memsampd.sampler.records import AccessChunk, Burst, BurstCost, BurstEnd, BurstRequest
+from memsampd.sampler.records import AccessChunk, Burst, BurstEnd, BurstRequest
 
 CHUNK = invented(50)
 Consumer: TypeAlias = Callable[[AccessChunk], None]
@@ -60,9 +60,7 @@ class Scripted:
     def capture(self, request: BurstRequest) -> Burst:
         raise AssertionError("a trace has no room for whole bursts")
 
-    def stream_moments(
-        self, request: BurstRequest, line_bytes: int, consume: object
-    ) -> Generator[Burst, None, BurstCost]:
+    def stream_lines(self, request: BurstRequest, line_bytes: int, consume: object) -> Burst:
         raise AssertionError("a trace is of rows")
 
     def stream(self, request: BurstRequest, consume: Consumer) -> Burst:
@@ -70,7 +68,8 @@ class Scripted:
         act = self.script.pop(0) if len(self.script) > 1 else self.script[0]
         if isinstance(act, Exception):
             raise act
-        for rows in (slice(30), slice(30, None)):
+        is_empty = act is BurstEnd.COLD
+        for rows in () if is_empty else (slice(30), slice(30, None)):
             chunk = part(rows)
             consume(chunk)
             chunk.address[:] = 0  # as a source does that uses its buffers again
@@ -90,6 +89,8 @@ class Scripted:
             end=act,
             end_detail="read",
             cost=COST,
+            calls=3,
+            is_plausible=True,
         )
 
     def cancel(self) -> None:
@@ -133,11 +134,13 @@ def test_bursts_are_written_with_all_that_is_known(target: ProcessHandle, tmp_pa
     assert source.closed
     assert [request.max_accesses for request in source.requests] == [50] * 3
     assert [request.deadline_seconds for request in source.requests] == [0.05] * 3
+    assert [request.max_stop_seconds for request in source.requests] == [0.005] * 3
     bursts, finishes, message = read_trace(tmp_path / "x")
     assert (bursts, message) == ([rows_of(CHUNK)] * 3, "")
     finish = finishes[0]
     assert (finish.end, finish.end_detail, finish.rows) == ("syscall", "read", 50)
     assert (finish.instructions, finish.prefetches, finish.cost) == (70, 2, COST)
+    assert (finish.calls, finish.is_plausible) == (3, True)
     with TraceReader(tmp_path / "x") as reader:
         assert reader.header.source == "scripted"
         starts = [burst.start for burst in reader]
@@ -152,6 +155,17 @@ def test_a_refused_burst_is_tried_again(target: ProcessHandle, tmp_path: Path) -
     config = dataclasses.replace(QUICK, deadline_seconds=60.0)
     assert trace(target, source, tmp_path / "x", config).bursts == 3
     assert len(source.requests) == 5
+
+
+def test_an_empty_burst_is_tried_again(target: ProcessHandle, tmp_path: Path) -> None:
+    """Where code was not translated yet it will be the next time."""
+    config = dataclasses.replace(QUICK, bursts=1, deadline_seconds=60.0)
+    source = Scripted(BurstEnd.COLD, BurstEnd.COLD, BurstEnd.HOLD)
+    assert trace(target, source, tmp_path / "x", config).bursts == 1
+    bursts, finishes, _ = read_trace(tmp_path / "x")
+    assert (bursts, [finish.end for finish in finishes]) == ([rows_of(CHUNK)], ["hold"])
+    with pytest.raises(CaptureError, match=r"ended at once: cold \(read\)"):
+        trace(target, Scripted(BurstEnd.COLD), tmp_path / "y", QUICK)
 
 
 def test_a_burst_that_cannot_be_had_is_reported(target: ProcessHandle, tmp_path: Path) -> None:
@@ -183,15 +197,15 @@ def test_no_burst_at_all_is_an_error_and_leaves_a_whole_file(
     assert read_trace(tmp_path / "x") == ([], [], "")
 
 
-def test_what_came_of_a_lost_shadow_is_kept(target: ProcessHandle, tmp_path: Path) -> None:
-    lost = LateError(CaptureError("lost", "the shadow of process 1 was lost"))
+def test_what_came_of_a_lost_replica_is_kept(target: ProcessHandle, tmp_path: Path) -> None:
+    lost = LateError(CaptureError("lost", "the replica of process 1 was lost"))
     source = Scripted(lost, BurstEnd.FULL)
     config = dataclasses.replace(QUICK, bursts=1, deadline_seconds=60.0)
     assert trace(target, source, tmp_path / "x", config).bursts == 2
     bursts, finishes, message = read_trace(tmp_path / "x")
     assert (bursts, message) == ([rows_of(CHUNK)] * 2, "")
     assert [(finish.end, finish.end_detail) for finish in finishes] == [
-        ("exit", "the shadow of process 1 was lost"),
+        ("exit", "the replica of process 1 was lost"),
         ("full", "read"),
     ]
 
@@ -241,7 +255,13 @@ def test_a_file_that_cannot_be_written_closes_the_source(target: ProcessHandle) 
 
 @pytest.mark.parametrize(
     "values",
-    [{"accesses": 0}, {"bursts": 0}, {"deadline_seconds": 0.0}, {"interval_seconds": -1.0}],
+    [
+        {"accesses": 0},
+        {"bursts": 0},
+        {"deadline_seconds": 0.0},
+        {"interval_seconds": -1.0},
+        {"max_stop_seconds": 0.0},
+    ],
 )
 def test_settings_out_of_range(values: dict[str, int | float]) -> None:
     with pytest.raises(UsageError):

@@ -28,7 +28,7 @@ from memsampd.models.protocols import CacheModel
 from memsampd.models.statcache import StatCache
 from memsampd.models.statstack import StatStack
 from memsampd.models.survival import SurvivalFunction
-from memsampd.sampler.records import AccessRate, TwinMeasurement
+from memsampd.sampler.records import AccessRate, TimedStretch
 
 
 @pytest.fixture
@@ -97,12 +97,10 @@ def test_outputs_say_which_rates_are_known(recording: Recording) -> None:
 def test_fast_code_makes_more_of_the_accesses_than_of_the_time() -> None:
     """Without branch vectors, windows go by the bursts nearby."""
     windows = [window_record(i, 0) for i in range(10)]
-    twins = {1: 1e8, 2: 1e8, 7: 20e8, 8: 20e8}
+    rates = {1: 1e8, 2: 1e8, 7: 20e8, 8: 20e8}
     bursts = [
-        msgspec.structs.replace(
-            burst_record(0, window), twin=TwinMeasurement(round(rate * 0.01), 0.01, 0, "call")
-        )
-        for window, rate in twins.items()
+        msgspec.structs.replace(burst_record(0, window), timed=_timed(rate))
+        for window, rate in rates.items()
     ]
     analysis = analyse(Recording(header(), windows, bursts=bursts), "lru", default_sizes())
     accesses = np.array([window.accesses for window in analysis.windows], dtype=float)
@@ -131,8 +129,7 @@ def test_code_that_few_bursts_ran_counts_by_its_samples() -> None:
     bursts = [
         msgspec.structs.replace(
             burst_record(0, 2 * i, 1000 + 500 * (i == 3)),
-            twin=TwinMeasurement(10**6 * (25 if i == 3 else 1), 0.01, 0, "call"),
-            is_sought=i == 3,
+            timed=_timed(1e8 * (25 if i == 3 else 1)),
             code=code_bytes(fast if i == 3 else slow),
         )
         for i in range(5)
@@ -150,8 +147,7 @@ def test_bursts_of_one_window_count_by_their_rates() -> None:
     bursts = [
         msgspec.structs.replace(
             burst_record(0, 1, n),
-            twin=TwinMeasurement(round(rate * 0.01), 0.01, 0, "call"),
-            ahead_seconds=0.01 * n,
+            timed=_timed(rate),
         )
         for n, rate in zip(accesses, rates, strict=True)
     ]
@@ -186,8 +182,8 @@ def _accesses(bursts: list[BurstRecord], code: np.ndarray) -> list[float]:
     return [window.weight / window.record.cpu_seconds for window in analysis.windows]
 
 
-def _timed(rate: float) -> TwinMeasurement:
-    return TwinMeasurement(round(rate * 0.01), 0.01, 0, "call")
+def _timed(rate: float) -> TimedStretch:
+    return TimedStretch(round(rate * 0.01), 0.01, "held")
 
 
 def test_what_was_not_timed_is_as_fast_as_others_of_its_code() -> None:
@@ -196,34 +192,28 @@ def test_what_was_not_timed_is_as_fast_as_others_of_its_code() -> None:
     bursts = [
         msgspec.structs.replace(
             burst_record(0, 100 * number),
-            twin=None if rate is None else _timed(rate),
+            timed=None if rate is None else _timed(rate),
             code=code_bytes(64 * ran),
-            pace=1e8,
         )
         for number, (rate, ran) in enumerate(zip((40e8, 1e8, None, None), code, strict=True))
     ]
     assert _accesses(bursts, code) == pytest.approx([40e8, 1e8, 40e8, 1e8], rel=0.1)
 
 
-def test_what_was_not_timed_is_not_as_fast_as_what_shares_a_bin_and_no_more() -> None:
-    """Code of no phase that was timed goes by its pace."""
-    code = np.eye(2)[[0, 0]]
+def test_code_that_nothing_timed_is_like_is_as_fast_as_the_mean() -> None:
+    """The mean of its phase; of all where the phase has none."""
+    code = np.eye(4)
     bursts = [
         msgspec.structs.replace(
-            burst_record(number, 200 * number),
-            twin=_timed(40e8) if number == 0 else None,
+            burst_record(phase, 100 * number),
+            timed=None if rate is None else _timed(rate),
             code=code_bytes(64 * ran),
-            pace=pace,
         )
-        for number, (pace, ran) in enumerate(zip((8e8, 0.02e8), code, strict=True))
+        for number, (phase, rate, ran) in enumerate(
+            zip((0, 0, 0, 1), (30e8, 10e8, None, None), code, strict=True)
+        )
     ]
-    together = _accesses(bursts, code)
-    assert together[1] < 0.5 * together[0]
-    bursts = [
-        msgspec.structs.replace(each, code=code_bytes(64 * np.eye(2)[each.phase]))
-        for each in bursts
-    ]
-    assert _accesses(bursts, np.eye(2)) == pytest.approx([40e8, 0.1e8], rel=0.2)
+    assert _accesses(bursts, code) == pytest.approx([30e8, 10e8, 20e8, 20e8], rel=0.1)
 
 
 def test_windows_of_a_phase_without_bursts_are_guessed() -> None:
@@ -283,6 +273,7 @@ def test_json_has_the_agreed_shape(recording: Recording) -> None:
         "high",
     } == set(document["windows"][0])
     assert document["overhead"]["stop_seconds"] == 0.01
+    assert document["bursts"]["pages_missed"] == 100
     assert sum(phase["weight"] for phase in document["phases"]) == pytest.approx(1)
     for curve in [*document["windows"], *document["phases"], document["overall"]]:
         known = curve["miss_ratio"][0] is not None
@@ -319,7 +310,7 @@ def test_a_damaged_end_is_said_everywhere(tmp_path: Path) -> None:
     assert "truncated" in to_text(analysis)
     document = json.loads(to_json(analysis))
     assert "truncated" in document["warnings"][0]
-    assert document["overhead"] == {}
+    assert (document["overhead"], document["bursts"]) == ({}, {})
 
 
 def test_an_empty_recording_is_shown_as_such(tmp_path: Path) -> None:

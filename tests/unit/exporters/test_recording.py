@@ -20,7 +20,7 @@ from memsampd.exporters.recording import (
     WindowRecord,
     read_recording,
 )
-from memsampd.exporters.recording.format import PRELUDE, encode_frame
+from memsampd.exporters.recording.format import FORMAT_VERSION, PRELUDE, encode_frame
 from memsampd.models.histogram import ReuseHistogram
 from memsampd.sampler.records import AccessRate
 
@@ -70,6 +70,7 @@ def test_bursts_and_summary_return(recording_path: Path) -> None:
     assert (recording.bursts[1].writes, recording.bursts[1].end_detail) == (1000, "read")
     assert recording.summary is not None
     assert recording.summary.overhead == make_snapshot().overhead
+    assert recording.summary.tally == make_snapshot().tally
     assert recording.summary.burst_ends == {"full": 3, "syscall": 4}
     assert not recording.warnings
 
@@ -114,11 +115,11 @@ def test_no_flipped_bit_goes_unnoticed(tmp_path: Path) -> None:
                 read_recording(path)
 
 
-def test_another_version_is_refused(recording_path: Path) -> None:
+def test_an_older_version_is_refused(recording_path: Path) -> None:
     data = bytearray(recording_path.read_bytes())
-    data[8:10] = struct.pack("<H", 2)
+    data[8:10] = struct.pack("<H", 1)
     recording_path.write_bytes(data)
-    with pytest.raises(RecordingError, match="format version 2"):
+    with pytest.raises(RecordingError, match="format version 1"):
         read_recording(recording_path)
 
 
@@ -128,7 +129,7 @@ def test_valid_frames_of_nonsense_are_refused(tmp_path: Path, payload: bytes) ->
     length = struct.pack("<I", len(packed))
     frame = length + struct.pack("<II", zlib.crc32(length), zlib.crc32(packed)) + packed
     path = tmp_path / "x"
-    path.write_bytes(PRELUDE.pack(b"MEMSAMPD", 1) + frame)
+    path.write_bytes(PRELUDE.pack(b"MEMSAMPD", FORMAT_VERSION) + frame)
     with pytest.raises(RecordingError, match="corrupt at byte 10"):
         read_recording(path)
 

@@ -1,7 +1,6 @@
 """The checks of the doctor on fake trees and on trials that this machine cannot be made to fail."""
 
 import errno
-import gzip
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,14 +20,18 @@ from memsampd.machines.pmu import Pmu, memory_events, read_pmus
 from memsampd.machines.privileges import (
     CAPABILITIES,
     decode_capabilities,
-    read_memory_room,
 )
 from memsampd.sampler.perf.probes import ProbeResult
 from memsampd.sampler.process.status import parse_status
 
 ALL_CAPABILITIES = (1 << len(CAPABILITIES)) - 1
 EMERALD_RAPIDS = Cpu("x86_64", "GenuineIntel", 6, 0xCF, 2, "a Xeon", "cpuinfo")
-WORKING = Trials(None, ProbeResult(50), ProbeResult(3000), ())
+REPLICA = (
+    ("userfaultfd", True, "a page was supplied"),
+    ("process_vm_readv", True, "a child was read"),
+    ("procmap_query", True, "Linux 6.18"),
+)
+WORKING = Trials(None, ProbeResult(50), ProbeResult(3000), (), REPLICA)
 
 
 def write(root: Path, path: str, text: str) -> None:
@@ -40,8 +43,6 @@ def write(root: Path, path: str, text: str) -> None:
 def evidence(tmp_path: Path) -> Evidence:
     """An ordinary machine and user, on which everything works."""
     write(tmp_path, "proc/sys/kernel/perf_event_paranoid", "2\n")
-    write(tmp_path, "proc/meminfo", "MemTotal: 16000000 kB\nMemAvailable: 8000000 kB\n")
-    write(tmp_path, "sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never\n")
     status = parse_status("Pid:\t7\nTgid:\t7\nUid:\t1000\t1000\t1000\t1000\nSeccomp:\t0\n")
     return Evidence(tmp_path, "6.1.0-9", Machine(EMERALD_RAPIDS, (0,), ()), status, (), WORKING)
 
@@ -60,10 +61,7 @@ def with_capabilities(evidence: Evidence, mask: int) -> Evidence:
 def test_an_ordinary_user_is_served(evidence: Evidence) -> None:
     diagnosis = diagnose(evidence)
     assert diagnosis.works
-    assert (diagnosis.branch_source, diagnosis.access_source) == (
-        "perf-task-clock",
-        "shadow-translate",
-    )
+    assert (diagnosis.branch_source, diagnosis.access_source) == ("perf-task-clock", "replica")
     assert find(evidence, "ptrace").state is State.OK
     assert find(evidence, "capabilities").state is State.LIMITED
     assert find(evidence, "PMU").remedy == "none is needed"
@@ -165,19 +163,26 @@ def test_conditional_branches_from_ice_lake_on_are_all_of_them() -> None:
     assert memory_events(replace(EMERALD_RAPIDS, vendor="AuthenticAMD")) is None
 
 
-def test_seccomp_of_targets(evidence: Evidence) -> None:
-    name = "targets under seccomp"
-    assert "CAP_SYS_ADMIN" in find(evidence, name).detail
-    root = with_capabilities(evidence, ALL_CAPABILITIES)
-    assert "not readable" in find(root, name).detail
-    config = evidence.root / "proc/config.gz"
-    config.write_bytes(gzip.compress(b"CONFIG_CHECKPOINT_RESTORE=y\n"))
-    assert find(root, name).state is State.OK
-    config.write_bytes(gzip.compress(b"# CONFIG_CHECKPOINT_RESTORE is not set\n"))
-    assert "lacks CONFIG_CHECKPOINT_RESTORE" in find(root, name).detail
-    config.unlink()
-    write(evidence.root, f"boot/config-{evidence.release}", "CONFIG_CHECKPOINT_RESTORE=y\n")
-    assert find(root, name).detail == "a filter can be suspended"
+@pytest.mark.parametrize(
+    ("name", "state"),
+    [("userfaultfd", State.NO), ("procmap_query", State.LIMITED), ("a new one", State.NO)],
+)
+def test_what_a_replica_needs(evidence: Evidence, name: str, state: State) -> None:
+    """Without the one there are no bursts, without the other they are slower."""
+    found = (*REPLICA, ("a new one", True, "found"))
+    missing = tuple((each, works and each != name, detail) for each, works, detail in found)
+    lacking = replace(evidence, trials=replace(WORKING, replica=missing))
+    finding = find(lacking, f"replica: {name}")
+    assert finding.state is state
+    assert finding.remedy
+    assert diagnose(lacking).works is (state is State.LIMITED)
+    assert find(replace(evidence, trials=replace(WORKING, replica=found)), "replica: a new one")
+
+
+def test_own_seccomp_is_told(evidence: Evidence) -> None:
+    assert find(evidence, "seccomp").state is State.OK
+    filtered = replace(evidence, status=replace(evidence.status, seccomp_mode=2))
+    assert find(filtered, "seccomp").state is State.LIMITED
 
 
 @pytest.mark.parametrize(
@@ -205,25 +210,6 @@ def test_namespaces(evidence: Evidence) -> None:
     finding = find(evidence, "container")
     assert finding.state is State.LIMITED
     assert "a pid namespace of its own" in finding.detail
-
-
-def test_the_tightest_control_group_counts(evidence: Evidence) -> None:
-    write(evidence.root, "proc/self/cgroup", "0::/a/b\n")
-    write(evidence.root, "sys/fs/cgroup/a/memory.max", f"{300 << 20}\n")
-    write(evidence.root, "sys/fs/cgroup/a/memory.current", f"{100 << 20}\n")
-    write(evidence.root, "sys/fs/cgroup/a/b/memory.max", "max\n")
-    write(evidence.root, "sys/fs/cgroup/a/b/memory.current", f"{90 << 20}\n")
-    room = read_memory_room(evidence.root)
-    assert room is not None
-    assert (room.bytes, room.limit) == (200 << 20, "/a")
-    assert find(evidence, "memory").state is State.LIMITED
-
-
-def test_control_groups_version_1(evidence: Evidence) -> None:
-    write(evidence.root, "proc/self/cgroup", "5:cpu,memory:/a\n4:pids:/\n")
-    write(evidence.root, "sys/fs/cgroup/memory/a/memory.limit_in_bytes", f"{1 << 30}\n")
-    write(evidence.root, "sys/fs/cgroup/memory/a/memory.usage_in_bytes", "0\n")
-    assert find(evidence, "memory").detail == "1024 MiB left (/a)"
 
 
 def test_capability_names() -> None:

@@ -15,11 +15,12 @@ from memsampd.errors import UsageError
 from memsampd.phases.protocols import Schedule
 from memsampd.phases.schedule import SCHEDULES, BurstShape, make_schedule
 from memsampd.phases.schedule.budget import CostModel, TokenBucket
+from memsampd.phases.schedule.lengths import BurstLengths
 from memsampd.phases.schedule.phase_guided import PhaseGuided, _Phase
 
 ALL = pytest.mark.parametrize("name", sorted(SCHEDULES))
 PROFILING = pytest.mark.parametrize("name", sorted(set(SCHEDULES) - {"none"}))
-SHAPE = BurstShape(1000, 100_000, stop_seconds=0.01, seconds_per_access=1e-6)
+SHAPE = BurstShape(1000, 50_000, 100_000, stop_seconds=0.01, seconds_per_access=1e-6)
 FREE = {"share": math.inf}
 
 
@@ -126,21 +127,43 @@ def test_a_fresh_session_with_the_defaults_soon_gets_its_first_burst(name: Any) 
     pytest.fail("no burst in the first 6 s")
 
 
-def test_a_phase_gets_a_short_first_burst_and_longer_later_ones() -> None:
-    schedule = make("phase-guided", share=1.0, allowance_seconds=10.0)
+def asked_lengths(schedule: Any, windows: int, phase: int = 0) -> list[int]:
+    """What is asked for while one phase runs and bursts cost nothing."""
     asked = []
-    for index in range(4000):
-        decision = schedule.decide(index, 0)
+    for index in range(windows):
+        decision = schedule.decide(index, phase)
         if decision.profile:
             asked.append(decision.max_accesses)
             schedule.spend(decision.max_accesses, 0.0)
-            schedule.record(0, decision.max_accesses)
-    assert asked[:3] == [SHAPE.min_accesses, 2 * SHAPE.min_accesses, 4 * SHAPE.min_accesses]
-    assert asked[-1] == SHAPE.max_accesses
+            schedule.record(phase, decision.max_accesses)
+    return asked
 
 
-# Not the phase-guided one: a phase's first burst is as short as can be anyway.
-@pytest.mark.parametrize("name", sorted(set(SCHEDULES) - {"phase-guided", "none"}))
+@PROFILING
+def test_one_burst_in_eight_is_a_long_one_and_the_second_is_the_first(name: Any) -> None:
+    asked = asked_lengths(make(name, **FREE), 4000)
+    usual, long = SHAPE.usual_accesses, SHAPE.max_accesses
+    assert asked[:11] == [usual, long, *[usual] * 7, long, usual]
+    assert set(asked) == {usual, long}
+
+
+def test_each_phase_gets_its_own_long_bursts_anew_when_it_has_drifted() -> None:
+    schedule = make("phase-guided", **FREE)
+    usual, long = SHAPE.usual_accesses, SHAPE.max_accesses
+    assert asked_lengths(schedule, 400)[:2] == [usual, long]
+    assert asked_lengths(schedule, 400, phase=1)[:2] == [usual, long]
+    schedule.drift(1)
+    assert asked_lengths(schedule, 400, phase=1)[:2] == [usual, long]
+
+
+def test_a_long_burst_that_cannot_be_paid_for_stays_due() -> None:
+    lengths = BurstLengths(SHAPE)
+    usual, long = SHAPE.usual_accesses, SHAPE.max_accesses
+    affordable = [long, long - 1, 0, 2000, long, long]
+    assert [lengths.choose(n) for n in affordable] == [usual, usual, 0, 2000, long, usual]
+
+
+@PROFILING
 def test_a_short_budget_shortens_bursts(name: Any) -> None:
     schedule = make(name, share=0.0, allowance_seconds=0.05)
     for index in range(400):
@@ -210,7 +233,7 @@ def test_gaps_grow_with_the_age_of_the_phase_between_their_limits(windows: int, 
     gaps = []
     for seed in range(500):
         schedule = make("phase-guided", seed, first_gap=2, max_gap=16, resolution=10, **FREE)
-        schedule._phases[0] = _Phase(age=windows - 1, weight=1.0)
+        schedule._phases[0] = _Phase(BurstLengths(SHAPE), age=windows - 1, weight=1.0)
         (first, *later) = run_one_phase(schedule, 300)
         gaps.append(later[0] - first)
     # Whole windows: the exponential gap rounded up, which is geometric.
@@ -299,6 +322,22 @@ def test_a_burst_that_saw_nothing_costs_but_does_not_count() -> None:
     assert reasons[0] == "not-due" or reasons[1] == "new-phase"
     assert "new-phase" in reasons
     assert "due" not in reasons
+
+
+def test_short_bursts_count_as_parts_and_are_soon_followed_by_others() -> None:
+    """A server's bursts of 100 accesses, a tenth of the shortest worth a hold."""
+    taken: dict[int, int] = {}
+    for accesses in (100, 1000):
+        schedule = make("phase-guided", first_gap=20, max_gap=20, **FREE)
+        count = 0
+        for index in range(4000):
+            if schedule.decide(index, 0).profile:
+                schedule.record(0, accesses)
+                count += 1
+        assert schedule._phases[0].bursts == pytest.approx(count * accesses / 1000)
+        taken[accesses] = count
+    assert taken[1000] == pytest.approx(4000 / 20.5, rel=0.25)
+    assert taken[100] == pytest.approx(4000 / 2.5, rel=0.25)
 
 
 def _cost(accesses: int) -> float:
@@ -439,28 +478,6 @@ def test_cost_model_against_least_squares() -> None:
         pytest.fail("the data do not exercise the fit")
 
 
-def test_cost_model_adds_up_what_one_stop_costs() -> None:
-    """However its cost comes in: with the burst, or piece by piece with those that follow it."""
-    at_once, in_pieces = CostModel(SHAPE), CostModel(SHAPE)
-    rng = random.Random(4)
-    for _ in range(30):
-        accesses, pieces = rng.randrange(1000, 100_000), [rng.uniform(0, 0.05) for _ in range(5)]
-        at_once.learn(accesses, sum(pieces))
-        in_pieces.learn(accesses, pieces[0])
-        for piece in pieces[1:]:
-            in_pieces.add(piece)
-    for accesses in (0, 50_000, 100_000):
-        assert in_pieces.predict(accesses) == pytest.approx(at_once.predict(accesses))
-
-
-@ALL
-def test_further_bursts_of_a_stop_are_paid_for(name: Any) -> None:
-    schedule: Any = make_schedule(name, random.Random(1), shape=SHAPE)
-    schedule.spend(1000, 0.25)
-    schedule.spend(1000, 0.5, is_further=True)
-    assert schedule.spent_seconds == 0.75
-
-
 def test_savings_are_bounded() -> None:
     bucket = TokenBucket(share=0.1, allowance_seconds=0.5)
     for _ in range(1000):
@@ -489,6 +506,8 @@ def test_refuses_senseless_options() -> None:
     with pytest.raises(ValueError, match="share"):
         make("all", share=-1.0)
     with pytest.raises(ValueError, match="min_accesses"):
-        BurstShape(min_accesses=10, max_accesses=5)
+        BurstShape(min_accesses=10, usual_accesses=5)
+    with pytest.raises(ValueError, match="long_one"):
+        BurstShape(bursts_a_long_one=0)
     with pytest.raises(ValueError, match="negative"):
         BurstShape(stop_seconds=-1)

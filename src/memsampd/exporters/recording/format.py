@@ -1,4 +1,4 @@
-"""The recording's file format, version 1 (docs/recording.md).
+"""The recording's file format, version 2 (docs/recording.md).
 
 A file is a prelude, ``MEMSAMPD`` and the version as a little-endian u16, and then frames. A frame
 is three little-endian u32, the payload's length, the CRC-32 of these four bytes and the CRC-32 of
@@ -16,12 +16,12 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from memsampd.exporters.snapshot import Overhead, TargetInfo
+from memsampd.exporters.snapshot import BurstTally, Overhead, TargetInfo
 from memsampd.models.histogram import ReuseHistogram
-from memsampd.sampler.records import AccessRate, Burst, BurstCost, BurstEnd, TwinMeasurement
+from memsampd.sampler.records import AccessRate, Burst, BurstCost, BurstEnd, TimedStretch
 
 MAGIC = b"MEMSAMPD"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 PRELUDE = struct.Struct("<8sH")
 FRAME_HEADER = struct.Struct("<III")
 _HITS = "<u2"
@@ -127,14 +127,16 @@ class BurstRecord(_Record, frozen=True, kw_only=True, tag="burst"):
         bins: indices of the non-empty bins, int32 little-endian.
         reuses: their reuses, int64 little-endian.
         censored: their censored accesses, int64 little-endian.
-        twin: what was timed of it; None if nothing was.
-        ahead_seconds: CPU time of its thread from the stop at ``time_seconds`` to the burst.
-        is_sought: it was taken when it was because of the code that ran then, not at random.
+        timed: what was timed of it in the target; None if nothing was.
+        calls: system calls that it goes over.
+        calls_compared: at so many of these the target was compared with its replica.
+        calls_equal: at so many they were equal.
+        pages_predicted: pages that were supplied before it touched them.
+        pages_missed: pages that were supplied when it touched them.
+        is_plausible: other threads could run meanwhile: perhaps not the future that came.
         analysed_seconds: when its window was known and it counted, seconds since the attach; None
-            in old recordings.
+            if nobody said.
         code: branch vector of what it executed, as of a window; empty if that is not known.
-        pace: rows a second at which the observed copy ran: slower than the program does, but all
-            the slower the slower that is; None if it is not known.
     """
 
     window: int
@@ -152,12 +154,15 @@ class BurstRecord(_Record, frozen=True, kw_only=True, tag="burst"):
     bins: bytes
     reuses: bytes
     censored: bytes
-    twin: TwinMeasurement | None = None
-    ahead_seconds: float = 0.0
-    is_sought: bool = False
+    timed: TimedStretch | None = None
+    calls: int = 0
+    calls_compared: int = 0
+    calls_equal: int = 0
+    pages_predicted: int = 0
+    pages_missed: int = 0
+    is_plausible: bool = False
     analysed_seconds: float | None = None
     code: bytes = b""
-    pace: float | None = None
 
     def __post_init__(self) -> None:
         code_vector(self.code)
@@ -207,12 +212,15 @@ class BurstRecord(_Record, frozen=True, kw_only=True, tag="burst"):
             bins=bins.astype(cls._BIN).tobytes(),
             reuses=reuses.astype(cls._COUNT).tobytes(),
             censored=censored.astype(cls._COUNT).tobytes(),
-            twin=burst.twin,
-            ahead_seconds=burst.ahead_seconds,
-            is_sought=burst.is_sought,
+            timed=burst.timed,
+            calls=burst.calls,
+            calls_compared=burst.calls_compared,
+            calls_equal=burst.calls_equal,
+            pages_predicted=burst.pages_predicted,
+            pages_missed=burst.pages_missed,
+            is_plausible=burst.is_plausible,
             analysed_seconds=analysed_seconds,
             code=code,
-            pace=burst.run_accesses / burst.run_seconds if burst.run_seconds > 0 else None,
         )
 
     def histogram(self) -> ReuseHistogram:
@@ -250,6 +258,7 @@ class SummaryRecord(_Record, frozen=True, kw_only=True, tag="summary"):
         alive: the target still ran when memsampd let go of it.
         exit_reason: why the session ended, for people.
         overhead: what it cost.
+        tally: what became of all bursts together.
         windows: windows seen.
         samples: branch samples.
         lost: branch samples lost.
@@ -262,6 +271,7 @@ class SummaryRecord(_Record, frozen=True, kw_only=True, tag="summary"):
     alive: bool
     exit_reason: str
     overhead: Overhead
+    tally: BurstTally
     windows: int
     samples: int
     lost: int

@@ -105,6 +105,7 @@ def _summary(last: Snapshot, exit_reason: str) -> SummaryRecord:
         alive=last.alive,
         exit_reason=exit_reason or ("memsampd detached" if last.alive else "the target ended"),
         overhead=last.overhead,
+        tally=last.tally,
         windows=last.windows,
         samples=last.samples,
         lost=last.lost,

@@ -100,10 +100,11 @@ class BurstFinish(_Record, frozen=True, kw_only=True):
             many or, where references cross lines, more.
         instructions: instructions executed, those without references included.
         prefetches: software prefetches met (not among the rows).
-        stopped_seconds: the moment that it shows: when the thread was stopped, seconds since the
+        stopped_seconds: the moment that it shows: when the thread was first held, seconds since the
             attach; None if unknown.
         cost: what it cost.
-        cut_short: a write of the target came back short because it was stopped.
+        calls: system calls that it goes over.
+        is_plausible: other threads could run meanwhile: perhaps not the future that came.
     """
 
     end: str
@@ -113,7 +114,8 @@ class BurstFinish(_Record, frozen=True, kw_only=True):
     prefetches: int = 0
     stopped_seconds: float | None = None
     cost: BurstCost = BurstCost()
-    cut_short: bool = False
+    calls: int = 0
+    is_plausible: bool = False
 
 
 class TraceFooter(_Record, frozen=True, kw_only=True):

@@ -6,6 +6,7 @@ import random
 
 from memsampd.phases.records import Decision
 from memsampd.phases.schedule.budget import BurstShape, CostModel, TokenBucket
+from memsampd.phases.schedule.lengths import BurstLengths
 
 DEFAULT_WINDOW_SECONDS = 0.1
 DEFAULT_SHARE = 0.01
@@ -39,7 +40,7 @@ class BudgetedSchedule:
         self._window_seconds = window_seconds
         self._shape = shape
         self._costs = CostModel(shape)
-        self._share = share
+        self._lengths = BurstLengths(shape)
         self._bucket = TokenBucket(share, allowance_seconds)
 
     @property
@@ -57,27 +58,15 @@ class BudgetedSchedule:
         """CPU seconds that may be spent now; negative while a debt is worked off."""
         return self._bucket.balance_seconds
 
-    @property
-    def until_next_cpu_seconds(self) -> float:
-        """CPU time of the target until another burst can be paid for; 0 if it can be now."""
-        lacking = self._costs.predict(self._shape.min_accesses) - self.balance_seconds
-        if lacking <= 0:
-            return 0.0
-        return lacking / self._share if self._share else float("inf")
-
-    def spend(self, accesses: int, cost_seconds: float, *, is_further: bool = False) -> None:
+    def spend(self, accesses: int, cost_seconds: float) -> None:
         """Pay for a burst.
 
         Args:
             accesses: its length.
             cost_seconds: what it cost the target.
-            is_further: it came of the same stop as the one before, whose cost this adds to.
         """
         self._bucket.spend(cost_seconds)
-        if is_further:
-            self._costs.add(cost_seconds)
-        else:
-            self._costs.learn(accesses, cost_seconds)
+        self._costs.learn(accesses, cost_seconds)
 
     def record(self, phase: int, accesses: int) -> None:
         """Note that a burst was taken in a window of this phase."""
@@ -96,17 +85,18 @@ class BudgetedSchedule:
         """What may be saved up at most if the allowance is smaller: a full burst."""
         return self._costs.predict(self._shape.max_accesses)
 
-    def _take(self, reason: str, reserve_seconds: float = 0.0) -> Decision:
-        """Profile if the budget allows, as long as it allows.
+    def _take(
+        self, reason: str, lengths: BurstLengths | None = None, reserve_seconds: float = 0.0
+    ) -> Decision:
+        """Profile if the budget allows.
 
         Args:
             reason: why the window is wanted.
+            lengths: say how long the burst is to be; by default those of the whole session.
             reserve_seconds: what must be left afterwards.
         """
-        accesses = self._costs.affordable(self.balance_seconds - reserve_seconds)
+        affordable = self._costs.affordable(self.balance_seconds - reserve_seconds)
+        accesses = (lengths or self._lengths).choose(affordable)
         if not accesses:
             return Decision(False, "budget")
-        delay = self._rng.uniform(0, self._window_seconds)
-        cost_seconds = self._costs.predict(accesses)
-        until_next = cost_seconds / self._share if self._share else float("inf")
-        return Decision(True, reason, accesses, delay, until_next)
+        return Decision(True, reason, accesses, self._rng.uniform(0, self._window_seconds))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from memsampd.phases.records import Decision
 from memsampd.phases.schedule.base import (
@@ -14,15 +14,17 @@ from memsampd.phases.schedule.base import (
     BudgetedSchedule,
 )
 from memsampd.phases.schedule.budget import BurstShape
+from memsampd.phases.schedule.lengths import BurstLengths
 
 
 @dataclass(slots=True)
 class _Phase:
     """What the schedule knows of one phase."""
 
+    lengths: BurstLengths
     weight: float = 0.0  # windows, the old ones counting less
     weighed_at: int = 0  # window at which ``weight`` was true
-    bursts: int = 0  # since the phase was new or has drifted
+    bursts: float = 0.0  # since the phase was new or has drifted; short ones count as parts
     age: int = 0  # its own windows since then
     windows_left: float = 0.0  # of its own, until it is due
     drifted: bool = False
@@ -35,7 +37,8 @@ class PhaseGuided(BudgetedSchedule):
     that bursts do not fall into step with the program) whose mean is the windows that the phase
     has had, divided by ``resolution``, between ``first_gap`` and ``max_gap``. So a phase is seen
     at about as many moments whether it lasts seconds or hours: what it does now may differ from
-    what it did, though its code is the same. A phase whose curve drifted begins anew.
+    what it did, though its code is the same. A phase whose curve drifted begins anew. Lengths are
+    chosen for each phase by itself (:class:`~memsampd.phases.schedule.lengths.BurstLengths`).
 
     When several phases are due and the budget is short, the most urgent goes first: urgency is the
     weight of a phase (its share of recent windows) times the uncertainty of its curve,
@@ -85,55 +88,54 @@ class PhaseGuided(BudgetedSchedule):
         self._now = window_index
         if predicted_phase is None:
             return Decision(False, "no-prediction")
-        phase = self._phases.setdefault(predicted_phase, _Phase())
+        phase = self._phase(predicted_phase)
         phase.weight, phase.weighed_at = self._weight(phase) + 1, self._now
         phase.age += 1
         phase.windows_left -= 1
         if phase.windows_left > 0:
             return Decision(False, "not-due")
         reason = "drift" if phase.drifted else "due" if phase.bursts else "new-phase"
-        decision = self._take(reason, self._reserve_seconds(phase))
-        return replace(
-            decision, max_accesses=min(decision.max_accesses, self._growing_accesses(phase))
-        )
+        return self._take(reason, phase.lengths, self._reserve_seconds(phase))
 
-    def _growing_accesses(self, phase: _Phase) -> int:
-        """A first answer soon, then longer and longer looks: each burst may be twice the last."""
-        doublings = min(phase.bursts, self._shape.max_accesses.bit_length())
-        return min(self._shape.min_accesses << doublings, self._shape.max_accesses)
+    def _phase(self, phase: int) -> _Phase:
+        if phase not in self._phases:
+            self._phases[phase] = _Phase(BurstLengths(self._shape), weighed_at=self._now)
+        return self._phases[phase]
 
     def record(self, phase: int, accesses: int) -> None:
         """Note that a burst was taken in a window of this phase.
 
-        A burst that saw nothing does not count: the phase waits for a gap of the same mean and
-        stays as uncertain as it was.
+        One shorter than the shortest worth a hold (a server's, between two calls) counts as that
+        part of one, and the next is due so much sooner. A burst that saw nothing does not count:
+        the phase waits for a gap of the same mean and stays as uncertain as it was.
         """
-        state = self._phases.setdefault(phase, _Phase(weighed_at=self._now))
+        state = self._phase(phase)
+        part = min(accesses / self._shape.min_accesses, 1.0)
         if accesses > 0:
-            state.bursts += 1
+            state.bursts += part
             state.drifted = False
         mean_gap = min(max(state.age / self._resolution, self._first_gap), self._max_gap)
-        state.windows_left = self._rng.expovariate(1 / mean_gap)
+        state.windows_left = self._rng.expovariate(1 / mean_gap) * (part or 1.0)
 
     def drift(self, phase: int) -> None:
         """Make a phase due again: its curve has changed."""
         state = self._phases.get(phase)
         if state is not None:
-            state.bursts, state.age, state.windows_left = 0, 0, 0.0
-            state.drifted = True
+            state.bursts, state.age, state.windows_left = 0.0, 0, 0.0
+            state.lengths, state.drifted = BurstLengths(self._shape), True
 
     def merge(self, gone: int, into: int) -> None:
         """Carry over what is known of a phase that turned out to be another."""
         old = self._phases.pop(gone, None)
         if old is None:
             return
-        new = self._phases.setdefault(into, _Phase(weighed_at=self._now))
+        new = self._phase(into)
         new.weight, new.weighed_at = self._weight(new) + self._weight(old), self._now
         new.age += old.age
         if old.bursts:
             # The better known of the two says when the next burst is due.
             if old.bursts > new.bursts:
-                new.windows_left = old.windows_left
+                new.windows_left, new.lengths = old.windows_left, old.lengths
             new.bursts += old.bursts
             new.drifted = new.drifted and old.drifted
 

@@ -90,7 +90,7 @@ def check_target(
             raise ProcessLookupError
     except (FileNotFoundError, ProcessLookupError) as error:
         raise _missing(number) from error
-    return TargetFacts(identity, status, _notes(stat, status))
+    return TargetFacts(identity, status, _notes(stat))
 
 
 def _missing(pid: int | str) -> TargetError:
@@ -201,12 +201,7 @@ def _check_program(pid: int, machine: str, proc: Path) -> None:
         )
 
 
-def _notes(stat: ProcessStat, status: ProcessStatus) -> tuple[str, ...]:
-    notes = []
+def _notes(stat: ProcessStat) -> tuple[str, ...]:
     if stat.state == "T":
-        notes.append("it is stopped (SIGSTOP): nothing can be sampled until it is continued")
-    if status.seccomp_mode:
-        notes.append("it runs under seccomp: bursts need PTRACE_O_SUSPEND_SECCOMP (CAP_SYS_ADMIN)")
-    if "shstk" in status.x86_features:
-        notes.append("it uses a shadow stack")
-    return tuple(notes)
+        return ("it is stopped (SIGSTOP): nothing can be sampled until it is continued",)
+    return ()

@@ -1,4 +1,4 @@
-"""The statistics of the native-twin clock."""
+"""The statistics of the clock of timed stretches."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from memsampd.sampler.native_clock import NativeTwinClock, measurement_error
-from memsampd.sampler.records import AccessRate, Burst, BurstEnd, TwinMeasurement
+from memsampd.sampler.burst_clock import BurstClock, measurement_error
+from memsampd.sampler.records import AccessRate, Burst, BurstEnd, TimedStretch
 
 NOTHING = np.empty(0)
 BURST = Burst(
@@ -26,24 +26,22 @@ BURST = Burst(
 )
 
 
-def timed(rate: float, seconds: float = 1e-3, taken_off_seconds: float = 0.0) -> Burst:
-    twin = TwinMeasurement(
-        round(rate * seconds), seconds, 0, "execute", taken_off_seconds=taken_off_seconds
-    )
-    return dataclasses.replace(BURST, twin=twin)
+def timed(rate: float, seconds: float = 1e-3, hit_seconds: float = 0.0) -> Burst:
+    stretch = TimedStretch(round(rate * seconds), seconds, "held", 4, hit_seconds)
+    return dataclasses.replace(BURST, timed=stretch)
 
 
 def measure(bursts: Sequence[Burst]) -> tuple[float, float]:
-    rate = NativeTwinClock().measure(bursts)
+    rate = BurstClock().measure(bursts)
     assert rate.accesses_per_cpu_second is not None
     assert rate.spread is not None
-    assert rate.method == "native twin"
+    assert rate.method == "in-target"
     return rate.accesses_per_cpu_second, rate.spread
 
 
 @pytest.mark.parametrize("bursts", [[], [BURST], [timed(0.0)], [timed(1e8, seconds=0.0)]])
 def test_nothing_timed_is_nothing_known(bursts: list[Burst]) -> None:
-    assert NativeTwinClock().measure(bursts) == AccessRate(None, None, "unknown")
+    assert BurstClock().measure(bursts) == AccessRate(None, None, "unknown")
 
 
 def test_it_is_accesses_per_cpu_second_when_code_alternates() -> None:
@@ -76,15 +74,15 @@ def test_one_measurement_is_not_certain() -> None:
 
 
 def test_what_was_taken_off_does_not_average_out() -> None:
-    short = timed(1e9, seconds=50e-6, taken_off_seconds=20e-6)
-    assert short.twin is not None
-    assert measurement_error(short.twin) == pytest.approx(0.1)
+    short = timed(1e9, seconds=50e-6, hit_seconds=20e-6)
+    assert short.timed is not None
+    assert measurement_error(short.timed) == pytest.approx(0.1)
     _, spread = measure([short] * 1000)
     assert spread == pytest.approx(0.1, rel=0.05)
 
 
 def test_short_measurements_count_little() -> None:
     good = [timed(1e9)] * 4
-    bad = [timed(9e9, seconds=1e-6, taken_off_seconds=20e-6)] * 4
+    bad = [timed(9e9, seconds=1e-6, hit_seconds=20e-6)] * 4
     found, _ = measure([*good, *bad])
     assert found == pytest.approx(1e9, rel=0.02)

@@ -1,0 +1,39 @@
+"""How long the next burst is to be."""
+
+from __future__ import annotations
+
+from memsampd.phases.schedule.budget import BurstShape
+
+
+class BurstLengths:
+    """Says which of the bursts of one phase, or of a session, are long ones.
+
+    The first is of the usual length, so that there is an answer soon; the second is long, for
+    until then nothing is known of large caches; then every so many. A long one that cannot be paid
+    for stays due, and bursts of the usual length are taken meanwhile.
+
+    Args:
+        shape: the lengths.
+    """
+
+    def __init__(self, shape: BurstShape) -> None:
+        self._shape = shape
+        self._since_long = shape.bursts_a_long_one - 1
+
+    def choose(self, affordable_accesses: int) -> int:
+        """Return the length of the next burst.
+
+        Args:
+            affordable_accesses: the longest that can be paid for; 0 if none can.
+        """
+        shape = self._shape
+        if not affordable_accesses:
+            return 0
+        if (
+            self._since_long >= shape.bursts_a_long_one
+            and affordable_accesses >= shape.max_accesses
+        ):
+            self._since_long = 1
+            return shape.max_accesses
+        self._since_long += 1
+        return min(affordable_accesses, shape.usual_accesses)
