@@ -1,7 +1,6 @@
 """Native core of memsampd (see src/memsampd/_core/)."""
 
-from collections.abc import Sequence
-from mmap import mmap
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from numpy.typing import NDArray
@@ -83,129 +82,58 @@ def spawn_busy_child() -> tuple[int, int]: ...
 def probe_ptrace(tid: int, /) -> None: ...
 def cpuid(leaf: int, subleaf: int = 0, /) -> tuple[int, int, int, int] | None: ...
 
-# --- shadow.c: shadows; every call from one and the same thread ------------------------------
-SHADOW_SCRATCH_BYTES: int
-FDINFO_BYTES: int
-SHADOW_EXIT_STATUS: int
-SHADOW_SCRATCH_MARK: str
-
-def shadow_spawn(
-    tid: int,
-    site: tuple[int, int, int, int, int],
-    count: int,
-    suspend_seccomp: bool,
-    unforked_areas: bytes,
-    unforked_room: bytearray | mmap,
-    fdinfo: bytes,
-    /,
-) -> tuple[
-    str,
-    int,
-    tuple[int, ...],
-    tuple[int, ...],
-    bytes,
-    int,
-    int,
-    float,
-    float,
-    bool,
-    int,
-    tuple[bytes, int, float, int, bytes],
-    bytes,
-]: ...
-def shadow_call(
-    pid: int,
-    regs: bytes,
-    syscall_address: int,
-    number: int,
-    arguments: tuple[int, int, int, int, int, int],
-    /,
-) -> int: ...
-def shadow_leave_rseq(pid: int, regs: bytes, syscall_address: int, /) -> bool: ...
-def shadow_fork(
-    pid: int, regs: bytes, syscall_address: int, is_sibling: bool, suspend_seccomp: bool, /
-) -> tuple[str, int, int, int]: ...
-def shadow_kill(pid: int, /) -> tuple[float, int]: ...
-def shadow_reap(
-    tid: int,
-    ns_pids: bytes,
-    site: tuple[int, int, int, int, int],
-    any_state: bool,
-    suspend_seccomp: bool,
-    /,
-) -> tuple[str, int, bytes, float]: ...
-
-# memsampd.sampler.shadow.snapshots.EmulationIdentity
-_Identity = tuple[int, int, int, int, int, int, bool, int, bytes, bytes]
-
-# --- stepper.c, recipe.c: stepping a shadow --------------------------------------------------
-RECIPE_BYTES: int
-
-class Stepper:
-    def add(self, recipes: bytes, /) -> None: ...
-    def run(self, pid: int, max_rows: int, deadline_seconds: float, /) -> tuple[str, int, int]: ...
-    def emulate(self, identity: _Identity | None, /) -> None: ...
-    def emulated_calls(self) -> int: ...
-    def take(self) -> tuple[bytes, bytes, bytes, bytes, int, int]: ...
-    def take_lines(self, shift: int, /) -> tuple[bytes, int, int, int, int, int]: ...
-    def cancel(self) -> None: ...
-
-# --- native.c: running a shadow natively to a point, timed ------------------------------------
-class NativeRunner:
-    def run(
-        self, pid: int, ip: int, deadline_seconds: float, /
-    ) -> tuple[str, int, int, int, int, int]:
-        """How it ended, ip, number of the call or signal, stops, CPU nanoseconds, minor faults."""
-    def emulate(self, identity: _Identity | None, /) -> None: ...
-    def identity(self) -> _Identity | None: ...
-    def cancel(self) -> None: ...
-
-def native_registers(pid: int, /) -> bytes: ...
-def native_set_registers(pid: int, registers: bytes, /) -> None: ...
-def native_touch_pages(pid: int, pages: _Buffer, is_written: bool, /) -> int: ...
-
-# --- translator.c, forms.c: translated code ---------------------------------------------------
+# --- replica/: bursts from a process of ours that stands in for a target ----------------------
 FORM_BYTES: int
+RECIPE_BYTES: int
 AREA_BYTES: int
 HOT_EXECUTIONS: int
 
 def take_apart(code: bytes, /) -> tuple[int, int, bytes, int] | None: ...
+def syscall_name(number: int, /) -> str | None: ...
 
-class Translator:
-    def begin(
+class Replica:
+    def __init__(
         self,
         pid: int,
-        pidfd: int,
-        memory: int,
-        syscall_address: int,
-        scratch_address: int,
         area_address: int,
-        writable_code: bytes,
-        identity: _Identity | None,
-        max_accesses: int,
-        course_accesses: int,
-        line_shift: int,
-        deadline_seconds: float,
-        /,
-    ) -> int: ...
-    def run(self) -> tuple[str, int, int]: ...
+        *,
+        can_query: bool = True,
+        supplies_pages: bool = False,
+        shares_clock: bool = True,
+        may_execute: bool = False,
+    ) -> None: ...
+    def burst(
+        self,
+        tid: int,
+        accesses: int,
+        hold_seconds: float,
+        patience_seconds: float = 0.0,
+        chain_seconds: float = 0.0,
+        dry_seconds: float = 0.0,
+        has_company: bool = False,
+        is_filtered: bool = False,
+        may_suspend: bool = False,
+        may_hurry: bool = True,
+        describe: Callable[[], None] | None = None,
+    ) -> dict[str, Any]:
+        """The fields of memsampd.sampler.replica.source._Taken."""
+    def begin_take(self, limit: int, line_shift: int, /) -> None: ...
+    def take(self) -> tuple[Any, ...] | None: ...
+    def visits(self) -> tuple[bytes, bytes]: ...
     def wanted_form(self) -> tuple[int, bytes, int]: ...
     def add_form(self, form: bytes, /) -> None: ...
-    def take(self) -> tuple[bytes, bytes, bytes, bytes, int, int]: ...
-    def take_lines(self, shift: int, /) -> tuple[bytes, int, int, int, int, int]: ...
+    def translate(self, ip: int, /) -> bool: ...
+    def hold(self, tid: int, /) -> str: ...
+    def place(self, accesses: int, stepping: bool, /) -> None: ...
+    def go(self, seconds: float, /) -> tuple[str, int, int]: ...
+    def step(self, max_rows: int, seconds: float, /) -> tuple[str, int, int]: ...
+    def add_recipes(self, recipes: bytes, /) -> None: ...
+    def take_steps(self) -> tuple[bytes, bytes, bytes, bytes, int, int]: ...
+    def release(self) -> float: ...
     def registers(self) -> bytes: ...
-    def course(
-        self,
-    ) -> tuple[
-        int, bool, tuple[int, int, int] | None, tuple[int, int, int] | None, bytes, bytes
-    ]: ...
-    def emulated_calls(self) -> int: ...
-    def guide(self, executions: int, /) -> None: ...
     def costs(self) -> dict[str, float]: ...
-    def close(self) -> None: ...
+    def guide(self, executions: int, /) -> None: ...
+    def process(self) -> int: ...
+    def is_stale(self) -> bool: ...
     def cancel(self) -> None: ...
-
-# --- emulation.c: system calls of shadows ----------------------------------------------------
-FILE_IS_NULL: int
-
-def syscall_name(number: int, /) -> str | None: ...
+    def close(self) -> None: ...

@@ -8,7 +8,7 @@
 #define BUFFER_BYTES (16u << 20)
 #define GUARD_BYTES (64u << 10) /* unmapped behind the buffer: more than one record */
 #define AREA_BYTES (AREA_BUFFER + BUFFER_BYTES)
-#define AREA_OURS_BYTES (AREA_BYTES + 4096u) /* room for a word of our own behind the buffer */
+#define AREA_OURS_BYTES (AREA_BYTES + 8192u) /* room behind the buffer to read a whole record */
 
 struct area {
     int memfd;

@@ -21,6 +21,10 @@
 #define PARTING_NANOSECONDS 50000L
 #define BURST_STACK_BYTES (512u << 10)
 #define HURRIED_NICENESS (-15)
+#define COLD_SHARE 0.2
+#define LEARNING_SECONDS 0.05
+#define PART_WORDS 512 /* more than a record has */
+#define ROOM_BYTES (4u << 20) /* for the translations of one burst */
 
 /* What the burst's thread works with. */
 struct burst {
@@ -55,6 +59,16 @@ go_to_cpu_of(pid_t tid, pid_t replica)
     CPU_SET(cpu, &one);
     if (sched_setaffinity(0, sizeof one, &one) == 0)
         sched_setaffinity(replica, sizeof one, &one);
+}
+
+/* Where this thread may run. */
+static void
+stay_anywhere(pid_t replica)
+{
+    cpu_set_t all;
+
+    if (sched_getaffinity(0, sizeof all, &all) == 0)
+        sched_setaffinity(replica, sizeof all, &all);
 }
 
 /* Go before others, who would prolong the hold; as far as that is permitted. */
@@ -276,7 +290,73 @@ get_ready(struct runner *r)
     remote_forget(&r->remote);
     if (blocks_check_code(&r->blocks, false) < 0)
         return false;
-    return !blocks_want_guiding(&r->blocks) || blocks_guide(&r->blocks) == 0;
+    bool is_full = r->blocks.code_used + ROOM_BYTES > AREA_CODE_BYTES;
+    return !(is_full || blocks_want_guiding(&r->blocks)) || blocks_guide(&r->blocks) == 0;
+}
+
+/* Run on while the target does the same, to learn code; forms that are not known are asked for. */
+static void
+run_dry(struct burst *b, double seconds)
+{
+    struct runner *r = b->r;
+    const double give_up = now_seconds() + seconds;
+
+    r->is_dry = true;
+    do {
+        if (r->end == RUN_COLD)
+            r->end = RUN_GOES_ON;
+        runner_run(r, b->alarm, give_up);
+    } while (r->end == RUN_COLD && b->order->describe != NULL &&
+             b->order->describe(b->order->context));
+    r->is_dry = false;
+}
+
+/* Behind a burst that came to code which was not translated: go on, and have it translated for the
+ * next one. What was recorded stays. */
+static void
+go_on_dry(struct burst *b)
+{
+    struct runner *r = b->r;
+    uint64_t part[PART_WORDS];
+    const enum run_end end = r->end;
+    const long number = r->number;
+    const uint64_t ip = r->ip, *written = r->written;
+    const struct exit part_exit = r->part_exit;
+    const bool has_cut_record = r->has_cut_record;
+    const struct user_regs_struct regs = r->regs;
+
+    memcpy(part, written, sizeof part);
+    r->end = end == RUN_COLD ? RUN_COLD : RUN_GOES_ON;
+    run_dry(b, LEARNING_SECONDS);
+    memcpy((void *)(uintptr_t)written, part, sizeof part);
+    if (r->end == RUN_EXIT)
+        return;
+    r->end = end;
+    r->number = number;
+    r->ip = ip;
+    r->written = written;
+    r->part_exit = part_exit;
+    r->has_cut_record = has_cut_record;
+    r->regs = regs;
+}
+
+static void
+take_held(struct burst *b)
+{
+    struct runner *r = b->r;
+    const double translated = r->translation_seconds;
+
+    if (prepare(b))
+        run_chain(b);
+    if (!b->held.is_asleep)
+        held_release(&b->held);
+    bool was_cold = r->end == RUN_COLD || (r->end == RUN_HOLD && r->translation_seconds - translated >
+                                                                    COLD_SHARE * b->held.held_seconds);
+    if (was_cold && !b->held.is_asleep) {
+        unhurry(r->process.pid);
+        stay_anywhere(r->process.pid);
+        go_on_dry(b);
+    }
 }
 
 static void
@@ -284,7 +364,9 @@ take(struct burst *b)
 {
     struct runner *r = b->r;
     const struct burst_order *order = b->order;
+    cpu_set_t cpus;
 
+    sched_getaffinity(0, sizeof cpus, &cpus);
     if (!process_seize(&r->process)) {
         b->result->is_lost = true;
         ends(b, RUN_EXIT, 0);
@@ -296,24 +378,21 @@ take(struct burst *b)
         return;
     }
     go_to_cpu_of(order->tid, r->process.pid);
-    if (order->may_hurry && order->dry_seconds == 0)
+    if (order->may_hurry)
         hurry(r->process.pid);
     b->result->status = hold(b);
     b->result->started_seconds = b->held.since_seconds;
     if (b->result->status == HELD_OK && order->dry_seconds > 0) {
         held_release(&b->held); /* it runs on, and nobody believes what the replica does */
-        r->is_dry = true;
-        if (runner_enter(r, &b->held, order->accesses))
-            runner_run(r, b->alarm, now_seconds() + order->dry_seconds);
-        r->is_dry = false;
-    } else if (b->result->status == HELD_OK) {
-        if (prepare(b))
-            run_chain(b);
-        if (!b->held.is_asleep)
-            held_release(&b->held);
-    }
-    if (order->may_hurry)
         unhurry(r->process.pid);
+        sched_setaffinity(0, sizeof cpus, &cpus);
+        stay_anywhere(r->process.pid);
+        if (runner_enter(r, &b->held, order->accesses))
+            run_dry(b, order->dry_seconds);
+    } else if (b->result->status == HELD_OK) {
+        take_held(b);
+    }
+    unhurry(r->process.pid);
     if (r->end == RUN_EXIT && thread_state(r->process.pid) == '\0')
         b->result->is_lost = true;
     process_park(&r->process);

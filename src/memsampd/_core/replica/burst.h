@@ -14,6 +14,10 @@ struct burst_order {
     bool has_company;        /* other threads of the target may run meanwhile */
     bool is_filtered, may_suspend; /* seccomp */
     bool may_hurry;          /* raise our priority while it is held */
+    /* Describe the form that the translator wants, and add it; false: it cannot be. Not called while the
+     * target is held. */
+    bool (*describe)(void *context);
+    void *context;
 };
 
 struct burst_result {

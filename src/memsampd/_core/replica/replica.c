@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define CHUNK_ROWS ((size_t)1 << 15) /* in a cache still, and few enough to cost Python little */
 
@@ -53,21 +54,47 @@ result_as_dict(const struct runner *r, const struct burst_result *b)
         "tracer_cpu_seconds", b->tracer_cpu_seconds, "words", (Py_ssize_t)runner_words(r));
 }
 
+struct describer {
+    Replica *self;
+    PyObject *callable;
+};
+
+/* In the burst's thread: have Python describe the form that is wanted. */
+static bool
+describe_form(void *context)
+{
+    struct describer *d = context;
+    PyGILState_STATE state = PyGILState_Ensure();
+    PyObject *result = PyObject_CallNoArgs(d->callable);
+
+    if (result == NULL)
+        PyErr_WriteUnraisable(d->callable);
+    Py_XDECREF(result);
+    PyGILState_Release(state);
+    return result != NULL;
+}
+
 static PyObject *
 replica_burst(Replica *self, PyObject *args, PyObject *keywords)
 {
     static char *names[] = {"tid", "accesses", "hold_seconds", "patience_seconds", "chain_seconds",
                             "dry_seconds", "has_company", "is_filtered", "may_suspend", "may_hurry",
-                            NULL};
+                            "describe", NULL};
+    struct describer describer = {self, NULL};
     struct burst_order order = {.tid = 0};
     unsigned long long accesses;
     int tid, has_company = 0, is_filtered = 0, may_suspend = 0, may_hurry = 1, failed;
 
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "iKd|dddpppp:burst", names, &tid, &accesses,
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "iKd|dddppppO:burst", names, &tid, &accesses,
                                      &order.hold_seconds, &order.patience_seconds,
                                      &order.chain_seconds, &order.dry_seconds, &has_company,
-                                     &is_filtered, &may_suspend, &may_hurry))
+                                     &is_filtered, &may_suspend, &may_hurry,
+                                     &describer.callable))
         return NULL;
+    if (describer.callable != NULL && describer.callable != Py_None) {
+        order.describe = describe_form;
+        order.context = &describer;
+    }
     order.tid = tid;
     order.accesses = accesses;
     order.has_company = has_company;
@@ -185,6 +212,8 @@ replica_wanted_form(Replica *self, PyObject *ignored)
     const struct blocks *b = &self->runner.blocks;
     (void)ignored;
 
+    if (self->runner.end != RUN_COLD)
+        return Py_BuildValue("(iyi)", 0, "", 0);
     return Py_BuildValue("(Ky#I)", (unsigned long long)b->sample_key, (const char *)b->sample,
                          (Py_ssize_t)FORM_SAMPLE_BYTES, b->sample_operands);
 }
@@ -404,6 +433,18 @@ replica_process(Replica *self, PyObject *ignored)
     return PyLong_FromLong(self->runner.process.pid);
 }
 
+/* A process that has executed another program has another memory. */
+static PyObject *
+replica_is_stale(Replica *self, PyObject *ignored)
+{
+    char byte;
+    (void)ignored;
+
+    return PyBool_FromLong(self->runner.process.pid <= 0 ||
+                           strchr("RSDTt", thread_state(self->runner.process.pid)) == NULL ||
+                           pread(self->runner.remote.maps, &byte, 1, 0) != 1);
+}
+
 static PyObject *
 replica_cancel(Replica *self, PyObject *ignored)
 {
@@ -508,6 +549,8 @@ static PyMethodDef replica_methods[] = {
     {"guide", (PyCFunction)replica_guide, METH_VARARGS,
      "Translate anew, along the ways that code took so many times at least."},
     {"process", (PyCFunction)replica_process, METH_NOARGS, "Process id of the replica."},
+    {"is_stale", (PyCFunction)replica_is_stale, METH_NOARGS,
+     "Whether the target is another program now, or the replica gone."},
     {"cancel", (PyCFunction)replica_cancel, METH_NOARGS, "End this burst and all later ones."},
     {"close", (PyCFunction)replica_close, METH_NOARGS, "End the replica."},
     {NULL, NULL, 0, NULL},

@@ -365,6 +365,8 @@ runner_enter(struct runner *r, const struct held *h, uint64_t accesses)
     size_t words = wanted > BUFFER_WORDS ? BUFFER_WORDS : (size_t)wanted;
 
     r->regs = h->regs;
+    r->expansion.segment_base[ACCESS_FS] = h->regs.fs_base;
+    r->expansion.segment_base[ACCESS_GS] = h->regs.gs_base;
     r->start = r->written = buffer_end(r) - words;
     *slot(r, SLOT_BUFFER) = to_replica(r, r->start);
     start_at(r, h->regs.rip);

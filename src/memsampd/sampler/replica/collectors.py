@@ -1,36 +1,23 @@
-"""What becomes of what a shadow referenced while it is recorded: kept, streamed, or lines alone."""
+"""What becomes of what a replica recorded: kept, streamed, or lines alone."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from memsampd.errors import UsageError
 from memsampd.sampler.records import AccessChunk, LineChunk
 
-_CHUNK_ROWS = 1 << 16
 _COLUMNS = {"ip": np.uint64, "address": np.uint64, "size_bytes": np.uint16, "is_write": np.bool_}
 
 
-class Core(Protocol):
-    """What collectors ask of a native executor: to hand over what it has recorded."""
-
-    def take(self) -> tuple[bytes, bytes, bytes, bytes, int, int]:
-        """Rows by column, instructions, prefetches."""
-
-    def take_lines(self, shift: int, /) -> tuple[bytes, int, int, int, int, int]:
-        """Lines, how many of them to follow from, rows, stores, instructions, prefetches."""
-
-
 class Collector(Protocol):
-    """Takes what an executor records, chunk by chunk.
+    """Takes what was recorded, chunk by chunk.
 
     Attributes:
         rows: references taken so far.
-        accesses: accesses to lines that these are; 0 if they are not counted.
         instructions: instructions executed.
         prefetches: prefetches met.
         line_shift: lines of 1 << line_shift bytes are wanted; 0: rows are.
@@ -38,12 +25,11 @@ class Collector(Protocol):
 
     line_shift: int
     rows: int
-    accesses: int
     instructions: int
     prefetches: int
 
-    def take(self, core: Core) -> None:
-        """Take what the core has."""
+    def take(self, chunk: tuple[Any, ...]) -> None:
+        """Take what the core hands over."""
 
     def kept(self) -> AccessChunk:
         """All rows, as far as they are kept."""
@@ -54,34 +40,28 @@ class Rows:
 
     Args:
         consume: takes each chunk; None: they are kept.
-        line_bytes: size of the lines that accesses are counted in; 0: they are not counted.
     """
 
     line_shift = 0
 
-    def __init__(
-        self, consume: Callable[[AccessChunk], None] | None = None, line_bytes: int = 0
-    ) -> None:
+    def __init__(self, consume: Callable[[AccessChunk], None] | None = None) -> None:
         self._chunks: list[AccessChunk] = []
         self._consume = self._chunks.append if consume is None else consume
-        self._line_bytes = line_bytes
-        self.rows = self.accesses = self.instructions = self.prefetches = 0
+        self.rows = self.instructions = self.prefetches = 0
 
-    def take(self, core: Core) -> None:
-        """Take what the core has."""
-        ip, address, size_bytes, is_write, instructions, prefetches = core.take()
-        chunk = AccessChunk(
+    def take(self, chunk: tuple[Any, ...]) -> None:
+        """Take rows by column, instructions and prefetches."""
+        ip, address, size_bytes, is_write, instructions, prefetches = chunk
+        rows = AccessChunk(
             np.frombuffer(ip, np.uint64),
             np.frombuffer(address, np.uint64),
             np.frombuffer(size_bytes, np.uint16),
             np.frombuffer(is_write, np.bool_),
         )
-        self.rows += len(chunk)
+        self.rows += len(rows)
         self.instructions += instructions
         self.prefetches += prefetches
-        if self._line_bytes:
-            self.accesses += count_accesses(chunk.address, chunk.size_bytes, self._line_bytes)
-        self._consume(chunk)
+        self._consume(rows)
 
     def kept(self) -> AccessChunk:
         """All rows, as one; none if they were handed on."""
@@ -111,32 +91,16 @@ class Lines:
             raise UsageError(f"a line of {line_bytes} bytes", "use a power of two, such as 64")
         self.line_shift = line_bytes.bit_length() - 1
         self._consume = consume
-        self.rows = self.accesses = self.instructions = self.prefetches = 0
+        self.rows = self.instructions = self.prefetches = 0
 
-    def take(self, core: Core) -> None:
-        """Take what the core has."""
-        line, starts, rows, writes, instructions, prefetches = core.take_lines(self.line_shift)
-        chunk = LineChunk(np.frombuffer(line, np.uint64), rows, writes, starts)
+    def take(self, chunk: tuple[Any, ...]) -> None:
+        """Take lines, rows, stores, instructions and prefetches."""
+        line, _, rows, writes, instructions, prefetches = chunk
         self.rows += rows
-        self.accesses += len(chunk)
         self.instructions += instructions
         self.prefetches += prefetches
-        self._consume(chunk)
+        self._consume(LineChunk(np.frombuffer(line, np.uint64), rows, writes))
 
     def kept(self) -> AccessChunk:
         """None."""
         return AccessChunk(*(np.empty(0, dtype) for dtype in _COLUMNS.values()))
-
-
-def count_accesses(
-    address: NDArray[np.uint64], size_bytes: NDArray[np.uint16], line_bytes: int
-) -> int:
-    """Lines referenced, a reference that crosses into another counting for each."""
-    line = np.uint64(line_bytes)
-    further = 0
-    # Chunks short enough that what is made of each stays in a cache, and in recycled memory.
-    for begin in range(0, len(address), _CHUNK_ROWS):
-        each = slice(begin, begin + _CHUNK_ROWS)
-        last = address[each] + np.maximum(size_bytes[each], 1) - np.uint64(1)
-        further += int(np.sum(last // line - address[each] // line))
-    return len(address) + further

@@ -2,7 +2,7 @@
 
 iced-x86 tells which memory an instruction uses; what it leaves open (the element a repeated string
 instruction moves, the lanes a mask leaves active, the area that xsave writes) is settled here. The
-C core (``_core/translator/recipe.c``) evaluates a recipe against the registers before the instruction runs.
+C core (``_core/translator/recipe.c``) evaluates a recipe against the registers before it runs.
 """
 
 from __future__ import annotations

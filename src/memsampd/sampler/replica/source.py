@@ -1,0 +1,378 @@
+"""The access source of machines without a PMU: bursts from a replica of the target."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from memsampd import _core
+from memsampd.errors import CaptureError
+from memsampd.sampler.process.identity import PROC
+from memsampd.sampler.records import (
+    AccessChunk,
+    Burst,
+    BurstCost,
+    BurstEnd,
+    BurstRequest,
+    LineChunk,
+)
+from memsampd.sampler.replica.collectors import Collector, Lines, Rows
+from memsampd.sampler.replica.endings import end_detail
+from memsampd.sampler.replica.forms import FormDecoder
+from memsampd.sampler.replica.target import (
+    TargetTraits,
+    has_company,
+    may_suspend_filters,
+    read_traits,
+)
+
+_PATIENCE_SECONDS = 0.2
+# The sum of all holds in so much wall time is bounded by what a burst may hold the target for.
+_HOLD_PERIOD_SECONDS = 0.1
+_SHORTEST_HOLD_SECONDS = 0.0002
+# System calls that a chain goes over take this long at most, waiting for a CPU included.
+_CHAIN_SECONDS = 0.1
+# Code is learnt by running the replica while the target runs on: so far, and so long at first.
+_DRY_ACCESSES = 1_000_000
+_DRY_SECONDS = 0.1
+_DRY_RUNS = 4
+_FEW_INSTRUCTIONS = 200
+# Bursts that come to an instruction of an unknown form at once, one after the other.
+_COLD_TRIES = 8
+
+_CAUSES = {
+    "not-running": ("the thread sleeps", ""),
+    "in-syscall": ("the thread is inside system calls all the time", ""),
+    "in-rseq": ("the thread is inside a restartable sequence", ""),
+    "job-stopped": ("the process is stopped", "continue it (kill -CONT)"),
+    "gone": ("the process or thread is gone", ""),
+    "not-64-bit": ("the thread runs 32-bit code", "only 64-bit code is supported"),
+    "unexpected": ("the thread stopped in an unknown way", "please report this"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    """What :meth:`_core.Replica.burst` says, by the names that it gives."""
+
+    status: str
+    error: int
+    end: str
+    number: int
+    ip: int
+    is_lost: bool
+    started_seconds: float
+    held_seconds: float
+    longest_seconds: float
+    holds: int
+    calls: int
+    compared: int
+    equal: int
+    cut_short: bool
+    is_asleep: bool
+    pages_predicted: int
+    pages_missed: int
+    supply_seconds: float
+    replica_cpu_seconds: float
+    tracer_cpu_seconds: float
+    words: int
+
+    @property
+    def cost(self) -> BurstCost:
+        """Without what taking it over costs."""
+        return BurstCost(
+            stop_seconds=self.held_seconds,
+            stops=self.holds,
+            longest_stop_seconds=self.longest_seconds,
+            replica_cpu_seconds=self.replica_cpu_seconds,
+            tracer_cpu_seconds=self.tracer_cpu_seconds,
+        )
+
+
+class ReplicaSource:
+    """Takes bursts of one process (:class:`memsampd.sampler.protocols.AccessSource`).
+
+    Calls may come from any thread, one at a time; the replica ends with the thread that made the
+    first burst, and is then made anew.
+
+    Args:
+        pid: the target.
+        proc: root of the proc file system.
+        line_bytes: size of the lines that timed accesses are counted in.
+        can_query: ask the kernel for single areas of the target, where it can tell (Linux 6.11);
+            else read the list of all.
+        may_hurry: go before other processes while the target is held, where that is permitted.
+
+    Raises:
+        CaptureError: the target is gone, or there is no room for translated code in it.
+        OSError: no replica can be made on this machine.
+    """
+
+    name = "replica"
+
+    def __init__(
+        self,
+        pid: int,
+        proc: Path = PROC,
+        *,
+        line_bytes: int = 64,
+        can_query: bool = True,
+        may_hurry: bool = True,
+    ) -> None:
+        self._pid = pid
+        self._proc = proc
+        self._line_bytes = line_bytes
+        self._can_query = can_query
+        self._may_hurry = may_hurry
+        self._may_suspend = may_suspend_filters(proc)
+        self._forms = FormDecoder()
+        self._known_forms: list[bytes] = []
+        self._holds: deque[tuple[float, float]] = deque()  # end, seconds
+        self._is_cancelled = self._is_closed = False
+        self._knows_code = False
+        self._traits, self._replica = self._make()
+
+    def _make(self) -> tuple[TargetTraits, _core.Replica]:
+        traits = read_traits(self._pid, self._proc)
+        replica = _core.Replica(
+            self._pid,
+            traits.area_address,
+            can_query=self._can_query,
+            supplies_pages=traits.supplies_pages,
+            shares_clock=traits.shares_clock,
+        )
+        for form in self._known_forms:
+            replica.add_form(form)
+        return traits, replica
+
+    def _renew(self) -> None:
+        """Another replica, after an exec of the target or when the old one is lost."""
+        self._replica.close()
+        self._knows_code = False
+        try:
+            self._traits, self._replica = self._make()
+        except OSError as error:
+            raise CaptureError("lost", f"no replica of process {self._pid}: {error}") from error
+        if self._is_cancelled:
+            self._replica.cancel()
+
+    def capture(self, request: BurstRequest) -> Burst:
+        """Observe one thread from where it is now.
+
+        Raises:
+            CaptureError: not now; see its reason.
+        """
+        return self._capture(request, Rows())
+
+    def stream(self, request: BurstRequest, consume: Callable[[AccessChunk], None]) -> Burst:
+        """Observe one thread from where it is now, handing rows over chunk by chunk.
+
+        Returns:
+            The burst without its rows.
+
+        Raises:
+            CaptureError: not now; see its reason.
+        """
+        return self._capture(request, Rows(consume))
+
+    def stream_lines(
+        self, request: BurstRequest, line_bytes: int, consume: Callable[[LineChunk], None]
+    ) -> Burst:
+        """The same, of the lines touched alone, which is less work.
+
+        Raises:
+            CaptureError: not now; see its reason.
+            UsageError: ``line_bytes`` is no power of two.
+        """
+        return self._capture(request, Lines(line_bytes, consume))
+
+    def cancel(self) -> None:
+        """End the present burst and all later ones at once; from any thread."""
+        self._is_cancelled = True
+        self._replica.cancel()
+
+    def close(self) -> None:
+        """End the replica; may be called twice."""
+        self._is_closed = True
+        self._replica.close()
+
+    def costs(self) -> dict[str, float]:
+        """Counts and times of all runs so far, by name (seconds; instructions; bytes of code)."""
+        return self._replica.costs()
+
+    # ---- Taking ----
+
+    def _capture(self, request: BurstRequest, collector: Collector) -> Burst:
+        if self._is_closed:
+            raise CaptureError("closed", "the access source is closed")
+        started = time.thread_time()
+        if self._replica.is_stale():
+            self._renew()
+        cost = BurstCost()
+        if not self._knows_code:
+            cost += self._learn(request)
+            self._knows_code = True
+        company = has_company(self._pid, request.tid, self._proc)
+        taken, more = self._take(request, company)
+        cost += more
+        self._hand_over(request, collector)
+        code_ip, code_times = (np.frombuffer(each, np.uint64) for each in self._replica.visits())
+        cost += BurstCost(tracer_cpu_seconds=time.thread_time() - started)
+        end, detail = self._ending(taken)
+        rows = collector.kept()
+        return Burst(
+            ip=rows.ip,
+            address=rows.address,
+            size_bytes=rows.size_bytes,
+            is_write=rows.is_write,
+            pid=self._pid,
+            tid=request.tid,
+            time_seconds=taken.started_seconds,
+            instructions=collector.instructions,
+            prefetches=collector.prefetches,
+            end=end,
+            end_detail=detail,
+            cost=cost,
+            accesses=collector.rows,
+            calls=taken.calls,
+            calls_compared=taken.compared,
+            calls_equal=taken.equal,
+            pages_predicted=taken.pages_predicted,
+            pages_missed=taken.pages_missed,
+            is_plausible=company,
+            code_ip=code_ip,
+            code_times=code_times,
+        )
+
+    def _take(self, request: BurstRequest, company: bool) -> tuple[_Taken, BurstCost]:
+        """A burst; the last of some tries where code was not known before."""
+        cost = BurstCost()
+        for _ in range(_COLD_TRIES):
+            self._wait_for_hold(request.max_stop_seconds)
+            taken = self._burst(
+                request.tid,
+                request.max_accesses,
+                request.max_stop_seconds - self._held_lately(),
+                chain_seconds=_CHAIN_SECONDS,
+                has_company=company,
+            )
+            cost += taken.cost
+            if taken.status != "ok":
+                raise self._refusal(taken, cost.stop_seconds)
+            if taken.is_lost:
+                self._renew()
+                raise CaptureError(
+                    "lost",
+                    f"the replica of process {self._pid} was lost",
+                    stop_seconds=cost.stop_seconds,
+                )
+            if taken.end != "cold" or self._is_cancelled:
+                break
+        return taken, cost
+
+    def _learn(self, request: BurstRequest) -> BurstCost:
+        """Have the code translated that runs now, by a replica that nobody believes.
+
+        The target is only held to read its registers; it then runs on.
+        """
+        cost = BurstCost()
+        for _ in range(_DRY_RUNS):
+            before = self._replica.costs()["translated_instructions"]
+            taken = self._burst(
+                request.tid, _DRY_ACCESSES, request.max_stop_seconds, dry_seconds=_DRY_SECONDS
+            )
+            cost += taken.cost
+            learnt = self._replica.costs()["translated_instructions"] - before
+            if taken.status != "ok" or taken.is_lost or learnt < _FEW_INSTRUCTIONS:
+                break
+        return cost
+
+    def _burst(
+        self,
+        tid: int,
+        accesses: int,
+        hold_seconds: float,
+        *,
+        chain_seconds: float = 0.0,
+        dry_seconds: float = 0.0,
+        has_company: bool = False,
+    ) -> _Taken:
+        told: dict[str, Any] = self._replica.burst(
+            tid,
+            accesses,
+            hold_seconds,
+            patience_seconds=_PATIENCE_SECONDS,
+            chain_seconds=chain_seconds,
+            dry_seconds=dry_seconds,
+            has_company=has_company,
+            is_filtered=self._traits.is_filtered,
+            may_suspend=self._may_suspend,
+            may_hurry=self._may_hurry,
+            describe=self._describe_form,
+        )
+        taken = _Taken(**told)
+        self._holds.append((time.monotonic(), taken.held_seconds))
+        return taken
+
+    def _describe_form(self) -> None:
+        key, sample, operands_bytes = self._replica.wanted_form()
+        if key == 0:  # there was no room for more translations
+            return
+        form = self._forms.describe(key, sample, operands_bytes).tobytes()
+        self._known_forms.append(form)
+        self._replica.add_form(form)
+
+    def _hand_over(self, request: BurstRequest, collector: Collector) -> None:
+        self._replica.begin_take(request.max_accesses, collector.line_shift)
+        while (chunk := self._replica.take()) is not None:
+            collector.take(chunk)
+
+    # ---- Holds ----
+
+    def _held_lately(self) -> float:
+        oldest = time.monotonic() - _HOLD_PERIOD_SECONDS
+        while self._holds and self._holds[0][0] < oldest:
+            self._holds.popleft()
+        return sum(seconds for _, seconds in self._holds)
+
+    def _wait_for_hold(self, max_stop_seconds: float) -> None:
+        """Wait until at least half of what is allowed may be used."""
+        wanted = max(max_stop_seconds / 2, _SHORTEST_HOLD_SECONDS)
+        while max_stop_seconds - self._held_lately() < wanted and not self._is_cancelled:
+            time.sleep(max(self._holds[0][0] + _HOLD_PERIOD_SECONDS - time.monotonic(), 0.0005))
+
+    # ---- Ends ----
+
+    def _ending(self, taken: _Taken) -> tuple[BurstEnd, str]:
+        if taken.end == "modified":
+            return BurstEnd.UNSUPPORTED, "a store into code that has run"
+        if taken.end == "memory":
+            return BurstEnd.DEADLINE, "memsampd is out of memory"
+        end = BurstEnd(taken.end)
+        try:
+            memory = os.open(self._proc / str(self._pid) / "mem", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return end, ""
+        try:
+            return end, end_detail(end, taken.ip, taken.number, memory)
+        finally:
+            os.close(memory)
+
+    def _refusal(self, taken: _Taken, stop_seconds: float) -> CaptureError:
+        if taken.status == "refused":
+            return CaptureError(
+                "refused",
+                f"the kernel refuses to let us trace process {self._pid}: "
+                f"{os.strerror(taken.error)}",
+                "see memsampd doctor; another tracer (gdb, strace) may hold it",
+                stop_seconds,
+            )
+        cause, remedy = _CAUSES[taken.status]
+        return CaptureError(taken.status, f"process {self._pid}: {cause}", remedy, stop_seconds)

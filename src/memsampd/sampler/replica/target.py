@@ -1,0 +1,100 @@
+"""What the core must know of a target before it reads it, found without touching it."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from memsampd import _core
+from memsampd.errors import CaptureError
+from memsampd.sampler.process.identity import PROC
+from memsampd.sampler.process.maps import read_maps
+from memsampd.sampler.process.status import read_status, read_threads
+
+# Between what kernels and runtimes use by themselves (executables at 0x55..., libraries at 0x7f...,
+# Go's heap at 0xc0_0000_0000, shadow memories of sanitizers below 16 TiB).
+_AREA_CANDIDATES = [terabytes << 40 for terabytes in (32, 40, 48, 24, 20, 64)]
+_CAP_SYS_ADMIN = 1 << 21
+# Looking at each thread takes some 30 us: with more of them, some other one runs.
+_THREADS_LOOKED_AT = 64
+
+
+@dataclass(frozen=True, slots=True)
+class TargetTraits:
+    """What of a target decides how its memory is read.
+
+    Attributes:
+        area_address: a place for translated code that it does not use.
+        supplies_pages: it has a userfaultfd: memory that is not present need not be zero.
+        shares_clock: it is in our time namespace: its vDSO's data are ours.
+        is_filtered: a seccomp filter judges its system calls.
+    """
+
+    area_address: int
+    supplies_pages: bool
+    shares_clock: bool
+    is_filtered: bool
+
+
+def read_traits(pid: int, proc: Path = PROC) -> TargetTraits:
+    """Look at a target.
+
+    Raises:
+        CaptureError: it is gone, or has no room for translated code.
+    """
+    try:
+        return TargetTraits(
+            _free_place(pid, proc),
+            _has_userfaultfd(pid, proc),
+            _shares_clock(pid, proc),
+            read_status(pid, proc).seccomp_mode != 0,
+        )
+    except OSError as error:
+        raise CaptureError("gone", f"process {pid} is gone or cannot be read: {error}") from error
+
+
+def _free_place(pid: int, proc: Path) -> int:
+    mappings = read_maps(pid, proc).mappings
+    for address in _AREA_CANDIDATES:
+        end = address + _core.AREA_BYTES
+        if not any(m.start < end and address < m.end for m in mappings):
+            return address
+    raise CaptureError(
+        "no-room", f"process {pid} uses all addresses at which translated code could lie"
+    )
+
+
+def _has_userfaultfd(pid: int, proc: Path) -> bool:
+    folder = proc / str(pid) / "fd"
+    for name in os.listdir(folder):
+        with suppress(OSError):  # closed meanwhile
+            if "userfaultfd" in os.readlink(folder / name):
+                return True
+    return False
+
+
+def _shares_clock(pid: int, proc: Path) -> bool:
+    try:
+        theirs = os.readlink(proc / str(pid) / "ns" / "time")
+        return theirs == os.readlink(proc / "self" / "ns" / "time")
+    except FileNotFoundError:  # before Linux 5.6
+        return True
+
+
+def has_company(pid: int, tid: int, proc: Path = PROC) -> bool:
+    """Whether another thread of a process is running, or about to."""
+    try:
+        if len(os.listdir(proc / str(pid) / "task")) > _THREADS_LOOKED_AT:
+            return True
+    except OSError:
+        return False
+    return any(thread.state == "R" and thread.tid != tid for thread in read_threads(pid, proc))
+
+
+def may_suspend_filters(proc: Path = PROC) -> bool:
+    """Whether we may suspend the seccomp filter of a process that we trace."""
+    with suppress(OSError):
+        return bool(read_status(os.getpid(), proc).cap_effective & _CAP_SYS_ADMIN)
+    return False
