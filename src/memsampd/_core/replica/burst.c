@@ -12,7 +12,6 @@
 #include <unistd.h>
 
 #define RETRY_NANOSECONDS 500000L
-#define PREDICTED_PAGE_SECONDS 4e-6
 #define PREDICTED_SHARE 0.4 /* of the hold */
 #define CALL_SECONDS 0.02   /* that a call may take before it counts as asleep */
 #define STRETCH_SECONDS 0.002
@@ -276,8 +275,7 @@ prepare(struct burst *b)
         return ends(b, RUN_NO_MEMORY, 0);
     if (!runner_enter(r, &b->held, b->order->accesses))
         return ends(b, RUN_UNSUPPORTED, 0);
-    pages_predict(&r->pages, &r->process, &r->remote,
-                  (size_t)(b->order->hold_seconds * PREDICTED_SHARE / PREDICTED_PAGE_SECONDS));
+    pages_predict(&r->pages, &r->process, &r->remote, b->order->hold_seconds * PREDICTED_SHARE);
     b->result->supply_seconds = now_seconds() - started;
     return true;
 }

@@ -5,15 +5,18 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#define FIRST_LIFETIME 2
-#define LONGEST_LIFETIME 64
-#define FORGET_AFTER 256 /* bursts */
+#define FORGET_AFTER 8     /* bursts: no use of it is known any more */
+#define FORGET_EVERY 64
+#define LIKELY 13          /* ranks of likeliness */
+#define FIRST_SECONDS_A_PAGE 4e-6
+#define PREDICTED_BATCH 64u
 #define RUN_BEFORE_READING_AHEAD 2
 
 int
 pages_init(struct pages *p)
 {
     memset(p, 0, sizeof *p);
+    p->seconds_a_page = FIRST_SECONDS_A_PAGE;
     p->slot = calloc(PAGES_SLOTS, sizeof *p->slot);
     p->order = malloc(PAGES_SLOTS * sizeof *p->order);
     p->given = malloc(PAGES_SLOTS * sizeof *p->given);
@@ -60,7 +63,17 @@ take(struct pages *p, uint64_t address)
     return page;
 }
 
-/* Forget what was not needed for long, or, with little room left, all that is not predicted. */
+/* How likely a page is to be touched, 0..12: by when it was, and how often, in the last bursts. */
+static unsigned
+likeliness(const struct pages *p, const struct page *page)
+{
+    uint32_t age = p->burst - 1 - page->last_burst; /* the present one has not begun */
+    unsigned uses = age < FORGET_AFTER ? (unsigned)(page->uses << age) & 0xff : 0;
+
+    return uses == 0 ? 0 : (unsigned)__builtin_popcount(uses) + (uses & 1 ? 4 : 0);
+}
+
+/* Forget what was not touched for long, or, with little room left, what is least likely. */
 static void
 forget_old(struct pages *p)
 {
@@ -68,20 +81,19 @@ forget_old(struct pages *p)
     size_t kept = 0;
     struct page *old = p->slot;
 
-    if (!is_full && p->burst % FORGET_AFTER != 0)
+    if (!is_full && p->burst % FORGET_EVERY != 0)
         return;
     struct page *slot = calloc(PAGES_SLOTS, sizeof *slot);
     if (slot == NULL)
         return;
     p->slot = slot;
-    for (size_t i = 0; i < PAGES_SLOTS; i++) {
-        uint32_t age = p->burst - old[i].last_burst;
-        if (old[i].address == 0 || age > (is_full ? old[i].lifetime : FORGET_AFTER) ||
-            kept > PAGES_SLOTS / 3)
-            continue;
-        *find(p, old[i].address) = old[i];
-        kept++;
-    }
+    for (unsigned rank = LIKELY; rank-- > 1;)
+        for (size_t i = 0; i < PAGES_SLOTS && kept < PAGES_SLOTS / 3; i++) {
+            if (old[i].address == 0 || likeliness(p, &old[i]) != rank)
+                continue;
+            *find(p, old[i].address) = old[i];
+            kept++;
+        }
     p->used = kept;
     free(old);
 }
@@ -91,6 +103,30 @@ ascending(const void *a, const void *b)
 {
     const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
     return x < y ? -1 : x > y;
+}
+
+/* The likely ones first; those of one rank by address, as they are read in one go. */
+static void
+rank_pages(struct pages *p)
+{
+    size_t begin[LIKELY + 1] = {0};
+
+    for (size_t i = 0; i < PAGES_SLOTS; i++)
+        if (p->slot[i].address != 0)
+            begin[LIKELY - 1 - likeliness(p, &p->slot[i])]++;
+    for (unsigned rank = 0, sum = 0; rank < LIKELY; rank++) {
+        unsigned many = (unsigned)begin[rank];
+        begin[rank] = sum;
+        sum += many;
+    }
+    size_t end[LIKELY];
+    memcpy(end, begin, sizeof end);
+    for (size_t i = 0; i < PAGES_SLOTS; i++)
+        if (p->slot[i].address != 0)
+            p->order[end[LIKELY - 1 - likeliness(p, &p->slot[i])]++] = p->slot[i].address;
+    for (unsigned rank = 0; rank + 1 < LIKELY; rank++)
+        qsort(p->order + begin[rank], end[rank] - begin[rank], sizeof *p->order, ascending);
+    p->wanted = begin[LIKELY - 1]; /* without those that are not likely at all */
 }
 
 void
@@ -104,13 +140,7 @@ pages_begin(struct pages *p)
     p->last_missed = 0;
     p->predicted = p->missed = 0;
     forget_old(p);
-    for (size_t i = 0; i < PAGES_SLOTS; i++) {
-        const struct page *page = &p->slot[i];
-        if (page->address != 0 && page->last_burst != 0 &&
-            p->burst - page->last_burst <= page->lifetime)
-            p->order[p->wanted++] = page->address;
-    }
-    qsort(p->order, p->wanted, sizeof *p->order, ascending);
+    rank_pages(p);
 }
 
 /* Supply pages that were read, run by run. Returns how many of them are there. */
@@ -155,24 +185,52 @@ supply(struct pages *p, struct process *process, struct remote *remote, const ui
 }
 
 void
-pages_predict(struct pages *p, struct process *process, struct remote *remote, size_t most)
+pages_predict(struct pages *p, struct process *process, struct remote *remote, double seconds)
 {
-    size_t wanted = p->wanted < most ? p->wanted : most;
+    const double started = now_seconds();
+    double spent = 0.0;
 
-    for (size_t at = 0; at < wanted; at += REMOTE_BATCH) {
-        size_t count = wanted - at < REMOTE_BATCH ? wanted - at : REMOTE_BATCH;
+    for (size_t at = 0; at < p->wanted && p->here < PAGES_MOST;) {
+        double left = (seconds - spent) / p->seconds_a_page;
+        size_t count = p->wanted - at < PREDICTED_BATCH ? p->wanted - at : PREDICTED_BATCH;
+        count = left < (double)count ? (size_t)(left > 0 ? left : 0) : count;
+        if (count == 0)
+            return;
+        qsort(p->order + at, count, sizeof *p->order, ascending); /* of two ranks, perhaps */
         p->predicted += supply(p, process, remote, p->order + at, count);
+        at += count;
+        spent = now_seconds() - started;
     }
+    if (p->predicted >= PREDICTED_BATCH)
+        p->seconds_a_page += 0.25 * (spent / (double)p->predicted - p->seconds_a_page);
 }
 
-/* A page was missed: predict it, longer if that was once done and then given up. */
 static void
-learn(struct pages *p, struct page *page)
+note_use(struct pages *p, uint64_t address)
 {
-    unsigned lifetime = page->last_burst == 0 ? FIRST_LIFETIME : 4u * page->lifetime;
+    struct page *page = find(p, address);
 
-    page->lifetime = (uint16_t)(lifetime < LONGEST_LIFETIME ? lifetime : LONGEST_LIFETIME);
-    page->last_burst = p->burst;
+    if (page->address == 0)
+        return;
+    if (page->last_burst != p->burst) {
+        uint32_t age = p->burst - page->last_burst;
+        page->uses = (uint8_t)(age < FORGET_AFTER ? page->uses << age : 0);
+        page->last_burst = p->burst;
+    }
+    page->uses |= 1;
+}
+
+void
+pages_note_lines(struct pages *p, const uint64_t *line, size_t count, unsigned shift)
+{
+    uint64_t last = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        uint64_t page = line[i] << shift & ~(uint64_t)(PAGE_BYTES - 1);
+        if (page != last)
+            note_use(p, page);
+        last = page;
+    }
 }
 
 /* How many pages to read where one was missed: more and more where one follows the other. */
@@ -221,11 +279,7 @@ pages_fault(struct pages *p, struct process *process, struct remote *remote, uin
         return FAULT_UNREADABLE;
     p->missed++;
     p->last_missed = wanted[there - 1];
-    for (size_t i = 0; i < there; i++) {
-        struct page *each = find(p, wanted[i]);
-        if (each->address != 0)
-            learn(p, each);
-    }
+    note_use(p, first);
     return FAULT_SUPPLIED;
 }
 

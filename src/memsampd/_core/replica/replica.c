@@ -144,6 +144,11 @@ expand_some(Replica *self)
         r->has_cut_record = result == EXPANDED_CHUNK;
     }
     self->is_expanded = result != EXPANDED_CHUNK;
+    if (r->expansion.line_shift != 0)
+        pages_note_lines(&r->pages, r->expansion.lines.line, r->expansion.lines.count,
+                         r->expansion.line_shift);
+    else
+        pages_note_lines(&r->pages, r->expansion.rows.address, r->expansion.rows.count, 0);
     return result == EXPANDED_NO_MEMORY ? -1 : 0;
 }
 
