@@ -81,7 +81,7 @@ class Recorder(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SessionParts:
-    """All that a session is composed of, behind the seams."""
+    """All that a session is composed of, behind the seams, and what a branch sample costs."""
 
     target: TargetInfo
     handle: ProcessHandle
@@ -95,6 +95,7 @@ class SessionParts:
     drift: DriftMonitor
     book: PhaseBook
     cache_sizes_bytes: dict[str, int]
+    sample_seconds: float = 0.0
 
 
 @dataclass(slots=True)
@@ -430,6 +431,7 @@ class Session:
             stop_seconds=cost.stop_seconds,
             longest_stop_seconds=cost.longest_stop_seconds,
             hit_seconds=cost.hit_seconds,
+            sampling_seconds=self._count.samples * self._parts.sample_seconds,
             budget_share=self._config.budget_share,
             spent_share=cost.target_seconds / target_cpu if target_cpu > 0 else 0.0,
             own_cpu_seconds=self._own_cpu.used_seconds,
