@@ -33,6 +33,7 @@ from memsampd.phases.predictor import RunLengthMarkov
 from memsampd.phases.schedule import BurstShape, make_schedule
 from memsampd.phases.windows import WindowCutter
 from memsampd.sampler.burst_clock import BurstClock
+from memsampd.sampler.perf.interrupts import measure_sample_seconds
 from memsampd.sampler.perf.source import TaskClockSource
 from memsampd.sampler.process.identity import ProcessHandle
 from memsampd.sampler.process.target import check_target
@@ -221,6 +222,7 @@ def _parts(
         drift=DriftMonitor(),
         book=PhaseBook((StatStack(), StatCache()), curve_sizes(machine), config.line_bytes),
         cache_sizes_bytes=dict(machine.cache_sizes_bytes()),
+        sample_seconds=measure_sample_seconds(),
     )
 
 
