@@ -45,13 +45,18 @@ thread_cpu_seconds(void)
 /* ---- Where it runs ---- */
 
 /* With its tracer and its replica on its own CPU, which it does not use while it is held, nothing waits
- * for another CPU to wake up. Its own affinity is left alone. */
+ * for another CPU to wake up. Where we may not use that one, both go to one of ours. The target's own
+ * affinity is left alone. */
 static void
 go_to_cpu_of(pid_t tid, pid_t replica)
 {
-    cpu_set_t one;
+    cpu_set_t ours, one;
     int cpu = thread_cpu(tid);
 
+    if (sched_getaffinity(0, sizeof ours, &ours) < 0)
+        return;
+    if (cpu < 0 || cpu >= CPU_SETSIZE || !CPU_ISSET(cpu, &ours))
+        cpu = sched_getcpu();
     if (cpu < 0 || cpu >= CPU_SETSIZE)
         return;
     CPU_ZERO(&one);

@@ -432,6 +432,16 @@ replica_guide(Replica *self, PyObject *args)
 }
 
 static PyObject *
+replica_features(Replica *self, PyObject *ignored)
+{
+    const struct runner *r = &self->runner;
+    (void)ignored;
+
+    return Py_BuildValue("{sO,sO}", "can_query", r->remote.can_query ? Py_True : Py_False,
+                         "can_protect", r->process.can_protect ? Py_True : Py_False);
+}
+
+static PyObject *
 replica_process(Replica *self, PyObject *ignored)
 {
     (void)ignored;
@@ -553,6 +563,7 @@ static PyMethodDef replica_methods[] = {
     {"costs", (PyCFunction)replica_costs, METH_NOARGS, "Counts and times of all runs."},
     {"guide", (PyCFunction)replica_guide, METH_VARARGS,
      "Translate anew, along the ways that code took so many times at least."},
+    {"features", (PyCFunction)replica_features, METH_NOARGS, "What the kernel offers."},
     {"process", (PyCFunction)replica_process, METH_NOARGS, "Process id of the replica."},
     {"is_stale", (PyCFunction)replica_is_stale, METH_NOARGS,
      "Whether the target is another program now, or the replica gone."},
