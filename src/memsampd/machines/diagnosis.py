@@ -52,8 +52,8 @@ _SAMPLE_PERIOD = 100_003 * 16  # IBS takes multiples of 16
 
 # What a replica needs, as its probe names it, and what to do where that is missing.
 _REPLICA_REMEDIES = {
-    "replica process": "allow userfaultfd, clone, prctl and memfd_create in the container's seccomp "
-    "profile; userfaultfd takes Linux 5.11 with CONFIG_USERFAULTFD",
+    "replica process": "allow userfaultfd, clone, prctl and memfd_create in the container's "
+    "seccomp profile; userfaultfd takes Linux 5.11 with CONFIG_USERFAULTFD",
     "burst": "allow ptrace, process_vm_readv and /proc/PID/pagemap (--cap-add SYS_PTRACE)",
     "read-only pages": "Linux 5.19 or later",
     "procmap_query": "Linux 6.11 or later",
