@@ -7,7 +7,12 @@
 
 #define FORGET_AFTER 8     /* bursts: no use of it is known any more */
 #define FORGET_EVERY 64
-#define LIKELY 13          /* ranks of likeliness */
+#define FIRST_SHARE 0.7
+/* A page that is supplied in vain costs half of what one that is missed does. Every so many bursts the
+ * unlikely ones are tried all the same. */
+#define LEAST_SHARE 0.35
+#define TRY_EVERY 16
+#define LEARNING 0.3
 #define FIRST_SECONDS_A_PAGE 4e-6
 #define PREDICTED_BATCH 64u
 #define RUN_BEFORE_READING_AHEAD 2
@@ -17,6 +22,8 @@ pages_init(struct pages *p)
 {
     memset(p, 0, sizeof *p);
     p->seconds_a_page = FIRST_SECONDS_A_PAGE;
+    for (unsigned i = 0; i < PAGES_RANKS; i++)
+        p->rank[i].share = FIRST_SHARE;
     p->slot = calloc(PAGES_SLOTS, sizeof *p->slot);
     p->order = malloc(PAGES_SLOTS * sizeof *p->order);
     p->given = malloc(PAGES_SLOTS * sizeof *p->given);
@@ -87,7 +94,7 @@ forget_old(struct pages *p)
     if (slot == NULL)
         return;
     p->slot = slot;
-    for (unsigned rank = LIKELY; rank-- > 1;)
+    for (unsigned rank = PAGES_RANKS; rank-- > 1;)
         for (size_t i = 0; i < PAGES_SLOTS && kept < PAGES_SLOTS / 3; i++) {
             if (old[i].address == 0 || likeliness(p, &old[i]) != rank)
                 continue;
@@ -105,28 +112,46 @@ ascending(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
+/* How many of the predicted pages of each rank were touched. */
+static void
+learn_shares(struct pages *p)
+{
+    for (unsigned i = 0; i < PAGES_RANKS; i++) {
+        if (p->rank[i].given != 0)
+            p->rank[i].share +=
+                LEARNING * ((double)p->rank[i].used / p->rank[i].given - p->rank[i].share);
+        p->rank[i].given = p->rank[i].used = 0;
+    }
+}
+
+static bool
+is_worth_supplying(const struct pages *p, unsigned rank)
+{
+    return rank != 0 && (p->rank[rank].share >= LEAST_SHARE || p->burst % TRY_EVERY == 0);
+}
+
 /* The likely ones first; those of one rank by address, as they are read in one go. */
 static void
 rank_pages(struct pages *p)
 {
-    size_t begin[LIKELY + 1] = {0};
+    size_t many[PAGES_RANKS] = {0}, end[PAGES_RANKS];
 
-    for (size_t i = 0; i < PAGES_SLOTS; i++)
-        if (p->slot[i].address != 0)
-            begin[LIKELY - 1 - likeliness(p, &p->slot[i])]++;
-    for (unsigned rank = 0, sum = 0; rank < LIKELY; rank++) {
-        unsigned many = (unsigned)begin[rank];
-        begin[rank] = sum;
-        sum += many;
+    for (size_t i = 0; i < PAGES_SLOTS; i++) {
+        struct page *page = &p->slot[i];
+        unsigned rank = page->address != 0 ? likeliness(p, page) : 0;
+        page->rank = (uint8_t)(is_worth_supplying(p, rank) ? rank : 0);
+        many[page->rank]++;
     }
-    size_t end[LIKELY];
-    memcpy(end, begin, sizeof end);
+    p->wanted = 0;
+    for (unsigned rank = PAGES_RANKS; rank-- > 1;) {
+        end[rank] = p->wanted;
+        p->wanted += many[rank];
+    }
     for (size_t i = 0; i < PAGES_SLOTS; i++)
-        if (p->slot[i].address != 0)
-            p->order[end[LIKELY - 1 - likeliness(p, &p->slot[i])]++] = p->slot[i].address;
-    for (unsigned rank = 0; rank + 1 < LIKELY; rank++)
-        qsort(p->order + begin[rank], end[rank] - begin[rank], sizeof *p->order, ascending);
-    p->wanted = begin[LIKELY - 1]; /* without those that are not likely at all */
+        if (p->slot[i].rank != 0)
+            p->order[end[p->slot[i].rank]++] = p->slot[i].address;
+    for (unsigned rank = 1; rank < PAGES_RANKS; rank++)
+        qsort(p->order + end[rank] - many[rank], many[rank], sizeof *p->order, ascending);
 }
 
 void
@@ -134,6 +159,7 @@ pages_begin(struct pages *p)
 {
     for (size_t i = 0; i < p->gifts; i++)
         p->slot[p->given[i]].flags = 0;
+    learn_shares(p);
     p->burst++;
     p->here = p->gifts = p->shared = p->wanted = 0;
     p->run = 0;
@@ -198,6 +224,8 @@ pages_predict(struct pages *p, struct process *process, struct remote *remote, d
             return;
         qsort(p->order + at, count, sizeof *p->order, ascending); /* of two ranks, perhaps */
         p->predicted += supply(p, process, remote, p->order + at, count);
+        for (size_t i = at; i < at + count; i++)
+            p->rank[find(p, p->order[i])->rank].given++;
         at += count;
         spent = now_seconds() - started;
     }
@@ -216,6 +244,7 @@ note_use(struct pages *p, uint64_t address)
         uint32_t age = p->burst - page->last_burst;
         page->uses = (uint8_t)(age < FORGET_AFTER ? page->uses << age : 0);
         page->last_burst = p->burst;
+        p->rank[page->rank].used += page->rank != 0 && page->flags & PAGE_IS_HERE;
     }
     page->uses |= 1;
 }
@@ -279,6 +308,7 @@ pages_fault(struct pages *p, struct process *process, struct remote *remote, uin
         return FAULT_UNREADABLE;
     p->missed++;
     p->last_missed = wanted[there - 1];
+    page->rank = 0; /* it was not predicted in time */
     note_use(p, first);
     return FAULT_SUPPLIED;
 }

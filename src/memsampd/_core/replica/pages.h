@@ -7,6 +7,7 @@
 #define PAGES_SLOTS 32768u
 #define PAGES_MOST 12000u /* in a burst: 47 MiB */
 #define PAGES_AHEAD 16u
+#define PAGES_RANKS 13u /* of likeliness: see likeliness() */
 
 enum page_flag {
     PAGE_IS_HERE = 1,     /* the replica has it */
@@ -20,6 +21,7 @@ struct page {
     uint32_t last_burst; /* up to which `uses` tells */
     uint8_t uses;        /* a bit for each of the last 8 bursts: it was touched; the lowest is the last */
     uint8_t flags;       /* of the present burst */
+    uint8_t rank;        /* of likeliness in this burst, if it is to be predicted */
 };
 
 struct pages {
@@ -28,6 +30,10 @@ struct pages {
     uint64_t *order;       /* the predicted ones, the likely ones first */
     size_t wanted;         /* how many these are */
     double seconds_a_page; /* that supplying one took lately */
+    struct {
+        double share;         /* of the predicted ones that were touched, lately */
+        uint32_t given, used; /* in this burst */
+    } rank[PAGES_RANKS];
     uint32_t *given;       /* slots of the pages that were supplied in this burst */
     size_t gifts;
     size_t shared;         /* supplied pages that other processes may write to */
