@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -35,6 +36,7 @@ GOAL_SECONDS = 30.0
 GOAL_WIDTH = 0.02
 LEVELS = ("L1d", "L2")
 WARM_SECONDS = 4.0
+POLL_SECONDS = 1.0
 HUGE = "random12"
 HUGE_MIB, QUICK_HUGE_MIB = 12288, 512
 SPARE_BYTES = 1 << 30
@@ -135,7 +137,7 @@ def measure(name: str, memsampd: Path, seconds: float, quick: bool) -> Outcome:
         LaunchError: it, or memsampd, failed.
     """
     with loaded(name, quick) as (pid, load):
-        with observing(memsampd, pid) as observation:
+        with observing(memsampd, pid, POLL_SECONDS) as observation:
             load(seconds)
         return outcome_of(observation)
 
@@ -183,6 +185,7 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: list[str] | None = None) -> int:
     """Measure, print, judge."""
     args = parser().parse_args(argv)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # what was started ends with us
     installations = {"memsampd": args.memsampd} | ({"other": args.other} if args.other else {})
     seconds = args.seconds or (10.0 if args.quick else GOAL_SECONDS + 4)
     found: dict[str, Any] = {}

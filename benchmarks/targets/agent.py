@@ -21,8 +21,9 @@ from targets.launching import LaunchError, Usage, launched
 END_SECONDS = 30.0
 _SAMPLE = re.compile(r"^memsampd_(\w+)\{(.*)\} (\S+)$", re.MULTILINE)
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
-_POLL_SECONDS = 0.05
-_POLL_MAXIMUM_SECONDS = 2.0
+# How long to wait from one question to the next: each costs memsampd some 10 ms of CPU time.
+_FIRST_POLL_SECONDS = 0.05
+_POLL_GROWTH = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,52 +124,78 @@ class Observation:
 
 
 @contextmanager
-def observing(memsampd: Path, pid: int) -> Iterator[Observation]:
+def observing(memsampd: Path, pid: int, poll_seconds: float = 5.0) -> Iterator[Observation]:
     """Observe a process by an installation of memsampd while the body runs.
+
+    Args:
+        memsampd: its command.
+        pid: the process to observe.
+        poll_seconds: how often it is asked once there was a number.
 
     Raises:
         LaunchError: memsampd failed, or did not end.
     """
     observation, port, start = Observation(), free_port(), time.monotonic()
-    command = (str(memsampd), "attach", str(pid), "--json", "--listen", f"127.0.0.1:{port}")
+    command = (str(memsampd), "attach", str(pid), "--listen", f"127.0.0.1:{port}")
+    follower = _Follower(observation.answers, port, start, poll_seconds)
     with (
         tempfile.TemporaryFile() as told,
         launched(command, dict(os.environ), told) as process,
     ):
-        over = threading.Event()
-        reader = threading.Thread(target=_follow, args=(observation.answers, port, start, over))
-        reader.start()
+        follower.start()
         watchdog = threading.Timer(END_SECONDS, process.send, (signal.SIGKILL,))
         try:
             yield observation
+            follower.stop()
             watchdog.start()
             process.send(signal.SIGINT)
             observation.usage = process.wait()
         finally:
             watchdog.cancel()
-            over.set()
-            reader.join()
+            follower.stop()
             told.seek(0)
             observation.said = told.read().decode(errors="replace")[-2000:]
         if observation.usage.status != 0:
             raise LaunchError(f"memsampd: {observation.usage.status}\n{observation.said}")
 
 
-def _follow(answers: list[Answer], port: int, start: float, over: threading.Event) -> None:
-    """Ask often before the first number, and every two seconds later, which costs little."""
-    pause = _POLL_SECONDS
-    while not over.wait(pause):
+class _Follower(threading.Thread):
+    """Asks often before the first number, now and then later, and once more at the end."""
+
+    def __init__(self, answers: list[Answer], port: int, start: float, poll_seconds: float) -> None:
+        super().__init__(daemon=True)
+        self._answers, self._port, self._start = answers, port, start
+        self._poll_seconds = poll_seconds
+        self._over = threading.Event()
+
+    def run(self) -> None:
+        """Ask until it is over."""
+        while not self._over.wait(self._pause()):
+            self._ask()
+        self._ask()
+
+    def stop(self) -> None:
+        """Ask for the last time; nothing if that was done."""
+        self._over.set()
+        self.join()
+
+    def _pause(self) -> float:
+        if first_seconds(self._answers) is not None:
+            return self._poll_seconds
+        passed = time.monotonic() - self._start
+        return min(max(_FIRST_POLL_SECONDS, _POLL_GROWTH * passed), self._poll_seconds)
+
+    def _ask(self) -> None:
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as page:
+            with urllib.request.urlopen(
+                f"http://127.0.0.1:{self._port}/metrics", timeout=5
+            ) as page:
                 text = page.read().decode()
         except OSError:
-            continue  # it does not listen yet, or no longer
-        answer = parse_answer(text, time.monotonic() - start)
-        if not answer.target_cpu_seconds:
-            continue
-        answers.append(answer)
-        known = first_seconds(answers) is not None
-        pause = _POLL_MAXIMUM_SECONDS if known else min(pause * 1.05, _POLL_MAXIMUM_SECONDS)
+            return  # it does not listen yet, or no longer
+        answer = parse_answer(text, time.monotonic() - self._start)
+        if answer.target_cpu_seconds:
+            self._answers.append(answer)
 
 
 def free_port() -> int:

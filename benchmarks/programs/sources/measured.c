@@ -66,6 +66,7 @@ int main(int argc, char **argv)
     uint64_t start = now_ns();
     pid_t pid = fork();
     if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
         close(out);
         execvp(argv[2], argv + 2);
         _exit(127);
