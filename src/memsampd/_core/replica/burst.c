@@ -21,7 +21,7 @@
 #define BURST_STACK_BYTES (512u << 10)
 #define HURRIED_NICENESS (-15)
 #define COLD_SHARE 0.2
-#define LEARNING_SECONDS 0.05
+#define LEARNING_SECONDS 0.02
 #define PART_WORDS 512 /* more than a record has */
 #define ROOM_BYTES (4u << 20) /* for the translations of one burst */
 
