@@ -91,7 +91,7 @@ class BurstCost:
 
 @dataclass(frozen=True, slots=True)
 class TimedStretch:
-    """How long the target itself took for some of its accesses (docs/clock.md).
+    """How long the target itself took for some of its accesses.
 
     Attributes:
         accesses: accesses to lines in the stretch that was timed.

@@ -79,18 +79,31 @@ replica_burst(Replica *self, PyObject *args, PyObject *keywords)
 {
     static char *names[] = {"tid", "accesses", "hold_seconds", "patience_seconds", "chain_seconds",
                             "dry_seconds", "has_company", "is_filtered", "may_suspend", "may_hurry",
-                            "describe", NULL};
+                            "describe", "registers", NULL};
+    struct user_regs_struct from;
+    const char *registers = NULL;
+    Py_ssize_t registers_bytes = 0;
     struct describer describer = {self, NULL};
     struct burst_order order = {.tid = 0};
     unsigned long long accesses;
     int tid, has_company = 0, is_filtered = 0, may_suspend = 0, may_hurry = 1, failed;
 
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "iKd|dddppppO:burst", names, &tid, &accesses,
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "iKd|dddppppOz#:burst", names, &tid, &accesses,
                                      &order.hold_seconds, &order.patience_seconds,
                                      &order.chain_seconds, &order.dry_seconds, &has_company,
                                      &is_filtered, &may_suspend, &may_hurry,
-                                     &describer.callable))
+                                     &describer.callable, &registers, &registers_bytes))
         return NULL;
+    if (registers != NULL) {
+        if (registers_bytes != (Py_ssize_t)sizeof from || order.dry_seconds <= 0) {
+            PyErr_SetString(PyExc_ValueError, "registers are a struct user_regs_struct, of dry runs");
+            return NULL;
+        }
+        memcpy(&from, registers, sizeof from);
+        from.fs_base = self->runner.last_held.regs.fs_base; /* perf does not tell these */
+        from.gs_base = self->runner.last_held.regs.gs_base;
+        order.from = &from;
+    }
     if (describer.callable != NULL && describer.callable != Py_None) {
         order.describe = describe_form;
         order.context = &describer;
@@ -144,6 +157,11 @@ expand_some(Replica *self)
         r->has_cut_record = result == EXPANDED_CHUNK;
     }
     self->is_expanded = result != EXPANDED_CHUNK;
+    if (r->expansion.line_shift != 0)
+        pages_note_lines(&r->pages, r->expansion.lines.line, r->expansion.lines.count,
+                         r->expansion.line_shift);
+    else
+        pages_note_lines(&r->pages, r->expansion.rows.address, r->expansion.rows.count, 0);
     return result == EXPANDED_NO_MEMORY ? -1 : 0;
 }
 
@@ -428,6 +446,16 @@ replica_guide(Replica *self, PyObject *args)
 }
 
 static PyObject *
+replica_features(Replica *self, PyObject *ignored)
+{
+    const struct runner *r = &self->runner;
+    (void)ignored;
+
+    return Py_BuildValue("{sO,sO}", "can_query", r->remote.can_query ? Py_True : Py_False,
+                         "can_protect", r->process.can_protect ? Py_True : Py_False);
+}
+
+static PyObject *
 replica_process(Replica *self, PyObject *ignored)
 {
     (void)ignored;
@@ -549,6 +577,7 @@ static PyMethodDef replica_methods[] = {
     {"costs", (PyCFunction)replica_costs, METH_NOARGS, "Counts and times of all runs."},
     {"guide", (PyCFunction)replica_guide, METH_VARARGS,
      "Translate anew, along the ways that code took so many times at least."},
+    {"features", (PyCFunction)replica_features, METH_NOARGS, "What the kernel offers."},
     {"process", (PyCFunction)replica_process, METH_NOARGS, "Process id of the replica."},
     {"is_stale", (PyCFunction)replica_is_stale, METH_NOARGS,
      "Whether the target is another program now, or the replica gone."},

@@ -49,8 +49,8 @@ class Run:
 class HeldReplica:
     """A replica whose target is held by the caller, to run it more than once from one moment.
 
-    All calls come from one thread. Unlike :class:`~memsampd.sampler.replica.source.ReplicaSource` it
-    holds the target for as long as it takes: for tests and benchmarks of the translator.
+    All calls come from one thread. Unlike ``ReplicaSource`` it holds the target for as long as it
+    takes: for tests and benchmarks of the translator.
 
     Args:
         pid: the target.

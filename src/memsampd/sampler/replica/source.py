@@ -207,6 +207,10 @@ class ReplicaSource:
         """Counts and times of all runs so far, by name (seconds; instructions; bytes of code)."""
         return self._replica.costs()
 
+    def features(self) -> dict[str, bool]:
+        """What the kernel offers, as far as it was tried: "can_query", "can_protect"."""
+        return self._replica.features()
+
     # ---- Taking ----
 
     def _capture(self, request: BurstRequest, collector: Collector) -> Burst:
