@@ -175,7 +175,8 @@ int main(int argc, char **argv)
     if (round == waits && fork() == 0) { /* answers after a while, as long as it is asked */
         uint64_t asked;
         close(ends[1]);
-        while (read(ends[0], &asked, 8) == 8 && usleep(30000) == 0 && write(back[1], &asked, 8) == 8)
+        while (read(ends[0], &asked, 8) == 8 && usleep(30000) == 0 &&
+               write(back[1], &asked, 8) == 8)
             ;
         _exit(0);
     }
@@ -183,7 +184,7 @@ int main(int argc, char **argv)
         struct itimerval often = {{0, 1000}, {0, 1000}};
         setitimer(ITIMER_REAL, &often, NULL);
     }
-    printf("%p\\n", (void *)&done);
+    printf("%p\n", (void *)&done);
     fflush(stdout);
     for (;; done++) { work(); round(); }
 }
