@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import targets
+import tracees
 
 from memsampd.sampler.records import AccessChunk
 
@@ -128,12 +128,12 @@ class Observed:
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return targets.compile_c(
+    return tracees.compile_c(
         tmp_path_factory.mktemp("addresses"), PROGRAM, "-no-pie", "-fno-omit-frame-pointer"
     )
 
 
-@pytest.fixture(scope="module", params=targets.WAYS)
+@pytest.fixture(scope="module", params=tracees.WAYS)
 def observed(program: Path, request: pytest.FixtureRequest) -> Iterator[Observed]:
     listing = subprocess.run(["nm", program], check=True, capture_output=True, text=True)
     symbols = (
@@ -141,10 +141,10 @@ def observed(program: Path, request: pytest.FixtureRequest) -> Iterator[Observed
     )
     labels = {name.removesuffix("_ip"): int(address, 16) for address, _, name in symbols}
     level = 3 if "avx512f" in CPU_FLAGS else 2 if "avx2" in CPU_FLAGS else 1
-    with targets.running(program, str(level)) as process:
+    with tracees.running(program, str(level)) as process:
         assert process.stdout is not None
         a, b, stack = (int(text, 16) for text in process.stdout.readline().split())
-        rows = targets.rows_from(process.pid, request.param, 4000)
+        rows = tracees.rows_from(process.pid, request.param, 4000)
         assert process.poll() is None  # it would abort had it seen a trap flag of ours
         yield Observed(rows, labels, a, b, stack)
 

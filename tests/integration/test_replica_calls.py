@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from targets import compile_c, patiently, running
+from tracees import compile_c, patiently, running
 
 from memsampd.sampler.records import Burst, BurstEnd, BurstRequest
 from memsampd.sampler.replica import source as source_module

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import targets
+import tracees
 
 # Counts sequences committed and aborted, with glibc's own registration; a CPU number that the
 # kernel would never show ends it in SIGILL.
@@ -51,18 +51,18 @@ int main(void)
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return targets.compile_c(tmp_path_factory.mktemp("rseq"), PROGRAM)
+    return tracees.compile_c(tmp_path_factory.mktemp("rseq"), PROGRAM)
 
 
-@pytest.mark.parametrize("way", targets.WAYS)
+@pytest.mark.parametrize("way", tracees.WAYS)
 def test_a_sequence_is_not_aborted(program: Path, way: str) -> None:
-    with targets.running(program) as process:
+    with tracees.running(program) as process:
         assert process.stdout is not None
         line = process.stdout.readline()
         if line == "none\n":
             pytest.skip("no restartable sequences here")
         committed, aborted = (int(word, 16) for word in line.split())
-        rows = targets.rows_from(process.pid, way, 5000)
+        rows = tracees.rows_from(process.pid, way, 5000)
         assert np.count_nonzero(rows.address == committed) > 20
         assert np.count_nonzero(rows.address == aborted) == 0
         assert process.poll() is None

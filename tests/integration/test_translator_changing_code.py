@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from targets import compile_c, patiently, running
+from tracees import compile_c, patiently, running
 
 from memsampd.sampler.records import BurstEnd, BurstRequest
 from memsampd.sampler.replica.comparison import held_replica

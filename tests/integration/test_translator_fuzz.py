@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from random_code import DATA_BYTES, INDICES, MIDDLE, Place, RandomCode
-from targets import compile_c, running
+from tracees import compile_c, running
 
 from memsampd.sampler.records import LineChunk
 from memsampd.sampler.replica.collectors import Lines
