@@ -14,6 +14,7 @@
 #define FIRST_WORDS_PER_ACCESS 0.7
 #define MARGIN 1.3
 #define STEPS_TO_A_BLOCK 64
+#define ALARMS_A_STEP 10
 
 const char *
 run_end_name(enum run_end end)
@@ -268,7 +269,7 @@ handle_signal(struct runner *r, int signal)
     /* All else comes from outside, and is for nobody. */
 }
 
-/* One instruction. Where the alarm goes off first it hangs, as code that means harm may. */
+/* One instruction. Where the alarm goes off again and again it hangs, as code that means harm may. */
 static bool
 step_once(pid_t pid)
 {
@@ -276,7 +277,8 @@ step_once(pid_t pid)
 
     if (ptrace(PTRACE_SINGLESTEP, pid, NULL, NULL) < 0)
         return false;
-    waited = held_wait(pid, &status);
+    for (int alarms = 0; (waited = held_wait(pid, &status)) == 1 && alarms < ALARMS_A_STEP;)
+        alarms++;
     if (waited == 1) {
         ptrace(PTRACE_INTERRUPT, pid, NULL, NULL);
         while ((waited = held_wait(pid, &status)) == 1)
