@@ -120,7 +120,7 @@ def test_lines_are_those_of_the_rows(
 ) -> None:
     snapshots = Snapshots(busy.pid)
     seen: list[LineChunk] = []
-    by_line = Lines(line_bytes, lambda chunk: seen.append(replace(chunk, line=chunk.line.copy())))
+    by_line = Lines(line_bytes, lambda chunk: seen.append(replace(chunk, runs=chunk.runs.copy())))
     shadows: tuple[Shadow, ...] = ()
     try:
         shadows = snapshots.take(busy.pid, 2, 5.0).shadows

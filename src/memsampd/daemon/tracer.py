@@ -280,7 +280,7 @@ class TracerThread:
         def consume(chunk: LineChunk) -> None:
             nonlocal writes
             writes += chunk.writes
-            self._counter.add(chunk.line, chunk.starts)
+            self._counter.add(chunk.runs)
 
         is_first, ahead_seconds = True, 0.0
         bursts = source.stream_moments(request, self._line_bytes, consume)

@@ -9,6 +9,8 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
+from memsampd import _core
+
 
 @dataclass(frozen=True, slots=True)
 class BranchSamples:
@@ -133,22 +135,28 @@ class LineChunk:
     """The lines that some consecutive rows of a burst touch.
 
     Attributes:
-        line: their numbers (address // line size), in program order, shape (m,), uint64; a
-            reference that crosses into other lines is one access to each, lowest first.
-        rows: references that these are of, at most m.
+        runs: in program order, shape (m,), uint64; each is a line's number (address // line size)
+            plus 2**58 for each further access to the line that follows at once. A reference that
+            crosses into other lines is one access to each, lowest first.
+        accesses: to lines, at least m.
+        rows: references that these are of.
         writes: stores among the rows.
-        starts: how many of the lines belong to what the burst is to show, the first ones; None:
-            all. Where the program went over to other code altogether, what follows only tells
-            whether lines are accessed again.
     """
 
-    line: NDArray[np.uint64]
+    runs: NDArray[np.uint64]
+    accesses: int
     rows: int
     writes: int
-    starts: int | None = None
+
+    @property
+    def line(self) -> NDArray[np.uint64]:
+        """The line of each access, shape (accesses,), uint64."""
+        bits = np.uint64(_core.LINE_BITS)
+        number = self.runs & np.uint64((1 << _core.LINE_BITS) - 1)
+        return np.repeat(number, (self.runs >> bits).astype(np.int64) + 1)
 
     def __len__(self) -> int:
-        return len(self.line)
+        return self.accesses
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,8 +190,9 @@ class Burst:
             it did, or will do, so much later.
         is_sought: it was taken when it was because of the code that ran then, not at random.
         is_timed: it was to be timed.
-        code_ip: instructions that it executed, shape (c,), uint64; none where nobody counted.
-        code_times: how often each, shape (c,), uint64.
+        code_ip: instructions that it executed, shape (c,), uint64, in no order, and some more than
+            once; none where nobody counted.
+        code_times: how often each, shape (c,), uint64; those of an instruction add up.
     """
 
     ip: NDArray[np.uint64]

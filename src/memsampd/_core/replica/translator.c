@@ -24,7 +24,6 @@
 #define FIRST_WORDS_PER_ACCESS 0.7
 #define STEPS_TO_A_BOUNDARY 20000
 #define ROWS_CHUNK ((size_t)1 << 15) /* in a cache still, and few enough to cost Python little */
-#define COURSE_SECONDS 0.03 /* CPU time of the shadow */
 
 /* What is to be done before the shadow can run on. */
 enum need {
@@ -116,8 +115,6 @@ chunk_start(Translator *self)
 {
     const struct expansion *x = &self->expansion;
     uint64_t rows = x->is_full ? 0 : x->limit - x->total;
-    if (x->course.limit > x->course.rows + rows && !x->course.has_changed)
-        rows = x->course.limit - x->course.rows;
     double wanted = (double)rows * FIRST_WORDS_PER_ACCESS;
     size_t words = wanted > BUFFER_WORDS ? BUFFER_WORDS : (size_t)wanted;
     words = words < SMALLEST_CHUNK_WORDS ? SMALLEST_CHUNK_WORDS : words;
@@ -441,9 +438,9 @@ enter(Translator *self)
     if (result == TRANSLATION_NO_MEMORY)
         return "memory";
     if (result == TRANSLATION_FULL) { /* what was recorded is expanded: start over */
-        if (blocks_guide(&self->blocks) < 0)
+        if (!visits_collect(&self->expansion.visits, &self->blocks) ||
+            blocks_guide(&self->blocks) < 0)
             return "memory";
-        self->expansion.course.is_void = true;
         self->from_exit = -1;
         return NULL;
     }
@@ -454,15 +451,6 @@ enter(Translator *self)
     if (!transfer_registers(self->pid, &self->regs, true))
         finish(self, "exit", 0);
     return NULL;
-}
-
-/* Whether a burst whose rows are full was followed, counting only, for as long as is worth while: slow
- * code needs fewer accesses to be timed. */
-static bool
-has_been_followed(const Translator *self)
-{
-    return self->expansion.is_full &&
-           1e-9 * (double)tracee_cpu_nanoseconds(self->pid) > COURSE_SECONDS;
 }
 
 /* Expand what waits; NULL when all is done, or what Python has to do first. */
@@ -481,7 +469,9 @@ drain(Translator *self)
         return "memory";
     if (result == EXPANDED_CHUNK)
         return "chunk";
-    if (result == EXPANDED_FULL || (self->end == NULL && has_been_followed(self))) {
+    if (result == EXPANDED_MALFORMED)
+        finish(self, "fault", SIGSEGV);
+    if (result == EXPANDED_FULL) {
         self->has_cut_record = false;
         self->drained = self->written;
         finish(self, "full", 0);
@@ -534,7 +524,7 @@ static PyObject *
 translator_begin(Translator *self, PyObject *args)
 {
     int pid, memory, pidfd;
-    unsigned long long syscall_address, scratch_address, area_address, limit, course_limit;
+    unsigned long long syscall_address, scratch_address, area_address, limit;
     double deadline_seconds;
     const char *ranges;
     Py_ssize_t ranges_bytes;
@@ -544,9 +534,9 @@ translator_begin(Translator *self, PyObject *args)
     long dropped = 0;
     int error;
 
-    if (!PyArg_ParseTuple(args, "iiiKKKy#OKKId:begin", &pid, &pidfd, &memory, &syscall_address,
+    if (!PyArg_ParseTuple(args, "iiiKKKy#OKId:begin", &pid, &pidfd, &memory, &syscall_address,
                           &scratch_address, &area_address, &ranges, &ranges_bytes, &identity,
-                          &limit, &course_limit, &line_shift, &deadline_seconds))
+                          &limit, &line_shift, &deadline_seconds))
         return NULL;
     if (ranges_bytes > (Py_ssize_t)sizeof self->writable_code ||
         ranges_bytes % (Py_ssize_t)sizeof(struct range) != 0) {
@@ -599,7 +589,7 @@ translator_begin(Translator *self, PyObject *args)
     }
     if (dropped < 0)
         return PyErr_NoMemory();
-    expansion_begin(&self->expansion, limit, course_limit, line_shift);
+    expansion_begin(&self->expansion, limit, line_shift);
     self->expansion.segment_base[ACCESS_FS] = self->regs.fs_base;
     self->expansion.segment_base[ACCESS_GS] = self->regs.gs_base;
     self->end = NULL;
@@ -710,41 +700,23 @@ translator_emulated_calls(Translator *self, PyObject *ignored)
 }
 
 static PyObject *
-point_or_none(const struct course_point *point)
-{
-    if (point->arrivals == 0)
-        Py_RETURN_NONE;
-    return Py_BuildValue("(KKK)", (unsigned long long)point->ip,
-                         (unsigned long long)point->arrivals, (unsigned long long)point->rows);
-}
-
-static PyObject *
 words_as_bytes(const uint64_t *words, size_t count)
 {
     return PyBytes_FromStringAndSize((const char *)words, (Py_ssize_t)(count * sizeof *words));
 }
 
-/* (rows, whether it ended because the code changed, lead-in, end, addresses of the instructions that
- * ran, how often each did): each point (ip, arrivals, rows) or None; uint64 as bytes. */
+/* (addresses of instructions that ran, how often each did): uint64 as bytes; an instruction is there
+ * once for each block that it ran in. */
 static PyObject *
-translator_course(Translator *self, PyObject *ignored)
+translator_visits(Translator *self, PyObject *ignored)
 {
-    struct course *course = &self->expansion.course;
-    struct course_point lead_in, end;
-    struct course_visits visits;
-    PyObject *told = NULL;
+    const struct ran *ran = &self->expansion.visits.ran;
     (void)ignored;
 
-    if (course_points(course, &self->blocks, &lead_in, &end, &visits))
-        told = Py_BuildValue("(KONNNN)", (unsigned long long)course->rows,
-                             course->has_changed ? Py_True : Py_False, point_or_none(&lead_in),
-                             point_or_none(&end), words_as_bytes(visits.ip, visits.count),
-                             words_as_bytes(visits.times, visits.count));
-    else
-        PyErr_NoMemory();
-    free(visits.ip);
-    free(visits.times);
-    return told;
+    if (!visits_collect(&self->expansion.visits, &self->blocks))
+        return PyErr_NoMemory();
+    return Py_BuildValue("(NN)", words_as_bytes(ran->ip, ran->count),
+                         words_as_bytes(ran->times, ran->count));
 }
 
 static PyObject *
@@ -834,7 +806,7 @@ translator_dealloc(Translator *self)
     blocks_free(&self->blocks);
     rows_clear(&self->expansion.rows);
     lines_clear(&self->expansion.lines);
-    course_free(&self->expansion.course);
+    visits_free(&self->expansion.visits);
     free(self->expansion.xstate);
     area_free(&self->area);
     release(self);
@@ -852,8 +824,8 @@ static PyMethodDef translator_methods[] = {
     {"registers", (PyCFunction)translator_registers, METH_NOARGS, "The program's registers."},
     {"emulated_calls", (PyCFunction)translator_emulated_calls, METH_NOARGS,
      "System calls of the last run that were emulated."},
-    {"course", (PyCFunction)translator_course, METH_NOARGS,
-     "What was counted in the last run, and where its twin can be stopped."},
+    {"visits", (PyCFunction)translator_visits, METH_NOARGS,
+     "How often each instruction ran in the last run."},
     {"costs", (PyCFunction)translator_costs, METH_NOARGS, "Counts and times of all runs."},
     {"guide", (PyCFunction)translator_guide, METH_VARARGS,
      "Translate anew, along the ways that code took so many times at least."},

@@ -22,7 +22,7 @@ class Core(Protocol):
         """Rows by column, instructions, prefetches."""
 
     def take_lines(self, shift: int, /) -> tuple[bytes, int, int, int, int, int]:
-        """Lines, how many of them to follow from, rows, stores, instructions, prefetches."""
+        """Runs of lines, accesses, rows, stores, instructions, prefetches."""
 
 
 class Collector(Protocol):
@@ -115,10 +115,10 @@ class Lines:
 
     def take(self, core: Core) -> None:
         """Take what the core has."""
-        line, starts, rows, writes, instructions, prefetches = core.take_lines(self.line_shift)
-        chunk = LineChunk(np.frombuffer(line, np.uint64), rows, writes, starts)
+        runs, accesses, rows, writes, instructions, prefetches = core.take_lines(self.line_shift)
+        chunk = LineChunk(np.frombuffer(runs, np.uint64), accesses, rows, writes)
         self.rows += rows
-        self.accesses += len(chunk)
+        self.accesses += accesses
         self.instructions += instructions
         self.prefetches += prefetches
         self._consume(chunk)

@@ -95,7 +95,7 @@ class ShadowExecutor(Protocol):
             max_accesses: rows after which it is full.
             deadline_seconds: wall time after which it ends.
             collector: takes what is recorded while it is; None: rows, kept for the result.
-            course_accesses: go on, counting only, up to so many rows in all; 0: do not count.
+            course_accesses: also tell how often each instruction ran, unless it is 0.
         """
 
     def cancel(self) -> None:

@@ -18,7 +18,7 @@ from memsampd.sampler.records import BurstEnd
 from memsampd.sampler.shadow.collectors import Collector, Rows
 from memsampd.sampler.shadow.emulation import emulation_of
 from memsampd.sampler.shadow.endings import end_detail
-from memsampd.sampler.shadow.executors import Course, CoursePoint, Execution
+from memsampd.sampler.shadow.executors import Execution
 from memsampd.sampler.shadow.forms import FormDecoder
 from memsampd.sampler.shadow.snapshots import Shadow
 from memsampd.sampler.shadow.stepping import share_one_cpu
@@ -77,12 +77,11 @@ class TranslatingExecutor:
                     _writable_code(mappings),
                     emulation_of(shadow, self._proc) if self._emulate else None,
                     max_accesses,
-                    course_accesses,
                     collector.line_shift,
                     give_up,
                 )
                 execution = self._execute(collector)
-                return self._with_course(execution, max_accesses) if course_accesses else execution
+                return self._with_visits(execution) if course_accesses else execution
             finally:
                 os.sched_setaffinity(0, before)
 
@@ -145,23 +144,13 @@ class TranslatingExecutor:
             self._translator.emulated_calls(),
         )
 
-    def _with_course(self, execution: Execution, max_accesses: int) -> Execution:
-        rows, has_changed, lead_in, end, ip, times = self._translator.course()
-        ends_in_call = execution.end is BurstEnd.SYSCALL and not has_changed
-        execution = replace(
+    def _with_visits(self, execution: Execution) -> Execution:
+        ip, times = self._translator.visits()
+        return replace(
             execution,
-            course=Course(
-                rows,
-                CoursePoint(*lead_in) if lead_in is not None else None,
-                CoursePoint(*end) if end is not None else None,
-                ends_in_call,
-            ),
             code_ip=np.frombuffer(ip, np.uint64),
             code_times=np.frombuffer(times, np.uint64),
         )
-        if execution.accesses >= max_accesses:  # it went on, and what ended that is no matter
-            return replace(execution, end=BurstEnd.FULL, end_detail="")
-        return execution
 
     def _place(self, mappings: Sequence[Mapping]) -> int:
         """A free place for the translations: the same as before if that is still free."""
