@@ -11,16 +11,19 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
+from memsampd import _core
 from memsampd.daemon.attach import MappedBranches, code_reader
 from memsampd.errors import CaptureError
+from memsampd.models.counting import LineCounter
 from memsampd.models.lines import line_stream
 from memsampd.phases.branchmap import BranchMap, BranchMaps
 from memsampd.sampler.native_clock import NativeTwinClock
 from memsampd.sampler.perf.source import TaskClockSource
 from memsampd.sampler.protocols import AccessClock, AccessSource, BranchSource
 from memsampd.sampler.records import BurstEnd, BurstRequest, LineChunk
-from memsampd.sampler.shadow.collectors import Lines
+from memsampd.sampler.shadow.collectors import Counted, Lines
 from memsampd.sampler.shadow.executors import ShadowExecutor
 from memsampd.sampler.shadow.snapshots import Shadow, Snapshots
 from memsampd.sampler.shadow.source import ShadowSource
@@ -137,6 +140,55 @@ def test_lines_are_those_of_the_rows(
     assert by_line.accesses == len(expected)
     assert sum(chunk.writes for chunk in seen) == np.count_nonzero(found.rows.is_write)
     assert sum(chunk.rows for chunk in seen) == found.accesses
+
+
+@pytest.mark.parametrize("use_vectors", [False, True])
+@pytest.mark.parametrize("line_bytes", [4, 64, 1024])
+def test_lines_are_counted_as_they_are_handed_over(
+    use_vectors: bool, line_bytes: int, busy: subprocess.Popen[str]
+) -> None:
+    executor, counter, handed = TranslatingExecutor(), LineCounter(), LineCounter()
+    snapshots = Snapshots(busy.pid)
+    shadows: tuple[Shadow, ...] = ()
+    seen: list[NDArray[np.uint64]] = []
+    counted = Counted(line_bytes, counter.core)
+    _core.use_vectors(use_vectors)
+    try:
+        shadows = snapshots.take(busy.pid, 3, 5.0).shadows
+        rows = executor.run(shadows[0], 150_000, 60.0).rows
+        by_line = Lines(line_bytes, lambda chunk: seen.append(chunk.line))
+        executor.run(shadows[1], len(rows), 60.0, by_line)
+        executor.run(shadows[2], len(rows), 60.0, counted)
+    finally:
+        _core.use_vectors(True)
+        for shadow in shadows:
+            snapshots.end(shadow)
+        snapshots.close()
+    lines = line_stream(rows.address, rows.size_bytes, line_bytes)
+    np.testing.assert_array_equal(np.concatenate(seen), lines)
+    handed.add(lines)
+    assert counter.histogram() == handed.histogram()
+    assert (counted.rows, counted.accesses) == (len(rows), len(lines))
+    assert counted.writes == np.count_nonzero(rows.is_write)
+    assert (counted.instructions, counted.prefetches) == (by_line.instructions, by_line.prefetches)
+
+
+def test_visits_tell_how_often_instructions_ran(busy: subprocess.Popen[str]) -> None:
+    """As often as they show in the rows, if not masked, each at most 4 times; one may be cut."""
+    executor, snapshots = TranslatingExecutor(), Snapshots(busy.pid)
+    shadows: tuple[Shadow, ...] = ()
+    try:
+        shadows = snapshots.take(busy.pid, 1, 5.0).shadows
+        seen = executor.run(shadows[0], 150_000, 60.0, None, 1)
+    finally:
+        for shadow in shadows:
+            snapshots.end(shadow)
+        snapshots.close()
+    ips, references = np.unique(seen.rows.ip, return_counts=True)
+    times = np.array([seen.code_times[seen.code_ip == ip].sum() for ip in ips])
+    assert np.mean(times <= references + 1) > 0.9
+    assert np.all(4 * times >= references)
+    assert seen.code_times.sum() >= seen.instructions
 
 
 @pytest.mark.parametrize("name", ACCESS_SOURCES)

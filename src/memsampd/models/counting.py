@@ -39,6 +39,11 @@ class LineCounter:
         """
         self._counter.add(np.ascontiguousarray(runs, np.uint64))
 
+    @property
+    def core(self) -> _core.ReuseCounter:
+        """What counts, for an executor to hand it lines without the way through Python."""
+        return self._counter
+
     def histogram(self) -> ReuseHistogram:
         """Return what the burst has shown so far."""
         return ReuseHistogram.from_counter(self._counter)

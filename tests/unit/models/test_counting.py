@@ -17,7 +17,7 @@ Lines = NDArray[np.uint64]
 
 SEEDS = range(30)
 LINE_BITS = _core.LINE_BITS
-FEW_LINES, FEW_REUSES = 4096, 32768  # looked at before only a sample is
+FEW_LINES, FEW_REUSES = 4096, 16384  # looked at before only a sample is
 
 
 def brute_force(lines: Lines) -> ReuseHistogram:

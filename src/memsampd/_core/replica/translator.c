@@ -16,6 +16,7 @@
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #define BUFFER_WORDS (BUFFER_BYTES / 8)
@@ -65,6 +66,8 @@ typedef struct {
     size_t part_words;
     struct exit part_exit; /* of a record that a fault cut off; part_words then are its words */
     bool has_cut_record;
+
+    PyObject *counter; /* a ReuseCounter that takes the lines, or NULL */
 
     /* What it cost, all runs together. */
     uint64_t traps;
@@ -453,18 +456,26 @@ enter(Translator *self)
     return NULL;
 }
 
+static double
+own_cpu_seconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
 /* Expand what waits; NULL when all is done, or what Python has to do first. */
 static const char *
 drain(Translator *self)
 {
-    double started = tracee_now_seconds();
+    double started = own_cpu_seconds();
     enum expanded result = expand(&self->expansion, &self->drained, self->written);
 
     if (result == EXPANDED_ALL && self->has_cut_record && !self->expansion.is_full) {
         result = expand_part(&self->expansion, self->part, &self->part_exit);
         self->has_cut_record = result == EXPANDED_CHUNK;
     }
-    self->expansion_seconds += tracee_now_seconds() - started;
+    self->expansion_seconds += own_cpu_seconds() - started;
     if (result == EXPANDED_NO_MEMORY)
         return "memory";
     if (result == EXPANDED_CHUNK)
@@ -533,14 +544,19 @@ translator_begin(Translator *self, PyObject *args)
     unsigned line_shift;
     long dropped = 0;
     int error;
+    PyObject *counter;
 
-    if (!PyArg_ParseTuple(args, "iiiKKKy#OKId:begin", &pid, &pidfd, &memory, &syscall_address,
+    if (!PyArg_ParseTuple(args, "iiiKKKy#OKIOd:begin", &pid, &pidfd, &memory, &syscall_address,
                           &scratch_address, &area_address, &ranges, &ranges_bytes, &identity,
-                          &limit, &line_shift, &deadline_seconds))
+                          &limit, &line_shift, &counter, &deadline_seconds))
         return NULL;
     if (ranges_bytes > (Py_ssize_t)sizeof self->writable_code ||
         ranges_bytes % (Py_ssize_t)sizeof(struct range) != 0) {
         PyErr_SetString(PyExc_ValueError, "writable_code is at most 64 pairs of uint64");
+        return NULL;
+    }
+    if (counter != Py_None && (line_shift == 0 || limit > UINT32_MAX / 2)) {
+        PyErr_SetString(PyExc_ValueError, "lines are counted, less than 2**31 of them");
         return NULL;
     }
     if (line_shift > 32) {
@@ -589,7 +605,9 @@ translator_begin(Translator *self, PyObject *args)
     }
     if (dropped < 0)
         return PyErr_NoMemory();
-    expansion_begin(&self->expansion, limit, line_shift);
+    Py_XDECREF(self->counter);
+    self->counter = counter == Py_None ? NULL : Py_NewRef(counter);
+    expansion_begin(&self->expansion, limit, line_shift, self->counter != NULL);
     self->expansion.segment_base[ACCESS_FS] = self->regs.fs_base;
     self->expansion.segment_base[ACCESS_GS] = self->regs.gs_base;
     self->end = NULL;
@@ -606,6 +624,15 @@ translator_begin(Translator *self, PyObject *args)
     return PyLong_FromLong(dropped);
 }
 
+/* False with an exception set. */
+static bool
+borrow_counter(Translator *self)
+{
+    if (self->counter != NULL)
+        self->expansion.counter = reuse_counter_borrow(self->counter);
+    return self->counter == NULL || self->expansion.counter != NULL;
+}
+
 static PyObject *
 translator_run(Translator *self, PyObject *ignored)
 {
@@ -616,11 +643,15 @@ translator_run(Translator *self, PyObject *ignored)
         PyErr_SetString(PyExc_ValueError, "begin first");
         return NULL;
     }
+    if (!borrow_counter(self))
+        return NULL;
     Py_BEGIN_ALLOW_THREADS
     asked = run(self);
     if (asked == self->end)
         watchdog_disarm(&self->watchdog);
     Py_END_ALLOW_THREADS
+    if (self->counter != NULL)
+        reuse_counter_give_back(self->counter);
     if (strcmp(asked, "memory") == 0)
         return PyErr_NoMemory();
     return Py_BuildValue("(sKl)", asked, (unsigned long long)self->ip, self->number);
@@ -685,6 +716,33 @@ translator_take_lines(Translator *self, PyObject *args)
     return taken;
 }
 
+/* The rest of the lines is counted, too. */
+static PyObject *
+translator_take_counts(Translator *self, PyObject *ignored)
+{
+    struct expansion *x = &self->expansion;
+    struct lines *lines = &x->lines;
+    (void)ignored;
+
+    if (self->counter == NULL) {
+        PyErr_SetString(PyExc_ValueError, "lines are not counted");
+        return NULL;
+    }
+    if (!borrow_counter(self))
+        return NULL;
+    bool counted = expansion_count(x);
+    reuse_counter_give_back(self->counter);
+    if (!counted)
+        return PyErr_NoMemory();
+    PyObject *taken = Py_BuildValue(
+        "(KnnKK)", (unsigned long long)lines->accesses, (Py_ssize_t)lines->rows,
+        (Py_ssize_t)lines->writes, (unsigned long long)x->instructions,
+        (unsigned long long)x->prefetches);
+    lines_begin(lines);
+    x->instructions = x->prefetches = 0;
+    return taken;
+}
+
 static PyObject *
 translator_registers(Translator *self, PyObject *ignored)
 {
@@ -740,6 +798,8 @@ translator_guide(Translator *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "I:guide", &executions))
         return NULL;
     self->blocks.hot_executions = executions;
+    if (!visits_collect(&self->expansion.visits, &self->blocks))
+        return PyErr_NoMemory();
     if (self->area.bytes != NULL && blocks_guide(&self->blocks) < 0)
         return PyErr_NoMemory();
     Py_RETURN_NONE;
@@ -757,6 +817,8 @@ static PyObject *
 translator_close(Translator *self, PyObject *ignored)
 {
     (void)ignored;
+    if (!visits_collect(&self->expansion.visits, &self->blocks))
+        return PyErr_NoMemory();
     if (self->area.bytes != NULL) {
         blocks_flush(&self->blocks);
         area_free(&self->area);
@@ -807,6 +869,7 @@ translator_dealloc(Translator *self)
     rows_clear(&self->expansion.rows);
     lines_clear(&self->expansion.lines);
     visits_free(&self->expansion.visits);
+    Py_XDECREF(self->counter);
     free(self->expansion.xstate);
     area_free(&self->area);
     release(self);
@@ -821,6 +884,8 @@ static PyMethodDef translator_methods[] = {
     {"take", (PyCFunction)translator_take, METH_NOARGS, "Hand over the rows recorded so far."},
     {"take_lines", (PyCFunction)translator_take_lines, METH_VARARGS,
      "Hand over the lines (address >> shift) that the rows recorded so far touch."},
+    {"take_counts", (PyCFunction)translator_take_counts, METH_NOARGS,
+     "Accesses counted so far, rows, stores, instructions, prefetches."},
     {"registers", (PyCFunction)translator_registers, METH_NOARGS, "The program's registers."},
     {"emulated_calls", (PyCFunction)translator_emulated_calls, METH_NOARGS,
      "System calls of the last run that were emulated."},

@@ -12,7 +12,7 @@
 #define RECENT_FIRST_BITS 13
 /* More places are not made for lines that all want the same one, which somebody must have sought. */
 #define RECENT_MOST_BITS 18
-#define RECENT_WINDOW 16
+#define RECENT_WINDOW 8
 
 typedef struct {
     uint64_t line;

@@ -8,6 +8,7 @@
  * these are few, and half of them, chosen by a hash of their number, each time they get too many. Which
  * lines are left does not hang on when that was.
  */
+#include "reuse_counter.h"
 #include "line_runs.h"
 #include "recent_lines.h"
 
@@ -18,7 +19,7 @@
 #define BINS (EXACT + ((LIMIT_BITS - EXACT_BITS) << OCTAVE_BITS))
 
 #define SAMPLED_LINES 4096 /* that were not accessed lately, at most */
-#define SAMPLED_REUSES 32768
+#define SAMPLED_REUSES 16384
 #define SAMPLED_FIRST_BITS 8
 #define HASH_BITS 16
 
@@ -40,7 +41,7 @@ typedef struct {
     uint64_t hash; /* of the line */
 } reuse;
 
-typedef struct {
+typedef struct reuse_counter {
     recent_table recent;
     bool is_crowded;        /* with lines that all want the same places: making more is no use */
     uint64_t start;         /* time of the first access: earlier ones are of other bursts */
@@ -52,6 +53,7 @@ typedef struct {
     line_table sampled;     /* last accesses of its lines, as far as they are not among the recent */
     reuse *distant;         /* of its lines, at distances from EXACT on */
     size_t distants;
+    bool is_broken;         /* memory ran out half-way: what it holds is no longer exact */
 } counter;
 
 /* Which part of the lines one belongs to: all bits depend on all of its number. */
@@ -175,14 +177,12 @@ make_place(counter *self, uint64_t line)
     return put_out(self, place) < 0 ? NULL : place;
 }
 
-/* A line returns at EXACT or more, or for the first time; it was last accessed at `before`, or that is
- * to be looked up if it is 0. */
-static int
+/* A line of the sample returns at EXACT or more, or for the first time; it was last accessed at
+ * `before`, or that is to be looked up if it is 0. */
+static __attribute__((noinline)) int
 count_distant(counter *self, uint64_t line, uint64_t before)
 {
     const uint64_t hash = hash_of(self, line);
-    if (!is_sampled(self, hash))
-        return 0;
     if (before == 0)
         before = table_find(&self->sampled, line)->value;
     if (before < self->start)
@@ -195,9 +195,9 @@ count_distant(counter *self, uint64_t line, uint64_t before)
     return 0;
 }
 
-/* A line that is not at home, or was not accessed lately. Its last access of these is at `last`. */
+/* A line that is not at home. Its last access of these is at `last`. */
 static __attribute__((noinline)) int
-count_rare(counter *self, uint64_t line, uint64_t last)
+count_strange(counter *self, uint64_t line, uint64_t last)
 {
     recent_line *entry = recent_find(&self->recent, line), *home = recent_home(&self->recent, line);
     const uint64_t before = entry != NULL ? entry->time : 0;
@@ -207,7 +207,7 @@ count_rare(counter *self, uint64_t line, uint64_t last)
         if (entry == NULL)
             return -1;
         entry->line = line;
-    } else if (entry != home && home->time < self->now - EXACT) { /* it can go home by now */
+    } else if (home->time < self->now - EXACT) { /* it can go home by now */
         if (put_out(self, home) < 0)
             return -1;
         entry->time = entry->line = 0;
@@ -219,33 +219,45 @@ count_rare(counter *self, uint64_t line, uint64_t last)
         self->exact[self->now - before - 1]++;
         return 0;
     }
-    return count_distant(self, line, before);
+    return is_sampled(self, hash_of(self, line)) ? count_distant(self, line, before) : 0;
 }
 
-static int
-count(counter *self, const line_buffer *runs)
+bool
+reuse_counter_count(counter *self, const uint64_t *runs, size_t count)
 {
+    recent_table recent = self->recent; /* by value: stores do not change it */
+    uint32_t *const exact = self->exact;
     uint64_t now = self->now, repeats = 0;
 
-    for (size_t i = 0; i < runs->count; i++) {
-        const uint64_t run = line_at(runs->bytes, i), line = line_of_run(run);
+    for (size_t i = 0; i < count; i++) {
+        const uint64_t run = line_at((const unsigned char *)runs, i), line = line_of_run(run);
         const uint64_t last = now + repeats_of_run(run);
-        recent_line *entry = recent_home(&self->recent, line);
-        const uint64_t distance = now - entry->time - 1;
-        if (__builtin_expect(entry->line == line && distance < EXACT, 1)) {
+        recent_line *entry = recent_home(&recent, line);
+        int result = 0;
+        if (__builtin_expect(entry->line == line, 1)) {
+            const uint64_t before = entry->time, distance = now - before - 1;
             entry->time = last;
-            self->exact[distance]++;
+            if (__builtin_expect(distance < EXACT, 1)) {
+                exact[distance]++;
+            } else if (is_sampled(self, hash_of(self, line))) {
+                self->now = now;
+                result = count_distant(self, line, before);
+            }
         } else {
             self->now = now;
-            if (count_rare(self, line, last) < 0)
-                return -1;
+            result = count_strange(self, line, last);
+            recent = self->recent;
+        }
+        if (__builtin_expect(result < 0, 0)) {
+            self->is_broken = true;
+            return false;
         }
         repeats += last - now;
         now = last + 1;
     }
     self->now = now;
     self->repeats += repeats;
-    return 0;
+    return true;
 }
 
 /* An access that was seen to return counts as a reuse only if the whole of its distance's bin
@@ -354,7 +366,6 @@ typedef struct {
     PyObject_HEAD
     counter counter;
     bool busy;   /* lines are counted without the GIL */
-    bool broken; /* memory ran out half-way: what it holds is no longer exact */
 } ReuseCounter;
 
 static PyObject *
@@ -395,7 +406,7 @@ reuse_counter_check(const ReuseCounter *self, bool may_be_broken)
 {
     if (self->busy)
         PyErr_SetString(PyExc_RuntimeError, "ReuseCounter is in use by another thread");
-    else if (self->broken && !may_be_broken)
+    else if (self->counter.is_broken && !may_be_broken)
         PyErr_SetString(PyExc_RuntimeError, "ReuseCounter ran out of memory before");
     return PyErr_Occurred() ? -1 : 0;
 }
@@ -411,8 +422,8 @@ reuse_counter_begin(PyObject *object, PyObject *unused)
     (void)unused;
     if (reuse_counter_check(self, true) < 0)
         return NULL;
-    self->broken = begin(&self->counter) < 0;
-    if (self->broken)
+    self->counter.is_broken = begin(&self->counter) < 0;
+    if (self->counter.is_broken)
         return PyErr_NoMemory();
     Py_RETURN_NONE;
 }
@@ -434,13 +445,15 @@ reuse_counter_add(PyObject *object, PyObject *source)
         PyErr_SetString(PyExc_OverflowError, "a burst has less than 2**32 accesses");
         return NULL;
     }
+    bool counted;
     self->busy = true;
     Py_BEGIN_ALLOW_THREADS
-    self->broken = count(&self->counter, &runs) < 0;
+    counted =
+        reuse_counter_count(&self->counter, (const uint64_t *)(const void *)runs.bytes, runs.count);
     Py_END_ALLOW_THREADS
     self->busy = false;
     PyBuffer_Release(&runs.view);
-    if (self->broken)
+    if (!counted)
         return PyErr_NoMemory();
     Py_RETURN_NONE;
 }
@@ -488,6 +501,28 @@ static PyType_Slot reuse_counter_slots[] = {
     {0, NULL},
 };
 
+static PyTypeObject *reuse_counter_type; /* kept for good */
+
+struct reuse_counter *
+reuse_counter_borrow(PyObject *object)
+{
+    if (!PyObject_TypeCheck(object, reuse_counter_type)) {
+        PyErr_SetString(PyExc_TypeError, "not a ReuseCounter");
+        return NULL;
+    }
+    ReuseCounter *self = (ReuseCounter *)object;
+    if (reuse_counter_check(self, false) < 0)
+        return NULL;
+    self->busy = true;
+    return &self->counter;
+}
+
+void
+reuse_counter_give_back(PyObject *object)
+{
+    ((ReuseCounter *)object)->busy = false;
+}
+
 static PyType_Spec reuse_counter_spec = {
     .name = "memsampd._core.ReuseCounter",
     .basicsize = sizeof(ReuseCounter),
@@ -502,7 +537,7 @@ memsampd_add_reuse_counter(PyObject *module)
     if (!type)
         return -1;
     int failed = PyModule_AddObjectRef(module, "ReuseCounter", type);
-    Py_DECREF(type);
+    reuse_counter_type = (PyTypeObject *)type;
     if (failed < 0 || PyModule_AddIntConstant(module, "REUSE_BINS", BINS) < 0 ||
         PyModule_AddIntConstant(module, "LINE_BITS", LINE_BITS) < 0 ||
         PyModule_AddIntConstant(module, "REUSE_EXACT_BITS", EXACT_BITS) < 0 ||

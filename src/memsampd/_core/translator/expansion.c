@@ -2,8 +2,10 @@
 
 #include <string.h>
 
+#define COUNTED_MARKS 2048
+
 void
-expansion_begin(struct expansion *x, uint64_t limit, unsigned line_shift)
+expansion_begin(struct expansion *x, uint64_t limit, unsigned line_shift, bool is_counted)
 {
     visits_begin(&x->visits);
     x->limit = limit;
@@ -14,6 +16,17 @@ expansion_begin(struct expansion *x, uint64_t limit, unsigned line_shift)
     x->rows.count = 0;
     lines_begin(&x->lines);
     x->line_shift = line_shift;
+    x->is_counted = is_counted;
+    x->chunk_marks = is_counted ? COUNTED_MARKS : x->chunk_rows;
+}
+
+bool
+expansion_count(struct expansion *x)
+{
+    lines_to_runs(&x->lines);
+    bool counted = reuse_counter_count(x->counter, x->lines.mark, x->lines.count);
+    x->lines.count = 0;
+    return counted;
 }
 
 static void
@@ -200,6 +213,15 @@ expand_record(struct expansion *x, struct exit *before, struct exit *now, const 
     return result;
 }
 
+/* As much waits as should: nothing is to be done but to go on if it can be counted. */
+static enum expanded
+make_room(struct expansion *x)
+{
+    if (!x->is_counted)
+        return EXPANDED_CHUNK;
+    return expansion_count(x) ? EXPANDED_ALL : EXPANDED_NO_MEMORY;
+}
+
 enum expanded
 expand(struct expansion *x, const uint64_t **from, const uint64_t *end)
 {
@@ -212,12 +234,14 @@ expand(struct expansion *x, const uint64_t **from, const uint64_t *end)
             result = expand_plain_lines(x, &at, end, &before);
         if (at >= end || result != EXPANDED_ALL)
             break;
-        if (x->rows.count >= x->chunk_rows || x->lines.count >= x->chunk_rows) {
-            result = EXPANDED_CHUNK;
-            break;
+        if (x->rows.count >= x->chunk_rows || x->lines.count >= x->chunk_marks) {
+            result = make_room(x);
+            continue;
         }
         now = exit_of_record(x->blocks, at, end);
         result = now != NULL ? expand_record(x, before, now, at) : EXPANDED_MALFORMED;
+        if (result == EXPANDED_CHUNK && (result = make_room(x)) == EXPANDED_ALL)
+            continue; /* with the rest of it */
         if (result != EXPANDED_ALL)
             break;
         before = now;

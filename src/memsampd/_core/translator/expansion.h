@@ -3,6 +3,7 @@
 #define MEMSAMPD_EXPANSION_H
 
 #include "blocks.h"
+#include "reuse_counter.h"
 #include "rows.h"
 #include "visits.h"
 
@@ -12,7 +13,10 @@ struct expansion {
     struct rows rows;
     struct lines lines;        /* instead of them, if line_shift is not 0 */
     unsigned line_shift;
+    struct reuse_counter *counter; /* takes them, if is_counted: there is then no pause for them */
+    bool is_counted;
     size_t chunk_rows;         /* pause when so many rows, or marks, wait to be taken */
+    size_t chunk_marks;        /* the same of marks, or for the counter: then in the nearest cache */
     uint64_t limit;            /* rows of the burst, over all chunks */
     uint64_t total;            /* rows of the burst so far */
     uint64_t instructions, prefetches;
@@ -41,7 +45,11 @@ enum expanded expand(struct expansion *x, const uint64_t **from, const uint64_t 
 /* Expand the first accesses of a block whose record is cut off: it never reached an exit. */
 enum expanded expand_part(struct expansion *x, const uint64_t *words, const struct exit *part);
 
-void expansion_begin(struct expansion *x, uint64_t limit, unsigned line_shift);
+/* Begin another burst. If its lines are counted, the counter must be there whenever it goes on. */
+void expansion_begin(struct expansion *x, uint64_t limit, unsigned line_shift, bool is_counted);
+
+/* Have the counter count what lines wait. False without memory. */
+bool expansion_count(struct expansion *x);
 
 /* ---- Shared by expansion.c and plain_lines.c ---- */
 

@@ -96,7 +96,7 @@ expand_by_words(struct expansion *x, const uint64_t **from, const uint64_t *end,
     const uint64_t *at = *from;
     struct exit *now;
 
-    for (; records != 0 && at < end && x->lines.count < x->chunk_rows; records--) {
+    for (; records != 0 && at < end && x->lines.count < x->chunk_marks; records--) {
         if ((now = plain_record(x, &sums, at, end)) == NULL)
             break;
         if (!lines_reserve(&x->lines, now->accesses + (size_t)ACCESS_VECTOR) ||
@@ -146,10 +146,9 @@ add_crossing(struct expansion *x, __m512i address, const struct operand *operand
 
 /* One record whose words can all be picked. Room for a mark each, and a vector more, is there. */
 BY_VECTORS ALWAYS_INLINE bool
-add_vectors(struct expansion *x, struct lines *lines, struct vectors *v, const struct exit *part,
-            const uint64_t *words)
+add_vectors(struct expansion *x, const struct accesses *a, struct lines *lines, struct vectors *v,
+            const struct exit *part, const uint64_t *words)
 {
-    const struct accesses *a = &x->blocks->accesses;
     const __m512i low = _mm512_maskz_loadu_epi64(ALL - 1, words); /* word 0: no part of an address */
     const __m512i high = _mm512_loadu_si512(words + ACCESS_VECTOR);
     size_t at = part->first_access;
@@ -211,12 +210,14 @@ expand_by_vectors(struct expansion *x, const uint64_t **from, const uint64_t *en
         .last = _mm512_set1_epi64((long long)x->lines.last),
     };
     struct sums sums = {0, 0, 0, 0};
-    struct lines lines = x->lines;
+    struct lines lines = x->lines; /* by value, as below: stores of marks do not change them */
+    const struct accesses accesses = x->blocks->accesses;
+    const size_t most = x->chunk_marks;
     enum expanded result = EXPANDED_ALL;
     const uint64_t *at = *from;
     struct exit *now, *last = *before;
 
-    while (end - at >= NEAR_WORDS && lines.count < x->chunk_rows &&
+    while (end - at >= NEAR_WORDS && lines.count < most &&
            (now = plain_record(x, &sums, at, end)) != NULL && now->is_near) {
         if (RARELY(lines.count + now->accesses + ACCESS_VECTOR > lines.capacity)) {
             x->lines = lines;
@@ -226,7 +227,7 @@ expand_by_vectors(struct expansion *x, const uint64_t **from, const uint64_t *en
             }
             lines = x->lines;
         }
-        if (!add_vectors(x, &lines, &v, now, at) || !count_exit(x, last, now)) {
+        if (!add_vectors(x, &accesses, &lines, &v, now, at) || !count_exit(x, last, now)) {
             result = EXPANDED_NO_MEMORY;
             break;
         }

@@ -111,26 +111,34 @@ lines_add(struct lines *lines, struct rows *rows, unsigned shift)
     return true;
 }
 
-/* How long each run is: up to the next mark. */
-static void
-write_runs(const struct lines *lines, uint64_t *run)
+/* How often a mark's line was accessed: up to the next mark. */
+static inline uint64_t
+run_of(uint64_t mark, uint64_t next)
 {
-    for (size_t i = 0; i < lines->count; i++) {
-        uint64_t next = i + 1 < lines->count ? lines->mark[i + 1] >> LINE_BITS : lines->accesses;
-        uint64_t accesses = next - (lines->mark[i] >> LINE_BITS);
-        run[i] = line_of_run(lines->mark[i]) | (accesses - 1) << LINE_BITS;
-    }
+    return (mark & LINE_MASK) | (next - (mark >> LINE_BITS) - 1) << LINE_BITS;
+}
+
+void
+lines_to_runs(struct lines *lines)
+{
+    uint64_t *mark = lines->mark;
+    const size_t count = lines->count;
+
+    lines->last = NO_LINE;
+    if (count == 0)
+        return;
+    for (size_t i = 0; i + 1 < count; i++)
+        mark[i] = run_of(mark[i], mark[i + 1] >> LINE_BITS);
+    mark[count - 1] = run_of(mark[count - 1], lines->accesses);
 }
 
 PyObject *
 lines_take(struct lines *lines, uint64_t instructions, uint64_t prefetches)
 {
-    PyObject *runs = PyBytes_FromStringAndSize(NULL, 8 * (Py_ssize_t)lines->count);
-    if (runs == NULL)
-        return NULL;
-    write_runs(lines, (uint64_t *)(void *)PyBytes_AsString(runs));
+    lines_to_runs(lines);
     PyObject *taken = Py_BuildValue(
-        "(NKnnKK)", runs, (unsigned long long)lines->accesses, (Py_ssize_t)lines->rows,
+        "(y#KnnKK)", lines->count ? (const char *)lines->mark : "", 8 * (Py_ssize_t)lines->count,
+        (unsigned long long)lines->accesses, (Py_ssize_t)lines->rows,
         (Py_ssize_t)lines->writes, (unsigned long long)instructions,
         (unsigned long long)prefetches);
     lines_begin(lines);

@@ -78,6 +78,7 @@ class TranslatingExecutor:
                     emulation_of(shadow, self._proc) if self._emulate else None,
                     max_accesses,
                     collector.line_shift,
+                    collector.counter,
                     give_up,
                 )
                 execution = self._execute(collector)
