@@ -2,13 +2,12 @@
 
 usage: python benchmarks/own_cost.py [--quick] [--json FILE] [--other PATH] [--programs NAME...]
 
-Bursts of real programs are recorded, as a session does it, and what it took to make lines of what was
-recorded and to count these is divided by the accesses: CPU time, the least quarter of warm bursts,
-as what else runs on the machine only adds.
-"Total" is all of it; "expand" the part up to the lines; "code" what it takes to tell which
-instructions ran how often. With --other the same is done with the package of another checkout, in
-turns, by its own interpreter (PATH/.venv/bin/python): there the total is the sum of its parts, and
-what lies between them in Python is not charged to it.
+Bursts of real programs are recorded, as a session does it, and what it took to make lines of what
+was recorded and to count these is divided by the accesses: CPU time, the least quarter of warm
+bursts, as what else runs on the machine only adds. "total" is all of it; "expand" the part up to
+the lines; "code" what it takes to tell which instructions ran how often. With --other the same is
+done with the package of another checkout, by its own interpreter (PATH/.venv/bin/python): there
+the total is the sum of its parts, and what lies between them in Python is not charged to it.
 Goal: the median of the totals over programs is at most 4 ns. Exit status 1 if it is missed.
 """
 
@@ -154,7 +153,7 @@ def measure(pid: int, bursts: int, accesses: int) -> Figures:
 def measure_by(other: Path, pid: int, bursts: int, accesses: int) -> Figures:
     """The same by another checkout."""
     command = [
-        *(other / ".venv/bin/python", __file__),
+        *(str(other / ".venv/bin/python"), __file__),
         *("--pid", str(pid), "--bursts", str(bursts), "--accesses", str(accesses)),
     ]
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
@@ -189,8 +188,8 @@ def measure_all(
                 results[workload.name] = {"own": own, "other": beside}
         except (PreparationError, WorkloadError) as error:
             problem = str(error)
-        print(problem and f"{workload.name:12} {problem}" or row(workload.name, own, beside))
-        sys.stdout.flush()
+        line = problem and f"{workload.name:12} {problem}"
+        print(line or row(workload.name, own, beside), flush=True)
     return results
 
 
@@ -214,11 +213,9 @@ def main() -> int:
         args.json.write_text(json.dumps(results, indent=1) + "\n")
     totals = [each["own"]["total"] for each in results.values() if "total" in each["own"]]
     median = statistics.median(totals) if totals else float("nan")
-    is_met = median <= GOAL_NANOSECONDS
-    print(
-        f"median {median:.2f} ns an access, goal {GOAL_NANOSECONDS}: {'met' if is_met else 'MISSED'}"
-    )
-    return int(not is_met)
+    verdict = "met" if median <= GOAL_NANOSECONDS else "MISSED"
+    print(f"median {median:.2f} ns an access, goal {GOAL_NANOSECONDS}: {verdict}")
+    return int(verdict != "met")
 
 
 if __name__ == "__main__":

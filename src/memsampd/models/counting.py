@@ -15,8 +15,8 @@ class LineCounter:
     Lines are counted as they come, from the caches that they were just written to, and not kept.
 
     Args:
-        seed: of the choice of lines of which long distances are looked at (:class:`ReuseHistogram`);
-            each burst has another one.
+        seed: of the choice of lines whose long distances are looked at, where they are many
+            (:class:`ReuseHistogram`); each burst has another one.
     """
 
     def __init__(self, seed: int = 0) -> None:

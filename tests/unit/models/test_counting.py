@@ -138,7 +138,8 @@ def _counted(accesses: Lines, seed: int) -> ReuseHistogram:
 def _by_octave(histogram: ReuseHistogram) -> NDArray[np.int64]:
     """Reuses and censored beyond what is exact, an octave each."""
     beyond = np.array([histogram.reuses[EXACT_LIMIT:], histogram.censored[EXACT_LIMIT:]])
-    return beyond.reshape(2, -1, BINS_PER_OCTAVE).sum(axis=2)
+    octaves: NDArray[np.int64] = beyond.reshape(2, -1, BINS_PER_OCTAVE).sum(axis=2)
+    return octaves
 
 
 def test_each_burst_of_a_counter_chooses_other_lines() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,11 @@ class Core(Protocol):
 
     def take_lines(self, shift: int, /) -> tuple[bytes, int, int, int, int, int]:
         """Runs of lines, accesses, rows, stores, instructions, prefetches."""
+
+
+@runtime_checkable
+class CountingCore(Core, Protocol):
+    """One that can count lines itself."""
 
     def take_counts(self) -> tuple[int, int, int, int, int]:
         """Accesses to lines counted by the counter, rows, stores, instructions, prefetches."""
@@ -64,7 +69,7 @@ class Rows:
     """
 
     line_shift = 0
-    counter = None
+    counter: _core.ReuseCounter | None = None
 
     def __init__(
         self, consume: Callable[[AccessChunk], None] | None = None, line_bytes: int = 0
@@ -113,7 +118,7 @@ class Lines:
         UsageError: ``line_bytes`` is no such number.
     """
 
-    counter = None
+    counter: _core.ReuseCounter | None = None
 
     def __init__(self, line_bytes: int, consume: Callable[[LineChunk], None]) -> None:
         self.line_shift = _shift_of(line_bytes)
@@ -151,11 +156,17 @@ class Counted:
 
     def __init__(self, line_bytes: int, counter: _core.ReuseCounter) -> None:
         self.line_shift = _shift_of(line_bytes)
-        self.counter = counter
+        self.counter: _core.ReuseCounter | None = counter
         self.rows = self.accesses = self.writes = self.instructions = self.prefetches = 0
 
     def take(self, core: Core) -> None:
-        """Take what the core has."""
+        """Take what the core has.
+
+        Raises:
+            TypeError: it does not count.
+        """
+        if not isinstance(core, CountingCore):
+            raise TypeError("this executor does not count lines")
         accesses, rows, writes, instructions, prefetches = core.take_counts()
         self.accesses += accesses
         self.rows += rows
