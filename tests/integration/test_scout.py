@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import threading
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from itertools import pairwise
@@ -15,7 +14,6 @@ import pytest
 import shadowing
 
 from memsampd.errors import CaptureError
-from memsampd.models.counting import LineCounter
 from memsampd.sampler.records import Burst, BurstEnd, BurstRequest, LineChunk
 from memsampd.sampler.shadow.arrivals import _distances
 from memsampd.sampler.shadow.source import ShadowSource
@@ -76,37 +74,7 @@ int main(int argc, char **argv)
 }
 """
 # Three loops in turn, 1 to 4 million accesses each; where their functions begin.
-CHANGING = r"""
-#include <stdint.h>
-#include <stdio.h>
-static uint64_t words[4096];
-static uint8_t bytes[1 << 22];
-__attribute__((noinline, aligned(256))) void walk(uint64_t n)
-{
-    for (uint64_t i = 0; i < n; i++)
-        ((volatile uint64_t *)words)[i & 4095] = i;
-}
-__attribute__((noinline, aligned(256))) void fill(uint64_t n)
-{
-    void *at = bytes;
-    __asm__ volatile("rep stosb" : "+D"(at), "+c"(n) : "a"(1) : "memory");
-}
-__attribute__((noinline, aligned(256))) void sum(uint64_t n)
-{
-    for (uint64_t i = 0; i < n; i++)
-        (void)((volatile uint8_t *)bytes)[i * 64 & ((1 << 22) - 1)];
-}
-__attribute__((aligned(256))) int main(void)
-{
-    printf("%lx\n%lx\n%lx\n%lx\n", (long)walk, (long)fill, (long)sum, (long)main);
-    fflush(stdout);
-    for (;;) {
-        walk(1500000);
-        fill(1 << 22);
-        sum(1500000);
-    }
-}
-"""
+
 # Tells by its result if anything but itself has written to its memory.
 SUMMING = r"""
 #include <stdint.h>
@@ -191,39 +159,6 @@ def test_later_moments_are_later(is_timed: bool, rounds: subprocess.Popen[str]) 
         assert followed >= (0.5 * accesses if one.twin is not None else 0)
         # It has done what was timed and run for a while longer, but by no means for a second.
         assert followed / ROUND_ACCESSES / WORDS_PER_LINE - 1 <= passed < 10_000 * seen
-
-
-def test_a_burst_shows_one_kind_of_code(tmp_path: Path) -> None:
-    """Behind the loop that it began in, what follows only tells what returns."""
-    with shadowing.running(shadowing.compile_c(tmp_path, CHANGING)) as process:
-        assert process.stdout is not None
-        places = [int(line, 16) for line in (process.stdout.readline() for _ in range(4))]
-        loops = {"walk": places[0], "fill": places[1], "sum": places[2]}
-        counter, starts = LineCounter(), 0
-
-        def keep(chunk: LineChunk) -> None:
-            nonlocal starts
-            counter.add(chunk.line, chunk.starts)
-            starts += len(chunk) if chunk.starts is None else chunk.starts
-
-        seen: Counter[tuple[str, bool]] = Counter()
-        with closing(ShadowSource(process.pid, TranslatingExecutor())) as source:
-            for _ in range(6):
-                request = BurstRequest(process.pid, 10**6, 30.0, True, (0.003,) * 8)
-                counter.begin()
-                starts = 0
-                for burst in source.stream_moments(request, 64, keep):
-                    within = {
-                        name: int(burst.code_times[(burst.code_ip - start) < 256].sum())
-                        for name, start in loops.items()
-                    }
-                    kind = max(within, key=within.__getitem__)
-                    assert within[kind] >= 0.9 * sum(within.values())
-                    assert counter.histogram().accesses == starts <= 10**6
-                    seen[kind, starts < 900_000] += 1
-                    counter.begin()
-                    starts = 0
-        assert seen["walk", True] + seen["sum", True] > 0  # cut off where their loop ends
 
 
 def test_moments_end_where_the_scout_cannot_go_on(tmp_path: Path) -> None:

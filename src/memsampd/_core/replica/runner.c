@@ -457,7 +457,7 @@ runner_free(struct runner *r)
     blocks_free(&r->blocks);
     rows_clear(&r->expansion.rows);
     lines_clear(&r->expansion.lines);
-    course_free(&r->expansion.course);
+    visits_free(&r->expansion.visits);
     free(r->expansion.xstate);
     area_free(&r->area);
 }
