@@ -17,8 +17,10 @@ typedef struct {
     struct held held; /* by the calls that are made one by one */
     pid_t pid;
     bool may_execute, is_open;
+    bool has_cut_record; /* still to be expanded */
     const uint64_t *at; /* of what was recorded, expanded up to here */
     bool is_expanded;
+    PyObject *counter; /* a ReuseCounter that takes the lines, or NULL */
     struct burst_result last;
 } Replica;
 
@@ -130,19 +132,33 @@ replica_begin_take(Replica *self, PyObject *args)
 {
     unsigned long long limit;
     unsigned line_shift;
+    PyObject *counter = Py_None;
     struct runner *r = &self->runner;
 
-    if (!PyArg_ParseTuple(args, "KI:begin_take", &limit, &line_shift))
+    if (!PyArg_ParseTuple(args, "KI|O:begin_take", &limit, &line_shift, &counter))
         return NULL;
+    if (counter != Py_None && (line_shift == 0 || limit > UINT32_MAX / 2)) {
+        PyErr_SetString(PyExc_ValueError, "lines are counted, less than 2**31 of them");
+        return NULL;
+    }
     if (line_shift > 32) {
         PyErr_SetString(PyExc_ValueError, "lines are at most 4 GiB long");
         return NULL;
     }
-    expansion_begin(&r->expansion, limit, limit, line_shift);
+    Py_XDECREF(self->counter);
+    self->counter = counter == Py_None ? NULL : Py_NewRef(counter);
     r->expansion.chunk_rows = CHUNK_ROWS;
+    expansion_begin(&r->expansion, limit, line_shift, self->counter != NULL);
+    self->has_cut_record = r->has_cut_record;
     self->at = r->start;
     self->is_expanded = false;
     Py_RETURN_NONE;
+}
+
+static void
+note_pages(void *context, const uint64_t *lines, size_t count, unsigned shift)
+{
+    pages_note_lines(context, lines, count, shift);
 }
 
 /* Expand until a chunk is due; -1: no memory. */
@@ -150,19 +166,19 @@ static int
 expand_some(Replica *self)
 {
     struct runner *r = &self->runner;
-    enum expanded result = expand(&r->expansion, &self->at, r->written);
+    struct expansion *x = &r->expansion;
+    enum expanded result = expand(x, &self->at, r->written);
 
-    if (result == EXPANDED_ALL && r->has_cut_record && !r->expansion.is_full) {
-        result = expand_part(&r->expansion, r->written, &r->part_exit);
-        r->has_cut_record = result == EXPANDED_CHUNK;
+    if (result == EXPANDED_ALL && self->has_cut_record && !x->is_full) {
+        result = expand_part(x, r->written, &r->part_exit);
+        self->has_cut_record = result == EXPANDED_CHUNK;
     }
     self->is_expanded = result != EXPANDED_CHUNK;
-    if (r->expansion.line_shift != 0)
-        pages_note_lines(&r->pages, r->expansion.lines.line, r->expansion.lines.count,
-                         r->expansion.line_shift);
-    else
-        pages_note_lines(&r->pages, r->expansion.rows.address, r->expansion.rows.count, 0);
-    return result == EXPANDED_NO_MEMORY ? -1 : 0;
+    if (result == EXPANDED_NO_MEMORY || (x->is_counted && !expansion_count(x)))
+        return -1;
+    if (x->line_shift == 0)
+        note_pages(&r->pages, x->rows.address, x->rows.count, 0);
+    return 0;
 }
 
 /* Learn how many words an access takes, so that the buffer ends where the burst is full. */
@@ -177,6 +193,17 @@ learn_words(struct runner *r)
 }
 
 static PyObject *
+counts_taken(struct expansion *x)
+{
+    PyObject *taken = Py_BuildValue("(nnKK)", (Py_ssize_t)x->lines.rows,
+                                    (Py_ssize_t)x->lines.writes,
+                                    (unsigned long long)x->instructions,
+                                    (unsigned long long)x->prefetches);
+    lines_begin(&x->lines);
+    return taken;
+}
+
+static PyObject *
 replica_take(Replica *self, PyObject *ignored)
 {
     struct expansion *x = &self->runner.expansion;
@@ -185,15 +212,22 @@ replica_take(Replica *self, PyObject *ignored)
 
     if (self->is_expanded)
         Py_RETURN_NONE;
+    if (self->counter != NULL && (x->counter = reuse_counter_borrow(self->counter)) == NULL)
+        return NULL;
+    x->note = note_pages;
+    x->note_context = &self->runner.pages;
     Py_BEGIN_ALLOW_THREADS
     failed = expand_some(self);
     Py_END_ALLOW_THREADS
+    if (self->counter != NULL)
+        reuse_counter_give_back(self->counter);
     if (failed < 0)
         return PyErr_NoMemory();
     if (self->is_expanded)
         learn_words(&self->runner);
-    PyObject *taken = x->line_shift != 0 ? lines_take(&x->lines, x->instructions, x->prefetches)
-                                         : rows_take(&x->rows, x->instructions, x->prefetches);
+    PyObject *taken = self->counter != NULL
+                          ? counts_taken(x)
+                          : rows_take(&x->rows, x->instructions, x->prefetches);
     x->instructions = x->prefetches = 0;
     return taken;
 }
@@ -204,23 +238,18 @@ words_as_bytes(const uint64_t *words, size_t count)
     return PyBytes_FromStringAndSize((const char *)words, (Py_ssize_t)(count * sizeof *words));
 }
 
+/* An instruction is there once for each block that it ran in. */
 static PyObject *
 replica_visits(Replica *self, PyObject *ignored)
 {
-    struct runner *r = &self->runner;
-    struct course_point lead_in, end;
-    struct course_visits visits;
-    PyObject *told = NULL;
+    struct expansion *x = &self->runner.expansion;
+    const struct ran *ran = &x->visits.ran;
     (void)ignored;
 
-    if (course_points(&r->expansion.course, &r->blocks, &lead_in, &end, &visits))
-        told = Py_BuildValue("(NN)", words_as_bytes(visits.ip, visits.count),
-                             words_as_bytes(visits.times, visits.count));
-    else
-        PyErr_NoMemory();
-    free(visits.ip);
-    free(visits.times);
-    return told;
+    if (!visits_collect(&x->visits, x->blocks))
+        return PyErr_NoMemory();
+    return Py_BuildValue("(NN)", words_as_bytes(ran->ip, ran->count),
+                         words_as_bytes(ran->times, ran->count));
 }
 
 /* ---- Forms ---- */
@@ -548,6 +577,7 @@ replica_dealloc(Replica *self)
     PyTypeObject *type = Py_TYPE((PyObject *)self);
     freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
 
+    Py_XDECREF(self->counter);
     runner_free(&self->runner);
     stepper_free(&self->stepper);
     release(self);
@@ -558,7 +588,8 @@ static PyMethodDef replica_methods[] = {
     {"burst", (PyCFunction)(void (*)(void))replica_burst, METH_VARARGS | METH_KEYWORDS,
      "Hold a thread and run its replica; then take what it recorded."},
     {"begin_take", (PyCFunction)replica_begin_take, METH_VARARGS,
-     "Begin to take what was recorded: at most so many rows; lines of 1 << shift bytes, 0: rows."},
+     "Begin to take what was recorded: at most so many rows, or, given a shift and a counter, have lines "
+     "of 1 << shift bytes counted."},
     {"take", (PyCFunction)replica_take, METH_NOARGS, "The next chunk; None behind the last."},
     {"visits", (PyCFunction)replica_visits, METH_NOARGS,
      "Addresses of the instructions that ran, and how often each did."},

@@ -21,9 +21,8 @@ from memsampd.sampler.records import (
     BurstCost,
     BurstEnd,
     BurstRequest,
-    LineChunk,
 )
-from memsampd.sampler.replica.collectors import Collector, Lines, Rows
+from memsampd.sampler.replica.collectors import Collector, Counted, Rows
 from memsampd.sampler.replica.endings import end_detail
 from memsampd.sampler.replica.forms import FormDecoder
 from memsampd.sampler.replica.target import (
@@ -182,16 +181,16 @@ class ReplicaSource:
         """
         return self._capture(request, Rows(consume))
 
-    def stream_lines(
-        self, request: BurstRequest, line_bytes: int, consume: Callable[[LineChunk], None]
+    def count_lines(
+        self, request: BurstRequest, line_bytes: int, counter: _core.ReuseCounter
     ) -> Burst:
-        """The same, of the lines touched alone, which is less work.
+        """The same, the reuse distances of lines being counted as they are made.
 
         Raises:
             CaptureError: not now; see its reason.
             UsageError: ``line_bytes`` is no power of two.
         """
-        return self._capture(request, Lines(line_bytes, consume))
+        return self._capture(request, Counted(line_bytes, counter))
 
     def cancel(self) -> None:
         """End the present burst and all later ones at once; from any thread."""
@@ -245,6 +244,7 @@ class ReplicaSource:
             end_detail=detail,
             cost=cost,
             accesses=collector.rows,
+            writes=collector.writes,
             calls=taken.calls,
             calls_compared=taken.compared,
             calls_equal=taken.equal,
@@ -268,15 +268,17 @@ class ReplicaSource:
                 has_company=company,
             )
             cost += taken.cost
-            if taken.status != "ok":
-                raise self._refusal(taken, cost.stop_seconds)
             if taken.is_lost:
                 self._renew()
+                if taken.holds == 0:  # it was gone before: perhaps with the thread that made it
+                    continue
                 raise CaptureError(
                     "lost",
                     f"the replica of process {self._pid} was lost",
                     stop_seconds=cost.stop_seconds,
                 )
+            if taken.status != "ok":
+                raise self._refusal(taken, cost.stop_seconds)
             if taken.end != "cold" or self._is_cancelled:
                 break
         return taken, cost
@@ -334,7 +336,7 @@ class ReplicaSource:
         self._replica.add_form(form)
 
     def _hand_over(self, request: BurstRequest, collector: Collector) -> None:
-        self._replica.begin_take(request.max_accesses, collector.line_shift)
+        self._replica.begin_take(request.max_accesses, collector.line_shift, collector.counter)
         while (chunk := self._replica.take()) is not None:
             collector.take(chunk)
 
