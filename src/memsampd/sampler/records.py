@@ -38,7 +38,7 @@ class BranchSamples:
 class BurstEnd(StrEnum):
     """Why a burst ended."""
 
-    FULL = "full"  # as many accesses as were asked for
+    FULL = "full"  # about as many accesses as were asked for: as many as its buffer holds
     HOLD = "hold"  # the target was held for as long as is allowed
     SYSCALL = "syscall"  # a system call that a chain cannot go over
     ASLEEP = "asleep"  # a system call that sleeps

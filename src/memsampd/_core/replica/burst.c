@@ -214,6 +214,17 @@ accesses_so_far(const struct runner *r)
     return (uint64_t)((double)runner_words(r) / r->words_per_access);
 }
 
+/* Why a chain is not to go on over the next call; RUN_SYSCALL: it is. */
+static enum run_end
+chain_end(struct burst *b, double give_up)
+{
+    if (b->r->is_cancelled)
+        return RUN_DEADLINE;
+    if (accesses_so_far(b->r) > b->order->accesses)
+        return RUN_FULL;
+    return hold_left(b) <= 0 || now_seconds() > give_up ? RUN_HOLD : RUN_SYSCALL;
+}
+
 static void
 run_chain(struct burst *b)
 {
@@ -224,9 +235,10 @@ run_chain(struct burst *b)
         double started = now_seconds();
         size_t words = runner_words(r);
         runner_run(r, b->alarm, started + hold_left(b));
-        if (r->end != RUN_SYSCALL || started > give_up || r->is_cancelled ||
-            accesses_so_far(r) > b->order->accesses || hold_left(b) <= 0 ||
-            !cross(b, words, now_seconds() - started))
+        if (r->end != RUN_SYSCALL)
+            return;
+        r->end = chain_end(b, give_up);
+        if (r->end != RUN_SYSCALL || !cross(b, words, now_seconds() - started))
             return;
     }
 }

@@ -188,7 +188,8 @@ learn_words(struct runner *r)
     if (r->expansion.total < 1000)
         return;
     double seen = (double)runner_words(r) / (double)r->expansion.total;
-    r->words_per_access += 0.25 * (seen - r->words_per_access);
+    bool was_short = r->end == RUN_FULL && r->expansion.total < r->expansion.limit;
+    r->words_per_access += (was_short ? 1.0 : 0.25) * (seen - r->words_per_access);
 }
 
 static PyObject *
