@@ -12,7 +12,6 @@ struct burst_order {
     double chain_seconds;    /* wall time that a chain over system calls may take; 0: end at the first */
     double dry_seconds;      /* not held, to learn code: instead of a burst, or 0 */
     bool has_company;        /* other threads of the target may run meanwhile */
-    bool is_filtered, may_suspend; /* seccomp */
     bool may_hurry;          /* raise our priority while it is held */
     /* Describe the form that the translator wants, and add it; false: it cannot be. Not called while the
      * target is held. */

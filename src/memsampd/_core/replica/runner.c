@@ -268,6 +268,18 @@ handle_signal(struct runner *r, int signal)
     /* All else comes from outside, and is for nobody. */
 }
 
+/* Whether it stands at or behind a system call, where a step might take for ever. It comes to none in
+ * translated code, but programs that mean harm may find other ways. */
+static bool
+is_at_call(struct runner *r, uint64_t ip)
+{
+    const uint64_t offset = ip - r->blocks.area_address;
+    const uint8_t *code = r->area.bytes + offset;
+
+    return offset >= AREA_CODE + 2 && offset < AREA_BUFFER - 2 &&
+           ((code[0] == 0x0f && code[1] == 0x05) || (code[-2] == 0x0f && code[-1] == 0x05));
+}
+
 /* Stopped from outside: on to where it is known what was recorded. */
 static void
 handle_stop(struct runner *r, enum run_end end)
@@ -277,7 +289,8 @@ handle_stop(struct runner *r, enum run_end end)
 
     finish(r, end, 0);
     for (int steps = 0; read_registers(r->process.pid, &now); steps++) {
-        if (cut_record(r, &now, now.rip) || steps == STEPS_TO_A_BLOCK)
+        if (cut_record(r, &now, now.rip) || steps == STEPS_TO_A_BLOCK ||
+            is_at_call(r, now.rip))
             return;
         if (ptrace(PTRACE_SINGLESTEP, r->process.pid, NULL, NULL) < 0)
             return;

@@ -29,7 +29,6 @@ from memsampd.sampler.replica.forms import FormDecoder
 from memsampd.sampler.replica.target import (
     TargetTraits,
     has_company,
-    may_suspend_filters,
     read_traits,
 )
 
@@ -131,7 +130,6 @@ class ReplicaSource:
         self._line_bytes = line_bytes
         self._can_query = can_query
         self._may_hurry = may_hurry
-        self._may_suspend = may_suspend_filters(proc)
         self._forms = FormDecoder()
         self._known_forms: list[bytes] = []
         self._holds: deque[tuple[float, float]] = deque()  # end, seconds
@@ -312,8 +310,6 @@ class ReplicaSource:
             chain_seconds=chain_seconds,
             dry_seconds=dry_seconds,
             has_company=has_company,
-            is_filtered=self._traits.is_filtered,
-            may_suspend=self._may_suspend,
             may_hurry=self._may_hurry,
             describe=self._describe_form,
         )
