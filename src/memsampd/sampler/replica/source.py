@@ -139,13 +139,16 @@ class ReplicaSource:
 
     def _make(self) -> tuple[TargetTraits, _core.Replica]:
         traits = read_traits(self._pid, self._proc)
-        replica = _core.Replica(
-            self._pid,
-            traits.area_address,
-            can_query=self._can_query,
-            supplies_pages=traits.supplies_pages,
-            shares_clock=traits.shares_clock,
-        )
+        try:
+            replica = _core.Replica(
+                self._pid,
+                traits.area_address,
+                can_query=self._can_query,
+                supplies_pages=traits.supplies_pages,
+                shares_clock=traits.shares_clock,
+            )
+        except (ProcessLookupError, FileNotFoundError) as error:
+            raise CaptureError("gone", f"process {self._pid} is gone: {error}") from error
         for form in self._known_forms:
             replica.add_form(form)
         return traits, replica
