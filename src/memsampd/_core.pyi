@@ -113,8 +113,6 @@ class Replica:
         chain_seconds: float = 0.0,
         dry_seconds: float = 0.0,
         has_company: bool = False,
-        is_filtered: bool = False,
-        may_suspend: bool = False,
         may_hurry: bool = True,
         describe: Callable[[], None] | None = None,
         registers: bytes | None = None,
