@@ -13,31 +13,28 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from memsampd.errors import CaptureError, MemsampdError
-from memsampd.sampler.process.identity import PROC, read_stat
+from memsampd.sampler.process.identity import read_stat
 from memsampd.sampler.process.status import list_threads
 from memsampd.sampler.records import BurstRequest
-from memsampd.sampler.shadow.collecting import SHADOW_NAME, is_gone
-from memsampd.sampler.shadow.source import ShadowSource
-from programs.executors import make_executor
+from memsampd.sampler.replica.source import ReplicaSource
 
 # Attaches, takes a burst and detaches for as long as it lives: for those who kill it.
 ATTACKER = """
 import sys, itertools
 from memsampd.errors import MemsampdError
 from memsampd.sampler.records import BurstRequest
-from memsampd.sampler.shadow.source import ShadowSource
-from programs.executors import make_executor
-pid, executor, accesses = int(sys.argv[1]), sys.argv[2], int(sys.argv[3])
-source = ShadowSource(pid, make_executor(executor))
+from memsampd.sampler.replica.source import ReplicaSource
+pid, accesses = int(sys.argv[1]), int(sys.argv[2])
+source = ReplicaSource(pid)
 print("ready", flush=True)
 for i in itertools.count():
     try:
-        source.capture(BurstRequest(pid, accesses, deadline_seconds=5))
+        source.capture(BurstRequest(pid, accesses))
     except MemsampdError:
         pass
     if i % 8 == 7:
         source.close()
-        source = ShadowSource(pid, make_executor(executor))
+        source = ReplicaSource(pid)
 """
 
 
@@ -66,6 +63,14 @@ class Tally:
             time.sleep(0.01)
 
 
+def is_gone(pid: int) -> bool:
+    """Whether it really is: in the midst of an exec, a process is unreadable too."""
+    try:
+        return read_stat(pid).is_dead
+    except OSError:
+        return True
+
+
 def running_threads(pid: int) -> list[int]:
     """Those that are at work; at least the first one."""
     folder = Path(f"/proc/{pid}/task")
@@ -84,17 +89,16 @@ def observe(
     bursts_an_attach: int = 3,
     every_thread: bool = False,
     pause_seconds: float = 0.0,
-    executor: str = "translate",
     tally: Tally | None = None,
 ) -> Tally:
     """Attach, take bursts and detach, over and over, from the calling thread."""
     tally = tally or Tally()
     while not stop.is_set():
         try:
-            source = ShadowSource(pid, make_executor(executor))
+            source = ReplicaSource(pid)
         except CaptureError as error:
             tally.refused(error.reason)
-            if is_gone(pid, PROC):
+            if is_gone(pid):
                 return tally
             continue
         tally.attaches += 1
@@ -102,7 +106,7 @@ def observe(
             for _ in range(bursts_an_attach):
                 for tid in running_threads(pid) if every_thread else (pid,):
                     try:
-                        burst = source.capture(BurstRequest(tid, max_accesses, 10))
+                        burst = source.capture(BurstRequest(tid, max_accesses))
                     except CaptureError as error:
                         tally.refused(error.reason)
                     else:
@@ -112,11 +116,11 @@ def observe(
         except MemsampdError as error:
             tally.refused(type(error).__name__)
         except OSError:
-            if not is_gone(pid, PROC):
+            if not is_gone(pid):
                 raise  # only the death of the target excuses it
         finally:
             source.close()
-        if is_gone(pid, PROC):
+        if is_gone(pid):
             return tally
     return tally
 
@@ -160,16 +164,6 @@ def children(pid: int) -> list[tuple[int, str, str]]:
     return found
 
 
-def orphans(patience_seconds: float = 10.0) -> list[tuple[int, str, str]]:
-    """Shadows that outlived their target; the system's first process collects them at leisure."""
-    give_up = time.monotonic() + patience_seconds
-    while True:
-        left = [child for child in children(1) if child[2] == SHADOW_NAME]
-        if not left or time.monotonic() >= give_up:
-            return left
-        time.sleep(0.05)
-
-
 def traces_left(pid: int) -> list[str]:
     """What is still to be seen of memsampd in a living process: nothing, one hopes."""
     left = [f"child {child}" for child in children(pid)]
@@ -190,10 +184,10 @@ def wait_until_clean(pid: int, patience_seconds: float = 10.0) -> list[str]:
     return left
 
 
-def attacker(pid: int, executor: str = "translate", accesses: int = 300) -> subprocess.Popen[str]:
+def attacker(pid: int, accesses: int = 300) -> subprocess.Popen[str]:
     """A process that observes ``pid`` until it is killed."""
     return subprocess.Popen(
-        [sys.executable, "-c", ATTACKER, str(pid), executor, str(accesses)],
+        [sys.executable, "-c", ATTACKER, str(pid), str(accesses)],
         env={**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[1])},
         stdout=subprocess.PIPE,
         text=True,

@@ -1,6 +1,6 @@
-"""Translated shadows reference what single-stepped ones of the same stop do, on real programs.
+"""Translated code references what single steps from the same hold do, on real programs.
 
-The cases of ``benchmarks/shadow_equality.py`` whose programs ``scripts/test-tools`` installs.
+The cases of the catalogue whose programs ``scripts/test-tools`` installs.
 """
 
 from __future__ import annotations
@@ -8,15 +8,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import shadowing
+import targets
 
-from memsampd.sampler.shadow.stepping import SteppingExecutor
 from programs.catalogue import find
+from programs.equality import hold_together
 from programs.running import running
-from programs.twins import hold_together
 from programs.workload import Workload
-
-translating = pytest.importorskip("memsampd.sampler.shadow.translating")
 
 # The fewest instructions that the issue asks for would take minutes: the benchmark compares those.
 INSTRUCTIONS = 10_000
@@ -40,15 +37,13 @@ def test_references_equal_those_of_stepping(workload: Workload, inputs: Path) ->
         comparison = hold_together(
             pid,
             workload.code,
-            translating.TranslatingExecutor(),
-            SteppingExecutor(),
             instructions=INSTRUCTIONS,
-            accesses_a_burst=4000,
-            burst_seconds=5,
+            accesses_a_run=4000,
+            run_seconds=5,
             total_seconds=180,
             rehearsal_accesses=REHEARSAL_ACCESSES,
         )
-        assert shadowing.wait_until_clean(pid) == []
+        assert targets.wait_until_clean(pid) == []
     assert comparison.difference is None, str(comparison.difference)
     assert comparison.instructions >= INSTRUCTIONS
     assert comparison.accesses_in_code > 0

@@ -8,10 +8,8 @@ from pathlib import Path
 import pytest
 
 from programs.catalogue import CATALOGUE, find, lacking_packages, packages
-from programs.executors import NAMES, make_executor
 from programs.preparing import PreparationError, compiled, corpus, run
 from programs.workload import Launch, Workload
-from shadow_speed import GOAL_ACCESSES_PER_SECOND, PROGRAMS, Speed, missed_goals
 
 
 def workload(**changes: object) -> Workload:
@@ -24,7 +22,6 @@ def test_names_are_unique_and_found() -> None:
     assert len(set(names)) == len(names) >= 14
     assert [each.name for each in find(["xz", "go"])] == ["xz", "go"]
     assert find([]) == list(CATALOGUE)
-    assert find(PROGRAMS)
     with pytest.raises(KeyError):
         find(["nonesuch"])
 
@@ -53,26 +50,3 @@ def test_a_failed_compilation_says_why(tmp_path: Path) -> None:
     with pytest.raises(PreparationError):
         compiled(tmp_path, "strings.c", "strings", ("false",))
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_executors_are_made_anew(name: str) -> None:
-    if name == "translate":
-        pytest.importorskip("memsampd.sampler.shadow.translating")
-    assert make_executor(name).name == name
-    assert make_executor(name) is not make_executor(name)
-
-
-def speed(**known: float) -> Speed:
-    fields = dict.fromkeys((f.name for f in dataclasses.fields(Speed)), None)
-    return Speed(**{**fields, **known})
-
-
-def test_goals_are_judged_in_the_median_and_only_where_known() -> None:
-    good = speed(warm_accesses_per_second=GOAL_ACCESSES_PER_SECOND)
-    slow = speed(warm_accesses_per_second=1e6, times_native=9.0)
-    assert missed_goals({"a": good}) == []
-    assert missed_goals({"a": good, "b": good, "c": speed(warm_accesses_per_second=1e6)}) == []
-    assert len(missed_goals({"a": slow, "b": slow})) == 2
-    assert len(missed_goals({"cc1": dataclasses.replace(good, cold_seconds=0.6)})) == 1
-    assert len(missed_goals({})) == 1

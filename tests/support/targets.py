@@ -1,4 +1,4 @@
-"""Targets for the shadow source, and what observes them (from ``benchmarks/programs``)."""
+"""Targets to observe, and what observes them (from ``benchmarks/programs``)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from programs.observing import (
     children,
     observe,
     observed,
-    orphans,
     traces_left,
     wait_until_clean,
 )
@@ -27,7 +26,6 @@ __all__ = [
     "compile_c",
     "observe",
     "observed",
-    "orphans",
     "running",
     "traces_left",
     "wait_until_clean",

@@ -1,4 +1,4 @@
-"""The comparison of executors finds every difference, and only those."""
+"""The comparison of runs finds every difference, and only those."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from memsampd.sampler.process.maps import AddressSpace, parse_maps
-from memsampd.sampler.records import Burst, BurstEnd
-from programs.twins import Comparison, compare, share_in
+from memsampd.sampler.records import AccessChunk
+from memsampd.sampler.replica.comparison import Run
+from programs.equality import Comparison, compare, share_in
 from programs.workload import ANONYMOUS
 
 SPACE = AddressSpace(
@@ -22,35 +23,30 @@ SPACE = AddressSpace(
 )
 
 
-def burst(rows: int = 10, end: BurstEnd = BurstEnd.FULL, first_ip: int = 0x1000) -> Burst:
-    return Burst(
+def run(rows: int = 10, end: str = "full", first_ip: int = 0x1000) -> Run:
+    chunk = AccessChunk(
         ip=np.arange(first_ip, first_ip + rows, dtype=np.uint64),
         address=np.arange(100, 100 + rows, dtype=np.uint64),
         size_bytes=np.full(rows, 8, np.uint16),
         is_write=np.arange(rows) % 2 == 0,
-        pid=1,
-        tid=1,
-        time_seconds=0.0,
-        instructions=2 * rows,
-        prefetches=0,
-        end=end,
     )
+    return Run(chunk, 2 * rows, 0, end, 0x1000, 0)
 
 
-def changed(one: Burst, name: str, row: int) -> Burst:
-    column = getattr(one, name).copy()
+def changed(one: Run, name: str, row: int) -> Run:
+    column = getattr(one.rows, name).copy()
     column[row] = not column[row] if column.dtype == bool else column[row] + 1
-    return dataclasses.replace(one, **{name: column})
+    return dataclasses.replace(one, rows=dataclasses.replace(one.rows, **{name: column}))
 
 
-def test_equal_bursts_do_not_differ() -> None:
-    assert compare(burst(), burst()) is None
+def test_equal_runs_do_not_differ() -> None:
+    assert compare(run(), run()) is None
 
 
 @pytest.mark.parametrize("name", ["ip", "address", "size_bytes", "is_write"])
 @pytest.mark.parametrize("row", [0, 5, 9])
 def test_a_row_that_differs_is_found_and_shown(name: str, row: int) -> None:
-    difference = compare(changed(burst(), name, row), burst())
+    difference = compare(changed(run(), name, row), run())
     assert difference is not None
     assert difference.index == row
     assert f"> {row}: ip" in str(difference)
@@ -59,20 +55,23 @@ def test_a_row_that_differs_is_found_and_shown(name: str, row: int) -> None:
 @pytest.mark.parametrize(
     ("tested", "reference", "is_fine"),
     [
-        ((5, BurstEnd.UNSUPPORTED), (10, BurstEnd.FULL), True),
-        ((5, BurstEnd.DEADLINE), (10, BurstEnd.FULL), True),
-        ((5, BurstEnd.SYSCALL), (10, BurstEnd.FULL), False),
-        ((5, BurstEnd.FAULT), (10, BurstEnd.FULL), False),
-        ((5, BurstEnd.EXIT), (10, BurstEnd.SYSCALL), False),
-        ((10, BurstEnd.FULL), (5, BurstEnd.SYSCALL), True),
-        ((10, BurstEnd.FULL), (5, BurstEnd.DEADLINE), True),
-        ((10, BurstEnd.FULL), (5, BurstEnd.EXIT), False),
+        ((5, "unsupported"), (10, "full"), True),
+        ((5, "hold"), (10, "full"), True),
+        ((5, "full"), (10, "full"), True),
+        ((5, "modified"), (10, "full"), True),
+        ((5, "syscall"), (10, "full"), False),
+        ((5, "fault"), (10, "full"), False),
+        ((5, "exit"), (10, "syscall"), False),
+        ((10, "full"), (5, "full"), True),
+        ((10, "full"), (5, "hold"), True),
+        ((10, "full"), (5, "syscall"), False),
+        ((10, "full"), (5, "exit"), False),
     ],
 )
 def test_stopping_early_needs_a_reason(
-    tested: tuple[int, BurstEnd], reference: tuple[int, BurstEnd], is_fine: bool
+    tested: tuple[int, str], reference: tuple[int, str], is_fine: bool
 ) -> None:
-    assert (compare(burst(*tested), burst(*reference)) is None) == is_fine
+    assert (compare(run(*tested), run(*reference)) is None) == is_fine
 
 
 def test_the_share_in_a_file_counts_its_code_only() -> None:
@@ -83,8 +82,8 @@ def test_the_share_in_a_file_counts_its_code_only() -> None:
 
 
 def test_a_difference_behind_a_look_at_the_clock_is_no_difference() -> None:
-    looked = burst()
-    looked.ip[6] = 0x7000
+    looked = run()
+    looked.rows.ip[6] = 0x7000
     comparison = Comparison()
     assert comparison.add(changed(looked, "address", 8), looked, "/gzip", SPACE) == 6
     assert comparison.difference is None
@@ -96,8 +95,8 @@ def test_a_difference_behind_a_look_at_the_clock_is_no_difference() -> None:
 
 def test_enough_is_enough_only_in_the_code_that_is_meant() -> None:
     comparison = Comparison()
-    comparison.add(burst(), burst(), ANONYMOUS, SPACE)
+    comparison.add(run(), run(), ANONYMOUS, SPACE)
     assert not comparison.is_enough(20)
-    comparison.add(burst(first_ip=0x2000), burst(first_ip=0x2000), ANONYMOUS, SPACE)
+    comparison.add(run(first_ip=0x2000), run(first_ip=0x2000), ANONYMOUS, SPACE)
     assert comparison.is_enough(40)
     assert not comparison.is_enough(41)
