@@ -115,6 +115,7 @@ class Replica:
         may_suspend: bool = False,
         may_hurry: bool = True,
         describe: Callable[[], None] | None = None,
+        registers: bytes | None = None,
     ) -> dict[str, Any]:
         """The fields of memsampd.sampler.replica.source._Taken."""
     def begin_take(self, limit: int, line_shift: int, /) -> None: ...

@@ -21,7 +21,7 @@
 #define BURST_STACK_BYTES (512u << 10)
 #define HURRIED_NICENESS (-15)
 #define COLD_SHARE 0.2
-#define LEARNING_SECONDS 0.05
+#define LEARNING_SECONDS 0.02
 #define PART_WORDS 512 /* more than a record has */
 #define ROOM_BYTES (4u << 20) /* for the translations of one burst */
 
@@ -343,6 +343,20 @@ go_on_dry(struct burst *b)
     r->regs = regs;
 }
 
+/* From some registers on, with nothing held. */
+static void
+take_dry(struct burst *b, const struct user_regs_struct *from)
+{
+    struct runner *r = b->r;
+
+    stay_anywhere(r->process.pid);
+    r->last_held.regs = *from;
+    if (runner_enter(r, &r->last_held, b->order->accesses))
+        run_dry(b, b->order->dry_seconds);
+    else
+        ends(b, RUN_UNSUPPORTED, 0);
+}
+
 static void
 take_held(struct burst *b)
 {
@@ -380,22 +394,27 @@ take(struct burst *b)
         process_park(&r->process);
         return;
     }
-    go_to_cpu_of(order->tid, r->process.pid);
-    if (order->may_hurry)
-        hurry(r->process.pid);
-    b->result->status = hold(b);
-    b->result->started_seconds = b->held.since_seconds;
-    if (b->result->status == HELD_OK && order->dry_seconds > 0) {
-        held_release(&b->held); /* it runs on, and nobody believes what the replica does */
+    if (order->from != NULL) {
+        b->result->status = HELD_OK;
+        take_dry(b, order->from);
+    } else {
+        go_to_cpu_of(order->tid, r->process.pid);
+        if (order->may_hurry)
+            hurry(r->process.pid);
+        b->result->status = hold(b);
+        b->result->started_seconds = b->held.since_seconds;
+        if (b->result->status == HELD_OK)
+            r->last_held = b->held;
+        if (b->result->status == HELD_OK && order->dry_seconds > 0) {
+            held_release(&b->held); /* it runs on, and nobody believes what the replica does */
+            unhurry(r->process.pid);
+            sched_setaffinity(0, sizeof cpus, &cpus);
+            take_dry(b, &b->held.regs);
+        } else if (b->result->status == HELD_OK) {
+            take_held(b);
+        }
         unhurry(r->process.pid);
-        sched_setaffinity(0, sizeof cpus, &cpus);
-        stay_anywhere(r->process.pid);
-        if (runner_enter(r, &b->held, order->accesses))
-            run_dry(b, order->dry_seconds);
-    } else if (b->result->status == HELD_OK) {
-        take_held(b);
     }
-    unhurry(r->process.pid);
     if (r->end == RUN_EXIT && thread_state(r->process.pid) == '\0')
         b->result->is_lost = true;
     process_park(&r->process);

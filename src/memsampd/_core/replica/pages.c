@@ -16,13 +16,14 @@
 #define FIRST_SECONDS_A_PAGE 4e-6
 #define PREDICTED_BATCH 64u
 #define RUN_BEFORE_READING_AHEAD 2
+#define PAGES_AROUND 4u
 
 int
 pages_init(struct pages *p)
 {
     memset(p, 0, sizeof *p);
     p->seconds_a_page = FIRST_SECONDS_A_PAGE;
-    for (unsigned i = 0; i < PAGES_RANKS; i++)
+    for (unsigned i = 0; i <= PAGES_RANKS; i++)
         p->rank[i].share = FIRST_SHARE;
     p->slot = calloc(PAGES_SLOTS, sizeof *p->slot);
     p->order = malloc(PAGES_SLOTS * sizeof *p->order);
@@ -116,7 +117,7 @@ ascending(const void *a, const void *b)
 static void
 learn_shares(struct pages *p)
 {
-    for (unsigned i = 0; i < PAGES_RANKS; i++) {
+    for (unsigned i = 0; i <= PAGES_RANKS; i++) {
         if (p->rank[i].given != 0)
             p->rank[i].share +=
                 LEARNING * ((double)p->rank[i].used / p->rank[i].given - p->rank[i].share);
@@ -275,6 +276,30 @@ pages_wanted(struct pages *p, uint64_t address)
     return p->run > 8 || ahead > PAGES_AHEAD ? PAGES_AHEAD : ahead;
 }
 
+static bool
+is_near_wanted(struct pages *p, const struct remote_area *area, uint64_t page)
+{
+    return page - area->start < area->end - area->start && !(find(p, page)->flags & PAGE_IS_HERE);
+}
+
+/* The pages to be read where one was missed, ascending: those that come next where it goes through
+ * memory, else its neighbours, as long as that is worth while. */
+static size_t
+pages_near(struct pages *p, const struct remote_area *area, uint64_t missed, uint64_t *wanted)
+{
+    size_t count = pages_wanted(p, missed), there = 0;
+    uint64_t at = missed;
+
+    if (count == 1 && is_worth_supplying(p, PAGES_RANKS)) {
+        count = PAGES_AROUND;
+        at = missed & ~(uint64_t)(PAGES_AROUND * PAGE_BYTES - 1);
+    }
+    for (size_t i = 0; i < count; i++, at += PAGE_BYTES)
+        if (at == missed || is_near_wanted(p, area, at))
+            wanted[there++] = at;
+    return there;
+}
+
 enum page_fault
 pages_fault(struct pages *p, struct process *process, struct remote *remote, uint64_t address)
 {
@@ -295,13 +320,7 @@ pages_fault(struct pages *p, struct process *process, struct remote *remote, uin
     }
     if (area == NULL || !area->is_readable)
         return area == NULL || area->kind == AREA_PLAIN ? FAULT_UNMAPPED : FAULT_UNREADABLE;
-    size_t count = pages_wanted(p, first), there = 0;
-    for (size_t i = 0; i < count; i++) {
-        uint64_t next = first + i * PAGE_BYTES;
-        if (next >= area->end || (i > 0 && find(p, next)->flags & PAGE_IS_HERE))
-            break;
-        wanted[there++] = next;
-    }
+    size_t there = pages_near(p, area, first, wanted);
     supply(p, process, remote, wanted, there);
     page = find(p, first);
     if (page->address == 0 || !(page->flags & PAGE_IS_HERE))
@@ -310,6 +329,13 @@ pages_fault(struct pages *p, struct process *process, struct remote *remote, uin
     p->last_missed = wanted[there - 1];
     page->rank = 0; /* it was not predicted in time */
     note_use(p, first);
+    for (size_t i = 0; i < there; i++) {
+        struct page *near = find(p, wanted[i]);
+        if (near != page && near->flags & PAGE_IS_HERE) {
+            near->rank = PAGES_RANKS;
+            p->rank[PAGES_RANKS].given++;
+        }
+    }
     return FAULT_SUPPLIED;
 }
 

@@ -21,7 +21,7 @@ struct page {
     uint32_t last_burst; /* up to which `uses` tells */
     uint8_t uses;        /* a bit for each of the last 8 bursts: it was touched; the lowest is the last */
     uint8_t flags;       /* of the present burst */
-    uint8_t rank;        /* of likeliness in this burst, if it is to be predicted */
+    uint8_t rank;        /* of likeliness in this burst, or PAGES_RANKS, if it was supplied for that; else 0 */
 };
 
 struct pages {
@@ -33,7 +33,7 @@ struct pages {
     struct {
         double share;         /* of the predicted ones that were touched, lately */
         uint32_t given, used; /* in this burst */
-    } rank[PAGES_RANKS];
+    } rank[PAGES_RANKS + 1]; /* the last: pages near one that was missed */
     uint32_t *given;       /* slots of the pages that were supplied in this burst */
     size_t gifts;
     size_t shared;         /* supplied pages that other processes may write to */

@@ -440,6 +440,25 @@ process_seize(struct process *p)
     return true;
 }
 
+/* A signal that it raised itself, and that was not reported before the stop, would kill it when it is
+ * let go: have it reported. */
+static void
+take_pending_signals(pid_t pid)
+{
+    struct __ptrace_peeksiginfo_args first = {.off = 0, .flags = 0, .nr = 1};
+    siginfo_t info;
+    int status, waited;
+
+    while (ptrace(PTRACE_PEEKSIGINFO, pid, &first, &info) == 1) {
+        if (ptrace(PTRACE_CONT, pid, NULL, NULL) < 0)
+            return;
+        while ((waited = held_wait(pid, &status)) == 1)
+            ;
+        if (waited < 0)
+            return;
+    }
+}
+
 void
 process_park(struct process *p)
 {
@@ -453,6 +472,7 @@ process_park(struct process *p)
     regs.rip = p->area_address + AREA_PARK;
     regs.orig_rax = (unsigned long)-1;
     write_registers(p->pid, &regs);
+    take_pending_signals(p->pid);
     ptrace(PTRACE_DETACH, p->pid, NULL, NULL);
 }
 

@@ -79,18 +79,31 @@ replica_burst(Replica *self, PyObject *args, PyObject *keywords)
 {
     static char *names[] = {"tid", "accesses", "hold_seconds", "patience_seconds", "chain_seconds",
                             "dry_seconds", "has_company", "is_filtered", "may_suspend", "may_hurry",
-                            "describe", NULL};
+                            "describe", "registers", NULL};
+    struct user_regs_struct from;
+    const char *registers = NULL;
+    Py_ssize_t registers_bytes = 0;
     struct describer describer = {self, NULL};
     struct burst_order order = {.tid = 0};
     unsigned long long accesses;
     int tid, has_company = 0, is_filtered = 0, may_suspend = 0, may_hurry = 1, failed;
 
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "iKd|dddppppO:burst", names, &tid, &accesses,
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "iKd|dddppppOz#:burst", names, &tid, &accesses,
                                      &order.hold_seconds, &order.patience_seconds,
                                      &order.chain_seconds, &order.dry_seconds, &has_company,
                                      &is_filtered, &may_suspend, &may_hurry,
-                                     &describer.callable))
+                                     &describer.callable, &registers, &registers_bytes))
         return NULL;
+    if (registers != NULL) {
+        if (registers_bytes != (Py_ssize_t)sizeof from || order.dry_seconds <= 0) {
+            PyErr_SetString(PyExc_ValueError, "registers are a struct user_regs_struct, of dry runs");
+            return NULL;
+        }
+        memcpy(&from, registers, sizeof from);
+        from.fs_base = self->runner.last_held.regs.fs_base; /* perf does not tell these */
+        from.gs_base = self->runner.last_held.regs.gs_base;
+        order.from = &from;
+    }
     if (describer.callable != NULL && describer.callable != Py_None) {
         order.describe = describe_form;
         order.context = &describer;
