@@ -204,7 +204,7 @@ def hold_together(
         while not comparison.is_enough(instructions) and time.monotonic() < give_up:
             for tid in busiest_threads(pid, _PAUSE_SECONDS):
                 try:
-                    with replica.holding(tid), others_held(pid, tid):
+                    with replica.holding(tid), others_held(pid, tid, asleep=True):
                         one = replica.translated(accesses_a_run, run_seconds)
                         other = replica.stepped(accesses_a_run, run_seconds)
                 except CaptureError as error:

@@ -19,15 +19,14 @@ _libc.ptrace.restype = ctypes.c_long
 
 
 @contextmanager
-def others_held(pid: int, tid: int) -> Iterator[int]:
+def others_held(pid: int, tid: int, asleep: bool = False) -> Iterator[int]:
     """Hold all threads of a process that run, except one, until the end.
-
-    Threads that sleep stay asleep unless one that runs wakes them: nothing else then writes the
-    memory of the process.
 
     Args:
         pid: the process.
         tid: the thread that is left alone.
+        asleep: hold those that sleep as well, whom a timer may wake: nothing else then writes the
+            memory of the process, but a call that they sleep in may be broken off (EINTR).
 
     Yields:
         How many are held.
@@ -36,7 +35,7 @@ def others_held(pid: int, tid: int) -> Iterator[int]:
     try:
         for _ in range(2):  # one that was held may have woken another before
             for thread in read_threads(pid):
-                if thread.tid not in (tid, *held) and thread.state == "R":
+                if thread.tid not in (tid, *held) and (asleep or thread.state == "R"):
                     with suppress(OSError):
                         held[thread.tid] = _hold(thread.tid)
         yield len(held)
