@@ -453,9 +453,9 @@ held_stop(struct held *h, pid_t tid, bool is_filtered, bool may_suspend)
         return errno == ESRCH ? HELD_GONE : HELD_REFUSED;
     }
     h->is_traced = true;
-    begin_hold(h);
     ptrace_call(PTRACE_INTERRUPT, tid, NULL, NULL);
-    enum held_status status = wait_for_interrupt(h);
+    enum held_status status = wait_for_interrupt(h); /* it may have to wait for a CPU itself */
+    begin_hold(h);
     if (status == HELD_OK)
         status = read_state(h);
     if (status == HELD_OK && is_filtered && may_suspend && awaits_restart_syscall(h))

@@ -14,6 +14,7 @@
 #define FIRST_WORDS_PER_ACCESS 0.7
 #define MARGIN 1.3
 #define STEPS_TO_A_BLOCK 64
+#define ALARMS_A_STEP 10
 
 const char *
 run_end_name(enum run_end end)
@@ -268,24 +269,35 @@ handle_signal(struct runner *r, int signal)
     /* All else comes from outside, and is for nobody. */
 }
 
+/* One instruction. Where the alarm goes off again and again it hangs, as code that means harm may. */
+static bool
+step_once(pid_t pid)
+{
+    int status, waited;
+
+    if (ptrace(PTRACE_SINGLESTEP, pid, NULL, NULL) < 0)
+        return false;
+    for (int alarms = 0; (waited = held_wait(pid, &status)) == 1 && alarms < ALARMS_A_STEP;)
+        alarms++;
+    if (waited == 1) {
+        ptrace(PTRACE_INTERRUPT, pid, NULL, NULL);
+        while ((waited = held_wait(pid, &status)) == 1)
+            ;
+    }
+    return waited == 0 && WSTOPSIG(status) == SIGTRAP && status >> 16 == 0;
+}
+
 /* Stopped from outside: on to where it is known what was recorded. */
 static void
 handle_stop(struct runner *r, enum run_end end)
 {
     struct user_regs_struct now;
-    int status = 0;
 
     finish(r, end, 0);
-    for (int steps = 0; read_registers(r->process.pid, &now); steps++) {
-        if (cut_record(r, &now, now.rip) || steps == STEPS_TO_A_BLOCK)
+    for (int steps = 0; read_registers(r->process.pid, &now); steps++)
+        if (cut_record(r, &now, now.rip) || steps == STEPS_TO_A_BLOCK ||
+            !step_once(r->process.pid))
             return;
-        if (ptrace(PTRACE_SINGLESTEP, r->process.pid, NULL, NULL) < 0)
-            return;
-        while (held_wait(r->process.pid, &status) == 1)
-            ;
-        if (!WIFSTOPPED(status) || WSTOPSIG(status) != SIGTRAP)
-            return;
-    }
 }
 
 static void
