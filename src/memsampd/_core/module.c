@@ -7,6 +7,7 @@ core_exec(PyObject *module)
     if (memsampd_add_lru(module) < 0 || memsampd_add_perf(module) < 0 ||
         memsampd_add_probe(module) < 0 || memsampd_add_shadow(module) < 0 ||
         memsampd_add_stepper(module) < 0 || memsampd_add_translator(module) < 0 ||
+        memsampd_add_breakpoints(module) < 0 || memsampd_add_moments(module) < 0 ||
         memsampd_add_emulation(module) < 0 || memsampd_add_native(module) < 0)
         return -1;
     return 0;
