@@ -16,7 +16,7 @@ enum {
     POINTS_MAX = 4,
     HITS_MAX = 256, /* of all points together: what the ring holds */
     RING_BYTES = 64 << 10,
-    POLL_MILLISECONDS = 50, /* between looks at signals for Python and at the limit */
+    POLL_MILLISECONDS = 20, /* between looks at what has come: each disturbs the machine */
 };
 
 /* A record of a hit, as sample_type and read_format below make it. */
@@ -40,6 +40,7 @@ typedef struct {
     int clock; /* the leader; -1: nothing is open */
     int points;
     int fd[POINTS_MAX];
+    int hits; /* of each point */
     uint64_t id[POINTS_MAX];
     struct perf_event_attr attr[POINTS_MAX];
     int is_armed;
@@ -70,7 +71,8 @@ open_point(Breakpoints *self, int point, pid_t tid, unsigned kind, uint64_t addr
         .sample_period = 1,
         .sample_type =
             PERF_SAMPLE_IDENTIFIER | PERF_SAMPLE_IP | PERF_SAMPLE_TIME | PERF_SAMPLE_READ,
-        .wakeup_events = 1,
+        /* Waking us up for each hit would cost the thread more than the hit, on its own CPU. */
+        .wakeup_events = (uint32_t)(self->hits * POINTS_MAX),
     };
     int fd = open_event(&self->attr[point], tid, self->clock);
     if (fd < 0)
@@ -120,22 +122,25 @@ open_all(Breakpoints *self, pid_t tid, PyObject *points)
 static PyObject *
 breakpoints_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    int tid;
+    int tid, hits;
     PyObject *points;
     if (kwargs && PyDict_Size(kwargs) > 0)
         return PyErr_Format(PyExc_TypeError, "Breakpoints takes no keyword arguments");
-    if (!PyArg_ParseTuple(args, "iO", &tid, &points))
+    if (!PyArg_ParseTuple(args, "iOi", &tid, &points, &hits))
         return NULL;
     Py_ssize_t count = PySequence_Size(points);
     if (count < 0)
         return NULL;
     if (tid <= 0 || count < 1 || count > POINTS_MAX)
         return PyErr_Format(PyExc_ValueError, "one to %d points on a thread", POINTS_MAX);
+    if (hits < 1 || hits > HITS_MAX / count)
+        return PyErr_Format(PyExc_ValueError, "one to %d hits", HITS_MAX);
     allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
     Breakpoints *self = (Breakpoints *)allocate(type, 0);
     if (!self)
         return NULL;
     self->clock = -1;
+    self->hits = hits;
     if (open_all(self, tid, points) < 0) {
         int error = errno; /* closing may change it */
         close_all(self);
@@ -191,22 +196,22 @@ breakpoints_retarget(PyObject *object, PyObject *addresses)
     Py_RETURN_NONE;
 }
 
-PyDoc_STRVAR(arm_doc, "arm(hits)\n--\n\n"
-                      "Start the clock and all points, each for so many hits; only once: armed a\n"
-                      "second time, an event counts nothing (Linux 6.18).");
+PyDoc_STRVAR(arm_doc, "arm()\n--\n\n"
+                      "Start the clock and all points; only once: armed a second time, an event\n"
+                      "counts nothing (Linux 6.18).");
 
 static PyObject *
-breakpoints_arm(PyObject *object, PyObject *args)
+breakpoints_arm(PyObject *object, PyObject *unused)
 {
     Breakpoints *self = (Breakpoints *)object;
-    int hits;
-    if (!PyArg_ParseTuple(args, "i", &hits) || !is_open(self))
+    (void)unused;
+    if (!is_open(self))
         return NULL;
-    if (hits < 1 || hits * self->points > HITS_MAX || self->is_armed)
-        return PyErr_Format(PyExc_ValueError, "armed once, for at most %d hits", HITS_MAX);
+    if (self->is_armed)
+        return PyErr_Format(PyExc_ValueError, "breakpoints are armed once");
     self->is_armed = 1;
     for (int i = 0; i < self->points; i++)
-        if (ioctl(self->fd[i], PERF_EVENT_IOC_REFRESH, hits) < 0)
+        if (ioctl(self->fd[i], PERF_EVENT_IOC_REFRESH, self->hits) < 0)
             return PyErr_SetFromErrno(PyExc_OSError);
     if (ioctl(self->clock, PERF_EVENT_IOC_ENABLE, 0) < 0)
         return PyErr_SetFromErrno(PyExc_OSError);
@@ -330,7 +335,7 @@ breakpoints_close(PyObject *self, PyObject *unused)
 
 static PyMethodDef breakpoints_methods[] = {
     {"retarget", breakpoints_retarget, METH_O, retarget_doc},
-    {"arm", breakpoints_arm, METH_VARARGS, arm_doc},
+    {"arm", breakpoints_arm, METH_NOARGS, arm_doc},
     {"wait", breakpoints_wait, METH_VARARGS, wait_doc},
     {"hits", breakpoints_hits, METH_NOARGS, hits_doc},
     {"task_ns", breakpoints_task_ns, METH_NOARGS, task_ns_doc},
@@ -340,8 +345,9 @@ static PyMethodDef breakpoints_methods[] = {
 };
 
 PyDoc_STRVAR(breakpoints_doc,
-             "Breakpoints(tid, points)\n--\n\n"
-             "One to four breakpoints on a thread, each a pair (kind, address).\n\n"
+             "Breakpoints(tid, points, hits)\n--\n\n"
+             "One to four breakpoints on a thread, each a pair (kind, address), for so many hits\n"
+             "each; not armed yet.\n\n"
              "kind: BREAKPOINT_EXECUTE, or BREAKPOINT_ACCESS for loads and stores that touch the\n"
              "8 bytes at an aligned address. OSError as perf_event_open(2): ENOSPC where the\n"
              "debug registers are taken.");

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
+from numpy.typing import NDArray
 
 from memsampd import _core
 from memsampd.errors import CapabilityError
@@ -19,9 +20,9 @@ from memsampd.sampler.clock.moments import take_moments
 # A few µs a spin: what differs between two spins is then the hit, not the speed of the CPU.
 _SPINS = 20_000
 _HITS = 16
-_ROUNDS = 3
+_ROUNDS = 5
 _PATIENCE_SECONDS = 2.0
-_SHORT_PERIOD_SECONDS, _LONG_PERIOD_SECONDS = 60e-6, 240e-6
+_MOMENTS_SECONDS = tuple(1e-6 * at for at in (1000, 1060, 1120, 1180, 1240, 1300, 1360, 1660))
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +80,8 @@ def _median(costs: Iterator[float]) -> float:
 
 def _hit_cost(pid: int, kind: int, addresses: Sequence[int]) -> float:
     """Of two spins, one three times as long: three short ones less a long one leave two hits."""
-    with breakpoints(pid, [(kind, address) for address in addresses]) as points:
-        points.arm(_HITS)
+    with breakpoints(pid, [(kind, address) for address in addresses], _HITS) as points:
+        points.arm()
         points.wait(2 * _HITS, _PATIENCE_SECONDS)
         hits = read_hits(points)
     if len(hits) < 2 * _HITS:
@@ -94,20 +95,21 @@ def _hit_cost(pid: int, kind: int, addresses: Sequence[int]) -> float:
 
 
 def _moment_cost(pid: int) -> float:
-    """Of rounds that the child came through in a short and a long period."""
-    (short, fewer), (long, more) = (
-        _rounds_per_period(pid, period) for period in (_SHORT_PERIOD_SECONDS, _LONG_PERIOD_SECONDS)
-    )
+    """Of the rounds that the child came through in short times and in a long one."""
+    seconds, rounds = _steps(pid)
+    short, long = float(np.median(seconds[:-1])), float(seconds[-1])
+    fewer, more = float(np.median(rounds[:-1])), float(rounds[-1])
     return (short * more - long * fewer) / (more - fewer)
 
 
-def _rounds_per_period(pid: int, period_seconds: float) -> tuple[float, float]:
-    moments = take_moments(pid, period_seconds, 2 * _HITS, _PATIENCE_SECONDS)
-    if len(moments) < 2 * _HITS:
+def _steps(pid: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """CPU time and rounds from each moment to the next."""
+    moments = take_moments(pid, _MOMENTS_SECONDS, _PATIENCE_SECONDS)
+    if len(moments) < len(_MOMENTS_SECONDS):
         raise CapabilityError(
-            f"the task clock does not interrupt here: {len(moments)} of {2 * _HITS}",
+            f"the task clock does not interrupt here: {len(moments)} of {len(_MOMENTS_SECONDS)}",
             "memsampd doctor may tell more",
         )
     seconds = np.diff([moment.cpu_seconds for moment in moments])
     rounds = np.diff([float(moment.register("R12")) for moment in moments])
-    return float(np.median(seconds)), float(np.median(rounds))
+    return seconds, rounds

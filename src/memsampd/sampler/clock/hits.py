@@ -47,18 +47,21 @@ def read_hits(breakpoints: _core.Breakpoints) -> Hits:
 
 
 @contextmanager
-def breakpoints(tid: int, points: Sequence[tuple[int, int]]) -> Iterator[_core.Breakpoints]:
+def breakpoints(
+    tid: int, points: Sequence[tuple[int, int]], hits: int
+) -> Iterator[_core.Breakpoints]:
     """One to four breakpoints, not armed yet, for as long as the block runs.
 
     Args:
         tid: the thread.
         points: pairs of a kind (``EXECUTE``, ``ACCESS``) and an address.
+        hits: after which each counts no more.
 
     Raises:
         MemsampdError: they cannot be had, and why (the debug registers are taken, ...).
     """
     try:
-        opened = _core.Breakpoints(tid, points)
+        opened = _core.Breakpoints(tid, points, hits)
     except OSError as error:
         raise explain_refusal(error, f"breakpoints on thread {tid}") from error
     try:
