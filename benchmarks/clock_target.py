@@ -20,17 +20,17 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from memsampd.sampler.clock.moments import Moment, take_moments
+from memsampd.sampler.clock.moments import REGISTER_WORDS, Moment, take_moments
 from memsampd.sampler.clock.records import Rows
 
 SOURCE = Path(__file__).parent / "programs" / "sources" / "clock_loops.c"
 ROW = 20_000  # as in the source
-_PTRACE_CONT_NONE = 0
 _PTRACE_SEIZE, _PTRACE_INTERRUPT, _PTRACE_GETREGS, _PTRACE_DETACH = 0x4206, 0x4207, 12, 17
 _WALL = 0x40000000
 _MASK = (1 << 64) - 1
 _FACTOR, _TERM = 6364136223846793005, 1442695040888963407
 _PAGE_BYTES = 4096
+_CHASED_ROWS = 50_000  # what a slow walk in Python comes through
 
 
 def build(folder: Path) -> Path:
@@ -52,6 +52,15 @@ class Progress:
 
     accesses: int
     cpu_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Some accesses of the loop "mixed", and registers at their begin."""
+
+    ip: NDArray[np.uint64]
+    address: NDArray[np.uint64]
+    registers: dict[str, int]
 
 
 @dataclass(slots=True)
@@ -117,10 +126,9 @@ class LoopTarget:
     def is_in_loop(self, registers: bytes) -> bool:
         """Whether what follows is known from registers."""
         ip = _register(registers, "RIP")
-        name = {"stream": "stream_load", "chase": "chase_load", "rows": "rows_load"}.get(self.kind)
-        if name is not None:
-            return 0 <= ip - self.labels[name] < 12
-        return 0 <= ip - self.labels["mixed_load"] < 12
+        if self.kind in ("chase", "mixed") and 0 <= ip - self.labels[f"{self.kind}_chase"] < 8:
+            return True
+        return self.kind != "chase" and 0 <= ip - self.labels[f"{self.kind}_load"] < 12
 
     def rows_from(self, registers: bytes, count: int) -> Rows:
         """The next accesses up to the end of a round of the loop, at most so many."""
@@ -149,12 +157,12 @@ class LoopTarget:
 
     def _chase(self, registers: bytes, count: int) -> tuple[_Words, _Words]:
         left = _register(registers, "RDX")
-        if _register(registers, "RIP") == self.labels["chase_load"] + 3:
+        if _register(registers, "RIP") == self.labels["chase_chase"] + 3:
             left -= 1  # it is behind its load
-        if _register(registers, "RIP") == self.labels["chase_load"] + 6 and left == 0:
+        if _register(registers, "RIP") == self.labels["chase_chase"] + 6 and left == 0:
             left = 0
         address = self._walk(_register(registers, "RAX"), min(left, count))
-        return np.full(len(address), self.labels["chase_load"], np.uint64), address
+        return np.full(len(address), self.labels["chase_chase"], np.uint64), address
 
     def _walk(self, start: int, count: int) -> _Words:
         found = np.empty(count, np.uint64)
@@ -177,25 +185,131 @@ class LoopTarget:
             first = 0
         return _joined(parts)
 
+    def registers_of_rows(self, registers: bytes, rows: int, ip: int) -> bytes | None:
+        """Registers of the loop "rows" after so many accesses, when it stands at an instruction."""
+        step, store = self.labels["rows_step"], self.labels["rows_store"]
+        compare, branch, behind = step + 3, step + 6, store + 3
+        first = self._next_index(registers, "rows_step")
+        done, position = divmod(first + rows, ROW + 1)  # position: accesses of this row so far
+        left = _register(registers, "RDX") - done
+        counted = {step: position - 1, compare: position, branch: position}
+        if position < ROW:
+            counted[self.labels["rows_load"]] = position
+        if position == ROW:
+            counted[store] = ROW
+        if position == 0:  # behind the store of the row before, or at the begin of this one
+            counted = {behind: ROW, self.labels["rows_load"]: 0}
+            left += ip == behind
+        if ip not in counted:
+            return None
+        words = list(struct.unpack("27Q", registers))
+        for name, value in (("RCX", counted[ip]), ("RDX", left), ("RIP", ip), ("RBX", 0)):
+            words[REGISTER_WORDS[name]] = value
+        return struct.pack("27Q", *words)
+
     def _store(self, label: str) -> tuple[_Words, _Words]:
         return np.array([self.labels[label]], np.uint64), np.array([self.labels["out"]], np.uint64)
 
     def _mixed(self, registers: bytes, count: int) -> tuple[_Words, _Words]:
-        first, trips = self._next_index(registers, "mixed_step"), _register(registers, "R12")
-        state, at = _register(registers, "R9"), _register(registers, "RAX")
-        parts, made = [], 0
-        for _ in range(_register(registers, "RDX")):
-            parts.append(self._loads("mixed_load", first, trips))
-            chased = self._walk(at, trips // 4)
-            at = self._words[int(chased[-1])]
-            parts.append((np.full(len(chased), self.labels["mixed_chase"], np.uint64), chased))
-            parts.append(self._store("mixed_store"))
-            made += trips - first + trips // 4 + 1
-            if made >= count:
+        return _joined([(part.ip, part.address) for part in self.mixed_parts(registers, count)])
+
+    def mixed_parts(self, registers: bytes, count: int) -> Iterator[_Part]:
+        """Loads, chases and stores in turns, each with the registers that it begins with."""
+        now = {
+            name: _register(registers, name) for name in ("RAX", "RCX", "RDX", "R9", "R12", "R13")
+        }
+        is_chasing = _register(registers, "RIP") >= self.labels["mixed_chase"]
+        if is_chasing and _register(registers, "RIP") == self.labels["mixed_chase"] + 3:
+            now["R12"] -= 1  # it is behind its load
+        if not is_chasing:
+            now["RCX"] = self._next_index(registers, "mixed_step")
+        while count > 0:
+            if not is_chasing:
+                ip, address = self._loads("mixed_load", now["RCX"], now["R12"])
+                yield _Part(ip, address, dict(now))
+                count -= len(ip)
+                now["RCX"], now["R12"] = now["R12"], now["R12"] // 4
+                now["R13"] += now["R12"] + 1
+            chased = self._walk(now["RAX"], now["R12"])
+            chasing = np.full(len(chased), self.labels["mixed_chase"], np.uint64)
+            yield _Part(chasing, chased, dict(now))
+            count -= len(chased) + 1
+            if len(chased):
+                now["RAX"] = self._words[int(chased[-1])]
+            yield _Part(*self._store("mixed_store"), dict(now))
+            now["RDX"] -= 1
+            if now["RDX"] == 0:
                 break
-            state = (state * _FACTOR + _TERM) & _MASK
-            first, trips = 0, 4096 + 4 * (state >> 52)
-        return _joined(parts)
+            now["R9"] = (now["R9"] * _FACTOR + _TERM) & _MASK
+            now["R12"], now["RCX"], is_chasing = 4096 + 4 * (now["R9"] >> 52), 0, False
+            now["R13"] += now["R12"]
+
+    def registers_of_mixed(
+        self, registers: bytes, parts: list[_Part], rows: int, ip: int
+    ) -> bytes | None:
+        """Registers of the loop "mixed" after so many accesses of its parts, at an instruction."""
+        for part in parts:
+            offset = ip - int(part.ip[0]) if len(part.ip) else 0
+            # Behind its last access a part goes on for some instructions.
+            is_behind = rows == len(part.ip) and offset in (3, 4, 6, 7, 10)
+            if rows < len(part.ip) or is_behind:
+                return self._registers_within(registers, part, rows, offset, ip)
+            rows -= len(part.ip)
+        return None
+
+    def _registers_within(
+        self, registers: bytes, part: _Part, rows: int, offset: int, ip: int
+    ) -> bytes | None:
+        now = dict(part.registers)
+        first = int(part.ip[0])
+        if first == self.labels["mixed_load"] and offset in (0, 4, 7, 10):
+            now["RCX"] += rows - (offset == 4)
+        elif first == self.labels["mixed_chase"] and offset in (0, 3, 6):
+            now["R12"] -= rows - (offset == 3)
+            now["RAX"] = self._words[int(part.address[rows - 1])] if rows else now["RAX"]
+        else:
+            return None
+        words = list(struct.unpack("27Q", registers))
+        for name, value in (*now.items(), ("RIP", ip), ("RBX", 0)):
+            words[REGISTER_WORDS[name]] = value
+        return struct.pack("27Q", *words)
+
+
+class LoopReplayer:
+    """Stands for a replica (:class:`memsampd.sampler.clock.choosing.Replayer`).
+
+    Pages that a replay comes to are read from the program, as a replica does.
+    """
+
+    def __init__(self, target: LoopTarget) -> None:
+        self._target = target
+        self._registers = b""
+        self._parts: list[_Part] = []
+
+    def rows_from(self, registers: bytes, max_rows: int) -> Rows:
+        """The accesses from there on, up to the end of a round."""
+        self._registers = registers
+        if self._target.kind == "chase":
+            max_rows = min(max_rows, _CHASED_ROWS)
+        if not self._target.is_in_loop(registers):
+            return self._target.rows_from(registers, 0)
+        rows = self._target.rows_from(registers, max_rows)
+        if self._target.kind == "mixed":
+            self._parts = list(self._target.mixed_parts(registers, max_rows))
+        self._target.read_pages(rows)
+        return rows
+
+    def registers_at(self, rows: int, ip: int) -> bytes | None:
+        """Registers after so many accesses; of ``rows`` only."""
+        if self._target.kind == "rows":
+            return self._target.registers_of_rows(self._registers, rows, ip)
+        if self._target.kind == "mixed":
+            return self._target.registers_of_mixed(self._registers, self._parts, rows, ip)
+        return None
+
+    def read_code(self, address: int, size_bytes: int) -> bytes:
+        """Code of the program."""
+        return self._target.read(address, size_bytes)
 
 
 _Words = NDArray[np.uint64]

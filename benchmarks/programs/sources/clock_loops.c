@@ -83,7 +83,7 @@ static void tell(struct shared *shared, uint64_t accesses)
 #define DECLARE(name) extern const char name[] __attribute__((visibility("hidden")))
 DECLARE(stream_load);
 DECLARE(stream_step);
-DECLARE(chase_load);
+DECLARE(chase_chase);
 DECLARE(rows_load);
 DECLARE(rows_step);
 DECLARE(rows_store);
@@ -111,7 +111,7 @@ chase(struct shared *shared, uint64_t *lines, uint64_t steps)
     uint64_t *at = lines;
     for (;;) {
         uint64_t left = steps;
-        __asm__ volatile(LABEL(chase_load) "mov (%0), %0\n dec %1\n jnz chase_load\n"
+        __asm__ volatile(LABEL(chase_chase) "mov (%0), %0\n dec %1\n jnz chase_chase\n"
                          : "+a"(at), "+d"(left)
                          :
                          : "memory", "cc");
@@ -181,7 +181,7 @@ int main(int argc, char **argv)
         const char *name;
         const void *address;
     } labels[] = {
-        {"stream_load", stream_load}, {"stream_step", stream_step}, {"chase_load", chase_load},
+        {"stream_load", stream_load}, {"stream_step", stream_step}, {"chase_chase", chase_chase},
         {"rows_load", rows_load},     {"rows_step", rows_step},     {"rows_store", rows_store},
         {"mixed_load", mixed_load},   {"mixed_step", mixed_step},   {"mixed_chase", mixed_chase},
         {"mixed_store", mixed_store}, {"array", array},             {"lines", lines},

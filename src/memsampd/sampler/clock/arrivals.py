@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 
 import numpy as np
 
@@ -14,6 +15,9 @@ from memsampd.sampler.clock.records import TimedStretch, Untimed
 HITS = 16
 MIN_HITS = 4
 _PATIENCE_SECONDS = 0.1
+# Denser hits cost too much, and more than was tried: they also disturb caches.
+_MIN_INTERVAL_HITS = 5
+_SETTLE_SECONDS = 0.003  # opening an event disturbs the thread; wall time until hits count
 # A gap after the last hit that is so many times the mean one: the program went elsewhere.
 _GONE_INTERVALS = 4
 
@@ -39,6 +43,7 @@ def time_arrivals(
         MemsampdError: the breakpoint cannot be had.
     """
     with breakpoints(tid, [(landmark.kind, landmark.address)], hits) as points:
+        time.sleep(_SETTLE_SECONDS)
         points.arm()
         points.wait(hits, patience_seconds)
         found = read_hits(points)
@@ -66,8 +71,8 @@ def rate_of(
     # A hit's time is taken at its begin: each but the last one lies between two times.
     intervals = np.diff(hits.cpu_seconds) - hit_seconds
     seconds = float(intervals.sum())
-    if seconds < hit_seconds * (count - 1):
-        return Untimed("dense", "arrivals cost more than what lies between", count, lost)
+    if seconds < _MIN_INTERVAL_HITS * hit_seconds * (count - 1):
+        return Untimed("dense", "arrivals cost too much of what lies between", count, lost)
     mean = seconds / (count - 1)
     if until_seconds is not None and until_seconds - hits.cpu_seconds[-1] > _GONE_INTERVALS * mean:
         return Untimed("gone", "the program went on to other code", count, lost)

@@ -2,20 +2,45 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Protocol
 
-from memsampd.sampler.clock.arrivals import HITS
+from memsampd.sampler.clock.arrivals import HITS, time_arrivals
 from memsampd.sampler.clock.costs import HitCosts
 from memsampd.sampler.clock.held import find_milestones, is_warmed
 from memsampd.sampler.clock.landmarks import Landmark, find_landmark
-from memsampd.sampler.clock.records import Rows
+from memsampd.sampler.clock.moments import take_moments
+from memsampd.sampler.clock.records import Rows, TimedStretch, Untimed
+from memsampd.sampler.clock.replay import time_replayed
 
 TYPICAL_RATE = 3e8
 """Accesses per CPU second where nothing is known yet."""
 
 MIN_ROWS = 20_000
 """Shorter bursts show no landmark, and their time is lost in that of the hits."""
+
+
+MOMENTS_SECONDS = (3e-3, 3.3e-3, 4e-3)
+"""CPU time from the request to the moments of a replay. The first is late: opening the events has
+disturbed caches. The last one ends a stretch that is long against what an interrupt costs; the one
+before is for code that is too fast, or overwrites too soon what it reads."""
+
+REPLAYED_ROWS = 2_000_000
+_MOMENTS_PATIENCE_SECONDS = 0.1
+
+
+class Replayer(Protocol):
+    """What a replica does for the clock."""
+
+    def rows_from(self, registers: bytes, max_rows: int) -> Rows:
+        """Run from these registers (struct user_regs_struct) on the memory as it is now."""
+
+    def registers_at(self, rows: int, ip: int) -> bytes | None:
+        """Registers of that run after so many rows, when it stands at an instruction."""
+
+    def read_code(self, address: int, size_bytes: int) -> bytes:
+        """Code of the program, or less where it ends."""
 
 
 class Way(StrEnum):
@@ -80,3 +105,39 @@ def choose_way(
     if can_replay:
         return Choice(Way.REPLAY, "nothing recurs steadily, and new lines all the time")
     return Choice(None, "nothing recurs steadily, and reading its pages makes it faster")
+
+
+def time_now(
+    tid: int, choice: Choice, costs: HitCosts, replayer: Replayer | None = None
+) -> TimedStretch | Untimed:
+    """Time the running thread as was chosen for its code; by a replay where that fails.
+
+    Args:
+        tid: the thread, not held.
+        choice: for a recent burst of it.
+        costs: of hits.
+        replayer: runs replays, if that can be done.
+
+    Raises:
+        MemsampdError: an event cannot be had (the debug registers are taken, ...).
+    """
+    timed: TimedStretch | Untimed = Untimed("no-way", choice.reason or "only while held")
+    if choice.landmark is not None:
+        timed = time_arrivals(tid, choice.landmark, costs)
+    if isinstance(timed, TimedStretch) or replayer is None:
+        return timed
+    moments = take_moments(tid, MOMENTS_SECONDS, _MOMENTS_PATIENCE_SECONDS)
+    if not moments:
+        return Untimed("few-moments", "the thread did not run", timed.hits, timed.hit_seconds)
+    replayed = time_replayed(
+        moments,
+        replayer.rows_from(moments[0].registers, REPLAYED_ROWS),
+        replayer.read_code,
+        costs.moment_seconds,
+        replayer.registers_at,
+    )
+    return replace(
+        replayed,
+        hits=replayed.hits + timed.hits,
+        hit_seconds=replayed.hit_seconds + timed.hit_seconds,
+    )

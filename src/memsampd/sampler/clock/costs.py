@@ -17,9 +17,9 @@ from memsampd.errors import CapabilityError
 from memsampd.sampler.clock.hits import ACCESS, EXECUTE, breakpoints, read_hits
 from memsampd.sampler.clock.moments import take_moments
 
-# A few µs a spin: what differs between two spins is then the hit, not the speed of the CPU.
-_SPINS = 20_000
-_HITS = 16
+# Less than a µs a spin: what lies between two hits is then their cost, not the speed of the CPU.
+_SPINS = 1_000
+_HITS = 32
 _ROUNDS = 5
 _PATIENCE_SECONDS = 2.0
 _MOMENTS_SECONDS = tuple(1e-6 * at for at in (1000, 1060, 1120, 1180, 1240, 1300, 1360, 1660))
@@ -75,7 +75,7 @@ def measure_costs() -> HitCosts:
 
 def _median(costs: Iterator[float]) -> float:
     """The median: one round that another process disturbed does not matter."""
-    return max(0.0, float(np.median(list(costs))))
+    return float(np.median(list(costs)))
 
 
 def _hit_cost(pid: int, kind: int, addresses: Sequence[int]) -> float:

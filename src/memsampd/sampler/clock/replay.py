@@ -25,7 +25,7 @@ RegistersAt = Callable[[int, int], bytes | None]
 """The replay's registers (user_regs_struct) after so many rows, when it stands at an instruction;
 None where it does not come there before its next row, or that is not known."""
 
-_MAX_CANDIDATES = 64
+_MAX_CANDIDATES = 1024
 _COST_DOUBT = 0.5
 
 
@@ -37,28 +37,28 @@ def find_moment(
 ) -> int | None:
     """How many of these rows were made before a moment.
 
-    Where the next accesses of the moment occur at several places, registers decide.
+    It is where the next accesses of the moment are found, and the registers are the same.
 
     Args:
         rows: the replay from an earlier moment on.
         moment: the later one.
         read_code: reads the program's code.
-        registers_at: tells the replay's registers; without it, several places are none.
+        registers_at: tells the replay's registers. Where they are not known, a place is believed
+            only if it is the only one.
 
     Returns:
         The count; None where the replay does not come to the moment, or is not known to.
     """
     found = [_places(rows, course) for course in upcoming_courses(moment, read_code)]
     places = np.unique(np.concatenate(found)) if found else np.empty(0, np.intp)
-    if registers_at is None:
-        return int(places[0]) if len(places) == 1 else None
     if not 1 <= len(places) <= _MAX_CANDIDATES:
         return None
     equal = []
-    for place in places:
-        registers = registers_at(int(place), moment.register("RIP"))
-        if registers is not None and moment.equals(registers):
-            equal.append(int(place))
+    for place in map(int, places):
+        registers = registers_at(place, moment.register("RIP")) if registers_at else None
+        is_equal = len(places) == 1 if registers is None else moment.equals(registers)
+        if is_equal:
+            equal.append(place)
     return equal[0] if len(equal) == 1 else None
 
 
