@@ -104,7 +104,7 @@ def measure(
                 take_burst(target, target.moment().registers), costs, expected_rate=rate
             )
             # What we do ourselves on the same CPUs is not to be in what the timing is held against.
-            time.sleep(0.05)
+            time.sleep(0.1)
             began = target.progress()
             time.sleep(_AROUND_SECONDS * rng.random())
             found = time_now(target.pid, choice, costs, LoopReplayer(target))

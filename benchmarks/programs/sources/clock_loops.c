@@ -141,7 +141,7 @@ mixed(struct shared *shared, uint64_t *array, uint64_t *lines, uint64_t *out)
 {
     uint64_t *at = lines, kept = 1;
     for (;;) {
-        uint64_t left = 500;
+        uint64_t left = 100;
         register uint64_t state __asm__("r9") = kept;
         register uint64_t accesses __asm__("r13") = 0;
         register uint64_t *to __asm__("r8") = out;
@@ -192,7 +192,7 @@ int main(int argc, char **argv)
     printf("end 0\n");
     fflush(stdout);
     if (is_chase)
-        chase(shared, array, bytes > 4 << 20 ? 200000 : 4000000); /* some 40 ms */
+        chase(shared, array, bytes > 4 << 20 ? 100000 : 500000); /* 5 to 30 ms */
     else if (strcmp(argv[1], "stream") == 0)
         stream(shared, array, bytes / sizeof *array);
     else if (strcmp(argv[1], "rows") == 0)
