@@ -339,13 +339,15 @@ def running(program: Path, kind: str, size_bytes: int) -> Iterator[LoopTarget]:
             [str(program), kind, str(size_bytes), str(shared)], stdout=subprocess.PIPE, text=True
         )
         try:
-            yield _started(process, kind, shared)
+            with _started(process, kind, shared) as target:
+                yield target
         finally:
             process.send_signal(signal.SIGKILL)
             process.communicate()
 
 
-def _started(process: subprocess.Popen[str], kind: str, shared: Path) -> LoopTarget:
+@contextmanager
+def _started(process: subprocess.Popen[str], kind: str, shared: Path) -> Iterator[LoopTarget]:
     labels = {}
     assert process.stdout is not None
     for line in process.stdout:
@@ -355,6 +357,9 @@ def _started(process: subprocess.Popen[str], kind: str, shared: Path) -> LoopTar
         labels[name] = int(value, 16) if value != "0" else 0
     memory = os.open(f"/proc/{process.pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
     target = LoopTarget(process.pid, kind, labels, shared, memory)
-    while target.progress().accesses == 0:
-        time.sleep(0.01)
-    return target
+    try:
+        while target.progress().accesses == 0:
+            time.sleep(0.01)
+        yield target
+    finally:
+        os.close(memory)
