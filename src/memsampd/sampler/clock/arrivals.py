@@ -14,7 +14,7 @@ from memsampd.sampler.clock.records import TimedStretch, Untimed
 
 HITS = 16
 MIN_HITS = 4
-_PATIENCE_SECONDS = 0.1
+_PATIENCE_SECONDS = 0.3  # waiting costs nothing
 # Denser hits cost too much, and more than was tried: they also disturb caches.
 _MIN_INTERVAL_HITS = 5
 _SETTLE_SECONDS = 0.003  # opening an event disturbs the thread; wall time until hits count

@@ -82,9 +82,9 @@ def _bucket(keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 def _second_lines(rows: Rows) -> NDArray[np.uint64]:
     """Lines that references cross into."""
-    last = (rows.address + (rows.size_bytes - np.uint16(1))) >> _LINE_SHIFT
-    crossing: NDArray[np.uint64] = last[last != rows.address >> _LINE_SHIFT]
-    return crossing
+    offset = rows.address.astype(np.uint8) & np.uint8(63)
+    crossing = np.flatnonzero(offset + rows.size_bytes > 64)
+    return (rows.address[crossing] >> _LINE_SHIFT) + np.uint64(1)
 
 
 def fresh_lines(rows: Rows, first: int, last: int) -> int:

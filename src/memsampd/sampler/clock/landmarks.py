@@ -21,7 +21,7 @@ MAX_ERROR = 0.12
 MIN_ACCESSES = 2_000
 _MIN_INTERVALS = 4
 _BUCKETS = 1 << 16
-_SAMPLED_GRANULES = 512
+_SAMPLED_GRANULES = 128
 _HASH = np.uint64(0x9E3779B97F4A7C15)
 # A few equal intervals do not prove that all are: as if a tenth of one were off by its length.
 _DOUBT = 0.1
