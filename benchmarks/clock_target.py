@@ -185,6 +185,21 @@ class LoopTarget:
             first = 0
         return _joined(parts)
 
+    def registers_of_stream(self, registers: bytes, rows: int, ip: int) -> bytes | None:
+        """Registers of the loop "stream" after so many accesses."""
+        index = self._next_index(registers, "stream_step") + rows
+        index -= ip == self.labels["stream_step"]
+        return _changed(registers, {"RCX": index, "RIP": ip, "RBX": 0})
+
+    def registers_of_chase(self, registers: bytes, rows: int, ip: int) -> bytes | None:
+        """Registers of the loop "chase" after so many accesses."""
+        chase = self.labels["chase_chase"]
+        at, left = _register(registers, "RAX"), _register(registers, "RDX")
+        left -= _register(registers, "RIP") == chase + 3
+        if rows:
+            at = self._words[int(self._walk(at, rows)[-1])]
+        return _changed(registers, {"RAX": at, "RDX": left - rows + (ip == chase + 3), "RIP": ip})
+
     def registers_of_rows(self, registers: bytes, rows: int, ip: int) -> bytes | None:
         """Registers of the loop "rows" after so many accesses, when it stands at an instruction."""
         step, store = self.labels["rows_step"], self.labels["rows_store"]
@@ -202,10 +217,7 @@ class LoopTarget:
             left += ip == behind
         if ip not in counted:
             return None
-        words = list(struct.unpack("27Q", registers))
-        for name, value in (("RCX", counted[ip]), ("RDX", left), ("RIP", ip), ("RBX", 0)):
-            words[REGISTER_WORDS[name]] = value
-        return struct.pack("27Q", *words)
+        return _changed(registers, {"RCX": counted[ip], "RDX": left, "RIP": ip, "RBX": 0})
 
     def _store(self, label: str) -> tuple[_Words, _Words]:
         return np.array([self.labels[label]], np.uint64), np.array([self.labels["out"]], np.uint64)
@@ -269,10 +281,7 @@ class LoopTarget:
             now["RAX"] = self._words[int(part.address[rows - 1])] if rows else now["RAX"]
         else:
             return None
-        words = list(struct.unpack("27Q", registers))
-        for name, value in (*now.items(), ("RIP", ip), ("RBX", 0)):
-            words[REGISTER_WORDS[name]] = value
-        return struct.pack("27Q", *words)
+        return _changed(registers, now | {"RIP": ip, "RBX": 0})
 
 
 class LoopReplayer:
@@ -301,11 +310,14 @@ class LoopReplayer:
 
     def registers_at(self, rows: int, ip: int) -> bytes | None:
         """Registers after so many accesses; of ``rows`` only."""
-        if self._target.kind == "rows":
-            return self._target.registers_of_rows(self._registers, rows, ip)
         if self._target.kind == "mixed":
             return self._target.registers_of_mixed(self._registers, self._parts, rows, ip)
-        return None
+        simple = {
+            "stream": self._target.registers_of_stream,
+            "chase": self._target.registers_of_chase,
+            "rows": self._target.registers_of_rows,
+        }
+        return simple[self._target.kind](self._registers, rows, ip)
 
     def read_code(self, address: int, size_bytes: int) -> bytes:
         """Code of the program."""
@@ -321,6 +333,13 @@ def _joined(parts: list[tuple[_Words, _Words]]) -> tuple[_Words, _Words]:
 
 def _register(registers: bytes, name: str) -> int:
     return Moment(0.0, registers).register(name)
+
+
+def _changed(registers: bytes, changes: dict[str, int]) -> bytes:
+    words = list(struct.unpack("27Q", registers))
+    for name, value in changes.items():
+        words[REGISTER_WORDS[name]] = value
+    return struct.pack("27Q", *words)
 
 
 def _ptrace(request: int, pid: int, data: ctypes.Array[ctypes.c_char] | None = None) -> None:

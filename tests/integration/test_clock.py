@@ -240,8 +240,9 @@ def test_a_replay_finds_as_many_accesses_as_the_loop_counts(
             first, last = take_moments(target.pid, [1e-3, 1.1e-3], PATIENCE)
             if not (target.is_in_loop(first.registers) and target.is_in_loop(last.registers)):
                 continue
-            rows = LoopReplayer(target).rows_from(first.registers, 1_000_000)
-            accesses = find_moment(rows, last, target.read)
+            replayer = LoopReplayer(target)
+            rows = replayer.rows_from(first.registers, 1_000_000)
+            accesses = find_moment(rows, last, target.read, replayer.registers_at)
             if accesses is None:
                 continue  # a new round of the loop began between the two
             counted = sign * (last.register(register) - first.register(register))

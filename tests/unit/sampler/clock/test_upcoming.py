@@ -80,16 +80,20 @@ def loop_rows(first: int, last: int) -> Rows:
     return Rows(np.full(count, ORIGIN, np.uint64), 0x1000 + 8 * index, np.full(count, 8, np.uint16))
 
 
+def same(later: Moment) -> Callable[[int, int], bytes]:
+    return lambda rows, ip: later.registers
+
+
 def test_a_moment_is_found_where_its_next_access_is_made() -> None:
     rows = loop_rows(10, 500)
     for ip, index, expected in ((0, 30, 20), (4, 30, 21), (7, 31, 21), (10, 31, 21)):
         later = moment(RIP=ORIGIN + ip, RSI=0x1000, RCX=index, RDI=1000)
-        assert find_moment(rows, later, code_of(LOOP)) == expected
+        assert find_moment(rows, later, code_of(LOOP), same(later)) == expected
 
 
 def test_a_moment_that_the_replay_does_not_come_to_is_none() -> None:
     later = moment(RSI=0x1000, RCX=9, RDI=1000)
-    assert find_moment(loop_rows(10, 500), later, code_of(LOOP)) is None
+    assert find_moment(loop_rows(10, 500), later, code_of(LOOP), same(later)) is None
 
 
 def repeated_rows() -> Rows:
@@ -99,7 +103,7 @@ def repeated_rows() -> Rows:
 
 def test_registers_decide_between_several_places() -> None:
     later = moment(RSI=0x1000, RCX=7, RDI=1000, RDX=3)
-    assert find_moment(repeated_rows(), later, code_of(LOOP)) is None
+    assert find_moment(repeated_rows(), later, code_of(LOOP), same(later)) is None  # five times
 
     def registers_at(rows: int, ip: int) -> bytes:
         assert ip == ORIGIN
@@ -111,7 +115,7 @@ def test_registers_decide_between_several_places() -> None:
 def test_other_registers_at_the_only_place_are_not_the_moment() -> None:
     later = moment(RSI=0x1000, RCX=30, RDI=1000)
     other = moment(RSI=0x1000, RCX=30, RDI=1000, R15=1).registers
-    assert find_moment(loop_rows(10, 500), later, code_of(LOOP), lambda *_: other) is None
+    assert find_moment(loop_rows(10, 500), later, code_of(LOOP), lambda rows, ip: other) is None
 
 
 def test_a_replay_is_timed_to_the_last_moment_that_it_comes_to() -> None:
@@ -120,13 +124,16 @@ def test_a_replay_is_timed_to_the_last_moment_that_it_comes_to() -> None:
         moment(0.011, RSI=0x1000, RCX=60, RDI=1000),
         moment(0.012, RSI=0x1000, RCX=900, RDI=1000),  # beyond the rows
     ]
-    timed = time_replayed(moments, loop_rows(10, 500), code_of(LOOP), 1e-5)
+    code = code_of(LOOP)
+
+    def registers_at(rows: int, ip: int) -> bytes:
+        return moment(RSI=0x1000, RCX=10 + rows, RDI=1000).registers
+
+    timed = time_replayed(moments, loop_rows(10, 500), code, 1e-5, registers_at)
     assert isinstance(timed, TimedStretch)
     assert (timed.accesses, timed.hits, timed.method) == (50, 3, "replay")
     assert np.isclose(timed.cpu_seconds, 0.001 - 1e-5)
-    lost = time_replayed(moments[::2], loop_rows(10, 500), code_of(LOOP), 1e-5)
-    assert isinstance(lost, Untimed)
-    assert lost.reason == "not-found"
-    alone = time_replayed(moments[:1], loop_rows(10, 500), code_of(LOOP), 1e-5)
-    assert isinstance(alone, Untimed)
-    assert alone.reason == "few-moments"
+    for some, reason in ((moments[::2], "not-found"), (moments[:1], "few-moments")):
+        lost = time_replayed(some, loop_rows(10, 500), code, 1e-5, registers_at)
+        assert isinstance(lost, Untimed)
+        assert lost.reason == reason
