@@ -1,4 +1,4 @@
-"""Lists the programs that the shadow benchmarks run, and the packages that all benchmarks need.
+"""Lists the programs that benchmarks of bursts run, and the packages that all benchmarks need.
 
 usage: python benchmarks/list_programs.py [--packages | --lacking]
 """

@@ -80,21 +80,20 @@ static PyObject *
 replica_burst(Replica *self, PyObject *args, PyObject *keywords)
 {
     static char *names[] = {"tid", "accesses", "hold_seconds", "patience_seconds", "chain_seconds",
-                            "dry_seconds", "has_company", "is_filtered", "may_suspend", "may_hurry",
-                            "describe", "registers", NULL};
+                            "dry_seconds", "has_company", "may_hurry", "describe", "registers", NULL};
     struct user_regs_struct from;
     const char *registers = NULL;
     Py_ssize_t registers_bytes = 0;
     struct describer describer = {self, NULL};
     struct burst_order order = {.tid = 0};
     unsigned long long accesses;
-    int tid, has_company = 0, is_filtered = 0, may_suspend = 0, may_hurry = 1, failed;
+    int tid, has_company = 0, may_hurry = 1, failed;
 
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "iKd|dddppppOz#:burst", names, &tid, &accesses,
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "iKd|dddppOz#:burst", names, &tid, &accesses,
                                      &order.hold_seconds, &order.patience_seconds,
                                      &order.chain_seconds, &order.dry_seconds, &has_company,
-                                     &is_filtered, &may_suspend, &may_hurry,
-                                     &describer.callable, &registers, &registers_bytes))
+                                     &may_hurry, &describer.callable, &registers,
+                                     &registers_bytes))
         return NULL;
     if (registers != NULL) {
         if (registers_bytes != (Py_ssize_t)sizeof from || order.dry_seconds <= 0) {
@@ -113,8 +112,6 @@ replica_burst(Replica *self, PyObject *args, PyObject *keywords)
     order.tid = tid;
     order.accesses = accesses;
     order.has_company = has_company;
-    order.is_filtered = is_filtered;
-    order.may_suspend = may_suspend;
     order.may_hurry = may_hurry;
     Py_BEGIN_ALLOW_THREADS
     failed = burst_take(&self->runner, &order, &self->last);
@@ -317,7 +314,7 @@ replica_hold(Replica *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "i:hold", &tid))
         return NULL;
     Py_BEGIN_ALLOW_THREADS
-    status = held_stop(&self->held, tid, false, false);
+    status = held_stop(&self->held, self->pid, tid);
     Py_END_ALLOW_THREADS
     return PyUnicode_FromString(held_status_name(status));
 }
@@ -498,8 +495,7 @@ replica_is_stale(Replica *self, PyObject *ignored)
     char byte;
     (void)ignored;
 
-    return PyBool_FromLong(self->runner.process.pid <= 0 ||
-                           strchr("RSDTt", thread_state(self->runner.process.pid)) == NULL ||
+    return PyBool_FromLong(process_is_dead(&self->runner.process) ||
                            pread(self->runner.remote.maps, &byte, 1, 0) != 1);
 }
 

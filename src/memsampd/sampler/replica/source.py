@@ -28,7 +28,6 @@ from memsampd.sampler.replica.forms import FormDecoder
 from memsampd.sampler.replica.target import (
     TargetTraits,
     has_company,
-    may_suspend_filters,
     read_traits,
 )
 
@@ -130,7 +129,6 @@ class ReplicaSource:
         self._line_bytes = line_bytes
         self._can_query = can_query
         self._may_hurry = may_hurry
-        self._may_suspend = may_suspend_filters(proc)
         self._forms = FormDecoder()
         self._known_forms: list[bytes] = []
         self._holds: deque[tuple[float, float]] = deque()  # end, seconds
@@ -140,13 +138,16 @@ class ReplicaSource:
 
     def _make(self) -> tuple[TargetTraits, _core.Replica]:
         traits = read_traits(self._pid, self._proc)
-        replica = _core.Replica(
-            self._pid,
-            traits.area_address,
-            can_query=self._can_query,
-            supplies_pages=traits.supplies_pages,
-            shares_clock=traits.shares_clock,
-        )
+        try:
+            replica = _core.Replica(
+                self._pid,
+                traits.area_address,
+                can_query=self._can_query,
+                supplies_pages=traits.supplies_pages,
+                shares_clock=traits.shares_clock,
+            )
+        except (ProcessLookupError, FileNotFoundError) as error:
+            raise CaptureError("gone", f"process {self._pid} is gone: {error}") from error
         for form in self._known_forms:
             replica.add_form(form)
         return traits, replica
@@ -318,8 +319,6 @@ class ReplicaSource:
             chain_seconds=chain_seconds,
             dry_seconds=dry_seconds,
             has_company=has_company,
-            is_filtered=self._traits.is_filtered,
-            may_suspend=self._may_suspend,
             may_hurry=self._may_hurry,
             describe=self._describe_form,
         )
