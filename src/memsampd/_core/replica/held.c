@@ -641,10 +641,15 @@ held_to_call(struct held *h, struct alarm *alarm, double until_seconds)
 bool
 held_interrupt(struct held *h)
 {
-    int status;
+    int status, result;
 
     ptrace_call(PTRACE_INTERRUPT, h->tid, NULL, NULL);
-    if (wait_on(h->tid, &status) < 0) {
+    result = wait_on(h->tid, &status);
+    /* It came to a call first, which our interrupt would now break off behind our back. */
+    if (result == 0 && is_syscall_stop(status) &&
+        ptrace_call(PTRACE_CONT, h->tid, NULL, NULL) == 0)
+        result = wait_on(h->tid, &status);
+    if (result < 0) {
         h->is_traced = false;
         return false;
     }
