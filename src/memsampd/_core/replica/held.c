@@ -638,6 +638,13 @@ held_to_call(struct held *h, struct alarm *alarm, double until_seconds)
     return read_registers(h->tid, &h->regs) ? CALL_REACHED : CALL_GONE;
 }
 
+void
+held_enter_call(struct held *h)
+{
+    h->is_asleep = ptrace_call(PTRACE_CONT, h->tid, NULL, NULL) == 0;
+    end_hold(h);
+}
+
 bool
 held_interrupt(struct held *h)
 {
