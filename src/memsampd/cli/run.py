@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import subprocess
 import sys
@@ -100,7 +101,10 @@ class forwarding:  # noqa: N801  (a context manager, used as a verb)
             signal.signal(number, handler)
 
     def _forward(self, number: int, frame: FrameType | None) -> None:
-        self._process.send_signal(number)
+        # Not by its send_signal, which looks whether the program has ended, and so might be told of a
+        # stop that is for its tracer.
+        if self._process.returncode is None:
+            os.kill(self._process.pid, number)
 
 
 COMMAND = RunCommand()

@@ -314,7 +314,7 @@ class Session:
             BurstRecord.of(
                 burst,
                 histogram,
-                writes=counted.writes,
+                writes=burst.writes,
                 window=window,
                 phase=phase,
                 time_seconds=burst.time_seconds - self._started_seconds,
@@ -324,7 +324,7 @@ class Session:
         )
         if histogram.accesses == 0:
             return
-        parts.book.add_burst(phase, histogram, rows=burst.accesses, writes=counted.writes)
+        parts.book.add_burst(phase, histogram, rows=burst.accesses, writes=burst.writes)
         self._set_rate(phase, self._rates.add(phase, burst))
         if parts.drift.update(phase, parts.book.burst_summary(histogram).tolist()):
             parts.schedule.drift(phase)

@@ -94,7 +94,7 @@ class World:
         lines = np.arange(answer.accesses, dtype=np.uint64) % np.uint64(100)
         burst = replace(answer, time_seconds=self.now() + 0.02)
         self.waiting.append(
-            CaptureResult(CountedBurst(burst, ReuseHistogram.from_lines(lines), writes=10))
+            CaptureResult(CountedBurst(burst, ReuseHistogram.from_lines(lines)))
         )
 
     def results(self) -> list[CaptureResult]:

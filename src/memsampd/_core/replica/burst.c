@@ -14,6 +14,7 @@
 #define RETRY_NANOSECONDS 500000L
 #define PREDICTED_SHARE 0.4 /* of the hold */
 #define CALL_SECONDS 0.02   /* that a call may take before it counts as asleep */
+#define LOOK_SECONDS 0.001
 #define STRETCH_SECONDS 0.002
 #define STRETCH_FACTOR 10.0
 #define PARTING_ROUNDS 2000
@@ -79,10 +80,11 @@ stay_anywhere(pid_t replica)
 static void
 hurry(pid_t replica)
 {
-    const struct sched_param first = {.sched_priority = 1};
+    /* We go before the replica: it would not make way for one of its own rank, when the time is over. */
+    const struct sched_param first = {.sched_priority = 2}, second = {.sched_priority = 1};
 
     if (sched_setscheduler(0, SCHED_FIFO | SCHED_RESET_ON_FORK, &first) == 0 &&
-        sched_setscheduler(replica, SCHED_FIFO, &first) == 0)
+        sched_setscheduler(replica, SCHED_FIFO, &second) == 0)
         return;
     setpriority(PRIO_PROCESS, 0, HURRIED_NICENESS);
     setpriority(PRIO_PROCESS, (id_t)replica, HURRIED_NICENESS);
@@ -94,6 +96,7 @@ unhurry(pid_t replica)
     const struct sched_param none = {.sched_priority = 0};
 
     sched_setscheduler(replica, SCHED_OTHER, &none);
+    setpriority(PRIO_PROCESS, (id_t)replica, 0);
     sched_setscheduler(0, SCHED_OTHER, &none);
 }
 
@@ -113,11 +116,11 @@ is_equal(const struct user_regs_struct *replica, const struct user_regs_struct *
            target->r15 == replica->r15;
 }
 
-/* Whether a call's result says that it is to be made again: a signal broke it off. */
+/* Whether a call's result says that a signal broke it off: most of those are to be made again. */
 static bool
-is_restart(long result)
+is_broken_off(long result)
 {
-    return result <= -512 && result >= -516;
+    return result == -EINTR || (result <= -512 && result >= -516);
 }
 
 static void
@@ -187,7 +190,9 @@ cross(struct burst *b, size_t words, double run_seconds)
         h->is_asleep = true;
         return ends(b, RUN_ASLEEP, number);
     }
-    if (got == CALL_SIGNAL || is_restart((long)h->regs.rax))
+    if (got == CALL_REACHED && is_broken_off((long)h->regs.rax))
+        held_settle_call(h);
+    if (got == CALL_SIGNAL || is_broken_off((long)h->regs.rax))
         return ends(b, RUN_SIGNAL, h->signal);
     r->end = RUN_GOES_ON;
     take_outputs(b, &before, number, (long)h->regs.rax);
@@ -214,6 +219,17 @@ accesses_so_far(const struct runner *r)
     return (uint64_t)((double)runner_words(r) / r->words_per_access);
 }
 
+/* Why a chain is not to go on over the next call; RUN_SYSCALL: it is. */
+static enum run_end
+chain_end(struct burst *b, double give_up)
+{
+    if (b->r->is_cancelled)
+        return RUN_DEADLINE;
+    if (accesses_so_far(b->r) > b->order->accesses)
+        return RUN_FULL;
+    return hold_left(b) <= 0 || now_seconds() > give_up ? RUN_HOLD : RUN_SYSCALL;
+}
+
 static void
 run_chain(struct burst *b)
 {
@@ -224,9 +240,10 @@ run_chain(struct burst *b)
         double started = now_seconds();
         size_t words = runner_words(r);
         runner_run(r, b->alarm, started + hold_left(b));
-        if (r->end != RUN_SYSCALL || started > give_up || r->is_cancelled ||
-            accesses_so_far(r) > b->order->accesses || hold_left(b) <= 0 ||
-            !cross(b, words, now_seconds() - started))
+        if (r->end != RUN_SYSCALL)
+            return;
+        r->end = chain_end(b, give_up);
+        if (r->end != RUN_SYSCALL || !cross(b, words, now_seconds() - started))
             return;
     }
 }
@@ -251,8 +268,9 @@ hold(struct burst *b)
     unsigned holds = 0;
 
     for (;;) {
+        alarm_set(b->alarm, now_seconds() + LOOK_SECONDS); /* if another thread of ours was told */
         enum held_status status =
-            held_stop(&b->held, order->tid, order->is_filtered, order->may_suspend);
+            held_stop(&b->held, b->r->remote.pid, order->tid);
         if (status == HELD_OK || now_seconds() > give_up || b->r->is_cancelled ||
             (status != HELD_NOT_RUNNING && status != HELD_IN_SYSCALL && status != HELD_IN_RSEQ)) {
             b->held.held_seconds += wasted;
@@ -415,7 +433,7 @@ take(struct burst *b)
         }
         unhurry(r->process.pid);
     }
-    if (r->end == RUN_EXIT && thread_state(r->process.pid) == '\0')
+    if (r->end == RUN_EXIT && process_is_dead(&r->process))
         b->result->is_lost = true;
     process_park(&r->process);
 }
@@ -433,7 +451,6 @@ run_burst(void *argument)
     else
         take(b);
     alarm_free(b->alarm);
-    process_drop_all(&b->r->process);
     result->end = b->r->end;
     result->error = b->held.error;
     result->held_seconds = b->held.held_seconds;
@@ -480,6 +497,7 @@ burst_take(struct runner *r, const struct burst_order *order, struct burst_resul
         return -1;
     }
     pthread_join(thread, NULL);
+    process_drop_all(&r->process); /* a sleeper has been let go before */
     wait_until_parted(order->tid);
     return 0;
 }

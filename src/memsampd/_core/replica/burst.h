@@ -13,7 +13,6 @@ struct burst_order {
     double dry_seconds;      /* not held, to learn code: instead of a burst, or 0 */
     const struct user_regs_struct *from; /* begin a dry run here, with nothing held; or NULL */
     bool has_company;        /* other threads of the target may run meanwhile */
-    bool is_filtered, may_suspend; /* seccomp */
     bool may_hurry;          /* raise our priority while it is held */
     /* Describe the form that the translator wants, and add it; false: it cannot be. Not called while the
      * target is held. */

@@ -27,6 +27,13 @@
 #define ALARMS_BEFORE_LOOKING 20
 /* How long a sleep that had ended when we broke it off may take to notice. */
 #define SETTLING_NANOSECONDS 100000L
+/* A thread that was killed while it was held is collected within some of these. */
+#define COLLECTING_NANOSECONDS 50000L
+#define COLLECTING_ROUNDS 200
+/* Signals that nobody notices unless there is a handler: SIGCHLD, SIGCONT, SIGURG, SIGWINCH. */
+#define IGNORED_BY_DEFAULT (1ull << 16 | 1ull << 17 | 1ull << 22 | 1ull << 27)
+#define PAGE_SHIFT 12
+#define PAGE_PRESENT ((uint64_t)1 << 63)
 
 #ifndef PTRACE_O_SUSPEND_SECCOMP
 #define PTRACE_O_SUSPEND_SECCOMP (1 << 21)
@@ -136,21 +143,69 @@ is_stopped_already(pid_t tid, int *status)
     return true;
 }
 
+static size_t
+read_status_file(pid_t tid, const char *name, char *text)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/%s", (int)tid, name);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return 0;
+    ssize_t got = read(fd, text, STATUS_FILE_BYTES - 1);
+    close(fd);
+    text[got > 0 ? got : 0] = '\0';
+    return got > 0 ? (size_t)got : 0;
+}
+
+static uint64_t
+status_number(const char *text, const char *field)
+{
+    const char *found = strstr(text, field);
+    return found == NULL ? 0 : strtoull(found + strlen(field), NULL, 10);
+}
+
+/* Its end is for the thread of ours to collect that started it: subprocess, or process_destroy. */
+static bool
+is_own_child(pid_t tid)
+{
+    char text[STATUS_FILE_BYTES];
+
+    return read_status_file(tid, "status", text) != 0 &&
+           status_number(text, "\nTgid:\t") == (uint64_t)tid &&
+           status_number(text, "\nPPid:\t") == (uint64_t)getpid();
+}
+
+static void
+collect(pid_t tid)
+{
+    int status;
+
+    if (!is_own_child(tid))
+        waitpid(tid, &status, __WALL | WNOHANG);
+}
+
 int
 held_wait(pid_t tid, int *status)
 {
     static _Thread_local unsigned alarms;
+    siginfo_t info = {.si_pid = 0};
 
-    pid_t got = waitpid(tid, status, __WALL);
-    if (got == tid) {
+    if (waitid(P_PID, (id_t)tid, &info, WEXITED | WSTOPPED | __WALL | WNOWAIT) == 0) {
         alarms = 0;
-        return WIFSTOPPED(*status) ? 0 : -1;
+        if (info.si_code != CLD_TRAPPED && info.si_code != CLD_STOPPED) {
+            collect(tid);
+            return -1;
+        }
+        info.si_pid = 0;
+        if (waitid(P_PID, (id_t)tid, &info, WSTOPPED | __WALL | WNOHANG) == 0 && info.si_pid == tid) {
+            *status = info.si_status << 8 | 0x7f;
+            return 0;
+        }
+        return 1; /* killed, or another thread of ours was told */
     }
-    if (got < 0 && errno != EINTR)
+    if (errno != EINTR)
         return -1;
-    if (++alarms % ALARMS_BEFORE_LOOKING == 0 && is_stopped_already(tid, status))
-        return waitpid(tid, status, __WALL | WNOHANG) != tid || WIFSTOPPED(*status) ? 0 : -1;
-    return 1;
+    return ++alarms % ALARMS_BEFORE_LOOKING == 0 && is_stopped_already(tid, status) ? 0 : 1;
 }
 
 /* Wait to the end. */
@@ -178,20 +233,6 @@ is_syscall_stop(int status)
 }
 
 /* ---- What /proc says ---- */
-
-static size_t
-read_status_file(pid_t tid, const char *name, char *text)
-{
-    char path[64];
-    snprintf(path, sizeof path, "/proc/%d/%s", (int)tid, name);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return 0;
-    ssize_t got = read(fd, text, STATUS_FILE_BYTES - 1);
-    close(fd);
-    text[got > 0 ? got : 0] = '\0';
-    return got > 0 ? (size_t)got : 0;
-}
 
 char
 thread_state(pid_t tid)
@@ -225,14 +266,35 @@ status_mask(const char *text, const char *field)
     return found == NULL ? 0 : strtoull(found + strlen(field), NULL, 16);
 }
 
+/* Whether a signal waits that the thread would notice. One that is ignored is not even kept, but for a
+ * traced thread: that it wakes up, which it would not do by itself. */
 static bool
 has_deliverable_signal(pid_t tid)
 {
     char text[STATUS_FILE_BYTES];
     if (read_status_file(tid, "status", text) == 0)
         return true;
-    uint64_t pending = status_mask(text, "SigPnd:") | status_mask(text, "ShdPnd:");
-    return (pending & ~status_mask(text, "SigBlk:")) != 0;
+    uint64_t pending = status_mask(text, "\nSigPnd:") | status_mask(text, "\nShdPnd:");
+    uint64_t ignored = status_mask(text, "\nSigIgn:") |
+                       (IGNORED_BY_DEFAULT & ~status_mask(text, "\nSigCgt:"));
+    return (pending & ~status_mask(text, "\nSigBlk:") & ~ignored) != 0;
+}
+
+/* Asked when it matters: programs take a filter long after their start. */
+static bool
+is_filtered(pid_t tid)
+{
+    char text[STATUS_FILE_BYTES];
+    return read_status_file(tid, "status", text) != 0 && status_number(text, "\nSeccomp:\t") != 0;
+}
+
+/* Whether a thread is one of a process, and not of another that got its number. */
+static bool
+is_thread_of(pid_t pid, pid_t tid)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/task/%d", (int)pid, (int)tid);
+    return access(path, F_OK) == 0;
 }
 
 bool
@@ -284,6 +346,22 @@ copy_from(pid_t tid, uint64_t address, void *bytes, size_t size)
     return process_vm_readv(tid, &mine, 1, &theirs, 1, 0) == (ssize_t)size;
 }
 
+/* Whether it can be read without a change to the target, or a wait for whoever supplies its pages. */
+static bool
+is_present(pid_t tid, uint64_t address)
+{
+    char path[64];
+    uint64_t entry = 0;
+
+    snprintf(path, sizeof path, "/proc/%d/pagemap", (int)tid);
+    int pagemap = open(path, O_RDONLY | O_CLOEXEC);
+    if (pagemap < 0)
+        return false;
+    ssize_t got = pread(pagemap, &entry, sizeof entry, (off_t)((address >> PAGE_SHIFT) * 8));
+    close(pagemap);
+    return got == (ssize_t)sizeof entry && (entry & PAGE_PRESENT) != 0;
+}
+
 static bool
 is_in_rseq(struct held *h)
 {
@@ -299,10 +377,15 @@ is_in_rseq(struct held *h)
         rseq.area == 0)
         return false;
     h->rseq_address = rseq.area;
-    return copy_from(h->tid, rseq.area + RSEQ_SECTION_OFFSET, &section_address,
-                     sizeof section_address) &&
-           section_address != 0 &&
-           copy_from(h->tid, section_address, &section, sizeof section) &&
+    if (!is_present(h->tid, rseq.area) ||
+        !copy_from(h->tid, rseq.area + RSEQ_SECTION_OFFSET, &section_address,
+                   sizeof section_address) ||
+        section_address == 0)
+        return false;
+    if (!is_present(h->tid, section_address) ||
+        !is_present(h->tid, section_address + sizeof section - 1))
+        return true; /* who knows */
+    return copy_from(h->tid, section_address, &section, sizeof section) &&
            h->regs.rip - section.start_ip < section.post_commit_offset;
 }
 
@@ -330,10 +413,61 @@ closes_descriptor(unsigned long number)
     return number == SYS_close || number == SYS_dup2 || number == SYS_dup3;
 }
 
-/* Whether a system call was broken off. The kernel restarts most by itself when the thread is let go;
- * epoll_wait and its like, which it ends with EINTR, are set up to be made again. Under a filter that
- * might kill for restart_syscall, a sleep with a time limit is begun anew: the thread ran when it was
+static bool
+awaits_restart_syscall(const struct user_regs_struct *regs)
+{
+    return (long)regs->rax == -ERESTART_RESTARTBLOCK && (long)regs->orig_rax >= 0;
+}
+
+/* Let it go to where a system call begins or ends. False: something else stopped it. */
+static bool
+reach_call(struct held *h, bool is_to_settle)
+{
+    const struct timespec settling = {0, SETTLING_NANOSECONDS};
+    int status;
+
+    if (ptrace_call(PTRACE_SYSCALL, h->tid, NULL, NULL) < 0)
+        return false;
+    if (is_to_settle) {
+        nanosleep(&settling, NULL);
+        ptrace_call(PTRACE_INTERRUPT, h->tid, NULL, NULL);
+    }
+    if (wait_on(h->tid, &status) < 0) {
+        h->is_traced = false;
+        return false;
+    }
+    if (!is_syscall_stop(status) && status >> 16 == 0)
+        h->signal = WSTOPSIG(status);
+    return is_syscall_stop(status);
+}
+
+/* A sleep with a time limit was broken off, and there is a filter, which might kill for the
+ * restart_syscall by which the kernel goes on with it. Where we may, that one call is let pass, so that
+ * a sleep that was over when we came ends; no other one ever is: the filter is back before the thread
+ * runs on. What is then still to be slept, or all of it, is begun anew: the thread ran when it was
  * seized, so it had just begun. */
+static void
+restart_under_filter(struct held *h)
+{
+    const unsigned long long number = h->regs.orig_rax;
+    const long suspended = PTRACE_O_TRACESYSGOOD | PTRACE_O_SUSPEND_SECCOMP;
+    struct user_regs_struct regs;
+
+    if (ptrace_call(PTRACE_SETOPTIONS, h->tid, NULL, (void *)suspended) == 0) {
+        if (reach_call(h, false) && read_registers(h->tid, &regs) &&
+            regs.orig_rax == SYS_restart_syscall)
+            reach_call(h, true);
+        ptrace_call(PTRACE_SETOPTIONS, h->tid, NULL, (void *)PTRACE_O_TRACESYSGOOD);
+    }
+    if (h->is_traced && read_registers(h->tid, &regs) && awaits_restart_syscall(&regs)) {
+        regs.orig_rax = number;
+        regs.rax = (unsigned long)-ERESTARTNOHAND;
+        write_registers(h->tid, &regs);
+    }
+}
+
+/* Whether a system call was broken off. The kernel restarts most by itself when the thread is let go;
+ * epoll_wait and its like, which it ends with EINTR, are set up to be made again. */
 static bool
 settle_syscall(struct held *h)
 {
@@ -348,10 +482,8 @@ settle_syscall(struct held *h)
     case ERESTARTNOHAND:
         return true;
     case ERESTART_RESTARTBLOCK:
-        if (h->is_filtered) {
-            again.rax = (unsigned long)-ERESTARTNOHAND;
-            write_registers(h->tid, &again);
-        }
+        if (is_filtered(h->tid))
+            restart_under_filter(h);
         return true;
     case EINTR:
         if (closes_descriptor(h->regs.orig_rax) || has_deliverable_signal(h->tid))
@@ -365,10 +497,10 @@ settle_syscall(struct held *h)
     }
 }
 
-static bool
-awaits_restart_syscall(const struct held *h)
+bool
+held_settle_call(struct held *h)
 {
-    return (long)h->regs.rax == -ERESTART_RESTARTBLOCK && (long)h->regs.orig_rax >= 0;
+    return settle_syscall(h);
 }
 
 static enum held_status
@@ -389,29 +521,6 @@ wait_for_interrupt(struct held *h)
         if (ptrace_call(PTRACE_CONT, h->tid, NULL, (void *)(long)WSTOPSIG(status)) < 0)
             return HELD_GONE;
     }
-}
-
-/* With the filter suspended: let it pass the restart of a sleep, which ends at once if that was over
- * when we came. */
-static enum held_status
-pass_restart(struct held *h)
-{
-    const struct timespec settling = {0, SETTLING_NANOSECONDS};
-
-    if (ptrace_call(PTRACE_CONT, h->tid, NULL, NULL) < 0)
-        return HELD_GONE;
-    nanosleep(&settling, NULL);
-    ptrace_call(PTRACE_INTERRUPT, h->tid, NULL, NULL);
-    const unsigned long long number = h->regs.orig_rax;
-    enum held_status status = wait_for_interrupt(h);
-    if (status == HELD_OK)
-        status = read_state(h);
-    if (status == HELD_OK && awaits_restart_syscall(h) && h->regs.orig_rax == SYS_restart_syscall) {
-        h->regs.orig_rax = number;
-        h->regs.rax = (unsigned long)-ERESTARTNOHAND;
-        write_registers(h->tid, &h->regs);
-    }
-    return status;
 }
 
 /* ---- Holding ---- */
@@ -435,49 +544,63 @@ end_hold(struct held *h)
 }
 
 enum held_status
-held_stop(struct held *h, pid_t tid, bool is_filtered, bool may_suspend)
+held_stop(struct held *h, pid_t pid, pid_t tid)
 {
-    long options = PTRACE_O_TRACESYSGOOD;
-
     memset(h, 0, offsetof(struct held, xstate));
     memset(&h->xstate_bytes, 0, sizeof *h - offsetof(struct held, xstate_bytes));
     h->tid = tid;
-    h->is_filtered = is_filtered;
-    if (is_filtered && may_suspend)
-        options |= PTRACE_O_SUSPEND_SECCOMP;
     char state = thread_state(tid);
     if (state != 'R')
         return state == '\0' ? HELD_GONE : HELD_NOT_RUNNING;
-    if (ptrace_call(PTRACE_SEIZE, tid, NULL, (void *)options) < 0) {
+    if (ptrace_call(PTRACE_SEIZE, tid, NULL, (void *)PTRACE_O_TRACESYSGOOD) < 0) {
         h->error = errno;
         return errno == ESRCH ? HELD_GONE : HELD_REFUSED;
     }
     h->is_traced = true;
+    /* Once it is ours its number stays its own; until then it may have gone to another thread. */
+    const bool is_the_one = is_thread_of(pid, tid);
     ptrace_call(PTRACE_INTERRUPT, tid, NULL, NULL);
     enum held_status status = wait_for_interrupt(h); /* it may have to wait for a CPU itself */
     begin_hold(h);
+    if (status == HELD_OK && !is_the_one)
+        status = HELD_GONE;
     if (status == HELD_OK)
         status = read_state(h);
-    if (status == HELD_OK && is_filtered && may_suspend && awaits_restart_syscall(h))
-        status = pass_restart(h);
     if (status == HELD_OK) {
         if (settle_syscall(h))
             status = HELD_IN_SYSCALL;
         else if (is_in_rseq(h))
             status = HELD_IN_RSEQ;
     }
-    if (status == HELD_OK && is_filtered && may_suspend) /* its own calls are to be judged by it */
-        ptrace_call(PTRACE_SETOPTIONS, tid, NULL, (void *)PTRACE_O_TRACESYSGOOD);
     if (status != HELD_OK)
         held_release(h);
     return status;
 }
 
+/* It was killed while it was held: an execve of a sibling waits until it is collected, or its parent. */
+static void
+collect_killed(pid_t tid)
+{
+    const struct timespec pause = {0, COLLECTING_NANOSECONDS};
+
+    for (unsigned round = 0; round < COLLECTING_ROUNDS; round++) {
+        siginfo_t info = {.si_pid = 0};
+        if (waitid(P_PID, (id_t)tid, &info, WEXITED | __WALL | WNOWAIT | WNOHANG) < 0)
+            return;
+        if (info.si_pid == tid) {
+            collect(tid);
+            return;
+        }
+        nanosleep(&pause, NULL);
+    }
+}
+
 void
 held_release(struct held *h)
 {
-    if (h->is_traced && !h->is_asleep)
-        ptrace_call(PTRACE_DETACH, h->tid, NULL, (void *)(long)h->signal);
+    if (h->is_traced && !h->is_asleep &&
+        ptrace_call(PTRACE_DETACH, h->tid, NULL, (void *)(long)h->signal) < 0)
+        collect_killed(h->tid);
     h->is_traced = h->is_asleep; /* a sleeper is let go by the end of our thread */
     end_hold(h);
 }
@@ -528,7 +651,8 @@ held_interrupt(struct held *h)
     begin_hold(h);
     if (!is_syscall_stop(status) && status >> 16 == 0)
         h->signal = WSTOPSIG(status);
-    if (read_registers(h->tid, &h->regs))
+    /* Where a signal came first, it is that which broke a call off. */
+    if (read_registers(h->tid, &h->regs) && is_event_stop(status))
         settle_syscall(h);
     return true;
 }

@@ -39,7 +39,6 @@ struct held {
     bool is_traced;            /* it is ours still */
     bool is_asleep;            /* it went on into a system call and sleeps there */
     bool cut_short;            /* a transfer returned less than was asked for, because of us */
-    bool is_filtered;          /* by seccomp */
     int signal;                /* to be delivered when it is let go, or 0 */
     int error;                 /* errno of HELD_REFUSED */
     double since_seconds;      /* CLOCK_MONOTONIC; it is held now if not 0 */
@@ -64,10 +63,9 @@ int held_wait(pid_t tid, int *status);
 bool is_event_stop(int status);
 bool is_syscall_stop(int status);
 
-/* Seize and stop a running thread, and read its registers. On any status but HELD_OK it is let go. With
- * `may_suspend`, a seccomp filter that might kill for restart_syscall is suspended meanwhile (this takes
- * CAP_SYS_ADMIN). */
-enum held_status held_stop(struct held *h, pid_t tid, bool is_filtered, bool may_suspend);
+/* Seize and stop a running thread of process `pid`, and read its registers. On any status but HELD_OK it
+ * is let go. */
+enum held_status held_stop(struct held *h, pid_t pid, pid_t tid);
 
 /* Let it run on exactly where it is. */
 void held_release(struct held *h);
@@ -82,6 +80,10 @@ enum held_call {
 /* Let it run to its next system call, or from there to behind it, and hold it again; by `until_seconds`.
  * Its registers are read. */
 enum held_call held_to_call(struct held *h, struct alarm *alarm, double until_seconds);
+
+/* Behind a call that a signal may have broken off: if it did so only because the thread is traced, as
+ * ignored ones do, the call is made again. Whether it was broken off. */
+bool held_settle_call(struct held *h);
 
 /* Stop it again after CALL_LATE before a call: false if it is gone. */
 bool held_interrupt(struct held *h);

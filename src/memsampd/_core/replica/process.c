@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <linux/audit.h>
+#include <linux/capability.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <linux/userfaultfd.h>
@@ -246,6 +247,8 @@ confine(struct caller *c, const struct area *area)
     struct {
         struct sock_fprog program;
         struct rlimit none;
+        struct __user_cap_header_struct header;
+        struct __user_cap_data_struct capabilities[2];
         struct sock_filter filter[sizeof filter / sizeof filter[0]];
     } *letter = (void *)(area->bytes + AREA_SLOTS);
     const uint64_t at = c->p->area_address + AREA_SLOTS;
@@ -254,6 +257,8 @@ confine(struct caller *c, const struct area *area)
     letter->program.len = sizeof filter / sizeof filter[0];
     letter->program.filter = (void *)(uintptr_t)(at + offsetof(__typeof__(*letter), filter));
     letter->none = (struct rlimit){0, 0};
+    letter->header = (struct __user_cap_header_struct){.version = _LINUX_CAPABILITY_VERSION_3};
+    memset(letter->capabilities, 0, sizeof letter->capabilities);
     try_call(c, SYS_setrlimit, RLIMIT_CORE, at + offsetof(__typeof__(*letter), none), 0, 0);
     call(c, SYS_close_range, 0, ~0u, 2 /* CLOSE_RANGE_UNSHARE */, 0, 0, 0);
     if (geteuid() == 0) {
@@ -265,6 +270,9 @@ confine(struct caller *c, const struct area *area)
         }
         try_call(c, SYS_prctl, PR_SET_DUMPABLE, 0, 0, 0);
     }
+    /* Not root may have some, too; and without the others' ids root would have kept its own. */
+    call(c, SYS_capset, at + offsetof(__typeof__(*letter), header),
+         at + offsetof(__typeof__(*letter), capabilities), 0, 0, 0, 0);
     /* A change of identity has taken this away. */
     call(c, SYS_prctl, PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0, 0);
     call(c, SYS_prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0, 0);
@@ -417,6 +425,13 @@ process_destroy(struct process *p)
     p->pid = 0;
     p->uffd = p->memory = -1;
     p->is_ours = false;
+}
+
+bool
+process_is_dead(const struct process *p)
+{
+    const char state = p->pid > 0 ? thread_state(p->pid) : '\0';
+    return state == '\0' || state == 'Z' || state == 'X';
 }
 
 bool

@@ -35,6 +35,9 @@ int process_create(struct process *p, const struct area *area, uint64_t area_add
                    bool may_execute);
 void process_destroy(struct process *p);
 
+/* Whether it has ended: it is a zombie until process_destroy, so that its number stays its own. */
+bool process_is_dead(const struct process *p);
+
 /* Make this thread its tracer, and stop it; false if it is dead. */
 bool process_seize(struct process *p);
 

@@ -17,8 +17,10 @@ typedef struct {
     struct held held; /* by the calls that are made one by one */
     pid_t pid;
     bool may_execute, is_open;
+    bool has_cut_record; /* still to be expanded */
     const uint64_t *at; /* of what was recorded, expanded up to here */
     bool is_expanded;
+    PyObject *counter; /* a ReuseCounter that takes the lines, or NULL */
     struct burst_result last;
 } Replica;
 
@@ -78,21 +80,20 @@ static PyObject *
 replica_burst(Replica *self, PyObject *args, PyObject *keywords)
 {
     static char *names[] = {"tid", "accesses", "hold_seconds", "patience_seconds", "chain_seconds",
-                            "dry_seconds", "has_company", "is_filtered", "may_suspend", "may_hurry",
-                            "describe", "registers", NULL};
+                            "dry_seconds", "has_company", "may_hurry", "describe", "registers", NULL};
     struct user_regs_struct from;
     const char *registers = NULL;
     Py_ssize_t registers_bytes = 0;
     struct describer describer = {self, NULL};
     struct burst_order order = {.tid = 0};
     unsigned long long accesses;
-    int tid, has_company = 0, is_filtered = 0, may_suspend = 0, may_hurry = 1, failed;
+    int tid, has_company = 0, may_hurry = 1, failed;
 
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "iKd|dddppppOz#:burst", names, &tid, &accesses,
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "iKd|dddppOz#:burst", names, &tid, &accesses,
                                      &order.hold_seconds, &order.patience_seconds,
                                      &order.chain_seconds, &order.dry_seconds, &has_company,
-                                     &is_filtered, &may_suspend, &may_hurry,
-                                     &describer.callable, &registers, &registers_bytes))
+                                     &may_hurry, &describer.callable, &registers,
+                                     &registers_bytes))
         return NULL;
     if (registers != NULL) {
         if (registers_bytes != (Py_ssize_t)sizeof from || order.dry_seconds <= 0) {
@@ -111,8 +112,6 @@ replica_burst(Replica *self, PyObject *args, PyObject *keywords)
     order.tid = tid;
     order.accesses = accesses;
     order.has_company = has_company;
-    order.is_filtered = is_filtered;
-    order.may_suspend = may_suspend;
     order.may_hurry = may_hurry;
     Py_BEGIN_ALLOW_THREADS
     failed = burst_take(&self->runner, &order, &self->last);
@@ -130,19 +129,33 @@ replica_begin_take(Replica *self, PyObject *args)
 {
     unsigned long long limit;
     unsigned line_shift;
+    PyObject *counter = Py_None;
     struct runner *r = &self->runner;
 
-    if (!PyArg_ParseTuple(args, "KI:begin_take", &limit, &line_shift))
+    if (!PyArg_ParseTuple(args, "KI|O:begin_take", &limit, &line_shift, &counter))
         return NULL;
+    if (counter != Py_None && (line_shift == 0 || limit > UINT32_MAX / 2)) {
+        PyErr_SetString(PyExc_ValueError, "lines are counted, less than 2**31 of them");
+        return NULL;
+    }
     if (line_shift > 32) {
         PyErr_SetString(PyExc_ValueError, "lines are at most 4 GiB long");
         return NULL;
     }
-    expansion_begin(&r->expansion, limit, limit, line_shift);
+    Py_XDECREF(self->counter);
+    self->counter = counter == Py_None ? NULL : Py_NewRef(counter);
     r->expansion.chunk_rows = CHUNK_ROWS;
+    expansion_begin(&r->expansion, limit, line_shift, self->counter != NULL);
+    self->has_cut_record = r->has_cut_record;
     self->at = r->start;
     self->is_expanded = false;
     Py_RETURN_NONE;
+}
+
+static void
+note_pages(void *context, const uint64_t *lines, size_t count, unsigned shift)
+{
+    pages_note_lines(context, lines, count, shift);
 }
 
 /* Expand until a chunk is due; -1: no memory. */
@@ -150,19 +163,19 @@ static int
 expand_some(Replica *self)
 {
     struct runner *r = &self->runner;
-    enum expanded result = expand(&r->expansion, &self->at, r->written);
+    struct expansion *x = &r->expansion;
+    enum expanded result = expand(x, &self->at, r->written);
 
-    if (result == EXPANDED_ALL && r->has_cut_record && !r->expansion.is_full) {
-        result = expand_part(&r->expansion, r->written, &r->part_exit);
-        r->has_cut_record = result == EXPANDED_CHUNK;
+    if (result == EXPANDED_ALL && self->has_cut_record && !x->is_full) {
+        result = expand_part(x, r->written, &r->part_exit);
+        self->has_cut_record = result == EXPANDED_CHUNK;
     }
     self->is_expanded = result != EXPANDED_CHUNK;
-    if (r->expansion.line_shift != 0)
-        pages_note_lines(&r->pages, r->expansion.lines.line, r->expansion.lines.count,
-                         r->expansion.line_shift);
-    else
-        pages_note_lines(&r->pages, r->expansion.rows.address, r->expansion.rows.count, 0);
-    return result == EXPANDED_NO_MEMORY ? -1 : 0;
+    if (result == EXPANDED_NO_MEMORY || (x->is_counted && !expansion_count(x)))
+        return -1;
+    if (x->line_shift == 0)
+        note_pages(&r->pages, x->rows.address, x->rows.count, 0);
+    return 0;
 }
 
 /* Learn how many words an access takes, so that the buffer ends where the burst is full. */
@@ -172,7 +185,19 @@ learn_words(struct runner *r)
     if (r->expansion.total < 1000)
         return;
     double seen = (double)runner_words(r) / (double)r->expansion.total;
-    r->words_per_access += 0.25 * (seen - r->words_per_access);
+    bool was_short = r->end == RUN_FULL && r->expansion.total < r->expansion.limit;
+    r->words_per_access += (was_short ? 1.0 : 0.25) * (seen - r->words_per_access);
+}
+
+static PyObject *
+counts_taken(struct expansion *x)
+{
+    PyObject *taken = Py_BuildValue("(nnKK)", (Py_ssize_t)x->lines.rows,
+                                    (Py_ssize_t)x->lines.writes,
+                                    (unsigned long long)x->instructions,
+                                    (unsigned long long)x->prefetches);
+    lines_begin(&x->lines);
+    return taken;
 }
 
 static PyObject *
@@ -184,15 +209,22 @@ replica_take(Replica *self, PyObject *ignored)
 
     if (self->is_expanded)
         Py_RETURN_NONE;
+    if (self->counter != NULL && (x->counter = reuse_counter_borrow(self->counter)) == NULL)
+        return NULL;
+    x->note = note_pages;
+    x->note_context = &self->runner.pages;
     Py_BEGIN_ALLOW_THREADS
     failed = expand_some(self);
     Py_END_ALLOW_THREADS
+    if (self->counter != NULL)
+        reuse_counter_give_back(self->counter);
     if (failed < 0)
         return PyErr_NoMemory();
     if (self->is_expanded)
         learn_words(&self->runner);
-    PyObject *taken = x->line_shift != 0 ? lines_take(&x->lines, x->instructions, x->prefetches)
-                                         : rows_take(&x->rows, x->instructions, x->prefetches);
+    PyObject *taken = self->counter != NULL
+                          ? counts_taken(x)
+                          : rows_take(&x->rows, x->instructions, x->prefetches);
     x->instructions = x->prefetches = 0;
     return taken;
 }
@@ -203,23 +235,18 @@ words_as_bytes(const uint64_t *words, size_t count)
     return PyBytes_FromStringAndSize((const char *)words, (Py_ssize_t)(count * sizeof *words));
 }
 
+/* An instruction is there once for each block that it ran in. */
 static PyObject *
 replica_visits(Replica *self, PyObject *ignored)
 {
-    struct runner *r = &self->runner;
-    struct course_point lead_in, end;
-    struct course_visits visits;
-    PyObject *told = NULL;
+    struct expansion *x = &self->runner.expansion;
+    const struct ran *ran = &x->visits.ran;
     (void)ignored;
 
-    if (course_points(&r->expansion.course, &r->blocks, &lead_in, &end, &visits))
-        told = Py_BuildValue("(NN)", words_as_bytes(visits.ip, visits.count),
-                             words_as_bytes(visits.times, visits.count));
-    else
-        PyErr_NoMemory();
-    free(visits.ip);
-    free(visits.times);
-    return told;
+    if (!visits_collect(&x->visits, x->blocks))
+        return PyErr_NoMemory();
+    return Py_BuildValue("(NN)", words_as_bytes(ran->ip, ran->count),
+                         words_as_bytes(ran->times, ran->count));
 }
 
 /* ---- Forms ---- */
@@ -287,7 +314,7 @@ replica_hold(Replica *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "i:hold", &tid))
         return NULL;
     Py_BEGIN_ALLOW_THREADS
-    status = held_stop(&self->held, tid, false, false);
+    status = held_stop(&self->held, self->pid, tid);
     Py_END_ALLOW_THREADS
     return PyUnicode_FromString(held_status_name(status));
 }
@@ -468,8 +495,7 @@ replica_is_stale(Replica *self, PyObject *ignored)
     char byte;
     (void)ignored;
 
-    return PyBool_FromLong(self->runner.process.pid <= 0 ||
-                           strchr("RSDTt", thread_state(self->runner.process.pid)) == NULL ||
+    return PyBool_FromLong(process_is_dead(&self->runner.process) ||
                            pread(self->runner.remote.maps, &byte, 1, 0) != 1);
 }
 
@@ -547,6 +573,7 @@ replica_dealloc(Replica *self)
     PyTypeObject *type = Py_TYPE((PyObject *)self);
     freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
 
+    Py_XDECREF(self->counter);
     runner_free(&self->runner);
     stepper_free(&self->stepper);
     release(self);
@@ -557,7 +584,8 @@ static PyMethodDef replica_methods[] = {
     {"burst", (PyCFunction)(void (*)(void))replica_burst, METH_VARARGS | METH_KEYWORDS,
      "Hold a thread and run its replica; then take what it recorded."},
     {"begin_take", (PyCFunction)replica_begin_take, METH_VARARGS,
-     "Begin to take what was recorded: at most so many rows; lines of 1 << shift bytes, 0: rows."},
+     "Begin to take what was recorded: at most so many rows, or, given a shift and a counter, have lines "
+     "of 1 << shift bytes counted."},
     {"take", (PyCFunction)replica_take, METH_NOARGS, "The next chunk; None behind the last."},
     {"visits", (PyCFunction)replica_visits, METH_NOARGS,
      "Addresses of the instructions that ran, and how often each did."},

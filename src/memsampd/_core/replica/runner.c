@@ -287,6 +287,18 @@ step_once(pid_t pid)
     return waited == 0 && WSTOPSIG(status) == SIGTRAP && status >> 16 == 0;
 }
 
+/* Whether it stands at or behind a system call, where a step might take for ever. It comes to none in
+ * translated code, but programs that mean harm may find other ways. */
+static bool
+is_at_call(struct runner *r, uint64_t ip)
+{
+    const uint64_t offset = ip - r->blocks.area_address;
+    const uint8_t *code = r->area.bytes + offset;
+
+    return offset >= AREA_CODE + 2 && offset < AREA_BUFFER - 2 &&
+           ((code[0] == 0x0f && code[1] == 0x05) || (code[-2] == 0x0f && code[-1] == 0x05));
+}
+
 /* Stopped from outside: on to where it is known what was recorded. */
 static void
 handle_stop(struct runner *r, enum run_end end)
@@ -296,7 +308,7 @@ handle_stop(struct runner *r, enum run_end end)
     finish(r, end, 0);
     for (int steps = 0; read_registers(r->process.pid, &now); steps++)
         if (cut_record(r, &now, now.rip) || steps == STEPS_TO_A_BLOCK ||
-            !step_once(r->process.pid))
+            is_at_call(r, now.rip) || !step_once(r->process.pid))
             return;
 }
 
@@ -457,7 +469,7 @@ runner_free(struct runner *r)
     blocks_free(&r->blocks);
     rows_clear(&r->expansion.rows);
     lines_clear(&r->expansion.lines);
-    course_free(&r->expansion.course);
+    visits_free(&r->expansion.visits);
     free(r->expansion.xstate);
     area_free(&r->area);
 }

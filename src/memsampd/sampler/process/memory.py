@@ -14,7 +14,7 @@ _PRESENT = np.uint64(1 << 63)  # proc_pid_pagemap(5)
 
 
 def read_present(pid: int, address: int, size_bytes: int, proc: Path = PROC) -> bytes:
-    """Read as much as is present: a read of other pages would bring them in, for the process to pay.
+    """Read as much as is present: a read of other pages would bring them in.
 
     Raises:
         OSError: the process is gone, or not ours to read.

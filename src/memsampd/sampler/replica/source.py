@@ -21,15 +21,13 @@ from memsampd.sampler.records import (
     BurstCost,
     BurstEnd,
     BurstRequest,
-    LineChunk,
 )
-from memsampd.sampler.replica.collectors import Collector, Lines, Rows
+from memsampd.sampler.replica.collectors import Collector, Counted, Rows
 from memsampd.sampler.replica.endings import end_detail
 from memsampd.sampler.replica.forms import FormDecoder
 from memsampd.sampler.replica.target import (
     TargetTraits,
     has_company,
-    may_suspend_filters,
     read_traits,
 )
 
@@ -131,7 +129,6 @@ class ReplicaSource:
         self._line_bytes = line_bytes
         self._can_query = can_query
         self._may_hurry = may_hurry
-        self._may_suspend = may_suspend_filters(proc)
         self._forms = FormDecoder()
         self._known_forms: list[bytes] = []
         self._holds: deque[tuple[float, float]] = deque()  # end, seconds
@@ -141,13 +138,16 @@ class ReplicaSource:
 
     def _make(self) -> tuple[TargetTraits, _core.Replica]:
         traits = read_traits(self._pid, self._proc)
-        replica = _core.Replica(
-            self._pid,
-            traits.area_address,
-            can_query=self._can_query,
-            supplies_pages=traits.supplies_pages,
-            shares_clock=traits.shares_clock,
-        )
+        try:
+            replica = _core.Replica(
+                self._pid,
+                traits.area_address,
+                can_query=self._can_query,
+                supplies_pages=traits.supplies_pages,
+                shares_clock=traits.shares_clock,
+            )
+        except (ProcessLookupError, FileNotFoundError) as error:
+            raise CaptureError("gone", f"process {self._pid} is gone: {error}") from error
         for form in self._known_forms:
             replica.add_form(form)
         return traits, replica
@@ -182,16 +182,16 @@ class ReplicaSource:
         """
         return self._capture(request, Rows(consume))
 
-    def stream_lines(
-        self, request: BurstRequest, line_bytes: int, consume: Callable[[LineChunk], None]
+    def count_lines(
+        self, request: BurstRequest, line_bytes: int, counter: _core.ReuseCounter
     ) -> Burst:
-        """The same, of the lines touched alone, which is less work.
+        """The same, the reuse distances of lines being counted as they are made.
 
         Raises:
             CaptureError: not now; see its reason.
             UsageError: ``line_bytes`` is no power of two.
         """
-        return self._capture(request, Lines(line_bytes, consume))
+        return self._capture(request, Counted(line_bytes, counter))
 
     def cancel(self) -> None:
         """End the present burst and all later ones at once; from any thread."""
@@ -245,6 +245,7 @@ class ReplicaSource:
             end_detail=detail,
             cost=cost,
             accesses=collector.rows,
+            writes=collector.writes,
             calls=taken.calls,
             calls_compared=taken.compared,
             calls_equal=taken.equal,
@@ -316,8 +317,6 @@ class ReplicaSource:
             chain_seconds=chain_seconds,
             dry_seconds=dry_seconds,
             has_company=has_company,
-            is_filtered=self._traits.is_filtered,
-            may_suspend=self._may_suspend,
             may_hurry=self._may_hurry,
             describe=self._describe_form,
         )
@@ -334,7 +333,7 @@ class ReplicaSource:
         self._replica.add_form(form)
 
     def _hand_over(self, request: BurstRequest, collector: Collector) -> None:
-        self._replica.begin_take(request.max_accesses, collector.line_shift)
+        self._replica.begin_take(request.max_accesses, collector.line_shift, collector.counter)
         while (chunk := self._replica.take()) is not None:
             collector.take(chunk)
 

@@ -11,12 +11,11 @@ from memsampd import _core
 from memsampd.errors import CaptureError
 from memsampd.sampler.process.identity import PROC
 from memsampd.sampler.process.maps import read_maps
-from memsampd.sampler.process.status import read_status, read_threads
+from memsampd.sampler.process.status import read_threads
 
 # Between what kernels and runtimes use by themselves (executables at 0x55..., libraries at 0x7f...,
 # Go's heap at 0xc0_0000_0000, shadow memories of sanitizers below 16 TiB).
 _AREA_CANDIDATES = [terabytes << 40 for terabytes in (32, 40, 48, 24, 20, 64)]
-_CAP_SYS_ADMIN = 1 << 21
 # Looking at each thread takes some 30 us: with more of them, some other one runs.
 _THREADS_LOOKED_AT = 64
 
@@ -29,13 +28,11 @@ class TargetTraits:
         area_address: a place for translated code that it does not use.
         supplies_pages: it has a userfaultfd: memory that is not present need not be zero.
         shares_clock: it is in our time namespace: its vDSO's data are ours.
-        is_filtered: a seccomp filter judges its system calls.
     """
 
     area_address: int
     supplies_pages: bool
     shares_clock: bool
-    is_filtered: bool
 
 
 def read_traits(pid: int, proc: Path = PROC) -> TargetTraits:
@@ -49,7 +46,6 @@ def read_traits(pid: int, proc: Path = PROC) -> TargetTraits:
             _free_place(pid, proc),
             _has_userfaultfd(pid, proc),
             _shares_clock(pid, proc),
-            read_status(pid, proc).seccomp_mode != 0,
         )
     except OSError as error:
         raise CaptureError("gone", f"process {pid} is gone or cannot be read: {error}") from error
@@ -91,10 +87,3 @@ def has_company(pid: int, tid: int, proc: Path = PROC) -> bool:
     except OSError:
         return False
     return any(thread.state == "R" and thread.tid != tid for thread in read_threads(pid, proc))
-
-
-def may_suspend_filters(proc: Path = PROC) -> bool:
-    """Whether we may suspend the seccomp filter of a process that we trace."""
-    with suppress(OSError):
-        return bool(read_status(os.getpid(), proc).cap_effective & _CAP_SYS_ADMIN)
-    return False

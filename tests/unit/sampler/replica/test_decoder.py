@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from memsampd import _core
-from memsampd.sampler.shadow import decoder
-from memsampd.sampler.shadow.decoder import NO_REGISTER, RECIPE, RecipeDecoder, describe
+from memsampd.sampler.replica import decoder
+from memsampd.sampler.replica.decoder import NO_REGISTER, RECIPE, RecipeDecoder, describe
 
 IP = 0x1000
 R8, RAX, RBX, RCX, RDX, RSI, RDI = 9, 10, 5, 11, 12, 13, 14
@@ -256,7 +256,3 @@ def test_unreadable_code_gives_no_recipe() -> None:
 
 def test_layout_equals_the_cores() -> None:
     assert RECIPE.itemsize == _core.RECIPE_BYTES
-    stepper = _core.Stepper()
-    stepper.add(RecipeDecoder(lambda address, size: bytes.fromhex("53")).block(IP).tobytes())
-    with pytest.raises(ValueError, match="not an array of recipes"):
-        stepper.add(b"\0" * (RECIPE.itemsize + 1))

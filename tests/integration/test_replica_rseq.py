@@ -1,18 +1,12 @@
-"""Restartable sequences in a shadow come to their end, as they nearly always do in the target."""
+"""Restartable sequences in a replica come to their end, as they nearly always do in the target."""
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
-import shadowing
-
-from memsampd.errors import CaptureError
-from memsampd.sampler.records import Burst, BurstRequest
-from memsampd.sampler.shadow.source import ShadowSource
-from memsampd.sampler.shadow.stepping import SteppingExecutor
+import tracees
 
 # Counts sequences committed and aborted, with glibc's own registration; a CPU number that the
 # kernel would never show ends it in SIGILL.
@@ -55,30 +49,20 @@ int main(void)
 """
 
 
-def _capture(pid: int) -> Burst:
-    source = ShadowSource(pid, SteppingExecutor())
-    try:
-        for _ in range(50):
-            try:
-                return source.capture(BurstRequest(pid, 5000, 20))
-            except CaptureError as error:
-                assert error.reason == "in-rseq"  # noqa: PT017
-                time.sleep(0.01)
-        raise AssertionError("always inside of a sequence")
-    finally:
-        source.close()
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tracees.compile_c(tmp_path_factory.mktemp("rseq"), PROGRAM)
 
 
-def test_a_stepped_sequence_is_not_aborted(tmp_path: Path) -> None:
-    program = shadowing.compile_c(tmp_path, PROGRAM)
-    with shadowing.running(program) as process:
+@pytest.mark.parametrize("way", tracees.WAYS)
+def test_a_sequence_is_not_aborted(program: Path, way: str) -> None:
+    with tracees.running(program) as process:
         assert process.stdout is not None
         line = process.stdout.readline()
         if line == "none\n":
             pytest.skip("no restartable sequences here")
         committed, aborted = (int(word, 16) for word in line.split())
-        burst = _capture(process.pid)
-        assert np.count_nonzero(burst.address == committed) > 20
-        assert np.count_nonzero(burst.address == aborted) == 0
-        assert burst.end_detail == ""
+        rows = tracees.rows_from(process.pid, way, 5000)
+        assert np.count_nonzero(rows.address == committed) > 20
+        assert np.count_nonzero(rows.address == aborted) == 0
         assert process.poll() is None

@@ -9,12 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import shadowing
+import tracees
 
-from memsampd.sampler.records import Burst, BurstRequest
-from memsampd.sampler.shadow.source import ShadowSource
-from memsampd.sampler.shadow.stepping import SteppingExecutor
-from memsampd.sampler.shadow.translating import TranslatingExecutor
+from memsampd.sampler.records import AccessChunk
 
 CPU_FLAGS = set(Path("/proc/cpuinfo").read_text().partition("flags")[2].partition("\n")[0].split())
 
@@ -109,48 +106,47 @@ Rows = list[tuple[int, int, bool]]
 
 
 class Observed:
-    """One burst of the program, with its symbols."""
+    """Rows of the program, with its symbols."""
 
-    def __init__(self, burst: Burst, labels: dict[str, int], a: int, b: int, stack: int) -> None:
-        self.burst, self.labels, self.a, self.b, self.stack = burst, labels, a, b, stack
+    def __init__(
+        self, rows: AccessChunk, labels: dict[str, int], a: int, b: int, stack: int
+    ) -> None:
+        self.rows, self.labels, self.a, self.b, self.stack = rows, labels, a, b, stack
 
     def rounds(self, name: str) -> list[Rows]:
         """Rows of one instruction, cut where another instruction lay between."""
-        burst, previous = self.burst, -2
+        seen, previous = self.rows, -2
         rounds: list[Rows] = []
-        for i in map(int, np.flatnonzero(burst.ip == self.labels[name])):
+        for i in map(int, np.flatnonzero(seen.ip == self.labels[name])):
             if i != previous + 1:
                 rounds.append([])
-            row = (int(burst.address[i]), int(burst.size_bytes[i]), bool(burst.is_write[i]))
+            row = (int(seen.address[i]), int(seen.size_bytes[i]), bool(seen.is_write[i]))
             rounds[-1].append(row)
             previous = i
         return rounds
 
 
-@pytest.fixture(scope="module", params=[SteppingExecutor, TranslatingExecutor])
-def observed(
-    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
-) -> Iterator[Observed]:
-    program = shadowing.compile_c(
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tracees.compile_c(
         tmp_path_factory.mktemp("addresses"), PROGRAM, "-no-pie", "-fno-omit-frame-pointer"
     )
+
+
+@pytest.fixture(scope="module", params=tracees.WAYS)
+def observed(program: Path, request: pytest.FixtureRequest) -> Iterator[Observed]:
     listing = subprocess.run(["nm", program], check=True, capture_output=True, text=True)
     symbols = (
         line.split() for line in listing.stdout.splitlines() if line.split()[-1].endswith("_ip")
     )
     labels = {name.removesuffix("_ip"): int(address, 16) for address, _, name in symbols}
     level = 3 if "avx512f" in CPU_FLAGS else 2 if "avx2" in CPU_FLAGS else 1
-    with shadowing.running(program, str(level)) as process:
+    with tracees.running(program, str(level)) as process:
         assert process.stdout is not None
         a, b, stack = (int(text, 16) for text in process.stdout.readline().split())
-        source = ShadowSource(process.pid, request.param())
-        try:
-            burst = source.capture(BurstRequest(process.pid, 4000, 30))
-        finally:
-            source.close()
-        assert (burst.end, len(burst)) == ("full", 4000) or len(burst) > 4000, burst.end_detail
+        rows = tracees.rows_from(process.pid, request.param, 4000)
         assert process.poll() is None  # it would abort had it seen a trap flag of ours
-        yield Observed(burst, labels, a, b, stack)
+        yield Observed(rows, labels, a, b, stack)
 
 
 def expected(o: Observed) -> dict[str, Rows]:
