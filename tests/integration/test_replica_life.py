@@ -20,7 +20,7 @@ from memsampd.sampler.records import Burst, BurstEnd, BurstRequest
 from memsampd.sampler.replica.source import ReplicaSource
 
 # Loads table[number] over and over, at one labelled instruction. Told by SIGUSR1, it becomes itself
-# with another number, at the same addresses. "spins" makes no access at all.
+# with another number, at the same addresses. "spins" makes no access at all, for long.
 PROGRAM = r"""
 #include <signal.h>
 #include <stdio.h>
@@ -39,7 +39,8 @@ int main(int argc, char **argv)
     fflush(stdout);
     if (strcmp(argv[1], "spins") == 0)
         for (;;)
-            __asm__ volatile("pause");
+            __asm__ volatile(".rept 100\nxor %%eax, %%eax\ncpuid\n.endr"
+                             : : : "eax", "ebx", "ecx", "edx");
     while (!told) {
         const long *at = &table[*(volatile long *)&number];
         long seen;
@@ -53,6 +54,9 @@ int main(int argc, char **argv)
     return 1;
 }
 """
+
+
+LONG = 10**8  # accesses
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +110,7 @@ def test_the_end_of_a_target_in_a_burst(program: tuple[Path, int]) -> None:
         killer = threading.Timer(0.3, target.kill)
         killer.start()
         with suppress(CaptureError):
-            assert source.capture(BurstRequest(target.pid, 1000, 30.0)).end is not BurstEnd.FULL
+            assert source.capture(BurstRequest(target.pid, LONG, 30.0)).end is not BurstEnd.FULL
         killer.join()
         assert target.wait() == -signal.SIGKILL
         with pytest.raises(CaptureError):
@@ -135,7 +139,7 @@ def test_a_replica_that_is_killed_in_a_burst_is_lost(program: tuple[Path, int]) 
         killer = threading.Timer(0.3, os.kill, (replica, signal.SIGKILL))
         killer.start()
         with pytest.raises(CaptureError) as caught:
-            source.capture(BurstRequest(target.pid, 1000, 60.0))
+            source.capture(BurstRequest(target.pid, LONG, 60.0))
         killer.join()
         assert caught.value.reason == "lost"
         assert caught.value.stop_seconds > 0
@@ -150,7 +154,7 @@ def test_cancelling_ends_this_burst_and_all_later_ones(program: tuple[Path, int]
         burst_of(source, target.pid)
         threading.Timer(0.3, source.cancel).start()
         for _ in range(2):
-            burst = patiently(lambda: source.capture(BurstRequest(target.pid, 1000, 600.0)))
+            burst = patiently(lambda: source.capture(BurstRequest(target.pid, LONG, 600.0)))
             assert burst.end is BurstEnd.DEADLINE
         assert wait_until_clean(target.pid) == []
 

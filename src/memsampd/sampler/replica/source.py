@@ -271,15 +271,17 @@ class ReplicaSource:
                 has_company=company,
             )
             cost += taken.cost
-            if taken.status != "ok":
-                raise self._refusal(taken, cost.stop_seconds)
             if taken.is_lost:
                 self._renew()
+                if taken.holds == 0:  # it was gone before: perhaps with the thread that made it
+                    continue
                 raise CaptureError(
                     "lost",
                     f"the replica of process {self._pid} was lost",
                     stop_seconds=cost.stop_seconds,
                 )
+            if taken.status != "ok":
+                raise self._refusal(taken, cost.stop_seconds)
             if taken.end != "cold" or self._is_cancelled:
                 break
         return taken, cost
