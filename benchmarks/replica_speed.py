@@ -4,7 +4,7 @@ usage: python benchmarks/replica_speed.py [--quick] [--json FILE] [--programs NA
                                           [--max-stop SECONDS]
 
 Bursts of 100,000, 200,000 and 1,000,000 accesses, as a session takes them: their lines are counted
-as they come. Figures are medians over the bursts of one length but for the longest hold.
+as they are made. Figures are medians over the bursts of one length but for the longest hold.
 
   first    wall time until the first burst of 100,000 accesses or more had come, all included, and
            how many bursts that took
@@ -36,7 +36,7 @@ from pathlib import Path
 
 from memsampd.errors import CaptureError
 from memsampd.models.counting import LineCounter
-from memsampd.sampler.records import Burst, BurstRequest, LineChunk
+from memsampd.sampler.records import Burst, BurstRequest
 from memsampd.sampler.replica.source import ReplicaSource
 from programs.catalogue import find
 from programs.preparing import PreparationError
@@ -190,16 +190,12 @@ class Bench:
         if not tids:
             return None
         self._counter.begin()
-
-        def count(chunk: LineChunk) -> None:
-            self._counter.add(chunk.line)
-
         request = BurstRequest(
             tids[0], accesses, max_stop_seconds=self._max_stop_seconds, measure_rate=True
         )
         ran, worked = self._source.costs()["run_seconds"], time.thread_time()
         try:
-            burst = self._source.stream_lines(request, LINE_BYTES, count)
+            burst = self._source.count_lines(request, LINE_BYTES, self._counter.core)
         except CaptureError:
             return None
         self._counter.histogram()

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from evaluation.clusterings import Labels, Merges
 from evaluation.offline import SIZES_BYTES, Curve, OfflineWindows
-from memsampd.daemon.config import SessionConfig
 from memsampd.daemon.attach import burst_shape
+from memsampd.daemon.config import SessionConfig
 from memsampd.models.mixing import burst_shares
 from memsampd.models.nearest import nearest
 from memsampd.models.statstack import StatStack

@@ -558,7 +558,7 @@ int main(int argc, char **argv)
         _exit(9);
     }
     usleep(20000);
-    printf("%d\\n", (int)child);
+    printf("%d\n", (int)child);
     fflush(stdout);
     getchar();
     srand(7);

@@ -1,4 +1,4 @@
-"""Accesses per CPU second by phase: a proxy for CPI, from stretches of bursts timed in the target."""
+"""Accesses per CPU second by phase: a proxy for CPI, as timed in the target."""
 
 from __future__ import annotations
 

@@ -21,6 +21,7 @@
 #define PARTING_NANOSECONDS 50000L
 #define BURST_STACK_BYTES (512u << 10)
 #define HURRIED_NICENESS (-15)
+#define HURRIED_SECONDS 0.02 /* for longer, nobody may be kept from a CPU */
 #define COLD_SHARE 0.2
 #define LEARNING_SECONDS 0.02
 #define PART_WORDS 512 /* more than a record has */
@@ -179,6 +180,8 @@ cross(struct burst *b, size_t words, double run_seconds)
     if (got == CALL_LATE)
         held_interrupt(h);
     if (got == CALL_LATE || !is_equal(&before, &h->regs)) {
+        if (got == CALL_REACHED)
+            held_enter_call(h);
         runner_rewind(r, words);
         return ends(b, RUN_DIFFERED, number);
     }
@@ -417,7 +420,7 @@ take(struct burst *b)
         take_dry(b, order->from);
     } else {
         go_to_cpu_of(order->tid, r->process.pid);
-        if (order->may_hurry)
+        if (order->may_hurry && order->hold_seconds <= HURRIED_SECONDS)
             hurry(r->process.pid);
         b->result->status = hold(b);
         b->result->started_seconds = b->held.since_seconds;
