@@ -4,7 +4,7 @@
 BIN := .venv/bin
 SOURCES := $(shell find src -name __pycache__ -prune -o -print) meson.build pyproject.toml README.md
 BENCHMARKS := lru_speed page_faults phase_quality sampling_cost shadow_steps shadow_equality shadow_speed \
-	shadow_harm burst_length accuracy
+	shadow_harm burst_length clock_loops accuracy
 
 .PHONY: help demo test unit lint format bench references evaluation clean
 
