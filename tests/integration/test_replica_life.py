@@ -107,10 +107,10 @@ def test_after_an_exec_nothing_is_known_any_more(
 def test_the_end_of_a_target_in_a_burst(program: tuple[Path, int]) -> None:
     with running(program[0], "spins") as target, closing(ReplicaSource(target.pid)) as source:
         table_of(target)
-        killer = threading.Timer(0.3, target.kill)
+        killer = threading.Timer(0.2, target.kill)
         killer.start()
         with suppress(CaptureError):
-            assert source.capture(BurstRequest(target.pid, LONG, 30.0)).end is not BurstEnd.FULL
+            assert source.capture(BurstRequest(target.pid, LONG, 1.0)).end is not BurstEnd.FULL
         killer.join()
         assert target.wait() == -signal.SIGKILL
         with pytest.raises(CaptureError):
@@ -144,7 +144,7 @@ def test_a_replica_that_is_killed_in_a_burst_is_lost(program: tuple[Path, int]) 
         assert caught.value.reason == "lost"
         assert caught.value.stop_seconds > 0
         assert wait_until_clean(target.pid) == []
-        assert burst_of(source, target.pid).end is BurstEnd.HOLD
+        assert burst_of(source, target.pid).instructions > 0
         assert target.poll() is None
 
 

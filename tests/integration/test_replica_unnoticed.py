@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, cast
 
 import pytest
-from targets import compile_c, observed, running, traces_left, write_data
+from tracees import compile_c, observed, running, traces_left, write_data
 from watchful import COMMON, outcome, tell
 
 from memsampd.errors import CaptureError, MemsampdError
@@ -558,7 +558,7 @@ int main(int argc, char **argv)
         _exit(9);
     }
     usleep(20000);
-    printf("%d\\n", (int)child);
+    printf("%d\n", (int)child);
     fflush(stdout);
     getchar();
     srand(7);

@@ -13,6 +13,7 @@ import pytest
 
 from memsampd.daemon.attach import MappedBranches, code_reader
 from memsampd.errors import CaptureError
+from memsampd.models.counting import LineCounter
 from memsampd.phases.branchmap import BranchMap, BranchMaps
 from memsampd.sampler.burst_clock import BurstClock
 from memsampd.sampler.perf.source import TaskClockSource
@@ -81,12 +82,12 @@ def test_access_sources(name: str, busy: subprocess.Popen[str]) -> None:
     assert burst.cost.stops >= 1
     assert burst.cost.stop_seconds > 0
 
-    lines: list[int] = []
-    request = BurstRequest(busy.pid, 2000)
-    without_rows = source.stream_lines(request, 64, lambda chunk: lines.append(len(chunk)))
+    counter = LineCounter()
+    counter.begin()
+    without_rows = source.count_lines(BurstRequest(busy.pid, 2000), 64, counter.core)
     assert without_rows.accesses > 0
     assert len(without_rows) == 0
-    assert sum(lines) >= without_rows.accesses
+    assert counter.histogram().accesses >= without_rows.accesses
     assert without_rows.cost.stops >= 1
 
     threading.Timer(0.3, source.cancel).start()

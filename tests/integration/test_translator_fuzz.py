@@ -16,8 +16,9 @@ import pytest
 from random_code import DATA_BYTES, INDICES, MIDDLE, Place, RandomCode
 from tracees import compile_c, running
 
-from memsampd.sampler.records import LineChunk
-from memsampd.sampler.replica.collectors import Lines
+from memsampd import _core
+from memsampd.models.histogram import ReuseHistogram
+from memsampd.sampler.replica.collectors import Counted
 from memsampd.sampler.replica.comparison import HeldReplica, Run
 
 CASES = int(os.environ.get("MEMSAMPD_FUZZ_CASES", "60"))
@@ -169,17 +170,20 @@ def _lines(rows: list[tuple[int, int, int, bool]], line_bytes: int) -> list[int]
     ]
 
 
-def _translated_lines(replica: HeldReplica, limit: int, line_bytes: int) -> tuple[list[int], Lines]:
-    """Run once more, and take lines."""
-    chunks: list[LineChunk] = []
-    by_line = Lines(line_bytes, chunks.append)
+def _translated_lines(
+    replica: HeldReplica, limit: int, line_bytes: int
+) -> tuple[ReuseHistogram, Counted]:
+    """Run once more, and have lines counted."""
+    counter = _core.ReuseCounter()
+    counter.begin()
+    counted = Counted(line_bytes, counter)
     core = replica._replica
     core.place(ENOUGH, False)
     core.go(30.0)
-    core.begin_take(limit, by_line.line_shift)
+    core.begin_take(limit, counted.line_shift, counter)
     while (chunk := core.take()) is not None:
-        by_line.take(chunk)
-    return [line for chunk in chunks for line in chunk.line.tolist()], by_line
+        counted.take(chunk)
+    return ReuseHistogram.from_counter(counter), counted
 
 
 def _compare(target: Target, replica: HeldReplica, seed: int, *, guided: bool) -> int:
@@ -209,9 +213,13 @@ def _compare(target: Target, replica: HeldReplica, seed: int, *, guided: bool) -
 
     rng = random.Random(seed)
     line_bytes, rows = 2 << rng.randrange(12), len(second.rows)
-    lines, by_line = _translated_lines(replica, rng.choice([rows // 2 + 1, ENOUGH]), line_bytes)
-    assert by_line.rows >= min(rows // 2 + 1, rows)
-    assert lines == _lines(_rows(second)[: by_line.rows], line_bytes)
+    found_reuses, counted = _translated_lines(
+        replica, rng.choice([rows // 2 + 1, ENOUGH]), line_bytes
+    )
+    assert counted.rows >= min(rows // 2 + 1, rows)
+    assert counted.writes == np.count_nonzero(second.rows.is_write[: counted.rows])
+    lines = _lines(_rows(second)[: counted.rows], line_bytes)
+    assert found_reuses == ReuseHistogram.from_lines(np.array(lines, np.uint64))
     return second.instructions
 
 

@@ -96,8 +96,9 @@ static void __attribute__((noinline, noclone))
 stream(struct shared *shared, uint64_t *array, uint64_t count)
 {
     for (;;) {
-        __asm__ volatile("xor %%ecx, %%ecx\n" LABEL(stream_load) "mov (%0,%%rcx,8), %%rbx\n" LABEL(
-                             stream_step) "inc %%rcx\n cmp %1, %%rcx\n jne stream_load\n"
+        __asm__ volatile("xor %%ecx, %%ecx\n"
+                         LABEL(stream_load) "mov (%0,%%rcx,8), %%rbx\n"
+                         LABEL(stream_step) "inc %%rcx\n cmp %1, %%rcx\n jne stream_load\n"
                          :
                          : "S"(array), "D"(count)
                          : "rbx", "rcx", "memory", "cc");
@@ -125,9 +126,10 @@ rows(struct shared *shared, uint64_t *array, uint64_t *out)
     for (;;) {
         uint64_t left = 500;
         __asm__ volatile(
-            "1: xor %%ecx, %%ecx\n" LABEL(rows_load) "mov (%1,%%rcx,8), %%rbx\n" LABEL(
-                rows_step) "inc %%rcx\n cmp %2, %%rcx\n jne rows_load\n" LABEL(rows_store) "mov %%rbx, (%3)\n"
-                                                                                           "dec %0\n jnz 1b\n"
+            "1: xor %%ecx, %%ecx\n"
+            LABEL(rows_load) "mov (%1,%%rcx,8), %%rbx\n"
+            LABEL(rows_step) "inc %%rcx\n cmp %2, %%rcx\n jne rows_load\n"
+            LABEL(rows_store) "mov %%rbx, (%3)\n dec %0\n jnz 1b\n"
             : "+d"(left)
             : "S"(array), "D"((uint64_t)ROW), "r"(out)
             : "rbx", "rcx", "memory", "cc");
@@ -148,12 +150,12 @@ mixed(struct shared *shared, uint64_t *array, uint64_t *lines, uint64_t *out)
         __asm__ volatile(
             "2: imul %[factor], %[state]\n add %[term], %[state]\n"
             "mov %[state], %%r12\n shr $52, %%r12\n lea 4096(,%%r12,4), %%r12\n"
-            "add %%r12, %[accesses]\n xor %%ecx, %%ecx\n" LABEL(
-                mixed_load) "mov (%[array],%%rcx,8), %%rbx\n" LABEL(mixed_step)
-                "inc %%rcx\n cmp %%r12, %%rcx\n jne mixed_load\n"
-                "shr $2, %%r12\n lea 1(%[accesses],%%r12), %[accesses]\n" LABEL(mixed_chase)
-                    "mov (%[at]), %[at]\n dec %%r12\n jnz mixed_chase\n" LABEL(mixed_store)
-                        "mov %[at], (%[to])\n dec %[left]\n jnz 2b\n"
+            "add %%r12, %[accesses]\n xor %%ecx, %%ecx\n"
+            LABEL(mixed_load) "mov (%[array],%%rcx,8), %%rbx\n"
+            LABEL(mixed_step) "inc %%rcx\n cmp %%r12, %%rcx\n jne mixed_load\n"
+            "shr $2, %%r12\n lea 1(%[accesses],%%r12), %[accesses]\n"
+            LABEL(mixed_chase) "mov (%[at]), %[at]\n dec %%r12\n jnz mixed_chase\n"
+            LABEL(mixed_store) "mov %[at], (%[to])\n dec %[left]\n jnz 2b\n"
             : [state] "+r"(state), [at] "+a"(at), [left] "+d"(left), [accesses] "+r"(accesses)
             : [array] "S"(array), [to] "r"(to), [factor] "r"(6364136223846793005u),
               [term] "r"(1442695040888963407u)

@@ -260,8 +260,9 @@ breakpoints_wait(PyObject *object, PyObject *args)
         if (left_ms <= 0)
             break;
         int polled;
+        int wait_ms = left_ms < POLL_MILLISECONDS ? (int)left_ms + 1 : POLL_MILLISECONDS;
         Py_BEGIN_ALLOW_THREADS
-        polled = poll(&waiting, 1, left_ms < POLL_MILLISECONDS ? (int)left_ms + 1 : POLL_MILLISECONDS);
+        polled = poll(&waiting, 1, wait_ms);
         Py_END_ALLOW_THREADS
         if (PyErr_CheckSignals() < 0)
             return NULL;

@@ -136,7 +136,8 @@ ring_init(PyObject *self, PyObject *args, PyObject *kwargs)
     size_t page_bytes = (size_t)sysconf(_SC_PAGESIZE);
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "in", names, &fd, &data_bytes))
         return -1;
-    if (data_bytes < (Py_ssize_t)page_bytes || (data_bytes & (data_bytes - 1)) || perf_ring->ring.control) {
+    if (data_bytes < (Py_ssize_t)page_bytes || (data_bytes & (data_bytes - 1)) ||
+        perf_ring->ring.control) {
         PyErr_SetString(PyExc_ValueError, "a ring is a power of two of pages, mapped once");
         return -1;
     }

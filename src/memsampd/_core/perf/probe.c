@@ -85,8 +85,8 @@ spawn_busy_child(PyObject *module, PyObject *unused)
 
 PyDoc_STRVAR(spawn_looping_child_doc,
              "spawn_looping_child(spins)\n--\n\n"
-             "Fork a child that spins so many rounds, then three times as many, and so on; register\n"
-             "r12 counts the rounds.\n\n"
+             "Fork a child that spins so many rounds, then three times as many, and so on;\n"
+             "register r12 counts the rounds.\n\n"
              "Returns (pid, instructions, words): the addresses of the two instructions that each\n"
              "spin begins with, and of the 8 bytes that each of them writes. The caller kills and\n"
              "reaps it; it dies with the calling thread in any case.");

@@ -26,13 +26,18 @@ area_create(struct area *a)
 }
 
 void
+area_close(struct area *a)
+{
+    if (a->memfd >= 0)
+        close(a->memfd);
+    a->memfd = -1;
+}
+
+void
 area_free(struct area *a)
 {
     if (a->bytes != NULL)
         munmap(a->bytes, AREA_OURS_BYTES);
-    if (a->memfd >= 0)
-        close(a->memfd);
+    area_close(a);
     a->bytes = NULL;
-    a->memfd = -1;
 }
-

@@ -20,6 +20,7 @@ struct area {
 #define AREA_PARK (AREA_CODE + LOOKUP_ROUTINE_BYTES - 24)
 
 int area_create(struct area *a); /* -1 with errno set */
+void area_close(struct area *a); /* what was mapped stays */
 void area_free(struct area *a);
 
 #endif

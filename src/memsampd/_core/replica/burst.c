@@ -180,6 +180,8 @@ cross(struct burst *b, size_t words, double run_seconds)
     if (got == CALL_LATE)
         held_interrupt(h);
     if (got == CALL_LATE || !is_equal(&before, &h->regs)) {
+        if (got == CALL_REACHED)
+            held_enter_call(h);
         runner_rewind(r, words);
         return ends(b, RUN_DIFFERED, number);
     }

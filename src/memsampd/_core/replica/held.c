@@ -638,13 +638,25 @@ held_to_call(struct held *h, struct alarm *alarm, double until_seconds)
     return read_registers(h->tid, &h->regs) ? CALL_REACHED : CALL_GONE;
 }
 
+void
+held_enter_call(struct held *h)
+{
+    h->is_asleep = ptrace_call(PTRACE_CONT, h->tid, NULL, NULL) == 0;
+    end_hold(h);
+}
+
 bool
 held_interrupt(struct held *h)
 {
-    int status;
+    int status, result;
 
     ptrace_call(PTRACE_INTERRUPT, h->tid, NULL, NULL);
-    if (wait_on(h->tid, &status) < 0) {
+    result = wait_on(h->tid, &status);
+    /* It came to a call first, which our interrupt would now break off behind our back. */
+    if (result == 0 && is_syscall_stop(status) &&
+        ptrace_call(PTRACE_CONT, h->tid, NULL, NULL) == 0)
+        result = wait_on(h->tid, &status);
+    if (result < 0) {
         h->is_traced = false;
         return false;
     }

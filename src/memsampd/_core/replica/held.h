@@ -85,6 +85,10 @@ enum held_call held_to_call(struct held *h, struct alarm *alarm, double until_se
  * ignored ones do, the call is made again. Whether it was broken off. */
 bool held_settle_call(struct held *h);
 
+/* Let one go that stands before a call: by the end of our thread, as a sleeper, for to be detached there
+ * wakes it like a signal, and so breaks the call off. */
+void held_enter_call(struct held *h);
+
 /* Stop it again after CALL_LATE before a call: false if it is gone. */
 bool held_interrupt(struct held *h);
 

@@ -513,6 +513,7 @@ replica_close(Replica *self, PyObject *ignored)
     (void)ignored;
     process_destroy(&self->runner.process);
     remote_close(&self->runner.remote);
+    area_close(&self->runner.area);
     Py_RETURN_NONE;
 }
 

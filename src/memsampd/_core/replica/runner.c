@@ -14,6 +14,7 @@
 #define FIRST_WORDS_PER_ACCESS 0.7
 #define MARGIN 1.3
 #define STEPS_TO_A_BLOCK 64
+#define LOOKS_SECONDS 0.05
 #define ALARMS_A_STEP 10
 
 const char *
@@ -312,6 +313,16 @@ handle_stop(struct runner *r, enum run_end end)
             return;
 }
 
+/* Have waits end in time, and meanwhile now and then: it may be cancelled. */
+static void
+look_up(struct alarm *alarm, double until_seconds)
+{
+    double soon = now_seconds() + LOOKS_SECONDS;
+
+    if (alarm != NULL)
+        alarm_set(alarm, until_seconds < soon ? until_seconds : soon);
+}
+
 static void
 run_to_stop(struct runner *r, struct alarm *alarm, double until_seconds)
 {
@@ -326,12 +337,15 @@ run_to_stop(struct runner *r, struct alarm *alarm, double until_seconds)
         return;
     }
     while ((waited = held_wait(r->process.pid, &status)) == 1) {
-        if (is_late || (now_seconds() < until_seconds && !r->is_cancelled))
+        if (is_late)
             continue;
+        if (now_seconds() < until_seconds && !r->is_cancelled) {
+            look_up(alarm, until_seconds);
+            continue;
+        }
         is_late = true;
         ptrace(PTRACE_INTERRUPT, r->process.pid, NULL, NULL);
     }
-    (void)alarm;
     r->run_seconds += now_seconds() - started;
     r->traps++;
     if (waited < 0)
@@ -401,8 +415,7 @@ runner_enter(struct runner *r, const struct held *h, uint64_t accesses)
 enum run_end
 runner_run(struct runner *r, struct alarm *alarm, double until_seconds)
 {
-    if (alarm != NULL)
-        alarm_set(alarm, until_seconds);
+    look_up(alarm, until_seconds);
     while (r->end == RUN_GOES_ON) {
         while (r->needs_target && r->end == RUN_GOES_ON)
             enter_block(r);

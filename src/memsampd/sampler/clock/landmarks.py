@@ -7,7 +7,6 @@ known from the burst; counted in the running program, arrivals then tell its rat
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,8 +20,6 @@ MAX_ERROR = 0.12
 
 MIN_ACCESSES = 2_000
 _MIN_INTERVALS = 4
-_MIN_BURSTS = 4
-_MIN_OCCURRENCES = 16
 _BUCKETS = 1 << 16
 _SAMPLED_GRANULES = 128
 _HASH = np.uint64(0x9E3779B97F4A7C15)
@@ -80,73 +77,6 @@ def find_landmark(
         found += _data(rows, price)
     best = min(found, key=lambda landmark: landmark.error, default=None)
     return best if best is not None and best.error <= max_error else None
-
-
-def find_pooled_landmark(
-    bursts: Sequence[Rows],
-    *,
-    hits: int,
-    hit_seconds: float,
-    expected_rate: float,
-    max_error: float = MAX_ERROR,
-) -> Landmark | None:
-    """The instruction that tells most, by how often it occurs in all bursts of a phase.
-
-    Fast programs come through a burst in the time of ten hits: what recurs within one is too dense
-    for them. Bursts at random moments tell also how often the rarer instructions occur.
-
-    Args:
-        bursts: at random moments of the same code, at least four.
-        hits: how many there may be.
-        hit_seconds: what one costs.
-        expected_rate: accesses per CPU second, roughly.
-        max_error: the error above which there is none.
-    """
-    if len(bursts) < _MIN_BURSTS:
-        return None
-    price = _Price(hits, hit_seconds, expected_rate)
-    ip = np.concatenate([rows.ip for rows in bursts])
-    # What the same execution made is one arrival.
-    ip = ip[np.r_[True, ip[1:] != ip[:-1]]]
-    bucket = _bucket(ip)
-    counts = np.bincount(bucket, minlength=_BUCKETS)
-    most = sum(len(rows) for rows in bursts) // MIN_ACCESSES
-    rare = (counts >= _MIN_OCCURRENCES) & (counts <= most)
-    candidates = np.unique(ip[rare[bucket]])
-    if not len(candidates):
-        return None
-    of_burst = np.array([_occurrences(rows.ip, candidates) for rows in bursts], np.float64)
-    lengths = np.array([len(rows) for rows in bursts], np.float64)
-    occurrences = of_burst.sum(0)
-    accesses = lengths.sum() / np.maximum(occurrences, 1)
-    squares = np.square(of_burst - lengths[:, None] / accesses).sum(0)
-    of_bursts = squares * len(bursts) / (len(bursts) - 1) / np.square(np.maximum(occurrences, 1))
-    of_cost = np.square(_COST_DOUBT * hit_seconds * expected_rate / accesses)
-    # Hits come as unevenly as occurrences, and at least as chance has it.
-    uneven = np.maximum(of_bursts * occurrences, 1)
-    error = np.sqrt(of_bursts + uneven / max(1, price.hits - 1) + of_cost)
-    error[(occurrences < _MIN_OCCURRENCES) | (accesses < MIN_ACCESSES)] = np.inf
-    best = int(np.argmin(error))
-    if error[best] > max_error:
-        return None
-    return Landmark(
-        EXECUTE,
-        int(candidates[best]),
-        float(accesses[best]),
-        math.sqrt(uneven[best]),
-        int(occurrences[best]),
-        float(error[best]),
-    )
-
-
-def _occurrences(ip: NDArray[np.uint64], candidates: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """How often each candidate (ascending) is executed."""
-    ip = ip[np.r_[True, ip[1:] != ip[:-1]]]
-    wanted = np.zeros(_BUCKETS, np.bool_)
-    wanted[_bucket(candidates)] = True
-    ip = ip[wanted[_bucket(ip)]]
-    at = np.minimum(np.searchsorted(candidates, ip), len(candidates) - 1)
-    return np.bincount(at[candidates[at] == ip], minlength=len(candidates))
 
 
 @dataclass(frozen=True, slots=True)

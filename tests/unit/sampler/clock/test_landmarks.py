@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from memsampd.sampler.clock.arrivals import rate_of
 from memsampd.sampler.clock.hits import ACCESS, EXECUTE, Hits
-from memsampd.sampler.clock.landmarks import Landmark, find_landmark, find_pooled_landmark
+from memsampd.sampler.clock.landmarks import Landmark, find_landmark
 from memsampd.sampler.clock.records import Rows, TimedStretch, Untimed
 
 LOAD, STORE, OUT = 0x401000, 0x401010, 0x7000
@@ -96,26 +96,6 @@ def test_nothing_recurs_in_a_stream() -> None:
     n = 100_000
     rows = make_rows(np.full(n, LOAD, np.uint64), 0x10_0000 + 8 * np.arange(n, dtype=np.uint64))
     assert find(rows) is None
-
-
-def test_bursts_together_tell_of_what_none_shows_twice() -> None:
-    rng = np.random.default_rng(1)
-    whole = loop_with_store([50_000] * 200)
-    bursts = []
-    for start in rng.integers(0, len(whole) - 20_000, 400):
-        part = slice(int(start), int(start) + 20_000)
-        bursts.append(Rows(whole.ip[part], whole.address[part], whole.size_bytes[part]))
-    found = find_pooled_landmark(
-        bursts, hits=64, hit_seconds=HIT_SECONDS, expected_rate=1e8, max_error=0.3
-    )
-    assert found is not None
-    assert (found.kind, found.address) == (EXECUTE, STORE)
-    occurrences = sum(int(np.count_nonzero(rows.ip == STORE)) for rows in bursts)
-    assert found.intervals == occurrences
-    assert found.accesses == 400 * 20_000 / occurrences
-    assert abs(found.accesses / 50_000 - 1) < 4 * found.error
-    few = find_pooled_landmark(bursts[:3], hits=64, hit_seconds=HIT_SECONDS, expected_rate=1e8)
-    assert few is None
 
 
 def hits_at(*cpu_seconds: float) -> Hits:
