@@ -27,7 +27,7 @@ from pathlib import Path
 
 import numpy as np
 
-from clock_target import LoopReplayer, LoopTarget, build, running
+from clock_target import LoopReplayer, LoopTarget, Progress, build, running
 from memsampd.sampler.clock.choosing import TYPICAL_RATE, choose_way, time_now
 from memsampd.sampler.clock.costs import HitCosts, measure_costs
 from memsampd.sampler.clock.held import HeldClock, find_milestones
@@ -64,6 +64,23 @@ class Result:
     hit_microseconds: float
     held_error_percent: float | None
     held_untimed: dict[str, int]
+
+
+class WaitingReplayer(LoopReplayer):
+    """Asks the program how far it is before it begins to burden the machine."""
+
+    asked: Progress | None = None
+
+    def rows_from(self, registers: bytes, max_rows: int) -> Rows:
+        """Run a replay, as its super class does."""
+        self.asked = wait_and_ask(self._target)
+        return super().rows_from(registers, max_rows)
+
+
+def wait_and_ask(target: LoopTarget) -> Progress:
+    """Its figures after some time in which we do nothing."""
+    time.sleep(_AROUND_SECONDS)
+    return target.progress()
 
 
 def take_burst(target: LoopTarget, registers: bytes) -> Rows:
@@ -107,9 +124,9 @@ def measure(
             time.sleep(0.1)
             began = target.progress()
             time.sleep(_AROUND_SECONDS * rng.random())
-            found = time_now(target.pid, choice, costs, LoopReplayer(target))
-            time.sleep(_AROUND_SECONDS)
-            ended = target.progress()
+            replayer = WaitingReplayer(target)
+            found = time_now(target.pid, choice, costs, replayer)
+            ended = replayer.asked or wait_and_ask(target)
             accesses += ended.accesses - began.accesses
             seconds += ended.cpu_seconds - began.cpu_seconds
             timed.append(found)

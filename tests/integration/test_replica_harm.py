@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 import shadowing
-
-from memsampd.sampler.process.identity import read_stat
 from memsampd.sampler.shadow.source import ShadowSource
 from memsampd.sampler.shadow.stepping import SteppingExecutor
+
+from memsampd.sampler.process.identity import read_stat
 from programs.preparing import SOURCES
 
 KILL_ROUNDS = int(os.environ.get("MEMSAMPD_KILL_ROUNDS", "12"))

@@ -2,8 +2,7 @@
 #ifndef MEMSAMPD_AREA_H
 #define MEMSAMPD_AREA_H
 
-#include "blocks.h"
-#include "lookup.h"
+#include "layout.h"
 
 #define BUFFER_BYTES (16u << 20)
 #define GUARD_BYTES (64u << 10) /* unmapped behind the buffer: more than one record */
@@ -19,6 +18,8 @@ struct area {
 #define AREA_CALL (AREA_CODE + LOOKUP_ROUTINE_BYTES - 32)
 #define AREA_PARK (AREA_CODE + LOOKUP_ROUTINE_BYTES - 24)
 
+/* As large as that, whatever limit of file sizes we have; -1 with errno set. */
+int set_file_size(int file, uint64_t bytes);
 int area_create(struct area *a); /* -1 with errno set */
 void area_close(struct area *a); /* what was mapped stays */
 void area_free(struct area *a);

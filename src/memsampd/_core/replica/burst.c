@@ -36,14 +36,6 @@ struct burst {
     struct held held;
 };
 
-static double
-thread_cpu_seconds(void)
-{
-    struct timespec used;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
-    return (double)used.tv_sec + 1e-9 * (double)used.tv_nsec;
-}
-
 /* ---- Where it runs ---- */
 
 /* With its tracer and its replica on its own CPU, which it does not use while it is held, nothing waits

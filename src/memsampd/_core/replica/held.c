@@ -64,6 +64,14 @@ now_seconds(void)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
+double
+thread_cpu_seconds(void)
+{
+    struct timespec used;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
+    return (double)used.tv_sec + 1e-9 * (double)used.tv_nsec;
+}
+
 /* ---- Waits that end ---- */
 
 struct alarm {
@@ -205,7 +213,11 @@ held_wait(pid_t tid, int *status)
     }
     if (errno != EINTR)
         return -1;
-    return ++alarms % ALARMS_BEFORE_LOOKING == 0 && is_stopped_already(tid, status) ? 0 : 1;
+    if (++alarms % ALARMS_BEFORE_LOOKING != 0)
+        return 1;
+    if (is_stopped_already(tid, status))
+        return 0;
+    return thread_is_untraced(tid) ? -1 : 1; /* an execve of a sibling took it, and gave its number away */
 }
 
 /* Wait to the end. */

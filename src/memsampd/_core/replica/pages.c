@@ -17,7 +17,7 @@
 #define PREDICTED_BATCH 64u
 #define RUN_BEFORE_READING_AHEAD 2
 #define PAGES_AROUND 4u
-#define PAGE_MASK 0x7ffffffff000u
+#define PAGE_OF_ADDRESS 0x7ffffffff000u
 
 int
 pages_init(struct pages *p)
@@ -257,7 +257,7 @@ pages_note_lines(struct pages *p, const uint64_t *line, size_t count, unsigned s
     uint64_t last = 0;
 
     for (size_t i = 0; i < count; i++) {
-        uint64_t page = line[i] << shift & PAGE_MASK; /* of a run, without its length */
+        uint64_t page = line[i] << shift & PAGE_OF_ADDRESS; /* of a run, without its length */
         if (page != last)
             note_use(p, page);
         last = page;

@@ -288,12 +288,10 @@ say(struct process *p, const char *what)
     snprintf(p->trouble, sizeof p->trouble, "%s", what);
 }
 
-/* A file as large as the address space, of which no page is there; a limit of file sizes would forbid
- * it. */
+/* A file as large as the address space, of which no page is there. */
 static int
 create_memory(bool may_execute)
 {
-    struct rlimit limit, before;
     int memory = (int)syscall(SYS_memfd_create, "memsampd-replica",
                               MFD_CLOEXEC | (may_execute ? 0x10u : 0x08u));
 
@@ -301,14 +299,8 @@ create_memory(bool may_execute)
         memory = (int)syscall(SYS_memfd_create, "memsampd-replica", MFD_CLOEXEC);
     if (memory < 0)
         return -1;
-    getrlimit(RLIMIT_FSIZE, &before);
-    limit = before;
-    limit.rlim_cur = limit.rlim_max;
-    setrlimit(RLIMIT_FSIZE, &limit);
-    int failed = ftruncate(memory, (off_t)HIGHEST_ADDRESS);
-    int error = errno;
-    setrlimit(RLIMIT_FSIZE, &before);
-    if (failed < 0) {
+    if (set_file_size(memory, HIGHEST_ADDRESS) < 0) {
+        int error = errno;
         close(memory);
         errno = error;
         return -1;

@@ -63,7 +63,7 @@ name_area(struct remote_area *area, const char *name)
     if (name[0] != '[')
         return;
     for (size_t i = 0; i < clock_areas; i++)
-        if (strncmp(name, clock_area[i].name, NAME_BYTES) == 0 &&
+        if (memcmp(name, clock_area[i].name, strlen(clock_area[i].name) + 1) == 0 &&
             area->end - area->start == clock_area[i].end - clock_area[i].start) {
             area->kind = AREA_CLOCK;
             area->clock_offset = clock_area[i].start - area->start;
@@ -150,9 +150,8 @@ query_area(struct remote *r, uint64_t address, struct remote_area *area)
         .is_shared = q.vma_flags & QUERY_SHARED,
         .is_anonymous = q.inode == 0 && q.dev_major == 0 && q.dev_minor == 0,
     };
-    if (q.vma_name_size == 0)
-        name[0] = '\0';
-    name_area(area, name);
+    if (q.vma_name_size != 0)
+        name_area(area, name);
     return true;
 }
 

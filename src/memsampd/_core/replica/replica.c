@@ -17,6 +17,7 @@ typedef struct {
     struct held held; /* by the calls that are made one by one */
     pid_t pid;
     bool may_execute, is_open;
+    double expansion_seconds, visits_seconds; /* CPU time of this thread's, counting included */
     bool has_cut_record; /* still to be expanded */
     const uint64_t *at; /* of what was recorded, expanded up to here */
     bool is_expanded;
@@ -214,7 +215,9 @@ replica_take(Replica *self, PyObject *ignored)
     x->note = note_pages;
     x->note_context = &self->runner.pages;
     Py_BEGIN_ALLOW_THREADS
+    double started = thread_cpu_seconds();
     failed = expand_some(self);
+    self->expansion_seconds += thread_cpu_seconds() - started;
     Py_END_ALLOW_THREADS
     if (self->counter != NULL)
         reuse_counter_give_back(self->counter);
@@ -241,10 +244,12 @@ replica_visits(Replica *self, PyObject *ignored)
 {
     struct expansion *x = &self->runner.expansion;
     const struct ran *ran = &x->visits.ran;
+    double started = thread_cpu_seconds();
     (void)ignored;
 
     if (!visits_collect(&x->visits, x->blocks))
         return PyErr_NoMemory();
+    self->visits_seconds += thread_cpu_seconds() - started;
     return Py_BuildValue("(NN)", words_as_bytes(ran->ip, ran->count),
                          words_as_bytes(ran->times, ran->count));
 }
@@ -444,7 +449,8 @@ replica_costs(Replica *self, PyObject *ignored)
     (void)ignored;
 
     return Py_BuildValue(
-        "{sK,sK,sd,sd,sd,sK,sK,sK}", "traps", (unsigned long long)r->traps, "faults",
+        "{sd,sd,sK,sK,sd,sd,sd,sK,sK,sK}", "expansion_seconds", self->expansion_seconds,
+        "visits_seconds", self->visits_seconds, "traps", (unsigned long long)r->traps, "faults",
         (unsigned long long)r->faults, "run_seconds", r->run_seconds, "fault_seconds",
         r->fault_seconds, "translation_seconds", r->translation_seconds, "translated_instructions",
         (unsigned long long)r->blocks.translated_instructions, "blocks",
