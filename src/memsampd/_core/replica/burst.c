@@ -95,14 +95,19 @@ unhurry(pid_t replica)
 
 /* ---- A chain ---- */
 
-/* The registers that the program sees must be the same before a call. */
+/* The registers that the program sees must be the same before a call; but for how long it is to wait,
+ * which programs work out from the time of day. */
 static bool
 is_equal(const struct user_regs_struct *replica, const struct user_regs_struct *target)
 {
+    const bool waits_by_r10 = replica->rax == SYS_epoll_wait || replica->rax == SYS_epoll_pwait;
+    const bool waits_by_rdx = replica->rax == SYS_poll;
+
     return target->rip == replica->rip + 2 && target->orig_rax == replica->rax &&
            target->rsp == replica->rsp && target->rdi == replica->rdi &&
-           target->rsi == replica->rsi && target->rdx == replica->rdx &&
-           target->r10 == replica->r10 && target->r8 == replica->r8 &&
+           target->rsi == replica->rsi &&
+           (target->rdx == replica->rdx || waits_by_rdx) &&
+           (target->r10 == replica->r10 || waits_by_r10) && target->r8 == replica->r8 &&
            target->r9 == replica->r9 && target->rbx == replica->rbx &&
            target->rbp == replica->rbp && target->r12 == replica->r12 &&
            target->r13 == replica->r13 && target->r14 == replica->r14 &&
@@ -321,7 +326,7 @@ run_dry(struct burst *b, double seconds)
         if (r->end == RUN_COLD)
             r->end = RUN_GOES_ON;
         runner_run(r, b->alarm, give_up);
-    } while (r->end == RUN_COLD && b->order->describe != NULL &&
+    } while (r->end == RUN_COLD && now_seconds() < give_up && b->order->describe != NULL &&
              b->order->describe(b->order->context));
 }
 

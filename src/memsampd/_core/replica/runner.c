@@ -177,7 +177,10 @@ cut_record(struct runner *r, const struct user_regs_struct *now, uint64_t ip)
     if (offset < block->warm)
         return false;
     recover_registers(r, now, block);
-    has_written(r, *gpr((struct user_regs_struct *)now, block->buffer_register));
+    uint64_t pointer = *gpr((struct user_regs_struct *)now, block->buffer_register);
+    if (instruction == NO_BLOCK && believed(r, pointer) == NULL)
+        pointer = *slot(r, SLOT_BUFFER); /* the register serves to look up where an exit goes */
+    has_written(r, pointer);
     if (instruction == NO_BLOCK || r->end == RUN_EXIT)
         return true;
     const struct instruction *at = &r->blocks.instruction[instruction];
