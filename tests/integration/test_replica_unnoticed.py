@@ -544,17 +544,18 @@ int main(int argc, char **argv)
 STOPS = (
     COMMON
     + r"""
-static volatile sig_atomic_t continued;
-static void count(int n) { (void)n; continued++; }
+static volatile int *continued;
+static void count(int n) { (void)n; ++*continued; }
 int main(int argc, char **argv)
 {
     (void)argc;
     int rounds = atoi(argv[1]), status;
+    continued = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     pid_t child = fork();
     if (child == 0) {
         struct sigaction action = {.sa_handler = count, .sa_flags = SA_RESTART};
         sigaction(SIGCONT, &action, NULL);
-        while (continued < rounds) { compute(0.001); getppid(); }
+        while (*continued < rounds) { compute(0.001); getppid(); }
         _exit(9);
     }
     usleep(20000);
@@ -570,11 +571,12 @@ int main(int argc, char **argv)
         if (waitpid(child, &status, WNOHANG | WUNTRACED | WCONTINUED) != 0) fail("twice");
         kill(child, SIGCONT);
         if (waitpid(child, &status, WCONTINUED) != child) fail("not continued");
+        while (*continued <= i) usleep(100);
         usleep((unsigned)rand() % 3000);
     }
     if (waitpid(child, &status, 0) != child || !WIFEXITED(status) || WEXITSTATUS(status) != 9)
         fail("lost");
-    puts("right");
+    puts(*continued == rounds ? "right" : "doubled");
     return 0;
 }
 """

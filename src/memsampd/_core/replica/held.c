@@ -213,7 +213,11 @@ held_wait(pid_t tid, int *status)
     }
     if (errno != EINTR)
         return -1;
-    return ++alarms % ALARMS_BEFORE_LOOKING == 0 && is_stopped_already(tid, status) ? 0 : 1;
+    if (++alarms % ALARMS_BEFORE_LOOKING != 0)
+        return 1;
+    if (is_stopped_already(tid, status))
+        return 0;
+    return thread_is_untraced(tid) ? -1 : 1; /* an execve of a sibling took it, and gave its number away */
 }
 
 /* Wait to the end. */

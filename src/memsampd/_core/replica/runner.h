@@ -3,6 +3,7 @@
 #define MEMSAMPD_RUNNER_H
 
 #include "area.h"
+#include "blocks.h"
 #include "calls.h"
 #include "expansion.h"
 #include "held.h"
