@@ -65,7 +65,7 @@ def rewriting(program: Path, calls: int, fresh: int) -> Iterator[tuple[int, int,
         (20, 0, 50_000, {"modified"}),
         (2000, 0, 50_000, {"modified"}),
         (300_000, 0, 5000, {"full", "modified"}),
-        (2000, 1, 5000, {"full", "modified", "unsupported"}),
+        (2000, 1, 5000, {"full", "modified"}),
     ],
 )
 def test_rows_agree_with_stepping(
