@@ -317,14 +317,12 @@ run_dry(struct burst *b, double seconds)
     struct runner *r = b->r;
     const double give_up = now_seconds() + seconds;
 
-    r->is_dry = true;
     do {
         if (r->end == RUN_COLD)
             r->end = RUN_GOES_ON;
         runner_run(r, b->alarm, give_up);
     } while (r->end == RUN_COLD && b->order->describe != NULL &&
              b->order->describe(b->order->context));
-    r->is_dry = false;
 }
 
 /* Behind a burst that came to code which was not translated: go on, and have it translated for the

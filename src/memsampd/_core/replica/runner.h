@@ -57,7 +57,6 @@ struct runner {
     const uint64_t *start;        /* of the first, or of what is not expanded yet */
     struct exit part_exit;        /* of a record that was cut off behind `written` */
     bool has_cut_record;
-    bool is_dry;                  /* it teaches code only */
     double words_per_access;      /* learnt */
     volatile int is_cancelled;    /* set from another thread */
 
