@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 
 #define SMALLEST_CHUNK_WORDS 4096u
-#define FIRST_WORDS_PER_ACCESS 0.7
+#define FIRST_WORDS_PER_ACCESS 2.0 /* of programs that were seen, the most */
 #define MARGIN 1.3
 #define STEPS_TO_A_BLOCK 64
 #define LOOKS_SECONDS 0.05
@@ -121,7 +121,7 @@ handle_exit(struct runner *r, struct user_regs_struct *now, uint32_t number)
         r->call_exit = (long)number;
         finish(r, RUN_SYSCALL, (long)r->regs.rax);
     } else if (x->kind == EXIT_UNSUPPORTED) {
-        finish(r, RUN_UNSUPPORTED, 0);
+        finish(r, blocks_was_written(&r->blocks, x->target) ? RUN_MODIFIED : RUN_UNSUPPORTED, 0);
     } else if (x->kind == EXIT_REFUSED) {
         finish(r, RUN_UNREADABLE, SIGSEGV);
     } else {
