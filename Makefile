@@ -3,8 +3,8 @@
 
 BIN := .venv/bin
 SOURCES := $(shell find src -name __pycache__ -prune -o -print) meson.build pyproject.toml README.md
-BENCHMARKS := lru_speed phase_quality sampling_cost shadow_equality shadow_speed \
-	shadow_harm burst_length accuracy
+BENCHMARKS := clock_loops lru_speed own_cost phase_quality sampling_cost replica_equality replica_speed \
+	burst_length accuracy
 
 .PHONY: help demo test unit lint format bench references evaluation clean
 

@@ -1,17 +1,17 @@
-"""How long bursts get before a system call ends them, with and without emulated calls.
+"""How long bursts get, with and without chains over system calls, and what ends them.
 
-usage: python benchmarks/burst_length.py [--quick] [--json FILE] [--executor translate|step]
-                                         [--accesses N] [TARGET ...]
+usage: python benchmarks/burst_length.py [--quick] [--json FILE] [--accesses N]
+                                         [--max-stop SECONDS] [TARGET ...]
 
-Goal: every target yields bursts both ways, and whatever call ends one is known by name. Lengths are
-printed, not judged. Targets that are not installed are left out, and named.
+Without chains a burst ends at its first system call; with them the target makes the call itself
+and is held again behind it, as long as the sum of all holds allows. Goal: every target yields
+bursts both ways, and whatever call ends one is known by name. Lengths are printed, not judged.
+Targets that are not installed are left out, and named.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib
-import importlib.util
 import json
 import os
 import random
@@ -24,19 +24,17 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from memsampd.errors import CaptureError
 from memsampd.sampler.process.status import read_threads
 from memsampd.sampler.records import Burst, BurstEnd, BurstRequest
-from memsampd.sampler.shadow.executors import ShadowExecutor
-from memsampd.sampler.shadow.source import ShadowSource
-from memsampd.sampler.shadow.stepping import SteppingExecutor
+from memsampd.sampler.replica.source import ReplicaSource
 from reference.programs import find
 
-_TRANSLATING = "memsampd.sampler.shadow.translating"
-_ACCESSES = {"translate": 1_000_000, "step": 4000}
+_ACCESSES = 200_000
 _SEED = 3
 _PAUSE_SECONDS = 0.02
 _TABLE_CALLS = 4  # shown of those that end bursts
@@ -64,19 +62,20 @@ class Lengths:
     """What the bursts of one target were like."""
 
     accesses: list[int] = field(default_factory=list)
-    emulated: list[int] = field(default_factory=list)
+    calls: list[int] = field(default_factory=list)
+    hold_seconds: list[float] = field(default_factory=list)
     ends: Counter[str] = field(default_factory=Counter)
     refusals: Counter[str] = field(default_factory=Counter)
 
     def add(self, burst: Burst) -> None:
         """Count one burst."""
-        self.accesses.append(len(burst))
-        self.emulated.append(burst.emulated_calls)
-        named = burst.end in (BurstEnd.SYSCALL, BurstEnd.FAULT)
-        self.ends[burst.end_detail if named else burst.end.value] += 1
+        self.accesses.append(burst.accesses)
+        self.calls.append(burst.calls)
+        self.hold_seconds.append(burst.cost.stop_seconds)
+        self.ends[f"{burst.end} {burst.end_detail}".rstrip()] += 1
 
     def summary(self) -> dict[str, object]:
-        """As JSON: deciles of the accesses a burst, medians, ends and refusals by count."""
+        """As JSON: deciles of the accesses a burst, means, ends and refusals by count."""
         deciles = (
             statistics.quantiles(self.accesses, n=10, method="inclusive")
             if len(self.accesses) > 1
@@ -86,20 +85,23 @@ class Lengths:
             "bursts": len(self.accesses),
             "accesses_deciles": deciles,
             "accesses_mean": statistics.mean(self.accesses) if self.accesses else None,
-            "emulated_calls_mean": statistics.mean(self.emulated) if self.emulated else None,
+            "calls_mean": statistics.mean(self.calls) if self.calls else None,
+            "hold_seconds_mean": statistics.mean(self.hold_seconds) if self.accesses else None,
             "ends": dict(self.ends.most_common()),
             "refusals": dict(self.refusals.most_common()),
         }
 
+    def is_named(self) -> bool:
+        """Whether there are bursts, and each call that ended one has a name."""
+        calls = (end.split()[1:] for end in self.ends if end.split()[0] == BurstEnd.SYSCALL)
+        return bool(self.accesses) and all(name and not name[0].isdigit() for name in calls)
 
-def executor(name: str, emulate: bool) -> ShadowExecutor:
-    """Make an executor by its name."""
-    if name == "step":
-        return SteppingExecutor(emulate=emulate)
-    made: ShadowExecutor = importlib.import_module(_TRANSLATING).TranslatingExecutor(
-        emulate=emulate
-    )
-    return made
+
+class Unchained(ReplicaSource):
+    """Ends every burst at the first system call."""
+
+    def _burst(self, *args: Any, **options: Any) -> Any:
+        return super()._burst(*args, **{**options, "chain_seconds": 0.0})
 
 
 @contextmanager
@@ -237,29 +239,24 @@ def busy_thread(pid: int, draw: random.Random) -> int | None:
 
 
 class Sources:
-    """The two sources, with and without emulated calls, of a target that may be started anew.
+    """The two sources, with and without chains, of a target that may be started anew."""
 
-    Args:
-        name: of the executor.
-    """
-
-    def __init__(self, name: str) -> None:
-        self._executors = {emulate: executor(name, emulate) for emulate in (False, True)}
+    def __init__(self) -> None:
         self._pid = 0
-        self._sources: dict[bool, ShadowSource] = {}
+        self._sources: dict[bool, ReplicaSource] = {}
 
-    def get(self, pid: int, emulate: bool) -> ShadowSource:
+    def get(self, pid: int, chains: bool) -> ReplicaSource:
         """The source for this target.
 
         Raises:
-            CaptureError: it cannot be shadowed.
+            CaptureError: it cannot be observed.
         """
         if pid != self._pid:
             self.close()
             self._pid = pid
-        if emulate not in self._sources:
-            self._sources[emulate] = ShadowSource(pid, self._executors[emulate])
-        return self._sources[emulate]
+        if chains not in self._sources:
+            self._sources[chains] = ReplicaSource(pid) if chains else Unchained(pid)
+        return self._sources[chains]
 
     def close(self) -> None:
         """Leave the target."""
@@ -268,26 +265,26 @@ class Sources:
 
 
 def measure(
-    target: Callable[[], int], name: str, bursts: int, accesses: int, seconds: float
+    target: Callable[[], int], bursts: int, request: BurstRequest, seconds: float
 ) -> dict[bool, Lengths]:
     """Take bursts both ways by turns, until there are enough or the time is up."""
     results = {False: Lengths(), True: Lengths()}
-    draw, sources = random.Random(_SEED), Sources(name)
+    draw, sources = random.Random(_SEED), Sources()
     give_up = time.monotonic() + seconds
     try:
         while time.monotonic() < give_up and any(
             len(result.accesses) < bursts for result in results.values()
         ):
-            emulate = len(results[True].accesses) < len(results[False].accesses)
+            chains = len(results[True].accesses) < len(results[False].accesses)
             pid = target()
             try:
                 thread = busy_thread(pid, draw)
                 if thread is not None:
-                    request = BurstRequest(thread, accesses, 10.0)
-                    results[emulate].add(sources.get(pid, emulate).capture(request))
+                    burst = sources.get(pid, chains).capture(replace(request, tid=thread))
+                    results[chains].add(burst)
                     time.sleep(draw.uniform(0, _PAUSE_SECONDS))
             except CaptureError as error:
-                results[emulate].refusals[error.reason] += 1
+                results[chains].refusals[error.reason] += 1
                 time.sleep(_PAUSE_SECONDS)
     finally:
         sources.close()
@@ -296,18 +293,19 @@ def measure(
 
 def show(name: str, results: dict[bool, Lengths]) -> None:
     """Print two lines of the table."""
-    for emulate, lengths in results.items():
+    for chains, lengths in results.items():
+        start = f"{name:12} {'yes' if chains else 'no':6}"
         if len(lengths.accesses) < 2:
-            print(
-                f"{name:12} {'yes' if emulate else 'no':8} too few bursts {dict(lengths.refusals)}"
-            )
+            print(f"{start} too few bursts {dict(lengths.refusals)}", flush=True)
             continue
         low, *_, high = statistics.quantiles(lengths.accesses, n=10, method="inclusive")
         ends = ", ".join(f"{end} {count}" for end, count in lengths.ends.most_common(_TABLE_CALLS))
         print(
-            f"{name:12} {'yes' if emulate else 'no':8} {len(lengths.accesses):6} {low:9.0f} "
+            f"{start} {len(lengths.accesses):6} {low:9.0f} "
             f"{statistics.median(lengths.accesses):9.0f} {high:9.0f} "
-            f"{statistics.mean(lengths.emulated):8.1f}  {ends}"
+            f"{statistics.mean(lengths.calls):8.1f} "
+            f"{1e3 * statistics.mean(lengths.hold_seconds):8.2f}  {ends}",
+            flush=True,
         )
 
 
@@ -317,22 +315,20 @@ def main() -> int:
     parser.add_argument("targets", nargs="*", metavar="TARGET", help=f"of {', '.join(TARGETS)}")
     parser.add_argument("--quick", action="store_true", help="fewer bursts")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
-    has_translator = importlib.util.find_spec(_TRANSLATING) is not None
     parser.add_argument(
-        "--executor",
-        choices=sorted(_ACCESSES),
-        default="translate" if has_translator else "step",
-        help="what runs the shadows (default: %(default)s)",
+        "--accesses", type=int, default=_ACCESSES, metavar="N", help="of a full burst"
     )
-    parser.add_argument("--accesses", type=int, metavar="N", help="of a full burst")
+    parser.add_argument(
+        "--max-stop", type=float, default=0.005, metavar="SECONDS", help="hold of a burst"
+    )
     args = parser.parse_args()
-    accesses = args.accesses or _ACCESSES[args.executor]
+    request = BurstRequest(0, args.accesses, args.max_stop)
     bursts, seconds = (8, 10.0) if args.quick else (60, 60.0)
 
-    print(f"bursts of at most {accesses} accesses, executor {args.executor}")
+    print(f"bursts of at most {args.accesses} accesses and {args.max_stop * 1e3:g} ms of hold")
     print(
-        f"{'target':12} {'emulated':8} {'bursts':>6} {'10 %':>9} {'median':>9} {'90 %':>9} "
-        f"{'calls':>8}  ends"
+        f"{'target':12} {'chains':6} {'bursts':>6} {'10 %':>9} {'median':>9} {'90 %':>9} "
+        f"{'calls':>8} {'hold ms':>8}  ends"
     )
     found, is_good = {}, True
     for name in args.targets or TARGETS:
@@ -341,15 +337,16 @@ def main() -> int:
             print(f"{name:12} left out: {needed} is not installed")
             continue
         with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-            results = measure(start(Path(folder), stack), args.executor, bursts, accesses, seconds)
+            results = measure(start(Path(folder), stack), bursts, request, seconds)
         show(name, results)
-        found[name] = {("emulated" if e else "plain"): r.summary() for e, r in results.items()}
-        is_good &= all(
-            result.accesses and not any(end.isdigit() for end in result.ends)
-            for result in results.values()
-        )
+        found[name] = {("chains" if each else "plain"): r.summary() for each, r in results.items()}
+        is_good &= all(result.is_named() for result in results.values())
     if args.json:
-        document = {"executor": args.executor, "accesses": accesses, "targets": found}
+        document = {
+            "accesses": args.accesses,
+            "max_stop_seconds": args.max_stop,
+            "targets": found,
+        }
         args.json.write_text(json.dumps(document, indent=1) + "\n")
     return 0 if is_good and found else 1
 

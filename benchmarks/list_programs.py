@@ -1,4 +1,4 @@
-"""Lists the programs that the shadow benchmarks run, and the packages that all benchmarks need.
+"""Lists the programs that benchmarks of bursts run, and the packages that all benchmarks need.
 
 usage: python benchmarks/list_programs.py [--packages | --lacking]
 """
@@ -11,6 +11,8 @@ import sys
 from programs.catalogue import CATALOGUE, lacking_packages, packages
 from reference.programs import lacking_packages as lacking_for_references
 from reference.programs import packages as packages_for_references
+from targets.servers import lacking_packages as lacking_for_servers
+from targets.servers import packages as packages_for_servers
 
 
 def main() -> int:
@@ -22,9 +24,9 @@ def main() -> int:
     args = parser.parse_args()
     if args.packages or args.lacking:
         lists = (
-            (packages(), packages_for_references())
+            (packages(), packages_for_references(), packages_for_servers())
             if args.packages
-            else (lacking_packages(), lacking_for_references())
+            else (lacking_packages(), lacking_for_references(), lacking_for_servers())
         )
         print(*sorted(set().union(*lists)), sep="\n")
         return 0

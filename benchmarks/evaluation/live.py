@@ -47,12 +47,8 @@ SWEEP = (
         for schedule in ("phase-guided", "periodic")
         for share in ("0.25", "1", "4")
     ),
-    Setting("bursts of 4 M", "phase-guided, bursts of 4 M accesses", ("--burst", "4000000")),
-    Setting(
-        "one burst a stop",
-        "phase-guided, one burst of 4 M accesses a stop",
-        ("--burst", "4000000", "--moments", "1"),
-    ),
+    Setting("bursts of 200 k", "phase-guided, no long bursts", ("--burst", "200000")),
+    Setting("bursts of 4 M", "phase-guided, long bursts of 4 M accesses", ("--burst", "4000000")),
 )
 GROUPS = {"main": MAIN, "sweep": SWEEP}
 

@@ -78,20 +78,29 @@ class OfflineWindows:
             return np.round(10_000 * shares)
         return np.array([rng.multinomial(samples, share) for share in shares], dtype=float)
 
-    def curve(self, windows: NDArray[np.intp], horizon_accesses: float = np.inf) -> Curve:
-        """Model the windows given, pooled, from their exact reuse distances.
+    def survival(
+        self, windows: NDArray[np.intp], horizon_accesses: float = np.inf
+    ) -> SurvivalFunction:
+        """Return the survival function of the windows given, pooled.
 
         Args:
             windows: indices, shape (n,).
             horizon_accesses: distances beyond are censored, as they are in a burst.
+        """
+        return survival_of(
+            self.reuses[windows].sum(axis=0), float(self.cold[windows].sum()), horizon_accesses
+        )
+
+    def curve(self, windows: NDArray[np.intp]) -> Curve:
+        """Model the windows given, pooled, from their exact reuse distances.
+
+        Args:
+            windows: indices, shape (n,).
 
         Returns:
             StatStack's miss ratio at ``SIZES_BYTES``, shape (s,).
         """
-        survival = survival_of(
-            self.reuses[windows].sum(axis=0), float(self.cold[windows].sum()), horizon_accesses
-        )
-        return StatStack().curve(survival, SIZES_BYTES).miss_ratio
+        return StatStack().curve(self.survival(windows), SIZES_BYTES).miss_ratio
 
 
 Curve = NDArray[np.float64]

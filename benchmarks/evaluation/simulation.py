@@ -1,10 +1,10 @@
 """A session on the windows of a reference: the product's detector, predictor, schedule and models.
 
 Everything but the sampling is the product's own. Branch samples are drawn from the blocks that ran,
-a burst sees the exact reuse distances of its window up to a horizon, a scout's moments lie as far
-ahead as a session would ask for, a stop costs what it is said to cost, and windows are equally long
-in time. What a live session adds (short bursts inside of windows, the access clock, code that is
-sought, scouts that end early) is left out: the ablation counts on that.
+a burst is as long as it was asked to be and sees the exact reuse distances of its window up to a
+horizon, a hold costs what a schedule expects before it has seen any, and windows are equally long
+in time. What a live session adds (bursts that end early, short ones inside of windows, the access
+clock, waiting for memsampd's own CPU time) is left out: the ablation counts on that.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evaluation.clusterings import Labels, Merges
-from evaluation.offline import Curve, OfflineWindows
+from evaluation.offline import SIZES_BYTES, Curve, OfflineWindows
+from memsampd.daemon.attach import burst_shape
 from memsampd.daemon.config import SessionConfig
-from memsampd.daemon.moments import Moments
 from memsampd.models.mixing import burst_shares
 from memsampd.models.nearest import nearest
+from memsampd.models.statstack import StatStack
 from memsampd.phases.accuracy import AccuracyTracker
 from memsampd.phases.leader import LeaderFollower
 from memsampd.phases.predictor import RunLengthMarkov
-from memsampd.phases.schedule import BurstShape, make_schedule
+from memsampd.phases.schedule import make_schedule
 
 PRODUCT = SessionConfig()
 SAMPLES = round(PRODUCT.window_seconds / PRODUCT.period_seconds)
 HORIZON_SHARE = 0.8  # of a burst: docs/models.md
-STOP_COST_SECONDS = 0.018  # stops, page copies and waiting, of a scout: docs/evaluation.md
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +64,7 @@ class SimulatedSession:
         prediction_accuracy: share of the predictions that came true, 0..1.
         hits: branch vectors of the windows, shape (w, b); none where they do not matter.
         seed: of the hash of branches into their bins.
+        accesses: length of these bursts, shape (n,); none where it does not matter.
     """
 
     phases: Labels
@@ -71,6 +72,7 @@ class SimulatedSession:
     prediction_accuracy: float
     hits: NDArray[np.float64] = field(default_factory=lambda: np.empty((0, 0)))
     seed: int = 0
+    accesses: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
 
 
 def simulate(windows: OfflineWindows, settings: Settings, seed: int) -> SimulatedSession:
@@ -79,18 +81,17 @@ def simulate(windows: OfflineWindows, settings: Settings, seed: int) -> Simulate
     asked = settings.tolerance
     clusterer = LeaderFollower() if asked is None else LeaderFollower(tolerance=asked)
     predictor, accuracy, merges = RunLengthMarkov(), AccuracyTracker(), Merges()
-    burst = PRODUCT.burst_accesses
+    shape = burst_shape(PRODUCT.burst_accesses)
     schedule = make_schedule(
         settings.schedule,
         random.Random(seed),
         window_seconds=PRODUCT.window_seconds,
         share=settings.budget_share,
-        shape=BurstShape(burst, burst, STOP_COST_SECONDS, 0.0),
+        shape=shape,
         **settings.options,
     )
     labels: list[int] = []
-    profiled: list[int] = []  # ascending: the next scout begins behind the last one's moments
-    rng = random.Random(seed + 2)
+    bursts: dict[int, int] = {}  # accesses by window, ascending
     for index, vector in enumerate(hits):
         assignment = clusterer.learn_counts(vector)
         merges.add(assignment.merged)
@@ -101,29 +102,46 @@ def simulate(windows: OfflineWindows, settings: Settings, seed: int) -> Simulate
         predictor.observe(assignment.phase)
         labels.append(assignment.phase)
         schedule.elapse(PRODUCT.window_seconds)
-        for _ in range(profiled.count(index)):
-            schedule.record(assignment.phase, burst)
-        if profiled and profiled[-1] > index:
-            continue  # memsampd decides after a window, unless a scout is under way
+        if index in bursts:
+            schedule.record(assignment.phase, bursts[index])
         decision = schedule.decide(index + 1, predictor.predict().phase)
-        if decision.profile:
-            schedule.spend(burst, STOP_COST_SECONDS)
-            profiled += _moments(index + 1, decision.until_next_cpu_seconds, rng)
+        if decision.profile and index + 1 < len(hits):
+            cost_seconds = shape.stop_seconds + decision.max_accesses * shape.seconds_per_access
+            schedule.spend(decision.max_accesses, cost_seconds)
+            bursts[index + 1] = decision.max_accesses
     phases = np.array([merges.final(label) for label in labels])
-    reached = np.unique([window for window in profiled if window < len(labels)]).astype(np.int64)
-    return SimulatedSession(phases, reached, accuracy.overall or 0.0, hits, seed)
+    profiled, accesses = (
+        np.array([*each], dtype=np.int64) for each in (bursts.keys(), bursts.values())
+    )
+    return SimulatedSession(phases, profiled, accuracy.overall or 0.0, hits, seed, accesses)
 
 
-def _moments(window: int, until_next_seconds: float, rng: random.Random) -> list[int]:
-    """Windows in which a scout is observed that begins in one."""
-    moments = Moments(rng, PRODUCT.moments, PRODUCT.gap_seconds, until_next_seconds)
-    at_seconds = rng.uniform(0, PRODUCT.window_seconds)
-    windows = [window]
-    for gap_seconds in moments:
-        at_seconds += gap_seconds
-        moments.until_next_seconds = max(until_next_seconds - at_seconds, 0.0)
-        windows.append(window + int(at_seconds / PRODUCT.window_seconds))
-    return windows
+def burst_curves(windows: OfflineWindows, session: SimulatedSession) -> Callable[[int], Curve]:
+    """What bursts of their lengths tell of the windows that they were taken in.
+
+    Beyond its horizon a burst is continued by all of its phase, as the product does.
+
+    Returns:
+        A function of a profiled window: its miss ratio at ``SIZES_BYTES``, shape (s,).
+    """
+    horizons = dict(zip(session.profiled.tolist(), HORIZON_SHARE * session.accesses, strict=True))
+    by_phase: dict[int, list[int]] = {}
+    for window in horizons:
+        by_phase.setdefault(int(session.phases[window]), []).append(window)
+    pooled = {
+        phase: windows.survival(
+            np.array([w for w in mine if horizons[w] == max(horizons[each] for each in mine)]),
+            max(horizons[each] for each in mine),
+        )
+        for phase, mine in by_phase.items()
+    }
+
+    def curve(window: int) -> Curve:
+        seen = windows.survival(np.array([window]), horizons[window])
+        whole = seen.continued_by(pooled[int(session.phases[window])])
+        return StatStack().curve(whole, SIZES_BYTES).miss_ratio
+
+    return curve
 
 
 def share_out(

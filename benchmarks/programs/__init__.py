@@ -1,1 +1,1 @@
-"""Real programs to run shadows of: what they are, what they need, how they are started."""
+"""Real programs to observe: what they are, what they need, how they are started."""

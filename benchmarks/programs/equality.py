@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from memsampd.errors import CaptureError
 from memsampd.sampler.process.maps import AddressSpace, read_maps
 from memsampd.sampler.replica.comparison import Run, held_replica
+from programs.holding import others_held
 from programs.running import busiest_threads
 from programs.workload import ANONYMOUS
 
@@ -180,6 +181,8 @@ def hold_together(
 ) -> Comparison:
     """Compare pairs of one process, by its busy threads in turn, until enough or one differs.
 
+    Its other threads are held as well: what they write must be the same to both runs.
+
     Args:
         pid: the process; all calls for it come from this thread.
         code: see :func:`share_in`.
@@ -201,7 +204,7 @@ def hold_together(
         while not comparison.is_enough(instructions) and time.monotonic() < give_up:
             for tid in busiest_threads(pid, _PAUSE_SECONDS):
                 try:
-                    with replica.holding(tid):
+                    with replica.holding(tid), others_held(pid, tid, asleep=True):
                         one = replica.translated(accesses_a_run, run_seconds)
                         other = replica.stepped(accesses_a_run, run_seconds)
                 except CaptureError as error:

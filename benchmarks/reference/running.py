@@ -30,7 +30,7 @@ class Timing:
 
     Attributes:
         wall_seconds: from its appearance to its exit; memsampd's own start-up is not in it.
-        total_cpu_seconds: CPU time of everything that was started, memsampd and shadows included.
+        total_cpu_seconds: CPU time of all that was started, memsampd and its replica included.
     """
 
     wall_seconds: float

@@ -48,7 +48,7 @@ class CaptureError(MemsampdError):
     """A burst could not be taken now; another time may do.
 
     Args:
-        reason: short, stable name for counting ("not-running", "clone-failed", ...).
+        reason: short, stable name for counting ("not-running", "lost", ...).
         cause: what went wrong.
         remedy: what can be done about it.
         stop_seconds: how long the target was stopped in vain.

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import targets
+import tracees
 
 from memsampd.sampler.process.status import list_threads
 
@@ -118,7 +118,7 @@ def test_memsampd_keeps_to_its_cpus(target: subprocess.Popen[str]) -> None:
         for line in observing.stdout:
             if json.loads(line)["sampled_accesses"]:
                 break
-        replicas = [pid for pid, _, _ in targets.children(observing.pid)]
+        replicas = [pid for pid, _, _ in tracees.children(observing.pid)]
         processes = (observing.pid, *replicas)
         cpus = {tid: os.sched_getaffinity(tid) for pid in processes for tid in list_threads(pid)}
         niceness = os.getpriority(os.PRIO_PROCESS, observing.pid)
@@ -208,7 +208,7 @@ def test_run_exits_as_the_program_does(words: tuple[str, ...], status: int) -> N
 def test_run_says_when_it_cannot_observe() -> None:
     options = ("--no-listen", "-o", "/proc/nowhere/x")
     command = [MEMSAMPD, "run", *options, "--", "sh", "-c", "read line; exit 5"]
-    with targets.running(*command, stderr=subprocess.PIPE) as process:
+    with tracees.running(*command, stderr=subprocess.PIPE) as process:
         assert process.stdin is not None
         assert process.stderr is not None
         message = process.stderr.readline()

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, cast
 
 import pytest
-from targets import compile_c, observed, running, traces_left, write_data
+from tracees import compile_c, observed, running, traces_left, write_data
 from watchful import COMMON, outcome, tell
 
 from memsampd.errors import CaptureError, MemsampdError

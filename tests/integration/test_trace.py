@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-import targets
+import tracees
 from lackey_text import obvious
 from tracing_rows import read_trace
 
@@ -64,7 +64,7 @@ int main(void)
 
 @pytest.fixture(scope="module")
 def scanner(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return targets.compile_c(tmp_path_factory.mktemp("c"), SCANNER)
+    return tracees.compile_c(tmp_path_factory.mktemp("c"), SCANNER)
 
 
 def trace(*words: str | Path | int, timeout: float = 120) -> subprocess.CompletedProcess[str]:
@@ -81,7 +81,7 @@ def trace(*words: str | Path | int, timeout: float = 120) -> subprocess.Complete
 def started(*words: str | Path | int) -> Iterator[subprocess.Popen[str]]:
     """A trace that goes on while the body runs, in a session of its own; dead afterwards."""
     command = (MEMSAMPD, "trace", *map(str, words))
-    with targets.running(*command, stderr=subprocess.PIPE, start_new_session=True) as process:
+    with tracees.running(*command, stderr=subprocess.PIPE, start_new_session=True) as process:
         try:
             yield process
         finally:
@@ -112,13 +112,13 @@ def starts(path: Path) -> list[BurstStart]:
 
 def test_a_trace_has_what_the_process_did(scanner: Path, tmp_path: Path) -> None:
     path = tmp_path / "x"
-    with targets.running(scanner) as target:
+    with tracees.running(scanner) as target:
         assert target.stdout is not None
         base = int(target.stdout.readline(), 16)
         done = trace(target.pid, "-o", path, "--accesses", "3000", "--bursts", "3")
         assert done.returncode == 0, done.stderr
         assert target.poll() is None
-        assert targets.wait_until_clean(target.pid) == []
+        assert tracees.wait_until_clean(target.pid) == []
     assert "3 bursts, 9000 accesses" in done.stderr
     bursts, finishes, message = read_trace(path)
     assert message == ""
@@ -153,9 +153,9 @@ def test_a_trace_has_what_the_process_did(scanner: Path, tmp_path: Path) -> None
 
 
 def test_threads_are_chosen_or_named(tmp_path: Path) -> None:
-    program = targets.compile_c(tmp_path, THREADS)
+    program = tracees.compile_c(tmp_path, THREADS)
     path = tmp_path / "x"
-    with targets.running(program) as target:
+    with tracees.running(program) as target:
         assert target.stdout is not None
         busy = {int(target.stdout.readline()) for _ in range(2)}
         options = ["--accesses", "20", "--interval", "0.02"]
@@ -171,7 +171,7 @@ def test_threads_are_chosen_or_named(tmp_path: Path) -> None:
         assert [start.tid for start in starts(path)] == [one] * 3
         done = trace("-fo", path, "--tid", "1", target.pid)
         assert (done.returncode, "is no thread of process" in done.stderr) == (1, True)
-        assert targets.wait_until_clean(target.pid) == []
+        assert tracees.wait_until_clean(target.pid) == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -179,14 +179,14 @@ def test_a_signal_ends_it_with_a_whole_file(
     scanner: Path, tmp_path: Path, number: signal.Signals
 ) -> None:
     path = tmp_path / "x"
-    with targets.running(scanner) as target:
+    with tracees.running(scanner) as target:
         with started(target.pid, "-o", path, *ENDLESS) as process:
             wait_for(process, lambda: has_bursts(path))
             process.send_signal(number)
             _, errors = process.communicate(timeout=60)
         assert process.returncode == 0, errors
         assert target.poll() is None
-        assert targets.wait_until_clean(target.pid) == []
+        assert tracees.wait_until_clean(target.pid) == []
     assert f"ended: {number.name}" in errors
     assert "Traceback" not in errors
     bursts, _, message = read_trace(path)
@@ -205,14 +205,14 @@ def has_rows(path: Path) -> bool:
 
 def test_a_signal_within_a_long_burst_keeps_what_it_saw(scanner: Path, tmp_path: Path) -> None:
     path = tmp_path / "x"
-    with targets.running(scanner) as target:
+    with tracees.running(scanner) as target:
         words = ("--max-stop", "600", "--deadline", "600", "--accesses", "1000000000")
         with started(target.pid, "-o", path, *words) as process:
             wait_for(process, lambda: has_rows(path))
             process.send_signal(signal.SIGINT)
             _, errors = process.communicate(timeout=60)
         assert process.returncode == 0, errors
-        assert targets.wait_until_clean(target.pid) == []
+        assert tracees.wait_until_clean(target.pid) == []
     with TraceReader(path) as reader:
         found = [(sum(map(len, burst)), burst.finish) for burst in reader]
     ((rows, finish),) = found
@@ -223,12 +223,12 @@ def test_a_signal_within_a_long_burst_keeps_what_it_saw(scanner: Path, tmp_path:
 
 def test_a_kill_leaves_what_was_written(scanner: Path, tmp_path: Path) -> None:
     path = tmp_path / "x"
-    with targets.running(scanner) as target:
+    with tracees.running(scanner) as target:
         with started(target.pid, "-o", path, *ENDLESS) as process:
             wait_for(process, lambda: has_bursts(path))
             process.kill()
             process.wait()
-        assert targets.wait_until_clean(target.pid) == []
+        assert tracees.wait_until_clean(target.pid) == []
     bursts, _, message = read_trace(path)
     assert "ends early" in message
     assert len(bursts) >= 1
@@ -238,7 +238,7 @@ def test_a_kill_leaves_what_was_written(scanner: Path, tmp_path: Path) -> None:
 def test_the_end_of_the_target_ends_it(scanner: Path, tmp_path: Path) -> None:
     path = tmp_path / "x"
     with (
-        targets.running(scanner) as target,
+        tracees.running(scanner) as target,
         started(target.pid, "-o", path, *ENDLESS) as process,
     ):
         wait_for(process, lambda: has_bursts(path))
@@ -254,7 +254,7 @@ def test_the_end_of_the_target_ends_it(scanner: Path, tmp_path: Path) -> None:
 
 def test_the_reason_of_a_refusal_is_told(tmp_path: Path) -> None:
     path = tmp_path / "x"
-    with targets.running("sleep", "600") as target:
+    with tracees.running("sleep", "600") as target:
         done = trace(target.pid, "-o", path, "--deadline", "0.3")
         assert target.poll() is None
     assert done.returncode == 1
@@ -325,7 +325,7 @@ def test_a_program_that_cannot_be_traced_is_left_to_finish(tmp_path: Path) -> No
 def test_an_existing_file_is_kept(scanner: Path, tmp_path: Path) -> None:
     path = tmp_path / "x"
     path.write_text("dear")
-    with targets.running(scanner) as target:
+    with tracees.running(scanner) as target:
         done = trace(target.pid, "-o", path)
         assert target.poll() is None
     assert (done.returncode, "exists already" in done.stderr) == (1, True)

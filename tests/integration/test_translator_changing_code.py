@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
-from shadowing import compile_c, running
+from tracees import compile_c, patiently, running
 
-from memsampd.sampler.records import BurstEnd
-from memsampd.sampler.shadow.snapshots import Snapshots
-from memsampd.sampler.shadow.stepping import SteppingExecutor
-from memsampd.sampler.shadow.translating import TranslatingExecutor
+from memsampd.sampler.records import BurstEnd, BurstRequest
+from memsampd.sampler.replica.comparison import held_replica
+from memsampd.sampler.replica.source import ReplicaSource
 
 # A function `mov offset(%rdi), %eax; ret` whose offset is rewritten: after so many calls, by the
 # same thread, in the page that it runs from or in a fresh one.
@@ -28,7 +29,7 @@ int main(int argc, char **argv) {
     uint8_t *pages = mmap(0, 64 << 12, PROT_READ | PROT_WRITE | PROT_EXEC,
                           MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     long sum = 0;
-    puts("ready");
+    printf("%p %p\\n", (void *)pages, (void *)data);
     fflush(stdout);
     for (uint32_t round = 0;; round++) {
         uint8_t *code = pages + (fresh ? round % 64 << 12 : 0);
@@ -43,37 +44,62 @@ int main(int argc, char **argv) {
 """
 
 
-# A round is some 7 or 8 accesses a call: long bursts come to a rewriting from wherever they begin.
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compile_c(tmp_path_factory.mktemp("changing"), PROGRAM)
+
+
+@contextmanager
+def rewriting(program: Path, calls: int, fresh: int) -> Iterator[tuple[int, int, int]]:
+    """Process, address of the first page of code, and of the data."""
+    with running(program, str(calls), str(fresh)) as target:
+        assert target.stdout is not None
+        code, data = (int(word, 16) for word in target.stdout.readline().split())
+        yield target.pid, code, data
+
+
+# A round is some 7 or 8 accesses a call: long runs come to a rewriting from wherever they begin.
 @pytest.mark.parametrize(
     ("calls", "fresh", "accesses", "ends"),
     [
-        (20, 0, 50_000, {BurstEnd.UNSUPPORTED}),
-        (2000, 0, 50_000, {BurstEnd.UNSUPPORTED}),
-        (300_000, 0, 5000, {BurstEnd.FULL, BurstEnd.UNSUPPORTED}),
-        (2000, 1, 5000, {BurstEnd.FULL, BurstEnd.UNSUPPORTED}),
+        (20, 0, 50_000, {"modified"}),
+        (2000, 0, 50_000, {"modified"}),
+        (300_000, 0, 5000, {"full", "modified"}),
+        (2000, 1, 5000, {"full", "modified", "unsupported"}),
     ],
 )
 def test_rows_agree_with_stepping(
-    calls: int, fresh: int, accesses: int, ends: set[BurstEnd], tmp_path: Path
+    calls: int, fresh: int, accesses: int, ends: set[str], program: Path
 ) -> None:
-    program = compile_c(tmp_path, PROGRAM)
-    translating, stepping = TranslatingExecutor(), SteppingExecutor()
-    with running(program, str(calls), str(fresh)) as target:
-        assert target.stdout is not None
-        target.stdout.readline()
-        snapshots = Snapshots(target.pid)
-        compared = 0
+    compared = 0
+    with rewriting(program, calls, fresh) as (pid, _, _), held_replica(pid) as replica:
         for _ in range(8):
-            shadows = snapshots.take(target.pid, 2, 60.0).shadows
-            first = translating.run(shadows[0], accesses, 60.0)
-            second = stepping.run(shadows[1], 5000, 60.0)
-            for shadow in shadows:
-                snapshots.end(shadow)
-            compared += min(first.accesses, second.accesses)
+            with replica.holding(pid):
+                first = replica.translated(accesses)
+                second = replica.stepped(5000)
             assert first.end in ends
-            common = min(first.accesses, second.accesses)
+            common = min(len(first.rows), len(second.rows))
+            compared += common
             for name in ("ip", "address", "size_bytes", "is_write"):
-                found, expected = (getattr(each.rows, name) for each in (first, second))
-                assert np.array_equal(found[:common], expected[:common])
-        snapshots.close()
+                found, expected = (getattr(run.rows, name)[:common] for run in (first, second))
+                assert np.array_equal(found, expected)
     assert compared > 0
+
+
+def test_what_was_translated_is_forgotten_once_it_is_other_code(program: Path) -> None:
+    """Within a burst the code is one; from burst to burst it is another."""
+    loaded = set()
+    with (
+        rewriting(program, 2000, 0) as (pid, code, data),
+        closing(ReplicaSource(pid)) as source,
+    ):
+        for _ in range(12):
+            burst = patiently(lambda: source.capture(BurstRequest(pid, 100_000, 1.0)))
+            assert burst.end in (BurstEnd.UNSUPPORTED, BurstEnd.HOLD, BurstEnd.COLD)
+            if burst.end is BurstEnd.UNSUPPORTED:
+                assert burst.end_detail == "a store into code that has run"
+            here = burst.address[(burst.ip == code) & ~burst.is_write]
+            assert len(set(here.tolist())) <= 1
+            loaded |= set(here.tolist())
+    assert len(loaded) > 1
+    assert all(data <= address < data + (1 << 16) for address in loaded)

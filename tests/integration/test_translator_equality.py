@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import targets
+import tracees
 
 from programs.catalogue import find
 from programs.equality import hold_together
@@ -43,7 +43,7 @@ def test_references_equal_those_of_stepping(workload: Workload, inputs: Path) ->
             total_seconds=180,
             rehearsal_accesses=REHEARSAL_ACCESSES,
         )
-        assert targets.wait_until_clean(pid) == []
+        assert tracees.wait_until_clean(pid) == []
     assert comparison.difference is None, str(comparison.difference)
     assert comparison.instructions >= INSTRUCTIONS
     assert comparison.accesses_in_code > 0

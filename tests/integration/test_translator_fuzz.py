@@ -1,29 +1,32 @@
-"""Random code, executed in two shadows of one stop: translated and stepped must agree."""
+"""Random code, run twice from one hold: translated and stepped must agree."""
 
 from __future__ import annotations
 
 import ctypes
 import os
 import random
+import signal
 import struct
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
 from random_code import DATA_BYTES, INDICES, MIDDLE, Place, RandomCode
-from shadowing import compile_c, running
+from tracees import compile_c, running
 
-from memsampd.sampler.records import BurstEnd, LineChunk
-from memsampd.sampler.shadow.collectors import Lines
-from memsampd.sampler.shadow.executors import Execution
-from memsampd.sampler.shadow.snapshots import Shadow, Snapshots
-from memsampd.sampler.shadow.stepping import SteppingExecutor
-from memsampd.sampler.shadow.translating import TranslatingExecutor
+from memsampd import _core
+from memsampd.models.histogram import ReuseHistogram
+from memsampd.sampler.replica.collectors import Counted
+from memsampd.sampler.replica.comparison import HeldReplica, Run
 
 CASES = int(os.environ.get("MEMSAMPD_FUZZ_CASES", "60"))
 INSTRUCTIONS = 60
+ENOUGH = 100_000
+_PAGE_BYTES = 4096
 
+# Stays at the first byte of `code`, of which the replicas are to see another version.
 TARGET = """
 #include <stdio.h>
 #include <sys/mman.h>
@@ -31,41 +34,72 @@ __attribute__((aligned(4096))) char code[1 << 16], data[1 << 18];
 int main(void) {
     if (mprotect(code, sizeof code, PROT_READ | PROT_WRITE | PROT_EXEC) != 0)
         return 1;
-    data[0] = code[0] = 1;
+    data[0] = 1;
+    code[0] = 0xeb;
+    code[1] = 0xfe;
     printf("%lu %lu\\n", (unsigned long)code, (unsigned long)data);
     fflush(stdout);
-    for (;;)
-        __asm__ volatile("pause");
+    ((void (*)(void))code)();
 }
 """
+STAY = b"\xeb\xfe"
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
-_GETREGSET, _SETREGS, _GETREGS = 0x4204, 13, 12
+_GETREGSET, _GETREGS = 0x4204, 12
 _XSTATE = 0x202
 _GENERAL = 27  # words of struct user_regs_struct
-_RIP, _RSP, _EFLAGS, _ORIG_RAX = 16, 19, 18, 15
+_RSP, _EFLAGS, _ORIG_RAX = 4, 18, 15
 
 
 class _Iovec(ctypes.Structure):
     _fields_ = (("base", ctypes.c_void_p), ("size", ctypes.c_size_t))
 
 
-def _registers(shadow: Shadow) -> list[int]:
+@dataclass
+class Target:
+    """A process that stays at one instruction, whose memory is made anew while it is held."""
+
+    pid: int
+    place: Place
+
+    def write(self, address: int, content: bytes) -> None:
+        descriptor = os.open(f"/proc/{self.pid}/mem", os.O_RDWR)
+        try:
+            assert os.pwrite(descriptor, content, address) == len(content)
+        finally:
+            os.close(descriptor)
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
+    program = compile_c(tmp_path_factory.mktemp("fuzz"), TARGET)
+    with running(program) as process:
+        assert process.stdout is not None
+        code, data = map(int, process.stdout.readline().split())
+        yield Target(process.pid, Place(code, data))
+
+
+@pytest.fixture
+def replica(target: Target) -> Iterator[HeldReplica]:
+    replica = HeldReplica(target.pid)
+    yield replica
+    replica.close()
+
+
+# ---- The state in which a run left its replica ----
+
+
+def _registers(pid: int) -> list[int]:
     words = (ctypes.c_uint64 * _GENERAL)()
-    assert _libc.ptrace(_GETREGS, shadow.pid, None, ctypes.addressof(words)) == 0
+    assert _libc.ptrace(_GETREGS, pid, None, ctypes.addressof(words)) == 0
     return list(words)
 
 
-def _set_registers(shadow: Shadow, values: list[int]) -> None:
-    words = (ctypes.c_uint64 * _GENERAL)(*values)
-    assert _libc.ptrace(_SETREGS, shadow.pid, None, ctypes.addressof(words)) == 0
-
-
-def _vectors(shadow: Shadow) -> bytes:
+def _vectors(pid: int) -> bytes:
     buffer = ctypes.create_string_buffer(16384)
     area = _Iovec(ctypes.addressof(buffer), len(buffer))
-    assert _libc.ptrace(_GETREGSET, shadow.pid, _XSTATE, ctypes.addressof(area)) == 0
+    assert _libc.ptrace(_GETREGSET, pid, _XSTATE, ctypes.addressof(area)) == 0
     state = bytearray(buffer.raw[: area.size])
     state[8:24] = bytes(16)  # addresses of the last x87 instruction: where the copy stands
     # A component in its initial state may be marked so or spelt out: compare what it holds.
@@ -73,17 +107,20 @@ def _vectors(shadow: Shadow) -> bytes:
     return bytes(state)
 
 
-def _memory(shadow: Shadow, address: int, size_bytes: int) -> bytes:
-    with open(f"/proc/{shadow.pid}/mem", "rb", buffering=0) as memory:
-        return os.pread(memory.fileno(), size_bytes, address)
+def _memory(pid: int, address: int, content: bytes) -> bytes:
+    """Some memory of a replica; what it never touched is as it was."""
+    found = bytearray()
+    with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
+        for at in range(0, len(content), _PAGE_BYTES):
+            size = min(_PAGE_BYTES, len(content) - at)
+            try:
+                found += os.pread(memory.fileno(), size, address + at)
+            except OSError:
+                found += content[at : at + size]
+    return bytes(found)
 
 
-def _write(shadow: Shadow, address: int, content: bytes) -> None:
-    descriptor = os.open(f"/proc/{shadow.pid}/mem", os.O_RDWR)
-    try:
-        assert os.pwrite(descriptor, content, address) == len(content)
-    finally:
-        os.close(descriptor)
+# ---- Cases ----
 
 
 def _data(rng: random.Random) -> bytes:
@@ -93,39 +130,33 @@ def _data(rng: random.Random) -> bytes:
     return bytes(data)
 
 
-def _prepare(shadow: Shadow, place: Place, code: bytes, seed: int) -> None:
+def _start(rng: random.Random, place: Place) -> bytes:
+    """Instructions that give registers and flags any values, and make the stack the data's."""
+    code = bytes([0xB4, rng.randrange(256), 0x9E, rng.choice([0xFC, 0xFD])])  # mov ah, sahf, cld
+    for number in range(16):
+        value = place.data + MIDDLE if number == _RSP else rng.randrange(1 << 64)
+        code += bytes([0x48 | number >> 3, 0xB8 | number & 7]) + struct.pack("<Q", value)
+    return code
+
+
+def _case(place: Place, seed: int) -> tuple[bytes, bytes]:
+    """Code and data."""
     rng = random.Random(seed)
-    _write(shadow, place.code, code)
-    _write(shadow, place.data, _data(rng))
-    registers = _registers(shadow)
-    for word in (*range(_ORIG_RAX), _RSP):
-        registers[word] = rng.randrange(1 << 64)
-    registers[_RSP] = place.data + MIDDLE
-    registers[_RIP] = place.code
-    registers[_EFLAGS] = registers[_EFLAGS] & ~0x8D5 | rng.randrange(1 << 12) & 0x8D5
-    _set_registers(shadow, registers)
+    start = _start(rng, place)
+    behind = Place(place.code + len(start), place.data)
+    return start + RandomCode(seed, behind).draw(INSTRUCTIONS), _data(rng)
 
 
-@pytest.fixture(scope="module")
-def place_and_pid(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Place, int]]:
-    program = compile_c(tmp_path_factory.mktemp("fuzz"), TARGET)
-    with running(program) as target:
-        assert target.stdout is not None
-        code, data = map(int, target.stdout.readline().split())
-        yield Place(code, data), target.pid
+def _rows(run: Run) -> list[tuple[int, int, int, bool]]:
+    rows = run.rows
+    columns = (rows.ip, rows.address, rows.size_bytes, rows.is_write)
+    return list(zip(*(column.tolist() for column in columns), strict=True))
 
 
-def _rows(execution: Execution) -> list[tuple[int, int, int, bool]]:
-    rows = execution.rows
-    return list(
-        zip(
-            rows.ip.tolist(),
-            rows.address.tolist(),
-            rows.size_bytes.tolist(),
-            rows.is_write.tolist(),
-            strict=True,
-        )
-    )
+def _finish(run: Run) -> tuple[str, int, int]:
+    """How it ended; a step tells of a page that is not there by the signal of userfaultfd."""
+    number = signal.SIGSEGV if run.number == signal.SIGBUS else run.number
+    return run.end, run.ip, number
 
 
 def _lines(rows: list[tuple[int, int, int, bool]], line_bytes: int) -> list[int]:
@@ -139,74 +170,86 @@ def _lines(rows: list[tuple[int, int, int, bool]], line_bytes: int) -> list[int]
     ]
 
 
-def _compare(
-    pid: int, place: Place, seed: int, snapshots: Snapshots, save: Path, *, guided: bool
-) -> int:
-    code = RandomCode(seed, place).draw(INSTRUCTIONS)
-    (save / f"case-{seed}.bin").write_bytes(code)
-    translating, stepping = TranslatingExecutor(), SteppingExecutor()
-    shadows = snapshots.take(pid, 4 if guided else 3, 5.0).shadows
-    chunks: list[LineChunk] = []
-    line_bytes = 2 << random.Random(seed).randrange(12)
-    try:
-        for shadow in shadows:
-            _prepare(shadow, place, code, seed)
-        if guided:  # by one execution that goes the same way
-            translating.run(shadows[3], 100_000, 30.0)
-            translating.guide(1)
-        first = translating.run(shadows[0], 100_000, 30.0)
-        second = stepping.run(shadows[1], 100_000, 30.0)
-        assert _rows(first) == _rows(second)
-        assert (first.end, first.end_detail) == (second.end, second.end_detail)
-        assert (first.instructions, first.prefetches) == (second.instructions, second.prefetches)
-        expected = _registers(shadows[1])
-        found = list(struct.unpack(f"<{_GENERAL}Q", translating.registers()))
-        for registers in (expected, found):
-            registers[_EFLAGS] &= ~0x10100  # the trap and resume flags of stepping
-        assert found == expected
-        assert _vectors(shadows[0]) == _vectors(shadows[1])
-        for address, size in ((place.data, DATA_BYTES), (place.code, len(code))):
-            assert _memory(shadows[0], address, size) == _memory(shadows[1], address, size)
-        by_line = Lines(line_bytes, chunks.append)
-        limit = random.Random(seed).choice([second.accesses // 2 + 1, 100_000])
-        translating.run(shadows[2], limit, 30.0, by_line, 100_000)
-        assert by_line.rows >= min(limit, second.accesses)
-        lines = [line for chunk in chunks for line in chunk.line.tolist()]
-        assert lines == _lines(_rows(second)[: by_line.rows], line_bytes)
-        writes = second.rows.is_write[: by_line.rows].sum()
-        assert sum(chunk.writes for chunk in chunks) == writes
-    finally:
-        for shadow in shadows:
-            snapshots.end(shadow)
+def _translated_lines(
+    replica: HeldReplica, limit: int, line_bytes: int
+) -> tuple[ReuseHistogram, Counted]:
+    """Run once more, and have lines counted."""
+    counter = _core.ReuseCounter()
+    counter.begin()
+    counted = Counted(line_bytes, counter)
+    core = replica._replica
+    core.place(ENOUGH, False)
+    core.go(30.0)
+    core.begin_take(limit, counted.line_shift, counter)
+    while (chunk := core.take()) is not None:
+        counted.take(chunk)
+    return ReuseHistogram.from_counter(counter), counted
+
+
+def _compare(target: Target, replica: HeldReplica, seed: int, *, guided: bool) -> int:
+    """Both runs of one case; instructions that it came to."""
+    code, data = _case(target.place, seed)
+    pid = replica._replica.process()
+    memory = ((target.place.data, data), (target.place.code, code))
+    for address, content in memory:
+        target.write(address, content)
+    if guided:  # by one execution that goes the same way
+        replica.translated(ENOUGH)
+        replica.guide(1)
+    first = replica.translated(ENOUGH)
+    found = list(struct.unpack(f"<{_GENERAL}Q", first.registers))
+    vectors, contents = _vectors(pid), [_memory(pid, *part) for part in memory]
+    second = replica.stepped(ENOUGH)
+    assert _rows(first) == _rows(second)
+    assert _finish(first) == _finish(second)
+    assert (first.instructions, first.prefetches) == (second.instructions, second.prefetches)
+    expected = _registers(pid)
+    for registers in (expected, found):
+        registers[_EFLAGS] &= ~0x10100  # the trap and resume flags of stepping
+        registers[_ORIG_RAX] = 0
+    assert found == expected
+    assert vectors == _vectors(pid)
+    assert contents == [_memory(pid, *part) for part in memory]
+
+    rng = random.Random(seed)
+    line_bytes, rows = 2 << rng.randrange(12), len(second.rows)
+    found_reuses, counted = _translated_lines(
+        replica, rng.choice([rows // 2 + 1, ENOUGH]), line_bytes
+    )
+    assert counted.rows >= min(rows // 2 + 1, rows)
+    assert counted.writes == np.count_nonzero(second.rows.is_write[: counted.rows])
+    lines = _lines(_rows(second)[: counted.rows], line_bytes)
+    assert found_reuses == ReuseHistogram.from_lines(np.array(lines, np.uint64))
     return second.instructions
+
+
+def _save(folder: Path, target: Target, seed: int) -> None:
+    (folder / f"case-{seed}.bin").write_bytes(_case(target.place, seed)[0])
 
 
 @pytest.mark.parametrize("guided", [False, True])
 def test_random_code_agrees(
-    place_and_pid: tuple[Place, int], tmp_path: Path, *, guided: bool
+    target: Target, replica: HeldReplica, tmp_path: Path, *, guided: bool
 ) -> None:
-    place, pid = place_and_pid
-    snapshots = Snapshots(pid)
-    try:
-        done = [
-            _compare(pid, place, seed, snapshots, tmp_path, guided=guided) for seed in range(CASES)
-        ]
-    finally:
-        snapshots.close()
+    done = []
+    for seed in range(CASES):
+        _save(tmp_path, target, seed)
+        with replica.holding(target.pid):
+            try:
+                done.append(_compare(target, replica, seed, guided=guided))
+            finally:
+                target.write(target.place.code, STAY)
     assert np.median(done) > INSTRUCTIONS / 2
 
 
-def test_cases_end_in_different_ways(place_and_pid: tuple[Place, int]) -> None:
+def test_cases_end_in_different_ways(target: Target, replica: HeldReplica) -> None:
     """The generator must not stop at its first instruction each time."""
-    place, pid = place_and_pid
-    snapshots, stepping = Snapshots(pid), SteppingExecutor()
     ends = []
-    try:
-        for seed in range(12):
-            (shadow,) = snapshots.take(pid, 1, 5.0).shadows
-            _prepare(shadow, place, RandomCode(seed, place).draw(INSTRUCTIONS), seed)
-            ends.append(stepping.run(shadow, 100_000, 30.0).end)
-            snapshots.end(shadow)
-    finally:
-        snapshots.close()
-    assert BurstEnd.SYSCALL in ends
+    for seed in range(12):
+        with replica.holding(target.pid):
+            code, data = _case(target.place, seed)
+            target.write(target.place.data, data)
+            target.write(target.place.code, code)
+            ends.append(replica.stepped(ENOUGH).end)
+            target.write(target.place.code, STAY)
+    assert "syscall" in ends

@@ -33,6 +33,7 @@ OVERHEAD = Overhead(
     stop_seconds=0.01,
     longest_stop_seconds=0.004,
     hit_seconds=0.02,
+    sampling_seconds=0.03,
     budget_share=0.02,
     spent_share=0.005,
     own_cpu_seconds=0.4,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from contextlib import suppress
 
-from targets import observed
+from tracees import observed
 
 COMMON = r"""
 #define _GNU_SOURCE

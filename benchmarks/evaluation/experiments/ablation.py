@@ -13,7 +13,7 @@ from evaluation.experiment import Goal
 from evaluation.offline import OfflineWindows
 from evaluation.page import Page
 from evaluation.results import Case, Row, cell, distinct, mean_of
-from evaluation.simulation import HORIZON_SHARE, PRODUCT, Settings, SimulatedSession
+from evaluation.simulation import Settings, SimulatedSession
 from evaluation.statistics import group_means
 from reference.metrics import cdf_error, whole_run_error
 
@@ -34,9 +34,9 @@ class Ablation:
     noise of timer samples:
 
     phase mixing      exact mean curve of each detected phase in all its windows
-    sampled windows   exact curves of the windows that scouts saw, shared out by code and distance
+    sampled windows   exact curves of the windows that had a burst, shared out by code and distance
     model             StatStack from the exact reuse distances of these windows
-    burst length      the same, censored at the horizon of one burst
+    burst length      the same, censored at each burst's horizon and continued by its phase's
     clock             windows weighted by time, as instructions tell it, instead of accesses
     """
 
@@ -111,7 +111,8 @@ def estimate(windows: OfflineWindows, session: SimulatedSession, part: str) -> N
         return group_means(windows.miss_ratio, windows.accesses, session.phases)
     if part == "sampled windows":
         return simulation.share_out(windows, session, lambda window: windows.miss_ratio[window])
-    horizon = np.inf if part == "model" else HORIZON_SHARE * PRODUCT.burst_accesses
-    return simulation.share_out(
-        windows, session, lambda window: windows.curve(np.array([window]), horizon)
-    )
+    if part == "model":
+        return simulation.share_out(
+            windows, session, lambda window: windows.curve(np.array([window]))
+        )
+    return simulation.share_out(windows, session, simulation.burst_curves(windows, session))

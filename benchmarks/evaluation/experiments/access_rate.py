@@ -1,4 +1,4 @@
-"""Accesses per CPU second by phase: a proxy for CPI, from the native twins of bursts."""
+"""Accesses per CPU second by phase: a proxy for CPI, as timed in the target."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from evaluation.results import Case, Row, cell, distinct
 from evaluation.statistics import deviation, deviation_within
 from memsampd.exporters.analysis import analyse
 from memsampd.exporters.recording import Recording
-from memsampd.sampler.native_clock import is_usable
+from memsampd.sampler.burst_clock import is_usable
 
 
 class AccessRateByPhase:
@@ -66,9 +66,9 @@ def rates(recording: Recording, exact_accesses: int) -> Row:
     analysis = analyse(recording, "lru", SIZES_BYTES)
     phase_of = {window.record.index: window.phase for window in analysis.windows}
     timed = [
-        (phase_of[burst.window], burst.twin.accesses / burst.twin.cpu_seconds)
+        (phase_of[burst.window], burst.timed.accesses_per_cpu_second)
         for burst in recording.bursts
-        if burst.twin is not None and is_usable(burst.twin) and burst.window in phase_of
+        if burst.timed is not None and is_usable(burst.timed) and burst.window in phase_of
     ]
     known = [window.accesses for window in analysis.windows if window.accesses is not None]
     estimated = sum(known) / analysis.rate_known_share if known else None

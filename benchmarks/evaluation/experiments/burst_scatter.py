@@ -93,7 +93,7 @@ def scatter(recording: Recording) -> Row:
     deviation = deviation_within(curves, np.ones(len(phases)), phases) * math.sqrt(freedom)
     weights = np.array([analysis.phase(int(phase)).weight for phase in known])
     error = 100 * float(expected_error(deviation, weights, counts).mean())
-    cost = sum(burst.cost.stop_seconds + burst.cost.cow_seconds for burst in recording.bursts)
+    cost = sum(burst.cost.target_seconds for burst in recording.bursts)
     return {
         "bursts": len(phases),
         "scatter": 100 * float(deviation.mean()),
@@ -104,14 +104,14 @@ def scatter(recording: Recording) -> Row:
 
 
 def _curves(analysis: Analysis) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Phase, shape (n,), and miss ratios, shape (n, s), of each burst at a random moment."""
+    """Phase, shape (n,), and miss ratios, shape (n, s), of each burst."""
     phase_of = {window.record.index: window.phase for window in analysis.windows}
     phases, rows = [], []
     for phase in analysis.phases:
         histograms = {
             number: burst.histogram()
             for number, burst in enumerate(analysis.recording.bursts)
-            if burst.accesses and not burst.is_sought and phase_of.get(burst.window) == phase.id
+            if burst.accesses and phase_of.get(burst.window) == phase.id
         }
         for curve in burst_curves(histograms, StatStack(), SIZES_BYTES, LINE_BYTES).values():
             phases.append(phase.id)

@@ -107,8 +107,6 @@ def _history(
     for burst in recording.bursts:
         if phase_of.get(burst.window) != phase or not burst.accesses:
             continue
-        if burst.is_sought and history:  # live metrics do without it
-            continue
         while at < burst.window:
             running.add_window()
             at = next(windows)

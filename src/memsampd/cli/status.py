@@ -65,6 +65,7 @@ def status_lines(snapshot: Snapshot) -> list[str]:
     refused = sum(snapshot.errors.values())
     overhead = snapshot.overhead
     accuracy = snapshot.prediction_accuracy
+    sampled = 100 * overhead.sampling_seconds / max(overhead.target_cpu_seconds, 1e-9)
     lines = [
         f"{snapshot.target.command} ({snapshot.target.pid})  phase "
         f"{'?' if snapshot.phase is None else snapshot.phase} of {len(snapshot.phases)}"
@@ -77,7 +78,7 @@ def status_lines(snapshot: Snapshot) -> list[str]:
         + (f"  from {phase.sampled_accesses:,} accesses" if phase is not None else ""),
         f"cost {100 * overhead.spent_share:.2f} % of the target's CPU time (budget "
         f"{100 * overhead.budget_share:g} %), held {1e3 * overhead.stop_seconds:.1f} ms,"
-        f" at most {1e3 * overhead.longest_stop_seconds:.1f} at once;"
+        f" at most {1e3 * overhead.longest_stop_seconds:.1f} at once, sampling {sampled:.2f} %;"
         f" samples {snapshot.samples:,}, lost {snapshot.lost}",
         own_cpu_line(overhead),
     ]

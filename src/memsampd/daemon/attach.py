@@ -33,8 +33,10 @@ from memsampd.phases.predictor import RunLengthMarkov
 from memsampd.phases.schedule import BurstShape, make_schedule
 from memsampd.phases.windows import WindowCutter
 from memsampd.sampler.burst_clock import BurstClock
+from memsampd.sampler.perf.interrupts import measure_sample_seconds
 from memsampd.sampler.perf.source import TaskClockSource
 from memsampd.sampler.process.identity import ProcessHandle
+from memsampd.sampler.process.memory import read_present
 from memsampd.sampler.process.target import check_target
 from memsampd.sampler.protocols import AccessSource
 from memsampd.sampler.records import BranchSamples
@@ -71,19 +73,16 @@ class MappedBranches:
 
 
 def code_reader(pid: int) -> Callable[[int, int], bytes]:
-    """A function that reads the code of a process, or nothing where there is none."""
+    """A function that reads the code of a process, or nothing where there is none.
+
+    Pages that it has not got are not read: that would bring them in for it.
+    """
 
     def read(address: int, size_bytes: int) -> bytes:
         try:
-            memory = os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
-            return b""
-        try:
-            return os.pread(memory, size_bytes, address)
+            return read_present(pid, address, size_bytes)
         except (OSError, OverflowError):
             return b""
-        finally:
-            os.close(memory)
 
     return read
 
@@ -97,8 +96,7 @@ def curve_sizes(machine: Machine) -> NDArray[np.int64]:
 def access_source(pid: int, config: SessionConfig | None = None) -> AccessSource:
     """The access source that this machine has: bursts from a replica."""
     config = config or SessionConfig()
-    niceness = {} if config.niceness is None else {"niceness": config.niceness}
-    return ReplicaSource(pid, line_bytes=config.line_bytes, **niceness)
+    return ReplicaSource(pid, line_bytes=config.line_bytes)
 
 
 def burst_shape(longest_accesses: int) -> BurstShape:
@@ -221,6 +219,7 @@ def _parts(
         drift=DriftMonitor(),
         book=PhaseBook((StatStack(), StatCache()), curve_sizes(machine), config.line_bytes),
         cache_sizes_bytes=dict(machine.cache_sizes_bytes()),
+        sample_seconds=measure_sample_seconds(),
     )
 
 

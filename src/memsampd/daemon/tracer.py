@@ -18,7 +18,7 @@ from memsampd.models.histogram import ReuseHistogram
 from memsampd.sampler.process.identity import PROC
 from memsampd.sampler.process.status import list_threads
 from memsampd.sampler.protocols import AccessSource
-from memsampd.sampler.records import Burst, BurstCost, BurstRequest, LineChunk
+from memsampd.sampler.records import Burst, BurstCost, BurstRequest
 
 _CODE_SAMPLES = 1024
 
@@ -51,14 +51,12 @@ class CountedBurst:
     Attributes:
         burst: the burst without its rows.
         histogram: reuse distances of the lines that these touch.
-        writes: stores among the rows.
         code_ips: addresses of instructions that it executed, such as samples at even distances of
             them would find, shape (1024,) or (0,), uint64.
     """
 
     burst: Burst
     histogram: ReuseHistogram
-    writes: int
     code_ips: NDArray[np.uint64] = field(default_factory=lambda: np.empty(0, np.uint64))
 
 
@@ -82,7 +80,7 @@ class CaptureResult:
         return BurstCost(stop_seconds=self.error.stop_seconds if self.error is not None else 0.0)
 
 
-def _counted(burst: Burst, histogram: ReuseHistogram, writes: int) -> CountedBurst:
+def _counted(burst: Burst, histogram: ReuseHistogram) -> CountedBurst:
     """Keep a few of the instructions in place of a count of all."""
     executed = np.cumsum(burst.code_times)
     ips = np.empty(0, np.uint64)
@@ -90,7 +88,7 @@ def _counted(burst: Burst, histogram: ReuseHistogram, writes: int) -> CountedBur
         moments = (np.arange(_CODE_SAMPLES) + 0.5) / _CODE_SAMPLES * float(executed[-1])
         ips = burst.code_ip[np.searchsorted(executed, moments)]
     none = np.empty(0, np.uint64)
-    return CountedBurst(replace(burst, code_ip=none, code_times=none), histogram, writes, ips)
+    return CountedBurst(replace(burst, code_ip=none, code_times=none), histogram, ips)
 
 
 class TracerThread:
@@ -195,15 +193,8 @@ class TracerThread:
             order.measure_rate,
         )
         self._counter.begin()
-        writes = 0
-
-        def consume(chunk: LineChunk) -> None:
-            nonlocal writes
-            writes += chunk.writes
-            self._counter.add(chunk.line)
-
-        burst = source.stream_lines(request, self._line_bytes, consume)
-        return _counted(burst, self._counter.histogram(), writes)
+        burst = source.count_lines(request, self._line_bytes, self._counter.core)
+        return _counted(burst, self._counter.histogram())
 
     def _choose_thread(self, thread_samples: Mapping[int, int]) -> int:
         alive = set(list_threads(self._pid, self._proc))

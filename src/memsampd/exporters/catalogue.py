@@ -201,6 +201,11 @@ LONGEST_HOLD = _gauge(
 HITS = _counter(
     "target_hit_seconds", "seconds", "CPU time that hits of breakpoints took from the target."
 )
+SAMPLING = _counter(
+    "target_sampling_seconds",
+    "seconds",
+    "Estimated CPU time that branch samples took from the target (not part of the budget).",
+)
 OWN_CPU = _counter(
     "own_cpu_seconds",
     "seconds",
@@ -218,10 +223,10 @@ OWN_CPU_WAIT = _counter(
     "Time for which bursts have waited because memsampd's processes had used their CPU time.",
 )
 OVERHEAD_SPENT = _gauge(
-    "overhead_spent_ratio", "ratio", "Share of the target's CPU time that the schedule spent."
+    "overhead_spent_ratio", "ratio", "Share of the target's CPU time that bursts cost it."
 )
 OVERHEAD_BUDGET = _gauge(
-    "overhead_budget_ratio", "ratio", "Share of the target's CPU time that it may spend."
+    "overhead_budget_ratio", "ratio", "Share of the target's CPU time that they may cost."
 )
 
 CATALOGUE: tuple[Metric, ...] = tuple(
@@ -271,7 +276,11 @@ memsampd_fill_bytes_per_cpu_second{level="L3"}
 What memsampd costs the target, as a share of its CPU time:
 
 ```promql
-(rate(memsampd_target_hold_seconds_total[5m]) + rate(memsampd_target_hit_seconds_total[5m]))
+(
+  rate(memsampd_target_hold_seconds_total[5m])
+  + rate(memsampd_target_hit_seconds_total[5m])
+  + rate(memsampd_target_sampling_seconds_total[5m])
+)
   / rate(memsampd_target_cpu_seconds_total[5m])
 ```
 

@@ -102,8 +102,9 @@ class Overhead:
         stop_seconds: wall time for which one of its threads was held.
         longest_stop_seconds: the longest of these times.
         hit_seconds: CPU time that hits of breakpoints took from it.
-        budget_share: the share of the target's CPU time that the schedule may spend.
-        spent_share: the share that it spent: holds and hits.
+        sampling_seconds: estimate of the CPU time that branch samples took from it.
+        budget_share: the share of the target's CPU time that bursts may cost.
+        spent_share: the share that they cost: holds and hits.
         own_cpu_seconds: CPU time of memsampd's processes (tracing and the replica included).
         replica_cpu_seconds: the replica's part of it.
         own_cpu_share: the share of the target's CPU time that they may use.
@@ -115,6 +116,7 @@ class Overhead:
     stop_seconds: float
     longest_stop_seconds: float
     hit_seconds: float
+    sampling_seconds: float
     budget_share: float
     spent_share: float
     own_cpu_seconds: float

@@ -52,14 +52,13 @@ _SAMPLE_PERIOD = 100_003 * 16  # IBS takes multiples of 16
 
 # What a replica needs, as its probe names it, and what to do where that is missing.
 _REPLICA_REMEDIES = {
-    "userfaultfd": "allow userfaultfd in the container's seccomp profile, or use a kernel with "
-    "CONFIG_USERFAULTFD and UFFD_USER_MODE_ONLY (Linux 5.11)",
-    "process_vm_readv": "allow process_vm_readv in the container's seccomp profile "
-    "(--cap-add SYS_PTRACE)",
-    "pagemap": "mount /proc without restrictions, on a kernel with CONFIG_PROC_PAGE_MONITOR",
+    "replica process": "allow userfaultfd, clone, prctl and memfd_create in the container's "
+    "seccomp profile; userfaultfd takes Linux 5.11 with CONFIG_USERFAULTFD",
+    "burst": "allow ptrace, process_vm_readv and /proc/PID/pagemap (--cap-add SYS_PTRACE)",
+    "read-only pages": "Linux 5.19 or later",
     "procmap_query": "Linux 6.11 or later",
 }
-_FOR_SPEED_ONLY = {"procmap_query"}
+_ONLY_LIMITED_WITHOUT = {"procmap_query", "read-only pages"}
 
 
 class State(StrEnum):
@@ -338,12 +337,16 @@ def check_replica(evidence: Evidence) -> list[Finding]:
     found = []
     for name, works, detail in evidence.trials.replica:
         if works:
-            found.append(Finding(f"replica: {name}", State.OK, detail))
+            found.append(Finding(_title(name), State.OK, detail))
             continue
-        state = State.LIMITED if name in _FOR_SPEED_ONLY else State.NO
+        state = State.LIMITED if name in _ONLY_LIMITED_WITHOUT else State.NO
         remedy = _REPLICA_REMEDIES.get(name, "see docs/doctor.md")
-        found.append(Finding(f"replica: {name}", state, detail, remedy))
+        found.append(Finding(_title(name), state, detail, remedy))
     return found
+
+
+def _title(trial: str) -> str:
+    return trial if trial.startswith("replica") else f"replica: {trial}"
 
 
 def check_task_clock(evidence: Evidence) -> list[Finding]:

@@ -13,27 +13,36 @@ class LineCounter:
     """Counts the lines of one burst after the other, always in the same memory.
 
     Lines are counted as they come, from the caches that they were just written to, and not kept.
+
+    Args:
+        seed: of the choice of lines whose long distances are looked at, where they are many
+            (:class:`ReuseHistogram`); each burst has another one.
     """
 
-    def __init__(self) -> None:
-        self._counter = _core.ReuseCounter()
+    def __init__(self, seed: int = 0) -> None:
+        self._counter = _core.ReuseCounter(seed)
 
     def begin(self) -> None:
         """Forget what was added, and begin another burst."""
         self._counter.begin()
 
-    def add(self, line: NDArray[np.uint64], starts: int | None = None) -> None:
+    def add(self, runs: NDArray[np.uint64]) -> None:
         """Count the next lines of the present burst.
 
         Args:
-            line: in program order, shape (n,).
-            starts: accesses after so many of them, and all later ones, count no more: they only
-                tell whether earlier ones return. None, or n: all count, unless it was said before.
+            runs: in program order, shape (n,): a line number, below 2**58, for one access, and
+                2**58 more for each further access to the line before another line's
+                (``_core/reuse/line_runs.h``).
 
         Raises:
             OverflowError: the burst gets longer than 4 billion accesses.
         """
-        self._counter.add(np.ascontiguousarray(line, np.uint64), starts)
+        self._counter.add(np.ascontiguousarray(runs, np.uint64))
+
+    @property
+    def core(self) -> _core.ReuseCounter:
+        """What counts, for an executor to hand it lines without the way through Python."""
+        return self._counter
 
     def histogram(self) -> ReuseHistogram:
         """Return what the burst has shown so far."""

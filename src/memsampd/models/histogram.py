@@ -21,6 +21,11 @@ class ReuseHistogram:
     bin as c is counted as censored as well: from there the bin could be seen only in part, and
     counting the lucky ones would bias the survival function.
 
+    Distances below ``bins.EXACT_LIMIT`` are those of all accesses, and so is the number of all
+    others. How these are distributed over the bins beyond is known of all of them while their lines
+    are few; else it is estimated from those of a sample of the lines, chosen by a hash, as the
+    cost of a burst would else grow with its lines. Bursts of a program choose different lines.
+
     Histograms of several bursts add up to that of all of them.
 
     Attributes:
@@ -46,7 +51,12 @@ class ReuseHistogram:
 
         Args:
             lines: line numbers in program order, shape (n,).
+
+        Raises:
+            ValueError: a line number from 2**58 on, which no address has.
         """
+        if len(lines) and int(np.max(lines)) >> _core.LINE_BITS:
+            raise ValueError(f"a line number from 2**{_core.LINE_BITS} on")
         counter = _core.ReuseCounter()
         counter.add(np.ascontiguousarray(lines, dtype=np.uint64))
         return cls.from_counter(counter)

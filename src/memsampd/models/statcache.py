@@ -10,6 +10,7 @@ from memsampd.models.sizes import size_in_lines
 from memsampd.models.survival import SurvivalFunction
 
 _MAX_STEPS = 200
+_SHARP = 64  # distances below this are kept apart, and so many an octave above
 _TOLERANCE = 1e-12
 
 
@@ -43,12 +44,12 @@ class StatCache:
         lines = size_in_lines(sizes_bytes, line_bytes)
         share, distance = _reuses(survival)
         beyond = survival.never_returned
-        high = _solve(share, distance, beyond, lines)
+        high = _solve(share, distance, beyond, lines, np.ones(len(lines)))
         low = high
         if beyond > 0:
             late_share = np.append(share, beyond)
             late_distance = np.append(distance, float(survival.horizon_accesses))
-            low = np.minimum(_solve(late_share, late_distance, 0.0, lines), high)
+            low = np.minimum(_solve(late_share, late_distance, 0.0, lines, high), high)
         return MissRatioCurve(
             sizes_bytes=np.asarray(sizes_bytes, dtype=np.int64),
             miss_ratio=high,
@@ -61,10 +62,21 @@ class StatCache:
 
 
 def _reuses(survival: SurvivalFunction) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Shares of accesses and their distances: each bin's in its middle (it is narrow: bins.py)."""
+    """Shares of accesses and their distances: each bin's in its middle (it is narrow: bins.py).
+
+    Neighbours that are less than 1 % apart are taken together, for solving takes time in proportion
+    to their number, and most bins hold a single distance.
+    """
     share = -np.diff(survival.survival)
     middle = (survival.edges_accesses[:-1] + survival.edges_accesses[1:] - 1) / 2
-    return share[share > 0], middle[share > 0]
+    share, middle = share[share > 0], middle[share > 0]
+    if not len(share):
+        return share, middle
+    log = _SHARP * (1 + np.log2(np.maximum(middle, 1) / _SHARP))
+    group = np.floor(np.where(middle < _SHARP, middle, log))
+    first = np.flatnonzero(np.diff(group, prepend=-1))
+    together = np.add.reduceat(share, first)
+    return together, np.add.reduceat(share * middle, first) / together
 
 
 def _solve(
@@ -72,8 +84,9 @@ def _solve(
     distance: NDArray[np.float64],
     never: float,
     lines: NDArray[np.int64],
+    start: NDArray[np.float64],
 ) -> NDArray[np.float64]:
-    """Solve for R at every size by Newton's method from R = 1.
+    """Solve for R at every size by Newton's method, from above: R = 1, or a known upper bound.
 
     f(R) = right side - R is concave and not above 0 at 1. To the right of its largest root it
     falls, so that Newton's steps come down to that root and never pass it: no bracket is needed.
@@ -82,7 +95,7 @@ def _solve(
     leave = np.full(len(lines), 1e30)
     leave[lines > 1] = -np.log1p(-1.0 / lines[lines > 1])
     rate = leave[:, None] * distance[None, :]
-    ratio = np.ones(len(lines))
+    ratio = start
     for _ in range(_MAX_STEPS):
         stays = np.exp(-np.minimum(rate * ratio[:, None], 800.0)) * share
         value = share.sum() + never - stays.sum(axis=1) - ratio

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol, runtime_checkable
 
+from memsampd import _core
 from memsampd.sampler.records import (
     AccessChunk,
     AccessRate,
     BranchSamples,
     Burst,
     BurstRequest,
-    LineChunk,
 )
 
 
@@ -52,10 +52,13 @@ class AccessSource(Protocol):
     def stream(self, request: BurstRequest, consume: Callable[[AccessChunk], None]) -> Burst:
         """The same, handing rows over while they are produced; the burst comes without them."""
 
-    def stream_lines(
-        self, request: BurstRequest, line_bytes: int, consume: Callable[[LineChunk], None]
+    def count_lines(
+        self, request: BurstRequest, line_bytes: int, counter: _core.ReuseCounter
     ) -> Burst:
-        """The same, of the lines touched alone, which is less work; a power of two long."""
+        """The same, the reuse distances of lines being counted as they are made: least work.
+
+        The counter's burst has begun; a line is a power of two long.
+        """
 
     def cancel(self) -> None:
         """End the present burst and all later ones at once."""

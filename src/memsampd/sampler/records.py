@@ -38,7 +38,7 @@ class BranchSamples:
 class BurstEnd(StrEnum):
     """Why a burst ended."""
 
-    FULL = "full"  # as many accesses as were asked for
+    FULL = "full"  # about as many accesses as were asked for: as many as its buffer holds
     HOLD = "hold"  # the target was held for as long as is allowed
     SYSCALL = "syscall"  # a system call that a chain cannot go over
     ASLEEP = "asleep"  # a system call that sleeps
@@ -91,7 +91,7 @@ class BurstCost:
 
 @dataclass(frozen=True, slots=True)
 class TimedStretch:
-    """How long the target itself took for some of its accesses (docs/clock.md).
+    """How long the target itself took for some of its accesses.
 
     Attributes:
         accesses: accesses to lines in the stretch that was timed.
@@ -134,25 +134,6 @@ class AccessChunk:
 
 
 @dataclass(frozen=True, slots=True)
-class LineChunk:
-    """The lines that some consecutive rows of a burst touch.
-
-    Attributes:
-        line: their numbers (address // line size), in program order, shape (m,), uint64; a
-            reference that crosses into other lines is one access to each, lowest first.
-        rows: references that these are of, at most m.
-        writes: stores among the rows.
-    """
-
-    line: NDArray[np.uint64]
-    rows: int
-    writes: int
-
-    def __len__(self) -> int:
-        return len(self.line)
-
-
-@dataclass(frozen=True, slots=True)
 class Burst:
     """Consecutive data references of one thread, in program order.
 
@@ -172,7 +153,8 @@ class Burst:
         end: why the burst ended.
         end_detail: the system call, instruction or signal that ended it, for people.
         cost: what it cost.
-        accesses: rows observed; more than there are here where they were streamed.
+        accesses: rows observed; more than there are here where they were streamed or counted.
+        writes: stores among them.
         calls: system calls that it goes over: the target made them itself.
         calls_compared: at so many of them its registers were compared with the replica's.
         calls_equal: at so many they were equal.
@@ -182,8 +164,9 @@ class Burst:
             perhaps not the one that came.
         timed: how long the target takes for some of this; None if not asked for or not known.
         was_asked_time: it was to be timed.
-        code_ip: instructions that it executed, shape (c,), uint64; none where nobody counted.
-        code_times: how often each, shape (c,), uint64.
+        code_ip: instructions that it executed, shape (c,), uint64, in no order, and some more than
+            once; none where nobody counted.
+        code_times: how often each, shape (c,), uint64; those of an instruction add up.
     """
 
     ip: NDArray[np.uint64]
@@ -199,6 +182,7 @@ class Burst:
     end_detail: str = ""
     cost: BurstCost = field(default_factory=BurstCost)
     accesses: int = -1
+    writes: int = -1
     calls: int = 0
     calls_compared: int = 0
     calls_equal: int = 0
@@ -213,6 +197,8 @@ class Burst:
     def __post_init__(self) -> None:
         if self.accesses < 0:
             object.__setattr__(self, "accesses", len(self.ip))
+        if self.writes < 0:
+            object.__setattr__(self, "writes", int(np.sum(self.is_write)))
 
     def __len__(self) -> int:
         return len(self.ip)

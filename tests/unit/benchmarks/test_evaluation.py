@@ -245,6 +245,36 @@ def test_a_budget_of_nothing_profiles_little(windows: OfflineWindows) -> None:
     np.testing.assert_array_equal(rich.profiled, again.profiled)
 
 
+def test_no_more_is_spent_than_the_budget_allows(windows: OfflineWindows) -> None:
+    found = simulation.simulate(windows, simulation.Settings(budget_share=0.002), 0)
+    rich = simulation.simulate(windows, simulation.Settings(budget_share=1.0), 0)
+    assert 0 < found.accesses.sum() < rich.accesses.sum()
+    assert len(rich.accesses) == len(rich.profiled)
+    assert {*rich.accesses.tolist()} == {200_000, simulation.PRODUCT.burst_accesses}
+
+
+def test_a_burst_is_continued_by_longer_ones_of_its_phase(windows: OfflineWindows) -> None:
+    phases = np.array(kinds(COUNT))
+    first, second = np.flatnonzero(phases == 0)[:2]
+    other = int(np.flatnonzero(phases == 1)[0])
+
+    def session(accesses: list[int]) -> simulation.SimulatedSession:
+        profiled = np.array([first, second, other])
+        return simulation.SimulatedSession(
+            phases, profiled, 1.0, accesses=np.array(accesses, dtype=np.int64)
+        )
+
+    # Bursts that see all of their windows tell what the model makes of these.
+    all_seen = simulation.burst_curves(windows, session([10**9] * 3))
+    for window in (int(first), other):
+        np.testing.assert_allclose(all_seen(window), windows.curve(np.array([window])))
+    # Below a short burst's horizon it is its own; behind, its phase's longer one goes on.
+    short = simulation.burst_curves(windows, session([50, 10**9, 10**9]))
+    alone = simulation.burst_curves(windows, session([50, 50, 50]))
+    exact = windows.curve(np.array([first]))
+    assert np.abs(short(int(first)) - exact).mean() < np.abs(alone(int(first)) - exact).mean()
+
+
 def test_phase_quality_tells_good_phases_from_bad(windows: OfflineWindows) -> None:
     good = quality(windows, np.array(kinds(COUNT)))
     code = quality(windows, np.minimum(kinds(COUNT), 1))

@@ -94,7 +94,7 @@ class World:
         lines = np.arange(answer.accesses, dtype=np.uint64) % np.uint64(100)
         burst = replace(answer, time_seconds=self.now() + 0.02)
         self.waiting.append(
-            CaptureResult(CountedBurst(burst, ReuseHistogram.from_lines(lines), writes=10))
+            CaptureResult(CountedBurst(burst, ReuseHistogram.from_lines(lines)))
         )
 
     def results(self) -> list[CaptureResult]:
@@ -137,6 +137,7 @@ def run(world: World, monkeypatch: pytest.MonkeyPatch, **config: Any) -> Snapsho
         drift=DriftMonitor(),
         book=PhaseBook((StatStack(),), SIZES_BYTES, 64),
         cache_sizes_bytes=CACHES,
+        sample_seconds=1e-5,
     )
     settings = SessionConfig(period_seconds=PERIOD_SECONDS, **config)
     session = Session(parts, settings, recorders=[world], clock=world.now)
@@ -154,6 +155,7 @@ def test_holds_and_hits_are_charged_and_nothing_else(monkeypatch: pytest.MonkeyP
     assert overhead.target_cpu_seconds == pytest.approx(4.0)
     assert overhead.stop_seconds == pytest.approx(0.002 * taken)
     assert overhead.longest_stop_seconds == 0.002
+    assert overhead.sampling_seconds == pytest.approx(1e-5 * 400)
     assert overhead.spent_share == pytest.approx(0.003 * taken / 4.0)
     assert overhead.replica_cpu_seconds == pytest.approx(0.001 * taken)
     assert overhead.own_cpu_seconds >= overhead.replica_cpu_seconds

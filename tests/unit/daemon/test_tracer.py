@@ -10,23 +10,17 @@ from contextlib import contextmanager
 
 import numpy as np
 
+from memsampd import _core
 from memsampd.daemon.tracer import CaptureOrder, CaptureResult, TracerThread
 from memsampd.errors import CaptureError
-from memsampd.sampler.records import (
-    AccessChunk,
-    Burst,
-    BurstCost,
-    BurstEnd,
-    BurstRequest,
-    LineChunk,
-)
+from memsampd.sampler.records import AccessChunk, Burst, BurstCost, BurstEnd, BurstRequest
 
 COST = BurstCost(stop_seconds=0.002, stops=2, longest_stop_seconds=0.0015)
 ORDER = CaptureOrder({}, 0.0, 1000, 0.003, 5.0, measure_rate=True)
 
 
 class Scripted:
-    """A burst for each list of lines, two chunks of it; what is no list is raised."""
+    """A burst for each list of lines, counted in two parts; what is no list is raised."""
 
     name = "scripted"
 
@@ -35,20 +29,20 @@ class Scripted:
         self.requests: list[BurstRequest] = []
 
     def capture(self, request: BurstRequest) -> Burst:
-        raise AssertionError("sessions stream")
+        raise AssertionError("sessions count")
 
     def stream(self, request: BurstRequest, consume: Callable[[AccessChunk], None]) -> Burst:
-        raise AssertionError("sessions want lines")
+        raise AssertionError("sessions count")
 
-    def stream_lines(
-        self, request: BurstRequest, line_bytes: int, consume: Callable[[LineChunk], None]
+    def count_lines(
+        self, request: BurstRequest, line_bytes: int, counter: _core.ReuseCounter
     ) -> Burst:
         self.requests.append(request)
         act = self.script.pop(0)
         if isinstance(act, Exception):
             raise act
         for part in (act[:2], act[2:]):
-            consume(LineChunk(np.array(part, np.uint64), len(part), 1))
+            counter.add(np.array(part, np.uint64))
         return burst(len(act))
 
     def cancel(self) -> None:
@@ -109,7 +103,6 @@ def test_each_burst_is_counted_by_itself() -> None:
     assert [(result.error, result.cost) for result in results] == [(None, COST)] * 2
     counted = [result.counted for result in results]
     assert [each.histogram.accesses for each in counted if each is not None] == [3, 4]
-    assert [each.writes for each in counted if each is not None] == [2, 2]
 
 
 def test_a_few_instructions_stand_for_all() -> None:

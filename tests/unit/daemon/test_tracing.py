@@ -60,7 +60,7 @@ class Scripted:
     def capture(self, request: BurstRequest) -> Burst:
         raise AssertionError("a trace has no room for whole bursts")
 
-    def stream_lines(self, request: BurstRequest, line_bytes: int, consume: object) -> Burst:
+    def count_lines(self, request: BurstRequest, line_bytes: int, counter: object) -> Burst:
         raise AssertionError("a trace is of rows")
 
     def stream(self, request: BurstRequest, consume: Consumer) -> Burst:

@@ -1,15 +1,11 @@
 /* perf_event_open(2): the sampled stream of instruction addresses and plain counters. */
 #include "core.h"
+#include "ring.h"
 
 #include <errno.h>
-#include <linux/perf_event.h>
 #include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <time.h>
-#include <unistd.h>
 
 /* From Linux 5.13: inherit to threads of the same process only. Older headers lack the bit's
  * name; it is bit 35 of the flags word that follows read_format. */
@@ -111,9 +107,7 @@ perf_open_counter(PyObject *module, PyObject *args, PyObject *kwargs)
 /* One ring buffer, mapped from the descriptor of an event. */
 typedef struct {
     PyObject_HEAD
-    struct perf_event_mmap_page *control; /* NULL once closed */
-    size_t control_bytes;
-    size_t data_bytes; /* a power of two */
+    Ring ring;
 } PerfRing;
 
 /* A sample as Python sees it; SAMPLE_DTYPE in sampler/perf/rings.py is its twin. */
@@ -136,41 +130,29 @@ static int
 ring_init(PyObject *self, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"fd", "data_bytes", NULL};
-    PerfRing *ring = (PerfRing *)self;
+    PerfRing *perf_ring = (PerfRing *)self;
     int fd;
     Py_ssize_t data_bytes;
     size_t page_bytes = (size_t)sysconf(_SC_PAGESIZE);
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "in", names, &fd, &data_bytes))
         return -1;
-    if (data_bytes < (Py_ssize_t)page_bytes || (data_bytes & (data_bytes - 1)) || ring->control) {
+    if (data_bytes < (Py_ssize_t)page_bytes || (data_bytes & (data_bytes - 1)) ||
+        perf_ring->ring.control) {
         PyErr_SetString(PyExc_ValueError, "a ring is a power of two of pages, mapped once");
         return -1;
     }
-    size_t all_bytes = page_bytes + (size_t)data_bytes;
-    void *at = mmap(NULL, all_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (at == MAP_FAILED) {
+    if (ring_map(&perf_ring->ring, fd, (size_t)data_bytes) < 0) {
         PyErr_SetFromErrno(PyExc_OSError);
         return -1;
     }
-    ring->control = at;
-    ring->control_bytes = page_bytes;
-    ring->data_bytes = (size_t)data_bytes;
     return 0;
-}
-
-static void
-ring_unmap(PerfRing *ring)
-{
-    if (ring->control)
-        munmap(ring->control, ring->control_bytes + ring->data_bytes);
-    ring->control = NULL;
 }
 
 static PyObject *
 ring_close(PyObject *self, PyObject *unused)
 {
     (void)unused;
-    ring_unmap((PerfRing *)self);
+    ring_unmap(&((PerfRing *)self)->ring);
     Py_RETURN_NONE;
 }
 
@@ -178,24 +160,9 @@ static void
 ring_dealloc(PyObject *self)
 {
     PyTypeObject *type = Py_TYPE(self);
-    ring_unmap((PerfRing *)self);
+    ring_unmap(&((PerfRing *)self)->ring);
     PyObject_Free(self);
     Py_DECREF(type);
-}
-
-/* The record at this position, copied so that one that wraps round is in one piece. */
-static size_t
-copy_record(const PerfRing *ring, uint64_t position, unsigned char *record)
-{
-    const unsigned char *data = (const unsigned char *)ring->control + ring->control_bytes;
-    size_t offset = position & (ring->data_bytes - 1);
-    struct perf_event_header header; /* records are 8-byte aligned: a header never wraps */
-    memcpy(&header, data + offset, sizeof header);
-    size_t wanted = header.size < RECORD_BYTES_MAX ? header.size : RECORD_BYTES_MAX;
-    size_t first = ring->data_bytes - offset < wanted ? ring->data_bytes - offset : wanted;
-    memcpy(record, data + offset, first);
-    memcpy(record + first, data, wanted - first);
-    return header.size;
 }
 
 static int
@@ -239,13 +206,13 @@ PyDoc_STRVAR(ring_drain_doc,
 static PyObject *
 ring_drain(PyObject *self, PyObject *unused)
 {
-    PerfRing *ring = (PerfRing *)self;
+    Ring *ring = &((PerfRing *)self)->ring;
     unsigned char record[RECORD_BYTES_MAX] __attribute__((aligned(8)));
     unsigned long long lost = 0, throttled = 0;
     (void)unused;
     uint64_t head = 0, tail = 0;
     if (ring->control) {
-        head = __atomic_load_n(&ring->control->data_head, __ATOMIC_ACQUIRE);
+        head = ring_head(ring);
         tail = ring->control->data_tail;
     }
     size_t record_bytes = sizeof(struct perf_event_header) + sizeof(struct sample_body);
@@ -257,7 +224,7 @@ ring_drain(PyObject *self, PyObject *unused)
     char *out = PyByteArray_AsString(samples);
     size_t taken = 0;
     while (tail != head) {
-        size_t size = copy_record(ring, tail, record);
+        size_t size = ring_copy(ring, tail, record, sizeof record);
         const struct perf_event_header *header = (const void *)record;
         const unsigned char *body = record + sizeof *header;
         if (size < sizeof *header)
@@ -290,7 +257,7 @@ ring_drain(PyObject *self, PyObject *unused)
         }
     }
     if (ring->control)
-        __atomic_store_n(&ring->control->data_tail, head, __ATOMIC_RELEASE);
+        ring_give_back(ring, head);
     if (PyByteArray_Resize(samples, (Py_ssize_t)(taken * sizeof(Sample))) < 0)
         goto fail;
     return Py_BuildValue("(NNKK)", samples, events, lost, throttled);

@@ -4,8 +4,25 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+int
+set_file_size(int file, uint64_t bytes)
+{
+    struct rlimit limit, before;
+
+    getrlimit(RLIMIT_FSIZE, &before);
+    limit = before;
+    limit.rlim_cur = limit.rlim_max;
+    setrlimit(RLIMIT_FSIZE, &limit);
+    int failed = ftruncate(file, (off_t)bytes);
+    int error = errno;
+    setrlimit(RLIMIT_FSIZE, &before);
+    errno = error;
+    return failed;
+}
 
 int
 area_create(struct area *a)
@@ -14,7 +31,7 @@ area_create(struct area *a)
     a->memfd = (int)syscall(SYS_memfd_create, "memsampd", MFD_CLOEXEC | 0x10u /* MFD_EXEC */);
     if (a->memfd < 0 && errno == EINVAL) /* before Linux 6.3 */
         a->memfd = (int)syscall(SYS_memfd_create, "memsampd", MFD_CLOEXEC);
-    if (a->memfd < 0 || ftruncate(a->memfd, AREA_OURS_BYTES) < 0)
+    if (a->memfd < 0 || set_file_size(a->memfd, AREA_OURS_BYTES) < 0)
         return -1;
     void *bytes = mmap(NULL, AREA_OURS_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, a->memfd, 0);
     if (bytes == MAP_FAILED)
@@ -26,13 +43,18 @@ area_create(struct area *a)
 }
 
 void
+area_close(struct area *a)
+{
+    if (a->memfd >= 0)
+        close(a->memfd);
+    a->memfd = -1;
+}
+
+void
 area_free(struct area *a)
 {
     if (a->bytes != NULL)
         munmap(a->bytes, AREA_OURS_BYTES);
-    if (a->memfd >= 0)
-        close(a->memfd);
+    area_close(a);
     a->bytes = NULL;
-    a->memfd = -1;
 }
-

@@ -19,7 +19,10 @@ struct area {
 #define AREA_CALL (AREA_CODE + LOOKUP_ROUTINE_BYTES - 32)
 #define AREA_PARK (AREA_CODE + LOOKUP_ROUTINE_BYTES - 24)
 
+/* As large as that, whatever limit of file sizes we have; -1 with errno set. */
+int set_file_size(int file, uint64_t bytes);
 int area_create(struct area *a); /* -1 with errno set */
+void area_close(struct area *a); /* what was mapped stays */
 void area_free(struct area *a);
 
 #endif

@@ -12,7 +12,6 @@
 #include <unistd.h>
 
 #define RETRY_NANOSECONDS 500000L
-#define PREDICTED_PAGE_SECONDS 4e-6
 #define PREDICTED_SHARE 0.4 /* of the hold */
 #define CALL_SECONDS 0.02   /* that a call may take before it counts as asleep */
 #define LOOK_SECONDS 0.001
@@ -22,8 +21,9 @@
 #define PARTING_NANOSECONDS 50000L
 #define BURST_STACK_BYTES (512u << 10)
 #define HURRIED_NICENESS (-15)
+#define HURRIED_SECONDS 0.02 /* for longer, nobody may be kept from a CPU */
 #define COLD_SHARE 0.2
-#define LEARNING_SECONDS 0.05
+#define LEARNING_SECONDS 0.02
 #define PART_WORDS 512 /* more than a record has */
 #define ROOM_BYTES (4u << 20) /* for the translations of one burst */
 
@@ -36,24 +36,21 @@ struct burst {
     struct held held;
 };
 
-static double
-thread_cpu_seconds(void)
-{
-    struct timespec used;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
-    return (double)used.tv_sec + 1e-9 * (double)used.tv_nsec;
-}
-
 /* ---- Where it runs ---- */
 
 /* With its tracer and its replica on its own CPU, which it does not use while it is held, nothing waits
- * for another CPU to wake up. Its own affinity is left alone. */
+ * for another CPU to wake up. Where we may not use that one, both go to one of ours. The target's own
+ * affinity is left alone. */
 static void
 go_to_cpu_of(pid_t tid, pid_t replica)
 {
-    cpu_set_t one;
+    cpu_set_t ours, one;
     int cpu = thread_cpu(tid);
 
+    if (sched_getaffinity(0, sizeof ours, &ours) < 0)
+        return;
+    if (cpu < 0 || cpu >= CPU_SETSIZE || !CPU_ISSET(cpu, &ours))
+        cpu = sched_getcpu();
     if (cpu < 0 || cpu >= CPU_SETSIZE)
         return;
     CPU_ZERO(&one);
@@ -217,6 +214,17 @@ accesses_so_far(const struct runner *r)
     return (uint64_t)((double)runner_words(r) / r->words_per_access);
 }
 
+/* Why a chain is not to go on over the next call; RUN_SYSCALL: it is. */
+static enum run_end
+chain_end(struct burst *b, double give_up)
+{
+    if (b->r->is_cancelled)
+        return RUN_DEADLINE;
+    if (accesses_so_far(b->r) > b->order->accesses)
+        return RUN_FULL;
+    return hold_left(b) <= 0 || now_seconds() > give_up ? RUN_HOLD : RUN_SYSCALL;
+}
+
 static void
 run_chain(struct burst *b)
 {
@@ -227,9 +235,10 @@ run_chain(struct burst *b)
         double started = now_seconds();
         size_t words = runner_words(r);
         runner_run(r, b->alarm, started + hold_left(b));
-        if (r->end != RUN_SYSCALL || started > give_up || r->is_cancelled ||
-            accesses_so_far(r) > b->order->accesses || hold_left(b) <= 0 ||
-            !cross(b, words, now_seconds() - started))
+        if (r->end != RUN_SYSCALL)
+            return;
+        r->end = chain_end(b, give_up);
+        if (r->end != RUN_SYSCALL || !cross(b, words, now_seconds() - started))
             return;
     }
 }
@@ -284,8 +293,7 @@ prepare(struct burst *b)
         return ends(b, RUN_NO_MEMORY, 0);
     if (!runner_enter(r, &b->held, b->order->accesses))
         return ends(b, RUN_UNSUPPORTED, 0);
-    pages_predict(&r->pages, &r->process, &r->remote,
-                  (size_t)(b->order->hold_seconds * PREDICTED_SHARE / PREDICTED_PAGE_SECONDS));
+    pages_predict(&r->pages, &r->process, &r->remote, b->order->hold_seconds * PREDICTED_SHARE);
     b->result->supply_seconds = now_seconds() - started;
     return true;
 }
@@ -348,6 +356,20 @@ go_on_dry(struct burst *b)
     r->regs = regs;
 }
 
+/* From some registers on, with nothing held. */
+static void
+take_dry(struct burst *b, const struct user_regs_struct *from)
+{
+    struct runner *r = b->r;
+
+    stay_anywhere(r->process.pid);
+    r->last_held.regs = *from;
+    if (runner_enter(r, &r->last_held, b->order->accesses))
+        run_dry(b, b->order->dry_seconds);
+    else
+        ends(b, RUN_UNSUPPORTED, 0);
+}
+
 static void
 take_held(struct burst *b)
 {
@@ -385,22 +407,27 @@ take(struct burst *b)
         process_park(&r->process);
         return;
     }
-    go_to_cpu_of(order->tid, r->process.pid);
-    if (order->may_hurry)
-        hurry(r->process.pid);
-    b->result->status = hold(b);
-    b->result->started_seconds = b->held.since_seconds;
-    if (b->result->status == HELD_OK && order->dry_seconds > 0) {
-        held_release(&b->held); /* it runs on, and nobody believes what the replica does */
+    if (order->from != NULL) {
+        b->result->status = HELD_OK;
+        take_dry(b, order->from);
+    } else {
+        go_to_cpu_of(order->tid, r->process.pid);
+        if (order->may_hurry && order->hold_seconds <= HURRIED_SECONDS)
+            hurry(r->process.pid);
+        b->result->status = hold(b);
+        b->result->started_seconds = b->held.since_seconds;
+        if (b->result->status == HELD_OK)
+            r->last_held = b->held;
+        if (b->result->status == HELD_OK && order->dry_seconds > 0) {
+            held_release(&b->held); /* it runs on, and nobody believes what the replica does */
+            unhurry(r->process.pid);
+            sched_setaffinity(0, sizeof cpus, &cpus);
+            take_dry(b, &b->held.regs);
+        } else if (b->result->status == HELD_OK) {
+            take_held(b);
+        }
         unhurry(r->process.pid);
-        sched_setaffinity(0, sizeof cpus, &cpus);
-        stay_anywhere(r->process.pid);
-        if (runner_enter(r, &b->held, order->accesses))
-            run_dry(b, order->dry_seconds);
-    } else if (b->result->status == HELD_OK) {
-        take_held(b);
     }
-    unhurry(r->process.pid);
     if (r->end == RUN_EXIT && process_is_dead(&r->process))
         b->result->is_lost = true;
     process_park(&r->process);

@@ -11,6 +11,7 @@ struct burst_order {
     double patience_seconds; /* to find the thread at work outside of the kernel */
     double chain_seconds;    /* wall time that a chain over system calls may take; 0: end at the first */
     double dry_seconds;      /* not held, to learn code: instead of a burst, or 0 */
+    const struct user_regs_struct *from; /* begin a dry run here, with nothing held; or NULL */
     bool has_company;        /* other threads of the target may run meanwhile */
     bool may_hurry;          /* raise our priority while it is held */
     /* Describe the form that the translator wants, and add it; false: it cannot be. Not called while the

@@ -64,6 +64,14 @@ now_seconds(void)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
+double
+thread_cpu_seconds(void)
+{
+    struct timespec used;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
+    return (double)used.tv_sec + 1e-9 * (double)used.tv_nsec;
+}
+
 /* ---- Waits that end ---- */
 
 struct alarm {
@@ -561,11 +569,11 @@ held_stop(struct held *h, pid_t pid, pid_t tid)
         return errno == ESRCH ? HELD_GONE : HELD_REFUSED;
     }
     h->is_traced = true;
-    begin_hold(h);
     /* Once it is ours its number stays its own; until then it may have gone to another thread. */
     const bool is_the_one = is_thread_of(pid, tid);
     ptrace_call(PTRACE_INTERRUPT, tid, NULL, NULL);
-    enum held_status status = wait_for_interrupt(h);
+    enum held_status status = wait_for_interrupt(h); /* it may have to wait for a CPU itself */
+    begin_hold(h);
     if (status == HELD_OK && !is_the_one)
         status = HELD_GONE;
     if (status == HELD_OK)

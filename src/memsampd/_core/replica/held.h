@@ -48,6 +48,7 @@ struct held {
 
 const char *held_status_name(enum held_status status);
 double now_seconds(void);
+double thread_cpu_seconds(void); /* of the calling thread */
 
 /* Have waits of this thread of ours end with EINTR from `seconds` (CLOCK_MONOTONIC) on, again and
  * again; never: 0. */

@@ -5,15 +5,27 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#define FIRST_LIFETIME 2
-#define LONGEST_LIFETIME 64
-#define FORGET_AFTER 256 /* bursts */
+#define FORGET_AFTER 8     /* bursts: no use of it is known any more */
+#define FORGET_EVERY 64
+#define FIRST_SHARE 0.7
+/* A page that is supplied in vain costs half of what one that is missed does. Every so many bursts the
+ * unlikely ones are tried all the same. */
+#define LEAST_SHARE 0.35
+#define TRY_EVERY 16
+#define LEARNING 0.3
+#define FIRST_SECONDS_A_PAGE 4e-6
+#define PREDICTED_BATCH 64u
 #define RUN_BEFORE_READING_AHEAD 2
+#define PAGES_AROUND 4u
+#define PAGE_OF_ADDRESS 0x7ffffffff000u
 
 int
 pages_init(struct pages *p)
 {
     memset(p, 0, sizeof *p);
+    p->seconds_a_page = FIRST_SECONDS_A_PAGE;
+    for (unsigned i = 0; i <= PAGES_RANKS; i++)
+        p->rank[i].share = FIRST_SHARE;
     p->slot = calloc(PAGES_SLOTS, sizeof *p->slot);
     p->order = malloc(PAGES_SLOTS * sizeof *p->order);
     p->given = malloc(PAGES_SLOTS * sizeof *p->given);
@@ -60,7 +72,17 @@ take(struct pages *p, uint64_t address)
     return page;
 }
 
-/* Forget what was not needed for long, or, with little room left, all that is not predicted. */
+/* How likely a page is to be touched, 0..12: by when it was, and how often, in the last bursts. */
+static unsigned
+likeliness(const struct pages *p, const struct page *page)
+{
+    uint32_t age = p->burst - 1 - page->last_burst; /* the present one has not begun */
+    unsigned uses = age < FORGET_AFTER ? (unsigned)(page->uses << age) & 0xff : 0;
+
+    return uses == 0 ? 0 : (unsigned)__builtin_popcount(uses) + (uses & 1 ? 4 : 0);
+}
+
+/* Forget what was not touched for long, or, with little room left, what is least likely. */
 static void
 forget_old(struct pages *p)
 {
@@ -68,20 +90,19 @@ forget_old(struct pages *p)
     size_t kept = 0;
     struct page *old = p->slot;
 
-    if (!is_full && p->burst % FORGET_AFTER != 0)
+    if (!is_full && p->burst % FORGET_EVERY != 0)
         return;
     struct page *slot = calloc(PAGES_SLOTS, sizeof *slot);
     if (slot == NULL)
         return;
     p->slot = slot;
-    for (size_t i = 0; i < PAGES_SLOTS; i++) {
-        uint32_t age = p->burst - old[i].last_burst;
-        if (old[i].address == 0 || age > (is_full ? old[i].lifetime : FORGET_AFTER) ||
-            kept > PAGES_SLOTS / 3)
-            continue;
-        *find(p, old[i].address) = old[i];
-        kept++;
-    }
+    for (unsigned rank = PAGES_RANKS; rank-- > 1;)
+        for (size_t i = 0; i < PAGES_SLOTS && kept < PAGES_SLOTS / 3; i++) {
+            if (old[i].address == 0 || likeliness(p, &old[i]) != rank)
+                continue;
+            *find(p, old[i].address) = old[i];
+            kept++;
+        }
     p->used = kept;
     free(old);
 }
@@ -93,24 +114,61 @@ ascending(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
+/* How many of the predicted pages of each rank were touched. */
+static void
+learn_shares(struct pages *p)
+{
+    for (unsigned i = 0; i <= PAGES_RANKS; i++) {
+        if (p->rank[i].given != 0)
+            p->rank[i].share +=
+                LEARNING * ((double)p->rank[i].used / p->rank[i].given - p->rank[i].share);
+        p->rank[i].given = p->rank[i].used = 0;
+    }
+}
+
+static bool
+is_worth_supplying(const struct pages *p, unsigned rank)
+{
+    return rank != 0 && (p->rank[rank].share >= LEAST_SHARE || p->burst % TRY_EVERY == 0);
+}
+
+/* The likely ones first; those of one rank by address, as they are read in one go. */
+static void
+rank_pages(struct pages *p)
+{
+    size_t many[PAGES_RANKS] = {0}, end[PAGES_RANKS];
+
+    for (size_t i = 0; i < PAGES_SLOTS; i++) {
+        struct page *page = &p->slot[i];
+        unsigned rank = page->address != 0 ? likeliness(p, page) : 0;
+        page->rank = (uint8_t)(is_worth_supplying(p, rank) ? rank : 0);
+        many[page->rank]++;
+    }
+    p->wanted = 0;
+    for (unsigned rank = PAGES_RANKS; rank-- > 1;) {
+        end[rank] = p->wanted;
+        p->wanted += many[rank];
+    }
+    for (size_t i = 0; i < PAGES_SLOTS; i++)
+        if (p->slot[i].rank != 0)
+            p->order[end[p->slot[i].rank]++] = p->slot[i].address;
+    for (unsigned rank = 1; rank < PAGES_RANKS; rank++)
+        qsort(p->order + end[rank] - many[rank], many[rank], sizeof *p->order, ascending);
+}
+
 void
 pages_begin(struct pages *p)
 {
     for (size_t i = 0; i < p->gifts; i++)
         p->slot[p->given[i]].flags = 0;
+    learn_shares(p);
     p->burst++;
     p->here = p->gifts = p->shared = p->wanted = 0;
     p->run = 0;
     p->last_missed = 0;
     p->predicted = p->missed = 0;
     forget_old(p);
-    for (size_t i = 0; i < PAGES_SLOTS; i++) {
-        const struct page *page = &p->slot[i];
-        if (page->address != 0 && page->last_burst != 0 &&
-            p->burst - page->last_burst <= page->lifetime)
-            p->order[p->wanted++] = page->address;
-    }
-    qsort(p->order, p->wanted, sizeof *p->order, ascending);
+    rank_pages(p);
 }
 
 /* Supply pages that were read, run by run. Returns how many of them are there. */
@@ -155,24 +213,55 @@ supply(struct pages *p, struct process *process, struct remote *remote, const ui
 }
 
 void
-pages_predict(struct pages *p, struct process *process, struct remote *remote, size_t most)
+pages_predict(struct pages *p, struct process *process, struct remote *remote, double seconds)
 {
-    size_t wanted = p->wanted < most ? p->wanted : most;
+    const double started = now_seconds();
+    double spent = 0.0;
 
-    for (size_t at = 0; at < wanted; at += REMOTE_BATCH) {
-        size_t count = wanted - at < REMOTE_BATCH ? wanted - at : REMOTE_BATCH;
+    for (size_t at = 0; at < p->wanted && p->here < PAGES_MOST;) {
+        double left = (seconds - spent) / p->seconds_a_page;
+        size_t count = p->wanted - at < PREDICTED_BATCH ? p->wanted - at : PREDICTED_BATCH;
+        count = left < (double)count ? (size_t)(left > 0 ? left : 0) : count;
+        if (count == 0)
+            return;
+        qsort(p->order + at, count, sizeof *p->order, ascending); /* of two ranks, perhaps */
         p->predicted += supply(p, process, remote, p->order + at, count);
+        for (size_t i = at; i < at + count; i++)
+            p->rank[find(p, p->order[i])->rank].given++;
+        at += count;
+        spent = now_seconds() - started;
     }
+    if (p->predicted >= PREDICTED_BATCH)
+        p->seconds_a_page += 0.25 * (spent / (double)p->predicted - p->seconds_a_page);
 }
 
-/* A page was missed: predict it, longer if that was once done and then given up. */
 static void
-learn(struct pages *p, struct page *page)
+note_use(struct pages *p, uint64_t address)
 {
-    unsigned lifetime = page->last_burst == 0 ? FIRST_LIFETIME : 4u * page->lifetime;
+    struct page *page = find(p, address);
 
-    page->lifetime = (uint16_t)(lifetime < LONGEST_LIFETIME ? lifetime : LONGEST_LIFETIME);
-    page->last_burst = p->burst;
+    if (page->address == 0)
+        return;
+    if (page->last_burst != p->burst) {
+        uint32_t age = p->burst - page->last_burst;
+        page->uses = (uint8_t)(age < FORGET_AFTER ? page->uses << age : 0);
+        page->last_burst = p->burst;
+        p->rank[page->rank].used += page->rank != 0 && page->flags & PAGE_IS_HERE;
+    }
+    page->uses |= 1;
+}
+
+void
+pages_note_lines(struct pages *p, const uint64_t *line, size_t count, unsigned shift)
+{
+    uint64_t last = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        uint64_t page = line[i] << shift & PAGE_OF_ADDRESS; /* of a run, without its length */
+        if (page != last)
+            note_use(p, page);
+        last = page;
+    }
 }
 
 /* How many pages to read where one was missed: more and more where one follows the other. */
@@ -186,6 +275,30 @@ pages_wanted(struct pages *p, uint64_t address)
         return 1;
     size_t ahead = (size_t)1 << (p->run - RUN_BEFORE_READING_AHEAD + 1);
     return p->run > 8 || ahead > PAGES_AHEAD ? PAGES_AHEAD : ahead;
+}
+
+static bool
+is_near_wanted(struct pages *p, const struct remote_area *area, uint64_t page)
+{
+    return page - area->start < area->end - area->start && !(find(p, page)->flags & PAGE_IS_HERE);
+}
+
+/* The pages to be read where one was missed, ascending: those that come next where it goes through
+ * memory, else its neighbours, as long as that is worth while. */
+static size_t
+pages_near(struct pages *p, const struct remote_area *area, uint64_t missed, uint64_t *wanted)
+{
+    size_t count = pages_wanted(p, missed), there = 0;
+    uint64_t at = missed;
+
+    if (count == 1 && is_worth_supplying(p, PAGES_RANKS)) {
+        count = PAGES_AROUND;
+        at = missed & ~(uint64_t)(PAGES_AROUND * PAGE_BYTES - 1);
+    }
+    for (size_t i = 0; i < count; i++, at += PAGE_BYTES)
+        if (at == missed || is_near_wanted(p, area, at))
+            wanted[there++] = at;
+    return there;
 }
 
 enum page_fault
@@ -208,23 +321,21 @@ pages_fault(struct pages *p, struct process *process, struct remote *remote, uin
     }
     if (area == NULL || !area->is_readable)
         return area == NULL || area->kind == AREA_PLAIN ? FAULT_UNMAPPED : FAULT_UNREADABLE;
-    size_t count = pages_wanted(p, first), there = 0;
-    for (size_t i = 0; i < count; i++) {
-        uint64_t next = first + i * PAGE_BYTES;
-        if (next >= area->end || (i > 0 && find(p, next)->flags & PAGE_IS_HERE))
-            break;
-        wanted[there++] = next;
-    }
+    size_t there = pages_near(p, area, first, wanted);
     supply(p, process, remote, wanted, there);
     page = find(p, first);
     if (page->address == 0 || !(page->flags & PAGE_IS_HERE))
         return FAULT_UNREADABLE;
     p->missed++;
     p->last_missed = wanted[there - 1];
+    page->rank = 0; /* it was not predicted in time */
+    note_use(p, first);
     for (size_t i = 0; i < there; i++) {
-        struct page *each = find(p, wanted[i]);
-        if (each->address != 0)
-            learn(p, each);
+        struct page *near = find(p, wanted[i]);
+        if (near != page && near->flags & PAGE_IS_HERE) {
+            near->rank = PAGES_RANKS;
+            p->rank[PAGES_RANKS].given++;
+        }
     }
     return FAULT_SUPPLIED;
 }

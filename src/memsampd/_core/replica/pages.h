@@ -7,6 +7,7 @@
 #define PAGES_SLOTS 32768u
 #define PAGES_MOST 12000u /* in a burst: 47 MiB */
 #define PAGES_AHEAD 16u
+#define PAGES_RANKS 13u /* of likeliness: see likeliness() */
 
 enum page_flag {
     PAGE_IS_HERE = 1,     /* the replica has it */
@@ -17,16 +18,22 @@ enum page_flag {
 
 struct page {
     uint64_t address;    /* 0: free slot */
-    uint32_t last_burst; /* in which it was missed, counted from 1 */
-    uint16_t lifetime;   /* bursts for which it is then predicted */
+    uint32_t last_burst; /* up to which `uses` tells */
+    uint8_t uses;        /* a bit for each of the last 8 bursts: it was touched; the lowest is the last */
     uint8_t flags;       /* of the present burst */
+    uint8_t rank;        /* of likeliness in this burst, or PAGES_RANKS, if it was supplied for that; else 0 */
 };
 
 struct pages {
     struct page *slot;     /* PAGES_SLOTS, open addressing */
     size_t used;
-    uint64_t *order;       /* the predicted ones, ascending */
+    uint64_t *order;       /* the predicted ones, the likely ones first */
     size_t wanted;         /* how many these are */
+    double seconds_a_page; /* that supplying one took lately */
+    struct {
+        double share;         /* of the predicted ones that were touched, lately */
+        uint32_t given, used; /* in this burst */
+    } rank[PAGES_RANKS + 1]; /* the last: pages near one that was missed */
     uint32_t *given;       /* slots of the pages that were supplied in this burst */
     size_t gifts;
     size_t shared;         /* supplied pages that other processes may write to */
@@ -44,8 +51,12 @@ void pages_free(struct pages *p);
 /* A new burst: the replica has none, and it is settled which ones are likely to be needed. */
 void pages_begin(struct pages *p);
 
-/* Supply what is likely to be needed, at most so many. */
-void pages_predict(struct pages *p, struct process *process, struct remote *remote, size_t most);
+/* Supply what is likely to be needed, for so long at most. */
+void pages_predict(struct pages *p, struct process *process, struct remote *remote,
+                   double seconds);
+
+/* Note that pages were touched in this burst: those of some lines of 1 << shift bytes, or of rows. */
+void pages_note_lines(struct pages *p, const uint64_t *line, size_t count, unsigned shift);
 
 enum page_fault {
     FAULT_SUPPLIED,   /* it is there now */

@@ -288,12 +288,10 @@ say(struct process *p, const char *what)
     snprintf(p->trouble, sizeof p->trouble, "%s", what);
 }
 
-/* A file as large as the address space, of which no page is there; a limit of file sizes would forbid
- * it. */
+/* A file as large as the address space, of which no page is there. */
 static int
 create_memory(bool may_execute)
 {
-    struct rlimit limit, before;
     int memory = (int)syscall(SYS_memfd_create, "memsampd-replica",
                               MFD_CLOEXEC | (may_execute ? 0x10u : 0x08u));
 
@@ -301,14 +299,8 @@ create_memory(bool may_execute)
         memory = (int)syscall(SYS_memfd_create, "memsampd-replica", MFD_CLOEXEC);
     if (memory < 0)
         return -1;
-    getrlimit(RLIMIT_FSIZE, &before);
-    limit = before;
-    limit.rlim_cur = limit.rlim_max;
-    setrlimit(RLIMIT_FSIZE, &limit);
-    int failed = ftruncate(memory, (off_t)HIGHEST_ADDRESS);
-    int error = errno;
-    setrlimit(RLIMIT_FSIZE, &before);
-    if (failed < 0) {
+    if (set_file_size(memory, HIGHEST_ADDRESS) < 0) {
+        int error = errno;
         close(memory);
         errno = error;
         return -1;
@@ -455,6 +447,25 @@ process_seize(struct process *p)
     return true;
 }
 
+/* A signal that it raised itself, and that was not reported before the stop, would kill it when it is
+ * let go: have it reported. */
+static void
+take_pending_signals(pid_t pid)
+{
+    struct __ptrace_peeksiginfo_args first = {.off = 0, .flags = 0, .nr = 1};
+    siginfo_t info;
+    int status, waited;
+
+    while (ptrace(PTRACE_PEEKSIGINFO, pid, &first, &info) == 1) {
+        if (ptrace(PTRACE_CONT, pid, NULL, NULL) < 0)
+            return;
+        while ((waited = held_wait(pid, &status)) == 1)
+            ;
+        if (waited < 0)
+            return;
+    }
+}
+
 void
 process_park(struct process *p)
 {
@@ -468,6 +479,7 @@ process_park(struct process *p)
     regs.rip = p->area_address + AREA_PARK;
     regs.orig_rax = (unsigned long)-1;
     write_registers(p->pid, &regs);
+    take_pending_signals(p->pid);
     ptrace(PTRACE_DETACH, p->pid, NULL, NULL);
 }
 

@@ -150,9 +150,8 @@ query_area(struct remote *r, uint64_t address, struct remote_area *area)
         .is_shared = q.vma_flags & QUERY_SHARED,
         .is_anonymous = q.inode == 0 && q.dev_major == 0 && q.dev_minor == 0,
     };
-    if (q.vma_name_size == 0)
-        name[0] = '\0';
-    name_area(area, name);
+    if (q.vma_name_size != 0)
+        name_area(area, name);
     return true;
 }
 

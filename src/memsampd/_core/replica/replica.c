@@ -17,8 +17,11 @@ typedef struct {
     struct held held; /* by the calls that are made one by one */
     pid_t pid;
     bool may_execute, is_open;
+    double expansion_seconds, visits_seconds; /* CPU time of this thread's, counting included */
+    bool has_cut_record; /* still to be expanded */
     const uint64_t *at; /* of what was recorded, expanded up to here */
     bool is_expanded;
+    PyObject *counter; /* a ReuseCounter that takes the lines, or NULL */
     struct burst_result last;
 } Replica;
 
@@ -78,17 +81,31 @@ static PyObject *
 replica_burst(Replica *self, PyObject *args, PyObject *keywords)
 {
     static char *names[] = {"tid", "accesses", "hold_seconds", "patience_seconds", "chain_seconds",
-                            "dry_seconds", "has_company", "may_hurry", "describe", NULL};
+                            "dry_seconds", "has_company", "may_hurry", "describe", "registers", NULL};
+    struct user_regs_struct from;
+    const char *registers = NULL;
+    Py_ssize_t registers_bytes = 0;
     struct describer describer = {self, NULL};
     struct burst_order order = {.tid = 0};
     unsigned long long accesses;
     int tid, has_company = 0, may_hurry = 1, failed;
 
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "iKd|dddppO:burst", names, &tid, &accesses,
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "iKd|dddppOz#:burst", names, &tid, &accesses,
                                      &order.hold_seconds, &order.patience_seconds,
                                      &order.chain_seconds, &order.dry_seconds, &has_company,
-                                     &may_hurry, &describer.callable))
+                                     &may_hurry, &describer.callable, &registers,
+                                     &registers_bytes))
         return NULL;
+    if (registers != NULL) {
+        if (registers_bytes != (Py_ssize_t)sizeof from || order.dry_seconds <= 0) {
+            PyErr_SetString(PyExc_ValueError, "registers are a struct user_regs_struct, of dry runs");
+            return NULL;
+        }
+        memcpy(&from, registers, sizeof from);
+        from.fs_base = self->runner.last_held.regs.fs_base; /* perf does not tell these */
+        from.gs_base = self->runner.last_held.regs.gs_base;
+        order.from = &from;
+    }
     if (describer.callable != NULL && describer.callable != Py_None) {
         order.describe = describe_form;
         order.context = &describer;
@@ -113,19 +130,33 @@ replica_begin_take(Replica *self, PyObject *args)
 {
     unsigned long long limit;
     unsigned line_shift;
+    PyObject *counter = Py_None;
     struct runner *r = &self->runner;
 
-    if (!PyArg_ParseTuple(args, "KI:begin_take", &limit, &line_shift))
+    if (!PyArg_ParseTuple(args, "KI|O:begin_take", &limit, &line_shift, &counter))
         return NULL;
+    if (counter != Py_None && (line_shift == 0 || limit > UINT32_MAX / 2)) {
+        PyErr_SetString(PyExc_ValueError, "lines are counted, less than 2**31 of them");
+        return NULL;
+    }
     if (line_shift > 32) {
         PyErr_SetString(PyExc_ValueError, "lines are at most 4 GiB long");
         return NULL;
     }
-    expansion_begin(&r->expansion, limit, limit, line_shift);
+    Py_XDECREF(self->counter);
+    self->counter = counter == Py_None ? NULL : Py_NewRef(counter);
     r->expansion.chunk_rows = CHUNK_ROWS;
+    expansion_begin(&r->expansion, limit, line_shift, self->counter != NULL);
+    self->has_cut_record = r->has_cut_record;
     self->at = r->start;
     self->is_expanded = false;
     Py_RETURN_NONE;
+}
+
+static void
+note_pages(void *context, const uint64_t *lines, size_t count, unsigned shift)
+{
+    pages_note_lines(context, lines, count, shift);
 }
 
 /* Expand until a chunk is due; -1: no memory. */
@@ -133,14 +164,19 @@ static int
 expand_some(Replica *self)
 {
     struct runner *r = &self->runner;
-    enum expanded result = expand(&r->expansion, &self->at, r->written);
+    struct expansion *x = &r->expansion;
+    enum expanded result = expand(x, &self->at, r->written);
 
-    if (result == EXPANDED_ALL && r->has_cut_record && !r->expansion.is_full) {
-        result = expand_part(&r->expansion, r->written, &r->part_exit);
-        r->has_cut_record = result == EXPANDED_CHUNK;
+    if (result == EXPANDED_ALL && self->has_cut_record && !x->is_full) {
+        result = expand_part(x, r->written, &r->part_exit);
+        self->has_cut_record = result == EXPANDED_CHUNK;
     }
     self->is_expanded = result != EXPANDED_CHUNK;
-    return result == EXPANDED_NO_MEMORY ? -1 : 0;
+    if (result == EXPANDED_NO_MEMORY || (x->is_counted && !expansion_count(x)))
+        return -1;
+    if (x->line_shift == 0)
+        note_pages(&r->pages, x->rows.address, x->rows.count, 0);
+    return 0;
 }
 
 /* Learn how many words an access takes, so that the buffer ends where the burst is full. */
@@ -150,7 +186,19 @@ learn_words(struct runner *r)
     if (r->expansion.total < 1000)
         return;
     double seen = (double)runner_words(r) / (double)r->expansion.total;
-    r->words_per_access += 0.25 * (seen - r->words_per_access);
+    bool was_short = r->end == RUN_FULL && r->expansion.total < r->expansion.limit;
+    r->words_per_access += (was_short ? 1.0 : 0.25) * (seen - r->words_per_access);
+}
+
+static PyObject *
+counts_taken(struct expansion *x)
+{
+    PyObject *taken = Py_BuildValue("(nnKK)", (Py_ssize_t)x->lines.rows,
+                                    (Py_ssize_t)x->lines.writes,
+                                    (unsigned long long)x->instructions,
+                                    (unsigned long long)x->prefetches);
+    lines_begin(&x->lines);
+    return taken;
 }
 
 static PyObject *
@@ -162,15 +210,24 @@ replica_take(Replica *self, PyObject *ignored)
 
     if (self->is_expanded)
         Py_RETURN_NONE;
+    if (self->counter != NULL && (x->counter = reuse_counter_borrow(self->counter)) == NULL)
+        return NULL;
+    x->note = note_pages;
+    x->note_context = &self->runner.pages;
     Py_BEGIN_ALLOW_THREADS
+    double started = thread_cpu_seconds();
     failed = expand_some(self);
+    self->expansion_seconds += thread_cpu_seconds() - started;
     Py_END_ALLOW_THREADS
+    if (self->counter != NULL)
+        reuse_counter_give_back(self->counter);
     if (failed < 0)
         return PyErr_NoMemory();
     if (self->is_expanded)
         learn_words(&self->runner);
-    PyObject *taken = x->line_shift != 0 ? lines_take(&x->lines, x->instructions, x->prefetches)
-                                         : rows_take(&x->rows, x->instructions, x->prefetches);
+    PyObject *taken = self->counter != NULL
+                          ? counts_taken(x)
+                          : rows_take(&x->rows, x->instructions, x->prefetches);
     x->instructions = x->prefetches = 0;
     return taken;
 }
@@ -181,23 +238,20 @@ words_as_bytes(const uint64_t *words, size_t count)
     return PyBytes_FromStringAndSize((const char *)words, (Py_ssize_t)(count * sizeof *words));
 }
 
+/* An instruction is there once for each block that it ran in. */
 static PyObject *
 replica_visits(Replica *self, PyObject *ignored)
 {
-    struct runner *r = &self->runner;
-    struct course_point lead_in, end;
-    struct course_visits visits;
-    PyObject *told = NULL;
+    struct expansion *x = &self->runner.expansion;
+    const struct ran *ran = &x->visits.ran;
+    double started = thread_cpu_seconds();
     (void)ignored;
 
-    if (course_points(&r->expansion.course, &r->blocks, &lead_in, &end, &visits))
-        told = Py_BuildValue("(NN)", words_as_bytes(visits.ip, visits.count),
-                             words_as_bytes(visits.times, visits.count));
-    else
-        PyErr_NoMemory();
-    free(visits.ip);
-    free(visits.times);
-    return told;
+    if (!visits_collect(&x->visits, x->blocks))
+        return PyErr_NoMemory();
+    self->visits_seconds += thread_cpu_seconds() - started;
+    return Py_BuildValue("(NN)", words_as_bytes(ran->ip, ran->count),
+                         words_as_bytes(ran->times, ran->count));
 }
 
 /* ---- Forms ---- */
@@ -395,7 +449,8 @@ replica_costs(Replica *self, PyObject *ignored)
     (void)ignored;
 
     return Py_BuildValue(
-        "{sK,sK,sd,sd,sd,sK,sK,sK}", "traps", (unsigned long long)r->traps, "faults",
+        "{sd,sd,sK,sK,sd,sd,sd,sK,sK,sK}", "expansion_seconds", self->expansion_seconds,
+        "visits_seconds", self->visits_seconds, "traps", (unsigned long long)r->traps, "faults",
         (unsigned long long)r->faults, "run_seconds", r->run_seconds, "fault_seconds",
         r->fault_seconds, "translation_seconds", r->translation_seconds, "translated_instructions",
         (unsigned long long)r->blocks.translated_instructions, "blocks",
@@ -420,6 +475,16 @@ replica_guide(Replica *self, PyObject *args)
     if (blocks_guide(&self->runner.blocks) < 0)
         return PyErr_NoMemory();
     Py_RETURN_NONE;
+}
+
+static PyObject *
+replica_features(Replica *self, PyObject *ignored)
+{
+    const struct runner *r = &self->runner;
+    (void)ignored;
+
+    return Py_BuildValue("{sO,sO}", "can_query", r->remote.can_query ? Py_True : Py_False,
+                         "can_protect", r->process.can_protect ? Py_True : Py_False);
 }
 
 static PyObject *
@@ -454,6 +519,7 @@ replica_close(Replica *self, PyObject *ignored)
     (void)ignored;
     process_destroy(&self->runner.process);
     remote_close(&self->runner.remote);
+    area_close(&self->runner.area);
     Py_RETURN_NONE;
 }
 
@@ -514,6 +580,7 @@ replica_dealloc(Replica *self)
     PyTypeObject *type = Py_TYPE((PyObject *)self);
     freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
 
+    Py_XDECREF(self->counter);
     runner_free(&self->runner);
     stepper_free(&self->stepper);
     release(self);
@@ -524,7 +591,8 @@ static PyMethodDef replica_methods[] = {
     {"burst", (PyCFunction)(void (*)(void))replica_burst, METH_VARARGS | METH_KEYWORDS,
      "Hold a thread and run its replica; then take what it recorded."},
     {"begin_take", (PyCFunction)replica_begin_take, METH_VARARGS,
-     "Begin to take what was recorded: at most so many rows; lines of 1 << shift bytes, 0: rows."},
+     "Begin to take what was recorded: at most so many rows, or, given a shift and a counter, have lines "
+     "of 1 << shift bytes counted."},
     {"take", (PyCFunction)replica_take, METH_NOARGS, "The next chunk; None behind the last."},
     {"visits", (PyCFunction)replica_visits, METH_NOARGS,
      "Addresses of the instructions that ran, and how often each did."},
@@ -543,6 +611,7 @@ static PyMethodDef replica_methods[] = {
     {"costs", (PyCFunction)replica_costs, METH_NOARGS, "Counts and times of all runs."},
     {"guide", (PyCFunction)replica_guide, METH_VARARGS,
      "Translate anew, along the ways that code took so many times at least."},
+    {"features", (PyCFunction)replica_features, METH_NOARGS, "What the kernel offers."},
     {"process", (PyCFunction)replica_process, METH_NOARGS, "Process id of the replica."},
     {"is_stale", (PyCFunction)replica_is_stale, METH_NOARGS,
      "Whether the target is another program now, or the replica gone."},

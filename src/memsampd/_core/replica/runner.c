@@ -14,6 +14,8 @@
 #define FIRST_WORDS_PER_ACCESS 0.7
 #define MARGIN 1.3
 #define STEPS_TO_A_BLOCK 64
+#define LOOKS_SECONDS 0.05
+#define ALARMS_A_STEP 10
 
 const char *
 run_end_name(enum run_end end)
@@ -268,6 +270,24 @@ handle_signal(struct runner *r, int signal)
     /* All else comes from outside, and is for nobody. */
 }
 
+/* One instruction. Where the alarm goes off again and again it hangs, as code that means harm may. */
+static bool
+step_once(pid_t pid)
+{
+    int status, waited;
+
+    if (ptrace(PTRACE_SINGLESTEP, pid, NULL, NULL) < 0)
+        return false;
+    for (int alarms = 0; (waited = held_wait(pid, &status)) == 1 && alarms < ALARMS_A_STEP;)
+        alarms++;
+    if (waited == 1) {
+        ptrace(PTRACE_INTERRUPT, pid, NULL, NULL);
+        while ((waited = held_wait(pid, &status)) == 1)
+            ;
+    }
+    return waited == 0 && WSTOPSIG(status) == SIGTRAP && status >> 16 == 0;
+}
+
 /* Whether it stands at or behind a system call, where a step might take for ever. It comes to none in
  * translated code, but programs that mean harm may find other ways. */
 static bool
@@ -285,20 +305,22 @@ static void
 handle_stop(struct runner *r, enum run_end end)
 {
     struct user_regs_struct now;
-    int status = 0;
 
     finish(r, end, 0);
-    for (int steps = 0; read_registers(r->process.pid, &now); steps++) {
+    for (int steps = 0; read_registers(r->process.pid, &now); steps++)
         if (cut_record(r, &now, now.rip) || steps == STEPS_TO_A_BLOCK ||
-            is_at_call(r, now.rip))
+            is_at_call(r, now.rip) || !step_once(r->process.pid))
             return;
-        if (ptrace(PTRACE_SINGLESTEP, r->process.pid, NULL, NULL) < 0)
-            return;
-        while (held_wait(r->process.pid, &status) == 1)
-            ;
-        if (!WIFSTOPPED(status) || WSTOPSIG(status) != SIGTRAP)
-            return;
-    }
+}
+
+/* Have waits end in time, and meanwhile now and then: it may be cancelled. */
+static void
+look_up(struct alarm *alarm, double until_seconds)
+{
+    double soon = now_seconds() + LOOKS_SECONDS;
+
+    if (alarm != NULL)
+        alarm_set(alarm, until_seconds < soon ? until_seconds : soon);
 }
 
 static void
@@ -315,12 +337,15 @@ run_to_stop(struct runner *r, struct alarm *alarm, double until_seconds)
         return;
     }
     while ((waited = held_wait(r->process.pid, &status)) == 1) {
-        if (is_late || (now_seconds() < until_seconds && !r->is_cancelled))
+        if (is_late)
             continue;
+        if (now_seconds() < until_seconds && !r->is_cancelled) {
+            look_up(alarm, until_seconds);
+            continue;
+        }
         is_late = true;
         ptrace(PTRACE_INTERRUPT, r->process.pid, NULL, NULL);
     }
-    (void)alarm;
     r->run_seconds += now_seconds() - started;
     r->traps++;
     if (waited < 0)
@@ -390,8 +415,7 @@ runner_enter(struct runner *r, const struct held *h, uint64_t accesses)
 enum run_end
 runner_run(struct runner *r, struct alarm *alarm, double until_seconds)
 {
-    if (alarm != NULL)
-        alarm_set(alarm, until_seconds);
+    look_up(alarm, until_seconds);
     while (r->end == RUN_GOES_ON) {
         while (r->needs_target && r->end == RUN_GOES_ON)
             enter_block(r);
@@ -458,7 +482,7 @@ runner_free(struct runner *r)
     blocks_free(&r->blocks);
     rows_clear(&r->expansion.rows);
     lines_clear(&r->expansion.lines);
-    course_free(&r->expansion.course);
+    visits_free(&r->expansion.visits);
     free(r->expansion.xstate);
     area_free(&r->area);
 }

@@ -41,7 +41,7 @@ struct runner {
     struct process process;
     struct remote remote;
     struct pages pages;
-    bool has_translations_to_check;
+    struct held last_held;        /* its vector state and segments stand in where they are not known */
 
     /* The present run. */
     enum run_end end;

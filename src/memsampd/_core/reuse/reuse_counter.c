@@ -2,8 +2,15 @@
  *
  * The layout (memsampd.models.bins is built from the constants exported here): exact integers
  * below 2^EXACT_BITS, then 2^OCTAVE_BITS bins of equal width an octave, up to 2^LIMIT_BITS.
+ *
+ * Distances below EXACT are counted for all lines. Of accesses that return later, or not at all, it is
+ * known how many there are, but how late only those of a sample of the lines return: all of them while
+ * these are few, and half of them, chosen by a hash of their number, each time they get too many. Which
+ * lines are left does not hang on when that was.
  */
-#include "group_table.h"
+#include "reuse_counter.h"
+#include "line_runs.h"
+#include "recent_lines.h"
 
 #define EXACT_BITS 12
 #define OCTAVE_BITS 4
@@ -11,11 +18,10 @@
 #define EXACT (1u << EXACT_BITS)
 #define BINS (EXACT + ((LIMIT_BITS - EXACT_BITS) << OCTAVE_BITS))
 
-#define BATCH 64
-/* Of the first access: one that was never made is then never within EXACT of the present. */
-#define FIRST_TIME (EXACT + 1)
-#define MAX_ACCESSES (UINT32_MAX - FIRST_TIME)
-#define FIRST_DISTANT 4096
+#define SAMPLED_LINES 4096 /* that were not accessed lately, at most */
+#define SAMPLED_REUSES 16384
+#define SAMPLED_FIRST_BITS 8
+#define HASH_BITS 16
 
 ALWAYS_INLINE unsigned
 bin_of(uint64_t distance)
@@ -31,103 +37,227 @@ bin_of(uint64_t distance)
 
 /* Two accesses to a line with none between: when they were. */
 typedef struct {
-    uint32_t before, now;
+    uint64_t before, now;
+    uint64_t hash; /* of the line */
 } reuse;
 
-typedef struct {
-    group_table last;      /* when each line was last touched */
-    uint32_t now;          /* of the next access */
-    uint32_t starts_end;   /* accesses from then on tell only whether earlier ones return */
-    uint32_t exact[EXACT]; /* reuses by distance */
-    reuse *distant;        /* those of larger distances, and first touches */
-    size_t distants, distant_capacity;
+typedef struct reuse_counter {
+    recent_table recent;
+    bool is_crowded;        /* with lines that all want the same places: making more is no use */
+    uint64_t start;         /* time of the first access: earlier ones are of other bursts */
+    uint64_t now;           /* of the next access */
+    uint32_t exact[EXACT];  /* reuses by distance, but for repeats */
+    uint64_t repeats;       /* reuses at distance 0 within runs */
+    uint64_t seed;          /* of the choice of lines: another one for each burst */
+    unsigned halvings;      /* of the sample */
+    line_table sampled;     /* last accesses of its lines, as far as they are not among the recent */
+    reuse *distant;         /* of its lines, at distances from EXACT on */
+    size_t distants;
+    bool is_broken;         /* memory ran out half-way: what it holds is no longer exact */
 } counter;
 
-static int
-reserve_distant(counter *self)
+/* Which part of the lines one belongs to: all bits depend on all of its number. */
+static uint64_t
+hash_of(const counter *self, uint64_t line)
 {
-    if (self->distants + BATCH <= self->distant_capacity)
+    uint64_t hash = (line ^ self->seed) * UINT64_C(0xBF58476D1CE4E5B9);
+    hash = (hash ^ hash >> 32) * UINT64_C(0x94D049BB133111EB);
+    return hash >> (64 - HASH_BITS);
+}
+
+static bool
+is_sampled(const counter *self, uint64_t hash)
+{
+    return (hash & ((UINT64_C(1) << self->halvings) - 1)) == 0;
+}
+
+/* Leave every other line out. */
+static int
+halve_sample(counter *self)
+{
+    const line_table all = self->sampled;
+    size_t kept = 0;
+
+    if (self->halvings == HASH_BITS)
         return 0;
-    size_t capacity = 2 * (self->distants + FIRST_DISTANT);
-    reuse *distant = realloc(self->distant, capacity * sizeof *distant);
-    if (!distant)
+    if (table_init(&self->sampled, all.bits)) {
+        self->sampled = all;
         return -1;
-    self->distant = distant;
-    self->distant_capacity = capacity;
+    }
+    self->halvings++;
+    for (uint64_t i = 0; i < table_entries(&all); i++)
+        if (all.entries[i].value && is_sampled(self, hash_of(self, all.entries[i].line)))
+            table_find_or_add(&self->sampled, all.entries[i].line, all.entries[i].value);
+    free(all.entries);
+    for (size_t i = 0; i < self->distants; i++)
+        if (is_sampled(self, self->distant[i].hash))
+            self->distant[kept++] = self->distant[i];
+    self->distants = kept;
     return 0;
 }
 
-/* The entry of a group that may be new, of a table given by value: what the caller knows of it then
- * stays in registers. */
-static __attribute__((noinline)) line_group *
-find_or_add(group_table table, uint64_t tag, uint64_t *used)
+/* Another line takes the place of this one. */
+static int
+put_out(counter *self, const recent_line *entry)
 {
-    line_group *entry = group_find(&table, tag);
-    *used += entry->tag == 0;
-    entry->tag = tag;
-    return entry;
+    const uint64_t hash = hash_of(self, entry->line);
+    if (entry->time < self->start)
+        return 0;
+    while (is_sampled(self, hash) && self->sampled.used >= SAMPLED_LINES &&
+           self->halvings < HASH_BITS)
+        if (halve_sample(self) < 0)
+            return -1;
+    if (!is_sampled(self, hash))
+        return 0;
+    if (table_reserve(&self->sampled, 1) < 0)
+        return -1;
+    table_find_or_add(&self->sampled, entry->line, entry->time)->value = entry->time;
+    return 0;
 }
 
-/* Room for them is there. `all` of them, and what was before, is followed. */
-ALWAYS_INLINE void
-count_batch(counter *self, const unsigned char *lines, unsigned batch, bool all)
+/* Those that must stay have found a place, or not; the others are put out if they do not find one. */
+static int
+move_recent(counter *self, recent_table *to, bool stale, bool *found)
 {
-    const group_table table = self->last;
-    reuse *distant = self->distant + self->distants;
-    uint32_t now = self->now;
-    for (unsigned i = 0; i < batch; i++, now++) {
-        uint64_t line = line_at(lines, i), tag = group_tag(line);
-        line_group *group = group_home(&table, tag);
-        if (__builtin_expect(group->tag != tag, 0))
-            group = find_or_add(table, tag, &self->last.used);
-        uint32_t *time = &group->time[line % GROUP_LINES];
-        uint32_t before = *time, distance = now - before - 1;
-        *time = now;
-        if (distance < EXACT)
-            self->exact[distance] += all || before < self->starts_end;
-        else
-            *distant++ = (reuse){before, now};
+    for (size_t i = 0; *found && i < recent_entries(&self->recent); i++) {
+        const recent_line *entry = &self->recent.entries[i];
+        if (entry->time < self->start || (entry->time < self->now - EXACT) != stale)
+            continue;
+        recent_line *place = recent_place(to, entry->line, 1);
+        if (place != NULL)
+            *place = *entry;
+        else if (!stale)
+            *found = false;
+        else if (put_out(self, entry) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* More places, for all lines that were accessed lately at least. */
+static int
+grow_recent(counter *self)
+{
+    for (unsigned bits = self->recent.bits + 1;; bits++) {
+        recent_table grown;
+        bool found = true;
+        if (recent_init(&grown, bits) < 0)
+            return -1;
+        if (move_recent(self, &grown, false, &found) < 0 ||
+            (found && move_recent(self, &grown, true, &found) < 0)) {
+            free(grown.entries);
+            return -1;
+        }
+        if (found) {
+            free(self->recent.entries);
+            self->recent = grown;
+            return 0;
+        }
+        free(grown.entries);
+        if (bits >= RECENT_MOST_BITS) {
+            self->is_crowded = true;
+            return 0;
+        }
+    }
+}
+
+/* A place for a line that has none; what was there is looked after. NULL without memory. */
+static recent_line *
+make_place(counter *self, uint64_t line)
+{
+    const uint64_t stale = self->now - EXACT;
+    recent_line *place = recent_place(&self->recent, line, stale);
+    if (place == NULL && !self->is_crowded && self->recent.bits < RECENT_MOST_BITS) {
+        if (grow_recent(self) < 0)
+            return NULL;
+        place = recent_place(&self->recent, line, stale);
+    }
+    if (place == NULL)
+        place = recent_oldest(&self->recent, line);
+    return put_out(self, place) < 0 ? NULL : place;
+}
+
+/* A line of the sample returns at EXACT or more, or for the first time; it was last accessed at
+ * `before`, or that is to be looked up if it is 0. */
+static __attribute__((noinline)) int
+count_distant(counter *self, uint64_t line, uint64_t before)
+{
+    const uint64_t hash = hash_of(self, line);
+    if (before == 0)
+        before = table_find(&self->sampled, line)->value;
+    if (before < self->start)
+        return 0;
+    while (self->distants == SAMPLED_REUSES && self->halvings < HASH_BITS)
+        if (halve_sample(self) < 0)
+            return -1;
+    if (self->distants < SAMPLED_REUSES && is_sampled(self, hash))
+        self->distant[self->distants++] = (reuse){before, self->now, hash};
+    return 0;
+}
+
+/* A line that is not at home. Its last access of these is at `last`. */
+static __attribute__((noinline)) int
+count_strange(counter *self, uint64_t line, uint64_t last)
+{
+    recent_line *entry = recent_find(&self->recent, line), *home = recent_home(&self->recent, line);
+    const uint64_t before = entry != NULL ? entry->time : 0;
+
+    if (entry == NULL) {
+        entry = make_place(self, line);
+        if (entry == NULL)
+            return -1;
+        entry->line = line;
+    } else if (home->time < self->now - EXACT) { /* it can go home by now */
+        if (put_out(self, home) < 0)
+            return -1;
+        entry->time = entry->line = 0;
+        entry = home;
+        entry->line = line;
+    }
+    entry->time = last;
+    if (self->now - before - 1 < EXACT) {
+        self->exact[self->now - before - 1]++;
+        return 0;
+    }
+    return is_sampled(self, hash_of(self, line)) ? count_distant(self, line, before) : 0;
+}
+
+bool
+reuse_counter_count(counter *self, const uint64_t *runs, size_t count)
+{
+    recent_table recent = self->recent; /* by value: stores do not change it */
+    uint32_t *const exact = self->exact;
+    uint64_t now = self->now, repeats = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        const uint64_t run = line_at((const unsigned char *)runs, i), line = line_of_run(run);
+        const uint64_t last = now + repeats_of_run(run);
+        recent_line *entry = recent_home(&recent, line);
+        int result = 0;
+        if (__builtin_expect(entry->line == line, 1)) {
+            const uint64_t before = entry->time, distance = now - before - 1;
+            entry->time = last;
+            if (__builtin_expect(distance < EXACT, 1)) {
+                exact[distance]++;
+            } else if (is_sampled(self, hash_of(self, line))) {
+                self->now = now;
+                result = count_distant(self, line, before);
+            }
+        } else {
+            self->now = now;
+            result = count_strange(self, line, last);
+            recent = self->recent;
+        }
+        if (__builtin_expect(result < 0, 0)) {
+            self->is_broken = true;
+            return false;
+        }
+        repeats += last - now;
+        now = last + 1;
     }
     self->now = now;
-    self->distants = (size_t)(distant - self->distant);
-}
-
-ALWAYS_INLINE void
-prefetch_batch(const counter *self, const unsigned char *lines, unsigned batch)
-{
-    for (unsigned i = 0; i < batch; i++)
-        __builtin_prefetch(group_home(&self->last, group_tag(line_at(lines, i))), 1);
-}
-
-static int
-count_lines(counter *self, const line_buffer *lines, size_t start, size_t end, bool all)
-{
-    for (; start < end; start += BATCH) {
-        size_t left = end - start;
-        unsigned batch = left < BATCH ? (unsigned)left : BATCH;
-        if (groups_reserve(&self->last, batch) < 0 || reserve_distant(self) < 0)
-            return -1;
-        if (groups_entries(&self->last) * sizeof(line_group) > FARTHEST_CACHE_BYTES)
-            prefetch_batch(self, lines->bytes + 8 * start, batch);
-        if (all)
-            count_batch(self, lines->bytes + 8 * start, batch, true);
-        else
-            count_batch(self, lines->bytes + 8 * start, batch, false);
-    }
-    return 0;
-}
-
-/* The first `starts` of them are followed from. */
-static int
-count(counter *self, const line_buffer *lines, size_t starts)
-{
-    if (count_lines(self, lines, 0, starts, true) < 0)
-        return -1;
-    if (starts == lines->count)
-        return 0;
-    if (self->starts_end == UINT32_MAX)
-        self->starts_end = self->now;
-    return count_lines(self, lines, starts, lines->count, false);
+    self->repeats += repeats;
+    return true;
 }
 
 /* An access that was seen to return counts as a reuse only if the whole of its distance's bin
@@ -136,32 +266,98 @@ count(counter *self, const line_buffer *lines, size_t starts)
  *
  * A bin that is one integer could be seen. Of wider ones it is known only now, at the end. */
 static void
-sum_up(const counter *self, uint64_t *reuses, uint64_t *censored)
+sum_up_sample(const counter *self, uint64_t *reuses, uint64_t *censored)
 {
-    const uint32_t end = self->now - 1;
-    for (unsigned distance = 0; distance < EXACT; distance++)
-        reuses[distance] = self->exact[distance];
+    const uint64_t end = self->now - 1;
     for (size_t i = 0; i < self->distants; i++) {
         const reuse each = self->distant[i];
         unsigned bin = bin_of(each.now - each.before - 1);
-        if (each.before != 0 && each.before < self->starts_end)
-            (bin < bin_of(end - each.before) ? reuses : censored)[bin]++;
+        (bin < bin_of(end - each.before) ? reuses : censored)[bin]++;
     }
-    for (uint64_t i = 0; i < groups_entries(&self->last); i++)
-        for (unsigned line = 0; line < GROUP_LINES; line++)
-            if (self->last.entries[i].time[line] &&
-                self->last.entries[i].time[line] < self->starts_end)
-                censored[bin_of(end - self->last.entries[i].time[line])]++;
+    for (uint64_t i = 0; i < table_entries(&self->sampled); i++) {
+        const table_entry *entry = &self->sampled.entries[i];
+        if (!entry->value)
+            continue;
+        const recent_line *recent = recent_find(&self->recent, entry->line);
+        if (recent == NULL || recent->time < self->start)
+            censored[bin_of(end - entry->value)]++;
+    }
+    for (size_t i = 0; i < recent_entries(&self->recent); i++) {
+        const recent_line *entry = &self->recent.entries[i];
+        if (entry->time < self->start)
+            continue;
+        if (end - entry->time < EXACT || is_sampled(self, hash_of(self, entry->line)))
+            censored[bin_of(end - entry->time)]++;
+    }
+}
+
+static uint64_t
+sum_of(const uint64_t *counts, unsigned first, unsigned end)
+{
+    uint64_t sum = 0;
+    for (unsigned bin = first; bin < end; bin++)
+        sum += counts[bin];
+    return sum;
+}
+
+/* Make what the sample showed the share of it that all distant accesses have: rounded so that their
+ * number stays what it is. */
+static void
+scale_sample(uint64_t *reuses, uint64_t *censored, uint64_t distant)
+{
+    const uint64_t seen = sum_of(reuses, EXACT, BINS) + sum_of(censored, EXACT, BINS);
+    uint64_t before = 0, given = 0;
+
+    if (seen == 0) { /* no more is known than that they are distant */
+        censored[EXACT] = distant;
+        return;
+    }
+    for (unsigned bin = EXACT; bin < BINS; bin++) {
+        uint64_t *const counts[2] = {&reuses[bin], &censored[bin]};
+        for (int i = 0; i < 2; i++) {
+            before += *counts[i];
+            uint64_t due = (uint64_t)((unsigned __int128)before * distant / seen);
+            *counts[i] = due - given;
+            given = due;
+        }
+    }
+}
+
+static void
+sum_up(const counter *self, uint64_t *reuses, uint64_t *censored)
+{
+    for (unsigned distance = 0; distance < EXACT; distance++)
+        reuses[distance] = self->exact[distance];
+    reuses[0] += self->repeats;
+    sum_up_sample(self, reuses, censored);
+    scale_sample(reuses, censored,
+                 self->now - self->start - sum_of(reuses, 0, EXACT) - sum_of(censored, 0, EXACT));
 }
 
 static int
 begin(counter *self)
 {
     memset(self->exact, 0, sizeof self->exact);
-    self->now = FIRST_TIME;
-    self->starts_end = UINT32_MAX;
-    self->distants = 0;
-    return groups_clear(&self->last);
+    self->repeats = 0;
+    self->now += EXACT + 1; /* what came before is not within EXACT of the present */
+    self->start = self->now;
+    self->seed += UINT64_C(0x9E3779B97F4A7C15);
+    self->distants = self->halvings = 0;
+    if (self->sampled.used == 0)
+        return 0;
+    table_free(&self->sampled);
+    return table_init(&self->sampled, SAMPLED_FIRST_BITS);
+}
+
+static int
+init(counter *self, uint64_t seed)
+{
+    self->seed = seed;
+    self->distant = malloc(SAMPLED_REUSES * sizeof *self->distant);
+    if (!self->distant || recent_init(&self->recent, RECENT_FIRST_BITS) < 0 ||
+        table_init(&self->sampled, SAMPLED_FIRST_BITS) < 0)
+        return -1;
+    return begin(self);
 }
 
 /* ---- memsampd._core.ReuseCounter ---- */
@@ -170,7 +366,6 @@ typedef struct {
     PyObject_HEAD
     counter counter;
     bool busy;   /* lines are counted without the GIL */
-    bool broken; /* memory ran out half-way: what it holds is no longer exact */
 } ReuseCounter;
 
 static PyObject *
@@ -178,11 +373,15 @@ reuse_counter_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
     ReuseCounter *self = (ReuseCounter *)alloc(type, 0); /* zeroed */
-    (void)args;
-    (void)kwargs;
+    static char *names[] = {"seed", NULL};
+    unsigned long long seed = 0;
     if (!self)
         return NULL;
-    if (groups_init(&self->counter.last, GROUPS_FIRST_BITS) < 0 || begin(&self->counter) < 0) {
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|K:ReuseCounter", names, &seed)) {
+        Py_DECREF(self);
+        return NULL;
+    }
+    if (init(&self->counter, seed) < 0) {
         Py_DECREF(self);
         return PyErr_NoMemory();
     }
@@ -194,7 +393,8 @@ reuse_counter_dealloc(PyObject *object)
 {
     PyTypeObject *type = Py_TYPE(object);
     ReuseCounter *self = (ReuseCounter *)object;
-    free(self->counter.last.entries);
+    free(self->counter.recent.entries);
+    free(self->counter.sampled.entries);
     free(self->counter.distant);
     freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
     release(object);
@@ -206,7 +406,7 @@ reuse_counter_check(const ReuseCounter *self, bool may_be_broken)
 {
     if (self->busy)
         PyErr_SetString(PyExc_RuntimeError, "ReuseCounter is in use by another thread");
-    else if (self->broken && !may_be_broken)
+    else if (self->counter.is_broken && !may_be_broken)
         PyErr_SetString(PyExc_RuntimeError, "ReuseCounter ran out of memory before");
     return PyErr_Occurred() ? -1 : 0;
 }
@@ -222,55 +422,47 @@ reuse_counter_begin(PyObject *object, PyObject *unused)
     (void)unused;
     if (reuse_counter_check(self, true) < 0)
         return NULL;
-    self->broken = begin(&self->counter) < 0;
-    if (self->broken)
+    self->counter.is_broken = begin(&self->counter) < 0;
+    if (self->counter.is_broken)
         return PyErr_NoMemory();
     Py_RETURN_NONE;
 }
 
 PyDoc_STRVAR(reuse_counter_add_doc,
-             "add(lines, starts=None, /)\n--\n\n"
-             "Count the next lines of the present burst, a buffer of uint64.\n\n"
-             "After the first `starts` of them, if these are not all, and in later calls, accesses\n"
-             "count no more: they only tell whether earlier ones return.");
+             "add(runs, /)\n--\n\n"
+             "Count the next runs of the present burst, a buffer of uint64: a line each, plus\n"
+             "2**LINE_BITS for each further access to it that follows at once.");
 
 static PyObject *
-reuse_counter_add(PyObject *object, PyObject *args)
+reuse_counter_add(PyObject *object, PyObject *source)
 {
     ReuseCounter *self = (ReuseCounter *)object;
-    PyObject *source, *limit = Py_None;
-    line_buffer lines;
-    if (!PyArg_ParseTuple(args, "O|O:add", &source, &limit) ||
-        reuse_counter_check(self, false) < 0 || memsampd_get_lines(source, &lines) < 0)
+    line_buffer runs;
+    if (reuse_counter_check(self, false) < 0 || memsampd_get_lines(source, &runs) < 0)
         return NULL;
-    size_t starts = limit == Py_None ? lines.count : PyLong_AsSize_t(limit);
-    if (PyErr_Occurred()) {
-        PyBuffer_Release(&lines.view);
-        return NULL;
-    }
-    if (self->counter.starts_end != UINT32_MAX)
-        starts = 0;
-    else if (starts > lines.count)
-        starts = lines.count;
-    if (lines.count > MAX_ACCESSES - (self->counter.now - FIRST_TIME)) {
-        PyBuffer_Release(&lines.view);
+    if (self->counter.now - self->counter.start + runs.count * RUN_MAXIMUM > UINT32_MAX) {
+        PyBuffer_Release(&runs.view);
         PyErr_SetString(PyExc_OverflowError, "a burst has less than 2**32 accesses");
         return NULL;
     }
+    bool counted;
     self->busy = true;
     Py_BEGIN_ALLOW_THREADS
-    self->broken = count(&self->counter, &lines, starts) < 0;
+    counted =
+        reuse_counter_count(&self->counter, (const uint64_t *)(const void *)runs.bytes, runs.count);
     Py_END_ALLOW_THREADS
     self->busy = false;
-    PyBuffer_Release(&lines.view);
-    if (self->broken)
+    PyBuffer_Release(&runs.view);
+    if (!counted)
         return PyErr_NoMemory();
     Py_RETURN_NONE;
 }
 
 PyDoc_STRVAR(reuse_counter_histograms_doc,
              "histograms()\n--\n\n"
-             "Return (reuses, censored) of the burst so far as bytes of int64, REUSE_BINS each.");
+             "Return (reuses, censored) of the burst so far as bytes of int64, REUSE_BINS each.\n\n"
+             "Exact below 2**REUSE_EXACT_BITS and in sum; beyond, where lines are many, as a sample\n"
+             "of them tells.");
 
 static PyObject *
 reuse_counter_histograms(PyObject *object, PyObject *unused)
@@ -296,7 +488,7 @@ reuse_counter_histograms(PyObject *object, PyObject *unused)
 
 static PyMethodDef reuse_counter_methods[] = {
     {"begin", reuse_counter_begin, METH_NOARGS, reuse_counter_begin_doc},
-    {"add", reuse_counter_add, METH_VARARGS, reuse_counter_add_doc},
+    {"add", reuse_counter_add, METH_O, reuse_counter_add_doc},
     {"histograms", reuse_counter_histograms, METH_NOARGS, reuse_counter_histograms_doc},
     {NULL, NULL, 0, NULL},
 };
@@ -308,6 +500,28 @@ static PyType_Slot reuse_counter_slots[] = {
     {Py_tp_methods, reuse_counter_methods},
     {0, NULL},
 };
+
+static PyTypeObject *reuse_counter_type; /* kept for good */
+
+struct reuse_counter *
+reuse_counter_borrow(PyObject *object)
+{
+    if (!PyObject_TypeCheck(object, reuse_counter_type)) {
+        PyErr_SetString(PyExc_TypeError, "not a ReuseCounter");
+        return NULL;
+    }
+    ReuseCounter *self = (ReuseCounter *)object;
+    if (reuse_counter_check(self, false) < 0)
+        return NULL;
+    self->busy = true;
+    return &self->counter;
+}
+
+void
+reuse_counter_give_back(PyObject *object)
+{
+    ((ReuseCounter *)object)->busy = false;
+}
 
 static PyType_Spec reuse_counter_spec = {
     .name = "memsampd._core.ReuseCounter",
@@ -323,8 +537,9 @@ memsampd_add_reuse_counter(PyObject *module)
     if (!type)
         return -1;
     int failed = PyModule_AddObjectRef(module, "ReuseCounter", type);
-    Py_DECREF(type);
+    reuse_counter_type = (PyTypeObject *)type;
     if (failed < 0 || PyModule_AddIntConstant(module, "REUSE_BINS", BINS) < 0 ||
+        PyModule_AddIntConstant(module, "LINE_BITS", LINE_BITS) < 0 ||
         PyModule_AddIntConstant(module, "REUSE_EXACT_BITS", EXACT_BITS) < 0 ||
         PyModule_AddIntConstant(module, "REUSE_OCTAVE_BITS", OCTAVE_BITS) < 0 ||
         PyModule_AddIntConstant(module, "REUSE_LIMIT_BITS", LIMIT_BITS) < 0)

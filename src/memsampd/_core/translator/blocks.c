@@ -36,12 +36,14 @@ bool
 blocks_grow_accesses(struct accesses *a)
 {
     size_t capacity = a->capacity == 0 ? FIRST_CAPACITY : 2 * a->capacity;
-    size_t each[5] = {a->capacity, a->capacity, a->capacity, a->capacity, a->capacity};
+    size_t each[6] = {a->capacity, a->capacity, a->capacity,
+                      a->capacity, a->capacity, a->capacity};
     bool grown = blocks_grow((void **)&a->operand, &each[0], capacity, sizeof *a->operand) &&
                  blocks_grow((void **)&a->ip, &each[1], capacity, sizeof *a->ip) &&
                  blocks_grow((void **)&a->size_bytes, &each[2], capacity, sizeof *a->size_bytes) &&
                  blocks_grow((void **)&a->instruction, &each[3], capacity, sizeof *a->instruction) &&
-                 blocks_grow((void **)&a->is_write, &each[4], capacity, 1);
+                 blocks_grow((void **)&a->is_write, &each[4], capacity, 1) &&
+                 blocks_grow((void **)&a->delta, &each[5], capacity, sizeof *a->delta);
     if (grown)
         a->capacity = capacity;
     return grown;
@@ -139,6 +141,7 @@ blocks_free(struct blocks *b)
     free(b->instruction);
     free(b->special);
     free(b->accesses.operand);
+    free(b->accesses.delta);
     free(b->accesses.ip);
     free(b->accesses.size_bytes);
     free(b->accesses.instruction);

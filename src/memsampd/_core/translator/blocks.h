@@ -55,7 +55,12 @@ struct exit {
     uint32_t first_access; /* as the block's: what expands a record has all it needs at hand */
     uint16_t stores;       /* among its accesses */
     uint8_t is_plain;      /* none of them is an ACCESS_SPECIAL */
+    uint8_t is_near;       /* ... and all follow from the first NEAR_WORDS words of the record */
+    uint8_t has_segments;  /* some of them add fs_base or gs_base */
+    uint64_t visit;        /* of the present burst: see struct visits */
 };
+
+#define NEAR_WORDS 16
 
 /* How the address of one access follows from the record. */
 enum access_source {
@@ -99,21 +104,26 @@ struct special {
     uint16_t count_after_word, pointer_after_word; /* of repeated instructions, 0: none */
 };
 
-/* From what the address of an access follows. */
+/* From what the address of an access follows, but for its delta. */
 struct operand {
-    int64_t delta;
-    uint16_t word, size_bytes;
-    uint8_t source; /* enum access_source */
+    uint16_t word;
+    uint16_t source;   /* enum access_source */
+    uint16_t reach;    /* from its first byte to its last */
+    uint16_t unused;
 };
 
-/* Accesses of all blocks as columns, so that a record expands to rows by copying. */
+/* Accesses of all blocks as columns, so that a record expands to rows by copying, and to lines by
+ * vectors: behind the last one there is always room for ACCESS_VECTOR others. */
 struct accesses {
-    struct operand *operand;
+    struct operand *operand; /* a uint64_t each to vectors */
+    int64_t *delta;
     uint64_t *ip;
     uint16_t *size_bytes, *instruction;
     uint8_t *is_write;
     size_t count, capacity;
 };
+
+#define ACCESS_VECTOR 8
 
 struct code_page {
     uint64_t address; /* 0: free slot */

@@ -1,5 +1,6 @@
 /* The lines that references touch, in program order: memsampd.models.lines. */
 #include "line_stream.h"
+#include "expansion.h"
 #include "models.h"
 
 size_t
@@ -60,7 +61,21 @@ out:
     return result;
 }
 
+PyDoc_STRVAR(use_vectors_doc,
+             "use_vectors(wanted, /)\n--\n\n"
+             "Expand records by vectors, as is done where the CPU can, or not; for tests.\n\n"
+             "Returns whether they are used.");
+
+static PyObject *
+use_vectors(PyObject *module, PyObject *wanted)
+{
+    int is_wanted = PyObject_IsTrue(wanted);
+    (void)module;
+    return is_wanted < 0 ? NULL : PyBool_FromLong(plain_lines_use_vectors(is_wanted != 0));
+}
+
 static PyMethodDef functions[] = {
+    {"use_vectors", use_vectors, METH_O, use_vectors_doc},
     {"line_stream", line_stream, METH_VARARGS, line_stream_doc},
     {NULL, NULL, 0, NULL},
 };
@@ -68,5 +83,6 @@ static PyMethodDef functions[] = {
 int
 memsampd_add_line_stream(PyObject *module)
 {
+    plain_lines_use_vectors(true);
     return PyModule_AddFunctions(module, functions);
 }

@@ -67,17 +67,15 @@ rows_take(struct rows *rows, uint64_t instructions, uint64_t prefetches)
 }
 
 bool
-lines_reserve(struct lines *lines, size_t more)
+lines_grow(struct lines *lines, size_t more)
 {
     size_t capacity = lines->capacity == 0 ? ROWS_FIRST : lines->capacity;
-    if (lines->count + more <= lines->capacity)
-        return true;
     while (capacity < lines->count + more)
         capacity *= 2;
-    uint64_t *line = realloc(lines->line, capacity * sizeof *line);
-    if (line == NULL)
+    uint64_t *mark = realloc(lines->mark, capacity * sizeof *mark);
+    if (mark == NULL)
         return false;
-    lines->line = line;
+    lines->mark = mark;
     lines->capacity = capacity;
     return true;
 }
@@ -85,47 +83,64 @@ lines_reserve(struct lines *lines, size_t more)
 void
 lines_clear(struct lines *lines)
 {
-    free(lines->line);
+    free(lines->mark);
     memset(lines, 0, sizeof *lines);
 }
 
 void
 lines_begin(struct lines *lines)
 {
-    lines->count = lines->rows = lines->writes = lines->starts = 0;
-    lines->has_stopped = false;
-}
-
-void
-lines_start_no_more(struct lines *lines)
-{
-    lines->starts = lines->count;
-    lines->has_stopped = true;
+    lines->count = lines->rows = lines->writes = 0;
+    lines->accesses = lines->began = 0;
+    lines->last = NO_LINE;
 }
 
 bool
 lines_add(struct lines *lines, struct rows *rows, unsigned shift)
 {
-    size_t count = lines_count(rows->address, rows->size_bytes, rows->count, shift);
-    if (!lines_reserve(lines, count))
-        return false;
-    lines_write(rows->address, rows->size_bytes, rows->count, shift, lines->line + lines->count);
-    for (size_t i = 0; i < rows->count; i++)
+    for (size_t i = 0; i < rows->count; i++) {
+        const uint64_t further = further_lines(rows->address[i], rows->size_bytes[i], shift);
+        if (!lines_reserve(lines, further + 1))
+            return false;
+        for (uint64_t k = 0; k <= further; k++)
+            lines_put(lines, (rows->address[i] >> shift) + k);
         lines->writes += rows->is_write[i];
-    lines->count += count;
+    }
     lines->rows += rows->count;
     rows->count = 0;
     return true;
 }
 
+/* How often a mark's line was accessed: up to the next mark. */
+static inline uint64_t
+run_of(uint64_t mark, uint64_t next)
+{
+    return (mark & LINE_MASK) | (next - (mark >> LINE_BITS) - 1) << LINE_BITS;
+}
+
+void
+lines_to_runs(struct lines *lines)
+{
+    uint64_t *mark = lines->mark;
+    const size_t count = lines->count;
+
+    lines->last = NO_LINE;
+    if (count == 0)
+        return;
+    for (size_t i = 0; i + 1 < count; i++)
+        mark[i] = run_of(mark[i], mark[i + 1] >> LINE_BITS);
+    mark[count - 1] = run_of(mark[count - 1], lines->accesses);
+}
+
 PyObject *
 lines_take(struct lines *lines, uint64_t instructions, uint64_t prefetches)
 {
+    lines_to_runs(lines);
     PyObject *taken = Py_BuildValue(
-        "(y#nnnKK)", lines->count ? (const char *)lines->line : "", 8 * (Py_ssize_t)lines->count,
-        (Py_ssize_t)(lines->has_stopped ? lines->starts : lines->count), (Py_ssize_t)lines->rows,
+        "(y#KnnKK)", lines->count ? (const char *)lines->mark : "", 8 * (Py_ssize_t)lines->count,
+        (unsigned long long)lines->accesses, (Py_ssize_t)lines->rows,
         (Py_ssize_t)lines->writes, (unsigned long long)instructions,
         (unsigned long long)prefetches);
-    lines->count = lines->rows = lines->writes = lines->starts = 0;
+    lines_begin(lines);
     return taken;
 }

@@ -102,13 +102,14 @@ add_access(struct builder *u, uint64_t ip, int64_t delta, uint16_t word, unsigne
 {
     struct accesses *a = &u->b->accesses;
 
-    if (a->count == a->capacity && !blocks_grow_accesses(a)) {
+    if (a->count + ACCESS_VECTOR >= a->capacity && !blocks_grow_accesses(a)) {
         u->out_of_memory = true;
         return;
     }
     a->ip[a->count] = ip;
-    a->operand[a->count] =
-        (struct operand){delta, word, (uint16_t)size_bytes, (uint8_t)source};
+    a->delta[a->count] = delta;
+    a->operand[a->count] = (struct operand){
+        word, (uint16_t)source, (uint16_t)(size_bytes != 0 ? size_bytes - 1 : 0), 0};
     a->size_bytes[a->count] = (uint16_t)size_bytes;
     a->instruction[a->count] = (uint16_t)instruction;
     a->is_write[a->count++] = is_write;
@@ -775,11 +776,15 @@ sum_up_accesses(const struct accesses *a, const struct block *block, struct exit
 {
     x->first_access = block->first_access;
     x->stores = 0;
-    x->is_plain = 1;
+    x->is_plain = x->is_near = 1;
+    x->has_segments = 0;
     for (size_t i = block->first_access; i < (size_t)block->first_access + x->accesses; i++) {
         x->stores += a->is_write[i];
         x->is_plain &= a->operand[i].source != ACCESS_SPECIAL;
+        x->is_near &= a->operand[i].word < NEAR_WORDS;
+        x->has_segments |= a->operand[i].source != ACCESS_WORD;
     }
+    x->is_near &= x->is_plain;
 }
 
 enum translation

@@ -24,6 +24,7 @@ MAGIC = b"MEMSAMPD"
 FORMAT_VERSION = 2
 PRELUDE = struct.Struct("<8sH")
 FRAME_HEADER = struct.Struct("<III")
+_LEVEL = 1  # a fifth to two fifths of the time of the default level, a fifth more bytes
 _HITS = "<u2"
 _MOST_HITS = (1 << 16) - 1
 MAX_FRAME_BYTES = 64 << 20  # compressed or not; a record needs a few KiB
@@ -296,7 +297,7 @@ def prelude() -> bytes:
 
 def encode_frame(record: Record) -> bytes:
     """Return a record as one frame."""
-    payload = zlib.compress(_encoder.encode(record))
+    payload = zlib.compress(_encoder.encode(record), _LEVEL)
     length = struct.pack("<I", len(payload))
     return FRAME_HEADER.pack(len(payload), zlib.crc32(length), zlib.crc32(payload)) + payload
 

@@ -1,4 +1,4 @@
-"""What becomes of what a replica recorded: kept, streamed, or lines alone."""
+"""What becomes of what a replica recorded: kept, streamed, or counted."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from memsampd import _core
 from memsampd.errors import UsageError
-from memsampd.sampler.records import AccessChunk, LineChunk
+from memsampd.sampler.records import AccessChunk
 
 _COLUMNS = {"ip": np.uint64, "address": np.uint64, "size_bytes": np.uint16, "is_write": np.bool_}
 
@@ -18,13 +19,17 @@ class Collector(Protocol):
 
     Attributes:
         rows: references taken so far.
+        writes: stores among them.
         instructions: instructions executed.
         prefetches: prefetches met.
         line_shift: lines of 1 << line_shift bytes are wanted; 0: rows are.
+        counter: is to count these lines; None: nothing is counted.
     """
 
     line_shift: int
+    counter: _core.ReuseCounter | None
     rows: int
+    writes: int
     instructions: int
     prefetches: int
 
@@ -43,11 +48,12 @@ class Rows:
     """
 
     line_shift = 0
+    counter: _core.ReuseCounter | None = None
 
     def __init__(self, consume: Callable[[AccessChunk], None] | None = None) -> None:
         self._chunks: list[AccessChunk] = []
         self._consume = self._chunks.append if consume is None else consume
-        self.rows = self.instructions = self.prefetches = 0
+        self.rows = self.writes = self.instructions = self.prefetches = 0
 
     def take(self, chunk: tuple[Any, ...]) -> None:
         """Take rows by column, instructions and prefetches."""
@@ -59,6 +65,7 @@ class Rows:
             np.frombuffer(is_write, np.bool_),
         )
         self.rows += len(rows)
+        self.writes += int(np.count_nonzero(rows.is_write))
         self.instructions += instructions
         self.prefetches += prefetches
         self._consume(rows)
@@ -75,31 +82,31 @@ class Rows:
         )
 
 
-class Lines:
-    """Hands the lines on that rows touch.
+class Counted:
+    """Has the reuse distances of lines counted where they are made.
 
     Args:
         line_bytes: size of a line, a power of two, at least 2.
-        consume: takes each chunk.
+        counter: its burst has begun.
 
     Raises:
         UsageError: ``line_bytes`` is no such number.
     """
 
-    def __init__(self, line_bytes: int, consume: Callable[[LineChunk], None]) -> None:
+    def __init__(self, line_bytes: int, counter: _core.ReuseCounter) -> None:
         if line_bytes < 2 or line_bytes & (line_bytes - 1):
             raise UsageError(f"a line of {line_bytes} bytes", "use a power of two, such as 64")
         self.line_shift = line_bytes.bit_length() - 1
-        self._consume = consume
-        self.rows = self.instructions = self.prefetches = 0
+        self.counter: _core.ReuseCounter | None = counter
+        self.rows = self.writes = self.instructions = self.prefetches = 0
 
     def take(self, chunk: tuple[Any, ...]) -> None:
-        """Take lines, rows, stores, instructions and prefetches."""
-        line, _, rows, writes, instructions, prefetches = chunk
+        """Take rows, stores, instructions and prefetches."""
+        rows, writes, instructions, prefetches = chunk
         self.rows += rows
+        self.writes += writes
         self.instructions += instructions
         self.prefetches += prefetches
-        self._consume(LineChunk(np.frombuffer(line, np.uint64), rows, writes))
 
     def kept(self) -> AccessChunk:
         """None."""

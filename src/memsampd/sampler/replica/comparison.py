@@ -49,19 +49,21 @@ class Run:
 class HeldReplica:
     """A replica whose target is held by the caller, to run it more than once from one moment.
 
-    All calls come from one thread. Unlike :class:`~memsampd.sampler.replica.source.ReplicaSource` it
-    holds the target for as long as it takes: for tests and benchmarks of the translator.
+    All calls come from one thread. Unlike ``ReplicaSource`` it holds the target for as long as it
+    takes: for tests and benchmarks of the translator.
 
     Args:
         pid: the target.
         proc: root of the proc file system.
+        can_query: see ``ReplicaSource``.
     """
 
-    def __init__(self, pid: int, proc: Path = PROC) -> None:
+    def __init__(self, pid: int, proc: Path = PROC, *, can_query: bool = True) -> None:
         traits = read_traits(pid, proc)
         self._replica = _core.Replica(
             pid,
             traits.area_address,
+            can_query=can_query,
             supplies_pages=traits.supplies_pages,
             shares_clock=traits.shares_clock,
             may_execute=True,
@@ -150,7 +152,9 @@ class HeldReplica:
 
 
 @contextmanager
-def held_replica(pid: int, proc: Path = PROC) -> Iterator[HeldReplica]:
+def held_replica(
+    pid: int, proc: Path = PROC, *, can_query: bool = True
+) -> Iterator[HeldReplica]:
     """A replica that is closed at the end."""
-    with closing(HeldReplica(pid, proc)) as replica:
+    with closing(HeldReplica(pid, proc, can_query=can_query)) as replica:
         yield replica

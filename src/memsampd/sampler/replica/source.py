@@ -21,9 +21,8 @@ from memsampd.sampler.records import (
     BurstCost,
     BurstEnd,
     BurstRequest,
-    LineChunk,
 )
-from memsampd.sampler.replica.collectors import Collector, Lines, Rows
+from memsampd.sampler.replica.collectors import Collector, Counted, Rows
 from memsampd.sampler.replica.endings import end_detail
 from memsampd.sampler.replica.forms import FormDecoder
 from memsampd.sampler.replica.target import (
@@ -185,16 +184,16 @@ class ReplicaSource:
         """
         return self._capture(request, Rows(consume))
 
-    def stream_lines(
-        self, request: BurstRequest, line_bytes: int, consume: Callable[[LineChunk], None]
+    def count_lines(
+        self, request: BurstRequest, line_bytes: int, counter: _core.ReuseCounter
     ) -> Burst:
-        """The same, of the lines touched alone, which is less work.
+        """The same, the reuse distances of lines being counted as they are made.
 
         Raises:
             CaptureError: not now; see its reason.
             UsageError: ``line_bytes`` is no power of two.
         """
-        return self._capture(request, Lines(line_bytes, consume))
+        return self._capture(request, Counted(line_bytes, counter))
 
     def cancel(self) -> None:
         """End the present burst and all later ones at once; from any thread."""
@@ -209,6 +208,10 @@ class ReplicaSource:
     def costs(self) -> dict[str, float]:
         """Counts and times of all runs so far, by name (seconds; instructions; bytes of code)."""
         return self._replica.costs()
+
+    def features(self) -> dict[str, bool]:
+        """What the kernel offers, as far as it was tried: "can_query", "can_protect"."""
+        return self._replica.features()
 
     # ---- Taking ----
 
@@ -244,6 +247,7 @@ class ReplicaSource:
             end_detail=detail,
             cost=cost,
             accesses=collector.rows,
+            writes=collector.writes,
             calls=taken.calls,
             calls_compared=taken.compared,
             calls_equal=taken.equal,
@@ -267,15 +271,17 @@ class ReplicaSource:
                 has_company=company,
             )
             cost += taken.cost
-            if taken.status != "ok":
-                raise self._refusal(taken, cost.stop_seconds)
             if taken.is_lost:
                 self._renew()
+                if taken.holds == 0:  # it was gone before: perhaps with the thread that made it
+                    continue
                 raise CaptureError(
                     "lost",
                     f"the replica of process {self._pid} was lost",
                     stop_seconds=cost.stop_seconds,
                 )
+            if taken.status != "ok":
+                raise self._refusal(taken, cost.stop_seconds)
             if taken.end != "cold" or self._is_cancelled:
                 break
         return taken, cost
@@ -331,7 +337,7 @@ class ReplicaSource:
         self._replica.add_form(form)
 
     def _hand_over(self, request: BurstRequest, collector: Collector) -> None:
-        self._replica.begin_take(request.max_accesses, collector.line_shift)
+        self._replica.begin_take(request.max_accesses, collector.line_shift, collector.counter)
         while (chunk := self._replica.take()) is not None:
             collector.take(chunk)
 

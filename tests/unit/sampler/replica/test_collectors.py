@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from memsampd import _core
 from memsampd.errors import UsageError
 from memsampd.sampler.records import AccessChunk
-from memsampd.sampler.replica.collectors import Lines, Rows
+from memsampd.sampler.replica.collectors import Counted, Rows
 
 
 def chunk_of(seed: int, rows: int) -> AccessChunk:
@@ -23,7 +24,7 @@ def chunk_of(seed: int, rows: int) -> AccessChunk:
 @pytest.mark.parametrize("line_bytes", [0, 1, 48])
 def test_lines_must_be_powers_of_two(line_bytes: int) -> None:
     with pytest.raises(UsageError, match="power of two"):
-        Lines(line_bytes, lambda chunk: None)
+        Counted(line_bytes, _core.ReuseCounter())
 
 
 def taken(chunk: AccessChunk) -> tuple[bytes, bytes, bytes, bytes, int, int]:
@@ -41,6 +42,7 @@ def test_rows_are_counted_and_kept_or_handed_on() -> None:
         for chunk in chunks:
             rows.take(taken(chunk))
         assert (rows.rows, rows.instructions, rows.prefetches) == (6000, 12000, 4)
+        assert rows.writes == sum(np.count_nonzero(chunk.is_write) for chunk in chunks)
     for name in ("ip", "address", "size_bytes", "is_write"):
         expected = np.concatenate([getattr(chunk, name) for chunk in chunks])
         np.testing.assert_array_equal(getattr(kept.kept(), name), expected)

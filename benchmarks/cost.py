@@ -1,0 +1,368 @@
+"""What it costs a program, or a server under load, to be observed by ``memsampd attach``.
+
+usage: python benchmarks/cost.py [--quick] [--busy] [--rounds N] [--only NAME...] [--json FILE]
+                                 [--memsampd PATH] [--other PATH]
+
+Each round runs a target alone and observed, in changing order, by one or two installations. Of
+programs started on their own (20 s each) it compares wall time, CPU time, page faults and peak
+memory as wait4 has them; of servers the throughput while clients ask as fast as they can, CPU time
+a request, faults, memory, and the times to an answer, there and at a quarter of that rate.
+``charged`` is what memsampd itself says that it cost. --busy keeps every CPU busy besides.
+
+Goals, for medians over pairs: wall and CPU time at most 2 % more; page faults and memory never
+more; memsampd's CPU time at most 5 % of the target's; charged within a factor of 1.5 of what was
+lost, where that stands out of the noise (idle machine); p99.9 at most 5 ms later; throughput at
+most 2 % less. Exit status 1 if one is missed. The other installation is measured, not judged.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from programs.workload import environment, find_program
+from targets.agent import Observation, first_seconds, observing
+from targets.comparing import ALONE, Figures, Kind, Round, Row, judge, missed, table
+from targets.launching import (
+    LaunchError,
+    available_bytes,
+    busy,
+    busy_seconds,
+    forget_peak,
+    launched,
+    read_counters,
+    read_memory_bytes,
+)
+from targets.programs import PROGRAMS, Program
+from targets.servers import SERVERS, Load, Served, Server
+
+HOLD_LIMIT_SECONDS = 0.005
+SPARE_BYTES = 1 << 30
+PACED_SHARE = 0.25
+ROUNDS, QUICK_ROUNDS = 10, 2
+JUDGED_SERVERS = ("redis", "postgres", "nginx")
+# Lead-in that is not counted, as fast as can be, at a given rate.
+TURN_SECONDS, QUICK_TURN_SECONDS = (5.0, 10.0, 10.0), (3.0, 3.0, 3.0)
+
+_PAGES = (
+    Row("minor_faults", "minor faults", 1, 0, Kind.NEVER_MORE, 0.005, slack=64),
+    Row("major_faults", "major faults", 1, 0, Kind.NEVER_MORE, 0.0, slack=8),
+    Row("peak_bytes", "peak memory, MiB", 1 / (1 << 20), 1, Kind.NEVER_MORE, 0.005, slack=1 << 20),
+)
+_AGENT = (
+    Row("own_share", "memsampd's CPU, %", 100, 2, Kind.AT_MOST, 0.05),
+    Row("later_own_share", "  after 10 s, as it says, %", 100, 2),
+    Row("children_cpu_seconds", "target's children's CPU, s"),
+    Row("bursts", "bursts", 1, 0),
+    Row("accesses_a_burst", "accesses a burst", 1, 0),
+    Row("l1d_width", "band at L1d, points", 100, 2),
+    Row("l2_width", "band at L2, points", 100, 2),
+    Row("first_seconds", "first number after, s", 1, 2),
+)
+
+# How far the rest is to be trusted; with --busy it would tell of the loops.
+_OTHERS = Row("others_share", "other programs' CPU, % of one", 100, 0)
+
+
+def program_rows(is_busy: bool) -> list[Row]:
+    """Return what is told of programs of fixed work."""
+    charged = Kind.SHOWN if is_busy else Kind.CHARGED
+    return [
+        Row("wall_seconds", "wall time, s", 1, 2, Kind.GAIN, 0.02),
+        Row("cpu_seconds", "CPU time, s", 1, 2, Kind.GAIN, 0.02),
+        *_PAGES,
+        Row("charged_share", "charged, %", 100, 2, charged, 1.5, cost="wall_seconds"),
+        *_AGENT,
+        *(() if is_busy else (_OTHERS,)),
+    ]
+
+
+def server_rows(is_busy: bool) -> list[Row]:
+    """Return what is told of servers."""
+    late = HOLD_LIMIT_SECONDS
+    return [
+        Row("rate", "requests/s", 1, 0, Kind.LOSS, 0.02),
+        Row("slowest_second", "  in the worst second", 1, 0),
+        Row("cpu_a_request", "CPU a request, us", 1e6, 2, Kind.GAIN, 0.02),
+        *(
+            row
+            for name, title in (("fast", "full load"), ("paced", f"at {PACED_SHARE:.0%}"))
+            for row in (
+                Row(f"{name}_p50_seconds", f"{title}: p50, ms", 1e3, 3),
+                Row(f"{name}_p99_seconds", f"{title}: p99, ms", 1e3, 3),
+                Row(f"{name}_p999_seconds", f"{title}: p99.9, ms", 1e3, 3, Kind.EXCESS, late),
+                Row(f"{name}_worst_seconds", f"{title}: worst, ms", 1e3, 3),
+            )
+        ),
+        Row("failed", "failed requests", 1, 0, Kind.NEVER_MORE),
+        *_PAGES,
+        Row("charged_share", "charged, %", 100, 2),
+        *_AGENT,
+        *(() if is_busy else (_OTHERS,)),
+    ]
+
+
+@contextmanager
+def watched(memsampd: Path | None, pid: int) -> Iterator[Observation | None]:
+    """Observe a process, or leave it alone."""
+    if memsampd is None:
+        yield None
+        return
+    with observing(memsampd, pid) as observation:
+        yield observation
+
+
+def agent_figures(observation: Observation | None, target_cpu_seconds: float) -> Figures:
+    """Return what a run of memsampd came to."""
+    if observation is None or observation.usage is None:
+        return {}
+    last = observation.last
+    return {
+        "own_share": observation.usage.cpu_seconds / target_cpu_seconds,
+        "later_own_share": observation.later_own_share(),
+        "charged_share": last.charged_share,
+        "bursts": last.bursts,
+        "accesses_a_burst": last.sampled_accesses / last.bursts if last.bursts else None,
+        "l1d_width": last.width("L1d"),
+        "l2_width": last.width("L2"),
+        "first_seconds": first_seconds(observation.answers),
+    }
+
+
+def run_program(command: Sequence[str], memsampd: Path | None) -> tuple[Figures, dict[str, Any]]:
+    """Run a program once; returns its figures and the rest of what is known.
+
+    Raises:
+        LaunchError: it failed, or memsampd did.
+    """
+    start, others = time.monotonic(), others_seconds(0.0)
+    with launched(command, environment()) as program:
+        with watched(memsampd, program.pid) as observation:
+            usage = program.wait()
+        others = others_seconds(usage.cpu_seconds, observation) - others
+        if usage.status != 0:
+            raise LaunchError(f"{command[0]} ended with status {usage.status}")
+    figures: Figures = {
+        "wall_seconds": usage.wall_seconds,
+        "cpu_seconds": usage.cpu_seconds,
+        "children_cpu_seconds": usage.children_cpu_seconds,
+        "minor_faults": usage.minor_faults,
+        "major_faults": usage.major_faults,
+        "peak_bytes": usage.peak_bytes,
+        "others_share": others / (time.monotonic() - start),
+    }
+    own_seconds = usage.cpu_seconds - usage.children_cpu_seconds
+    return figures | agent_figures(observation, own_seconds), details(observation)
+
+
+def others_seconds(known_seconds: float, observation: Observation | None = None) -> float:
+    """Return the CPU time of all but the processes known, memsampd's and ourselves.
+
+    Other programs disturb: a figure counts if they took next to nothing. (The loops of --busy and
+    the other processes of PostgreSQL are among them.)
+    """
+    used = observation.usage.cpu_seconds if observation and observation.usage else 0.0
+    return busy_seconds() - known_seconds - used - time.process_time()
+
+
+def details(observation: Observation | None) -> dict[str, Any]:
+    """Return what is kept of an observation beside its figures."""
+    if observation is None:
+        return {}
+    return {"last": asdict(observation.last), "said": observation.said}
+
+
+def run_turn(
+    served: Served, memsampd: Path | None, seconds: tuple[float, float, float], rate: float
+) -> tuple[Figures, dict[str, Any]]:
+    """Let a server be asked for a turn; returns figures and the rest, as ``run_program`` does.
+
+    Args:
+        served: the server.
+        memsampd: what observes it meanwhile.
+        seconds: lead-in, as fast as can be, paced.
+        rate: of the paced part, requests a second.
+    """
+    lead_in, fast_seconds, paced_seconds = seconds
+    forget_peak(served.pid)
+    start, first = time.monotonic(), read_counters(served.pid)
+    others = others_seconds(first.cpu_seconds + read_counters(served.client.pid).cpu_seconds)
+    with watched(memsampd, served.pid) as observation:
+        served.client.ask(lead_in)
+        before = read_counters(served.pid)
+        fast = served.client.ask(fast_seconds)
+        after = read_counters(served.pid)
+        paced = served.client.ask(paced_seconds, rate)
+    last = read_counters(served.pid)
+    both_seconds = last.cpu_seconds + read_counters(served.client.pid).cpu_seconds
+    others = others_seconds(both_seconds, observation) - others
+    figures: Figures = {
+        "rate": fast.rate,
+        "slowest_second": fast.slowest_second,
+        "cpu_a_request": (after.cpu_seconds - before.cpu_seconds) / fast.requests,
+        "failed": fast.failed + paced.failed,
+        "minor_faults": last.minor_faults - first.minor_faults,
+        "major_faults": last.major_faults - first.major_faults,
+        "peak_bytes": read_memory_bytes(served.pid, "VmHWM"),
+        "children_cpu_seconds": last.children_cpu_seconds - first.children_cpu_seconds,
+        "others_share": others / (time.monotonic() - start),
+        **latencies("fast", fast),
+        **latencies("paced", paced),
+    }
+    cpu_seconds = last.cpu_seconds - first.cpu_seconds
+    return figures | agent_figures(observation, cpu_seconds), details(observation)
+
+
+def latencies(name: str, load: Load) -> Figures:
+    """Return a load's times to an answer."""
+    return {
+        f"{name}_p50_seconds": load.p50_seconds,
+        f"{name}_p99_seconds": load.p99_seconds,
+        f"{name}_p999_seconds": load.p999_seconds,
+        f"{name}_worst_seconds": load.worst_seconds,
+    }
+
+
+_Runner = Callable[[Path | None], tuple[Figures, dict[str, Any]]]
+
+
+def rounds_of(
+    run: _Runner, installations: dict[str, Path], count: int
+) -> tuple[list[Round], list[dict[str, Any]]]:
+    """Run a target in turns, each round beginning with another variant."""
+    variants: list[tuple[str, Path | None]] = [(ALONE, None), *installations.items()]
+    rounds: list[Round] = []
+    rest: list[dict[str, Any]] = []
+    for number in range(count):
+        first = number % len(variants)
+        figures: Round = {}
+        known: dict[str, Any] = {}
+        for name, memsampd in variants[first:] + variants[:first]:
+            figures[name], known[name] = run(memsampd)
+        rounds.append(figures)
+        rest.append(known)
+    return rounds, rest
+
+
+def measure_program(
+    program: Program, installations: dict[str, Path], count: int, quick: bool
+) -> tuple[list[Round], list[dict[str, Any]]]:
+    """Measure a program of fixed work."""
+    command = program.command(quick)
+    return rounds_of(lambda memsampd: run_program(command, memsampd), installations, count)
+
+
+def measure_server(
+    server: Server, installations: dict[str, Path], count: int, quick: bool
+) -> tuple[list[Round], list[dict[str, Any]]]:
+    """Measure a server."""
+    seconds = QUICK_TURN_SECONDS if quick else TURN_SECONDS
+    with server.started(quick) as served:
+        rate = PACED_SHARE * served.client.ask(seconds[0]).rate
+        return rounds_of(
+            lambda memsampd: run_turn(served, memsampd, seconds, rate), installations, count
+        )
+
+
+def lacking(target: Program | Server, quick: bool) -> str:
+    """Say why a target cannot be had here; empty if it can."""
+    if isinstance(target, Server):
+        return target.lacks()
+    if target.memory_bytes(quick) + SPARE_BYTES > available_bytes():
+        return f"needs {target.memory_bytes(quick) >> 20} MiB of memory"
+    program = target.command(quick)[0]
+    return "" if find_program(program) else f"not installed: {program}"
+
+
+TARGETS: tuple[Program | Server, ...] = (
+    *PROGRAMS,
+    *(server for server in SERVERS if server.name in JUDGED_SERVERS),
+)
+
+
+def find(names: Sequence[str]) -> list[Program | Server]:
+    """Return the targets of these names, servers that are not judged by default among them.
+
+    Raises:
+        KeyError: a name is unknown.
+    """
+    every: tuple[Program | Server, ...] = (*PROGRAMS, *SERVERS)
+    by_name = {each.name: each for each in every}
+    return [by_name[name] for name in names] if names else list(TARGETS)
+
+
+def report(
+    target: Program | Server, rounds: list[Round], variants: Sequence[str], is_busy: bool
+) -> tuple[list[str], dict[str, Any]]:
+    """Print a target's table; returns what was missed, and all verdicts."""
+    rows = (server_rows if isinstance(target, Server) else program_rows)(is_busy)
+    print(f"\n{target.name}: {target.what} ({len(rounds)} rounds)")
+    print("\n".join(f"  {line}" for line in table(rows, rounds, variants)), flush=True)
+    verdicts = {
+        variant: {row.name: asdict(judge(row, rounds, variant)) for row in rows}
+        for variant in variants
+    }
+    return missed(rows, rounds, variants[0]), verdicts
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return what reads the command line."""
+    options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    options.add_argument("--quick", action="store_true", help="small targets, 2 rounds")
+    options.add_argument("--busy", action="store_true", help="keep every CPU busy besides")
+    options.add_argument("--rounds", type=int, metavar="N")
+    options.add_argument("--only", nargs="+", metavar="NAME", default=[], help="these targets")
+    options.add_argument("--json", type=Path, metavar="FILE", help="write all figures")
+    own = Path(sys.executable).with_name("memsampd")
+    options.add_argument("--memsampd", type=Path, metavar="PATH", default=own)
+    options.add_argument("--other", type=Path, metavar="PATH", help="measured beside it")
+    return options
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Measure, print, judge."""
+    args = parser().parse_args(argv)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # what was started ends with us
+    installations = {"memsampd": args.memsampd} | ({"other": args.other} if args.other else {})
+    count = args.rounds or (QUICK_ROUNDS if args.quick else ROUNDS)
+    found: dict[str, Any] = {}
+    problems: list[str] = []
+    with busy(len(os.sched_getaffinity(0)) if args.busy else 0):
+        for target in find(args.only):
+            if why := lacking(target, args.quick):
+                problems.append(f"{target.name}: {why}")
+                continue
+            measure = measure_server if isinstance(target, Server) else measure_program
+            try:
+                rounds, rest = measure(target, installations, count, args.quick)  # type: ignore[arg-type]
+            except LaunchError as error:
+                problems.append(f"{target.name}: {error}")
+                continue
+            failed, verdicts = report(target, rounds, list(installations), args.busy)
+            problems += [f"{target.name}: {title.strip()}" for title in failed]
+            found[target.name] = {"verdicts": verdicts, "rounds": rounds, "details": rest}
+            if args.json:  # a long run that is broken off leaves what it had
+                args.json.write_text(
+                    json.dumps({"machine": machine(), "busy": args.busy, "targets": found})
+                )
+    print("\nmissed:\n" + "\n".join(f"  {each}" for each in problems) if problems else "\nall met")
+    return int(bool(problems))
+
+
+def machine() -> dict[str, Any]:
+    """Return what figures depend on."""
+    return {"cpus": os.cpu_count(), "kernel": platform.release(), "load": os.getloadavg()}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

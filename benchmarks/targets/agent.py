@@ -1,0 +1,205 @@
+"""``memsampd attach`` of some installation: what it says while it runs, and what it used."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import signal
+import socket
+import tempfile
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from targets.launching import LaunchError, Usage, launched
+
+END_SECONDS = 30.0
+_SAMPLE = re.compile(r"^memsampd_(\w+)\{(.*)\} (\S+)$", re.MULTILINE)
+_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+# How long to wait from one question to the next: each costs memsampd some 10 ms of CPU time.
+_FIRST_POLL_SECONDS = 0.05
+_POLL_GROWTH = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What memsampd said at one moment.
+
+    Attributes:
+        seconds: since it was started.
+        bands: least and greatest miss ratio of the whole run (LRU) by cache; those known.
+        charged_share: what it says that it cost, as a share of the target's CPU time.
+        target_cpu_seconds: CPU time of the target since it was attached, as it says.
+        own_cpu_seconds: what it says that it used itself, copies included.
+        bursts: taken so far.
+        sampled_accesses: in them.
+        errors: captures that failed, by reason.
+    """
+
+    seconds: float
+    bands: dict[str, tuple[float, float]] = field(default_factory=dict)
+    charged_share: float | None = None
+    target_cpu_seconds: float = 0.0
+    own_cpu_seconds: float = 0.0
+    bursts: int = 0
+    sampled_accesses: int = 0
+    errors: dict[str, int] = field(default_factory=dict)
+
+    def width(self, level: str) -> float | None:
+        """Return the width of a band; None if it is not known."""
+        band = self.bands.get(level)
+        return None if band is None else band[1] - band[0]
+
+
+def parse_answer(text: str, seconds: float = 0.0) -> Answer:
+    """Read Prometheus metrics of one target. Names that a version lacks count as zero."""
+    samples: dict[str, list[tuple[dict[str, str], float]]] = {}
+    for name, labels, value in _SAMPLE.findall(text):
+        samples.setdefault(name, []).append((dict(_LABEL.findall(labels)), float(value)))
+
+    def total(*names: str) -> float:
+        return math.fsum(value for name in names for _, value in samples.get(name, ()))
+
+    def curve(name: str) -> dict[str, float]:
+        found = samples.get(name, ())
+        return {at["size_bytes"]: value for at, value in found if at.get("policy") == "lru"}
+
+    low, high = curve("miss_low_ratio"), curve("miss_high_ratio")
+    bands = {}
+    for labels, size_bytes in samples.get("cache_size_bytes", ()):
+        key = next((size for size in low if float(size) == size_bytes), None)
+        if key is not None and key in high:
+            bands[labels["level"]] = (low[key], high[key])
+    return Answer(
+        seconds,
+        bands,
+        total("overhead_spent_ratio") if "overhead_spent_ratio" in samples else None,
+        total("target_cpu_seconds_total"),
+        total("own_cpu_seconds_total", "shadow_cpu_seconds_total"),
+        int(total("bursts_total")),
+        int(total("phase_sampled_accesses_total", "phase_sampled_accesses")),
+        {labels["reason"]: int(n) for labels, n in samples.get("capture_errors_total", ())},
+    )
+
+
+def first_seconds(answers: list[Answer], widest: float = 0.5) -> float | None:
+    """Return when there was a first number: a band at L1d that leaves at most ``widest`` open."""
+    for answer in answers:
+        width = answer.width("L1d")
+        if width is not None and width <= widest:
+            return answer.seconds
+    return None
+
+
+@dataclass(slots=True)
+class Observation:
+    """One run of memsampd.
+
+    Attributes:
+        answers: what it said, in time; complete after the observation.
+        usage: what its processes used; None before its end.
+        said: the end of what it told people.
+    """
+
+    answers: list[Answer] = field(default_factory=list)
+    usage: Usage | None = None
+    said: str = ""
+
+    @property
+    def last(self) -> Answer:
+        """The last answer; an empty one if there was none."""
+        return self.answers[-1] if self.answers else Answer(0.0)
+
+    def later_own_share(self, after_seconds: float = 10.0) -> float | None:
+        """Return its CPU time as a share of the target's, without the first seconds, as it says."""
+        early = [answer for answer in self.answers if answer.seconds >= after_seconds]
+        if not early or (used := self.last.target_cpu_seconds - early[0].target_cpu_seconds) <= 0:
+            return None
+        return (self.last.own_cpu_seconds - early[0].own_cpu_seconds) / used
+
+
+@contextmanager
+def observing(memsampd: Path, pid: int, poll_seconds: float = 5.0) -> Iterator[Observation]:
+    """Observe a process by an installation of memsampd while the body runs.
+
+    Args:
+        memsampd: its command.
+        pid: the process to observe.
+        poll_seconds: how often it is asked once there was a number.
+
+    Raises:
+        LaunchError: memsampd failed, or did not end.
+    """
+    observation, port, start = Observation(), free_port(), time.monotonic()
+    command = (str(memsampd), "attach", str(pid), "--listen", f"127.0.0.1:{port}")
+    follower = _Follower(observation.answers, port, start, poll_seconds)
+    with (
+        tempfile.TemporaryFile() as told,
+        launched(command, dict(os.environ), told) as process,
+    ):
+        follower.start()
+        watchdog = threading.Timer(END_SECONDS, process.send, (signal.SIGKILL,))
+        try:
+            yield observation
+            follower.stop()
+            watchdog.start()
+            process.send(signal.SIGINT)
+            observation.usage = process.wait()
+        finally:
+            watchdog.cancel()
+            follower.stop()
+            told.seek(0)
+            observation.said = told.read().decode(errors="replace")[-2000:]
+        if observation.usage.status != 0:
+            raise LaunchError(f"memsampd: {observation.usage.status}\n{observation.said}")
+
+
+class _Follower(threading.Thread):
+    """Asks often before the first number, now and then later, and once more at the end."""
+
+    def __init__(self, answers: list[Answer], port: int, start: float, poll_seconds: float) -> None:
+        super().__init__(daemon=True)
+        self._answers, self._port, self._start = answers, port, start
+        self._poll_seconds = poll_seconds
+        self._over = threading.Event()
+
+    def run(self) -> None:
+        """Ask until it is over."""
+        while not self._over.wait(self._pause()):
+            self._ask()
+        self._ask()
+
+    def stop(self) -> None:
+        """Ask for the last time; nothing if that was done."""
+        self._over.set()
+        self.join()
+
+    def _pause(self) -> float:
+        if first_seconds(self._answers) is not None:
+            return self._poll_seconds
+        passed = time.monotonic() - self._start
+        return min(max(_FIRST_POLL_SECONDS, _POLL_GROWTH * passed), self._poll_seconds)
+
+    def _ask(self) -> None:
+        try:
+            with urllib.request.urlopen(
+                f"http://127.0.0.1:{self._port}/metrics", timeout=5
+            ) as page:
+                text = page.read().decode()
+        except OSError:
+            return  # it does not listen yet, or no longer
+        answer = parse_answer(text, time.monotonic() - self._start)
+        if answer.target_cpu_seconds:
+            self._answers.append(answer)
+
+
+def free_port() -> int:
+    """Return a port of the loopback device that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,384 @@
+/* Breakpoints on a thread, in one group with its task clock: each hit tells the thread's CPU time.
+ *
+ * The thread's registers and memory stay as they are: the kernel sets the debug registers whenever
+ * the thread is switched in. There are four of them, shared with debuggers. */
+#include "core.h"
+#include "ring.h"
+
+#include <errno.h>
+#include <linux/hw_breakpoint.h>
+#include <poll.h>
+#include <sys/ioctl.h>
+#include <sys/syscall.h>
+#include <time.h>
+
+enum {
+    POINTS_MAX = 4,
+    HITS_MAX = 256, /* of all points together: what the ring holds */
+    RING_BYTES = 64 << 10,
+    POLL_MILLISECONDS = 20, /* between looks at what has come: each disturbs the machine */
+};
+
+/* A record of a hit, as sample_type and read_format below make it. */
+struct hit_record {
+    struct perf_event_header header;
+    uint64_t id, ip;
+    uint64_t time_ns;
+    uint64_t read_values; /* members of the group: the clock and the points */
+    uint64_t task_ns;
+};
+
+/* A hit as Python sees it; HIT_DTYPE in sampler/clock/breakpoints.py is its twin. */
+struct hit {
+    uint64_t task_ns, time_ns, ip;
+    uint32_t point, padding;
+};
+
+typedef struct {
+    PyObject_HEAD
+    Ring ring; /* all points write to the first one's */
+    int clock; /* the leader; -1: nothing is open */
+    int points;
+    int fd[POINTS_MAX];
+    int hits; /* of each point */
+    uint64_t id[POINTS_MAX];
+    struct perf_event_attr attr[POINTS_MAX];
+    int is_armed;
+} Breakpoints;
+
+static int
+open_event(struct perf_event_attr *attr, pid_t tid, int leader)
+{
+    attr->size = sizeof *attr;
+    attr->read_format = PERF_FORMAT_GROUP;
+    attr->exclude_kernel = 1;
+    attr->exclude_hv = 1;
+    attr->use_clockid = 1; /* the same in all of a group */
+    attr->clockid = CLOCK_MONOTONIC;
+    attr->remove_on_exec = 1; /* the new program's addresses mean something else */
+    attr->disabled = 1;
+    return (int)syscall(SYS_perf_event_open, attr, tid, -1, leader, PERF_FLAG_FD_CLOEXEC);
+}
+
+static int
+open_point(Breakpoints *self, int point, pid_t tid, unsigned kind, uint64_t address)
+{
+    self->attr[point] = (struct perf_event_attr){
+        .type = PERF_TYPE_BREAKPOINT,
+        .bp_type = kind,
+        .bp_addr = address,
+        .bp_len = kind == HW_BREAKPOINT_X ? sizeof(long) : HW_BREAKPOINT_LEN_8,
+        .sample_period = 1,
+        .sample_type =
+            PERF_SAMPLE_IDENTIFIER | PERF_SAMPLE_IP | PERF_SAMPLE_TIME | PERF_SAMPLE_READ,
+        /* Waking us up for each hit would cost the thread more than the hit, on its own CPU. */
+        .wakeup_events = (uint32_t)(self->hits * POINTS_MAX),
+    };
+    int fd = open_event(&self->attr[point], tid, self->clock);
+    if (fd < 0)
+        return -1;
+    self->fd[self->points++] = fd;
+    if (ioctl(fd, PERF_EVENT_IOC_ID, &self->id[point]) < 0)
+        return -1;
+    return point == 0 ? ring_map(&self->ring, fd, RING_BYTES)
+                      : ioctl(fd, PERF_EVENT_IOC_SET_OUTPUT, self->fd[0]);
+}
+
+static void
+close_all(Breakpoints *self)
+{
+    ring_unmap(&self->ring);
+    while (self->points > 0)
+        close(self->fd[--self->points]);
+    if (self->clock >= 0)
+        close(self->clock);
+    self->clock = -1;
+}
+
+static int
+open_all(Breakpoints *self, pid_t tid, PyObject *points)
+{
+    struct perf_event_attr clock = {
+        .type = PERF_TYPE_SOFTWARE,
+        .config = PERF_COUNT_SW_TASK_CLOCK,
+        .pinned = 1,
+    };
+    self->clock = open_event(&clock, tid, -1);
+    if (self->clock < 0)
+        return -1;
+    Py_ssize_t count = PySequence_Size(points);
+    for (Py_ssize_t i = 0; i < count; i++) {
+        unsigned kind;
+        unsigned long long address;
+        PyObject *item = PySequence_GetItem(points, i);
+        int parsed = item && PyArg_ParseTuple(item, "IK", &kind, &address);
+        Py_XDECREF(item);
+        if (!parsed || open_point(self, (int)i, tid, kind, address) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static PyObject *
+breakpoints_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    int tid, hits;
+    PyObject *points;
+    if (kwargs && PyDict_Size(kwargs) > 0)
+        return PyErr_Format(PyExc_TypeError, "Breakpoints takes no keyword arguments");
+    if (!PyArg_ParseTuple(args, "iOi", &tid, &points, &hits))
+        return NULL;
+    Py_ssize_t count = PySequence_Size(points);
+    if (count < 0)
+        return NULL;
+    if (tid <= 0 || count < 1 || count > POINTS_MAX)
+        return PyErr_Format(PyExc_ValueError, "one to %d points on a thread", POINTS_MAX);
+    if (hits < 1 || hits > HITS_MAX / count)
+        return PyErr_Format(PyExc_ValueError, "one to %d hits", HITS_MAX);
+    allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
+    Breakpoints *self = (Breakpoints *)allocate(type, 0);
+    if (!self)
+        return NULL;
+    self->clock = -1;
+    self->hits = hits;
+    if (open_all(self, tid, points) < 0) {
+        int error = errno; /* closing may change it */
+        close_all(self);
+        Py_DECREF(self);
+        errno = error;
+        return PyErr_Occurred() ? NULL : PyErr_SetFromErrno(PyExc_OSError);
+    }
+    return (PyObject *)self;
+}
+
+static void
+breakpoints_dealloc(PyObject *self)
+{
+    PyTypeObject *type = Py_TYPE(self);
+    close_all((Breakpoints *)self);
+    PyObject_Free(self);
+    Py_DECREF(type);
+}
+
+static int
+is_open(const Breakpoints *self)
+{
+    if (self->clock < 0)
+        PyErr_SetString(PyExc_ValueError, "the breakpoints are closed");
+    return self->clock >= 0;
+}
+
+PyDoc_STRVAR(retarget_doc,
+             "retarget(addresses)\n--\n\n"
+             "Move the points, in their order, before they are armed: cheaper than opening.");
+
+static PyObject *
+breakpoints_retarget(PyObject *object, PyObject *addresses)
+{
+    Breakpoints *self = (Breakpoints *)object;
+    if (!is_open(self))
+        return NULL;
+    Py_ssize_t count = PySequence_Size(addresses);
+    if (count < 0)
+        return NULL;
+    if (count != self->points || self->is_armed)
+        return PyErr_Format(PyExc_ValueError, "an address a point, before they are armed");
+    for (int i = 0; i < self->points; i++) {
+        PyObject *item = PySequence_GetItem(addresses, i);
+        uint64_t address = item ? PyLong_AsUnsignedLongLong(item) : 0;
+        Py_XDECREF(item);
+        if (PyErr_Occurred())
+            return NULL;
+        self->attr[i].bp_addr = address;
+        if (ioctl(self->fd[i], PERF_EVENT_IOC_MODIFY_ATTRIBUTES, &self->attr[i]) < 0)
+            return PyErr_SetFromErrno(PyExc_OSError);
+    }
+    Py_RETURN_NONE;
+}
+
+PyDoc_STRVAR(arm_doc, "arm()\n--\n\n"
+                      "Start the clock and all points; only once: armed a second time, an event\n"
+                      "counts nothing (Linux 6.18).");
+
+static PyObject *
+breakpoints_arm(PyObject *object, PyObject *unused)
+{
+    Breakpoints *self = (Breakpoints *)object;
+    (void)unused;
+    if (!is_open(self))
+        return NULL;
+    if (self->is_armed)
+        return PyErr_Format(PyExc_ValueError, "breakpoints are armed once");
+    self->is_armed = 1;
+    for (int i = 0; i < self->points; i++)
+        if (ioctl(self->fd[i], PERF_EVENT_IOC_REFRESH, self->hits) < 0)
+            return PyErr_SetFromErrno(PyExc_OSError);
+    if (ioctl(self->clock, PERF_EVENT_IOC_ENABLE, 0) < 0)
+        return PyErr_SetFromErrno(PyExc_OSError);
+    Py_RETURN_NONE;
+}
+
+static double
+now_seconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+/* Hits are not taken from the ring: it holds all that can come. */
+static int
+hits_so_far(const Breakpoints *self)
+{
+    uint64_t head = ring_head(&self->ring);
+    int hits = 0;
+    struct perf_event_header header;
+    for (uint64_t at = 0; at < head; at += header.size) {
+        if (ring_copy(&self->ring, at, &header, sizeof header) < sizeof header)
+            break; /* never seen; going on would not end */
+        hits += header.type == PERF_RECORD_SAMPLE;
+    }
+    return hits;
+}
+
+PyDoc_STRVAR(wait_doc, "wait(hits, seconds)\n--\n\n"
+                       "Wait until so many hits have come in all, or so long. Returns whether the\n"
+                       "thread can still hit: False once it has exited or executed a program.");
+
+static PyObject *
+breakpoints_wait(PyObject *object, PyObject *args)
+{
+    Breakpoints *self = (Breakpoints *)object;
+    int hits;
+    double seconds;
+    if (!PyArg_ParseTuple(args, "id", &hits, &seconds) || !is_open(self))
+        return NULL;
+    double deadline = now_seconds() + seconds;
+    struct pollfd waiting = {.fd = self->fd[0], .events = POLLIN};
+    while (hits_so_far(self) < hits && !(waiting.revents & POLLHUP)) {
+        double left_ms = 1e3 * (deadline - now_seconds());
+        if (left_ms <= 0)
+            break;
+        int polled;
+        int wait_ms = left_ms < POLL_MILLISECONDS ? (int)left_ms + 1 : POLL_MILLISECONDS;
+        Py_BEGIN_ALLOW_THREADS
+        polled = poll(&waiting, 1, wait_ms);
+        Py_END_ALLOW_THREADS
+        if (PyErr_CheckSignals() < 0)
+            return NULL;
+        if (polled < 0 && errno != EINTR)
+            return PyErr_SetFromErrno(PyExc_OSError);
+    }
+    return PyBool_FromLong(!(waiting.revents & POLLHUP));
+}
+
+static uint32_t
+point_of(const Breakpoints *self, uint64_t id)
+{
+    int point = 0;
+    while (point < self->points && self->id[point] != id)
+        point++;
+    return (uint32_t)point;
+}
+
+PyDoc_STRVAR(hits_doc, "hits()\n--\n\n"
+                       "The hits so far, in order: bytes of (task_ns u64, time_ns u64, ip u64,\n"
+                       "point u32, padding u32).");
+
+static PyObject *
+breakpoints_hits(PyObject *object, PyObject *unused)
+{
+    Breakpoints *self = (Breakpoints *)object;
+    struct hit hits[HITS_MAX];
+    size_t count = 0;
+    (void)unused;
+    if (!is_open(self))
+        return NULL;
+    uint64_t head = ring_head(&self->ring);
+    struct hit_record record;
+    for (uint64_t at = 0; at < head && count < HITS_MAX; at += record.header.size) {
+        if (ring_copy(&self->ring, at, &record, sizeof record) < sizeof record.header)
+            break;
+        if (record.header.type == PERF_RECORD_SAMPLE && record.header.size >= sizeof record)
+            hits[count++] = (struct hit){
+                record.task_ns, record.time_ns, record.ip, point_of(self, record.id), 0};
+    }
+    return PyBytes_FromStringAndSize((const char *)hits, (Py_ssize_t)(count * sizeof *hits));
+}
+
+PyDoc_STRVAR(task_ns_doc, "task_ns()\n--\n\n"
+                          "CPU time of the thread since it was armed, as far as it is known; None\n"
+                          "where the kernel could not keep the group on its registers.");
+
+static PyObject *
+breakpoints_task_ns(PyObject *object, PyObject *unused)
+{
+    Breakpoints *self = (Breakpoints *)object;
+    uint64_t values[1 + 1 + POINTS_MAX];
+    (void)unused;
+    if (!is_open(self))
+        return NULL;
+    ssize_t got = read(self->clock, values, sizeof values);
+    if (got < 0)
+        return PyErr_SetFromErrno(PyExc_OSError);
+    if (got == 0)
+        Py_RETURN_NONE;
+    return PyLong_FromUnsignedLongLong(values[1]);
+}
+
+static PyObject *
+breakpoints_close(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    close_all((Breakpoints *)self);
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef breakpoints_methods[] = {
+    {"retarget", breakpoints_retarget, METH_O, retarget_doc},
+    {"arm", breakpoints_arm, METH_NOARGS, arm_doc},
+    {"wait", breakpoints_wait, METH_VARARGS, wait_doc},
+    {"hits", breakpoints_hits, METH_NOARGS, hits_doc},
+    {"task_ns", breakpoints_task_ns, METH_NOARGS, task_ns_doc},
+    {"close", breakpoints_close, METH_NOARGS,
+     PyDoc_STR("close()\n--\n\nGive the debug registers back; may be called twice.")},
+    {NULL, NULL, 0, NULL},
+};
+
+PyDoc_STRVAR(breakpoints_doc,
+             "Breakpoints(tid, points, hits)\n--\n\n"
+             "One to four breakpoints on a thread, each a pair (kind, address), for so many hits\n"
+             "each; not armed yet.\n\n"
+             "kind: BREAKPOINT_EXECUTE, or BREAKPOINT_ACCESS for loads and stores that touch the\n"
+             "8 bytes at an aligned address. OSError as perf_event_open(2): ENOSPC where the\n"
+             "debug registers are taken.");
+
+static PyType_Slot breakpoints_slots[] = {
+    {Py_tp_doc, (void *)breakpoints_doc},
+    {Py_tp_new, (void *)(uintptr_t)breakpoints_new},
+    {Py_tp_dealloc, (void *)(uintptr_t)breakpoints_dealloc},
+    {Py_tp_methods, breakpoints_methods},
+    {0, NULL},
+};
+
+static PyType_Spec breakpoints_spec = {
+    .name = "memsampd._core.Breakpoints",
+    .basicsize = sizeof(Breakpoints),
+    .flags = Py_TPFLAGS_DEFAULT,
+    .slots = breakpoints_slots,
+};
+
+int
+memsampd_add_breakpoints(PyObject *module)
+{
+    if (PyModule_AddIntConstant(module, "BREAKPOINT_EXECUTE", HW_BREAKPOINT_X) < 0 ||
+        PyModule_AddIntConstant(module, "BREAKPOINT_ACCESS", HW_BREAKPOINT_RW) < 0 ||
+        PyModule_AddIntConstant(module, "BREAKPOINT_HITS", HITS_MAX) < 0)
+        return -1;
+    PyObject *type = PyType_FromSpec(&breakpoints_spec);
+    if (!type)
+        return -1;
+    int failed = PyModule_AddObjectRef(module, "Breakpoints", type);
+    Py_DECREF(type);
+    return failed;
+}

@@ -1,0 +1,67 @@
+/* The ring buffer of a perf event: mapped from its descriptor, read record by record. */
+#ifndef MEMSAMPD_RING_H
+#define MEMSAMPD_RING_H
+
+#include "core.h"
+
+#include <linux/perf_event.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+typedef struct {
+    struct perf_event_mmap_page *control; /* NULL once closed */
+    size_t control_bytes;
+    size_t data_bytes; /* a power of two */
+} Ring;
+
+/* Map it; -1 with errno set. */
+static inline int
+ring_map(Ring *ring, int fd, size_t data_bytes)
+{
+    size_t page_bytes = (size_t)sysconf(_SC_PAGESIZE);
+    void *at = mmap(NULL, page_bytes + data_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (at == MAP_FAILED)
+        return -1;
+    *ring = (Ring){at, page_bytes, data_bytes};
+    return 0;
+}
+
+static inline void
+ring_unmap(Ring *ring)
+{
+    if (ring->control)
+        munmap(ring->control, ring->control_bytes + ring->data_bytes);
+    ring->control = NULL;
+}
+
+static inline uint64_t
+ring_head(const Ring *ring)
+{
+    return __atomic_load_n(&ring->control->data_head, __ATOMIC_ACQUIRE);
+}
+
+static inline void
+ring_give_back(Ring *ring, uint64_t position)
+{
+    __atomic_store_n(&ring->control->data_tail, position, __ATOMIC_RELEASE);
+}
+
+/* The record at this position, copied so that one that wraps round is in one piece; at most
+ * max_bytes of it. Returns its full size. */
+static inline size_t
+ring_copy(const Ring *ring, uint64_t position, void *record, size_t max_bytes)
+{
+    const unsigned char *data = (const unsigned char *)ring->control + ring->control_bytes;
+    size_t offset = position & (ring->data_bytes - 1);
+    struct perf_event_header header; /* records are 8-byte aligned: a header never wraps */
+    memcpy(&header, data + offset, sizeof header);
+    size_t wanted = header.size < max_bytes ? header.size : max_bytes;
+    size_t first = ring->data_bytes - offset < wanted ? ring->data_bytes - offset : wanted;
+    memcpy(record, data + offset, first);
+    memcpy((unsigned char *)record + first, data, wanted - first);
+    return header.size;
+}
+
+#endif

@@ -1,0 +1,20 @@
+/* What counts runs of lines without the way through Python: memsampd._core.ReuseCounter. */
+#ifndef MEMSAMPD_REUSE_COUNTER_H
+#define MEMSAMPD_REUSE_COUNTER_H
+
+#include "core.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct reuse_counter;
+
+/* The one of a ReuseCounter, for use by one run: it is busy until it is given back. NULL with an
+ * exception set if it is none, or busy. The caller keeps the object. */
+struct reuse_counter *reuse_counter_borrow(PyObject *object);
+void reuse_counter_give_back(PyObject *object);
+
+/* Count the next runs of its burst; needs no GIL. False without memory, and from then on. */
+bool reuse_counter_count(struct reuse_counter *counter, const uint64_t *runs, size_t count);
+
+#endif

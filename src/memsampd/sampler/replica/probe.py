@@ -1,0 +1,79 @@
+"""Whether bursts can be taken on this machine: tried on a busy child of our own."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from memsampd import _core
+from memsampd.errors import CaptureError
+from memsampd.sampler.records import BurstRequest
+from memsampd.sampler.replica.source import ReplicaSource
+
+_TRIAL = BurstRequest(tid=0, max_accesses=1000, max_stop_seconds=0.02)
+_TRIES = 5
+
+
+def probe() -> list[tuple[str, bool, str]]:
+    """Make a replica and take a burst.
+
+    Returns:
+        What was tried, whether it works, and what was found: "replica process" (with the part of it
+        that could not be had), "burst", "read-only pages", "procmap_query".
+    """
+    with _busy_child() as pid:
+        try:
+            source = ReplicaSource(pid)
+        except (OSError, CaptureError) as error:
+            return [("replica process", False, str(error))]
+        try:
+            found = [("replica process", True, "made, and confined"), _try_burst(source, pid)]
+            features = source.features()
+        finally:
+            source.close()
+    found.append(
+        (
+            "read-only pages",
+            features["can_protect"],
+            "stores into read-only memory end a burst, as they would end the program"
+            if features["can_protect"]
+            else "stores into read-only memory go unnoticed (needs Linux 5.19)",
+        )
+    )
+    found.append(
+        (
+            "procmap_query",
+            features["can_query"],
+            "the kernel tells of single areas"
+            if features["can_query"]
+            else "the list of all areas is read while the target is held",
+        )
+    )
+    return found
+
+
+def _try_burst(source: ReplicaSource, pid: int) -> tuple[str, bool, str]:
+    problem = "the child was never found at work"
+    for _ in range(_TRIES):
+        try:
+            burst = source.capture(BurstRequest(pid, _TRIAL.max_accesses, _TRIAL.max_stop_seconds))
+        except CaptureError as error:
+            problem = str(error)
+            continue
+        if len(burst) > 0:
+            held_microseconds = 1e6 * burst.cost.stop_seconds
+            return "burst", True, f"{len(burst)} accesses, held for {held_microseconds:.0f} us"
+        problem = f"no access before it ended ({burst.end})"
+    return "burst", False, problem
+
+
+@contextmanager
+def _busy_child() -> Iterator[int]:
+    pid, _ = _core.spawn_busy_child()
+    try:
+        yield pid
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)

@@ -1,0 +1,225 @@
+"""A source lives through what becomes of its target and of its replica, and of who calls it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tracees import children, compile_c, patiently, running, wait_until_clean
+
+from memsampd.errors import CaptureError
+from memsampd.sampler.records import Burst, BurstEnd, BurstRequest
+from memsampd.sampler.replica.source import ReplicaSource
+
+# Loads table[number] over and over, at one labelled instruction. Told by SIGUSR1, it becomes itself
+# with another number, at the same addresses. "spins" makes no access at all, for long.
+PROGRAM = r"""
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+static volatile sig_atomic_t told;
+static long table[64] __attribute__((aligned(4096))), number __attribute__((aligned(4096)));
+static void tell(int signal) { told = signal; }
+int main(int argc, char **argv)
+{
+    (void)argc;
+    number = atol(argv[1]);
+    signal(SIGUSR1, tell);
+    printf("%p\n", (void *)table);
+    fflush(stdout);
+    if (strcmp(argv[1], "spins") == 0)
+        for (;;)
+            __asm__ volatile(".rept 100\nxor %%eax, %%eax\ncpuid\n.endr"
+                             : : : "eax", "ebx", "ecx", "edx");
+    while (!told) {
+        const long *at = &table[*(volatile long *)&number];
+        long seen;
+        __asm__ volatile(".globl use_ip\nuse_ip: mov (%1), %0" : "=r"(seen) : "r"(at));
+    }
+    char next[16];
+    snprintf(next, sizeof next, "%ld", number + 1);
+    sigset_t none;
+    sigemptyset(&none);
+    execl("/proc/self/exe", argv[0], next, NULL);
+    return 1;
+}
+"""
+
+
+LONG = 10**8  # accesses
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
+    program = compile_c(tmp_path_factory.mktemp("life"), PROGRAM, "-no-pie")
+    listing = subprocess.run(["nm", program], check=True, capture_output=True, text=True)
+    (use_ip,) = (line.split()[0] for line in listing.stdout.splitlines() if "use_ip" in line)
+    return program, int(use_ip, 16)
+
+
+@pytest.fixture
+def target(program: tuple[Path, int]) -> Iterator[subprocess.Popen[str]]:
+    with running(program[0], "1") as process:
+        yield process
+
+
+def table_of(process: subprocess.Popen[str]) -> int:
+    assert process.stdout is not None
+    return int(process.stdout.readline(), 16)
+
+
+def burst_of(source: ReplicaSource, pid: int, accesses: int = 2000) -> Burst:
+    return patiently(lambda: source.capture(BurstRequest(pid, accesses, 1.0)))
+
+
+def numbers(burst: Burst, use_ip: int, table: int) -> set[int]:
+    """Which entries of the table it loaded."""
+    return set(((burst.address[burst.ip == use_ip] - np.uint64(table)) // np.uint64(8)).tolist())
+
+
+def replicas() -> list[int]:
+    """Those of ours that live."""
+    return [pid for pid, state, name in children(os.getpid()) if "memsampd" in name]
+
+
+def test_after_an_exec_nothing_is_known_any_more(
+    target: subprocess.Popen[str], program: tuple[Path, int]
+) -> None:
+    with closing(ReplicaSource(target.pid)) as source:
+        for number in range(1, 4):
+            table = table_of(target)
+            for _ in range(2):  # the second has its pages predicted
+                assert numbers(burst_of(source, target.pid), program[1], table) == {number}
+            target.send_signal(signal.SIGUSR1)
+    assert wait_until_clean(target.pid) == []
+
+
+def test_the_end_of_a_target_in_a_burst(program: tuple[Path, int]) -> None:
+    with running(program[0], "spins") as target, closing(ReplicaSource(target.pid)) as source:
+        table_of(target)
+        killer = threading.Timer(0.2, target.kill)
+        killer.start()
+        with suppress(CaptureError):
+            assert source.capture(BurstRequest(target.pid, LONG, 1.0)).end is not BurstEnd.FULL
+        killer.join()
+        assert target.wait() == -signal.SIGKILL
+        with pytest.raises(CaptureError):
+            source.capture(BurstRequest(target.pid, 1000))
+    assert replicas() == []
+
+
+def test_a_replica_that_is_killed_between_bursts_is_made_anew(
+    target: subprocess.Popen[str], program: tuple[Path, int]
+) -> None:
+    table = table_of(target)
+    with closing(ReplicaSource(target.pid)) as source:
+        for _ in range(3):
+            assert numbers(burst_of(source, target.pid), program[1], table) == {1}
+            (replica,) = replicas()
+            os.kill(replica, signal.SIGKILL)
+    assert replicas() == []
+    assert wait_until_clean(target.pid) == []
+
+
+def test_a_replica_that_is_killed_in_a_burst_is_lost(program: tuple[Path, int]) -> None:
+    with running(program[0], "spins") as target, closing(ReplicaSource(target.pid)) as source:
+        table_of(target)
+        burst_of(source, target.pid)
+        (replica,) = replicas()
+        killer = threading.Timer(0.3, os.kill, (replica, signal.SIGKILL))
+        killer.start()
+        with pytest.raises(CaptureError) as caught:
+            source.capture(BurstRequest(target.pid, LONG, 60.0))
+        killer.join()
+        assert caught.value.reason == "lost"
+        assert caught.value.stop_seconds > 0
+        assert wait_until_clean(target.pid) == []
+        assert burst_of(source, target.pid).instructions > 0
+        assert target.poll() is None
+
+
+def test_cancelling_ends_this_burst_and_all_later_ones(program: tuple[Path, int]) -> None:
+    with running(program[0], "spins") as target, closing(ReplicaSource(target.pid)) as source:
+        table_of(target)
+        burst_of(source, target.pid)
+        threading.Timer(0.3, source.cancel).start()
+        for _ in range(2):
+            burst = patiently(lambda: source.capture(BurstRequest(target.pid, LONG, 600.0)))
+            assert burst.end is BurstEnd.DEADLINE
+        assert wait_until_clean(target.pid) == []
+
+
+def test_a_closed_source_says_so(target: subprocess.Popen[str]) -> None:
+    table_of(target)
+    source = ReplicaSource(target.pid)
+    burst_of(source, target.pid)
+    source.close()
+    source.close()
+    assert replicas() == []
+    with pytest.raises(CaptureError) as caught:
+        source.capture(BurstRequest(target.pid, 1000))
+    assert caught.value.reason == "closed"
+    assert wait_until_clean(target.pid) == []
+
+
+def in_a_thread(work: Callable[[], Burst]) -> Burst:
+    results: list[Burst] = []
+    thread = threading.Thread(target=lambda: results.append(work()))
+    thread.start()
+    thread.join()
+    (result,) = results
+    return result
+
+
+def test_calls_may_come_from_any_thread(
+    target: subprocess.Popen[str], program: tuple[Path, int]
+) -> None:
+    """A replica may end with the thread that made it."""
+    table = table_of(target)
+    with closing(ReplicaSource(target.pid)) as source:
+        for _ in range(3):
+            for burst in (
+                in_a_thread(lambda: burst_of(source, target.pid)),
+                burst_of(source, target.pid),
+            ):
+                assert numbers(burst, program[1], table) == {1}
+    assert wait_until_clean(target.pid) == []
+
+
+def test_a_source_made_in_a_thread_outlives_it(
+    target: subprocess.Popen[str], program: tuple[Path, int]
+) -> None:
+    table = table_of(target)
+    made: list[ReplicaSource] = []
+    thread = threading.Thread(target=lambda: made.append(ReplicaSource(target.pid)))
+    thread.start()
+    thread.join()
+    with closing(made[0]) as source:
+        for _ in range(2):
+            assert numbers(burst_of(source, target.pid), program[1], table) == {1}
+    assert replicas() == []
+
+
+def test_stopped_and_continued(target: subprocess.Popen[str], program: tuple[Path, int]) -> None:
+    table = table_of(target)
+    with closing(ReplicaSource(target.pid)) as source:
+        burst_of(source, target.pid)
+        target.send_signal(signal.SIGSTOP)
+        os.waitpid(target.pid, os.WUNTRACED)
+        with pytest.raises(CaptureError) as caught:
+            source.capture(BurstRequest(target.pid, 1000))
+        assert caught.value.reason in ("job-stopped", "not-running")
+        target.send_signal(signal.SIGCONT)
+        while Path(f"/proc/{target.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T":
+            time.sleep(0.01)
+        assert numbers(burst_of(source, target.pid), program[1], table) == {1}

@@ -1,0 +1,178 @@
+"""Pages of every kind of memory: as the target has them, or a clean end. It is left unchanged."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from tracees import compile_c, running
+
+from memsampd.sampler.process.identity import PROC
+from memsampd.sampler.replica.comparison import HeldReplica, Run, held_replica
+
+TOUCHING = Path(__file__).parents[1] / "support" / "touching.c"
+CASES = re.findall(
+    r"\w+", TOUCHING.read_text().partition("cases[])(void) = {")[2].partition("}")[0]
+)
+EVENTS = 99  # has the program look for events of its own userfaultfd
+ENOUGH = 20_000
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What a case loads, as the program tells by addresses, and how it ends."""
+
+    values: list[int]
+    end: str = "syscall"
+    number: int | None = None
+
+
+SEGFAULT = Expected([1], "fault", signal.SIGSEGV)
+EXPECTED = {
+    "sparse_reads": Expected([0] * 300),
+    "sparse_writes": Expected([(i + 1) % 256 for i in range(300)]),
+    "stack_pages": Expected(list(range(3, 23))),
+    "stores_to_readable": SEGFAULT,
+    "loads_from_none": SEGFAULT,
+    "loads_from_nowhere": SEGFAULT,
+    "loads_from_odd_address": SEGFAULT,
+    "divides": Expected([1], "fault", signal.SIGFPE),
+    "readable_loads": Expected([21, 22]),
+    "shared_loads": Expected([31, 32, 33, 34]),
+    "shared_new": Expected([1], "unreadable"),
+    "file_loads": Expected([41, 41, 12]),
+    "file_new": Expected([1], "unreadable"),
+    "file_shared": Expected([9, 41]),
+    "huge_loads": Expected([4099 * i % 251 for i in range(512)]),
+    "unforked": Expected([51, 52]),
+    "wiped": Expected([61, 62]),
+    "half_store": SEGFAULT,
+    "half_load": Expected([1, 0]),
+}
+
+
+class Target:
+    """The program, held while one of its cases is tried in replicas."""
+
+    def __init__(self, pid: int, line: str, use_ip: int) -> None:
+        words = line.split()
+        self.pid, self.use_ip = pid, use_ip
+        self.table, self._go, self._events = (int(word, 16) for word in words[:3])
+        self.lends = int(words[3]) >= 0
+
+    def _write(self, address: int, value: int) -> None:
+        memory = os.open(f"/proc/{self.pid}/mem", os.O_RDWR)
+        try:
+            os.pwrite(memory, value.to_bytes(8, "little"), address)
+        finally:
+            os.close(memory)
+
+    def read(self, address: int) -> int:
+        with open(f"/proc/{self.pid}/mem", "rb", buffering=0) as memory:
+            return int.from_bytes(os.pread(memory.fileno(), 8, address), "little")
+
+    @contextmanager
+    def going(self, replica: HeldReplica, case: str) -> Iterator[None]:
+        """Held before a case, which it never comes to itself."""
+        with replica.holding(self.pid, 60):
+            self._write(self._go, CASES.index(case))
+            try:
+                yield
+            finally:
+                self._write(self._go, 0)
+
+    def events(self) -> int:
+        """How many events of its userfaultfd wait for it."""
+        self._write(self._go, EVENTS)
+        while (events := self.read(self._events)) == 0:
+            assert (PROC / str(self.pid)).exists()
+        self._write(self._events, 0)
+        return events - 100
+
+    def footprint(self) -> tuple[list[str], str]:
+        """Its faults and its memory."""
+        fields = (PROC / str(self.pid) / "stat").read_text().rpartition(")")[2].split()
+        rollup = (PROC / str(self.pid) / "smaps_rollup").read_text().partition("\n")[2]
+        kept = [line for line in rollup.splitlines() if not line.startswith(("Pss", "Referenced"))]
+        return fields[7:11], "\n".join(kept)
+
+    def used(self, run: Run) -> list[int]:
+        """What the program says that it loaded."""
+        rows = run.rows
+        addresses = rows.address[rows.ip == self.use_ip]
+        return [(address - self.table) // 8 for address in addresses.tolist()]
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
+    program = compile_c(tmp_path_factory.mktemp("touching"), TOUCHING.read_text(), "-no-pie")
+    listing = subprocess.run(["nm", program], check=True, capture_output=True, text=True)
+    (use_ip,) = (line.split()[0] for line in listing.stdout.splitlines() if "use_ip" in line)
+    return program, int(use_ip, 16)
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["queried", "listed"])
+def both(
+    program: tuple[Path, int],
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[tuple[Target, HeldReplica]]:
+    file = tmp_path_factory.mktemp("touching") / "file"
+    with running(program[0], file) as process:
+        assert process.stdout is not None
+        target = Target(process.pid, process.stdout.readline(), program[1])
+        with held_replica(process.pid, can_query=request.param) as replica:
+            yield target, replica
+        assert process.poll() is None
+
+
+def check(target: Target, replica: HeldReplica, case: str, expected: Expected) -> None:
+    with target.going(replica, case):
+        before = target.footprint()
+        run = replica.translated(ENOUGH)
+        stepped = replica.stepped(ENOUGH)
+        assert target.footprint() == before
+    assert target.used(run) == expected.values
+    assert run.end == expected.end
+    assert expected.number is None or run.number == expected.number
+    assert target.used(stepped) == expected.values
+    assert stepped.end in (expected.end, "fault")
+    for name in ("ip", "address", "size_bytes", "is_write"):
+        assert getattr(run.rows, name).tolist() == getattr(stepped.rows, name).tolist()
+
+
+@pytest.mark.parametrize("case", EXPECTED)
+def test_memory_is_what_the_target_has(case: str, both: tuple[Target, HeldReplica]) -> None:
+    check(*both, case, EXPECTED[case])
+
+
+@pytest.mark.parametrize("case", ["jumps_nowhere", "traps", "undefined"])
+def test_what_cannot_go_on_ends_cleanly(case: str, both: tuple[Target, HeldReplica]) -> None:
+    target, replica = both
+    with target.going(replica, case):
+        run = replica.translated(ENOUGH)
+    assert target.used(run) == [1]
+    assert run.end in ("fault", "unsupported", "unreadable")
+
+
+def test_memory_with_a_manager_of_its_own_is_left_to_it(
+    program: tuple[Path, int], tmp_path: Path
+) -> None:
+    """What is not present need not be zero, and no event must come of our looking."""
+    with running(program[0], tmp_path / "file", "lends") as process:
+        assert process.stdout is not None
+        target = Target(process.pid, process.stdout.readline(), program[1])
+        if not target.lends:
+            pytest.skip("no userfaultfd here")
+        with held_replica(process.pid) as replica:
+            check(target, replica, "lent", Expected([1], "unreadable"))
+            check(target, replica, "lent_given", Expected([5]))
+        assert target.events() == 0
+        assert process.poll() is None

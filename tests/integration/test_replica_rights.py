@@ -1,0 +1,149 @@
+"""Sources with few rights and little room: of any user, under limits, where memory is counted."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import resource
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tracees import patiently
+
+from memsampd.sampler.process.status import read_status
+from memsampd.sampler.records import BurstRequest
+from memsampd.sampler.replica.source import ReplicaSource
+
+NOBODY = 65534
+BUSY = ("sh", "-c", "while :; do :; done")
+OVERCOMMIT = Path("/proc/sys/vm/overcommit_memory")
+CAP_SYS_RESOURCE = 1 << 24
+_SET_DUMPABLE = 4
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+
+
+def observe() -> dict[str, Any]:
+    """Bursts of a busy child of ours."""
+    with subprocess.Popen(BUSY) as target:
+        try:
+            with closing(ReplicaSource(target.pid)) as source:
+                request = BurstRequest(target.pid, 2000, 1.0)
+                bursts = [patiently(lambda: source.capture(request)) for _ in range(3)]
+            return {
+                "accesses": sum(burst.accesses for burst in bursts),
+                "lives": target.poll() is None,
+            }
+        except OSError as error:
+            return {"error": error.errno, "lives": target.poll() is None}
+        finally:
+            target.kill()
+
+
+def in_a_child(prepare: Callable[[], None]) -> dict[str, Any]:
+    """Observe from a process of its own, which first makes itself smaller."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            prepare()
+            told = observe()
+        except BaseException as error:
+            told = {"error": repr(error)}
+        os.write(writing, json.dumps(told).encode())
+        os._exit(0)
+    os.close(writing)
+    with open(reading, "rb") as pipe:
+        told = json.loads(pipe.read())
+    os.waitpid(child, 0)
+    assert isinstance(told, dict)
+    return told
+
+
+def become_nobody() -> None:
+    os.setgroups([])
+    os.setgid(NOBODY)
+    os.setuid(NOBODY)
+    # As a program is that was started by its user: not one that gave privileges up.
+    ctypes.CDLL(None).prctl(_SET_DUMPABLE, 1)
+
+
+def limit_addresses(room_bytes: int, is_hard: bool) -> Callable[[], None]:
+    def limit() -> None:
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        most = pages * resource.getpagesize() + room_bytes
+        hard = most if is_hard else resource.getrlimit(resource.RLIMIT_AS)[1]
+        resource.setrlimit(resource.RLIMIT_AS, (most, hard))
+
+    return limit
+
+
+def assert_works(told: dict[str, Any]) -> None:
+    assert told.get("error") is None
+    assert told["accesses"] > 0
+    assert told["lives"]
+
+
+@needs_root
+def test_any_user_may_observe_a_process_of_ones_own() -> None:
+    assert_works(in_a_child(become_nobody))
+
+
+@pytest.mark.parametrize("is_hard", [False, True])
+def test_a_limit_of_our_address_space_is_not_the_replicas(is_hard: bool) -> None:
+    if is_hard and not read_status(os.getpid()).cap_effective & CAP_SYS_RESOURCE:
+        pytest.skip("we may not lift a hard limit")
+    assert_works(in_a_child(limit_addresses(1 << 30, is_hard)))
+
+
+@needs_root
+@pytest.mark.parametrize("is_hard", [False, True])
+def test_limits_of_another_user(is_hard: bool) -> None:
+    """A hard one cannot be lifted: that is said, and nothing else comes of it."""
+
+    def prepare() -> None:
+        limit_addresses(1 << 30, is_hard)()
+        become_nobody()
+
+    told = in_a_child(prepare)
+    if is_hard:
+        assert isinstance(told["error"], int)
+        assert told["lives"]
+    else:
+        assert_works(told)
+
+
+def test_a_limit_of_file_sizes_is_no_limit_of_memory() -> None:
+    assert_works(in_a_child(lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4096, -1))))
+
+
+@contextmanager
+def strict_accounting() -> Iterator[None]:
+    """The kernel promises no more memory than there is, for a moment."""
+    numbers = dict(
+        line.split(":") for line in Path("/proc/meminfo").read_text().splitlines() if ":" in line
+    )
+    limit, used = (int(numbers[name].split()[0]) for name in ("CommitLimit", "Committed_AS"))
+    before = OVERCOMMIT.read_text()
+    if limit < used + (4 << 20):
+        pytest.skip("others would be refused memory")
+    try:
+        OVERCOMMIT.write_text("2")
+    except OSError:
+        pytest.skip("cannot be set here")
+    try:
+        yield
+    finally:
+        OVERCOMMIT.write_text(before)
+
+
+@needs_root
+def test_where_memory_is_promised_once_only() -> None:
+    with strict_accounting():
+        told = observe()
+    assert_works(told)

@@ -1,0 +1,140 @@
+"""Targets with several threads: a plausible future; what is seen to be wrong of it is dropped."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tracees import compile_c, patiently, running
+
+from memsampd.sampler.process.status import read_threads
+from memsampd.sampler.records import Burst, BurstEnd, BurstRequest
+from memsampd.sampler.replica.source import ReplicaSource
+
+# "races": one thread counts, the other makes calls with what it reads of the count, which is not
+# what its replica reads. "queue": two threads hand numbers on. "sleeps": the other thread sleeps.
+PROGRAM = r"""
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+static volatile uint64_t count __attribute__((aligned(4096))), sink[64];
+static uint64_t queue[64], filled, marks __attribute__((aligned(4096)));
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+static const char *what;
+static void work(int rounds) { for (int i = 0; i < rounds; i++) sink[i % 64] += (uint64_t)i; }
+static void mark(void)
+{
+    __asm__ volatile(".globl mark_ip\nmark_ip: movq $1, %0" : "=m"(marks));
+}
+static void *counts(void *unused) { for (;;) count++; return unused; }
+static void *takes(void *unused)
+{
+    for (uint64_t next = 0;; next++) {
+        pthread_mutex_lock(&mutex);
+        while (filled == 0) pthread_cond_wait(&changed, &mutex);
+        uint64_t seen = queue[0];
+        memmove(queue, queue + 1, sizeof queue - sizeof *queue);
+        filled--;
+        pthread_cond_signal(&changed);
+        pthread_mutex_unlock(&mutex);
+        if (seen != next) __builtin_trap();
+        work(300);
+    }
+    return unused;
+}
+static void gives(void)
+{
+    for (uint64_t next = 0;; next++) {
+        work(200);
+        pthread_mutex_lock(&mutex);
+        while (filled == 64) pthread_cond_wait(&changed, &mutex);
+        queue[filled++] = next;
+        pthread_cond_signal(&changed);
+        pthread_mutex_unlock(&mutex);
+    }
+}
+static void *sleeps(void *unused) { for (;;) pause(); return unused; }
+int main(int argc, char **argv)
+{
+    pthread_t thread;
+    what = argv[argc - 1];
+    int is_race = strcmp(what, "races") == 0, is_queue = strcmp(what, "queue") == 0;
+    pthread_create(&thread, NULL, is_race ? counts : is_queue ? takes : sleeps, NULL);
+    puts("ready");
+    fflush(stdout);
+    if (is_queue) gives();
+    for (;;) {
+        work(500);
+        mark();
+        syscall(SYS_getppid, is_race ? count : 0);
+    }
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
+    program = compile_c(tmp_path_factory.mktemp("threads"), PROGRAM, "-no-pie")
+    listing = subprocess.run(["nm", program], check=True, capture_output=True, text=True)
+    (mark_ip,) = (line.split()[0] for line in listing.stdout.splitlines() if "mark_ip" in line)
+    return program, int(mark_ip, 16)
+
+
+def bursts(program: Path, what: str) -> Iterator[Burst]:
+    with running(program, what) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        while what == "sleeps" and read_threads(process.pid)[1].state != "S":
+            time.sleep(0.01)
+        with closing(ReplicaSource(process.pid)) as source:
+            while True:
+                yield patiently(lambda: source.capture(BurstRequest(process.pid, 20_000, 1.0)))
+                assert process.poll() is None
+
+
+def test_a_stretch_that_the_target_did_not_go_is_dropped(program: tuple[Path, int]) -> None:
+    for burst in bursts(program[0], "races"):
+        marks = np.count_nonzero(burst.ip == program[1])
+        if burst.is_plausible and burst.end is BurstEnd.DIFFERED:
+            assert burst.end_detail == "getppid"
+            assert burst.calls_equal == burst.calls_compared - 1 == burst.calls
+            assert marks == burst.calls
+            break
+
+
+def test_with_another_thread_that_runs_a_burst_is_plausible_only(
+    program: tuple[Path, int],
+) -> None:
+    """The program checks what it is handed; as it is not disturbed, it lives."""
+    seen = 0
+    for burst in bursts(program[0], "queue"):
+        seen += burst.is_plausible and len(burst) > 0
+        if seen == 3:
+            break
+
+
+def test_threads_that_sleep_are_no_company(program: tuple[Path, int]) -> None:
+    for _, burst in zip(range(3), bursts(program[0], "sleeps"), strict=False):
+        assert not burst.is_plausible
+
+
+def test_each_thread_can_be_observed(program: tuple[Path, int]) -> None:
+    with running(program[0], "races") as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        tids = [thread.tid for thread in read_threads(process.pid)]
+        assert len(tids) == 2
+        with closing(ReplicaSource(process.pid)) as source:
+            for tid in (*tids, *tids):
+                request = BurstRequest(tid, 2000, 1.0)
+                burst = patiently(lambda request=request: source.capture(request))  # type: ignore[misc]
+                assert burst.tid == tid

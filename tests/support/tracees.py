@@ -1,0 +1,110 @@
+"""Targets to observe, and what observes them (from ``benchmarks/programs``)."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Container, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from memsampd.errors import CaptureError
+from memsampd.sampler.records import AccessChunk, Burst, BurstRequest
+from memsampd.sampler.replica.comparison import held_replica
+from memsampd.sampler.replica.source import ReplicaSource
+from programs.observing import (
+    Tally,
+    attacker,
+    children,
+    observe,
+    observed,
+    traces_left,
+    wait_until_clean,
+)
+
+__all__ = [
+    "WAYS",
+    "Tally",
+    "attacker",
+    "children",
+    "compile_c",
+    "observe",
+    "observed",
+    "patiently",
+    "rows_from",
+    "running",
+    "traces_left",
+    "wait_until_clean",
+    "write_data",
+]
+
+
+WAYS = ("stepped", "translated", "source")
+BUSY_REASONS = ("not-running", "in-syscall", "in-rseq")
+
+
+def compile_c(directory: Path, source: str, *flags: str) -> Path:
+    """Compile one C program; its path."""
+    code = directory / "program.c"
+    code.write_text(source)
+    program = directory / "program"
+    command = ["gcc", "-O1", "-g", "-o", str(program), str(code), *flags, "-pthread"]
+    subprocess.run(command, check=True)
+    return program
+
+
+@contextmanager
+def running(*command: str | Path, **options: object) -> Iterator[subprocess.Popen[str]]:
+    """A child that is killed at the end, whatever happens."""
+    process = subprocess.Popen(  # type: ignore[call-overload]
+        [str(part) for part in command],
+        **{"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, **options},
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def rows_from(pid: int, way: str, accesses: int) -> AccessChunk:
+    """What a process references from some moment on: WAYS to find out.
+
+    Args:
+        pid: a process that runs its own code, in its first thread.
+        way: "stepped", "translated" or "source" (a burst).
+        accesses: so many, more or less: as its buffer holds.
+    """
+    if way == "source":
+        with closing(ReplicaSource(pid)) as source:
+            burst = patiently(lambda: source.capture(BurstRequest(pid, accesses, 10)))
+        assert burst.end == "full", burst.end_detail
+        return AccessChunk(burst.ip, burst.address, burst.size_bytes, burst.is_write)
+    with held_replica(pid) as replica, replica.holding(pid, 60):
+        run = replica.stepped(accesses) if way == "stepped" else replica.translated(accesses)
+    assert run.end == "full", run.number
+    return run.rows
+
+
+def patiently(capture: Callable[[], Burst], reasons: Container[str] = BUSY_REASONS) -> Burst:
+    """Take a burst of a thread that can be held at most times, but perhaps not at once."""
+    for _ in range(1000):
+        try:
+            return capture()
+        except CaptureError as error:
+            if error.reason not in reasons:
+                raise
+    raise AssertionError("it could never be held")
+
+
+def write_data(path: Path, size_bytes: int) -> None:
+    """Text that compressors find some, but not much, to do with."""
+    draw = np.random.default_rng(5)
+    words = draw.integers(97, 123, (5000, 7), np.uint8)
+    words[:, 6] = 32
+    path.write_bytes(
+        words[
+            (draw.random(size_bytes // 7 + 1, np.float32) ** 3 * 5000).astype(np.int16)
+        ].tobytes()[:size_bytes]
+    )

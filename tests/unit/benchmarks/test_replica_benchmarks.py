@@ -1,0 +1,199 @@
+"""The benchmarks of bursts count, summarise and judge what they were given."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from burst_length import Lengths
+from memsampd.sampler.process.status import list_threads
+from memsampd.sampler.records import Burst, BurstCost, BurstEnd, TimedStretch
+from programs.equality import Comparison
+from programs.holding import others_held
+from replica_equality import Equality, Stretches
+from replica_speed import LENGTHS, Length, Speed, Taken, missed_goals, rows, summarise
+
+NO_ROWS = Burst(
+    ip=np.empty(0, np.uint64),
+    address=np.empty(0, np.uint64),
+    size_bytes=np.empty(0, np.uint16),
+    is_write=np.empty(0, np.bool_),
+    pid=1,
+    tid=1,
+    time_seconds=0.0,
+    instructions=0,
+    prefetches=0,
+    end=BurstEnd.FULL,
+)
+
+
+def burst(accesses: int, **changes: object) -> Burst:
+    return dataclasses.replace(NO_ROWS, accesses=accesses, **changes)  # type: ignore[arg-type]
+
+
+def spent(hold_seconds: float, own_seconds: float = 0.0) -> BurstCost:
+    return BurstCost(
+        stop_seconds=hold_seconds,
+        longest_stop_seconds=hold_seconds,
+        replica_cpu_seconds=own_seconds / 2,
+        tracer_cpu_seconds=own_seconds / 2,
+    )
+
+
+# -- equality ------------------------------------------------------------------------------------
+
+
+def stretches(compared: int, equal: int, is_plausible: bool = False) -> Stretches:
+    found = Stretches()
+    found.add(burst(10, calls_compared=compared, calls_equal=equal, is_plausible=is_plausible))
+    return found
+
+
+def test_stretches_add_up() -> None:
+    found = stretches(3, 2)
+    found.add(burst(5, calls_compared=1, calls_equal=0, end=BurstEnd.DIFFERED))
+    assert (found.bursts, found.accesses, found.differed) == (2, 15, 1)
+    assert found.equal_share == 0.5
+    assert found.text() == "2/4 50%"
+    assert Stretches().equal_share is None
+
+
+@pytest.mark.parametrize(
+    ("found", "is_bad"),
+    [
+        (stretches(20, 19), False),
+        (stretches(20, 18), True),
+        (stretches(19, 1), False),  # too few to judge
+        (stretches(20, 1, is_plausible=True), False),  # a plausible future, not the one that came
+        (Stretches(), False),
+    ],
+)
+def test_stretches_are_judged_where_no_other_thread_ran(found: Stretches, is_bad: bool) -> None:
+    assert found.is_bad() is is_bad
+
+
+def test_a_program_is_wrong_for_a_reason() -> None:
+    pairs = Comparison(pairs=1, instructions=100, accesses=50, accesses_in_code=50)
+    assert Equality(pairs, Stretches(), None).problem(100) == ""
+    assert Equality(pairs, Stretches(), None).problem(101).startswith("TOO FEW")
+    assert Equality(pairs, stretches(20, 1), None).problem(100) == "STRETCHES DIFFER"
+    held = Equality(pairs, stretches(20, 1, is_plausible=True), stretches(20, 1))
+    assert held.problem(100) == "STRETCHES DIFFER"
+    elsewhere = dataclasses.replace(pairs, accesses_in_code=0)
+    assert Equality(elsewhere, Stretches(), None).problem(100) == "NOT IN ITS CODE"
+
+
+TWO_THREADS = """
+import threading, time
+threading.Thread(target=lambda: [None for _ in iter(int, 1)], daemon=True).start()
+print("ready", flush=True)
+time.sleep(60)
+"""
+
+
+def _state(pid: int, tid: int) -> tuple[str, int]:
+    """State of a thread and who traces it."""
+    lines = Path(f"/proc/{pid}/task/{tid}/status").read_text().splitlines()
+    told = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
+    return told["State"][0], int(told["TracerPid"])
+
+
+def test_other_threads_are_held_and_let_go() -> None:
+    command = [sys.executable, "-c", TWO_THREADS]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as program:
+        try:
+            assert program.stdout is not None
+            program.stdout.readline()
+            threads = list_threads(program.pid)
+            for left_alone in threads:
+                others = [tid for tid in threads if tid != left_alone]
+                with others_held(program.pid, left_alone, asleep=True) as held:
+                    assert held == len(others)
+                    assert {_state(program.pid, tid)[0] for tid in others} == {"t"}
+                    assert _state(program.pid, left_alone)[1] == 0
+                assert {_state(program.pid, tid)[1] for tid in threads} == {0}
+        finally:
+            program.kill()
+
+
+# -- speed ---------------------------------------------------------------------------------------
+
+
+def test_a_length_is_the_median_of_its_bursts() -> None:
+    taken = [
+        Taken(burst(accesses, cost=spent(hold, 4e-3), pages_missed=missed), 1e-3, 1e-3)
+        for accesses, hold, missed in (
+            (200_000, 0.001, 1),
+            (190_000, 0.004, 2),
+            (100_000, 0.002, 9),
+        )
+    ]
+    length = summarise(taken, 200_000)
+    assert (length.bursts, length.accesses, length.pages_missed) == (3, 190_000, 2)
+    assert length.full_share == pytest.approx(2 / 3)
+    assert length.accesses_per_second == pytest.approx(190e6)
+    assert (length.hold_seconds, length.longest_hold_seconds) == (0.002, 0.004)
+    assert length.own_seconds_per_access == pytest.approx(4e-3 / 190_000)
+    assert length.counting_seconds_per_access == pytest.approx(1e-3 / 190_000)
+    assert length.times_native is None
+    assert length.ends == {"full": 3}
+
+
+def test_the_time_against_native_is_that_of_as_many_accesses() -> None:
+    timed = TimedStretch(accesses=50_000, cpu_seconds=1e-4, method="held")
+    assert Taken(burst(100_000, timed=timed), 4e-4, 0.0).times_native == pytest.approx(2.0)
+
+
+def test_no_burst_is_nothing_known() -> None:
+    length = summarise([], 200_000)
+    assert length.bursts == 0
+    known = {name for name, value in dataclasses.asdict(length).items() if value is not None}
+    assert known == {"bursts", "ends"}
+    lines = rows("x", Speed(None, 0, {200_000: length}))
+    assert len(lines) == 1
+    assert "none" in lines[0]
+
+
+def speed(**changes: float) -> dict[str, Speed]:
+    good = Length(9, 1.0, 1e6, 400e6, 2.0, 0.004, 0.005, 10, 1, 5e-9, 3e-9)
+    length = dataclasses.replace(good, **changes)  # type: ignore[arg-type]
+    return {"x": Speed(0.5, 1, dict.fromkeys(LENGTHS, length))}
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({}, []),
+        ({"accesses_per_second": 200e6}, ["200.0 M accesses/s < 300"]),
+        ({"counting_seconds_per_access": 5e-9}, ["counting 5.0 ns > 4"]),
+        ({"times_native": 3.5}, ["3.50 times native > 3.0"]),
+        ({"longest_hold_seconds": 0.0061}, ["x held for 6.1 ms > 6.0"]),
+    ],
+)
+def test_goals_are_missed_by_name(changes: dict[str, float], told: list[str]) -> None:
+    assert missed_goals(speed(**changes), 0.005) == told
+
+
+def test_no_rate_at_all_is_a_miss() -> None:
+    assert len(missed_goals({}, 0.005)) == 1
+
+
+# -- length --------------------------------------------------------------------------------------
+
+
+def test_calls_that_end_bursts_need_a_name() -> None:
+    lengths = Lengths()
+    assert not lengths.is_named()
+    lengths.add(burst(100, end=BurstEnd.SYSCALL, end_detail="read", calls=3))
+    lengths.add(burst(300, end=BurstEnd.HOLD, calls=5))
+    assert lengths.is_named()
+    assert lengths.summary()["accesses_mean"] == 200
+    assert lengths.summary()["calls_mean"] == 4
+    assert lengths.summary()["ends"] == {"syscall read": 1, "hold": 1}
+    lengths.add(burst(1, end=BurstEnd.SYSCALL, end_detail="456"))
+    assert not lengths.is_named()

@@ -1,0 +1,46 @@
+"""What a sample costs is measured on this very machine."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from memsampd import _core
+from memsampd.sampler.perf.interrupts import measure_sample_seconds
+
+
+def test_it_is_a_time_and_leaves_nothing_open() -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    assert measure_sample_seconds() >= 0
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_it_is_the_difference_by_the_number_of_interrupts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A millisecond alone; 1.2 with an interrupt each 50 us, of which there are then 24."""
+    opened: list[int] = []
+
+    def open_counter(*words: int, period: int) -> int:
+        opened.append(period)
+        return os.open("/dev/null", os.O_RDONLY)
+
+    def work_ns() -> int:
+        if len(opened) > worked.count(1_200_000):
+            worked.append(1_200_000)
+        else:
+            worked.append(1_000_000)
+        return worked[-1]
+
+    worked: list[int] = []
+    monkeypatch.setattr(_core, "perf_open_counter", open_counter)
+    monkeypatch.setattr("memsampd.sampler.perf.interrupts._work_ns", work_ns)
+    assert measure_sample_seconds() == pytest.approx(200_000e-9 / 24)
+    assert set(opened) == {50_000}
+
+
+def test_a_refusal_is_no_cost(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*words: int, period: int) -> int:
+        raise PermissionError
+
+    monkeypatch.setattr(_core, "perf_open_counter", refuse)
+    assert measure_sample_seconds() == 0
