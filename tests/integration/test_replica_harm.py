@@ -11,8 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-import targets
-from targets import attacker, compile_c, observed, running, traces_left, wait_until_clean
+import tracees
+from tracees import attacker, compile_c, observed, running, traces_left, wait_until_clean
 
 from memsampd import _core
 from memsampd.errors import MemsampdError
@@ -42,7 +42,7 @@ def _result(process: subprocess.Popen[str]) -> str:
 
 def _replicas(parent: int) -> list[int]:
     """Processes of that parent that stand in for a target."""
-    return [pid for pid, _, command in targets.children(parent) if command == "memsampd-replic"]
+    return [pid for pid, _, command in tracees.children(parent) if command == "memsampd-replic"]
 
 
 def _wait_until_dead(pids: list[int]) -> list[int]:

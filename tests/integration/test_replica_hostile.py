@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from targets import compile_c, running, traces_left
+from tracees import compile_c, running, traces_left
 from watchful import COMMON, tell
 
 from memsampd.sampler.replica.target import read_traits
