@@ -6,6 +6,7 @@ there is no translator. A burst of it must come to some end, and memsampd must l
 
 from __future__ import annotations
 
+import ast
 import os
 import subprocess
 import sys
@@ -41,7 +42,7 @@ static uint64_t draw(void)
     return state = x;
 }
 static void fault(int n) { siglongjmp(back, n); }
-static const uint64_t values[] = {0, 1, 2, 0xffffffff, ~0ul, 1ul << 63, 0x7ffffffff000, 4096, 131072, 39};
+static const uint64_t values[] = {0, 1, 2, 0xffffffff, ~0ul, 1ul << 63, 0x7ffffffff000, 4096, 39};
 static uint64_t value(void)
 {
     return draw() % 3 ? values[draw() % (sizeof values / sizeof *values)] : draw();
@@ -66,28 +67,35 @@ static __attribute__((noinline)) void repeat(uint64_t to, uint64_t count, int ba
 /* Stack pointers that point into the area, or nowhere. */
 static __attribute__((noinline)) void move_stack(uint64_t to)
 {
-    __asm__ volatile("mov %%rsp, %%r12\n mov %0, %%rsp\n push %%rax\n push $34\n popq %%rax\n popq %%rax\n"
+    __asm__ volatile("mov %%rsp, %%r12\n mov %0, %%rsp\n push %%rax\n push $34\n"
+                     "popq %%rax\n popq %%rax\n"
                      "mov %%r12, %%rsp" : : "r"(to) : "r12", "rax", "memory");
 }
 /* All registers are addresses of the area's. */
 static __attribute__((noinline)) void registers(uint64_t at)
 {
-    __asm__ volatile("push %%rbp\n push %%rbx\n mov %0, %%rax\n mov %%rax, %%rbx\n mov %%rax, %%rcx\n"
-                     "mov %%rax, %%rdx\n mov %%rax, %%rsi\n mov %%rax, %%rdi\n mov %%rax, %%rbp\n"
+    __asm__ volatile("push %%rbp\n push %%rbx\n mov %0, %%rax\n mov %%rax, %%rbx\n"
+                     "mov %%rax, %%rcx\n mov %%rax, %%rdx\n mov %%rax, %%rsi\n"
+                     "mov %%rax, %%rdi\n mov %%rax, %%rbp\n"
                      "mov %%rax, %%r8\n mov %%rax, %%r9\n mov %%rax, %%r10\n mov %%rax, %%r11\n"
                      "mov %%rax, %%r12\n mov %%rax, %%r13\n mov %%rax, %%r14\n mov %%rax, %%r15\n"
                      "movq %%r8, (%%r9)\n movq %%rsi, 8(%%rdi)\n addq %%r15, 136(%%r14)\n"
                      "pop %%rbx\n pop %%rbp"
-                     : : "r"(at) : "rax", "rcx", "rdx", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12",
-                       "r13", "r14", "r15", "memory");
+                     : : "r"(at) : "rax", "rcx", "rdx", "rsi", "rdi", "r8", "r9", "r10", "r11",
+                       "r12", "r13", "r14", "r15", "memory");
+}
+static uint64_t somewhere(uint64_t area)
+{
+    return area + (draw() & 1 ? draw() % TABLE : BUFFER + draw() % BUFFER_BYTES);
 }
 static unsigned char *code;
 /* Code that is written, run, and written over by itself. */
 static void rewrite(void)
 {
     static const unsigned char texts[][8] = {
-        {0x0f, 0x05, 0xc3}, {0xb8, 0x0f, 0x05, 0x0f, 0x05, 0xc3}, {0xcd, 0x80, 0xc3}, {0x0f, 0x0b, 0xc3},
-        {0xf4, 0xc3}, {0xcc, 0xc3}, {0xf1, 0xc3}, {0x0f, 0x34, 0xc3}, {0xeb, 0xfd, 0x0f, 0x05, 0xc3},
+        {0x0f, 0x05, 0xc3}, {0xb8, 0x0f, 0x05, 0x0f, 0x05, 0xc3}, {0xcd, 0x80, 0xc3},
+        {0x0f, 0x0b, 0xc3}, {0xf4, 0xc3}, {0xcc, 0xc3}, {0xf1, 0xc3}, {0x0f, 0x34, 0xc3},
+        {0xeb, 0xfd, 0x0f, 0x05, 0xc3},
         {0xc6, 0x05, 0x00, 0x00, 0x00, 0x00, 0x90, 0xc3}};
     memcpy(code, texts[draw() % 10], 8);
     __asm__ volatile("" ::: "memory");
@@ -100,7 +108,8 @@ static void *unmapper(void *where)
         mprotect(page, 4096, PROT_NONE);
         mprotect(page, 4096, PROT_READ | PROT_WRITE);
         munmap(page + 4096, 4096);
-        mmap(page + 4096, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+        mmap(page + 4096, 4096, PROT_READ | PROT_WRITE,
+             MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
     }
     return NULL;
 }
@@ -129,16 +138,31 @@ int main(int argc, char **argv)
         case 3: scribble(area + CODE, 64ul << 20, 100); break;
         case 4: jump(area + (draw() % 4 ? CODE + draw() % 65536 : draw() % BUFFER)); break;
         case 5: repeat(area + BUFFER + draw() % BUFFER_BYTES, value(), (int)(draw() & 1)); break;
-        case 6: move_stack(area + (draw() & 1 ? draw() % TABLE : BUFFER + draw() % BUFFER_BYTES)); break;
-        case 7: registers(area + (draw() & 1 ? draw() % TABLE & ~7ul : BUFFER + (draw() % BUFFER_BYTES & ~7ul))); break;
+        case 6: move_stack(somewhere(area)); break;
+        case 7: registers(somewhere(area) & ~7ul); break;
         case 8: rewrite(); break;
         case 9: for (int i = 0; i < 100000; i++) { shared[draw() % 8192]++; } break;
-        case 10: { unsigned wild = (unsigned)draw() & 0xffbf; _mm_setcsr(wild & ~0x1f80u); volatile float f = 1e-38f; f = f * f / 0.0f;
-                   _mm_setcsr(0x1f80); jump(area + CODE + 0x4000); break; }
-        case 11: { uint64_t wild = value(); __asm__ volatile("pushq %0\n popfq\n" : : "r"(draw() & 0xcd5 & ~0x100ul) : "cc", "memory");
-                   __asm__ volatile("cld"); move_stack(wild); *(volatile uint64_t *)wild = 1; break; }
-        case 12: { __asm__ volatile("pushfq\n orq $0x100, (%%rsp)\n popfq\n nop\n nop\n pushfq\n andq $~0x100, (%%rsp)\n popfq" ::: "cc", "memory");
-                   fill(area, TABLE, value()); break; }
+        case 10: {
+            volatile float tiny = 1e-38f;
+            _mm_setcsr(((unsigned)draw() & 0xffbf) & ~0x1f80u);
+            tiny = tiny * tiny / 0.0f;
+            _mm_setcsr(0x1f80);
+            jump(area + CODE + 0x4000);
+            break;
+        }
+        case 11: {
+            uint64_t wild = value(), flags = draw() & 0xbd5 & ~0x100ul;
+            __asm__ volatile("pushq %0\n popfq\n" : : "r"(flags) : "cc", "memory");
+            __asm__ volatile("cld");
+            move_stack(wild);
+            *(volatile uint64_t *)wild = 1;
+            break;
+        }
+        case 12:
+            __asm__ volatile("pushfq\n orq $0x100, (%%rsp)\n popfq\n nop\n nop\n pushfq\n"
+                             "andq $~0x100, (%%rsp)\n popfq" ::: "cc", "memory");
+            fill(area, TABLE, value());
+            break;
         case 13: /* what it wrote before it came to the end of what it had */
             fill(area, TABLE, area + BUFFER + (draw() % (BUFFER_BYTES + (1 << 17)))); break;
         default: jump(value());
@@ -154,8 +178,8 @@ WAYS = 15
 # Takes bursts for as long as it takes, and lives.
 OBSERVER = """
 import sys, time
-from contextlib import suppress
-from memsampd.errors import CaptureError, MemsampdError
+from memsampd import _core
+from memsampd.errors import CaptureError
 from memsampd.sampler.records import BurstRequest
 from memsampd.sampler.replica.source import ReplicaSource
 pid, bursts, is_lines = int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
@@ -165,7 +189,7 @@ for number in range(bursts):
     request = BurstRequest(pid, (2000, 100000, 2000000)[number % 3], 0.02)
     try:
         if number % 2:
-            end = source.stream_lines(request, 64, lambda chunk: None).end
+            end = source.count_lines(request, 64, _core.ReuseCounter()).end
         else:
             end = source.stream(request, lambda chunk: None).end
     except CaptureError as error:
@@ -199,7 +223,7 @@ def test_memsampd_and_the_target_live(way: int, hostile: Path) -> None:
         command = [sys.executable, "-c", OBSERVER, str(process.pid), str(ROUNDS), "0"]
         observer = subprocess.run(command, capture_output=True, text=True, check=False, timeout=200)
         assert observer.returncode == 0, observer.stderr
-        assert sum(eval(observer.stdout).values()) == ROUNDS
+        assert sum(ast.literal_eval(observer.stdout).values()) == ROUNDS
         give_up = time.monotonic() + 20
         while traces_left(process.pid) and time.monotonic() < give_up:
             time.sleep(0.01)
