@@ -199,6 +199,8 @@ for number in range(bursts):
 source.close()
 print(ends)
 """
+# Such as scripts/sanitized-python.
+PYTHON = os.environ.get("MEMSAMPD_OBSERVER", sys.executable)
 ROUNDS = int(os.environ.get("MEMSAMPD_HOSTILE_BURSTS", "60"))
 
 
@@ -220,7 +222,7 @@ def test_memsampd_and_the_target_live(way: int, hostile: Path) -> None:
     with running(hostile, hex(_area(hostile)), str(way)) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
-        command = [sys.executable, "-c", OBSERVER, str(process.pid), str(ROUNDS), "0"]
+        command = [PYTHON, "-c", OBSERVER, str(process.pid), str(ROUNDS), "0"]
         observer = subprocess.run(command, capture_output=True, text=True, check=False, timeout=200)
         assert observer.returncode == 0, observer.stderr
         assert sum(ast.literal_eval(observer.stdout).values()) == ROUNDS
