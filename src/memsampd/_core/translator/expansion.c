@@ -172,6 +172,8 @@ add_rows(struct expansion *x, const struct exit *part, const uint64_t *words)
     const size_t first = part->first_access, n = part->accesses;
     struct rows *rows = &x->rows;
 
+    if (n == 0)
+        return true;
     if (rows->count + n > rows->capacity && rows_reserve(rows, n) < 0)
         return false;
     memcpy(rows->ip + rows->count, a->ip + first, 8 * n);
