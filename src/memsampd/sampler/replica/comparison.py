@@ -152,9 +152,7 @@ class HeldReplica:
 
 
 @contextmanager
-def held_replica(
-    pid: int, proc: Path = PROC, *, can_query: bool = True
-) -> Iterator[HeldReplica]:
+def held_replica(pid: int, proc: Path = PROC, *, can_query: bool = True) -> Iterator[HeldReplica]:
     """A replica that is closed at the end."""
     with closing(HeldReplica(pid, proc, can_query=can_query)) as replica:
         yield replica
