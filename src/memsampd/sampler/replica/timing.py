@@ -23,8 +23,8 @@ from memsampd import _core
 from memsampd.errors import MemsampdError
 from memsampd.sampler.clock.costs import measure_costs
 from memsampd.sampler.clock.moments import Moment, collect_moments
+from memsampd.sampler.clock.places import ReadCode, find_places
 from memsampd.sampler.clock.records import Rows, Untimed
-from memsampd.sampler.clock.replay import ReadCode, find_places
 from memsampd.sampler.clock.warming import is_warmed
 from memsampd.sampler.records import AccessChunk, BurstRequest, TimedStretch
 from memsampd.sampler.replica.endings import read_code
