@@ -31,7 +31,8 @@ from clock_target import LoopReplayer, LoopTarget, Progress, build, running
 from memsampd.sampler.clock.choosing import TYPICAL_RATE, choose_way, time_now
 from memsampd.sampler.clock.costs import HitCosts, measure_costs
 from memsampd.sampler.clock.held import HeldClock, find_milestones
-from memsampd.sampler.clock.records import Rows, TimedStretch, Untimed
+from memsampd.sampler.clock.records import Rows, Untimed
+from memsampd.sampler.records import TimedStretch
 
 ERROR_GOAL = 10.0
 BURST_ROWS = 200_000

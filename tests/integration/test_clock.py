@@ -23,7 +23,8 @@ from memsampd.sampler.clock.held import HeldClock, find_milestones
 from memsampd.sampler.clock.hits import ACCESS, EXECUTE, HIT_DTYPE, breakpoints, read_hits
 from memsampd.sampler.clock.landmarks import Landmark
 from memsampd.sampler.clock.moments import take_moments
-from memsampd.sampler.clock.records import TimedStretch, Untimed
+from memsampd.sampler.clock.records import Untimed
+from memsampd.sampler.records import TimedStretch
 from memsampd.sampler.clock.replay import find_moment
 
 PATIENCE = 60.0  # a loaded machine may take long; nothing is asserted on it

@@ -56,5 +56,5 @@ def is_usable(stretch: TimedStretch) -> bool:
 
 
 def measurement_error(stretch: TimedStretch) -> float:
-    """Relative error that a measurement may have because of what was taken off it."""
-    return _TAKEN_OFF_ERROR * stretch.hit_seconds / stretch.cpu_seconds
+    """Relative error that a measurement may have, because of what was taken off it at least."""
+    return max(stretch.error, _TAKEN_OFF_ERROR * stretch.hit_seconds / stretch.cpu_seconds)

@@ -94,11 +94,13 @@ class TimedStretch:
     """How long the target itself took for some of its accesses.
 
     Attributes:
-        accesses: accesses to lines in the stretch that was timed.
-        cpu_seconds: CPU time that this took, without the hits.
-        method: how it was timed, for people ("held", "arrivals", ...).
-        hits: breakpoints that were hit in it.
-        hit_seconds: CPU time of these, which was taken off.
+        accesses: in the stretch that was timed; to lines, where a burst's source tells it.
+        cpu_seconds: CPU time of the thread for them, without what the timing cost; time in the
+            kernel counts.
+        method: how it was timed, for people ("moments", "arrivals", "replay").
+        hits: how often the thread was interrupted for it.
+        hit_seconds: CPU time that the thread lost by this.
+        error: estimate of the relative standard error; 0 if not known.
     """
 
     accesses: int
@@ -106,6 +108,7 @@ class TimedStretch:
     method: str
     hits: int = 0
     hit_seconds: float = 0.0
+    error: float = 0.0
 
     @property
     def accesses_per_cpu_second(self) -> float:

@@ -126,17 +126,17 @@ open_all(Moments *self, pid_t tid, PyObject *times)
         if (PyErr_Occurred() || open_moment(self, tid, at_ns, (int)count) < 0)
             return -1;
     }
-    return ioctl(self->clock, PERF_EVENT_IOC_ENABLE, 0);
+    return 0;
 }
 
 static PyObject *
 moments_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    int tid;
+    int tid, is_armed = 1;
     PyObject *times;
     if (kwargs && PyDict_Size(kwargs) > 0)
         return PyErr_Format(PyExc_TypeError, "Moments takes no keyword arguments");
-    if (!PyArg_ParseTuple(args, "iO", &tid, &times))
+    if (!PyArg_ParseTuple(args, "iO|p", &tid, &times, &is_armed))
         return NULL;
     Py_ssize_t count = PySequence_Size(times);
     if (count < 0)
@@ -148,7 +148,8 @@ moments_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     if (!self)
         return NULL;
     self->clock = -1;
-    if (open_all(self, tid, times) < 0) {
+    if (open_all(self, tid, times) < 0 ||
+        (is_armed && ioctl(self->clock, PERF_EVENT_IOC_ENABLE, 0) < 0)) {
         int error = errno; /* closing may change it */
         close_moments(self);
         Py_DECREF(self);
@@ -242,6 +243,16 @@ moments_take(PyObject *object, PyObject *unused)
 }
 
 static PyObject *
+moments_fileno(PyObject *object, PyObject *unused)
+{
+    Moments *self = (Moments *)object;
+    (void)unused;
+    if (self->clock < 0)
+        return PyErr_Format(PyExc_ValueError, "the moments are closed");
+    return PyLong_FromLong(self->clock);
+}
+
+static PyObject *
 moments_close(PyObject *self, PyObject *unused)
 {
     (void)unused;
@@ -252,15 +263,18 @@ moments_close(PyObject *self, PyObject *unused)
 static PyMethodDef moments_methods[] = {
     {"wait", moments_wait, METH_VARARGS, moments_wait_doc},
     {"take", moments_take, METH_NOARGS, moments_take_doc},
+    {"fileno", moments_fileno, METH_NOARGS,
+     PyDoc_STR("fileno()\n--\n\nThe event that starts the clock of all when it is enabled.")},
     {"close", moments_close, METH_NOARGS,
      PyDoc_STR("close()\n--\n\nEnd the event; may be called twice.")},
     {NULL, NULL, 0, NULL},
 };
 
 PyDoc_STRVAR(moments_doc,
-             "Moments(tid, times_ns)\n--\n\n"
+             "Moments(tid, times_ns, armed=True)\n--\n\n"
              "Interrupt a thread when it has used so much CPU time from now on, and keep its\n"
              "registers; where it is in the kernel by then, as much later. It is not stopped.\n"
+             "If not armed, the time begins when the event `fileno()` is enabled.\n"
              "OSError as perf_event_open(2).");
 
 static PyType_Slot moments_slots[] = {

@@ -2,9 +2,11 @@
 #include "burst.h"
 
 #include <errno.h>
+#include <linux/perf_event.h>
 #include <pthread.h>
 #include <sched.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/ptrace.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -34,6 +36,7 @@ struct burst {
     struct burst_result *result;
     struct alarm *alarm;
     struct held held;
+    bool is_ahead; /* the target has not made the last stretch yet */
 };
 
 /* ---- Where it runs ---- */
@@ -168,6 +171,7 @@ cross(struct burst *b, size_t words, double run_seconds)
     if (!call_is_known(number))
         return false;
     b->result->compared++;
+    b->is_ahead = false;
     enum held_call got =
         held_to_call(h, b->alarm, now + STRETCH_SECONDS + STRETCH_FACTOR * run_seconds);
     if (got == CALL_GONE)
@@ -239,6 +243,8 @@ run_chain(struct burst *b)
     for (;;) {
         double started = now_seconds();
         size_t words = runner_words(r);
+        b->is_ahead = true;
+        b->result->ahead_words = words;
         runner_run(r, b->alarm, started + hold_left(b));
         if (r->end != RUN_SYSCALL)
             return;
@@ -381,6 +387,8 @@ take_held(struct burst *b)
 
     if (prepare(b))
         run_chain(b);
+    if (b->is_ahead && r->end != RUN_COLD && b->order->arm_fd >= 0)
+        b->result->is_armed = ioctl(b->order->arm_fd, PERF_EVENT_IOC_ENABLE, 0) == 0;
     if (!b->held.is_asleep)
         held_release(&b->held);
     bool was_cold = r->end == RUN_COLD || (r->end == RUN_HOLD && r->translation_seconds - translated >

@@ -14,6 +14,8 @@ struct burst_order {
     const struct user_regs_struct *from; /* begin a dry run here, with nothing held; or NULL */
     bool has_company;        /* other threads of the target may run meanwhile */
     bool may_hurry;          /* raise our priority while it is held */
+    int arm_fd;              /* a disabled perf event, to be enabled right before a release from which on
+                              * the target makes what was recorded last; or -1 */
     /* Describe the form that the translator wants, and add it; false: it cannot be. Not called while the
      * target is held. */
     bool (*describe)(void *context);
@@ -29,6 +31,8 @@ struct burst_result {
     unsigned holds;
     unsigned calls, compared, equal;
     bool cut_short, is_asleep;
+    bool is_armed;           /* the event was enabled */
+    size_t ahead_words;      /* what was recorded from here on is what the target then makes */
     uint64_t pages_predicted, pages_missed;
     double supply_seconds;   /* of predicted pages, in the hold */
     double replica_cpu_seconds, tracer_cpu_seconds;

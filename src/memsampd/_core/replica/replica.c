@@ -21,6 +21,7 @@ typedef struct {
     bool has_cut_record; /* still to be expanded */
     const uint64_t *at; /* of what was recorded, expanded up to here */
     bool is_expanded;
+    bool is_learnt, is_again; /* what was recorded was taken before: nothing is learnt by that */
     PyObject *counter; /* a ReuseCounter that takes the lines, or NULL */
     struct burst_result last;
 } Replica;
@@ -43,7 +44,7 @@ static PyObject *
 result_as_dict(const struct runner *r, const struct burst_result *b)
 {
     return Py_BuildValue(
-        "{ss,si,ss,sl,sK,sO,sd,sd,sd,sI,sI,sI,sI,sO,sO,sK,sK,sd,sd,sd,sn}",
+        "{ss,si,ss,sl,sK,sO,sd,sd,sd,sI,sI,sI,sI,sO,sO,sO,sn,sK,sK,sd,sd,sd,sn}",
         "status", held_status_name(b->status), "error", b->error, "end", run_end_name(b->end),
         "number", r->number, "ip", (unsigned long long)r->ip,
         "is_lost", b->is_lost ? Py_True : Py_False, "started_seconds", b->started_seconds,
@@ -51,6 +52,7 @@ result_as_dict(const struct runner *r, const struct burst_result *b)
         "holds", b->holds, "calls", b->calls, "compared", b->compared, "equal", b->equal,
         "cut_short", b->cut_short ? Py_True : Py_False,
         "is_asleep", b->is_asleep ? Py_True : Py_False,
+        "is_armed", b->is_armed ? Py_True : Py_False, "ahead_words", (Py_ssize_t)b->ahead_words,
         "pages_predicted", (unsigned long long)b->pages_predicted,
         "pages_missed", (unsigned long long)b->pages_missed,
         "supply_seconds", b->supply_seconds, "replica_cpu_seconds", b->replica_cpu_seconds,
@@ -81,20 +83,21 @@ static PyObject *
 replica_burst(Replica *self, PyObject *args, PyObject *keywords)
 {
     static char *names[] = {"tid", "accesses", "hold_seconds", "patience_seconds", "chain_seconds",
-                            "dry_seconds", "has_company", "may_hurry", "describe", "registers", NULL};
+                            "dry_seconds", "has_company", "may_hurry", "describe", "registers",
+                            "arm_fd", NULL};
     struct user_regs_struct from;
     const char *registers = NULL;
     Py_ssize_t registers_bytes = 0;
     struct describer describer = {self, NULL};
-    struct burst_order order = {.tid = 0};
+    struct burst_order order = {.arm_fd = -1};
     unsigned long long accesses;
     int tid, has_company = 0, may_hurry = 1, failed;
 
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "iKd|dddppOz#:burst", names, &tid, &accesses,
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "iKd|dddppOz#i:burst", names, &tid, &accesses,
                                      &order.hold_seconds, &order.patience_seconds,
                                      &order.chain_seconds, &order.dry_seconds, &has_company,
                                      &may_hurry, &describer.callable, &registers,
-                                     &registers_bytes))
+                                     &registers_bytes, &order.arm_fd))
         return NULL;
     if (registers != NULL) {
         if (registers_bytes != (Py_ssize_t)sizeof from || order.dry_seconds <= 0) {
@@ -120,6 +123,7 @@ replica_burst(Replica *self, PyObject *args, PyObject *keywords)
     if (failed < 0)
         return PyErr_SetFromErrno(PyExc_OSError);
     self->at = self->runner.start;
+    self->is_learnt = false;
     return result_as_dict(&self->runner, &self->last);
 }
 
@@ -131,10 +135,15 @@ replica_begin_take(Replica *self, PyObject *args)
     unsigned long long limit;
     unsigned line_shift;
     PyObject *counter = Py_None;
+    Py_ssize_t from_words = 0; /* a stretch of a chain begins there */
     struct runner *r = &self->runner;
 
-    if (!PyArg_ParseTuple(args, "KI|O:begin_take", &limit, &line_shift, &counter))
+    if (!PyArg_ParseTuple(args, "KI|On:begin_take", &limit, &line_shift, &counter, &from_words))
         return NULL;
+    if (from_words < 0 || (size_t)from_words > runner_words(r)) {
+        PyErr_SetString(PyExc_ValueError, "not so many words were recorded");
+        return NULL;
+    }
     if (counter != Py_None && (line_shift == 0 || limit > UINT32_MAX / 2)) {
         PyErr_SetString(PyExc_ValueError, "lines are counted, less than 2**31 of them");
         return NULL;
@@ -148,8 +157,10 @@ replica_begin_take(Replica *self, PyObject *args)
     r->expansion.chunk_rows = CHUNK_ROWS;
     expansion_begin(&r->expansion, limit, line_shift, self->counter != NULL);
     self->has_cut_record = r->has_cut_record;
-    self->at = r->start;
+    self->at = r->start + from_words;
     self->is_expanded = false;
+    self->is_again = self->is_learnt;
+    self->is_learnt = true;
     Py_RETURN_NONE;
 }
 
@@ -174,7 +185,7 @@ expand_some(Replica *self)
     self->is_expanded = result != EXPANDED_CHUNK;
     if (result == EXPANDED_NO_MEMORY || (x->is_counted && !expansion_count(x)))
         return -1;
-    if (x->line_shift == 0)
+    if (x->line_shift == 0 && !self->is_again)
         note_pages(&r->pages, x->rows.address, x->rows.count, 0);
     return 0;
 }
@@ -223,7 +234,7 @@ replica_take(Replica *self, PyObject *ignored)
         reuse_counter_give_back(self->counter);
     if (failed < 0)
         return PyErr_NoMemory();
-    if (self->is_expanded)
+    if (self->is_expanded && !self->is_again)
         learn_words(&self->runner);
     PyObject *taken = self->counter != NULL
                           ? counts_taken(x)

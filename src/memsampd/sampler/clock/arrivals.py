@@ -10,7 +10,8 @@ import numpy as np
 from memsampd.sampler.clock.costs import HitCosts
 from memsampd.sampler.clock.hits import EXECUTE, Hits, breakpoints, read_hits
 from memsampd.sampler.clock.landmarks import Landmark
-from memsampd.sampler.clock.records import TimedStretch, Untimed
+from memsampd.sampler.clock.records import Untimed
+from memsampd.sampler.records import TimedStretch
 
 HITS = 16
 MIN_HITS = 4

@@ -11,8 +11,9 @@ from memsampd.sampler.clock.costs import HitCosts
 from memsampd.sampler.clock.held import find_milestones, is_warmed
 from memsampd.sampler.clock.landmarks import Landmark, find_landmark
 from memsampd.sampler.clock.moments import take_moments
-from memsampd.sampler.clock.records import Rows, TimedStretch, Untimed
+from memsampd.sampler.clock.records import Rows, Untimed
 from memsampd.sampler.clock.replay import time_replayed
+from memsampd.sampler.records import TimedStretch
 
 TYPICAL_RATE = 3e8
 """Accesses per CPU second where nothing is known yet."""

@@ -18,8 +18,9 @@ from memsampd import _core
 from memsampd.closing import Closing
 from memsampd.sampler.clock.costs import HitCosts
 from memsampd.sampler.clock.hits import ACCESS, GRANULE_BYTES, POINTS_MAX, Hits, read_hits
-from memsampd.sampler.clock.records import Rows, TimedStretch, Untimed
+from memsampd.sampler.clock.records import Rows, Untimed
 from memsampd.sampler.perf.refusal import explain_refusal
+from memsampd.sampler.records import TimedStretch
 
 SHARES = (0.25, 0.5, 0.75, 1.0)
 _CANDIDATES = 512  # rows before each share that are looked at

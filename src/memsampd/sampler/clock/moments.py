@@ -71,14 +71,19 @@ def take_moments(tid: int, times_seconds: Sequence[float], patience_seconds: flo
         events = _core.Moments(tid, [round(1e9 * at) for at in times_seconds])
     except OSError as error:
         raise explain_refusal(error, f"interrupting thread {tid}") from error
-    deadline = time.monotonic() + patience_seconds
     try:
-        taken = events.take()
-        while len(taken) < len(times_seconds) and (left := deadline - time.monotonic()) > 0:
-            can_go_on = events.wait(min(left, _SLICE_SECONDS))
-            taken = events.take()
-            if not can_go_on:
-                break
+        return collect_moments(events, len(times_seconds), patience_seconds)
     finally:
         events.close()
+
+
+def collect_moments(events: _core.Moments, count: int, patience_seconds: float) -> list[Moment]:
+    """Wait for so many moments of events that have begun, or for so long; in their order."""
+    deadline = time.monotonic() + patience_seconds
+    taken = events.take()
+    while len(taken) < count and (left := deadline - time.monotonic()) > 0:
+        can_go_on = events.wait(min(left, _SLICE_SECONDS))
+        taken = events.take()
+        if not can_go_on:
+            break
     return [Moment(1e-9 * moment[0], moment[2]) for moment in taken if moment is not None]

@@ -1,4 +1,4 @@
-"""What the access clock tells, and what it is told."""
+"""What the access clock is told, and what it says where it tells no time."""
 
 from __future__ import annotations
 
@@ -27,35 +27,8 @@ class Rows:
 
 
 @dataclass(frozen=True, slots=True)
-class TimedStretch:
-    """So many accesses of the target took so much CPU time.
-
-    Attributes:
-        accesses: rows of a burst (one that crosses lines counts once).
-        cpu_seconds: CPU time of the thread for them, without what the timing cost; time in the
-            kernel counts.
-        method: "arrivals", "held" or "replay".
-        hits: how often the thread was interrupted for it.
-        hit_seconds: CPU time that the thread lost by this.
-        error: estimate of the relative standard error.
-    """
-
-    accesses: int
-    cpu_seconds: float
-    method: str
-    hits: int
-    hit_seconds: float
-    error: float
-
-    @property
-    def accesses_per_cpu_second(self) -> float:
-        """The rate."""
-        return self.accesses / self.cpu_seconds
-
-
-@dataclass(frozen=True, slots=True)
 class Untimed:
-    """Why there is no :class:`TimedStretch`, and what the attempt cost.
+    """Why there is no :class:`~memsampd.sampler.records.TimedStretch`, and what the attempt cost.
 
     Attributes:
         reason: short, stable name for counting ("few-hits", "order", ...).

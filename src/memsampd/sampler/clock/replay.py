@@ -15,8 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memsampd.sampler.clock.moments import Moment
-from memsampd.sampler.clock.records import Rows, TimedStretch, Untimed
+from memsampd.sampler.clock.records import Rows, Untimed
 from memsampd.sampler.clock.upcoming import Course, upcoming_courses
+from memsampd.sampler.records import TimedStretch
 
 ReadCode = Callable[[int, int], bytes]
 """At an address, so many bytes of code, or fewer where it ends."""
@@ -46,8 +47,7 @@ def find_moment(
     Returns:
         The count; None where the replay does not come to the moment, or comes to it twice.
     """
-    found = [_places(rows, course) for course in upcoming_courses(moment, read_code)]
-    places = np.unique(np.concatenate(found)) if found else np.empty(0, np.intp)
+    places = find_places(rows, moment, read_code)
     if len(places) > _MAX_CANDIDATES:
         return None
     equal = []
@@ -56,6 +56,12 @@ def find_moment(
         if registers is not None and moment.equals(registers):
             equal.append(place)
     return equal[0] if len(equal) == 1 else None
+
+
+def find_places(rows: Rows, moment: Moment, read_code: ReadCode) -> NDArray[np.intp]:
+    """Where in rows a moment's next accesses occur, as far as its code tells them."""
+    found = [_places(rows, course) for course in upcoming_courses(moment, read_code)]
+    return np.unique(np.concatenate(found)) if found else np.empty(0, np.intp)
 
 
 def _places(rows: Rows, course: Course) -> NDArray[np.intp]:

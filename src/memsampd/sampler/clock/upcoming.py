@@ -37,7 +37,7 @@ class Upcoming:
     address: int | None
 
 
-_Values = dict[int, int | None]
+Values = dict[int, int | None]
 """Of the full registers; None: not known."""
 
 Course = tuple[Upcoming, ...]
@@ -55,7 +55,7 @@ def upcoming_courses(moment: Moment, read_code: Callable[[int, int], bytes]) -> 
         Courses of at least one access; none where the code does not tell (an indirect jump, a
         system call or a conditional access comes first).
     """
-    values: _Values = {getattr(Register, name): moment.register(name) for name in GENERAL_REGISTERS}
+    values: Values = {getattr(Register, name): moment.register(name) for name in GENERAL_REGISTERS}
     courses: list[Course] = []
     pending = [(moment.register("RIP"), values, 0)]
     while pending:
@@ -71,11 +71,11 @@ def upcoming_courses(moment: Moment, read_code: Callable[[int, int], bytes]) -> 
     return courses
 
 
-_Ways = tuple[_Values, tuple[int, ...]]
+_Ways = tuple[Values, tuple[int, ...]]
 
 
 def _follow(
-    ip: int, values: _Values, read_code: Callable[[int, int], bytes]
+    ip: int, values: Values, read_code: Callable[[int, int], bytes]
 ) -> tuple[Course, _Ways | None]:
     """Go on until a choice; the accesses on the way, and what there is to choose from."""
     course: list[Upcoming] = []
@@ -86,13 +86,13 @@ def _follow(
         instruction = iced_x86.Decoder(64, code[ip - origin :], ip=ip).decode()
         if instruction.is_invalid:
             break
-        accesses = _accesses(instruction, values)
+        accesses = next_accesses(instruction, values)
         if accesses is None or len(course) + len(accesses) > _ACCESSES:
             break
         course += accesses
         if accesses and _is_repeated(instruction):
             break  # its further elements
-        _update(instruction, values)
+        follow_registers(instruction, values)
         flow = instruction.flow_control
         if flow == FlowControl.NEXT:
             ip = instruction.next_ip
@@ -105,7 +105,7 @@ def _follow(
     return tuple(course), None
 
 
-def _accesses(instruction: iced_x86.Instruction, values: _Values) -> list[Upcoming] | None:
+def next_accesses(instruction: iced_x86.Instruction, values: Values) -> list[Upcoming] | None:
     """Its references, loads first; of a repeated one the first; None where that is not certain."""
     is_repeated = _is_repeated(instruction)
     if is_repeated and values[Register.RCX] is None:
@@ -133,7 +133,7 @@ def _is_repeated(instruction: iced_x86.Instruction) -> bool:
     )
 
 
-def _effective(memory: iced_x86.UsedMemory, values: _Values) -> int | None:
+def _effective(memory: iced_x86.UsedMemory, values: Values) -> int | None:
     if memory.segment in (Register.FS, Register.GS):
         return None
     address = memory.displacement
@@ -147,7 +147,7 @@ def _effective(memory: iced_x86.UsedMemory, values: _Values) -> int | None:
     return int(address & _MASK)
 
 
-def _lea(instruction: iced_x86.Instruction, values: _Values) -> int | None:
+def _lea(instruction: iced_x86.Instruction, values: Values) -> int | None:
     """What lea computes; iced does not count it as a reference."""
     result = instruction.memory_displacement
     for register, scale in (
@@ -163,7 +163,7 @@ def _lea(instruction: iced_x86.Instruction, values: _Values) -> int | None:
     return int(result)
 
 
-def _update(instruction: iced_x86.Instruction, values: _Values) -> None:
+def follow_registers(instruction: iced_x86.Instruction, values: Values) -> None:
     """Registers after an instruction: what is not plain arithmetic is not known any more."""
     result = _result(instruction, values)
     for used in _INFO.info(instruction).used_registers():
@@ -180,7 +180,7 @@ def _update(instruction: iced_x86.Instruction, values: _Values) -> None:
         values[RegisterExt.full_register(instruction.op0_register)] = result
 
 
-def _result(instruction: iced_x86.Instruction, values: _Values) -> int | None:
+def _result(instruction: iced_x86.Instruction, values: Values) -> int | None:
     """What an instruction writes to its first operand, a register of 32 or 64 bits."""
     target = instruction.op0_register
     if instruction.op_count == 0 or instruction.op0_kind != OpKind.REGISTER:
@@ -208,7 +208,7 @@ def _result(instruction: iced_x86.Instruction, values: _Values) -> int | None:
     return result & (_MASK if RegisterExt.is_gpr64(target) else _MASK >> 32)
 
 
-def _operand(instruction: iced_x86.Instruction, values: _Values) -> int | None:
+def _operand(instruction: iced_x86.Instruction, values: Values) -> int | None:
     """The second operand, unless memory is read for it."""
     if instruction.op_count < 2:
         return None

@@ -30,6 +30,7 @@ from memsampd.sampler.replica.target import (
     has_company,
     read_traits,
 )
+from memsampd.sampler.replica.timing import BurstTiming
 
 _PATIENCE_SECONDS = 0.2
 # The sum of all holds in so much wall time is bounded by what a burst may hold the target for.
@@ -75,6 +76,8 @@ class _Taken:
     equal: int
     cut_short: bool
     is_asleep: bool
+    is_armed: bool
+    ahead_words: int
     pages_predicted: int
     pages_missed: int
     supply_seconds: float
@@ -126,7 +129,6 @@ class ReplicaSource:
     ) -> None:
         self._pid = pid
         self._proc = proc
-        self._line_bytes = line_bytes
         self._can_query = can_query
         self._may_hurry = may_hurry
         self._forms = FormDecoder()
@@ -134,6 +136,7 @@ class ReplicaSource:
         self._holds: deque[tuple[float, float]] = deque()  # end, seconds
         self._is_cancelled = self._is_closed = False
         self._knows_code = False
+        self._timing = BurstTiming(proc / str(pid) / "mem", line_bytes)
         self._traits, self._replica = self._make()
 
     def _make(self) -> tuple[TargetTraits, _core.Replica]:
@@ -226,10 +229,16 @@ class ReplicaSource:
             cost += self._learn(request)
             self._knows_code = True
         company = has_company(self._pid, request.tid, self._proc)
-        taken, more = self._take(request, company)
-        cost += more
-        self._hand_over(request, collector)
-        code_ip, code_times = (np.frombuffer(each, np.uint64) for each in self._replica.visits())
+        with self._timing.waiting(request) as moments:
+            taken, more = self._take(request, company, moments)
+            cost += more
+            self._hand_over(request, collector)
+            visits = self._replica.visits()
+            timed, hit_seconds = self._timing.tell(
+                request, taken.is_armed, moments, lambda: self._rows_ahead(request, taken)
+            )
+        cost += BurstCost(hit_seconds=hit_seconds)
+        code_ip, code_times = (np.frombuffer(each, np.uint64) for each in visits)
         cost += BurstCost(tracer_cpu_seconds=time.thread_time() - started)
         end, detail = self._ending(taken)
         rows = collector.kept()
@@ -254,11 +263,15 @@ class ReplicaSource:
             pages_predicted=taken.pages_predicted,
             pages_missed=taken.pages_missed,
             is_plausible=company,
+            timed=timed,
+            was_asked_time=request.measure_rate,
             code_ip=code_ip,
             code_times=code_times,
         )
 
-    def _take(self, request: BurstRequest, company: bool) -> tuple[_Taken, BurstCost]:
+    def _take(
+        self, request: BurstRequest, company: bool, moments: _core.Moments | None
+    ) -> tuple[_Taken, BurstCost]:
         """A burst; the last of some tries where code was not known before."""
         cost = BurstCost()
         for _ in range(_COLD_TRIES):
@@ -269,6 +282,7 @@ class ReplicaSource:
                 request.max_stop_seconds - self._held_lately(),
                 chain_seconds=_CHAIN_SECONDS,
                 has_company=company,
+                arm_fd=moments.fileno() if moments is not None else -1,
             )
             cost += taken.cost
             if taken.is_lost:
@@ -312,6 +326,7 @@ class ReplicaSource:
         chain_seconds: float = 0.0,
         dry_seconds: float = 0.0,
         has_company: bool = False,
+        arm_fd: int = -1,
     ) -> _Taken:
         told: dict[str, Any] = self._replica.burst(
             tid,
@@ -323,6 +338,7 @@ class ReplicaSource:
             has_company=has_company,
             may_hurry=self._may_hurry,
             describe=self._describe_form,
+            arm_fd=arm_fd,
         )
         taken = _Taken(**told)
         self._holds.append((time.monotonic(), taken.held_seconds))
@@ -340,6 +356,14 @@ class ReplicaSource:
         self._replica.begin_take(request.max_accesses, collector.line_shift, collector.counter)
         while (chunk := self._replica.take()) is not None:
             collector.take(chunk)
+
+    def _rows_ahead(self, request: BurstRequest, taken: _Taken) -> AccessChunk:
+        """What the target went on with after its release, once more, as rows."""
+        self._replica.begin_take(request.max_accesses, 0, None, taken.ahead_words)
+        rows = Rows()
+        while (chunk := self._replica.take()) is not None:
+            rows.take(chunk)
+        return rows.kept()
 
     # ---- Holds ----
 

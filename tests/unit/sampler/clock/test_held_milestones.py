@@ -6,7 +6,8 @@ import numpy as np
 
 from memsampd.sampler.clock.held import Milestone, find_milestones, fresh_lines, rate_of
 from memsampd.sampler.clock.hits import Hits
-from memsampd.sampler.clock.records import Rows, TimedStretch, Untimed
+from memsampd.sampler.clock.records import Rows, Untimed
+from memsampd.sampler.records import TimedStretch
 
 ROWS = 40_000
 HIT_SECONDS = 1e-5

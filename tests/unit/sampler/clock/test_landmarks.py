@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 from memsampd.sampler.clock.arrivals import rate_of
 from memsampd.sampler.clock.hits import ACCESS, EXECUTE, Hits
 from memsampd.sampler.clock.landmarks import Landmark, find_landmark
-from memsampd.sampler.clock.records import Rows, TimedStretch, Untimed
+from memsampd.sampler.clock.records import Rows, Untimed
+from memsampd.sampler.records import TimedStretch
 
 LOAD, STORE, OUT = 0x401000, 0x401010, 0x7000
 HIT_SECONDS = 1e-5

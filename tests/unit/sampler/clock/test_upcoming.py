@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from memsampd.sampler.clock.moments import REGISTER_WORDS, Moment
-from memsampd.sampler.clock.records import Rows, TimedStretch, Untimed
+from memsampd.sampler.clock.records import Rows, Untimed
+from memsampd.sampler.records import TimedStretch
 from memsampd.sampler.clock.replay import find_moment, time_replayed
 from memsampd.sampler.clock.upcoming import Course, Upcoming, upcoming_courses
 

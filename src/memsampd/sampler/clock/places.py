@@ -1,0 +1,150 @@
+"""Where in the rows of a run a moment was: its registers and its code tell the accesses to come."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import iced_x86
+import numpy as np
+from iced_x86 import FlowControl, Register
+from numpy.typing import NDArray
+
+from memsampd.sampler.clock.moments import GENERAL_REGISTERS, Moment
+from memsampd.sampler.clock.records import Rows
+from memsampd.sampler.clock.upcoming import Upcoming, Values, follow_registers, next_accesses
+
+ReadCode = Callable[[int, int], bytes]
+"""At an address, so many bytes of code, or fewer where it ends."""
+
+_ACCESSES = 64  # that are compared along one course
+_ENOUGH_ACCESSES = 12  # where one place only is left
+_BRANCHES = 4  # conditional ones between two accesses: both ways are followed
+_STRETCHES = 400
+_INSTRUCTIONS = 64  # between two accesses
+_CODE_BYTES = 256
+
+_Places = NDArray[np.intp]
+
+
+@dataclass(frozen=True, slots=True)
+class _Walk:
+    """A course of the code from the moment on, and the places that agree with it so far.
+
+    Attributes:
+        ip: what comes next.
+        values: of the registers there.
+        places: first rows of those; None: all, for nothing was accessed yet.
+        accesses: so far.
+        branches: conditional ones since the last access.
+    """
+
+    ip: int
+    values: Values
+    places: _Places | None
+    accesses: int
+    branches: int
+
+
+def find_places(rows: Rows, moment: Moment, read_code: ReadCode) -> _Places:
+    """Where the rows may go on from a moment.
+
+    The code is followed from the moment's registers. Where it branches, the rows tell the way;
+    where an address follows from what the registers were, the rows must have it.
+
+    Returns:
+        Counts of rows before the moment, ascending; none where the code does not tell.
+    """
+    values: Values = {getattr(Register, name): moment.register(name) for name in GENERAL_REGISTERS}
+    pending = [_Walk(moment.register("RIP"), values, None, 0, 0)]
+    code = _Code(read_code)
+    ended: list[_Places] = []
+    for _ in range(_STRETCHES):
+        if not pending or _is_one(pending, ended):
+            break
+        walk = pending.pop()
+        ways = _go_on(walk, rows, code)
+        if ways is None:
+            if walk.places is None:
+                return np.empty(0, np.intp)
+            ended.append(walk.places)
+        else:
+            pending += [way for way in ways if way.places is None or len(way.places)]
+    left = [walk.places for walk in pending if walk.places is not None]
+    return np.unique(np.concatenate([np.empty(0, np.intp), *ended, *left]))
+
+
+def _is_one(pending: list[_Walk], ended: list[_Places]) -> bool:
+    """Whether only one place is left, after enough accesses to believe it."""
+    if any(walk.places is None or walk.accesses < _ENOUGH_ACCESSES for walk in pending):
+        return False
+    places = [*ended, *(walk.places for walk in pending if walk.places is not None)]
+    return sum(map(len, places)) <= 1
+
+
+def _go_on(walk: _Walk, rows: Rows, code: _Code) -> list[_Walk] | None:
+    """Follow a walk over its next accesses or to its next branch; None: it is not known further."""
+    if walk.accesses >= _ACCESSES:
+        return None
+    ip, values = walk.ip, dict(walk.values)
+    for _ in range(_INSTRUCTIONS):
+        instruction = code.at(ip)
+        accesses = next_accesses(instruction, values) if instruction else None
+        if instruction is None or accesses is None:
+            return None
+        places, count = _agreeing(rows, walk.places, walk.accesses, accesses)
+        follow_registers(instruction, values)
+        match instruction.flow_control:
+            case FlowControl.NEXT:
+                targets: tuple[int, ...] = (instruction.next_ip,)
+            case FlowControl.UNCONDITIONAL_BRANCH | FlowControl.CALL:
+                targets = (instruction.near_branch_target,)
+            case FlowControl.CONDITIONAL_BRANCH:
+                targets = (instruction.next_ip, instruction.near_branch_target)
+            case _:
+                return None
+        branches = (0 if accesses else walk.branches) + (len(targets) > 1)
+        if branches > _BRANCHES:
+            return None
+        if accesses or len(targets) > 1:
+            return [_Walk(target, values, places, count, branches) for target in targets]
+        ip = targets[0]
+    return None
+
+
+def _agreeing(
+    rows: Rows, places: _Places | None, count: int, accesses: list[Upcoming]
+) -> tuple[_Places | None, int]:
+    """The places whose rows go on with these accesses, after so many that did."""
+    for access in accesses:
+        if places is None:
+            at = places = np.flatnonzero(rows.ip == np.uint64(access.ip))
+        else:
+            places = places[places + count < len(rows)]
+            at = places + count
+        agrees = rows.ip[at] == np.uint64(access.ip)
+        if access.address is not None:
+            agrees &= rows.address[at] == np.uint64(access.address)
+        places = places[agrees]
+        count += 1
+    return places, count
+
+
+class _Code:
+    """Decodes instructions, each once."""
+
+    def __init__(self, read_code: ReadCode) -> None:
+        self._read = read_code
+        self._known: dict[int, iced_x86.Instruction | None] = {}
+        self._bytes, self._origin = b"", 0
+
+    def at(self, ip: int) -> iced_x86.Instruction | None:
+        """The instruction there; None: none that is known."""
+        if ip not in self._known:
+            if not self._origin <= ip < self._origin + len(self._bytes) - 15:
+                self._bytes, self._origin = self._read(ip, _CODE_BYTES), ip
+            decoder = iced_x86.Decoder(64, self._bytes[ip - self._origin :], ip=ip)
+            instruction = decoder.decode() if self._bytes else None
+            is_good = instruction is not None and not instruction.is_invalid
+            self._known[ip] = instruction if is_good else None
+        return self._known[ip]

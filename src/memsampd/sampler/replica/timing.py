@@ -1,0 +1,223 @@
+"""How fast the target makes the accesses of a burst (docs/clock.md).
+
+A burst knows what the thread does right after its release. Events that the core starts with the
+release interrupt it at moments of its CPU time, for its registers; where in the burst's rows a
+moment was, its next accesses tell. What lies between two such places took the time between them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memsampd import _core
+from memsampd.errors import MemsampdError
+from memsampd.sampler.clock.costs import measure_costs
+from memsampd.sampler.clock.moments import Moment, collect_moments
+from memsampd.sampler.clock.places import ReadCode, find_places
+from memsampd.sampler.clock.records import Rows, Untimed
+from memsampd.sampler.clock.warming import is_warmed
+from memsampd.sampler.records import AccessChunk, BurstRequest, TimedStretch
+from memsampd.sampler.replica.endings import read_code
+
+# CPU time from the release on. The first ones are for fast code and short bursts; an interrupt
+# costs the thread 5 to 14 µs.
+MOMENTS_SECONDS = (40e-6, 90e-6, 200e-6, 450e-6, 1000e-6)
+_PATIENCE_SECONDS = 0.05
+# How far pieces of one stretch may differ, before a place is taken to be a wrong one.
+_UNEVEN = 6.0
+_COST_DOUBT = 0.5
+_NANOSECONDS = 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a moment was found in the rows.
+
+    Attributes:
+        row: the accesses before it.
+        cpu_seconds: CPU time from the release to it.
+        interrupts: moments before it.
+    """
+
+    row: int
+    cpu_seconds: float
+    interrupts: int
+
+
+RELEASE = Place(0, 0.0, 0)
+
+
+def find_moments(moments: Sequence[Moment], rows: Rows, read: ReadCode) -> list[Place]:
+    """The moments whose next accesses occur in the rows at exactly one place.
+
+    Args:
+        moments: of the thread after its release, ascending.
+        rows: what it does from its release on.
+        read: reads the program's code.
+    """
+    found = []
+    for number, moment in enumerate(moments):
+        places = find_places(rows, moment, read)
+        if len(places) == 1:
+            found.append(Place(int(places[0]), moment.cpu_seconds, number))
+    return found
+
+
+def rate_of(places: Sequence[Place], moment_seconds: float) -> tuple[int, float] | str:
+    """The rows and the CPU time from the first place to the last, or why they tell nothing.
+
+    The piece from the release to the first place is only a check: the thread came back to caches
+    that others had used.
+
+    Args:
+        places: at least two.
+        moment_seconds: what an interrupt costs the thread.
+    """
+
+    def piece(first: Place, last: Place) -> tuple[int, float]:
+        lost = (last.interrupts - first.interrupts) * moment_seconds
+        return last.row - first.row, last.cpu_seconds - first.cpu_seconds - lost
+
+    course = [RELEASE, *places]
+    pieces = [piece(*pair) for pair in pairwise(course)]
+    if any(rows <= 0 for rows, _ in pieces):
+        return "order"
+    rows, seconds = piece(places[0], places[-1])
+    if seconds <= 0 or any(lasted <= 0 for _, lasted in pieces):
+        return "dense"
+    whole = rows / seconds
+    if any(not whole / _UNEVEN <= n / lasted <= whole * _UNEVEN for n, lasted in pieces):
+        return "uneven"
+    return rows, seconds
+
+
+class BurstTiming:
+    """Times bursts of one process.
+
+    Args:
+        memory_path: its /proc/PID/mem, for code.
+        line_bytes: size of the lines that accesses are counted in.
+
+    Attributes:
+        untimed: how often a burst was not timed, by reason.
+    """
+
+    def __init__(self, memory_path: Path, line_bytes: int) -> None:
+        self._memory_path = memory_path
+        self._line_bytes = line_bytes
+        self._moment_seconds: float | None = None
+        self.untimed: Counter[str] = Counter()
+
+    @contextmanager
+    def waiting(self, request: BurstRequest) -> Iterator[_core.Moments | None]:
+        """Events that wait for the release of a burst; None if not asked for or not to be had."""
+        events = self._open(request.tid) if request.measure_rate else None
+        try:
+            yield events
+        finally:
+            if events is not None:
+                events.close()
+
+    def _open(self, tid: int) -> _core.Moments | None:
+        try:
+            self._moment_seconds = measure_costs().moment_seconds
+            times = [round(at * _NANOSECONDS) for at in MOMENTS_SECONDS]
+            return _core.Moments(tid, times, False)
+        except (MemsampdError, OSError):
+            return None
+
+    def tell(
+        self,
+        request: BurstRequest,
+        is_armed: bool,
+        events: _core.Moments | None,
+        ahead: Callable[[], AccessChunk],
+    ) -> tuple[TimedStretch | None, float]:
+        """Time a burst that was released, and count why not.
+
+        Args:
+            request: of the burst.
+            is_armed: the burst started the events.
+            events: of :meth:`waiting`.
+            ahead: makes the rows that the thread does from the release on.
+
+        Returns:
+            The stretch, and the CPU time that the thread lost by interrupts.
+        """
+        if not request.measure_rate:
+            return None, 0.0
+        found = self._tell(is_armed, events, ahead)
+        if isinstance(found, Untimed):
+            self.untimed[found.reason] += 1
+            return None, found.hit_seconds
+        return found, found.hit_seconds
+
+    def _tell(
+        self, is_armed: bool, events: _core.Moments | None, ahead: Callable[[], AccessChunk]
+    ) -> TimedStretch | Untimed:
+        if events is None or self._moment_seconds is None:
+            return Untimed("no-events", "the thread cannot be interrupted")
+        if not is_armed:
+            return Untimed("not-ahead", "the burst ended where the thread had gone on")
+        moments = collect_moments(events, len(MOMENTS_SECONDS), _PATIENCE_SECONDS)
+        try:
+            memory = os.open(self._memory_path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return Untimed("gone", "", len(moments), len(moments) * self._moment_seconds)
+        chunk = ahead()
+        rows = Rows(chunk.ip, chunk.address, chunk.size_bytes)
+        try:
+            read = partial(read_code, memory)
+            return time_released(moments, rows, read, self._moment_seconds, self._line_bytes)
+        finally:
+            os.close(memory)
+
+
+def time_released(
+    moments: Sequence[Moment], rows: Rows, read: ReadCode, moment_seconds: float, line_bytes: int
+) -> TimedStretch | Untimed:
+    """Time what a thread did after its release.
+
+    Args:
+        moments: of it, ascending.
+        rows: what it does from its release on.
+        read: reads the program's code.
+        moment_seconds: what an interrupt costs it.
+        line_bytes: size of the lines that are counted.
+    """
+    count = len(moments)
+    lost = count * moment_seconds
+    places = find_moments(moments, rows, read)
+    if len(places) < 2:
+        return Untimed("not-found", f"{len(places)} of {count} moments", count, lost)
+    found = rate_of(places, moment_seconds)
+    if isinstance(found, str):
+        return Untimed(found, "the places of its moments do not make sense", count, lost)
+    accesses, seconds = found
+    first, last = places[0], places[-1]
+    if is_warmed(rows, first.row, last.row, seconds):
+        return Untimed("warmed", "reading its pages brought what it waits for", count, lost)
+    between = slice(first.row, last.row)
+    taken_off = (last.interrupts - first.interrupts) * moment_seconds
+    error = _COST_DOUBT * taken_off / seconds + 1 / accesses
+    lines = count_lines(rows.address[between], rows.size_bytes[between], line_bytes)
+    return TimedStretch(lines, seconds, "moments", count, lost, error)
+
+
+def count_lines(
+    address: NDArray[np.uint64], size_bytes: NDArray[np.uint16], line_bytes: int
+) -> int:
+    """Accesses to lines: one that crosses into a further line counts for each."""
+    shift = np.uint64(line_bytes.bit_length() - 1)
+    end = address + np.maximum(size_bytes, 1) - np.uint64(1)
+    return len(address) + int(((end >> shift) - (address >> shift)).sum())
