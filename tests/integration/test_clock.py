@@ -24,8 +24,8 @@ from memsampd.sampler.clock.hits import ACCESS, EXECUTE, HIT_DTYPE, breakpoints,
 from memsampd.sampler.clock.landmarks import Landmark
 from memsampd.sampler.clock.moments import take_moments
 from memsampd.sampler.clock.records import Untimed
-from memsampd.sampler.records import TimedStretch
 from memsampd.sampler.clock.replay import find_moment
+from memsampd.sampler.records import TimedStretch
 
 PATIENCE = 60.0  # a loaded machine may take long; nothing is asserted on it
 COSTS = HitCosts(1e-5, 1e-5, 1e-5)

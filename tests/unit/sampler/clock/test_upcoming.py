@@ -10,9 +10,9 @@ import pytest
 
 from memsampd.sampler.clock.moments import REGISTER_WORDS, Moment
 from memsampd.sampler.clock.records import Rows, Untimed
-from memsampd.sampler.records import TimedStretch
 from memsampd.sampler.clock.replay import find_moment, time_replayed
 from memsampd.sampler.clock.upcoming import Course, Upcoming, upcoming_courses
+from memsampd.sampler.records import TimedStretch
 
 ORIGIN = 0x401000
 ReadCode = Callable[[int, int], bytes]
