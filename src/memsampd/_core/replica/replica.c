@@ -549,6 +549,7 @@ open_all(Replica *self, pid_t pid, uint64_t area_address, bool can_query)
     }
     r->blocks.area_address = area_address;
     if (process_create(&r->process, &r->area, area_address, self->may_execute) < 0) {
+        errno = errno == ESRCH ? ECHILD : errno; /* ours is gone, not the target */
         raise_errno(r->process.trouble);
         return -1;
     }

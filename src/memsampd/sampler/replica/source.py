@@ -150,8 +150,6 @@ class ReplicaSource:
                 shares_clock=traits.shares_clock,
             )
         except (ProcessLookupError, FileNotFoundError) as error:
-            if (self._proc / str(self._pid)).exists():
-                raise
             raise CaptureError("gone", f"process {self._pid} is gone: {error}") from error
         for form in self._known_forms:
             replica.add_form(form)
