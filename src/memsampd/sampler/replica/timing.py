@@ -25,13 +25,12 @@ from memsampd.sampler.clock.costs import measure_costs
 from memsampd.sampler.clock.moments import Moment, collect_moments
 from memsampd.sampler.clock.places import ReadCode, find_places
 from memsampd.sampler.clock.records import Rows, Untimed
-from memsampd.sampler.clock.warming import is_warmed
 from memsampd.sampler.records import AccessChunk, BurstRequest, TimedStretch
 from memsampd.sampler.replica.endings import read_code
 
-# CPU time from the release on. The first ones are for fast code and short bursts; an interrupt
-# costs the thread 5 to 14 µs.
-MOMENTS_SECONDS = (40e-6, 90e-6, 200e-6, 450e-6, 1000e-6)
+# CPU time from the release on. The thread comes back to caches that others have used: a stream is
+# three times slower in the first 50 µs, and right from 200 µs on. The last ones are for slow code.
+MOMENTS_SECONDS = (200e-6, 320e-6, 450e-6, 650e-6, 900e-6, 1300e-6)
 _PATIENCE_SECONDS = 0.05
 # How far pieces of one stretch may differ, before a place is taken to be a wrong one.
 _UNEVEN = 6.0
@@ -205,8 +204,6 @@ def time_released(
         return Untimed(found, "the places of its moments do not make sense", count, lost)
     accesses, seconds = found
     first, last = places[0], places[-1]
-    if is_warmed(rows, first.row, last.row, seconds):
-        return Untimed("warmed", "reading its pages brought what it waits for", count, lost)
     between = slice(first.row, last.row)
     taken_off = (last.interrupts - first.interrupts) * moment_seconds
     error = _COST_DOUBT * taken_off / seconds + 1 / accesses
