@@ -30,7 +30,7 @@ from memsampd.sampler.replica.endings import read_code
 
 # CPU time from the release on. The thread comes back to caches that others have used: a stream is
 # three times slower in the first 50 µs, and right from 200 µs on. The last ones are for slow code.
-MOMENTS_SECONDS = (200e-6, 320e-6, 450e-6, 650e-6, 900e-6, 1300e-6)
+MOMENTS_SECONDS = (150e-6, 200e-6, 260e-6, 320e-6, 450e-6, 650e-6, 900e-6, 1300e-6)
 _PATIENCE_SECONDS = 0.05
 # How far pieces of one stretch may differ, before a place is taken to be a wrong one.
 _UNEVEN = 6.0
