@@ -158,12 +158,12 @@ def _reaped() -> int:
 
 def test_taken_debug_registers_are_told() -> None:
     with looping() as (pid, _, words):
-        with breakpoints(pid, [(ACCESS, words[0])] * 4, 1):
-            with (
-                pytest.raises(CapabilityError, match="in use"),
-                breakpoints(pid, [(ACCESS, words[1])], 1),
-            ):
-                pass
+        with (
+            breakpoints(pid, [(ACCESS, words[0])] * 4, 1),
+            pytest.raises(CapabilityError, match="in use"),
+            breakpoints(pid, [(ACCESS, words[1])], 1),
+        ):
+            pass
         with breakpoints(pid, [(ACCESS, words[0])] * 4, 1):
             pass  # given back
 
