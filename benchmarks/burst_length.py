@@ -100,8 +100,11 @@ class Lengths:
 class Unchained(ReplicaSource):
     """Ends every burst at the first system call."""
 
-    def _burst(self, *args: Any, **options: Any) -> Any:
-        return super()._burst(*args, **{**options, "chain_seconds": 0.0})
+    def _burst(self, tid: int, accesses: int, hold_seconds: float, **options: Any) -> Any:
+        taken = super()._burst(tid, accesses, hold_seconds, **{**options, "chain_seconds": 0.0})
+        # A chain that is out of time ends as a hold does: here that is always at a call.
+        is_call = taken.end == "hold" and taken.held_seconds < hold_seconds
+        return replace(taken, end="syscall") if is_call else taken
 
 
 @contextmanager

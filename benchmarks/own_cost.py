@@ -41,7 +41,8 @@ Figures = dict[str, float]
 
 def measure(pid: int, bursts: int, accesses: int) -> Figures:
     """The lower quartile over bursts of a running program; empty if there were none."""
-    counter, seen = LineCounter(), []
+    counter = LineCounter()
+    seen: list[Figures] = []
     give_up = time.monotonic() + PROGRAM_SECONDS
     with closing(ReplicaSource(pid)) as source:
         while len(seen) < bursts + WARM_UP and time.monotonic() < give_up:

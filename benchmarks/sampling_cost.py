@@ -24,7 +24,7 @@ from memsampd.sampler.perf.source import TaskClockSource
 
 GOAL_SLOWDOWN = 0.01
 DEFAULT_HERTZ = 500
-HERTZ = (500, DEFAULT_HERTZ, 2000, 4000)
+HERTZ = (DEFAULT_HERTZ, 1000, 2000, 4000)
 PIECE_SECONDS = 0.03  # short, so that both of a pair meet the same noise
 RECORD_BYTES = 32  # of one sample in the ring
 

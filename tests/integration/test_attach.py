@@ -104,7 +104,8 @@ def windows_of(count: int, *words: str) -> tuple[list[dict[str, Any]], str]:
 
 def test_json_is_one_object_a_window(target: subprocess.Popen[str]) -> None:
     windows, _ = windows_of(3, str(target.pid))
-    assert [window["window"] for window in windows] == list(range(len(windows)))
+    numbers = [window["window"] for window in windows]  # those without a sample are left out
+    assert numbers == sorted(set(numbers))
     assert all(window["phase"] >= 0 and window["samples"] > 0 for window in windows)
 
 
@@ -113,7 +114,9 @@ def test_memsampd_keeps_to_its_cpus(target: subprocess.Popen[str]) -> None:
     before = os.sched_getaffinity(target.pid)
     command = [MEMSAMPD, "attach", str(target.pid), "--no-listen", "--json"]
     command += ["--cpu-affinity", str(cpu), "--nice", "7", "--schedule", "all", "--own-cpu", "1"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as observing:
+    # Numpy's library of linear algebra would begin a thread that nobody gives work to.
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as observing:
         assert observing.stdout is not None
         for line in observing.stdout:
             if json.loads(line)["sampled_accesses"]:

@@ -1,4 +1,4 @@
-"""The target must not notice: what the shadow source must never break, on real programs."""
+"""What is left of memsampd when it is killed, and what its replica can do: nothing."""
 
 from __future__ import annotations
 
@@ -6,27 +6,30 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
-import shadowing
-from memsampd.sampler.shadow.source import ShadowSource
-from memsampd.sampler.shadow.stepping import SteppingExecutor
+import tracees
+from tracees import attacker, compile_c, observed, running, traces_left, wait_until_clean
 
+from memsampd import _core
+from memsampd.errors import MemsampdError
 from memsampd.sampler.process.identity import read_stat
+from memsampd.sampler.records import BurstRequest
+from memsampd.sampler.replica.source import ReplicaSource
 from programs.preparing import SOURCES
 
-KILL_ROUNDS = int(os.environ.get("MEMSAMPD_KILL_ROUNDS", "12"))
-KILL_WITHIN_SECONDS = 0.3
+KILL_ROUNDS = int(os.environ.get("MEMSAMPD_KILL_ROUNDS", "15"))
+KILL_WITHIN_SECONDS = 0.5
+# Killed, crashed, told to end, Ctrl-C.
+DEATHS = [signal.SIGKILL, signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM, signal.SIGINT]
 
 
 @pytest.fixture(scope="module")
 def checksum(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return shadowing.compile_c(
-        tmp_path_factory.mktemp("checksum"), (SOURCES / "checksum.c").read_text()
-    )
+    return compile_c(tmp_path_factory.mktemp("checksum"), (SOURCES / "checksum.c").read_text())
 
 
 def _result(process: subprocess.Popen[str]) -> str:
@@ -37,61 +40,202 @@ def _result(process: subprocess.Popen[str]) -> str:
     return answer.strip()
 
 
+def _replicas(parent: int) -> list[int]:
+    """Processes of that parent that stand in for a target."""
+    return [pid for pid, _, command in tracees.children(parent) if command == "memsampd-replic"]
+
+
+def _wait_until_dead(pids: list[int]) -> list[int]:
+    """Those of them that still are replicas after some patience."""
+    give_up = time.monotonic() + 20
+    alive = pids
+    while alive and time.monotonic() < give_up:
+        still = []
+        for pid in alive:
+            with suppress(OSError):
+                stat = read_stat(pid)
+                if stat.command == "memsampd-replic" and not stat.is_dead:
+                    still.append(pid)
+        alive = still
+        time.sleep(0.01)
+    return alive
+
+
 def test_registers_and_vectors_survive(checksum: Path) -> None:
-    with shadowing.running(checksum) as process:
+    with running(checksum) as process:
         assert process.stdout is not None
         process.stdout.readline()
-        with shadowing.observed(process.pid) as tally:
-            tally.wait(lambda: tally.bursts >= 100)
+        with observed(process.pid, max_accesses=50_000) as tally:
+            tally.wait(lambda: tally.bursts >= 60)
         assert tally.accesses > 1000
-        assert shadowing.traces_left(process.pid) == []
-        assert shadowing.orphans() == []
+        assert traces_left(process.pid) == []
         assert _result(process) == "right"
 
 
-def test_killing_the_observer_at_any_moment_leaves_nothing(checksum: Path) -> None:
+def test_the_end_of_the_observer_at_any_moment_leaves_nothing(checksum: Path) -> None:
     delays = random.Random(20260)
-    with shadowing.running(checksum) as process:
+    with running(checksum) as process:
         assert process.stdout is not None
         process.stdout.readline()
-        for round_number in range(KILL_ROUNDS):
-            attacker = shadowing.attacker(process.pid)
-            assert attacker.stdout is not None
-            attacker.stdout.readline()
+        for number in range(KILL_ROUNDS):
+            observer = attacker(process.pid, 100_000)
+            assert observer.stdout is not None
+            observer.stdout.readline()
             time.sleep(delays.uniform(0, KILL_WITHIN_SECONDS))
-            attacker.kill()
-            attacker.wait()
-            attacker.stdout.close()
-            left = shadowing.wait_until_clean(process.pid)
-            assert left == [], f"round {round_number}"
-            assert process.poll() is None, f"round {round_number}"
-        assert shadowing.orphans() == []
+            replicas = _replicas(observer.pid)
+            observer.send_signal(DEATHS[number % len(DEATHS)])
+            observer.wait()
+            observer.stdout.close()
+            assert wait_until_clean(process.pid) == [], f"round {number}"
+            assert _wait_until_dead(replicas) == [], f"round {number}"
+            assert not read_stat(process.pid).is_dead, f"round {number}"
         assert _result(process) == "right"
 
 
-# Attaches, takes a shadow and keeps it.
-HOLDER = """
-import signal, sys
-from memsampd.sampler.shadow.snapshots import Snapshots
-pid = int(sys.argv[1])
-snapshots = Snapshots(pid)
-print(snapshots.take(pid, 1, 60.0).shadows[0].pid, flush=True)
-signal.pause()
+def _status(pid: int) -> dict[str, str]:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
+
+
+def test_the_replica_has_nothing_and_may_do_nothing(checksum: Path) -> None:
+    with running(checksum) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        source = ReplicaSource(process.pid)
+        (replica,) = _replicas(os.getpid())
+        status = _status(replica)
+        assert os.listdir(f"/proc/{replica}/fd") == []
+        assert status["Seccomp"] == "2"
+        assert status["NoNewPrivs"] == "1"
+        assert {int(status[name], 16) for name in ("CapPrm", "CapEff", "CapInh", "CapAmb")} == {0}
+        limits = Path(f"/proc/{replica}/limits").read_text()
+        assert limits.partition("Max core file size")[2].split()[0] == "0"
+        if os.geteuid() == 0:
+            own = set(status["Uid"].split())
+            assert len(own) == 1
+            assert own.isdisjoint(_status(process.pid)["Uid"].split())
+            assert os.stat(f"/proc/{replica}/mem").st_uid == 0  # as of one that is not dumpable
+        executable = [
+            line.split()[5:]
+            for line in Path(f"/proc/{replica}/maps").read_text().splitlines()
+            if "x" in line.split()[1]
+        ]
+        assert all("memsampd" in " ".join(name) or "[" in " ".join(name) for name in executable)
+        source.close()
+        assert _wait_until_dead([replica]) == []
+
+
+def test_a_replica_that_is_killed_is_replaced(checksum: Path) -> None:
+    with running(checksum) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        source = ReplicaSource(process.pid)
+        for _ in range(3):
+            for replica in _replicas(os.getpid()):
+                os.kill(replica, signal.SIGKILL)
+            accesses = 0
+            while accesses == 0:
+                with suppress(MemsampdError):
+                    accesses = source.capture(BurstRequest(process.pid, 5000)).accesses
+            assert len(_replicas(os.getpid())) == 1
+        source.close()
+        assert _result(process) == "right"
+
+
+def test_a_replica_that_is_killed_while_it_runs_is_lost_and_no_more(checksum: Path) -> None:
+    delays = random.Random(5)
+    with running(checksum) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        with observed(process.pid, max_accesses=1_000_000) as tally:
+            for _ in range(30):
+                time.sleep(delays.uniform(0, 0.05))
+                for replica in _replicas(os.getpid()):
+                    with suppress(ProcessLookupError):
+                        os.kill(replica, signal.SIGKILL)
+            before = tally.bursts
+            tally.wait(lambda: tally.bursts > before + 3)
+        assert traces_left(process.pid) == []
+        assert _replicas(os.getpid()) == []
+        assert _result(process) == "right"
+
+
+def test_a_thread_of_another_process_is_not_held(checksum: Path) -> None:
+    """As if its number had been given to another since the thread was chosen."""
+    with running(checksum) as process, running(checksum) as other:
+        for each in (process, other):
+            assert each.stdout is not None
+            each.stdout.readline()
+        source = ReplicaSource(process.pid)
+        with pytest.raises(MemsampdError) as caught:
+            source.capture(BurstRequest(other.pid, 1000))
+        source.close()
+        assert getattr(caught.value, "reason", "") in ("gone", "not-running")
+        assert traces_left(other.pid) == []
+        assert _result(other) == "right"
+
+
+def test_random_bytes_are_taken_apart_or_refused() -> None:
+    draw = random.Random(3)
+    for _ in range(30_000):
+        code = draw.randbytes(draw.randrange(0, 17))
+        if draw.random() < 0.5:
+            code = draw.choice([b"\x62", b"\xc4", b"\xc5", b"\x0f", b"\x66\x0f\x38"]) + code
+        told = _core.take_apart(code)
+        if told is not None:
+            assert 0 < told[1] <= len(code)
+
+
+def _limit(group: Path, limit_bytes: int) -> None:
+    (group / "memory.limit_in_bytes").write_text(str(limit_bytes))
+
+
+RESIDENT_BYTES = 48 << 20
+GROUPED = r"""
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+int main(int argc, char **argv)
+{
+    (void)argc;
+    size_t size = (size_t)atol(argv[1]), at = 1;
+    getchar();
+    char *memory = malloc(size);
+    memset(memory, 1, size);
+    puts("ready");
+    fflush(stdout);
+    for (;;) {
+        at = at * 6364136223846793005u + 1442695040888963407u;
+        memory[(at >> 20) % size]++;
+    }
+}
 """
 
 
-def test_a_later_attach_collects_what_a_killed_guardian_could_not(checksum: Path) -> None:
-    with shadowing.running(checksum) as process:
-        assert process.stdout is not None
-        process.stdout.readline()
-        with shadowing.running(sys.executable, "-c", HOLDER, str(process.pid)) as holder:
-            assert holder.stdout is not None
-            shadow = int(holder.stdout.readline())
-            for child, _, _ in shadowing.children(holder.pid):
-                os.kill(child, signal.SIGKILL)
-        while not read_stat(shadow).is_dead:
-            time.sleep(0.01)
-        assert [pid for pid, *_ in shadowing.children(process.pid)] == [shadow]
-        ShadowSource(process.pid, SteppingExecutor()).close()
-        assert shadowing.traces_left(process.pid) == []
-        assert _result(process) == "right"
+def test_a_memory_limit_close_to_what_it_has_is_enough(tmp_path: Path) -> None:
+    group = Path("/sys/fs/cgroup/memory") / f"memsampd-test-{os.getpid()}"
+    try:
+        group.mkdir()
+    except OSError:
+        pytest.skip("no memory control group can be made here")
+    try:
+        with running(compile_c(tmp_path, GROUPED), str(RESIDENT_BYTES)) as process:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            (group / "cgroup.procs").write_text(str(process.pid))
+            process.stdin.write("\n")
+            process.stdin.flush()
+            assert process.stdout.readline() == "ready\n"
+            used = int((group / "memory.usage_in_bytes").read_text())
+            _limit(group, used + (1 << 20))
+            before = int((group / "memory.max_usage_in_bytes").read_text())
+            with observed(process.pid, max_accesses=50_000) as tally:
+                tally.wait(lambda: tally.bursts >= 20)
+            assert int((group / "memory.failcnt").read_text()) == 0
+            # Its page tables are made in steps: what it used itself is the most that there was.
+            assert int((group / "memory.max_usage_in_bytes").read_text()) <= before + (256 << 10)
+            assert not read_stat(process.pid).is_dead
+    finally:
+        time.sleep(0.1)
+        with suppress(OSError):
+            group.rmdir()

@@ -638,7 +638,15 @@ def test_pages_that_it_supplies_itself_are_asked_for_by_itself(tmp_path: Path) -
 def _count_calls(program: Path, is_observed: bool) -> tuple[dict[str, int], int]:
     """Numbers of system calls made, by kind, told by the kernel's own trace points; bursts."""
     events = ["raw_syscalls:sys_enter", "syscalls:sys_enter_restart_syscall"]
-    command = ["perf", "stat", "-x,", *(f"-e{event}" for event in events), "--", program, "3000"]
+    command: list[str | Path] = [
+        "perf",
+        "stat",
+        "-x,",
+        *(f"-e{event}" for event in events),
+        "--",
+        program,
+        "3000",
+    ]
     with running(*command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE) as perf:
         assert perf.stdout is not None
         assert perf.stderr is not None
@@ -787,7 +795,14 @@ def test_one_that_a_debugger_holds_is_refused(tmp_path: Path) -> None:
     with running(compile_c(tmp_path, CHILDREN)) as process:
         assert process.stdout is not None
         process.stdout.readline()
-        debugger = ["strace", "-f", "-o", tmp_path / "calls", "-p", str(process.pid)]
+        debugger: list[str | Path] = [
+            "strace",
+            "-f",
+            "-o",
+            tmp_path / "calls",
+            "-p",
+            str(process.pid),
+        ]
         with running(*debugger, stderr=subprocess.DEVNULL) as strace:
             while traces_left(process.pid) == []:
                 time.sleep(0.01)

@@ -198,29 +198,6 @@ def test_a_signal_ends_it_with_a_whole_file(
         assert reader.footer.exit_reason == number.name
 
 
-def has_rows(path: Path) -> bool:
-    """Whether a trace that is being written has rows already."""
-    return path.exists() and path.stat().st_size > 0 and any(read_trace(path)[0])
-
-
-def test_a_signal_within_a_long_burst_keeps_what_it_saw(scanner: Path, tmp_path: Path) -> None:
-    path = tmp_path / "x"
-    with tracees.running(scanner) as target:
-        words = ("--max-stop", "600", "--deadline", "600", "--accesses", "1000000000")
-        with started(target.pid, "-o", path, *words) as process:
-            wait_for(process, lambda: has_rows(path))
-            process.send_signal(signal.SIGINT)
-            _, errors = process.communicate(timeout=60)
-        assert process.returncode == 0, errors
-        assert tracees.wait_until_clean(target.pid) == []
-    with TraceReader(path) as reader:
-        found = [(sum(map(len, burst)), burst.finish) for burst in reader]
-    ((rows, finish),) = found
-    assert rows > 0
-    assert finish is not None
-    assert finish.end == "deadline"
-
-
 def test_a_kill_leaves_what_was_written(scanner: Path, tmp_path: Path) -> None:
     path = tmp_path / "x"
     with tracees.running(scanner) as target:

@@ -101,8 +101,8 @@ class forwarding:  # noqa: N801  (a context manager, used as a verb)
             signal.signal(number, handler)
 
     def _forward(self, number: int, frame: FrameType | None) -> None:
-        # Not by its send_signal, which looks whether the program has ended, and so might be told of a
-        # stop that is for its tracer.
+        # Not by its send_signal, which looks whether the program has ended, and so might be told of
+        # a stop that is for its tracer.
         if self._process.returncode is None:
             os.kill(self._process.pid, number)
 

@@ -93,9 +93,7 @@ class World:
             return
         lines = np.arange(answer.accesses, dtype=np.uint64) % np.uint64(100)
         burst = replace(answer, time_seconds=self.now() + 0.02)
-        self.waiting.append(
-            CaptureResult(CountedBurst(burst, ReuseHistogram.from_lines(lines)))
-        )
+        self.waiting.append(CaptureResult(CountedBurst(burst, ReuseHistogram.from_lines(lines))))
 
     def results(self) -> list[CaptureResult]:
         self.is_busy = False

@@ -325,19 +325,21 @@ def test_a_burst_that_saw_nothing_costs_but_does_not_count() -> None:
 
 
 def test_short_bursts_count_as_parts_and_are_soon_followed_by_others() -> None:
-    """A server's bursts of 100 accesses, a tenth of the shortest worth a hold."""
+    """A server's bursts, a half of the shortest worth a hold; and tiny ones, for a quarter."""
     taken: dict[int, int] = {}
-    for accesses in (100, 1000):
+    parts = {10: 0.25, 500: 0.5, 1000: 1.0}
+    for accesses, part in parts.items():
         schedule = make("phase-guided", first_gap=20, max_gap=20, **FREE)
         count = 0
         for index in range(4000):
             if schedule.decide(index, 0).profile:
                 schedule.record(0, accesses)
                 count += 1
-        assert schedule._phases[0].bursts == pytest.approx(count * accesses / 1000)
+        assert schedule._phases[0].bursts == pytest.approx(count * part)
         taken[accesses] = count
     assert taken[1000] == pytest.approx(4000 / 20.5, rel=0.25)
-    assert taken[100] == pytest.approx(4000 / 2.5, rel=0.25)
+    assert taken[500] == pytest.approx(4000 / 10.5, rel=0.25)
+    assert taken[10] == pytest.approx(4000 / 5.5, rel=0.25)
 
 
 def _cost(accesses: int) -> float:

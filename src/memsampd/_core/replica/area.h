@@ -2,8 +2,7 @@
 #ifndef MEMSAMPD_AREA_H
 #define MEMSAMPD_AREA_H
 
-#include "blocks.h"
-#include "lookup.h"
+#include "layout.h"
 
 #define BUFFER_BYTES (16u << 20)
 #define GUARD_BYTES (64u << 10) /* unmapped behind the buffer: more than one record */

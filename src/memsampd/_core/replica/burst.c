@@ -17,7 +17,7 @@
 #define PREDICTED_SHARE 0.4 /* of the hold */
 #define CALL_SECONDS 0.02   /* that a call may take before it counts as asleep */
 #define LOOK_SECONDS 0.001
-#define STRETCH_SECONDS 0.002
+#define STRETCH_SECONDS 0.05 /* for a stretch, on a machine whose CPUs are all busy */
 #define STRETCH_FACTOR 10.0
 #define PARTING_ROUNDS 2000
 #define PARTING_NANOSECONDS 50000L
@@ -35,6 +35,7 @@ struct burst {
     const struct burst_order *order;
     struct burst_result *result;
     struct alarm *alarm;
+    cpu_set_t cpus; /* where this thread may run */
     struct held held;
     bool is_ahead; /* the target has not made the last stretch yet */
 };
@@ -62,14 +63,12 @@ go_to_cpu_of(pid_t tid, pid_t replica)
         sched_setaffinity(replica, sizeof one, &one);
 }
 
-/* Where this thread may run. */
+/* Back to where this thread might run at first, with its replica. */
 static void
-stay_anywhere(pid_t replica)
+go_anywhere(struct burst *b)
 {
-    cpu_set_t all;
-
-    if (sched_getaffinity(0, sizeof all, &all) == 0)
-        sched_setaffinity(replica, sizeof all, &all);
+    sched_setaffinity(0, sizeof b->cpus, &b->cpus);
+    sched_setaffinity(b->r->process.pid, sizeof b->cpus, &b->cpus);
 }
 
 /* Go before others, who would prolong the hold; as far as that is permitted. */
@@ -98,14 +97,19 @@ unhurry(pid_t replica)
 
 /* ---- A chain ---- */
 
-/* The registers that the program sees must be the same before a call. */
+/* The registers that the program sees must be the same before a call; but for how long it is to wait,
+ * which programs work out from the time of day. */
 static bool
 is_equal(const struct user_regs_struct *replica, const struct user_regs_struct *target)
 {
+    const bool waits_by_r10 = replica->rax == SYS_epoll_wait || replica->rax == SYS_epoll_pwait;
+    const bool waits_by_rdx = replica->rax == SYS_poll;
+
     return target->rip == replica->rip + 2 && target->orig_rax == replica->rax &&
            target->rsp == replica->rsp && target->rdi == replica->rdi &&
-           target->rsi == replica->rsi && target->rdx == replica->rdx &&
-           target->r10 == replica->r10 && target->r8 == replica->r8 &&
+           target->rsi == replica->rsi &&
+           (target->rdx == replica->rdx || waits_by_rdx) &&
+           (target->r10 == replica->r10 || waits_by_r10) && target->r8 == replica->r8 &&
            target->r9 == replica->r9 && target->rbx == replica->rbx &&
            target->rbp == replica->rbp && target->r12 == replica->r12 &&
            target->r13 == replica->r13 && target->r14 == replica->r14 &&
@@ -323,14 +327,12 @@ run_dry(struct burst *b, double seconds)
     struct runner *r = b->r;
     const double give_up = now_seconds() + seconds;
 
-    r->is_dry = true;
     do {
         if (r->end == RUN_COLD)
             r->end = RUN_GOES_ON;
         runner_run(r, b->alarm, give_up);
-    } while (r->end == RUN_COLD && b->order->describe != NULL &&
+    } while (r->end == RUN_COLD && now_seconds() < give_up && b->order->describe != NULL &&
              b->order->describe(b->order->context));
-    r->is_dry = false;
 }
 
 /* Behind a burst that came to code which was not translated: go on, and have it translated for the
@@ -368,7 +370,7 @@ take_dry(struct burst *b, const struct user_regs_struct *from)
 {
     struct runner *r = b->r;
 
-    stay_anywhere(r->process.pid);
+    go_anywhere(b);
     r->last_held.regs = *from;
     if (runner_enter(r, &r->last_held, b->order->accesses))
         run_dry(b, b->order->dry_seconds);
@@ -392,7 +394,7 @@ take_held(struct burst *b)
                                                                     COLD_SHARE * b->held.held_seconds);
     if (was_cold && !b->held.is_asleep) {
         unhurry(r->process.pid);
-        stay_anywhere(r->process.pid);
+        go_anywhere(b);
         go_on_dry(b);
     }
 }
@@ -402,9 +404,8 @@ take(struct burst *b)
 {
     struct runner *r = b->r;
     const struct burst_order *order = b->order;
-    cpu_set_t cpus;
 
-    sched_getaffinity(0, sizeof cpus, &cpus);
+    sched_getaffinity(0, sizeof b->cpus, &b->cpus);
     if (!process_seize(&r->process)) {
         b->result->is_lost = true;
         ends(b, RUN_EXIT, 0);
@@ -429,7 +430,6 @@ take(struct burst *b)
         if (b->result->status == HELD_OK && order->dry_seconds > 0) {
             held_release(&b->held); /* it runs on, and nobody believes what the replica does */
             unhurry(r->process.pid);
-            sched_setaffinity(0, sizeof cpus, &cpus);
             take_dry(b, &b->held.regs);
         } else if (b->result->status == HELD_OK) {
             take_held(b);

@@ -63,7 +63,7 @@ name_area(struct remote_area *area, const char *name)
     if (name[0] != '[')
         return;
     for (size_t i = 0; i < clock_areas; i++)
-        if (strncmp(name, clock_area[i].name, NAME_BYTES) == 0 &&
+        if (memcmp(name, clock_area[i].name, strlen(clock_area[i].name) + 1) == 0 &&
             area->end - area->start == clock_area[i].end - clock_area[i].start) {
             area->kind = AREA_CLOCK;
             area->clock_offset = clock_area[i].start - area->start;

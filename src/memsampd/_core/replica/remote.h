@@ -7,7 +7,7 @@
 #ifndef MEMSAMPD_REMOTE_H
 #define MEMSAMPD_REMOTE_H
 
-#include "blocks.h"
+#include "tables.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 
 #define SMALLEST_CHUNK_WORDS 4096u
-#define FIRST_WORDS_PER_ACCESS 0.7
+#define FIRST_WORDS_PER_ACCESS 2.0 /* of programs that were seen, the most */
 #define MARGIN 1.3
 #define STEPS_TO_A_BLOCK 64
 #define LOOKS_SECONDS 0.05
@@ -121,7 +121,7 @@ handle_exit(struct runner *r, struct user_regs_struct *now, uint32_t number)
         r->call_exit = (long)number;
         finish(r, RUN_SYSCALL, (long)r->regs.rax);
     } else if (x->kind == EXIT_UNSUPPORTED) {
-        finish(r, RUN_UNSUPPORTED, 0);
+        finish(r, blocks_was_written(&r->blocks, x->target) ? RUN_MODIFIED : RUN_UNSUPPORTED, 0);
     } else if (x->kind == EXIT_REFUSED) {
         finish(r, RUN_UNREADABLE, SIGSEGV);
     } else {
@@ -177,7 +177,10 @@ cut_record(struct runner *r, const struct user_regs_struct *now, uint64_t ip)
     if (offset < block->warm)
         return false;
     recover_registers(r, now, block);
-    has_written(r, *gpr((struct user_regs_struct *)now, block->buffer_register));
+    uint64_t pointer = *gpr((struct user_regs_struct *)now, block->buffer_register);
+    if (instruction == NO_BLOCK && believed(r, pointer) == NULL)
+        pointer = *slot(r, SLOT_BUFFER); /* the register serves to look up where an exit goes */
+    has_written(r, pointer);
     if (instruction == NO_BLOCK || r->end == RUN_EXIT)
         return true;
     const struct instruction *at = &r->blocks.instruction[instruction];

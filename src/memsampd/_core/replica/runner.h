@@ -3,6 +3,7 @@
 #define MEMSAMPD_RUNNER_H
 
 #include "area.h"
+#include "blocks.h"
 #include "calls.h"
 #include "expansion.h"
 #include "held.h"
@@ -56,7 +57,6 @@ struct runner {
     const uint64_t *start;        /* of the first, or of what is not expanded yet */
     struct exit part_exit;        /* of a record that was cut off behind `written` */
     bool has_cut_record;
-    bool is_dry;                  /* it teaches code only */
     double words_per_access;      /* learnt */
     volatile int is_cancelled;    /* set from another thread */
 

@@ -1,242 +1,25 @@
-#include "superblock.h"
+#include "blocks.h"
+#include "emitter.h"
 #include "lookup.h"
+#include "superblock.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define PAGE 4096u
 #define AHEAD_BLOCKS 16
 #define TRANSITION_MAXIMUM_BYTES 64
-#define FIRST_CAPACITY 4096
 /* Records from which the way of branches is known well enough, and the least share (1 in so many) of
  * those that were laid out without. */
 #define GUIDING_RECORDS 100000
 #define GUIDING_SHARE 4
 
-/* ---- Storage ---- */
-
-bool
-blocks_grow(void **array, size_t *capacity, size_t wanted, size_t item)
-{
-    if (wanted <= *capacity)
-        return true;
-    size_t bigger = *capacity == 0 ? FIRST_CAPACITY : 2 * *capacity;
-    while (bigger < wanted)
-        bigger *= 2;
-    void *moved = realloc(*array, bigger * item);
-    if (moved == NULL)
-        return false;
-    *array = moved;
-    *capacity = bigger;
-    return true;
-}
-
-bool
-blocks_grow_accesses(struct accesses *a)
-{
-    size_t capacity = a->capacity == 0 ? FIRST_CAPACITY : 2 * a->capacity;
-    size_t each[6] = {a->capacity, a->capacity, a->capacity,
-                      a->capacity, a->capacity, a->capacity};
-    bool grown = blocks_grow((void **)&a->operand, &each[0], capacity, sizeof *a->operand) &&
-                 blocks_grow((void **)&a->ip, &each[1], capacity, sizeof *a->ip) &&
-                 blocks_grow((void **)&a->size_bytes, &each[2], capacity, sizeof *a->size_bytes) &&
-                 blocks_grow((void **)&a->instruction, &each[3], capacity, sizeof *a->instruction) &&
-                 blocks_grow((void **)&a->is_write, &each[4], capacity, 1) &&
-                 blocks_grow((void **)&a->delta, &each[5], capacity, sizeof *a->delta);
-    if (grown)
-        a->capacity = capacity;
-    return grown;
-}
-
-static size_t
-hash(uint64_t value, size_t capacity)
-{
-    return (size_t)(value * 0x9e3779b97f4a7c15u >> 24) & (capacity - 1);
-}
-
-uint32_t
-blocks_find(const struct blocks *b, uint64_t ip)
-{
-    if (b->index_capacity == 0)
-        return NO_BLOCK;
-    for (size_t slot = hash(ip, b->index_capacity);; slot = (slot + 1) & (b->index_capacity - 1)) {
-        uint32_t entry = b->index[slot];
-        if (entry == 0)
-            return NO_BLOCK;
-        if (b->block[entry - 1].ip == ip)
-            return entry - 1;
-    }
-}
-
-static void
-index_put(struct blocks *b, uint32_t block)
-{
-    size_t slot = hash(b->block[block].ip, b->index_capacity);
-    while (b->index[slot] != 0)
-        slot = (slot + 1) & (b->index_capacity - 1);
-    b->index[slot] = block + 1;
-}
-
-static void
-index_rebuild(struct blocks *b)
-{
-    memset(b->index, 0, b->index_capacity * sizeof *b->index);
-    for (uint32_t i = 0; i < b->count; i++)
-        if (!b->block[i].is_dead)
-            index_put(b, i);
-}
-
-static bool
-index_reserve(struct blocks *b)
-{
-    if (2 * (b->count + 1) <= b->index_capacity)
-        return true;
-    size_t capacity = b->index_capacity == 0 ? 4 * FIRST_CAPACITY : 2 * b->index_capacity;
-    uint32_t *index = calloc(capacity, sizeof *index);
-    if (index == NULL)
-        return false;
-    free(b->index);
-    b->index = index;
-    b->index_capacity = capacity;
-    index_rebuild(b);
-    return true;
-}
-
-int
-blocks_init(struct blocks *b, uint8_t *area)
-{
-    memset(b, 0, sizeof *b);
-    b->area = area;
-    b->hot_executions = HOT_EXECUTIONS;
-    b->code_used = LOOKUP_ROUTINE_BYTES;
-    b->lookup_trap = lookup_init(area);
-    return 0;
-}
-
-void
-blocks_flush(struct blocks *b)
-{
-    b->count = b->exits = b->instructions = b->specials = b->accesses.count = 0;
-    b->code_used = LOOKUP_ROUTINE_BYTES;
-    if (b->index_capacity != 0)
-        memset(b->index, 0, b->index_capacity * sizeof *b->index);
-    for (size_t i = 0; i < b->page_capacity; i++)
-        free(b->page[i].bytes);
-    if (b->page_capacity != 0)
-        memset(b->page, 0, b->page_capacity * sizeof *b->page);
-    b->pages = 0;
-    b->lookup_trap = lookup_init(b->area);
-}
-
-void
-blocks_free(struct blocks *b)
-{
-    for (size_t i = 0; i < b->page_capacity; i++)
-        free(b->page[i].bytes);
-    free(b->page);
-    free(b->index);
-    free(b->block);
-    free(b->exit);
-    free(b->instruction);
-    free(b->special);
-    free(b->accesses.operand);
-    free(b->accesses.delta);
-    free(b->accesses.ip);
-    free(b->accesses.size_bytes);
-    free(b->accesses.instruction);
-    free(b->accesses.is_write);
-    form_table_clear(&b->forms);
-    profile_free(&b->profile);
-    memset(b, 0, sizeof *b);
-}
-
-/* ---- The program's code ---- */
-
-/* The page's slot, or the free one where it belongs. */
-static struct code_page *
-page_slot(const struct blocks *b, uint64_t address)
-{
-    size_t slot = hash(address, b->page_capacity);
-    while (b->page[slot].address != 0 && b->page[slot].address != address)
-        slot = (slot + 1) & (b->page_capacity - 1);
-    return &b->page[slot];
-}
-
-static struct code_page *
-page_at(struct blocks *b, uint64_t address)
-{
-    if (2 * (b->pages + 1) > b->page_capacity) {
-        size_t capacity = b->page_capacity == 0 ? 1024 : 2 * b->page_capacity;
-        struct code_page *bigger = calloc(capacity, sizeof *bigger);
-        if (bigger == NULL)
-            return NULL;
-        for (size_t i = 0; i < b->page_capacity; i++) {
-            if (b->page[i].address == 0)
-                continue;
-            size_t slot = hash(b->page[i].address, capacity);
-            while (bigger[slot].address != 0)
-                slot = (slot + 1) & (capacity - 1);
-            bigger[slot] = b->page[i];
-        }
-        free(b->page);
-        b->page = bigger;
-        b->page_capacity = capacity;
-    }
-    struct code_page *page = page_slot(b, address);
-    if (page->address == 0) {
-        page->address = address;
-        page->bytes = malloc(PAGE);
-        b->pages++;
-        enum code_kind kind =
-            page->bytes != NULL ? b->read_code(b->reader, address, page->bytes) : CODE_UNREADABLE;
-        page->is_volatile = kind != CODE_STABLE;
-        if (kind == CODE_UNREADABLE) {
-            free(page->bytes);
-            page->bytes = NULL;
-        }
-    }
-    return page;
-}
-
-size_t
-blocks_read_code(struct blocks *b, uint64_t ip, uint8_t code[INSTRUCTION_MAXIMUM_BYTES])
-{
-    size_t done = 0;
-    while (done < INSTRUCTION_MAXIMUM_BYTES) {
-        uint64_t at = ip + done;
-        struct code_page *page = page_at(b, at & ~(uint64_t)(PAGE - 1));
-        if (page == NULL || page->bytes == NULL)
-            break;
-        size_t offset = at & (PAGE - 1), part = PAGE - offset;
-        part = part < INSTRUCTION_MAXIMUM_BYTES - done ? part : INSTRUCTION_MAXIMUM_BYTES - done;
-        memcpy(code + done, page->bytes + offset, part);
-        done += part;
-    }
-    return done;
-}
-
-bool
-blocks_use_page(const struct blocks *b, uint64_t address)
-{
-    uint64_t page = address & ~(uint64_t)(PAGE - 1);
-
-    return b->page_capacity != 0 && page_slot(b, page)->address == page;
-}
-
-bool
-blocks_was_written(const struct blocks *b, uint64_t address)
-{
-    for (unsigned i = 0; i < b->written_pages; i++)
-        if (b->written_page[i] == (address & ~(uint64_t)(PAGE - 1)))
-            return true;
-    return false;
-}
+/* ---- Code that changes ---- */
 
 static bool
 has_changed(struct blocks *b, uint64_t address)
 {
-    return page_at(b, address & ~(uint64_t)(PAGE - 1))->has_changed;
+    return blocks_page(b, address & ~(uint64_t)(PAGE - 1))->has_changed;
 }
 
 static bool
@@ -295,21 +78,13 @@ blocks_check_code(struct blocks *b, bool only_volatile)
     for (size_t i = 0; i < b->page_capacity; i++)
         b->page[i].has_changed = false;
     if (dropped != 0) {
-        index_rebuild(b);
+        blocks_index_anew(b);
         lookup_clear(b->area);
     }
     return dropped;
 }
 
 /* ---- Links ---- */
-
-void
-blocks_cut(struct blocks *b, struct exit *x)
-{
-    static const uint8_t trap[LINK_BYTES] = {0xcc, 0x90, 0x90, 0x90, 0x90};
-    memcpy(b->area + x->link_at, trap, sizeof trap);
-    x->linked = NO_BLOCK;
-}
 
 /* Code that hands over from the registers that one block uses for itself to those of another. */
 static void
@@ -363,12 +138,12 @@ blocks_publish(struct blocks *b, uint32_t block)
 static enum translation
 translate_one(struct blocks *b, uint64_t ip, uint32_t *found)
 {
-    if (!index_reserve(b))
+    if (!blocks_reserve_index(b))
         return TRANSLATION_NO_MEMORY;
     enum translation result = superblock_translate(b, ip);
     if (result == TRANSLATED) {
         *found = (uint32_t)b->count - 1;
-        index_put(b, *found);
+        blocks_index(b, *found);
     }
     return result;
 }
@@ -486,44 +261,4 @@ blocks_guide(struct blocks *b)
             return -1;
     blocks_flush(b);
     return 0;
-}
-
-/* ---- Finding one's way back ---- */
-
-bool
-blocks_locate(const struct blocks *b, uint32_t offset, uint32_t *block, uint32_t *instruction)
-{
-    size_t low = 0, high = b->count;
-
-    while (low < high) {
-        size_t middle = (low + high) / 2;
-        if (b->block[middle].end <= offset)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    if (low == b->count || offset < b->block[low].cold)
-        return false;
-    const struct block *found = &b->block[low];
-    *block = (uint32_t)low;
-    *instruction = NO_BLOCK;
-    for (uint32_t i = 0; i < found->instructions; i++)
-        if (b->instruction[found->first_instruction + i].code_at <= offset &&
-            offset < found->body_end)
-            *instruction = found->first_instruction + i;
-    return true;
-}
-
-long
-blocks_exit_at(const struct blocks *b, uint32_t offset)
-{
-    uint32_t block, instruction;
-
-    if (!blocks_locate(b, offset, &block, &instruction))
-        return -1;
-    const struct block *found = &b->block[block];
-    for (uint32_t i = found->first_exit; i < found->first_exit + found->exits; i++)
-        if (b->exit[i].link_at == offset)
-            return (long)i;
-    return -1;
 }

@@ -55,7 +55,10 @@ expand_repeated(struct expansion *x, const struct special *s, const uint64_t *wo
                 struct user_regs_struct *regs)
 {
     const struct recipe_reference *first = &s->recipe.reference[0];
-    uint64_t count = regs->rcx - words[s->count_after_word], pointer;
+    const uint64_t from = first->is_32_bit ? (uint32_t)regs->rcx : regs->rcx;
+    const uint64_t left = words[s->count_after_word];
+    /* Where the program has written over its record there may be more left than it began with. */
+    uint64_t count = left <= from ? from - left : 0, pointer;
     memcpy(&pointer, (char *)regs + 8 * (size_t)first->base, 8);
     bool backwards = (int64_t)(words[s->pointer_after_word] - pointer) < 0;
     uint64_t step = first->size_bytes;
@@ -169,6 +172,8 @@ add_rows(struct expansion *x, const struct exit *part, const uint64_t *words)
     const size_t first = part->first_access, n = part->accesses;
     struct rows *rows = &x->rows;
 
+    if (n == 0)
+        return true;
     if (rows->count + n > rows->capacity && rows_reserve(rows, n) < 0)
         return false;
     memcpy(rows->ip + rows->count, a->ip + first, 8 * n);

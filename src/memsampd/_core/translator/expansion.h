@@ -2,7 +2,7 @@
 #ifndef MEMSAMPD_EXPANSION_H
 #define MEMSAMPD_EXPANSION_H
 
-#include "blocks.h"
+#include "tables.h"
 #include "reuse_counter.h"
 #include "rows.h"
 #include "visits.h"

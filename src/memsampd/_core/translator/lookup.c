@@ -1,5 +1,4 @@
 #include "lookup.h"
-#include "blocks.h"
 
 #include <nmmintrin.h>
 

@@ -8,8 +8,7 @@
 #define MEMSAMPD_LOOKUP_H
 
 #include "emitter.h"
-
-#define LOOKUP_ROUTINE_BYTES 256
+#include "layout.h"
 
 /* Empty the table and put the routine, LOOKUP_ROUTINE_BYTES at most, where the code begins. Come to
  * with all registers the program's but rcx, and its rcx, the target and the buffer pointer in their

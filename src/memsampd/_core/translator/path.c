@@ -1,5 +1,4 @@
 #include "path.h"
-#include "superblock.h"
 
 #include <string.h>
 

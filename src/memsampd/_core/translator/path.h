@@ -7,7 +7,7 @@
 #ifndef MEMSAMPD_PATH_H
 #define MEMSAMPD_PATH_H
 
-#include "blocks.h"
+#include "tables.h"
 
 #define PATH_MAXIMUM_INSTRUCTIONS 64
 

@@ -1,5 +1,4 @@
 #include "visits.h"
-#include "superblock.h"
 
 #include <stdlib.h>
 #include <string.h>

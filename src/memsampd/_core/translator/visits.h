@@ -3,7 +3,7 @@
 #ifndef MEMSAMPD_VISITS_H
 #define MEMSAMPD_VISITS_H
 
-#include "blocks.h"
+#include "tables.h"
 
 struct visit {
     uint32_t exit, hits_before;

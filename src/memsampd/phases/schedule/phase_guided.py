@@ -30,6 +30,9 @@ class _Phase:
     drifted: bool = False
 
 
+_LEAST_PART = 0.25
+
+
 class PhaseGuided(BudgetedSchedule):
     """Profiles new phases at once, known ones after exponential gaps that grow with their age.
 
@@ -106,11 +109,14 @@ class PhaseGuided(BudgetedSchedule):
         """Note that a burst was taken in a window of this phase.
 
         One shorter than the shortest worth a hold (a server's, between two calls) counts as that
-        part of one, and the next is due so much sooner. A burst that saw nothing does not count:
-        the phase waits for a gap of the same mean and stays as uncertain as it was.
+        part of one, but for a quarter at least, and the next is due so much sooner: code that ends
+        every burst at the hold limit must leave something for other phases. A burst that saw
+        nothing does not count: the phase waits for a gap of the same mean and stays as uncertain
+        as it was.
         """
         state = self._phase(phase)
         part = min(accesses / self._shape.min_accesses, 1.0)
+        part = max(part, _LEAST_PART) if accesses > 0 else 0.0
         if accesses > 0:
             state.bursts += part
             state.drifted = False

@@ -1,0 +1,127 @@
+"""What holds and the end of memsampd at any moment do to a program that checks itself.
+
+usage: python benchmarks/replica_harm.py [--kills N] [--holds N] [--seed N]
+
+kills   memsampd killed (SIGKILL) at random moments while it observes: nothing may be left of it.
+holds   so many holds of one program, attaching anew now and then.
+
+Goal: every result right; no tracer, stop, descriptor, child or mapping left, in the target or here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from memsampd.errors import CaptureError
+from memsampd.sampler.records import BurstRequest
+from memsampd.sampler.replica.source import ReplicaSource
+from programs.observing import attacker, traces_left, wait_until_clean
+from programs.preparing import compiled
+from programs.running import FOLDER
+
+KILL_WITHIN_SECONDS = 0.5
+HOLDS_AN_ATTACH = 50
+ACCESSES = 20_000
+
+
+@contextmanager
+def checked() -> Iterator[subprocess.Popen[bytes]]:
+    """A program that compares its registers and memory with what they should be, round by round."""
+    program = compiled(FOLDER, "checksum.c", "checksum", ("gcc", "-O1"))
+    process = subprocess.Popen([str(program)], stdout=subprocess.PIPE)
+    try:
+        assert process.stdout is not None
+        process.stdout.readline()
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def verdict(process: subprocess.Popen[bytes]) -> list[str]:
+    """What is wrong with it, and with us, at its end."""
+    problems = [f"left: {text}" for text in wait_until_clean(process.pid)]
+    process.send_signal(signal.SIGTERM)
+    assert process.stdout is not None
+    answer = process.stdout.read().decode().strip()
+    if process.wait() != 0 or answer != "right":
+        problems.append(f"the program says {answer!r}, status {process.returncode}")
+    return problems
+
+
+def kills(number: int, order: random.Random) -> list[str]:
+    """Kill observers."""
+    problems = []
+    with checked() as process:
+        for round_number in range(number):
+            with attacker(process.pid, 100_000) as observer:
+                assert observer.stdout is not None
+                observer.stdout.readline()
+                time.sleep(order.uniform(0, KILL_WITHIN_SECONDS))
+                observer.kill()
+            if left := wait_until_clean(process.pid):
+                problems.append(f"kill {round_number} left {left}")
+        problems += verdict(process)
+    print(f"kills: {number}", flush=True)
+    return problems
+
+
+def footprint() -> tuple[int, int]:
+    """Descriptors and children of this process."""
+    children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+    return len(os.listdir("/proc/self/fd")), len(children)
+
+
+def holds(number: int) -> list[str]:
+    """Hold it over and over, attaching anew now and then."""
+    done, refused = 0, 0
+    longest_seconds = held_seconds = 0.0
+    before = footprint()
+    with checked() as process:
+        while done < number:
+            source = ReplicaSource(process.pid)
+            for _ in range(HOLDS_AN_ATTACH):
+                with suppress(CaptureError):
+                    cost = source.capture(BurstRequest(process.pid, ACCESSES)).cost
+                    done += cost.stops
+                    held_seconds += cost.stop_seconds
+                    longest_seconds = max(longest_seconds, cost.longest_stop_seconds)
+                    continue
+                refused += 1
+            source.close()
+        problems = [f"left while it runs: {text}" for text in traces_left(process.pid)]
+        problems += verdict(process)
+    if footprint() != before:
+        problems.append(f"descriptors and children: {before} before, {footprint()} after")
+    print(
+        f"holds: {done}, {1e6 * held_seconds / done:.0f} us in the mean, "
+        f"{1e3 * longest_seconds:.1f} ms at most; {refused} refused",
+        flush=True,
+    )
+    return problems
+
+
+def main() -> int:
+    """Do both."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--kills", type=int, default=200, metavar="N")
+    parser.add_argument("--holds", type=int, default=10_000, metavar="N")
+    parser.add_argument("--seed", type=int, default=1, metavar="N", help="of the moments")
+    args = parser.parse_args()
+    problems = holds(args.holds) if args.holds else []
+    problems += kills(args.kills, random.Random(args.seed)) if args.kills else []
+    print(*(problems or ["goals: met"]), sep="\n")
+    return int(bool(problems))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

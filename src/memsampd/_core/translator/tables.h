@@ -1,0 +1,208 @@
+/* Translated code: superblocks that record what they reference, and the tables that tell what was
+ * recorded.
+ *
+ * A superblock is straight-line code with side exits. Executing it writes one record into the trace
+ * buffer: the word that names the exit it left by, then the words from which its addresses follow.
+ * Two registers that its code does not use hold the buffer pointer and a scratch value; what the
+ * program has in them lies in slots meanwhile. Flags are never touched.
+ */
+#ifndef MEMSAMPD_TABLES_H
+#define MEMSAMPD_TABLES_H
+
+#include "layout.h"
+#include "profile.h"
+
+enum exit_kind {
+    EXIT_DIRECT,      /* goes on at exit.target */
+    EXIT_INDIRECT,    /* goes on at the address in SLOT_TARGET */
+    EXIT_SYSCALL,     /* stands before a system call at exit.target */
+    EXIT_CROSSED,     /* the record of that system call, if it is emulated: follows EXIT_SYSCALL */
+    EXIT_UNSUPPORTED, /* stands before what we cannot handle at exit.target */
+    EXIT_REFUSED,     /* code that cannot be read at exit.target */
+};
+
+#define NO_BLOCK 0xffffffffu
+
+struct exit {
+    uint64_t target;   /* of an indirect one on the way: where it does not go */
+    uint32_t block;
+    uint32_t link_at;  /* offset of its patchable bytes: a trap, or a jump once linked */
+    uint32_t linked;   /* the block that it is linked to, or NO_BLOCK */
+    uint16_t accesses; /* of the block's, executed when it leaves here */
+    uint16_t words;    /* of its record, the exit word included */
+    uint16_t instructions, prefetches;
+    uint8_t kind;
+    uint8_t is_inverted; /* of a conditional branch, when it is not taken */
+    uint32_t hits;       /* records that left here */
+    uint32_t votes;      /* of an indirect one: for `candidate`, the block it mostly goes to */
+    uint32_t candidate;
+    uint32_t first_access; /* as the block's: what expands a record has all it needs at hand */
+    uint16_t stores;       /* among its accesses */
+    uint8_t is_plain;      /* none of them is an ACCESS_SPECIAL */
+    uint8_t is_near;       /* ... and all follow from the first NEAR_WORDS words of the record */
+    uint8_t has_segments;  /* some of them add fs_base or gs_base */
+    uint64_t visit;        /* of the present burst: see struct visits */
+};
+
+#define NEAR_WORDS 16
+
+/* How the address of one access follows from the record. */
+enum access_source {
+    ACCESS_WORD = 0, /* words[word] + delta, or delta alone if `word` is 0 */
+    ACCESS_FS,       /* the same plus fs_base */
+    ACCESS_GS,
+    ACCESS_SPECIAL,  /* specials[delta] evaluated: any number of accesses */
+};
+
+struct instruction {
+    uint64_t ip;
+    uint32_t code_at;        /* where its copy begins */
+    uint16_t accesses_before;
+    uint16_t prefetches_before;
+    uint8_t flow;            /* enum flow */
+};
+
+struct block {
+    uint64_t ip;
+    uint64_t return_ip;       /* where the call that ends it returns to, or 0 */
+    uint32_t cold, warm, end; /* offsets of its entries and the end of its code and exits */
+    uint32_t body_end;        /* behind the copies of its instructions, before its exits */
+    uint32_t first_access, first_instruction, first_exit;
+    uint16_t accesses, instructions, exits;
+    uint8_t buffer_register, scratch_register;
+    uint8_t is_dead;
+    uint8_t is_guided;        /* laid out by the profile */
+};
+
+#define SPECIAL_GPRS 5
+#define SPECIAL_VECTORS 2
+
+/* An instruction whose references hang on more than an address: which words hold its operands. */
+struct special {
+    struct recipe recipe;
+    uint16_t gpr_word[SPECIAL_GPRS];
+    uint8_t gpr[SPECIAL_GPRS]; /* numbers in machine code, NO_GPR: none */
+    uint8_t vectors;
+    uint16_t vector_word[SPECIAL_VECTORS];
+    uint8_t vector[SPECIAL_VECTORS], vector_bytes[SPECIAL_VECTORS]; /* bytes 8: an opmask */
+    uint16_t count_after_word, pointer_after_word; /* of repeated instructions, 0: none */
+};
+
+/* From what the address of an access follows, but for its delta. */
+struct operand {
+    uint16_t word;
+    uint16_t source;   /* enum access_source */
+    uint16_t reach;    /* from its first byte to its last */
+    uint16_t unused;
+};
+
+/* Accesses of all blocks as columns, so that a record expands to rows by copying, and to lines by
+ * vectors: behind the last one there is always room for ACCESS_VECTOR others. */
+struct accesses {
+    struct operand *operand; /* a uint64_t each to vectors */
+    int64_t *delta;
+    uint64_t *ip;
+    uint16_t *size_bytes, *instruction;
+    uint8_t *is_write;
+    size_t count, capacity;
+};
+
+#define ACCESS_VECTOR 8
+
+struct code_page {
+    uint64_t address; /* 0: free slot */
+    uint8_t *bytes;   /* as it was when it was translated; NULL: cannot be read */
+    bool has_changed, is_volatile;
+};
+
+enum code_kind {
+    CODE_UNREADABLE = 0,
+    CODE_STABLE,   /* of a file, and read-only: it changes where another file is mapped there */
+    CODE_VOLATILE, /* the program can write to it */
+};
+typedef enum code_kind (*code_reader)(void *reader, uint64_t page, uint8_t *bytes);
+
+#define WRITTEN_PAGES 64
+
+struct blocks {
+    uint64_t written_page[WRITTEN_PAGES]; /* code that the shadow wrote to: not translated */
+    unsigned written_pages;
+    uint8_t *area;         /* our mapping */
+    uint64_t area_address; /* the shadow's */
+    uint32_t code_used;    /* offset from AREA_CODE */
+    uint32_t lookup_trap;  /* where code stands that knows no block for an indirect target */
+    struct block *block;
+    size_t count, capacity;
+    struct exit *exit;
+    size_t exits, exit_capacity;
+    struct instruction *instruction;
+    size_t instructions, instruction_capacity;
+    struct special *special;
+    size_t specials, special_capacity;
+    struct accesses accesses;
+    uint32_t *index;       /* hash table of block + 1 by ip */
+    size_t index_capacity;
+    struct code_page *page; /* hash table by address */
+    size_t pages, page_capacity;
+    struct form_table forms;
+    struct profile profile;
+    uint32_t hot_executions; /* what ran less often is laid out as if it were not known */
+    code_reader read_code; /* reads the page of the program's code at an address */
+    void *reader;          /* its first argument */
+    uint8_t sample[FORM_SAMPLE_BYTES]; /* of the form that is wanted */
+    uint64_t sample_key;
+    unsigned sample_operands;
+    uint64_t translated_instructions;
+};
+
+enum translation {
+    TRANSLATED,
+    TRANSLATION_NEEDS_FORM, /* see sample, sample_key and sample_operands */
+    TRANSLATION_FULL,       /* the code area is full: blocks_flush */
+    TRANSLATION_NO_MEMORY,
+};
+
+#define HOT_EXECUTIONS 64
+
+/* ---- Storage ---- */
+
+bool blocks_grow(void **array, size_t *capacity, size_t wanted, size_t item);
+bool blocks_grow_accesses(struct accesses *a);
+void blocks_init(struct blocks *b, uint8_t *area);
+void blocks_free(struct blocks *b);
+
+/* Drop all translations. */
+void blocks_flush(struct blocks *b);
+
+/* The block that begins at `ip`, or NO_BLOCK. */
+uint32_t blocks_find(const struct blocks *b, uint64_t ip);
+
+/* Have a block found; room for one more is to be reserved before. False: no memory. */
+bool blocks_reserve_index(struct blocks *b);
+void blocks_index(struct blocks *b, uint32_t block);
+void blocks_index_anew(struct blocks *b);
+
+/* ---- The program's code ---- */
+
+/* The page of the program's code at an address, read if it is not known; NULL: no memory. */
+struct code_page *blocks_page(struct blocks *b, uint64_t address);
+
+/* Copy code; returns how many bytes could be read, at most the size of an instruction. */
+size_t blocks_read_code(struct blocks *b, uint64_t ip, uint8_t code[INSTRUCTION_MAXIMUM_BYTES]);
+bool blocks_was_written(const struct blocks *b, uint64_t address);
+
+/* Whether anything was translated from the page that contains `address`. */
+bool blocks_use_page(const struct blocks *b, uint64_t address);
+
+/* ---- Finding one's way back ---- */
+
+/* Put the trap back where an exit is linked. */
+void blocks_cut(struct blocks *b, struct exit *x);
+
+/* The block and the instruction whose copies contain an offset into the area; false if none. */
+bool blocks_locate(const struct blocks *b, uint32_t offset, uint32_t *block, uint32_t *instruction);
+
+/* The exit whose trap stands at an offset into the area, or -1. */
+long blocks_exit_at(const struct blocks *b, uint32_t offset);
+
+#endif
