@@ -224,9 +224,13 @@ def test_moments_have_the_registers_of_the_loop() -> None:
 
 def test_moments_of_a_program_that_ends_are_fewer(writer: Path) -> None:
     with writing(writer) as (process, _):
-        process.stdin.write(b"x")  # type: ignore[union-attr]
-        process.stdin.flush()  # type: ignore[union-attr]
-        assert take_moments(process.pid, [1e9], PATIENCE) == []
+        events = _core.Moments(process.pid, [1_000_000_000])
+        try:
+            process.stdin.write(b"x")  # type: ignore[union-attr]
+            process.stdin.flush()  # type: ignore[union-attr]
+            assert collect_moments(events, 1, PATIENCE) == []
+        finally:
+            events.close()
 
 
 def test_moments_wait_until_they_are_armed(loops: Path) -> None:
