@@ -2,33 +2,35 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import signal
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from clock_target import LoopReplayer, build, running
+from clock_target import build, running
 from memsampd import _core
 from memsampd.errors import CapabilityError, MemsampdError, TargetError
 from memsampd.sampler.clock.arrivals import time_arrivals
-from memsampd.sampler.clock.choosing import Way, choose_way, time_now
 from memsampd.sampler.clock.costs import HitCosts
-from memsampd.sampler.clock.held import HeldClock, find_milestones
 from memsampd.sampler.clock.hits import ACCESS, EXECUTE, HIT_DTYPE, breakpoints, read_hits
 from memsampd.sampler.clock.landmarks import Landmark
-from memsampd.sampler.clock.moments import take_moments
+from memsampd.sampler.clock.moments import collect_moments, take_moments
 from memsampd.sampler.clock.records import Untimed
-from memsampd.sampler.clock.replay import find_moment
-from memsampd.sampler.records import TimedStretch
+from memsampd.sampler.records import BurstRequest, TimedStretch
+from memsampd.sampler.replica import timing
+from memsampd.sampler.replica.source import ReplicaSource
 
 PATIENCE = 60.0  # a loaded machine may take long; nothing is asserted on it
 COSTS = HitCosts(1e-5, 1e-5, 1e-5)
+_ENABLE = 0x2400  # PERF_EVENT_IOC_ENABLE
 
 WRITER = """
 #include <stdio.h>
@@ -156,14 +158,12 @@ def _reaped() -> int:
 
 def test_taken_debug_registers_are_told() -> None:
     with looping() as (pid, _, words):
-        with breakpoints(pid, [(ACCESS, words[0])] * 4, 1):
-            with (
-                pytest.raises(CapabilityError, match="in use"),
-                breakpoints(pid, [(ACCESS, words[1])], 1),
-            ):
-                pass
-            with pytest.raises(CapabilityError, match="in use"):
-                HeldClock(pid)
+        with (
+            breakpoints(pid, [(ACCESS, words[0])] * 4, 1),
+            pytest.raises(CapabilityError, match="in use"),
+            breakpoints(pid, [(ACCESS, words[1])], 1),
+        ):
+            pass
         with breakpoints(pid, [(ACCESS, words[0])] * 4, 1):
             pass  # given back
 
@@ -224,55 +224,55 @@ def test_moments_have_the_registers_of_the_loop() -> None:
 
 def test_moments_of_a_program_that_ends_are_fewer(writer: Path) -> None:
     with writing(writer) as (process, _):
-        process.stdin.write(b"x")  # type: ignore[union-attr]
-        process.stdin.flush()  # type: ignore[union-attr]
-        assert take_moments(process.pid, [1e9], PATIENCE) == []
+        events = _core.Moments(process.pid, [1_000_000_000])
+        try:
+            process.stdin.write(b"x")  # type: ignore[union-attr]
+            process.stdin.flush()  # type: ignore[union-attr]
+            assert collect_moments(events, 1, PATIENCE) == []
+        finally:
+            events.close()
 
 
-@pytest.mark.parametrize(("kind", "register", "sign"), [("stream", "RCX", 1), ("chase", "RDX", -1)])
-def test_a_replay_finds_as_many_accesses_as_the_loop_counts(
-    loops: Path, kind: str, register: str, sign: int
-) -> None:
-    with running(loops, kind, 8 << 20) as target:
-        found = set()
-        for _ in range(200):
-            first, last = take_moments(target.pid, [1e-3, 1.1e-3], PATIENCE)
-            if not (target.is_in_loop(first.registers) and target.is_in_loop(last.registers)):
-                continue
-            replayer = LoopReplayer(target)
-            rows = replayer.rows_from(first.registers, 1_000_000)
-            accesses = find_moment(rows, last, target.read, replayer.registers_at)
-            if accesses is None:
-                continue  # a new round of the loop began between the two
-            counted = sign * (last.register(register) - first.register(register))
-            # Either may be between the load and the instruction that counts it.
-            assert abs(accesses - counted) <= 1
-            found.add(accesses)
-            if len(found) >= 3:
-                return
-    pytest.fail(f"no replay came to its moment: {found}")
-
-
-def test_a_held_thread_hits_its_milestones_in_order(loops: Path) -> None:
+def test_moments_wait_until_they_are_armed(loops: Path) -> None:
     with running(loops, "stream", 8 << 20) as target:
+        waiting = _core.Moments(target.pid, [1_000_000], False)
+        try:
+            before = target.progress().cpu_seconds
+            while target.progress().cpu_seconds < before + 0.05:
+                time.sleep(0.01)
+            assert waiting.take() == []
+            fcntl.ioctl(waiting.fileno(), _ENABLE, 0)
+            assert len(collect_moments(waiting, 1, PATIENCE)) == 1
+        finally:
+            waiting.close()
+        with pytest.raises(ValueError, match="closed"):
+            waiting.fileno()
+
+
+def test_a_burst_of_a_loop_is_timed_where_its_moments_are(loops: Path) -> None:
+    with running(loops, "stream", 8 << 20) as target, closing(ReplicaSource(target.pid)) as source:
         for _ in range(200):
-            with HeldClock(target.pid) as clock:
-                with target.held() as registers:
-                    if not target.is_in_loop(registers):
-                        continue
-                    rows = target.rows_from(registers, 200_000)
-                    milestones = find_milestones(rows)
-                    if len(rows) < 200_000 or len(milestones) < 4:
-                        continue  # the loop is about to begin anew
-                    clock.arm(milestones)
-                found = clock.finish(rows, milestones, COSTS, PATIENCE)
-            assert found.hits == 4
-            if isinstance(found, TimedStretch):
-                assert found.accesses == milestones[-1].row - milestones[0].row
-            else:
-                assert found.reason in ("warmed", "dense")  # not "order", not "few-hits"
-            return
-    pytest.fail("the target was never held within its loop")
+            burst = source.capture(BurstRequest(target.pid, 1_000_000, 0.02, measure_rate=True))
+            assert burst.was_asked_time
+            assert burst.cost.hit_seconds > 0 or burst.timed is None
+            if burst.timed is not None:
+                assert 0 < burst.timed.accesses <= burst.accesses
+                assert burst.timed.cpu_seconds > 0
+                return
+    pytest.fail("no burst was timed")
+
+
+def test_a_burst_without_events_is_a_burst(loops: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*args: object) -> None:
+        raise OSError(errno.ENOSPC, "taken")
+
+    with running(loops, "stream", 8 << 20) as target, closing(ReplicaSource(target.pid)) as source:
+        monkeypatch.setattr(timing, "measure_costs", refused)
+        burst = source.capture(BurstRequest(target.pid, 50_000, 0.02, measure_rate=True))
+        assert burst.accesses > 0
+        assert burst.was_asked_time
+        assert burst.timed is None
+        assert source.untimed() == {"no-events": 1}
 
 
 def test_arrivals_of_a_loop_are_counted(loops: Path) -> None:
@@ -289,39 +289,13 @@ def test_arrivals_of_a_loop_are_counted(loops: Path) -> None:
         assert (missing.reason, missing.hits) == ("few-hits", 0)
 
 
-@pytest.mark.parametrize(
-    ("kind", "size_bytes", "accesses", "way"),
-    [
-        ("stream", 8 << 20, 200_000, Way.REPLAY),
-        ("chase", 1 << 20, 200_000, Way.ARRIVALS),
-        ("chase", 64 << 20, 50_000, Way.REPLAY),
-        ("rows", 1 << 20, 200_000, Way.ARRIVALS),
-    ],
-)
-def test_the_way_follows_from_the_shape(
-    loops: Path, kind: str, size_bytes: int, accesses: int, way: Way
-) -> None:
-    with running(loops, kind, size_bytes) as target:
-        rows = target.rows_from(target.moment().registers, accesses)
-        while len(rows) < accesses:  # the loop was about to begin anew
-            rows = target.rows_from(target.moment().registers, accesses)
-        choice = choose_way(rows, COSTS, expected_rate=1e8)
-        assert choice.way == way
-        assert (choice.landmark is not None) == (way == Way.ARRIVALS)
-        without = choose_way(rows, COSTS, expected_rate=1e8, can_replay=False)
-        assert without.way == (way if way == Way.ARRIVALS else None)
-        assert without.way is not None or without.reason
-        found = time_now(target.pid, without, COSTS)
-        assert way == Way.ARRIVALS or isinstance(found, Untimed)
-
-
 def test_nothing_is_left_behind(loops: Path) -> None:
     """The target goes on, its debug registers are free, and nothing of ours is open or running."""
     before = open_descriptors()
     with running(loops, "chase", 1 << 20) as target:
-        rows = target.rows_from(target.moment().registers, 200_000)
-        for _ in range(5):
-            time_now(target.pid, choose_way(rows, COSTS), COSTS, LoopReplayer(target))
+        with closing(ReplicaSource(target.pid)) as source:
+            for _ in range(5):
+                source.capture(BurstRequest(target.pid, 200_000, 0.02, measure_rate=True))
         with breakpoints(target.pid, [(ACCESS, 64)] * 4, 1):
             pass
         counted = target.progress().accesses

@@ -17,10 +17,10 @@ from memsampd.sampler.clock.upcoming import Upcoming, Values, follow_registers, 
 ReadCode = Callable[[int, int], bytes]
 """At an address, so many bytes of code, or fewer where it ends."""
 
-_ACCESSES = 64  # that are compared along one course
+_ACCESSES = 256  # that are compared along one course
 _ENOUGH_ACCESSES = 12  # where one place only is left
-_BRANCHES = 4  # conditional ones between two accesses: both ways are followed
-_STRETCHES = 400
+_BRANCHES = 6  # conditional ones between two accesses: both ways are followed
+_STRETCHES = 1000
 _INSTRUCTIONS = 64  # between two accesses
 _CODE_BYTES = 256
 
@@ -93,6 +93,7 @@ def _go_on(walk: _Walk, rows: Rows, code: _Code) -> list[_Walk] | None:
         if instruction is None or accesses is None:
             return None
         places, count = _agreeing(rows, walk.places, walk.accesses, accesses)
+        stack = values[Register.RSP]
         follow_registers(instruction, values)
         match instruction.flow_control:
             case FlowControl.NEXT:
@@ -101,8 +102,12 @@ def _go_on(walk: _Walk, rows: Rows, code: _Code) -> list[_Walk] | None:
                 targets = (instruction.near_branch_target,)
             case FlowControl.CONDITIONAL_BRANCH:
                 targets = (instruction.next_ip, instruction.near_branch_target)
+            case FlowControl.RETURN if stack is not None:
+                targets = code.returns(rows, stack)
             case _:
-                return None
+                targets = ()
+        if not targets:  # what agrees with its accesses is all that can be told
+            return [_Walk(ip, values, places, _ACCESSES, 0)] if accesses else None
         branches = (0 if accesses else walk.branches) + (len(targets) > 1)
         if branches > _BRANCHES:
             return None
@@ -137,6 +142,7 @@ class _Code:
         self._read = read_code
         self._known: dict[int, iced_x86.Instruction | None] = {}
         self._bytes, self._origin = b"", 0
+        self._returns: dict[int, tuple[int, ...]] = {}
 
     def at(self, ip: int) -> iced_x86.Instruction | None:
         """The instruction there; None: none that is known."""
@@ -148,3 +154,12 @@ class _Code:
             is_good = instruction is not None and not instruction.is_invalid
             self._known[ip] = instruction if is_good else None
         return self._known[ip]
+
+    def returns(self, rows: Rows, stack: int) -> tuple[int, ...]:
+        """Where a return may go to that reads the stack there: behind calls that wrote it."""
+        if stack not in self._returns:
+            writers = np.unique(rows.ip[rows.address == np.uint64(stack)])
+            calls = [self.at(int(ip)) for ip in writers]
+            kinds = (FlowControl.CALL, FlowControl.INDIRECT_CALL)
+            self._returns[stack] = tuple(c.next_ip for c in calls if c and c.flow_control in kinds)
+        return self._returns[stack]

@@ -1,19 +1,12 @@
-"""The next accesses of a thread whose registers are known, as far as its code tells them."""
+"""The accesses of an instruction whose registers are known, and the registers after it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import iced_x86
-from iced_x86 import FlowControl, Mnemonic, OpAccess, OpKind, Register, RegisterExt
+from iced_x86 import Mnemonic, OpAccess, OpKind, Register, RegisterExt
 
-from memsampd.sampler.clock.moments import GENERAL_REGISTERS, Moment
-
-_INSTRUCTIONS = 48  # that are looked at along one course
-_BRANCHES = 4  # conditional ones before the first access: both ways are followed
-_ACCESSES = 8
-_CODE_BYTES = 15 * _INSTRUCTIONS
 _MASK = (1 << 64) - 1
 _INFO = iced_x86.InstructionInfoFactory()
 
@@ -39,70 +32,6 @@ class Upcoming:
 
 Values = dict[int, int | None]
 """Of the full registers; None: not known."""
-
-Course = tuple[Upcoming, ...]
-"""Accesses that follow each other without a choice."""
-
-
-def upcoming_courses(moment: Moment, read_code: Callable[[int, int], bytes]) -> list[Course]:
-    """What the thread may access next: a course for each way that it may take to its first access.
-
-    Args:
-        moment: where it is.
-        read_code: reads so many bytes of code, or fewer where it ends.
-
-    Returns:
-        Courses of at least one access; none where the code does not tell (an indirect jump, a
-        system call or a conditional access comes first).
-    """
-    values: Values = {getattr(Register, name): moment.register(name) for name in GENERAL_REGISTERS}
-    courses: list[Course] = []
-    pending = [(moment.register("RIP"), values, 0)]
-    while pending:
-        ip, values, branches = pending.pop()
-        course, ways = _follow(ip, dict(values), read_code)
-        if course:
-            courses.append(course)
-        elif ways is None or branches == _BRANCHES:
-            return []  # one of its ways is not known
-        else:
-            known, targets = ways
-            pending += [(target, known, branches + 1) for target in targets]
-    return courses
-
-
-_Ways = tuple[Values, tuple[int, ...]]
-
-
-def _follow(
-    ip: int, values: Values, read_code: Callable[[int, int], bytes]
-) -> tuple[Course, _Ways | None]:
-    """Go on until a choice; the accesses on the way, and what there is to choose from."""
-    course: list[Upcoming] = []
-    code, origin = read_code(ip, _CODE_BYTES), ip
-    for _ in range(_INSTRUCTIONS):
-        if not origin <= ip < origin + len(code) - 15:
-            code, origin = read_code(ip, _CODE_BYTES), ip
-        instruction = iced_x86.Decoder(64, code[ip - origin :], ip=ip).decode()
-        if instruction.is_invalid:
-            break
-        accesses = next_accesses(instruction, values)
-        if accesses is None or len(course) + len(accesses) > _ACCESSES:
-            break
-        course += accesses
-        if accesses and _is_repeated(instruction):
-            break  # its further elements
-        follow_registers(instruction, values)
-        flow = instruction.flow_control
-        if flow == FlowControl.NEXT:
-            ip = instruction.next_ip
-        elif flow in (FlowControl.UNCONDITIONAL_BRANCH, FlowControl.CALL):
-            ip = instruction.near_branch_target
-        elif flow == FlowControl.CONDITIONAL_BRANCH:
-            return tuple(course), (values, (instruction.next_ip, instruction.near_branch_target))
-        else:
-            break
-    return tuple(course), None
 
 
 def next_accesses(instruction: iced_x86.Instruction, values: Values) -> list[Upcoming] | None:

@@ -214,6 +214,10 @@ class ReplicaSource:
         """What the kernel offers, as far as it was tried: "can_query", "can_protect"."""
         return self._replica.features()
 
+    def untimed(self) -> dict[str, int]:
+        """How many bursts that were to be timed were not, by reason."""
+        return dict(self._timing.untimed)
+
     # ---- Taking ----
 
     def _capture(self, request: BurstRequest, collector: Collector) -> Burst:

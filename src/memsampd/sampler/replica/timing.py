@@ -11,7 +11,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -21,21 +21,24 @@ from numpy.typing import NDArray
 
 from memsampd import _core
 from memsampd.errors import MemsampdError
-from memsampd.sampler.clock.costs import measure_costs
+from memsampd.sampler.clock.arrivals import HITS, time_arrivals
+from memsampd.sampler.clock.costs import HitCosts, measure_costs
+from memsampd.sampler.clock.landmarks import find_landmark
 from memsampd.sampler.clock.moments import Moment, collect_moments
 from memsampd.sampler.clock.places import ReadCode, find_places
 from memsampd.sampler.clock.records import Rows, Untimed
-from memsampd.sampler.clock.warming import is_warmed
 from memsampd.sampler.records import AccessChunk, BurstRequest, TimedStretch
 from memsampd.sampler.replica.endings import read_code
 
-# CPU time from the release on. The first ones are for fast code and short bursts; an interrupt
-# costs the thread 5 to 14 µs.
-MOMENTS_SECONDS = (40e-6, 90e-6, 200e-6, 450e-6, 1000e-6)
+# CPU time from the release on. The thread comes back to caches that others have used: a stream is
+# three times slower in the first 50 µs, and right from 200 µs on. The last ones are for slow code.
+MOMENTS_SECONDS = (150e-6, 200e-6, 260e-6, 320e-6, 450e-6, 650e-6, 900e-6, 1300e-6)
 _PATIENCE_SECONDS = 0.05
 # How far pieces of one stretch may differ, before a place is taken to be a wrong one.
 _UNEVEN = 6.0
 _COST_DOUBT = 0.5
+_MIN_LANDMARK_ROWS = 20_000
+_FAST_RATE = 1.5e9  # landmarks that are far enough apart for this are never timed for being slow
 _NANOSECONDS = 1e9
 
 
@@ -115,7 +118,7 @@ class BurstTiming:
     def __init__(self, memory_path: Path, line_bytes: int) -> None:
         self._memory_path = memory_path
         self._line_bytes = line_bytes
-        self._moment_seconds: float | None = None
+        self._costs: HitCosts | None = None
         self.untimed: Counter[str] = Counter()
 
     @contextmanager
@@ -130,7 +133,7 @@ class BurstTiming:
 
     def _open(self, tid: int) -> _core.Moments | None:
         try:
-            self._moment_seconds = measure_costs().moment_seconds
+            self._costs = measure_costs()
             times = [round(at * _NANOSECONDS) for at in MOMENTS_SECONDS]
             return _core.Moments(tid, times, False)
         except (MemsampdError, OSError):
@@ -156,31 +159,64 @@ class BurstTiming:
         """
         if not request.measure_rate:
             return None, 0.0
-        found = self._tell(is_armed, events, ahead)
+        found = self._tell(request.tid, is_armed, events, ahead)
         if isinstance(found, Untimed):
             self.untimed[found.reason] += 1
             return None, found.hit_seconds
         return found, found.hit_seconds
 
     def _tell(
-        self, is_armed: bool, events: _core.Moments | None, ahead: Callable[[], AccessChunk]
+        self,
+        tid: int,
+        is_armed: bool,
+        events: _core.Moments | None,
+        ahead: Callable[[], AccessChunk],
     ) -> TimedStretch | Untimed:
-        if events is None or self._moment_seconds is None:
+        if events is None or self._costs is None:
             return Untimed("no-events", "the thread cannot be interrupted")
         if not is_armed:
             return Untimed("not-ahead", "the burst ended where the thread had gone on")
         moments = collect_moments(events, len(MOMENTS_SECONDS), _PATIENCE_SECONDS)
+        cost = self._costs.moment_seconds
         try:
             memory = os.open(self._memory_path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
-            return Untimed("gone", "", len(moments), len(moments) * self._moment_seconds)
+            return Untimed("gone", "", len(moments), len(moments) * cost)
         chunk = ahead()
         rows = Rows(chunk.ip, chunk.address, chunk.size_bytes)
         try:
             read = partial(read_code, memory)
-            return time_released(moments, rows, read, self._moment_seconds, self._line_bytes)
+            found = time_released(moments, rows, read, cost, self._line_bytes)
         finally:
             os.close(memory)
+        if isinstance(found, TimedStretch):
+            return found
+        return self._with_arrivals(tid, rows, found, self._costs)
+
+    def _with_arrivals(
+        self, tid: int, rows: Rows, untimed: Untimed, costs: HitCosts
+    ) -> TimedStretch | Untimed:
+        """Code that repeats exactly has no places, but landmarks; else why it was not timed."""
+        if len(rows) < _MIN_LANDMARK_ROWS:
+            return untimed
+        landmark = find_landmark(
+            rows,
+            hits=HITS,
+            hit_seconds=max(costs.execute_seconds, costs.access_seconds),
+            expected_rate=_FAST_RATE,
+        )
+        if landmark is None:
+            return untimed
+        try:
+            found = time_arrivals(tid, landmark, costs, patience_seconds=_PATIENCE_SECONDS)
+        except MemsampdError:
+            return untimed
+        lost = untimed.hit_seconds + found.hit_seconds
+        if isinstance(found, Untimed):
+            return replace(found, hits=untimed.hits + found.hits, hit_seconds=lost)
+        lines = count_lines(rows.address, rows.size_bytes, self._line_bytes)
+        accesses = round(found.accesses * lines / len(rows))
+        return replace(found, accesses=accesses)
 
 
 def time_released(
@@ -205,8 +241,6 @@ def time_released(
         return Untimed(found, "the places of its moments do not make sense", count, lost)
     accesses, seconds = found
     first, last = places[0], places[-1]
-    if is_warmed(rows, first.row, last.row, seconds):
-        return Untimed("warmed", "reading its pages brought what it waits for", count, lost)
     between = slice(first.row, last.row)
     taken_off = (last.interrupts - first.interrupts) * moment_seconds
     error = _COST_DOUBT * taken_off / seconds + 1 / accesses
