@@ -10,7 +10,7 @@ from memsampd.sampler.records import AccessRate, Burst
 
 _SPREAD_GOAL = 0.05
 _BURSTS_KEPT = 64
-_TRIES_AT_FIRST = 8
+_TRIES_AT_FIRST = 3
 
 
 @dataclass
@@ -27,7 +27,7 @@ class PhaseRates:
 
     A phase is measured with every burst until the spread of its rate is within the goal. One that
     stays above it after some tries (its rate varies, or its bursts are too short) is then measured
-    ever more rarely: the n-th time after n - 8 bursts without.
+    ever more rarely: the n-th time after n - 3 bursts without.
 
     Args:
         clock: makes rates of measurements.

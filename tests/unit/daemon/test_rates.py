@@ -59,9 +59,9 @@ def test_what_cannot_be_measured_is_tried_ever_more_rarely() -> None:
         asked += [burst] if is_asked else []
         assert rates.add(0, ASKED if is_asked else PLAIN) is None
     gaps = np.diff(asked)
-    assert asked[:8] == list(range(8))
+    assert asked[:3] == list(range(3))
     assert 20 < len(asked) < 60
-    assert gaps[-1] > gaps[10] > 1
+    assert gaps[-1] > gaps[5] > 1
     assert np.all(np.diff(gaps) >= 0)
 
 

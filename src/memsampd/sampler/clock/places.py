@@ -17,10 +17,10 @@ from memsampd.sampler.clock.upcoming import Upcoming, Values, follow_registers, 
 ReadCode = Callable[[int, int], bytes]
 """At an address, so many bytes of code, or fewer where it ends."""
 
-_ACCESSES = 256  # that are compared along one course
+_ACCESSES = 64  # that are compared along one course
 _ENOUGH_ACCESSES = 12  # where one place only is left
 _BRANCHES = 6  # conditional ones between two accesses: both ways are followed
-_STRETCHES = 1000
+_STRETCHES = 150
 _INSTRUCTIONS = 64  # between two accesses
 _CODE_BYTES = 256
 

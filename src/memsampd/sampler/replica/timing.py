@@ -8,6 +8,7 @@ moment was, its next accesses tell. What lies between two such places took the t
 from __future__ import annotations
 
 import os
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -32,8 +33,14 @@ from memsampd.sampler.replica.endings import read_code
 
 # CPU time from the release on. The thread comes back to caches that others have used: a stream is
 # three times slower in the first 50 µs, and right from 200 µs on. The last ones are for slow code.
-MOMENTS_SECONDS = (150e-6, 200e-6, 260e-6, 320e-6, 450e-6, 650e-6, 900e-6, 1300e-6)
+MOMENTS_SECONDS = (200e-6, 320e-6, 600e-6, 1200e-6)
 _PATIENCE_SECONDS = 0.05
+# Own CPU time that a burst's search for places may take: code that repeats itself takes the most, and
+# gives nothing.
+_SEARCH_SECONDS = 0.03
+# Searches for landmarks in vain, one after the other, before they are tried only now and then.
+_VAIN_SEARCHES = 3
+_SEARCH_AGAIN_AFTER = 16
 # How far pieces of one stretch may differ, before a place is taken to be a wrong one.
 _UNEVEN = 6.0
 _COST_DOUBT = 0.5
@@ -68,8 +75,11 @@ def find_moments(moments: Sequence[Moment], rows: Rows, read: ReadCode) -> list[
         rows: what it does from its release on.
         read: reads the program's code.
     """
-    found = []
+    found: list[Place] = []
+    give_up = time.thread_time() + _SEARCH_SECONDS
     for number, moment in enumerate(moments):
+        if time.thread_time() > give_up:
+            break
         places = find_places(rows, moment, read)
         if len(places) == 1:
             found.append(Place(int(places[0]), moment.cpu_seconds, number))
@@ -119,6 +129,7 @@ class BurstTiming:
         self._memory_path = memory_path
         self._line_bytes = line_bytes
         self._costs: HitCosts | None = None
+        self._vain_searches = 0
         self.untimed: Counter[str] = Counter()
 
     @contextmanager
@@ -197,7 +208,7 @@ class BurstTiming:
         self, tid: int, rows: Rows, untimed: Untimed, costs: HitCosts
     ) -> TimedStretch | Untimed:
         """Code that repeats exactly has no places, but landmarks; else why it was not timed."""
-        if len(rows) < _MIN_LANDMARK_ROWS:
+        if len(rows) < _MIN_LANDMARK_ROWS or not self._may_search():
             return untimed
         landmark = find_landmark(
             rows,
@@ -216,7 +227,14 @@ class BurstTiming:
             return replace(found, hits=untimed.hits + found.hits, hit_seconds=lost)
         lines = count_lines(rows.address, rows.size_bytes, self._line_bytes)
         accesses = round(found.accesses * lines / len(rows))
+        self._vain_searches = 0
         return replace(found, accesses=accesses)
+
+    def _may_search(self) -> bool:
+        """Whether to look for a landmark: counted as in vain until one has served."""
+        self._vain_searches += 1
+        is_rare = self._vain_searches > _VAIN_SEARCHES
+        return not is_rare or self._vain_searches % _SEARCH_AGAIN_AFTER == 0
 
 
 def time_released(
