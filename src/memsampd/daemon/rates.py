@@ -58,11 +58,11 @@ class PhaseRates:
             The phase's rate if this burst says something new of it, else None.
         """
         known = self._phases.setdefault(phase, _Phase())
-        if not burst.was_asked_time:
+        if burst.was_asked_time:
+            known.tries += 1
+            known.passed = 0
+        else:
             known.passed += 1
-            return None
-        known.tries += 1
-        known.passed = 0
         if burst.timed is None:
             return None
         if known.is_stale:

@@ -46,7 +46,8 @@ class BurstClock:
         count = total**2 / sum(w * w for w in weights)
         of_mean = (variance * count + _USUAL_VARIATION**2) / (count + 1) / count
         own = sum(w * e for w, e in zip(weights, errors, strict=True)) / total
-        return AccessRate(mean, math.sqrt(of_mean + own**2), self.name)
+        methods = ", ".join(sorted({stretch.method for stretch in stretches}))
+        return AccessRate(mean, math.sqrt(of_mean + own**2), methods)
 
 
 def is_usable(stretch: TimedStretch) -> bool:

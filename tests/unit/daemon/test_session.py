@@ -229,13 +229,13 @@ def test_a_single_failure_is_no_trouble_either(monkeypatch: pytest.MonkeyPatch) 
 
 def test_rates_are_asked_for_until_they_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
     def timed(order: CaptureOrder) -> Burst:
-        stretch = TimedStretch(100_000, 2e-4, "held") if order.measure_rate else None
+        stretch = TimedStretch(100_000, 2e-4, "moments") if order.measure_rate else None
         return replace(BURST, timed=stretch, was_asked_time=order.measure_rate)
 
     world = World(timed)
     state = run(world, monkeypatch, own_cpu_share=100.0)
     assert state.rate.accesses_per_cpu_second == pytest.approx(5e8)
-    assert state.rate.method == "in-target"
+    assert state.rate.method == "moments"
     asked = [order.measure_rate for order in world.orders]
     assert asked[:3] == [True] * 3 or asked[1:4] == [True] * 3
     assert not any(asked[-10:])

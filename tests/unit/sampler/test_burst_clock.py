@@ -27,7 +27,7 @@ BURST = Burst(
 
 
 def timed(rate: float, seconds: float = 1e-3, hit_seconds: float = 0.0) -> Burst:
-    stretch = TimedStretch(round(rate * seconds), seconds, "held", 4, hit_seconds)
+    stretch = TimedStretch(round(rate * seconds), seconds, "moments", 4, hit_seconds)
     return dataclasses.replace(BURST, timed=stretch)
 
 
@@ -35,7 +35,7 @@ def measure(bursts: Sequence[Burst]) -> tuple[float, float]:
     rate = BurstClock().measure(bursts)
     assert rate.accesses_per_cpu_second is not None
     assert rate.spread is not None
-    assert rate.method == "in-target"
+    assert rate.method == "moments"
     return rate.accesses_per_cpu_second, rate.spread
 
 

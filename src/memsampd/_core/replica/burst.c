@@ -296,7 +296,6 @@ static bool
 prepare(struct burst *b)
 {
     struct runner *r = b->r;
-    double started = now_seconds();
 
     remote_forget(&r->remote);
     if (!area_is_free(r) || blocks_check_code(&r->blocks, true) < 0)
@@ -304,7 +303,6 @@ prepare(struct burst *b)
     if (!runner_enter(r, &b->held, b->order->accesses))
         return ends(b, RUN_UNSUPPORTED, 0);
     pages_predict(&r->pages, &r->process, &r->remote, b->order->hold_seconds * PREDICTED_SHARE);
-    b->result->supply_seconds = now_seconds() - started;
     return true;
 }
 
@@ -386,6 +384,11 @@ take_held(struct burst *b)
 
     if (prepare(b))
         run_chain(b);
+    const double stops = r->segments * r->shortest_seconds;
+    b->result->run_seconds = r->own_seconds - stops;
+    b->result->is_run_known = r->segments == 1 || stops < r->own_seconds / 2;
+    if (r->segments == 1)
+        b->result->run_seconds = r->own_seconds;
     if (b->is_ahead && r->end != RUN_COLD && b->order->arm_fd >= 0)
         b->result->is_armed = ioctl(b->order->arm_fd, PERF_EVENT_IOC_ENABLE, 0) == 0;
     if (!b->held.is_asleep)

@@ -349,7 +349,12 @@ run_to_stop(struct runner *r, struct alarm *alarm, double until_seconds)
         is_late = true;
         ptrace(PTRACE_INTERRUPT, r->process.pid, NULL, NULL);
     }
-    r->run_seconds += now_seconds() - started;
+    const double lasted = now_seconds() - started;
+    r->run_seconds += lasted;
+    r->own_seconds += lasted;
+    r->shortest_seconds = r->segments == 0 || lasted < r->shortest_seconds ? lasted
+                                                                           : r->shortest_seconds;
+    r->segments++;
     r->traps++;
     if (waited < 0)
         finish(r, RUN_EXIT, 0);
@@ -412,6 +417,8 @@ runner_enter(struct runner *r, const struct held *h, uint64_t accesses)
     *slot(r, SLOT_BUFFER) = to_replica(r, r->start);
     start_at(r, h->regs.rip);
     r->blocks.written_pages = 0;
+    r->own_seconds = r->shortest_seconds = 0;
+    r->segments = 0;
     return ptrace(PTRACE_SETREGSET, r->process.pid, (void *)NT_X86_XSTATE, &state) == 0;
 }
 

@@ -57,6 +57,9 @@ struct runner {
     const uint64_t *start;        /* of the first, or of what is not expanded yet */
     struct exit part_exit;        /* of a record that was cut off behind `written` */
     bool has_cut_record;
+    double own_seconds;           /* for which it ran, from stop to stop, all together */
+    double shortest_seconds;      /* from one stop to the next: hardly more than the stop itself */
+    unsigned segments;            /* from stop to stop */
     double words_per_access;      /* learnt */
     volatile int is_cancelled;    /* set from another thread */
 

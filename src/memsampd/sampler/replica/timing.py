@@ -35,8 +35,8 @@ from memsampd.sampler.replica.endings import read_code
 # three times slower in the first 50 µs, and right from 200 µs on. The last ones are for slow code.
 MOMENTS_SECONDS = (200e-6, 320e-6, 600e-6, 1200e-6)
 _PATIENCE_SECONDS = 0.05
-# Own CPU time that a burst's search for places may take: code that repeats itself takes the most, and
-# gives nothing.
+# Own CPU time that a burst's search for places may take: code that repeats itself takes the most,
+# and gives nothing.
 _SEARCH_SECONDS = 0.03
 # Searches for landmarks in vain, one after the other, before they are tried only now and then.
 _VAIN_SEARCHES = 3
