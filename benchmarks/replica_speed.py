@@ -37,6 +37,7 @@ from pathlib import Path
 from memsampd.errors import CaptureError
 from memsampd.models.counting import LineCounter
 from memsampd.sampler.records import Burst, BurstRequest
+from memsampd.sampler.replica.pace import PACE
 from memsampd.sampler.replica.source import ReplicaSource
 from programs.catalogue import find
 from programs.preparing import PreparationError
@@ -76,9 +77,10 @@ class Taken:
     @property
     def times_native(self) -> float | None:
         """Time of the run over the target's own for as many accesses; None if that is unknown."""
-        if self.burst.timed is None or not self.burst.accesses:
+        timed = self.burst.timed
+        if timed is None or timed.method == PACE or not self.burst.accesses:
             return None
-        rate = self.burst.timed.accesses_per_cpu_second
+        rate = timed.accesses_per_cpu_second
         return self.run_seconds / self.burst.accesses * rate
 
     @property

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from memsampd.sampler.records import TimedStretch
 
+PACE = "pace"
+"""The method of such a stretch."""
 # Time of translated code over that of the program: a median over programs; learnt where a burst was
 # timed as well.
 FIRST_RATIO = 3.0
@@ -61,4 +63,4 @@ class Pace:
         seconds = own + pages_missed * _NEW_PAGE_SECONDS
         is_learnt = self._learnt >= _LEARNT_AFTER and run_seconds is not None
         error = LEARNT_ERROR if is_learnt else FIRST_ERROR
-        return TimedStretch(accesses, seconds, "pace", error=error)
+        return TimedStretch(accesses, seconds, PACE, error=error)
