@@ -139,7 +139,6 @@ class Replica:
         has_company: bool = False,
         may_hurry: bool = True,
         describe: Callable[[], None] | None = None,
-        registers: bytes | None = None,
         arm_fd: int = -1,
     ) -> dict[str, Any]:
         """The fields of memsampd.sampler.replica.source._Taken."""

@@ -362,15 +362,16 @@ go_on_dry(struct burst *b)
     r->regs = regs;
 }
 
-/* From some registers on, with nothing held. */
+/* The target runs on, and nobody believes what the replica does. */
 static void
-take_dry(struct burst *b, const struct user_regs_struct *from)
+take_dry(struct burst *b)
 {
     struct runner *r = b->r;
 
+    held_release(&b->held);
+    unhurry(r->process.pid);
     go_anywhere(b);
-    r->last_held.regs = *from;
-    if (runner_enter(r, &r->last_held, b->order->accesses))
+    if (runner_enter(r, &b->held, b->order->accesses))
         run_dry(b, b->order->dry_seconds);
     else
         ends(b, RUN_UNSUPPORTED, 0);
@@ -419,26 +420,16 @@ take(struct burst *b)
         process_park(&r->process);
         return;
     }
-    if (order->from != NULL) {
-        b->result->status = HELD_OK;
-        take_dry(b, order->from);
-    } else {
-        go_to_cpu_of(order->tid, r->process.pid);
-        if (order->may_hurry && order->hold_seconds <= HURRIED_SECONDS)
-            hurry(r->process.pid);
-        b->result->status = hold(b);
-        b->result->started_seconds = b->held.since_seconds;
-        if (b->result->status == HELD_OK)
-            r->last_held = b->held;
-        if (b->result->status == HELD_OK && order->dry_seconds > 0) {
-            held_release(&b->held); /* it runs on, and nobody believes what the replica does */
-            unhurry(r->process.pid);
-            take_dry(b, &b->held.regs);
-        } else if (b->result->status == HELD_OK) {
-            take_held(b);
-        }
-        unhurry(r->process.pid);
-    }
+    go_to_cpu_of(order->tid, r->process.pid);
+    if (order->may_hurry && order->hold_seconds <= HURRIED_SECONDS)
+        hurry(r->process.pid);
+    b->result->status = hold(b);
+    b->result->started_seconds = b->held.since_seconds;
+    if (b->result->status == HELD_OK && order->dry_seconds > 0)
+        take_dry(b);
+    else if (b->result->status == HELD_OK)
+        take_held(b);
+    unhurry(r->process.pid);
     if (r->end == RUN_EXIT && process_is_dead(&r->process))
         b->result->is_lost = true;
     process_park(&r->process);

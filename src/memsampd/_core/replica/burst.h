@@ -11,7 +11,6 @@ struct burst_order {
     double patience_seconds; /* to find the thread at work outside of the kernel */
     double chain_seconds;    /* wall time that a chain over system calls may take; 0: end at the first */
     double dry_seconds;      /* not held, to learn code: instead of a burst, or 0 */
-    const struct user_regs_struct *from; /* begin a dry run here, with nothing held; or NULL */
     bool has_company;        /* other threads of the target may run meanwhile */
     bool may_hurry;          /* raise our priority while it is held */
     int arm_fd;              /* a disabled perf event, to be enabled right before a release from which on

@@ -84,32 +84,17 @@ static PyObject *
 replica_burst(Replica *self, PyObject *args, PyObject *keywords)
 {
     static char *names[] = {"tid", "accesses", "hold_seconds", "patience_seconds", "chain_seconds",
-                            "dry_seconds", "has_company", "may_hurry", "describe", "registers",
-                            "arm_fd", NULL};
-    struct user_regs_struct from;
-    const char *registers = NULL;
-    Py_ssize_t registers_bytes = 0;
+                            "dry_seconds", "has_company", "may_hurry", "describe", "arm_fd", NULL};
     struct describer describer = {self, NULL};
     struct burst_order order = {.arm_fd = -1};
     unsigned long long accesses;
     int tid, has_company = 0, may_hurry = 1, failed;
 
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "iKd|dddppOz#i:burst", names, &tid, &accesses,
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "iKd|dddppOi:burst", names, &tid, &accesses,
                                      &order.hold_seconds, &order.patience_seconds,
                                      &order.chain_seconds, &order.dry_seconds, &has_company,
-                                     &may_hurry, &describer.callable, &registers,
-                                     &registers_bytes, &order.arm_fd))
+                                     &may_hurry, &describer.callable, &order.arm_fd))
         return NULL;
-    if (registers != NULL) {
-        if (registers_bytes != (Py_ssize_t)sizeof from || order.dry_seconds <= 0) {
-            PyErr_SetString(PyExc_ValueError, "registers are a struct user_regs_struct, of dry runs");
-            return NULL;
-        }
-        memcpy(&from, registers, sizeof from);
-        from.fs_base = self->runner.last_held.regs.fs_base; /* perf does not tell these */
-        from.gs_base = self->runner.last_held.regs.gs_base;
-        order.from = &from;
-    }
     if (describer.callable != NULL && describer.callable != Py_None) {
         order.describe = describe_form;
         order.context = &describer;

@@ -42,7 +42,6 @@ struct runner {
     struct process process;
     struct remote remote;
     struct pages pages;
-    struct held last_held;        /* its vector state and segments stand in where they are not known */
 
     /* The present run. */
     enum run_end end;
