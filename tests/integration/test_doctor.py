@@ -6,6 +6,7 @@ import os
 import struct
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -78,8 +79,10 @@ def test_a_target_that_cannot_be(capsys: pytest.CaptureFixture[str], pid: str) -
 def test_looking_at_a_target_does_not_touch_it() -> None:
     with subprocess.Popen(["sleep", "60"]) as child:
         switches = Path(f"/proc/{child.pid}/status")
-        while "S (sleeping)" not in (before := switches.read_text()):
-            pass
+        before = ""
+        while "S (sleeping)" not in before or before != switches.read_text():
+            time.sleep(0.1)  # it may be asleep, and still on its way to its long sleep
+            before = switches.read_text()
         (finding,) = diagnose_target(str(child.pid))
         after = switches.read_text()
         child.kill()
