@@ -351,7 +351,7 @@ go_on_dry(struct burst *b)
     r->end = end == RUN_COLD ? RUN_COLD : RUN_GOES_ON;
     run_dry(b, LEARNING_SECONDS);
     memcpy((void *)(uintptr_t)written, part, sizeof part);
-    if (r->end == RUN_EXIT)
+    if (r->end == RUN_EXIT && process_is_dead(&r->process))
         return;
     r->end = end;
     r->number = number;
