@@ -288,23 +288,6 @@ replica_add_form(Replica *self, PyObject *args)
     Py_RETURN_NONE;
 }
 
-/* Translate code ahead of a burst. True: done; False: a form is wanted first. */
-static PyObject *
-replica_translate(Replica *self, PyObject *args)
-{
-    unsigned long long ip;
-    uint32_t found;
-    enum translation result;
-
-    if (!PyArg_ParseTuple(args, "K:translate", &ip))
-        return NULL;
-    Py_BEGIN_ALLOW_THREADS
-    remote_forget(&self->runner.remote);
-    result = blocks_translate(&self->runner.blocks, ip, &found);
-    Py_END_ALLOW_THREADS
-    return PyBool_FromLong(result != TRANSLATION_NEEDS_FORM);
-}
-
 /* ---- One by one, in the caller's thread: for tests of translated code ---- */
 
 static PyObject *
@@ -596,8 +579,6 @@ static PyMethodDef replica_methods[] = {
      "Addresses of the instructions that ran, and how often each did."},
     {"wanted_form", (PyCFunction)replica_wanted_form, METH_NOARGS, "The form to describe."},
     {"add_form", (PyCFunction)replica_add_form, METH_VARARGS, "Describe a form."},
-    {"translate", (PyCFunction)replica_translate, METH_VARARGS,
-     "Translate code ahead; False: a form is wanted."},
     {"hold", (PyCFunction)replica_hold, METH_VARARGS, "Hold a thread."},
     {"place", (PyCFunction)replica_place, METH_VARARGS, "Put the replica where it is."},
     {"go", (PyCFunction)replica_go, METH_VARARGS, "Run it in translated code."},

@@ -297,10 +297,11 @@ static bool
 is_at_call(struct runner *r, uint64_t ip)
 {
     const uint64_t offset = ip - r->blocks.area_address;
-    const uint8_t *code = r->area.bytes + offset;
 
-    return offset >= AREA_CODE + 2 && offset < AREA_BUFFER - 2 &&
-           ((code[0] == 0x0f && code[1] == 0x05) || (code[-2] == 0x0f && code[-1] == 0x05));
+    if (offset < AREA_CODE + 2 || offset >= AREA_BUFFER - 2)
+        return false;
+    const uint8_t *code = r->area.bytes + offset;
+    return ((code[0] == 0x0f && code[1] == 0x05) || (code[-2] == 0x0f && code[-1] == 0x05));
 }
 
 /* Stopped from outside: on to where it is known what was recorded. */

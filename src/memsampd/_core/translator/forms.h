@@ -3,7 +3,7 @@
  *
  * A form is everything of an instruction but the numbers of its registers, its displacement and its
  * immediates. What a form does (which memory it references, which registers it uses) is asked of
- * the decoder in Python (sampler/shadow/forms.py) once, by a sample that `form_sample` builds: an
+ * the decoder in Python (sampler/replica/forms.py) once, by a sample that `form_sample` builds: an
  * instruction of that form whose explicit registers are FORM_REG, FORM_RM, FORM_VVVV, FORM_BASE and
  * FORM_INDEX. So decoding takes a table look-up here, and there is one authority on semantics.
  */

@@ -1,6 +1,6 @@
 /* How to find the data references of one decoded instruction in the registers before it runs.
  *
- * Recipes are made in Python (sampler/shadow/decoder.py, the numpy dtype RECIPE mirrors this struct)
+ * Recipes are made in Python (sampler/replica/decoder.py, the numpy dtype RECIPE mirrors this struct)
  * and kept here by instruction address.
  */
 #ifndef MEMSAMPD_RECIPE_H

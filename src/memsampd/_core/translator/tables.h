@@ -125,10 +125,10 @@ typedef enum code_kind (*code_reader)(void *reader, uint64_t page, uint8_t *byte
 #define WRITTEN_PAGES 64
 
 struct blocks {
-    uint64_t written_page[WRITTEN_PAGES]; /* code that the shadow wrote to: not translated */
+    uint64_t written_page[WRITTEN_PAGES]; /* code that the replica wrote to: not translated */
     unsigned written_pages;
     uint8_t *area;         /* our mapping */
-    uint64_t area_address; /* the shadow's */
+    uint64_t area_address; /* the replica's */
     uint32_t code_used;    /* offset from AREA_CODE */
     uint32_t lookup_trap;  /* where code stands that knows no block for an indirect target */
     struct block *block;
