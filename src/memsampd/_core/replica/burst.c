@@ -454,7 +454,6 @@ run_burst(void *argument)
     result->longest_seconds = b->held.longest_seconds;
     result->holds = b->held.holds;
     result->cut_short = b->held.cut_short;
-    result->is_asleep = b->held.is_asleep;
     result->pages_predicted = b->r->pages.predicted;
     result->pages_missed = b->r->pages.missed;
     result->replica_cpu_seconds = process_cpu_seconds(&b->r->process) - replica;

@@ -29,7 +29,7 @@ struct burst_result {
     double started_seconds, held_seconds, longest_seconds;
     unsigned holds;
     unsigned calls, compared, equal;
-    bool cut_short, is_asleep;
+    bool cut_short;
     bool is_armed;           /* the event was enabled */
     size_t ahead_words;      /* what was recorded from here on is what the target then makes */
     uint64_t pages_predicted, pages_missed;

@@ -202,13 +202,6 @@ add(struct call_outputs *out, uint64_t start, uint64_t bytes)
     out->range[out->ranges++] = (struct call_range){start, start + bytes};
 }
 
-static bool
-copy_from(struct remote *r, uint64_t address, void *bytes, size_t size)
-{
-    struct iovec mine = {bytes, size}, theirs = {(void *)(uintptr_t)address, size};
-    return process_vm_readv(r->pid, &mine, 1, &theirs, 1, 0) == (ssize_t)size;
-}
-
 /* So many bytes, spread over buffers. */
 static bool
 vector_outputs(struct remote *r, uint64_t address, uint64_t count, uint64_t bytes,
@@ -216,7 +209,7 @@ vector_outputs(struct remote *r, uint64_t address, uint64_t count, uint64_t byte
 {
     struct iovec vector[IOVECS];
 
-    if (count > IOVECS || !copy_from(r, address, vector, count * sizeof vector[0]))
+    if (count > IOVECS || !remote_copy(r->pid, address, vector, count * sizeof vector[0]))
         return count == 0;
     for (uint64_t i = 0; i < count && bytes != 0; i++) {
         uint64_t part = vector[i].iov_len < bytes ? vector[i].iov_len : bytes;
@@ -234,7 +227,7 @@ message_outputs(struct remote *r, uint64_t address, long result, struct call_out
     add(out, address, sizeof message);
     if (result < 0)
         return true;
-    if (!copy_from(r, address, &message, sizeof message))
+    if (!remote_copy(r->pid, address, &message, sizeof message))
         return false;
     add(out, (uint64_t)(uintptr_t)message.msg_name, message.msg_namelen);
     add(out, (uint64_t)(uintptr_t)message.msg_control, message.msg_controllen);

@@ -1,5 +1,6 @@
 #include "core.h"
 #include "held.h"
+#include "remote.h"
 
 #include <elf.h>
 #include <errno.h>
@@ -351,13 +352,6 @@ struct rseq_registration {
     uint32_t size, signature, flags, pad;
 };
 
-static bool
-copy_from(pid_t tid, uint64_t address, void *bytes, size_t size)
-{
-    struct iovec mine = {bytes, size}, theirs = {(void *)(uintptr_t)address, size};
-    return process_vm_readv(tid, &mine, 1, &theirs, 1, 0) == (ssize_t)size;
-}
-
 /* Whether it can be read without a change to the target, or a wait for whoever supplies its pages. */
 static bool
 is_present(pid_t tid, uint64_t address)
@@ -390,14 +384,14 @@ is_in_rseq(struct held *h)
         return false;
     h->rseq_address = rseq.area;
     if (!is_present(h->tid, rseq.area) ||
-        !copy_from(h->tid, rseq.area + RSEQ_SECTION_OFFSET, &section_address,
+        !remote_copy(h->tid, rseq.area + RSEQ_SECTION_OFFSET, &section_address,
                    sizeof section_address) ||
         section_address == 0)
         return false;
     if (!is_present(h->tid, section_address) ||
         !is_present(h->tid, section_address + sizeof section - 1))
         return true; /* who knows */
-    return copy_from(h->tid, section_address, &section, sizeof section) &&
+    return remote_copy(h->tid, section_address, &section, sizeof section) &&
            h->regs.rip - section.start_ip < section.post_commit_offset;
 }
 
@@ -615,13 +609,6 @@ held_release(struct held *h)
         collect_killed(h->tid);
     h->is_traced = h->is_asleep; /* a sleeper is let go by the end of our thread */
     end_hold(h);
-}
-
-bool
-thread_is_asleep(pid_t tid)
-{
-    char state = thread_state(tid);
-    return state == 'S' || state == 'D';
 }
 
 enum held_call

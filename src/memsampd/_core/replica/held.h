@@ -93,8 +93,6 @@ void held_enter_call(struct held *h);
 /* Stop it again after CALL_LATE before a call: false if it is gone. */
 bool held_interrupt(struct held *h);
 
-/* Whether it sleeps in a system call; then it is let go by the end of our thread. */
-bool thread_is_asleep(pid_t tid);
 char thread_state(pid_t tid);
 int thread_cpu(pid_t tid);
 bool thread_is_untraced(pid_t tid);

@@ -236,6 +236,13 @@ remote_find(struct remote *r, uint64_t address)
 
 /* ---- Pages ---- */
 
+bool
+remote_copy(pid_t pid, uint64_t address, void *bytes, size_t size)
+{
+    struct iovec mine = {bytes, size}, theirs = {(void *)(uintptr_t)address, size};
+    return process_vm_readv(pid, &mine, 1, &theirs, 1, 0) == (ssize_t)size;
+}
+
 /* What the page map says of some consecutive pages; false if it cannot be read. */
 static bool
 read_entries(struct remote *r, uint64_t page, size_t count, uint64_t *entry)

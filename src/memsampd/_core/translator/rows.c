@@ -131,16 +131,3 @@ lines_to_runs(struct lines *lines)
         mark[i] = run_of(mark[i], mark[i + 1] >> LINE_BITS);
     mark[count - 1] = run_of(mark[count - 1], lines->accesses);
 }
-
-PyObject *
-lines_take(struct lines *lines, uint64_t instructions, uint64_t prefetches)
-{
-    lines_to_runs(lines);
-    PyObject *taken = Py_BuildValue(
-        "(y#KnnKK)", lines->count ? (const char *)lines->mark : "", 8 * (Py_ssize_t)lines->count,
-        (unsigned long long)lines->accesses, (Py_ssize_t)lines->rows,
-        (Py_ssize_t)lines->writes, (unsigned long long)instructions,
-        (unsigned long long)prefetches);
-    lines_begin(lines);
-    return taken;
-}

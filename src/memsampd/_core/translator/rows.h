@@ -70,7 +70,4 @@ bool lines_add(struct lines *lines, struct rows *rows, unsigned shift);
 /* Make runs of the marks, in their place. The next access begins another mark. */
 void lines_to_runs(struct lines *lines);
 
-/* (runs as bytes, accesses, rows, writes, instructions, prefetches); they are then gone from here. */
-PyObject *lines_take(struct lines *lines, uint64_t instructions, uint64_t prefetches);
-
 #endif

@@ -76,7 +76,6 @@ class _Taken:
     compared: int
     equal: int
     cut_short: bool
-    is_asleep: bool
     is_armed: bool
     ahead_words: int
     pages_predicted: int
@@ -85,7 +84,6 @@ class _Taken:
     is_run_known: bool
     replica_cpu_seconds: float
     tracer_cpu_seconds: float
-    words: int
 
     @property
     def cost(self) -> BurstCost:
