@@ -222,7 +222,7 @@ class PlainStatus:
         )
 
     def turn(self, state: State) -> None:
-        """Say it when the target is idle, bursts are impossible or wait for us; and when no more."""
+        """Say when the target is idle, or bursts are impossible or wait for us; and when no more."""
         now = time.monotonic()
         if now - self._looked_seconds < self._LOOK_SECONDS:
             return

@@ -198,9 +198,7 @@ def attached(
         recorders = []
         if output.recording is not None:
             header = _header(parts, config, machine)
-            recorders.append(
-                RecordingWriter(output.recording, header, overwrite=output.overwrite)
-            )
+            recorders.append(RecordingWriter(output.recording, header, overwrite=output.overwrite))
             stack.callback(recorders[0].close)
         yield Session(
             parts, config, started_seconds, (*exporters, *recorders), recorders, observers
