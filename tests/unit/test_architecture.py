@@ -1,4 +1,4 @@
-"""Imports go one way: sampler, phases, models, estimate, exporters, daemon, cli (docs/architecture.md)."""
+"""Imports go one way: sampler, phases, models, estimate, exporters, daemon, cli."""
 
 from __future__ import annotations
 

@@ -153,7 +153,7 @@ def analyse(recording: Recording, policy: str, sizes_bytes: NDArray[np.int64]) -
     for event in events:
         estimator.add(event)
     estimator.finish()
-    final = _final_phases(event for event in events if isinstance(event, MergeRecord))
+    final = final_phases(event for event in events if isinstance(event, MergeRecord))
     windows = tuple(
         _analysed(event, told[event.index], final, policy)
         for event in events
@@ -185,7 +185,7 @@ def _analysed(
     )
 
 
-def _final_phases(merges: Iterable[MergeRecord]) -> dict[int, int]:
+def final_phases(merges: Iterable[MergeRecord]) -> dict[int, int]:
     """Return what each merged phase is called in the end."""
     final: dict[int, int] = {}
     for merge in merges:
