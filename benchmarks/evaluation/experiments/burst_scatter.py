@@ -17,7 +17,7 @@ from evaluation.results import Case, Row, cell, distinct
 from evaluation.statistics import deviation_within
 from memsampd.exporters.analysis import Analysis, analyse
 from memsampd.exporters.recording import Recording
-from memsampd.models.nearest import burst_curves
+from evaluation.nearest import burst_curves
 from memsampd.models.statstack import StatStack
 
 LINE_BYTES = 64
