@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TextIO
 
 from memsampd.estimate.records import PhaseEstimate
-from memsampd.exporters.curves import at_size
+from memsampd.exporters.curves import CurvePoint, at_size
 from memsampd.exporters.snapshot import Overhead, Snapshot
 from memsampd.models.records import MissRatioCurve
 from memsampd.phases.records import Assignment, Window
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 _REDRAW_SECONDS = 0.5
 _BARS = "▁▂▃▄▅▆▇█"
 _SPARK_LIMIT_BYTES = 64 << 20
-# A band is shown where it is wider than this part of the value, and than so many points.
-_BAND_PART, _BAND_POINTS = 0.1, 0.05
 _IDLE_SECONDS = 2.0
 
 
@@ -37,14 +35,12 @@ def _phase_of(snapshot: Snapshot) -> PhaseEstimate | None:
     return next((phase for phase in phases if phase.id == snapshot.phase), None)
 
 
-def ratio_text(ratio: float, low: float, high: float) -> str:
-    """A miss ratio (0..1) in per cent: as its band where that matters, else as one figure."""
-    points = [100 * each for each in (ratio, low, high)]
-    width = points[2] - points[1]
-    digits = 2 if points[0] < 1 else 1
-    if width > _BAND_POINTS and width > _BAND_PART * points[0]:
-        return f"{points[1]:.{digits}f}..{points[2]:.{digits}f} %"
-    return f"{points[0]:.{digits}f} %"
+def ratio_text(point: CurvePoint) -> str:
+    """A miss ratio in per cent: as its band where that matters, else as one figure."""
+    digits = 2 if point.miss_ratio < 0.01 else 1
+    if point.is_uncertain:
+        return f"{100 * point.low:.{digits}f}..{100 * point.high:.{digits}f} %"
+    return f"{100 * point.miss_ratio:.{digits}f} %"
 
 
 def cache_ratios(curve: MissRatioCurve | None, cache_sizes_bytes: Mapping[str, int]) -> str:
@@ -52,7 +48,7 @@ def cache_ratios(curve: MissRatioCurve | None, cache_sizes_bytes: Mapping[str, i
     found = []
     for name, size_bytes in cache_sizes_bytes.items():
         point = at_size(curve, size_bytes) if curve is not None else None
-        text = "?" if point is None else ratio_text(point.miss_ratio, point.low, point.high)
+        text = "?" if point is None else ratio_text(point)
         found.append(f"{name} {_size(size_bytes)}: {text}")
     return "  ".join(found)
 
@@ -222,7 +218,7 @@ class PlainStatus:
         )
 
     def turn(self, state: State) -> None:
-        """Say when the target is idle, or bursts are impossible or wait for us; and when no more."""
+        """Say when the target is idle, or bursts are impossible or wait for us; and when not."""
         now = time.monotonic()
         if now - self._looked_seconds < self._LOOK_SECONDS:
             return

@@ -25,11 +25,11 @@ from memsampd.daemon.session import Session, SessionObserver, SessionParts
 from memsampd.daemon.tracer import TracerThread
 from memsampd.errors import UsageError
 from memsampd.estimate.estimator import Estimator
+from memsampd.exporters.analysis import default_sizes
 from memsampd.exporters.protocols import Exporter
 from memsampd.exporters.recording import HeaderRecord, RecordingWriter
 from memsampd.exporters.snapshot import TargetInfo
 from memsampd.machines.machine import Machine, read_machine
-from memsampd.models.sizes import default_sizes
 from memsampd.phases.branchmap import BranchMap, BranchMaps
 from memsampd.phases.drift import DriftMonitor
 from memsampd.phases.leader import LeaderFollower

@@ -287,12 +287,12 @@ class Pipeline:
     def _end_window_of_first(self) -> None:
         """The first burst of a program does not wait until its window is full."""
         last_seconds = self._parts.cutter.last_seconds
-        if last_seconds is None or not self._waiting:
+        moments = [each.burst.time_seconds for each in self._waiting if each.burst.accesses]
+        if last_seconds is None or not moments or last_seconds < moments[0]:
             return
-        if self._waiting[0].burst.time_seconds <= last_seconds:
-            window = self._parts.cutter.flush()
-            if window is not None:
-                self._end_window(window)
+        window = self._parts.cutter.flush()
+        assert window is not None, "a window with a sample"
+        self._end_window(window)
 
     # -- bursts --------------------------------------------------------------------------------
 
@@ -339,7 +339,7 @@ class Pipeline:
         parts, learners = self._parts, self._learners
         burst, histogram = counted.burst, counted.histogram
         parts.schedule.record(phase, histogram.accesses)
-        self._bursts += 1
+        self._bursts += histogram.accesses > 0
         self.counts.ends[burst.end.value] += 1
         self.counts.tally = self.counts.tally.with_burst(burst)
         code = b""

@@ -243,7 +243,6 @@ class Session:
             phase=pipeline.phase,
             predicted_phase=pipeline.predicted_phase,
             prediction_accuracy=pipeline.accuracy.overall,
-            windows=counts.windows,
             estimate=parts.estimator.estimate(),
             cache_sizes_bytes=parts.cache_sizes_bytes,
             samples=counts.samples,

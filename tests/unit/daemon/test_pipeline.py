@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
-from invented import TARGET
 
 from memsampd.daemon.ledger import Ledger
 from memsampd.daemon.pipeline import Actions, Learners, Pipeline, PipelineParts, Turn
@@ -28,6 +27,7 @@ from memsampd.phases.windows import WindowCutter
 from memsampd.sampler.burst_clock import BurstClock
 from memsampd.sampler.records import BranchSamples, Burst, BurstCost, BurstEnd, TimedStretch
 
+PID = 4242
 WINDOW_SECONDS, PERIOD_SECONDS = 0.1, 0.01
 SIZES_BYTES = np.array([1 << octave for octave in range(10, 22)], np.int64)
 COST = BurstCost(stop_seconds=0.002, stops=1, longest_stop_seconds=0.002, hit_seconds=0.001)
@@ -37,8 +37,8 @@ BURST = Burst(
     address=NONE,
     size_bytes=NONE.astype(np.uint16),
     is_write=NONE.astype(np.bool_),
-    pid=TARGET.pid,
-    tid=TARGET.pid,
+    pid=PID,
+    tid=PID,
     time_seconds=0.0,
     instructions=5000,
     prefetches=0,
@@ -106,7 +106,7 @@ class World:
         count = round(seconds / PERIOD_SECONDS)
         times = self.now_seconds + PERIOD_SECONDS * np.arange(count)
         self.now_seconds += seconds
-        tids = np.full(count, TARGET.pid, np.int32)
+        tids = np.full(count, PID, np.int32)
         execs = tuple(each for each in self.execs if each < self.now_seconds)
         self.execs = [each for each in self.execs if each >= self.now_seconds]
         ips = np.full(count, self.code, np.uint64)
@@ -221,7 +221,7 @@ def test_the_first_burst_is_ordered_at_once_and_its_window_ends_with_it() -> Non
     first = world.turn(0.02)
     assert first.order is not None
     assert first.order.delay_seconds == 0
-    assert first.order.thread_samples == {TARGET.pid: 2}
+    assert first.order.thread_samples == {PID: 2}
     assert first.order.measure_rate
     assert first.records == ()
     second = world.turn(0.03)
@@ -245,6 +245,7 @@ def test_what_was_refused_or_empty_is_tried_again_at_once() -> None:
     ]
     world = World(lambda order: answers[len(world.orders) - 1], schedule_name="phase-guided")
     assert [world.turn(0.01).order is not None for _ in range(4)] == [True, True, True, False]
+    world.turn(0.03)
     assert world.estimator.estimate().curves
 
 
