@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from memsampd import __version__
 from memsampd.daemon.config import OutputConfig, SessionConfig
 from memsampd.daemon.ledger import Ledger
-from memsampd.daemon.own_cpu import CpuAccount, ProcessCpu
+from memsampd.daemon.own_cpu import ProcessCpu
 from memsampd.daemon.pipeline import Learners, Pipeline, PipelineParts
 from memsampd.daemon.planner import BurstLimits, Planner
 from memsampd.daemon.rates import PhaseRates
@@ -39,6 +39,7 @@ from memsampd.phases.windows import WindowCutter
 from memsampd.sampler.burst_clock import BurstClock
 from memsampd.sampler.perf.interrupts import measure_sample_seconds
 from memsampd.sampler.perf.source import TaskClockSource
+from memsampd.sampler.process.cputime import process_cpu_ns
 from memsampd.sampler.process.identity import ProcessHandle
 from memsampd.sampler.process.memory import read_present
 from memsampd.sampler.process.target import check_target
@@ -176,6 +177,7 @@ def attached(
         if output.listen is not None:
             exporters.append(_served(output.listen, stack))
         maps = BranchMaps(lambda each: BranchMap(code_reader(each)))
+        target_cpu_at_start = process_cpu_ns(target.pid) * 1e-9
         source = TaskClockSource(
             target.pid, period_seconds=config.period_seconds, follow_forks=config.follow_forks
         )
@@ -190,19 +192,29 @@ def attached(
         )
         stack.callback(tracer.close)
         branches = MappedBranches(target.pid, source, maps)
+        pipeline = Pipeline(
+            _pipeline_parts(target.pid, config, maps, machine, started_seconds), started_seconds
+        )
         account = (process_cpu or ProcessCpu()).open()
         account.add_thread(tracer.thread)
-        parts = _parts(
-            target, handle, branches, tracer, config, maps, machine, account, started_seconds
+        parts = SessionParts(
+            target=target,
+            handle=handle,
+            branches=branches,
+            tracer=tracer,
+            pipeline=pipeline,
+            own_cpu=account,
+            cache_sizes_bytes=dict(machine.cache_sizes_bytes()),
+            clock_name=BurstClock.name,
+            started_seconds=started_seconds,
+            target_cpu_at_start=target_cpu_at_start,
         )
         recorders = []
         if output.recording is not None:
             header = _header(parts, config, machine)
             recorders.append(RecordingWriter(output.recording, header, overwrite=output.overwrite))
             stack.callback(recorders[0].close)
-        yield Session(
-            parts, config, started_seconds, (*exporters, *recorders), recorders, observers
-        )
+        yield Session(parts, config, (*exporters, *recorders), recorders, observers)
 
 
 def _served(listen: str, stack: ExitStack) -> Exporter:
@@ -217,17 +229,9 @@ def _served(listen: str, stack: ExitStack) -> Exporter:
     return prometheus
 
 
-def _parts(
-    target: TargetInfo,
-    handle: ProcessHandle,
-    branches: MappedBranches,
-    tracer: TracerThread,
-    config: SessionConfig,
-    maps: BranchMaps,
-    machine: Machine,
-    account: CpuAccount,
-    started_seconds: float,
-) -> SessionParts:
+def _pipeline_parts(
+    pid: int, config: SessionConfig, maps: BranchMaps, machine: Machine, started_seconds: float
+) -> PipelineParts:
     shape = burst_shape(config.burst_accesses)
     share = {} if config.schedule == "all" else {"share": config.budget_share}
     schedule = make_schedule(
@@ -241,10 +245,9 @@ def _parts(
         config.budget_share, config.own_cpu_share, measure_sample_seconds(), started_seconds
     )
     limits = BurstLimits(shape.usual_accesses, config.max_stop_seconds, config.burst_seconds)
-    estimator = Estimator(curve_sizes(machine), config.line_bytes)
 
     def learn_anew(first_phase: int) -> Learners:
-        maps.forget(target.pid)
+        maps.forget(pid)
         return Learners(
             LeaderFollower(first_id=first_phase),
             RunLengthMarkov(),
@@ -252,28 +255,13 @@ def _parts(
             DriftMonitor(),
         )
 
-    pipeline = Pipeline(
-        PipelineParts(
-            cutter=WindowCutter(config.window_seconds, config.bins, maps.lookup, seed=config.seed),
-            schedule=schedule,
-            planner=Planner(schedule, ledger, limits),
-            ledger=ledger,
-            estimator=estimator,
-            learn_anew=learn_anew,
-        ),
-        started_seconds,
-    )
-    return SessionParts(
-        target=target,
-        handle=handle,
-        branches=branches,
-        tracer=tracer,
-        pipeline=pipeline,
+    return PipelineParts(
+        cutter=WindowCutter(config.window_seconds, config.bins, maps.lookup, seed=config.seed),
+        schedule=schedule,
+        planner=Planner(schedule, ledger, limits),
         ledger=ledger,
-        estimator=estimator,
-        own_cpu=account,
-        cache_sizes_bytes=dict(machine.cache_sizes_bytes()),
-        clock_name=BurstClock.name,
+        estimator=Estimator(curve_sizes(machine), config.line_bytes),
+        learn_anew=learn_anew,
     )
 
 

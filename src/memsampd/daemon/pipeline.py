@@ -143,7 +143,7 @@ class Pipeline:
         self.window: Window | None = None
         self.phase: int | None = None
         self.accuracy = AccuracyTracker()
-        self._parts = parts
+        self.parts = parts
         self._started_seconds = self._now_seconds = started_seconds
         self._program_since_seconds = -np.inf
         self._next_phase = 0
@@ -164,12 +164,12 @@ class Pipeline:
     @property
     def trouble(self) -> str:
         """Why no burst is taken at present, with the remedy; empty where nothing lasting is."""
-        return self._parts.planner.trouble
+        return self.parts.planner.trouble
 
     @property
     def hurries(self) -> bool:
         """Whether the first burst of the program is still to come: turns are to be short."""
-        return self._parts.planner.hurries or (bool(self._waiting) and self._is_first)
+        return self.parts.planner.hurries or (bool(self._waiting) and self._is_first)
 
     @property
     def _is_first(self) -> bool:
@@ -188,16 +188,16 @@ class Pipeline:
         """Take in what came while the session ended; the last window may be a short one."""
         self._take_in(turn)
         self._end_program()
-        self._parts.estimator.finish()
+        self.parts.estimator.finish()
         return self._actions(None)
 
     def _take_in(self, turn: Turn) -> Window | None:
         """Learn; returns the last window that ended."""
         self._now_seconds = turn.now_seconds
-        elapsed = self._parts.ledger.tell_time(
+        elapsed = self.parts.ledger.tell_time(
             turn.now_seconds, turn.target_cpu_seconds, turn.own_cpu_seconds
         )
-        self._parts.schedule.elapse(elapsed)
+        self.parts.schedule.elapse(elapsed)
         for result in turn.results:
             self._receive(result)
         for samples, execed_seconds in _programs(turn.samples):
@@ -220,13 +220,13 @@ class Pipeline:
         ran, self._ran = self._ran, Counter()
         if self._ordered is not None:
             return None
-        planner = self._parts.planner
+        planner = self.parts.planner
         if (again := planner.first(ran)) is not None or ended is None:
             return again
         return planner.next(ended, self.predicted_phase, self._learners.rates.wants)
 
     def _emit(self, record: EstimatorEvent) -> None:
-        self._parts.estimator.add(record)
+        self.parts.estimator.add(record)
         self._records.append(record)
 
     def _since_start(self, seconds: float) -> float:
@@ -239,10 +239,10 @@ class Pipeline:
         counts.samples += len(samples)
         counts.lost += samples.lost
         counts.throttled += samples.throttled
-        self._parts.ledger.add_samples(len(samples))
+        self.parts.ledger.add_samples(len(samples))
         tids, hits = np.unique(samples.tid, return_counts=True)
         self._ran.update(dict(zip(tids.tolist(), hits.tolist(), strict=True)))
-        for window in self._parts.cutter.add(samples):
+        for window in self.parts.cutter.add(samples):
             self._end_window(window)
 
     def _end_window(self, window: Window) -> None:
@@ -277,7 +277,7 @@ class Pipeline:
 
     def _merge(self, gone: int, into: int) -> None:
         learners = self._learners
-        for keeper in (learners.predictor, self._parts.schedule, learners.drift, learners.rates):
+        for keeper in (learners.predictor, self.parts.schedule, learners.drift, learners.rates):
             keeper.merge(gone, into)
         self._closed.merge(gone, into)
         if self.phase == gone:
@@ -286,11 +286,11 @@ class Pipeline:
 
     def _end_window_of_first(self) -> None:
         """The first burst of a program does not wait until its window is full."""
-        last_seconds = self._parts.cutter.last_seconds
+        last_seconds = self.parts.cutter.last_seconds
         moments = [each.burst.time_seconds for each in self._waiting if each.burst.accesses]
         if last_seconds is None or not moments or last_seconds < moments[0]:
             return
-        window = self._parts.cutter.flush()
+        window = self.parts.cutter.flush()
         assert window is not None, "a window with a sample"
         self._end_window(window)
 
@@ -300,10 +300,10 @@ class Pipeline:
         """Pay for what the tracer has taken, or tried in vain."""
         order, self._ordered = self._ordered, None
         cost, counted, error = result.cost, result.counted, result.error
-        self._parts.ledger.add_burst(cost)
+        self.parts.ledger.add_burst(cost)
         if counted is not None or cost.target_seconds > 0:
             accesses = counted.burst.accesses if counted is not None else 0
-            self._parts.schedule.spend(accesses, cost.target_seconds)
+            self.parts.schedule.spend(accesses, cost.target_seconds)
         assert order is not None, "a result without an order"
         if error is not None:
             if error.reason != "closed":
@@ -311,14 +311,14 @@ class Pipeline:
         elif counted is not None and counted.burst.time_seconds < self._program_since_seconds:
             self._count_error(CaptureError("exec", "another program took its place meanwhile"))
         elif counted is not None:
-            self._parts.planner.taken(order, counted.burst)
+            self.parts.planner.taken(order, counted.burst)
             self._waiting.append(counted)
 
     def _refused(self, order: CaptureOrder, error: CaptureError) -> None:
         self._count_error(error)
-        self._parts.planner.refused(order, error, self.window.index if self.window else 0)
+        self.parts.planner.refused(order, error, self.window.index if self.window else 0)
         if self.phase is not None and error.stop_seconds:
-            self._parts.schedule.record(self.phase, 0)
+            self.parts.schedule.record(self.phase, 0)
 
     def _take_bursts(self) -> None:
         """A burst belongs to the window of its moment, once that has ended."""
@@ -336,7 +336,7 @@ class Pipeline:
         self.counts.words[error.reason] = str(error)
 
     def _take_burst(self, counted: CountedBurst, window: int, phase: int) -> None:
-        parts, learners = self._parts, self._learners
+        parts, learners = self.parts, self._learners
         burst, histogram = counted.burst, counted.histogram
         parts.schedule.record(phase, histogram.accesses)
         self._bursts += histogram.accesses > 0
@@ -369,7 +369,7 @@ class Pipeline:
 
     def _end_program(self) -> None:
         """End the last window, and give it the bursts that came after its last sample."""
-        last = self._parts.cutter.flush()
+        last = self.parts.cutter.flush()
         if last is not None:
             self._end_window(last)
         self._take_bursts()
@@ -392,8 +392,8 @@ class Pipeline:
                 executable=turn.executable,
             )
         )
-        self._learners = self._parts.learn_anew(self._next_phase)
-        self._parts.planner.restart()
+        self._learners = self.parts.learn_anew(self._next_phase)
+        self.parts.planner.restart()
         self._closed = ClosedWindows()
         self._bursts = 0
         self.accuracy = AccuracyTracker()

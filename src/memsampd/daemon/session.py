@@ -12,12 +12,10 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from memsampd.daemon.config import SessionConfig
-from memsampd.daemon.ledger import Ledger
 from memsampd.daemon.own_cpu import CpuAccount
 from memsampd.daemon.pipeline import Actions, Pipeline, Turn
 from memsampd.daemon.tracer import TracerThread
 from memsampd.errors import TargetError
-from memsampd.estimate.estimator import Estimator
 from memsampd.estimate.events import EstimatorEvent
 from memsampd.exporters.protocols import Exporter
 from memsampd.exporters.snapshot import Snapshot, TargetInfo
@@ -76,11 +74,11 @@ class SessionParts:
         branches: where samples come from.
         tracer: takes bursts.
         pipeline: decides.
-        ledger: of the pipeline.
-        estimator: of the pipeline.
         own_cpu: account of what this process does for the target.
         cache_sizes_bytes: this machine's caches by name.
         clock_name: how accesses are timed.
+        started_seconds: CLOCK_MONOTONIC time of the attach.
+        target_cpu_at_start: CPU time that the target had used then.
     """
 
     target: TargetInfo
@@ -88,11 +86,11 @@ class SessionParts:
     branches: BranchSource
     tracer: TracerThread
     pipeline: Pipeline
-    ledger: Ledger
-    estimator: Estimator
     own_cpu: CpuAccount
     cache_sizes_bytes: dict[str, int]
     clock_name: str
+    started_seconds: float
+    target_cpu_at_start: float
 
     @property
     def backend(self) -> dict[str, str]:
@@ -110,7 +108,6 @@ class Session:
     Args:
         parts: what it is composed of.
         config: the user's choices.
-        started_seconds: CLOCK_MONOTONIC time of the attach.
         exporters: shown every new state.
         recorders: given every record.
         observers: told of every window.
@@ -120,21 +117,20 @@ class Session:
         self,
         parts: SessionParts,
         config: SessionConfig,
-        started_seconds: float,
         exporters: Sequence[Exporter] = (),
         recorders: Sequence[Recorder] = (),
         observers: Sequence[SessionObserver] = (),
     ) -> None:
         self._parts = parts
         self._config = config
-        self._started_seconds = started_seconds
+        self._started_seconds = parts.started_seconds
         self._exporters = tuple(exporters)
         self._recorders = tuple(recorders)
         self._observers = tuple(observers)
         self._target = parts.target
-        self._target_cpu_at_start = self._target_cpu = _cpu_seconds(parts.handle) or 0.0
+        self._target_cpu = parts.target_cpu_at_start
         self._snapshot: Snapshot | None = None  # of this turn, once anyone has asked
-        self._published_seconds = started_seconds
+        self._published_seconds = parts.started_seconds
         self._is_alive = True
         self._stop_reason = ""
         self._stopping = threading.Event()
@@ -177,9 +173,12 @@ class Session:
         return None
 
     def _pause_seconds(self) -> float:
-        if self._parts.pipeline.hurries and self._parts.ledger.idle_seconds < _IDLE_AFTER_SECONDS:
+        if (
+            self._parts.pipeline.hurries
+            and self._parts.pipeline.parts.ledger.idle_seconds < _IDLE_AFTER_SECONDS
+        ):
             return _FIRST_TURN_SECONDS
-        is_idle = self._parts.ledger.idle_seconds >= _IDLE_AFTER_SECONDS
+        is_idle = self._parts.pipeline.parts.ledger.idle_seconds >= _IDLE_AFTER_SECONDS
         return _IDLE_TURN_SECONDS if is_idle else _TURN_SECONDS
 
     def _turn(self) -> Turn:
@@ -188,11 +187,11 @@ class Session:
         samples = parts.branches.read(0.0)
         if samples.exec_seconds:
             self._read_target()
-        used = _cpu_seconds(parts.handle)
-        self._target_cpu = self._target_cpu if used is None else used
+        with contextlib.suppress(TargetError):  # gone: as it was
+            self._target_cpu = process_cpu_ns(self._target.pid) * 1e-9
         return Turn(
             now_seconds=time.monotonic(),
-            target_cpu_seconds=self._target_cpu - self._target_cpu_at_start,
+            target_cpu_seconds=self._target_cpu - parts.target_cpu_at_start,
             own_cpu_seconds=parts.own_cpu.used_seconds,
             samples=samples,
             results=parts.tracer.results(),
@@ -233,7 +232,7 @@ class Session:
 
     def _take_snapshot(self) -> Snapshot:
         parts, pipeline = self._parts, self._parts.pipeline
-        counts = pipeline.counts
+        counts, ledger = pipeline.counts, pipeline.parts.ledger
         return Snapshot(
             target=self._target,
             alive=self._is_alive,
@@ -243,7 +242,7 @@ class Session:
             phase=pipeline.phase,
             predicted_phase=pipeline.predicted_phase,
             prediction_accuracy=pipeline.accuracy.overall,
-            estimate=parts.estimator.estimate(),
+            estimate=pipeline.parts.estimator.estimate(),
             cache_sizes_bytes=parts.cache_sizes_bytes,
             samples=counts.samples,
             lost=counts.lost,
@@ -252,15 +251,7 @@ class Session:
             errors=dict(counts.errors),
             refusals=dict(counts.words),
             tally=counts.tally,
-            overhead=parts.ledger.overhead(),
-            idle_seconds=parts.ledger.idle_seconds,
+            overhead=ledger.overhead(),
+            idle_seconds=ledger.idle_seconds,
             trouble=pipeline.trouble,
         )
-
-
-def _cpu_seconds(handle: ProcessHandle) -> float | None:
-    """CPU time of a process so far; None if it is gone."""
-    try:
-        return process_cpu_ns(handle.identity.pid) * 1e-9
-    except TargetError:
-        return None

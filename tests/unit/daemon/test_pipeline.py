@@ -242,6 +242,7 @@ def test_what_was_refused_or_empty_is_tried_again_at_once() -> None:
         CaptureError("not-running", "it sleeps"),
         replace(BURST, accesses=0),
         BURST,
+        BURST,
     ]
     world = World(lambda order: answers[len(world.orders) - 1], schedule_name="phase-guided")
     assert [world.turn(0.01).order is not None for _ in range(4)] == [True, True, True, False]
