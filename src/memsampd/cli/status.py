@@ -253,6 +253,7 @@ class JsonStatus:
         snapshot = state()
         estimate, phase = snapshot.estimate, _phase_of(snapshot)
         told = {
+            "command": snapshot.target.command,
             "window": window.index,
             "start_seconds": window.start_seconds,
             "cpu_seconds": window.cpu_seconds,
