@@ -92,6 +92,7 @@ class Estimator:
         self._memory: BurstMemory | None = None
         self._own: dict[int, SurvivalFunction] = {}  # of bursts by row, as they saw them
         self._phases: dict[int, PhaseAccount] = {}
+        self._merged: dict[int, int] = {}
         self._waiting: deque[_Waiting] = deque()
         self._provisional = WindowSums.nothing(self._layout.values, self._capacity)
         self._settled = WindowSums.nothing(self._layout.values, self._capacity)
@@ -125,12 +126,13 @@ class Estimator:
         return self._last_ratios
 
     def _add_window(self, record: WindowRecord) -> None:
-        account = self._account(record.phase)
+        phase = self._live(record.phase)
+        account = self._account(phase)
         account.windows += 1
         account.cpu_seconds += record.cpu_seconds
         window = _Waiting(
             record.index,
-            record.phase,
+            phase,
             record.cpu_seconds,
             code_vector(record.code),
             WindowSums.nothing(self._layout.values, self._capacity),
@@ -141,7 +143,8 @@ class Estimator:
         self._settle()
 
     def _add_burst(self, record: BurstRecord) -> None:
-        account = self._account(record.phase)
+        phase = self._live(record.phase)
+        account = self._account(phase)
         account.bursts += 1
         if record.accesses == 0:
             return
@@ -155,21 +158,21 @@ class Estimator:
         table = self._layout.table(row)
         self._last_ratios = table[0, MIDDLE]
         account.variation.add(row)
-        self._remember(record, row, own)
         if pooled.horizon_accesses > _HORIZON_GAIN * account.horizon_accesses:
-            self._see_further(record.phase, pooled)
+            self._see_further(phase, pooled)
             account.horizon_accesses = pooled.horizon_accesses
+        self._remember(record, phase, row, own)
         self._value_again()
         self._settle()
 
     def _remember(
-        self, record: BurstRecord, row: NDArray[np.float64], own: SurvivalFunction
+        self, record: BurstRecord, phase: int, row: NDArray[np.float64], own: SurvivalFunction
     ) -> None:
         memory, code = self._memory_for(code_vector(record.code))
         timed = record.timed if record.timed is not None and is_usable(record.timed) else None
         rate = None if timed is None else timed.accesses_per_cpu_second
         error = 0.0 if timed is None else measurement_error(timed)
-        at, joined = memory.add(record.window, record.phase, code, row, rate, error)
+        at, joined = memory.add(record.window, phase, code, row, rate, error)
         if joined is not None:
             gone, into = joined
             for account in self._phases.values():
@@ -190,7 +193,8 @@ class Estimator:
 
     def _see_further(self, phase: int, pooled: SurvivalFunction) -> None:
         """Model the bursts of a phase again: beyond their horizons more is known now."""
-        assert self._memory is not None
+        if self._memory is None:
+            return
         for row, own in self._own.items():
             if self._memory.phase[row] == phase:
                 before = self._memory.curves[row]
@@ -203,6 +207,10 @@ class Estimator:
                 self._memory.set_curve(row, table.ravel())
 
     def _merge(self, gone: int, into: int) -> None:
+        gone, into = self._live(gone), self._live(into)
+        if gone == into:
+            return
+        self._merged[gone] = into
         old = self._phases.pop(gone, None)
         if old is not None:
             self._account(into).absorb(old)
@@ -212,6 +220,12 @@ class Estimator:
             if window.phase == gone:
                 window.phase = into
         self._value_again()
+
+    def _live(self, phase: int) -> int:
+        """What a phase is called now."""
+        while phase in self._merged:
+            phase = self._merged[phase]
+        return phase
 
     def _account(self, phase: int) -> PhaseAccount:
         if phase not in self._phases:
@@ -239,9 +253,9 @@ class Estimator:
         cpu_seconds = np.array([window.cpu_seconds for window in windows])
         rates, is_rated = memory.expected_rates()
         ran = memory.ran
-        own = phase[:, None] == memory.phase[None, :]
+        own = np.equal.outer(phase, memory.phase)
         has_code = memory.code.any(axis=1)
-        is_told = hits.any(axis=1)[:, None] & has_code[None, :]
+        is_told = np.logical_and.outer(hits.any(axis=1), has_code)
         shares = burst_shares(
             np.array([window.index for window in windows], np.int64),
             _compact(hits, ran),

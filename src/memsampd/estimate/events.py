@@ -20,7 +20,7 @@ _MOST_HITS = (1 << 16) - 1
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="record"):
-    """Base of all events and records: unknown keys are ignored, missing optional ones get their default."""
+    """Base of all events and records: unknown keys are ignored, missing ones get their default."""
 
 
 def code_bytes(hits: NDArray[np.float64]) -> bytes:

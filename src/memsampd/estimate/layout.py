@@ -48,7 +48,7 @@ class CurveLayout:
     def curves(
         self, row: NDArray[np.float64], sampled_accesses: int
     ) -> Mapping[str, MissRatioCurve]:
-        """Return a row of miss ratios as curves by policy: monotone, within 0..1, bounds in order."""
+        """Return a row of miss ratios as curves by policy, monotone and with bounds in order."""
         table = np.clip(np.minimum.accumulate(self.table(row), axis=2), 0.0, 1.0)
         return {
             model.policy: MissRatioCurve(

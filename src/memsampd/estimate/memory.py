@@ -172,8 +172,8 @@ class BurstMemory:
     def expected_rates(self) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
         """Rates of all bursts, timed or not: one measurement is no better than those of its like.
 
-        The geometric mean of what was measured of the same code, if anything was; else the mean of
-        their phase; else that of all that were measured; 1 if none was.
+        The geometric mean of what was measured of the same code, if anything was; else their own;
+        else the mean of their phase; else that of all that were measured; 1 if none was.
 
         Returns:
             Accesses per CPU second, shape (m,), and whether they come from the same code or phase.
@@ -190,6 +190,7 @@ class BurstMemory:
             mine = self.phase[timed] == phase
             fallback[self.phase == phase] = np.average(rates[mine], weights=precision[mine])
             known |= self.phase == phase
+        fallback[timed] = rates
         alike = self._alike[: self.count, : self.count][:, timed]
         weight = alike**_ALIKE_POWER * precision + np.finfo(float).tiny
         of_like = np.exp(weight @ self._log_rate[: self.count][timed] / weight.sum(axis=1))

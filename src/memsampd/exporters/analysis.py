@@ -219,7 +219,7 @@ def _warnings(recording: Recording, estimate: Estimate, weighting: str) -> tuple
     if estimate.unknown_cpu_seconds > 0:
         share = estimate.unknown_cpu_seconds / estimate.cpu_seconds
         warnings.append(
-            f"no burst has seen the code that ran for {share:.1%} of the CPU time: nothing is known "
-            "of its misses"
+            f"no burst has seen the code that ran for {share:.1%} of the CPU time: nothing is "
+            "known of its misses"
         )
     return tuple(warnings)

@@ -103,8 +103,8 @@ PHASE_MISS_HIGH_RATIO = _gauge(
 RATE = _gauge(
     "accesses_per_cpu_second",
     "accesses per CPU second",
-    "Accesses that the target makes in a second of user CPU time, the mean of the whole run; absent "
-    "if no rate is known.",
+    "Accesses that the target makes in a second of user CPU time, the mean of the whole run; "
+    "absent if no rate is known.",
 )
 RATE_SPREAD = _gauge(
     "access_rate_spread_ratio",
@@ -120,7 +120,7 @@ RATE_KNOWN = _gauge(
 UNKNOWN_CPU = _gauge(
     "unknown_cpu_ratio",
     "ratio",
-    "Share of the target's CPU time in code that no burst has seen: nothing is known of its misses.",
+    "Share of the target's CPU time in code that no burst has seen: its misses are unknown.",
 )
 BAND = _gauge(
     "band_ratio",

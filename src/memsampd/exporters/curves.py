@@ -50,7 +50,7 @@ def at_size(curve: MissRatioCurve, size_bytes: int) -> CurvePoint | None:
 
 
 def shown_sizes(sizes: int, max_sizes: int) -> NDArray[np.intp]:
-    """Return which of so many sizes are shown: all, or so many evenly spread, both ends included."""
+    """Return which of so many sizes are shown: evenly spread, the first and the last included."""
     return np.linspace(0, sizes - 1, min(sizes, max_sizes)).round().astype(np.intp)
 
 

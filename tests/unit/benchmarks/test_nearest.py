@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memsampd.models.histogram import ReuseHistogram
 from evaluation.nearest import burst_curves, nearest
+from memsampd.models.histogram import ReuseHistogram
 from memsampd.models.records import MissRatioCurve
 from memsampd.models.statstack import StatStack
 from memsampd.models.survival import SurvivalFunction

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from memsampd.estimate.events import Event, EstimatorEvent
+from memsampd.estimate.events import EstimatorEvent, Event
 from memsampd.exporters.snapshot import BurstTally, Overhead, TargetInfo
 
 MAGIC = b"MEMSAMPD"
@@ -44,9 +44,9 @@ class HeaderRecord(Event, frozen=True, kw_only=True, tag="header"):
     backend: dict[str, str]
     line_bytes: int
     start_unix_seconds: float
-    cache_sizes_bytes: dict[str, int] = {}
-    machine: dict[str, Any] = {}
-    config: dict[str, Any] = {}
+    cache_sizes_bytes: dict[str, int] = msgspec.field(default_factory=dict)
+    machine: dict[str, Any] = msgspec.field(default_factory=dict)
+    config: dict[str, Any] = msgspec.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not 0 < self.line_bytes <= 1 << 20:
