@@ -186,7 +186,7 @@ class BurstMemory:
         usual = float(np.average(rates, weights=precision))
         fallback = np.full(self.count, usual)
         known = np.zeros(self.count, np.bool_)
-        for phase in np.unique(self.phase[timed]).tolist():
+        for phase in set(self.phase[timed].tolist()):
             mine = self.phase[timed] == phase
             fallback[self.phase == phase] = np.average(rates[mine], weights=precision[mine])
             known |= self.phase == phase
