@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import statistics
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -75,7 +76,7 @@ def measure_costs() -> HitCosts:
 
 def _median(costs: Iterator[float]) -> float:
     """The median: one round that another process disturbed does not matter."""
-    return float(np.median(list(costs)))
+    return statistics.median(costs)
 
 
 def _hit_cost(pid: int, kind: int, addresses: Sequence[int]) -> float:
@@ -90,15 +91,15 @@ def _hit_cost(pid: int, kind: int, addresses: Sequence[int]) -> float:
             "memsampd doctor may tell more",
         )
     after = np.diff(hits.cpu_seconds)
-    short, long = (float(np.median(after[hits.point[:-1] == point])) for point in (0, 1))
+    short, long = (statistics.median(after[hits.point[:-1] == point].tolist()) for point in (0, 1))
     return (3 * short - long) / 2
 
 
 def _moment_cost(pid: int) -> float:
     """Of the rounds that the child came through in short times and in a long one."""
     seconds, rounds = _steps(pid)
-    short, long = float(np.median(seconds[:-1])), float(seconds[-1])
-    fewer, more = float(np.median(rounds[:-1])), float(rounds[-1])
+    short, long = statistics.median(seconds[:-1].tolist()), float(seconds[-1])
+    fewer, more = statistics.median(rounds[:-1].tolist()), float(rounds[-1])
     return (short * more - long * fewer) / (more - fewer)
 
 
