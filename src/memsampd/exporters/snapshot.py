@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from memsampd.estimate.records import Estimate
 from memsampd.phases.records import Window
@@ -120,6 +120,8 @@ class Snapshot:
         tally: what became of all bursts together.
         trouble: why no burst is taken at present, with the remedy; empty where nothing lasting is
             in the way.
+        refusals: what the last refusal of each reason said, with its remedy.
+        idle_seconds: for how long the target has used no CPU time.
     """
 
     target: TargetInfo
@@ -140,3 +142,5 @@ class Snapshot:
     overhead: Overhead
     tally: BurstTally = BurstTally()
     trouble: str = ""
+    refusals: Mapping[str, str] = field(default_factory=dict)
+    idle_seconds: float = 0.0
