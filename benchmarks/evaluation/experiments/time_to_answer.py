@@ -74,7 +74,7 @@ def answer_times(recording: Recording) -> Row:
         ``near_share``, the share of windows at whose end their phase had a near curve.
     """
     final: dict[int, MissRatioCurve] = {}
-    for event, estimate in replayed(recording):
+    for _, estimate in replayed(recording):
         final = {phase.id: phase.curves["lru"] for phase in estimate.phases if phase.curves}
     into = final_phases(event for event in recording.events if isinstance(event, MergeRecord))
     first: float | None = None

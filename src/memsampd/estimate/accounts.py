@@ -15,10 +15,10 @@ class WindowSums:
     """Sums over windows.
 
     Attributes:
-        accesses: estimated accesses; CPU seconds where no rate is known at all.
+        accesses: estimated accesses.
         misses: estimated misses, in the figures of a :class:`CurveLayout`, shape (values,).
         unseen: accesses in code that no burst has seen, bounded by those of bursts besides.
-        rated_cpu_seconds: CPU time in code whose rate is known.
+        rated_cpu_seconds: CPU time in code whose rate was measured in the target.
         unknown_cpu_seconds: CPU time of windows of which nothing is known.
         weights: accesses for which each remembered burst speaks, shape (capacity,).
     """

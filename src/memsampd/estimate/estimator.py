@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,6 +23,7 @@ from memsampd.estimate.layout import MIDDLE, CurveLayout
 from memsampd.estimate.memory import BurstMemory
 from memsampd.estimate.records import Estimate, PhaseEstimate, Totals, WindowEstimate
 from memsampd.estimate.sharing import burst_shares
+from memsampd.estimate.speed import ERROR, SpeedModel
 from memsampd.models.protocols import CacheModel
 from memsampd.models.statcache import StatCache
 from memsampd.models.statstack import StatStack
@@ -64,6 +65,8 @@ class Estimator:
         sizes_bytes: cache sizes, shape (s,), int64, ascending.
         line_bytes: size of a line.
         models: one for each policy; the first one's curves decide on drift.
+        cache_sizes_bytes: this machine's data caches by name: what misses cost, where code could
+            not be timed.
         settle_windows: windows after which one is settled.
         waiting_windows: windows that wait for a burst at most.
         remembered_bursts: bursts that are told apart.
@@ -75,6 +78,7 @@ class Estimator:
         sizes_bytes: NDArray[np.int64],
         line_bytes: int,
         models: Sequence[CacheModel] | None = None,
+        cache_sizes_bytes: Mapping[str, int] | None = None,
         settle_windows: int = 32,
         waiting_windows: int = 512,
         remembered_bursts: int = 128,
@@ -82,6 +86,7 @@ class Estimator:
     ) -> None:
         chosen = tuple(models) if models is not None else (StatStack(), StatCache())
         self._layout = CurveLayout(chosen, np.asarray(sizes_bytes, np.int64), line_bytes)
+        self._speed = SpeedModel(cache_sizes_bytes or {}, line_bytes)
         self._settle_windows = settle_windows
         self._waiting_windows = waiting_windows
         self._capacity = remembered_bursts
@@ -154,25 +159,33 @@ class Estimator:
         account.histogram += histogram
         own = SurvivalFunction.from_histogram(histogram)
         pooled = SurvivalFunction.from_histogram(account.histogram)
-        row = self._layout.row(own.continued_by(pooled))
+        whole = own.continued_by(pooled)
+        row = self._layout.row(whole)
         table = self._layout.table(row)
         self._last_ratios = table[0, MIDDLE]
         account.variation.add(row)
         if pooled.horizon_accesses > _HORIZON_GAIN * account.horizon_accesses:
             self._see_further(phase, pooled)
             account.horizon_accesses = pooled.horizon_accesses
-        self._remember(record, phase, row, own)
+        self._remember(record, phase, row, own, whole)
         self._value_again()
         self._settle()
 
     def _remember(
-        self, record: BurstRecord, phase: int, row: NDArray[np.float64], own: SurvivalFunction
+        self,
+        record: BurstRecord,
+        phase: int,
+        row: NDArray[np.float64],
+        own: SurvivalFunction,
+        whole: SurvivalFunction,
     ) -> None:
         memory, code = self._memory_for(code_vector(record.code))
         timed = record.timed if record.timed is not None and is_usable(record.timed) else None
-        rate = None if timed is None else timed.accesses_per_cpu_second
-        error = 0.0 if timed is None else measurement_error(timed)
-        at, joined = memory.add(record.window, phase, code, row, rate, error)
+        if timed is not None:
+            rate, error = timed.accesses_per_cpu_second, measurement_error(timed)
+        else:
+            rate, error = self._speed.rate(record.instructions, record.accesses, whole), ERROR
+        at, joined = memory.add(record.window, phase, code, row, rate, error, timed is not None)
         if joined is not None:
             gone, into = joined
             for account in self._phases.values():
@@ -299,12 +312,11 @@ class Estimator:
     def _settle(self) -> None:
         """Settle windows that are old enough; of unknown code only where there are too many."""
         latest = self._waiting[-1].index if self._waiting else 0
-        is_rated = self._memory is not None and bool(self._memory.is_timed.any())
         room = self._waiting_windows
         kept: list[_Waiting] = []
         for window in self._waiting:
             is_old = latest - window.index >= self._settle_windows
-            if is_old and (window.is_known and is_rated):
+            if is_old and window.is_known:
                 self._settle_one(window)
             else:
                 kept.append(window)
@@ -334,7 +346,7 @@ class Estimator:
         return WindowEstimate(
             index=window.index,
             phase=window.phase,
-            accesses=sums.accesses if self._is_timed else None,
+            accesses=sums.accesses if curves else None,
             is_rate_known=sums.rated_cpu_seconds > 0.5 * window.cpu_seconds,
             curves=curves,
             is_known=window.is_known,
@@ -343,14 +355,8 @@ class Estimator:
     def _sampled(self, phase: int) -> int:
         return self._phases[phase].histogram.accesses if phase in self._phases else 0
 
-    @property
-    def _is_timed(self) -> bool:
-        return self._memory is not None and bool(self._memory.is_timed.any())
-
     def _count_on(self) -> None:
         """Counters never run backwards, whatever an estimate is corrected by."""
-        if not self._is_timed:
-            return
         accesses = self._settled.accesses + self._provisional.accesses
         misses = self._settled.misses + self._provisional.misses
         middle = self._layout.table(misses)[:, MIDDLE].ravel()
@@ -396,11 +402,11 @@ class Estimator:
         )
 
     def _spread(self, phase: int) -> float | None:
-        """Relative standard deviation of a phase's rate, by its bursts that were timed."""
+        """Relative standard deviation of a phase's rate, by its bursts."""
         memory = self._memory
         if memory is None:
             return None
-        mine = memory.is_timed & (memory.phase == phase)
+        mine = memory.phase == phase
         return mean_rate(memory.rates[mine], memory.errors[mine])[1] if mine.any() else None
 
     def _phase_estimate(
@@ -413,7 +419,7 @@ class Estimator:
             row = bounded([part], len(self._layout.sizes_bytes))
             curves = dict(self._layout.curves(row, account.histogram.accesses))
         rate = UNKNOWN_RATE
-        if self._is_timed and sums.rated_cpu_seconds > 0 and account.cpu_seconds > 0:
+        if curves and account.cpu_seconds > 0:
             rate = AccessRate(sums.accesses / account.cpu_seconds, part.spread, "bursts")
         share_of, of = (sums.accesses, total) if total > 0 else (account.cpu_seconds, cpu_seconds)
         return PhaseEstimate(
@@ -431,7 +437,7 @@ class Estimator:
 
     def _whole_rate(self, total: float, cpu_seconds: float, parts: Sequence[Part]) -> AccessRate:
         """The rate of the whole run: errors of phases are taken to be independent."""
-        if not self._is_timed or not total > 0 or not cpu_seconds > 0:
+        if not total > 0 or not cpu_seconds > 0:
             return UNKNOWN_RATE
         spreads = [part.spread for part in parts]
         known = [spread for spread in spreads if spread is not None]

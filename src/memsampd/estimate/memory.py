@@ -39,6 +39,7 @@ class BurstMemory:
         self._log_rate = np.zeros(capacity)
         self._precision = np.zeros(capacity)
         self._error = np.zeros(capacity)
+        self._is_timed = np.zeros(capacity, np.bool_)
         self._curves = np.zeros((capacity, values))
         self._alike = np.zeros((capacity, capacity))
         self._ran = np.zeros(bins, np.bool_)
@@ -77,13 +78,13 @@ class BurstMemory:
 
     @property
     def is_timed(self) -> NDArray[np.bool_]:
-        """Whose rates were measured, shape (m,)."""
-        return self._precision[: self.count] > 0
+        """Whose rates were measured in the target, shape (m,)."""
+        return self._is_timed[: self.count]
 
     @property
     def rates(self) -> NDArray[np.float64]:
-        """Measured rates, accesses per CPU second, shape (m,); 0 where none was."""
-        return np.where(self.is_timed, np.exp(self._log_rate[: self.count]), 0.0)
+        """Their own rates, accesses per CPU second, shape (m,)."""
+        return np.exp(self._log_rate[: self.count])
 
     @property
     def errors(self) -> NDArray[np.float64]:
@@ -98,8 +99,9 @@ class BurstMemory:
         phase: int,
         code: NDArray[np.float64],
         curve: NDArray[np.float64],
-        rate: float | None,
-        error: float = 0.0,
+        rate: float,
+        error: float,
+        is_timed: bool,
     ) -> tuple[int, tuple[int, int] | None]:
         """Remember a burst.
 
@@ -108,8 +110,9 @@ class BurstMemory:
             phase: phase of that.
             code: its branch vector, hits, shape (bins,).
             curve: figures of its curve, shape (values,).
-            rate: accesses per CPU second, if it was timed.
+            rate: accesses per CPU second.
             error: relative error that this may have.
+            is_timed: it was measured in the target.
 
         Returns:
             Its row, and rows (gone, into) if two others were made one to make room for it.
@@ -121,9 +124,9 @@ class BurstMemory:
         self._window[row], self._phase[row], self._bursts[row] = window, phase, 1
         self._code[row] = code / total if total > 0 else 0.0
         self._ran |= code > 0
-        self._log_rate[row] = 0.0 if rate is None else np.log(rate)
-        self._precision[row] = 0.0 if rate is None else 1 / (_USUAL_VARIATION**2 + error**2)
-        self._error[row] = error
+        self._log_rate[row] = np.log(rate)
+        self._precision[row] = 1 / (_USUAL_VARIATION**2 + error**2)
+        self._error[row], self._is_timed[row] = error, is_timed
         self._curves[row] = curve
         self._compare(row)
         return row, joined
@@ -156,12 +159,11 @@ class BurstMemory:
             rows[into] = share * rows[gone] + (1 - share) * rows[into]
         window = share * self._window[gone] + (1 - share) * self._window[into]
         self._window[into] = round(float(window))
-        measured = self._precision[gone] + self._precision[into]
-        if measured > 0:
-            part = self._precision[gone] / measured
-            for values in (self._log_rate, self._error):
-                values[into] = part * values[gone] + (1 - part) * values[into]
-        self._precision[into] = measured
+        part = self._precision[gone] / (self._precision[gone] + self._precision[into])
+        for values in (self._log_rate, self._error):
+            values[into] = part * values[gone] + (1 - part) * values[into]
+        self._precision[into] += self._precision[gone]
+        self._is_timed[into] |= self._is_timed[gone]
         self._bursts[into] += self._bursts[gone]
         self._code[gone] = 0
         self._compare(into)
@@ -170,29 +172,16 @@ class BurstMemory:
     # -- rates ---------------------------------------------------------------------------------
 
     def expected_rates(self) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        """Rates of all bursts, timed or not: one measurement is no better than those of its like.
+        """Rates of all bursts: one by itself is no better than those of its like.
 
-        The geometric mean of what was measured of the same code, if anything was; else their own;
-        else the mean of their phase; else that of all that were measured; 1 if none was.
+        The geometric mean over bursts of the same code, exact ones counting more than others.
 
         Returns:
-            Accesses per CPU second, shape (m,), and whether they come from the same code or phase.
+            Accesses per CPU second, shape (m,), and whether one of these was timed in the target.
         """
-        timed = self.is_timed
-        if not timed.any():
-            return np.ones(self.count), np.zeros(self.count, np.bool_)
-        precision = self._precision[: self.count][timed]
-        rates = self.rates[timed]
-        usual = float(np.average(rates, weights=precision))
-        fallback = np.full(self.count, usual)
-        known = np.zeros(self.count, np.bool_)
-        for phase in set(self.phase[timed].tolist()):
-            mine = self.phase[timed] == phase
-            fallback[self.phase == phase] = np.average(rates[mine], weights=precision[mine])
-            known |= self.phase == phase
-        fallback[timed] = rates
-        alike = self._alike[: self.count, : self.count][:, timed]
-        weight = alike**_ALIKE_POWER * precision + np.finfo(float).tiny
-        of_like = np.exp(weight @ self._log_rate[: self.count][timed] / weight.sum(axis=1))
-        has_like = alike.max(axis=1) >= _ALIKE
-        return np.where(has_like, of_like, fallback), known | has_like
+        alike = self._alike[: self.count, : self.count].copy()
+        np.fill_diagonal(alike, 1.0)  # where its code is not known, too
+        weight = alike**_ALIKE_POWER * self._precision[: self.count]
+        weight[alike < _ALIKE] = 0.0
+        rates = np.exp(weight @ self._log_rate[: self.count] / weight.sum(axis=1))
+        return rates, (weight > 0) @ self.is_timed

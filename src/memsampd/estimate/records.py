@@ -20,7 +20,7 @@ class PhaseEstimate:
         id: stable id.
         windows: windows so far.
         cpu_seconds: CPU time of these windows.
-        weight: share of the target's accesses; of its CPU time as long as no rate is known.
+        weight: share of the target's accesses; of its CPU time before the first burst.
         bursts: bursts taken in it.
         sampled_accesses: accesses observed in them.
         censored_share: share of these whose next touch lay beyond the horizon.
@@ -68,8 +68,8 @@ class Estimate:
         phases: all phases by id.
         curves: curve of the whole run by policy; empty before the first burst.
         rate: accesses per CPU second of the whole run.
-        rate_known_share: share of the CPU time in code whose rate is known, 0..1; elsewhere what
-            bursts of like code suggest stands in. 0: windows are weighted by CPU time.
+        rate_known_share: share of the CPU time in code whose rate was measured in the target, 0..1;
+            elsewhere it is modelled (:class:`~memsampd.estimate.speed.SpeedModel`).
         totals: for counters.
         sizes_bytes: cache sizes, shape (s,), int64, ascending.
     """
@@ -97,8 +97,8 @@ class WindowEstimate:
     Attributes:
         index: of the window.
         phase: its phase, as called when it was settled.
-        accesses: accesses made in it; None as long as no rate is known at all.
-        is_rate_known: they come from rates of its own code, not from a mean of other code.
+        accesses: accesses made in it; None if there was no burst at all.
+        is_rate_known: the rate of its code was measured in the target, not modelled.
         curves: its miss-ratio curve by policy, the mean of the bursts that speak for it; empty if
             there was no burst at all.
         is_known: bursts have seen its code; if not, bounds are 0 and 1.

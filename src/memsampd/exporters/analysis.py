@@ -147,6 +147,7 @@ def analyse(recording: Recording, policy: str, sizes_bytes: NDArray[np.int64]) -
         sizes_bytes,
         recording.header.line_bytes,
         (MODELS[policy](),),
+        recording.header.cache_sizes_bytes,
         tell_window=lambda window: told.__setitem__(window.index, window),
     )
     events = recording.last_program

@@ -13,8 +13,10 @@ CODE = np.eye(4) * 10
 def test_two_old_ones_of_like_code_become_one() -> None:
     memory = BurstMemory(4, 2, capacity=6)
     for window, row in enumerate((0, 1, 0, 2, 3, 3)):
-        memory.add(window, 0, CODE[row], np.array([0.1 * window, 0.0]), 1e8 * (window + 1))
-    at, joined = memory.add(6, 0, CODE[1], np.array([0.9, 0.0]), None)
+        memory.add(
+            window, 0, CODE[row], np.array([0.1 * window, 0.0]), 1e8 * (window + 1), 0.1, True
+        )
+    at, joined = memory.add(6, 0, CODE[1], np.array([0.9, 0.0]), 1e9, 0.4, False)
     assert joined == (0, 2)
     assert at == 0
     assert memory.count == 6
@@ -24,25 +26,21 @@ def test_two_old_ones_of_like_code_become_one() -> None:
     assert memory.rates[2] == pytest.approx(np.sqrt(3) * 1e8)
 
 
-def test_rates_of_like_code_go_before_those_of_the_phase() -> None:
+def test_one_burst_is_no_better_than_those_of_its_code() -> None:
+    """Exact measurements count more than what is modelled; other code does not count."""
     memory = BurstMemory(4, 1)
-    for phase, row, rate in ((0, 0, 1e8), (0, 1, 4e8), (1, 1, None), (0, 2, None), (2, 3, None)):
-        memory.add(0, phase, CODE[row], np.zeros(1), rate)
-    rates, is_known = memory.expected_rates()
-    assert rates == pytest.approx([1e8, 4e8, 4e8, 2.5e8, 2.5e8], rel=0.01)
-    assert is_known.tolist() == [True, True, True, True, False]
+    memory.add(0, 0, CODE[0], np.zeros(1), 1e8, 0.05, True)
+    memory.add(1, 1, CODE[0], np.zeros(1), 4e8, 0.5, False)
+    memory.add(2, 0, CODE[1], np.zeros(1), 9e8, 0.5, False)
+    rates, is_timed = memory.expected_rates()
+    assert 1e8 < rates[0] < 1.5e8
+    assert rates[1] == pytest.approx(rates[0])
+    assert rates[2] == pytest.approx(9e8)
+    assert is_timed.tolist() == [True, True, False]
 
 
-def test_without_any_measurement_all_are_alike() -> None:
+def test_where_no_code_is_known_each_has_its_own_rate() -> None:
     memory = BurstMemory(4, 1)
-    memory.add(0, 0, CODE[0], np.zeros(1), None)
-    rates, is_known = memory.expected_rates()
-    assert (rates.tolist(), is_known.tolist()) == ([1.0], [False])
-
-
-def test_exact_measurements_count_more_than_guesses() -> None:
-    memory = BurstMemory(4, 1)
-    memory.add(0, 0, CODE[0], np.zeros(1), 1e8, 0.05)
-    memory.add(0, 0, CODE[0], np.zeros(1), 4e8, 0.5)
-    rates, _ = memory.expected_rates()
-    assert rates[0] < 1.5e8
+    for rate in (1e8, 4e8):
+        memory.add(0, 0, np.zeros(4), np.zeros(1), rate, 0.1, True)
+    assert memory.expected_rates()[0] == pytest.approx([1e8, 4e8])

@@ -79,6 +79,11 @@ def _median(costs: Iterator[float]) -> float:
     return statistics.median(costs)
 
 
+def _median_of(values: NDArray[np.float64]) -> float:
+    """The same of an array: np.median would import numpy.ma, which takes longer than all this."""
+    return float(statistics.median(values.tolist()))
+
+
 def _hit_cost(pid: int, kind: int, addresses: Sequence[int]) -> float:
     """Of two spins, one three times as long: three short ones less a long one leave two hits."""
     with breakpoints(pid, [(kind, address) for address in addresses], _HITS) as points:
@@ -91,15 +96,15 @@ def _hit_cost(pid: int, kind: int, addresses: Sequence[int]) -> float:
             "memsampd doctor may tell more",
         )
     after = np.diff(hits.cpu_seconds)
-    short, long = (statistics.median(after[hits.point[:-1] == point].tolist()) for point in (0, 1))
+    short, long = (_median_of(after[hits.point[:-1] == point]) for point in (0, 1))
     return (3 * short - long) / 2
 
 
 def _moment_cost(pid: int) -> float:
     """Of the rounds that the child came through in short times and in a long one."""
     seconds, rounds = _steps(pid)
-    short, long = statistics.median(seconds[:-1].tolist()), float(seconds[-1])
-    fewer, more = statistics.median(rounds[:-1].tolist()), float(rounds[-1])
+    short, long = _median_of(seconds[:-1]), float(seconds[-1])
+    fewer, more = _median_of(rounds[:-1]), float(rounds[-1])
     return (short * more - long * fewer) / (more - fewer)
 
 
