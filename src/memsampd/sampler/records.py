@@ -64,7 +64,8 @@ class BurstCost:
         stops: how often it was held.
         longest_stop_seconds: the longest of these times.
         hit_seconds: CPU time that hits of breakpoints took from the target.
-        replica_cpu_seconds: CPU time of the replica since the burst before.
+        replica_cpu_seconds: CPU time of the replica since the burst before, its start included,
+            and of other children of memsampd's.
         tracer_cpu_seconds: CPU time of memsampd's tracing thread.
     """
 

@@ -248,7 +248,9 @@ class ReplicaSource:
             timed = self._pace.estimate(run_seconds, collector.rows, taken.pages_missed)
         elif run_seconds is not None:
             self._pace.learn(run_seconds, collector.rows, timed)
-        cost += BurstCost(hit_seconds=hit_seconds)
+        cost += BurstCost(
+            hit_seconds=hit_seconds, replica_cpu_seconds=self._timing.take_child_cpu_seconds()
+        )
         code_ip, code_times = (np.frombuffer(each, np.uint64) for each in visits)
         cost += BurstCost(tracer_cpu_seconds=time.thread_time() - started)
         end, detail = self._ending(taken)
