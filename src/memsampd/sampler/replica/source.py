@@ -48,11 +48,14 @@ _FEW_INSTRUCTIONS = 200
 _COLD_TRIES = 8
 
 _CAUSES = {
-    "not-running": ("the thread sleeps", ""),
-    "in-syscall": ("the thread is inside system calls all the time", ""),
-    "in-rseq": ("the thread is inside a restartable sequence", ""),
+    "not-running": ("the thread sleeps", "it is tried again when a thread has run"),
+    "in-syscall": (
+        f"the thread was inside system calls for {_PATIENCE_SECONDS:g} s",
+        "it is tried again; if it stays so, nearly all of its time is the kernel's",
+    ),
+    "in-rseq": ("the thread is inside a restartable sequence", "it is tried again"),
     "job-stopped": ("the process is stopped", "continue it (kill -CONT)"),
-    "gone": ("the process or thread is gone", ""),
+    "gone": ("the process or thread is gone", "other threads are tried"),
     "not-64-bit": ("the thread runs 32-bit code", "only 64-bit code is supported"),
     "unexpected": ("the thread stopped in an unknown way", "please report this"),
 }
