@@ -592,16 +592,21 @@ process_drop_all(struct process *p)
 }
 
 double
-process_cpu_since(struct process *p)
+process_cpu_seconds(const struct process *p)
 {
-    double before = p->cpu_seconds;
     clockid_t clock;
     struct timespec used = {0, 0};
 
     if (p->pid > 0 && clock_getcpuclockid(p->pid, &clock) == 0)
         clock_gettime(clock, &used);
-    else
-        return 0;
-    p->cpu_seconds = (double)used.tv_sec + 1e-9 * (double)used.tv_nsec;
-    return p->cpu_seconds - before;
+    return (double)used.tv_sec + 1e-9 * (double)used.tv_nsec;
+}
+
+double
+process_cpu_since(struct process *p)
+{
+    double before = p->told_cpu_seconds, now = process_cpu_seconds(p);
+
+    p->told_cpu_seconds = now > before ? now : before;
+    return p->told_cpu_seconds - before;
 }
