@@ -170,6 +170,8 @@ class Burst:
         pages_missed: pages that were supplied when they were touched.
         is_plausible: other threads could run meanwhile: it is a plausible future of the thread,
             perhaps not the one that came.
+        cut_short: the hold found the thread inside a call that then returned before all was
+            transferred, as a signal would have it.
         timed: how long the target takes for some of this; None if not asked for or not known.
         was_asked_time: it was to be timed.
         code_ip: instructions that it executed, shape (c,), uint64, in no order, and some more than
@@ -197,6 +199,7 @@ class Burst:
     pages_predicted: int = 0
     pages_missed: int = 0
     is_plausible: bool = False
+    cut_short: bool = False
     timed: TimedStretch | None = None
     was_asked_time: bool = False
     code_ip: NDArray[np.uint64] = field(default_factory=lambda: np.empty(0, np.uint64))

@@ -276,6 +276,7 @@ class ReplicaSource:
             pages_predicted=taken.pages_predicted,
             pages_missed=taken.pages_missed,
             is_plausible=company,
+            cut_short=taken.cut_short,
             timed=timed,
             was_asked_time=request.measure_rate,
             code_ip=code_ip,
