@@ -3,7 +3,6 @@
 import ctypes
 import os
 import resource
-import signal
 import subprocess
 import sys
 import textwrap
@@ -218,31 +217,6 @@ def test_child_processes_are_followed_if_asked(programs: list[Program]) -> None:
     assert [event.parent_pid for event in born] == [program.pid]
     counts = {pid: (samples.pid == pid).sum() for pid in (program.pid, born[0].pid)}
     assert counts[born[0].pid] == pytest.approx(counts[program.pid], rel=0.45)
-
-
-def test_ignored_processes_until_forgotten(programs: list[Program]) -> None:
-    program = Program("""
-        child = os.fork()
-        if child: os.waitpid(child, 0)
-        else:
-            for _ in range(2): go(); burn(8)
-            go()
-    """)
-    program_child = next(
-        int(pid)
-        for pid in Path(f"/proc/{program.pid}/task/{program.pid}/children").read_text().split()
-    )
-    programs.append(program)
-    with TaskClockSource(program_child, follow_forks=True) as source:
-        source.ignore_pid(program_child)
-        program.go()
-        program.wait_ready()
-        assert len(source.read(0.2)) == 0
-        source.forget_pid(program_child)
-        program.go()
-        program.wait_ready()
-        assert len(source.read(0.2)) > 20
-        os.kill(program_child, signal.SIGKILL)
 
 
 def test_exec_is_told_and_survived(programs: list[Program]) -> None:

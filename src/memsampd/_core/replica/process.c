@@ -601,3 +601,12 @@ process_cpu_seconds(const struct process *p)
         clock_gettime(clock, &used);
     return (double)used.tv_sec + 1e-9 * (double)used.tv_nsec;
 }
+
+double
+process_cpu_since(struct process *p)
+{
+    double before = p->told_cpu_seconds, now = process_cpu_seconds(p);
+
+    p->told_cpu_seconds = now > before ? now : before;
+    return p->told_cpu_seconds - before;
+}

@@ -27,6 +27,7 @@ struct process {
     size_t parts;
     bool can_protect; /* pages can be supplied read-only */
     bool is_ours;     /* seized by this thread */
+    double told_cpu_seconds; /* by process_cpu_since */
     char trouble[96]; /* what could not be done, for people */
 };
 
@@ -63,7 +64,8 @@ bool process_unprotect(struct process *p, uint64_t page);
 void process_drop(struct process *p, uint64_t start, uint64_t end);
 void process_drop_all(struct process *p);
 
-/* CPU time that it has used. */
+/* CPU time that it has used, and the part of it that process_cpu_since has not told yet. */
 double process_cpu_seconds(const struct process *p);
+double process_cpu_since(struct process *p);
 
 #endif
