@@ -25,7 +25,6 @@ from memsampd.sampler.records import (
 from memsampd.sampler.replica.collectors import Collector, Counted, Rows
 from memsampd.sampler.replica.endings import end_detail
 from memsampd.sampler.replica.forms import FormDecoder
-from memsampd.sampler.replica.pace import Pace
 from memsampd.sampler.replica.target import (
     TargetTraits,
     has_company,
@@ -83,8 +82,6 @@ class _Taken:
     ahead_words: int
     pages_predicted: int
     pages_missed: int
-    run_seconds: float
-    is_run_known: bool
     replica_cpu_seconds: float
     tracer_cpu_seconds: float
 
@@ -139,7 +136,6 @@ class ReplicaSource:
         self._holds: deque[tuple[float, float]] = deque()  # end, seconds
         self._is_cancelled = self._is_closed = False
         self._knows_code = False
-        self._pace = Pace()
         self._timing = BurstTiming(proc / str(pid) / "mem", line_bytes)
         self._traits, self._replica = self._make()
 
@@ -243,11 +239,6 @@ class ReplicaSource:
             timed, hit_seconds = self._timing.tell(
                 request, taken.is_armed, moments, lambda: self._rows_ahead(request, taken)
             )
-        run_seconds = taken.run_seconds if taken.is_run_known else None
-        if timed is None:
-            timed = self._pace.estimate(run_seconds, collector.rows, taken.pages_missed)
-        elif run_seconds is not None:
-            self._pace.learn(run_seconds, collector.rows, timed)
         cost += BurstCost(
             hit_seconds=hit_seconds, replica_cpu_seconds=self._timing.take_child_cpu_seconds()
         )
