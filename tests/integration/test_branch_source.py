@@ -1,7 +1,6 @@
 """The branch source on real programs: what it samples, follows, drops and survives."""
 
 import ctypes
-import gc
 import os
 import resource
 import signal
@@ -15,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tracees import PATIENCE_SECONDS, descriptors
 
 from memsampd.errors import CapabilityError
 from memsampd.machines.cpulist import online_cpus
@@ -31,7 +31,6 @@ from memsampd.sampler.process.maps import read_maps
 from memsampd.sampler.protocols import BranchSource
 from memsampd.sampler.records import BranchSamples
 
-PATIENCE_SECONDS = 200.0  # a busy machine may take long; nothing is asserted on it
 TRIES = 20
 
 # Computes in pieces of some milliseconds: for so much CPU time of the thread, or until it is told.
@@ -328,12 +327,6 @@ def test_the_end_is_told_and_reading_goes_on_empty(programs: list[Program]) -> N
         source.close()
         source.close()
         assert len(source.read(10.0)) == 0
-
-
-def descriptors() -> set[str]:
-    """Those open here, without what tests that failed have left to be collected."""
-    gc.collect()
-    return set(os.listdir("/proc/self/fd"))
 
 
 def test_nothing_is_left_open(programs: list[Program]) -> None:
