@@ -6,6 +6,7 @@ import socketserver
 import subprocess
 import sys
 import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -272,27 +273,26 @@ def ask(protocol: str, handler: type[socketserver.BaseRequestHandler], rate: flo
     with Server(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         with asking(protocol, server.server_address[1], 2, 100) as client:
-            client.ask(0.1, rate)
-            load = client.ask(0.3, rate)
+            give_up = time.monotonic() + 100
+            while (load := client.ask(0.3, rate)).requests == 0:
+                assert time.monotonic() < give_up
         server.shutdown()
     return load
 
 
 def test_a_client_asks_redis() -> None:
     load = ask("redis", Redis, 0)
-    assert load.requests > 0
     assert load.failed == pytest.approx(load.requests / 10, abs=3)
     assert load.p50_seconds <= load.p99_seconds <= load.p999_seconds <= load.worst_seconds
 
 
 def test_a_client_keeps_to_a_rate() -> None:
     load = ask("redis", Redis, 100)
-    assert 0 < load.requests <= 31
+    assert load.requests <= 31
 
 
 def test_a_client_goes_on_when_a_connection_is_closed() -> None:
     load = ask("http", Http, 0)
-    assert load.requests > 0
     assert load.failed <= load.requests
 
 
