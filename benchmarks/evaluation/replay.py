@@ -1,6 +1,7 @@
 """Judges kept recordings by the references, without running anything.
 
-usage: python -m evaluation.replay [--policy lru|random] [--programs NAME...] FOLDER|FILE...
+usage: python -m evaluation.replay [--policy lru|random] [--programs NAME...] [--held-out]
+                                   FOLDER|FILE...
 
 Run it in ``benchmarks/``, or with that in PYTHONPATH. A recording's program is its file's name up
 to the first ``-``, as live runs name them (``gzip-default-main-0.mem``).
@@ -25,7 +26,7 @@ from memsampd.exporters.tables import to_json
 from reference import store
 from reference.estimates import parse_estimate
 from reference.judging import bounds_hold, exact_overall, flat_cdf, judge
-from reference.programs import PROGRAMS
+from reference.programs import judged
 from reference.windows import ERROR_SIZES_BYTES
 
 _SMALL, _LARGE = (ERROR_SIZES_BYTES.index(size) for size in (32 << 10, 1 << 20))
@@ -88,14 +89,16 @@ def unknown_cpu_share(windows: Sequence[Mapping[str, Any]]) -> float:
     return float(unknown / total) if total else 1.0
 
 
-def recordings(paths: Iterable[Path]) -> Iterator[tuple[str, Path]]:
+def recordings(
+    paths: Iterable[Path], names: Sequence[str] = (), with_held_out: bool = False
+) -> Iterator[tuple[str, Path]]:
     """Find recordings of programs of the catalogue; yields program and file, in its order."""
     files = [
         file
         for path in paths
         for file in (sorted(path.rglob("*.mem")) if path.is_dir() else [path])
     ]
-    for program in PROGRAMS:
+    for program in judged(names, with_held_out):
         for file in files:
             if file.name.partition("-")[0] == program.name and store.path_of(program.name).exists():
                 yield program.name, file
@@ -110,17 +113,20 @@ def main() -> int:
     parser.add_argument("paths", nargs="+", type=Path, metavar="FOLDER|FILE")
     parser.add_argument("--policy", choices=("lru", "random"), default="lru")
     parser.add_argument("--programs", nargs="+", default=[], metavar="NAME")
+    parser.add_argument("--held-out", action="store_true", help="programs held out as well")
     args = parser.parse_args()
+    try:
+        found = list(recordings(args.paths, args.programs, args.held_out))
+    except (KeyError, ValueError) as error:
+        parser.error(f"--programs: {error}")
     print(f"{'%':28}" + "".join(f"{field.name:>13}" for field in fields(Judgement)))
     rows: list[tuple[float, ...]] = []
-    for name, file in recordings(args.paths):
-        if args.programs and name not in args.programs:
-            continue
+    for name, file in found:
         analysis = analyse(read_recording(file), args.policy, SIZES_BYTES)
-        found = judge_document(
+        judgement = judge_document(
             json.loads(to_json(analysis)), store.load(store.path_of(name)), args.policy
         )
-        rows.append(astuple(found))
+        rows.append(astuple(judgement))
         print(_line(file.stem, rows[-1]), flush=True)
     if not rows:
         parser.error("no recording of a program that has a reference")
