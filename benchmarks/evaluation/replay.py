@@ -10,7 +10,6 @@ to the first ``-``, as live runs name them (``gzip-default-main-0.mem``).
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, fields
@@ -19,10 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from evaluation.offline import SIZES_BYTES
-from memsampd.exporters.analysis import analyse
+from evaluation.estimating import exported
 from memsampd.exporters.recording import read_recording
-from memsampd.exporters.tables import to_json
 from reference import store
 from reference.estimates import parse_estimate
 from reference.judging import bounds_hold, exact_overall, flat_cdf, judge
@@ -61,32 +58,17 @@ def judge_document(
     """Judge what ``memsampd export --format json`` says at ``ERROR_SIZES_BYTES``."""
     estimate = parse_estimate(document, ERROR_SIZES_BYTES)
     errors = judge(estimate, reference, policy)
-    low, high = (np.array(document["overall"][key]) for key in ("low", "high"))
-    band = 100 * (high - low)
+    holds = bounds_hold(estimate.low, estimate.high, exact_overall(reference, policy))
+    band = 100 * (estimate.high - estimate.low)
     return Judgement(
         whole_run=errors.whole_run,
         cdf=errors.cdf,
         flat_cdf=flat_cdf(reference, policy, len(estimate.windows)),
-        bounds_hold=100 * float(np.mean(bounds_hold(low, high, exact_overall(reference, policy)))),
+        bounds_hold=100 * float(np.mean(holds)),
         band_32k=float(band[_SMALL]),
         band_1m=float(band[_LARGE]),
-        unknown_cpu=100 * unknown_cpu_share(document["windows"]),
+        unknown_cpu=100 * estimate.unknown_cpu_share,
     )
-
-
-def unknown_cpu_share(windows: Sequence[Mapping[str, Any]]) -> float:
-    """Return the share of the CPU time in exported windows whose phase has no curve, 0..1.
-
-    Such windows have no miss ratio, or one guessed between the bounds 0 and 1.
-    """
-    total = sum(window["cpu_seconds"] for window in windows)
-    unknown = sum(
-        window["cpu_seconds"]
-        for window in windows
-        if window["miss_ratio"][0] is None
-        or (not any(window["low"]) and all(high == 1 for high in window["high"]))
-    )
-    return float(unknown / total) if total else 1.0
 
 
 def recordings(
@@ -122,9 +104,9 @@ def main() -> int:
     print(f"{'%':28}" + "".join(f"{field.name:>13}" for field in fields(Judgement)))
     rows: list[tuple[float, ...]] = []
     for name, file in found:
-        analysis = analyse(read_recording(file), args.policy, SIZES_BYTES)
+        reference = store.load(store.path_of(name))
         judgement = judge_document(
-            json.loads(to_json(analysis)), store.load(store.path_of(name)), args.policy
+            exported(read_recording(file), args.policy), reference, args.policy
         )
         rows.append(astuple(judgement))
         print(_line(file.stem, rows[-1]), flush=True)
