@@ -17,11 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evaluation.clusterings import Labels, Merges
+from evaluation.nearest import nearest
 from evaluation.offline import SIZES_BYTES, Curve, OfflineWindows
 from memsampd.daemon.attach import burst_shape
 from memsampd.daemon.config import SessionConfig
-from memsampd.models.mixing import burst_shares
-from memsampd.models.nearest import nearest
+from memsampd.estimate.sharing import burst_shares
 from memsampd.models.statstack import StatStack
 from memsampd.phases.accuracy import AccuracyTracker
 from memsampd.phases.leader import LeaderFollower

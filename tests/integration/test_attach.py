@@ -14,11 +14,12 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 import tracees
 
+from memsampd.exporters.recording import read_recording
 from memsampd.sampler.process.status import list_threads
 
 MEMSAMPD = str(Path(sys.executable).with_name("memsampd"))
@@ -33,6 +34,26 @@ while time.monotonic() < end and not told:
         hashlib.pbkdf2_hmac("sha256", b"a", b"b", 20000)
     total += sum(len({i: str(i) for i in range(2000)}) for _ in range(900))
 print("finished")
+"""
+
+
+# Goes round in so many bytes, a line an access, until it is told to become the program named next.
+WALKING = """
+#include <signal.h>
+#include <stdlib.h>
+#include <unistd.h>
+static volatile sig_atomic_t told;
+static void tell(int number) { told = 1; }
+int main(int count, char **words)
+{
+    long bytes = atol(words[1]);
+    volatile char *area = calloc(bytes, 1);
+    signal(SIGUSR1, tell);
+    while (!told)
+        for (long at = 0; at < bytes; at += 64) (void)area[at];
+    execv(words[2], words + 2);
+    return 1;
+}
 """
 
 
@@ -107,6 +128,42 @@ def test_json_is_one_object_a_window(target: subprocess.Popen[str]) -> None:
     numbers = [window["window"] for window in windows]  # those without a sample are left out
     assert numbers == sorted(set(numbers))
     assert all(window["phase"] >= 0 and window["samples"] > 0 for window in windows)
+
+
+def test_another_program_has_its_own_curve_and_name(tmp_path: Path) -> None:
+    small = tracees.compile_c(tmp_path, WALKING)
+    large, recording = small.with_name("large"), tmp_path / "x.memsampd"
+    shutil.copy(small, large)
+    command = [small, str(16 << 10), large, str(256 << 10)]
+    with subprocess.Popen(command) as target:
+        observing = [MEMSAMPD, "attach", str(target.pid), "--no-listen", "--json"]
+        with subprocess.Popen(
+            [*observing, "-o", recording], stdout=subprocess.PIPE, text=True
+        ) as process:
+            assert process.stdout is not None
+            before = first_known(process.stdout)
+            target.send_signal(signal.SIGUSR1)
+            after = first_known(process.stdout, "large")
+            target.kill()
+            process.communicate()
+    at = before["sizes_bytes"].index(32 << 10)
+    assert before["command"] != "large"
+    assert before["whole_run"]["high"][at] < 0.2
+    assert after["whole_run"]["low"][at] > 0.8
+    assert after["phase"] > before["phase"]
+    records = {type(record).__name__ for record in read_recording(recording).events}
+    assert "ExecRecord" in records
+
+
+def first_known(lines: IO[str], command: str = "") -> dict[str, Any]:
+    """The first window, of a program of this name if any, whose whole run has a curve."""
+    windows = map(json.loads, lines)
+    return next(
+        window
+        for window in windows
+        if window["whole_run"]["miss_ratio"] is not None
+        and command in ("", window["command"])
+    )
 
 
 def test_memsampd_keeps_to_its_cpus(target: subprocess.Popen[str]) -> None:

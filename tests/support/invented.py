@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from memsampd.exporters.recording import (
-    BurstRecord,
-    HeaderRecord,
-    MergeRecord,
-    RateRecord,
-    RecordingWriter,
-    WindowRecord,
-)
-from memsampd.exporters.snapshot import BurstTally, Overhead, PhaseSnapshot, Snapshot, TargetInfo
+from memsampd.estimate.events import BurstRecord, EstimatorEvent, MergeRecord, WindowRecord
+from memsampd.estimate.records import Estimate, PhaseEstimate, Totals
+from memsampd.exporters.recording import HeaderRecord, Recording, RecordingWriter
+from memsampd.exporters.snapshot import BurstTally, Overhead, Snapshot, TargetInfo
 from memsampd.models.combine import combine
 from memsampd.models.histogram import ReuseHistogram
 from memsampd.models.records import MissRatioCurve
 from memsampd.models.statstack import StatStack
 from memsampd.models.survival import SurvivalFunction
-from memsampd.sampler.records import AccessRate, Burst, BurstCost, BurstEnd
+from memsampd.sampler.records import AccessRate, Burst, BurstCost, BurstEnd, TimedStretch
 
 SIZES_BYTES = np.array([1 << octave for octave in range(10, 27)], dtype=np.int64)
 CACHES = {"L1d": 32 << 10, "L2": 1 << 20, "L3": 32 << 20}
@@ -58,7 +54,26 @@ def stream(phase: int, accesses: int, seed: int) -> NDArray[np.uint64]:
     return np.choose(kind, [hot, workset, scan]).astype(np.uint64)
 
 
-def burst_record(phase: int, window: int, accesses: int = 4000) -> BurstRecord:
+def timed(rate: float) -> TimedStretch:
+    """A stretch that was timed at so many accesses per CPU second."""
+    return TimedStretch(round(rate * 0.01), 0.01, "held")
+
+
+def recording_of(
+    windows: Sequence[WindowRecord],
+    bursts: Sequence[BurstRecord] = (),
+    merges: Sequence[MergeRecord] = (),
+) -> Recording:
+    """Bursts come after their windows, merges at the end."""
+    events: list[EstimatorEvent] = []
+    for window in windows:
+        events += [window, *(burst for burst in bursts if burst.window == window.index)]
+    return Recording(header(), [*events, *merges])
+
+
+def burst_record(
+    phase: int, window: int, accesses: int = 4000, rate: float | None = None
+) -> BurstRecord:
     lines = stream(phase, accesses, window)
     burst = Burst(
         ip=np.zeros(accesses, np.uint64),
@@ -73,6 +88,7 @@ def burst_record(phase: int, window: int, accesses: int = 4000) -> BurstRecord:
         end=BurstEnd.SYSCALL,
         end_detail="read",
         cost=BurstCost(stop_seconds=0.001, stops=1, replica_cpu_seconds=0.01),
+        timed=None if rate is None else timed(rate),
     )
     histogram = ReuseHistogram.from_lines(lines)
     return BurstRecord.of(
@@ -115,11 +131,13 @@ def curve_of(phase: int) -> MissRatioCurve:
     return StatStack().curve(SurvivalFunction.from_histogram(histogram), SIZES_BYTES)
 
 
-def make_snapshot(phases: int = 3, *, alive: bool = True, pid: int = TARGET.pid) -> Snapshot:
+def make_snapshot(
+    phases: int = 3, *, alive: bool = True, pid: int = TARGET.pid, trouble: str = ""
+) -> Snapshot:
     """The last phase is the lightest and has no burst."""
     weights = np.arange(phases, 0, -1) / (phases * (phases + 1) / 2)
     views = tuple(
-        PhaseSnapshot(
+        PhaseEstimate(
             id=id,
             windows=10 * (phases - id),
             cpu_seconds=float(phases - id),
@@ -134,6 +152,20 @@ def make_snapshot(phases: int = 3, *, alive: bool = True, pid: int = TARGET.pid)
         for id in range(phases)
     )
     overall = combine((phase.weight, phase.curves.get("lru")) for phase in views)
+    estimate = Estimate(
+        windows=60,
+        cpu_seconds=6.0,
+        unknown_cpu_seconds=1.5,
+        phases=views,
+        curves={} if overall is None else {"lru": overall},
+        rate=AccessRate(1.5e8, 0.05, "bursts"),
+        rate_known_share=0.75,
+        totals=Totals(
+            0.0 if overall is None else 9e8,
+            {} if overall is None else {"lru": 9e8 * overall.miss_ratio},
+        ),
+        sizes_bytes=SIZES_BYTES,
+    )
     return Snapshot(
         target=TargetInfo(pid, 99, "sqlite3", "/usr/bin/sqlite3"),
         alive=alive,
@@ -143,9 +175,7 @@ def make_snapshot(phases: int = 3, *, alive: bool = True, pid: int = TARGET.pid)
         phase=1,
         predicted_phase=0,
         prediction_accuracy=0.9,
-        windows=60,
-        phases=views,
-        overall={} if overall is None else {"lru": overall},
+        estimate=estimate,
         cache_sizes_bytes=CACHES,
         samples=6000,
         lost=7,
@@ -154,22 +184,20 @@ def make_snapshot(phases: int = 3, *, alive: bool = True, pid: int = TARGET.pid)
         errors={"target is not running": 2},
         overhead=OVERHEAD,
         tally=BurstTally(7, 2, 30, 20, 19, 900, 100),
-        rate=AccessRate(1.5e8, 0.05, "in-target"),
-        rate_known_share=0.75,
+        trouble=trouble,
     )
 
 
 def write_recording(path: Path, accesses: int = 4000, command: str = "sqlite3") -> Path:
-    """Phases 0, 1, 2 with bursts, 3 without, 4 merged into 1; rates of all but 3."""
+    """Phases 0, 1, 2 with bursts, 3 without, 4 merged into 1; all of these are timed."""
     writer = RecordingWriter(path, header(command))
     order = [0] * 20 + [1] * 15 + [2] * 10 + [0] * 12 + [3] * 5 + [4] * 8 + [2] * 10
     for index, phase in enumerate(order):
         writer.write(window_record(index, phase))
         if index in (3, 25, 38, 50, 64):
-            writer.write(burst_record(phase, index, accesses))
+            rate = 2e8 if phase == 4 else 1e8 * (phase + 1)
+            writer.write(burst_record(phase, index, accesses, rate))
     writer.write(MergeRecord(gone=4, into=1))
-    for phase in (0, 1, 2):
-        writer.write(RateRecord(phase=phase, rate=AccessRate(1e8 * (phase + 1), 0.1, "in-target")))
     writer.publish(make_snapshot(alive=False))
     writer.close()
     return path

@@ -1,4 +1,4 @@
-"""Imports go one way: sampler, phases, models, exporters, daemon, cli (docs/architecture.md)."""
+"""Imports go one way: sampler, phases, models, estimate, exporters, daemon, cli."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ LAYERS = (
     ("memsampd.sampler",),
     ("memsampd.phases",),
     ("memsampd.models",),
+    ("memsampd.estimate",),
     ("memsampd.exporters",),
     ("memsampd.machines.diagnosis", "memsampd.demo"),
     ("memsampd.daemon",),

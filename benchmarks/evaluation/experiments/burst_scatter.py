@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 from evaluation.bench import Bench
 from evaluation.experiment import Goal
 from evaluation.experiments.accuracy import WHOLE_RUN_GOAL
+from evaluation.nearest import burst_curves
 from evaluation.offline import SIZES_BYTES
 from evaluation.page import Page
 from evaluation.results import Case, Row, cell, distinct
 from evaluation.statistics import deviation_within
 from memsampd.exporters.analysis import Analysis, analyse
 from memsampd.exporters.recording import Recording
-from memsampd.models.nearest import burst_curves
 from memsampd.models.statstack import StatStack
 
 LINE_BYTES = 64

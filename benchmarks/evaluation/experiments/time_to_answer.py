@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -12,19 +12,19 @@ from evaluation.offline import SIZES_BYTES
 from evaluation.page import Page
 from evaluation.results import Case, Row, cell, distinct, numbers
 from evaluation.statistics import bootstrap
-from memsampd.exporters.analysis import analyse
+from memsampd.estimate.estimator import Estimator
+from memsampd.estimate.events import EstimatorEvent, MergeRecord, WindowRecord
+from memsampd.estimate.records import Estimate
+from memsampd.exporters.analysis import final_phases
 from memsampd.exporters.recording import Recording
-from memsampd.models.histogram import ReuseHistogram
 from memsampd.models.records import MissRatioCurve
-from memsampd.models.running import RunningCurve
 from memsampd.models.statstack import StatStack
-from memsampd.models.survival import SurvivalFunction
 
 NEAR = 0.01
 
 
 class TimeToAnswer:
-    """From the recordings: a burst counts from the moment at which it was analysed."""
+    """From the recordings: a burst counts from the moment at which it was recorded."""
 
     name = "time_to_answer"
     key = ("program", "repeat")
@@ -73,50 +73,36 @@ def answer_times(recording: Recording) -> Row:
         ``first_curve_seconds`` and ``near_seconds`` since the attach, None if that never came, and
         ``near_share``, the share of windows at whose end their phase had a near curve.
     """
-    final = analyse(recording, "lru", SIZES_BYTES)
-    phase_of = {window.record.index: window.phase for window in final.windows}
-    histories = {phase: _history(recording, phase_of, phase) for phase in {*phase_of.values()}}
+    final: dict[int, MissRatioCurve] = {}
+    for _, estimate in replayed(recording):
+        final = {phase.id: phase.curves["lru"] for phase in estimate.phases if phase.curves}
+    into = final_phases(event for event in recording.events if isinstance(event, MergeRecord))
     first: float | None = None
     near: float | None = None
-    near_windows = 0
-    for window in final.windows:
-        moment = window.record.end_seconds
-        past = [curve for ready, curve in histories[window.phase] if ready <= moment]
-        if not past:
+    windows = near_windows = 0
+    for event, estimate in replayed(recording):
+        if not isinstance(event, WindowRecord):
+            continue
+        windows += 1
+        moment = event.end_seconds
+        known = {phase.id: phase.curves.get("lru") for phase in estimate.phases}
+        curve, last = known.get(event.phase), final.get(into.get(event.phase, event.phase))
+        if curve is None or last is None:
             continue
         first = moment if first is None else first
-        last = histories[window.phase][-1][1]
-        if float(np.mean(np.abs(past[-1].miss_ratio - last.miss_ratio))) <= NEAR:
+        if float(np.mean(np.abs(curve.miss_ratio - last.miss_ratio))) <= NEAR:
             near = moment if near is None else near
             near_windows += 1
     return {
         "first_curve_seconds": first,
         "near_seconds": near,
-        "near_share": near_windows / len(final.windows),
+        "near_share": near_windows / max(windows, 1),
     }
 
 
-def _history(
-    recording: Recording, phase_of: Mapping[int, int], phase: int
-) -> list[tuple[float, MissRatioCurve]]:
-    """Return a phase's curve after each of its bursts, with the moment at which it was known."""
-    running, pooled = RunningCurve(), ReuseHistogram.empty()
-    history: list[tuple[float, MissRatioCurve]] = []
-    windows = iter(sorted(index for index, owner in phase_of.items() if owner == phase))
-    at = -1
-    for burst in recording.bursts:
-        if phase_of.get(burst.window) != phase or not burst.accesses:
-            continue
-        while at < burst.window:
-            running.add_window()
-            at = next(windows)
-        pooled += burst.histogram()
-        survival = SurvivalFunction.from_histogram(burst.histogram()).continued_by(
-            SurvivalFunction.from_histogram(pooled)
-        )
-        running.add_burst(StatStack().curve(survival, SIZES_BYTES))
-        curve = running.curve
-        assert curve is not None
-        assert burst.analysed_seconds is not None
-        history.append((burst.analysed_seconds, curve))
-    return history
+def replayed(recording: Recording) -> Iterator[tuple[EstimatorEvent, Estimate]]:
+    """Yield each event with what was known after it: live, too, for it is the same estimator."""
+    estimator = Estimator(SIZES_BYTES, recording.header.line_bytes, (StatStack(),))
+    for event in recording.events:
+        estimator.add(event)
+        yield event, estimator.estimate()

@@ -8,8 +8,8 @@ import sys
 
 from memsampd.cli.observing import (
     add_options,
-    announce,
     configs,
+    logged,
     observer,
     stopping_on,
     summarise,
@@ -38,11 +38,12 @@ class AttachCommand:
         config, output = configs(args)
         display = observer(args.json, sys.stdout)
         with (
-            attached(args.pid, config, output, [display], announce) as session,
+            logged(),
+            attached(args.pid, config, output, [display]) as session,
             stopping_on(session, signal.SIGINT, signal.SIGTERM, signal.SIGHUP),
         ):
             reason = session.run()
-            summarise(session.snapshot(), reason, announce)
+            summarise(session.snapshot(), reason)
         return 0
 
 

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from memsampd.cli.observing import announce, observer, summarise
+from memsampd.cli.observing import announce, logged, observer, summarise
 from memsampd.exporters.listen import DEFAULT_LISTEN
 
 
@@ -60,9 +60,12 @@ class DemoCommand:
         try:
             output = OutputConfig(recording, overwrite=True, listen=args.listen)
             display = observer(False, sys.stderr)
-            with attached(process.pid, SessionConfig(), output, [display], announce) as session:
+            with (
+                logged(),
+                attached(process.pid, SessionConfig(), output, [display]) as session,
+            ):
                 reason = session.run()
-                summarise(session.snapshot(), reason, announce)
+                summarise(session.snapshot(), reason)
         finally:
             process.terminate()
             process.wait()

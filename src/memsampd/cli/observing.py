@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TextIO
@@ -161,6 +162,29 @@ def announce(text: str) -> None:
     sys.stderr.flush()
 
 
+class _Announcing(logging.Handler):
+    """Tells the user what the daemon logs."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Tell it, warnings as such."""
+        level = f"{record.levelname.lower()}: " if record.levelno > logging.INFO else ""
+        announce(f"{level}{record.getMessage()}")
+
+
+@contextmanager
+def logged() -> Iterator[None]:
+    """Have the user told what memsampd logs meanwhile."""
+    logger, handler = logging.getLogger("memsampd"), _Announcing()
+    before = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(before)
+
+
 class Stoppable(Protocol):
     """A session, or a trace."""
 
@@ -189,13 +213,10 @@ def stopping_on(session: Stoppable, *numbers: int) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def summarise(snapshot: Snapshot, reason: str, say: Callable[[str], None]) -> None:
-    """Say how it went."""
+def summarise(snapshot: Snapshot, reason: str) -> None:
+    """Say how it went: the whole run first."""
     from memsampd.cli.status import status_lines
 
-    say(f"ended: {reason}")
+    announce(f"ended: {reason}")
     for line in status_lines(snapshot):
-        say(line)
-    if snapshot.errors:
-        counts = ", ".join(f"{reason} {n}" for reason, n in sorted(snapshot.errors.items()))
-        say(f"trouble: {counts}")
+        announce(line)

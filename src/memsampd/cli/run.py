@@ -15,6 +15,7 @@ from memsampd.cli.observing import (
     announce,
     configs,
     is_kept_off,
+    logged,
     observer,
     summarise,
 )
@@ -52,11 +53,11 @@ class RunCommand:
         # Results of the program go to standard output: ours must not get between them.
         display = observer(args.json, sys.stderr)
         process = start(command)
-        with forwarding(process):
+        with logged(), forwarding(process):
             try:
-                with attach.attached(process.pid, config, output, [display], announce) as session:
+                with attach.attached(process.pid, config, output, [display]) as session:
                     reason = session.run()
-                    summarise(session.snapshot(), reason, announce)
+                    summarise(session.snapshot(), reason)
             except (MemsampdError, OSError) as error:
                 announce(f"error: cannot observe the program: {error}")
             status = process.wait()

@@ -5,16 +5,22 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable
-from typing import TextIO
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, TextIO
 
-from memsampd.exporters.curves import at_size
-from memsampd.exporters.snapshot import Overhead, PhaseSnapshot, Snapshot
+from memsampd.estimate.records import PhaseEstimate
+from memsampd.exporters.curves import CurvePoint, at_size
+from memsampd.exporters.snapshot import Overhead, Snapshot
+from memsampd.models.records import MissRatioCurve
 from memsampd.phases.records import Assignment, Window
 
-_REDRAW_SECONDS = 0.25
+if TYPE_CHECKING:
+    from memsampd.daemon.session import State
+
+_REDRAW_SECONDS = 0.5
 _BARS = "▁▂▃▄▅▆▇█"
 _SPARK_LIMIT_BYTES = 64 << 20
+_IDLE_SECONDS = 2.0
 
 
 def _size(size_bytes: int) -> str:
@@ -24,31 +30,31 @@ def _size(size_bytes: int) -> str:
     return f"{size_bytes} B"
 
 
-def _phase_of(snapshot: Snapshot) -> PhaseSnapshot | None:
-    return next((phase for phase in snapshot.phases if phase.id == snapshot.phase), None)
+def _phase_of(snapshot: Snapshot) -> PhaseEstimate | None:
+    phases = snapshot.estimate.phases
+    return next((phase for phase in phases if phase.id == snapshot.phase), None)
 
 
-def cache_ratios(snapshot: Snapshot, policy: str = "lru") -> list[tuple[str, int, str]]:
-    """The current phase's miss ratio at each of this machine's caches, as text with its bounds."""
-    phase = _phase_of(snapshot)
-    curve = phase.curves.get(policy) if phase is not None else None
+def ratio_text(point: CurvePoint) -> str:
+    """A miss ratio in per cent: as its band where that matters, else as one figure."""
+    digits = 2 if point.miss_ratio < 0.01 else 1
+    if point.is_uncertain:
+        return f"{100 * point.low:.{digits}f}..{100 * point.high:.{digits}f} %"
+    return f"{100 * point.miss_ratio:.{digits}f} %"
+
+
+def cache_ratios(curve: MissRatioCurve | None, cache_sizes_bytes: Mapping[str, int]) -> str:
+    """Miss ratios at each of this machine's caches."""
     found = []
-    for name, size_bytes in snapshot.cache_sizes_bytes.items():
+    for name, size_bytes in cache_sizes_bytes.items():
         point = at_size(curve, size_bytes) if curve is not None else None
-        if point is None:
-            text = "?"
-        elif point.is_uncertain:
-            text = f"{100 * point.low:.1f}..{100 * point.high:.1f} %"
-        else:
-            text = f"{100 * point.miss_ratio:.1f} %"
-        found.append((name, size_bytes, text))
-    return found
+        text = "?" if point is None else ratio_text(point)
+        found.append(f"{name} {_size(size_bytes)}: {text}")
+    return "  ".join(found)
 
 
-def spark(snapshot: Snapshot, policy: str = "lru") -> str:
-    """The current phase's curve from 1 KiB to 64 MiB, one character a size."""
-    phase = _phase_of(snapshot)
-    curve = phase.curves.get(policy) if phase is not None else None
+def spark(curve: MissRatioCurve | None) -> str:
+    """A curve from 1 KiB to 64 MiB, one character a size; empty if there is none."""
     if curve is None:
         return ""
     return "".join(
@@ -59,43 +65,88 @@ def spark(snapshot: Snapshot, policy: str = "lru") -> str:
 
 
 def status_lines(snapshot: Snapshot) -> list[str]:
-    """The live block."""
-    phase = _phase_of(snapshot)
-    bursts = sum(snapshot.burst_ends.values())
-    refused = sum(snapshot.errors.values())
-    overhead = snapshot.overhead
-    accuracy = snapshot.prediction_accuracy
-    sampled = 100 * overhead.sampling_seconds / max(overhead.target_cpu_seconds, 1e-9)
+    """The live block, and the summary: the whole run, then the present phase, then costs."""
+    estimate, overhead = snapshot.estimate, snapshot.overhead
+    whole = estimate.curves.get("lru")
+    sampled = sum(phase.sampled_accesses for phase in estimate.phases)
     lines = [
-        f"{snapshot.target.command} ({snapshot.target.pid})  phase "
-        f"{'?' if snapshot.phase is None else snapshot.phase} of {len(snapshot.phases)}"
-        f"  windows {snapshot.windows}  bursts {bursts}"
-        + (f" ({refused} not possible)" if refused else "")
-        + (f"  predicted {100 * accuracy:.0f} %" if accuracy is not None else ""),
-        "miss ratio (LRU)  "
-        + "  ".join(f"{name} {_size(size)}: {text}" for name, size, text in cache_ratios(snapshot)),
-        f"1 KiB {spark(snapshot) or '(no burst in this phase yet)'} 64 MiB"
-        + (f"  from {phase.sampled_accesses:,} accesses" if phase is not None else ""),
-        f"cost {100 * overhead.spent_share:.2f} % of the target's CPU time (budget "
-        f"{100 * overhead.budget_share:g} %), held {1e3 * overhead.stop_seconds:.1f} ms,"
-        f" at most {1e3 * overhead.longest_stop_seconds:.1f} at once, sampling {sampled:.2f} %;"
-        f" samples {snapshot.samples:,}, lost {snapshot.lost}",
+        f"{snapshot.target.command} ({snapshot.target.pid})  CPU time "
+        f"{overhead.target_cpu_seconds:.1f} s, of it user {estimate.cpu_seconds:.1f} s"
+        f"  windows {estimate.windows}  phases {len(estimate.phases)}"
+        f"  bursts {sum(snapshot.burst_ends.values())}",
+        f"LRU miss ratio, whole run:  {cache_ratios(whole, snapshot.cache_sizes_bytes)}"
+        + _without_curve(snapshot),
+        f"{_phase_words(snapshot)}  "
+        + cache_ratios(_phase_curve(snapshot), snapshot.cache_sizes_bytes),
+        f"1 KiB {spark(whole) or '(no burst yet)'} 64 MiB, whole run, from {sampled:,} accesses",
+        _cost_line(snapshot),
         own_cpu_line(overhead),
     ]
+    lines += refusal_lines(snapshot)
+    if is_idle(snapshot):
+        lines.append(idle_line(snapshot))
     if snapshot.trouble:
         lines.append(f"no bursts: {snapshot.trouble}")
     return lines
 
 
+def _without_curve(snapshot: Snapshot) -> str:
+    estimate = snapshot.estimate
+    share = estimate.unknown_cpu_seconds / estimate.cpu_seconds if estimate.cpu_seconds else 0.0
+    return f"  ({100 * share:.0f} % of the time without a curve)" if share >= 0.005 else ""
+
+
+def _phase_curve(snapshot: Snapshot) -> MissRatioCurve | None:
+    phase = _phase_of(snapshot)
+    return None if phase is None else phase.curves.get("lru")
+
+
+def _phase_words(snapshot: Snapshot) -> str:
+    if snapshot.phase is None:
+        return "now: no window yet,"
+    accuracy = snapshot.prediction_accuracy
+    predicted = "" if accuracy is None else f" (predicted {100 * accuracy:.0f} %)"
+    return f"now, phase {snapshot.phase}{predicted}:"
+
+
+def _cost_line(snapshot: Snapshot) -> str:
+    overhead = snapshot.overhead
+    sampling = 100 * overhead.sampling_seconds / max(overhead.target_cpu_seconds, 1e-9)
+    return (
+        f"cost {100 * overhead.spent_share:.2f} % of the target's CPU time (budget "
+        f"{100 * overhead.budget_share:g} %), held {1e3 * overhead.stop_seconds:.1f} ms,"
+        f" at most {1e3 * overhead.longest_stop_seconds:.1f} at once, sampling {sampling:.2f} %;"
+        f" samples {snapshot.samples:,}, lost {snapshot.lost}"
+    )
+
+
 def own_cpu_line(overhead: Overhead) -> str:
     """What memsampd's processes used, and whether bursts wait for that."""
     limit = f"limit {100 * overhead.own_cpu_share:g} % of the target's"
-    line = f"own CPU {overhead.own_cpu_seconds:.1f} s ({limit})"
+    line = f"own CPU {overhead.own_cpu_seconds:.2f} s ({limit})"
     if overhead.waits_for_own_cpu:
         return f"{line}: bursts wait for it, so far {overhead.own_cpu_waited_seconds:.1f} s"
     if overhead.own_cpu_waited_seconds > 0:
         return f"{line}: bursts waited {overhead.own_cpu_waited_seconds:.1f} s for it"
     return line
+
+
+def refusal_lines(snapshot: Snapshot) -> list[str]:
+    """What was refused, how often, why, and what can be done about it."""
+    return [
+        f"{count} bursts refused ({reason}): {snapshot.refusals.get(reason, reason)}"
+        for reason, count in sorted(snapshot.errors.items())
+    ]
+
+
+def is_idle(snapshot: Snapshot) -> bool:
+    """Whether the target does nothing."""
+    return snapshot.alive and snapshot.idle_seconds >= _IDLE_SECONDS
+
+
+def idle_line(snapshot: Snapshot) -> str:
+    """For how long the target has done nothing."""
+    return f"idle: the target has used no CPU time for {snapshot.idle_seconds:.0f} s"
 
 
 class LiveStatus:
@@ -106,26 +157,23 @@ class LiveStatus:
         self._height = 0
         self._drawn_seconds = 0.0
 
-    def window(self, window: Window, assignment: Assignment, state: Callable[[], Snapshot]) -> None:
+    def window(self, window: Window, assignment: Assignment, state: State) -> None:
+        """Nothing by itself: the turn shows it."""
+
+    def turn(self, state: State) -> None:
         """Show the state, at most some times a second."""
-        if self._is_due():
+        if time.monotonic() - self._drawn_seconds >= _REDRAW_SECONDS:
+            self._drawn_seconds = time.monotonic()
             self._draw(state())
 
-    def idle(self, snapshot: Snapshot) -> None:
-        """Show the state, at most some times a second."""
-        if self._is_due():
-            self._draw(snapshot)
-
-    def _is_due(self) -> bool:
-        return time.monotonic() - self._drawn_seconds >= _REDRAW_SECONDS
-
     def _draw(self, snapshot: Snapshot) -> None:
-        self._drawn_seconds = time.monotonic()
         try:
             columns = os.get_terminal_size(self._stream.fileno()).columns
         except OSError:
             columns = 80
         lines = [line[: columns - 1] for line in status_lines(snapshot)]
+        # A block that has become shorter leaves empty lines.
+        lines += [""] * (self._height - len(lines))
         back = f"\x1b[{self._height}F" if self._height else ""
         self._stream.write(back + "".join(f"\x1b[2K{line}\n" for line in lines))
         self._stream.flush()
@@ -133,40 +181,65 @@ class LiveStatus:
 
 
 class PlainStatus:
-    """A line a change of phase, and one now and then."""
+    """A line a change of phase, one when its curve is known, and one now and then."""
 
     _EVERY_SECONDS = 5.0
+    _LOOK_SECONDS = 1.0
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._phase: int | None = None
+        self._has_curve = False
         self._said_seconds = 0.0
-        self._is_in_trouble = False
-        self._has_waited = False
+        self._looked_seconds = 0.0
+        self._said: set[str] = set()
 
-    def window(self, window: Window, assignment: Assignment, state: Callable[[], Snapshot]) -> None:
-        """Say it if the phase is another one or nothing was said for long."""
-        is_due = time.monotonic() - self._said_seconds > self._EVERY_SECONDS
-        if assignment.phase == self._phase and not is_due:
+    def window(self, window: Window, assignment: Assignment, state: State) -> None:
+        """Say it if the phase is another one, its curve is there, or nothing was said for long."""
+        now = time.monotonic()
+        is_due = now - self._said_seconds > self._EVERY_SECONDS
+        is_other = assignment.phase != self._phase
+        if not is_other and not is_due and self._has_curve:
             return
-        self._phase, self._said_seconds = assignment.phase, time.monotonic()
-        ratios = "  ".join(f"{name} {text}" for name, _, text in cache_ratios(state()))
-        print(
+        snapshot = state()
+        curve = _phase_curve(snapshot)
+        if not is_other and not is_due and curve is None:
+            return
+        self._phase, self._said_seconds = assignment.phase, now
+        self._has_curve = curve is not None
+        self._say(
             f"window {window.index}: phase {assignment.phase}"
-            f"{' (new)' if assignment.is_new else ''}  {ratios}",
-            file=self._stream,
-            flush=True,
+            f"{' (new)' if assignment.is_new else ''}  "
+            + (
+                cache_ratios(curve, snapshot.cache_sizes_bytes)
+                if curve is not None
+                else "no burst of it yet"
+            )
         )
 
-    def idle(self, snapshot: Snapshot) -> None:
-        """Say it if bursts have become impossible, or possible again; once if they wait for us."""
-        if bool(snapshot.trouble) != self._is_in_trouble:
-            self._is_in_trouble = bool(snapshot.trouble)
-            text = f"no bursts: {snapshot.trouble}" if snapshot.trouble else "bursts again"
-            print(text, file=self._stream, flush=True)
-        if snapshot.overhead.waits_for_own_cpu and not self._has_waited:
-            self._has_waited = True
-            print(own_cpu_line(snapshot.overhead), file=self._stream, flush=True)
+    def turn(self, state: State) -> None:
+        """Say when the target is idle, or bursts are impossible or wait for us; and when not."""
+        now = time.monotonic()
+        if now - self._looked_seconds < self._LOOK_SECONDS:
+            return
+        self._looked_seconds = now
+        snapshot = state()
+        self._tell("idle", is_idle(snapshot), idle_line(snapshot), "the target runs again")
+        self._tell(
+            "trouble", bool(snapshot.trouble), f"no bursts: {snapshot.trouble}", "bursts again"
+        )
+        if snapshot.overhead.waits_for_own_cpu:  # it comes and goes: once is enough
+            self._tell("own CPU", True, own_cpu_line(snapshot.overhead), "")
+
+    def _tell(self, name: str, holds: bool, text: str, over: str) -> None:
+        """Say once that something holds, and once that it is over."""
+        if holds == (name in self._said):
+            return
+        self._said ^= {name}
+        self._say(text if holds else over)
+
+    def _say(self, text: str) -> None:
+        print(text, file=self._stream, flush=True)
 
 
 class JsonStatus:
@@ -175,37 +248,45 @@ class JsonStatus:
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
 
-    def window(self, window: Window, assignment: Assignment, state: Callable[[], Snapshot]) -> None:
+    def window(self, window: Window, assignment: Assignment, state: State) -> None:
         """Write the window."""
         snapshot = state()
-        phase = _phase_of(snapshot)
-        curve = phase.curves.get("lru") if phase is not None else None
-        print(
-            json.dumps(
-                {
-                    "window": window.index,
-                    "start_seconds": window.start_seconds,
-                    "cpu_seconds": window.cpu_seconds,
-                    "phase": assignment.phase,
-                    "is_new": assignment.is_new,
-                    "distance": assignment.distance,
-                    "predicted_phase": snapshot.predicted_phase,
-                    "samples": window.samples,
-                    "lost": window.lost,
-                    "throttled": window.throttled,
-                    "sampled_accesses": phase.sampled_accesses if phase is not None else 0,
-                    "sizes_bytes": curve.sizes_bytes.tolist() if curve is not None else None,
-                    "miss_ratio": curve.miss_ratio.tolist() if curve is not None else None,
-                    "low": curve.low.tolist() if curve is not None else None,
-                    "high": curve.high.tolist() if curve is not None else None,
-                    "trouble": snapshot.trouble,
-                    "spent_share": snapshot.overhead.spent_share,
-                    "waits_for_own_cpu": snapshot.overhead.waits_for_own_cpu,
-                }
-            ),
-            file=self._stream,
-            flush=True,
-        )
+        estimate, phase = snapshot.estimate, _phase_of(snapshot)
+        told = {
+            "command": snapshot.target.command,
+            "window": window.index,
+            "start_seconds": window.start_seconds,
+            "cpu_seconds": window.cpu_seconds,
+            "phase": assignment.phase,
+            "is_new": assignment.is_new,
+            "distance": assignment.distance,
+            "predicted_phase": snapshot.predicted_phase,
+            "samples": window.samples,
+            "lost": window.lost,
+            "throttled": window.throttled,
+            "sampled_accesses": phase.sampled_accesses if phase is not None else 0,
+            "sizes_bytes": estimate.sizes_bytes.tolist(),
+            **_curve_fields(_phase_curve(snapshot)),
+            "whole_run": {
+                **_curve_fields(estimate.curves.get("lru")),
+                "user_cpu_seconds": estimate.cpu_seconds,
+                "unknown_cpu_seconds": estimate.unknown_cpu_seconds,
+            },
+            "target_cpu_seconds": snapshot.overhead.target_cpu_seconds,
+            "idle_seconds": snapshot.idle_seconds,
+            "trouble": snapshot.trouble,
+            "spent_share": snapshot.overhead.spent_share,
+            "own_cpu_seconds": snapshot.overhead.own_cpu_seconds,
+            "waits_for_own_cpu": snapshot.overhead.waits_for_own_cpu,
+        }
+        print(json.dumps(told), file=self._stream, flush=True)
 
-    def idle(self, snapshot: Snapshot) -> None:
+    def turn(self, state: State) -> None:
         """Nothing to write."""
+
+
+def _curve_fields(curve: MissRatioCurve | None) -> dict[str, Any]:
+    """Lists of ratios, shape (s,), by name; None before the first burst."""
+    if curve is None:
+        return {"miss_ratio": None, "low": None, "high": None}
+    return {name: getattr(curve, name).tolist() for name in ("miss_ratio", "low", "high")}

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from memsampd.cli.observing import announce, stopping_on
+from memsampd.cli.observing import announce, logged, stopping_on
 from memsampd.cli.run import exit_status, forwarding, start
 from memsampd.cli.trace_tools import TOOLS
 from memsampd.errors import MemsampdError, UsageError
@@ -78,7 +78,8 @@ class TraceCommand:
         from memsampd.daemon.tracing import traced
 
         with (
-            traced(pid, path, config, overwrite=args.force, announce=announce) as tracing,
+            logged(),
+            traced(pid, path, config, overwrite=args.force) as tracing,
             stopping_on(tracing, signal.SIGINT, signal.SIGTERM, signal.SIGHUP),
         ):
             _summarise(tracing.run(), path)
@@ -89,7 +90,7 @@ class TraceCommand:
         from memsampd.daemon.tracing import traced  # before the program starts
 
         process = start(command)
-        with forwarding(process):
+        with logged(), forwarding(process):
             try:
                 with (
                     traced(
@@ -98,7 +99,6 @@ class TraceCommand:
                         config,
                         overwrite=args.force,
                         command=command,
-                        announce=announce,
                     ) as tracing,
                     stopping_on(tracing, signal.SIGINT),  # which the program gets by itself
                 ):

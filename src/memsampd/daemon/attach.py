@@ -3,29 +3,33 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import os
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from memsampd import __version__
-from memsampd.daemon.book import PhaseBook
 from memsampd.daemon.config import OutputConfig, SessionConfig
+from memsampd.daemon.ledger import Ledger
+from memsampd.daemon.own_cpu import ProcessCpu
+from memsampd.daemon.pipeline import Learners, Pipeline, PipelineParts
+from memsampd.daemon.planner import BurstLimits, Planner
+from memsampd.daemon.rates import PhaseRates
 from memsampd.daemon.session import Session, SessionObserver, SessionParts
 from memsampd.daemon.tracer import TracerThread
 from memsampd.errors import UsageError
+from memsampd.estimate.estimator import Estimator
 from memsampd.exporters.analysis import default_sizes
-from memsampd.exporters.http import MetricsServer
-from memsampd.exporters.prometheus import PrometheusExporter
+from memsampd.exporters.protocols import Exporter
 from memsampd.exporters.recording import HeaderRecord, RecordingWriter
 from memsampd.exporters.snapshot import TargetInfo
 from memsampd.machines.machine import Machine, read_machine
-from memsampd.models.statcache import StatCache
-from memsampd.models.statstack import StatStack
 from memsampd.phases.branchmap import BranchMap, BranchMaps
 from memsampd.phases.drift import DriftMonitor
 from memsampd.phases.leader import LeaderFollower
@@ -35,6 +39,7 @@ from memsampd.phases.windows import WindowCutter
 from memsampd.sampler.burst_clock import BurstClock
 from memsampd.sampler.perf.interrupts import measure_sample_seconds
 from memsampd.sampler.perf.source import TaskClockSource
+from memsampd.sampler.process.cputime import process_cpu_ns
 from memsampd.sampler.process.identity import ProcessHandle
 from memsampd.sampler.process.memory import read_present
 from memsampd.sampler.process.target import check_target
@@ -42,16 +47,21 @@ from memsampd.sampler.protocols import AccessSource
 from memsampd.sampler.records import BranchSamples
 from memsampd.sampler.replica.source import ReplicaSource
 
+logger = logging.getLogger(__name__)
+
 
 class MappedBranches:
-    """A task-clock source that forgets decoded code of processes that executed another program.
+    """A task-clock source that tells execs, and forgets decoded code of children that made one.
 
     Args:
+        pid: the process that was attached to: what is known of its code goes when the pipeline
+            knows of its exec.
         source: where samples come from.
         maps: what was decoded.
     """
 
-    def __init__(self, source: TaskClockSource, maps: BranchMaps) -> None:
+    def __init__(self, pid: int, source: TaskClockSource, maps: BranchMaps) -> None:
+        self._pid = pid
         self._source = source
         self._maps = maps
         self.name = source.name
@@ -62,10 +72,13 @@ class MappedBranches:
         samples = self._source.read(timeout_seconds)
         if self._source.ended:
             time.sleep(min(timeout_seconds, 0.01))
+        execs = []
         for event in self._source.take_events():
-            if event.kind == "exec" or (event.kind == "exit" and event.tid == event.pid):
+            if event.kind == "exec" and event.pid == self._pid:
+                execs.append(event.time_seconds)
+            elif event.kind == "exec" or (event.kind == "exit" and event.tid == event.pid):
                 self._maps.forget(event.pid)
-        return samples
+        return replace(samples, exec_seconds=tuple(execs)) if execs else samples
 
     def close(self) -> None:
         """Release every descriptor and mapping."""
@@ -137,7 +150,7 @@ def attached(
     config: SessionConfig,
     output: OutputConfig,
     observers: Sequence[SessionObserver] = (),
-    announce: Callable[[str], None] = lambda text: None,
+    process_cpu: ProcessCpu | None = None,
 ) -> Iterator[Session]:
     """Attach to a process: a session that is ready to run.
 
@@ -146,80 +159,109 @@ def attached(
         config: how to observe.
         output: where the results go.
         observers: told of every window.
-        announce: told what the user should know, a sentence each.
+        process_cpu: accounts of all targets that this process observes; by default this one's only.
 
     Raises:
         MemsampdError: something is in the way; the message names the remedy.
     """
+    started_seconds = time.monotonic()
     facts = check_target(pid)
     for note in facts.notes:
-        announce(note)
+        logger.warning(note)
     target = TargetInfo(**dataclasses.asdict(facts.identity))
     machine = read_machine()
     with ExitStack() as stack:
         stack.enter_context(confined(config.cpu_affinity))
         handle = stack.enter_context(ProcessHandle(target.pid))
-        prometheus = PrometheusExporter()
+        exporters: list[Exporter] = []
         if output.listen is not None:
-            server = MetricsServer(prometheus.registry, output.listen)
-            stack.callback(server.close)
-            announce(f"metrics: {server.url}")
+            exporters.append(_served(output.listen, stack))
         maps = BranchMaps(lambda each: BranchMap(code_reader(each)))
+        target_cpu_at_start = process_cpu_ns(target.pid) * 1e-9
         source = TaskClockSource(
             target.pid, period_seconds=config.period_seconds, follow_forks=config.follow_forks
         )
         stack.callback(source.close)
         for note in source.notes:
-            announce(note)
-        rng = random.Random(config.seed)
+            logger.warning(note)
         tracer = TracerThread(
-            target.pid, lambda: access_source(target.pid, config), rng, config.line_bytes
+            target.pid,
+            lambda: access_source(target.pid, config),
+            random.Random(config.seed),
+            config.line_bytes,
         )
         stack.callback(tracer.close)
-        parts = _parts(target, handle, MappedBranches(source, maps), tracer, config, maps, machine)
+        branches = MappedBranches(target.pid, source, maps)
+        pipeline = Pipeline(
+            _pipeline_parts(target.pid, config, maps, machine, started_seconds), started_seconds
+        )
+        account = (process_cpu or ProcessCpu()).open()
+        account.add_thread(tracer.thread)
+        parts = SessionParts(
+            target=target,
+            handle=handle,
+            branches=branches,
+            tracer=tracer,
+            pipeline=pipeline,
+            own_cpu=account,
+            cache_sizes_bytes=dict(machine.cache_sizes_bytes()),
+            clock_name=BurstClock.name,
+            started_seconds=started_seconds,
+            target_cpu_at_start=target_cpu_at_start,
+        )
         recorders = []
         if output.recording is not None:
-            recorders.append(
-                RecordingWriter(
-                    output.recording,
-                    _header(parts, config, machine),
-                    overwrite=output.overwrite,
-                )
-            )
+            header = _header(parts, config, machine)
+            recorders.append(RecordingWriter(output.recording, header, overwrite=output.overwrite))
             stack.callback(recorders[0].close)
-        yield Session(parts, config, (prometheus, *recorders), recorders, observers)
+        yield Session(parts, config, (*exporters, *recorders), recorders, observers)
 
 
-def _parts(
-    target: TargetInfo,
-    handle: ProcessHandle,
-    branches: MappedBranches,
-    tracer: TracerThread,
-    config: SessionConfig,
-    maps: BranchMaps,
-    machine: Machine,
-) -> SessionParts:
+def _served(listen: str, stack: ExitStack) -> Exporter:
+    """Metrics, served until the stack unwinds."""
+    from memsampd.exporters.http import MetricsServer
+    from memsampd.exporters.prometheus import PrometheusExporter
+
+    prometheus = PrometheusExporter()
+    server = MetricsServer(prometheus.registry, listen)
+    stack.callback(server.close)
+    logger.info("metrics: %s", server.url)
+    return prometheus
+
+
+def _pipeline_parts(
+    pid: int, config: SessionConfig, maps: BranchMaps, machine: Machine, started_seconds: float
+) -> PipelineParts:
+    shape = burst_shape(config.burst_accesses)
     share = {} if config.schedule == "all" else {"share": config.budget_share}
-    return SessionParts(
-        target=target,
-        handle=handle,
-        branches=branches,
-        tracer=tracer,
-        clock=BurstClock(),
+    schedule = make_schedule(
+        config.schedule,
+        random.Random(config.seed + 1),
+        window_seconds=config.window_seconds,
+        shape=shape,
+        **share,
+    )
+    ledger = Ledger(
+        config.budget_share, config.own_cpu_share, measure_sample_seconds(), started_seconds
+    )
+    limits = BurstLimits(shape.usual_accesses, config.max_stop_seconds, config.burst_seconds)
+
+    def learn_anew(first_phase: int) -> Learners:
+        maps.forget(pid)
+        return Learners(
+            LeaderFollower(first_id=first_phase),
+            RunLengthMarkov(),
+            PhaseRates(BurstClock()),
+            DriftMonitor(),
+        )
+
+    return PipelineParts(
         cutter=WindowCutter(config.window_seconds, config.bins, maps.lookup, seed=config.seed),
-        clusterer=LeaderFollower(),
-        predictor=RunLengthMarkov(),
-        schedule=make_schedule(
-            config.schedule,
-            random.Random(config.seed + 1),
-            window_seconds=config.window_seconds,
-            shape=burst_shape(config.burst_accesses),
-            **share,
-        ),
-        drift=DriftMonitor(),
-        book=PhaseBook((StatStack(), StatCache()), curve_sizes(machine), config.line_bytes),
-        cache_sizes_bytes=dict(machine.cache_sizes_bytes()),
-        sample_seconds=measure_sample_seconds(),
+        schedule=schedule,
+        planner=Planner(schedule, ledger, limits),
+        ledger=ledger,
+        estimator=Estimator(curve_sizes(machine), config.line_bytes),
+        learn_anew=learn_anew,
     )
 
 
@@ -227,11 +269,7 @@ def _header(parts: SessionParts, config: SessionConfig, machine: Machine) -> Hea
     return HeaderRecord(
         memsampd_version=__version__,
         target=parts.target,
-        backend={
-            "branches": parts.branches.name,
-            "accesses": parts.tracer.source_name,
-            "clock": parts.clock.name,
-        },
+        backend=parts.backend,
         line_bytes=config.line_bytes,
         start_unix_seconds=time.time(),
         cache_sizes_bytes=parts.cache_sizes_bytes,

@@ -1,76 +1,81 @@
-"""The CPU time that memsampd's own processes may use."""
+"""CPU time of this process, shared out among the targets that it observes."""
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 
-# At the start there must be something to get the first curves with: as if the target had used so
-# much CPU time already. By default that is a second, and all that there is in the first ten.
-_GRANTED_TARGET_SECONDS = 20.0
-_START_SECONDS = 10.0
 
+class ProcessCpu:
+    """Keeps an account for each target.
 
-class OwnCpu:
-    """Keeps account of memsampd's processes: this one and the replica.
-
-    What they use beyond their share is not taken back: bursts wait until the target has used
-    enough, and for how long is counted. Sampling and results never wait.
+    An account pays for its threads. The first one pays for all that is nobody else's, too: the
+    start of the process, the threads that serve results, short-lived threads of the core. So the
+    accounts' sum is the process's CPU time.
 
     Args:
-        share: CPU seconds that may be used a CPU second of the target.
-        now: monotonic time in seconds, injected for tests.
-        used: CPU time of this process in seconds, injected for tests.
-
-    Attributes:
-        share: as given.
-        replica_seconds: CPU time of the replica so far.
+        process_seconds: CPU time of the process so far, injected for tests.
+        thread_seconds: CPU time of a thread so far, injected for tests.
     """
 
     def __init__(
         self,
-        share: float,
-        now: Callable[[], float] = time.monotonic,
-        used: Callable[[], float] = time.process_time,
+        process_seconds: Callable[[], float] = time.process_time,
+        thread_seconds: Callable[[threading.Thread], float | None] | None = None,
     ) -> None:
-        self.share = share
-        self.replica_seconds = 0.0
-        self._now = now
-        self._used = used
-        self._started_seconds = now()
-        self._used_at_start = used()
-        self._waited_seconds = 0.0
-        self._waiting_since: float | None = None
+        self._process_seconds = process_seconds
+        self._thread_seconds = thread_seconds or _thread_seconds
+        self._accounts: list[CpuAccount] = []
+
+    def open(self) -> CpuAccount:
+        """Return the account of another target."""
+        account = CpuAccount(self, self._thread_seconds)
+        self._accounts.append(account)
+        return account
+
+    def used_by(self, account: CpuAccount) -> float:
+        """CPU time of an account in seconds."""
+        first, *others = self._accounts
+        if account is not first:
+            return account.threads_seconds()
+        return self._process_seconds() - sum(other.threads_seconds() for other in others)
+
+
+class CpuAccount:
+    """What one target costs this process, see :class:`ProcessCpu`."""
+
+    def __init__(
+        self, process: ProcessCpu, thread_seconds: Callable[[threading.Thread], float | None]
+    ) -> None:
+        self._process = process
+        self._thread_seconds = thread_seconds
+        # By thread: its CPU time before it was this target's, and when it was last looked at.
+        self._threads: dict[threading.Thread, tuple[float, float]] = {}
+
+    def add_thread(self, thread: threading.Thread) -> None:
+        """Count what a live thread uses from now on."""
+        used = self._thread_seconds(thread) or 0.0
+        self._threads[thread] = used, used
+
+    def threads_seconds(self) -> float:
+        """CPU time of these threads, those that have ended as they were seen last."""
+        for thread, (before, last) in self._threads.items():
+            used = self._thread_seconds(thread)
+            self._threads[thread] = before, last if used is None else used
+        return sum(last - before for before, last in self._threads.values())
 
     @property
     def used_seconds(self) -> float:
-        """CPU time of all processes so far."""
-        return self._used() - self._used_at_start + self.replica_seconds
+        """All that this target has cost the process so far."""
+        return self._process.used_by(self)
 
-    @property
-    def waited_seconds(self) -> float:
-        """Time for which bursts have waited, until now."""
-        if self._waiting_since is None:
-            return self._waited_seconds
-        return self._waited_seconds + self._now() - self._waiting_since
 
-    @property
-    def is_waited_for(self) -> bool:
-        """Whether bursts wait at present."""
-        return self._waiting_since is not None
-
-    def allows_burst(self, target_cpu_seconds: float) -> bool:
-        """Whether a burst may be taken now; from a no to the next yes bursts wait.
-
-        Args:
-            target_cpu_seconds: CPU time of the target so far.
-        """
-        is_early = self._now() - self._started_seconds < _START_SECONDS
-        counted_seconds = 0.0 if is_early else target_cpu_seconds
-        allowed = self.share * max(counted_seconds, _GRANTED_TARGET_SECONDS)
-        if self.used_seconds >= allowed:
-            if self._waiting_since is None:
-                self._waiting_since = self._now()
-            return False
-        self._waited_seconds, self._waiting_since = self.waited_seconds, None
-        return True
+def _thread_seconds(thread: threading.Thread) -> float | None:
+    """CPU time of a thread; None if it has ended."""
+    if not thread.is_alive() or thread.native_id is None:
+        return None
+    try:  # the clock that pthread_getcpuclockid(3) names, which must not be asked of the dead
+        return time.clock_gettime((~thread.native_id << 3) | 6)
+    except OSError:
+        return None

@@ -1,4 +1,4 @@
-"""The access rate of each phase, measured as often as its estimate needs and no more."""
+"""Which bursts are to be timed: as many as the estimate of a phase's rate needs and no more."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from memsampd.sampler.protocols import AccessClock
-from memsampd.sampler.records import AccessRate, Burst
+from memsampd.sampler.records import UNKNOWN_RATE, AccessRate, Burst
 
 _SPREAD_GOAL = 0.05
 _BURSTS_KEPT = 64
@@ -16,14 +16,14 @@ _TRIES_AT_FIRST = 3
 @dataclass
 class _Phase:
     bursts: deque[Burst] = field(default_factory=lambda: deque(maxlen=_BURSTS_KEPT))
-    rate: AccessRate | None = None
+    rate: AccessRate = UNKNOWN_RATE
     is_stale: bool = False
     tries: int = 0  # since the phase was new or has drifted
     passed: int = 0  # bursts since the last try
 
 
 class PhaseRates:
-    """Keeps what was measured of each phase's access rate and says whether more is wanted.
+    """Says of each phase whether more is to be measured of its access rate.
 
     A phase is measured with every burst until the spread of its rate is within the goal. One that
     stays above it after some tries (its rate varies, or its bursts are too short) is then measured
@@ -46,17 +46,13 @@ class PhaseRates:
         known = self._phases.get(phase)
         if known is None or known.is_stale:
             return True
-        spread = known.rate.spread if known.rate is not None else None
+        spread = known.rate.spread
         if spread is not None and spread <= self._spread_goal:
             return False
         return known.passed >= known.tries - _TRIES_AT_FIRST
 
-    def add(self, phase: int, burst: Burst) -> AccessRate | None:
-        """Take in a burst of a phase, without its rows.
-
-        Returns:
-            The phase's rate if this burst says something new of it, else None.
-        """
+    def add(self, phase: int, burst: Burst) -> None:
+        """Take in a burst of a phase, without its rows."""
         known = self._phases.setdefault(phase, _Phase())
         if burst.was_asked_time:
             known.tries += 1
@@ -64,34 +60,24 @@ class PhaseRates:
         else:
             known.passed += 1
         if burst.timed is None:
-            return None
+            return
         if known.is_stale:
             known.bursts.clear()
             known.is_stale = False
         known.bursts.append(burst)
-        return self._measure(known)
-
-    def _measure(self, known: _Phase) -> AccessRate | None:
-        rate = self._clock.measure(tuple(known.bursts))
-        known.rate = rate if rate.accesses_per_cpu_second is not None else known.rate
-        return known.rate
+        known.rate = self._clock.measure(tuple(known.bursts))
 
     def drift(self, phase: int) -> None:
-        """The phase has changed: measure anew; what was known holds until then."""
+        """The phase has changed: measure anew."""
         known = self._phases.get(phase)
         if known is not None:
             known.is_stale, known.tries, known.passed = True, 0, 0
 
-    def merge(self, gone: int, into: int) -> AccessRate | None:
-        """Carry over what is known of a phase that turned out to be another.
-
-        Returns:
-            The rate of both, if one is known.
-        """
+    def merge(self, gone: int, into: int) -> None:
+        """Carry over what is known of a phase that turned out to be another."""
         old = self._phases.pop(gone, None)
-        if old is None:
-            return None
-        known = self._phases.setdefault(into, _Phase())
-        known.bursts.extendleft(reversed(old.bursts))
-        known.tries += old.tries
-        return self._measure(known) if known.bursts else known.rate
+        if old is not None:
+            known = self._phases.setdefault(into, _Phase())
+            known.bursts.extendleft(reversed(old.bursts))
+            known.tries += old.tries
+            known.rate = self._clock.measure(tuple(known.bursts))

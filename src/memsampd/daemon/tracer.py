@@ -122,21 +122,19 @@ class TracerThread:
         self._results: queue.SimpleQueue[CaptureResult] = queue.SimpleQueue()
         self._closing = threading.Event()
         self._started: queue.SimpleQueue[AccessSource | BaseException] = queue.SimpleQueue()
-        self._thread = threading.Thread(
+        self.thread = threading.Thread(
             target=self._run, args=(make_source,), name="tracer", daemon=True
         )
-        self.is_busy = False
-        self._thread.start()
+        self.thread.start()
         source = self._started.get()
         if isinstance(source, BaseException):
-            self._thread.join()
+            self.thread.join()
             raise source
         self._source = source
         self.source_name = source.name
 
     def order(self, order: CaptureOrder) -> None:
-        """Have a burst taken; not while :attr:`is_busy`."""
-        self.is_busy = True
+        """Have a burst taken, once the last one's result has been told."""
         self._orders.put(order)
 
     def results(self) -> list[CaptureResult]:
@@ -144,16 +142,15 @@ class TracerThread:
         found = []
         while not self._results.empty():
             found.append(self._results.get())
-            self.is_busy = False
         return found
 
     def close(self) -> None:
         """End the present burst, leave nothing in the target, end the thread."""
-        if self._thread.is_alive():
+        if self.thread.is_alive():
             self._closing.set()
             self._source.cancel()
             self._orders.put(None)
-            self._thread.join()
+            self.thread.join()
 
     def _run(self, make_source: Callable[[], AccessSource]) -> None:
         try:

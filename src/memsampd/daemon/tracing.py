@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import random
 import threading
 import time
@@ -24,6 +25,8 @@ from memsampd.sampler.process.status import list_threads, read_threads
 from memsampd.sampler.process.target import check_target
 from memsampd.sampler.protocols import AccessSource
 from memsampd.sampler.records import AccessChunk, Burst, BurstEnd, BurstRequest
+
+logger = logging.getLogger(__name__)
 
 _LONGEST_ATTEMPT_PAUSE_SECONDS = 0.05
 # How long the kernel's CPU times are watched before the first thread is chosen by them.
@@ -121,7 +124,6 @@ class Tracing:
         make_source: makes the access source; called in the thread that uses it.
         make_writer: makes the file, told the source's name, once there is a source.
         config: the user's choices.
-        announce: told what the user should know, a sentence each.
         proc: root of the proc file system.
         clock: monotonic time in seconds, that of the source.
     """
@@ -132,7 +134,6 @@ class Tracing:
         make_source: Callable[[], AccessSource],
         make_writer: Callable[[str], TraceWriter],
         config: TraceConfig,
-        announce: Callable[[str], None] = lambda text: None,
         proc: Path = PROC,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -140,7 +141,6 @@ class Tracing:
         self._make_source = make_source
         self._make_writer = make_writer
         self._config = config
-        self._announce = announce
         self._now = clock
         self._rng = random.Random(config.seed)
         self._started_seconds = clock()
@@ -208,7 +208,7 @@ class Tracing:
             self._refusals[refusal.reason] += 1
             if writer.bursts == 0:
                 return f"no burst could be had: {refusal.cause}", refusal
-            self._announce(f"no burst {index}: {refusal}")
+            logger.warning("no burst %d: %s", index, refusal)
         return "the bursts asked for were taken", refusal
 
     def _ending(self) -> str | None:
@@ -313,7 +313,6 @@ def traced(
     *,
     overwrite: bool = False,
     command: Sequence[str] = (),
-    announce: Callable[[str], None] = lambda text: None,
 ) -> Iterator[Tracing]:
     """Attach to a process: a trace that is ready to run.
 
@@ -323,14 +322,13 @@ def traced(
         config: what to trace.
         overwrite: replace a file that is there already.
         command: the program and its arguments, if we started it.
-        announce: told what the user should know, a sentence each.
 
     Raises:
         MemsampdError: something is in the way; the message names the remedy.
     """
     facts = check_target(pid)
     for note in facts.notes:
-        announce(note)
+        logger.warning(note)
     target = TargetInfo(**dataclasses.asdict(facts.identity))
     if config.tid is not None and config.tid not in list_threads(target.pid):
         raise TargetError(
@@ -351,4 +349,4 @@ def traced(
         return TraceWriter(path, header, overwrite=overwrite)
 
     with ProcessHandle(target.pid) as handle:
-        yield Tracing(handle, lambda: access_source(target.pid), make_writer, config, announce)
+        yield Tracing(handle, lambda: access_source(target.pid), make_writer, config)

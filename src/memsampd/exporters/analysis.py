@@ -1,30 +1,22 @@
-"""From a recording to curves: of every phase, every window and the whole run."""
+"""From a recording to curves: the estimator is told again what it was told live."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from memsampd.errors import UsageError
-from memsampd.exporters.recording import BurstRecord, MergeRecord, Recording
-from memsampd.exporters.windows import (
-    AnalysedWindow,
-    SeenBursts,
-    analyse_windows,
-    code_bins,
-    see_bursts,
-)
-from memsampd.models.combine import combine
-from memsampd.models.histogram import ReuseHistogram
-from memsampd.models.protocols import CacheModel
+from memsampd.estimate.estimator import Estimator
+from memsampd.estimate.events import MergeRecord, WindowRecord
+from memsampd.estimate.records import Estimate, PhaseEstimate, WindowEstimate
+from memsampd.exporters.recording import Recording
 from memsampd.models.records import MissRatioCurve
 from memsampd.models.statcache import StatCache
 from memsampd.models.statstack import StatStack
-from memsampd.sampler.records import AccessRate
 
 MODELS: dict[str, type[StatStack] | type[StatCache]] = {"lru": StatStack, "random": StatCache}
 MAX_SIZE_BYTES = 1 << 40
@@ -34,28 +26,30 @@ _SIZE = re.compile(r"(\d{1,15})\s*(?:([KMG])(?:i?B)?|B)?", re.IGNORECASE | re.AS
 
 
 @dataclass(frozen=True, slots=True)
-class AnalysedPhase:
-    """A phase with what is known of it.
+class AnalysedWindow:
+    """A window with what is known of it.
 
     Attributes:
-        id: its id, merges applied.
-        windows: number of its windows.
-        cpu_seconds: their CPU time.
-        weight: share of the run's accesses (see :attr:`Analysis.weighting`).
-        bursts: bursts taken in it.
-        histogram: reuse histogram of all of these.
-        curve: its miss-ratio curve, the mean of its windows'; None before the first burst.
-        rate: its accesses per CPU second; None if unknown.
+        record: the window as recorded.
+        phase: its phase, merges applied.
+        accesses: accesses made in it; None as long as no rate is known at all.
+        is_rate_known: they come from rates of its own code, not from a mean of other code.
+        curve: its miss-ratio curve, the mean of the bursts that speak for it; None if there was no
+            burst at all.
+        is_known: bursts have seen its code; if not, the curve is a guess with bounds of 0 and 1.
     """
 
-    id: int
-    windows: int
-    cpu_seconds: float
-    weight: float
-    bursts: int
-    histogram: ReuseHistogram
+    record: WindowRecord
+    phase: int
+    accesses: float | None
+    is_rate_known: bool
     curve: MissRatioCurve | None
-    rate: AccessRate | None = None
+    is_known: bool
+
+    @property
+    def weight(self) -> float:
+        """Its accesses; its CPU time if nothing is known of any window's."""
+        return self.record.cpu_seconds if self.accesses is None else self.accesses
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,29 +60,38 @@ class Analysis:
         recording: the recording.
         policy: "lru" or "random".
         sizes_bytes: cache sizes, shape (s,), int64, ascending.
-        windows: the windows in order.
-        phases: the phases by id.
-        overall: curve of the whole run; None if there was no burst.
+        windows: the windows of the program that ran last, in order.
+        estimate: what the estimator says at the end.
         weighting: what phases are weighted by: "accesses", "cpu_seconds" (no rate is known), or
-            "accesses, partly estimated" (where a phase's rate is unknown, what its code
-            suggests stands in).
+            "accesses, partly estimated" (where a rate is unknown, the mean of others stands in).
         warnings: what a reader of the results has to know.
-        rate_known_share: share of the windows' CPU time whose accesses are known, 0..1.
     """
 
     recording: Recording
     policy: str
     sizes_bytes: NDArray[np.int64]
     windows: tuple[AnalysedWindow, ...]
-    phases: tuple[AnalysedPhase, ...]
-    overall: MissRatioCurve | None
+    estimate: Estimate
     weighting: str
     warnings: tuple[str, ...]
-    rate_known_share: float = 0.0
 
-    def phase(self, id: int) -> AnalysedPhase:
+    @property
+    def phases(self) -> tuple[PhaseEstimate, ...]:
+        """The phases by id."""
+        return self.estimate.phases
+
+    @property
+    def overall(self) -> MissRatioCurve | None:
+        """Curve of the whole run; None if there was no burst."""
+        return self.estimate.curves.get(self.policy)
+
+    def phase(self, id: int) -> PhaseEstimate:
         """Return a phase by its id."""
         return next(phase for phase in self.phases if phase.id == id)
+
+    def curve(self, phase: PhaseEstimate) -> MissRatioCurve | None:
+        """Return a phase's curve; None if nothing is known of it."""
+        return phase.curves.get(self.policy)
 
 
 def default_sizes(steps_per_octave: int = 1) -> NDArray[np.int64]:
@@ -135,61 +138,55 @@ def analyse(recording: Recording, policy: str, sizes_bytes: NDArray[np.int64]) -
     """Work out all curves of a recording.
 
     Args:
-        recording: the recording.
+        recording: the recording; of a process that ran several programs, the last one counts.
         policy: replacement policy, a key of :data:`MODELS`.
         sizes_bytes: cache sizes, shape (s,), int64, ascending.
     """
-    line_bytes = recording.header.line_bytes
-    model: CacheModel = MODELS[policy]()
-    final = _final_phases(recording.merges)
-    rates, bins = _rates(recording, final), code_bins(recording.windows)
-    bursts = _bursts(recording, final)
-    seen = {
-        id: see_bursts(id, told, _known(rates.get(id)), bins, model, sizes_bytes, line_bytes)
-        for id, mine in bursts.items()
-        if (told := [burst for burst in mine if burst.accesses])
-    }
-    windows = analyse_windows(
-        [AnalysedWindow(each, final.get(each.phase, each.phase)) for each in recording.windows],
-        seen,
-        {id: known for id, rate in rates.items() if (known := _known(rate)) is not None},
-        bins,
+    told: dict[int, WindowEstimate] = {}
+    estimator = Estimator(
+        sizes_bytes,
+        recording.header.line_bytes,
+        (MODELS[policy](),),
+        recording.header.cache_sizes_bytes,
+        tell_window=lambda window: told.__setitem__(window.index, window),
     )
-    weights, weighting = _weights(windows)
-    phases = []
-    for id in sorted({window.phase for window in windows} | set(bursts)):
-        mine = [window for window in windows if window.phase == id]
-        phases.append(
-            AnalysedPhase(
-                id=id,
-                windows=len(mine),
-                cpu_seconds=sum(window.record.cpu_seconds for window in mine),
-                weight=weights.get(id, 0.0),
-                bursts=len(bursts.get(id, ())),
-                histogram=seen[id].histogram if id in seen else ReuseHistogram.empty(),
-                curve=_phase_curve(mine, id, seen.get(id)),
-                rate=_phase_rate(mine, rates.get(id)),
-            )
-        )
-    overall = combine(
-        (phase.weight, phase.curve or _mean_curve(windows, phase.id)) for phase in phases
+    events = recording.last_program
+    for event in events:
+        estimator.add(event)
+    estimator.finish()
+    final = final_phases(event for event in events if isinstance(event, MergeRecord))
+    windows = tuple(
+        _analysed(event, told[event.index], final, policy)
+        for event in events
+        if isinstance(event, WindowRecord)
     )
-    known_share = _rate_known_share(windows)
-    warnings = _warnings(recording, phases, weighting, known_share)
+    estimate = estimator.estimate()
+    weighting = _weighting(windows)
     return Analysis(
         recording=recording,
         policy=policy,
         sizes_bytes=sizes_bytes,
         windows=windows,
-        phases=tuple(phases),
-        overall=overall,
+        estimate=estimate,
         weighting=weighting,
-        warnings=warnings,
-        rate_known_share=known_share,
+        warnings=_warnings(recording, estimate, weighting),
     )
 
 
-def _final_phases(merges: Iterable[MergeRecord]) -> dict[int, int]:
+def _analysed(
+    record: WindowRecord, known: WindowEstimate, final: dict[int, int], policy: str
+) -> AnalysedWindow:
+    return AnalysedWindow(
+        record=record,
+        phase=final.get(record.phase, record.phase),
+        accesses=known.accesses,
+        is_rate_known=known.is_rate_known,
+        curve=known.curves.get(policy),
+        is_known=known.is_known,
+    )
+
+
+def final_phases(merges: Iterable[MergeRecord]) -> dict[int, int]:
     """Return what each merged phase is called in the end."""
     final: dict[int, int] = {}
     for merge in merges:
@@ -201,96 +198,29 @@ def _final_phases(merges: Iterable[MergeRecord]) -> dict[int, int]:
     return final
 
 
-def _rates(recording: Recording, final: dict[int, int]) -> dict[int, AccessRate]:
-    """Return the last rate known of each phase, one of a merged phase if its own is unknown."""
-    own: dict[int, AccessRate] = {}
-    inherited: dict[int, AccessRate] = {}
-    for record in recording.rates:
-        if record.rate.accesses_per_cpu_second is not None:
-            phase = final.get(record.phase, record.phase)
-            (own if phase == record.phase else inherited)[phase] = record.rate
-    return inherited | own
+def _weighting(windows: tuple[AnalysedWindow, ...]) -> str:
+    """Return what windows are weighted by."""
+    if not any(window.accesses is not None for window in windows):
+        return "cpu_seconds"
+    is_known = all(window.is_rate_known for window in windows)
+    return "accesses" if is_known else "accesses, partly estimated"
 
 
-def _bursts(recording: Recording, final: dict[int, int]) -> dict[int, list[BurstRecord]]:
-    """Return the bursts of each phase."""
-    bursts: dict[int, list[BurstRecord]] = {}
-    for burst in recording.bursts:
-        bursts.setdefault(final.get(burst.phase, burst.phase), []).append(burst)
-    return bursts
-
-
-def _mean_curve(windows: Sequence[AnalysedWindow], phase: int) -> MissRatioCurve | None:
-    """Return the mean of the curves of a phase's windows, or of the guesses at them."""
-    return combine(
-        (window.weight, window.curve or window.guess) for window in windows if window.phase == phase
-    )
-
-
-def _phase_curve(
-    windows: Sequence[AnalysedWindow], phase: int, seen: SeenBursts | None
-) -> MissRatioCurve | None:
-    """Return the mean curve of a phase's windows, or of its bursts if it has no window."""
-    if seen is None:
-        return None
-    return _mean_curve(windows, phase) or combine((1.0, curve) for curve in seen.curves)
-
-
-def _known(rate: AccessRate | None) -> float | None:
-    return None if rate is None else rate.accesses_per_cpu_second
-
-
-def _phase_rate(windows: Sequence[AnalysedWindow], rate: AccessRate | None) -> AccessRate | None:
-    """Return the rate of a phase: that of its windows, with the spread that the clock gave."""
-    cpu_seconds = sum(window.record.cpu_seconds for window in windows)
-    accesses = [window.accesses for window in windows if window.accesses is not None]
-    if rate is None or len(accesses) < len(windows) or not cpu_seconds > 0:
-        return rate
-    return replace(rate, accesses_per_cpu_second=sum(accesses) / cpu_seconds)
-
-
-def _weights(windows: Sequence[AnalysedWindow]) -> tuple[dict[int, float], str]:
-    """Return each phase's share of the run, and what it is a share of."""
-    known = sum(window.accesses is not None for window in windows)
-    if not known:
-        weighting = "cpu_seconds"
-    else:
-        weighting = "accesses" if known == len(windows) else "accesses, partly estimated"
-    masses: dict[int, float] = {}
-    for window in windows:
-        masses[window.phase] = masses.get(window.phase, 0.0) + window.weight
-    total = sum(masses.values())
-    return {phase: mass / total if total else 0.0 for phase, mass in masses.items()}, weighting
-
-
-def _rate_known_share(windows: Sequence[AnalysedWindow]) -> float:
-    """Return the share of the CPU time whose accesses are known."""
-    total = sum(window.record.cpu_seconds for window in windows)
-    known = sum(w.record.cpu_seconds for w in windows if w.accesses is not None)
-    return known / total if total > 0 else 0.0
-
-
-def _warnings(
-    recording: Recording,
-    phases: Sequence[AnalysedPhase],
-    weighting: str,
-    rate_known_share: float,
-) -> tuple[str, ...]:
+def _warnings(recording: Recording, estimate: Estimate, weighting: str) -> tuple[str, ...]:
     warnings = list(recording.warnings)
-    if not recording.windows:
+    if not estimate.windows:
         warnings.append("the recording holds no windows: the target used too little CPU time")
     if weighting == "cpu_seconds":
         warnings.append("no access rate is known: phases are weighted by CPU time")
     elif weighting != "accesses":
         warnings.append(
-            f"the access rate is known for {rate_known_share:.1%} of the CPU time: elsewhere what "
-            "bursts of like code suggest stands in"
+            f"the access rate is known for {estimate.rate_known_share:.1%} of the CPU time: "
+            "elsewhere what bursts of like code suggest stands in"
         )
-    blind = [phase for phase in phases if phase.curve is None]
-    if blind:
-        share = sum(phase.weight for phase in blind)
+    if estimate.unknown_cpu_seconds > 0:
+        share = estimate.unknown_cpu_seconds / estimate.cpu_seconds
         warnings.append(
-            f"no burst was taken in {len(blind)} of {len(phases)} phases ({share:.1%} of the run): "
-            "nothing is known of their misses"
+            f"no burst has seen the code that ran for {share:.1%} of the CPU time: nothing is "
+            "known of its misses"
         )
     return tuple(warnings)

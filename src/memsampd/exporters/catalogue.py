@@ -60,19 +60,31 @@ CACHE_SIZE = _gauge(
     "cache_size_bytes", "bytes", "Size of this machine's data cache of a level.", "level"
 )
 
+ACCESSES = _counter(
+    "accesses",
+    "accesses",
+    "Estimated accesses of the target since the attach, absent as long as no rate is known.",
+)
+MISSES = _counter(
+    "misses",
+    "misses",
+    "Estimated misses of these in a cache of this size: rate(misses) / rate(accesses) is the miss "
+    "ratio of any interval.",
+    *_CURVE,
+)
 MISS_RATIO = _gauge(
     "miss_ratio", "ratio", "Misses per access of the whole run in a cache of this size.", *_CURVE
 )
 MISS_LOW_RATIO = _gauge(
     "miss_low_ratio",
     "ratio",
-    "Lower bound of memsampd_miss_ratio: all that lies beyond the horizon returns just after it.",
+    "Lower bound of memsampd_miss_ratio: bursts are too short to tell more, or too few.",
     *_CURVE,
 )
 MISS_HIGH_RATIO = _gauge(
     "miss_high_ratio",
     "ratio",
-    "Upper bound of memsampd_miss_ratio: nothing that lies beyond the horizon ever returns.",
+    "Upper bound of memsampd_miss_ratio.",
     *_CURVE,
 )
 PHASE_MISS_RATIO = _gauge(
@@ -91,8 +103,8 @@ PHASE_MISS_HIGH_RATIO = _gauge(
 RATE = _gauge(
     "accesses_per_cpu_second",
     "accesses per CPU second",
-    "Accesses that the target makes in a second of CPU time: the mean over phases whose rate is "
-    "known; absent if none is.",
+    "Accesses that the target makes in a second of user CPU time, the mean of the whole run; "
+    "absent if no rate is known.",
 )
 RATE_SPREAD = _gauge(
     "access_rate_spread_ratio",
@@ -102,8 +114,19 @@ RATE_SPREAD = _gauge(
 RATE_KNOWN = _gauge(
     "access_rate_known_ratio",
     "ratio",
-    "Share of the target's CPU time in phases whose access rate is known; the mean rate stands in "
-    "for the others'. 0: phases are weighted by CPU time.",
+    "Share of the target's CPU time in code whose access rate is known; the mean of other code "
+    "stands in elsewhere. 0: windows are weighted by CPU time.",
+)
+UNKNOWN_CPU = _gauge(
+    "unknown_cpu_ratio",
+    "ratio",
+    "Share of the target's CPU time in code that no burst has seen: its misses are unknown.",
+)
+BAND = _gauge(
+    "band_ratio",
+    "ratio",
+    "Upper less lower bound of memsampd_miss_ratio (LRU) at the size of a cache of this machine.",
+    "level",
 )
 BANDWIDTH = _gauge(
     "fill_bytes_per_cpu_second",
@@ -159,6 +182,11 @@ PHASE_BANDWIDTH = _gauge(
     "level",
 )
 
+WINDOW_CPU = _counter(
+    "window_cpu_seconds",
+    "seconds",
+    "User CPU time of the target's windows: what estimates are of (kernel time is not).",
+)
 WINDOWS = _counter("windows", "windows", "Windows of the target's execution.")
 PREDICTION_ACCURACY = _gauge(
     "prediction_accuracy_ratio", "ratio", "Share of phase predictions that came true."
@@ -167,6 +195,7 @@ SAMPLES = _counter("branch_samples", "samples", "Branch samples taken.")
 LOST = _counter("branch_samples_lost", "samples", "Branch samples that the kernel dropped.")
 THROTTLES = _counter("throttles", "events", "Times that the kernel throttled the sampling.")
 BURSTS = _counter("bursts", "bursts", "Bursts by the reason of their end.", "end")
+SAMPLED = _counter("sampled_accesses", "accesses", "Accesses that bursts observed.")
 PLAUSIBLE = _counter(
     "bursts_plausible",
     "bursts",
@@ -186,6 +215,9 @@ PAGES_PREDICTED = _counter(
 )
 PAGES_MISSED = _counter(
     "burst_pages_missed", "pages", "Pages that were supplied when bursts touched them."
+)
+NO_BURSTS = _gauge(
+    "no_bursts", "bool", "1 while no burst can be taken, with the reason and its remedy.", "reason"
 )
 CAPTURE_ERRORS = _counter(
     "capture_errors", "captures", "Refused or failed captures by reason.", "reason"
@@ -243,8 +275,11 @@ _PREAMBLE = """\
 
 The number of series is bounded: at most 32 sizes a curve; the 16 heaviest phases, the others
 folded by weight into `phase="other"`; the 20 most frequent error reasons, the others folded into
-`reason="other"`. A curve always comes with its bounds: where `low` and `high` lie apart, the
-cache is larger than the samples can tell, and the value between is a guess.
+`reason="other"`. A curve always comes with its bounds, which hold the truth in 95 of 100 cases:
+where `low` and `high` lie apart, bursts are too few, or too short for a cache of that size.
+
+The counters of accesses and misses never run backwards: an estimate that is corrected downwards is
+worked off by counting later.
 
 | Metric | Type | Unit | Labels | Meaning |
 |---|---|---|---|---|
@@ -252,6 +287,13 @@ cache is larger than the samples can tell, and the value between is a guess.
 
 _EPILOGUE = """
 ## Queries
+
+The miss ratio of the last minute, of caches of all sizes:
+
+```promql
+rate(memsampd_misses_total{policy="lru"}[1m])
+  / on (pid, command) group_left () rate(memsampd_accesses_total[1m])
+```
 
 The miss ratio at 1 MiB of the phase that runs now:
 

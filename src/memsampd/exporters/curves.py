@@ -5,10 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from memsampd.models.records import MissRatioCurve
 
-UNCERTAIN = 0.005  # bounds further apart than this are shown as such
+# Bounds are shown where they lie further apart than this share of the value, and than so much.
+_UNCERTAIN_SHARE = 0.1
+_UNCERTAIN = 0.0005
+
+
+def are_apart(
+    low: NDArray[np.float64], high: NDArray[np.float64], miss_ratio: NDArray[np.float64]
+) -> NDArray[np.bool_]:
+    """Whether bounds lie so far apart that a value without them says too much."""
+    return np.asarray(high - low > np.maximum(_UNCERTAIN_SHARE * miss_ratio, _UNCERTAIN))
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +32,7 @@ class CurvePoint:
     @property
     def is_uncertain(self) -> bool:
         """Whether the bounds lie far apart."""
-        return self.high - self.low > UNCERTAIN
+        return self.high - self.low > max(_UNCERTAIN_SHARE * self.miss_ratio, _UNCERTAIN)
 
 
 def at_size(curve: MissRatioCurve, size_bytes: int) -> CurvePoint | None:
@@ -39,11 +49,16 @@ def at_size(curve: MissRatioCurve, size_bytes: int) -> CurvePoint | None:
     return CurvePoint(*(float(np.interp(np.log2(size_bytes), octaves, row)) for row in values))
 
 
+def shown_sizes(sizes: int, max_sizes: int) -> NDArray[np.intp]:
+    """Return which of so many sizes are shown: evenly spread, the first and the last included."""
+    return np.linspace(0, sizes - 1, min(sizes, max_sizes)).round().astype(np.intp)
+
+
 def thin_curve(curve: MissRatioCurve, max_sizes: int) -> MissRatioCurve:
     """Keep at most so many sizes, evenly spread, the first and the last among them."""
     if len(curve.sizes_bytes) <= max_sizes:
         return curve
-    keep = np.linspace(0, len(curve.sizes_bytes) - 1, max_sizes).round().astype(np.intp)
+    keep = shown_sizes(len(curve.sizes_bytes), max_sizes)
     return replace(
         curve,
         sizes_bytes=curve.sizes_bytes[keep],

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from memsampd.errors import CapabilityError
 from memsampd.exporters.analysis import Analysis, format_size
-from memsampd.exporters.curves import UNCERTAIN
+from memsampd.exporters.curves import are_apart
 from memsampd.exporters.text import (
     by_weight,
     printable,
@@ -158,7 +158,7 @@ def _cells(analysis: Analysis) -> _Cells:
     for index, window in enumerate(windows):
         record = window.record
         following = windows[index + 1].record.start_seconds if index + 1 < len(windows) else end
-        curve = window.curve
+        curve = window.curve if window.is_known else None
         if order[-1:] != [window.phase] or curve is not shown:  # else it widens that column
             edges.append(record.start_seconds)
             values.append(np.full(sizes, np.nan) if curve is None else curve.miss_ratio)
@@ -185,7 +185,7 @@ def _first_unknown(curve: MissRatioCurve | None, sizes: int) -> int:
     """Return the first size whose bounds lie far apart; the number of sizes if none do."""
     if curve is None:
         return 0
-    apart = curve.high - curve.low > UNCERTAIN
+    apart = are_apart(curve.low, curve.high, curve.miss_ratio)
     return int(np.argmax(apart)) if apart.any() else sizes
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from memsampd.exporters.snapshot import PhaseSnapshot, Snapshot
+from memsampd.estimate.records import PhaseEstimate
+from memsampd.exporters.snapshot import Snapshot
 from memsampd.models.combine import combine
 from memsampd.models.records import MissRatioCurve
 
@@ -16,7 +17,7 @@ OTHER = "other"
 class PhaseView:
     """A phase, or several light ones as one, as it is shown.
 
-    Attributes are those of :class:`~memsampd.exporters.snapshot.PhaseSnapshot`, and:
+    Attributes are those of :class:`~memsampd.estimate.records.PhaseEstimate`, and:
         label: the phase's id, or "other".
         active: it is, or holds, the phase of the last window.
         predicted: it is, or holds, the phase expected next.
@@ -44,7 +45,7 @@ def fold_phases(snapshot: Snapshot, max_phases: int) -> list[PhaseView]:
         snapshot: the state.
         max_phases: how many are shown besides "other".
     """
-    by_weight = sorted(snapshot.phases, key=lambda phase: (-phase.weight, phase.id))
+    by_weight = sorted(snapshot.estimate.phases, key=lambda phase: (-phase.weight, phase.id))
     shown = sorted(by_weight[:max_phases], key=lambda phase: phase.id)
     views = [_fold(str(phase.id), [phase], snapshot) for phase in shown]
     if rest := by_weight[max_phases:]:
@@ -52,7 +53,7 @@ def fold_phases(snapshot: Snapshot, max_phases: int) -> list[PhaseView]:
     return views
 
 
-def _fold(label: str, phases: Sequence[PhaseSnapshot], snapshot: Snapshot) -> PhaseView:
+def _fold(label: str, phases: Sequence[PhaseEstimate], snapshot: Snapshot) -> PhaseView:
     ids = {phase.id for phase in phases}
     weights = [phase.weight for phase in phases]
     cpu_seconds = [phase.cpu_seconds for phase in phases]
@@ -79,7 +80,7 @@ def _fold(label: str, phases: Sequence[PhaseSnapshot], snapshot: Snapshot) -> Ph
     )
 
 
-def _fold_curves(phases: Sequence[PhaseSnapshot]) -> Mapping[str, MissRatioCurve]:
+def _fold_curves(phases: Sequence[PhaseEstimate]) -> Mapping[str, MissRatioCurve]:
     if len(phases) == 1:
         return phases[0].curves
     policies = dict.fromkeys(policy for phase in phases for policy in phase.curves)

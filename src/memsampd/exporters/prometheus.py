@@ -12,9 +12,10 @@ from prometheus_client.core import Metric as Family
 from prometheus_client.registry import Collector
 
 from memsampd import __version__
+from memsampd.estimate.records import Estimate
 from memsampd.exporters import catalogue
 from memsampd.exporters.catalogue import CATALOGUE, Metric
-from memsampd.exporters.curves import at_size, thin_curve
+from memsampd.exporters.curves import at_size, shown_sizes, thin_curve
 from memsampd.exporters.folding import PhaseView, fold_phases, fold_reasons
 from memsampd.exporters.snapshot import Snapshot
 from memsampd.models.records import MissRatioCurve
@@ -81,12 +82,22 @@ class PrometheusExporter(Collector):
 
     def _samples(self, snapshot: Snapshot) -> Iterator[Sample]:
         yield from _session_samples(snapshot)
-        for curve in snapshot.overall.values():
+        yield from self._counter_samples(snapshot.estimate)
+        for curve in snapshot.estimate.curves.values():
             yield from self._curve_samples(_OVERALL, (), curve)
         for phase in fold_phases(snapshot, self._max_phases):
             yield from _phase_samples(phase, snapshot.cache_sizes_bytes)
             for curve in phase.curves.values():
                 yield from self._curve_samples(_BY_PHASE, (phase.label,), curve)
+
+    def _counter_samples(self, estimate: Estimate) -> Iterator[Sample]:
+        if not estimate.totals.accesses > 0:
+            return
+        yield catalogue.ACCESSES, (), estimate.totals.accesses
+        keep = shown_sizes(len(estimate.sizes_bytes), self._max_sizes)
+        for policy, misses in estimate.totals.misses.items():
+            for size_bytes, value in zip(estimate.sizes_bytes[keep], misses[keep], strict=True):
+                yield catalogue.MISSES, (policy, str(int(size_bytes))), float(value)
 
     def _curve_samples(
         self, metrics: tuple[Metric, Metric, Metric], labels: tuple[str, ...], curve: MissRatioCurve
@@ -116,10 +127,14 @@ def _label(text: str) -> str:
 
 
 def _session_samples(snapshot: Snapshot) -> Iterator[Sample]:
-    cost, tally = snapshot.overhead, snapshot.tally
+    cost, tally, estimate = snapshot.overhead, snapshot.tally, snapshot.estimate
+    unknown = estimate.unknown_cpu_seconds / estimate.cpu_seconds if estimate.windows else None
     plain: list[tuple[Metric, float | None]] = [
         (catalogue.TARGET_UP, 1),
-        (catalogue.WINDOWS, snapshot.windows),
+        (catalogue.WINDOWS, estimate.windows),
+        (catalogue.WINDOW_CPU, estimate.cpu_seconds),
+        (catalogue.UNKNOWN_CPU, unknown),
+        (catalogue.SAMPLED, sum(phase.sampled_accesses for phase in estimate.phases)),
         (catalogue.PREDICTION_ACCURACY, snapshot.prediction_accuracy),
         (catalogue.SAMPLES, snapshot.samples),
         (catalogue.LOST, snapshot.lost),
@@ -141,14 +156,20 @@ def _session_samples(snapshot: Snapshot) -> Iterator[Sample]:
         (catalogue.OWN_CPU_WAIT, cost.own_cpu_waited_seconds),
         (catalogue.OVERHEAD_SPENT, cost.spent_share),
         (catalogue.OVERHEAD_BUDGET, cost.budget_share),
-        (catalogue.RATE, snapshot.rate.accesses_per_cpu_second),
-        (catalogue.RATE_SPREAD, snapshot.rate.spread),
-        (catalogue.RATE_KNOWN, snapshot.rate_known_share if snapshot.phases else None),
+        (catalogue.RATE, estimate.rate.accesses_per_cpu_second),
+        (catalogue.RATE_SPREAD, estimate.rate.spread),
+        (catalogue.RATE_KNOWN, estimate.rate_known_share if estimate.windows else None),
     ]
     yield from ((metric, (), value) for metric, value in plain if value is not None)
-    rate = snapshot.rate.accesses_per_cpu_second
-    for level, fill in _fills(snapshot.overall.get("lru"), rate, snapshot.cache_sizes_bytes):
+    rate, curve = estimate.rate.accesses_per_cpu_second, estimate.curves.get("lru")
+    for level, fill in _fills(curve, rate, snapshot.cache_sizes_bytes):
         yield catalogue.BANDWIDTH, (level,), fill
+    for level, size_bytes in snapshot.cache_sizes_bytes.items():
+        point = at_size(curve, size_bytes) if curve is not None else None
+        if point is not None:
+            yield catalogue.BAND, (level,), point.high - point.low
+    if snapshot.trouble:
+        yield catalogue.NO_BURSTS, (snapshot.trouble,), 1
     for role, name in snapshot.backend.items():
         yield catalogue.BACKEND_INFO, (role, name), 1
     for level, size_bytes in snapshot.cache_sizes_bytes.items():

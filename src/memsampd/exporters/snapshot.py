@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from memsampd.models.records import MissRatioCurve
+from memsampd.estimate.records import Estimate
 from memsampd.phases.records import Window
-from memsampd.sampler.records import UNKNOWN_RATE, AccessRate, Burst
+from memsampd.sampler.records import Burst
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,36 +25,6 @@ class TargetInfo:
     start_ticks: int
     command: str
     executable: str
-
-
-@dataclass(frozen=True, slots=True)
-class PhaseSnapshot:
-    """One phase as known now.
-
-    Attributes:
-        id: stable id.
-        windows: windows so far.
-        cpu_seconds: CPU time of these windows.
-        weight: share of the target's accesses: CPU time times access rate, where that is unknown
-            times the mean of the known rates (of the CPU time if none is known).
-        bursts: bursts taken in it.
-        sampled_accesses: accesses observed in them.
-        censored_share: share of these whose next touch lay beyond the horizon.
-        write_share: share of these that were stores.
-        rate: accesses per CPU second.
-        curves: miss-ratio curve by policy ("lru", "random"); empty before the first burst.
-    """
-
-    id: int
-    windows: int
-    cpu_seconds: float
-    weight: float
-    bursts: int
-    sampled_accesses: int
-    censored_share: float
-    write_share: float
-    rate: AccessRate
-    curves: Mapping[str, MissRatioCurve] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,9 +109,7 @@ class Snapshot:
         phase: its phase.
         predicted_phase: the phase expected next.
         prediction_accuracy: share of predictions that came true; None before the first.
-        windows: windows so far.
-        phases: all live phases by id.
-        overall: the weighted curve of the whole run by policy; empty before the first burst.
+        estimate: all that is known of its accesses and misses.
         cache_sizes_bytes: this machine's data cache sizes by name ("L1d", "L2", "L3").
         samples: branch samples so far.
         lost: branch samples lost.
@@ -152,9 +120,8 @@ class Snapshot:
         tally: what became of all bursts together.
         trouble: why no burst is taken at present, with the remedy; empty where nothing lasting is
             in the way.
-        rate: accesses per CPU second of the whole run, as far as it is known.
-        rate_known_share: share of the CPU time in phases whose rate is known; 0 if phases are
-            weighted by CPU time.
+        refusals: what the last refusal of each reason said, with its remedy.
+        idle_seconds: for how long the target has used no CPU time.
     """
 
     target: TargetInfo
@@ -165,9 +132,7 @@ class Snapshot:
     phase: int | None
     predicted_phase: int | None
     prediction_accuracy: float | None
-    windows: int
-    phases: tuple[PhaseSnapshot, ...]
-    overall: Mapping[str, MissRatioCurve]
+    estimate: Estimate
     cache_sizes_bytes: Mapping[str, int]
     samples: int
     lost: int
@@ -177,5 +142,5 @@ class Snapshot:
     overhead: Overhead
     tally: BurstTally = BurstTally()
     trouble: str = ""
-    rate: AccessRate = UNKNOWN_RATE
-    rate_known_share: float = 0.0
+    refusals: Mapping[str, str] = field(default_factory=dict)
+    idle_seconds: float = 0.0

@@ -11,7 +11,7 @@ import numpy as np
 
 from memsampd.exporters.analysis import Analysis
 from memsampd.models.records import MissRatioCurve
-from memsampd.sampler.records import UNKNOWN_RATE, AccessRate
+from memsampd.sampler.records import AccessRate
 
 _POINT_COLUMNS = ("size_bytes", "miss_ratio", "low", "high")
 
@@ -30,8 +30,9 @@ def to_csv(analysis: Analysis) -> str:
     )
     for window in analysis.windows:
         record = window.record
-        row = [record.index, record.start_seconds, record.cpu_seconds, window.accesses]
-        curve = _curve(window.curve or window.guess, analysis)
+        known = window.accesses if window.is_rate_known else None
+        row = [record.index, record.start_seconds, record.cpu_seconds, known]
+        curve = _curve(window.curve, analysis)
         points = zip(curve["miss_ratio"], curve["low"], curve["high"], strict=True)
         for size_bytes, point in zip(analysis.sizes_bytes.tolist(), points, strict=True):
             writer.writerow([*row, window.phase, size_bytes, *point])
@@ -49,10 +50,10 @@ def _document(analysis: Analysis) -> dict[str, Any]:
             {
                 "start_seconds": window.record.start_seconds,
                 "cpu_seconds": window.record.cpu_seconds,
-                "accesses": window.accesses,
-                "accesses_guess": window.accesses_guess,
+                "accesses": window.accesses if window.is_rate_known else None,
+                "accesses_guess": None if window.is_rate_known else window.accesses,
                 "phase": window.phase,
-                **_curve(window.curve or window.guess, analysis),
+                **_curve(window.curve, analysis),
             }
             for window in analysis.windows
         ],
@@ -62,10 +63,10 @@ def _document(analysis: Analysis) -> dict[str, Any]:
                 "windows": phase.windows,
                 "weight": phase.weight,
                 "bursts": phase.bursts,
-                "sampled_accesses": phase.histogram.accesses,
-                "censored_share": phase.histogram.censored_share,
+                "sampled_accesses": phase.sampled_accesses,
+                "censored_share": phase.censored_share,
                 **_rate(phase.rate),
-                **_curve(phase.curve, analysis),
+                **_curve(analysis.curve(phase), analysis),
             }
             for phase in analysis.phases
         ],
@@ -76,17 +77,14 @@ def _document(analysis: Analysis) -> dict[str, Any]:
         "target": msgspec.to_builtins(header.target),
         "cache_sizes_bytes": header.cache_sizes_bytes,
         "weighting": analysis.weighting,
-        "rate_known_share": analysis.rate_known_share,
+        "rate_known_share": analysis.estimate.rate_known_share,
+        "unknown_cpu_seconds": analysis.estimate.unknown_cpu_seconds,
         "warnings": analysis.warnings,
     }
 
 
-def _rate(rate: AccessRate | None) -> dict[str, float | None]:
-    known = rate or UNKNOWN_RATE
-    return {
-        "accesses_per_cpu_second": known.accesses_per_cpu_second,
-        "rate_spread": known.spread,
-    }
+def _rate(rate: AccessRate) -> dict[str, float | None]:
+    return {"accesses_per_cpu_second": rate.accesses_per_cpu_second, "rate_spread": rate.spread}
 
 
 def _curve(curve: MissRatioCurve | None, analysis: Analysis) -> dict[str, list[float | None]]:

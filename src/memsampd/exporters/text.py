@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from memsampd.exporters.analysis import AnalysedPhase, Analysis, format_size
+from memsampd.estimate.records import PhaseEstimate
+from memsampd.exporters.analysis import Analysis, format_size
 from memsampd.exporters.curves import CurvePoint, at_size
+from memsampd.models.records import MissRatioCurve
 from memsampd.sampler.records import AccessRate
 
 BAR_COLUMNS = 40
@@ -26,24 +28,24 @@ def table_header(analysis: Analysis) -> list[str]:
     ]
 
 
-def table_row(phase: AnalysedPhase, analysis: Analysis) -> list[str]:
+def table_row(phase: PhaseEstimate, analysis: Analysis) -> list[str]:
     """Return a phase's row of the phase table, as text."""
-    blind = phase.curve is None
+    curve = analysis.curve(phase)
     return [
         str(phase.id),
         f"{phase.windows:,}",
         f"{phase.weight:.1%}",
-        f"{phase.histogram.accesses:,}",
-        UNKNOWN if blind else f"{phase.histogram.censored_share:.2%}",
+        f"{phase.sampled_accesses:,}",
+        f"{phase.censored_share:.2%}" if phase.sampled_accesses else UNKNOWN,
         _rate_cell(phase.rate),
         *(
-            _level_cell(phase, size_bytes)
+            _level_cell(curve, size_bytes)
             for size_bytes in analysis.recording.header.cache_sizes_bytes.values()
         ),
     ]
 
 
-def by_weight(analysis: Analysis) -> list[AnalysedPhase]:
+def by_weight(analysis: Analysis) -> list[PhaseEstimate]:
     """Return the phases, heaviest first."""
     return sorted(analysis.phases, key=lambda phase: (-phase.weight, phase.id))
 
@@ -84,16 +86,16 @@ def to_text(analysis: Analysis) -> str:
     return "\n".join(part for part in parts if part)
 
 
-def _rate_cell(rate: AccessRate | None) -> str:
+def _rate_cell(rate: AccessRate) -> str:
     """Million accesses a CPU second, with the spread where it is known."""
-    if rate is None or rate.accesses_per_cpu_second is None:
+    if rate.accesses_per_cpu_second is None:
         return UNKNOWN
     spread = "" if rate.spread is None else f" ±{rate.spread:.0%}"
     return f"{1e-6 * rate.accesses_per_cpu_second:,.0f}{spread}"
 
 
-def _level_cell(phase: AnalysedPhase, size_bytes: int) -> str:
-    point = None if phase.curve is None else at_size(phase.curve, size_bytes)
+def _level_cell(curve: MissRatioCurve | None, size_bytes: int) -> str:
+    point = None if curve is None else at_size(curve, size_bytes)
     if point is None:
         return UNKNOWN
     return _bounds(point) if point.is_uncertain else f"{point.miss_ratio:.2%}"

@@ -1,8 +1,8 @@
-"""From the curves of phases to that of a whole run, or to one of each window."""
+"""From the curves of several phases to that of all of them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,32 +52,6 @@ def combine(parts: Iterable[tuple[float, MissRatioCurve | None]]) -> MissRatioCu
         line_bytes=first.line_bytes,
         sampled_accesses=sum(curve.sampled_accesses for _, curve in known),
     )
-
-
-def window_miss_ratios(
-    phases: NDArray[np.int64], curves: Mapping[int, MissRatioCurve]
-) -> NDArray[np.float64]:
-    """Return the miss ratio of each window at each size: that of its phase.
-
-    Args:
-        phases: phase of each window, shape (w,).
-        curves: curve by phase, at least one, all of the same sizes.
-
-    Returns:
-        Shape (w, s); NaN for windows whose phase has no curve.
-
-    Raises:
-        UsageError: no curves, or curves that do not fit together.
-    """
-    if not curves:
-        raise UsageError("no phase has a curve", "wait for the first burst")
-    first = next(iter(curves.values()))
-    if not all(_alike(first, curve) for curve in curves.values()):
-        raise UsageError("curves of different sizes, lines or policies", "combine like with like")
-    ratios = np.full((len(phases), len(first.sizes_bytes)), np.nan)
-    for phase, curve in curves.items():
-        ratios[np.asarray(phases) == phase] = curve.miss_ratio
-    return ratios
 
 
 def _alike(one: MissRatioCurve, other: MissRatioCurve) -> bool:

@@ -45,6 +45,7 @@ class LeaderFollower(base.Clusterer):
         max_phases: phases alive at most.
         memory_windows: windows that a centroid remembers, and half-life of the activity of a phase
             in windows.
+        first_id: id of the first phase; the next ones count on from it.
 
     References:
         Sembrant, Eklov, Hagersten: Efficient software-based online phase classification
@@ -65,6 +66,7 @@ class LeaderFollower(base.Clusterer):
         merge_deviations: float = 1.0,
         max_phases: int = 64,
         memory_windows: int = 256,
+        first_id: int = 0,
     ) -> None:
         if not 0 <= tolerance <= 2:
             raise ValueError(f"tolerance is an L1 distance, 0..2, not {tolerance}")
@@ -75,6 +77,7 @@ class LeaderFollower(base.Clusterer):
         self.merge_deviations = merge_deviations
         self.max_phases = max_phases
         self.memory_windows = memory_windows
+        self.first_id = first_id
 
         self._columns: dict[Any, int] = {}
         self._sums: NDArray[np.float64] = np.zeros((0, 0))
@@ -82,7 +85,7 @@ class LeaderFollower(base.Clusterer):
         self._remembered: list[float] = []  # windows in the centroid, at most memory_windows
         self._windows: list[int] = []
         self._activity: list[float] = []
-        self._founded = 0
+        self._founded = first_id
 
     # -- river's interface --------------------------------------------------------------------
 

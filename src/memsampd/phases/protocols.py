@@ -40,10 +40,12 @@ class Schedule(Protocol):
     Contract: ``decide`` is called once a window with the *predicted* phase of the coming window;
     ``spend`` once for each burst that was taken, or tried in vain, with what it cost the target;
     ``record`` once its phase is known; ``drift`` when a phase's curve changed. Costs are seconds
-    (of holding a thread, of breakpoints' hits).
+    (of holding a thread, of breakpoints' hits). ``takes_bursts`` is False if it never decides for
+    one.
     """
 
     name: str
+    takes_bursts: bool
 
     def decide(self, window_index: int, predicted_phase: int | None) -> Decision:
         """Say whether the coming window is to be profiled."""
@@ -62,3 +64,9 @@ class Schedule(Protocol):
 
     def merge(self, gone: int, into: int) -> None:
         """Carry over what is known of a phase that turned out to be another."""
+
+    def is_new(self, phase: int | None) -> bool:
+        """Whether a phase has no burst yet, as far as phases matter to it."""
+
+    def restart(self) -> None:
+        """Forget all phases: another program runs. What was spent stays spent."""

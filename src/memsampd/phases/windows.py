@@ -119,6 +119,11 @@ class WindowCutter:
             first += take
         return windows
 
+    @property
+    def last_seconds(self) -> float | None:
+        """Time of the last sample in the window that is open; None if it has none."""
+        return self._end_seconds if self._samples else None
+
     def flush(self) -> Window | None:
         """Close the window that is open: fewer samples than the others; None if it has none."""
         return self._close() if self._samples else None

@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import numpy as np
+from numpy.typing import NDArray
+
 from memsampd.sampler.records import UNKNOWN_RATE, AccessRate, Burst, TimedStretch
 
 # How far what is taken off a measurement may be wrong: the hit of a breakpoint takes 10 to 31 us in
@@ -37,17 +40,29 @@ class BurstClock:
         stretches = [stretch for stretch in stretches if is_usable(stretch)]
         if not stretches:
             return UNKNOWN_RATE
-        rates = [stretch.accesses_per_cpu_second for stretch in stretches]
-        errors = [measurement_error(stretch) for stretch in stretches]
-        weights = [1 / (_USUAL_VARIATION**2 + error**2) for error in errors]
-        total = sum(weights)
-        mean = sum(w * r for w, r in zip(weights, rates, strict=True)) / total
-        variance = sum(w * (r / mean - 1) ** 2 for w, r in zip(weights, rates, strict=True)) / total
-        count = total**2 / sum(w * w for w in weights)
-        of_mean = (variance * count + _USUAL_VARIATION**2) / (count + 1) / count
-        own = sum(w * e for w, e in zip(weights, errors, strict=True)) / total
+        mean, spread = mean_rate(
+            np.array([stretch.accesses_per_cpu_second for stretch in stretches]),
+            np.array([measurement_error(stretch) for stretch in stretches]),
+        )
         methods = ", ".join(sorted({stretch.method for stretch in stretches}))
-        return AccessRate(mean, math.sqrt(of_mean + own**2), methods)
+        return AccessRate(mean, spread, methods)
+
+
+def mean_rate(rates: NDArray[np.float64], errors: NDArray[np.float64]) -> tuple[float, float]:
+    """Return the mean of rates that were measured, and its relative standard deviation.
+
+    Args:
+        rates: accesses per CPU second, at least one, shape (n,).
+        errors: relative errors that they may have, shape (n,).
+    """
+    weights = 1 / (_USUAL_VARIATION**2 + errors**2)
+    total = float(weights.sum())
+    mean = float(weights @ rates) / total
+    variance = float(weights @ (rates / mean - 1) ** 2) / total
+    count = total**2 / float(weights @ weights)
+    of_mean = (variance * count + _USUAL_VARIATION**2) / (count + 1) / count
+    own = float(weights @ errors) / total
+    return mean, math.sqrt(of_mean + own**2)
 
 
 def is_usable(stretch: TimedStretch) -> bool:

@@ -21,6 +21,8 @@ class BranchSamples:
         period_seconds: CPU time that one sample stands for.
         lost: samples that the kernel dropped since the previous read because a ring was full.
         throttled: throttle events since the previous read (each hides an unknown number).
+        exec_seconds: CLOCK_MONOTONIC times at which the process that was attached to executed
+            another program, ascending.
     """
 
     ip: NDArray[np.uint64]
@@ -30,6 +32,7 @@ class BranchSamples:
     period_seconds: float
     lost: int = 0
     throttled: int = 0
+    exec_seconds: tuple[float, ...] = ()
 
     def __len__(self) -> int:
         return len(self.ip)

@@ -1,59 +1,72 @@
-"""When bursts wait for memsampd's own CPU time."""
+"""CPU time of this process, shared out among its targets."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import threading
+import time
+from dataclasses import dataclass, field
 
 import pytest
 
-from memsampd.daemon.own_cpu import OwnCpu
+from memsampd.daemon.own_cpu import ProcessCpu
 
 
 @dataclass
 class Clocks:
     """Times that pass when they are told to."""
 
-    now_seconds: float = 100.0
-    used_seconds: float = 3.0
+    process_seconds: float = 0.4
+    threads: dict[threading.Thread, float] = field(default_factory=dict)
 
-    def account(self, share: float = 0.05) -> OwnCpu:
-        return OwnCpu(share, lambda: self.now_seconds, lambda: self.used_seconds)
+    def process(self) -> ProcessCpu:
+        return ProcessCpu(lambda: self.process_seconds, self.threads.get)
+
+    def run(self, thread: threading.Thread, seconds: float) -> None:
+        self.threads[thread] = self.threads.get(thread, 0.0) + seconds
+        self.process_seconds += seconds
 
 
-def test_a_second_is_granted_and_no_more_in_the_first_ten() -> None:
+def test_the_first_account_pays_for_all_that_is_nobody_elses() -> None:
     clocks = Clocks()
-    own = clocks.account()
-    clocks.used_seconds += 0.7
-    own.replica_seconds += 0.29
-    assert own.used_seconds == pytest.approx(0.99)
-    assert own.allows_burst(0.5)
-    clocks.used_seconds += 0.02
-    assert not own.allows_burst(5.0)
-    assert not own.allows_burst(300.0)  # of many threads
-    clocks.now_seconds += 10
-    assert not own.allows_burst(19.0)
-    assert own.allows_burst(300.0)
+    process = clocks.process()
+    first, second = process.open(), process.open()
+    mine, theirs = threading.Thread(), threading.Thread()
+    clocks.run(theirs, 0.1)
+    first.add_thread(mine)
+    second.add_thread(theirs)
+    clocks.run(mine, 2.0)
+    clocks.run(theirs, 3.0)
+    clocks.process_seconds += 1.0  # of a thread that nobody named
+    assert second.used_seconds == pytest.approx(3.0)
+    assert first.used_seconds == pytest.approx(0.4 + 0.1 + 2.0 + 1.0)
 
 
-def test_the_share_holds_from_then_on() -> None:
+def test_a_thread_that_ended_counts_as_it_was_seen_last() -> None:
     clocks = Clocks()
-    own = clocks.account(0.1)
-    clocks.now_seconds += 60
-    clocks.used_seconds += 5.0
-    assert not own.allows_burst(49.0)
-    assert own.allows_burst(51.0)
+    process = clocks.process()
+    first, second = process.open(), process.open()
+    thread = threading.Thread()
+    second.add_thread(thread)
+    clocks.run(thread, 1.0)
+    assert second.used_seconds == pytest.approx(1.0)
+    del clocks.threads[thread]
+    assert second.used_seconds == pytest.approx(1.0)
+    assert first.used_seconds + second.used_seconds == pytest.approx(clocks.process_seconds)
 
 
-def test_how_long_bursts_wait_is_counted() -> None:
-    clocks = Clocks()
-    own = clocks.account()
-    assert own.allows_burst(0.0)
-    assert (own.is_waited_for, own.waited_seconds) == (False, 0.0)
-    clocks.used_seconds += 2.0
-    for _ in range(3):
-        assert not own.allows_burst(10.0)
-        clocks.now_seconds += 10.0
-    assert (own.is_waited_for, own.waited_seconds) == (True, 30.0)
-    assert own.allows_burst(50.0)
-    clocks.now_seconds += 100.0
-    assert (own.is_waited_for, own.waited_seconds) == (False, 30.0)
+def test_real_clocks_tell_threads_apart() -> None:
+    process = ProcessCpu()
+    first, second = process.open(), process.open()
+    is_over = threading.Event()
+    lazy = threading.Thread(target=is_over.wait)
+    lazy.start()
+    second.add_thread(lazy)
+    spent = time.thread_time() + 0.2
+    while time.thread_time() < spent:
+        pass
+    used, lazily = first.used_seconds, second.used_seconds
+    is_over.set()
+    lazy.join()
+    assert used >= 0.2
+    assert lazily < 0.1
+    assert second.used_seconds >= lazily

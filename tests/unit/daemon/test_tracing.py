@@ -115,13 +115,11 @@ def trace(
     source: Scripted,
     path: Path,
     config: TraceConfig,
-    said: list[str] | None = None,
 ) -> TraceResult:
     def make_writer(source_name: str) -> TraceWriter:
         return TraceWriter(path, msgspec.structs.replace(HEADER, source=source_name))
 
-    said = [] if said is None else said
-    return Tracing(target, lambda: source, make_writer, config, said.append).run()
+    return Tracing(target, lambda: source, make_writer, config).run()
 
 
 QUICK = TraceConfig(accesses=50, bursts=3, deadline_seconds=0.05, interval_seconds=0.0)
@@ -168,10 +166,12 @@ def test_an_empty_burst_is_tried_again(target: ProcessHandle, tmp_path: Path) ->
         trace(target, Scripted(BurstEnd.COLD), tmp_path / "y", QUICK)
 
 
-def test_a_burst_that_cannot_be_had_is_reported(target: ProcessHandle, tmp_path: Path) -> None:
-    said: list[str] = []
-    result = trace(target, Scripted(BurstEnd.FULL, NOT_NOW), tmp_path / "x", QUICK, said)
+def test_a_burst_that_cannot_be_had_is_reported(
+    target: ProcessHandle, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    result = trace(target, Scripted(BurstEnd.FULL, NOT_NOW), tmp_path / "x", QUICK)
     assert (result.bursts, result.refusals) == (1, {"not-running": 2})
+    said = [record.getMessage() for record in caplog.records]
     assert said == [f"no burst {index}: the thread sleeps; try again" for index in (1, 2)]
     with TraceReader(tmp_path / "x") as reader:
         assert len(list(reader)) == 1

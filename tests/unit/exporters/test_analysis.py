@@ -8,19 +8,20 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
-from invented import burst_record, header, stream, window_record, write_recording
+from invented import (
+    burst_record,
+    header,
+    recording_of,
+    stream,
+    timed,
+    window_record,
+    write_recording,
+)
 
 from memsampd.errors import UsageError
+from memsampd.estimate.events import BurstRecord, MergeRecord, code_bytes
 from memsampd.exporters.analysis import analyse, default_sizes, format_size, parse_size, parse_sizes
-from memsampd.exporters.recording import (
-    BurstRecord,
-    MergeRecord,
-    RateRecord,
-    Recording,
-    RecordingWriter,
-    code_bytes,
-    read_recording,
-)
+from memsampd.exporters.recording import Recording, RecordingWriter, read_recording
 from memsampd.exporters.tables import to_csv, to_json
 from memsampd.exporters.text import to_text
 from memsampd.models.histogram import ReuseHistogram
@@ -28,7 +29,6 @@ from memsampd.models.protocols import CacheModel
 from memsampd.models.statcache import StatCache
 from memsampd.models.statstack import StatStack
 from memsampd.models.survival import SurvivalFunction
-from memsampd.sampler.records import AccessRate, TimedStretch
 
 
 @pytest.fixture
@@ -38,60 +38,67 @@ def recording(recording_path: Path) -> Recording:
 
 @pytest.mark.parametrize(("policy", "model"), [("lru", StatStack()), ("random", StatCache())])
 def test_windows_have_the_mean_curve_of_the_bursts_nearby_and_phases_of_their_windows(
-    recording: Recording, policy: str, model: CacheModel
+    policy: str, model: CacheModel
 ) -> None:
-    analysis = analyse(recording, policy, default_sizes())
-    phase = analysis.phase(1)
-    mine = [window for window in analysis.windows if window.phase == 1]
-    parts = [ReuseHistogram.from_lines(stream(*each)) for each in ((1, 4000, 25), (4, 4000, 64))]
-    pooled = SurvivalFunction.from_histogram(parts[0] + parts[1])
+    taken = (5, 24)
+    bursts = [burst_record(1, at, 4000, 2e8) for at in taken]
+    windows = [window_record(index, 1) for index in range(30)]
+    analysis = analyse(recording_of(windows, bursts), policy, default_sizes())
+    parts = [ReuseHistogram.from_lines(stream(1, 4000, at)) for at in taken]
+    # What the first burst was too short to see was taken from itself: the second came later.
+    pools = [parts[0], parts[0] + parts[1]]
     expected = [
         model.curve(
-            SurvivalFunction.from_histogram(part).continued_by(pooled), default_sizes(), 64
+            SurvivalFunction.from_histogram(part).continued_by(
+                SurvivalFunction.from_histogram(pool)
+            ),
+            default_sizes(),
+            64,
         ).miss_ratio
-        for part in parts
+        for part, pool in zip(parts, pools, strict=True)
     ]
-    taken = sorted(burst.window for burst in recording.bursts if burst.phase in (1, 4))
     curves = []
-    for window in mine:
+    for window in analysis.windows:
         assert window.curve is not None
         distances = np.abs(np.array(taken) - window.record.index)
         weights = 1 / (1 + (distances / (distances.min() + 1)) ** 2)
-        np.testing.assert_allclose(
-            window.curve.miss_ratio, np.average(expected, axis=0, weights=weights)
-        )
+        mean = np.average(expected, axis=0, weights=weights)
+        np.testing.assert_allclose(window.curve.miss_ratio, mean)
         curves.append(window.curve.miss_ratio)
-    assert phase.curve is not None
-    np.testing.assert_allclose(phase.curve.miss_ratio, np.mean(curves, axis=0))
-    assert (phase.bursts, phase.windows) == (2, 15 + 8)
+    phase = analysis.phase(1)
+    curve = analysis.curve(phase)
+    assert curve is not None
+    np.testing.assert_allclose(curve.miss_ratio, np.mean(curves, axis=0))
+    assert (phase.bursts, phase.windows) == (2, 30)
 
 
 def test_weights_are_shares_of_accesses(recording: Recording) -> None:
     analysis = analyse(recording, "lru", default_sizes())
-    millions: dict[int, float] = {0: 32 * 10, 1: 23 * 20, 2: 20 * 30}
-    guessed = [w.accesses_guess for w in analysis.windows if w.accesses_guess is not None]
+    accesses: dict[int, float] = {}
+    for window in analysis.windows:
+        assert window.accesses is not None
+        accesses[window.phase] = accesses.get(window.phase, 0.0) + window.accesses
+    for phase in analysis.phases:
+        assert phase.weight == pytest.approx(accesses[phase.id] / sum(accesses.values()))
+    guessed = [w.accesses or 0.0 for w in analysis.windows if not w.is_rate_known]
     assert len(guessed) == 5
     assert all(1e8 < accesses / 0.1 < 3e8 for accesses in guessed)
-    millions[3] = sum(guessed) / 1e6
-    for phase in analysis.phases:
-        assert phase.weight == pytest.approx(millions[phase.id] / sum(millions.values()))
     assert analysis.weighting == "accesses, partly estimated"
 
 
 def test_outputs_say_which_rates_are_known(recording: Recording) -> None:
     """Phases 0 to 2, 75 of 80 windows; phase 3 has none."""
     analysis = analyse(recording, "lru", default_sizes())
-    assert analysis.rate_known_share == pytest.approx(75 / 80)
+    assert analysis.estimate.rate_known_share == pytest.approx(75 / 80)
     assert any("known for 93.8% of the CPU time" in warning for warning in analysis.warnings)
     document = json.loads(to_json(analysis))
     assert document["rate_known_share"] == pytest.approx(75 / 80)
     phases = document["phases"]
     rates = [phase["accesses_per_cpu_second"] for phase in phases]
-    assert rates == [*(pytest.approx(rate) for rate in (1e8, 2e8, 3e8)), None]
-    assert [phase["rate_spread"] for phase in phases] == [0.1, 0.1, 0.1, None]
-    text = to_text(analysis)
-    assert "M acc/s" in text
-    assert "300 ±10%" in text
+    assert rates[:3] == [pytest.approx(rate, rel=0.35) for rate in (1e8, 2e8, 3e8)]
+    assert rates[3] is None
+    assert [phase["rate_spread"] is None for phase in phases] == [False] * 3 + [True]
+    assert "M acc/s" in to_text(analysis)
 
 
 def test_fast_code_makes_more_of_the_accesses_than_of_the_time() -> None:
@@ -99,17 +106,17 @@ def test_fast_code_makes_more_of_the_accesses_than_of_the_time() -> None:
     windows = [window_record(i, 0) for i in range(10)]
     rates = {1: 1e8, 2: 1e8, 7: 20e8, 8: 20e8}
     bursts = [
-        msgspec.structs.replace(burst_record(0, window), timed=_timed(rate))
+        msgspec.structs.replace(burst_record(0, window), timed=timed(rate))
         for window, rate in rates.items()
     ]
-    analysis = analyse(Recording(header(), windows, bursts=bursts), "lru", default_sizes())
+    analysis = analyse(recording_of(windows, bursts), "lru", default_sizes())
     accesses = np.array([window.accesses for window in analysis.windows], dtype=float)
     assert accesses[:3].max() < accesses[3:6].min() < accesses[3:6].max() < accesses[6:].min()
     assert 5 < accesses[8] / accesses[1] < 20
     ratios = np.array(
         [window.curve.miss_ratio for window in analysis.windows if window.curve is not None]
     )
-    curve = analysis.phase(0).curve
+    curve = analysis.curve(analysis.phase(0))
     assert curve is not None
     np.testing.assert_allclose(
         curve.miss_ratio, np.average(ratios, axis=0, weights=accesses), atol=1e-12
@@ -129,12 +136,12 @@ def test_code_that_few_bursts_ran_counts_by_its_samples() -> None:
     bursts = [
         msgspec.structs.replace(
             burst_record(0, 2 * i, 1000 + 500 * (i == 3)),
-            timed=_timed(1e8 * (25 if i == 3 else 1)),
+            timed=timed(1e8 * (25 if i == 3 else 1)),
             code=code_bytes(fast if i == 3 else slow),
         )
         for i in range(5)
     ]
-    analysis = analyse(Recording(header(), windows, bursts=bursts), "lru", default_sizes())
+    analysis = analyse(recording_of(windows, bursts), "lru", default_sizes())
     rates = [(window.accesses or 0) / window.record.cpu_seconds for window in analysis.windows]
     assert rates[0::2] == pytest.approx([1e8] * 20, rel=0.3)
     assert rates[1::2] == pytest.approx([0.9 * 1e8 + 0.1 * 25e8] * 20, rel=0.3)
@@ -147,22 +154,19 @@ def test_bursts_of_one_window_count_by_their_rates() -> None:
     bursts = [
         msgspec.structs.replace(
             burst_record(0, 1, n),
-            timed=_timed(rate),
+            timed=timed(rate),
         )
         for n, rate in zip(accesses, rates, strict=True)
     ]
-    known = [RateRecord(phase=0, rate=AccessRate(5.5e8, 0.1, "x"))]
     sizes = default_sizes()
-    together = analyse(Recording(header(), windows, bursts=bursts, rates=known), "lru", sizes)
-    pooled = SurvivalFunction.from_histogram(
-        sum((burst.histogram() for burst in bursts), ReuseHistogram.empty())
-    )
-    curves = [
-        StatStack()
-        .curve(SurvivalFunction.from_histogram(b.histogram()).continued_by(pooled), sizes, 64)
-        .miss_ratio
-        for b in bursts
-    ]
+    together = analyse(recording_of(windows, bursts), "lru", sizes)
+    pooled, curves = ReuseHistogram.empty(), []
+    for burst in bursts:
+        pooled += burst.histogram()
+        survival = SurvivalFunction.from_histogram(burst.histogram()).continued_by(
+            SurvivalFunction.from_histogram(pooled)
+        )
+        curves.append(StatStack().curve(survival, sizes, 64).miss_ratio)
     assert together.overall is not None
     np.testing.assert_allclose(
         together.overall.miss_ratio, np.average(curves, axis=0, weights=rates)
@@ -178,12 +182,8 @@ def _accesses(bursts: list[BurstRecord], code: np.ndarray) -> list[float]:
         msgspec.structs.replace(window_record(burst.window, burst.phase), code=code_bytes(50 * ran))
         for burst, ran in zip(bursts, code, strict=True)
     ]
-    analysis = analyse(Recording(header(), windows, bursts=bursts), "lru", default_sizes())
+    analysis = analyse(recording_of(windows, bursts), "lru", default_sizes())
     return [window.weight / window.record.cpu_seconds for window in analysis.windows]
-
-
-def _timed(rate: float) -> TimedStretch:
-    return TimedStretch(round(rate * 0.01), 0.01, "held")
 
 
 def test_what_was_not_timed_is_as_fast_as_others_of_its_code() -> None:
@@ -192,7 +192,7 @@ def test_what_was_not_timed_is_as_fast_as_others_of_its_code() -> None:
     bursts = [
         msgspec.structs.replace(
             burst_record(0, 100 * number),
-            timed=None if rate is None else _timed(rate),
+            timed=None if rate is None else timed(rate),
             code=code_bytes(64 * ran),
         )
         for number, (rate, ran) in enumerate(zip((40e8, 1e8, None, None), code, strict=True))
@@ -206,7 +206,7 @@ def test_code_that_nothing_timed_is_like_is_as_fast_as_the_mean() -> None:
     bursts = [
         msgspec.structs.replace(
             burst_record(phase, 100 * number),
-            timed=None if rate is None else _timed(rate),
+            timed=None if rate is None else timed(rate),
             code=code_bytes(64 * ran),
         )
         for number, (phase, rate, ran) in enumerate(
@@ -219,23 +219,23 @@ def test_code_that_nothing_timed_is_like_is_as_fast_as_the_mean() -> None:
 def test_windows_of_a_phase_without_bursts_are_guessed() -> None:
     windows = [window_record(i, int(i >= 6)) for i in range(9)]
     bursts = [burst_record(0, 1), burst_record(0, 4)]
-    analysis = analyse(Recording(header(), windows, bursts=bursts), "lru", default_sizes())
-    assert analysis.phase(1).curve is None
+    analysis = analyse(recording_of(windows, bursts), "lru", default_sizes())
+    assert analysis.curve(analysis.phase(1)) is None
     known, guessed = analysis.windows[5], analysis.windows[8]
     assert known.curve is not None
-    assert known.guess is None
-    assert guessed.curve is None
-    assert guessed.guess is not None
+    assert known.is_known
+    assert guessed.curve is not None
+    assert not guessed.is_known
     both = [analysis.windows[taken].curve for taken in (1, 4)]
     low, high = sorted(float(curve.miss_ratio[3]) for curve in both if curve is not None)
-    assert low <= guessed.guess.miss_ratio[3] <= high
-    assert set(guessed.guess.low.tolist() + guessed.guess.high.tolist()) == {0.0, 1.0}
+    assert low <= guessed.curve.miss_ratio[3] <= high
+    assert set(guessed.curve.low.tolist() + guessed.curve.high.tolist()) == {0.0, 1.0}
     assert analysis.overall is not None
     assert analysis.overall.high[-1] >= 3 / 9
 
 
 def test_without_any_rate_cpu_time_weighs() -> None:
-    recording = Recording(header(), [window_record(i, int(i > 2)) for i in range(12)])
+    recording = recording_of([window_record(i, int(i > 2)) for i in range(12)])
     analysis = analyse(recording, "lru", default_sizes())
     assert [phase.weight for phase in analysis.phases] == pytest.approx([0.25, 0.75])
     assert analysis.weighting == "cpu_seconds"
@@ -245,16 +245,10 @@ def test_without_any_rate_cpu_time_weighs() -> None:
 
 def test_chains_of_merges_lead_to_the_last() -> None:
     merges = [MergeRecord(gone=2, into=1), MergeRecord(gone=1, into=0), MergeRecord(gone=3, into=2)]
-    rates = [
-        RateRecord(phase=0, rate=AccessRate(5.0, None, "x")),
-        RateRecord(phase=2, rate=AccessRate(7.0, None, "x")),
-    ]
     windows = [window_record(i, i) for i in range(4)]
-    analysis = analyse(
-        Recording(header(), windows, merges=merges, rates=rates), "lru", default_sizes()
-    )
+    analysis = analyse(recording_of(windows, merges=merges), "lru", default_sizes())
     assert [window.phase for window in analysis.windows] == [0, 0, 0, 0]
-    assert analysis.windows[2].accesses == pytest.approx(5.0 * 0.1)
+    assert [phase.windows for phase in analysis.phases] == [4]
 
 
 def test_json_has_the_agreed_shape(recording: Recording) -> None:

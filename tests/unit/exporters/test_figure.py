@@ -7,14 +7,14 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
-from invented import header, window_record, write_recording
+from invented import recording_of, window_record, write_recording
 from PIL import Image
 
 from memsampd.errors import CapabilityError
 from memsampd.exporters.analysis import Analysis, analyse, default_sizes
 from memsampd.exporters.figure import draw, phase_colours
 from memsampd.exporters.page import to_html
-from memsampd.exporters.recording import Recording, read_recording
+from memsampd.exporters.recording import read_recording
 
 
 def analysis_of(path: Path) -> Analysis:
@@ -50,7 +50,7 @@ def test_page_is_self_contained_and_escaped(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("windows", [0, 1])
 def test_hardly_anything_can_be_drawn(windows: int) -> None:
-    recording = Recording(header(), [window_record(i, 0) for i in range(windows)])
+    recording = recording_of([window_record(i, 0) for i in range(windows)])
     analysis = analyse(recording, "lru", default_sizes(4))
     assert draw(analysis, "png").startswith(b"\x89PNG")
     assert "warning" in to_html(analysis)

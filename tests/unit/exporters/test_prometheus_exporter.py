@@ -46,7 +46,8 @@ def test_exporter_contract(kind: str, tmp_path: Path) -> None:
     assert isinstance(exporter, Exporter)
     for count in (1, 3):
         exporter.publish(make_snapshot(count))
-    exporter.publish(replace(make_snapshot(), windows=77))
+    last = make_snapshot()
+    exporter.publish(replace(last, estimate=replace(last.estimate, windows=77)))
     if isinstance(exporter, PrometheusExporter):
         assert value(exporter, "memsampd_windows_total") == 77
     exporter.close()
@@ -62,18 +63,22 @@ def test_exporter_contract(kind: str, tmp_path: Path) -> None:
 def test_values(snapshot: Snapshot) -> None:
     exporter = PrometheusExporter()
     exporter.publish(snapshot)
-    curve = snapshot.phases[0].curves["lru"]
+    curve = snapshot.estimate.phases[0].curves["lru"]
     at_l1 = float(curve.miss_ratio[5])
     size = {"policy": "lru", "size_bytes": "32768"}
     assert value(exporter, "memsampd_phase_miss_ratio", phase="0", **size) == at_l1
-    assert value(exporter, "memsampd_miss_high_ratio", **size) == snapshot.overall["lru"].high[5]
+    whole = snapshot.estimate.curves["lru"]
+    assert value(exporter, "memsampd_miss_high_ratio", **size) == whole.high[5]
     filled = value(exporter, "memsampd_phase_fill_bytes_per_cpu_second", phase="0", level="L1d")
     assert filled == pytest.approx(1e8 * at_l1 * 64)
-    overall = float(snapshot.overall["lru"].miss_ratio[5])
+    overall = float(whole.miss_ratio[5])
     filled = value(exporter, "memsampd_fill_bytes_per_cpu_second", level="L1d")
     assert filled == pytest.approx(1.5e8 * overall * 64)
     assert value(exporter, "memsampd_accesses_per_cpu_second") == 1.5e8
     assert value(exporter, "memsampd_access_rate_known_ratio") == 0.75
+    assert value(exporter, "memsampd_unknown_cpu_ratio") == 0.25
+    assert value(exporter, "memsampd_accesses_total") == 9e8
+    assert value(exporter, "memsampd_misses_total", **size) == pytest.approx(9e8 * overall)
     assert value(exporter, "memsampd_phase_active", phase="1") == 1
     assert value(exporter, "memsampd_phase_active", phase="0") == 0
     assert value(exporter, "memsampd_bursts_total", end="syscall") == 4
@@ -81,7 +86,7 @@ def test_values(snapshot: Snapshot) -> None:
 
 def test_every_metric_of_the_catalogue_is_served(snapshot: Snapshot) -> None:
     exporter = PrometheusExporter()
-    exporter.publish(snapshot)
+    exporter.publish(replace(snapshot, trouble="not permitted; become root"))
     assert {sample.name for sample in samples(exporter)} == {metric.name for metric in CATALOGUE}
 
 
@@ -101,7 +106,7 @@ def test_cardinality_is_bounded_and_the_fold_weighs() -> None:
     assert len(found) == 5 * 5
     weights = [s.value for s in samples(exporter) if s.name == "memsampd_phase_weight_ratio"]
     assert sum(weights) == pytest.approx(1)
-    rest = snapshot.phases[4:]
+    rest = snapshot.estimate.phases[4:]
     expected = combine((phase.weight, phase.curves.get("lru")) for phase in rest)
     other = fold_phases(snapshot, 4)[-1]
     assert other.label == "other"

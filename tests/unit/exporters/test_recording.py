@@ -12,17 +12,10 @@ from hypothesis import strategies as st
 from invented import burst_record, header, make_snapshot, stream, window_record, write_recording
 
 from memsampd.errors import RecordingError
-from memsampd.exporters.recording import (
-    MergeRecord,
-    RateRecord,
-    Record,
-    RecordingWriter,
-    WindowRecord,
-    read_recording,
-)
+from memsampd.estimate.events import ExecRecord, MergeRecord, WindowRecord
+from memsampd.exporters.recording import Record, RecordingWriter, read_recording
 from memsampd.exporters.recording.format import FORMAT_VERSION, PRELUDE, encode_frame
 from memsampd.models.histogram import ReuseHistogram
-from memsampd.sampler.records import AccessRate
 
 finite = st.floats(allow_nan=False, allow_infinity=False)
 small = st.integers(0, 2**40)
@@ -33,22 +26,17 @@ windows = st.builds(
     end_seconds=finite,
     cpu_seconds=finite,
     phase=small,
-    accesses=st.none() | finite,
     samples=small,
     lost=small,
     throttled=small,
     predicted_phase=st.none() | small,
 )
 merges = st.builds(MergeRecord, gone=small, into=small)
-rates = st.builds(
-    RateRecord,
-    phase=small,
-    rate=st.builds(AccessRate, st.none() | finite, st.none() | finite, st.text()),
-)
+execs = st.builds(ExecRecord, time_seconds=finite, command=st.text(), executable=st.text())
 
 
 @settings(deadline=None, max_examples=60)
-@given(st.lists(windows | merges | rates, max_size=12))
+@given(st.lists(windows | merges | execs, max_size=12))
 def test_what_is_written_is_read(
     tmp_path_factory: pytest.TempPathFactory, records: list[Record]
 ) -> None:
@@ -58,9 +46,8 @@ def test_what_is_written_is_read(
         writer.write(record)
     writer.close()
     recording = read_recording(path)
+    assert recording.events == records
     assert recording.windows == [r for r in records if isinstance(r, WindowRecord)]
-    assert recording.merges == [r for r in records if isinstance(r, MergeRecord)]
-    assert recording.rates == [r for r in records if isinstance(r, RateRecord)]
     assert recording.header == header()
 
 

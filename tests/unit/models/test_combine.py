@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memsampd.errors import UsageError
-from memsampd.models.combine import combine, window_miss_ratios
+from memsampd.models.combine import combine
 from memsampd.models.records import MissRatioCurve
 
 Part = tuple[float, MissRatioCurve | None]
@@ -105,13 +105,3 @@ def test_curves_that_do_not_fit_are_refused() -> None:
     ):
         with pytest.raises(UsageError, match="like"):
             combine([(1, curve(0.5)), (1, other)])
-        with pytest.raises(UsageError, match="like"):
-            window_miss_ratios(np.array([0]), {0: curve(0.5), 1: other})
-
-
-def test_each_window_has_the_miss_ratios_of_its_phase() -> None:
-    ratios = window_miss_ratios(np.array([0, 2, 0, 1]), {0: curve(0.9, 0.8), 2: curve(0.1, 0.0)})
-    assert ratios[:3].tolist() == [[0.9, 0.8], [0.1, 0.0], [0.9, 0.8]]
-    assert np.isnan(ratios[3]).all()
-    with pytest.raises(UsageError, match="no phase"):
-        window_miss_ratios(np.array([0]), {})

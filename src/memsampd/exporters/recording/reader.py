@@ -8,18 +8,15 @@ from pathlib import Path
 from typing import BinaryIO
 
 from memsampd.errors import RecordingError
+from memsampd.estimate.events import BurstRecord, EstimatorEvent, ExecRecord, WindowRecord
 from memsampd.exporters.recording.format import (
     FORMAT_VERSION,
     FRAME_HEADER,
     MAGIC,
     PRELUDE,
-    BurstRecord,
     HeaderRecord,
-    MergeRecord,
-    RateRecord,
     Record,
     SummaryRecord,
-    WindowRecord,
     decode_payload,
     frame_length,
 )
@@ -27,25 +24,35 @@ from memsampd.exporters.recording.format import (
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """All records of a file, by kind and in the order written.
+    """All records of a file.
 
     Attributes:
         header: what was observed.
-        windows: the windows.
-        bursts: the bursts.
-        merges: the merges of phases.
-        rates: the access rates, later ones replacing earlier ones.
+        events: what happened, in the order written: what the estimator was told.
         summary: how it went; None if memsampd was killed.
         truncated: the file ends inside a record, which is left out.
     """
 
     header: HeaderRecord
-    windows: list[WindowRecord] = field(default_factory=list)
-    bursts: list[BurstRecord] = field(default_factory=list)
-    merges: list[MergeRecord] = field(default_factory=list)
-    rates: list[RateRecord] = field(default_factory=list)
+    events: list[EstimatorEvent] = field(default_factory=list)
     summary: SummaryRecord | None = None
     truncated: bool = False
+
+    @property
+    def windows(self) -> list[WindowRecord]:
+        """The windows, of all programs that the process ran."""
+        return [event for event in self.events if isinstance(event, WindowRecord)]
+
+    @property
+    def bursts(self) -> list[BurstRecord]:
+        """The bursts."""
+        return [event for event in self.events if isinstance(event, BurstRecord)]
+
+    @property
+    def last_program(self) -> list[EstimatorEvent]:
+        """What happened since the process began to run the program that it ran last."""
+        execs = [at for at, event in enumerate(self.events) if isinstance(event, ExecRecord)]
+        return self.events[execs[-1] + 1 :] if execs else self.events
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -82,33 +89,24 @@ def _read(file: BinaryIO, path: Path) -> Recording:
     truncated = False
     header: HeaderRecord | None = None
     summary: SummaryRecord | None = None
-    windows: list[WindowRecord] = []
-    bursts: list[BurstRecord] = []
-    merges: list[MergeRecord] = []
-    rates: list[RateRecord] = []
+    events: list[EstimatorEvent] = []
     for record in _frames(file, path):
         if header is None and not isinstance(record, HeaderRecord | None):
             raise _corrupt(path, PRELUDE.size, "the first record is no header")
         match record:
             case HeaderRecord():
                 header = record
-            case WindowRecord():
-                windows.append(record)
-            case BurstRecord():
-                bursts.append(record)
-            case MergeRecord():
-                merges.append(record)
-            case RateRecord():
-                rates.append(record)
             case SummaryRecord():
                 summary = record
             case None:
                 truncated = True
+            case _:
+                events.append(record)
     if header is None:
         raise RecordingError(
             f"{path} ends before its first record", "memsampd was stopped at once: record again"
         )
-    return Recording(header, windows, bursts, merges, rates, summary, truncated)
+    return Recording(header, events, summary, truncated)
 
 
 def _check_prelude(start: bytes, path: Path) -> None:

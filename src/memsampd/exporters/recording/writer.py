@@ -106,7 +106,7 @@ def _summary(last: Snapshot, exit_reason: str) -> SummaryRecord:
         exit_reason=exit_reason or ("memsampd detached" if last.alive else "the target ended"),
         overhead=last.overhead,
         tally=last.tally,
-        windows=last.windows,
+        windows=last.estimate.windows,
         samples=last.samples,
         lost=last.lost,
         throttled=last.throttled,

@@ -26,6 +26,7 @@ class BudgetedSchedule:
     """
 
     name = ""
+    takes_bursts = True
 
     def __init__(
         self,
@@ -80,6 +81,14 @@ class BudgetedSchedule:
 
     def merge(self, gone: int, into: int) -> None:
         """Carry over what is known of a phase that turned out to be another."""
+
+    def is_new(self, phase: int | None) -> bool:
+        """Whether a phase has no burst yet. No matter if phases do not."""
+        return False
+
+    def restart(self) -> None:
+        """Forget all phases: another program runs. What was spent stays spent."""
+        self._lengths = BurstLengths(self._shape)
 
     def _savings_seconds(self) -> float:
         """What may be saved up at most if the allowance is smaller: a full burst."""

@@ -13,6 +13,7 @@ class NoBursts(BudgetedSchedule):
     """
 
     name = "none"
+    takes_bursts = False
 
     def decide(self, window_index: int, predicted_phase: int | None) -> Decision:
         """Say whether the coming window is to be profiled."""

@@ -123,6 +123,15 @@ class PhaseGuided(BudgetedSchedule):
         mean_gap = min(max(state.age / self._resolution, self._first_gap), self._max_gap)
         state.windows_left = self._rng.expovariate(1 / mean_gap) * (part or 1.0)
 
+    def is_new(self, phase: int | None) -> bool:
+        """Whether a phase has no burst yet."""
+        return phase is not None and not (phase in self._phases and self._phases[phase].bursts)
+
+    def restart(self) -> None:
+        """Forget all phases: another program runs. What was spent stays spent."""
+        super().restart()
+        self._phases.clear()
+
     def drift(self, phase: int) -> None:
         """Make a phase due again: its curve has changed."""
         state = self._phases.get(phase)

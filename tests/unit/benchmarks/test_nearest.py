@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from evaluation.nearest import burst_curves, nearest
 from memsampd.models.histogram import ReuseHistogram
-from memsampd.models.nearest import burst_curves, nearest
 from memsampd.models.records import MissRatioCurve
-from memsampd.models.running import RunningCurve
 from memsampd.models.statstack import StatStack
 from memsampd.models.survival import SurvivalFunction
 
@@ -34,54 +31,6 @@ def test_nearest_is_the_least_distance_and_the_earlier_of_two(
 ) -> None:
     expected = [min(profiled, key=lambda other: (abs(other - at), other)) for at in windows]
     assert nearest(windows, sorted(profiled)).tolist() == expected
-
-
-@given(st.sets(st.integers(0, 40), min_size=1), st.integers(0, 20))
-def test_running_mean_is_that_of_the_nearest_bursts(taken: set[int], more: int) -> None:
-    """But for the windows in the middle between two, of which each gets half."""
-    running, profiled = RunningCurve(), sorted(taken)
-    windows = range(profiled[-1] + 1 + more)
-    for window in windows:
-        running.add_window()
-        if window in taken:
-            running.add_burst(level(window / 100))
-    stand_ins = nearest(windows, profiled)
-    assert running.curve is not None
-    tolerance = sum(b - a for a, b in pairwise(profiled)) / 200
-    assert running.curve.miss_ratio[0] == pytest.approx(
-        stand_ins.mean() / 100, abs=(tolerance + 1e-9) / len(windows) + 1e-9
-    )
-
-
-def test_merged_phases_keep_the_windows_of_both() -> None:
-    one, other = RunningCurve(), RunningCurve()
-    for running, windows, ratio in ((one, 30, 0.1), (other, 10, 0.5)):
-        running.add_window()
-        running.add_burst(level(ratio))
-        for _ in range(windows - 1):
-            running.add_window()
-    one.merge(other)
-    assert one.curve is not None
-    assert one.curve.miss_ratio[0] == pytest.approx((30 * 0.1 + 10 * 0.5) / 40)
-
-
-def test_bursts_of_one_window_are_its_mean() -> None:
-    running = RunningCurve()
-    for window, ratios in enumerate(((0.1, 0.2, 0.6), (), (), (0.5, 0.7))):
-        running.add_window()
-        for ratio in ratios:
-            running.add_burst(level(ratio))
-        if window == 2:
-            assert running.curve is not None
-            assert running.curve.miss_ratio[0] == pytest.approx(0.3)
-    assert running.curve is not None
-    assert running.curve.miss_ratio[0] == pytest.approx((2.5 * 0.3 + 1.5 * 0.6) / 4)
-
-
-def test_nothing_is_known_before_the_first_burst() -> None:
-    running = RunningCurve()
-    running.add_window()
-    assert running.curve is None
 
 
 def test_changes_of_locality_are_not_mixed_before_they_are_modelled() -> None:

@@ -22,6 +22,7 @@ def burst_shares(
     burst_window: NDArray[np.int64],
     burst_code: NDArray[np.float64],
     preference: NDArray[np.float64] | float = 1.0,
+    bursts: NDArray[np.float64] | float = 1.0,
 ) -> NDArray[np.float64]:
     """Share the time of windows among bursts.
 
@@ -36,6 +37,7 @@ def burst_shares(
         burst_window: windows that bursts belong to, at least one burst, shape (m,).
         burst_code: branch vectors of the bursts, shape (m, b); zeros where not known.
         preference: factor of h, above 0, shape (w, m).
+        bursts: how many bursts each of them stands for, shape (m,).
 
     Returns:
         Shape (w, m), rows sum to 1.
@@ -44,16 +46,16 @@ def burst_shares(
     wanted = np.broadcast_to(preference, distance.shape)
     best = wanted == wanted.max(axis=1, keepdims=True)
     least = np.where(best, distance, np.inf).min(axis=1, keepdims=True) + 1
-    nearness = wanted / (1 + (distance / least) ** 2)
-    ran = _shares(burst_code) + _BACKGROUND
-    times = _shares(window_code)
+    nearness = wanted * bursts / (1 + (distance / least) ** 2)
+    ran = code_shares(burst_code) + _BACKGROUND
+    times = code_shares(window_code)
     # Of each window, bin by bin: what all bursts together have to offer.
     offered = nearness @ ran
     return np.asarray(nearness * ((times / offered) @ ran.T))
 
 
-def _shares(hits: NDArray[np.float64]) -> NDArray[np.float64]:
+def code_shares(hits: NDArray[np.float64]) -> NDArray[np.float64]:
     """Rows that sum to 1; even ones where nothing is known."""
     bins = hits.shape[1]
     total = hits.sum(axis=1, keepdims=True)
-    return np.asarray(np.where(total > 0, hits / np.maximum(total, 1), 1 / bins))
+    return np.asarray(np.where(total > 0, hits / np.where(total > 0, total, 1), 1 / bins))

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from memsampd.models.mixing import _BACKGROUND, burst_shares
+from memsampd.estimate.sharing import _BACKGROUND, burst_shares
 
 
 def brute_force(

@@ -1,0 +1,122 @@
+"""What a session costs: the target by bursts, and the machine by memsampd's own processes."""
+
+from __future__ import annotations
+
+from memsampd.exporters.snapshot import Overhead
+from memsampd.sampler.records import BurstCost
+
+# At the start there must be something to get the first curves with: as if the target had used so
+# much CPU time already. By default that is a second, and all that there is in the first ten.
+_GRANTED_TARGET_SECONDS = 20.0
+_START_SECONDS = 10.0
+# The rest of what memsampd's processes may use is kept for phases that have no curve yet.
+_USUAL_PART = 0.8
+
+
+class Ledger:
+    """Adds up costs and says whether memsampd's own processes may do more work.
+
+    What these use beyond their share is not taken back: bursts wait until the target has used
+    enough, and for how long is counted. Sampling and results never wait.
+
+    Args:
+        budget_share: share of the target's CPU time that bursts may cost it.
+        own_cpu_share: CPU seconds that memsampd may use a CPU second of the target.
+        sample_seconds: CPU time that a branch sample takes from the target.
+        now_seconds: monotonic time of the attach.
+    """
+
+    def __init__(
+        self,
+        budget_share: float,
+        own_cpu_share: float,
+        sample_seconds: float,
+        now_seconds: float,
+    ) -> None:
+        self._budget_share = budget_share
+        self._own_cpu_share = own_cpu_share
+        self._sample_seconds = sample_seconds
+        self._started_seconds = self._now_seconds = self._ran_seconds = now_seconds
+        self._target_cpu_seconds = 0.0
+        self._own_cpu_seconds = 0.0
+        self._samples = 0
+        self._bursts = BurstCost()
+        self._waited_seconds = 0.0
+        self._waiting_since: float | None = None
+
+    def tell_time(
+        self, now_seconds: float, target_cpu_seconds: float, own_cpu_seconds: float
+    ) -> float:
+        """Note what has been used so far.
+
+        Args:
+            now_seconds: monotonic time.
+            target_cpu_seconds: CPU time of the target since the attach.
+            own_cpu_seconds: CPU time of memsampd's threads for this target, without the replica.
+
+        Returns:
+            CPU time that the target used since this was told last.
+        """
+        elapsed = max(target_cpu_seconds - self._target_cpu_seconds, 0.0)
+        if elapsed > 0:
+            self._ran_seconds = now_seconds
+        self._now_seconds = now_seconds
+        self._target_cpu_seconds += elapsed
+        self._own_cpu_seconds = own_cpu_seconds
+        return elapsed
+
+    def add_samples(self, count: int) -> None:
+        """Note branch samples that were taken."""
+        self._samples += count
+
+    def add_burst(self, cost: BurstCost) -> None:
+        """Pay for a burst, taken or tried in vain."""
+        self._bursts += cost
+
+    @property
+    def idle_seconds(self) -> float:
+        """For how long the target has used no CPU time."""
+        return self._now_seconds - self._ran_seconds
+
+    @property
+    def _used_seconds(self) -> float:
+        return self._own_cpu_seconds + self._bursts.replica_cpu_seconds
+
+    def allows_burst(self, *, is_urgent: bool = False) -> bool:
+        """Whether a burst may be taken now; from a no to the next yes bursts wait.
+
+        Args:
+            is_urgent: it is the first of its phase.
+        """
+        is_early = self._now_seconds - self._started_seconds < _START_SECONDS
+        counted_seconds = 0.0 if is_early else self._target_cpu_seconds
+        allowed = self._own_cpu_share * max(counted_seconds, _GRANTED_TARGET_SECONDS)
+        if self._used_seconds >= allowed * (1.0 if is_urgent else _USUAL_PART):
+            if self._waiting_since is None:
+                self._waiting_since = self._now_seconds
+            return False
+        self._waited_seconds, self._waiting_since = self._waited(), None
+        return True
+
+    def _waited(self) -> float:
+        if self._waiting_since is None:
+            return self._waited_seconds
+        return self._waited_seconds + self._now_seconds - self._waiting_since
+
+    def overhead(self) -> Overhead:
+        """Everything, for people."""
+        target_cpu, cost = self._target_cpu_seconds, self._bursts
+        return Overhead(
+            target_cpu_seconds=target_cpu,
+            stop_seconds=cost.stop_seconds,
+            longest_stop_seconds=cost.longest_stop_seconds,
+            hit_seconds=cost.hit_seconds,
+            sampling_seconds=self._samples * self._sample_seconds,
+            budget_share=self._budget_share,
+            spent_share=cost.target_seconds / target_cpu if target_cpu > 0 else 0.0,
+            own_cpu_seconds=self._used_seconds,
+            replica_cpu_seconds=cost.replica_cpu_seconds,
+            own_cpu_share=self._own_cpu_share,
+            own_cpu_waited_seconds=self._waited(),
+            waits_for_own_cpu=self._waiting_since is not None,
+        )

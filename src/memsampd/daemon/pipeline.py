@@ -1,0 +1,425 @@
+"""From samples and bursts to records: what a session decides, without threads, clocks or /proc."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from memsampd.daemon.closed import ClosedWindows
+from memsampd.daemon.ledger import Ledger
+from memsampd.daemon.planner import Planner
+from memsampd.daemon.rates import PhaseRates
+from memsampd.daemon.tracer import CaptureOrder, CaptureResult, CountedBurst
+from memsampd.errors import CaptureError
+from memsampd.estimate.estimator import Estimator
+from memsampd.estimate.events import (
+    BurstRecord,
+    EstimatorEvent,
+    ExecRecord,
+    MergeRecord,
+    WindowRecord,
+    code_bytes,
+)
+from memsampd.exporters.snapshot import BurstTally
+from memsampd.phases.accuracy import AccuracyTracker
+from memsampd.phases.drift import DriftMonitor
+from memsampd.phases.protocols import Predictor, Schedule, WindowClusterer
+from memsampd.phases.records import Assignment, Window
+from memsampd.phases.windows import WindowCutter
+from memsampd.sampler.records import BranchSamples
+
+
+@dataclass(frozen=True, slots=True)
+class Learners:
+    """What learns of one program; another program needs others."""
+
+    clusterer: WindowClusterer
+    predictor: Predictor
+    rates: PhaseRates
+    drift: DriftMonitor
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineParts:
+    """What a pipeline is composed of.
+
+    Attributes:
+        cutter: makes windows of samples.
+        schedule: of bursts.
+        planner: asks the schedule.
+        ledger: of costs.
+        estimator: makes curves of the records.
+        learn_anew: forgets the code of the program before and makes learners of the next one,
+            whose phases are numbered from here on.
+    """
+
+    cutter: WindowCutter
+    schedule: Schedule
+    planner: Planner
+    ledger: Ledger
+    estimator: Estimator
+    learn_anew: Callable[[int], Learners]
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What has happened since the last turn.
+
+    Attributes:
+        now_seconds: CLOCK_MONOTONIC.
+        target_cpu_seconds: CPU time of the target since the attach.
+        own_cpu_seconds: CPU time of memsampd's threads for this target, without the replica.
+        samples: branch samples, with the times at which the target executed other programs.
+        results: of the orders given.
+        command: short name of the program that the target runs now.
+        executable: its path.
+    """
+
+    now_seconds: float
+    target_cpu_seconds: float
+    own_cpu_seconds: float
+    samples: BranchSamples
+    results: Sequence[CaptureResult] = ()
+    command: str = ""
+    executable: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Actions:
+    """What is to be done about it.
+
+    Attributes:
+        records: for recordings, in this order; the estimator has had them.
+        windows: that have ended, with their phases.
+        order: a burst to take.
+    """
+
+    records: tuple[EstimatorEvent, ...]
+    windows: tuple[tuple[Window, Assignment], ...]
+    order: CaptureOrder | None
+
+
+@dataclass(slots=True)
+class Counts:
+    """What has been counted since the attach.
+
+    Attributes:
+        samples: branch samples.
+        lost: those that the kernel dropped.
+        throttled: throttle events.
+        windows: windows.
+        ends: bursts by reason of their end.
+        errors: captures refused or failed, by reason.
+        words: what the last one of each reason said.
+        tally: what became of all bursts.
+    """
+
+    samples: int = 0
+    lost: int = 0
+    throttled: int = 0
+    windows: int = 0
+    ends: Counter[str] = field(default_factory=Counter)
+    errors: Counter[str] = field(default_factory=Counter)
+    words: dict[str, str] = field(default_factory=dict)
+    tally: BurstTally = field(default_factory=BurstTally)
+
+
+class Pipeline:
+    """Events in (:meth:`step`), actions out.
+
+    Records are in the order of what happened: a burst comes after the window of its moment, which
+    it waits for.
+
+    Args:
+        parts: what it is composed of.
+        started_seconds: CLOCK_MONOTONIC time of the attach: records count from it.
+    """
+
+    def __init__(self, parts: PipelineParts, started_seconds: float) -> None:
+        self.counts = Counts()
+        self.window: Window | None = None
+        self.phase: int | None = None
+        self.accuracy = AccuracyTracker()
+        self.parts = parts
+        self._started_seconds = self._now_seconds = started_seconds
+        self._program_since_seconds = -np.inf
+        self._next_phase = 0
+        self._learners = parts.learn_anew(0)
+        self._closed = ClosedWindows()
+        self._bursts = 0  # of this program
+        self._ordered: CaptureOrder | None = None
+        self._waiting: list[CountedBurst] = []
+        self._ran: Counter[int] = Counter()  # samples of each thread in this turn
+        self._records: list[EstimatorEvent] = []
+        self._ended: list[tuple[Window, Assignment]] = []
+
+    @property
+    def predicted_phase(self) -> int | None:
+        """The phase expected next."""
+        return self._learners.predictor.predict().phase
+
+    @property
+    def trouble(self) -> str:
+        """Why no burst is taken at present, with the remedy; empty where nothing lasting is."""
+        return self.parts.planner.trouble
+
+    @property
+    def hurries(self) -> bool:
+        """Whether the first burst of the program is still to come: turns are to be short."""
+        return self.parts.planner.hurries or (bool(self._waiting) and self._is_first)
+
+    @property
+    def _is_first(self) -> bool:
+        """Whether no burst of this program has counted yet."""
+        return self._bursts == 0
+
+    # -- a turn --------------------------------------------------------------------------------
+
+    def step(self, turn: Turn) -> Actions:
+        """Take in what has happened."""
+        ended = self._take_in(turn)
+        order = self._plan(ended)
+        return self._actions(order)
+
+    def finish(self, turn: Turn) -> Actions:
+        """Take in what came while the session ended; the last window may be a short one."""
+        self._take_in(turn)
+        self._end_program()
+        self.parts.estimator.finish()
+        return self._actions(None)
+
+    def _take_in(self, turn: Turn) -> Window | None:
+        """Learn; returns the last window that ended."""
+        self._now_seconds = turn.now_seconds
+        elapsed = self.parts.ledger.tell_time(
+            turn.now_seconds, turn.target_cpu_seconds, turn.own_cpu_seconds
+        )
+        self.parts.schedule.elapse(elapsed)
+        for result in turn.results:
+            self._receive(result)
+        for samples, execed_seconds in _programs(turn.samples):
+            self._add_samples(samples)
+            if execed_seconds is not None:
+                self._execute(execed_seconds, turn)
+        self._take_bursts()
+        if self._is_first:
+            self._end_window_of_first()
+        return self._ended[-1][0] if self._ended else None
+
+    def _actions(self, order: CaptureOrder | None) -> Actions:
+        self._ordered = self._ordered or order
+        actions = Actions(tuple(self._records), tuple(self._ended), order)
+        self._records.clear()
+        self._ended.clear()
+        return actions
+
+    def _plan(self, ended: Window | None) -> CaptureOrder | None:
+        ran, self._ran = self._ran, Counter()
+        if self._ordered is not None:
+            return None
+        planner = self.parts.planner
+        if (again := planner.first(ran)) is not None or ended is None:
+            return again
+        return planner.next(ended, self.predicted_phase, self._learners.rates.wants)
+
+    def _emit(self, record: EstimatorEvent) -> None:
+        self.parts.estimator.add(record)
+        self._records.append(record)
+
+    def _since_start(self, seconds: float) -> float:
+        return seconds - self._started_seconds
+
+    # -- windows -------------------------------------------------------------------------------
+
+    def _add_samples(self, samples: BranchSamples) -> None:
+        counts = self.counts
+        counts.samples += len(samples)
+        counts.lost += samples.lost
+        counts.throttled += samples.throttled
+        self.parts.ledger.add_samples(len(samples))
+        tids, hits = np.unique(samples.tid, return_counts=True)
+        self._ran.update(dict(zip(tids.tolist(), hits.tolist(), strict=True)))
+        for window in self.parts.cutter.add(samples):
+            self._end_window(window)
+
+    def _end_window(self, window: Window) -> None:
+        learners = self._learners
+        predicted = learners.predictor.predict().phase
+        assignment = learners.clusterer.assign(window)
+        for gone, into in assignment.merged:
+            self._merge(gone, into)
+        phase = assignment.phase
+        self._next_phase = max(self._next_phase, phase + 1)
+        self.accuracy.update(predicted, phase)
+        learners.predictor.observe(phase)
+        self.window, self.phase = window, phase
+        self.counts.windows += 1
+        self._emit(
+            WindowRecord(
+                index=window.index,
+                start_seconds=self._since_start(window.start_seconds),
+                end_seconds=self._since_start(window.end_seconds),
+                cpu_seconds=window.cpu_seconds,
+                phase=phase,
+                samples=window.samples,
+                lost=window.lost,
+                throttled=window.throttled,
+                predicted_phase=predicted,
+                code=code_bytes(window.code),
+            )
+        )
+        self._closed.add(window, phase)
+        self._ended.append((window, assignment))
+        self._take_bursts()
+
+    def _merge(self, gone: int, into: int) -> None:
+        learners = self._learners
+        for keeper in (learners.predictor, self.parts.schedule, learners.drift, learners.rates):
+            keeper.merge(gone, into)
+        self._closed.merge(gone, into)
+        if self.phase == gone:
+            self.phase = into
+        self._emit(MergeRecord(gone=gone, into=into))
+
+    def _end_window_of_first(self) -> None:
+        """The first burst of a program does not wait until its window is full."""
+        last_seconds = self.parts.cutter.last_seconds
+        moments = [each.burst.time_seconds for each in self._waiting if each.burst.accesses]
+        if last_seconds is None or not moments or last_seconds < moments[0]:
+            return
+        window = self.parts.cutter.flush()
+        assert window is not None, "a window with a sample"
+        self._end_window(window)
+
+    # -- bursts --------------------------------------------------------------------------------
+
+    def _receive(self, result: CaptureResult) -> None:
+        """Pay for what the tracer has taken, or tried in vain."""
+        order, self._ordered = self._ordered, None
+        cost, counted, error = result.cost, result.counted, result.error
+        self.parts.ledger.add_burst(cost)
+        if counted is not None or cost.target_seconds > 0:
+            accesses = counted.burst.accesses if counted is not None else 0
+            self.parts.schedule.spend(accesses, cost.target_seconds)
+        assert order is not None, "a result without an order"
+        if error is not None:
+            if error.reason != "closed":
+                self._refused(order, error)
+        elif counted is not None and counted.burst.time_seconds < self._program_since_seconds:
+            self._count_error(CaptureError("exec", "another program took its place meanwhile"))
+        elif counted is not None:
+            self.parts.planner.taken(order, counted.burst)
+            self._waiting.append(counted)
+
+    def _refused(self, order: CaptureOrder, error: CaptureError) -> None:
+        self._count_error(error)
+        self.parts.planner.refused(order, error, self.window.index if self.window else 0)
+        if self.phase is not None and error.stop_seconds:
+            self.parts.schedule.record(self.phase, 0)
+
+    def _take_bursts(self) -> None:
+        """A burst belongs to the window of its moment, once that has ended."""
+        waiting = []
+        for counted in self._waiting:
+            window = self._closed.find(counted.burst.time_seconds)
+            if window is None:
+                waiting.append(counted)
+            else:
+                self._take_burst(counted, window.index, window.phase)
+        self._waiting = waiting
+
+    def _count_error(self, error: CaptureError) -> None:
+        self.counts.errors[error.reason] += 1
+        self.counts.words[error.reason] = str(error)
+
+    def _take_burst(self, counted: CountedBurst, window: int, phase: int) -> None:
+        parts, learners = self.parts, self._learners
+        burst, histogram = counted.burst, counted.histogram
+        parts.schedule.record(phase, histogram.accesses)
+        self._bursts += histogram.accesses > 0
+        self.counts.ends[burst.end.value] += 1
+        self.counts.tally = self.counts.tally.with_burst(burst)
+        code = b""
+        if len(counted.code_ips):
+            code = code_bytes(parts.cutter.vector(burst.pid, counted.code_ips))
+        self._emit(
+            BurstRecord.of(
+                burst,
+                histogram,
+                writes=burst.writes,
+                window=window,
+                phase=phase,
+                time_seconds=self._since_start(burst.time_seconds),
+                analysed_seconds=self._since_start(self._now_seconds),
+                code=code,
+            )
+        )
+        if histogram.accesses == 0:
+            return
+        learners.rates.add(phase, burst)
+        ratios = parts.estimator.last_burst_ratios()
+        if ratios is not None and learners.drift.update(phase, ratios.tolist()):
+            parts.schedule.drift(phase)
+            learners.rates.drift(phase)
+
+    # -- programs ------------------------------------------------------------------------------
+
+    def _end_program(self) -> None:
+        """End the last window, and give it the bursts that came after its last sample."""
+        last = self.parts.cutter.flush()
+        if last is not None:
+            self._end_window(last)
+        self._take_bursts()
+        for counted in self._waiting:
+            if self.window is not None and self.phase is not None:
+                self._take_burst(counted, self.window.index, self.phase)
+        self._waiting = []
+
+    def _execute(self, time_seconds: float, turn: Turn) -> None:
+        """Forget what was known: the process runs another program from now on."""
+        later = [each for each in self._waiting if each.burst.time_seconds >= time_seconds]
+        self._waiting = [each for each in self._waiting if each.burst.time_seconds < time_seconds]
+        self._end_program()
+        self._waiting = later
+        self._program_since_seconds = time_seconds
+        self._emit(
+            ExecRecord(
+                time_seconds=self._since_start(time_seconds),
+                command=turn.command,
+                executable=turn.executable,
+            )
+        )
+        self._learners = self.parts.learn_anew(self._next_phase)
+        self.parts.planner.restart()
+        self._closed = ClosedWindows()
+        self._bursts = 0
+        self.accuracy = AccuracyTracker()
+        self.window = self.phase = None
+
+
+def _programs(samples: BranchSamples) -> Iterator[tuple[BranchSamples, float | None]]:
+    """Yield the samples of each program, and the time at which another one took its place.
+
+    What was lost counts for the last one.
+    """
+    first = 0
+    for time_seconds in samples.exec_seconds:
+        end = int(np.searchsorted(samples.time_seconds, time_seconds))
+        yield _part(samples, first, end), time_seconds
+        first = end
+    last = _part(samples, first, len(samples))
+    yield replace(last, lost=samples.lost, throttled=samples.throttled), None
+
+
+def _part(samples: BranchSamples, first: int, end: int) -> BranchSamples:
+    part = slice(first, end)
+    return BranchSamples(
+        samples.ip[part],
+        samples.pid[part],
+        samples.tid[part],
+        samples.time_seconds[part],
+        samples.period_seconds,
+    )

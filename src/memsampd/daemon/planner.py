@@ -1,0 +1,157 @@
+"""Which burst is to be ordered next, if any."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from memsampd.daemon.backoff import BackOff
+from memsampd.daemon.ledger import Ledger
+from memsampd.daemon.tracer import CaptureOrder
+from memsampd.errors import CaptureError
+from memsampd.phases.protocols import Schedule
+from memsampd.phases.records import Window
+from memsampd.sampler.records import Burst
+
+_PASSING = {"not-running", "in-rseq", "gone"}
+"""Refusals that the next moment may well change."""
+# Bursts that gave nothing are tried again without waiting for another window, so often in a row.
+_TRIES_IN_A_ROW = 8
+
+
+@dataclass(frozen=True, slots=True)
+class BurstLimits:
+    """What holds of every burst.
+
+    Attributes:
+        first_accesses: length of the first burst of all.
+        max_stop_seconds: how long it may hold the target.
+        deadline_seconds: wall time after which it ends early.
+    """
+
+    first_accesses: int
+    max_stop_seconds: float
+    deadline_seconds: float
+
+
+class Planner:
+    """Orders a burst where the schedule wants one and nothing is in the way.
+
+    The first burst of a program is ordered as soon as a thread of it was seen to run. What was
+    refused, or empty, is tried again soon.
+
+    Args:
+        schedule: says whether a phase is worth a burst now.
+        ledger: says whether memsampd's own CPU time allows it.
+        limits: of every burst.
+    """
+
+    def __init__(self, schedule: Schedule, ledger: Ledger, limits: BurstLimits) -> None:
+        self._schedule = schedule
+        self._ledger = ledger
+        self._limits = limits
+        self._forget()
+
+    def _forget(self) -> None:
+        self._backoff = BackOff()
+        self._trouble = ""
+        self._again: CaptureOrder | None = None
+        self._tries = 0
+        self._has_curve = False
+
+    def restart(self) -> None:
+        """Another program: nothing is known of it; what was spent stays spent."""
+        self._schedule.restart()
+        self._forget()
+
+    @property
+    def trouble(self) -> str:
+        """Why no burst is taken at present, with the remedy; empty where nothing lasting is."""
+        return self._trouble
+
+    @property
+    def hurries(self) -> bool:
+        """Whether there is no burst of this program yet, and one is to be had."""
+        return self._schedule.takes_bursts and not self._has_curve and not self._backoff.is_on
+
+    # -- learning ------------------------------------------------------------------------------
+
+    def taken(self, order: CaptureOrder, burst: Burst) -> None:
+        """A burst has come of an order, perhaps an empty one."""
+        self._trouble = ""
+        self._backoff.succeeded()
+        if burst.accesses:
+            self._has_curve, self._tries, self._again = True, 0, None
+        else:
+            self._try_again(order)
+
+    def refused(self, order: CaptureOrder, error: CaptureError, window: int) -> None:
+        """Nothing has come of an order; ``window`` is the index of the latest one."""
+        if error.reason in _PASSING:
+            self._try_again(order)
+            return
+        self._trouble = str(error) if self._backoff.is_on else ""
+        self._backoff.refused(window)
+
+    def _try_again(self, order: CaptureOrder) -> None:
+        self._tries += 1
+        self._again = order if self._tries % _TRIES_IN_A_ROW else None
+
+    # -- ordering ------------------------------------------------------------------------------
+
+    def first(self, thread_samples: Mapping[int, int]) -> CaptureOrder | None:
+        """Order the first burst of a program, or another try, between two windows.
+
+        Args:
+            thread_samples: samples of each thread since this was asked last: only what has run
+                lately may run now.
+        """
+        if not thread_samples or self._backoff.is_on or not self._schedule.takes_bursts:
+            return None
+        again, self._again = self._again, None
+        if again is not None and self._ledger.allows_burst(is_urgent=not self._has_curve):
+            return self._capture(thread_samples, 0.0, again.max_accesses, again.measure_rate)
+        if self._has_curve or self._tries or not self._ledger.allows_burst(is_urgent=True):
+            return None
+        return self._capture(thread_samples, 0.0, self._limits.first_accesses, True)
+
+    def next(
+        self, window: Window, phase: int | None, wants_rate: Callable[[int | None], bool]
+    ) -> CaptureOrder | None:
+        """Order a burst for the window after this one, if it is worth it.
+
+        Args:
+            window: that has just ended.
+            phase: expected of the next.
+            wants_rate: says whether the accesses of a phase are to be timed.
+        """
+        if self._backoff.waits(window.index):
+            return None
+        if not self._ledger.allows_burst(is_urgent=self._schedule.is_new(phase)):
+            return None
+        decision = self._schedule.decide(window.index + 1, phase)
+        if not decision.profile:
+            return None
+        return self._capture(
+            window.thread_samples,
+            decision.delay_cpu_seconds,
+            decision.max_accesses,
+            wants_rate(phase),
+        )
+
+    def _capture(
+        self,
+        thread_samples: Mapping[int, int],
+        delay_seconds: float,
+        max_accesses: int,
+        measure_rate: bool,
+    ) -> CaptureOrder:
+        limits = self._limits
+        return CaptureOrder(
+            thread_samples,
+            delay_seconds,
+            max_accesses,
+            limits.max_stop_seconds,
+            limits.deadline_seconds,
+            measure_rate,
+        )

@@ -1,0 +1,1 @@
+"""From windows and bursts to curves, live and from recordings alike: one estimator."""

@@ -1,0 +1,139 @@
+"""What has been added up of a phase: time, accesses, misses, and what these rest on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memsampd.models.histogram import ReuseHistogram
+
+
+@dataclass(slots=True)
+class WindowSums:
+    """Sums over windows.
+
+    Attributes:
+        accesses: estimated accesses.
+        misses: estimated misses, in the figures of a :class:`CurveLayout`, shape (values,).
+        unseen: accesses in code that no burst has seen, bounded by those of bursts besides.
+        rated_cpu_seconds: CPU time in code whose rate was measured in the target.
+        unknown_cpu_seconds: CPU time of windows of which nothing is known.
+        weights: accesses for which each remembered burst speaks, shape (capacity,).
+    """
+
+    accesses: float
+    misses: NDArray[np.float64]
+    unseen: float
+    rated_cpu_seconds: float
+    unknown_cpu_seconds: float
+    weights: NDArray[np.float64]
+
+    @classmethod
+    def nothing(cls, values: int, capacity: int) -> WindowSums:
+        """Return the sums over no window."""
+        return cls(0.0, np.zeros(values), 0.0, 0.0, 0.0, np.zeros(capacity))
+
+    def add(self, other: WindowSums, sign: float = 1.0) -> None:
+        """Add what was summed over other windows, or take it off."""
+        self.accesses += sign * other.accesses
+        self.misses += sign * other.misses
+        self.unseen += sign * other.unseen
+        self.rated_cpu_seconds += sign * other.rated_cpu_seconds
+        self.unknown_cpu_seconds += sign * other.unknown_cpu_seconds
+        self.weights += sign * other.weights
+
+    def copy(self) -> WindowSums:
+        """Return sums that can be changed."""
+        rest = (self.unseen, self.rated_cpu_seconds, self.unknown_cpu_seconds)
+        return WindowSums(self.accesses, self.misses.copy(), *rest, self.weights.copy())
+
+
+class Variation:
+    """How much the curves of bursts scatter about what changes slowly.
+
+    Half the squared difference of one burst to the one before it, on average, as if one burst more
+    had differed by what is usual (``prior``, a share of m (1 - m)).
+
+    Args:
+        values: figures of a curve.
+        prior: variance before anything was seen, for a miss ratio m in units of m (1 - m).
+    """
+
+    def __init__(self, values: int, prior: float = 0.04) -> None:
+        self._prior = prior
+        self._last: NDArray[np.float64] | None = None
+        self._squares = np.zeros(values)
+        self._pairs = 0
+
+    def add(self, curve: NDArray[np.float64]) -> None:
+        """Take in the next burst's curve, shape (values,)."""
+        if self._last is not None:
+            self._squares += (curve - self._last) ** 2 / 2
+            self._pairs += 1
+        self._last = curve
+
+    def merge(self, other: Variation) -> None:
+        """Take over what was seen of another phase."""
+        self._squares += other._squares
+        self._pairs += other._pairs
+        self._last = other._last if self._last is None else self._last
+
+    def of(self, ratio: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the variance of a burst's curve where the mean is so much, shape (values,)."""
+        usual = self._prior * ratio * (1 - ratio)
+        return np.asarray((self._squares + usual) / (self._pairs + 1))
+
+
+@dataclass(slots=True)
+class PhaseAccount:
+    """One phase: windows that are settled, and its bursts.
+
+    Attributes:
+        settled: sums over the windows that are settled.
+        variation: of its bursts' curves.
+        windows: all of its windows.
+        cpu_seconds: of all of these.
+        squares: sum of the squares of weights of bursts that are not remembered by themselves.
+        bursts: its bursts.
+        rows: references observed in them.
+        writes: stores among these.
+        histogram: reuse histogram of all its bursts.
+        horizon_accesses: how far the longest of them saw.
+    """
+
+    settled: WindowSums
+    variation: Variation
+    windows: int = 0
+    cpu_seconds: float = 0.0
+    squares: float = 0.0
+    bursts: int = 0
+    rows: int = 0
+    writes: int = 0
+    histogram: ReuseHistogram = field(default_factory=ReuseHistogram.empty)
+    horizon_accesses: int = 0
+
+    @classmethod
+    def new(cls, values: int, capacity: int) -> PhaseAccount:
+        """Return the account of a phase that has just been found."""
+        return cls(WindowSums.nothing(values, capacity), Variation(values))
+
+    def absorb(self, other: PhaseAccount) -> None:
+        """Take over all of a phase that turned out to be this one."""
+        self.settled.add(other.settled)
+        self.variation.merge(other.variation)
+        self.windows += other.windows
+        self.cpu_seconds += other.cpu_seconds
+        self.squares += other.squares
+        self.bursts += other.bursts
+        self.rows += other.rows
+        self.writes += other.writes
+        self.histogram += other.histogram
+        self.horizon_accesses = max(self.horizon_accesses, other.horizon_accesses)
+
+    def join_rows(self, gone: int, into: int) -> None:
+        """Two remembered bursts became one: what they spoke for stays as uncertain as it was."""
+        weights = self.settled.weights
+        self.squares += float(weights[gone] ** 2 + weights[into] ** 2)
+        weights[gone] = weights[into] = 0.0

@@ -1,0 +1,79 @@
+"""How wrong a mean curve may be: what bursts left out, and how far they stand for the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memsampd.estimate.accounts import PhaseAccount, WindowSums
+
+_DEVIATIONS = 2.0
+# Standard deviation of what the cache models themselves are wrong by, in units of sqrt(m (1 - m)).
+_MODEL = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A phase as a part of a run.
+
+    Attributes:
+        account: its account.
+        sums: over all of its windows.
+        spread: relative standard deviation of its access rate; None if that is not known.
+    """
+
+    account: PhaseAccount
+    sums: WindowSums
+    spread: float | None
+
+
+def mean_row(parts: Sequence[Part]) -> NDArray[np.float64]:
+    """Return misses per access of some parts together, in the figures of a curve layout."""
+    accesses = sum(part.sums.accesses for part in parts)
+    return np.asarray(sum(part.sums.misses for part in parts) / accesses)
+
+
+def bounded(parts: Sequence[Part], points: int) -> NDArray[np.float64]:
+    """Return the mean curve of some phases with bounds that hold the truth in 95 of 100 cases.
+
+    To the bounds that bursts give by themselves (what lies beyond their horizons) comes
+
+    - the scatter of bursts: each speaks for so many accesses, as if these were all like it;
+    - the access rates of phases: if one is wrong, the phase counts for too much or too little;
+    - code that no burst has seen: it may differ as much as bursts do;
+    - what the cache models are wrong by.
+
+    Args:
+        parts: phases with accesses.
+        points: sizes, s.
+
+    Returns:
+        In the figures of a curve layout, shape (values,).
+    """
+    accesses = sum(part.sums.accesses for part in parts)
+    row = mean_row(parts)
+    variance = _MODEL**2 * row * (1 - row)
+    rate_spreads = [part.spread for part in parts if part.spread is not None]
+    usual_spread = max(rate_spreads, default=0.5)
+    for part in parts:
+        share = part.sums.accesses / accesses
+        if share <= 0:
+            continue
+        own = np.clip(part.sums.misses / part.sums.accesses, 0.0, 1.0)
+        weights = part.sums.weights
+        squares = (float(weights @ weights) + part.account.squares) / accesses**2
+        scatter = part.account.variation.of(own)
+        variance = variance + squares * scatter
+        variance = variance + (part.sums.unseen / accesses) ** 2 * 4 * scatter
+        if len(parts) > 1:
+            spread = usual_spread if part.spread is None else part.spread
+            variance = variance + (share * spread * (own - row)) ** 2
+    # Of each policy: figures of the middle, of the low bound, of the high bound.
+    table = row.reshape(-1, 3, points).copy()
+    deviation = np.sqrt(variance).reshape(-1, 3, points)
+    table[:, 1] -= _DEVIATIONS * deviation[:, 0]
+    table[:, 2] += _DEVIATIONS * deviation[:, 0]
+    return np.clip(table, 0.0, 1.0).ravel()

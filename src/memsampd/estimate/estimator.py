@@ -1,0 +1,453 @@
+"""From windows and bursts, as they come, to the curves of phases, windows and the whole run."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memsampd.estimate.accounts import PhaseAccount, WindowSums
+from memsampd.estimate.bounds import Part, bounded
+from memsampd.estimate.events import (
+    BurstRecord,
+    EstimatorEvent,
+    ExecRecord,
+    MergeRecord,
+    WindowRecord,
+    code_vector,
+)
+from memsampd.estimate.layout import MIDDLE, CurveLayout
+from memsampd.estimate.memory import BurstMemory
+from memsampd.estimate.records import Estimate, PhaseEstimate, Totals, WindowEstimate
+from memsampd.estimate.sharing import burst_shares
+from memsampd.estimate.speed import ERROR, SpeedModel
+from memsampd.models.protocols import CacheModel
+from memsampd.models.statcache import StatCache
+from memsampd.models.statstack import StatStack
+from memsampd.models.survival import SurvivalFunction
+from memsampd.sampler.burst_clock import is_usable, mean_rate, measurement_error
+from memsampd.sampler.records import UNKNOWN_RATE, AccessRate
+
+# What a burst of another phase counts where it is not known what code it, or the window, ran.
+_OTHER_PHASE = 1e-9
+# Windows of phases without a burst are of known code if bursts of others ran so much of it.
+_MOST_UNSEEN = 0.1
+_HORIZON_GAIN = 1.3  # a longer view of a phase is worth modelling its bursts again
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """A window that later bursts may still tell something of."""
+
+    index: int
+    phase: int
+    cpu_seconds: float
+    hits: NDArray[np.float64]
+    sums: WindowSums
+    is_known: bool = False
+
+
+class Estimator:
+    """One target's estimate; O(1) a window, in bounded memory.
+
+    Each window is shared out among the bursts that ran its code, nearby ones before others
+    (:func:`~memsampd.estimate.sharing.burst_shares`): its accesses are its CPU time times their
+    rates, its misses these times their curves. It is settled once ``settle_windows`` have followed,
+    so that bursts after it speak for it as well as those before; until then it counts as it is
+    known. A window of code that no burst has seen waits for one, as long as there is room.
+
+    Told the same events, it says the same: live, and when a recording is replayed.
+
+    Args:
+        sizes_bytes: cache sizes, shape (s,), int64, ascending.
+        line_bytes: size of a line.
+        models: one for each policy; the first one's curves decide on drift.
+        cache_sizes_bytes: this machine's data caches by name: what misses cost, where code could
+            not be timed.
+        settle_windows: windows after which one is settled.
+        waiting_windows: windows that wait for a burst at most.
+        remembered_bursts: bursts that are told apart.
+        tell_window: told of each window once it is settled.
+    """
+
+    def __init__(
+        self,
+        sizes_bytes: NDArray[np.int64],
+        line_bytes: int,
+        models: Sequence[CacheModel] | None = None,
+        cache_sizes_bytes: Mapping[str, int] | None = None,
+        settle_windows: int = 32,
+        waiting_windows: int = 512,
+        remembered_bursts: int = 128,
+        tell_window: Callable[[WindowEstimate], None] | None = None,
+    ) -> None:
+        chosen = tuple(models) if models is not None else (StatStack(), StatCache())
+        self._layout = CurveLayout(chosen, np.asarray(sizes_bytes, np.int64), line_bytes)
+        self._speed = SpeedModel(cache_sizes_bytes or {}, line_bytes)
+        self._settle_windows = settle_windows
+        self._waiting_windows = waiting_windows
+        self._capacity = remembered_bursts
+        self._tell_window = tell_window
+        self._forget()
+
+    def _forget(self) -> None:
+        self._memory: BurstMemory | None = None
+        self._own: dict[int, SurvivalFunction] = {}  # of bursts by row, as they saw them
+        self._phases: dict[int, PhaseAccount] = {}
+        self._merged: dict[int, int] = {}
+        self._waiting: deque[_Waiting] = deque()
+        self._provisional = WindowSums.nothing(self._layout.values, self._capacity)
+        self._settled = WindowSums.nothing(self._layout.values, self._capacity)
+        self._most_accesses = 0.0
+        self._most_misses = np.zeros(len(self._layout.models) * len(self._layout.sizes_bytes))
+        self._last_ratios: NDArray[np.float64] | None = None
+
+    # -- events --------------------------------------------------------------------------------
+
+    def add(self, event: EstimatorEvent) -> None:
+        """Take in what happened next."""
+        match event:
+            case WindowRecord():
+                self._add_window(event)
+            case BurstRecord():
+                self._add_burst(event)
+            case MergeRecord():
+                self._merge(event.gone, event.into)
+            case ExecRecord():
+                self._settle_all()
+                self._forget()
+        self._count_on()
+
+    def finish(self) -> None:
+        """Settle all windows: nothing more will come."""
+        self._settle_all()
+        self._count_on()
+
+    def last_burst_ratios(self) -> NDArray[np.float64] | None:
+        """Miss ratios of the last burst, shape (s,), by the first model; None before the first."""
+        return self._last_ratios
+
+    def _add_window(self, record: WindowRecord) -> None:
+        phase = self._live(record.phase)
+        account = self._account(phase)
+        account.windows += 1
+        account.cpu_seconds += record.cpu_seconds
+        window = _Waiting(
+            record.index,
+            phase,
+            record.cpu_seconds,
+            code_vector(record.code),
+            WindowSums.nothing(self._layout.values, self._capacity),
+        )
+        self._waiting.append(window)
+        self._value([window])
+        self._provisional.add(window.sums)
+        self._settle()
+
+    def _add_burst(self, record: BurstRecord) -> None:
+        phase = self._live(record.phase)
+        account = self._account(phase)
+        account.bursts += 1
+        if record.accesses == 0:
+            return
+        histogram = record.histogram()
+        account.rows += record.rows
+        account.writes += record.writes
+        account.histogram += histogram
+        own = SurvivalFunction.from_histogram(histogram)
+        pooled = SurvivalFunction.from_histogram(account.histogram)
+        whole = own.continued_by(pooled)
+        row = self._layout.row(whole)
+        table = self._layout.table(row)
+        self._last_ratios = table[0, MIDDLE]
+        account.variation.add(row)
+        if pooled.horizon_accesses > _HORIZON_GAIN * account.horizon_accesses:
+            self._see_further(phase, pooled)
+            account.horizon_accesses = pooled.horizon_accesses
+        self._remember(record, phase, row, own, whole)
+        self._value_again()
+        self._settle()
+
+    def _remember(
+        self,
+        record: BurstRecord,
+        phase: int,
+        row: NDArray[np.float64],
+        own: SurvivalFunction,
+        whole: SurvivalFunction,
+    ) -> None:
+        memory, code = self._memory_for(code_vector(record.code))
+        timed = record.timed if record.timed is not None and is_usable(record.timed) else None
+        if timed is not None:
+            rate, error = timed.accesses_per_cpu_second, measurement_error(timed)
+        else:
+            rate, error = self._speed.rate(record.instructions, record.accesses, whole), ERROR
+        at, joined = memory.add(record.window, phase, code, row, rate, error, timed is not None)
+        if joined is not None:
+            gone, into = joined
+            for account in self._phases.values():
+                account.join_rows(gone, into)
+            self._own.pop(into, None)
+        self._own[at] = own.thinned()
+
+    def _memory_for(self, code: NDArray[np.float64]) -> tuple[BurstMemory, NDArray[np.float64]]:
+        """The memory, and a branch vector of its length: zeros where none is known."""
+        if self._memory is None:
+            bins = len(code) or max((len(each.hits) for each in self._waiting), default=0) or 1
+            self._memory = BurstMemory(bins, self._layout.values, self._capacity)
+        return self._memory, self._fitting(self._memory, code)
+
+    @staticmethod
+    def _fitting(memory: BurstMemory, code: NDArray[np.float64]) -> NDArray[np.float64]:
+        return code if len(code) == len(memory.ran) else np.zeros(len(memory.ran))
+
+    def _see_further(self, phase: int, pooled: SurvivalFunction) -> None:
+        """Model the bursts of a phase again: beyond their horizons more is known now."""
+        if self._memory is None:
+            return
+        for row, own in self._own.items():
+            if self._memory.phase[row] == phase:
+                before = self._memory.curves[row]
+                again = self._layout.row(own.continued_by(pooled))
+                # Figures that the burst saw by itself stay as they are.
+                table, new = self._layout.table(before.copy()), self._layout.table(again)
+                is_open = table[:, 1] < table[:, 2]
+                for bound in range(3):
+                    table[:, bound] = np.where(is_open, new[:, bound], table[:, bound])
+                self._memory.set_curve(row, table.ravel())
+
+    def _merge(self, gone: int, into: int) -> None:
+        gone, into = self._live(gone), self._live(into)
+        if gone == into:
+            return
+        self._merged[gone] = into
+        old = self._phases.pop(gone, None)
+        if old is not None:
+            self._account(into).absorb(old)
+        if self._memory is not None:
+            self._memory.merge_phases(gone, into)
+        for window in self._waiting:
+            if window.phase == gone:
+                window.phase = into
+        self._value_again()
+
+    def _live(self, phase: int) -> int:
+        """What a phase is called now."""
+        while phase in self._merged:
+            phase = self._merged[phase]
+        return phase
+
+    def _account(self, phase: int) -> PhaseAccount:
+        if phase not in self._phases:
+            self._phases[phase] = PhaseAccount.new(self._layout.values, self._capacity)
+        return self._phases[phase]
+
+    # -- windows -------------------------------------------------------------------------------
+
+    def _value_again(self) -> None:
+        """What is known of the waiting windows, now that more is known of bursts."""
+        self._value(self._waiting)
+        self._provisional = WindowSums.nothing(self._layout.values, self._capacity)
+        for window in self._waiting:
+            self._provisional.add(window.sums)
+
+    def _value(self, windows: Sequence[_Waiting] | deque[_Waiting]) -> None:
+        """Share windows out among the bursts."""
+        memory = self._memory
+        if memory is None or not memory.count or not windows:
+            for window in windows:
+                window.sums.unknown_cpu_seconds = window.cpu_seconds
+            return
+        hits = np.array([self._fitting(memory, window.hits) for window in windows])
+        phase = np.array([window.phase for window in windows])
+        cpu_seconds = np.array([window.cpu_seconds for window in windows])
+        rates, is_rated = memory.expected_rates()
+        ran = memory.ran
+        own = np.equal.outer(phase, memory.phase)
+        has_code = memory.code.any(axis=1)
+        is_told = np.logical_and.outer(hits.any(axis=1), has_code)
+        shares = burst_shares(
+            np.array([window.index for window in windows], np.int64),
+            _compact(hits, ran),
+            memory.window,
+            _compact(memory.code.astype(np.float64), ran),
+            np.where(own | is_told, 1.0, _OTHER_PHASE),
+            memory.bursts,
+        )
+        seconds = shares * cpu_seconds[:, None]
+        accesses = seconds * rates
+        misses = accesses @ memory.curves
+        total = hits.sum(axis=1)
+        unseen = np.where(total > 0, hits[:, ~ran].sum(axis=1) / np.maximum(total, 1), 0.0)
+        is_known = own.any(axis=1) | (is_told.any(axis=1) & (unseen <= _MOST_UNSEEN))
+        rated = seconds @ is_rated.astype(np.float64)
+        for at, window in enumerate(windows):
+            self._set_sums(window, accesses[at], misses[at], float(unseen[at]), bool(is_known[at]))
+            window.sums.rated_cpu_seconds = float(rated[at]) if window.is_known else 0.0
+
+    def _set_sums(
+        self,
+        window: _Waiting,
+        accesses: NDArray[np.float64],
+        misses: NDArray[np.float64],
+        unseen: float,
+        is_known: bool,
+    ) -> None:
+        """Note what is known of one window: (m,) accesses by burst, (values,) misses."""
+        sums, total = window.sums, float(accesses.sum())
+        window.is_known = is_known
+        sums.accesses, sums.misses = total, misses
+        sums.weights = np.zeros(self._capacity)
+        sums.weights[: len(accesses)] = accesses
+        sums.unseen, sums.unknown_cpu_seconds = unseen * total, 0.0
+        if not is_known:
+            table = self._layout.table(misses)
+            table[:, 1], table[:, 2] = 0.0, total
+            sums.weights[:], sums.unseen = 0.0, 0.0
+            sums.unknown_cpu_seconds = window.cpu_seconds
+
+    def _settle(self) -> None:
+        """Settle windows that are old enough; of unknown code only where there are too many."""
+        latest = self._waiting[-1].index if self._waiting else 0
+        room = self._waiting_windows
+        kept: list[_Waiting] = []
+        for window in self._waiting:
+            is_old = latest - window.index >= self._settle_windows
+            if is_old and window.is_known:
+                self._settle_one(window)
+            else:
+                kept.append(window)
+        for window in kept[: max(len(kept) - room, 0)]:
+            self._settle_one(window)
+        if len(kept) != len(self._waiting) or len(kept) > room:
+            self._waiting = deque(kept[max(len(kept) - room, 0) :])
+
+    def _settle_all(self) -> None:
+        for window in self._waiting:
+            self._settle_one(window)
+        self._waiting.clear()
+
+    def _settle_one(self, window: _Waiting) -> None:
+        self._provisional.add(window.sums, -1.0)
+        self._settled.add(window.sums)
+        self._account(window.phase).settled.add(window.sums)
+        if self._tell_window is not None:
+            self._tell_window(self._window_estimate(window))
+
+    def _window_estimate(self, window: _Waiting) -> WindowEstimate:
+        sums = window.sums
+        curves = {}
+        if sums.accesses > 0:
+            row = sums.misses / sums.accesses
+            curves = dict(self._layout.curves(row, self._sampled(window.phase)))
+        return WindowEstimate(
+            index=window.index,
+            phase=window.phase,
+            accesses=sums.accesses if curves else None,
+            is_rate_known=sums.rated_cpu_seconds > 0.5 * window.cpu_seconds,
+            curves=curves,
+            is_known=window.is_known,
+        )
+
+    def _sampled(self, phase: int) -> int:
+        return self._phases[phase].histogram.accesses if phase in self._phases else 0
+
+    def _count_on(self) -> None:
+        """Counters never run backwards, whatever an estimate is corrected by."""
+        accesses = self._settled.accesses + self._provisional.accesses
+        misses = self._settled.misses + self._provisional.misses
+        middle = self._layout.table(misses)[:, MIDDLE].ravel()
+        self._most_accesses = max(self._most_accesses, accesses)
+        self._most_misses = np.maximum(self._most_misses, middle)
+
+    # -- what is known -------------------------------------------------------------------------
+
+    def estimate(self) -> Estimate:
+        """Return all that is known now."""
+        sums = {id: account.settled.copy() for id, account in self._phases.items()}
+        for window in self._waiting:
+            sums[window.phase].add(window.sums)
+        total = sum(each.accesses for each in sums.values())
+        cpu_seconds = sum(account.cpu_seconds for account in self._phases.values())
+        parts = {
+            id: Part(account, sums[id], self._spread(id)) for id, account in self._phases.items()
+        }
+        phases = tuple(
+            self._phase_estimate(id, parts[id], total, cpu_seconds) for id in sorted(parts)
+        )
+        told = [part for part in parts.values() if part.sums.accesses > 0]
+        curves = {}
+        if told:
+            sampled = sum(phase.sampled_accesses for phase in phases)
+            row = bounded(told, len(self._layout.sizes_bytes))
+            curves = dict(self._layout.curves(row, sampled))
+        rated = sum(each.rated_cpu_seconds for each in sums.values())
+        misses = self._most_misses.reshape(len(self._layout.models), -1)
+        return Estimate(
+            windows=sum(account.windows for account in self._phases.values()),
+            cpu_seconds=cpu_seconds,
+            unknown_cpu_seconds=sum(each.unknown_cpu_seconds for each in sums.values()),
+            phases=phases,
+            curves=curves,
+            rate=self._whole_rate(total, cpu_seconds, told),
+            rate_known_share=min(rated / cpu_seconds, 1.0) if cpu_seconds > 0 else 0.0,
+            totals=Totals(
+                self._most_accesses,
+                {m.policy: row for m, row in zip(self._layout.models, misses, strict=True)},
+            ),
+            sizes_bytes=self._layout.sizes_bytes,
+        )
+
+    def _spread(self, phase: int) -> float | None:
+        """Relative standard deviation of a phase's rate, by its bursts."""
+        memory = self._memory
+        if memory is None:
+            return None
+        mine = memory.phase == phase
+        return mean_rate(memory.rates[mine], memory.errors[mine])[1] if mine.any() else None
+
+    def _phase_estimate(
+        self, id: int, part: Part, total: float, cpu_seconds: float
+    ) -> PhaseEstimate:
+        account, sums = part.account, part.sums
+        is_told = account.histogram.accesses > 0 or sums.unknown_cpu_seconds < account.cpu_seconds
+        curves = {}
+        if sums.accesses > 0 and is_told:
+            row = bounded([part], len(self._layout.sizes_bytes))
+            curves = dict(self._layout.curves(row, account.histogram.accesses))
+        rate = UNKNOWN_RATE
+        if curves and account.cpu_seconds > 0:
+            rate = AccessRate(sums.accesses / account.cpu_seconds, part.spread, "bursts")
+        share_of, of = (sums.accesses, total) if total > 0 else (account.cpu_seconds, cpu_seconds)
+        return PhaseEstimate(
+            id=id,
+            windows=account.windows,
+            cpu_seconds=account.cpu_seconds,
+            weight=share_of / of if of > 0 else 0.0,
+            bursts=account.bursts,
+            sampled_accesses=account.histogram.accesses,
+            censored_share=account.histogram.censored_share,
+            write_share=account.writes / account.rows if account.rows else 0.0,
+            rate=rate,
+            curves=curves,
+        )
+
+    def _whole_rate(self, total: float, cpu_seconds: float, parts: Sequence[Part]) -> AccessRate:
+        """The rate of the whole run: errors of phases are taken to be independent."""
+        if not total > 0 or not cpu_seconds > 0:
+            return UNKNOWN_RATE
+        spreads = [part.spread for part in parts]
+        known = [spread for spread in spreads if spread is not None]
+        spread = None
+        if len(known) == len(spreads):
+            weighted = [each.sums.accesses * one for each, one in zip(parts, known, strict=True)]
+            spread = float(np.hypot.reduce(np.array(weighted))) / total
+        return AccessRate(total / cpu_seconds, spread, "bursts")
+
+
+def _compact(rows: NDArray[np.float64], ran: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Vectors with the bins of code that any burst ran, and one for all the others."""
+    return np.column_stack([rows[:, ran], rows[:, ~ran].sum(axis=1)])

@@ -1,0 +1,232 @@
+"""What the estimator is told: windows, bursts, merges of phases, and new programs.
+
+A session makes these and a recording keeps them (:mod:`memsampd.exporters.recording`), so that a
+recording replayed tells the estimator exactly what it was told live.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, TypeAlias
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from memsampd.models.histogram import ReuseHistogram
+from memsampd.sampler.records import Burst, BurstCost, BurstEnd, TimedStretch
+
+_HITS = "<u2"
+_MOST_HITS = (1 << 16) - 1
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="record"):
+    """Base of all events and records: unknown keys are ignored, missing ones get their default."""
+
+
+def code_bytes(hits: NDArray[np.float64]) -> bytes:
+    """Return a branch vector, shape (bins,), as records keep it."""
+    return np.clip(hits, 0, _MOST_HITS).astype(_HITS).tobytes()
+
+
+def code_vector(code: bytes) -> NDArray[np.float64]:
+    """Undo :func:`code_bytes`; shape (0,) if nothing was kept.
+
+    Raises:
+        ValueError: it is cut off.
+    """
+    return np.frombuffer(code, _HITS).astype(np.float64)
+
+
+class WindowRecord(Event, frozen=True, kw_only=True, tag="window"):
+    """One window.
+
+    Attributes:
+        index: 0, 1, 2, ...
+        start_seconds: its first sample, seconds since the attach.
+        end_seconds: its last sample, seconds since the attach.
+        cpu_seconds: CPU time that it covers.
+        phase: the phase it was put into (ids that were merged later: see MergeRecord).
+        samples: branch samples in it.
+        lost: branch samples lost in it.
+        throttled: throttle events in it.
+        predicted_phase: the phase that was expected.
+        code: its branch vector, hits a bin, uint16 little-endian; empty if it was not kept.
+    """
+
+    index: int
+    start_seconds: float
+    end_seconds: float
+    cpu_seconds: float
+    phase: int
+    samples: int = 0
+    lost: int = 0
+    throttled: int = 0
+    predicted_phase: int | None = None
+    code: bytes = b""
+
+    def __post_init__(self) -> None:
+        code_vector(self.code)
+
+
+class BurstRecord(Event, frozen=True, kw_only=True, tag="burst"):
+    """One burst, as its reuse histogram; make it with :meth:`of`.
+
+    Attributes:
+        window: index of the window that it was taken in.
+        phase: that window's phase.
+        tid: thread that was observed.
+        time_seconds: when, seconds since the attach.
+        accesses: accesses to lines.
+        writes: rows of the burst that were stores.
+        rows: rows of the burst.
+        instructions: instructions executed.
+        prefetches: software prefetches met.
+        end: why it ended.
+        end_detail: what ended it, for people.
+        cost: what it cost.
+        bins: indices of the non-empty bins, int32 little-endian.
+        reuses: their reuses, int64 little-endian.
+        censored: their censored accesses, int64 little-endian.
+        timed: what was timed of it in the target; None if nothing was.
+        calls: system calls that it goes over.
+        calls_compared: at so many of these the target was compared with its replica.
+        calls_equal: at so many they were equal.
+        pages_predicted: pages that were supplied before it touched them.
+        pages_missed: pages that were supplied when it touched them.
+        is_plausible: other threads could run meanwhile: perhaps not the future that came.
+        analysed_seconds: when its window was known and it counted, seconds since the attach; None
+            if nobody said.
+        code: branch vector of what it executed, as of a window; empty if that is not known.
+    """
+
+    window: int
+    phase: int
+    tid: int
+    time_seconds: float
+    accesses: int
+    writes: int
+    rows: int
+    instructions: int
+    prefetches: int
+    end: BurstEnd
+    end_detail: str
+    cost: BurstCost
+    bins: bytes
+    reuses: bytes
+    censored: bytes
+    timed: TimedStretch | None = None
+    calls: int = 0
+    calls_compared: int = 0
+    calls_equal: int = 0
+    pages_predicted: int = 0
+    pages_missed: int = 0
+    is_plausible: bool = False
+    analysed_seconds: float | None = None
+    code: bytes = b""
+
+    def __post_init__(self) -> None:
+        code_vector(self.code)
+
+    _BIN: ClassVar[str] = "<i4"
+    _COUNT: ClassVar[str] = "<i8"
+
+    @classmethod
+    def of(
+        cls,
+        burst: Burst,
+        histogram: ReuseHistogram,
+        *,
+        window: int,
+        phase: int,
+        time_seconds: float,
+        writes: int,
+        analysed_seconds: float | None = None,
+        code: bytes = b"",
+    ) -> BurstRecord:
+        """Record what of a burst is kept.
+
+        Args:
+            burst: the burst.
+            histogram: reuse histogram of its lines.
+            window: index of its window.
+            phase: phase of that window.
+            time_seconds: when it was taken, seconds since the attach.
+            writes: stores among its rows.
+            analysed_seconds: when it counted, seconds since the attach.
+            code: its branch vector, see :func:`code_bytes`.
+        """
+        bins, reuses, censored = histogram.to_sparse()
+        return cls(
+            window=window,
+            phase=phase,
+            tid=burst.tid,
+            time_seconds=time_seconds,
+            accesses=histogram.accesses,
+            writes=writes,
+            rows=burst.accesses,
+            instructions=burst.instructions,
+            prefetches=burst.prefetches,
+            end=burst.end,
+            end_detail=burst.end_detail,
+            cost=burst.cost,
+            bins=bins.astype(cls._BIN).tobytes(),
+            reuses=reuses.astype(cls._COUNT).tobytes(),
+            censored=censored.astype(cls._COUNT).tobytes(),
+            timed=burst.timed,
+            calls=burst.calls,
+            calls_compared=burst.calls_compared,
+            calls_equal=burst.calls_equal,
+            pages_predicted=burst.pages_predicted,
+            pages_missed=burst.pages_missed,
+            is_plausible=burst.is_plausible,
+            analysed_seconds=analysed_seconds,
+            code=code,
+        )
+
+    def histogram(self) -> ReuseHistogram:
+        """Return the burst's reuse histogram.
+
+        Raises:
+            ValueError: the arrays do not fit together.
+        """
+        bins = np.frombuffer(self.bins, self._BIN).astype(np.int32)
+        reuses, censored = (
+            np.frombuffer(raw, self._COUNT).astype(np.int64) for raw in (self.reuses, self.censored)
+        )
+        _check_sparse(bins, reuses, censored)
+        return ReuseHistogram.from_sparse(bins, reuses, censored)
+
+
+class MergeRecord(Event, frozen=True, kw_only=True, tag="merge"):
+    """Phase ``gone`` turned out to be phase ``into``: read the one for the other everywhere."""
+
+    gone: int
+    into: int
+
+
+def _check_sparse(
+    bins: NDArray[np.int32], reuses: NDArray[np.int64], censored: NDArray[np.int64]
+) -> None:
+    if not len(bins) == len(reuses) == len(censored):
+        raise ValueError("arrays of different lengths")
+    if np.any(bins < 0) or np.any(np.diff(bins) <= 0):
+        raise ValueError("bins are not ascending")
+    if np.any(reuses < 0) or np.any(censored < 0):
+        raise ValueError("negative counts")
+
+
+class ExecRecord(Event, frozen=True, kw_only=True, tag="exec"):
+    """The process runs another program from here on: what was known of the old one is void.
+
+    Attributes:
+        time_seconds: when, seconds since the attach.
+        command: its short name (comm).
+        executable: path of the program, as far as readable.
+    """
+
+    time_seconds: float
+    command: str
+    executable: str
+
+
+EstimatorEvent: TypeAlias = WindowRecord | BurstRecord | MergeRecord | ExecRecord

@@ -1,0 +1,187 @@
+"""The bursts that estimates rest on: the latest, and of older ones those unlike each other."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+# From what likeness of two branch vectors on, 0..1, they are of the same code, and how much more
+# the likelier count.
+_ALIKE = 0.7
+_ALIKE_POWER = 8
+# What the rates of two stops in the same code are taken to differ by.
+_USUAL_VARIATION = 0.2
+
+
+class BurstMemory:
+    """Remembers at most so many bursts, in the order of their windows or nearly so.
+
+    If there are more, the two of the older half that ran the most similar code become one that
+    stands for both: the mean of their branch vectors, rates and curves.
+
+    Args:
+        bins: length of branch vectors.
+        values: figures of a curve.
+        capacity: bursts that are remembered.
+
+    Attributes:
+        count: bursts, or such as stand for several: m.
+    """
+
+    def __init__(self, bins: int, values: int, capacity: int = 128) -> None:
+        if capacity < 4:
+            raise ValueError("a memory of at least 4 bursts")
+        self.count = 0
+        self._window = np.zeros(capacity, np.int64)
+        self._phase = np.zeros(capacity, np.int64)
+        self._bursts = np.zeros(capacity)
+        self._code = np.zeros((capacity, bins), np.float32)
+        self._log_rate = np.zeros(capacity)
+        self._precision = np.zeros(capacity)
+        self._error = np.zeros(capacity)
+        self._is_timed = np.zeros(capacity, np.bool_)
+        self._curves = np.zeros((capacity, values))
+        self._alike = np.zeros((capacity, capacity))
+        self._ran = np.zeros(bins, np.bool_)
+
+    # -- what is remembered --------------------------------------------------------------------
+
+    @property
+    def window(self) -> NDArray[np.int64]:
+        """Indices of their windows, shape (m,)."""
+        return self._window[: self.count]
+
+    @property
+    def phase(self) -> NDArray[np.int64]:
+        """Their phases, shape (m,)."""
+        return self._phase[: self.count]
+
+    @property
+    def bursts(self) -> NDArray[np.float64]:
+        """How many bursts each stands for, shape (m,)."""
+        return self._bursts[: self.count]
+
+    @property
+    def code(self) -> NDArray[np.float32]:
+        """Shares of their time by bin, shape (m, bins); zeros where not known."""
+        return self._code[: self.count]
+
+    @property
+    def curves(self) -> NDArray[np.float64]:
+        """Figures of their curves, shape (m, values)."""
+        return self._curves[: self.count]
+
+    @property
+    def ran(self) -> NDArray[np.bool_]:
+        """Bins of code that any burst ran, shape (bins,)."""
+        return self._ran
+
+    @property
+    def is_timed(self) -> NDArray[np.bool_]:
+        """Whose rates were measured in the target, shape (m,)."""
+        return self._is_timed[: self.count]
+
+    @property
+    def rates(self) -> NDArray[np.float64]:
+        """Their own rates, accesses per CPU second, shape (m,)."""
+        return np.exp(self._log_rate[: self.count])
+
+    @property
+    def errors(self) -> NDArray[np.float64]:
+        """Relative errors that these may have, shape (m,)."""
+        return self._error[: self.count]
+
+    # -- learning ------------------------------------------------------------------------------
+
+    def add(
+        self,
+        window: int,
+        phase: int,
+        code: NDArray[np.float64],
+        curve: NDArray[np.float64],
+        rate: float,
+        error: float,
+        is_timed: bool,
+    ) -> tuple[int, tuple[int, int] | None]:
+        """Remember a burst.
+
+        Args:
+            window: index of its window.
+            phase: phase of that.
+            code: its branch vector, hits, shape (bins,).
+            curve: figures of its curve, shape (values,).
+            rate: accesses per CPU second.
+            error: relative error that this may have.
+            is_timed: it was measured in the target.
+
+        Returns:
+            Its row, and rows (gone, into) if two others were made one to make room for it.
+        """
+        joined = self._make_room() if self.count == len(self._window) else None
+        row = self.count if joined is None else joined[0]
+        self.count = max(self.count, row + 1)
+        total = float(code.sum())
+        self._window[row], self._phase[row], self._bursts[row] = window, phase, 1
+        self._code[row] = code / total if total > 0 else 0.0
+        self._ran |= code > 0
+        self._log_rate[row] = np.log(rate)
+        self._precision[row] = 1 / (_USUAL_VARIATION**2 + error**2)
+        self._error[row], self._is_timed[row] = error, is_timed
+        self._curves[row] = curve
+        self._compare(row)
+        return row, joined
+
+    def set_curve(self, row: int, curve: NDArray[np.float64]) -> None:
+        """Replace what is known of a burst's curve."""
+        self._curves[row] = curve
+
+    def merge_phases(self, gone: int, into: int) -> None:
+        """Call a phase by another's id."""
+        self._phase[self._phase == gone] = into
+
+    def _compare(self, row: int) -> None:
+        """Bhattacharyya's coefficient of this burst's code with the others', 0..1."""
+        roots = np.sqrt(self._code[: self.count])
+        likeness = roots @ np.sqrt(self._code[row])
+        self._alike[row, : self.count] = likeness
+        self._alike[: self.count, row] = likeness
+
+    def _make_room(self) -> tuple[int, int]:
+        """Make two bursts of the older half one; returns the rows (gone, into)."""
+        older = np.argsort(self._window, kind="stable")[: max(self.count // 2, 2)]
+        likeness = self._alike[np.ix_(older, older)].copy()
+        likeness -= self._phase[older][:, None] != self._phase[older][None, :]
+        likeness[np.tril_indices(len(older))] = -2
+        first, second = np.unravel_index(int(np.argmax(likeness)), likeness.shape)
+        gone, into = int(older[first]), int(older[second])
+        share = float(self._bursts[gone] / (self._bursts[gone] + self._bursts[into]))
+        for rows in (self._code, self._curves):
+            rows[into] = share * rows[gone] + (1 - share) * rows[into]
+        window = share * self._window[gone] + (1 - share) * self._window[into]
+        self._window[into] = round(float(window))
+        part = self._precision[gone] / (self._precision[gone] + self._precision[into])
+        for values in (self._log_rate, self._error):
+            values[into] = part * values[gone] + (1 - part) * values[into]
+        self._precision[into] += self._precision[gone]
+        self._is_timed[into] |= self._is_timed[gone]
+        self._bursts[into] += self._bursts[gone]
+        self._code[gone] = 0
+        self._compare(into)
+        return gone, into
+
+    # -- rates ---------------------------------------------------------------------------------
+
+    def expected_rates(self) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """Rates of all bursts: one by itself is no better than those of its like.
+
+        The geometric mean over bursts of the same code, exact ones counting more than others.
+
+        Returns:
+            Accesses per CPU second, shape (m,), and whether one of these was timed in the target.
+        """
+        alike = self._alike[: self.count, : self.count].copy()
+        np.fill_diagonal(alike, 1.0)  # where its code is not known, too
+        weight = alike**_ALIKE_POWER * self._precision[: self.count]
+        weight[alike < _ALIKE] = 0.0
+        rates = np.exp(weight @ self._log_rate[: self.count] / weight.sum(axis=1))
+        return rates, (weight > 0) @ self.is_timed

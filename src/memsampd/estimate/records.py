@@ -1,0 +1,112 @@
+"""What the estimator says: of phases, of the whole run, of each window."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memsampd.models.records import MissRatioCurve
+from memsampd.sampler.records import UNKNOWN_RATE, AccessRate
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseEstimate:
+    """One phase as known now.
+
+    Attributes:
+        id: stable id.
+        windows: windows so far.
+        cpu_seconds: CPU time of these windows.
+        weight: share of the target's accesses; of its CPU time before the first burst.
+        bursts: bursts taken in it.
+        sampled_accesses: accesses observed in them.
+        censored_share: share of these whose next touch lay beyond the horizon.
+        write_share: share of these that were stores.
+        rate: accesses per CPU second.
+        curves: miss-ratio curve by policy ("lru", "random"), the mean of its windows'; empty before
+            the first burst.
+    """
+
+    id: int
+    windows: int
+    cpu_seconds: float
+    weight: float
+    bursts: int
+    sampled_accesses: int
+    censored_share: float
+    write_share: float
+    rate: AccessRate
+    curves: Mapping[str, MissRatioCurve] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Accesses and misses since the attach, for counters: they never run backwards.
+
+    An estimate that is corrected downwards is worked off by counting later.
+
+    Attributes:
+        accesses: estimated accesses.
+        misses: estimated misses by policy, each of shape (s,), one for each size.
+    """
+
+    accesses: float
+    misses: Mapping[str, NDArray[np.float64]]
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """All that is known of the target now.
+
+    Attributes:
+        windows: windows so far.
+        cpu_seconds: their user CPU time.
+        unknown_cpu_seconds: that of windows whose code no burst has seen: they have no curve.
+        phases: all phases by id.
+        curves: curve of the whole run by policy; empty before the first burst.
+        rate: accesses per CPU second of the whole run.
+        rate_known_share: share of the CPU time in code whose rate was measured in the target, 0..1;
+            elsewhere it is modelled (:class:`~memsampd.estimate.speed.SpeedModel`).
+        totals: for counters.
+        sizes_bytes: cache sizes, shape (s,), int64, ascending.
+    """
+
+    windows: int
+    cpu_seconds: float
+    unknown_cpu_seconds: float
+    phases: tuple[PhaseEstimate, ...]
+    curves: Mapping[str, MissRatioCurve]
+    rate: AccessRate
+    rate_known_share: float
+    totals: Totals
+    sizes_bytes: NDArray[np.int64]
+
+    @classmethod
+    def empty(cls, sizes_bytes: NDArray[np.int64]) -> Estimate:
+        """Return what is known before the first window."""
+        return cls(0, 0.0, 0.0, (), {}, UNKNOWN_RATE, 0.0, Totals(0.0, {}), sizes_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class WindowEstimate:
+    """A window with what is known of it.
+
+    Attributes:
+        index: of the window.
+        phase: its phase, as called when it was settled.
+        accesses: accesses made in it; None if there was no burst at all.
+        is_rate_known: the rate of its code was measured in the target, not modelled.
+        curves: its miss-ratio curve by policy, the mean of the bursts that speak for it; empty if
+            there was no burst at all.
+        is_known: bursts have seen its code; if not, bounds are 0 and 1.
+    """
+
+    index: int
+    phase: int
+    accesses: float | None
+    is_rate_known: bool
+    curves: Mapping[str, MissRatioCurve]
+    is_known: bool

@@ -1,0 +1,84 @@
+"""What is charged, and when bursts wait for memsampd's own CPU time."""
+
+from __future__ import annotations
+
+import pytest
+
+from memsampd.daemon.ledger import Ledger
+from memsampd.sampler.records import BurstCost
+
+
+def ledger(own_cpu_share: float = 0.05) -> Ledger:
+    return Ledger(0.01, own_cpu_share, sample_seconds=1e-5, now_seconds=100.0)
+
+
+def test_a_second_is_granted_and_no_more_in_the_first_ten() -> None:
+    costs = ledger()
+    costs.add_burst(BurstCost(replica_cpu_seconds=0.29))
+    costs.tell_time(101.0, 0.5, 0.70)
+    assert costs.overhead().own_cpu_seconds == pytest.approx(0.99)
+    assert costs.allows_burst(is_urgent=True)
+    costs.tell_time(105.0, 300.0, 0.72)  # of many threads
+    assert not costs.allows_burst(is_urgent=True)
+    costs.tell_time(111.0, 300.0, 0.72)
+    assert costs.allows_burst(is_urgent=True)
+
+
+def test_a_part_is_kept_for_phases_without_a_curve() -> None:
+    costs = ledger()
+    costs.tell_time(101.0, 0.5, 0.79)
+    assert costs.allows_burst()
+    costs.tell_time(101.1, 0.5, 0.81)
+    assert not costs.allows_burst()
+    assert costs.allows_burst(is_urgent=True)
+
+
+def test_the_share_holds_after_the_start() -> None:
+    costs = ledger(0.1)
+    costs.tell_time(160.0, 49.0, 5.0)
+    assert not costs.allows_burst(is_urgent=True)
+    costs.tell_time(161.0, 51.0, 5.0)
+    assert costs.allows_burst(is_urgent=True)
+
+
+def test_how_long_bursts_wait_is_counted() -> None:
+    costs = ledger()
+    assert costs.allows_burst()
+    assert not costs.overhead().waits_for_own_cpu
+    for now_seconds in (100.0, 110.0, 120.0):
+        costs.tell_time(now_seconds, 10.0, 2.0)
+        assert not costs.allows_burst()
+    costs.tell_time(130.0, 60.0, 2.0)
+    told = costs.overhead()
+    assert (told.waits_for_own_cpu, told.own_cpu_waited_seconds) == (True, 30.0)
+    assert costs.allows_burst()
+    costs.tell_time(230.0, 60.0, 2.0)
+    told = costs.overhead()
+    assert (told.waits_for_own_cpu, told.own_cpu_waited_seconds) == (False, 30.0)
+
+
+def test_all_costs_add_up() -> None:
+    costs = ledger()
+    assert costs.tell_time(101.0, 4.0, 0.5) == 4.0
+    assert costs.tell_time(102.0, 3.9, 0.5) == 0.0  # it has ended: its clock is gone
+    costs.add_samples(400)
+    for _ in range(2):
+        costs.add_burst(BurstCost(0.002, 1, 0.002, hit_seconds=0.001, replica_cpu_seconds=0.1))
+    told = costs.overhead()
+    assert told.target_cpu_seconds == 4.0
+    assert told.stop_seconds == pytest.approx(0.004)
+    assert told.longest_stop_seconds == 0.002
+    assert told.sampling_seconds == pytest.approx(0.004)
+    assert told.spent_share == pytest.approx(0.006 / 4)
+    assert told.own_cpu_seconds == pytest.approx(0.7)
+    assert told.replica_cpu_seconds == pytest.approx(0.2)
+
+
+def test_an_idle_target_is_told_from_a_busy_one() -> None:
+    costs = ledger()
+    costs.tell_time(101.0, 1.0, 0.1)
+    assert costs.idle_seconds == 0.0
+    costs.tell_time(104.5, 1.0, 0.1)
+    assert costs.idle_seconds == 3.5
+    costs.tell_time(105.0, 1.1, 0.1)
+    assert costs.idle_seconds == 0.0

@@ -1,0 +1,348 @@
+"""A pipeline whose target, samples and bursts are what a test says: no process, no clock."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pytest
+
+from memsampd.daemon.ledger import Ledger
+from memsampd.daemon.pipeline import Actions, Learners, Pipeline, PipelineParts, Turn
+from memsampd.daemon.planner import BurstLimits, Planner
+from memsampd.daemon.rates import PhaseRates
+from memsampd.daemon.tracer import CaptureOrder, CaptureResult, CountedBurst
+from memsampd.errors import CaptureError
+from memsampd.estimate.estimator import Estimator
+from memsampd.estimate.events import BurstRecord, EstimatorEvent, ExecRecord, WindowRecord
+from memsampd.exporters.snapshot import BurstTally, Overhead
+from memsampd.models.histogram import ReuseHistogram
+from memsampd.phases.drift import DriftMonitor
+from memsampd.phases.leader import LeaderFollower
+from memsampd.phases.predictor import RunLengthMarkov
+from memsampd.phases.schedule import make_schedule
+from memsampd.phases.windows import WindowCutter
+from memsampd.sampler.burst_clock import BurstClock
+from memsampd.sampler.records import BranchSamples, Burst, BurstCost, BurstEnd, TimedStretch
+
+PID = 4242
+WINDOW_SECONDS, PERIOD_SECONDS = 0.1, 0.01
+SIZES_BYTES = np.array([1 << octave for octave in range(10, 22)], np.int64)
+COST = BurstCost(stop_seconds=0.002, stops=1, longest_stop_seconds=0.002, hit_seconds=0.001)
+NONE = np.empty(0, np.uint64)
+BURST = Burst(
+    ip=NONE,
+    address=NONE,
+    size_bytes=NONE.astype(np.uint16),
+    is_write=NONE.astype(np.bool_),
+    pid=PID,
+    tid=PID,
+    time_seconds=0.0,
+    instructions=5000,
+    prefetches=0,
+    end=BurstEnd.HOLD,
+    cost=COST,
+    accesses=4000,
+)
+Answer = Burst | CaptureError
+
+
+@dataclass
+class World:
+    """A target that runs all the time, a window a turn, and a tracer that answers an order.
+
+    Attributes:
+        answer: what comes of an order, in the turn after it.
+        windows: how long it runs.
+        lines: lines that a burst goes through, again and again.
+        code: address that all samples find.
+        execs: times of execs.
+    """
+
+    answer: Callable[[CaptureOrder], Answer]
+    windows: int = 40
+    own_cpu_share: float = 100.0
+    schedule_name: str = "all"
+    lines: int = 100
+    code: int = 7
+    execs: list[float] = field(default_factory=list)
+    now_seconds: float = 0.0
+    orders: list[CaptureOrder] = field(default_factory=list)
+    records: list[EstimatorEvent] = field(default_factory=list)
+    waiting: list[CaptureResult] = field(default_factory=list)
+    forgotten: int = 0
+
+    def __post_init__(self) -> None:
+        schedule = make_schedule(
+            self.schedule_name, random.Random(1), window_seconds=WINDOW_SECONDS
+        )
+        self.ledger = Ledger(0.01, self.own_cpu_share, 1e-5, 0.0)
+        self.estimator = Estimator(SIZES_BYTES, 64)
+        self.cutter = WindowCutter(WINDOW_SECONDS, 8, lambda pid, ips: ips)
+        self.pipeline = Pipeline(
+            PipelineParts(
+                cutter=self.cutter,
+                schedule=schedule,
+                planner=Planner(schedule, self.ledger, BurstLimits(200_000, 0.005, 6.0)),
+                ledger=self.ledger,
+                estimator=self.estimator,
+                learn_anew=self.learn_anew,
+            ),
+            started_seconds=0.0,
+        )
+
+    def learn_anew(self, first_phase: int) -> Learners:
+        self.forgotten += 1
+        return Learners(
+            LeaderFollower(first_id=first_phase),
+            RunLengthMarkov(),
+            PhaseRates(BurstClock()),
+            DriftMonitor(),
+        )
+
+    def samples(self, seconds: float) -> BranchSamples:
+        count = round(seconds / PERIOD_SECONDS)
+        times = self.now_seconds + PERIOD_SECONDS * np.arange(count)
+        self.now_seconds += seconds
+        tids = np.full(count, PID, np.int32)
+        execs = tuple(each for each in self.execs if each < self.now_seconds)
+        self.execs = [each for each in self.execs if each >= self.now_seconds]
+        ips = np.full(count, self.code, np.uint64)
+        return BranchSamples(
+            ips, tids, tids, times.astype(np.float64), PERIOD_SECONDS, exec_seconds=execs
+        )
+
+    def turn(self, seconds: float = WINDOW_SECONDS) -> Actions:
+        samples = self.samples(seconds)
+        results, self.waiting = self.waiting, []
+        actions = self.pipeline.step(self.told(samples, results))
+        self.records += actions.records
+        if actions.order is not None:
+            self.orders.append(actions.order)
+            self.waiting.append(self.result(actions.order))
+        return actions
+
+    def told(self, samples: BranchSamples, results: list[CaptureResult]) -> Turn:
+        now = self.now_seconds
+        return Turn(now, now, 0.0, samples, results, "other", "/bin/other")
+
+    def result(self, order: CaptureOrder) -> CaptureResult:
+        answer = self.answer(order)
+        if isinstance(answer, CaptureError):
+            return CaptureResult(None, answer)
+        lines = np.arange(answer.accesses, dtype=np.uint64) % np.uint64(self.lines)
+        burst = replace(answer, time_seconds=self.now_seconds + 0.02)
+        return CaptureResult(CountedBurst(burst, ReuseHistogram.from_lines(lines)))
+
+    def run(self) -> None:
+        for _ in range(self.windows):
+            self.turn()
+        results, self.waiting = self.waiting, []
+        self.records += self.pipeline.finish(self.told(self.samples(0.0), results)).records
+
+    def overhead(self) -> Overhead:
+        return self.ledger.overhead()
+
+    def bursts(self) -> list[BurstRecord]:
+        return [record for record in self.records if isinstance(record, BurstRecord)]
+
+    def ratio(self, size_bytes: int) -> float:
+        curve = self.estimator.estimate().curves["lru"]
+        return float(curve.miss_ratio[list(SIZES_BYTES).index(size_bytes)])
+
+
+def test_holds_and_hits_are_charged_and_nothing_else() -> None:
+    cost = COST + BurstCost(replica_cpu_seconds=0.001, tracer_cpu_seconds=5.0)
+    world = World(lambda order: replace(BURST, cost=cost))
+    world.run()
+    taken = len(world.bursts())
+    assert taken > 30
+    overhead = world.overhead()
+    assert overhead.target_cpu_seconds == pytest.approx(4.0)
+    assert overhead.stop_seconds == pytest.approx(0.002 * taken)
+    assert overhead.sampling_seconds == pytest.approx(1e-5 * 400)
+    assert overhead.spent_share == pytest.approx(0.003 * taken / 4.0)
+    assert overhead.own_cpu_seconds == pytest.approx(0.001 * taken)
+    assert {order.max_stop_seconds for order in world.orders} == {0.005}
+
+
+def test_what_bursts_go_over_is_counted() -> None:
+    burst = replace(
+        BURST,
+        calls=3,
+        calls_compared=2,
+        calls_equal=1,
+        pages_predicted=90,
+        pages_missed=10,
+        is_plausible=True,
+    )
+    world = World(lambda order: burst)
+    world.run()
+    n = len(world.bursts())
+    counts = world.pipeline.counts
+    assert counts.tally == BurstTally(n, n, 3 * n, 2 * n, n, 90 * n, 10 * n)
+    assert counts.ends == {"hold": n}
+    record = world.bursts()[-1]
+    assert (record.calls, record.pages_missed, record.is_plausible) == (3, 10, True)
+    assert world.ratio(1024) > world.ratio(1 << 21)
+
+
+def test_a_burst_comes_after_the_window_of_its_moment() -> None:
+    world = World(lambda order: BURST)
+    world.run()
+    *taken, last = world.bursts()
+    moments = [int(record.time_seconds / WINDOW_SECONDS) for record in taken]
+    assert [record.window for record in taken] == moments
+    assert last.window == 39  # it came when the target had ended
+    ended: set[int] = set()
+    for record in world.records:
+        if isinstance(record, WindowRecord):
+            ended.add(record.index)
+        elif isinstance(record, BurstRecord):
+            assert record.window in ended
+
+
+def test_the_estimator_and_recordings_are_told_the_same() -> None:
+    world = World(lambda order: BURST)
+    world.run()
+    replayed = Estimator(SIZES_BYTES, 64)
+    for record in world.records:
+        replayed.add(record)
+    replayed.finish()
+    live, again = world.estimator.estimate(), replayed.estimate()
+    assert np.array_equal(live.curves["lru"].miss_ratio, again.curves["lru"].miss_ratio)
+    assert (live.windows, live.cpu_seconds) == (again.windows, again.cpu_seconds)
+
+
+def test_the_first_burst_is_ordered_at_once_and_its_window_ends_with_it() -> None:
+    world = World(lambda order: BURST, schedule_name="phase-guided")
+    first = world.turn(0.02)
+    assert first.order is not None
+    assert first.order.delay_seconds == 0
+    assert first.order.thread_samples == {PID: 2}
+    assert first.order.measure_rate
+    assert first.records == ()
+    second = world.turn(0.03)
+    assert [type(record) for record in second.records] == [WindowRecord, BurstRecord]
+    assert world.estimator.estimate().curves
+    assert not world.pipeline.hurries
+
+
+def test_nothing_is_ordered_as_long_as_nothing_runs() -> None:
+    world = World(lambda order: BURST, schedule_name="phase-guided")
+    assert world.pipeline.hurries
+    assert world.turn(0.0).order is None
+    assert world.turn(0.01).order is not None
+
+
+def test_what_was_refused_or_empty_is_tried_again_at_once() -> None:
+    answers: list[Answer] = [
+        CaptureError("not-running", "it sleeps"),
+        replace(BURST, accesses=0),
+        BURST,
+        BURST,
+    ]
+    world = World(lambda order: answers[len(world.orders) - 1], schedule_name="phase-guided")
+    assert [world.turn(0.01).order is not None for _ in range(4)] == [True, True, True, False]
+    world.turn(0.03)
+    assert world.estimator.estimate().curves
+
+
+def test_a_schedule_without_bursts_is_kept_to() -> None:
+    world = World(lambda order: BURST, schedule_name="none")
+    world.run()
+    assert world.orders == []
+    assert not world.pipeline.hurries
+
+
+def test_bursts_wait_for_own_cpu_time_and_windows_do_not() -> None:
+    cost = BurstCost(stop_seconds=1e-4, stops=1, replica_cpu_seconds=100.0)
+    world = World(lambda order: replace(BURST, cost=cost), own_cpu_share=0.05)
+    world.run()
+    assert (len(world.orders), len(world.bursts())) == (1, 1)
+    assert world.pipeline.counts.windows >= 40
+    assert world.overhead().waits_for_own_cpu
+    assert world.overhead().own_cpu_waited_seconds == pytest.approx(4.0, abs=0.3)
+
+
+def test_what_the_next_window_will_not_change_is_asked_ever_more_rarely() -> None:
+    refusal = CaptureError("forbidden", "the kernel refuses", "see doctor", stop_seconds=0.001)
+    world = World(lambda order: refusal)
+    world.run()
+    assert 4 <= len(world.orders) <= 8  # after 1, 2, 4, ... windows
+    counts = world.pipeline.counts
+    assert counts.errors["forbidden"] in (len(world.orders), len(world.orders) - 1)
+    assert counts.words == {"forbidden": "the kernel refuses; see doctor"}
+    assert world.pipeline.trouble == "the kernel refuses; see doctor"
+
+
+def test_a_thread_that_sleeps_is_no_trouble() -> None:
+    world = World(lambda order: CaptureError("not-running", "it sleeps"))
+    world.run()
+    assert len(world.orders) > 30
+    assert world.pipeline.trouble == ""
+
+
+def test_a_single_failure_is_no_trouble_either() -> None:
+    answers: list[Answer] = [BURST, CaptureError("lost", "gone")]
+    world = World(lambda order: answers[len(world.orders) % 2])
+    world.run()
+    assert len(world.orders) > 20
+    assert world.pipeline.trouble == ""
+
+
+def test_rates_are_asked_for_until_they_are_known() -> None:
+    def timed(order: CaptureOrder) -> Burst:
+        stretch = TimedStretch(100_000, 2e-4, "moments") if order.measure_rate else None
+        return replace(BURST, timed=stretch, was_asked_time=order.measure_rate)
+
+    world = World(timed)
+    world.run()
+    rate = world.estimator.estimate().rate
+    assert rate.accesses_per_cpu_second == pytest.approx(5e8)
+    asked = [order.measure_rate for order in world.orders]
+    assert asked[:3] == [True] * 3 or asked[1:4] == [True] * 3
+    assert not any(asked[-10:])
+
+
+def test_another_program_starts_with_nothing_known() -> None:
+    world = World(lambda order: BURST, windows=10)
+    world.run()
+    assert world.ratio(1024) > 0.9  # 100 lines go round
+    phases = {each.phase for each in world.records if isinstance(each, WindowRecord)}
+    world.lines, world.records = 4, []
+    world.execs = [world.now_seconds + 0.055]
+    world.turn()
+    (executed,) = (each for each in world.records if isinstance(each, ExecRecord))
+    assert (executed.command, executed.executable) == ("other", "/bin/other")
+    assert world.estimator.estimate().curves == {}
+    assert world.forgotten == 2
+    for _ in range(10):
+        world.turn()
+    assert world.ratio(1024) < 0.1
+    behind = world.records[world.records.index(executed) + 1 :]
+    others = {each.phase for each in behind if isinstance(each, WindowRecord)}
+    assert others
+    assert not others & phases
+    assert all(
+        record.time_seconds > executed.time_seconds
+        for record in behind
+        if isinstance(record, BurstRecord)
+    )
+
+
+def test_a_burst_of_the_old_program_that_comes_late_is_dropped() -> None:
+    world = World(lambda order: BURST)
+    world.turn()
+    late = world.waiting[0]
+    world.waiting, world.execs = [], [world.now_seconds + 0.05]
+    world.turn()
+    assert world.bursts() == []
+    world.waiting = [late]
+    world.turn()
+    assert world.bursts() == []
+    assert world.pipeline.counts.errors == {"exec": 1}
+    world.turn()
+    assert len(world.bursts()) == 1  # tried again

@@ -1,0 +1,290 @@
+"""The estimator: against brute force, against itself replayed, and what it may never do."""
+
+from __future__ import annotations
+
+import dataclasses
+import tracemalloc
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from invented import SIZES_BYTES, burst_record, header, timed, window_record
+from numpy.typing import NDArray
+
+from memsampd.estimate.estimator import Estimator
+from memsampd.estimate.events import (
+    BurstRecord,
+    EstimatorEvent,
+    ExecRecord,
+    MergeRecord,
+    WindowRecord,
+    code_bytes,
+)
+from memsampd.estimate.records import Estimate, WindowEstimate
+from memsampd.exporters.recording import RecordingWriter, read_recording
+from memsampd.models.statstack import StatStack
+from memsampd.models.survival import SurvivalFunction
+
+BINS = 16
+
+
+def window(index: int, phase: int = 0, code: NDArray[np.float64] | None = None) -> WindowRecord:
+    record = window_record(index, phase)
+    return record if code is None else msgspec.structs.replace(record, code=code_bytes(code))
+
+
+def burst(
+    at: int, phase: int = 0, code: NDArray[np.float64] | None = None, rate: float | None = 1e8
+) -> BurstRecord:
+    record = burst_record(phase, at, 500, rate)
+    return record if code is None else msgspec.structs.replace(record, code=code_bytes(code))
+
+
+def told(events: Sequence[EstimatorEvent], finish: bool = True, **options: int) -> Estimate:
+    estimator = Estimator(SIZES_BYTES, 64, **options)
+    for event in events:
+        estimator.add(event)
+    if finish:
+        estimator.finish()
+    return estimator.estimate()
+
+
+def same(one: Estimate, other: Estimate) -> bool:
+    """Bit for bit."""
+    return repr_of(one) == repr_of(other)
+
+
+def repr_of(value: object) -> object:
+    if isinstance(value, np.ndarray):
+        return (str(value.dtype), value.tobytes())
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return [repr_of(getattr(value, each.name)) for each in dataclasses.fields(value)]
+    if isinstance(value, dict):
+        return [(key, repr_of(each)) for key, each in value.items()]
+    if isinstance(value, tuple):
+        return [repr_of(each) for each in value]
+    return value
+
+
+codes = st.sampled_from([40 * np.eye(BINS)[row] + 10 * np.eye(BINS)[row // 2] for row in range(6)])
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[EstimatorEvent]:
+    """Windows of some phases, bursts late by some windows, merges, programs that follow."""
+    events: list[EstimatorEvent] = []
+    live = [0, 1, 2, 3]
+    for index in range(draw(st.integers(1, 60))):
+        phase, code = draw(st.sampled_from(live)), draw(codes)
+        events.append(window(index, phase, code))
+        what = draw(st.integers(0, 19))
+        if what < 6:
+            rate = draw(st.sampled_from([None, 1e8, 3e9]))
+            events.append(burst(max(index - draw(st.integers(0, 3)), 0), phase, code, rate))
+        elif what == 6 and len(live) > 1:
+            gone = live.pop(draw(st.integers(0, len(live) - 1)))
+            events.append(MergeRecord(gone=gone, into=live[0]))
+        elif what == 7:
+            live = [0, 1, 2, 3]
+            events.append(ExecRecord(time_seconds=1.0, command="next", executable="/bin/next"))
+    return events
+
+
+@settings(deadline=None, max_examples=25)
+@given(histories(), st.integers(4, 12))
+def test_a_replayed_recording_says_what_was_said_live(
+    tmp_path_factory: pytest.TempPathFactory, events: list[EstimatorEvent], bursts: int
+) -> None:
+    """After each event: what was asked meanwhile must not matter either."""
+    path = tmp_path_factory.mktemp("replay") / "x"
+    options = {"settle_windows": 8, "waiting_windows": 20, "remembered_bursts": bursts}
+    live, said = Estimator(SIZES_BYTES, 64, **options), []
+    writer = RecordingWriter(path, header())
+    for event in events:
+        writer.write(event)
+        live.add(event)
+        said.append(live.estimate())
+    writer.close()
+    replayed = Estimator(SIZES_BYTES, 64, **options)
+    for event, expected in zip(read_recording(path).events, said, strict=True):
+        replayed.add(event)
+        assert same(replayed.estimate(), expected)
+    assert same(told(read_recording(path).events, False, **options), said[-1])
+
+
+@settings(deadline=None, max_examples=25)
+@given(histories())
+def test_what_is_said_is_possible(events: list[EstimatorEvent]) -> None:
+    estimator = Estimator(SIZES_BYTES, 64, settle_windows=8, remembered_bursts=6)
+    before = (0.0, 0.0)
+    for event in [*events, None]:
+        if event is None:
+            estimator.finish()
+        else:
+            estimator.add(event)
+        if isinstance(event, ExecRecord):
+            before = (0.0, 0.0)
+        estimate = estimator.estimate()
+        totals = estimate.totals
+        for misses in totals.misses.values():
+            assert np.all(np.diff(misses) <= 1e-6 * totals.accesses)
+            assert np.all(misses <= totals.accesses * (1 + 1e-9))
+            assert totals.accesses >= before[0]
+        now = (totals.accesses, sum(float(each.sum()) for each in totals.misses.values()))
+        assert now >= before
+        before = now
+        if estimate.phases:
+            assert sum(phase.weight for phase in estimate.phases) == pytest.approx(1)
+            assert estimate.cpu_seconds == pytest.approx(0.1 * estimate.windows)
+        assert -1e-9 <= estimate.unknown_cpu_seconds <= estimate.cpu_seconds + 1e-9
+        for curves in (estimate.curves, *(phase.curves for phase in estimate.phases)):
+            for curve in curves.values():
+                assert np.all(np.diff(curve.miss_ratio) <= 0)
+                assert np.all((curve.low >= 0) & (curve.low <= curve.miss_ratio))
+                assert np.all((curve.miss_ratio <= curve.high) & (curve.high <= 1))
+
+
+def test_windows_are_shared_out_as_by_brute_force() -> None:
+    """Sample by sample, each among all bursts that ran its bin, nearby ones before others."""
+    random = np.random.default_rng(5)
+    code = random.multinomial(50, random.dirichlet(np.ones(BINS), 20)).astype(float)
+    ran = random.multinomial(1000, random.dirichlet(np.ones(BINS), 4)).astype(float)
+    at, rates = (2, 7, 8, 17), (1e8, 4e8, 2e8, 3e8)
+    events: list[EstimatorEvent] = []
+    for index in range(20):
+        events.append(window(index, 0, code[index]))
+        if index in at:
+            mine = at.index(index)
+            events.append(burst(index, 0, ran[mine], rates[mine]))
+    known: dict[int, WindowEstimate] = {}
+    estimator = Estimator(
+        SIZES_BYTES, 64, (StatStack(),), tell_window=lambda each: known.update({each.index: each})
+    )
+    for event in events:
+        estimator.add(event)
+    estimator.finish()
+    bursts = [event for event in events if isinstance(event, BurstRecord)]
+    expected_rates = _rates_of_like(ran, np.array(rates))
+    curves = _burst_curves(bursts)
+    background = 1 / 16384
+    for index in range(20):
+        distance = np.abs(np.array(at) - index)
+        nearness = 1 / (1 + (distance / (distance.min() + 1)) ** 2)
+        accesses, misses = 0.0, np.zeros(len(SIZES_BYTES))
+        for bin in range(BINS):
+            share = nearness * (ran[:, bin] / ran.sum(axis=1) + background)
+            seconds = 0.1 * code[index, bin] / code[index].sum() * share / share.sum()
+            accesses += float(seconds @ expected_rates)
+            misses += (seconds * expected_rates) @ curves
+        assert known[index].accesses == pytest.approx(accesses, rel=1e-4)
+        np.testing.assert_allclose(
+            known[index].curves["lru"].miss_ratio, misses / accesses, rtol=1e-4
+        )
+
+
+def _rates_of_like(ran: NDArray[np.float64], rates: NDArray[np.float64]) -> NDArray[np.float64]:
+    share = np.sqrt(ran / ran.sum(axis=1, keepdims=True))
+    alike = (share @ share.T) ** 8
+    return np.asarray(np.exp(alike @ np.log(rates) / alike.sum(axis=1)))
+
+
+def _burst_curves(bursts: Sequence[BurstRecord]) -> NDArray[np.float64]:
+    pooled, curves = None, []
+    for each in bursts:
+        histogram = each.histogram()
+        pooled = histogram if pooled is None else pooled + histogram
+        survival = SurvivalFunction.from_histogram(histogram).continued_by(
+            SurvivalFunction.from_histogram(pooled)
+        )
+        curves.append(StatStack().curve(survival, SIZES_BYTES).miss_ratio)
+    return np.array(curves)
+
+
+def test_code_that_no_burst_saw_is_told_as_unknown_until_one_does() -> None:
+    code = np.eye(BINS) * 50
+    events: list[EstimatorEvent] = [window(0, 0, code[0]), burst(0, 0, code[0])]
+    events += [window(1 + index, 1, code[1]) for index in range(3)]
+    before = told(events, finish=False)
+    assert before.unknown_cpu_seconds == pytest.approx(0.3)
+    assert before.phases[1].curves == {}
+    whole = before.curves["lru"]
+    assert np.all(whole.high - whole.low >= 0.7)
+    after = told([*events, burst(2, 1, code[1])], finish=False)
+    assert after.unknown_cpu_seconds == 0
+    assert np.all(after.curves["lru"].high - after.curves["lru"].low < 0.7)
+
+
+def test_bursts_of_another_phase_speak_for_its_code() -> None:
+    code = np.eye(BINS) * 50
+    events = [window(0, 0, code[0]), burst(0, 0, code[0]), window(1, 1, code[0])]
+    assert told(events).unknown_cpu_seconds == 0
+
+
+def test_a_burst_after_a_window_speaks_for_it_as_long_as_it_is_not_settled() -> None:
+    events: list[EstimatorEvent] = [window(0), burst(0)]
+    events += [window(index) for index in range(1, 6)]
+    late = burst(5, rate=4e8)
+    soon, never = (told([*events, late], settle_windows=n) for n in (32, 2))
+    assert soon.totals.accesses > never.totals.accesses
+
+
+def test_another_program_begins_anew() -> None:
+    old = [window(0), burst(0), window(1)]
+    follows = [ExecRecord(time_seconds=0.2, command="b", executable="/b"), window(2, 3)]
+    assert same(told([*old, *follows]), told([window(2, 3)]))
+
+
+def test_memory_does_not_grow_with_the_run() -> None:
+    random = np.random.default_rng(1)
+    codes = random.multinomial(50, random.dirichlet(np.ones(4 * BINS), 8)).astype(float)
+    estimator = Estimator(SIZES_BYTES, 64, remembered_bursts=16)
+    sizes = []
+    tracemalloc.start()
+    try:
+        for index in range(1800):
+            phase = index // 40 % 8
+            estimator.add(window(index, phase, codes[phase]))
+            if index % 10 == 0:
+                estimator.add(burst(index, phase, codes[phase]))
+            if index >= 600 and index % 300 == 0:
+                sizes.append(tracemalloc.get_traced_memory()[0])
+    finally:
+        tracemalloc.stop()
+    assert sizes[-1] < 1.1 * sizes[0]
+
+
+def test_bounds_hold_the_truth_of_an_invented_run() -> None:
+    """Bursts of two kinds at random, of which the mean is known."""
+    held = []
+    for seed in range(12):
+        random = np.random.default_rng(seed)
+        kinds = random.integers(0, 2, 200)
+        events: list[EstimatorEvent] = []
+        for index in range(200):
+            events.append(window(index))
+            if random.random() < 0.1:
+                events.append(burst_record(int(kinds[index]) * 2, index, 3000, 1e8))
+                events[-1] = msgspec.structs.replace(events[-1], phase=0)
+        if not any(isinstance(event, BurstRecord) for event in events):
+            continue
+        curve = told(events).curves["lru"]
+        exact = [
+            _burst_curves([burst_record(kind * 2, 1000 + n, 3000) for n in range(4)]).mean(axis=0)
+            for kind in (0, 1)
+        ]
+        truth = np.average(exact, axis=0, weights=np.bincount(kinds, minlength=2))
+        held.append((curve.low <= truth) & (truth <= curve.high))
+    assert np.mean(held) > 0.9
+
+
+def test_an_empty_burst_counts_and_says_nothing(tmp_path: Path) -> None:
+    empty = msgspec.structs.replace(
+        burst(0), accesses=0, bins=b"", reuses=b"", censored=b"", timed=timed(1e8)
+    )
+    estimate = told([window(0), empty])
+    assert [phase.bursts for phase in estimate.phases] == [1]
+    assert estimate.curves == {}
