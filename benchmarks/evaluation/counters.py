@@ -60,7 +60,7 @@ def judge_counters(scrapes: Sequence[Scrape], reference: Reference) -> CounterEr
         whole_run=whole_run_error(last.misses / last.accesses, mean),
         cdf=cdf_error(misses / accesses[:, None], accesses, exact, weights),
         flat_cdf=cdf_error(mean[None], np.ones(1), exact, weights),
-        unknown_cpu=100 * last.unknown_cpu_seconds / last.cpu_seconds,
+        unknown_cpu=100 * last.unknown_cpu_share,
         first_curve_seconds=first,
     )
 

@@ -25,7 +25,7 @@ TIMEOUT_SECONDS = 2.0
 ACCESSES = "memsampd_accesses_total"
 MISSES = "memsampd_misses_total"
 CPU = "memsampd_target_cpu_seconds_total"
-UNKNOWN_CPU = "memsampd_unknown_cpu_seconds_total"
+UNKNOWN_CPU = "memsampd_unknown_cpu_ratio"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +37,14 @@ class Scrape:
         accesses: estimated so far.
         misses: estimated so far at ``ERROR_SIZES_BYTES``, LRU, shape (s,).
         cpu_seconds: of the target.
-        unknown_cpu_seconds: those of which there is no curve.
+        unknown_cpu_share: of this time, in code of which there is no curve, 0..1.
     """
 
     seconds: float
     accesses: float
     misses: NDArray[np.float64]
     cpu_seconds: float
-    unknown_cpu_seconds: float
+    unknown_cpu_share: float
 
     @property
     def has_curve(self) -> bool:
@@ -60,17 +60,20 @@ def parse_scrape(text: str, seconds: float, policy: str = "lru") -> Scrape:
         seconds: when it was read, since the program began.
         policy: whose misses are wanted.
     """
-    sums = dict.fromkeys((ACCESSES, CPU, UNKNOWN_CPU), 0.0)
+    sums = dict.fromkeys((ACCESSES, CPU), 0.0)
+    unknown_cpu_share = 1.0
     misses = np.zeros(len(ERROR_SIZES_BYTES))
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
             if sample.name in sums:
                 sums[sample.name] += sample.value
+            elif sample.name == UNKNOWN_CPU:
+                unknown_cpu_share = sample.value
             elif sample.name == MISSES and sample.labels["policy"] == policy:
                 size_bytes = int(sample.labels["size_bytes"])
                 if size_bytes in ERROR_SIZES_BYTES:
                     misses[ERROR_SIZES_BYTES.index(size_bytes)] += sample.value
-    return Scrape(seconds, sums[ACCESSES], misses, sums[CPU], sums[UNKNOWN_CPU])
+    return Scrape(seconds, sums[ACCESSES], misses, sums[CPU], unknown_cpu_share)
 
 
 def free_address() -> str:
@@ -148,7 +151,7 @@ def write_scrapes(path: Path, scrapes: Sequence[Scrape]) -> None:
             "accesses": each.accesses,
             "misses": each.misses.tolist(),
             "cpu_seconds": each.cpu_seconds,
-            "unknown_cpu_seconds": each.unknown_cpu_seconds,
+            "unknown_cpu_share": each.unknown_cpu_share,
         }
         for each in scrapes
     ]

@@ -40,7 +40,7 @@ REFERENCE = misses_alone(ACCESSES, LRU, LRU[:, :SIZES])
 def scrape(window: int, seconds: float, scale: float = 1.0) -> Scrape:
     """What perfect counters say at the end of a window."""
     misses = scale * LRU[:window, :SIZES].sum(axis=0).astype(float)
-    return Scrape(seconds, 1000.0 * window, misses, seconds, 0.1 * seconds)
+    return Scrape(seconds, 1000.0 * window, misses, seconds, 0.1)
 
 
 def perfect(scale: float = 1.0) -> list[Scrape]:
@@ -55,7 +55,7 @@ def page(command: str, accesses: float) -> str:
     return (
         f"memsampd_accesses_total{{{labels}}} {accesses}\n"
         f"memsampd_target_cpu_seconds_total{{{labels}}} 1.5\n"
-        f"memsampd_unknown_cpu_seconds_total{{{labels}}} 0.5\n"
+        f"memsampd_unknown_cpu_ratio{{{labels}}} 0.25\n"
         f'memsampd_misses_total{{{labels},policy="lru",size_bytes="1024"}} 5\n'
         f'memsampd_misses_total{{{labels},policy="lru",size_bytes="67108864"}} 9\n'
         f'memsampd_misses_total{{{labels},policy="random",size_bytes="1024"}} 7\n'
@@ -65,7 +65,7 @@ def page(command: str, accesses: float) -> str:
 def test_a_page_is_read_whatever_the_target_was_called() -> None:
     found = parse_scrape(page("sh", 10) + page("gzip", 32), 2.5)
     assert (found.seconds, found.accesses) == (2.5, 42)
-    assert (found.cpu_seconds, found.unknown_cpu_seconds) == (3.0, 1.0)
+    assert (found.cpu_seconds, found.unknown_cpu_share) == (3.0, 0.25)
     assert found.misses.tolist() == [10.0] + [0.0] * (SIZES - 1)
     assert parse_scrape(page("sh", 1), 0, "random").misses[0] == 7
     assert not parse_scrape("", 0).has_curve
