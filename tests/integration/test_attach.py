@@ -161,8 +161,7 @@ def first_known(lines: IO[str], command: str = "") -> dict[str, Any]:
     return next(
         window
         for window in windows
-        if window["whole_run"]["miss_ratio"] is not None
-        and command in ("", window["command"])
+        if window["whole_run"]["miss_ratio"] is not None and command in ("", window["command"])
     )
 
 

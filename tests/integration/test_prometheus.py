@@ -13,18 +13,13 @@ import urllib.request
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
-from invented import OVERHEAD
+from invented import make_snapshot
 from prometheus_client import generate_latest
 
 from memsampd.exporters.http import MetricsServer
 from memsampd.exporters.prometheus import PrometheusExporter
-from memsampd.exporters.snapshot import PhaseSnapshot, Snapshot, TargetInfo
-from memsampd.models.histogram import ReuseHistogram
-from memsampd.models.statstack import StatStack
-from memsampd.models.survival import SurvivalFunction
-from memsampd.sampler.records import AccessRate
+from memsampd.exporters.snapshot import Snapshot
 
 
 def tool(name: str) -> str:
@@ -39,32 +34,7 @@ def tool(name: str) -> str:
 
 @pytest.fixture
 def snapshot() -> Snapshot:
-    lines = np.random.default_rng(1).integers(0, 500, 5000).astype(np.uint64)
-    sizes = np.array([1 << octave for octave in range(10, 21)], dtype=np.int64)
-    survival = SurvivalFunction.from_histogram(ReuseHistogram.from_lines(lines))
-    curves = {"lru": StatStack().curve(survival, sizes)}
-    rate = AccessRate(2e8, 0.05, "in-target")
-    phase = PhaseSnapshot(0, 5, 0.5, 1.0, 1, 5000, 0.1, 0.2, rate, curves)
-    return Snapshot(
-        target=TargetInfo(321, 1, "xz", "/usr/bin/xz"),
-        alive=True,
-        time_seconds=1.0,
-        backend={"branches": "task-clock"},
-        window=None,
-        phase=0,
-        predicted_phase=0,
-        prediction_accuracy=0.5,
-        windows=5,
-        phases=(phase,),
-        overall=curves,
-        cache_sizes_bytes={"L1d": 32 << 10},
-        samples=500,
-        lost=3,
-        throttled=0,
-        burst_ends={"full": 1},
-        errors={"seccomp": 2},
-        overhead=OVERHEAD,
-    )
+    return make_snapshot(1)
 
 
 def query(port: int, expression: str) -> list[tuple[dict[str, str], float]]:
@@ -112,21 +82,23 @@ def test_prometheus_stores_what_was_published(snapshot: Snapshot, tmp_path: Path
     )
     try:
         wait_for(port, "memsampd_target_up", 1)
-        curve = snapshot.overall["lru"]
+        curve = snapshot.estimate.curves["lru"]
         for size_bytes, miss_ratio in zip(curve.sizes_bytes, curve.miss_ratio, strict=True):
             ((labels, value),) = query(
                 port, f'memsampd_phase_miss_ratio{{phase="0",size_bytes="{size_bytes}"}}'
             )
             assert value == pytest.approx(miss_ratio)
-            assert (labels["pid"], labels["command"]) == ("321", "xz")
-        ((_, bandwidth),) = query(port, "memsampd_phase_fill_bytes_per_cpu_second")
+            assert (labels["pid"], labels["command"]) == ("4242", "sqlite3")
+        ((_, bandwidth),) = query(port, 'memsampd_phase_fill_bytes_per_cpu_second{level="L1d"}')
         ((_, product),) = query(
             port,
             "memsampd_phase_accesses_per_cpu_second"
             ' * on (pid) memsampd_miss_ratio{size_bytes="32768"}',
         )
         assert bandwidth == pytest.approx(64 * product)
-        assert query(port, 'memsampd_capture_errors_total{reason="seccomp"}')[0][1] == 2
+        assert (
+            query(port, 'memsampd_capture_errors_total{reason="target is not running"}')[0][1] == 2
+        )
         exporter.publish(replace(snapshot, alive=False))
         wait_for(port, "memsampd_target_up", 0)
     finally:

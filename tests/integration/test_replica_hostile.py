@@ -29,7 +29,7 @@ HOSTILE = (
 #include <immintrin.h>
 #include <setjmp.h>
 #include <ucontext.h>
-#define TABLE 0x1000ul
+#define TABLE 0x5000ul
 #define CODE (TABLE + (16ul << 16))
 #define BUFFER (CODE + (64ul << 20))
 #define BUFFER_BYTES (16ul << 20)

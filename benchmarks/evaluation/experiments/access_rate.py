@@ -71,7 +71,7 @@ def rates(recording: Recording, exact_accesses: int) -> Row:
         if burst.timed is not None and is_usable(burst.timed) and burst.window in phase_of
     ]
     known = [window.accesses for window in analysis.windows if window.accesses is not None]
-    estimated = sum(known) if known else None
+    estimated = sum(known) if len(known) == len(analysis.windows) else None
     if not timed:
         return {
             **dict.fromkeys(("rate", "variation", "variation_within"), None),

@@ -102,8 +102,8 @@ def code_reader(pid: int) -> Callable[[int, int], bytes]:
 
 def curve_sizes(machine: Machine) -> NDArray[np.int64]:
     """Sizes of live curves: powers of two, and the caches of this machine."""
-    caches = [size for size in machine.cache_sizes_bytes().values() if size >= 1024]
-    return np.unique(np.concatenate([default_sizes(), np.array(caches, dtype=np.int64)]))
+    caches = {size for size in machine.cache_sizes_bytes().values() if size >= 1024}
+    return np.array(sorted(caches.union(default_sizes().tolist())), np.int64)
 
 
 def access_source(pid: int, config: SessionConfig | None = None) -> AccessSource:

@@ -240,8 +240,7 @@ class Pipeline:
         counts.lost += samples.lost
         counts.throttled += samples.throttled
         self.parts.ledger.add_samples(len(samples))
-        tids, hits = np.unique(samples.tid, return_counts=True)
-        self._ran.update(dict(zip(tids.tolist(), hits.tolist(), strict=True)))
+        self._ran.update(samples.tid.tolist())
         for window in self.parts.cutter.add(samples):
             self._end_window(window)
 

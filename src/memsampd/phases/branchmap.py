@@ -86,14 +86,10 @@ class BranchMap:
         Returns:
             Names of their branches, shape (n,).
         """
-        unique, inverse, hits = np.unique(ips, return_inverse=True, return_counts=True)
-        found = [self._find(ip) for ip in unique.tolist()]
-        names = np.fromiter((name for name, _ in found), dtype=np.uint64, count=len(found))
-        self.samples += len(ips)
-        self.unmapped_samples += sum(
-            count for (_, mapped), count in zip(found, hits.tolist(), strict=True) if not mapped
-        )
-        return names[inverse]
+        found = [self._find(ip) for ip in ips.tolist()]
+        self.samples += len(found)
+        self.unmapped_samples += sum(not mapped for _, mapped in found)
+        return np.array([name for name, _ in found], np.uint64)
 
     def branch_of(self, ip: int) -> int:
         """Map one address, without counting it as a sample."""

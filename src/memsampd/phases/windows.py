@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 
 import numpy as np
@@ -90,7 +91,7 @@ class WindowCutter:
         self._throttled = 0
         self._start_seconds = 0.0
         self._end_seconds = 0.0
-        self._threads: dict[int, int] = {}
+        self._threads: Counter[int] = Counter()
 
     def add(self, batch: BranchSamples) -> list[Window]:
         """Take in samples.
@@ -134,7 +135,7 @@ class WindowCutter:
         return np.bincount(bins, minlength=self._bins * _FINER).astype(np.float64)
 
     def _branches(self, batch: BranchSamples) -> NDArray[np.uint64]:
-        pids = np.unique(batch.pid).tolist()
+        pids = sorted(set(batch.pid.tolist()))
         if len(pids) == 1:
             return self._lookup(pids[0], batch.ip)
         branches = np.empty(len(batch), dtype=np.uint64)
@@ -151,9 +152,7 @@ class WindowCutter:
         self._code += np.bincount(bins[part], minlength=self._bins * _FINER)
         self._samples += len(times)
         self._sampled_seconds += len(times) * batch.period_seconds
-        tids, counts = np.unique(batch.tid[part], return_counts=True)
-        for tid, count in zip(tids.tolist(), counts.tolist(), strict=True):
-            self._threads[tid] = self._threads.get(tid, 0) + count
+        self._threads.update(batch.tid[part].tolist())
 
     def _close(self) -> Window:
         window = Window(

@@ -67,6 +67,7 @@ go_to_cpu_of(pid_t tid, pid_t replica)
 static void
 go_anywhere(struct burst *b)
 {
+    loose_forbid(&b->r->loose, &b->cpus); /* the target wants a CPU, too */
     sched_setaffinity(0, sizeof b->cpus, &b->cpus);
     sched_setaffinity(b->r->process.pid, sizeof b->cpus, &b->cpus);
 }
@@ -385,10 +386,10 @@ take_held(struct burst *b)
 
     if (prepare(b))
         run_chain(b);
-    const double stops = r->segments * r->shortest_seconds;
+    const double stops = runner_stop_seconds(r);
     b->result->run_seconds = r->own_seconds - stops;
-    b->result->is_run_known = r->segments == 1 || stops < r->own_seconds / 2;
-    if (r->segments == 1)
+    b->result->is_run_known = runner_is_one_segment(r) || stops < r->own_seconds / 2;
+    if (runner_is_one_segment(r))
         b->result->run_seconds = r->own_seconds;
     if (b->is_ahead && r->end != RUN_COLD && b->order->arm_fd >= 0)
         b->result->is_armed = ioctl(b->order->arm_fd, PERF_EVENT_IOC_ENABLE, 0) == 0;
@@ -417,10 +418,11 @@ take(struct burst *b)
     }
     if (!get_ready(r)) {
         ends(b, RUN_NO_MEMORY, 0);
-        process_park(&r->process);
+        runner_park(r);
         return;
     }
     go_to_cpu_of(order->tid, r->process.pid);
+    loose_choose(&r->loose, &b->cpus);
     if (order->may_hurry && order->hold_seconds <= HURRIED_SECONDS)
         hurry(r->process.pid);
     b->result->status = hold(b);
@@ -432,7 +434,7 @@ take(struct burst *b)
     unhurry(r->process.pid);
     if (r->end == RUN_EXIT && process_is_dead(&r->process))
         b->result->is_lost = true;
-    process_park(&r->process);
+    runner_park(r);
 }
 
 static void *

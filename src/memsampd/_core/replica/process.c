@@ -1,5 +1,6 @@
 #include "core.h"
 #include "process.h"
+#include "post.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -232,15 +233,50 @@ map_memory(struct caller *c, bool may_execute)
     }
 }
 
-/* No descriptor, no privilege, no call but pause. */
+/* As the kernel's struct sigaction. */
+struct action {
+    uint64_t handler, flags, restorer, mask;
+};
+
+/* Have signals of its own come to the handler, on a stack of its own. A tracer sees them first. */
+static void
+set_handler(struct caller *c, const struct area *area)
+{
+    struct {
+        stack_t stack;
+        struct action action;
+        uint64_t blocked;
+    } *letter = (void *)(area->bytes + AREA_SLOTS);
+    const uint64_t base = c->p->area_address, at = base + AREA_SLOTS;
+    const uint64_t sa_restorer = 0x04000000;
+
+    letter->stack = (stack_t){.ss_sp = (void *)(uintptr_t)(base + AREA_STACK),
+                              .ss_size = AREA_STACK_BYTES};
+    letter->action = (struct action){
+        .handler = base + AREA_HANDLER,
+        .flags = (uint64_t)SA_SIGINFO | (uint64_t)SA_ONSTACK | sa_restorer,
+        .restorer = base + post_handler_end(),
+        .mask = ~(uint64_t)0,
+    };
+    letter->blocked = post_blocked();
+    call(c, SYS_sigaltstack, at + offsetof(__typeof__(*letter), stack), 0, 0, 0, 0, 0);
+    for (size_t i = 0; i < sizeof post_signal / sizeof post_signal[0]; i++)
+        call(c, SYS_rt_sigaction, (uint64_t)post_signal[i],
+             at + offsetof(__typeof__(*letter), action), 0, 8, 0, 0);
+    call(c, SYS_rt_sigprocmask, SIG_SETMASK, at + offsetof(__typeof__(*letter), blocked), 0, 8, 0, 0);
+    memset(letter, 0, sizeof *letter);
+}
+
+/* No descriptor, no privilege, no call but pause and the return from a signal handler. */
 static void
 confine(struct caller *c, const struct area *area)
 {
     static const struct sock_filter filter[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, arch)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AUDIT_ARCH_X86_64, 0, 2),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AUDIT_ARCH_X86_64, 0, 3),
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_pause, 1, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_pause, 2, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_rt_sigreturn, 1, 0),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
     };
@@ -383,6 +419,7 @@ process_create(struct process *p, const struct area *area, uint64_t area_address
         map_memory(&c, may_execute);
         say(p, "an address space");
         if (c.error == 0) {
+            set_handler(&c, area);
             confine(&c, area);
             say(p, "its sandbox");
         }
@@ -427,23 +464,34 @@ process_is_dead(const struct process *p)
 }
 
 bool
-process_seize(struct process *p)
+process_catch(struct process *p, int *status)
 {
-    int status, waited;
+    int waited;
 
     if (p->pid <= 0 ||
         ptrace(PTRACE_SEIZE, p->pid, NULL, (void *)(PTRACE_O_EXITKILL | PTRACE_O_TRACESYSGOOD)) < 0)
         return false;
     ptrace(PTRACE_INTERRUPT, p->pid, NULL, NULL);
-    do {
+    while ((waited = held_wait(p->pid, status)) == 1)
+        ;
+    p->is_ours = waited == 0;
+    return p->is_ours;
+}
+
+bool
+process_seize(struct process *p)
+{
+    int status, waited;
+
+    if (!process_catch(p, &status))
+        return false;
+    while (!is_event_stop(status)) {
+        ptrace(PTRACE_CONT, p->pid, NULL, NULL);
         while ((waited = held_wait(p->pid, &status)) == 1)
             ;
         if (waited < 0)
-            return false;
-        if (!is_event_stop(status))
-            ptrace(PTRACE_CONT, p->pid, NULL, NULL);
-    } while (!is_event_stop(status));
-    p->is_ours = true;
+            return p->is_ours = false;
+    }
     return true;
 }
 
@@ -476,9 +524,11 @@ process_park(struct process *p)
     p->is_ours = false;
     if (!read_registers(p->pid, &regs))
         return;
+    const uint64_t blocked = post_blocked(); /* in its handler, all signals are */
     regs.rip = p->area_address + AREA_PARK;
     regs.orig_rax = (unsigned long)-1;
     write_registers(p->pid, &regs);
+    ptrace(PTRACE_SETSIGMASK, p->pid, (void *)sizeof blocked, &blocked);
     take_pending_signals(p->pid);
     ptrace(PTRACE_DETACH, p->pid, NULL, NULL);
 }

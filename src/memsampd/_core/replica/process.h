@@ -1,9 +1,10 @@
 /* The replica: a process of ours that stands in for the target.
  *
- * It has no descriptor, no privilege and no system call (seccomp kills it for any but pause), and its
- * memory is one area, empty at first, that covers what addresses the target can have, but for the
- * translator's own area. Pages are supplied from outside: a touch of one that is not there is a SIGBUS,
- * which stops it (userfaultfd with UFFD_FEATURE_SIGBUS), and nothing of its own waits for anybody.
+ * It has no descriptor, no privilege and no system call (seccomp kills it for any but pause and the
+ * return from its signal handler), and its memory is one area, empty at first, that covers what addresses
+ * the target can have, but for the translator's own area. Pages are supplied from outside: a touch of one
+ * that is not there is a SIGBUS (userfaultfd with UFFD_FEATURE_SIGBUS), which stops it, or which its handler
+ * tells (post.h), and nothing of its own waits for anybody else.
  */
 #ifndef MEMSAMPD_PROCESS_H
 #define MEMSAMPD_PROCESS_H
@@ -37,6 +38,10 @@ void process_destroy(struct process *p);
 
 /* Whether it has ended: it is a zombie until process_destroy, so that its number stays its own. */
 bool process_is_dead(const struct process *p);
+
+/* Make this thread its tracer, and interrupt it; `status` is that of its first stop, which may be for a
+ * signal of its own: then the interrupt is still to come. False if it is dead. */
+bool process_catch(struct process *p, int *status);
 
 /* Make this thread its tracer, and stop it; false if it is dead. */
 bool process_seize(struct process *p);

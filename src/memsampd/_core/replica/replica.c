@@ -308,7 +308,7 @@ replica_release(Replica *self, PyObject *ignored)
 {
     (void)ignored;
     held_release(&self->held);
-    process_park(&self->runner.process);
+    runner_park(&self->runner);
     process_drop_all(&self->runner.process);
     return PyFloat_FromDouble(self->held.held_seconds);
 }
@@ -319,13 +319,17 @@ replica_place(Replica *self, PyObject *args)
 {
     struct runner *r = &self->runner;
     unsigned long long accesses;
+    cpu_set_t cpus;
     int stepping;
     bool good;
 
     if (!PyArg_ParseTuple(args, "Kp:place", &accesses, &stepping))
         return NULL;
     Py_BEGIN_ALLOW_THREADS
-    good = r->process.is_ours || process_seize(&r->process);
+    runner_park(r);
+    good = process_seize(&r->process);
+    if (sched_getaffinity(0, sizeof cpus, &cpus) == 0)
+        loose_choose(&r->loose, &cpus);
     process_drop_all(&r->process);
     pages_begin(&r->pages);
     remote_forget(&r->remote);

@@ -90,6 +90,26 @@ has_written(struct runner *r, uint64_t address)
         r->written = at;
 }
 
+/* Its registers where it stands: traced, or in its handler. */
+static bool
+get_registers(struct runner *r, struct user_regs_struct *now)
+{
+    if (!r->loose.has_frame)
+        return read_registers(r->process.pid, now);
+    *now = r->regs; /* for what a frame does not have: segments and their bases */
+    post_read_registers(r->area.bytes, &r->loose.stop, now);
+    return true;
+}
+
+static bool
+set_registers(struct runner *r)
+{
+    if (!r->loose.has_frame)
+        return write_registers(r->process.pid, &r->regs);
+    post_write_registers(r->area.bytes, &r->loose.stop, &r->regs);
+    return true;
+}
+
 /* ---- Stops ---- */
 
 /* The program's registers at an exit: the pair lies in its slots. */
@@ -233,7 +253,7 @@ handle_page(struct runner *r, uint64_t address)
     r->fault_seconds += now_seconds() - started;
     if (fault == FAULT_SUPPLIED)
         return;
-    if (!read_registers(r->process.pid, &now))
+    if (!get_registers(r, &now))
         finish(r, RUN_EXIT, 0);
     else if (fault == FAULT_GUARDED)
         handle_code_store(r, &now, address);
@@ -244,23 +264,18 @@ handle_page(struct runner *r, uint64_t address)
 }
 
 static void
-handle_signal(struct runner *r, int signal)
+handle_signal(struct runner *r, const struct stop *stop)
 {
     struct user_regs_struct now;
-    siginfo_t info;
-
-    if (ptrace(PTRACE_GETSIGINFO, r->process.pid, NULL, &info) < 0) {
-        finish(r, RUN_EXIT, 0);
-        return;
-    }
-    const uint64_t base = r->blocks.area_address;
-    const uint64_t address = (uint64_t)(uintptr_t)info.si_addr;
+    const uint64_t base = r->blocks.area_address, address = stop->address;
+    const int signal = stop->signal;
     const bool is_memory = signal == SIGBUS || signal == SIGSEGV;
-    if (signal == SIGBUS && info.si_code == BUS_ADRERR && address - base >= AREA_BYTES) {
+
+    if (signal == SIGBUS && stop->code == BUS_ADRERR && address - base >= AREA_BYTES) {
         handle_page(r, address);
         return;
     }
-    if (!read_registers(r->process.pid, &now)) {
+    if (!get_registers(r, &now)) {
         finish(r, RUN_EXIT, 0);
         return;
     }
@@ -271,6 +286,22 @@ handle_signal(struct runner *r, int signal)
     else if (is_memory || signal == SIGFPE || signal == SIGILL || signal == SIGTRAP)
         handle_fault(r, &now, RUN_FAULT, signal);
     /* All else comes from outside, and is for nobody. */
+}
+
+/* The traced replica stopped at a signal. */
+static void
+handle_traced_signal(struct runner *r, int signal)
+{
+    struct stop stop = {.signal = signal};
+    siginfo_t info;
+
+    if (ptrace(PTRACE_GETSIGINFO, r->process.pid, NULL, &info) < 0) {
+        finish(r, RUN_EXIT, 0);
+        return;
+    }
+    stop.code = info.si_code;
+    stop.address = (uint64_t)(uintptr_t)info.si_addr;
+    handle_signal(r, &stop);
 }
 
 /* One instruction. Where the alarm goes off again and again it hangs, as code that means harm may. */
@@ -327,8 +358,19 @@ look_up(struct alarm *alarm, double until_seconds)
         alarm_set(alarm, until_seconds < soon ? until_seconds : soon);
 }
 
+/* It ran from one stop to the next. */
 static void
-run_to_stop(struct runner *r, struct alarm *alarm, double until_seconds)
+note_segment(struct runner *r, bool is_loose, double seconds)
+{
+    r->run_seconds += seconds;
+    r->own_seconds += seconds;
+    if (r->segments[is_loose].count++ == 0 || seconds < r->segments[is_loose].shortest_seconds)
+        r->segments[is_loose].shortest_seconds = seconds;
+    r->traps++;
+}
+
+static void
+run_traced(struct runner *r, struct alarm *alarm, double until_seconds)
 {
     double started = now_seconds();
     bool is_late = r->is_cancelled || started >= until_seconds;
@@ -336,6 +378,7 @@ run_to_stop(struct runner *r, struct alarm *alarm, double until_seconds)
 
     if (is_late)
         ptrace(PTRACE_INTERRUPT, r->process.pid, NULL, NULL);
+    r->loose.has_frame = false;
     if (ptrace(PTRACE_CONT, r->process.pid, NULL, NULL) < 0) {
         finish(r, RUN_EXIT, 0);
         return;
@@ -351,18 +394,89 @@ run_to_stop(struct runner *r, struct alarm *alarm, double until_seconds)
         ptrace(PTRACE_INTERRUPT, r->process.pid, NULL, NULL);
     }
     const double lasted = now_seconds() - started;
-    r->run_seconds += lasted;
-    r->own_seconds += lasted;
-    r->shortest_seconds = r->segments == 0 || lasted < r->shortest_seconds ? lasted
-                                                                           : r->shortest_seconds;
-    r->segments++;
-    r->traps++;
+    note_segment(r, false, lasted);
+    loose_note_stop(&r->loose, lasted);
     if (waited < 0)
         finish(r, RUN_EXIT, 0);
-    else if (is_event_stop(status))
+    else if (is_event_stop(status) && is_late)
         handle_stop(r, r->is_cancelled ? RUN_DEADLINE : RUN_HOLD);
     else if (status >> 16 == 0)
-        handle_signal(r, WSTOPSIG(status));
+        handle_traced_signal(r, WSTOPSIG(status));
+}
+
+/* Where it stands, nothing more is to be done. */
+static void
+end_here(struct runner *r)
+{
+    struct user_regs_struct now;
+
+    if (r->end != RUN_GOES_ON)
+        return;
+    finish(r, r->is_cancelled ? RUN_DEADLINE : RUN_HOLD, 0);
+    if (!r->needs_target && get_registers(r, &now))
+        cut_record(r, &now, now.rip);
+}
+
+/* Trace it again. */
+static void
+tie(struct runner *r, bool is_late)
+{
+    const bool is_handled = r->loose.has_frame;
+    int status = 0;
+
+    switch (loose_end(&r->loose, &r->process, &r->area, &status)) {
+    case LOOSE_AT_CODE:
+        if (is_late)
+            handle_stop(r, r->is_cancelled ? RUN_DEADLINE : RUN_HOLD);
+        return;
+    case LOOSE_AT_POST:
+        if (!is_handled)
+            handle_signal(r, &r->loose.stop);
+        break;
+    case LOOSE_AT_SIGNAL:
+        handle_traced_signal(r, WSTOPSIG(status));
+        break;
+    case LOOSE_AT_END:
+        finish(r, RUN_EXIT, 0);
+    }
+    if (is_late)
+        end_here(r);
+}
+
+static void
+run_loose(struct runner *r, double until_seconds)
+{
+    const double started = now_seconds();
+
+    if (r->loose.has_frame && (started >= until_seconds || r->is_cancelled)) {
+        end_here(r);
+        return;
+    }
+    if (r->loose.has_frame && !loose_answer(&r->loose, &r->process, &r->area)) {
+        finish(r, RUN_EXIT, 0);
+        return;
+    }
+    const enum loose_wait got =
+        loose_wait(&r->loose, &r->process, &r->area, until_seconds, &r->is_cancelled);
+    note_segment(r, true, now_seconds() - started);
+    if (got == LOOSE_STOPPED)
+        handle_signal(r, &r->loose.stop);
+    else if (got == LOOSE_GONE)
+        finish(r, RUN_EXIT, 0);
+    else
+        tie(r, got == LOOSE_LATE);
+}
+
+static void
+run_to_stop(struct runner *r, struct alarm *alarm, double until_seconds)
+{
+    if (!r->loose.is_on && !r->loose.has_frame &&
+        loose_is_due(&r->loose, until_seconds - now_seconds()))
+        loose_begin(&r->loose, &r->process, &r->area);
+    if (r->loose.is_on)
+        run_loose(r, until_seconds);
+    else
+        run_traced(r, alarm, until_seconds);
 }
 
 /* ---- What it needs to run on ---- */
@@ -387,7 +501,7 @@ enter_block(struct runner *r)
         blocks_publish(&r->blocks, block);
     r->regs.rip = r->blocks.area_address + r->blocks.block[block].cold;
     r->needs_target = false;
-    if (!write_registers(r->process.pid, &r->regs))
+    if (!set_registers(r))
         finish(r, RUN_EXIT, 0);
 }
 
@@ -418,8 +532,8 @@ runner_enter(struct runner *r, const struct held *h, uint64_t accesses)
     *slot(r, SLOT_BUFFER) = to_replica(r, r->start);
     start_at(r, h->regs.rip);
     r->blocks.written_pages = 0;
-    r->own_seconds = r->shortest_seconds = 0;
-    r->segments = 0;
+    r->own_seconds = 0;
+    memset(r->segments, 0, sizeof r->segments);
     return ptrace(PTRACE_SETREGSET, r->process.pid, (void *)NT_X86_XSTATE, &state) == 0;
 }
 
@@ -427,6 +541,8 @@ enum run_end
 runner_run(struct runner *r, struct alarm *alarm, double until_seconds)
 {
     look_up(alarm, until_seconds);
+    if (r->loose.is_on && !r->loose.may_begin)
+        tie(r, false);
     while (r->end == RUN_GOES_ON) {
         while (r->needs_target && r->end == RUN_GOES_ON)
             enter_block(r);
@@ -449,6 +565,30 @@ runner_cross(struct runner *r, const struct user_regs_struct *behind)
     r->regs = *behind;
     start_at(r, behind->rip);
     return true;
+}
+
+double
+runner_stop_seconds(const struct runner *r)
+{
+    return r->segments[0].count * r->segments[0].shortest_seconds +
+           r->segments[1].count * r->segments[1].shortest_seconds;
+}
+
+bool
+runner_is_one_segment(const struct runner *r)
+{
+    return r->segments[0].count + r->segments[1].count == 1;
+}
+
+void
+runner_park(struct runner *r)
+{
+    int status;
+
+    if (r->loose.is_on)
+        loose_end(&r->loose, &r->process, &r->area, &status);
+    r->loose.has_frame = false;
+    process_park(&r->process);
 }
 
 size_t
@@ -474,6 +614,7 @@ runner_init(struct runner *r)
     r->remote.maps = r->remote.pagemap = r->remote.memory = -1;
     r->remote.pipe[0] = r->remote.pipe[1] = -1;
     r->words_per_access = FIRST_WORDS_PER_ACCESS;
+    r->loose.share = 1.0;
     if (area_create(&r->area) < 0 || pages_init(&r->pages) < 0)
         return -1;
     blocks_init(&r->blocks, r->area.bytes);

@@ -7,8 +7,11 @@
 /* The area shared by tracer and replica, as offsets from its start. Everything that code refers to
  * lies within 2 GiB of it, so slots are addressed relative to the instruction pointer. */
 #define AREA_SLOTS 0u
+#define AREA_POST 0x800u  /* what a signal handler of ours tells: see replica/post.h */
+#define AREA_STACK 0x1000u /* the handler's */
+#define AREA_STACK_BYTES 0x4000u
 #define AREA_LOOKUP_BITS 16
-#define AREA_LOOKUP 0x1000u /* negated targets, then code addresses, 8 bytes each */
+#define AREA_LOOKUP (AREA_STACK + AREA_STACK_BYTES) /* negated targets, then code addresses, 8 bytes each */
 #define AREA_LOOKUP_BYTES (16u << AREA_LOOKUP_BITS)
 #define AREA_CODE (AREA_LOOKUP + AREA_LOOKUP_BYTES)
 #define AREA_CODE_BYTES (64u << 20)
@@ -20,7 +23,7 @@
 enum slot { SLOT_RCX = SLOT_GPR(1), SLOT_BUFFER = SLOT_GPR(16), SLOT_TARGET = SLOT_GPR(17),
             SLOT_JUMP = SLOT_GPR(18) };
 
-#define LOOKUP_ROUTINE_BYTES 256 /* at the start of the code: see lookup.h */
+#define LOOKUP_ROUTINE_BYTES 384 /* at the start of the code: see lookup.h, replica/area.h */
 /* Of a link: a trap or a jump. */
 #define LINK_BYTES 5
 

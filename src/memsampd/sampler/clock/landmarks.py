@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memsampd.sampler.clock.hits import ACCESS, EXECUTE, GRANULE_BYTES
-from memsampd.sampler.clock.records import Rows
+from memsampd.sampler.clock.records import Rows, each_once
 
 MAX_ERROR = 0.12
 """Estimated relative error above which a landmark is not worth its hits."""
@@ -108,7 +108,7 @@ def _instructions(rows: Rows, price: _Price) -> list[Landmark]:
 def _data(rows: Rows, price: _Price) -> list[Landmark]:
     """The best landmark of some granules, those that are often referenced left out."""
     granule = rows.address >> np.uint64(3)
-    sampled = np.unique(granule[:: max(1, len(rows) // _SAMPLED_GRANULES)])
+    sampled = each_once(granule[:: max(1, len(rows) // _SAMPLED_GRANULES)])
     bucket = _bucket(granule)
     counts = np.bincount(bucket, minlength=_BUCKETS)
     most = 2 * max(len(rows) // MIN_ACCESSES, len(rows) // _BUCKETS)

@@ -11,7 +11,7 @@ from iced_x86 import FlowControl, Register
 from numpy.typing import NDArray
 
 from memsampd.sampler.clock.moments import GENERAL_REGISTERS, Moment
-from memsampd.sampler.clock.records import Rows
+from memsampd.sampler.clock.records import Rows, each_once
 from memsampd.sampler.clock.upcoming import Upcoming, Values, follow_registers, next_accesses
 
 ReadCode = Callable[[int, int], bytes]
@@ -71,7 +71,7 @@ def find_places(rows: Rows, moment: Moment, read_code: ReadCode) -> _Places:
         else:
             pending += [way for way in ways if way.places is None or len(way.places)]
     left = [walk.places for walk in pending if walk.places is not None]
-    return np.unique(np.concatenate([np.empty(0, np.intp), *ended, *left]))
+    return each_once(np.concatenate([np.empty(0, np.intp), *ended, *left]))
 
 
 def _is_one(pending: list[_Walk], ended: list[_Places]) -> bool:
@@ -158,7 +158,7 @@ class _Code:
     def returns(self, rows: Rows, stack: int) -> tuple[int, ...]:
         """Where a return may go to that reads the stack there: behind calls that wrote it."""
         if stack not in self._returns:
-            writers = np.unique(rows.ip[rows.address == np.uint64(stack)])
+            writers = each_once(rows.ip[rows.address == np.uint64(stack)])
             calls = [self.at(int(ip)) for ip in writers]
             kinds = (FlowControl.CALL, FlowControl.INDIRECT_CALL)
             self._returns[stack] = tuple(c.next_ip for c in calls if c and c.flow_control in kinds)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,16 @@ class Rows:
 
     def __len__(self) -> int:
         return len(self.ip)
+
+
+def each_once(values: NDArray[Any]) -> NDArray[Any]:
+    """Return what occurs, ascending, each value once: without numpy.ma, which np.unique imports.
+
+    Args:
+        values: shape (n,).
+    """
+    values = np.sort(values)
+    return np.asarray(values)[np.append(np.ones(min(len(values), 1), np.bool_), values[1:] != values[:-1])]
 
 
 @dataclass(frozen=True, slots=True)

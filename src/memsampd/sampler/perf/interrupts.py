@@ -11,14 +11,14 @@ from memsampd import _core
 
 _TASK_CLOCK = 1  # PERF_COUNT_SW_TASK_CLOCK
 _PERIOD_NS = 50_000  # often enough that a millisecond of work is delayed by several per cent
-_PAIRS = 15
-_TURNS = 40_000  # some 1 ms
+_PAIRS = 7
+_TURNS = 20_000  # some 0.4 ms
 
 
 def measure_sample_seconds() -> float:
     """CPU time that one timer interrupt of the branch source takes, measured on this thread.
 
-    The same work is done with and without the interrupts, in turns, some 30 ms in all; the median
+    The same work is done with and without the interrupts, in turns, some 6 ms in all; the median
     of the differences counts. Writing the sample itself is not in it, and makes no difference
     that can be seen.
 
