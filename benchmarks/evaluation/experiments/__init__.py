@@ -11,6 +11,7 @@ from evaluation.experiments.burst_scatter import BurstScatter
 from evaluation.experiments.distribution import Distribution
 from evaluation.experiments.heat_maps import HeatMaps
 from evaluation.experiments.live import Live
+from evaluation.experiments.own_phase import OwnPhase
 from evaluation.experiments.phase_quality import PhaseQuality
 from evaluation.experiments.phase_sensitivity import PhaseSensitivity
 from evaluation.experiments.profiled_windows import ProfiledWindows
@@ -24,6 +25,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     PhaseQuality(),
     PhaseSensitivity(),
     Ablation(),
+    OwnPhase(),
     Accuracy(),
     Live(),
     BurstScatter(),
