@@ -28,7 +28,6 @@ from memsampd.errors import CaptureError
 from memsampd.sampler.burst_clock import BurstClock
 from memsampd.sampler.clock.costs import measure_costs
 from memsampd.sampler.records import Burst, BurstRequest
-from memsampd.sampler.replica.pace import PACE
 from memsampd.sampler.replica.source import ReplicaSource
 
 ERROR_GOAL = 10.0
@@ -85,7 +84,7 @@ def measure(program: Path, loop: tuple[str, str, int], timings: int, rng: random
         estimated_rate=mean,
         error_percent=100 * (mean / exact - 1) if mean else None,
         spread_percent=100 * statistics.pstdev(rates) / mean if mean else 0.0,
-        timed=sum(each.method != PACE for each in stretches),
+        timed=len(stretches),
         untimed=untimed,
         ways=dict(collections.Counter(each.method for each in stretches)),
         hit_microseconds=1e6 * statistics.mean(burst.cost.hit_seconds for burst in bursts),

@@ -37,7 +37,6 @@ from pathlib import Path
 from memsampd.errors import CaptureError
 from memsampd.models.counting import LineCounter
 from memsampd.sampler.records import Burst, BurstRequest
-from memsampd.sampler.replica.pace import PACE
 from memsampd.sampler.replica.source import ReplicaSource
 from programs.catalogue import find
 from programs.preparing import PreparationError
@@ -78,7 +77,7 @@ class Taken:
     def times_native(self) -> float | None:
         """Time of the run over the target's own for as many accesses; None if that is unknown."""
         timed = self.burst.timed
-        if timed is None or timed.method == PACE or not self.burst.accesses:
+        if timed is None or not self.burst.accesses:
             return None
         rate = timed.accesses_per_cpu_second
         return self.run_seconds / self.burst.accesses * rate

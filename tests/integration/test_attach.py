@@ -134,11 +134,11 @@ def test_another_program_has_its_own_curve_and_name(tmp_path: Path) -> None:
     small = tracees.compile_c(tmp_path, WALKING)
     large, recording = small.with_name("large"), tmp_path / "x.memsampd"
     shutil.copy(small, large)
-    command = [small, str(16 << 10), large, str(256 << 10)]
+    command = [str(small), str(16 << 10), str(large), str(256 << 10)]
     with subprocess.Popen(command) as target:
         observing = [MEMSAMPD, "attach", str(target.pid), "--no-listen", "--json"]
         with subprocess.Popen(
-            [*observing, "-o", recording], stdout=subprocess.PIPE, text=True
+            [*observing, "-o", str(recording)], stdout=subprocess.PIPE, text=True
         ) as process:
             assert process.stdout is not None
             before = first_known(process.stdout)

@@ -26,7 +26,6 @@ from memsampd.sampler.clock.moments import collect_moments, take_moments
 from memsampd.sampler.clock.records import Untimed
 from memsampd.sampler.records import BurstRequest, TimedStretch
 from memsampd.sampler.replica import timing
-from memsampd.sampler.replica.pace import PACE
 from memsampd.sampler.replica.source import ReplicaSource
 
 PATIENCE = 60.0  # a loaded machine may take long; nothing is asserted on it
@@ -258,8 +257,7 @@ def test_a_burst_of_a_loop_is_timed_where_its_moments_are(
         for _ in range(200):
             burst = source.capture(BurstRequest(target.pid, 1_000_000, 0.02, measure_rate=True))
             assert burst.was_asked_time
-            assert burst.timed is not None
-            if burst.timed.method != PACE:
+            if burst.timed is not None:
                 assert burst.cost.hit_seconds > 0
                 assert 0 < burst.timed.accesses <= burst.accesses
                 assert burst.timed.cpu_seconds > 0
@@ -276,8 +274,7 @@ def test_a_burst_without_events_is_a_burst(loops: Path, monkeypatch: pytest.Monk
         burst = source.capture(BurstRequest(target.pid, 50_000, 0.02, measure_rate=True))
         assert burst.accesses > 0
         assert burst.was_asked_time
-        assert burst.timed is not None
-        assert burst.timed.method == PACE
+        assert burst.timed is None
         assert source.untimed() == {"no-events": 1}
 
 

@@ -35,7 +35,9 @@ def busy() -> Iterator[subprocess.Popen[str]]:
 
 
 def mapped(pid: int) -> BranchSource:
-    return MappedBranches(TaskClockSource(pid), BranchMaps(lambda p: BranchMap(code_reader(p))))
+    return MappedBranches(
+        pid, TaskClockSource(pid), BranchMaps(lambda p: BranchMap(code_reader(p)))
+    )
 
 
 BRANCH_SOURCES: dict[str, Callable[[int], BranchSource]] = {

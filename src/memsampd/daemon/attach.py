@@ -260,7 +260,11 @@ def _pipeline_parts(
         schedule=schedule,
         planner=Planner(schedule, ledger, limits),
         ledger=ledger,
-        estimator=Estimator(curve_sizes(machine), config.line_bytes),
+        estimator=Estimator(
+            curve_sizes(machine),
+            config.line_bytes,
+            cache_sizes_bytes=dict(machine.cache_sizes_bytes()),
+        ),
         learn_anew=learn_anew,
     )
 

@@ -100,8 +100,7 @@ class TimedStretch:
         accesses: in the stretch that was timed; to lines, where a burst's source tells it.
         cpu_seconds: CPU time of the thread for them, without what the timing cost; time in the
             kernel counts.
-        method: how it was timed, for people ("moments", "arrivals"), or "pace" if it was not: how
-            fast its replica ran stands in.
+        method: how it was timed, for people ("moments", "arrivals").
         hits: how often the thread was interrupted for it.
         hit_seconds: CPU time that the thread lost by this.
         error: estimate of the relative standard error; 0 if not known.

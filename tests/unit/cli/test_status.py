@@ -10,7 +10,16 @@ import numpy as np
 import pytest
 from invented import make_snapshot
 
-from memsampd.cli.status import JsonStatus, LiveStatus, PlainStatus, status_lines
+from memsampd.cli.status import (
+    JsonStatus,
+    LiveStatus,
+    PlainStatus,
+    cache_ratios,
+    own_cpu_line,
+    ratio_text,
+    status_lines,
+)
+from memsampd.exporters.curves import CurvePoint
 from memsampd.exporters.snapshot import Snapshot
 from memsampd.phases.records import Assignment, Window
 
@@ -44,52 +53,94 @@ def test_a_terminal_is_redrawn_when_it_is_due(monkeypatch: pytest.MonkeyPatch) -
     live = LiveStatus(stream)
     for index in range(20):
         live.window(window(index), phase(1), state)
+        live.turn(state)
     assert state.times == 1
     drawn = stream.getvalue()
-    assert "sqlite3 (4242)  phase 1 of 3" in drawn
-    live.idle(STATE)
-    assert stream.getvalue() == drawn
+    assert "sqlite3 (4242)  CPU time 6.0 s, of it user 6.0 s" in drawn
     now += 1
-    live.idle(STATE)
+    live.turn(state)
     assert len(stream.getvalue()) > len(drawn)
-    live.window(window(20), phase(1), state)
-    assert state.times == 1
+    assert state.times == 2
 
 
-def test_lines_tell_changes_of_phase_and_trouble() -> None:
+def lines_of(stream: io.StringIO) -> list[str]:
+    return [line.split("  ")[0] for line in stream.getvalue().splitlines()]
+
+
+def test_lines_tell_changes_of_phase_and_its_first_curve() -> None:
     stream, state = io.StringIO(), Asked()
     plain = PlainStatus(stream)
-    for index, number in enumerate((1, 1, 1, 2, 2)):
-        plain.window(window(index), phase(number), state)
-    plain.idle(STATE)
-    for trouble in ("too large", "too large", ""):
-        plain.idle(replace(STATE, trouble=trouble))
-    assert state.times == 2
-    lines = stream.getvalue().splitlines()
-    assert [line.split("  ")[0] for line in lines] == [
-        "window 0: phase 1",
-        "window 3: phase 2",
+    without = replace(STATE, phase=2)
+    for index, (number, snapshot) in enumerate(
+        [(1, STATE), (1, STATE), (2, without), (2, without), (1, STATE)]
+    ):
+        plain.window(window(index), phase(number), lambda told=snapshot: told)  # type: ignore[misc]
+    assert lines_of(stream) == ["window 0: phase 1", "window 2: phase 2", "window 4: phase 1"]
+    assert "no burst of it yet" in stream.getvalue()
+    plain.window(window(5), phase(1), state)
+    assert state.times == 0
+
+
+def test_lines_tell_what_is_in_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr("memsampd.cli.status.time.monotonic", lambda: now)
+    stream = io.StringIO()
+    plain = PlainStatus(stream)
+    trouble = replace(STATE, trouble="too large")
+    idle = replace(STATE, idle_seconds=7.4)
+    overhead = replace(STATE.overhead, waits_for_own_cpu=True, own_cpu_waited_seconds=2.0)
+    waiting = replace(STATE, overhead=overhead)
+    for state in (STATE, trouble, trouble, STATE, idle, idle, STATE, waiting, STATE, waiting):
+        now += 2
+        plain.turn(lambda told=state: told)  # type: ignore[misc]
+    assert stream.getvalue().splitlines() == [
         "no bursts: too large",
         "bursts again",
+        "idle: the target has used no CPU time for 7 s",
+        "the target runs again",
+        "own CPU 0.40 s (limit 5 % of the target's): bursts wait for it, so far 2.0 s",
     ]
 
 
 def test_bursts_that_wait_for_own_cpu_time_are_told_of() -> None:
     overhead = replace(STATE.overhead, waits_for_own_cpu=True, own_cpu_waited_seconds=2.0)
-    waiting = replace(STATE, overhead=overhead)
-    waited = replace(STATE, overhead=replace(overhead, waits_for_own_cpu=False))
-    lines = [status_lines(state)[4] for state in (STATE, waiting, waited)]
-    used = "own CPU 0.4 s (limit 5 % of the target's)"
-    assert lines == [
+    used = "own CPU 0.40 s (limit 5 % of the target's)"
+    assert [own_cpu_line(each) for each in (STATE.overhead, overhead)] == [
         used,
         f"{used}: bursts wait for it, so far 2.0 s",
-        f"{used}: bursts waited 2.0 s for it",
     ]
-    stream = io.StringIO()
-    plain = PlainStatus(stream)
-    for state in (STATE, waiting, waited, waiting):
-        plain.idle(state)
-    assert stream.getvalue() == f"{lines[1]}\n"
+    waited = replace(overhead, waits_for_own_cpu=False)
+    assert own_cpu_line(waited) == f"{used}: bursts waited 2.0 s for it"
+
+
+@pytest.mark.parametrize(
+    ("point", "text"),
+    [
+        (CurvePoint(0.0013, 0.0, 0.0026), "0.00..0.26 %"),
+        (CurvePoint(0.0013, 0.0012, 0.0014), "0.13 %"),
+        (CurvePoint(0.50, 0.48, 0.52), "50.0 %"),
+        (CurvePoint(0.50, 0.46, 0.54), "46.0..54.0 %"),
+    ],
+)
+def test_a_band_is_shown_where_it_matters_to_the_value(point: CurvePoint, text: str) -> None:
+    assert ratio_text(point) == text
+
+
+def test_the_summary_is_of_the_whole_run_and_names_what_was_refused() -> None:
+    errors, refusals = {"not-running": 26}, {"not-running": "the thread sleeps; it is tried again"}
+    idle = replace(STATE, idle_seconds=3.0, errors=errors, refusals=refusals, trouble="no room")
+    lines = status_lines(idle)
+    whole = STATE.estimate.curves["lru"]
+    assert cache_ratios(whole, STATE.cache_sizes_bytes) in lines[1]
+    assert lines[1].startswith("LRU miss ratio, whole run:")
+    assert "(25 % of the time without a curve)" in lines[1]
+    assert lines[2].startswith("now, phase 1 (predicted 90 %):")
+    assert lines[-3:] == [
+        "26 bursts refused (not-running): the thread sleeps; it is tried again",
+        "idle: the target has used no CPU time for 3 s",
+        "no bursts: no room",
+    ]
+    assert not [line for line in status_lines(replace(idle, alive=False)) if "idle" in line]
 
 
 def test_json_has_an_object_a_window() -> None:
@@ -97,6 +148,7 @@ def test_json_has_an_object_a_window() -> None:
     shown = JsonStatus(stream)
     for index in range(3):
         shown.window(window(index), phase(index), Asked())
-        shown.idle(STATE)
+        shown.turn(Asked())
     lines = [json.loads(line) for line in stream.getvalue().splitlines()]
     assert [(line["window"], line["phase"]) for line in lines] == [(0, 0), (1, 1), (2, 2)]
+    assert len(lines[0]["whole_run"]["low"]) == len(lines[0]["sizes_bytes"])

@@ -300,8 +300,6 @@ def test_rates_are_asked_for_until_they_are_known() -> None:
 
     world = World(timed)
     world.run()
-    rate = world.estimator.estimate().rate
-    assert rate.accesses_per_cpu_second == pytest.approx(5e8)
     asked = [order.measure_rate for order in world.orders]
     assert asked[:3] == [True] * 3 or asked[1:4] == [True] * 3
     assert not any(asked[-10:])

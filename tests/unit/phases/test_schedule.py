@@ -176,12 +176,13 @@ def test_a_short_budget_shortens_bursts(name: Any) -> None:
 
 @PROFILING
 def test_moments_within_the_window_are_even(name: Any) -> None:
-    schedule = make(name, **FREE)
+    schedule = make(name, **FREE, **({"max_gap": 1.0} if name == "phase-guided" else {}))
     delays = []
     for index in range(20_000):
-        decision = schedule.decide(index, 0)  # never recorded, so it stays due
+        decision = schedule.decide(index, 0)
         if decision.profile:
             delays.append(decision.delay_cpu_seconds)
+            schedule.record(0, SHAPE.min_accesses)
     counts, _ = np.histogram(delays, bins=10, range=(0, 0.1))
     expected = len(delays) / 10
     assert ((counts - expected) ** 2 / expected).sum() < 9 + 5 * np.sqrt(18)
@@ -376,6 +377,36 @@ def test_a_phase_without_a_burst_is_first_in_line(rare: Any) -> None:
         assert 1 <= served <= 1 + math.ceil(5.5)
 
 
+def test_known_phases_leave_enough_for_the_first_bursts_of_new_ones() -> None:
+    cost = CostModel(SHAPE).predict(SHAPE.min_accesses)
+    schedule = make("phase-guided", share=0.0, allowance_seconds=5.5 * cost, max_gap=1.0)
+    schedule.record(0, SHAPE.min_accesses)
+    taken = 0
+    for index in range(100):
+        if schedule.decide(index, 0).profile:
+            schedule.spend(SHAPE.min_accesses, cost)
+            schedule.record(0, SHAPE.min_accesses)
+            taken += 1
+    assert taken == 2
+    for phase in (1, 2, 3):
+        decision = schedule.decide(100, phase)
+        assert (decision.profile, decision.delay_cpu_seconds) == (True, 0.0)
+        assert schedule.is_new(phase)
+        schedule.spend(SHAPE.min_accesses, cost)
+        schedule.record(phase, SHAPE.min_accesses)
+        assert not schedule.is_new(phase)
+    assert schedule.decide(101, 4).reason == "budget"
+
+
+def test_another_program_begins_with_what_is_left_of_the_budget() -> None:
+    schedule = make("phase-guided", share=0.0, allowance_seconds=1.0)
+    schedule.spend(1000, 0.25)
+    schedule.record(0, SHAPE.min_accesses)
+    schedule.restart()
+    assert schedule.is_new(0)
+    assert schedule.balance_seconds == 0.75
+
+
 def test_a_phase_that_never_returns_does_not_stop_the_others() -> None:
     schedule = make("phase-guided", share=0.02, allowance_seconds=0.0)
     assert schedule.decide(0, 9).reason == "budget"
@@ -392,7 +423,8 @@ def test_weight_times_uncertainty_goes_first() -> None:
     """Both due, budget for one shortest burst: the light one leaves it to the heavy one."""
 
     def reasons(bursts_heavy: Any) -> Any:
-        schedule = make("phase-guided", share=0.0, allowance_seconds=0.012)
+        kept = 3 * CostModel(SHAPE).predict(SHAPE.min_accesses)  # for new phases
+        schedule = make("phase-guided", share=0.0, allowance_seconds=0.012 + kept)
         for index in range(100):
             phase = 0 if index % 10 else 1  # 90 windows and 10
             state = schedule._phases.get(phase)

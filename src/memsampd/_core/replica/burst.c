@@ -386,11 +386,6 @@ take_held(struct burst *b)
 
     if (prepare(b))
         run_chain(b);
-    const double stops = runner_stop_seconds(r);
-    b->result->run_seconds = r->own_seconds - stops;
-    b->result->is_run_known = runner_is_one_segment(r) || stops < r->own_seconds / 2;
-    if (runner_is_one_segment(r))
-        b->result->run_seconds = r->own_seconds;
     if (b->is_ahead && r->end != RUN_COLD && b->order->arm_fd >= 0)
         b->result->is_armed = ioctl(b->order->arm_fd, PERF_EVENT_IOC_ENABLE, 0) == 0;
     if (!b->held.is_asleep)

@@ -33,8 +33,6 @@ struct burst_result {
     bool is_armed;           /* the event was enabled */
     size_t ahead_words;      /* what was recorded from here on is what the target then makes */
     uint64_t pages_predicted, pages_missed;
-    double run_seconds;      /* of the replica, without what its stops took */
-    bool is_run_known;       /* these took less than half of it */
     double replica_cpu_seconds, tracer_cpu_seconds;
 };
 

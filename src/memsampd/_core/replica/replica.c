@@ -44,7 +44,7 @@ static PyObject *
 result_as_dict(const struct runner *r, const struct burst_result *b)
 {
     return Py_BuildValue(
-        "{ss,si,ss,sl,sK,sO,sd,sd,sd,sI,sI,sI,sI,sO,sO,sn,sK,sK,sd,sO,sd,sd}",
+        "{ss,si,ss,sl,sK,sO,sd,sd,sd,sI,sI,sI,sI,sO,sO,sn,sK,sK,sd,sd}",
         "status", held_status_name(b->status), "error", b->error, "end", run_end_name(b->end),
         "number", r->number, "ip", (unsigned long long)r->ip,
         "is_lost", b->is_lost ? Py_True : Py_False, "started_seconds", b->started_seconds,
@@ -54,8 +54,7 @@ result_as_dict(const struct runner *r, const struct burst_result *b)
         "is_armed", b->is_armed ? Py_True : Py_False, "ahead_words", (Py_ssize_t)b->ahead_words,
         "pages_predicted", (unsigned long long)b->pages_predicted,
         "pages_missed", (unsigned long long)b->pages_missed,
-        "run_seconds", b->run_seconds, "is_run_known",
-        b->is_run_known ? Py_True : Py_False, "replica_cpu_seconds", b->replica_cpu_seconds,
+        "replica_cpu_seconds", b->replica_cpu_seconds,
         "tracer_cpu_seconds", b->tracer_cpu_seconds);
 }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from memsampd.phases.records import Decision
 from memsampd.phases.schedule.base import (
@@ -31,6 +31,8 @@ class _Phase:
 
 
 _LEAST_PART = 0.25
+# Phases with a burst leave so much of the budget to phases that may come: their first bursts.
+_NEW_PHASES = 3
 
 
 class PhaseGuided(BudgetedSchedule):
@@ -48,7 +50,8 @@ class PhaseGuided(BudgetedSchedule):
     1/sqrt(bursts), without end for a phase that has none. A phase that is due takes a burst only
     if the budget holds enough for the shortest burst of the most urgent one besides. Savings of two
     bursts are allowed for this: a phase that never comes back delays others but cannot stop
-    them.
+    them. Phases that have bursts also leave enough for the first bursts of three phases to come, so
+    that a phase which lasts a second has a curve.
 
     Args:
         rng, window_seconds, share, allowance_seconds, shape: see the base.
@@ -98,7 +101,9 @@ class PhaseGuided(BudgetedSchedule):
         if phase.windows_left > 0:
             return Decision(False, "not-due")
         reason = "drift" if phase.drifted else "due" if phase.bursts else "new-phase"
-        return self._take(reason, phase.lengths, self._reserve_seconds(phase))
+        decision = self._take(reason, phase.lengths, self._reserve_seconds(phase))
+        # A new phase may be over before a window is.
+        return decision if phase.bursts else replace(decision, delay_cpu_seconds=0.0)
 
     def _phase(self, phase: int) -> _Phase:
         if phase not in self._phases:
@@ -162,12 +167,14 @@ class PhaseGuided(BudgetedSchedule):
         return not phase.bursts, self._weight(phase) / math.sqrt(max(phase.bursts, 1))
 
     def _reserve_seconds(self, phase: _Phase) -> float:
-        """What must be left for a more urgent phase that is due, too."""
-        urgency = self._urgency(phase)
-        for other in self._phases.values():
-            if other is not phase and other.windows_left <= 1 and self._urgency(other) > urgency:
-                return self._costs.predict(self._shape.min_accesses)
-        return 0.0
+        """What must be left for a more urgent phase that is due, too, and for new ones."""
+        urgency, cost = self._urgency(phase), self._costs.predict(self._shape.min_accesses)
+        is_second = any(
+            other is not phase and other.windows_left <= 1 and self._urgency(other) > urgency
+            for other in self._phases.values()
+        )
+        return cost * (is_second + _NEW_PHASES * (phase.bursts > 0))
 
     def _savings_seconds(self) -> float:
-        return super()._savings_seconds() + self._costs.predict(self._shape.min_accesses)
+        cost = self._costs.predict(self._shape.min_accesses)
+        return super()._savings_seconds() + (1 + _NEW_PHASES) * cost

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import statistics
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -75,7 +76,12 @@ def measure_costs() -> HitCosts:
 
 def _median(costs: Iterator[float]) -> float:
     """The median: one round that another process disturbed does not matter."""
-    return float(np.median(list(costs)))
+    return statistics.median(costs)
+
+
+def _median_of(values: NDArray[np.float64]) -> float:
+    """The same of an array: np.median would import numpy.ma, which takes longer than all this."""
+    return float(statistics.median(values.tolist()))
 
 
 def _hit_cost(pid: int, kind: int, addresses: Sequence[int]) -> float:
@@ -90,15 +96,15 @@ def _hit_cost(pid: int, kind: int, addresses: Sequence[int]) -> float:
             "memsampd doctor may tell more",
         )
     after = np.diff(hits.cpu_seconds)
-    short, long = (float(np.median(after[hits.point[:-1] == point])) for point in (0, 1))
+    short, long = (_median_of(after[hits.point[:-1] == point]) for point in (0, 1))
     return (3 * short - long) / 2
 
 
 def _moment_cost(pid: int) -> float:
     """Of the rounds that the child came through in short times and in a long one."""
     seconds, rounds = _steps(pid)
-    short, long = float(np.median(seconds[:-1])), float(seconds[-1])
-    fewer, more = float(np.median(rounds[:-1])), float(rounds[-1])
+    short, long = _median_of(seconds[:-1]), float(seconds[-1])
+    fewer, more = _median_of(rounds[:-1]), float(rounds[-1])
     return (short * more - long * fewer) / (more - fewer)
 
 

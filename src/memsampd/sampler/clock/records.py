@@ -26,6 +26,10 @@ class Rows:
     def __len__(self) -> int:
         return len(self.ip)
 
+    def first(self, count: int) -> Rows:
+        """Return the first rows, at most so many."""
+        return Rows(self.ip[:count], self.address[:count], self.size_bytes[:count])
+
 
 def each_once(values: NDArray[Any]) -> NDArray[Any]:
     """Return what occurs, ascending, each value once: without numpy.ma, which np.unique imports.
@@ -34,7 +38,8 @@ def each_once(values: NDArray[Any]) -> NDArray[Any]:
         values: shape (n,).
     """
     values = np.sort(values)
-    return np.asarray(values)[np.append(np.ones(min(len(values), 1), np.bool_), values[1:] != values[:-1])]
+    is_first = np.append(np.ones(min(len(values), 1), np.bool_), values[1:] != values[:-1])
+    return np.asarray(values[is_first])
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,6 @@ from memsampd.sampler.records import (
 from memsampd.sampler.replica.collectors import Collector, Counted, Rows
 from memsampd.sampler.replica.endings import end_detail
 from memsampd.sampler.replica.forms import FormDecoder
-from memsampd.sampler.replica.pace import Pace
 from memsampd.sampler.replica.target import (
     TargetTraits,
     has_company,
@@ -48,11 +47,14 @@ _FEW_INSTRUCTIONS = 200
 _COLD_TRIES = 8
 
 _CAUSES = {
-    "not-running": ("the thread sleeps", ""),
-    "in-syscall": ("the thread is inside system calls all the time", ""),
-    "in-rseq": ("the thread is inside a restartable sequence", ""),
+    "not-running": ("the thread sleeps", "it is tried again when a thread has run"),
+    "in-syscall": (
+        f"the thread was inside system calls for {_PATIENCE_SECONDS:g} s",
+        "it is tried again; if it stays so, nearly all of its time is the kernel's",
+    ),
+    "in-rseq": ("the thread is inside a restartable sequence", "it is tried again"),
     "job-stopped": ("the process is stopped", "continue it (kill -CONT)"),
-    "gone": ("the process or thread is gone", ""),
+    "gone": ("the process or thread is gone", "other threads are tried"),
     "not-64-bit": ("the thread runs 32-bit code", "only 64-bit code is supported"),
     "unexpected": ("the thread stopped in an unknown way", "please report this"),
 }
@@ -80,8 +82,6 @@ class _Taken:
     ahead_words: int
     pages_predicted: int
     pages_missed: int
-    run_seconds: float
-    is_run_known: bool
     replica_cpu_seconds: float
     tracer_cpu_seconds: float
 
@@ -136,7 +136,6 @@ class ReplicaSource:
         self._holds: deque[tuple[float, float]] = deque()  # end, seconds
         self._is_cancelled = self._is_closed = False
         self._knows_code = False
-        self._pace = Pace()
         self._timing = BurstTiming(proc / str(pid) / "mem", line_bytes)
         self._traits, self._replica = self._make()
 
@@ -240,11 +239,6 @@ class ReplicaSource:
             timed, hit_seconds = self._timing.tell(
                 request, taken.is_armed, moments, lambda: self._rows_ahead(request, taken)
             )
-        run_seconds = taken.run_seconds if taken.is_run_known else None
-        if timed is None:
-            timed = self._pace.estimate(run_seconds, collector.rows, taken.pages_missed)
-        elif run_seconds is not None:
-            self._pace.learn(run_seconds, collector.rows, timed)
         cost += BurstCost(hit_seconds=hit_seconds)
         code_ip, code_times = (np.frombuffer(each, np.uint64) for each in visits)
         cost += BurstCost(tracer_cpu_seconds=time.thread_time() - started)

@@ -37,14 +37,17 @@ MOMENTS_SECONDS = (200e-6, 320e-6, 600e-6, 1200e-6)
 _PATIENCE_SECONDS = 0.05
 # Own CPU time that a burst's search for places may take: code that repeats itself takes the most,
 # and gives nothing.
-_SEARCH_SECONDS = 0.03
+_SEARCH_SECONDS = 0.015
 # Searches for landmarks in vain, one after the other, before they are tried only now and then.
 _VAIN_SEARCHES = 3
 _SEARCH_AGAIN_AFTER = 16
 # How far pieces of one stretch may differ, before a place is taken to be a wrong one.
 _UNEVEN = 6.0
 _COST_DOUBT = 0.5
+# No code is so slow that its first moments lie within fewer.
+_MIN_ROWS = 1_000
 _MIN_LANDMARK_ROWS = 20_000
+_LANDMARK_ROWS = 250_000  # searching more takes tens of milliseconds
 _FAST_RATE = 1.5e9  # landmarks that are far enough apart for this are never timed for being slow
 _NANOSECONDS = 1e9
 
@@ -194,6 +197,9 @@ class BurstTiming:
         except OSError:
             return Untimed("gone", "", len(moments), len(moments) * cost)
         chunk = ahead()
+        if len(chunk) < _MIN_ROWS:
+            os.close(memory)
+            return Untimed("short", f"{len(chunk)} accesses", len(moments), len(moments) * cost)
         rows = Rows(chunk.ip, chunk.address, chunk.size_bytes)
         try:
             read = partial(read_code, memory)
@@ -211,7 +217,7 @@ class BurstTiming:
         if len(rows) < _MIN_LANDMARK_ROWS or not self._may_search():
             return untimed
         landmark = find_landmark(
-            rows,
+            rows.first(_LANDMARK_ROWS),
             hits=HITS,
             hit_seconds=max(costs.execute_seconds, costs.access_seconds),
             expected_rate=_FAST_RATE,
