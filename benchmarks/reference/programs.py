@@ -173,7 +173,7 @@ def _sorting(folder: Path) -> Sequence[str]:
 
 
 def _multigrid(folder: Path) -> Sequence[str]:
-    return str(_compiled(folder, "multigrid")), "128", "14"
+    return str(_compiled(folder, "multigrid")), "128", "12"
 
 
 def _zstd(folder: Path) -> Sequence[str]:
