@@ -9,6 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evaluation.scraping import Scrape, stored
+from memsampd.estimate.estimator import Estimator
+from memsampd.estimate.records import Totals
+from memsampd.exporters.recording import Recording
 from reference.metrics import Floats, cdf_error, whole_run_error
 from reference.store import Reference
 from reference.windows import ERROR_SIZES_BYTES
@@ -79,6 +82,44 @@ def increases(scrapes: Sequence[Scrape]) -> tuple[Floats, Floats]:
     if (accesses < 0).any() or (misses < 0).any():
         raise ValueError("a counter fell")
     return accesses, misses
+
+
+def replayed(recording: Recording) -> list[Totals]:
+    """Return the counters after each event of a recording, as its estimator is told them again."""
+    header = recording.header
+    estimator = Estimator(
+        np.array(ERROR_SIZES_BYTES, np.int64),
+        header.line_bytes,
+        cache_sizes_bytes=header.cache_sizes_bytes,
+    )
+    states = []
+    for event in recording.events:
+        estimator.add(event)
+        states.append(estimator.estimate().totals)
+    return states
+
+
+def apart(scrapes: Sequence[Scrape], states: Sequence[Totals]) -> float:
+    """Return how far scrapes are from what a replay counted, in percent.
+
+    Args:
+        scrapes: of LRU counters; what was scraped before anything was counted is left out.
+        states: the counters after each event: a scrape shows one of these.
+
+    Returns:
+        Of each scrape the largest relative difference of a counter to the state that is most like
+        it; the most of all scrapes.
+    """
+    counted = [np.array([each.accesses, *each.misses["lru"]]) for each in states if each.accesses]
+    most = 0.0
+    for scrape in scrapes:
+        if scrape.has_curve:
+            shown = np.array([scrape.accesses, *scrape.misses])
+            differences = [
+                np.max(np.abs(shown - state) / np.maximum(state, 1.0)) for state in counted
+            ]
+            most = max(most, min(differences, default=1.0))
+    return 100 * float(most)
 
 
 def cut(reference: Reference, shares: Floats) -> tuple[Floats, Floats]:
