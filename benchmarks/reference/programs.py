@@ -173,7 +173,7 @@ def _sorting(folder: Path) -> Sequence[str]:
 
 
 def _multigrid(folder: Path) -> Sequence[str]:
-    return str(_compiled(folder, "multigrid")), "128", "12"
+    return str(_compiled(folder, "multigrid")), "128", "10"
 
 
 def _zstd(folder: Path) -> Sequence[str]:
@@ -181,7 +181,7 @@ def _zstd(folder: Path) -> Sequence[str]:
 
 
 def _json(folder: Path) -> Sequence[str]:
-    return str(_compiled(folder, "json")), "20000", "3"
+    return str(_compiled(folder, "json")), "20000", "2"
 
 
 PROGRAMS: tuple[Program, ...] = (
