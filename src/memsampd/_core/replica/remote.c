@@ -309,6 +309,12 @@ remote_read_pages(struct remote *r, const uint64_t *page, size_t count, uint8_t 
             which[wanted++] = i;
         }
     }
+    if (wanted == 1) { /* half of what process_vm_readv takes */
+        if (pread(r->memory, mine[0].iov_base, PAGE_BYTES, (off_t)page[which[0]]) !=
+            (ssize_t)PAGE_BYTES)
+            result[which[0]] = PAGE_UNREADABLE;
+        return;
+    }
     for (size_t done = 0; done < wanted;) {
         ssize_t got = process_vm_readv(r->pid, mine + done, wanted - done, theirs + done,
                                        wanted - done, 0);

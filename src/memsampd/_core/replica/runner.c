@@ -367,6 +367,7 @@ note_segment(struct runner *r, bool is_loose, double seconds)
     if (r->segments[is_loose].count++ == 0 || seconds < r->segments[is_loose].shortest_seconds)
         r->segments[is_loose].shortest_seconds = seconds;
     r->traps++;
+    r->loose_traps += is_loose;
 }
 
 static void
