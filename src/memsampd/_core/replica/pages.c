@@ -319,6 +319,8 @@ pages_fault(struct pages *p, struct process *process, struct remote *remote, uin
         remote_forget(remote); /* it may have come since */
         area = remote_find(remote, first);
     }
+    if (area == NULL)
+        area = remote_find_growth(remote, first);
     if (area == NULL || !area->is_readable)
         return area == NULL || area->kind == AREA_PLAIN ? FAULT_UNMAPPED : FAULT_UNREADABLE;
     size_t there = pages_near(p, area, first, wanted);
