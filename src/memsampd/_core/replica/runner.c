@@ -247,7 +247,8 @@ handle_page(struct runner *r, uint64_t address)
 {
     struct user_regs_struct now;
     double started = now_seconds();
-    enum page_fault fault = pages_fault(&r->pages, &r->process, &r->remote, address);
+    enum page_fault fault =
+        pages_fault(&r->pages, &r->process, &r->remote, address, r->loose.is_on);
 
     r->faults++;
     r->fault_seconds += now_seconds() - started;
@@ -457,6 +458,9 @@ run_loose(struct runner *r, double until_seconds)
         finish(r, RUN_EXIT, 0);
         return;
     }
+    while (post_state(r->area.bytes) == POST_EMPTY &&
+           pages_supply_ahead(&r->pages, &r->process, &r->remote))
+        ;
     const enum loose_wait got =
         loose_wait(&r->loose, &r->process, &r->area, until_seconds, &r->is_cancelled);
     note_segment(r, true, now_seconds() - started);
