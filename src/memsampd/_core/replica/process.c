@@ -495,6 +495,14 @@ process_seize(struct process *p)
     return true;
 }
 
+void
+process_unblock(const struct process *p)
+{
+    const uint64_t blocked = post_blocked();
+
+    ptrace(PTRACE_SETSIGMASK, p->pid, (void *)sizeof blocked, &blocked);
+}
+
 /* A signal that it raised itself, and that was not reported before the stop, would kill it when it is
  * let go: have it reported. */
 static void
@@ -524,11 +532,10 @@ process_park(struct process *p)
     p->is_ours = false;
     if (!read_registers(p->pid, &regs))
         return;
-    const uint64_t blocked = post_blocked(); /* in its handler, all signals are */
+    process_unblock(p); /* in its handler, all signals are blocked */
     regs.rip = p->area_address + AREA_PARK;
     regs.orig_rax = (unsigned long)-1;
     write_registers(p->pid, &regs);
-    ptrace(PTRACE_SETSIGMASK, p->pid, (void *)sizeof blocked, &blocked);
     take_pending_signals(p->pid);
     ptrace(PTRACE_DETACH, p->pid, NULL, NULL);
 }

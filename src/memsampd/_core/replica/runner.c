@@ -247,7 +247,8 @@ handle_page(struct runner *r, uint64_t address)
 {
     struct user_regs_struct now;
     double started = now_seconds();
-    enum page_fault fault = pages_fault(&r->pages, &r->process, &r->remote, address);
+    enum page_fault fault =
+        pages_fault(&r->pages, &r->process, &r->remote, address, r->loose.is_on);
 
     r->faults++;
     r->fault_seconds += now_seconds() - started;
@@ -367,6 +368,7 @@ note_segment(struct runner *r, bool is_loose, double seconds)
     if (r->segments[is_loose].count++ == 0 || seconds < r->segments[is_loose].shortest_seconds)
         r->segments[is_loose].shortest_seconds = seconds;
     r->traps++;
+    r->loose_traps += is_loose;
 }
 
 static void
@@ -456,6 +458,9 @@ run_loose(struct runner *r, double until_seconds)
         finish(r, RUN_EXIT, 0);
         return;
     }
+    while (post_state(r->area.bytes) == POST_EMPTY &&
+           pages_supply_ahead(&r->pages, &r->process, &r->remote))
+        ;
     const enum loose_wait got =
         loose_wait(&r->loose, &r->process, &r->area, until_seconds, &r->is_cancelled);
     note_segment(r, true, now_seconds() - started);

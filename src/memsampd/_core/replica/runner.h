@@ -67,7 +67,7 @@ struct runner {
     volatile int is_cancelled;    /* set from another thread */
 
     /* What it cost, all runs together. */
-    uint64_t traps, faults;
+    uint64_t traps, loose_traps, faults;
     double run_seconds, translation_seconds, fault_seconds;
 };
 
