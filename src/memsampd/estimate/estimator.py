@@ -35,6 +35,8 @@ from memsampd.sampler.records import UNKNOWN_RATE, AccessRate
 _OTHER_PHASE = 1e-9
 # Windows of phases without a burst are of known code if bursts of others ran so much of it.
 _MOST_UNSEEN = 0.1
+# Variance of a burst's miss ratio m before two were seen, in units of m (1 - m).
+_USUAL_SCATTER = 0.04
 _HORIZON_GAIN = 1.3  # a longer view of a phase is worth modelling its bursts again
 
 
@@ -163,7 +165,6 @@ class Estimator:
         row = self._layout.row(whole)
         table = self._layout.table(row)
         self._last_ratios = table[0, MIDDLE]
-        account.variation.add(row)
         if pooled.horizon_accesses > _HORIZON_GAIN * account.horizon_accesses:
             self._see_further(phase, pooled)
             account.horizon_accesses = pooled.horizon_accesses
@@ -373,10 +374,12 @@ class Estimator:
         total = sum(each.accesses for each in sums.values())
         cpu_seconds = sum(account.cpu_seconds for account in self._phases.values())
         parts = {
-            id: Part(account, sums[id], self._spread(id)) for id, account in self._phases.items()
+            id: Part(sums[id], account.squares, self._spread(id), self._scatter(id, sums[id]))
+            for id, account in self._phases.items()
         }
         phases = tuple(
-            self._phase_estimate(id, parts[id], total, cpu_seconds) for id in sorted(parts)
+            self._phase_estimate(id, self._phases[id], parts[id], total, cpu_seconds)
+            for id in sorted(parts)
         )
         told = [part for part in parts.values() if part.sums.accesses > 0]
         curves = {}
@@ -409,10 +412,16 @@ class Estimator:
         mine = memory.phase == phase
         return mean_rate(memory.rates[mine], memory.errors[mine])[1] if mine.any() else None
 
+    def _scatter(self, phase: int, sums: WindowSums) -> NDArray[np.float64]:
+        """Variance of the curve of a single burst of a phase, shape (values,)."""
+        ratio = np.clip(sums.misses / sums.accesses, 0, 1) if sums.accesses > 0 else 0 * sums.misses
+        usual = _USUAL_SCATTER * ratio * (1 - ratio)
+        return usual if self._memory is None else self._memory.scatter(phase, usual)
+
     def _phase_estimate(
-        self, id: int, part: Part, total: float, cpu_seconds: float
+        self, id: int, account: PhaseAccount, part: Part, total: float, cpu_seconds: float
     ) -> PhaseEstimate:
-        account, sums = part.account, part.sums
+        sums = part.sums
         is_told = account.histogram.accesses > 0 or sums.unknown_cpu_seconds < account.cpu_seconds
         curves = {}
         if sums.accesses > 0 and is_told:

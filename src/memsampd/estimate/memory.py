@@ -169,6 +169,22 @@ class BurstMemory:
         self._compare(into)
         return gone, into
 
+    def scatter(self, phase: int, usual: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Variance of the curves of single bursts about what changes slowly.
+
+        Half the mean squared difference of a burst of the phase to the one before it, as if one
+        more pair had differed by what is usual.
+
+        Args:
+            phase: its id.
+            usual: variance to be expected before anything was seen, shape (values,).
+        """
+        rows = np.flatnonzero(self.phase == phase)
+        rows = rows[np.argsort(self.window[rows], kind="stable")]
+        single = 1 / self.bursts[rows]  # a mean of n bursts scatters by 1 / n of one's variance
+        squares = np.diff(self.curves[rows], axis=0) ** 2 / (single[1:] + single[:-1])[:, None]
+        return np.asarray((squares.sum(axis=0) + usual) / max(len(rows), 1))
+
     # -- rates ---------------------------------------------------------------------------------
 
     def expected_rates(self) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
