@@ -180,7 +180,11 @@ class Estimator:
         own: SurvivalFunction,
         whole: SurvivalFunction,
     ) -> None:
-        memory, code = self._memory_for(code_vector(record.code))
+        code = code_vector(record.code)
+        if self._memory is None:
+            bins = len(code) or max((len(each.hits) for each in self._waiting), default=0) or 1
+            self._memory = BurstMemory(bins, self._layout.values, self._capacity)
+        memory = self._memory
         timed = record.timed if record.timed is not None and is_usable(record.timed) else None
         if timed is not None:
             rate, error = timed.accesses_per_cpu_second, measurement_error(timed)
@@ -193,17 +197,6 @@ class Estimator:
                 account.join_rows(gone, into)
             self._own.pop(into, None)
         self._own[at] = own.thinned()
-
-    def _memory_for(self, code: NDArray[np.float64]) -> tuple[BurstMemory, NDArray[np.float64]]:
-        """The memory, and a branch vector of its length: zeros where none is known."""
-        if self._memory is None:
-            bins = len(code) or max((len(each.hits) for each in self._waiting), default=0) or 1
-            self._memory = BurstMemory(bins, self._layout.values, self._capacity)
-        return self._memory, self._fitting(self._memory, code)
-
-    @staticmethod
-    def _fitting(memory: BurstMemory, code: NDArray[np.float64]) -> NDArray[np.float64]:
-        return code if len(code) == len(memory.ran) else np.zeros(len(memory.ran))
 
     def _see_further(self, phase: int, pooled: SurvivalFunction) -> None:
         """Model the bursts of a phase again: beyond their horizons more is known now."""
@@ -262,19 +255,18 @@ class Estimator:
             for window in windows:
                 window.sums.unknown_cpu_seconds = window.cpu_seconds
             return
-        hits = np.array([self._fitting(memory, window.hits) for window in windows])
+        hits = memory.compact([window.hits for window in windows])
         phase = np.array([window.phase for window in windows])
         cpu_seconds = np.array([window.cpu_seconds for window in windows])
         rates, is_rated = memory.expected_rates()
-        ran = memory.ran
         own = np.equal.outer(phase, memory.phase)
         has_code = memory.code.any(axis=1)
         is_told = np.logical_and.outer(hits.any(axis=1), has_code)
         shares = burst_shares(
             np.array([window.index for window in windows], np.int64),
-            _compact(hits, ran),
+            hits,
             memory.window,
-            _compact(memory.code.astype(np.float64), ran),
+            memory.code,
             np.where(own | is_told, 1.0, _OTHER_PHASE),
             memory.bursts,
         )
@@ -282,7 +274,7 @@ class Estimator:
         accesses = seconds * rates
         misses = accesses @ memory.curves
         total = hits.sum(axis=1)
-        unseen = np.where(total > 0, hits[:, ~ran].sum(axis=1) / np.maximum(total, 1), 0.0)
+        unseen = hits[:, -1] / np.maximum(total, 1)
         is_known = own.any(axis=1) | (is_told.any(axis=1) & (unseen <= _MOST_UNSEEN))
         rated = seconds @ is_rated.astype(np.float64)
         for at, window in enumerate(windows):
@@ -455,8 +447,3 @@ class Estimator:
             weighted = [each.sums.accesses * one for each, one in zip(parts, known, strict=True)]
             spread = float(np.hypot.reduce(np.array(weighted))) / total
         return AccessRate(total / cpu_seconds, spread, "bursts")
-
-
-def _compact(rows: NDArray[np.float64], ran: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Vectors with the bins of code that any burst ran, and one for all the others."""
-    return np.column_stack([rows[:, ran], rows[:, ~ran].sum(axis=1)])
