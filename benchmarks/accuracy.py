@@ -1,7 +1,7 @@
 """How good memsampd's estimates are, and what they cost: against exact references.
 
-usage: python benchmarks/accuracy.py [--quick] [--programs NAME...] [--repeat N] [--json FILE]
-                                     [--markdown FILE] [-- MEMSAMPD-RUN-OPTIONS...]
+usage: python benchmarks/accuracy.py [--quick] [--programs NAME...] [--held-out] [--repeat N]
+                                     [--json FILE] [--markdown FILE] [-- MEMSAMPD-RUN-OPTIONS...]
 
 Every program runs --repeat times without and with ``memsampd run``, in alternating order. Each
 recording's estimate is compared with the exact reference in ``benchmarks/reference/data``:
@@ -32,7 +32,7 @@ from reference import store
 from reference.documents import machine_text, replace_section
 from reference.estimates import Estimate, parse_estimate
 from reference.judging import judge
-from reference.programs import PROGRAMS, Program, find
+from reference.programs import PROGRAMS, Program, judged
 from reference.running import RunError, Timing, memsampd_command, run_alone, run_recorded
 from reference.windows import ERROR_SIZES_BYTES
 
@@ -218,6 +218,7 @@ def main() -> int:
     )
     parser.add_argument("--quick", action="store_true", help="one run of three programs")
     parser.add_argument("--programs", nargs="+", default=[], metavar="NAME")
+    parser.add_argument("--held-out", action="store_true", help="programs held out as well")
     parser.add_argument("--repeat", type=int, default=3, metavar="N", help="pairs a program")
     parser.add_argument("--policy", choices=("lru", "random"), default="lru")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures")
@@ -226,9 +227,11 @@ def main() -> int:
     args = parser.parse_args()
     names = args.programs or (QUICK_PROGRAMS if args.quick else ())
     try:
-        programs = find(names)
+        programs = judged(names, args.held_out)
     except KeyError as error:
         parser.error(f"no program is called {error}")
+    except ValueError as error:
+        parser.error(str(error))
     if args.repeat < 1:
         parser.error("--repeat needs at least 1")
 

@@ -1,7 +1,8 @@
 """Measures what is missing, then writes the report.
 
 usage: python -m evaluation [--quick | --smoke] [--only NAME...] [--programs NAME...]
-                            [--rounds N] [--folder FOLDER] [--markdown FILE] [--report]
+                            [--held-out] [--rounds N] [--folder FOLDER] [--markdown FILE]
+                            [--report]
 
 Run it in ``benchmarks/``, or with that in PYTHONPATH. Whatever is measured is kept in the folder at
 once; a second start goes on where the first one stopped. Exit status 1 if a goal is missed.
@@ -24,6 +25,7 @@ from evaluation.live import LiveRuns
 from evaluation.page import Page
 from evaluation.results import Results
 from reference.documents import machine_text, replace_section
+from reference.programs import judged
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT = ROOT / "docs" / "evaluation.md"
@@ -79,11 +81,16 @@ def main() -> int:
     names = [experiment.name for experiment in EXPERIMENTS]
     parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="EXPERIMENT")
     parser.add_argument("--programs", nargs="+", default=[], metavar="NAME")
+    parser.add_argument("--held-out", action="store_true", help="programs held out as well")
     parser.add_argument("--rounds", type=int, metavar="N", help="live rounds of each program")
     parser.add_argument("--folder", type=Path, help="where results are kept")
     parser.add_argument("--markdown", type=Path, help="document whose sections are replaced")
     parser.add_argument("--report", action="store_true", help="measure nothing more")
     args = parser.parse_args()
+    try:
+        judged(args.programs, args.held_out)
+    except (KeyError, ValueError) as error:
+        parser.error(f"--programs: {error}")
     scale = SCALES["quick" if args.quick else "smoke" if args.smoke else "whole"]
     if args.rounds is not None:
         scale = replace(scale, repeats=args.rounds)
@@ -93,7 +100,7 @@ def main() -> int:
     if not markdown.exists():
         markdown.write_text(DOCUMENT.read_text(encoding="utf-8"), encoding="utf-8")
     BUILD.mkdir(parents=True, exist_ok=True)
-    bench = Bench(scale, BUILD, LiveRuns(folder, BUILD), tuple(args.programs))
+    bench = Bench(scale, BUILD, LiveRuns(folder, BUILD), tuple(args.programs), args.held_out)
     chosen = [experiment for experiment in EXPERIMENTS if experiment.name in args.only]
     if not args.report:
         for experiment in chosen:

@@ -11,7 +11,7 @@ from evaluation.live import LiveRuns
 from evaluation.offline import OfflineWindows, offline_windows
 from evaluation.results import Case
 from reference import store
-from reference.programs import PROGRAMS
+from reference.programs import judged
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +53,14 @@ class Bench:
         build: where programs are built and run.
         runs: live runs.
         programs: only these; all if empty.
+        held_out: those that are held out as well.
     """
 
     scale: Scale
     build: Path
     runs: LiveRuns
     programs: tuple[str, ...] = field(default=())
+    held_out: bool = False
 
     def offline_names(self) -> list[str]:
         """Programs for offline experiments."""
@@ -90,9 +92,8 @@ class Bench:
 
     def _kept(self) -> Iterator[str]:
         """Programs that are wanted and have a reference."""
-        for program in PROGRAMS:
-            is_wanted = not self.programs or program.name in self.programs
-            if is_wanted and store.path_of(program.name).exists():
+        for program in judged(self.programs, self.held_out):
+            if store.path_of(program.name).exists():
                 yield program.name
 
     def _shortest(self, names: Iterable[str], count: int | None) -> list[str]:

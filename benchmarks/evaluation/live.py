@@ -9,6 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from evaluation.results import Results
+from evaluation.scraping import Scrape, Scraper, free_address, read_scrapes, write_scrapes
 from memsampd.exporters.recording import Recording, read_recording
 from reference.programs import find
 from reference.running import Timing, run_alone, run_recorded
@@ -24,11 +25,13 @@ class Setting:
         name: as cases name it.
         what: for people.
         options: of ``memsampd run``.
+        scraped: whether metrics are read while it runs.
     """
 
     name: str
     what: str
     options: tuple[str, ...] = ()
+    scraped: bool = False
 
 
 DEFAULT = Setting("default", "phase-guided, as installed")
@@ -36,6 +39,7 @@ PERIODIC = Setting(
     "periodic", "periodic, every tenth window", ("--schedule", "periodic", "--budget", "1")
 )
 DETECTION = Setting("detection", "phases without bursts", ("--schedule", "none"))
+SCRAPED = Setting("scraped", "as installed, metrics read meanwhile", scraped=True)
 MAIN = (DEFAULT, PERIODIC, DETECTION)
 SWEEP = (
     *(
@@ -50,7 +54,12 @@ SWEEP = (
     Setting("bursts of 200 k", "phase-guided, no long bursts", ("--burst", "200000")),
     Setting("bursts of 4 M", "phase-guided, long bursts of 4 M accesses", ("--burst", "4000000")),
 )
-GROUPS = {"main": MAIN, "sweep": SWEEP}
+GROUPS: dict[str, tuple[Setting | None, ...]] = {
+    "main": (None, *MAIN),
+    "sweep": (None, *SWEEP),
+    "live": (SCRAPED,),
+}
+"""What a round runs; None is the program alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +90,23 @@ class LiveRun:
             raise ValueError(f"{self.program} ran alone")
         return _recording(self.recording)
 
+    def scrapes(self) -> list[Scrape]:
+        """Return what was read of its metrics.
+
+        Raises:
+            ValueError: it ran alone.
+            FileNotFoundError: they were not read.
+        """
+        if self.recording is None:
+            raise ValueError(f"{self.program} ran alone")
+        return read_scrapes(_scrapes_beside(self.recording))
+
 
 class LiveRuns:
     """Makes runs when they are first asked for.
 
-    A round of a program is one run alone and one with each setting of a group, in an order drawn
-    anew for each round: what slows the machine for a while hits all alike.
+    A round of a program is one run with each setting of a group, mostly one alone too, in an order
+    drawn anew for each round: what slows the machine for a while hits all alike.
 
     Args:
         folder: for the table of runs and the recordings.
@@ -116,6 +136,11 @@ class LiveRuns:
         (run,) = (run for run in runs if run.setting == DEFAULT.name)
         return run
 
+    def scraped(self, program: str, repeat: int) -> LiveRun:
+        """Return a run with memsampd's own defaults of which metrics were read."""
+        (run,) = self.round("live", program, repeat)
+        return run
+
     def kept(self, group: str, program: str) -> list[LiveRun]:
         """Return all runs of a program that were done in a group."""
         return self._kept(group, program, None)
@@ -142,7 +167,7 @@ class LiveRuns:
         if program not in self._warm:  # files into the page cache
             run_alone(command, self._build)
             self._warm.add(program)
-        settings: list[Setting | None] = [None, *GROUPS[group]]
+        settings = list(GROUPS[group])
         random.Random(f"{group} {program} {repeat}").shuffle(settings)
         return [self._run(command, group, program, repeat, setting) for setting in settings]
 
@@ -162,13 +187,34 @@ class LiveRuns:
             path = self._folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
             options = ("--force", "--seed", str(repeat), *setting.options)
-            timing = run_recorded(command, path, self._build, options)
+            timing = (run_scraped if setting.scraped else run_recorded)(
+                command, path, self._build, options
+            )
         return {
             "setting": setting.name if setting else ALONE,
             "wall_seconds": timing.wall_seconds,
             "total_cpu_seconds": timing.total_cpu_seconds,
             "recording": name,
         }
+
+
+def run_scraped(
+    command: Sequence[str], recording: Path, cwd: Path, options: Sequence[str]
+) -> Timing:
+    """Run a program under ``memsampd run`` and keep scrapes of its metrics beside the recording.
+
+    Raises:
+        RunError: it or memsampd failed.
+    """
+    address = free_address()
+    with Scraper(address).running() as scraper:
+        timing = run_recorded(command, recording, cwd, options, address)
+    write_scrapes(_scrapes_beside(recording), scraper.scrapes(timing.start_seconds))
+    return timing
+
+
+def _scrapes_beside(recording: Path) -> Path:
+    return recording.with_suffix(".scrapes.json")
 
 
 def slowdowns(runs: Sequence[LiveRun], setting: str) -> list[float]:

@@ -145,7 +145,10 @@ def burst_curves(windows: OfflineWindows, session: SimulatedSession) -> Callable
 
 
 def share_out(
-    windows: OfflineWindows, session: SimulatedSession, curve_of: Callable[[int], Curve]
+    windows: OfflineWindows,
+    session: SimulatedSession,
+    curve_of: Callable[[int], Curve],
+    other_phases: float = 1.0,
 ) -> NDArray[np.float64]:
     """Give each window the curves of profiled windows that ran its code, as the product does.
 
@@ -153,6 +156,7 @@ def share_out(
         windows: the run.
         session: what was profiled.
         curve_of: miss ratio of a profiled window, shape (s,).
+        other_phases: how much bursts of other phases count, above 0; those of its own count 1.
 
     Returns:
         Miss ratios, shape (w, s).
@@ -163,8 +167,13 @@ def share_out(
     if not len(session.profiled):
         raise ValueError("a session without a burst")
     exact = windows.hits(None, session.hits.shape[1], np.random.default_rng(0), session.seed)
+    own = session.phases[:, None] == session.phases[session.profiled][None, :]
     shares = burst_shares(
-        np.arange(len(session.phases)), session.hits, session.profiled, exact[session.profiled]
+        np.arange(len(session.phases)),
+        session.hits,
+        session.profiled,
+        exact[session.profiled],
+        np.where(own, 1.0, other_phases),
     )
     curves = np.array([curve_of(window) for window in session.profiled.tolist()])
     return np.asarray(shares @ curves)

@@ -18,11 +18,13 @@ class Estimate:
 
     Attributes:
         overall: miss ratio of the whole run, shape (s,).
+        low: its lower bound, shape (s,).
+        high: its upper bound, shape (s,).
         windows: miss ratio of each window as estimated, or guessed where its phase had no burst;
             the middle of its bounds where there is not even a guess, shape (w, s).
         weights: accesses of each window, shape (w,); CPU seconds if no rate is known at all.
         unknown_windows: windows whose miss ratio is only known by its bounds.
-        band: mean width of the bounds of the whole run over sizes, 0..1.
+        unknown_cpu_share: their share of the CPU time, 0..1.
         phases: number of phases.
         bursts: number of bursts; None if the document does not tell.
         sampled_accesses: accesses in these.
@@ -30,14 +32,21 @@ class Estimate:
     """
 
     overall: Floats
+    low: Floats
+    high: Floats
     windows: Floats
     weights: Floats
     unknown_windows: int
-    band: float
+    unknown_cpu_share: float
     phases: int
     bursts: int | None
     sampled_accesses: int
     warnings: tuple[str, ...]
+
+    @property
+    def band(self) -> float:
+        """Mean width of the bounds of the whole run over sizes, 0..1."""
+        return float(np.mean(self.high - self.low))
 
 
 def parse_estimate(document: Mapping[str, Any], sizes_bytes: tuple[int, ...]) -> Estimate:
@@ -53,12 +62,16 @@ def parse_estimate(document: Mapping[str, Any], sizes_bytes: tuple[int, ...]) ->
         raise ValueError("the recording holds no windows")
     overall = document["overall"]
     bursts = [phase.get("bursts") for phase in document["phases"]]
+    unknown = np.array([_is_unknown(window) for window in windows])
+    cpu_seconds = np.array([window["cpu_seconds"] for window in windows], dtype=float)
     return Estimate(
         overall=_ratios(overall),
+        low=np.array(overall["low"], dtype=float),
+        high=np.array(overall["high"], dtype=float),
         windows=np.array([_ratios(window) for window in windows]),
         weights=_weights(windows),
-        unknown_windows=sum(_is_unknown(window) for window in windows),
-        band=float(np.mean(np.subtract(overall["high"], overall["low"]))),
+        unknown_windows=int(unknown.sum()),
+        unknown_cpu_share=float(np.average(unknown, weights=cpu_seconds)),
         phases=len(document["phases"]),
         bursts=None if None in bursts else sum(bursts),
         sampled_accesses=sum(phase["sampled_accesses"] for phase in document["phases"]),

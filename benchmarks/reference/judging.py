@@ -12,6 +12,8 @@ from reference.metrics import Floats, cdf_error, whole_run_error
 from reference.store import Reference
 from reference.windows import ERROR_SIZES_BYTES
 
+ROUNDING = 1e-8
+
 
 @dataclass(frozen=True, slots=True)
 class Errors:
@@ -68,3 +70,21 @@ def judge(estimate: Estimate, reference: Reference, policy: str = "lru") -> Erro
         cdf=cdf_error(estimate.windows, estimate.weights, coarse, coarse_weights),
         fine_cdf=cdf_error(estimate.windows, estimate.weights, fine, fine_weights),
     )
+
+
+def flat_cdf(reference: Reference, policy: str, windows: int) -> float:
+    """Return the CDF error of a flat line at the true mean, in percent.
+
+    Args:
+        reference: the reference.
+        policy: "lru" or "random".
+        windows: about how many windows the reference is cut into.
+    """
+    exact, weights = exact_windows(reference, policy, windows)
+    mean = exact_overall(reference, policy)[None]
+    return cdf_error(mean, np.ones(1), exact, weights)
+
+
+def bounds_hold(low: Floats, high: Floats, exact: Floats) -> NDArray[np.bool_]:
+    """Return at which sizes bounds hold the truth, but for the rounding of exports, shape (s,)."""
+    return (low - ROUNDING <= exact) & (exact <= high + ROUNDING)

@@ -1,6 +1,6 @@
 """The programs that estimates are judged on: what each runs, on which input, how it is prepared.
 
-All are deterministic, single-threaded, have phases, and run natively for about 5 seconds. Nothing
+All are deterministic, single-threaded, have phases, and run natively for 3 to 8 seconds. Nothing
 in them depends on time, so that they do the same under valgrind.
 """
 
@@ -40,6 +40,7 @@ class Program:
         package: Debian package whose version the reference depends on; empty if compiled here.
         executable: what this brings; empty if compiled here.
         prepare: makes what the command needs in a folder (kept from run to run) and returns it.
+        held_out: nothing is tuned on it: it is judged only when that is asked for, at the end.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Program:
     package: str
     executable: str
     prepare: Callable[[Path], Sequence[str]]
+    held_out: bool = False
 
     def command(self, folder: Path) -> list[str]:
         """Prepare inputs and executables in this folder and return the command line."""
@@ -146,6 +148,42 @@ def _hashjoin(folder: Path) -> Sequence[str]:
     return str(_compiled(folder, "hashjoin")), "19", "22", "28"
 
 
+def _scripts(folder: Path) -> Sequence[str]:
+    return "/usr/bin/python3", "-S", str(SOURCES / "scripts.py"), str(SOURCES / "scripts"), "1"
+
+
+def _worksets(folder: Path) -> Sequence[str]:
+    return str(_compiled(folder, "worksets")), "150"
+
+
+def _pagerank(folder: Path) -> Sequence[str]:
+    return str(_compiled(folder, "pagerank")), "20", "110"
+
+
+def _components(folder: Path) -> Sequence[str]:
+    return str(_compiled(folder, "components")), "11", "20"
+
+
+def _fft(folder: Path) -> Sequence[str]:
+    return str(_compiled(folder, "fft")), "20", "8"
+
+
+def _sorting(folder: Path) -> Sequence[str]:
+    return str(_compiled(folder, "sorting")), "23", "2"
+
+
+def _multigrid(folder: Path) -> Sequence[str]:
+    return str(_compiled(folder, "multigrid")), "128", "10"
+
+
+def _zstd(folder: Path) -> Sequence[str]:
+    return "zstd", "-q", "--single-thread", "-13", "-c", str(_corpus(folder, 20))
+
+
+def _json(folder: Path) -> Sequence[str]:
+    return str(_compiled(folder, "json")), "20000", "2"
+
+
 PROGRAMS: tuple[Program, ...] = (
     Program("gzip", "compressing 72 MiB of mixed data", "gzip", "gzip", _gzip),
     Program("bzip2", "compressing 44 MiB of mixed data", "bzip2", "bzip2", _bzip2),
@@ -165,6 +203,28 @@ PROGRAMS: tuple[Program, ...] = (
     Program("solver", "multigrid, conjugate gradients, transforms", "", "", _solver),
     Program("graph", "searches and PageRank, 8 M edges", "", "", _graph),
     Program("hashjoin", "joins of 0.5 M with 4 M rows", "", "", _hashjoin),
+    Program(
+        "scripts",
+        "six unlike scripts in one interpreter",
+        "python3.11-minimal",
+        "/usr/bin/python3",
+        _scripts,
+    ),
+    Program("worksets", "one loop over five working sets", "", "", _worksets),
+    Program("pagerank", "edges read and sorted, then ranked", "", "", _pagerank),
+    Program("fft", "transforms of a long signal and its pieces", "", "", _fft),
+    Program("sorting", "64 MiB sorted in four ways", "", "", _sorting),
+    Program("zstd", "compressing 20 MiB of mixed data, hard", "zstd", "zstd", _zstd),
+    Program(
+        "components",
+        "parts of a grid: unions, labels, searches",
+        "",
+        "",
+        _components,
+        held_out=True,
+    ),
+    Program("multigrid", "full multigrid, uneven diffusion", "", "", _multigrid, held_out=True),
+    Program("json", "documents parsed, searched, summed", "", "", _json, held_out=True),
 )
 
 
@@ -182,6 +242,20 @@ def lacking_packages() -> list[str]:
     wanted = {each.executable: each.package for each in PROGRAMS if each.package} | TOOLS
     path = environment()["PATH"]
     return sorted({wanted[name] for name in wanted if shutil.which(name, path=path) is None})
+
+
+def judged(names: Sequence[str] = (), with_held_out: bool = False) -> list[Program]:
+    """Return the programs of these names that may be judged; all if there are none.
+
+    Raises:
+        KeyError: a name is unknown.
+        ValueError: one named is held out.
+    """
+    found = find(names)
+    held_out = [program.name for program in found if program.held_out and not with_held_out]
+    if names and held_out:
+        raise ValueError(f"held out until the end: {', '.join(held_out)} (--held-out)")
+    return [program for program in found if program.name not in held_out]
 
 
 def find(names: Sequence[str]) -> list[Program]:

@@ -31,10 +31,12 @@ class Timing:
     Attributes:
         wall_seconds: from its appearance to its exit; memsampd's own start-up is not in it.
         total_cpu_seconds: CPU time of all that was started, memsampd and its replica included.
+        start_seconds: when it appeared, by ``time.monotonic``; 0 if that was not kept.
     """
 
     wall_seconds: float
     total_cpu_seconds: float
+    start_seconds: float = 0.0
 
 
 def memsampd_command(*arguments: str) -> list[str]:
@@ -52,14 +54,26 @@ def run_alone(command: Sequence[str], cwd: Path) -> Timing:
 
 
 def run_recorded(
-    command: Sequence[str], recording: Path, cwd: Path, options: Sequence[str] = ()
+    command: Sequence[str],
+    recording: Path,
+    cwd: Path,
+    options: Sequence[str] = (),
+    address: str | None = None,
 ) -> Timing:
     """Run a program under ``memsampd run``.
+
+    Args:
+        command: the program and its arguments.
+        recording: the file to write.
+        cwd: where it runs.
+        options: further ones of ``memsampd run``.
+        address: host and port where metrics are served; None for nowhere.
 
     Raises:
         RunError: it or memsampd failed.
     """
-    under = memsampd_command("run", "-o", str(recording), "--no-listen", *options, "--", *command)
+    listen = ("--no-listen",) if address is None else ("--listen", address)
+    under = memsampd_command("run", "-o", str(recording), *listen, *options, "--", *command)
     return _run(under, command[0], cwd)
 
 
@@ -94,7 +108,7 @@ def _run(command: Sequence[str], program: str | None, cwd: Path) -> Timing:
         raise RunError(f"{' '.join(command)}: status {process.returncode}: {problem.strip()}")
     cpu_seconds = after.children_user + after.children_system
     cpu_seconds -= before.children_user + before.children_system
-    return Timing(end - start, cpu_seconds)
+    return Timing(end - start, cpu_seconds, start)
 
 
 def _find(process: subprocess.Popen[str], program: str) -> int | None:

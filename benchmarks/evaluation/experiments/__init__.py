@@ -10,6 +10,8 @@ from evaluation.experiments.average_curve import AverageCurve
 from evaluation.experiments.burst_scatter import BurstScatter
 from evaluation.experiments.distribution import Distribution
 from evaluation.experiments.heat_maps import HeatMaps
+from evaluation.experiments.live import Live
+from evaluation.experiments.own_phase import OwnPhase
 from evaluation.experiments.phase_quality import PhaseQuality
 from evaluation.experiments.phase_sensitivity import PhaseSensitivity
 from evaluation.experiments.profiled_windows import ProfiledWindows
@@ -23,7 +25,9 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     PhaseQuality(),
     PhaseSensitivity(),
     Ablation(),
+    OwnPhase(),
     Accuracy(),
+    Live(),
     BurstScatter(),
     Distribution(),
     HeatMaps(),

@@ -26,12 +26,15 @@ def reference() -> Reference:
 def perfect(policy: str) -> Estimate:
     kept = reference()
     misses = kept.lru[:, :12] if policy == "lru" else kept.random
+    overall = misses.sum(axis=0) / ACCESSES.sum()
     return Estimate(
-        overall=misses.sum(axis=0) / ACCESSES.sum(),
+        overall=overall,
+        low=overall,
+        high=overall + 0.1,
         windows=misses / ACCESSES[:, None],
         weights=ACCESSES.astype(float),
         unknown_windows=0,
-        band=0.1,
+        unknown_cpu_share=0.0,
         phases=4,
         bursts=9,
         sampled_accesses=5,

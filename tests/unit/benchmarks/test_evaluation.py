@@ -346,6 +346,7 @@ def test_offline_experiments_run_and_report(
 OFFLINE = {
     "ablation",
     "average_curve",
+    "own_phase",
     "phase_quality",
     "phase_sensitivity",
     "profiled_windows",

@@ -47,6 +47,9 @@ bool process_catch(struct process *p, int *status);
 /* Make this thread its tracer, and stop it; false if it is dead. */
 bool process_seize(struct process *p);
 
+/* Stopped: unblock the signals that it has a handler for. */
+void process_unblock(const struct process *p);
+
 /* Put it to sleep and let go of it. */
 void process_park(struct process *p);
 

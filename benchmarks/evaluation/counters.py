@@ -1,0 +1,168 @@
+"""Counters of a live run, judged by the reference as rates between scrapes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evaluation.scraping import Scrape, stored
+from memsampd.estimate.estimator import Estimator
+from memsampd.estimate.records import Totals
+from memsampd.exporters.recording import Recording
+from reference.metrics import Floats, cdf_error, whole_run_error
+from reference.store import Reference
+from reference.windows import ERROR_SIZES_BYTES
+
+JUDGED_MISS_RATIO = 0.001
+
+
+@dataclass(frozen=True, slots=True)
+class CounterErrors:
+    """Errors of what a Prometheus stored, in percent.
+
+    Attributes:
+        whole_run: of the miss ratio of the whole run, mean over sizes.
+        cdf: of the distribution over the intervals between scrapes, mean over sizes.
+        flat_cdf: the same of a flat line at the true mean.
+        unknown_cpu: share of the CPU time without a curve.
+        first_curve_seconds: from the program's beginning to the first scrape with a curve; None if
+            there was none.
+    """
+
+    whole_run: float
+    cdf: float
+    flat_cdf: float
+    unknown_cpu: float
+    first_curve_seconds: float | None
+
+
+def judge_counters(scrapes: Sequence[Scrape], reference: Reference) -> CounterErrors:
+    """Judge LRU counters that were 0 when the program began.
+
+    Args:
+        scrapes: in order, as often as they were read.
+        reference: the reference.
+
+    Raises:
+        ValueError: a counter fell, or nothing was counted.
+    """
+    if not scrapes or not scrapes[-1].has_curve:
+        raise ValueError("nothing was counted")
+    kept = stored(scrapes)
+    accesses, misses = increases(kept)
+    counts = accesses > 0
+    accesses, misses = accesses[counts], misses[counts]
+    exact, weights = cut(reference, np.cumsum(accesses) / accesses.sum())
+    mean = exact_misses(reference) / reference.total_accesses
+    last = scrapes[-1]
+    first = next((each.seconds for each in scrapes if each.has_curve), None)
+    return CounterErrors(
+        whole_run=whole_run_error(last.misses / last.accesses, mean),
+        cdf=cdf_error(misses / accesses[:, None], accesses, exact, weights),
+        flat_cdf=cdf_error(mean[None], np.ones(1), exact, weights),
+        unknown_cpu=100 * last.unknown_cpu_share,
+        first_curve_seconds=first,
+    )
+
+
+def increases(scrapes: Sequence[Scrape]) -> tuple[Floats, Floats]:
+    """Return what counters rose by from 0 to the first scrape, and from scrape to scrape.
+
+    Returns:
+        Accesses, shape (n,), and misses, shape (n, s).
+
+    Raises:
+        ValueError: one fell.
+    """
+    accesses = np.diff([each.accesses for each in scrapes], prepend=0.0)
+    misses = np.diff([each.misses for each in scrapes], axis=0, prepend=0.0)
+    if (accesses < 0).any() or (misses < 0).any():
+        raise ValueError("a counter fell")
+    return accesses, misses
+
+
+def replayed(recording: Recording) -> list[Totals]:
+    """Return the counters after each event of a recording, as its estimator is told them again."""
+    header = recording.header
+    estimator = Estimator(
+        np.array(ERROR_SIZES_BYTES, np.int64),
+        header.line_bytes,
+        cache_sizes_bytes=header.cache_sizes_bytes,
+    )
+    states = []
+    for event in recording.events:
+        estimator.add(event)
+        states.append(estimator.estimate().totals)
+    return states
+
+
+def apart(scrapes: Sequence[Scrape], states: Sequence[Totals]) -> float:
+    """Return how far scrapes are from what a replay counted, in percent.
+
+    Args:
+        scrapes: of LRU counters; what was scraped before anything was counted is left out.
+        states: the counters after each event: a scrape shows one of these.
+
+    Returns:
+        Of each scrape the largest relative difference of a counter to the state that is most like
+        it; the most of all scrapes.
+    """
+    counted = [np.array([each.accesses, *each.misses["lru"]]) for each in states if each.accesses]
+    most = 0.0
+    for scrape in scrapes:
+        if scrape.has_curve:
+            shown = np.array([scrape.accesses, *scrape.misses])
+            differences = [
+                np.max(np.abs(shown - state) / np.maximum(state, 1.0)) for state in counted
+            ]
+            most = max(most, min(differences, default=1.0))
+    return 100 * float(most)
+
+
+def cut(reference: Reference, shares: Floats) -> tuple[Floats, Floats]:
+    """Cut a reference where so much of its accesses was made.
+
+    Scrapes are equally far apart in time, not in accesses, so the counters themselves say where.
+
+    Args:
+        reference: the reference.
+        shares: ascending, the last one 1, shape (n,).
+
+    Returns:
+        Exact LRU miss ratios at ``ERROR_SIZES_BYTES`` of the pieces that are not empty, shape
+        (m, s), m <= n, and their accesses, shape (m,).
+    """
+    ends = np.concatenate([[0], np.cumsum(reference.accesses)])
+    at = np.concatenate([[0.0], shares * ends[-1]])
+    accesses = np.diff(at)
+    kept = accesses > 0
+    columns = reference.lru[:, : len(ERROR_SIZES_BYTES)].T
+    misses = np.stack(
+        [np.diff(np.interp(at, ends, np.concatenate([[0], np.cumsum(each)]))) for each in columns],
+        axis=1,
+    )
+    return misses[kept] / accesses[kept, None], accesses[kept]
+
+
+def exact_misses(reference: Reference) -> Floats:
+    """Return the exact LRU misses of the whole run at ``ERROR_SIZES_BYTES``, shape (s,)."""
+    return np.asarray(reference.lru[:, : len(ERROR_SIZES_BYTES)].sum(axis=0), dtype=float)
+
+
+def miss_errors(misses: Floats, reference: Reference) -> NDArray[np.float64]:
+    """Return relative errors of the whole run's miss counts, in percent.
+
+    Args:
+        misses: estimated at ``ERROR_SIZES_BYTES``, shape (s,).
+        reference: the reference.
+
+    Returns:
+        One for each size at which the true miss ratio is at least ``JUDGED_MISS_RATIO``,
+        shape (m,), m <= s.
+    """
+    exact = exact_misses(reference)
+    judged = exact >= JUDGED_MISS_RATIO * reference.total_accesses
+    return 100 * np.abs(misses[judged] / exact[judged] - 1)

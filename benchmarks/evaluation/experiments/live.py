@@ -1,0 +1,175 @@
+"""Estimates as a Prometheus stores them while a program runs, beside those of the recording."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from evaluation.bench import Bench
+from evaluation.counters import apart, judge_counters, miss_errors, replayed
+from evaluation.estimating import exported
+from evaluation.experiment import Goal
+from evaluation.page import Page
+from evaluation.replay import judge_document
+from evaluation.results import Case, Row, cell, distinct, numbers
+from evaluation.scraping import Scrape
+from evaluation.statistics import mean_of_medians
+from memsampd.estimate.records import Totals
+from reference.store import Reference
+
+WHOLE_RUN_GOAL = 0.5
+CDF_GOAL = 0.7
+FLAT_CDF_JUDGED = 0.5
+FLAT_BETTER_GOAL = 20.0
+UNKNOWN_CPU_GOAL = 5.0
+BOUNDS_BROKEN_GOAL = 5.0
+MISS_ERROR_GOAL = 10.0
+FIRST_CURVE_GOAL = 1.0
+APART_GOAL = 0.01
+
+_OF_ERRORS = ("whole_run", "cdf", "flat_cdf", "unknown_cpu")
+
+
+class Live:
+    """One run a program and round, scraped once a second and recorded."""
+
+    name = "live"
+    key = ("program", "repeat")
+    columns = (
+        *(f"live_{name}" for name in _OF_ERRORS),
+        *(f"recorded_{name}" for name in _OF_ERRORS),
+        *("first_curve_seconds", "bounds_broken", "miss_error", "worst_miss_error"),
+        *("apart", "accesses_counted"),
+    )
+
+    def cases(self, bench: Bench) -> Iterable[Case]:
+        """Every program and round."""
+        return bench.rounds(bench.scale.repeats)
+
+    def measure(self, case: Case, bench: Bench) -> list[Row]:
+        """Run a program and judge both."""
+        run, reference = bench.runs.scraped(case[0], int(case[1])), bench.reference(case[0])
+        recording = run.read()
+        return [figures(run.scrapes(), exported(recording), replayed(recording), reference)]
+
+    def report(self, rows: Sequence[Mapping[str, str]], page: Page) -> Sequence[Goal]:
+        """A table."""
+        if not rows:
+            return ()
+        columns = (
+            *("live_whole_run", "recorded_whole_run", "live_cdf", "recorded_cdf"),
+            *("live_flat_cdf", "recorded_flat_cdf", "recorded_unknown_cpu", "bounds_broken"),
+            *("miss_error", "worst_miss_error", "first_curve_seconds", "apart"),
+        )
+        lines = [
+            [program, *(cell(rows, column, program=program) for column in columns)]
+            for program in distinct(rows, "program")
+        ]
+        page.table(
+            [
+                *("program", "whole run %", "recorded", "CDF %", "recorded", "flat CDF %"),
+                *("recorded", "unknown CPU %", "bounds broken %", "misses off by %", "at most"),
+                *("first curve, s", "live from replayed, %"),
+            ],
+            [*lines, ["**mean**", *(cell(rows, column) for column in columns)]],
+        )
+        return goals(rows)
+
+
+def figures(
+    scrapes: Sequence[Scrape],
+    document: Mapping[str, Any],
+    states: Sequence[Totals],
+    reference: Reference,
+) -> Row:
+    """Judge one run by what was scraped and by what its recording says.
+
+    Args:
+        scrapes: of its counters.
+        document: what is exported of its recording.
+        states: the counters as this is replayed.
+        reference: the reference.
+
+    Returns:
+        The columns of :class:`Live`. What is live is None if nothing was counted.
+    """
+    recorded = judge_document(document, reference)
+    row: dict[str, str | float | None] = dict.fromkeys(Live.columns)
+    row |= {f"recorded_{name}": getattr(recorded, name) for name in _OF_ERRORS}
+    row["bounds_broken"] = 100 - recorded.bounds_hold
+    if not scrapes or not scrapes[-1].has_curve:
+        return row
+    last, live = scrapes[-1], judge_counters(scrapes, reference)
+    errors = miss_errors(last.misses, reference)
+    row |= {f"live_{name}": getattr(live, name) for name in _OF_ERRORS}
+    return row | {
+        "first_curve_seconds": live.first_curve_seconds,
+        "miss_error": float(np.mean(errors)),
+        "worst_miss_error": float(np.max(errors)),
+        "apart": apart(scrapes, states),
+        "accesses_counted": last.accesses / reference.total_accesses,
+    }
+
+
+def goals(rows: Sequence[Mapping[str, str]]) -> list[Goal]:
+    """Judge both ways of reading; what nothing was counted of has no figure and is not judged."""
+    found = []
+    for way in ("live", "recorded"):
+        found += [
+            Goal(f"{way}: whole-run error, %", _mean(rows, f"{way}_whole_run"), WHOLE_RUN_GOAL),
+            Goal(f"{way}: CDF error, %", _mean(rows, f"{way}_cdf"), CDF_GOAL),
+            Goal(
+                f"{way}: programs with phases of which a flat line is better, %",
+                flat_is_better(rows, way),
+                FLAT_BETTER_GOAL,
+            ),
+            Goal(
+                f"{way}: CPU time without a curve, %",
+                _mean(rows, f"{way}_unknown_cpu"),
+                UNKNOWN_CPU_GOAL,
+            ),
+        ]
+    worst = max(numbers(rows, "worst_miss_error"), default=float("nan"))
+    return [
+        *found,
+        Goal("bounds that do not hold, %", _mean(rows, "bounds_broken"), BOUNDS_BROKEN_GOAL),
+        Goal("relative error of a miss count, the largest, %", worst, MISS_ERROR_GOAL),
+        Goal(
+            "seconds to the first curve, the most",
+            max(numbers(rows, "first_curve_seconds"), default=float("nan")),
+            FIRST_CURVE_GOAL,
+        ),
+        Goal(
+            "live counters from replayed ones, the most, %",
+            max(numbers(rows, "apart"), default=float("nan")),
+            APART_GOAL,
+        ),
+    ]
+
+
+def flat_is_better(rows: Sequence[Mapping[str, str]], way: str) -> float:
+    """Return for how many of the programs with phases a flat line at the true mean is better.
+
+    Args:
+        rows: of the experiment.
+        way: "live" or "recorded".
+
+    Returns:
+        In percent of those whose flat line has a CDF error of at least ``FLAT_CDF_JUDGED``;
+        medians of the rounds; NaN if there is none.
+    """
+    lost = []
+    for program in distinct(rows, "program"):
+        ours = numbers(rows, f"{way}_cdf", program=program)
+        flat = numbers(rows, f"{way}_flat_cdf", program=program)
+        if flat and np.median(flat) >= FLAT_CDF_JUDGED:
+            lost.append(np.median(ours) >= np.median(flat))
+    return 100 * float(np.mean(lost)) if lost else float("nan")
+
+
+def _mean(rows: Sequence[Mapping[str, str]], column: str) -> float:
+    groups = [numbers(rows, column, program=program) for program in distinct(rows, "program")]
+    known = [group for group in groups if group]
+    return mean_of_medians(known).value if known else float("nan")
