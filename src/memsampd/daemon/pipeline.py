@@ -168,7 +168,7 @@ class Pipeline:
 
     @property
     def hurries(self) -> bool:
-        """Whether the first burst of the program or phase is still to come: turns are to be short."""
+        """Whether the program or phase still lacks its first burst: turns are to be short."""
         return self.parts.planner.hurries(self.phase) or (bool(self._waiting) and self._is_first)
 
     @property
