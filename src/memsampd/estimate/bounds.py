@@ -57,7 +57,8 @@ def bounded(parts: Sequence[Part], points: int) -> NDArray[np.float64]:
     """
     accesses = sum(part.sums.accesses for part in parts)
     row = mean_row(parts)
-    variance = _MODEL**2 * row * (1 - row)
+    ratio = np.clip(row, 0.0, 1.0)
+    variance = _MODEL**2 * ratio * (1 - ratio)
     rate_spreads = [part.spread for part in parts if part.spread is not None]
     usual_spread = max(rate_spreads, default=0.5)
     for part in parts:
