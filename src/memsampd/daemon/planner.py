@@ -15,7 +15,8 @@ from memsampd.sampler.records import Burst
 
 _PASSING = {"not-running", "in-rseq", "gone"}
 """Refusals that the next moment may well change."""
-# Bursts that gave nothing are tried again without waiting for another window, so often in a row.
+# Bursts that gave nothing are tried again without waiting for another window so often in a row, and
+# so often in short turns.
 _TRIES_IN_A_ROW = 8
 _HURRIED_TRIES = 16
 
@@ -108,7 +109,10 @@ class Planner:
             thread_samples: samples of each thread since this was asked last: only what has run
                 lately may run now.
         """
-        if not thread_samples or self._backoff.is_on or not self._schedule.takes_bursts:
+        schedule = self._schedule
+        if not thread_samples or self._backoff.is_on or not schedule.takes_bursts:
+            return None
+        if not schedule.can_pay:
             return None
         again, self._again = self._again, None
         if again is not None and self._ledger.allows_burst(is_urgent=not self._has_curve):

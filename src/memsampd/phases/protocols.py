@@ -47,6 +47,10 @@ class Schedule(Protocol):
     name: str
     takes_bursts: bool
 
+    @property
+    def can_pay(self) -> bool:
+        """Whether the budget holds enough for the shortest burst."""
+
     def decide(self, window_index: int, predicted_phase: int | None) -> Decision:
         """Say whether the coming window is to be profiled."""
 

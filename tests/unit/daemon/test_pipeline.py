@@ -231,6 +231,16 @@ def test_the_first_burst_is_ordered_at_once_and_its_window_ends_with_it() -> Non
     assert not world.pipeline.hurries
 
 
+def test_empty_bursts_are_not_tried_beyond_the_budget() -> None:
+    cost = BurstCost(stop_seconds=0.02, stops=1, longest_stop_seconds=0.02)
+    world = World(lambda order: replace(BURST, accesses=0, cost=cost), schedule_name="phase-guided")
+    for _ in range(200):
+        world.turn(0.01)
+    allowed = 0.05 + 0.01 * world.now_seconds + 0.02  # the allowance, the share, one burst more
+    assert len(world.orders) >= 3
+    assert 0.02 * (len(world.orders) - 1) <= allowed
+
+
 def test_nothing_is_ordered_as_long_as_nothing_runs() -> None:
     world = World(lambda order: BURST, schedule_name="phase-guided")
     assert world.pipeline.hurries

@@ -82,6 +82,11 @@ class BudgetedSchedule:
     def merge(self, gone: int, into: int) -> None:
         """Carry over what is known of a phase that turned out to be another."""
 
+    @property
+    def can_pay(self) -> bool:
+        """Whether the budget holds enough for the shortest burst."""
+        return self._costs.affordable(self.balance_seconds) > 0
+
     def is_new(self, phase: int | None) -> bool:
         """Whether a phase has no burst yet. No matter if phases do not."""
         return False

@@ -1,0 +1,113 @@
+"""Which burst is ordered next."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+
+from memsampd.daemon.ledger import Ledger
+from memsampd.daemon.planner import BurstLimits, Planner
+from memsampd.errors import CaptureError
+from memsampd.phases.protocols import Schedule
+from memsampd.phases.records import Window
+from memsampd.phases.schedule import make_schedule
+from memsampd.sampler.records import Burst, BurstEnd
+
+LIMITS = BurstLimits(200_000, 0.005, 6.0)
+RAN = {5: 3}
+NONE = np.empty(0, np.uint64)
+
+
+def schedule() -> Schedule:
+    return make_schedule("phase-guided", random.Random(1), window_seconds=0.1)
+
+
+def ledger() -> Ledger:
+    return Ledger(0.01, 0.05, 0.0, 0.0)
+
+
+def window(index: int) -> Window:
+    return Window(index, 0.1 * index, 0.1 * index + 0.1, 0.1, np.zeros(4), 50, 0, 0, RAN)
+
+
+def burst(accesses: int = 1000) -> Burst:
+    return Burst(
+        ip=NONE,
+        address=NONE,
+        size_bytes=NONE.astype(np.uint16),
+        is_write=NONE.astype(np.bool_),
+        pid=5,
+        tid=5,
+        time_seconds=0.0,
+        instructions=0,
+        prefetches=0,
+        end=BurstEnd.FULL,
+        accesses=accesses,
+    )
+
+
+def wants_all(phase: int | None) -> bool:
+    return True
+
+
+def test_a_phase_without_a_burst_is_tried_though_another_is_expected() -> None:
+    wanted = schedule()
+    planner = Planner(wanted, ledger(), LIMITS)
+    first = planner.first(RAN)
+    assert first is not None
+    planner.taken(first, burst())
+    wanted.record(0, 200_000)
+    order = planner.next(window(3), phase=1, expected=0, wants_rate=wants_all)
+    assert order is not None
+    assert (order.delay_seconds, order.measure_rate) == (0.0, False)
+    assert planner.hurries(1)
+    planner.taken(order, burst())
+    wanted.record(1, 200_000)
+    assert not planner.hurries(1)
+
+
+def test_tries_end_after_some_in_a_row_until_another_window() -> None:
+    planner = Planner(schedule(), ledger(), LIMITS)
+    refusal = CaptureError("not-running", "it sleeps")
+    tried = 0
+    while (order := planner.first(RAN)) is not None:
+        planner.refused(order, refusal, 0)
+        tried += 1
+    assert tried == 8
+    assert planner.next(window(0), 0, 0, wants_all) is not None
+
+
+def test_a_lasting_refusal_is_told_from_the_second_time_on() -> None:
+    planner = Planner(schedule(), ledger(), LIMITS)
+    refusal = CaptureError("no-room", "no room", "make some")
+    order = planner.first(RAN)
+    assert order is not None
+    planner.refused(order, refusal, 0)
+    assert planner.trouble == ""
+    assert not planner.hurries(None)
+    assert planner.next(window(0), 0, 0, wants_all) is None
+    order = planner.next(window(1), 0, 0, wants_all)
+    assert order is not None
+    planner.refused(order, refusal, 1)
+    assert planner.trouble == "no room; make some"
+    planner.restart()
+    assert planner.trouble == ""
+    assert planner.first(RAN) is not None
+
+
+def test_first_bursts_of_phases_have_own_cpu_time_kept_for_them() -> None:
+    costs, wanted = ledger(), schedule()
+    planner = Planner(wanted, costs, LIMITS)
+    order = planner.first(RAN)
+    assert order is not None
+    planner.taken(order, burst())
+    wanted.record(0, 200_000)
+    costs.tell_time(1.0, 0.5, 0.9)  # of a second that is granted
+    wanted.drift(0)
+    assert planner.next(window(4), 0, 0, wants_all) is not None  # it begins anew
+    wanted.record(0, 200_000)
+    assert [planner.next(window(n), 0, 0, wants_all) for n in range(5, 50)] == [None] * 45
+    assert planner.next(window(50), 1, 1, wants_all) is not None
+    costs.tell_time(2.0, 0.6, 1.1)
+    assert planner.next(window(51), 2, 2, wants_all) is None
