@@ -184,6 +184,7 @@ class PlainStatus:
 
     _EVERY_SECONDS = 5.0
     _LOOK_SECONDS = 1.0
+    _ASK_SECONDS = 0.25  # for a first curve
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -191,6 +192,7 @@ class PlainStatus:
         self._has_curve = False
         self._said_seconds = 0.0
         self._looked_seconds = 0.0
+        self._asked_seconds = 0.0
         self._said: set[str] = set()
 
     def window(self, window: Window, assignment: Assignment, state: State) -> None:
@@ -198,8 +200,10 @@ class PlainStatus:
         now = time.monotonic()
         is_due = now - self._said_seconds > self._EVERY_SECONDS
         is_other = assignment.phase != self._phase
-        if not is_other and not is_due and self._has_curve:
+        may_ask = not self._has_curve and now - self._asked_seconds >= self._ASK_SECONDS
+        if not is_other and not is_due and not may_ask:
             return
+        self._asked_seconds = now
         snapshot = state()
         curve = _phase_curve(snapshot)
         if not is_other and not is_due and curve is None:
