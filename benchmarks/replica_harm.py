@@ -1,11 +1,13 @@
 """What holds and the end of memsampd at any moment do to a program that checks itself.
 
-usage: python benchmarks/replica_harm.py [--kills N] [--holds N] [--seed N]
+usage: python benchmarks/replica_harm.py [--kills N] [--holds N] [--hostile SECONDS] [--seed N]
 
-kills   memsampd killed (SIGKILL) at random moments while it observes: nothing may be left of it.
-holds   so many holds of one program, attaching anew now and then.
+kills    memsampd killed (SIGKILL) at random moments while it observes: nothing may be left of it.
+holds    so many holds of one program, attaching anew now and then.
+hostile  programs that write over all that they can reach, for so long, in ways drawn at random.
 
-Goal: every result right; no tracer, stop, descriptor, child or mapping left, in the target or here.
+Goal: every result right; no tracer, stop, descriptor, child or mapping left, in the target or here;
+neither memsampd nor a hostile target ends before it is told to.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -24,6 +27,7 @@ from pathlib import Path
 from memsampd.errors import CaptureError
 from memsampd.sampler.records import BurstRequest
 from memsampd.sampler.replica.source import ReplicaSource
+from programs.hostility import ALL_WAYS, WAYS, area_of, compiled_hostile, harm
 from programs.observing import attacker, traces_left, wait_until_clean
 from programs.preparing import compiled
 from programs.running import FOLDER
@@ -31,6 +35,7 @@ from programs.running import FOLDER
 KILL_WITHIN_SECONDS = 0.5
 HOLDS_AN_ATTACH = 50
 ACCESSES = 20_000
+ENOUGH_PROBLEMS = 10
 
 
 @contextmanager
@@ -64,8 +69,6 @@ def kills(number: int, order: random.Random) -> list[str]:
     with checked() as process:
         for round_number in range(number):
             with attacker(process.pid, 100_000) as observer:
-                assert observer.stdout is not None
-                observer.stdout.readline()
                 time.sleep(order.uniform(0, KILL_WITHIN_SECONDS))
                 observer.kill()
             if left := wait_until_clean(process.pid):
@@ -110,15 +113,39 @@ def holds(number: int) -> list[str]:
     return problems
 
 
+def hostile(seconds: float, order: random.Random) -> list[str]:
+    """Observe hostile programs, each way as often as the others."""
+    program = compiled_hostile(FOLDER)
+    area, end = area_of(program), time.monotonic() + seconds
+    problems: list[str] = []
+    ends: Counter[str] = Counter()
+    rounds = 0
+    ways: list[int] = []
+    while time.monotonic() < end and len(problems) < ENOUGH_PROBLEMS:
+        if not ways:
+            ways = [*range(WAYS), *[ALL_WAYS] * 5]
+            order.shuffle(ways)
+        way, seed, bursts = ways.pop(), order.randrange(1 << 32), order.randrange(10, 120)
+        told, wrong = harm(program, area, way, bursts, seed)
+        ends.update(told)
+        problems += [f"way {way}, seed {seed}, {bursts} bursts: {text}" for text in wrong]
+        rounds += 1
+    kinds = ", ".join(f"{name} {count}" for name, count in ends.most_common())
+    print(f"hostile: {rounds} targets, {ends.total()} bursts: {kinds}", flush=True)
+    return problems
+
+
 def main() -> int:
-    """Do both."""
+    """Do all that is asked for."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--kills", type=int, default=200, metavar="N")
     parser.add_argument("--holds", type=int, default=10_000, metavar="N")
-    parser.add_argument("--seed", type=int, default=1, metavar="N", help="of the moments")
+    parser.add_argument("--hostile", type=float, default=600.0, metavar="SECONDS")
+    parser.add_argument("--seed", type=int, default=1, metavar="N", help="of all that is drawn")
     args = parser.parse_args()
     problems = holds(args.holds) if args.holds else []
     problems += kills(args.kills, random.Random(args.seed)) if args.kills else []
+    problems += hostile(args.hostile, random.Random(args.seed)) if args.hostile else []
     print(*(problems or ["goals: met"]), sep="\n")
     return int(bool(problems))
 

@@ -98,13 +98,13 @@ def simulate(windows: OfflineWindows, settings: Settings, seed: int) -> Simulate
         for gone, into in assignment.merged:
             for keeper in (predictor, schedule):
                 keeper.merge(gone, into)
-        accuracy.update(predictor.predict().phase, assignment.phase)
+        accuracy.update(predictor.predict(), assignment.phase)
         predictor.observe(assignment.phase)
         labels.append(assignment.phase)
         schedule.elapse(PRODUCT.window_seconds)
         if index in bursts:
             schedule.record(assignment.phase, bursts[index])
-        decision = schedule.decide(index + 1, predictor.predict().phase)
+        decision = schedule.decide(index + 1, predictor.predict())
         if decision.profile and index + 1 < len(hits):
             cost_seconds = shape.stop_seconds + decision.max_accesses * shape.seconds_per_access
             schedule.spend(decision.max_accesses, cost_seconds)

@@ -57,9 +57,16 @@ class Tally:
         self.refusals = self.refusals or {}
         self.refusals[reason] = self.refusals.get(reason, 0) + 1
 
-    def wait(self, is_enough: Callable[[], bool]) -> None:
-        """Wait until it is enough, or over."""
+    def wait(self, is_enough: Callable[[], bool], patience_seconds: float = 200.0) -> None:
+        """Wait until it is enough, or over.
+
+        Raises:
+            TimeoutError: neither came, however long it took.
+        """
+        give_up = time.monotonic() + patience_seconds
         while not (self.is_over or is_enough()):
+            if time.monotonic() > give_up:
+                raise TimeoutError(f"never enough: {self}")
             time.sleep(0.01)
 
 
@@ -176,7 +183,7 @@ def traces_left(pid: int) -> list[str]:
     return left
 
 
-def wait_until_clean(pid: int, patience_seconds: float = 10.0) -> list[str]:
+def wait_until_clean(pid: int, patience_seconds: float = 60.0) -> list[str]:
     """What is left after some patience: [] as soon as nothing is."""
     give_up = time.monotonic() + patience_seconds
     while (left := traces_left(pid)) and time.monotonic() < give_up:
@@ -184,11 +191,18 @@ def wait_until_clean(pid: int, patience_seconds: float = 10.0) -> list[str]:
     return left
 
 
-def attacker(pid: int, accesses: int = 300) -> subprocess.Popen[str]:
-    """A process that observes ``pid`` until it is killed."""
-    return subprocess.Popen(
+@contextmanager
+def attacker(pid: int, accesses: int = 300) -> Iterator[subprocess.Popen[str]]:
+    """A process that observes ``pid`` until it is killed, after the body at the latest."""
+    with subprocess.Popen(
         [sys.executable, "-c", ATTACKER, str(pid), str(accesses)],
         env={**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[1])},
         stdout=subprocess.PIPE,
         text=True,
-    )
+    ) as process:
+        try:
+            assert process.stdout is not None
+            process.stdout.readline()
+            yield process
+        finally:
+            process.kill()

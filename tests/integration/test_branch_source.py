@@ -3,35 +3,50 @@
 import ctypes
 import os
 import resource
-import signal
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 import pytest
+from tracees import PATIENCE_SECONDS, descriptors
 
 from memsampd.errors import CapabilityError
 from memsampd.machines.cpulist import online_cpus
 from memsampd.sampler.perf.probes import busy_child
-from memsampd.sampler.perf.rings import PerCpuRings, PerThreadRings, SamplerOptions
+from memsampd.sampler.perf.rings import (
+    PerCpuRings,
+    PerThreadRings,
+    SamplerOptions,
+    TaskEvent,
+)
 from memsampd.sampler.perf.source import TaskClockSource
 from memsampd.sampler.process.cputime import process_cpu_ns
 from memsampd.sampler.process.maps import read_maps
 from memsampd.sampler.protocols import BranchSource
 from memsampd.sampler.records import BranchSamples
 
-# Burns CPU time and no system calls: `burn(n)` is about n times 20 ms here.
+TRIES = 20
+
+# Computes in pieces of some milliseconds: for so much CPU time of the thread, or until it is told.
 PRELUDE = """
-import hashlib, os, sys, threading, time
-def burn(n):
-    for _ in range(n):
-        hashlib.pbkdf2_hmac("sha256", b"a", b"b", 30000)
+import hashlib, os, select, sys, threading, time
+def compute():
+    hashlib.pbkdf2_hmac("sha256", b"a", b"b", 3000)
+def burn(seconds):
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        compute()
+def burn_until_told():
+    while not select.select([0], [], [], 0)[0]:
+        compute()
 def go():
     print("ready", flush=True)
-    sys.stdin.readline()
+    os.read(0, 1)
 """
 
 
@@ -53,6 +68,7 @@ class Program:
         assert self.process.stdout.readline() == "ready\n"
 
     def go(self) -> None:
+        """Tell it to go on, or that it has burnt enough."""
         assert self.process.stdin is not None
         self.process.stdin.write("\n")
         self.process.stdin.flush()
@@ -67,11 +83,8 @@ def programs() -> Iterator[list[Program]]:
         program.process.communicate()
 
 
-def read_all(source: TaskClockSource) -> BranchSamples:
-    """Everything until the target has ended, as one record; checks the order on the way."""
-    parts = []
-    while not source.ended:
-        parts.append(source.read(0.1))
+def joined(source: TaskClockSource, parts: list[BranchSamples]) -> BranchSamples:
+    """What was read in parts, as one record; each is in order."""
     for part in parts:
         assert (np.diff(part.time_seconds) >= 0).all()
     return BranchSamples(
@@ -85,101 +98,141 @@ def read_all(source: TaskClockSource) -> BranchSamples:
     )
 
 
+def read_all(source: TaskClockSource) -> BranchSamples:
+    """Everything until the target has ended."""
+    parts = [source.read(0.1)]
+    while not source.ended:
+        parts.append(source.read(0.1))
+    return joined(source, parts)
+
+
+def read_until(
+    source: TaskClockSource,
+    is_enough: Callable[[BranchSamples], bool] = lambda found: len(found) > 0,
+) -> BranchSamples:
+    """Everything until it is enough, of a target that goes on."""
+    give_up = time.monotonic() + PATIENCE_SECONDS
+    found = source.read(0.1)
+    while not is_enough(found):
+        assert time.monotonic() < give_up, f"{len(found)} samples"
+        found = joined(source, [found, source.read(0.1)])
+    return found
+
+
 def cpu_seconds_of(pid: int, start_ns: int) -> float:
     """CPU time of a process that has just exited, from its zombie."""
     os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
     return (process_cpu_ns(pid) - start_ns) * 1e-9
 
 
-def covered_share(samples: int, period_seconds: float, cpu_seconds: float) -> float:
-    """CPU time that samples stand for, by CPU time: about 1.
+def assert_covers(share_of_a_run: Callable[[], float], most: float = 1.15) -> None:
+    """Samples stand for the CPU time: for all of it, and never for more.
 
-    Less where the host of a VM keeps a CPU to itself: one late interrupt then stands for several
-    periods. Twice the threads, or half of them, would be 2 or a half.
+    Where the host of a virtual machine keeps a CPU to itself, one late interrupt stands for several
+    periods: such runs are repeated. Twice the threads, or half of them, would be 2 or a half.
+
+    Args:
+        share_of_a_run: observes a program; CPU time that its samples stand for, by its CPU time.
+        most: that it may be.
     """
-    return samples * period_seconds / cpu_seconds
+    shares = []
+    for _ in range(TRIES):
+        shares.append(share_of_a_run())
+        assert shares[-1] < most
+        if shares[-1] > 0.8:
+            return
+    pytest.fail(f"samples never stood for the CPU time: {shares}")
 
 
 @pytest.mark.parametrize("period_seconds", [1e-3, 0.25e-3])
 def test_a_sample_stands_for_a_period_of_cpu_time(
     programs: list[Program], period_seconds: float
 ) -> None:
-    program = Program("go(); burn(20)")
-    programs.append(program)
-    start_ns = process_cpu_ns(program.pid)
-    with TaskClockSource(program.pid, period_seconds=period_seconds) as source:
-        assert isinstance(source, BranchSource)
-        program.go()
-        samples = read_all(source)
-        cpu_seconds = cpu_seconds_of(program.pid, start_ns)
-    assert samples.lost == samples.throttled == 0
-    assert 0.65 < covered_share(len(samples), period_seconds, cpu_seconds) < 1.15
-    assert set(samples.pid.tolist()) == set(samples.tid.tolist()) == {program.pid}
+    def run() -> float:
+        program = Program("go(); burn(0.3)")
+        programs.append(program)
+        start_ns = process_cpu_ns(program.pid)
+        with TaskClockSource(program.pid, period_seconds=period_seconds) as source:
+            assert isinstance(source, BranchSource)
+            program.go()
+            samples = read_all(source)
+            cpu_seconds = cpu_seconds_of(program.pid, start_ns)
+        assert samples.lost == samples.throttled == 0
+        assert set(samples.pid.tolist()) == set(samples.tid.tolist()) == {program.pid}
+        return len(samples) * period_seconds / cpu_seconds
+
+    assert_covers(run)
 
 
 def test_samples_lie_in_code_that_the_program_runs() -> None:
     with busy_child() as child, TaskClockSource(child.pid) as source:
         space = read_maps(child.pid)
-        child.run(0.05)
-        samples = source.read(0.0)
-    assert len(samples) > 20
+        samples = read_until(source, lambda found: len(found) > 20)
     paths = [mapping.path if mapping else "" for ip in samples.ip if (mapping := space.find(ip),)]
     assert sum("_core" in path for path in paths) > 0.9 * len(paths)
 
 
 def test_threads_before_and_after_attach_are_sampled_once(programs: list[Program]) -> None:
-    program = Program("""
-        early = [threading.Thread(target=lambda: (gate.wait(), burn(5))) for _ in range(3)]
-        gate = threading.Event()
-        [t.start() for t in early]
-        go()
-        gate.set()
-        for _ in range(5):
-            late = [threading.Thread(target=burn, args=(2,)) for _ in range(2)]
-            [t.start() for t in late]; [t.join() for t in late]
-    """)
-    programs.append(program)
-    start_ns = process_cpu_ns(program.pid)
-    with TaskClockSource(program.pid, period_seconds=1e-3) as source:
-        program.go()
-        samples = read_all(source)
-        events = source.take_events()
-        cpu_seconds = cpu_seconds_of(program.pid, start_ns)
-    assert 0.65 < covered_share(len(samples), samples.period_seconds, cpu_seconds) < 1.15
-    assert len(set(samples.tid.tolist())) >= 13
-    births = {event.tid for event in events if event.kind == "fork"}
-    deaths = {event.tid for event in events if event.kind == "exit"}
-    assert len(births) == 10
-    assert births | {program.pid} <= deaths
-    assert source.take_events() == ()
+    def run() -> float:
+        program = Program("""
+            early = [threading.Thread(target=lambda: (gate.wait(), burn(0.1))) for _ in range(3)]
+            gate = threading.Event()
+            [t.start() for t in early]
+            go()
+            gate.set()
+            for _ in range(5):
+                late = [threading.Thread(target=burn, args=(0.05,)) for _ in range(2)]
+                [t.start() for t in late]; [t.join() for t in late]
+        """)
+        programs.append(program)
+        start_ns = process_cpu_ns(program.pid)
+        with TaskClockSource(program.pid, period_seconds=1e-3) as source:
+            program.go()
+            samples = read_all(source)
+            events = source.take_events()
+            cpu_seconds = cpu_seconds_of(program.pid, start_ns)
+            assert source.take_events() == ()
+        births = {event.tid for event in events if event.kind == "fork"}
+        deaths = {event.tid for event in events if event.kind == "exit"}
+        sampled = set(samples.tid.tolist())
+        assert len(births) == 10
+        assert births < sampled <= deaths
+        assert len(sampled - births - {program.pid}) == 3
+        assert program.pid in deaths
+        return len(samples) * samples.period_seconds / cpu_seconds
+
+    assert_covers(run)
 
 
 def test_attach_amid_a_storm_of_new_threads(programs: list[Program]) -> None:
     # Threads far longer than a period: one that ends within its first gives no sample at all.
-    program = Program("""
-        def storm():
-            for _ in range(40):
-                t = threading.Thread(target=hashlib.pbkdf2_hmac, args=("sha256", b"a", b"b", 20000))
-                t.start(); t.join()
-        stormers = [threading.Thread(target=storm) for _ in range(3)]
-        [t.start() for t in stormers]
-        go()
-        [t.join() for t in stormers]
-    """)
-    programs.append(program)
-    program.go()
-    with TaskClockSource(program.pid) as source:
+    def run() -> float:
+        program = Program("""
+            def storm():
+                for _ in range(40):
+                    t = threading.Thread(target=burn, args=(0.01,))
+                    t.start(); t.join()
+            stormers = [threading.Thread(target=storm) for _ in range(3)]
+            [t.start() for t in stormers]
+            go()
+            [t.join() for t in stormers]
+        """)
+        programs.append(program)
+        program.go()
         start_ns = process_cpu_ns(program.pid)
-        samples = read_all(source)
-        cpu_seconds = cpu_seconds_of(program.pid, start_ns)
+        with TaskClockSource(program.pid) as source:
+            samples = read_all(source)
+            cpu_seconds = cpu_seconds_of(program.pid, start_ns)
+        return len(samples) * samples.period_seconds / cpu_seconds
+
     # A thread counted twice would give more samples than there is CPU time.
-    assert 0.8 * cpu_seconds < len(samples) * samples.period_seconds < 1.05 * cpu_seconds
+    assert_covers(run, most=1.05)
 
 
 FORKING = """
     go()
     child = os.fork()
-    burn(8)
+    burn_until_told()
     if child: os.waitpid(child, 0)
 """
 
@@ -189,21 +242,22 @@ def test_child_processes_are_left_alone(programs: list[Program]) -> None:
     programs.append(program)
     with TaskClockSource(program.pid) as source:
         program.go()
-        samples = read_all(source)
-    assert set(samples.pid.tolist()) == {program.pid}
-    assert source.notes == ()
+        first = read_until(source)
+        program.go()
+        rest = read_all(source)
+        assert set(first.pid.tolist()) | set(rest.pid.tolist()) == {program.pid}
+        assert source.notes == ()
 
 
 @pytest.mark.parametrize("follow_forks", [False, True])
 def test_the_kernel_itself_follows_or_not(programs: list[Program], follow_forks: bool) -> None:
-    program = Program(FORKING)
+    program = Program("go(); child = os.fork(); burn(0.1); child and os.waitpid(child, 0)")
     programs.append(program)
     options = SamplerOptions(program.pid, 1_000_000, 1600, 1 << 17, follow_forks, Path("/proc"))
-    rings = PerCpuRings(options, online_cpus())
-    program.go()
-    os.waitid(os.P_PID, program.pid, os.WEXITED | os.WNOWAIT)
-    pids = set(rings.drain().samples["pid"].tolist())
-    rings.close()
+    with closing(PerCpuRings(options, online_cpus())) as rings:
+        program.go()
+        os.waitid(os.P_PID, program.pid, os.WEXITED | os.WNOWAIT)
+        pids = set(rings.drain().samples["pid"].tolist())
     assert len(pids) == (2 if follow_forks else 1)
 
 
@@ -212,95 +266,88 @@ def test_child_processes_are_followed_if_asked(programs: list[Program]) -> None:
     programs.append(program)
     with TaskClockSource(program.pid, follow_forks=True) as source:
         program.go()
-        samples = read_all(source)
+        pids = set(read_until(source, lambda found: len(set(found.pid.tolist())) == 2).pid.tolist())
+        program.go()
+        read_all(source)
         events = source.take_events()
     born = [event for event in events if event.kind == "fork" and event.pid != program.pid]
     assert [event.parent_pid for event in born] == [program.pid]
-    counts = {pid: (samples.pid == pid).sum() for pid in (program.pid, born[0].pid)}
-    assert counts[born[0].pid] == pytest.approx(counts[program.pid], rel=0.45)
-
-
-def test_ignored_processes_until_forgotten(programs: list[Program]) -> None:
-    program = Program("""
-        child = os.fork()
-        if child: os.waitpid(child, 0)
-        else:
-            for _ in range(2): go(); burn(8)
-            go()
-    """)
-    program_child = next(
-        int(pid)
-        for pid in Path(f"/proc/{program.pid}/task/{program.pid}/children").read_text().split()
-    )
-    programs.append(program)
-    with TaskClockSource(program_child, follow_forks=True) as source:
-        source.ignore_pid(program_child)
-        program.go()
-        program.wait_ready()
-        assert len(source.read(0.2)) == 0
-        source.forget_pid(program_child)
-        program.go()
-        program.wait_ready()
-        assert len(source.read(0.2)) > 20
-        os.kill(program_child, signal.SIGKILL)
+    assert pids == {program.pid, born[0].pid}
 
 
 def test_exec_is_told_and_survived(programs: list[Program]) -> None:
-    program = Program("go(); os.execv(sys.executable, [sys.executable, '-c', 'sum(range(9**7))'])")
+    code = PRELUDE + "burn_until_told()"
+    program = Program(f"go(); os.execv(sys.executable, [sys.executable, '-c', {code!r}])")
     programs.append(program)
+    events: list[TaskEvent] = []
+
+    def is_behind(found: BranchSamples) -> bool:
+        events.extend(event for event in source.take_events() if event.kind == "exec")
+        return bool(events) and bool((found.time_seconds > events[0].time_seconds).any())
+
     with TaskClockSource(program.pid) as source:
         program.go()
-        samples = read_all(source)
-        execs = [event for event in source.take_events() if event.kind == "exec"]
-    assert [event.tid for event in execs] == [program.pid]
-    assert execs[0].command == os.path.basename(sys.executable)[:15]
-    assert (samples.time_seconds > execs[0].time_seconds).sum() > 20
+        read_until(source, is_behind)
+    assert [event.tid for event in events] == [program.pid]
+    assert events[0].command == os.path.basename(sys.executable)[:15]
 
 
 def test_the_end_is_told_and_reading_goes_on_empty(programs: list[Program]) -> None:
-    program = Program("go(); burn(5)")
+    program = Program("go(); burn_until_told()")
     programs.append(program)
-    source = TaskClockSource(program.pid)
-    program.go()
-    assert len(read_all(source)) > 20
-    assert source.ended
-    assert len(source.read(10.0)) == 0
-    source.close()
-    source.close()
-    assert len(source.read(10.0)) == 0
+    with TaskClockSource(program.pid) as source:
+        program.go()
+        read_until(source)
+        assert not source.ended
+        program.go()
+        read_all(source)
+        assert source.ended
+        assert len(source.read(10.0)) == 0
+        source.close()
+        source.close()
+        assert len(source.read(10.0)) == 0
 
 
 def test_nothing_is_left_open(programs: list[Program]) -> None:
     program = Program("go()")
     programs.append(program)
-    before = os.listdir("/proc/self/fd")
-    TaskClockSource(program.pid).close()
-    assert os.listdir("/proc/self/fd") == before
-    assert not any("perf_event" in m.path for m in read_maps(os.getpid()).mappings)
+
+    def mapped() -> int:
+        return sum("perf_event" in m.path for m in read_maps(os.getpid()).mappings)
+
+    before = descriptors(), mapped()
+    source = TaskClockSource(program.pid)
+    assert mapped() > before[1]
+    source.close()
+    assert (descriptors(), mapped()) == before
 
 
 def test_a_full_ring_is_counted_as_lost(programs: list[Program]) -> None:
-    program = Program("go(); burn(15); go(); burn(15)")
-    programs.append(program)
-    start_ns = process_cpu_ns(program.pid)
-    with TaskClockSource(program.pid, period_seconds=1e-4, ring_bytes=4096) as source:
-        program.go()
-        program.wait_ready()
-        first = source.read(0.0)  # frees the ring: the next record brings the count of lost ones
-        program.go()
-        rest = read_all(source)
-        cpu_seconds = cpu_seconds_of(program.pid, start_ns)
-    assert rest.lost > 500
-    counted = first.lost + rest.lost + len(first) + len(rest)
-    assert 0.65 < covered_share(counted, 1e-4, cpu_seconds) < 1.2
+    def run() -> float:
+        program = Program("go(); burn(0.3); go(); burn(0.3)")
+        programs.append(program)
+        start_ns = process_cpu_ns(program.pid)
+        with TaskClockSource(program.pid, period_seconds=1e-4, ring_bytes=4096) as source:
+            program.go()
+            program.wait_ready()
+            first = source.read(
+                0.0
+            )  # frees the ring: the next record brings the count of lost ones
+            program.go()
+            rest = read_all(source)
+            cpu_seconds = cpu_seconds_of(program.pid, start_ns)
+        assert rest.lost > 0
+        return (first.lost + rest.lost + len(first) + len(rest)) * 1e-4 / cpu_seconds
+
+    assert_covers(run, most=1.2)
 
 
 def test_without_descriptors_enough_threads_are_looked_for(programs: list[Program]) -> None:
     program = Program("""
         go()
-        late = [threading.Thread(target=burn, args=(10,)) for _ in range(2)]
+        late = [threading.Thread(target=burn_until_told) for _ in range(2)]
         [t.start() for t in late]; [t.join() for t in late]
-        burn(5)
+        burn_until_told()
     """)
     programs.append(program)
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -314,14 +361,16 @@ def test_without_descriptors_enough_threads_are_looked_for(programs: list[Progra
     with source:
         assert "ulimit -Hn" in source.notes[0]
         program.go()
-        samples = read_all(source)
+        found = read_until(source, lambda found: len(set(found.tid.tolist()) - {program.pid}) == 2)
+        program.go()
+        found = joined(source, [found, read_all(source)])
         cpu_seconds = cpu_seconds_of(program.pid, start_ns)
-    assert len(set(samples.tid.tolist())) == 3
-    assert len(samples) * samples.period_seconds == pytest.approx(cpu_seconds, rel=0.4)
+    assert set(found.pid.tolist()) == {program.pid}
+    assert len(found) * found.period_seconds < 1.15 * cpu_seconds  # none is counted twice
 
 
 def test_the_soft_limit_is_raised(programs: list[Program]) -> None:
-    program = Program("go(); burn(5)")
+    program = Program("go(); burn_until_told()")
     programs.append(program)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
@@ -329,31 +378,37 @@ def test_the_soft_limit_is_raised(programs: list[Program]) -> None:
         with TaskClockSource(program.pid) as source:
             assert source.notes == ()
             program.go()
-            assert len(read_all(source)) > 20
+            read_until(source)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_both_layouts_see_the_same_program(programs: list[Program]) -> None:
-    program = Program("go(); burn(20)")
-    programs.append(program)
-    options = SamplerOptions(program.pid, 1_000_000, 1600, 1 << 17, False, Path("/proc"))
-    per_cpu, per_thread = PerCpuRings(options, online_cpus()), PerThreadRings(options, "")
-    program.go()
-    os.waitid(os.P_PID, program.pid, os.WEXITED | os.WNOWAIT)
-    first, second = per_cpu.drain(), per_thread.drain()
-    per_cpu.close()
-    per_thread.close()
-    assert len(first.samples) == pytest.approx(len(second.samples), rel=0.2)
-    assert first.lost == second.lost == 0
+    def run() -> float:
+        program = Program("go(); burn(0.3)")
+        programs.append(program)
+        options = SamplerOptions(program.pid, 1_000_000, 1600, 1 << 17, False, Path("/proc"))
+        with (
+            closing(PerCpuRings(options, online_cpus())) as per_cpu,
+            closing(PerThreadRings(options, "")) as per_thread,
+        ):
+            program.go()
+            os.waitid(os.P_PID, program.pid, os.WEXITED | os.WNOWAIT)
+            counts = []
+            for drained in (per_cpu.drain(), per_thread.drain()):
+                assert drained.lost == 0
+                counts.append(len(drained.samples))
+        return min(counts) / max(counts)
+
+    assert_covers(run)
 
 
 def test_memory_that_allows_no_ring() -> None:
-    before = os.listdir("/proc/self/fd")
+    before = descriptors()
     with busy_child() as child, pytest.raises(CapabilityError, match="ring buffer") as caught:
         TaskClockSource(child.pid, ring_bytes=1 << 60)
     assert "perf_event_mlock_kb" in caught.value.remedy
-    assert os.listdir("/proc/self/fd") == before
+    assert descriptors() == before
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
@@ -364,6 +419,7 @@ def test_an_ordinary_user_gets_smaller_rings() -> None:
     child = os.fork()
     if child == 0:
         answer = "nothing"
+        signal.alarm(int(PATIENCE_SECONDS))
         try:
             os.setgid(65534)
             os.setuid(65534)
@@ -371,8 +427,8 @@ def test_an_ordinary_user_gets_smaller_rings() -> None:
             resource.setrlimit(resource.RLIMIT_MEMLOCK, (0, 0))
             with busy_child() as busy:
                 source = TaskClockSource(busy.pid, ring_bytes=1 << 22)
-                busy.run(0.05)
-                answer = f"{len(source.read(0.0)) > 20}"
+                read_until(source)
+                answer = "read;"
                 TaskClockSource(busy.pid)  # there is nothing left of the limit
         except CapabilityError as error:
             answer += f" {error}"
@@ -384,5 +440,5 @@ def test_an_ordinary_user_gets_smaller_rings() -> None:
     with open(reading) as pipe:
         answer = pipe.read()
     os.waitpid(child, 0)
-    assert answer.startswith("True a ring buffer for samples cannot be mapped")
+    assert answer.startswith("read; a ring buffer for samples cannot be mapped")
     assert "perf_event_mlock_kb" in answer

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tracees import descriptors
 
 from clock_target import build, running
 from memsampd import _core
@@ -89,10 +90,6 @@ def writing(program: Path, *then: str) -> Iterator[tuple[subprocess.Popen[bytes]
     finally:
         process.kill()
         process.communicate()
-
-
-def open_descriptors() -> set[str]:
-    return set(os.listdir("/proc/self/fd"))
 
 
 @pytest.mark.parametrize("kind", [EXECUTE, ACCESS])
@@ -186,7 +183,7 @@ def test_a_process_of_another_user_is_told() -> None:
 
 
 def test_closed_breakpoints_hold_nothing_and_refuse() -> None:
-    before = open_descriptors()
+    before = descriptors()
     with looping() as (pid, _, words):
         opened = _core.Breakpoints(pid, [(ACCESS, words[0])] * 4, 1)
         moments = _core.Moments(pid, [10**9])
@@ -205,17 +202,19 @@ def test_closed_breakpoints_hold_nothing_and_refuse() -> None:
             _core.Breakpoints(pid, [(ACCESS, words[0])] * 5, 1)
         with pytest.raises(OSError, match="Invalid argument"):
             _core.Breakpoints(pid, [(ACCESS, words[0]), (ACCESS, words[0] + 1)], 1)
-    assert open_descriptors() == before
+    assert descriptors() == before
 
 
 def test_moments_have_the_registers_of_the_loop() -> None:
     with looping() as (pid, instructions, _):
-        moments = take_moments(pid, [1e-3, 1.2e-3, 5e-3], PATIENCE)
+        moments = take_moments(pid, [1e-3, 1.2e-3, 50e-3], PATIENCE)
     assert len(moments) == 3
     rounds = [moment.register("R12") for moment in moments]
     seconds = [moment.cpu_seconds for moment in moments]
-    assert rounds == sorted(set(rounds))
-    assert seconds == sorted(set(seconds))
+    assert rounds == sorted(rounds)
+    assert seconds == sorted(seconds)
+    assert rounds[0] < rounds[2]  # one that comes late may come with the next
+    assert seconds[0] < seconds[2]
     for moment in moments:
         assert instructions[0] <= moment.register("RIP") < instructions[1] + 64
         assert not moment.equals(bytes(27 * 8))
@@ -254,7 +253,8 @@ def test_a_burst_of_a_loop_is_timed_where_its_moments_are(
 ) -> None:
     monkeypatch.setattr(timing, "_SEARCH_SECONDS", 10.0)  # however slow the machine is
     with running(loops, "stream", 8 << 20) as target, closing(ReplicaSource(target.pid)) as source:
-        for _ in range(200):
+        give_up = time.monotonic() + 4 * PATIENCE
+        while time.monotonic() < give_up:
             burst = source.capture(BurstRequest(target.pid, 1_000_000, 0.02, measure_rate=True))
             assert burst.was_asked_time
             if burst.timed is not None:
@@ -294,7 +294,7 @@ def test_arrivals_of_a_loop_are_counted(loops: Path) -> None:
 
 def test_nothing_is_left_behind(loops: Path) -> None:
     """The target goes on, its debug registers are free, and nothing of ours is open or running."""
-    before = open_descriptors()
+    before = descriptors()
     with running(loops, "chase", 1 << 20) as target:
         with closing(ReplicaSource(target.pid)) as source:
             for _ in range(5):
@@ -306,4 +306,4 @@ def test_nothing_is_left_behind(loops: Path) -> None:
             time.sleep(0.01)
         status = Path(f"/proc/{target.pid}/status").read_text()
         assert "TracerPid:\t0\n" in status
-    assert open_descriptors() == before
+    assert descriptors() == before

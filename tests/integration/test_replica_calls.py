@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tracees import compile_c, patiently, running
+from tracees import PATIENCE_SECONDS, compile_c, patiently, running
 
 from memsampd.sampler.records import Burst, BurstEnd, BurstRequest
 from memsampd.sampler.replica import source as source_module
@@ -41,8 +41,10 @@ def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def bursts(pid: int, can_query: bool = True) -> Iterator[Burst]:
+    give_up = time.monotonic() + PATIENCE_SECONDS
     with closing(ReplicaSource(pid, can_query=can_query)) as source:
         while True:
+            assert time.monotonic() < give_up
             yield patiently(lambda: source.capture(BurstRequest(pid, 30_000, 2.0)))
 
 

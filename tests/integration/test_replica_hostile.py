@@ -6,231 +6,69 @@ there is no translator. A burst of it must come to some end, and memsampd must l
 
 from __future__ import annotations
 
-import ast
 import os
+import shutil
+import signal
 import subprocess
-import sys
 import time
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
-from tracees import compile_c, running, traces_left
-from watchful import COMMON, tell
+from tracees import children, running
 
-from memsampd.sampler.replica.target import read_traits
-
-# The translator's area lies where the target has nothing: there its stores fault, which it survives
-# by a handler. The replica has the area there, until it comes to the fault of a page that it lacks.
-# argv[1]: address of that area, argv[2]: what to do.
-HOSTILE = (
-    COMMON
-    + r"""
-#include <immintrin.h>
-#include <setjmp.h>
-#include <ucontext.h>
-#define TABLE 0x5000ul
-#define CODE (TABLE + (16ul << 16))
-#define BUFFER (CODE + (64ul << 20))
-#define BUFFER_BYTES (16ul << 20)
-static sigjmp_buf back;
-static volatile uint64_t state = 88172645463325252u;
-static uint64_t draw(void)
-{
-    uint64_t x = state;
-    x ^= x << 13; x ^= x >> 7; x ^= x << 17;
-    return state = x;
-}
-static void fault(int n) { siglongjmp(back, n); }
-static const uint64_t values[] = {0, 1, 2, 0xffffffff, ~0ul, 1ul << 63, 0x7ffffffff000, 4096, 39};
-static uint64_t value(void)
-{
-    return draw() % 3 ? values[draw() % (sizeof values / sizeof *values)] : draw();
-}
-/* Any word of a part of the area, over and over. */
-static void scribble(uint64_t start, uint64_t bytes, int times)
-{
-    for (int i = 0; i < times; i++)
-        *(volatile uint64_t *)(start + (draw() % bytes & ~7ul)) = value();
-}
-static void fill(uint64_t start, uint64_t bytes, uint64_t with)
-{
-    for (uint64_t at = 0; at < bytes; at += 8) *(volatile uint64_t *)(start + at) = with;
-}
-static void jump(uint64_t where) { ((void (*)(void))where)(); }
-static __attribute__((noinline)) void repeat(uint64_t to, uint64_t count, int back_to_front)
-{
-    if (back_to_front) __asm__ volatile("std");
-    __asm__ volatile("rep stosb" : "+D"(to), "+c"(count) : "a"(7) : "memory");
-    __asm__ volatile("cld");
-}
-/* Stack pointers that point into the area, or nowhere. */
-static __attribute__((noinline)) void move_stack(uint64_t to)
-{
-    __asm__ volatile("mov %%rsp, %%r12\n mov %0, %%rsp\n push %%rax\n push $34\n"
-                     "popq %%rax\n popq %%rax\n"
-                     "mov %%r12, %%rsp" : : "r"(to) : "r12", "rax", "memory");
-}
-/* All registers are addresses of the area's. */
-static __attribute__((noinline)) void registers(uint64_t at)
-{
-    __asm__ volatile("push %%rbp\n push %%rbx\n mov %0, %%rax\n mov %%rax, %%rbx\n"
-                     "mov %%rax, %%rcx\n mov %%rax, %%rdx\n mov %%rax, %%rsi\n"
-                     "mov %%rax, %%rdi\n mov %%rax, %%rbp\n"
-                     "mov %%rax, %%r8\n mov %%rax, %%r9\n mov %%rax, %%r10\n mov %%rax, %%r11\n"
-                     "mov %%rax, %%r12\n mov %%rax, %%r13\n mov %%rax, %%r14\n mov %%rax, %%r15\n"
-                     "movq %%r8, (%%r9)\n movq %%rsi, 8(%%rdi)\n addq %%r15, 136(%%r14)\n"
-                     "pop %%rbx\n pop %%rbp"
-                     : : "r"(at) : "rax", "rcx", "rdx", "rsi", "rdi", "r8", "r9", "r10", "r11",
-                       "r12", "r13", "r14", "r15", "memory");
-}
-static uint64_t somewhere(uint64_t area)
-{
-    return area + (draw() & 1 ? draw() % TABLE : BUFFER + draw() % BUFFER_BYTES);
-}
-static unsigned char *code;
-/* Code that is written, run, and written over by itself. */
-static void rewrite(void)
-{
-    static const unsigned char texts[][8] = {
-        {0x0f, 0x05, 0xc3}, {0xb8, 0x0f, 0x05, 0x0f, 0x05, 0xc3}, {0xcd, 0x80, 0xc3},
-        {0x0f, 0x0b, 0xc3}, {0xf4, 0xc3}, {0xcc, 0xc3}, {0xf1, 0xc3}, {0x0f, 0x34, 0xc3},
-        {0xeb, 0xfd, 0x0f, 0x05, 0xc3},
-        {0xc6, 0x05, 0x00, 0x00, 0x00, 0x00, 0x90, 0xc3}};
-    memcpy(code, texts[draw() % 10], 8);
-    __asm__ volatile("" ::: "memory");
-    ((long (*)(long, long))code)(39, 39);
-}
-static void *unmapper(void *where)
-{
-    for (;;) {
-        char *page = where;
-        mprotect(page, 4096, PROT_NONE);
-        mprotect(page, 4096, PROT_READ | PROT_WRITE);
-        munmap(page + 4096, 4096);
-        mmap(page + 4096, 4096, PROT_READ | PROT_WRITE,
-             MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
-    }
-    return NULL;
-}
-int main(int argc, char **argv)
-{
-    (void)argc;
-    const uint64_t area = strtoul(argv[1], NULL, 0);
-    const int what = atoi(argv[2]);
-    stack_t stack = {.ss_sp = malloc(1 << 16), .ss_size = 1 << 16};
-    struct sigaction action = {.sa_handler = fault, .sa_flags = SA_ONSTACK | SA_NODEFER};
-    const int faults[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP, SIGSYS};
-    char *shared = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    pthread_t thread;
-    code = mmap(NULL, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    sigaltstack(&stack, NULL);
-    for (int i = 0; i < 6; i++) sigaction(faults[i], &action, NULL);
-    if (what == 9) pthread_create(&thread, NULL, unmapper, shared);
-    ready();
-    while (!told()) {
-        for (int i = 0; i < 20000; i++) sink += draw();
-        if (sigsetjmp(back, 1)) { __asm__ volatile("cld"); continue; }
-        switch (what) {
-        case 0: scribble(area, TABLE, 500); scribble(area + BUFFER, BUFFER_BYTES, 100000); break;
-        case 1: fill(area + BUFFER, BUFFER_BYTES, value()); break;
-        case 2: scribble(area + TABLE, CODE - TABLE, 100); break;
-        case 3: scribble(area + CODE, 64ul << 20, 100); break;
-        case 4: jump(area + (draw() % 4 ? CODE + draw() % 65536 : draw() % BUFFER)); break;
-        case 5: repeat(area + BUFFER + draw() % BUFFER_BYTES, value(), (int)(draw() & 1)); break;
-        case 6: move_stack(somewhere(area)); break;
-        case 7: registers(somewhere(area) & ~7ul); break;
-        case 8: rewrite(); break;
-        case 9: for (int i = 0; i < 100000; i++) { shared[draw() % 8192]++; } break;
-        case 10: {
-            volatile float tiny = 1e-38f;
-            _mm_setcsr(((unsigned)draw() & 0xffbf) & ~0x1f80u);
-            tiny = tiny * tiny / 0.0f;
-            _mm_setcsr(0x1f80);
-            jump(area + CODE + 0x4000);
-            break;
-        }
-        case 11: {
-            uint64_t wild = value(), flags = draw() & 0xbd5 & ~0x100ul;
-            __asm__ volatile("pushq %0\n popfq\n" : : "r"(flags) : "cc", "memory");
-            __asm__ volatile("cld");
-            move_stack(wild);
-            *(volatile uint64_t *)wild = 1;
-            break;
-        }
-        case 12:
-            __asm__ volatile("pushfq\n orq $0x100, (%%rsp)\n popfq\n nop\n nop\n pushfq\n"
-                             "andq $~0x100, (%%rsp)\n popfq" ::: "cc", "memory");
-            fill(area, TABLE, value());
-            break;
-        case 13: /* what it wrote before it came to the end of what it had */
-            fill(area, TABLE, area + BUFFER + (draw() % (BUFFER_BYTES + (1 << 17)))); break;
-        default: jump(value());
-        }
-    }
-    puts("alive");
-    return 0;
-}
-"""
-)
-WAYS = 15
-
-# Takes bursts for as long as it takes, and lives.
-OBSERVER = """
-import sys, time
-from memsampd import _core
 from memsampd.errors import CaptureError
 from memsampd.sampler.records import BurstRequest
 from memsampd.sampler.replica.source import ReplicaSource
-pid, bursts, is_lines = int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
-source = ReplicaSource(pid)
-ends = {}
-for number in range(bursts):
-    request = BurstRequest(pid, (2000, 100000, 2000000)[number % 3], 0.02)
-    try:
-        if number % 2:
-            end = source.count_lines(request, 64, _core.ReuseCounter()).end
-        else:
-            end = source.stream(request, lambda chunk: None).end
-    except CaptureError as error:
-        end = error.reason
-        time.sleep(0.002)
-    ends[str(end)] = ends.get(str(end), 0) + 1
-source.close()
-print(ends)
-"""
-# Such as scripts/sanitized-python.
-PYTHON = os.environ.get("MEMSAMPD_OBSERVER", sys.executable)
+from programs.hostility import ALL_WAYS, WAYS, area_of, compiled_hostile, harm
+
 ROUNDS = int(os.environ.get("MEMSAMPD_HOSTILE_BURSTS", "60"))
+PAUSE = 34  # the one system call that a replica is told to make, once a burst
 
 
 @pytest.fixture(scope="module")
-def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return compile_c(tmp_path_factory.mktemp("hostile"), HOSTILE)
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
+    """The program, and where its replica has the translator's area."""
+    program = compiled_hostile(tmp_path_factory.mktemp("hostile"))
+    return program, area_of(program)
 
 
-def _area(program: Path) -> int:
-    """Where the translator's area of such a program will be: always at the same place."""
-    with running(program, "0", "9") as process:
-        assert process.stdout is not None
-        process.stdout.readline()
-        return read_traits(process.pid).area_address
+@pytest.mark.parametrize("way", [*range(WAYS), ALL_WAYS])
+def test_memsampd_and_the_target_live(way: int, hostile: tuple[Path, int]) -> None:
+    _, problems = harm(*hostile, way, ROUNDS)
+    assert problems == []
 
 
-@pytest.mark.parametrize("way", range(WAYS))
-def test_memsampd_and_the_target_live(way: int, hostile: Path) -> None:
-    with running(hostile, hex(_area(hostile)), str(way)) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-        command = [PYTHON, "-c", OBSERVER, str(process.pid), str(ROUNDS), "0"]
-        observer = subprocess.run(command, capture_output=True, text=True, check=False, timeout=200)
-        assert observer.returncode == 0, observer.stderr
-        assert sum(ast.literal_eval(observer.stdout).values()) == ROUNDS
-        give_up = time.monotonic() + 20
-        while traces_left(process.pid) and time.monotonic() < give_up:
-            time.sleep(0.01)
-        assert traces_left(process.pid) == []
-        with suppress(BrokenPipeError):
-            tell(process)
-        assert process.stdout.read().strip() == "alive"
-        assert process.wait() == 0
+def _is_counting(perf: int) -> bool:
+    folder = Path(f"/proc/{perf}/fd")
+    links = []
+    for each in folder.iterdir():
+        with suppress(OSError):
+            links.append(os.readlink(each))
+    return any("perf_event" in link for link in links)
+
+
+@pytest.mark.parametrize("way", [8, ALL_WAYS], ids=["calls", "all"])
+def test_its_replica_makes_no_call(way: int, hostile: tuple[Path, int]) -> None:
+    """Told by the kernel's own trace points, from when the replica is ready."""
+    if shutil.which("perf") is None:
+        pytest.skip("perf is not installed")
+    program, area = hostile
+    with running(program, hex(area), str(way)) as target, closing(ReplicaSource(target.pid)) as s:
+        (replica,) = (pid for pid, _, name in children(os.getpid()) if name == "memsampd-replic")
+        command = ["perf", "stat", "-x,", "-p", str(replica), "-e", "syscalls:sys_enter_pause"]
+        command += ["-e", "raw_syscalls:sys_enter", "--filter", f"id != {PAUSE}"]
+        with running(*command, stderr=subprocess.PIPE) as perf:
+            while not _is_counting(perf.pid):
+                if perf.poll() is not None:
+                    pytest.skip("the kernel's trace points cannot be read")
+                time.sleep(0.01)
+            for number in range(ROUNDS):
+                with suppress(CaptureError):
+                    s.capture(BurstRequest(target.pid, (2000, 100_000)[number % 2], 0.02))
+            perf.send_signal(signal.SIGINT)
+            assert perf.stderr is not None
+            lines = [line.split(",") for line in perf.stderr.read().splitlines() if "," in line]
+        pauses, others = (int(line[0]) for line in lines)
+        assert pauses > 0
+        assert others == 0

@@ -16,6 +16,7 @@ import pytest
 from tracees import children, compile_c, patiently, running, wait_until_clean
 
 from memsampd.errors import CaptureError
+from memsampd.sampler.process.cputime import process_cpu_ns
 from memsampd.sampler.records import Burst, BurstEnd, BurstRequest
 from memsampd.sampler.replica.source import ReplicaSource
 
@@ -131,12 +132,20 @@ def test_a_replica_that_is_killed_between_bursts_is_made_anew(
     assert wait_until_clean(target.pid) == []
 
 
+def kill_at_work(replica: int) -> None:
+    """Kill a replica once it has worked for a while from now on."""
+    start_ns = process_cpu_ns(replica)
+    while process_cpu_ns(replica) < start_ns + 20_000_000:
+        time.sleep(0.001)
+    os.kill(replica, signal.SIGKILL)
+
+
 def test_a_replica_that_is_killed_in_a_burst_is_lost(program: tuple[Path, int]) -> None:
     with running(program[0], "spins") as target, closing(ReplicaSource(target.pid)) as source:
         table_of(target)
         burst_of(source, target.pid)
         (replica,) = replicas()
-        killer = threading.Timer(0.3, os.kill, (replica, signal.SIGKILL))
+        killer = threading.Thread(target=kill_at_work, args=(replica,))
         killer.start()
         with pytest.raises(CaptureError) as caught:
             source.capture(BurstRequest(target.pid, LONG, 60.0))
@@ -161,9 +170,8 @@ def test_cancelling_ends_this_burst_and_all_later_ones(program: tuple[Path, int]
 
 def test_a_closed_source_says_so(target: subprocess.Popen[str]) -> None:
     table_of(target)
-    source = ReplicaSource(target.pid)
-    burst_of(source, target.pid)
-    source.close()
+    with closing(ReplicaSource(target.pid)) as source:
+        burst_of(source, target.pid)
     source.close()
     assert replicas() == []
     with pytest.raises(CaptureError) as caught:

@@ -153,6 +153,21 @@ def test_memory_is_what_the_target_has(case: str, both: tuple[Target, HeldReplic
     check(*both, case, EXPECTED[case])
 
 
+def test_a_stack_grows_as_far_as_it_may(
+    program: tuple[Path, int], both: tuple[Target, HeldReplica], tmp_path: Path
+) -> None:
+    target, replica = both
+    # Without the kernel's answer on single areas nothing is known of the room below it.
+    grows = Expected([1]) if replica.features()["can_query"] else Expected([], "fault")
+    check(target, replica, "stack_growth", grows)
+    limited = ["prlimit", f"--stack={512 << 10}", program[0], str(tmp_path / "file")]
+    with running(*limited) as process:
+        assert process.stdout is not None
+        target = Target(process.pid, process.stdout.readline(), program[1])
+        with held_replica(process.pid) as little:
+            check(target, little, "stack_growth", Expected([], "fault"))
+
+
 @pytest.mark.parametrize("case", ["jumps_nowhere", "traps", "undefined"])
 def test_what_cannot_go_on_ends_cleanly(case: str, both: tuple[Target, HeldReplica]) -> None:
     target, replica = both

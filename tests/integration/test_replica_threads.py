@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tracees import compile_c, patiently, running
+from tracees import PATIENCE_SECONDS, compile_c, patiently, running
 
 from memsampd.sampler.process.status import read_threads
 from memsampd.sampler.records import Burst, BurstEnd, BurstRequest
@@ -95,10 +95,12 @@ def bursts(program: Path, what: str) -> Iterator[Burst]:
         process.stdout.readline()
         while what == "sleeps" and read_threads(process.pid)[1].state != "S":
             time.sleep(0.01)
+        give_up = time.monotonic() + PATIENCE_SECONDS
         with closing(ReplicaSource(process.pid)) as source:
             while True:
                 yield patiently(lambda: source.capture(BurstRequest(process.pid, 20_000, 1.0)))
                 assert process.poll() is None
+                assert time.monotonic() < give_up
 
 
 def test_a_stretch_that_the_target_did_not_go_is_dropped(program: tuple[Path, int]) -> None:

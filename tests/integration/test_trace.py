@@ -67,7 +67,7 @@ def scanner(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tracees.compile_c(tmp_path_factory.mktemp("c"), SCANNER)
 
 
-def trace(*words: str | Path | int, timeout: float = 120) -> subprocess.CompletedProcess[str]:
+def trace(*words: str | Path | int, timeout: float = 400) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [MEMSAMPD, "trace", *map(str, words)],
         capture_output=True,
@@ -159,11 +159,11 @@ def test_threads_are_chosen_or_named(tmp_path: Path) -> None:
         assert target.stdout is not None
         busy = {int(target.stdout.readline()) for _ in range(2)}
         options = ["--accesses", "20", "--interval", "0.02"]
-        done = trace("-o", path, *options, "--bursts", "40", target.pid)
+        done = trace("-o", path, *options, "--bursts", "28", target.pid)
         assert done.returncode == 0, done.stderr
         chosen = {start.tid for start in starts(path)}
         assert chosen <= busy
-        assert chosen == busy  # by chance not so once in 10**12 times
+        assert chosen == busy  # by chance not so once in 10**8 times
         one = max(busy)
         assert (
             trace("-fo", path, *options, "--tid", one, "--bursts", "3", target.pid).returncode == 0
@@ -183,7 +183,7 @@ def test_a_signal_ends_it_with_a_whole_file(
         with started(target.pid, "-o", path, *ENDLESS) as process:
             wait_for(process, lambda: has_bursts(path))
             process.send_signal(number)
-            _, errors = process.communicate(timeout=60)
+            _, errors = process.communicate(timeout=300)
         assert process.returncode == 0, errors
         assert target.poll() is None
         assert tracees.wait_until_clean(target.pid) == []
@@ -221,7 +221,7 @@ def test_the_end_of_the_target_ends_it(scanner: Path, tmp_path: Path) -> None:
         wait_for(process, lambda: has_bursts(path))
         target.terminate()
         target.wait()
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=300)
     assert process.returncode == 0, errors
     assert "ended: the target ended" in errors
     bursts, _, message = read_trace(path)
@@ -270,7 +270,7 @@ def test_ctrl_c_ends_the_program_and_the_trace(scanner: Path, tmp_path: Path) ->
     with started("-o", path, *ENDLESS, "--", scanner) as process:
         wait_for(process, lambda: has_bursts(path))
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=300)
     assert process.returncode == 128 + signal.SIGINT, errors
     assert "Traceback" not in errors
     bursts, _, message = read_trace(path)
@@ -317,15 +317,8 @@ def test_real_text_of_lackey(tmp_path: Path) -> None:
             pytest.fail(message)
         pytest.skip(message)
     text, path, back = (tmp_path / name for name in ("x.txt", "x.trace", "y.txt"))
-    (tmp_path / "data").write_bytes(bytes(range(256)) * 40)
-    subprocess.run(
-        [
-            *(valgrind, "--tool=lackey", "--trace-mem=yes", f"--log-file={text}"),
-            *("gzip", "-k", str(tmp_path / "data")),
-        ],
-        check=True,
-        capture_output=True,
-    )
+    lackey = (valgrind, "--tool=lackey", "--trace-mem=yes", f"--log-file={text}")
+    subprocess.run([*lackey, "gzip", "--version"], check=True, capture_output=True)
     rows, instructions = obvious(text.read_text())
     assert len(rows) > 20_000
     assert any(first[:3] == second[:3] and second[3] for first, second in itertools.pairwise(rows))

@@ -149,6 +149,6 @@ def predicted(labels: Labels) -> float:
     """Share of windows whose phase the product's predictor would have told in advance, 0..1."""
     predictor, accuracy = RunLengthMarkov(), AccuracyTracker()
     for phase in labels.tolist():
-        accuracy.update(predictor.predict().phase, phase)
+        accuracy.update(predictor.predict(), phase)
         predictor.observe(phase)
     return accuracy.overall or 0.0

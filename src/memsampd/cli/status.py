@@ -82,6 +82,11 @@ def status_lines(snapshot: Snapshot) -> list[str]:
         _cost_line(snapshot),
         own_cpu_line(overhead),
     ]
+    if snapshot.tally.cut_short:
+        lines.append(
+            f"{snapshot.tally.cut_short} bursts had a call of the target return before all was "
+            "transferred, as a signal would: the program goes on with the rest"
+        )
     lines += refusal_lines(snapshot)
     if is_idle(snapshot):
         lines.append(idle_line(snapshot))

@@ -159,7 +159,7 @@ class Pipeline:
     @property
     def predicted_phase(self) -> int | None:
         """The phase expected next."""
-        return self._learners.predictor.predict().phase
+        return self._learners.predictor.predict()
 
     @property
     def trouble(self) -> str:
@@ -246,7 +246,7 @@ class Pipeline:
 
     def _end_window(self, window: Window) -> None:
         learners = self._learners
-        predicted = learners.predictor.predict().phase
+        predicted = learners.predictor.predict()
         assignment = learners.clusterer.assign(window)
         for gone, into in assignment.merged:
             self._merge(gone, into)

@@ -216,6 +216,11 @@ PAGES_PREDICTED = _counter(
 PAGES_MISSED = _counter(
     "burst_pages_missed", "pages", "Pages that were supplied when bursts touched them."
 )
+CUT_SHORT = _counter(
+    "bursts_cut_short",
+    "bursts",
+    "Bursts that had a call of the target return before all was transferred, as a signal would.",
+)
 NO_BURSTS = _gauge(
     "no_bursts", "bool", "1 while no burst can be taken, with the reason and its remedy.", "reason"
 )

@@ -146,6 +146,7 @@ def _session_samples(snapshot: Snapshot) -> Iterator[Sample]:
         (catalogue.CALLS_EQUAL, tally.calls_equal),
         (catalogue.PAGES_PREDICTED, tally.pages_predicted),
         (catalogue.PAGES_MISSED, tally.pages_missed),
+        (catalogue.CUT_SHORT, tally.cut_short),
         (catalogue.HOLD, cost.stop_seconds),
         (catalogue.LONGEST_HOLD, cost.longest_stop_seconds),
         (catalogue.HITS, cost.hit_seconds),

@@ -40,6 +40,8 @@ class BurstTally:
         calls_equal: at so many they were equal.
         pages_predicted: pages that were supplied before they were touched.
         pages_missed: pages that were supplied when they were touched.
+        cut_short: so many bursts found the thread inside a call and had it return before all was
+            transferred, as a signal would: the program goes on with the rest.
     """
 
     bursts: int = 0
@@ -49,6 +51,7 @@ class BurstTally:
     calls_equal: int = 0
     pages_predicted: int = 0
     pages_missed: int = 0
+    cut_short: int = 0
 
     def with_burst(self, burst: Burst) -> BurstTally:
         """The tally with another burst in it."""
@@ -60,6 +63,7 @@ class BurstTally:
             self.calls_equal + burst.calls_equal,
             self.pages_predicted + burst.pages_predicted,
             self.pages_missed + burst.pages_missed,
+            self.cut_short + burst.cut_short,
         )
 
 

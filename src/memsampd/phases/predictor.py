@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from memsampd.phases.last_value import LastValue
-from memsampd.phases.records import Prediction
-
 State = tuple[int, ...]
 """(previous phase, phase, windows it has lasted) or, the shorter one, (phase, windows)."""
 
@@ -32,7 +29,7 @@ class RunLengthMarkov:
         >>> for phase in [0, 0, 0, 1, 1] * 4:
         ...     predictor.observe(phase)
         >>> predictor.predict()
-        Prediction(phase=0, confidence=1.0, method='markov')
+        0
     """
 
     def __init__(
@@ -48,7 +45,6 @@ class RunLengthMarkov:
         self._previous: int | None = None
         self._phase: int | None = None
         self._run = 0
-        self._last_value = LastValue()
 
     def observe(self, phase: int) -> None:
         """Learn the phase of the window that just ended."""
@@ -58,18 +54,15 @@ class RunLengthMarkov:
             self._run = min(self._run + 1, self._max_run)
         else:
             self._previous, self._phase, self._run = self._phase, phase, 1
-        self._last_value.observe(phase)
 
-    def predict(self) -> Prediction:
-        """Guess the next one's; its confidence is the share of such cases that went that way."""
+    def predict(self) -> int | None:
+        """Guess the next one's; None before anything was seen."""
         for state in self._states():
             followers = self._followers.get(state, {})
-            met = sum(followers.values())
-            if met >= self._min_support:
+            if sum(followers.values()) >= self._min_support:
                 # At equal counts the lower id: the order of insertion must not matter.
-                phase = min(followers, key=lambda p: (-followers[p], p))
-                return Prediction(phase, followers[phase] / met, "markov")
-        return self._last_value.predict()
+                return min(followers, key=lambda phase: (-followers[phase], phase))
+        return self._phase
 
     def merge(self, gone: int, into: int) -> None:
         """Forget a phase that turned out to be another."""
@@ -85,7 +78,6 @@ class RunLengthMarkov:
             self._phase = into
         if self._previous == gone:
             self._previous = into
-        self._last_value.merge(gone, into)
 
     def _states(self) -> list[State]:
         if self._phase is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol, runtime_checkable
 
-from memsampd.phases.records import Assignment, Decision, Prediction, Window
+from memsampd.phases.records import Assignment, Decision, Window
 
 
 @runtime_checkable
@@ -26,8 +26,8 @@ class Predictor(Protocol):
     def observe(self, phase: int) -> None:
         """Learn the phase of the window that just ended."""
 
-    def predict(self) -> Prediction:
-        """Guess the next one's."""
+    def predict(self) -> int | None:
+        """Guess the next one's; None before anything was seen."""
 
     def merge(self, gone: int, into: int) -> None:
         """Forget a phase that turned out to be another."""

@@ -57,21 +57,6 @@ class Assignment:
 
 
 @dataclass(frozen=True, slots=True)
-class Prediction:
-    """What the next window's phase will be.
-
-    Attributes:
-        phase: the phase, or None before anything was seen.
-        confidence: the share of past cases in this situation in which it was right (0..1).
-        method: "markov" or "last-value".
-    """
-
-    phase: int | None
-    confidence: float
-    method: str
-
-
-@dataclass(frozen=True, slots=True)
 class Decision:
     """Whether to profile the coming window.
 

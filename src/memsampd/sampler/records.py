@@ -64,7 +64,8 @@ class BurstCost:
         stops: how often it was held.
         longest_stop_seconds: the longest of these times.
         hit_seconds: CPU time that hits of breakpoints took from the target.
-        replica_cpu_seconds: CPU time of the replica since the burst before.
+        replica_cpu_seconds: CPU time of the replica since the burst before, its start included,
+            and of other children of memsampd's.
         tracer_cpu_seconds: CPU time of memsampd's tracing thread.
     """
 
@@ -168,6 +169,8 @@ class Burst:
         pages_missed: pages that were supplied when they were touched.
         is_plausible: other threads could run meanwhile: it is a plausible future of the thread,
             perhaps not the one that came.
+        cut_short: the hold found the thread inside a call that then returned before all was
+            transferred, as a signal would have it.
         timed: how long the target takes for some of this; None if not asked for or not known.
         was_asked_time: it was to be timed.
         code_ip: instructions that it executed, shape (c,), uint64, in no order, and some more than
@@ -195,6 +198,7 @@ class Burst:
     pages_predicted: int = 0
     pages_missed: int = 0
     is_plausible: bool = False
+    cut_short: bool = False
     timed: TimedStretch | None = None
     was_asked_time: bool = False
     code_ip: NDArray[np.uint64] = field(default_factory=lambda: np.empty(0, np.uint64))

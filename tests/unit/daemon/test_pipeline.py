@@ -177,12 +177,13 @@ def test_what_bursts_go_over_is_counted() -> None:
         pages_predicted=90,
         pages_missed=10,
         is_plausible=True,
+        cut_short=True,
     )
     world = World(lambda order: burst)
     world.run()
     n = len(world.bursts())
     counts = world.pipeline.counts
-    assert counts.tally == BurstTally(n, n, 3 * n, 2 * n, n, 90 * n, 10 * n)
+    assert counts.tally == BurstTally(n, n, 3 * n, 2 * n, n, 90 * n, 10 * n, n)
     assert counts.ends == {"hold": n}
     record = world.bursts()[-1]
     assert (record.calls, record.pages_missed, record.is_plausible) == (3, 10, True)

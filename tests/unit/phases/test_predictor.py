@@ -18,7 +18,7 @@ BOTH = pytest.mark.parametrize("make", [RunLengthMarkov, LastValue])
 def accuracy(predictor: Any, phases: Any) -> Any:
     tracker = AccuracyTracker(recent=len(phases) // 2)
     for phase in phases:
-        tracker.update(predictor.predict().phase, phase)
+        tracker.update(predictor.predict(), phase)
         predictor.observe(phase)
     return tracker
 
@@ -56,23 +56,22 @@ def test_relearns_a_changed_habit() -> None:
     assert accuracy(predictor, [0, 0, 2] * 200).recent == 1.0
 
 
-def test_falls_back_to_last_value_and_says_so() -> None:
+def test_falls_back_to_the_last_value() -> None:
     predictor = RunLengthMarkov(min_support=2)
-    assert predictor.predict().phase is None
+    assert predictor.predict() is None
     predictor.observe(3)
-    assert (predictor.predict().phase, predictor.predict().method) == (3, "last-value")
+    assert predictor.predict() == 3
     for phase in (3, 4, 3, 3, 4, 3, 3):
         predictor.observe(phase)
-    assert (predictor.predict().phase, predictor.predict().method) == (4, "markov")
+    assert predictor.predict() == 4
 
 
-def test_confidence_is_the_share_of_such_cases() -> None:
+def test_the_phase_before_decides_where_it_was_met_often_enough() -> None:
     predictor = RunLengthMarkov(max_run=1, memory=1000)
     for phase in [0, 1, 0, 1, 0, 2] * 50 + [0]:
         predictor.observe(phase)
     # (previous 2, phase 0): always 1; without the phase before it would be 2/3.
-    assert predictor.predict().confidence == 1.0
-    assert predictor.predict().phase == 1
+    assert predictor.predict() == 1
 
 
 @BOTH
@@ -80,13 +79,12 @@ def test_confidence_is_the_share_of_such_cases() -> None:
 def test_keeps_its_seam(make: Any, phases: Any) -> None:
     predictor, again = make(), make()
     assert isinstance(predictor, Predictor)
-    assert predictor.predict().phase is None
+    assert predictor.predict() is None
     for phase in phases:
         predictor.observe(phase)
         again.observe(phase)
         guess = predictor.predict()
-        assert guess.phase in phases
-        assert 0 <= guess.confidence <= 1
+        assert guess in phases
         assert guess == again.predict()
 
 
@@ -103,7 +101,7 @@ def test_never_predicts_a_phase_that_is_gone(make: Any, phases: Any, gone: Any, 
         predictor.observe(phase)
     predictor.merge(gone, into)
     for phase in phases:
-        assert predictor.predict().phase != gone
+        assert predictor.predict() != gone
         predictor.observe(into if phase == gone else phase)
 
 
@@ -113,8 +111,7 @@ def test_merge_carries_what_was_learned() -> None:
     for phase in [0, 0, 1, 0, 0, 1, 7, 7, 1, 7, 7]:
         predictor.observe(phase)
     predictor.merge(7, 0)
-    assert predictor.predict().phase == 1
-    assert predictor.predict().method == "markov"
+    assert predictor.predict() == 1
 
 
 def test_states_are_bounded_and_the_stalest_goes() -> None:

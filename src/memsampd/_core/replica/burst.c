@@ -437,7 +437,7 @@ run_burst(void *argument)
 {
     struct burst *b = argument;
     struct burst_result *result = b->result;
-    double own = thread_cpu_seconds(), replica = process_cpu_seconds(&b->r->process);
+    double own = thread_cpu_seconds();
 
     b->r->end = RUN_GOES_ON;
     if ((b->alarm = alarm_create()) == NULL)
@@ -453,7 +453,7 @@ run_burst(void *argument)
     result->cut_short = b->held.cut_short;
     result->pages_predicted = b->r->pages.predicted;
     result->pages_missed = b->r->pages.missed;
-    result->replica_cpu_seconds = process_cpu_seconds(&b->r->process) - replica;
+    result->replica_cpu_seconds = process_cpu_since(&b->r->process);
     result->tracer_cpu_seconds = thread_cpu_seconds() - own;
     return NULL;
 }

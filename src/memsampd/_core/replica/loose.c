@@ -7,10 +7,10 @@
 #define CLOSE_SECONDS 60e-6 /* of a run: the stop itself is a third of that */
 #define CLOSE_STOPS 6       /* then it pays to let it loose, which takes as long as some stops */
 #define QUIET_SECONDS 300e-6
-#define LOOKS_SECONDS 400e-6
 #define LEAST_SECONDS 300e-6 /* of a run that is let loose */
 #define LEAST_SHARE 0.7      /* of the other CPU */
-#define TRY_EVERY 16
+#define TRY_EVERY 16 /* bursts, where it got less */
+#define LEARNING 0.5
 #define ROUNDS_A_LOOK 64
 #define STEPS_OUT 6
 
@@ -29,7 +29,8 @@ loose_choose(struct loose *l, const cpu_set_t *cpus)
         CPU_AND(&l->away, cpus, &ours);
         CPU_XOR(&l->away, cpus, &l->away);
     }
-    l->may_begin = CPU_COUNT(&l->away) > 0;
+    l->may_begin = CPU_COUNT(&l->away) > 0 &&
+                   (l->share >= LEAST_SHARE || ++l->refusals % TRY_EVERY == 0);
 }
 
 void
@@ -49,19 +50,7 @@ loose_note_stop(struct loose *l, double ran_seconds)
 bool
 loose_is_due(struct loose *l, double seconds_left)
 {
-    if (!l->may_begin || l->close_stops < CLOSE_STOPS || seconds_left < LEAST_SECONDS)
-        return false;
-    if (l->share >= LEAST_SHARE || ++l->refusals % TRY_EVERY == 0)
-        return true;
-    l->close_stops = 0; /* ask again after as many */
-    return false;
-}
-
-static void
-look(struct loose *l, const struct process *p, double now)
-{
-    l->looked_seconds = now;
-    l->looked_cpu_seconds = process_cpu_seconds(p);
+    return l->may_begin && l->close_stops >= CLOSE_STOPS && seconds_left >= LEAST_SECONDS;
 }
 
 void
@@ -73,33 +62,13 @@ loose_begin(struct loose *l, struct process *p, const struct area *area)
     if (l->policy == SCHED_FIFO) /* others may need that CPU */
         sched_setscheduler(p->pid, SCHED_OTHER, &none);
     sched_setaffinity(p->pid, sizeof l->away, &l->away);
-    look(l, p, now_seconds());
+    l->begun_seconds = now_seconds();
+    l->begun_cpu_seconds = process_cpu_seconds(p);
     post_clear(area->bytes);
     l->has_frame = false;
     l->is_on = true;
     p->is_ours = false;
     ptrace(PTRACE_DETACH, p->pid, NULL, NULL);
-}
-
-static bool
-has_ended(const struct process *p)
-{
-    siginfo_t info = {.si_pid = 0};
-
-    return waitid(P_PID, (id_t)p->pid, &info, WEXITED | WNOHANG | WNOWAIT | __WALL) < 0 ||
-           info.si_pid != 0;
-}
-
-/* Whether it gets its CPU for itself. */
-static bool
-is_crowded(struct loose *l, const struct process *p, double now)
-{
-    const double before = l->looked_cpu_seconds, since = l->looked_seconds;
-
-    look(l, p, now);
-    const double share = (l->looked_cpu_seconds - before) / (now - since);
-    l->share += 0.5 * (share - l->share);
-    return share < LEAST_SHARE;
 }
 
 enum loose_wait
@@ -116,12 +85,6 @@ loose_wait(struct loose *l, struct process *p, const struct area *area, double u
         }
         if (now >= until_seconds || *is_cancelled)
             return LOOSE_LATE;
-        if (now - l->looked_seconds > LOOKS_SECONDS) {
-            if (has_ended(p))
-                return LOOSE_GONE;
-            if (is_crowded(l, p, now))
-                return LOOSE_CROWDED;
-        }
         if (now - quiet_from > QUIET_SECONDS) {
             l->close_stops = 0;
             return LOOSE_QUIET;
@@ -138,6 +101,7 @@ loose_wait(struct loose *l, struct process *p, const struct area *area, double u
 static bool
 leave_handler(const struct process *p, struct user_regs_struct *regs)
 {
+    process_unblock(p); /* a step would reset the handler of a blocked signal */
     regs->rip = p->area_address + post_handler_end();
     regs->orig_rax = (unsigned long)-1;
     return write_registers(p->pid, regs);
@@ -201,8 +165,10 @@ find_out(struct loose *l, struct process *p, const struct area *area, int *statu
     const uint64_t offset = regs.rip - p->area_address;
     if (!post_is_handler(offset))
         return LOOSE_AT_CODE;
-    if (offset > post_handler_end())
+    if (offset > post_handler_end()) {
+        process_unblock(p);
         return step_out(p, status);
+    }
     const bool is_answered =
         offset >= post_handler_posted() && post_state(area->bytes) == POST_EMPTY;
     l->has_frame = !is_answered &&
@@ -213,16 +179,29 @@ find_out(struct loose *l, struct process *p, const struct area *area, int *statu
     return is_answered ? step_out(p, status) : LOOSE_AT_POST;
 }
 
+/* What it got of its CPU, as is known when it stands: less, if others ran there, too. */
+static void
+learn_share(struct loose *l, const struct process *p)
+{
+    const double share = (process_cpu_seconds(p) - l->begun_cpu_seconds) /
+                         (now_seconds() - l->begun_seconds);
+
+    l->share += LEARNING * (share - l->share);
+    l->may_begin &= share >= LEAST_SHARE;
+}
+
 enum loose_end
 loose_end(struct loose *l, struct process *p, const struct area *area, int *status)
 {
     const struct sched_param second = {.sched_priority = 1};
 
     l->is_on = l->has_frame = false;
-    if (!process_catch(p, status))
-        return LOOSE_AT_END;
-    sched_setaffinity(p->pid, sizeof l->home, &l->home);
+    /* Before that: to come to its stop it has to run. */
     if (l->policy == SCHED_FIFO)
         sched_setscheduler(p->pid, SCHED_FIFO, &second);
+    sched_setaffinity(p->pid, sizeof l->home, &l->home);
+    if (!process_catch(p, status))
+        return LOOSE_AT_END;
+    learn_share(l, p);
     return is_event_stop(*status) ? find_out(l, p, area, status) : LOOSE_AT_SIGNAL;
 }

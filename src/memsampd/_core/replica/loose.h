@@ -12,19 +12,19 @@
 #include <sched.h>
 
 struct loose {
-    bool may_begin; /* there is another CPU, `away` */
+    bool may_begin; /* there is another CPU, `away`, and it was idle */
     bool is_on;     /* nobody traces it */
     bool has_frame; /* it is in its handler: `stop` tells why, and its registers are in the frame */
     struct stop stop;
     cpu_set_t home, away;
     int policy;            /* of scheduling, at home */
     double share;          /* of the other CPU that it got lately */
-    unsigned refusals;     /* in a row, as that was too little */
+    unsigned refusals;     /* of bursts, as that was too little */
     unsigned close_stops;  /* in a row, each soon after the one before, while it was traced */
-    double looked_seconds, looked_cpu_seconds;
+    double begun_seconds, begun_cpu_seconds;
 };
 
-/* It may be let loose on `cpus`, but for the one that this thread runs on. */
+/* For a burst: it may be let loose on `cpus`, but for the one that this thread runs on. */
 void loose_choose(struct loose *l, const cpu_set_t *cpus);
 
 /* It may not, and runs on any of `cpus` when it is traced. */
@@ -42,9 +42,8 @@ void loose_begin(struct loose *l, struct process *p, const struct area *area);
 enum loose_wait {
     LOOSE_STOPPED, /* it waits for an answer */
     LOOSE_LATE,    /* the time is up */
-    LOOSE_QUIET,   /* it has not stopped for long */
-    LOOSE_CROWDED, /* others run on its CPU, too */
-    LOOSE_GONE,    /* dead, or what it says makes no sense */
+    LOOSE_QUIET,   /* it has not stopped for long, as others run on its CPU, perhaps */
+    LOOSE_GONE,    /* what it says makes no sense */
 };
 
 /* Wait for its next stop. Spins. */

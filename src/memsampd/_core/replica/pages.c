@@ -165,6 +165,7 @@ pages_begin(struct pages *p)
     p->burst++;
     p->here = p->gifts = p->shared = p->wanted = 0;
     p->run = 0;
+    p->aheads = p->freshes = 0;
     p->last_missed = 0;
     p->predicted = p->missed = 0;
     forget_old(p);
@@ -301,17 +302,70 @@ pages_near(struct pages *p, const struct remote_area *area, uint64_t missed, uin
     return there;
 }
 
+/* Pages that were supplied since they lie near one that was missed, the last one at most. */
+static void
+note_near(struct pages *p, const uint64_t *page, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        struct page *near = find(p, page[i]);
+        if (near->address != 0 && near->flags & PAGE_IS_HERE) {
+            near->rank = PAGES_RANKS;
+            p->rank[PAGES_RANKS].given++;
+        }
+    }
+    if (count != 0 && page[count - 1] > p->last_missed)
+        p->last_missed = page[count - 1];
+}
+
+bool
+pages_supply_ahead(struct pages *p, struct process *process, struct remote *remote)
+{
+    const size_t count = p->aheads < PAGES_AROUND ? p->aheads : PAGES_AROUND;
+
+    if (count == 0)
+        return false;
+    supply(p, process, remote, p->ahead, count);
+    note_near(p, p->ahead, count);
+    for (size_t i = 0; i < count && p->freshes < PAGES_AHEAD; i++)
+        p->fresh[p->freshes++] = p->ahead[i];
+    p->aheads -= count;
+    memmove(p->ahead, p->ahead + count, p->aheads * sizeof p->ahead[0]);
+    return true;
+}
+
+/* Whether the replica may have come to a page just before it was supplied behind an answer. */
+static bool
+was_fresh(struct pages *p, uint64_t page)
+{
+    bool found = false;
+
+    for (size_t i = 0; i < p->freshes; i++)
+        found |= p->fresh[i] == page;
+    p->freshes = 0;
+    return found;
+}
+
+/* A page that the replica has: why did it fault? */
+static enum page_fault
+judge_fault(const struct page *page)
+{
+    return page->flags & PAGE_IS_GUARDED    ? FAULT_GUARDED
+           : page->flags & PAGE_IS_WRITABLE ? FAULT_SUPPLIED
+                                            : FAULT_FORBIDDEN;
+}
+
 enum page_fault
-pages_fault(struct pages *p, struct process *process, struct remote *remote, uint64_t address)
+pages_fault(struct pages *p, struct process *process, struct remote *remote, uint64_t address,
+            bool can_wait)
 {
     uint64_t wanted[PAGES_AHEAD];
     const uint64_t first = address & ~(uint64_t)(PAGE_BYTES - 1);
     struct page *page = find(p, first);
+    const bool is_fresh = was_fresh(p, first);
 
     if (page->address != 0 && page->flags & PAGE_IS_HERE)
-        return page->flags & PAGE_IS_GUARDED     ? FAULT_GUARDED
-               : page->flags & PAGE_IS_WRITABLE ? FAULT_SUPPLIED
-                                                 : FAULT_FORBIDDEN;
+        return is_fresh ? FAULT_SUPPLIED : judge_fault(page);
+    p->aheads = 0;
     if (p->here >= PAGES_MOST)
         return FAULT_FULL;
     const struct remote_area *area = remote_find(remote, first);
@@ -319,23 +373,25 @@ pages_fault(struct pages *p, struct process *process, struct remote *remote, uin
         remote_forget(remote); /* it may have come since */
         area = remote_find(remote, first);
     }
+    if (area == NULL)
+        area = remote_find_growth(remote, first);
     if (area == NULL || !area->is_readable)
         return area == NULL || area->kind == AREA_PLAIN ? FAULT_UNMAPPED : FAULT_UNREADABLE;
-    size_t there = pages_near(p, area, first, wanted);
-    supply(p, process, remote, wanted, there);
+    const size_t there = pages_near(p, area, first, wanted);
+    supply(p, process, remote, can_wait ? &first : wanted, can_wait ? 1 : there);
     page = find(p, first);
     if (page->address == 0 || !(page->flags & PAGE_IS_HERE))
         return FAULT_UNREADABLE;
     p->missed++;
-    p->last_missed = wanted[there - 1];
+    p->last_missed = first;
     page->rank = 0; /* it was not predicted in time */
     note_use(p, first);
-    for (size_t i = 0; i < there; i++) {
-        struct page *near = find(p, wanted[i]);
-        if (near != page && near->flags & PAGE_IS_HERE) {
-            near->rank = PAGES_RANKS;
-            p->rank[PAGES_RANKS].given++;
-        }
+    for (size_t i = 0; i < there; i++)
+        if (wanted[i] != first)
+            p->ahead[p->aheads++] = wanted[i];
+    if (!can_wait) {
+        note_near(p, p->ahead, p->aheads);
+        p->aheads = 0;
     }
     return FAULT_SUPPLIED;
 }

@@ -42,6 +42,10 @@ struct pages {
     size_t here;           /* pages of the present burst */
     uint64_t last_missed;  /* for reading ahead where the program goes through memory */
     unsigned run;
+    uint64_t ahead[PAGES_AHEAD]; /* to be supplied behind the answer to a fault */
+    size_t aheads;
+    uint64_t fresh[PAGES_AHEAD]; /* that were, since: it may have come to them just before */
+    size_t freshes;
     uint64_t predicted, missed; /* of the present burst */
 };
 
@@ -67,9 +71,13 @@ enum page_fault {
     FAULT_FULL,       /* too many pages */
 };
 
-/* The replica touched an address whose page it lacks, or must not write to. */
+/* The replica touched an address whose page it lacks, or must not write to. With `can_wait`, pages near
+ * that one are left to pages_supply_ahead. */
 enum page_fault pages_fault(struct pages *p, struct process *process, struct remote *remote,
-                            uint64_t address);
+                            uint64_t address, bool can_wait);
+
+/* Supply some of them, while the replica runs; false: there are none. */
+bool pages_supply_ahead(struct pages *p, struct process *process, struct remote *remote);
 
 /* Let it write to a guarded page. */
 void pages_unguard(struct pages *p, struct process *process, uint64_t page);

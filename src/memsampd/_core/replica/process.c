@@ -29,7 +29,7 @@
 #define HIGHEST_ADDRESS 0x7ffffffff000u
 #define OWN_UID 2061133857u /* nobody else's: no user may stop, read or pin it */
 #define NOBODY 65534u
-#define START_SECONDS 5.0
+#define START_SECONDS 60.0 /* on a machine that is busy with other things */
 
 #ifndef UFFD_USER_MODE_ONLY
 #define UFFD_USER_MODE_ONLY 1
@@ -495,6 +495,14 @@ process_seize(struct process *p)
     return true;
 }
 
+void
+process_unblock(const struct process *p)
+{
+    const uint64_t blocked = post_blocked();
+
+    ptrace(PTRACE_SETSIGMASK, p->pid, (void *)sizeof blocked, &blocked);
+}
+
 /* A signal that it raised itself, and that was not reported before the stop, would kill it when it is
  * let go: have it reported. */
 static void
@@ -524,11 +532,10 @@ process_park(struct process *p)
     p->is_ours = false;
     if (!read_registers(p->pid, &regs))
         return;
-    const uint64_t blocked = post_blocked(); /* in its handler, all signals are */
+    process_unblock(p); /* in its handler, all signals are blocked */
     regs.rip = p->area_address + AREA_PARK;
     regs.orig_rax = (unsigned long)-1;
     write_registers(p->pid, &regs);
-    ptrace(PTRACE_SETSIGMASK, p->pid, (void *)sizeof blocked, &blocked);
     take_pending_signals(p->pid);
     ptrace(PTRACE_DETACH, p->pid, NULL, NULL);
 }
@@ -600,4 +607,13 @@ process_cpu_seconds(const struct process *p)
     if (p->pid > 0 && clock_getcpuclockid(p->pid, &clock) == 0)
         clock_gettime(clock, &used);
     return (double)used.tv_sec + 1e-9 * (double)used.tv_nsec;
+}
+
+double
+process_cpu_since(struct process *p)
+{
+    double before = p->told_cpu_seconds, now = process_cpu_seconds(p);
+
+    p->told_cpu_seconds = now > before ? now : before;
+    return p->told_cpu_seconds - before;
 }

@@ -27,6 +27,7 @@ struct process {
     size_t parts;
     bool can_protect; /* pages can be supplied read-only */
     bool is_ours;     /* seized by this thread */
+    double told_cpu_seconds; /* by process_cpu_since */
     char trouble[96]; /* what could not be done, for people */
 };
 
@@ -46,6 +47,9 @@ bool process_catch(struct process *p, int *status);
 /* Make this thread its tracer, and stop it; false if it is dead. */
 bool process_seize(struct process *p);
 
+/* Stopped: unblock the signals that it has a handler for. */
+void process_unblock(const struct process *p);
+
 /* Put it to sleep and let go of it. */
 void process_park(struct process *p);
 
@@ -63,7 +67,8 @@ bool process_unprotect(struct process *p, uint64_t page);
 void process_drop(struct process *p, uint64_t start, uint64_t end);
 void process_drop_all(struct process *p);
 
-/* CPU time that it has used. */
+/* CPU time that it has used, and the part of it that process_cpu_since has not told yet. */
 double process_cpu_seconds(const struct process *p);
+double process_cpu_since(struct process *p);
 
 #endif

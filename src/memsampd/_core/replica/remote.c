@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/resource.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -23,6 +24,8 @@ struct query {
     uint64_t vma_name_addr, build_id_addr;
 };
 #define QUERY _IOWR('f', 17, struct query)
+#define QUERY_THIS_OR_NEXT 0x10
+#define STACK_GUARD_BYTES (1u << 20) /* the kernel's default */
 enum { QUERY_READABLE = 1, QUERY_WRITABLE = 2, QUERY_EXECUTABLE = 4, QUERY_SHARED = 8 };
 
 /* ---- Our own clock data ---- */
@@ -234,6 +237,42 @@ remote_find(struct remote *r, uint64_t address)
     return &r->area[at];
 }
 
+/* Whether [stack] is the first area that ends behind an address. */
+static bool
+query_stack(struct remote *r, uint64_t address, uint64_t *start, uint64_t *end)
+{
+    char name[NAME_BYTES] = "";
+    struct query q = {.size = sizeof q, .query_flags = QUERY_THIS_OR_NEXT, .query_addr = address,
+                      .vma_name_size = sizeof name, .vma_name_addr = (uint64_t)(uintptr_t)name};
+
+    *start = *end = 0;
+    if (ioctl(r->maps, QUERY, &q) < 0)
+        return false;
+    *start = q.vma_start;
+    *end = q.vma_end;
+    return strcmp(name, "[stack]") == 0;
+}
+
+const struct remote_area *
+remote_find_growth(struct remote *r, uint64_t address)
+{
+    const uint64_t page = address & ~(uint64_t)(PAGE_BYTES - 1);
+    uint64_t start, end, guarded_start;
+    struct rlimit limit;
+
+    if (!r->can_query || page < STACK_GUARD_BYTES || !query_stack(r, page, &start, &end) ||
+        prlimit(r->pid, RLIMIT_STACK, NULL, &limit) < 0 || end - page > limit.rlim_cur ||
+        !query_stack(r, page - STACK_GUARD_BYTES, &guarded_start, &end) || guarded_start != start ||
+        remote_find(r, start) == NULL)
+        return NULL;
+    for (size_t i = 0; i < r->areas; i++)
+        if (r->area[i].start == start) {
+            r->area[i].start = page;
+            return &r->area[i];
+        }
+    return NULL;
+}
+
 /* ---- Pages ---- */
 
 bool
@@ -308,6 +347,12 @@ remote_read_pages(struct remote *r, const uint64_t *page, size_t count, uint8_t 
             mine[wanted] = (struct iovec){bytes + i * PAGE_BYTES, PAGE_BYTES};
             which[wanted++] = i;
         }
+    }
+    if (wanted == 1) { /* half of what process_vm_readv takes */
+        if (pread(r->memory, mine[0].iov_base, PAGE_BYTES, (off_t)page[which[0]]) !=
+            (ssize_t)PAGE_BYTES)
+            result[which[0]] = PAGE_UNREADABLE;
+        return;
     }
     for (size_t done = 0; done < wanted;) {
         ssize_t got = process_vm_readv(r->pid, mine + done, wanted - done, theirs + done,

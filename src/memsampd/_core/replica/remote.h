@@ -55,6 +55,9 @@ void remote_forget(struct remote *r);
 /* The area that contains an address, good until the next call; NULL: none. */
 const struct remote_area *remote_find(struct remote *r, uint64_t address);
 
+/* The same for an address that no area contains, but to which the stack would grow if it were touched. */
+const struct remote_area *remote_find_growth(struct remote *r, uint64_t address);
+
 /* So many bytes of a process's memory; false if not all of them can be read. */
 bool remote_copy(pid_t pid, uint64_t address, void *bytes, size_t size);
 

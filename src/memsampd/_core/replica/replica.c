@@ -431,8 +431,8 @@ replica_costs(Replica *self, PyObject *ignored)
     (void)ignored;
 
     return Py_BuildValue(
-        "{sd,sd,sK,sK,sd,sd,sd,sK,sK,sK}", "expansion_seconds", self->expansion_seconds,
-        "visits_seconds", self->visits_seconds, "traps", (unsigned long long)r->traps, "faults",
+        "{sd,sd,sK,sK,sK,sd,sd,sd,sK,sK,sK}", "expansion_seconds", self->expansion_seconds,
+        "visits_seconds", self->visits_seconds, "traps", (unsigned long long)r->traps, "loose_traps", (unsigned long long)r->loose_traps, "faults",
         (unsigned long long)r->faults, "run_seconds", r->run_seconds, "fault_seconds",
         r->fault_seconds, "translation_seconds", r->translation_seconds, "translated_instructions",
         (unsigned long long)r->blocks.translated_instructions, "blocks",

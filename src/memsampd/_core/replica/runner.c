@@ -247,7 +247,8 @@ handle_page(struct runner *r, uint64_t address)
 {
     struct user_regs_struct now;
     double started = now_seconds();
-    enum page_fault fault = pages_fault(&r->pages, &r->process, &r->remote, address);
+    enum page_fault fault =
+        pages_fault(&r->pages, &r->process, &r->remote, address, r->loose.is_on);
 
     r->faults++;
     r->fault_seconds += now_seconds() - started;
@@ -363,10 +364,8 @@ static void
 note_segment(struct runner *r, bool is_loose, double seconds)
 {
     r->run_seconds += seconds;
-    r->own_seconds += seconds;
-    if (r->segments[is_loose].count++ == 0 || seconds < r->segments[is_loose].shortest_seconds)
-        r->segments[is_loose].shortest_seconds = seconds;
     r->traps++;
+    r->loose_traps += is_loose;
 }
 
 static void
@@ -456,6 +455,9 @@ run_loose(struct runner *r, double until_seconds)
         finish(r, RUN_EXIT, 0);
         return;
     }
+    while (post_state(r->area.bytes) == POST_EMPTY &&
+           pages_supply_ahead(&r->pages, &r->process, &r->remote))
+        ;
     const enum loose_wait got =
         loose_wait(&r->loose, &r->process, &r->area, until_seconds, &r->is_cancelled);
     note_segment(r, true, now_seconds() - started);
@@ -532,8 +534,6 @@ runner_enter(struct runner *r, const struct held *h, uint64_t accesses)
     *slot(r, SLOT_BUFFER) = to_replica(r, r->start);
     start_at(r, h->regs.rip);
     r->blocks.written_pages = 0;
-    r->own_seconds = 0;
-    memset(r->segments, 0, sizeof r->segments);
     return ptrace(PTRACE_SETREGSET, r->process.pid, (void *)NT_X86_XSTATE, &state) == 0;
 }
 
@@ -565,19 +565,6 @@ runner_cross(struct runner *r, const struct user_regs_struct *behind)
     r->regs = *behind;
     start_at(r, behind->rip);
     return true;
-}
-
-double
-runner_stop_seconds(const struct runner *r)
-{
-    return r->segments[0].count * r->segments[0].shortest_seconds +
-           r->segments[1].count * r->segments[1].shortest_seconds;
-}
-
-bool
-runner_is_one_segment(const struct runner *r)
-{
-    return r->segments[0].count + r->segments[1].count == 1;
 }
 
 void

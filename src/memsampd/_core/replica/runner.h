@@ -58,16 +58,11 @@ struct runner {
     const uint64_t *start;        /* of the first, or of what is not expanded yet */
     struct exit part_exit;        /* of a record that was cut off behind `written` */
     bool has_cut_record;
-    double own_seconds;           /* for which it ran, from stop to stop, all together */
-    struct {
-        double shortest_seconds;  /* from one stop to the next: hardly more than the stop itself */
-        unsigned count;
-    } segments[2];                /* from stop to stop: traced, and let loose */
     double words_per_access;      /* learnt */
     volatile int is_cancelled;    /* set from another thread */
 
     /* What it cost, all runs together. */
-    uint64_t traps, faults;
+    uint64_t traps, loose_traps, faults;
     double run_seconds, translation_seconds, fault_seconds;
 };
 
@@ -83,10 +78,6 @@ enum run_end runner_run(struct runner *r, struct alarm *alarm, double until_seco
 
 /* Go on behind the system call that it stands before, with the target's registers. */
 bool runner_cross(struct runner *r, const struct user_regs_struct *behind);
-
-/* What its stops took of own_seconds; whether there was one at its end only. */
-double runner_stop_seconds(const struct runner *r);
-bool runner_is_one_segment(const struct runner *r);
 
 /* Put it to sleep and let go of it. */
 void runner_park(struct runner *r);

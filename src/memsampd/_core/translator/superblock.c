@@ -554,6 +554,8 @@ finish_record(struct builder *u, const struct exit *x)
     unsigned buffer = u->block.buffer_register;
     emit_store_constant(&u->e, buffer, 0, (uint32_t)(x - u->b->exit));
     emit_move(&u->e, 0x8d, buffer, buffer, 8 * x->words);
+    if (u->block.body_end == 0) /* the record is whole: what follows only goes on */
+        u->block.body_end = u->e.at;
 }
 
 static void
@@ -765,7 +767,6 @@ emit_block(struct builder *u)
         crossed->accesses = crossed->prefetches = 0;
         crossed->words = crossed->instructions = 1;
     }
-    u->block.body_end = e->at;
     emit_side_exits(u);
     u->block.end = e->at;
 }

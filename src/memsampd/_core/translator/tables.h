@@ -66,7 +66,7 @@ struct block {
     uint64_t ip;
     uint64_t return_ip;       /* where the call that ends it returns to, or 0 */
     uint32_t cold, warm, end; /* offsets of its entries and the end of its code and exits */
-    uint32_t body_end;        /* behind the copies of its instructions, before its exits */
+    uint32_t body_end;        /* behind its instructions and the record of its last exit */
     uint32_t first_access, first_instruction, first_exit;
     uint16_t accesses, instructions, exits;
     uint8_t buffer_register, scratch_register;

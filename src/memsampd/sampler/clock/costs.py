@@ -17,11 +17,12 @@ from memsampd import _core
 from memsampd.errors import CapabilityError
 from memsampd.sampler.clock.hits import ACCESS, EXECUTE, breakpoints, read_hits
 from memsampd.sampler.clock.moments import take_moments
+from memsampd.sampler.process.cputime import process_cpu_ns
 
 # Less than a µs a spin: what lies between two hits is then their cost, not the speed of the CPU.
 _SPINS = 1_000
 _HITS = 32
-_ROUNDS = 5
+_ROUNDS = 3
 _PATIENCE_SECONDS = 2.0
 _MOMENTS_SECONDS = tuple(1e-6 * at for at in (1000, 1060, 1120, 1180, 1240, 1300, 1360, 1660))
 
@@ -34,11 +35,13 @@ class HitCosts:
         execute_seconds: a breakpoint on an instruction.
         access_seconds: a breakpoint on data.
         moment_seconds: a moment (:mod:`memsampd.sampler.clock.moments`).
+        child_cpu_seconds: CPU time of the child that this was tried on.
     """
 
     execute_seconds: float
     access_seconds: float
     moment_seconds: float
+    child_cpu_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +74,7 @@ def measure_costs() -> HitCosts:
             _median(_hit_cost(child.pid, EXECUTE, child.instructions) for _ in range(_ROUNDS)),
             _median(_hit_cost(child.pid, ACCESS, child.words) for _ in range(_ROUNDS)),
             _median(_moment_cost(child.pid) for _ in range(_ROUNDS)),
+            process_cpu_ns(child.pid) * 1e-9,
         )
 
 

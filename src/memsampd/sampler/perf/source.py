@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from memsampd.closing import Closing
 from memsampd.errors import UsageError
@@ -85,7 +84,6 @@ class TaskClockSource(Closing):
         )
         self._pid = pid
         self._follow_forks = follow_forks
-        self._ignored: set[int] = set()
         self._held = np.empty(0, SAMPLE_DTYPE)
         self._events: list[TaskEvent] = []
         self._rings = open_rings(options, online_cpus() if cpus is None else cpus)
@@ -99,14 +97,6 @@ class TaskClockSource(Closing):
     def ended(self) -> bool:
         """Whether the last ``read`` found no thread left to sample (or the source is closed)."""
         return self._rings.ended
-
-    def ignore_pid(self, pid: int) -> None:
-        """Drop the samples of this process from now on, those not yet read included."""
-        self._ignored.add(pid)
-
-    def forget_pid(self, pid: int) -> None:
-        """Take samples of this process again: its number may name another one some day."""
-        self._ignored.discard(pid)
 
     def read(self, timeout_seconds: float) -> BranchSamples:
         """Wait for samples, at most so long, and return all that have come, in order of time."""
@@ -124,7 +114,8 @@ class TaskClockSource(Closing):
             samples = samples[due]
         else:
             self._held = self._held[:0]
-        samples = samples[self._wanted(samples)]
+        if not self._follow_forks:
+            samples = samples[samples["pid"] == self._pid]
         samples = samples[np.argsort(samples["time_ns"], kind="stable")]
         return BranchSamples(
             ip=samples["ip"].astype(np.uint64),
@@ -135,11 +126,6 @@ class TaskClockSource(Closing):
             lost=drained.lost,
             throttled=drained.throttled,
         )
-
-    def _wanted(self, samples: NDArray[np.void]) -> NDArray[np.bool_]:
-        if not self._follow_forks:
-            return np.asarray(samples["pid"] == self._pid)
-        return ~np.isin(samples["pid"], list(self._ignored))
 
     def take_events(self) -> tuple[TaskEvent, ...]:
         """Births, ends and execs of threads that came with the samples read since last asked."""

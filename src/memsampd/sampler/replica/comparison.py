@@ -137,6 +137,10 @@ class HeldReplica:
         """Counts and times of all runs so far, by name."""
         return self._replica.costs()
 
+    def features(self) -> dict[str, bool]:
+        """What the kernel offers: see ``ReplicaSource``."""
+        return self._replica.features()
+
     def close(self) -> None:
         """End the replica; may be called twice."""
         self._replica.close()

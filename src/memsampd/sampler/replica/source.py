@@ -239,7 +239,9 @@ class ReplicaSource:
             timed, hit_seconds = self._timing.tell(
                 request, taken.is_armed, moments, lambda: self._rows_ahead(request, taken)
             )
-        cost += BurstCost(hit_seconds=hit_seconds)
+        cost += BurstCost(
+            hit_seconds=hit_seconds, replica_cpu_seconds=self._timing.take_child_cpu_seconds()
+        )
         code_ip, code_times = (np.frombuffer(each, np.uint64) for each in visits)
         cost += BurstCost(tracer_cpu_seconds=time.thread_time() - started)
         end, detail = self._ending(taken)
@@ -265,6 +267,7 @@ class ReplicaSource:
             pages_predicted=taken.pages_predicted,
             pages_missed=taken.pages_missed,
             is_plausible=company,
+            cut_short=taken.cut_short,
             timed=timed,
             was_asked_time=request.measure_rate,
             code_ip=code_ip,

@@ -133,7 +133,13 @@ class BurstTiming:
         self._line_bytes = line_bytes
         self._costs: HitCosts | None = None
         self._vain_searches = 0
+        self._child_cpu_seconds = 0.0
         self.untimed: Counter[str] = Counter()
+
+    def take_child_cpu_seconds(self) -> float:
+        """CPU time of child processes since this was asked last."""
+        taken, self._child_cpu_seconds = self._child_cpu_seconds, 0.0
+        return taken
 
     @contextmanager
     def waiting(self, request: BurstRequest) -> Iterator[_core.Moments | None]:
@@ -147,7 +153,9 @@ class BurstTiming:
 
     def _open(self, tid: int) -> _core.Moments | None:
         try:
-            self._costs = measure_costs()
+            if self._costs is None:
+                self._costs = measure_costs()
+                self._child_cpu_seconds = self._costs.child_cpu_seconds
             times = [round(at * _NANOSECONDS) for at in MOMENTS_SECONDS]
             return _core.Moments(tid, times, False)
         except (MemsampdError, OSError):
