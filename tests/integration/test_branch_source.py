@@ -3,6 +3,7 @@
 import ctypes
 import os
 import resource
+import signal
 import subprocess
 import sys
 import textwrap

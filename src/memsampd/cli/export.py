@@ -43,9 +43,10 @@ class ExportCommand:
             UsageError: a size is malformed.
             RecordingError: the recording cannot be read or the output not be written.
         """
-        from memsampd.exporters.analysis import analyse, default_sizes, parse_sizes
+        from memsampd.exporters.analysis import analyse
         from memsampd.exporters.recording import read_recording
         from memsampd.exporters.tables import to_csv, to_json
+        from memsampd.models.sizes import default_sizes, parse_sizes
 
         sizes_bytes = parse_sizes(args.sizes) if args.sizes else default_sizes()
         analysis = analyse(read_recording(args.recording), args.policy, sizes_bytes)

@@ -43,8 +43,9 @@ class ReportCommand:
             RecordingError: the recording cannot be read or the figure not be written.
             CapabilityError: matplotlib is missing.
         """
-        from memsampd.exporters.analysis import analyse, default_sizes
+        from memsampd.exporters.analysis import analyse
         from memsampd.exporters.recording import read_recording
+        from memsampd.models.sizes import default_sizes
 
         ending = None if args.output is None else args.output.suffix.lower()
         if ending not in (None, ".png", ".svg", ".html"):

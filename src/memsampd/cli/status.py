@@ -12,6 +12,7 @@ from memsampd.estimate.records import PhaseEstimate
 from memsampd.exporters.curves import CurvePoint, at_size
 from memsampd.exporters.snapshot import Overhead, Snapshot
 from memsampd.models.records import MissRatioCurve
+from memsampd.models.sizes import format_size
 from memsampd.phases.records import Assignment, Window
 
 if TYPE_CHECKING:
@@ -21,13 +22,6 @@ _REDRAW_SECONDS = 0.5
 _BARS = "▁▂▃▄▅▆▇█"
 _SPARK_LIMIT_BYTES = 64 << 20
 _IDLE_SECONDS = 2.0
-
-
-def _size(size_bytes: int) -> str:
-    for unit, scale in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
-        if size_bytes >= 1 << scale:
-            return f"{size_bytes / (1 << scale):.4g} {unit}"
-    return f"{size_bytes} B"
 
 
 def _phase_of(snapshot: Snapshot) -> PhaseEstimate | None:
@@ -49,7 +43,7 @@ def cache_ratios(curve: MissRatioCurve | None, cache_sizes_bytes: Mapping[str, i
     for name, size_bytes in cache_sizes_bytes.items():
         point = at_size(curve, size_bytes) if curve is not None else None
         text = "?" if point is None else ratio_text(point)
-        found.append(f"{name} {_size(size_bytes)}: {text}")
+        found.append(f"{name} {format_size(size_bytes)}: {text}")
     return "  ".join(found)
 
 

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,11 +26,10 @@ from memsampd.daemon.session import Session, SessionObserver, SessionParts
 from memsampd.daemon.tracer import TracerThread
 from memsampd.errors import UsageError
 from memsampd.estimate.estimator import Estimator
-from memsampd.exporters.analysis import default_sizes
 from memsampd.exporters.protocols import Exporter
-from memsampd.exporters.recording import HeaderRecord, RecordingWriter
 from memsampd.exporters.snapshot import TargetInfo
 from memsampd.machines.machine import Machine, read_machine
+from memsampd.models.sizes import default_sizes
 from memsampd.phases.branchmap import BranchMap, BranchMaps
 from memsampd.phases.drift import DriftMonitor
 from memsampd.phases.leader import LeaderFollower
@@ -46,6 +46,9 @@ from memsampd.sampler.process.target import check_target
 from memsampd.sampler.protocols import AccessSource
 from memsampd.sampler.records import BranchSamples
 from memsampd.sampler.replica.source import ReplicaSource
+
+if TYPE_CHECKING:
+    from memsampd.exporters.recording import RecordingWriter
 
 logger = logging.getLogger(__name__)
 
@@ -209,11 +212,9 @@ def attached(
             started_seconds=started_seconds,
             target_cpu_at_start=target_cpu_at_start,
         )
-        recorders = []
-        if output.recording is not None:
-            header = _header(parts, config, machine)
-            recorders.append(RecordingWriter(output.recording, header, overwrite=output.overwrite))
-            stack.callback(recorders[0].close)
+        recorders = _recorders(output, parts, config, machine)
+        for recorder in recorders:
+            stack.callback(recorder.close)
         yield Session(parts, config, (*exporters, *recorders), recorders, observers)
 
 
@@ -269,8 +270,15 @@ def _pipeline_parts(
     )
 
 
-def _header(parts: SessionParts, config: SessionConfig, machine: Machine) -> HeaderRecord:
-    return HeaderRecord(
+def _recorders(
+    output: OutputConfig, parts: SessionParts, config: SessionConfig, machine: Machine
+) -> list[RecordingWriter]:
+    """The recording, if one is wanted."""
+    if output.recording is None:
+        return []
+    from memsampd.exporters.recording import HeaderRecord, RecordingWriter
+
+    header = HeaderRecord(
         memsampd_version=__version__,
         target=parts.target,
         backend=parts.backend,
@@ -280,3 +288,4 @@ def _header(parts: SessionParts, config: SessionConfig, machine: Machine) -> Hea
         machine={"cpu": machine.cpu.name, "cpus": len(machine.cpus)},
         config=dataclasses.asdict(config),
     )
+    return [RecordingWriter(output.recording, header, overwrite=output.overwrite)]

@@ -113,7 +113,8 @@ class Planner:
             return self._capture(thread_samples, 0.0, again.max_accesses, again.measure_rate)
         if self._has_curve or self._tries or not self._ledger.allows_burst(is_urgent=True):
             return None
-        return self._capture(thread_samples, 0.0, self._limits.first_accesses, True)
+        # Timing it would make its answer late.
+        return self._capture(thread_samples, 0.0, self._limits.first_accesses, False)
 
     def next(
         self, window: Window, phase: int | None, wants_rate: Callable[[int | None], bool]

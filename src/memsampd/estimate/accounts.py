@@ -50,49 +50,12 @@ class WindowSums:
         return WindowSums(self.accesses, self.misses.copy(), *rest, self.weights.copy())
 
 
-class Variation:
-    """How much the curves of bursts scatter about what changes slowly.
-
-    Half the squared difference of one burst to the one before it, on average, as if one burst more
-    had differed by what is usual (``prior``, a share of m (1 - m)).
-
-    Args:
-        values: figures of a curve.
-        prior: variance before anything was seen, for a miss ratio m in units of m (1 - m).
-    """
-
-    def __init__(self, values: int, prior: float = 0.04) -> None:
-        self._prior = prior
-        self._last: NDArray[np.float64] | None = None
-        self._squares = np.zeros(values)
-        self._pairs = 0
-
-    def add(self, curve: NDArray[np.float64]) -> None:
-        """Take in the next burst's curve, shape (values,)."""
-        if self._last is not None:
-            self._squares += (curve - self._last) ** 2 / 2
-            self._pairs += 1
-        self._last = curve
-
-    def merge(self, other: Variation) -> None:
-        """Take over what was seen of another phase."""
-        self._squares += other._squares
-        self._pairs += other._pairs
-        self._last = other._last if self._last is None else self._last
-
-    def of(self, ratio: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the variance of a burst's curve where the mean is so much, shape (values,)."""
-        usual = self._prior * ratio * (1 - ratio)
-        return np.asarray((self._squares + usual) / (self._pairs + 1))
-
-
 @dataclass(slots=True)
 class PhaseAccount:
     """One phase: windows that are settled, and its bursts.
 
     Attributes:
         settled: sums over the windows that are settled.
-        variation: of its bursts' curves.
         windows: all of its windows.
         cpu_seconds: of all of these.
         squares: sum of the squares of weights of bursts that are not remembered by themselves.
@@ -104,7 +67,6 @@ class PhaseAccount:
     """
 
     settled: WindowSums
-    variation: Variation
     windows: int = 0
     cpu_seconds: float = 0.0
     squares: float = 0.0
@@ -117,12 +79,11 @@ class PhaseAccount:
     @classmethod
     def new(cls, values: int, capacity: int) -> PhaseAccount:
         """Return the account of a phase that has just been found."""
-        return cls(WindowSums.nothing(values, capacity), Variation(values))
+        return cls(WindowSums.nothing(values, capacity))
 
     def absorb(self, other: PhaseAccount) -> None:
         """Take over all of a phase that turned out to be this one."""
         self.settled.add(other.settled)
-        self.variation.merge(other.variation)
         self.windows += other.windows
         self.cpu_seconds += other.cpu_seconds
         self.squares += other.squares

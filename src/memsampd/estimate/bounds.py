@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from memsampd.estimate.accounts import PhaseAccount, WindowSums
+from memsampd.estimate.accounts import WindowSums
 
 _DEVIATIONS = 2.0
 # Standard deviation of what the cache models themselves are wrong by, in units of sqrt(m (1 - m)).
@@ -20,14 +20,16 @@ class Part:
     """A phase as a part of a run.
 
     Attributes:
-        account: its account.
         sums: over all of its windows.
+        squares: sum of the squares of weights of bursts that are not remembered by themselves.
         spread: relative standard deviation of its access rate; None if that is not known.
+        scatter: variance of the curve of a single burst, shape (values,).
     """
 
-    account: PhaseAccount
     sums: WindowSums
+    squares: float
     spread: float | None
+    scatter: NDArray[np.float64]
 
 
 def mean_row(parts: Sequence[Part]) -> NDArray[np.float64]:
@@ -55,7 +57,8 @@ def bounded(parts: Sequence[Part], points: int) -> NDArray[np.float64]:
     """
     accesses = sum(part.sums.accesses for part in parts)
     row = mean_row(parts)
-    variance = _MODEL**2 * row * (1 - row)
+    ratio = np.clip(row, 0.0, 1.0)
+    variance = _MODEL**2 * ratio * (1 - ratio)
     rate_spreads = [part.spread for part in parts if part.spread is not None]
     usual_spread = max(rate_spreads, default=0.5)
     for part in parts:
@@ -64,10 +67,9 @@ def bounded(parts: Sequence[Part], points: int) -> NDArray[np.float64]:
             continue
         own = np.clip(part.sums.misses / part.sums.accesses, 0.0, 1.0)
         weights = part.sums.weights
-        squares = (float(weights @ weights) + part.account.squares) / accesses**2
-        scatter = part.account.variation.of(own)
-        variance = variance + squares * scatter
-        variance = variance + (part.sums.unseen / accesses) ** 2 * 4 * scatter
+        squares = (float(weights @ weights) + part.squares) / accesses**2
+        unseen = part.sums.unseen / accesses
+        variance = variance + (squares + 4 * unseen**2) * part.scatter
         if len(parts) > 1:
             spread = usual_spread if part.spread is None else part.spread
             variance = variance + (share * spread * (own - row)) ** 2

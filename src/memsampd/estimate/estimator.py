@@ -35,6 +35,8 @@ from memsampd.sampler.records import UNKNOWN_RATE, AccessRate
 _OTHER_PHASE = 1e-9
 # Windows of phases without a burst are of known code if bursts of others ran so much of it.
 _MOST_UNSEEN = 0.1
+# Variance of a burst's miss ratio m before two were seen, in units of m (1 - m).
+_USUAL_SCATTER = 0.04
 _HORIZON_GAIN = 1.3  # a longer view of a phase is worth modelling its bursts again
 
 
@@ -163,7 +165,6 @@ class Estimator:
         row = self._layout.row(whole)
         table = self._layout.table(row)
         self._last_ratios = table[0, MIDDLE]
-        account.variation.add(row)
         if pooled.horizon_accesses > _HORIZON_GAIN * account.horizon_accesses:
             self._see_further(phase, pooled)
             account.horizon_accesses = pooled.horizon_accesses
@@ -179,7 +180,11 @@ class Estimator:
         own: SurvivalFunction,
         whole: SurvivalFunction,
     ) -> None:
-        memory, code = self._memory_for(code_vector(record.code))
+        code = code_vector(record.code)
+        if self._memory is None:
+            bins = len(code) or max((len(each.hits) for each in self._waiting), default=0) or 1
+            self._memory = BurstMemory(bins, self._layout.values, self._capacity)
+        memory = self._memory
         timed = record.timed if record.timed is not None and is_usable(record.timed) else None
         if timed is not None:
             rate, error = timed.accesses_per_cpu_second, measurement_error(timed)
@@ -192,17 +197,6 @@ class Estimator:
                 account.join_rows(gone, into)
             self._own.pop(into, None)
         self._own[at] = own.thinned()
-
-    def _memory_for(self, code: NDArray[np.float64]) -> tuple[BurstMemory, NDArray[np.float64]]:
-        """The memory, and a branch vector of its length: zeros where none is known."""
-        if self._memory is None:
-            bins = len(code) or max((len(each.hits) for each in self._waiting), default=0) or 1
-            self._memory = BurstMemory(bins, self._layout.values, self._capacity)
-        return self._memory, self._fitting(self._memory, code)
-
-    @staticmethod
-    def _fitting(memory: BurstMemory, code: NDArray[np.float64]) -> NDArray[np.float64]:
-        return code if len(code) == len(memory.ran) else np.zeros(len(memory.ran))
 
     def _see_further(self, phase: int, pooled: SurvivalFunction) -> None:
         """Model the bursts of a phase again: beyond their horizons more is known now."""
@@ -261,19 +255,18 @@ class Estimator:
             for window in windows:
                 window.sums.unknown_cpu_seconds = window.cpu_seconds
             return
-        hits = np.array([self._fitting(memory, window.hits) for window in windows])
+        hits = memory.compact([window.hits for window in windows])
         phase = np.array([window.phase for window in windows])
         cpu_seconds = np.array([window.cpu_seconds for window in windows])
         rates, is_rated = memory.expected_rates()
-        ran = memory.ran
         own = np.equal.outer(phase, memory.phase)
         has_code = memory.code.any(axis=1)
         is_told = np.logical_and.outer(hits.any(axis=1), has_code)
         shares = burst_shares(
             np.array([window.index for window in windows], np.int64),
-            _compact(hits, ran),
+            hits,
             memory.window,
-            _compact(memory.code.astype(np.float64), ran),
+            memory.code,
             np.where(own | is_told, 1.0, _OTHER_PHASE),
             memory.bursts,
         )
@@ -281,7 +274,7 @@ class Estimator:
         accesses = seconds * rates
         misses = accesses @ memory.curves
         total = hits.sum(axis=1)
-        unseen = np.where(total > 0, hits[:, ~ran].sum(axis=1) / np.maximum(total, 1), 0.0)
+        unseen = hits[:, -1] / np.maximum(total, 1)
         is_known = own.any(axis=1) | (is_told.any(axis=1) & (unseen <= _MOST_UNSEEN))
         rated = seconds @ is_rated.astype(np.float64)
         for at, window in enumerate(windows):
@@ -373,10 +366,12 @@ class Estimator:
         total = sum(each.accesses for each in sums.values())
         cpu_seconds = sum(account.cpu_seconds for account in self._phases.values())
         parts = {
-            id: Part(account, sums[id], self._spread(id)) for id, account in self._phases.items()
+            id: Part(sums[id], account.squares, self._spread(id), self._scatter(id, sums[id]))
+            for id, account in self._phases.items()
         }
         phases = tuple(
-            self._phase_estimate(id, parts[id], total, cpu_seconds) for id in sorted(parts)
+            self._phase_estimate(id, self._phases[id], parts[id], total, cpu_seconds)
+            for id in sorted(parts)
         )
         told = [part for part in parts.values() if part.sums.accesses > 0]
         curves = {}
@@ -409,10 +404,16 @@ class Estimator:
         mine = memory.phase == phase
         return mean_rate(memory.rates[mine], memory.errors[mine])[1] if mine.any() else None
 
+    def _scatter(self, phase: int, sums: WindowSums) -> NDArray[np.float64]:
+        """Variance of the curve of a single burst of a phase, shape (values,)."""
+        ratio = np.clip(sums.misses / sums.accesses, 0, 1) if sums.accesses > 0 else 0 * sums.misses
+        usual = _USUAL_SCATTER * ratio * (1 - ratio)
+        return usual if self._memory is None else self._memory.scatter(phase, usual)
+
     def _phase_estimate(
-        self, id: int, part: Part, total: float, cpu_seconds: float
+        self, id: int, account: PhaseAccount, part: Part, total: float, cpu_seconds: float
     ) -> PhaseEstimate:
-        account, sums = part.account, part.sums
+        sums = part.sums
         is_told = account.histogram.accesses > 0 or sums.unknown_cpu_seconds < account.cpu_seconds
         curves = {}
         if sums.accesses > 0 and is_told:
@@ -446,8 +447,3 @@ class Estimator:
             weighted = [each.sums.accesses * one for each, one in zip(parts, known, strict=True)]
             spread = float(np.hypot.reduce(np.array(weighted))) / total
         return AccessRate(total / cpu_seconds, spread, "bursts")
-
-
-def _compact(rows: NDArray[np.float64], ran: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Vectors with the bins of code that any burst ran, and one for all the others."""
-    return np.column_stack([rows[:, ran], rows[:, ~ran].sum(axis=1)])

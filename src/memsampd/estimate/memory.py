@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -35,14 +37,16 @@ class BurstMemory:
         self._window = np.zeros(capacity, np.int64)
         self._phase = np.zeros(capacity, np.int64)
         self._bursts = np.zeros(capacity)
-        self._code = np.zeros((capacity, bins), np.float32)
+        # Of the bins that any burst ran, in the order of their first appearance: a column each.
+        self._column_of = np.full(bins, -1, np.int64)
+        self._columns = 0
+        self._code = np.zeros((capacity, 64))
         self._log_rate = np.zeros(capacity)
         self._precision = np.zeros(capacity)
         self._error = np.zeros(capacity)
         self._is_timed = np.zeros(capacity, np.bool_)
         self._curves = np.zeros((capacity, values))
         self._alike = np.zeros((capacity, capacity))
-        self._ran = np.zeros(bins, np.bool_)
 
     # -- what is remembered --------------------------------------------------------------------
 
@@ -62,19 +66,30 @@ class BurstMemory:
         return self._bursts[: self.count]
 
     @property
-    def code(self) -> NDArray[np.float32]:
-        """Shares of their time by bin, shape (m, bins); zeros where not known."""
-        return self._code[: self.count]
+    def code(self) -> NDArray[np.float64]:
+        """Shares of their instructions by column, zeros where not known, shape (m, columns + 1).
+
+        Bins that no burst ran are one column, the last.
+        """
+        return self._code[: self.count, : self._columns + 1]
+
+    def compact(self, vectors: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
+        """Return branch vectors with the columns of :attr:`code`, shape (n, columns + 1).
+
+        Args:
+            vectors: hits by bin; zeros stand in for those of another length.
+        """
+        rows = np.zeros((len(vectors), self._columns + 1))
+        for row, hits in zip(rows, vectors, strict=True):
+            if len(hits) == len(self._column_of):
+                bins = np.flatnonzero(hits)
+                np.add.at(row, self._column_of[bins], hits[bins])  # the last one where it is -1
+        return rows
 
     @property
     def curves(self) -> NDArray[np.float64]:
         """Figures of their curves, shape (m, values)."""
         return self._curves[: self.count]
-
-    @property
-    def ran(self) -> NDArray[np.bool_]:
-        """Bins of code that any burst ran, shape (bins,)."""
-        return self._ran
 
     @property
     def is_timed(self) -> NDArray[np.bool_]:
@@ -108,7 +123,7 @@ class BurstMemory:
         Args:
             window: index of its window.
             phase: phase of that.
-            code: its branch vector, hits, shape (bins,).
+            code: its branch vector, hits, shape (bins,); of another length if it is not known.
             curve: figures of its curve, shape (values,).
             rate: accesses per CPU second.
             error: relative error that this may have.
@@ -120,16 +135,29 @@ class BurstMemory:
         joined = self._make_room() if self.count == len(self._window) else None
         row = self.count if joined is None else joined[0]
         self.count = max(self.count, row + 1)
-        total = float(code.sum())
         self._window[row], self._phase[row], self._bursts[row] = window, phase, 1
-        self._code[row] = code / total if total > 0 else 0.0
-        self._ran |= code > 0
+        self._set_code(row, code)
         self._log_rate[row] = np.log(rate)
         self._precision[row] = 1 / (_USUAL_VARIATION**2 + error**2)
         self._error[row], self._is_timed[row] = error, is_timed
         self._curves[row] = curve
         self._compare(row)
         return row, joined
+
+    def _set_code(self, row: int, code: NDArray[np.float64]) -> None:
+        self._code[row] = 0.0
+        if len(code) != len(self._column_of):
+            return
+        bins = np.flatnonzero(code)
+        fresh = bins[self._column_of[bins] < 0]
+        self._column_of[fresh] = np.arange(self._columns, self._columns + len(fresh))
+        self._columns += len(fresh)
+        lacking = self._columns + 1 - self._code.shape[1]
+        if lacking > 0:
+            grown = max(lacking, self._code.shape[1])
+            self._code = np.pad(self._code, ((0, 0), (0, grown)))
+        if len(bins):
+            self._code[row, self._column_of[bins]] = code[bins] / code.sum()
 
     def set_curve(self, row: int, curve: NDArray[np.float64]) -> None:
         """Replace what is known of a burst's curve."""
@@ -141,8 +169,8 @@ class BurstMemory:
 
     def _compare(self, row: int) -> None:
         """Bhattacharyya's coefficient of this burst's code with the others', 0..1."""
-        roots = np.sqrt(self._code[: self.count])
-        likeness = roots @ np.sqrt(self._code[row])
+        roots = np.sqrt(self.code)
+        likeness = roots @ roots[row]
         self._alike[row, : self.count] = likeness
         self._alike[: self.count, row] = likeness
 
@@ -168,6 +196,22 @@ class BurstMemory:
         self._code[gone] = 0
         self._compare(into)
         return gone, into
+
+    def scatter(self, phase: int, usual: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Variance of the curves of single bursts about what changes slowly.
+
+        Half the mean squared difference of a burst of the phase to the one before it, as if one
+        more pair had differed by what is usual.
+
+        Args:
+            phase: its id.
+            usual: variance to be expected before anything was seen, shape (values,).
+        """
+        rows = np.flatnonzero(self.phase == phase)
+        rows = rows[np.argsort(self.window[rows], kind="stable")]
+        single = 1 / self.bursts[rows]  # a mean of n bursts scatters by 1 / n of one's variance
+        squares = np.diff(self.curves[rows], axis=0) ** 2 / (single[1:] + single[:-1])[:, None]
+        return np.asarray((squares.sum(axis=0) + usual) / max(len(rows), 1))
 
     # -- rates ---------------------------------------------------------------------------------
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from memsampd.errors import UsageError
 from memsampd.estimate.estimator import Estimator
 from memsampd.estimate.events import MergeRecord, WindowRecord
 from memsampd.estimate.records import Estimate, PhaseEstimate, WindowEstimate
@@ -19,10 +17,6 @@ from memsampd.models.statcache import StatCache
 from memsampd.models.statstack import StatStack
 
 MODELS: dict[str, type[StatStack] | type[StatCache]] = {"lru": StatStack, "random": StatCache}
-MAX_SIZE_BYTES = 1 << 40
-MAX_SIZES = 4096
-_UNITS = {"": 0, "K": 10, "M": 20, "G": 30}
-_SIZE = re.compile(r"(\d{1,15})\s*(?:([KMG])(?:i?B)?|B)?", re.IGNORECASE | re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,46 +86,6 @@ class Analysis:
     def curve(self, phase: PhaseEstimate) -> MissRatioCurve | None:
         """Return a phase's curve; None if nothing is known of it."""
         return phase.curves.get(self.policy)
-
-
-def default_sizes(steps_per_octave: int = 1) -> NDArray[np.int64]:
-    """Return 1 KiB to 64 MiB in equal logarithmic steps, int64."""
-    return np.round(2.0 ** np.linspace(10, 26, 16 * steps_per_octave + 1)).astype(np.int64)
-
-
-def parse_size(text: str) -> int:
-    """Read a size: plain bytes or with K, M, G (binary; "32K", "32KB", "32KiB" are the same).
-
-    Raises:
-        UsageError: it is none, or out of range.
-    """
-    match = _SIZE.fullmatch(text.strip())
-    size_bytes = int(match[1]) << _UNITS[(match[2] or "").upper()] if match else 0
-    if not 0 < size_bytes <= MAX_SIZE_BYTES:
-        raise UsageError(f"{text!r} is no cache size", "give sizes such as 32KiB, 1MiB or 65536")
-    return size_bytes
-
-
-def parse_sizes(text: str) -> NDArray[np.int64]:
-    """Read a comma-separated list of sizes; returns them ascending, each once, int64.
-
-    Raises:
-        UsageError: one of them is none, or there are too many.
-    """
-    sizes = sorted({parse_size(part) for part in text.split(",")})
-    if len(sizes) > MAX_SIZES:
-        raise UsageError(f"{len(sizes)} cache sizes are too many", f"give at most {MAX_SIZES}")
-    return np.array(sizes, dtype=np.int64)
-
-
-def format_size(size_bytes: int) -> str:
-    """Return a size for people, such as "32 KiB"."""
-    value = float(size_bytes)
-    for unit in ("B", "KiB", "MiB"):
-        if value < 1024:
-            return f"{value:.3g} {unit}"
-        value /= 1024
-    return f"{value:.4g} GiB"
 
 
 def analyse(recording: Recording, policy: str, sizes_bytes: NDArray[np.int64]) -> Analysis:

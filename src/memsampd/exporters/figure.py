@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memsampd.errors import CapabilityError
-from memsampd.exporters.analysis import Analysis, format_size
+from memsampd.exporters.analysis import Analysis
 from memsampd.exporters.curves import are_apart
 from memsampd.exporters.text import (
     by_weight,
@@ -27,6 +27,7 @@ from memsampd.exporters.text import (
     title,
 )
 from memsampd.models.records import MissRatioCurve
+from memsampd.models.sizes import format_size
 
 # Okabe and Ito's colours, told apart with every common colour blindness; black is left for text.
 PHASE_COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442")

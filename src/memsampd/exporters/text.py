@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from memsampd.estimate.records import PhaseEstimate
-from memsampd.exporters.analysis import Analysis, format_size
+from memsampd.exporters.analysis import Analysis
 from memsampd.exporters.curves import CurvePoint, at_size
 from memsampd.models.records import MissRatioCurve
+from memsampd.models.sizes import format_size
 from memsampd.sampler.records import AccessRate
 
 BAR_COLUMNS = 40

@@ -37,8 +37,7 @@ class BranchMap:
 
     Each address is decoded once. What was found is *kept* even if the code there changes: equal
     addresses must go on to give equal bins, and a vector with a stale name for a piece of JIT code
-    is as good as one with the right name. Call :meth:`forget` for a range that was unmapped and
-    taken by something else.
+    is as good as one with the right name.
 
     Args:
         read_code: reads the target's memory, see :data:`ReadCode`.
@@ -94,11 +93,6 @@ class BranchMap:
     def branch_of(self, ip: int) -> int:
         """Map one address, without counting it as a sample."""
         return self._find(ip)[0]
-
-    def forget(self, start: int, end: int) -> None:
-        """Forget what is known of the sampled addresses in [start, end)."""
-        for ip in [ip for ip in self._known if start <= ip < end]:
-            del self._known[ip]
 
     def __len__(self) -> int:
         return len(self._known)

@@ -223,7 +223,7 @@ def test_the_first_burst_is_ordered_at_once_and_its_window_ends_with_it() -> Non
     assert first.order is not None
     assert first.order.delay_seconds == 0
     assert first.order.thread_samples == {PID: 2}
-    assert first.order.measure_rate
+    assert not first.order.measure_rate
     assert first.records == ()
     second = world.turn(0.03)
     assert [type(record) for record in second.records] == [WindowRecord, BurstRecord]

@@ -20,12 +20,13 @@ from invented import (
 
 from memsampd.errors import UsageError
 from memsampd.estimate.events import BurstRecord, MergeRecord, code_bytes
-from memsampd.exporters.analysis import analyse, default_sizes, format_size, parse_size, parse_sizes
+from memsampd.exporters.analysis import analyse
 from memsampd.exporters.recording import Recording, RecordingWriter, read_recording
 from memsampd.exporters.tables import to_csv, to_json
 from memsampd.exporters.text import to_text
 from memsampd.models.histogram import ReuseHistogram
 from memsampd.models.protocols import CacheModel
+from memsampd.models.sizes import default_sizes, format_size, parse_size, parse_sizes
 from memsampd.models.statcache import StatCache
 from memsampd.models.statstack import StatStack
 from memsampd.models.survival import SurvivalFunction

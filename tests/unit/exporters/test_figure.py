@@ -11,10 +11,11 @@ from invented import recording_of, window_record, write_recording
 from PIL import Image
 
 from memsampd.errors import CapabilityError
-from memsampd.exporters.analysis import Analysis, analyse, default_sizes
+from memsampd.exporters.analysis import Analysis, analyse
 from memsampd.exporters.figure import draw, phase_colours
 from memsampd.exporters.page import to_html
 from memsampd.exporters.recording import read_recording
+from memsampd.models.sizes import default_sizes
 
 
 def analysis_of(path: Path) -> Analysis:

@@ -146,17 +146,6 @@ class ProcessHandle(Closing):
         poll.register(self._pidfd, select.POLLIN)
         return not poll.poll(0)
 
-    def executed(self) -> bool:
-        """Whether it runs another program than when the handle was made (exec)."""
-        try:
-            now = read_identity(self.identity.pid, self._proc)
-        except OSError:
-            return False
-        return (
-            now.start_ticks == self.identity.start_ticks
-            and now.executable != self.identity.executable
-        )
-
     def fileno(self) -> int:
         """The pidfd: readable once the process has exited."""
         if self._pidfd is None:
