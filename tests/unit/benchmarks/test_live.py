@@ -9,14 +9,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
+from invented import burst_record
 from invented_reference import misses_alone
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily
 
 from evaluation.counters import apart, cut, increases, judge_counters, miss_errors
-from evaluation.experiments.live import Live, figures, flat_is_better, goals
+from evaluation.experiments.live import Live, figures, first_curve_seconds, flat_is_better, goals
 from evaluation.replay import judge_document, recordings
 from evaluation.scraping import (
     Scrape,
@@ -217,6 +219,14 @@ def test_a_run_is_judged_by_scrapes_and_recording() -> None:
     assert row["accesses_counted"] == 1
     silent = figures([], document(), states(), [], REFERENCE)
     assert (silent["live_cdf"], silent["recorded_cdf"]) == (None, row["recorded_cdf"])
+
+
+def test_the_first_curve_comes_with_the_first_burst_that_saw_anything() -> None:
+    burst = msgspec.structs.replace(burst_record(0, 1), analysed_seconds=2.0)
+    earlier = msgspec.structs.replace(burst, analysed_seconds=0.5)
+    empty = msgspec.structs.replace(burst, accesses=0, analysed_seconds=0.1)
+    assert first_curve_seconds([burst, earlier, empty]) == 0.5
+    assert first_curve_seconds([empty]) is None
 
 
 def test_goals_are_met_by_the_truth_and_missed_by_nothing() -> None:
