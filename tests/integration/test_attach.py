@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -19,7 +20,11 @@ from typing import IO, Any
 import pytest
 import tracees
 
+from memsampd.daemon.attach import attached
+from memsampd.daemon.config import OutputConfig, SessionConfig
+from memsampd.daemon.own_cpu import ProcessCpu
 from memsampd.exporters.recording import read_recording
+from memsampd.exporters.snapshot import Snapshot
 from memsampd.sampler.process.status import list_threads
 
 MEMSAMPD = str(Path(sys.executable).with_name("memsampd"))
@@ -155,6 +160,35 @@ def test_another_program_has_its_own_curve_and_name(tmp_path: Path) -> None:
     assert "ExecRecord" in records
 
 
+def test_one_process_observes_two_targets_and_tells_their_costs_apart() -> None:
+    process_cpu = ProcessCpu()
+    told: dict[int, Snapshot] = {}
+
+    def observe(pid: int) -> None:
+        config = SessionConfig(duration_seconds=3.0)
+        with attached(pid, config, OutputConfig(), process_cpu=process_cpu) as session:
+            session.run()
+            told[pid] = session.snapshot()
+
+    programs = [spawn() for _ in range(2)]
+    threads = [threading.Thread(target=observe, args=(each.pid,)) for each in programs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for program in programs:
+        program.kill()
+        program.communicate()
+    assert set(told) == {each.pid for each in programs}
+    for pid, state in told.items():
+        assert state.target.pid == pid
+        assert state.samples > 0
+    used = [state.overhead for state in told.values()]
+    own = sum(each.own_cpu_seconds - each.replica_cpu_seconds for each in used)
+    assert min(each.own_cpu_seconds for each in used) > 0
+    assert own <= time.process_time()  # a cost told to both would be told twice
+
+
 def first_known(lines: IO[str], command: str = "") -> dict[str, Any]:
     """The first window, of a program of this name if any, whose whole run has a curve."""
     windows = map(json.loads, lines)
@@ -170,9 +204,7 @@ def test_memsampd_keeps_to_its_cpus(target: subprocess.Popen[str]) -> None:
     before = os.sched_getaffinity(target.pid)
     command = [MEMSAMPD, "attach", str(target.pid), "--no-listen", "--json"]
     command += ["--cpu-affinity", str(cpu), "--nice", "7", "--schedule", "all", "--own-cpu", "1"]
-    # Numpy's library of linear algebra would begin a thread that nobody gives work to.
-    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as observing:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as observing:
         assert observing.stdout is not None
         for line in observing.stdout:
             if json.loads(line)["sampled_accesses"]:
@@ -275,6 +307,14 @@ def test_run_says_when_it_cannot_observe() -> None:
         process.stdin.flush()
         assert process.wait() == 5
     assert "cannot observe the program: cannot write /proc/nowhere/x" in message
+
+
+def test_run_leaves_the_environment_alone() -> None:
+    done = memsampd(
+        "run", "--no-listen", "--", sys.executable, "-c", "import os; print(os.environ)"
+    )
+    assert done.returncode == 0
+    assert "OPENBLAS" not in done.stdout
 
 
 def test_run_leaves_the_output_alone(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from typing import NoReturn
 
 from memsampd import __version__
 from memsampd.cli.command import COMMANDS, CommandEntry
+from memsampd.cli.environment import use_one_thread
 from memsampd.errors import MemsampdError, UsageError
 
 EXIT_FAILURE = 1
@@ -74,14 +75,6 @@ def _describe(error: OSError) -> str:
     return f"{where}{error.strerror or error}"
 
 
-def _one_thread_for_arithmetic() -> None:
-    """Keep numpy's library from starting threads: its matrices are small, and they would only wait.
-
-    It reads this when it is loaded, so before the first command is imported.
-    """
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command.
 
@@ -94,7 +87,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         The exit status: 0, 1 for a failure, 2 for a wrong command line, 130 when interrupted.
     """
-    _one_thread_for_arithmetic()
+    use_one_thread()
     try:
         return _run(sys.argv[1:] if argv is None else argv)
     except KeyboardInterrupt:

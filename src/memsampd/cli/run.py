@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 from types import FrameType
 
+from memsampd.cli.environment import environment_of_programs
 from memsampd.cli.observing import (
     add_options,
     announce,
@@ -71,7 +72,7 @@ def start(command: Sequence[str]) -> subprocess.Popen[bytes]:
         MemsampdError: it is not there or cannot be executed.
     """
     try:
-        return subprocess.Popen(command)
+        return subprocess.Popen(command, env=environment_of_programs())
     except OSError as error:
         failure = MemsampdError(f"cannot run {command[0]}: {error.strerror}", "check its name")
         failure.exit_status = (

@@ -168,8 +168,8 @@ class Pipeline:
 
     @property
     def hurries(self) -> bool:
-        """Whether the first burst of the program is still to come: turns are to be short."""
-        return self.parts.planner.hurries or (bool(self._waiting) and self._is_first)
+        """Whether the program or phase still lacks its first burst: turns are to be short."""
+        return self.parts.planner.hurries(self.phase) or (bool(self._waiting) and self._is_first)
 
     @property
     def _is_first(self) -> bool:
@@ -223,7 +223,7 @@ class Pipeline:
         planner = self.parts.planner
         if (again := planner.first(ran)) is not None or ended is None:
             return again
-        return planner.next(ended, self.predicted_phase, self._learners.rates.wants)
+        return planner.next(ended, self.phase, self.predicted_phase, self._learners.rates.wants)
 
     def _emit(self, record: EstimatorEvent) -> None:
         self.parts.estimator.add(record)

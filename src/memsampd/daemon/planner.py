@@ -17,6 +17,7 @@ _PASSING = {"not-running", "in-rseq", "gone"}
 """Refusals that the next moment may well change."""
 # Bursts that gave nothing are tried again without waiting for another window, so often in a row.
 _TRIES_IN_A_ROW = 8
+_HURRIED_TRIES = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +70,11 @@ class Planner:
         """Why no burst is taken at present, with the remedy; empty where nothing lasting is."""
         return self._trouble
 
-    @property
-    def hurries(self) -> bool:
-        """Whether there is no burst of this program yet, and one is to be had."""
-        return self._schedule.takes_bursts and not self._has_curve and not self._backoff.is_on
+    def hurries(self, phase: int | None) -> bool:
+        """Whether the program, or this phase of it, has no burst yet, and one seems to be had."""
+        if not self._schedule.takes_bursts or self._backoff.is_on or self._tries >= _HURRIED_TRIES:
+            return False
+        return not self._has_curve or self._schedule.is_new(phase)
 
     # -- learning ------------------------------------------------------------------------------
 
@@ -117,27 +119,35 @@ class Planner:
         return self._capture(thread_samples, 0.0, self._limits.first_accesses, False)
 
     def next(
-        self, window: Window, phase: int | None, wants_rate: Callable[[int | None], bool]
+        self,
+        window: Window,
+        phase: int | None,
+        expected: int | None,
+        wants_rate: Callable[[int | None], bool],
     ) -> CaptureOrder | None:
         """Order a burst for the window after this one, if it is worth it.
 
         Args:
             window: that has just ended.
-            phase: expected of the next.
+            phase: its phase: one without a burst may go on though another one is expected.
+            expected: phase of the next window.
             wants_rate: says whether the accesses of a phase are to be timed.
         """
         if self._backoff.waits(window.index):
             return None
-        if not self._ledger.allows_burst(is_urgent=self._schedule.is_new(phase)):
+        if self._schedule.is_new(phase) and not self._schedule.is_new(expected):
+            expected = phase
+        if not self._ledger.allows_burst(is_urgent=self._schedule.is_new(expected)):
             return None
-        decision = self._schedule.decide(window.index + 1, phase)
+        decision = self._schedule.decide(window.index + 1, expected)
         if not decision.profile:
             return None
+        is_first = self._schedule.is_new(expected)  # timing it would make its answer late
         return self._capture(
             window.thread_samples,
             decision.delay_cpu_seconds,
             decision.max_accesses,
-            wants_rate(phase),
+            wants_rate(expected) and not is_first,
         )
 
     def _capture(

@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 # What is done a turn takes a millisecond or so, however few samples have come.
 _TURN_SECONDS = 0.1
-_FIRST_TURN_SECONDS = 0.02
+_HURRIED_TURN_SECONDS = 0.03
 _IDLE_TURN_SECONDS = 0.25
 _IDLE_AFTER_SECONDS = 1.0
 _PUBLISH_SECONDS = 1.0
@@ -177,7 +177,7 @@ class Session:
             self._parts.pipeline.hurries
             and self._parts.pipeline.parts.ledger.idle_seconds < _IDLE_AFTER_SECONDS
         ):
-            return _FIRST_TURN_SECONDS
+            return _HURRIED_TURN_SECONDS
         is_idle = self._parts.pipeline.parts.ledger.idle_seconds >= _IDLE_AFTER_SECONDS
         return _IDLE_TURN_SECONDS if is_idle else _TURN_SECONDS
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from memsampd.daemon.threads import choose_thread
 from memsampd.errors import CaptureError, MemsampdError
 from memsampd.models.counting import LineCounter
 from memsampd.models.histogram import ReuseHistogram
@@ -183,7 +184,7 @@ class TracerThread:
         if self._closing.is_set():
             raise CaptureError("closed", "the session ends")
         request = BurstRequest(
-            self._choose_thread(order.thread_samples),
+            choose_thread(self._pid, order.thread_samples, self._alive(), self._rng),
             order.max_accesses,
             order.max_stop_seconds,
             order.deadline_seconds,
@@ -193,9 +194,5 @@ class TracerThread:
         burst = source.count_lines(request, self._line_bytes, self._counter.core)
         return _counted(burst, self._counter.histogram())
 
-    def _choose_thread(self, thread_samples: Mapping[int, int]) -> int:
-        alive = set(list_threads(self._pid, self._proc))
-        weights = {tid: hits for tid, hits in thread_samples.items() if tid in alive and hits}
-        if not weights:
-            return self._pid
-        return self._rng.choices(list(weights), list(weights.values()))[0]
+    def _alive(self) -> frozenset[int]:
+        return frozenset(list_threads(self._pid, self._proc))

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from memsampd import __version__
 from memsampd.daemon.attach import access_source
+from memsampd.daemon.threads import choose_thread
 from memsampd.errors import CaptureError, TargetError, UsageError
 from memsampd.exporters.snapshot import TargetInfo
 from memsampd.exporters.trace import BurstFinish, BurstStart, TraceHeader, TraceWriter
@@ -88,10 +89,7 @@ class ThreadChooser:
         now_ns = self._read_ns()
         used_ns = {tid: ns - self._seen_ns.get(tid, 0) for tid, ns in now_ns.items()}
         self._seen_ns = now_ns
-        busy = {tid: ns for tid, ns in used_ns.items() if ns > 0}
-        if not busy:
-            return self._pid
-        return self._rng.choices(list(busy), list(busy.values()))[0]
+        return choose_thread(self._pid, used_ns, frozenset(now_ns), self._rng)
 
     def cpu_seconds(self, tid: int) -> float | None:
         """CPU time that a thread has used, as the last choice saw it."""

@@ -72,6 +72,7 @@ class BranchMap:
         self._max_entries = max_entries
         self._max_instructions = max_instructions
         self._known: dict[int, tuple[int, bool]] = {}  # address: (name, mapped)
+        self._pages: dict[int, bytes] = {}  # read in this lookup
         self.samples = 0
         self.unmapped_samples = 0
         self.decoded = 0
@@ -85,6 +86,7 @@ class BranchMap:
         Returns:
             Names of their branches, shape (n,).
         """
+        self._pages.clear()  # code may have changed since
         found = [self._find(ip) for ip in ips.tolist()]
         self.samples += len(found)
         self.unmapped_samples += sum(not mapped for _, mapped in found)
@@ -143,8 +145,18 @@ class BranchMap:
                 ip = instruction.next_ip
 
     def _read(self, address: int) -> bytes:
+        """Some bytes: of a page that is read whole, as reading costs more than decoding."""
+        page, at = address & -PAGE_BYTES, address & (PAGE_BYTES - 1)
+        if at + _CHUNK_BYTES <= PAGE_BYTES:
+            if page not in self._pages:
+                self._pages[page] = self._try_read(page, PAGE_BYTES)
+            if len(chunk := self._pages[page][at : at + _CHUNK_BYTES]) == _CHUNK_BYTES:
+                return chunk
+        return self._try_read(address, _CHUNK_BYTES)
+
+    def _try_read(self, address: int, size_bytes: int) -> bytes:
         try:
-            return self._read_code(address, _CHUNK_BYTES)
+            return self._read_code(address, size_bytes)
         except OSError:
             return b""
 

@@ -19,6 +19,7 @@ ReadCode = Callable[[int, int], bytes]
 
 _ACCESSES = 64  # that are compared along one course
 _ENOUGH_ACCESSES = 12  # where one place only is left
+_STEADY_ACCESSES = 24  # over which no place went: the program repeats itself
 _BRANCHES = 6  # conditional ones between two accesses: both ways are followed
 _STRETCHES = 150
 _INSTRUCTIONS = 64  # between two accesses
@@ -37,6 +38,7 @@ class _Walk:
         places: first rows of those; None: all, for nothing was accessed yet.
         accesses: so far.
         branches: conditional ones since the last access.
+        steady: accesses since there were more places.
     """
 
     ip: int
@@ -44,6 +46,7 @@ class _Walk:
     places: _Places | None
     accesses: int
     branches: int
+    steady: int = 0
 
 
 def find_places(rows: Rows, moment: Moment, read_code: ReadCode) -> _Places:
@@ -63,6 +66,8 @@ def find_places(rows: Rows, moment: Moment, read_code: ReadCode) -> _Places:
         if not pending or _is_one(pending, ended):
             break
         walk = pending.pop()
+        if walk.steady >= _STEADY_ACCESSES and walk.places is not None and len(walk.places) > 1:
+            return walk.places
         ways = _go_on(walk, rows, code)
         if ways is None:
             if walk.places is None:
@@ -112,9 +117,17 @@ def _go_on(walk: _Walk, rows: Rows, code: _Code) -> list[_Walk] | None:
         if branches > _BRANCHES:
             return None
         if accesses or len(targets) > 1:
-            return [_Walk(target, values, places, count, branches) for target in targets]
+            steady = _steady(walk, places, count)
+            return [_Walk(target, values, places, count, branches, steady) for target in targets]
         ip = targets[0]
     return None
+
+
+def _steady(walk: _Walk, places: _Places | None, count: int) -> int:
+    """Accesses since there were more places, so many having been compared now."""
+    if walk.places is None or places is None or len(places) < len(walk.places):
+        return 0
+    return walk.steady + count - walk.accesses
 
 
 def _agreeing(

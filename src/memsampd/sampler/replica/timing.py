@@ -38,6 +38,7 @@ _PATIENCE_SECONDS = 0.05
 # Own CPU time that a burst's search for places may take: code that repeats itself takes the most,
 # and gives nothing.
 _SEARCH_SECONDS = 0.015
+_REPEATED = 2  # moments that fit several places: so will the others
 # Searches for landmarks in vain, one after the other, before they are tried only now and then.
 _VAIN_SEARCHES = 3
 _SEARCH_AGAIN_AFTER = 16
@@ -79,6 +80,7 @@ def find_moments(moments: Sequence[Moment], rows: Rows, read: ReadCode) -> list[
         read: reads the program's code.
     """
     found: list[Place] = []
+    repeated = 0
     give_up = time.thread_time() + _SEARCH_SECONDS
     for number, moment in enumerate(moments):
         if time.thread_time() > give_up:
@@ -86,6 +88,9 @@ def find_moments(moments: Sequence[Moment], rows: Rows, read: ReadCode) -> list[
         places = find_places(rows, moment, read)
         if len(places) == 1:
             found.append(Place(int(places[0]), moment.cpu_seconds, number))
+        repeated += len(places) > 1
+        if repeated == _REPEATED and not found:
+            break
     return found
 
 
