@@ -393,8 +393,10 @@ take_held(struct burst *b)
         b->result->run_seconds = r->own_seconds;
     if (b->is_ahead && r->end != RUN_COLD && b->order->arm_fd >= 0)
         b->result->is_armed = ioctl(b->order->arm_fd, PERF_EVENT_IOC_ENABLE, 0) == 0;
+    loose_rest(&r->loose, &r->area);
     if (!b->held.is_asleep)
         held_release(&b->held);
+    runner_settle(r);
     bool was_cold = r->end == RUN_COLD || (r->end == RUN_HOLD && r->translation_seconds - translated >
                                                                     COLD_SHARE * b->held.held_seconds);
     if (was_cold && !b->held.is_asleep) {
