@@ -434,6 +434,7 @@ take(struct burst *b)
     else if (b->result->status == HELD_OK)
         take_held(b);
     unhurry(r->process.pid);
+    loose_forbid(&r->loose, &b->cpus);
     if (r->end == RUN_EXIT && process_is_dead(&r->process))
         b->result->is_lost = true;
     runner_park(r);
