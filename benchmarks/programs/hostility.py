@@ -13,7 +13,7 @@ from programs.observing import wait_until_clean
 from programs.preparing import compiled
 
 # Ways to do harm, by number; and one that draws another each time.
-WAYS = 15
+WAYS = 16
 ALL_WAYS = 15
 
 # Such as scripts/sanitized-python.
