@@ -14,7 +14,7 @@ from programs.preparing import compiled
 
 # Ways to do harm, by number; and one that draws another each time.
 WAYS = 16
-ALL_WAYS = 15
+ALL_WAYS = 16
 
 # Such as scripts/sanitized-python.
 PYTHON = os.environ.get("MEMSAMPD_OBSERVER", sys.executable)

@@ -15,7 +15,7 @@
 #include <sys/mman.h>
 #include <ucontext.h>
 #include <unistd.h>
-#define ALL 15
+#define ALL 16
 #define POST 0x800ul
 #define STACK 0x1000ul
 #define TABLE 0x5000ul
