@@ -24,6 +24,7 @@ from memsampd.exporters.recording import Recording, read_recording
 from memsampd.models.histogram import ReuseHistogram
 from memsampd.models.survival import SurvivalFunction
 from reference import store
+from reference.programs import PROGRAMS
 
 _FEWEST_ACCESSES = 200
 _PRIOR = 0.02
@@ -54,8 +55,12 @@ def main() -> int:
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     known: dict[str, tuple[float, NDArray[np.float64]]] = {}
+    held_out = {program.name for program in PROGRAMS if program.held_out}
     for path in sorted(args.folder.glob("*.mem")):
-        kept = store.path_of(path.name.split("-")[0])
+        name = path.name.split("-")[0]
+        if name in held_out:
+            continue
+        kept = store.path_of(name)
         recording = read_recording(path)
         rows = burst_features(recording)
         if not kept.exists() or not len(rows):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from evaluation.scraping import Scrape, stored
+from evaluation.scraping import Scrape
 from memsampd.estimate.estimator import Estimator
 from memsampd.estimate.records import Totals
 from memsampd.exporters.recording import Recording
@@ -28,22 +28,19 @@ class CounterErrors:
         cdf: of the distribution over the intervals between scrapes, mean over sizes.
         flat_cdf: the same of a flat line at the true mean.
         unknown_cpu: share of the CPU time without a curve.
-        first_curve_seconds: from the program's beginning to the first scrape with a curve; None if
-            there was none.
     """
 
     whole_run: float
     cdf: float
     flat_cdf: float
     unknown_cpu: float
-    first_curve_seconds: float | None
 
 
 def judge_counters(scrapes: Sequence[Scrape], reference: Reference) -> CounterErrors:
     """Judge LRU counters that were 0 when the program began.
 
     Args:
-        scrapes: in order, as often as they were read.
+        scrapes: in order.
         reference: the reference.
 
     Raises:
@@ -51,20 +48,17 @@ def judge_counters(scrapes: Sequence[Scrape], reference: Reference) -> CounterEr
     """
     if not scrapes or not scrapes[-1].has_curve:
         raise ValueError("nothing was counted")
-    kept = stored(scrapes)
-    accesses, misses = increases(kept)
+    accesses, misses = increases(scrapes)
     counts = accesses > 0
     accesses, misses = accesses[counts], misses[counts]
     exact, weights = cut(reference, np.cumsum(accesses) / accesses.sum())
     mean = exact_misses(reference) / reference.total_accesses
     last = scrapes[-1]
-    first = next((each.seconds for each in scrapes if each.has_curve), None)
     return CounterErrors(
         whole_run=whole_run_error(last.misses / last.accesses, mean),
         cdf=cdf_error(misses / accesses[:, None], accesses, exact, weights),
         flat_cdf=cdf_error(mean[None], np.ones(1), exact, weights),
         unknown_cpu=100 * last.unknown_cpu_share,
-        first_curve_seconds=first,
     )
 
 

@@ -208,7 +208,7 @@ def run_scraped(
     """
     address = free_address()
     with Scraper(address).running() as scraper:
-        timing = run_recorded(command, recording, cwd, options, address)
+        timing = run_recorded(command, recording, cwd, options, address, scraper.scrape)
     write_scrapes(_scrapes_beside(recording), scraper.scrapes(timing.start_seconds))
     return timing
 

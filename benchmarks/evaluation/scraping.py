@@ -18,7 +18,6 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from reference.windows import ERROR_SIZES_BYTES
 
-POLL_SECONDS = 0.25
 SCRAPE_SECONDS = 1.0
 TIMEOUT_SECONDS = 2.0
 
@@ -86,13 +85,16 @@ def free_address() -> str:
 class Scraper:
     """Reads ``/metrics`` in a thread of its own, for as long as its context lasts.
 
-    It reads more often than it is meant to store, for the last state before the target's end.
+    A Prometheus reads once a second. More often would be no better: each answer costs memsampd CPU
+    time that bursts then lack.
 
     Args:
         address: host and port.
+        spacing_seconds: between two scrapes.
     """
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, spacing_seconds: float = SCRAPE_SECONDS) -> None:
+        self._spacing_seconds = spacing_seconds
         self._url = f"http://{address}/metrics"
         self._pages: list[tuple[float, str]] = []
         self._done = threading.Event()
@@ -115,32 +117,23 @@ class Scraper:
             start: when the program began, by ``time.monotonic``.
         """
         return [
-            parse_scrape(text, moment - start) for moment, text in self._pages if f"{CPU}{{" in text
+            parse_scrape(text, moment - start)
+            for moment, text in sorted(self._pages)
+            if f"{CPU}{{" in text
         ]
 
+    def scrape(self) -> None:
+        """Read once, if anybody answers."""
+        with (
+            contextlib.suppress(OSError),  # it does not listen yet, or no more
+            urllib.request.urlopen(self._url, timeout=TIMEOUT_SECONDS) as answer,
+        ):
+            text = answer.read().decode()
+            self._pages.append((time.monotonic(), text))
+
     def _run(self) -> None:
-        while not self._done.wait(POLL_SECONDS):
-            with (
-                contextlib.suppress(OSError),  # it does not listen yet, or no more
-                urllib.request.urlopen(self._url, timeout=TIMEOUT_SECONDS) as answer,
-            ):
-                text = answer.read().decode()
-                self._pages.append((time.monotonic(), text))
-
-
-def stored(scrapes: Sequence[Scrape], spacing_seconds: float = SCRAPE_SECONDS) -> list[Scrape]:
-    """Return the scrapes that a Prometheus would have made, and the last one.
-
-    Args:
-        scrapes: in order.
-        spacing_seconds: between two of them.
-    """
-    kept: list[Scrape] = []
-    for scrape in scrapes:
-        due = not kept or scrape.seconds - kept[-1].seconds >= spacing_seconds - POLL_SECONDS / 2
-        if due or scrape is scrapes[-1]:
-            kept.append(scrape)
-    return kept
+        while not self._done.wait(self._spacing_seconds):
+            self.scrape()
 
 
 def write_scrapes(path: Path, scrapes: Sequence[Scrape]) -> None:

@@ -13,8 +13,8 @@ from programs.observing import wait_until_clean
 from programs.preparing import compiled
 
 # Ways to do harm, by number; and one that draws another each time.
-WAYS = 15
-ALL_WAYS = 15
+WAYS = 16
+ALL_WAYS = 16
 
 # Such as scripts/sanitized-python.
 PYTHON = os.environ.get("MEMSAMPD_OBSERVER", sys.executable)

@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -59,6 +59,7 @@ def run_recorded(
     cwd: Path,
     options: Sequence[str] = (),
     address: str | None = None,
+    at_end: Callable[[], None] | None = None,
 ) -> Timing:
     """Run a program under ``memsampd run``.
 
@@ -68,16 +69,22 @@ def run_recorded(
         cwd: where it runs.
         options: further ones of ``memsampd run``.
         address: host and port where metrics are served; None for nowhere.
+        at_end: called as soon as the program has ended, while memsampd may still be there.
 
     Raises:
         RunError: it or memsampd failed.
     """
     listen = ("--no-listen",) if address is None else ("--listen", address)
     under = memsampd_command("run", "-o", str(recording), *listen, *options, "--", *command)
-    return _run(under, command[0], cwd)
+    return _run(under, command[0], cwd, at_end)
 
 
-def _run(command: Sequence[str], program: str | None, cwd: Path) -> Timing:
+def _run(
+    command: Sequence[str],
+    program: str | None,
+    cwd: Path,
+    at_end: Callable[[], None] | None = None,
+) -> Timing:
     """Run a command; if ``program`` is given, time the first process below it that runs that."""
     before = os.times()
     process = subprocess.Popen(
@@ -98,6 +105,8 @@ def _run(command: Sequence[str], program: str | None, cwd: Path) -> Timing:
         if pid is not None:
             _wait_for_exit(pid)
         end = time.monotonic()
+        if at_end is not None:
+            at_end()
         _, problem = process.communicate()
     except BaseException:
         process.terminate()

@@ -16,6 +16,7 @@ from evaluation.replay import judge_document
 from evaluation.results import Case, Row, cell, distinct, numbers
 from evaluation.scraping import Scrape
 from evaluation.statistics import mean_of_medians
+from memsampd.estimate.events import BurstRecord
 from memsampd.estimate.records import Totals
 from reference.store import Reference
 
@@ -52,7 +53,11 @@ class Live:
         """Run a program and judge both."""
         run, reference = bench.runs.scraped(case[0], int(case[1])), bench.reference(case[0])
         recording = run.read()
-        return [figures(run.scrapes(), exported(recording), replayed(recording), reference)]
+        return [
+            figures(
+                run.scrapes(), exported(recording), replayed(recording), recording.bursts, reference
+            )
+        ]
 
     def report(self, rows: Sequence[Mapping[str, str]], page: Page) -> Sequence[Goal]:
         """A table."""
@@ -82,6 +87,7 @@ def figures(
     scrapes: Sequence[Scrape],
     document: Mapping[str, Any],
     states: Sequence[Totals],
+    bursts: Sequence[BurstRecord],
     reference: Reference,
 ) -> Row:
     """Judge one run by what was scraped and by what its recording says.
@@ -90,6 +96,7 @@ def figures(
         scrapes: of its counters.
         document: what is exported of its recording.
         states: the counters as this is replayed.
+        bursts: the recording's.
         reference: the reference.
 
     Returns:
@@ -99,18 +106,24 @@ def figures(
     row: dict[str, str | float | None] = dict.fromkeys(Live.columns)
     row |= {f"recorded_{name}": getattr(recorded, name) for name in _OF_ERRORS}
     row["bounds_broken"] = 100 - recorded.bounds_hold
+    row["first_curve_seconds"] = first_curve_seconds(bursts)
     if not scrapes or not scrapes[-1].has_curve:
         return row
     last, live = scrapes[-1], judge_counters(scrapes, reference)
     errors = miss_errors(last.misses, reference)
     row |= {f"live_{name}": getattr(live, name) for name in _OF_ERRORS}
     return row | {
-        "first_curve_seconds": live.first_curve_seconds,
         "miss_error": float(np.mean(errors)),
         "worst_miss_error": float(np.max(errors)),
         "apart": apart(scrapes, states),
         "accesses_counted": last.accesses / reference.total_accesses,
     }
+
+
+def first_curve_seconds(bursts: Sequence[BurstRecord]) -> float | None:
+    """Return when the first burst counted, since the attach; None if none did."""
+    counted = (burst.analysed_seconds for burst in bursts if burst.accesses)
+    return min((moment for moment in counted if moment is not None), default=None)
 
 
 def goals(rows: Sequence[Mapping[str, str]]) -> list[Goal]:

@@ -15,7 +15,9 @@
 #include <sys/mman.h>
 #include <ucontext.h>
 #include <unistd.h>
-#define ALL 15
+#define ALL 16
+#define POST 0x800ul
+#define STACK 0x1000ul
 #define TABLE 0x5000ul
 #define CODE (TABLE + (16ul << 16))
 #define BUFFER (CODE + (64ul << 20))
@@ -160,6 +162,18 @@ int main(int argc, char **argv)
             break;
         case 13: /* what it wrote before it came to the end of what it had */
             fill(area, TABLE, area + BUFFER + (draw() % (BUFFER_BYTES + (1 << 17)))); break;
+        case 14: { /* what our signal handler would tell, and that handler */
+            volatile uint64_t *post = (volatile uint64_t *)(area + POST);
+            const uint64_t at = area + STACK + (draw() % (TABLE - STACK) & ~7ul);
+            volatile uint64_t *told = (volatile uint64_t *)at;
+            told[0] = draw() % 33, told[1] = draw() % 4, told[2] = value();
+            post[1] = at;
+            post[2] = draw() % 3 ? area + STACK + (draw() % (TABLE - STACK) & ~7ul) : value();
+            post[0] = draw() % 3 ? told[0] : value();
+            for (int i = 0; i < 1000; i++) sink += draw();
+            jump(area + CODE + 256 + draw() % 128);
+            break;
+        }
         default: jump(value());
         }
     }

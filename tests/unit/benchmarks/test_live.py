@@ -9,14 +9,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
+from invented import burst_record
 from invented_reference import misses_alone
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily
 
 from evaluation.counters import apart, cut, increases, judge_counters, miss_errors
-from evaluation.experiments.live import Live, figures, flat_is_better, goals
+from evaluation.experiments.live import Live, figures, first_curve_seconds, flat_is_better, goals
 from evaluation.replay import judge_document, recordings
 from evaluation.scraping import (
     Scrape,
@@ -24,7 +26,6 @@ from evaluation.scraping import (
     free_address,
     parse_scrape,
     read_scrapes,
-    stored,
     write_scrapes,
 )
 from memsampd.estimate.records import Totals
@@ -79,12 +80,6 @@ def test_scrapes_are_kept(tmp_path: Path) -> None:
         np.testing.assert_array_equal(kept.misses, made.misses)
 
 
-def test_a_prometheus_stores_fewer_scrapes_and_the_last() -> None:
-    often = [scrape(0, 0.25 * index) for index in range(11)]
-    assert [each.seconds for each in stored(often)] == [0.0, 1.0, 2.0, 2.5]
-    assert stored([]) == []
-
-
 class Growing:
     """Counters that grow with every scrape."""
 
@@ -103,7 +98,7 @@ def test_a_server_is_scraped_as_long_as_it_is_there() -> None:
     registry, address = CollectorRegistry(auto_describe=False), free_address()
     registry.register(growing := Growing())
     begun = time.monotonic()
-    with Scraper(address).running() as scraper:
+    with Scraper(address, 0.05).running() as scraper:
         server = MetricsServer(registry, address)
         try:
             while growing.scrapes < 3:
@@ -125,7 +120,6 @@ def test_perfect_counters_have_no_error() -> None:
     assert errors.cdf == pytest.approx(0, abs=1e-9)
     assert errors.flat_cdf > 1
     assert errors.unknown_cpu == pytest.approx(10)
-    assert errors.first_curve_seconds == 1.0
     np.testing.assert_allclose(miss_errors(perfect()[-1].misses, REFERENCE), 0, atol=1e-9)
 
 
@@ -218,13 +212,21 @@ def test_an_export_is_judged() -> None:
 
 
 def test_a_run_is_judged_by_scrapes_and_recording() -> None:
-    row = figures(perfect(), document(), states(), REFERENCE)
+    row = figures(perfect(), document(), states(), [], REFERENCE)
     assert set(row) == set(Live.columns)
     assert row["live_cdf"] == pytest.approx(row["recorded_cdf"], abs=1e-9)
     assert row["apart"] == 0
     assert row["accesses_counted"] == 1
-    silent = figures([], document(), states(), REFERENCE)
+    silent = figures([], document(), states(), [], REFERENCE)
     assert (silent["live_cdf"], silent["recorded_cdf"]) == (None, row["recorded_cdf"])
+
+
+def test_the_first_curve_comes_with_the_first_burst_that_saw_anything() -> None:
+    burst = msgspec.structs.replace(burst_record(0, 1), analysed_seconds=2.0)
+    earlier = msgspec.structs.replace(burst, analysed_seconds=0.5)
+    empty = msgspec.structs.replace(burst, accesses=0, analysed_seconds=0.1)
+    assert first_curve_seconds([burst, earlier, empty]) == 0.5
+    assert first_curve_seconds([empty]) is None
 
 
 def test_goals_are_met_by_the_truth_and_missed_by_nothing() -> None:
@@ -233,11 +235,11 @@ def test_goals_are_met_by_the_truth_and_missed_by_nothing() -> None:
 
     judgement = {
         goal.what: goal.is_met
-        for goal in goals(rows(figures(perfect(), document(), states(), REFERENCE)))
+        for goal in goals(rows(figures(perfect(), document(), states(), [], REFERENCE)))
     }
     assert judgement.pop("live: CPU time without a curve, %") is False
     assert all(judgement.values())
-    silent = rows(figures([], document(), states(), REFERENCE))
+    silent = rows(figures([], document(), states(), [], REFERENCE))
     silent[0] = {k: "" if k.startswith("live") else v for k, v in silent[0].items()}
     assert not any(goal.is_met for goal in goals(silent) if goal.what.startswith("live: "))
 

@@ -388,8 +388,10 @@ take_held(struct burst *b)
         run_chain(b);
     if (b->is_ahead && r->end != RUN_COLD && b->order->arm_fd >= 0)
         b->result->is_armed = ioctl(b->order->arm_fd, PERF_EVENT_IOC_ENABLE, 0) == 0;
+    loose_rest(&r->loose, &r->area);
     if (!b->held.is_asleep)
         held_release(&b->held);
+    runner_settle(r);
     bool was_cold = r->end == RUN_COLD || (r->end == RUN_HOLD && r->translation_seconds - translated >
                                                                     COLD_SHARE * b->held.held_seconds);
     if (was_cold && !b->held.is_asleep) {
@@ -427,6 +429,7 @@ take(struct burst *b)
     else if (b->result->status == HELD_OK)
         take_held(b);
     unhurry(r->process.pid);
+    loose_forbid(&r->loose, &b->cpus);
     if (r->end == RUN_EXIT && process_is_dead(&r->process))
         b->result->is_lost = true;
     runner_park(r);

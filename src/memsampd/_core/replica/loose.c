@@ -53,6 +53,13 @@ loose_is_due(struct loose *l, double seconds_left)
     return l->may_begin && l->close_stops >= CLOSE_STOPS && seconds_left >= LEAST_SECONDS;
 }
 
+static void
+begin_measuring(struct loose *l, const struct process *p)
+{
+    l->begun_seconds = now_seconds();
+    l->begun_cpu_seconds = process_cpu_seconds(p);
+}
+
 void
 loose_begin(struct loose *l, struct process *p, const struct area *area)
 {
@@ -62,8 +69,7 @@ loose_begin(struct loose *l, struct process *p, const struct area *area)
     if (l->policy == SCHED_FIFO) /* others may need that CPU */
         sched_setscheduler(p->pid, SCHED_OTHER, &none);
     sched_setaffinity(p->pid, sizeof l->away, &l->away);
-    l->begun_seconds = now_seconds();
-    l->begun_cpu_seconds = process_cpu_seconds(p);
+    begin_measuring(l, p);
     post_clear(area->bytes);
     l->has_frame = false;
     l->is_on = true;
@@ -80,6 +86,7 @@ loose_wait(struct loose *l, struct process *p, const struct area *area, double u
 
     for (unsigned round = 1;; round++) {
         if (post_state(area->bytes) != POST_EMPTY) {
+            l->posted_seconds = now_seconds();
             l->has_frame = post_read(area->bytes, p->area_address, 0, 0, &l->stop);
             return l->has_frame ? LOOSE_STOPPED : LOOSE_GONE;
         }
@@ -109,7 +116,7 @@ leave_handler(const struct process *p, struct user_regs_struct *regs)
 
 /* It spun for too long, and sleeps. */
 static bool
-wake(struct process *p, const struct area *area)
+wake(struct loose *l, struct process *p, const struct area *area)
 {
     struct user_regs_struct regs;
     int status;
@@ -119,6 +126,7 @@ wake(struct process *p, const struct area *area)
     p->is_ours = false;
     const bool is_right = post_is_handler(regs.rip - p->area_address) && leave_handler(p, &regs);
     post_clear(area->bytes);
+    begin_measuring(l, p);
     ptrace(PTRACE_DETACH, p->pid, NULL, NULL);
     return is_right;
 }
@@ -129,7 +137,14 @@ loose_answer(struct loose *l, struct process *p, const struct area *area)
     const enum post_state state = post_answer(area->bytes, &l->stop);
 
     l->has_frame = false;
-    return state == POST_EMPTY || (state == POST_ASLEEP && wake(p, area));
+    return state == POST_EMPTY || (state == POST_ASLEEP && wake(l, p, area));
+}
+
+void
+loose_rest(struct loose *l, const struct area *area)
+{
+    if (l->is_on && l->has_frame)
+        post_put_to_sleep(area->bytes);
 }
 
 /* Out of its handler, which it is about to leave. */
@@ -179,14 +194,14 @@ find_out(struct loose *l, struct process *p, const struct area *area, int *statu
     return is_answered ? step_out(p, status) : LOOSE_AT_POST;
 }
 
-/* What it got of its CPU, as is known when it stands: less, if others ran there, too. */
+/* What it got of its CPU until then, as is known when it stands: less, if others ran there, too. */
 static void
-learn_share(struct loose *l, const struct process *p)
+learn_share(struct loose *l, const struct process *p, double until_seconds)
 {
     const double share = (process_cpu_seconds(p) - l->begun_cpu_seconds) /
-                         (now_seconds() - l->begun_seconds);
+                         (until_seconds - l->begun_seconds);
 
-    l->share += LEARNING * (share - l->share);
+    l->share += LEARNING * ((share < 1 ? share : 1) - l->share);
     l->may_begin &= share >= LEAST_SHARE;
 }
 
@@ -195,6 +210,8 @@ loose_end(struct loose *l, struct process *p, const struct area *area, int *stat
 {
     const struct sched_param second = {.sched_priority = 1};
 
+    const double until = l->has_frame ? l->posted_seconds : now_seconds();
+
     l->is_on = l->has_frame = false;
     /* Before that: to come to its stop it has to run. */
     if (l->policy == SCHED_FIFO)
@@ -202,6 +219,6 @@ loose_end(struct loose *l, struct process *p, const struct area *area, int *stat
     sched_setaffinity(p->pid, sizeof l->home, &l->home);
     if (!process_catch(p, status))
         return LOOSE_AT_END;
-    learn_share(l, p);
+    learn_share(l, p, until);
     return is_event_stop(*status) ? find_out(l, p, area, status) : LOOSE_AT_SIGNAL;
 }

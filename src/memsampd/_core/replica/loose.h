@@ -21,7 +21,7 @@ struct loose {
     double share;          /* of the other CPU that it got lately */
     unsigned refusals;     /* of bursts, as that was too little */
     unsigned close_stops;  /* in a row, each soon after the one before, while it was traced */
-    double begun_seconds, begun_cpu_seconds;
+    double begun_seconds, begun_cpu_seconds, posted_seconds;
 };
 
 /* For a burst: it may be let loose on `cpus`, but for the one that this thread runs on. */
@@ -52,6 +52,9 @@ enum loose_wait loose_wait(struct loose *l, struct process *p, const struct area
 
 /* Have it go on from where the frame says; false: it is gone. */
 bool loose_answer(struct loose *l, struct process *p, const struct area *area);
+
+/* Nobody will answer soon: it need not spin. */
+void loose_rest(struct loose *l, const struct area *area);
 
 enum loose_end {
     LOOSE_AT_CODE,   /* between two instructions of translated code */

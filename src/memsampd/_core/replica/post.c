@@ -24,7 +24,9 @@ struct post {
 #define TEXT(value) TEXT_OF(value)
 #define HANDLER_TO_POST (-(0x100000 + 0x4800 + 0x100)) /* AREA_POST - AREA_HANDLER, checked below */
 _Static_assert((long)AREA_POST - (long)AREA_HANDLER == HANDLER_TO_POST, "the post");
-_Static_assert(AREA_HANDLER + AREA_HANDLER_BYTES <= AREA_CALL, "room for the handler");
+#define HANDLER_BYTES 96
+_Static_assert(AREA_HANDLER_BYTES == HANDLER_BYTES && AREA_HANDLER + HANDLER_BYTES <= AREA_CALL,
+               "room for the handler");
 
 __asm__(".pushsection .rodata\n"
         "memsampd_handler:\n"
@@ -34,14 +36,18 @@ __asm__(".pushsection .rodata\n"
         "memsampd_handler_posted:\n"
         "    mov $100000, %ecx\n"
         "1:  pause\n"
-        "    cmpl $0, memsampd_handler + " TEXT(HANDLER_TO_POST) "(%rip)\n"
+        "    mov memsampd_handler + " TEXT(HANDLER_TO_POST) "(%rip), %eax\n"
+        "    test %eax, %eax\n"
         "    je memsampd_handler_end\n"
+        "    cmp %edi, %eax\n"
+        "    jne 2f\n" /* it is told to sleep */
         "    dec %ecx\n"
         "    jnz 1b\n"
         "    mov %edi, %eax\n"
         "    mov $0x100, %ecx\n"
         "    lock cmpxchg %ecx, memsampd_handler + " TEXT(HANDLER_TO_POST) "(%rip)\n"
-        "    jne memsampd_handler_end\n"
+        "    test %eax, %eax\n" /* what was there */
+        "    je memsampd_handler_end\n"
         "2:  mov $34, %eax\n" /* pause */
         "    syscall\n"
         "    jmp 2b\n"
@@ -49,10 +55,9 @@ __asm__(".pushsection .rodata\n"
         "    pop %rcx\n"
         "    mov $15, %eax\n" /* rt_sigreturn */
         "    syscall\n"
-        "memsampd_handler_behind:\n"
+        "    .org memsampd_handler + " TEXT(HANDLER_BYTES) ", 0xcc\n"
         ".popsection\n");
-extern const uint8_t memsampd_handler[], memsampd_handler_posted[], memsampd_handler_end[],
-    memsampd_handler_behind[];
+extern const uint8_t memsampd_handler[], memsampd_handler_posted[], memsampd_handler_end[];
 
 const int post_signal[5] = {SIGBUS, SIGSEGV, SIGTRAP, SIGILL, SIGFPE};
 
@@ -65,8 +70,7 @@ post_of(const uint8_t *area)
 void
 post_put_handler(uint8_t *area)
 {
-    const size_t size = (size_t)(memsampd_handler_behind - memsampd_handler);
-    memcpy(area + AREA_HANDLER, memsampd_handler, size < AREA_HANDLER_BYTES ? size : 0);
+    memcpy(area + AREA_HANDLER, memsampd_handler, AREA_HANDLER_BYTES);
 }
 
 uint64_t
@@ -102,6 +106,16 @@ post_state(const uint8_t *area)
 {
     const uint32_t signal = __atomic_load_n(&post_of(area)->signal, __ATOMIC_ACQUIRE);
     return signal == NO_SIGNAL ? POST_EMPTY : signal == SLEEPING ? POST_ASLEEP : POST_WAITING;
+}
+
+void
+post_put_to_sleep(uint8_t *area)
+{
+    uint32_t *const signal = &post_of(area)->signal;
+    const uint32_t state = __atomic_load_n(signal, __ATOMIC_ACQUIRE);
+
+    if (state != NO_SIGNAL)
+        __atomic_store_n(signal, SLEEPING, __ATOMIC_RELEASE);
 }
 
 void

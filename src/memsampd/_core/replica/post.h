@@ -41,6 +41,7 @@ uint64_t post_blocked(void); /* mask of all others */
 
 enum post_state post_state(const uint8_t *area);
 void post_clear(uint8_t *area);
+void post_put_to_sleep(uint8_t *area); /* if it spins */
 
 /* The stop that was told; false if that cannot be. `context` instead of what was put down, if not 0: it
  * came to its handler, and no further. */

@@ -356,7 +356,9 @@ replica_go(Replica *self, PyObject *args)
     Py_BEGIN_ALLOW_THREADS
     if (r->end == RUN_COLD) /* the form that was wanted has come */
         r->end = RUN_GOES_ON;
-    end = runner_run(r, NULL, now_seconds() + seconds);
+    runner_run(r, NULL, now_seconds() + seconds);
+    runner_settle(r);
+    end = r->end;
     Py_END_ALLOW_THREADS
     self->at = r->start;
     return Py_BuildValue("(sKl)", run_end_name(end), (unsigned long long)r->ip, r->number);

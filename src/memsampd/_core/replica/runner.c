@@ -405,29 +405,27 @@ run_traced(struct runner *r, struct alarm *alarm, double until_seconds)
 
 /* Where it stands, nothing more is to be done. */
 static void
-end_here(struct runner *r)
+end_here(struct runner *r, enum run_end end)
 {
     struct user_regs_struct now;
 
     if (r->end != RUN_GOES_ON)
         return;
-    finish(r, r->is_cancelled ? RUN_DEADLINE : RUN_HOLD, 0);
+    finish(r, end, 0);
     if (!r->needs_target && get_registers(r, &now))
         cut_record(r, &now, now.rip);
 }
 
 /* Trace it again. */
 static void
-tie(struct runner *r, bool is_late)
+tie(struct runner *r)
 {
     const bool is_handled = r->loose.has_frame;
     int status = 0;
 
     switch (loose_end(&r->loose, &r->process, &r->area, &status)) {
     case LOOSE_AT_CODE:
-        if (is_late)
-            handle_stop(r, r->is_cancelled ? RUN_DEADLINE : RUN_HOLD);
-        return;
+        break;
     case LOOSE_AT_POST:
         if (!is_handled)
             handle_signal(r, &r->loose.stop);
@@ -438,8 +436,34 @@ tie(struct runner *r, bool is_late)
     case LOOSE_AT_END:
         finish(r, RUN_EXIT, 0);
     }
-    if (is_late)
-        end_here(r);
+}
+
+/* The same, when its time was over and it went on. No more pages are to be supplied. */
+void
+runner_settle(struct runner *r)
+{
+    int status = 0;
+
+    if (!r->loose.is_on || r->loose.has_frame || (r->end != RUN_HOLD && r->end != RUN_DEADLINE))
+        return;
+    const enum run_end end = r->end;
+    r->end = RUN_GOES_ON;
+    switch (loose_end(&r->loose, &r->process, &r->area, &status)) {
+    case LOOSE_AT_CODE:
+        handle_stop(r, end);
+        return;
+    case LOOSE_AT_POST:
+        if (r->loose.stop.signal != SIGBUS)
+            handle_signal(r, &r->loose.stop);
+        break;
+    case LOOSE_AT_SIGNAL:
+        if (WSTOPSIG(status) != SIGBUS)
+            handle_traced_signal(r, WSTOPSIG(status));
+        break;
+    case LOOSE_AT_END:
+        finish(r, RUN_EXIT, 0);
+    }
+    end_here(r, end);
 }
 
 static void
@@ -448,7 +472,7 @@ run_loose(struct runner *r, double until_seconds)
     const double started = now_seconds();
 
     if (r->loose.has_frame && (started >= until_seconds || r->is_cancelled)) {
-        end_here(r);
+        end_here(r, r->is_cancelled ? RUN_DEADLINE : RUN_HOLD);
         return;
     }
     if (r->loose.has_frame && !loose_answer(&r->loose, &r->process, &r->area)) {
@@ -465,8 +489,10 @@ run_loose(struct runner *r, double until_seconds)
         handle_signal(r, &r->loose.stop);
     else if (got == LOOSE_GONE)
         finish(r, RUN_EXIT, 0);
+    else if (got == LOOSE_LATE)
+        finish(r, r->is_cancelled ? RUN_DEADLINE : RUN_HOLD, 0);
     else
-        tie(r, got == LOOSE_LATE);
+        tie(r);
 }
 
 static void
@@ -542,7 +568,7 @@ runner_run(struct runner *r, struct alarm *alarm, double until_seconds)
 {
     look_up(alarm, until_seconds);
     if (r->loose.is_on && !r->loose.may_begin)
-        tie(r, false);
+        tie(r);
     while (r->end == RUN_GOES_ON) {
         while (r->needs_target && r->end == RUN_GOES_ON)
             enter_block(r);

@@ -73,8 +73,12 @@ void runner_free(struct runner *r);
  * take the state. */
 bool runner_enter(struct runner *r, const struct held *h, uint64_t accesses);
 
-/* Run until it ends, or to `until_seconds`, of which `alarm` tells. */
+/* Run until it ends, or to `until_seconds`, of which `alarm` tells. If it was let loose it may then run
+ * still, on the pages that it has: it need not be waited for while the target is held. */
 enum run_end runner_run(struct runner *r, struct alarm *alarm, double until_seconds);
+
+/* Have it stand, and take over what it has recorded. */
+void runner_settle(struct runner *r);
 
 /* Go on behind the system call that it stands before, with the target's registers. */
 bool runner_cross(struct runner *r, const struct user_regs_struct *behind);
