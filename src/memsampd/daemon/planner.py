@@ -151,7 +151,7 @@ class Planner:
             window.thread_samples,
             decision.delay_cpu_seconds,
             decision.max_accesses,
-            wants_rate(expected) and not is_first,
+            wants_rate(expected) and not is_first and self._ledger.allows_timing,
         )
 
     def _capture(

@@ -309,10 +309,11 @@ def test_rates_are_asked_for_until_they_are_known() -> None:
         stretch = TimedStretch(100_000, 2e-4, "moments") if order.measure_rate else None
         return replace(BURST, timed=stretch, was_asked_time=order.measure_rate)
 
-    world = World(timed)
+    world = World(timed, windows=800)
     world.run()
     asked = [order.measure_rate for order in world.orders]
-    assert asked[:3] == [True] * 3 or asked[1:4] == [True] * 3
+    assert not any(asked[:3])  # curves come first
+    assert any(asked)
     assert not any(asked[-10:])
 
 

@@ -40,7 +40,7 @@ _PATIENCE_SECONDS = 0.05
 _SEARCH_SECONDS = 0.015
 _REPEATED = 2  # moments that fit several places: so will the others
 # Searches for landmarks in vain, one after the other, before they are tried only now and then.
-_VAIN_SEARCHES = 3
+_VAIN_SEARCHES = 1
 _SEARCH_AGAIN_AFTER = 16
 # How far pieces of one stretch may differ, before a place is taken to be a wrong one.
 _UNEVEN = 6.0
