@@ -160,7 +160,12 @@ def test_a_stack_grows_as_far_as_it_may(
     # Without the kernel's answer on single areas nothing is known of the room below it.
     grows = Expected([1]) if replica.features()["can_query"] else Expected([], "fault")
     check(target, replica, "stack_growth", grows)
-    limited = ["prlimit", f"--stack={512 << 10}", program[0], str(tmp_path / "file")]
+    limited: list[str | Path] = [
+        "prlimit",
+        f"--stack={512 << 10}",
+        program[0],
+        str(tmp_path / "file"),
+    ]
     with running(*limited) as process:
         assert process.stdout is not None
         target = Target(process.pid, process.stdout.readline(), program[1])
