@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memsampd.estimate.accounts import PhaseAccount, WindowSums
-from memsampd.estimate.bounds import Part, bounded
 from memsampd.estimate.events import (
     BurstRecord,
     EstimatorEvent,
@@ -21,15 +20,15 @@ from memsampd.estimate.events import (
 )
 from memsampd.estimate.layout import MIDDLE, CurveLayout
 from memsampd.estimate.memory import BurstMemory
-from memsampd.estimate.records import Estimate, PhaseEstimate, Totals, WindowEstimate
+from memsampd.estimate.records import Estimate, Totals, WindowEstimate
 from memsampd.estimate.sharing import burst_shares
 from memsampd.estimate.speed import ERROR, SpeedModel
+from memsampd.estimate.summary import summarise
 from memsampd.models.protocols import CacheModel
 from memsampd.models.statcache import StatCache
 from memsampd.models.statstack import StatStack
 from memsampd.models.survival import SurvivalFunction
-from memsampd.sampler.burst_clock import is_usable, mean_rate, measurement_error
-from memsampd.sampler.records import UNKNOWN_RATE, AccessRate
+from memsampd.sampler.burst_clock import is_usable, measurement_error
 
 # What a burst of another phase counts that ran the code: by it the CDF error of 18 programs fell
 # from 1.06 to 0.89 % in simulation (python -m evaluation --only own_phase).
@@ -38,8 +37,6 @@ _LIKE_CODE = 0.1
 _OTHER_PHASE = 1e-9
 # Windows of phases without a burst are of known code if bursts of others ran so much of it.
 _MOST_UNSEEN = 0.1
-# Variance of a burst's miss ratio m before two were seen, in units of m (1 - m).
-_USUAL_SCATTER = 0.04
 _HORIZON_GAIN = 1.3  # a longer view of a phase is worth modelling its bursts again
 
 
@@ -366,87 +363,9 @@ class Estimator:
         sums = {id: account.settled.copy() for id, account in self._phases.items()}
         for window in self._waiting:
             sums[window.phase].add(window.sums)
-        total = sum(each.accesses for each in sums.values())
-        cpu_seconds = sum(account.cpu_seconds for account in self._phases.values())
-        parts = {
-            id: Part(sums[id], account.squares, self._spread(id), self._scatter(id, sums[id]))
-            for id, account in self._phases.items()
-        }
-        phases = tuple(
-            self._phase_estimate(id, self._phases[id], parts[id], total, cpu_seconds)
-            for id in sorted(parts)
-        )
-        told = [part for part in parts.values() if part.sums.accesses > 0]
-        curves = {}
-        if told:
-            sampled = sum(phase.sampled_accesses for phase in phases)
-            row = bounded(told, len(self._layout.sizes_bytes))
-            curves = dict(self._layout.curves(row, sampled))
-        rated = sum(each.rated_cpu_seconds for each in sums.values())
         misses = self._most_misses.reshape(len(self._layout.models), -1)
-        return Estimate(
-            windows=sum(account.windows for account in self._phases.values()),
-            cpu_seconds=cpu_seconds,
-            unknown_cpu_seconds=sum(each.unknown_cpu_seconds for each in sums.values()),
-            phases=phases,
-            curves=curves,
-            rate=self._whole_rate(total, cpu_seconds, told),
-            rate_known_share=min(rated / cpu_seconds, 1.0) if cpu_seconds > 0 else 0.0,
-            totals=Totals(
-                self._most_accesses,
-                {m.policy: row for m, row in zip(self._layout.models, misses, strict=True)},
-            ),
-            sizes_bytes=self._layout.sizes_bytes,
+        totals = Totals(
+            self._most_accesses,
+            {model.policy: row for model, row in zip(self._layout.models, misses, strict=True)},
         )
-
-    def _spread(self, phase: int) -> float | None:
-        """Relative standard deviation of a phase's rate, by its bursts."""
-        memory = self._memory
-        if memory is None:
-            return None
-        mine = memory.phase == phase
-        return mean_rate(memory.rates[mine], memory.errors[mine])[1] if mine.any() else None
-
-    def _scatter(self, phase: int, sums: WindowSums) -> NDArray[np.float64]:
-        """Variance of the curve of a single burst of a phase, shape (values,)."""
-        ratio = np.clip(sums.misses / sums.accesses, 0, 1) if sums.accesses > 0 else 0 * sums.misses
-        usual = _USUAL_SCATTER * ratio * (1 - ratio)
-        return usual if self._memory is None else self._memory.scatter(phase, usual)
-
-    def _phase_estimate(
-        self, id: int, account: PhaseAccount, part: Part, total: float, cpu_seconds: float
-    ) -> PhaseEstimate:
-        sums = part.sums
-        is_told = account.histogram.accesses > 0 or sums.unknown_cpu_seconds < account.cpu_seconds
-        curves = {}
-        if sums.accesses > 0 and is_told:
-            row = bounded([part], len(self._layout.sizes_bytes))
-            curves = dict(self._layout.curves(row, account.histogram.accesses))
-        rate = UNKNOWN_RATE
-        if curves and account.cpu_seconds > 0:
-            rate = AccessRate(sums.accesses / account.cpu_seconds, part.spread, "bursts")
-        share_of, of = (sums.accesses, total) if total > 0 else (account.cpu_seconds, cpu_seconds)
-        return PhaseEstimate(
-            id=id,
-            windows=account.windows,
-            cpu_seconds=account.cpu_seconds,
-            weight=share_of / of if of > 0 else 0.0,
-            bursts=account.bursts,
-            sampled_accesses=account.histogram.accesses,
-            censored_share=account.histogram.censored_share,
-            write_share=account.writes / account.rows if account.rows else 0.0,
-            rate=rate,
-            curves=curves,
-        )
-
-    def _whole_rate(self, total: float, cpu_seconds: float, parts: Sequence[Part]) -> AccessRate:
-        """The rate of the whole run: errors of phases are taken to be independent."""
-        if not total > 0 or not cpu_seconds > 0:
-            return UNKNOWN_RATE
-        spreads = [part.spread for part in parts]
-        known = [spread for spread in spreads if spread is not None]
-        spread = None
-        if len(known) == len(spreads):
-            weighted = [each.sums.accesses * one for each, one in zip(parts, known, strict=True)]
-            spread = float(np.hypot.reduce(np.array(weighted))) / total
-        return AccessRate(total / cpu_seconds, spread, "bursts")
+        return summarise(self._layout, self._phases, sums, self._memory, totals)

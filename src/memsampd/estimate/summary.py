@@ -1,0 +1,121 @@
+"""From sums over windows to what is said of phases and of the whole run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memsampd.estimate.accounts import PhaseAccount, WindowSums
+from memsampd.estimate.bounds import Part, bounded
+from memsampd.estimate.layout import CurveLayout
+from memsampd.estimate.memory import BurstMemory
+from memsampd.estimate.records import Estimate, PhaseEstimate, Totals
+from memsampd.sampler.burst_clock import mean_rate
+from memsampd.sampler.records import UNKNOWN_RATE, AccessRate
+
+# Variance of a burst's miss ratio m before two were seen, in units of m (1 - m).
+_USUAL_SCATTER = 0.04
+
+
+@dataclass(frozen=True, slots=True)
+class _Whole:
+    """What phases are shares of."""
+
+    accesses: float
+    cpu_seconds: float
+
+
+def summarise(
+    layout: CurveLayout,
+    accounts: Mapping[int, PhaseAccount],
+    sums: Mapping[int, WindowSums],
+    memory: BurstMemory | None,
+    totals: Totals,
+) -> Estimate:
+    """Say all that is known.
+
+    Args:
+        layout: of the curves.
+        accounts: of the phases, by id.
+        sums: over all windows of each of them, settled or not.
+        memory: of bursts; None before the first.
+        totals: for counters.
+    """
+    whole = _Whole(
+        sum(each.accesses for each in sums.values()),
+        sum(account.cpu_seconds for account in accounts.values()),
+    )
+    parts = {id: _part(id, account, sums[id], memory) for id, account in accounts.items()}
+    phases = tuple(_phase(id, accounts[id], parts[id], whole, layout) for id in sorted(parts))
+    told = [part for part in parts.values() if part.sums.accesses > 0]
+    curves = {}
+    if told:
+        sampled = sum(phase.sampled_accesses for phase in phases)
+        curves = dict(layout.curves(bounded(told, len(layout.sizes_bytes)), sampled))
+    rated = sum(each.rated_cpu_seconds for each in sums.values())
+    return Estimate(
+        windows=sum(account.windows for account in accounts.values()),
+        cpu_seconds=whole.cpu_seconds,
+        unknown_cpu_seconds=sum(each.unknown_cpu_seconds for each in sums.values()),
+        phases=phases,
+        curves=curves,
+        rate=_whole_rate(whole, told),
+        rate_known_share=min(rated / whole.cpu_seconds, 1.0) if whole.cpu_seconds > 0 else 0.0,
+        totals=totals,
+        sizes_bytes=layout.sizes_bytes,
+    )
+
+
+def _part(id: int, account: PhaseAccount, sums: WindowSums, memory: BurstMemory | None) -> Part:
+    """A phase as a part of the run, with what its bursts say of errors."""
+    ratio = np.clip(sums.misses / sums.accesses, 0, 1) if sums.accesses > 0 else 0 * sums.misses
+    usual: NDArray[np.float64] = _USUAL_SCATTER * ratio * (1 - ratio)
+    if memory is None:
+        return Part(sums, account.squares, None, usual)
+    mine = memory.phase == id
+    spread = mean_rate(memory.rates[mine], memory.errors[mine])[1] if mine.any() else None
+    return Part(sums, account.squares, spread, memory.scatter(id, usual))
+
+
+def _phase(
+    id: int, account: PhaseAccount, part: Part, whole: _Whole, layout: CurveLayout
+) -> PhaseEstimate:
+    sums = part.sums
+    is_told = account.histogram.accesses > 0 or sums.unknown_cpu_seconds < account.cpu_seconds
+    curves = {}
+    if sums.accesses > 0 and is_told:
+        row = bounded([part], len(layout.sizes_bytes))
+        curves = dict(layout.curves(row, account.histogram.accesses))
+    rate = UNKNOWN_RATE
+    if curves and account.cpu_seconds > 0:
+        rate = AccessRate(sums.accesses / account.cpu_seconds, part.spread, "bursts")
+    share, of = sums.accesses, whole.accesses
+    if not of > 0:
+        share, of = account.cpu_seconds, whole.cpu_seconds
+    return PhaseEstimate(
+        id=id,
+        windows=account.windows,
+        cpu_seconds=account.cpu_seconds,
+        weight=share / of if of > 0 else 0.0,
+        bursts=account.bursts,
+        sampled_accesses=account.histogram.accesses,
+        censored_share=account.histogram.censored_share,
+        write_share=account.writes / account.rows if account.rows else 0.0,
+        rate=rate,
+        curves=curves,
+    )
+
+
+def _whole_rate(whole: _Whole, parts: Sequence[Part]) -> AccessRate:
+    """The rate of the whole run: errors of phases are taken to be independent."""
+    if not whole.accesses > 0 or not whole.cpu_seconds > 0:
+        return UNKNOWN_RATE
+    known = [part.spread for part in parts if part.spread is not None]
+    spread = None
+    if len(known) == len(parts):
+        weighted = [part.sums.accesses * one for part, one in zip(parts, known, strict=True)]
+        spread = float(np.hypot.reduce(np.array(weighted))) / whole.accesses
+    return AccessRate(whole.accesses / whole.cpu_seconds, spread, "bursts")
