@@ -189,7 +189,7 @@ class Estimator:
         if timed is not None:
             rate, error = timed.accesses_per_cpu_second, measurement_error(timed)
         else:
-            rate, error = self._speed.rate(record.instructions, record.accesses, whole), ERROR
+            rate, error = self._speed.rate(record, whole), ERROR
         at, joined = memory.add(record.window, phase, code, row, rate, error, timed is not None)
         if joined is not None:
             gone, into = joined

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from memsampd.estimate.events import BurstRecord
 from memsampd.models.statstack import StatStack
 from memsampd.models.survival import SurvivalFunction
 
@@ -17,6 +18,8 @@ ERROR = 0.5
 # programs (benchmarks/speed_model.py).
 INSTRUCTION_SECONDS = 0.14e-9
 MISS_SECONDS = {"L1d": 2e-9, "L2": 2e-9, "L3": 4e-9}
+# A page that no burst had touched lately: address translation and memory have to be waited for.
+NEW_PAGE_SECONDS = 10e-9
 _USUAL_SIZES_BYTES = {"L1d": 32 << 10, "L2": 1 << 20, "L3": 32 << 20}
 _USUAL_INSTRUCTIONS = 3.0  # an access, where nobody counted
 
@@ -24,8 +27,9 @@ _USUAL_INSTRUCTIONS = 3.0  # an access, where nobody counted
 class SpeedModel:
     """Rates of code that was not timed in the target.
 
-    ``seconds an access = i * t_i + m(L1d) * t_1 + m(L2) * t_2 + m(L3) * t_3``, with i the
-    instructions an access and m(.) the miss ratios of LRU caches of this machine's sizes. Rates of
+    ``seconds an access = i * t_i + m(L1d) * t_1 + m(L2) * t_2 + m(L3) * t_3 + p * t_p``, with i the
+    instructions an access, m(.) the miss ratios of LRU caches of this machine's sizes, and p the
+    new pages an access. Rates of
     unlike code differ a hundredfold, this model by some 50 % (one factor for all code, the
     machine's, cancels out wherever accesses only weigh).
 
@@ -41,28 +45,23 @@ class SpeedModel:
         }
         order = sorted(sizes, key=lambda name: sizes[name])
         self._sizes_bytes = np.array([sizes[name] for name in order], np.int64)
-        self._seconds = np.array([INSTRUCTION_SECONDS, *(MISS_SECONDS[name] for name in order)])
+        self._seconds = np.array(
+            [INSTRUCTION_SECONDS, *(MISS_SECONDS[name] for name in order), NEW_PAGE_SECONDS]
+        )
         self._line_bytes = line_bytes
         self._model = StatStack()
 
-    def rate(self, instructions: int, accesses: int, survival: SurvivalFunction) -> float:
+    def rate(self, burst: BurstRecord, survival: SurvivalFunction) -> float:
         """Return accesses per CPU second.
 
         Args:
-            instructions: that a burst executed; 0 where nobody counted.
-            accesses: that it made.
+            burst: of at least one access.
             survival: of its reuse distances.
         """
-        return float(1 / (features(self, instructions, accesses, survival) @ self._seconds))
+        return float(1 / (self.features(burst, survival) @ self._seconds))
 
-    def miss_ratios(self, survival: SurvivalFunction) -> NDArray[np.float64]:
-        """Return the miss ratios of this machine's L1d, L2 and L3, shape (3,)."""
-        return self._model.curve(survival, self._sizes_bytes, self._line_bytes).miss_ratio
-
-
-def features(
-    model: SpeedModel, instructions: int, accesses: int, survival: SurvivalFunction
-) -> NDArray[np.float64]:
-    """Return instructions and misses an access: what the model multiplies, shape (4,)."""
-    each = instructions / accesses if instructions > 0 else _USUAL_INSTRUCTIONS
-    return np.array([each, *model.miss_ratios(survival)])
+    def features(self, burst: BurstRecord, survival: SurvivalFunction) -> NDArray[np.float64]:
+        """Return instructions, misses and new pages an access: what is multiplied, shape (5,)."""
+        each = burst.instructions / burst.accesses or _USUAL_INSTRUCTIONS
+        misses = self._model.curve(survival, self._sizes_bytes, self._line_bytes).miss_ratio
+        return np.array([each, *misses, burst.pages_missed / burst.accesses])

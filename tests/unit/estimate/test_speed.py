@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import msgspec
 import numpy as np
 import pytest
+from invented import burst_record
 
+from memsampd.estimate.events import BurstRecord
 from memsampd.estimate.speed import SpeedModel
 from memsampd.models.histogram import ReuseHistogram
 from memsampd.models.survival import SurvivalFunction
@@ -18,14 +21,22 @@ def survival(lines: int) -> SurvivalFunction:
     return SurvivalFunction.from_histogram(ReuseHistogram.from_lines(loop))
 
 
-def test_more_instructions_and_more_misses_take_longer() -> None:
-    model = SpeedModel(CACHES, 64)
-    hits, from_l2, from_l3 = (model.rate(200_000, 100_000, survival(n)) for n in (8, 4096, 40_000))
-    assert hits > from_l2 > from_l3 > 0
-    assert hits == pytest.approx(2 * model.rate(400_000, 100_000, survival(8)), rel=0.01)
-
-
-def test_machines_that_tell_nothing_have_usual_caches() -> None:
-    assert SpeedModel({}, 64).rate(0, 10, survival(8)) == SpeedModel(CACHES, 64).rate(
-        30, 10, survival(8)
+def burst(instructions: int, pages: int = 0) -> BurstRecord:
+    """Of 100,000 accesses."""
+    record = burst_record(0, 0)
+    return msgspec.structs.replace(
+        record, accesses=100_000, instructions=instructions, pages_missed=pages
     )
+
+
+def test_more_instructions_misses_and_pages_take_longer() -> None:
+    model, usual = SpeedModel(CACHES, 64), burst(200_000)
+    hits, from_l2, from_l3 = (model.rate(usual, survival(n)) for n in (8, 4096, 40_000))
+    assert hits > from_l2 > from_l3 > 0
+    assert hits == pytest.approx(2 * model.rate(burst(400_000), survival(8)), rel=0.01)
+    assert hits > model.rate(burst(200_000, 500), survival(8))
+
+
+def test_machines_and_bursts_that_tell_nothing_are_usual() -> None:
+    known = SpeedModel(CACHES, 64).rate(burst(300_000), survival(8))
+    assert SpeedModel({}, 64).rate(burst(0), survival(8)) == known
