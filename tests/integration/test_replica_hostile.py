@@ -7,13 +7,23 @@ there is no translator. A burst of it must come to some end, and memsampd must l
 from __future__ import annotations
 
 import os
+import shutil
+import signal
+import subprocess
+import time
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
+from tracees import children, running
 
+from memsampd.errors import CaptureError
+from memsampd.sampler.records import BurstRequest
+from memsampd.sampler.replica.source import ReplicaSource
 from programs.hostility import ALL_WAYS, WAYS, area_of, compiled_hostile, harm
 
 ROUNDS = int(os.environ.get("MEMSAMPD_HOSTILE_BURSTS", "60"))
+PAUSE = 34  # the one system call that a replica is told to make, once a burst
 
 
 @pytest.fixture(scope="module")
@@ -27,3 +37,38 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
 def test_memsampd_and_the_target_live(way: int, hostile: tuple[Path, int]) -> None:
     _, problems = harm(*hostile, way, ROUNDS)
     assert problems == []
+
+
+def _is_counting(perf: int) -> bool:
+    folder = Path(f"/proc/{perf}/fd")
+    links = []
+    for each in folder.iterdir():
+        with suppress(OSError):
+            links.append(os.readlink(each))
+    return any("perf_event" in link for link in links)
+
+
+@pytest.mark.parametrize("way", [8, ALL_WAYS], ids=["calls", "all"])
+def test_its_replica_makes_no_call(way: int, hostile: tuple[Path, int]) -> None:
+    """Told by the kernel's own trace points, from when the replica is ready."""
+    if shutil.which("perf") is None:
+        pytest.skip("perf is not installed")
+    program, area = hostile
+    with running(program, hex(area), str(way)) as target, closing(ReplicaSource(target.pid)) as s:
+        (replica,) = (pid for pid, _, name in children(os.getpid()) if name == "memsampd-replic")
+        command = ["perf", "stat", "-x,", "-p", str(replica), "-e", "syscalls:sys_enter_pause"]
+        command += ["-e", "raw_syscalls:sys_enter", "--filter", f"id != {PAUSE}"]
+        with running(*command, stderr=subprocess.PIPE) as perf:
+            while not _is_counting(perf.pid):
+                if perf.poll() is not None:
+                    pytest.skip("the kernel's trace points cannot be read")
+                time.sleep(0.01)
+            for number in range(ROUNDS):
+                with suppress(CaptureError):
+                    s.capture(BurstRequest(target.pid, (2000, 100_000)[number % 2], 0.02))
+            perf.send_signal(signal.SIGINT)
+            assert perf.stderr is not None
+            lines = [line.split(",") for line in perf.stderr.read().splitlines() if "," in line]
+        pauses, others = (int(line[0]) for line in lines)
+        assert pauses > 0
+        assert others == 0

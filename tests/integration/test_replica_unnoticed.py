@@ -9,13 +9,13 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import IO, cast
 
 import pytest
 from tracees import compile_c, observed, running, traces_left, write_data
-from watchful import COMMON, outcome, tell
+from watchful import COMMON, OBSERVER, outcome, tell
 
 from memsampd.errors import CaptureError, MemsampdError
 from memsampd.sampler.process.identity import read_stat
@@ -517,6 +517,103 @@ int main(void)
 """
 )
 
+# Memory with a protection key: what the key forbids faults, and nothing else does.
+KEYS = (
+    COMMON
+    + r"""
+#include <setjmp.h>
+static sigjmp_buf back;
+static volatile int codes[2];
+static void fault(int n, siginfo_t *info, void *context)
+{
+    (void)n; (void)context;
+    codes[info->si_code == SEGV_PKUERR]++;
+    siglongjmp(back, 1);
+}
+int main(void)
+{
+    int key = pkey_alloc(0, 0);
+    if (key < 0) fail("skip pkey_alloc");
+    volatile char *page =
+        mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    struct sigaction action = {.sa_sigaction = fault, .sa_flags = SA_SIGINFO};
+    sigaction(SIGSEGV, &action, NULL);
+    if (pkey_mprotect((void *)page, 4096, PROT_READ | PROT_WRITE, key) < 0) fail("pkey_mprotect");
+    ready();
+    for (int round = 1; !told(); round++) {
+        pkey_set(key, 0);
+        for (int i = 0; i < 200000; i++) page[i % 4096] = (char)round;
+        pkey_set(key, PKEY_DISABLE_WRITE);
+        for (int i = 0; i < 200000; i++)
+            if (page[i % 4096] != (char)round) { puts("other bytes"); return 1; }
+        if (pkey_get(key) != PKEY_DISABLE_WRITE) { puts("other rights"); return 1; }
+        if (sigsetjmp(back, 1) == 0) { page[0] = 1; puts("a store went through"); return 1; }
+        pkey_set(key, PKEY_DISABLE_ACCESS);
+        compute(0.001);
+        if (pkey_get(key) != PKEY_DISABLE_ACCESS) { puts("other rights"); return 1; }
+        if (sigsetjmp(back, 1) == 0) { sink += page[0]; puts("a load went through"); return 1; }
+        if (codes[0] != 0 || codes[1] != 2 * round) { puts("other faults"); return 1; }
+    }
+    puts("right");
+    return 0;
+}
+"""
+)
+
+# With a shadow stack, which the kernel grants where the CPU has one. main() must not return: it began
+# without.
+SHADOW_STACK = (
+    COMMON
+    + r"""
+static uint64_t shadow(void)
+{
+    uint64_t at = 0;
+    __asm__ volatile("rdsspq %0" : "+r"(at));
+    return at;
+}
+static __attribute__((noinline)) uint64_t nest(unsigned depth)
+{
+    return depth == 0 ? 1 : 3 * nest(depth - 1) + 1;
+}
+int main(void)
+{
+    long refused;
+    __asm__ volatile("syscall" /* arch_prctl(ARCH_SHSTK_ENABLE, ARCH_SHSTK_SHSTK) */
+                     : "=a"(refused) : "0"(SYS_arch_prctl), "D"(0x5001), "S"(1)
+                     : "rcx", "r11", "memory");
+    if (refused) fail("skip shadow stack");
+    uint64_t first = shadow(), sum = nest(500);
+    ready();
+    while (!told()) {
+        for (int i = 0; i < 100; i++)
+            if (nest(500) != sum) { puts("wrong sum"); fflush(stdout); _exit(1); }
+        if (shadow() != first || first == 0) { puts("moved"); fflush(stdout); _exit(1); }
+    }
+    puts("right");
+    fflush(stdout);
+    _exit(0);
+}
+"""
+)
+
+# argv[1]: 0: a thread ends the process while the first one computes; 1: the first one ends before.
+EXITS = (
+    COMMON
+    + r"""
+static void *work(void *seconds) { compute(*(double *)seconds); _exit(7); return NULL; }
+int main(int argc, char **argv)
+{
+    double seconds = 0.03 + 0.001 * (getpid() % 37);
+    pthread_t thread;
+    (void)argc;
+    pthread_create(&thread, NULL, work, &seconds);
+    ready();
+    if (atoi(argv[1])) { compute(0.5 * seconds); syscall(SYS_exit, 0); }
+    compute(3600);
+}
+"""
+)
+
 # Calls of known number: none is made that is not the program's.
 CALLS = (
     COMMON
@@ -635,6 +732,19 @@ def test_pages_that_it_supplies_itself_are_asked_for_by_itself(tmp_path: Path) -
             assert process.stdout.read().strip() == "right"
 
 
+@pytest.mark.parametrize("source", [KEYS, SHADOW_STACK], ids=["keys", "shadow-stack"])
+def test_what_few_cpus_have_is_left_alone(source: str, tmp_path: Path) -> None:
+    with running(compile_c(tmp_path, source)) as process:
+        assert process.stdout is not None
+        if (first := process.stdout.readline()).startswith("skip"):
+            pytest.skip(first.strip())
+        assert first == "ready\n"
+        with observed(process.pid, max_accesses=100_000) as tally:
+            tally.wait(lambda: tally.bursts >= 30)
+            tell(process)
+            assert process.stdout.read().strip() == "right"
+
+
 def _count_calls(program: Path, is_observed: bool) -> tuple[dict[str, int], int]:
     """Numbers of system calls made, by kind, told by the kernel's own trace points; bursts."""
     events = ["raw_syscalls:sys_enter", "syscalls:sys_enter_restart_syscall"]
@@ -708,26 +818,6 @@ def test_a_filtered_program_lives(
         assert observer.returncode == 0
 
 
-# Takes so many bursts.
-OBSERVER = """
-import sys, time
-from memsampd.errors import MemsampdError
-from memsampd.sampler.records import BurstRequest
-from memsampd.sampler.replica.source import ReplicaSource
-pid, bursts = int(sys.argv[1]), int(sys.argv[2])
-source = ReplicaSource(pid)
-while bursts > 0:
-    try:
-        source.capture(BurstRequest(pid, 20000, deadline_seconds=5))
-        bursts -= 1
-    except MemsampdError as error:
-        if error.reason == "gone":
-            sys.exit("gone")
-        time.sleep(0.001)
-source.close()
-"""
-
-
 def test_stops_and_continues_are_neither_lost_nor_doubled(tmp_path: Path) -> None:
     with running(compile_c(tmp_path, STOPS), "150") as process:
         assert process.stdout is not None
@@ -764,6 +854,22 @@ def test_exit_at_any_moment(tmp_path: Path) -> None:
         assert process.wait() == 0
 
 
+@pytest.mark.parametrize("is_first_gone", [0, 1])
+def test_a_thread_ends_the_process_while_others_are_held(
+    is_first_gone: int, tmp_path: Path
+) -> None:
+    program = compile_c(tmp_path, EXITS)
+    rounds = bursts = 0
+    while rounds < 10 or bursts < 3:
+        with running(program, str(is_first_gone)) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+            with observed(process.pid, every_thread=True, max_accesses=1_000_000) as tally:
+                assert process.stdout.read() == ""
+            assert process.wait() == 7
+        rounds, bursts = rounds + 1, bursts + tally.bursts
+
+
 def test_one_that_is_killed_at_any_moment_is_dead_at_once(tmp_path: Path) -> None:
     program = compile_c(tmp_path, CHILDREN)
     for _ in range(8):
@@ -783,10 +889,8 @@ def test_a_sleeper_is_refused(tmp_path: Path) -> None:
         process.stdout.readline()
         while read_stat(process.pid).state != "S":
             time.sleep(0.01)
-        source = ReplicaSource(process.pid)
-        with pytest.raises(CaptureError) as caught:
+        with closing(ReplicaSource(process.pid)) as source, pytest.raises(CaptureError) as caught:
             source.capture(BurstRequest(process.pid, 100))
-        source.close()
     assert caught.value.reason == "not-running"
 
 
@@ -806,13 +910,12 @@ def test_one_that_a_debugger_holds_is_refused(tmp_path: Path) -> None:
         with running(*debugger, stderr=subprocess.DEVNULL) as strace:
             while traces_left(process.pid) == []:
                 time.sleep(0.01)
-            source = ReplicaSource(process.pid)
             caught = None
-            while caught is None or caught.reason == "not-running":
-                with pytest.raises(CaptureError) as refused:
-                    source.capture(BurstRequest(process.pid, 100))
-                caught = refused.value
-            source.close()
+            with closing(ReplicaSource(process.pid)) as source:
+                while caught is None or caught.reason == "not-running":
+                    with pytest.raises(CaptureError) as refused:
+                        source.capture(BurstRequest(process.pid, 100))
+                    caught = refused.value
             strace.terminate()
             strace.wait()
         assert caught.reason == "refused"
@@ -830,14 +933,13 @@ def test_a_target_that_executes_another_program_is_followed() -> None:
     with running(sys.executable, "-c", code) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "here\n"
-        source = ReplicaSource(process.pid)
-        tell(process)
-        assert process.stdout.readline() == "there\n"
-        accesses = 0
-        while accesses == 0:
-            with suppress(MemsampdError):
-                accesses = source.capture(BurstRequest(process.pid, 100)).accesses
-        source.close()
+        with closing(ReplicaSource(process.pid)) as source:
+            tell(process)
+            assert process.stdout.readline() == "there\n"
+            accesses = 0
+            while accesses == 0:
+                with suppress(MemsampdError):
+                    accesses = source.capture(BurstRequest(process.pid, 100)).accesses
 
 
 def _digest(command: list[str], is_observed: bool) -> tuple[str, int]:

@@ -54,6 +54,25 @@ static int told(void)
 static void fail(const char *what) { printf("%s: %s\n", what, strerror(errno)); exit(1); }
 """
 
+# Takes so many bursts.
+OBSERVER = """
+import sys, time
+from memsampd.errors import MemsampdError
+from memsampd.sampler.records import BurstRequest
+from memsampd.sampler.replica.source import ReplicaSource
+pid, bursts = int(sys.argv[1]), int(sys.argv[2])
+source = ReplicaSource(pid)
+while bursts > 0:
+    try:
+        source.capture(BurstRequest(pid, 20000, deadline_seconds=5))
+        bursts -= 1
+    except MemsampdError as error:
+        if error.reason == "gone":
+            sys.exit("gone")
+        time.sleep(0.001)
+source.close()
+"""
+
 
 def tell(process: subprocess.Popen[str]) -> None:
     """It is to end."""
