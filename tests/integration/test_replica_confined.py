@@ -128,7 +128,7 @@ def test_it_stays_on_its_cpu_and_we_on_ours(roaming: Path) -> None:
         os.sched_setaffinity(process.pid, {its})
         start(process)
         with observed(process.pid, max_accesses=50_000) as tally:
-            while tally.bursts < 20:
+            for _ in range(20):
                 bursts = tally.bursts
                 tally.wait(lambda bursts=bursts: tally.bursts > bursts)  # type: ignore[misc]
                 assert os.sched_getaffinity(process.pid) == {its}

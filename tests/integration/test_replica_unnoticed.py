@@ -560,8 +560,7 @@ int main(void)
 """
 )
 
-# With a shadow stack, which the kernel grants where the CPU has one. main() must not return: it began
-# without.
+# With a shadow stack, where there can be one. main() must not return: it began without.
 SHADOW_STACK = (
     COMMON
     + r"""
@@ -581,6 +580,7 @@ int main(void)
     __asm__ volatile("syscall" /* arch_prctl(ARCH_SHSTK_ENABLE, ARCH_SHSTK_SHSTK) */
                      : "=a"(refused) : "0"(SYS_arch_prctl), "D"(0x5001), "S"(1)
                      : "rcx", "r11", "memory");
+    errno = -(int)refused;
     if (refused) fail("skip shadow stack");
     uint64_t first = shadow(), sum = nest(500);
     ready();

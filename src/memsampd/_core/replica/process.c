@@ -28,7 +28,7 @@
 #define HIGHEST_ADDRESS 0x7ffffffff000u
 #define OWN_UID 2061133857u /* nobody else's: no user may stop, read or pin it */
 #define NOBODY 65534u
-#define START_SECONDS 5.0
+#define START_SECONDS 60.0 /* on a machine that is busy with other things */
 
 #ifndef UFFD_USER_MODE_ONLY
 #define UFFD_USER_MODE_ONLY 1
