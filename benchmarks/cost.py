@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from programs.workload import environment, find_program
+from targets import options
 from targets.agent import Observation, first_seconds, observing
 from targets.comparing import ALONE, Figures, Kind, Round, Row, judge, missed, table
 from targets.launching import (
@@ -290,15 +291,13 @@ TARGETS: tuple[Program | Server, ...] = (
 )
 
 
-def find(names: Sequence[str]) -> list[Program | Server]:
-    """Return the targets of these names, servers that are not judged by default among them.
+EVERY: tuple[Program | Server, ...] = (*PROGRAMS, *SERVERS)
+BY_NAME = {each.name: each for each in EVERY}
 
-    Raises:
-        KeyError: a name is unknown.
-    """
-    every: tuple[Program | Server, ...] = (*PROGRAMS, *SERVERS)
-    by_name = {each.name: each for each in every}
-    return [by_name[name] for name in names] if names else list(TARGETS)
+
+def find(names: Sequence[str]) -> list[Program | Server]:
+    """Return the targets of these names, servers that are not judged by default among them."""
+    return [BY_NAME[name] for name in names] if names else list(TARGETS)
 
 
 def report(
@@ -317,23 +316,16 @@ def report(
 
 def parser() -> argparse.ArgumentParser:
     """Return what reads the command line."""
-    options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    options.add_argument("--quick", action="store_true", help="small targets, 2 rounds")
-    options.add_argument("--busy", action="store_true", help="keep every CPU busy besides")
-    options.add_argument("--rounds", type=int, metavar="N")
-    options.add_argument("--only", nargs="+", metavar="NAME", default=[], help="these targets")
-    options.add_argument("--json", type=Path, metavar="FILE", help="write all figures")
-    own = Path(sys.executable).with_name("memsampd")
-    options.add_argument("--memsampd", type=Path, metavar="PATH", default=own)
-    options.add_argument("--other", type=Path, metavar="PATH", help="measured beside it")
-    return options
+    read = options.parser(__doc__, list(BY_NAME), "small targets, 2 rounds")
+    read.add_argument("--rounds", type=int, metavar="N")
+    return read
 
 
 def main(argv: list[str] | None = None) -> int:
     """Measure, print, judge."""
     args = parser().parse_args(argv)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # what was started ends with us
-    installations = {"memsampd": args.memsampd} | ({"other": args.other} if args.other else {})
+    installations = options.installations(args)
     count = args.rounds or (QUICK_ROUNDS if args.quick else ROUNDS)
     found: dict[str, Any] = {}
     problems: list[str] = []

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from programs.workload import environment
+from targets import options
 from targets.agent import Answer, Observation, first_seconds, observing
 from targets.launching import LaunchError, available_bytes, busy, launched, read_memory_bytes
 from targets.programs import MIB, endless_spread
@@ -170,28 +171,21 @@ NAMES = (*(server.name for server in SERVERS), HUGE)
 
 def parser() -> argparse.ArgumentParser:
     """Return what reads the command line."""
-    options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    options.add_argument("--quick", action="store_true", help="small targets, 10 s")
-    options.add_argument("--busy", action="store_true", help="keep every CPU busy besides")
-    options.add_argument("--seconds", type=float, metavar="S", help="how long to observe")
-    options.add_argument("--only", nargs="+", choices=NAMES, default=NAMES)
-    options.add_argument("--json", type=Path, metavar="FILE", help="write all figures")
-    own = Path(sys.executable).with_name("memsampd")
-    options.add_argument("--memsampd", type=Path, metavar="PATH", default=own)
-    options.add_argument("--other", type=Path, metavar="PATH", help="measured beside it")
-    return options
+    read = options.parser(__doc__, NAMES, "small targets, 10 s")
+    read.add_argument("--seconds", type=float, metavar="S", help="how long to observe")
+    return read
 
 
 def main(argv: list[str] | None = None) -> int:
     """Measure, print, judge."""
     args = parser().parse_args(argv)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # what was started ends with us
-    installations = {"memsampd": args.memsampd} | ({"other": args.other} if args.other else {})
+    installations = options.installations(args)
     seconds = args.seconds or (10.0 if args.quick else GOAL_SECONDS + 4)
     found: dict[str, Any] = {}
     is_missed = False
     with busy(len(os.sched_getaffinity(0)) if args.busy else 0):
-        for name in args.only:
+        for name in args.only or NAMES:
             for installation, memsampd in installations.items():
                 try:
                     outcome = measure(name, memsampd, seconds, args.quick)

@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
+import os
 import socketserver
 import subprocess
 import sys
 import threading
 import time
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 import cost
 import server_answers
-from targets.agent import Answer, Observation, first_seconds, parse_answer
+from targets.agent import Answer, Observation, first_seconds, observing, parse_answer
 from targets.comparing import ALONE, Kind, Round, Row, gains_of, judge, missed, noise_of, table
-from targets.launching import LaunchError, child, compiled_c, launched, parse_usage
+from targets.launching import (
+    LaunchError,
+    busy_seconds,
+    child,
+    compiled_c,
+    launched,
+    parse_usage,
+)
+from targets.options import installations
 from targets.servers import (
     SERVERS,
     Client,
@@ -208,9 +219,54 @@ def test_each_round_begins_with_another() -> None:
 def test_targets_are_found_by_name() -> None:
     assert [each.name for each in cost.find(["redis", "xz"])] == ["redis", "xz"]
     assert {"postgres", "nginx", "random12"} < {each.name for each in cost.find([])}
-    with pytest.raises(KeyError):
-        cost.find(["nonesuch"])
     assert set(server_answers.NAMES) == {*(each.name for each in SERVERS), server_answers.HUGE}
+
+
+@pytest.mark.parametrize("benchmark", [cost, server_answers])
+def test_an_unknown_name_is_told_the_known_ones(
+    benchmark: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        benchmark.main(["--only", "nonesuch"])
+    assert ended.value.code == 2
+    assert "'redis'" in capsys.readouterr().err
+    args = benchmark.parser().parse_args(["--only", "redis", "--quick", "--other", "/x"])
+    assert (args.only, args.quick) == (["redis"], True)
+    assert installations(args)["other"] == Path("/x")
+
+
+# An agent that is told to end, and one that ends by itself; both say when they are ready.
+TOLD = "trap 'exit {status}' INT; : > {ready}; while :; do sleep 0.01; done"
+ITSELF = "trap '' INT; : > {ready}; exit {status}"
+
+
+@pytest.mark.parametrize(
+    ("text", "status", "is_failure"),
+    [(TOLD, 0, False), (TOLD, 130, False), (TOLD, 1, True), (ITSELF, 0, False), (ITSELF, 3, True)],
+)
+def test_an_agent_ends_as_told_or_fails(
+    text: str, status: int, is_failure: bool, tmp_path: Path
+) -> None:
+    agent, ready = tmp_path / "agent", tmp_path / "ready"
+    agent.write_text("#!/bin/sh\n" + text.format(status=status, ready=ready))
+    agent.chmod(0o755)
+    with (
+        pytest.raises(LaunchError) if is_failure else nullcontext(),
+        observing(agent, os.getpid()),
+    ):
+        while not ready.exists():
+            time.sleep(0.01)
+
+
+def test_all_cpu_time_is_that_of_some_program() -> None:
+    """What is busy is no less than what we know of, nor more than the CPUs have."""
+    busy, own, wall = busy_seconds(), time.process_time(), time.monotonic()
+    for _ in range(300):
+        time.sleep(0.001)
+        sum(range(20_000))
+    own_used, busy_used = time.process_time() - own, busy_seconds() - busy
+    assert own_used - 0.05 <= busy_used
+    assert busy_used <= (time.monotonic() - wall) * (os.cpu_count() or 1) + 0.05
 
 
 def test_what_a_server_lacks_is_named_with_its_remedy() -> None:

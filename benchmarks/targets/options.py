@@ -1,0 +1,39 @@
+"""The command line of benchmarks that observe targets by one or two installations."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+
+def parser(doc: str | None, names: Sequence[str], quick: str) -> argparse.ArgumentParser:
+    """Return what reads the options that all of them have.
+
+    Args:
+        doc: of the benchmark; its first line says what it does.
+        names: of all targets.
+        quick: what its quick form is.
+    """
+    options = argparse.ArgumentParser(description=(doc or "").splitlines()[0])
+    options.add_argument("--quick", action="store_true", help=quick)
+    options.add_argument("--busy", action="store_true", help="keep every CPU busy besides")
+    options.add_argument(
+        "--only",
+        nargs="+",
+        choices=names,
+        default=[],
+        help=f"these targets: {', '.join(names)}",
+        metavar="NAME",
+    )
+    options.add_argument("--json", type=Path, metavar="FILE", help="write all figures")
+    own = Path(sys.executable).with_name("memsampd")
+    options.add_argument("--memsampd", type=Path, metavar="PATH", default=own)
+    options.add_argument("--other", type=Path, metavar="PATH", help="measured beside it")
+    return options
+
+
+def installations(args: argparse.Namespace) -> dict[str, Path]:
+    """Return what observes, by name."""
+    return {"memsampd": args.memsampd} | ({"other": args.other} if args.other else {})
