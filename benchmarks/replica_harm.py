@@ -35,6 +35,7 @@ from programs.running import FOLDER
 KILL_WITHIN_SECONDS = 0.5
 HOLDS_AN_ATTACH = 50
 ACCESSES = 20_000
+ENOUGH_PROBLEMS = 10
 
 
 @contextmanager
@@ -122,7 +123,7 @@ def hostile(seconds: float, order: random.Random) -> list[str]:
     ends: Counter[str] = Counter()
     rounds = 0
     ways: list[int] = []
-    while time.monotonic() < end:
+    while time.monotonic() < end and len(problems) < ENOUGH_PROBLEMS:
         if not ways:
             ways = [*range(WAYS), *[ALL_WAYS] * 5]
             order.shuffle(ways)

@@ -860,7 +860,7 @@ def test_a_thread_ends_the_process_while_others_are_held(
 ) -> None:
     program = compile_c(tmp_path, EXITS)
     rounds = bursts = 0
-    while rounds < 10 or bursts < 3:
+    while rounds < 6 or bursts < 3:
         with running(program, str(is_first_gone)) as process:
             assert process.stdout is not None
             assert process.stdout.readline() == "ready\n"
@@ -968,7 +968,7 @@ def test_output_is_the_same_byte_for_byte(program: str, tmp_path: Path) -> None:
         functions = (
             f"int f{n}(int *a, int n) {{ int s = {n}; for (int i = 0; i < n; i++) "
             f"s = s * a[i] + (s >> {n % 7}) - a[i ^ {n % 5}]; return s; }}"
-            for n in range(500)
+            for n in range(250)
         )
         data = data.with_suffix(".c")
         data.write_text("\n".join(functions))
@@ -978,7 +978,7 @@ def test_output_is_the_same_byte_for_byte(program: str, tmp_path: Path) -> None:
     elif program == "sqlite3":
         command = [program, ":memory:", sql]
     else:
-        write_data(data, 20 << 20 if program == "gzip" else 3 << 20)
+        write_data(data, 16 << 20 if program == "gzip" else 2 << 20)
         command = [program, "-9" if program == "gzip" else "-6", "-T1", "-c", str(data)]
         if program == "gzip":
             command.remove("-T1")

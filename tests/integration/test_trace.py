@@ -159,11 +159,11 @@ def test_threads_are_chosen_or_named(tmp_path: Path) -> None:
         assert target.stdout is not None
         busy = {int(target.stdout.readline()) for _ in range(2)}
         options = ["--accesses", "20", "--interval", "0.02"]
-        done = trace("-o", path, *options, "--bursts", "40", target.pid)
+        done = trace("-o", path, *options, "--bursts", "28", target.pid)
         assert done.returncode == 0, done.stderr
         chosen = {start.tid for start in starts(path)}
         assert chosen <= busy
-        assert chosen == busy  # by chance not so once in 10**12 times
+        assert chosen == busy  # by chance not so once in 10**8 times
         one = max(busy)
         assert (
             trace("-fo", path, *options, "--tid", one, "--bursts", "3", target.pid).returncode == 0
@@ -317,15 +317,8 @@ def test_real_text_of_lackey(tmp_path: Path) -> None:
             pytest.fail(message)
         pytest.skip(message)
     text, path, back = (tmp_path / name for name in ("x.txt", "x.trace", "y.txt"))
-    (tmp_path / "data").write_bytes(bytes(range(256)) * 40)
-    subprocess.run(
-        [
-            *(valgrind, "--tool=lackey", "--trace-mem=yes", f"--log-file={text}"),
-            *("gzip", "-k", str(tmp_path / "data")),
-        ],
-        check=True,
-        capture_output=True,
-    )
+    lackey = (valgrind, "--tool=lackey", "--trace-mem=yes", f"--log-file={text}")
+    subprocess.run([*lackey, "gzip", "--version"], check=True, capture_output=True)
     rows, instructions = obvious(text.read_text())
     assert len(rows) > 20_000
     assert any(first[:3] == second[:3] and second[3] for first, second in itertools.pairwise(rows))
