@@ -57,7 +57,7 @@ class Tally:
         self.refusals = self.refusals or {}
         self.refusals[reason] = self.refusals.get(reason, 0) + 1
 
-    def wait(self, is_enough: Callable[[], bool], patience_seconds: float = 400.0) -> None:
+    def wait(self, is_enough: Callable[[], bool], patience_seconds: float = 200.0) -> None:
         """Wait until it is enough, or over.
 
         Raises:
@@ -191,11 +191,18 @@ def wait_until_clean(pid: int, patience_seconds: float = 60.0) -> list[str]:
     return left
 
 
-def attacker(pid: int, accesses: int = 300) -> subprocess.Popen[str]:
-    """A process that observes ``pid`` until it is killed."""
-    return subprocess.Popen(
+@contextmanager
+def attacker(pid: int, accesses: int = 300) -> Iterator[subprocess.Popen[str]]:
+    """A process that observes ``pid`` until it is killed, after the body at the latest."""
+    with subprocess.Popen(
         [sys.executable, "-c", ATTACKER, str(pid), str(accesses)],
         env={**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[1])},
         stdout=subprocess.PIPE,
         text=True,
-    )
+    ) as process:
+        try:
+            assert process.stdout is not None
+            process.stdout.readline()
+            yield process
+        finally:
+            process.kill()

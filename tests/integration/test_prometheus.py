@@ -82,7 +82,7 @@ def test_promtool_has_nothing_to_say(snapshot: Snapshot) -> None:
         input=generate_latest(exporter.registry),
         check=False,
         capture_output=True,
-        timeout=60,
+        timeout=300,
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
 

@@ -7,7 +7,7 @@ import random
 import signal
 import subprocess
 import time
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -21,7 +21,7 @@ from memsampd.sampler.records import BurstRequest
 from memsampd.sampler.replica.source import ReplicaSource
 from programs.preparing import SOURCES
 
-KILL_ROUNDS = int(os.environ.get("MEMSAMPD_KILL_ROUNDS", "15"))
+KILL_ROUNDS = int(os.environ.get("MEMSAMPD_KILL_ROUNDS", "10"))
 KILL_WITHIN_SECONDS = 0.5
 # Killed, crashed, told to end, Ctrl-C.
 DEATHS = [signal.SIGKILL, signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM, signal.SIGINT]
@@ -47,7 +47,7 @@ def _replicas(parent: int) -> list[int]:
 
 def _wait_until_dead(pids: list[int]) -> list[int]:
     """Those of them that still are replicas after some patience."""
-    give_up = time.monotonic() + 20
+    give_up = time.monotonic() + tracees.PATIENCE_SECONDS
     alive = pids
     while alive and time.monotonic() < give_up:
         still = []
@@ -78,14 +78,11 @@ def test_the_end_of_the_observer_at_any_moment_leaves_nothing(checksum: Path) ->
         assert process.stdout is not None
         process.stdout.readline()
         for number in range(KILL_ROUNDS):
-            observer = attacker(process.pid, 100_000)
-            assert observer.stdout is not None
-            observer.stdout.readline()
-            time.sleep(delays.uniform(0, KILL_WITHIN_SECONDS))
-            replicas = _replicas(observer.pid)
-            observer.send_signal(DEATHS[number % len(DEATHS)])
-            observer.wait()
-            observer.stdout.close()
+            with attacker(process.pid, 100_000) as observer:
+                time.sleep(delays.uniform(0, KILL_WITHIN_SECONDS))
+                replicas = _replicas(observer.pid)
+                observer.send_signal(DEATHS[number % len(DEATHS)])
+                observer.wait()
             assert wait_until_clean(process.pid) == [], f"round {number}"
             assert _wait_until_dead(replicas) == [], f"round {number}"
             assert not read_stat(process.pid).is_dead, f"round {number}"
@@ -101,44 +98,46 @@ def test_the_replica_has_nothing_and_may_do_nothing(checksum: Path) -> None:
     with running(checksum) as process:
         assert process.stdout is not None
         process.stdout.readline()
-        source = ReplicaSource(process.pid)
-        (replica,) = _replicas(os.getpid())
-        status = _status(replica)
-        assert os.listdir(f"/proc/{replica}/fd") == []
-        assert status["Seccomp"] == "2"
-        assert status["NoNewPrivs"] == "1"
-        assert {int(status[name], 16) for name in ("CapPrm", "CapEff", "CapInh", "CapAmb")} == {0}
-        limits = Path(f"/proc/{replica}/limits").read_text()
-        assert limits.partition("Max core file size")[2].split()[0] == "0"
-        if os.geteuid() == 0:
-            own = set(status["Uid"].split())
-            assert len(own) == 1
-            assert own.isdisjoint(_status(process.pid)["Uid"].split())
-            assert os.stat(f"/proc/{replica}/mem").st_uid == 0  # as of one that is not dumpable
-        executable = [
-            line.split()[5:]
-            for line in Path(f"/proc/{replica}/maps").read_text().splitlines()
-            if "x" in line.split()[1]
-        ]
-        assert all("memsampd" in " ".join(name) or "[" in " ".join(name) for name in executable)
-        source.close()
+        with closing(ReplicaSource(process.pid)):
+            (replica,) = _replicas(os.getpid())
+            _check_that_it_has_nothing(replica, process.pid)
         assert _wait_until_dead([replica]) == []
+
+
+def _check_that_it_has_nothing(replica: int, target: int) -> None:
+    status = _status(replica)
+    assert os.listdir(f"/proc/{replica}/fd") == []
+    assert status["Seccomp"] == "2"
+    assert status["NoNewPrivs"] == "1"
+    assert {int(status[name], 16) for name in ("CapPrm", "CapEff", "CapInh", "CapAmb")} == {0}
+    limits = Path(f"/proc/{replica}/limits").read_text()
+    assert limits.partition("Max core file size")[2].split()[0] == "0"
+    if os.geteuid() == 0:
+        own = set(status["Uid"].split())
+        assert len(own) == 1
+        assert own.isdisjoint(_status(target)["Uid"].split())
+        assert os.stat(f"/proc/{replica}/mem").st_uid == 0  # as of one that is not dumpable
+    executable = [
+        line.split()[5:]
+        for line in Path(f"/proc/{replica}/maps").read_text().splitlines()
+        if "x" in line.split()[1]
+    ]
+    assert all("memsampd" in " ".join(name) or "[" in " ".join(name) for name in executable)
 
 
 def test_a_replica_that_is_killed_is_replaced(checksum: Path) -> None:
     with running(checksum) as process:
         assert process.stdout is not None
         process.stdout.readline()
-        source = ReplicaSource(process.pid)
-        for _ in range(3):
-            for replica in _replicas(os.getpid()):
-                os.kill(replica, signal.SIGKILL)
-            accesses = 0
-            while accesses == 0:
-                with suppress(MemsampdError):
-                    accesses = source.capture(BurstRequest(process.pid, 5000)).accesses
-            assert len(_replicas(os.getpid())) == 1
-        source.close()
+        with closing(ReplicaSource(process.pid)) as source:
+            for _ in range(3):
+                for replica in _replicas(os.getpid()):
+                    os.kill(replica, signal.SIGKILL)
+                accesses = 0
+                while accesses == 0:
+                    with suppress(MemsampdError):
+                        accesses = source.capture(BurstRequest(process.pid, 5000)).accesses
+                assert len(_replicas(os.getpid())) == 1
         assert _result(process) == "right"
 
 
@@ -166,10 +165,11 @@ def test_a_thread_of_another_process_is_not_held(checksum: Path) -> None:
         for each in (process, other):
             assert each.stdout is not None
             each.stdout.readline()
-        source = ReplicaSource(process.pid)
-        with pytest.raises(MemsampdError) as caught:
+        with (
+            closing(ReplicaSource(process.pid)) as source,
+            pytest.raises(MemsampdError) as caught,
+        ):
             source.capture(BurstRequest(other.pid, 1000))
-        source.close()
         assert getattr(caught.value, "reason", "") in ("gone", "not-running")
         assert traces_left(other.pid) == []
         assert _result(other) == "right"

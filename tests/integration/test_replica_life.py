@@ -170,9 +170,8 @@ def test_cancelling_ends_this_burst_and_all_later_ones(program: tuple[Path, int]
 
 def test_a_closed_source_says_so(target: subprocess.Popen[str]) -> None:
     table_of(target)
-    source = ReplicaSource(target.pid)
-    burst_of(source, target.pid)
-    source.close()
+    with closing(ReplicaSource(target.pid)) as source:
+        burst_of(source, target.pid)
     source.close()
     assert replicas() == []
     with pytest.raises(CaptureError) as caught:

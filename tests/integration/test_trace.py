@@ -67,7 +67,7 @@ def scanner(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tracees.compile_c(tmp_path_factory.mktemp("c"), SCANNER)
 
 
-def trace(*words: str | Path | int, timeout: float = 120) -> subprocess.CompletedProcess[str]:
+def trace(*words: str | Path | int, timeout: float = 400) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [MEMSAMPD, "trace", *map(str, words)],
         capture_output=True,
@@ -183,7 +183,7 @@ def test_a_signal_ends_it_with_a_whole_file(
         with started(target.pid, "-o", path, *ENDLESS) as process:
             wait_for(process, lambda: has_bursts(path))
             process.send_signal(number)
-            _, errors = process.communicate(timeout=60)
+            _, errors = process.communicate(timeout=300)
         assert process.returncode == 0, errors
         assert target.poll() is None
         assert tracees.wait_until_clean(target.pid) == []
@@ -221,7 +221,7 @@ def test_the_end_of_the_target_ends_it(scanner: Path, tmp_path: Path) -> None:
         wait_for(process, lambda: has_bursts(path))
         target.terminate()
         target.wait()
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=300)
     assert process.returncode == 0, errors
     assert "ended: the target ended" in errors
     bursts, _, message = read_trace(path)
@@ -270,7 +270,7 @@ def test_ctrl_c_ends_the_program_and_the_trace(scanner: Path, tmp_path: Path) ->
     with started("-o", path, *ENDLESS, "--", scanner) as process:
         wait_for(process, lambda: has_bursts(path))
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=300)
     assert process.returncode == 128 + signal.SIGINT, errors
     assert "Traceback" not in errors
     bursts, _, message = read_trace(path)

@@ -137,7 +137,7 @@ def test_phases_that_become_alike_merge_into_the_heavier_and_ids_are_not_reused(
     assert (new.phase, new.is_new) == (2, True)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.lists(
         st.dictionaries(st.integers(0, 40), st.integers(0, 500), max_size=6),

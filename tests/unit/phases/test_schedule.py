@@ -41,7 +41,7 @@ EVENTS = st.lists(
 
 
 @ALL
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(events=EVENTS, share=st.floats(0, 0.5), allowance=st.floats(0, 0.5))
 def test_budget_is_kept_but_for_one_burst(
     name: Any, events: Any, share: Any, allowance: Any

@@ -36,7 +36,7 @@ def identity(pid: Any, ips: Any) -> Any:
     return ips
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(
         st.tuples(
