@@ -596,19 +596,26 @@ int main(void)
 """
 )
 
-# argv[1]: 0: a thread ends the process while the first one computes; 1: the first one ends before.
+# When it is told to, a thread ends the process while the first one computes; argv[1]: or has ended
+# before.
 EXITS = (
     COMMON
     + r"""
-static void *work(void *seconds) { compute(*(double *)seconds); _exit(7); return NULL; }
+static void *work(void *unused)
+{
+    (void)unused;
+    while (!told()) compute(0.001);
+    compute(0.01 + 0.001 * (getpid() % 37));
+    _exit(7);
+}
 int main(int argc, char **argv)
 {
-    double seconds = 0.03 + 0.001 * (getpid() % 37);
     pthread_t thread;
     (void)argc;
-    pthread_create(&thread, NULL, work, &seconds);
+    pthread_create(&thread, NULL, work, NULL);
     ready();
-    if (atoi(argv[1])) { compute(0.5 * seconds); syscall(SYS_exit, 0); }
+    while (!told()) compute(0.001);
+    if (atoi(argv[1])) syscall(SYS_exit, 0);
     compute(3600);
 }
 """
@@ -745,7 +752,7 @@ def test_what_few_cpus_have_is_left_alone(source: str, tmp_path: Path) -> None:
             assert process.stdout.read().strip() == "right"
 
 
-def _count_calls(program: Path, is_observed: bool) -> tuple[dict[str, int], int]:
+def _count_calls(program: Path, rounds: int, is_observed: bool) -> tuple[dict[str, int], int]:
     """Numbers of system calls made, by kind, told by the kernel's own trace points; bursts."""
     events = ["raw_syscalls:sys_enter", "syscalls:sys_enter_restart_syscall"]
     command: list[str | Path] = [
@@ -755,7 +762,7 @@ def _count_calls(program: Path, is_observed: bool) -> tuple[dict[str, int], int]
         *(f"-e{event}" for event in events),
         "--",
         program,
-        "3000",
+        str(rounds),
     ]
     with running(*command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE) as perf:
         assert perf.stdout is not None
@@ -787,13 +794,14 @@ def test_it_makes_no_call_that_it_would_not_make_alone(tmp_path: Path) -> None:
     program = compile_c(tmp_path, CALLS)
     if shutil.which("perf") is None:
         pytest.skip("perf is not installed")
-    alone, _ = _count_calls(program, False)
-    if len(alone) != 2:
-        pytest.skip("the kernel's trace points cannot be read")
-    bursts = 0
-    while bursts == 0:
-        with_us, bursts = _count_calls(program, True)
+    rounds, bursts = 3000, 0
+    while bursts == 0:  # it may end before we are there
+        alone, _ = _count_calls(program, rounds, False)
+        if len(alone) != 2:
+            pytest.skip("the kernel's trace points cannot be read")
+        with_us, bursts = _count_calls(program, rounds, True)
         assert with_us == alone
+        rounds *= 2
 
 
 @pytest.mark.parametrize("may_suspend", [True, False])
@@ -859,15 +867,15 @@ def test_a_thread_ends_the_process_while_others_are_held(
     is_first_gone: int, tmp_path: Path
 ) -> None:
     program = compile_c(tmp_path, EXITS)
-    rounds = bursts = 0
-    while rounds < 6 or bursts < 3:
+    for _ in range(6):
         with running(program, str(is_first_gone)) as process:
             assert process.stdout is not None
             assert process.stdout.readline() == "ready\n"
             with observed(process.pid, every_thread=True, max_accesses=1_000_000) as tally:
+                tally.wait(lambda tally=tally: tally.bursts >= 2)  # type: ignore[misc]
+                tell(process)
                 assert process.stdout.read() == ""
             assert process.wait() == 7
-        rounds, bursts = rounds + 1, bursts + tally.bursts
 
 
 def test_one_that_is_killed_at_any_moment_is_dead_at_once(tmp_path: Path) -> None:
