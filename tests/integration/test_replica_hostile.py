@@ -22,7 +22,7 @@ from memsampd.sampler.records import BurstRequest
 from memsampd.sampler.replica.source import ReplicaSource
 from programs.hostility import ALL_WAYS, WAYS, area_of, compiled_hostile, harm
 
-ROUNDS = int(os.environ.get("MEMSAMPD_HOSTILE_BURSTS", "60"))
+ROUNDS = int(os.environ.get("MEMSAMPD_HOSTILE_BURSTS", "40"))
 PAUSE = 34  # the one system call that a replica is told to make, once a burst
 
 
