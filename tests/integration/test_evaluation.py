@@ -51,7 +51,7 @@ def test_the_smallest_evaluation_fills_tables_and_figures(tmp_path: Path) -> Non
         assert {row["program"] for row in rows_of(tmp_path / f"{name}.csv")} == {"graph"}, name
     runs = rows_of(tmp_path / "runs.csv")
     settings = sorted(row["setting"] for row in runs)
-    assert settings == ["alone", "default", "detection", "periodic"]
+    assert settings == ["alone", "default", "detection", "periodic", "scraped"]
     assert all((tmp_path / row["recording"]).exists() for row in runs)
     document = (tmp_path / "evaluation.md").read_text()
     assert "| mean CDF error, % |" in document

@@ -312,23 +312,28 @@ replica_release(Replica *self, PyObject *ignored)
     return PyFloat_FromDouble(self->held.held_seconds);
 }
 
-/* Put the replica, empty, where the held thread is; `stepping`: itself, not a translation. */
+/* Put the replica, empty, where the held thread is; `stepping`: itself, not a translation. It is only
+ * let loose if it may be: then nobody traces it in the end. */
 static PyObject *
 replica_place(Replica *self, PyObject *args)
 {
     struct runner *r = &self->runner;
     unsigned long long accesses;
     cpu_set_t cpus;
-    int stepping;
+    int stepping, may_be_loose;
     bool good;
 
-    if (!PyArg_ParseTuple(args, "Kp:place", &accesses, &stepping))
+    if (!PyArg_ParseTuple(args, "Kpp:place", &accesses, &stepping, &may_be_loose))
         return NULL;
     Py_BEGIN_ALLOW_THREADS
     runner_park(r);
     good = process_seize(&r->process);
-    if (sched_getaffinity(0, sizeof cpus, &cpus) == 0)
-        loose_choose(&r->loose, &cpus);
+    if (sched_getaffinity(0, sizeof cpus, &cpus) == 0) {
+        if (may_be_loose)
+            loose_choose(&r->loose, &cpus);
+        else
+            loose_forbid(&r->loose, &cpus);
+    }
     process_drop_all(&r->process);
     pages_begin(&r->pages);
     remote_forget(&r->remote);

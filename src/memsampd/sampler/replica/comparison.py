@@ -56,9 +56,19 @@ class HeldReplica:
         pid: the target.
         proc: root of the proc file system.
         can_query: see ``ReplicaSource``.
+        may_be_loose: it may be let loose, as in a session. If not, it is traced at the end of each
+            run, so that all of its state can be read.
     """
 
-    def __init__(self, pid: int, proc: Path = PROC, *, can_query: bool = True) -> None:
+    def __init__(
+        self,
+        pid: int,
+        proc: Path = PROC,
+        *,
+        can_query: bool = True,
+        may_be_loose: bool = True,
+    ) -> None:
+        self._may_be_loose = may_be_loose
         traits = read_traits(pid, proc)
         self._replica = _core.Replica(
             pid,
@@ -91,7 +101,7 @@ class HeldReplica:
 
     def translated(self, max_accesses: int, seconds: float = 10.0) -> Run:
         """Run from the held moment in translated code."""
-        self._replica.place(max_accesses, False)
+        self._replica.place(max_accesses, False, self._may_be_loose)
         give_up = time.monotonic() + seconds
         while True:
             end, ip, number = self._replica.go(max(give_up - time.monotonic(), 0.0))
@@ -114,7 +124,7 @@ class HeldReplica:
 
     def stepped(self, max_accesses: int, seconds: float = 60.0) -> Run:
         """Run from the held moment instruction by instruction."""
-        self._replica.place(max_accesses, True)
+        self._replica.place(max_accesses, True, False)
         give_up = time.monotonic() + seconds
         while True:
             end, ip, number = self._replica.step(max_accesses, max(give_up - time.monotonic(), 0.0))
