@@ -37,6 +37,8 @@ _LIKE_CODE = 0.1
 _OTHER_PHASE = 1e-9
 # Windows of phases without a burst are of known code if bursts of others ran so much of it.
 _MOST_UNSEEN = 0.1
+# A burst goes on as its phase does if that has as many lines left at the burst's horizon, or nearly.
+_SAME_KIND = 0.1
 _HORIZON_GAIN = 1.3  # a longer view of a phase is worth modelling its bursts again
 
 
@@ -161,7 +163,7 @@ class Estimator:
         account.histogram += histogram
         own = SurvivalFunction.from_histogram(histogram)
         pooled = SurvivalFunction.from_histogram(account.histogram)
-        whole = own.continued_by(pooled)
+        whole = _continued(own, pooled)
         row = self._layout.row(whole)
         table = self._layout.table(row)
         self._last_ratios = table[0, MIDDLE]
@@ -205,7 +207,7 @@ class Estimator:
         for row, own in self._own.items():
             if self._memory.phase[row] == phase:
                 before = self._memory.curves[row]
-                again = self._layout.row(own.continued_by(pooled))
+                again = self._layout.row(_continued(own, pooled))
                 # Figures that the burst saw by itself stay as they are.
                 table, new = self._layout.table(before.copy()), self._layout.table(again)
                 is_open = table[:, 1] < table[:, 2]
@@ -369,3 +371,15 @@ class Estimator:
             {model.policy: row for model, row in zip(self._layout.models, misses, strict=True)},
         )
         return summarise(self._layout, self._phases, sums, self._memory, totals)
+
+
+def _continued(own: SurvivalFunction, pooled: SurvivalFunction) -> SurvivalFunction:
+    """A burst's survival function, beyond its horizon that of its phase.
+
+    Not if it is of another kind than the rest of the phase: the same code on another working set.
+    Then nothing is known of it beyond its horizon.
+    """
+    others = float(pooled(own.horizon_accesses))
+    if abs(own.never_returned - others) > _SAME_KIND:
+        return own
+    return own.continued_by(pooled)

@@ -26,6 +26,7 @@ from memsampd.estimate.events import (
 )
 from memsampd.estimate.records import Estimate, WindowEstimate
 from memsampd.exporters.recording import RecordingWriter, read_recording
+from memsampd.models.histogram import ReuseHistogram
 from memsampd.models.statstack import StatStack
 from memsampd.models.survival import SurvivalFunction
 
@@ -294,3 +295,32 @@ def test_an_empty_burst_counts_and_says_nothing(tmp_path: Path) -> None:
     estimate = told([window(0), empty])
     assert [phase.bursts for phase in estimate.phases] == [1]
     assert estimate.curves == {}
+
+
+def test_a_burst_of_another_kind_is_not_continued_by_its_phase() -> None:
+    """The same code on a working set that its lines never come back from in a short burst."""
+    hits = ReuseHistogram.from_lines(np.arange(20_000, dtype=np.uint64) % np.uint64(30))
+    new = ReuseHistogram.from_lines(np.arange(2000, dtype=np.uint64))
+    events: list[EstimatorEvent] = [window(0), _with(burst(0), hits)]
+    events += [window(1), _with(burst(1), new)]
+    known: dict[int, WindowEstimate] = {}
+    estimator = Estimator(
+        SIZES_BYTES, 64, (StatStack(),), tell_window=lambda each: known.update({each.index: each})
+    )
+    for event in events:
+        estimator.add(event)
+    estimator.finish()
+    curve = known[1].curves["lru"]
+    assert curve.high[-1] > 0.2  # some of it may miss in the largest cache
+    assert curve.low[-1] < 0.01
+
+
+def _with(record: BurstRecord, histogram: ReuseHistogram) -> BurstRecord:
+    bins, reuses, censored = histogram.to_sparse()
+    return msgspec.structs.replace(
+        record,
+        accesses=histogram.accesses,
+        bins=bins.astype("<i4").tobytes(),
+        reuses=reuses.astype("<i8").tobytes(),
+        censored=censored.astype("<i8").tobytes(),
+    )
