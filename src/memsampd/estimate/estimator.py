@@ -37,7 +37,7 @@ _LIKE_CODE = 0.1
 _OTHER_PHASE = 1e-9
 # Windows of phases without a burst are of known code if bursts of others ran so much of it.
 _MOST_UNSEEN = 0.1
-# A burst goes on as its phase does if that has as many lines left at the burst's horizon, or nearly.
+# A burst goes on as its phase does if that has about as many lines left at the burst's horizon.
 _SAME_KIND = 0.1
 _HORIZON_GAIN = 1.3  # a longer view of a phase is worth modelling its bursts again
 
