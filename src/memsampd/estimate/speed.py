@@ -11,8 +11,8 @@ from memsampd.estimate.events import BurstRecord
 from memsampd.models.statstack import StatStack
 from memsampd.models.survival import SurvivalFunction
 
-ERROR = 0.5
-"""Relative error that such a rate may have: the root of the mean square over programs."""
+ERROR = 0.7
+"""Relative error that such a rate may have; it is less for whole programs than for their loops."""
 # Nanoseconds for an instruction, and more for an access that misses L1d, L2 and L3. They are small
 # because several misses are under way at once. Fitted to the exact accesses of the evaluation's
 # programs (benchmarks/speed_model.py).
@@ -30,7 +30,7 @@ class SpeedModel:
     ``seconds an access = i * t_i + m(L1d) * t_1 + m(L2) * t_2 + m(L3) * t_3 + p * t_p``, with i the
     instructions an access, m(.) the miss ratios of LRU caches of this machine's sizes, and p the
     new pages an access. Rates of
-    unlike code differ a hundredfold, this model by some 50 % (one factor for all code, the
+    unlike code differ a hundredfold, this model by some 70 % (one factor for all code, the
     machine's, cancels out wherever accesses only weigh).
 
     Args:

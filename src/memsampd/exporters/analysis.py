@@ -169,7 +169,7 @@ def _warnings(recording: Recording, estimate: Estimate, weighting: str) -> tuple
     elif weighting != "accesses":
         warnings.append(
             f"the access rate is known for {estimate.rate_known_share:.1%} of the CPU time: "
-            "elsewhere what bursts of like code suggest stands in"
+            "elsewhere it is modelled, within a factor of two or so"
         )
     if estimate.unknown_cpu_seconds > 0:
         share = estimate.unknown_cpu_seconds / estimate.cpu_seconds
