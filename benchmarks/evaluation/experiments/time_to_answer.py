@@ -13,11 +13,9 @@ from evaluation.page import Page
 from evaluation.results import Case, Row, cell, distinct, numbers
 from evaluation.statistics import bootstrap
 from memsampd.estimate.estimator import Estimator
-from memsampd.estimate.events import EstimatorEvent, MergeRecord, WindowRecord
+from memsampd.estimate.events import EstimatorEvent, WindowRecord
 from memsampd.estimate.records import Estimate
-from memsampd.exporters.analysis import final_phases
 from memsampd.exporters.recording import Recording
-from memsampd.models.records import MissRatioCurve
 from memsampd.models.statstack import StatStack
 
 NEAR = 0.01
@@ -73,10 +71,10 @@ def answer_times(recording: Recording) -> Row:
         ``first_curve_seconds`` and ``near_seconds`` since the attach, None if that never came, and
         ``near_share``, the share of windows at whose end their phase had a near curve.
     """
-    final: dict[int, MissRatioCurve] = {}
-    for _, estimate in replayed(recording):
-        final = {phase.id: phase.curves["lru"] for phase in estimate.phases if phase.curves}
-    into = final_phases(event for event in recording.events if isinstance(event, MergeRecord))
+    at_end = estimator_of(recording)
+    for event in recording.events:
+        at_end.add(event)
+    final = {each.id: each.curves["lru"] for each in at_end.estimate().phases if each.curves}
     first: float | None = None
     near: float | None = None
     windows = near_windows = 0
@@ -86,7 +84,7 @@ def answer_times(recording: Recording) -> Row:
         windows += 1
         moment = event.end_seconds
         known = {phase.id: phase.curves.get("lru") for phase in estimate.phases}
-        curve, last = known.get(event.phase), final.get(into.get(event.phase, event.phase))
+        curve, last = known.get(event.phase), final.get(at_end.phase_now(event.phase))
         if curve is None or last is None:
             continue
         first = moment if first is None else first
@@ -100,9 +98,15 @@ def answer_times(recording: Recording) -> Row:
     }
 
 
+def estimator_of(recording: Recording) -> Estimator:
+    """Return an estimator that has been told nothing, for the machine that was observed."""
+    header = recording.header
+    return Estimator(SIZES_BYTES, header.line_bytes, (StatStack(),), header.cache_sizes_bytes)
+
+
 def replayed(recording: Recording) -> Iterator[tuple[EstimatorEvent, Estimate]]:
     """Yield each event with what was known after it: live, too, for it is the same estimator."""
-    estimator = Estimator(SIZES_BYTES, recording.header.line_bytes, (StatStack(),))
+    estimator = estimator_of(recording)
     for event in recording.events:
         estimator.add(event)
         yield event, estimator.estimate()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from memsampd.errors import RecordingError
 
-POLICIES = ("lru", "random")  # the keys of analysis.MODELS, which is slow to import
+POLICIES = ("lru", "random")  # the keys of models.policies.MODELS, which is slow to import
 
 
 class ExportCommand:

@@ -24,9 +24,8 @@ from memsampd.estimate.records import Estimate, Totals, WindowEstimate
 from memsampd.estimate.sharing import burst_shares
 from memsampd.estimate.speed import ERROR, SpeedModel
 from memsampd.estimate.summary import summarise
+from memsampd.models.policies import MODELS
 from memsampd.models.protocols import CacheModel
-from memsampd.models.statcache import StatCache
-from memsampd.models.statstack import StatStack
 from memsampd.models.survival import SurvivalFunction
 from memsampd.sampler.burst_clock import is_usable, measurement_error
 
@@ -88,8 +87,8 @@ class Estimator:
         remembered_bursts: int = 128,
         tell_window: Callable[[WindowEstimate], None] | None = None,
     ) -> None:
-        chosen = tuple(models) if models is not None else (StatStack(), StatCache())
-        self._layout = CurveLayout(chosen, np.asarray(sizes_bytes, np.int64), line_bytes)
+        chosen = [model() for model in MODELS.values()] if models is None else models
+        self._layout = CurveLayout(tuple(chosen), np.asarray(sizes_bytes, np.int64), line_bytes)
         self._speed = SpeedModel(cache_sizes_bytes or {}, line_bytes)
         self._settle_windows = settle_windows
         self._waiting_windows = waiting_windows
@@ -134,8 +133,14 @@ class Estimator:
         """Miss ratios of the last burst, shape (s,), by the first model; None before the first."""
         return self._last_ratios
 
+    def phase_now(self, phase: int) -> int:
+        """Return what a phase is called now, merges applied."""
+        while phase in self._merged:
+            phase = self._merged[phase]
+        return phase
+
     def _add_window(self, record: WindowRecord) -> None:
-        phase = self._live(record.phase)
+        phase = self.phase_now(record.phase)
         account = self._account(phase)
         account.windows += 1
         account.cpu_seconds += record.cpu_seconds
@@ -152,7 +157,7 @@ class Estimator:
         self._settle()
 
     def _add_burst(self, record: BurstRecord) -> None:
-        phase = self._live(record.phase)
+        phase = self.phase_now(record.phase)
         account = self._account(phase)
         account.bursts += 1
         if record.accesses == 0:
@@ -216,7 +221,7 @@ class Estimator:
                 self._memory.set_curve(row, table.ravel())
 
     def _merge(self, gone: int, into: int) -> None:
-        gone, into = self._live(gone), self._live(into)
+        gone, into = self.phase_now(gone), self.phase_now(into)
         if gone == into:
             return
         self._merged[gone] = into
@@ -229,12 +234,6 @@ class Estimator:
             if window.phase == gone:
                 window.phase = into
         self._value_again()
-
-    def _live(self, phase: int) -> int:
-        """What a phase is called now."""
-        while phase in self._merged:
-            phase = self._merged[phase]
-        return phase
 
     def _account(self, phase: int) -> PhaseAccount:
         if phase not in self._phases:

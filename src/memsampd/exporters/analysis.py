@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from memsampd.estimate.estimator import Estimator
-from memsampd.estimate.events import MergeRecord, WindowRecord
+from memsampd.estimate.events import WindowRecord
 from memsampd.estimate.records import Estimate, PhaseEstimate, WindowEstimate
 from memsampd.exporters.recording import Recording
+from memsampd.models.policies import MODELS
 from memsampd.models.records import MissRatioCurve
-from memsampd.models.statcache import StatCache
-from memsampd.models.statstack import StatStack
-
-MODELS: dict[str, type[StatStack] | type[StatCache]] = {"lru": StatStack, "random": StatCache}
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +89,7 @@ def analyse(recording: Recording, policy: str, sizes_bytes: NDArray[np.int64]) -
 
     Args:
         recording: the recording; of a process that ran several programs, the last one counts.
-        policy: replacement policy, a key of :data:`MODELS`.
+        policy: replacement policy, a key of :data:`~memsampd.models.policies.MODELS`.
         sizes_bytes: cache sizes, shape (s,), int64, ascending.
     """
     told: dict[int, WindowEstimate] = {}
@@ -108,9 +104,8 @@ def analyse(recording: Recording, policy: str, sizes_bytes: NDArray[np.int64]) -
     for event in events:
         estimator.add(event)
     estimator.finish()
-    final = final_phases(event for event in events if isinstance(event, MergeRecord))
     windows = tuple(
-        _analysed(event, told[event.index], final, policy)
+        _analysed(event, told[event.index], estimator.phase_now(event.phase), policy)
         for event in events
         if isinstance(event, WindowRecord)
     )
@@ -128,28 +123,16 @@ def analyse(recording: Recording, policy: str, sizes_bytes: NDArray[np.int64]) -
 
 
 def _analysed(
-    record: WindowRecord, known: WindowEstimate, final: dict[int, int], policy: str
+    record: WindowRecord, known: WindowEstimate, phase: int, policy: str
 ) -> AnalysedWindow:
     return AnalysedWindow(
         record=record,
-        phase=final.get(record.phase, record.phase),
+        phase=phase,
         accesses=known.accesses,
         is_rate_known=known.is_rate_known,
         curve=known.curves.get(policy),
         is_known=known.is_known,
     )
-
-
-def final_phases(merges: Iterable[MergeRecord]) -> dict[int, int]:
-    """Return what each merged phase is called in the end."""
-    final: dict[int, int] = {}
-    for merge in merges:
-        into = final.get(merge.into, merge.into)
-        final[merge.gone] = into
-        for gone, target in final.items():
-            if target == merge.gone:
-                final[gone] = into
-    return final
 
 
 def _weighting(windows: tuple[AnalysedWindow, ...]) -> str:
