@@ -17,10 +17,10 @@ from memsampd.daemon.attach import MappedBranches, code_reader
 from memsampd.errors import CaptureError
 from memsampd.models.counting import LineCounter
 from memsampd.phases.branchmap import BranchMap, BranchMaps
-from memsampd.sampler.burst_clock import BurstClock
+from memsampd.sampler.clock.progress import ProgressClock
 from memsampd.sampler.perf.source import TaskClockSource
 from memsampd.sampler.protocols import AccessClock, AccessSource, BranchSource
-from memsampd.sampler.records import AccessChunk, Burst, BurstEnd, BurstRequest
+from memsampd.sampler.records import AccessChunk, Burst, BurstEnd, BurstRequest, Stretch
 from memsampd.sampler.replica.source import ReplicaSource
 
 BUSY = "print('ready', flush=True)\nwhile True: d = {i: str(i) for i in range(999)}"
@@ -50,7 +50,7 @@ ACCESS_SOURCES: dict[str, Callable[[int], AccessSource]] = {
     "replica": ReplicaSource,
 }
 CLOCKS: dict[str, Callable[[], AccessClock]] = {
-    "in-target": BurstClock,
+    "registers": ProgressClock,
 }
 
 
@@ -162,6 +162,15 @@ def test_access_sources_outlive_their_target(name: str, busy: subprocess.Popen[s
 def test_clocks(name: str) -> None:
     clock = CLOCKS[name]()
     assert isinstance(clock, AccessClock)
-    rate = clock.measure([])
-    assert rate.accesses_per_cpu_second is None
-    assert rate.method
+    assert clock.name
+    here = np.array([64, 64], np.uint64)
+    nothing = Stretch(
+        1.0,
+        1,
+        np.array([0.0, 10.0]),
+        np.zeros((2, 16), np.uint64),
+        here,
+        here,
+    )
+    assert clock.measure(nothing) is None  # it was told nothing
+    assert clock.rates(0.0, 2.0) == ()

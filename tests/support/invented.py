@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -88,10 +89,9 @@ def burst_record(
         end=BurstEnd.SYSCALL,
         end_detail="read",
         cost=BurstCost(stop_seconds=0.001, stops=1, replica_cpu_seconds=0.01),
-        timed=None if rate is None else timed(rate),
     )
     histogram = ReuseHistogram.from_lines(lines)
-    return BurstRecord.of(
+    record = BurstRecord.of(
         burst,
         histogram,
         window=window,
@@ -99,6 +99,7 @@ def burst_record(
         time_seconds=window * 0.1,
         writes=int(np.count_nonzero(burst.is_write)),
     )
+    return record if rate is None else msgspec.structs.replace(record, timed=timed(rate))
 
 
 def window_record(index: int, phase: int) -> WindowRecord:

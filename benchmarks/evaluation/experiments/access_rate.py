@@ -14,7 +14,6 @@ from evaluation.results import Case, Row, cell, distinct
 from evaluation.statistics import deviation, deviation_within
 from memsampd.exporters.analysis import analyse
 from memsampd.exporters.recording import Recording
-from memsampd.sampler.burst_clock import is_usable
 
 
 class AccessRateByPhase:
@@ -68,7 +67,7 @@ def rates(recording: Recording, exact_accesses: int) -> Row:
     timed = [
         (phase_of[burst.window], burst.timed.accesses_per_cpu_second)
         for burst in recording.bursts
-        if burst.timed is not None and is_usable(burst.timed) and burst.window in phase_of
+        if burst.timed is not None and burst.window in phase_of
     ]
     known = [window.accesses for window in analysis.windows if window.accesses is not None]
     estimated = sum(known) if len(known) == len(analysis.windows) else None

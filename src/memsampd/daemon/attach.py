@@ -21,7 +21,6 @@ from memsampd.daemon.ledger import Ledger
 from memsampd.daemon.own_cpu import ProcessCpu
 from memsampd.daemon.pipeline import Learners, Pipeline, PipelineParts
 from memsampd.daemon.planner import BurstLimits, Planner
-from memsampd.daemon.rates import PhaseRates
 from memsampd.daemon.session import Session, SessionObserver, SessionParts
 from memsampd.daemon.tracer import TracerThread
 from memsampd.errors import UsageError
@@ -35,8 +34,9 @@ from memsampd.phases.drift import DriftMonitor
 from memsampd.phases.leader import LeaderFollower
 from memsampd.phases.predictor import RunLengthMarkov
 from memsampd.phases.schedule import BurstShape, make_schedule
+from memsampd.phases.unseen import UnseenCode
 from memsampd.phases.windows import WindowCutter
-from memsampd.sampler.burst_clock import BurstClock
+from memsampd.sampler.clock.progress import ProgressClock
 from memsampd.sampler.perf.interrupts import measure_sample_seconds
 from memsampd.sampler.perf.source import TaskClockSource
 from memsampd.sampler.process.cputime import process_cpu_ns
@@ -112,7 +112,7 @@ def curve_sizes(machine: Machine) -> NDArray[np.int64]:
 def access_source(pid: int, config: SessionConfig | None = None) -> AccessSource:
     """The access source that this machine has: bursts from a replica."""
     config = config or SessionConfig()
-    return ReplicaSource(pid, line_bytes=config.line_bytes)
+    return ReplicaSource(pid)
 
 
 def burst_shape(longest_accesses: int) -> BurstShape:
@@ -208,7 +208,7 @@ def attached(
             pipeline=pipeline,
             own_cpu=account,
             cache_sizes_bytes=dict(machine.cache_sizes_bytes()),
-            clock_name=BurstClock.name,
+            clock_name=ProgressClock.name,
             started_seconds=started_seconds,
             target_cpu_at_start=target_cpu_at_start,
         )
@@ -252,8 +252,9 @@ def _pipeline_parts(
         return Learners(
             LeaderFollower(first_id=first_phase),
             RunLengthMarkov(),
-            PhaseRates(BurstClock()),
             DriftMonitor(),
+            ProgressClock(),
+            UnseenCode(),
         )
 
     return PipelineParts(

@@ -10,7 +10,6 @@ from memsampd.sampler.records import BurstCost
 _GRANTED_TARGET_SECONDS = 20.0
 _START_SECONDS = 10.0
 # Bursts are timed as long as no more has been used.
-_TIMING_PART = 0.6
 # The rest of what memsampd's processes may use is kept for phases that have no curve yet.
 _USUAL_PART = 0.8
 
@@ -99,13 +98,6 @@ class Ledger:
             return False
         self._waited_seconds, self._waiting_since = self._waited(), None
         return True
-
-    @property
-    def allows_timing(self) -> bool:
-        """Whether there is CPU time to measure rates with: curves come first."""
-        allowed = self._own_cpu_share * self._target_cpu_seconds
-        is_begun = self._target_cpu_seconds >= _START_SECONDS
-        return is_begun and self._used_seconds < _TIMING_PART * allowed
 
     def _waited(self) -> float:
         if self._waiting_since is None:

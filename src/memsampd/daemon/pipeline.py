@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+import msgspec
 import numpy as np
 
 from memsampd.daemon.closed import ClosedWindows
 from memsampd.daemon.ledger import Ledger
 from memsampd.daemon.planner import Planner
-from memsampd.daemon.rates import PhaseRates
 from memsampd.daemon.tracer import CaptureOrder, CaptureResult, CountedBurst
 from memsampd.errors import CaptureError
 from memsampd.estimate.estimator import Estimator
@@ -28,8 +28,10 @@ from memsampd.phases.accuracy import AccuracyTracker
 from memsampd.phases.drift import DriftMonitor
 from memsampd.phases.protocols import Predictor, Schedule, WindowClusterer
 from memsampd.phases.records import Assignment, Window
+from memsampd.phases.unseen import UnseenCode
 from memsampd.phases.windows import WindowCutter
-from memsampd.sampler.records import BranchSamples
+from memsampd.sampler.protocols import AccessClock
+from memsampd.sampler.records import BranchSamples, Stretch
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +40,9 @@ class Learners:
 
     clusterer: WindowClusterer
     predictor: Predictor
-    rates: PhaseRates
     drift: DriftMonitor
+    clock: AccessClock
+    unseen: UnseenCode
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +226,11 @@ class Pipeline:
         planner = self.parts.planner
         if (again := planner.first(ran)) is not None or ended is None:
             return again
-        return planner.next(ended, self.phase, self.predicted_phase, self._learners.rates.wants)
+        seen = self.parts.estimator.seen_code()
+        sought = planner.seek(self._learners.unseen, seen, ended.index, self.phase)
+        if sought is not None:
+            return sought
+        return planner.next(ended, self.phase, self.predicted_phase)
 
     def _emit(self, record: EstimatorEvent) -> None:
         self.parts.estimator.add(record)
@@ -241,6 +248,9 @@ class Pipeline:
         counts.throttled += samples.throttled
         self.parts.ledger.add_samples(len(samples))
         self._ran.update(samples.tid.tolist())
+        if len(samples):
+            self._learners.clock.add(samples)
+            self._learners.unseen.add(samples.ip, samples.tid, self.parts.cutter.bins(samples))
         for window in self.parts.cutter.add(samples):
             self._end_window(window)
 
@@ -268,6 +278,7 @@ class Pipeline:
                 throttled=window.throttled,
                 predicted_phase=predicted,
                 code=code_bytes(window.code),
+                rates=learners.clock.rates(window.start_seconds, window.end_seconds),
             )
         )
         self._closed.add(window, phase)
@@ -276,7 +287,7 @@ class Pipeline:
 
     def _merge(self, gone: int, into: int) -> None:
         learners = self._learners
-        for keeper in (learners.predictor, self.parts.schedule, learners.drift, learners.rates):
+        for keeper in (learners.predictor, self.parts.schedule, learners.drift):
             keeper.merge(gone, into)
         self._closed.merge(gone, into)
         if self.phase == gone:
@@ -344,25 +355,45 @@ class Pipeline:
         code = b""
         if len(counted.code_ips):
             code = code_bytes(parts.cutter.vector(burst.pid, counted.code_ips))
-        self._emit(
-            BurstRecord.of(
-                burst,
-                histogram,
-                writes=burst.writes,
-                window=window,
-                phase=phase,
-                time_seconds=self._since_start(burst.time_seconds),
-                analysed_seconds=self._since_start(self._now_seconds),
-                code=code,
-            )
+        record = BurstRecord.of(
+            burst,
+            histogram,
+            writes=burst.writes,
+            window=window,
+            phase=phase,
+            time_seconds=self._since_start(burst.time_seconds),
+            analysed_seconds=self._since_start(self._now_seconds),
+            code=code,
         )
+        self._emit(self._timed(record, counted))
         if histogram.accesses == 0:
             return
-        learners.rates.add(phase, burst)
         ratios = parts.estimator.last_burst_ratios()
         if ratios is not None and learners.drift.update(phase, ratios.tolist()):
             parts.schedule.drift(phase)
-            learners.rates.drift(phase)
+
+    def _timed(self, record: BurstRecord, counted: CountedBurst) -> BurstRecord:
+        """The burst, with the time that the samples about it tell."""
+        burst = counted.burst
+        if not record.accesses or not len(burst.stretch):
+            return record
+        limits = self.parts.estimator.possible_rates(record)
+        # What it did when the target ran on may have led it astray: then only what it did before.
+        for end in (2, 1):
+            accesses = record.accesses * np.array(burst.stretch_shares[: end + 1])
+            stretch = Stretch(
+                burst.time_seconds,
+                burst.tid,
+                accesses,
+                burst.stretch[: end + 1],
+                burst.stretch_ip[: end + 1],
+                counted.code_ip,
+                limits,
+            )
+            found = self._learners.clock.measure(stretch)
+            if found is not None:
+                return msgspec.structs.replace(record, timed=found[0], timed_code=found[1])
+        return record
 
     # -- programs ------------------------------------------------------------------------------
 
@@ -421,4 +452,5 @@ def _part(samples: BranchSamples, first: int, end: int) -> BranchSamples:
         samples.tid[part],
         samples.time_seconds[part],
         samples.period_seconds,
+        samples.registers[part],
     )

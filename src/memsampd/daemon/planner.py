@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
 
 from memsampd.daemon.backoff import BackOff
 from memsampd.daemon.ledger import Ledger
@@ -11,6 +14,7 @@ from memsampd.daemon.tracer import CaptureOrder
 from memsampd.errors import CaptureError
 from memsampd.phases.protocols import Schedule
 from memsampd.phases.records import Window
+from memsampd.phases.unseen import UnseenCode
 from memsampd.sampler.records import Burst
 
 _PASSING = {"not-running", "in-rseq", "gone"}
@@ -29,11 +33,17 @@ class BurstLimits:
         first_accesses: length of the first burst of all.
         max_stop_seconds: how long it may hold the target.
         deadline_seconds: wall time after which it ends early.
+        beyond_seconds: for how long to go on when the hold is over, in a phase's first burst, and
+        in
+            long ones.
+        again_seconds: the same for others.
     """
 
     first_accesses: int
     max_stop_seconds: float
     deadline_seconds: float
+    beyond_seconds: float = 0.05
+    again_seconds: float = 0.02
 
 
 class Planner:
@@ -85,11 +95,13 @@ class Planner:
         self._backoff.succeeded()
         if burst.accesses:
             self._has_curve, self._tries, self._again = True, 0, None
-        else:
+        elif not order.seek_ips:
             self._try_again(order)
 
     def refused(self, order: CaptureOrder, error: CaptureError, window: int) -> None:
         """Nothing has come of an order; ``window`` is the index of the latest one."""
+        if order.seek_ips:  # somewhere else, later
+            return
         if error.reason in _PASSING:
             self._try_again(order)
             return
@@ -116,18 +128,40 @@ class Planner:
             return None
         again, self._again = self._again, None
         if again is not None and self._ledger.allows_burst(is_urgent=not self._has_curve):
-            return self._capture(thread_samples, 0.0, again.max_accesses, again.measure_rate)
+            return self._capture(thread_samples, 0.0, again.max_accesses)
         if self._has_curve or self._tries or not self._ledger.allows_burst(is_urgent=True):
             return None
-        # Timing it would make its answer late.
-        return self._capture(thread_samples, 0.0, self._limits.first_accesses, False)
+        return self._capture(thread_samples, 0.0, self._limits.first_accesses)
+
+    def seek(
+        self, unseen: UnseenCode, is_seen: NDArray[np.bool_], window: int, phase: int | None
+    ) -> CaptureOrder | None:
+        """Order a burst of code that runs and that no burst has seen.
+
+        Args:
+            unseen: knows what has run.
+            is_seen: of each bin of branch vectors, whether a burst ran code in it, shape (bins,).
+            window: index of the latest window.
+            phase: its phase: one without a burst comes first.
+        """
+        if self._schedule.is_new(phase):
+            return None
+        is_possible = self._schedule.takes_bursts and self._schedule.can_pay and self._has_curve
+        if not is_possible or self._backoff.waits(window):
+            return None
+        if not self._ledger.allows_burst(is_urgent=True):
+            return None
+        sought = unseen.seek(is_seen, window)
+        if sought is None:
+            return None
+        order = self._capture({sought.tid: 1}, 0.0, self._limits.first_accesses)
+        return replace(order, seek_ips=sought.ips)
 
     def next(
         self,
         window: Window,
         phase: int | None,
         expected: int | None,
-        wants_rate: Callable[[int | None], bool],
     ) -> CaptureOrder | None:
         """Order a burst for the window after this one, if it is worth it.
 
@@ -135,7 +169,6 @@ class Planner:
             window: that has just ended.
             phase: its phase: one without a burst may go on though another one is expected.
             expected: phase of the next window.
-            wants_rate: says whether the accesses of a phase are to be timed.
         """
         if self._backoff.waits(window.index):
             return None
@@ -146,12 +179,11 @@ class Planner:
         decision = self._schedule.decide(window.index + 1, expected)
         if not decision.profile:
             return None
-        is_first = self._schedule.is_new(expected)  # timing it would make its answer late
         return self._capture(
             window.thread_samples,
             decision.delay_cpu_seconds,
             decision.max_accesses,
-            wants_rate(expected) and not is_first and self._ledger.allows_timing,
+            self._schedule.is_new(expected),
         )
 
     def _capture(
@@ -159,14 +191,16 @@ class Planner:
         thread_samples: Mapping[int, int],
         delay_seconds: float,
         max_accesses: int,
-        measure_rate: bool,
+        is_first: bool = True,
     ) -> CaptureOrder:
+        """Order a burst: the first one of a phase, and long ones, go on for longer."""
         limits = self._limits
+        goes_far = is_first or max_accesses > limits.first_accesses
         return CaptureOrder(
             thread_samples,
             delay_seconds,
             max_accesses,
             limits.max_stop_seconds,
             limits.deadline_seconds,
-            measure_rate,
+            limits.beyond_seconds if goes_far else limits.again_seconds,
         )

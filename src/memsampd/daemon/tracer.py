@@ -16,6 +16,8 @@ from memsampd.daemon.threads import choose_thread
 from memsampd.errors import CaptureError, MemsampdError
 from memsampd.models.counting import LineCounter
 from memsampd.models.histogram import ReuseHistogram
+from memsampd.sampler.clock.progress import often_executed
+from memsampd.sampler.perf.arrival import wait_for
 from memsampd.sampler.process.identity import PROC
 from memsampd.sampler.process.status import list_threads
 from memsampd.sampler.protocols import AccessSource
@@ -34,7 +36,9 @@ class CaptureOrder:
         max_accesses: length of the burst.
         max_stop_seconds: how long the target may be held for it.
         deadline_seconds: wall time after which it ends early.
-        measure_rate: time some of it in the target as well.
+        beyond_seconds: for how long to go on when the hold is over.
+        seek_ips: places of code that is sought: the burst begins when the thread comes to one of
+        them.
     """
 
     thread_samples: Mapping[int, int]
@@ -42,7 +46,8 @@ class CaptureOrder:
     max_accesses: int
     max_stop_seconds: float
     deadline_seconds: float
-    measure_rate: bool = False
+    beyond_seconds: float = 0.0
+    seek_ips: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +59,13 @@ class CountedBurst:
         histogram: reuse distances of the lines that these touch.
         code_ips: addresses of instructions that it executed, such as samples at even distances of
             them would find, shape (1024,) or (0,), uint64.
+        code_ip: instructions that it executed often, shape (c,), uint64, ascending.
     """
 
     burst: Burst
     histogram: ReuseHistogram
     code_ips: NDArray[np.uint64] = field(default_factory=lambda: np.empty(0, np.uint64))
+    code_ip: NDArray[np.uint64] = field(default_factory=lambda: np.empty(0, np.uint64))
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +96,8 @@ def _counted(burst: Burst, histogram: ReuseHistogram) -> CountedBurst:
         moments = (np.arange(_CODE_SAMPLES) + 0.5) / _CODE_SAMPLES * float(executed[-1])
         ips = burst.code_ip[np.searchsorted(executed, moments)]
     none = np.empty(0, np.uint64)
-    return CountedBurst(replace(burst, code_ip=none, code_times=none), histogram, ips)
+    code_ip = often_executed(burst.code_ip, burst.code_times)
+    return CountedBurst(replace(burst, code_ip=none, code_times=none), histogram, ips, code_ip)
 
 
 class TracerThread:
@@ -188,10 +196,15 @@ class TracerThread:
             order.max_accesses,
             order.max_stop_seconds,
             order.deadline_seconds,
-            order.measure_rate,
+            order.beyond_seconds,
+        )
+        lost_seconds = (
+            wait_for(request.tid, order.seek_ips, self._closing) if order.seek_ips else 0.0
         )
         self._counter.begin()
         burst = source.count_lines(request, self._line_bytes, self._counter.core)
+        if lost_seconds:
+            burst = replace(burst, cost=burst.cost + BurstCost(hit_seconds=lost_seconds))
         return _counted(burst, self._counter.histogram())
 
     def _alive(self) -> frozenset[int]:

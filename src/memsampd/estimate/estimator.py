@@ -27,7 +27,7 @@ from memsampd.estimate.summary import summarise
 from memsampd.models.policies import MODELS
 from memsampd.models.protocols import CacheModel
 from memsampd.models.survival import SurvivalFunction
-from memsampd.sampler.burst_clock import is_usable, measurement_error
+from memsampd.sampler.records import CodeRate
 
 # What a burst of another phase counts that ran the code: by it the CDF error of 18 programs fell
 # from 1.06 to 0.89 % in simulation (python -m evaluation --only own_phase).
@@ -38,6 +38,10 @@ _OTHER_PHASE = 1e-9
 _MOST_UNSEEN = 0.1
 # A burst goes on as its phase does if that has about as many lines left at the burst's horizon.
 _SAME_KIND = 0.1
+# What a burst counts in a window that went at another rate: next to nothing from three times this
+# (a logarithm) on.
+_SAME_RATE = 0.15
+_OTHER_RATE = 1e-3
 _HORIZON_GAIN = 1.3  # a longer view of a phase is worth modelling its bursts again
 
 
@@ -49,6 +53,7 @@ class _Waiting:
     phase: int
     cpu_seconds: float
     hits: NDArray[np.float64]
+    rates: tuple[CodeRate, ...]
     sums: WindowSums
     is_known: bool = False
 
@@ -133,6 +138,14 @@ class Estimator:
         """Miss ratios of the last burst, shape (s,), by the first model; None before the first."""
         return self._last_ratios
 
+    def possible_rates(self, burst: BurstRecord) -> tuple[float, float]:
+        """Return the lowest and the highest rate of a burst's code, accesses per CPU second."""
+        return self._speed.limits(burst, SurvivalFunction.from_histogram(burst.histogram()))
+
+    def seen_code(self) -> NDArray[np.bool_]:
+        """Return which bins of branch vectors bursts ran code of, shape (bins,); (0,) at first."""
+        return np.empty(0, np.bool_) if self._memory is None else self._memory.seen_code
+
     def phase_now(self, phase: int) -> int:
         """Return what a phase is called now, merges applied."""
         while phase in self._merged:
@@ -149,6 +162,7 @@ class Estimator:
             phase,
             record.cpu_seconds,
             code_vector(record.code),
+            record.rates,
             WindowSums.nothing(self._layout.values, self._capacity),
         )
         self._waiting.append(window)
@@ -192,12 +206,22 @@ class Estimator:
             bins = len(code) or max((len(each.hits) for each in self._waiting), default=0) or 1
             self._memory = BurstMemory(bins, self._layout.values, self._capacity)
         memory = self._memory
-        timed = record.timed if record.timed is not None and is_usable(record.timed) else None
+        timed = record.timed
+        modelled = self._speed.rate(record, whole)
+        rate, error = modelled, ERROR
         if timed is not None:
-            rate, error = timed.accesses_per_cpu_second, measurement_error(timed)
-        else:
-            rate, error = self._speed.rate(record, whole), ERROR
-        at, joined = memory.add(record.window, phase, code, row, rate, error, timed is not None)
+            rate, error = timed.accesses_per_cpu_second, timed.error
+        at, joined = memory.add(
+            record.window,
+            phase,
+            code,
+            row,
+            rate,
+            error,
+            modelled,
+            timed is not None,
+            record.timed_code,
+        )
         if joined is not None:
             gone, into = joined
             for account in self._phases.values():
@@ -259,7 +283,8 @@ class Estimator:
         hits = memory.compact([window.hits for window in windows])
         phase = np.array([window.phase for window in windows])
         cpu_seconds = np.array([window.cpu_seconds for window in windows])
-        rates, is_rated = memory.expected_rates()
+        expected, is_rated = memory.expected_rates()
+        rates, evidence = _rates_of(windows, memory.timed_code, expected)
         own = np.equal.outer(phase, memory.phase)
         has_code = memory.code.any(axis=1)
         is_told = np.logical_and.outer(hits.any(axis=1), has_code)
@@ -269,7 +294,7 @@ class Estimator:
             memory.window,
             memory.code,
             np.where(own, 1.0, np.where(is_told, _LIKE_CODE, _OTHER_PHASE)),
-            memory.bursts,
+            memory.bursts * evidence,
         )
         seconds = shares * cpu_seconds[:, None]
         accesses = seconds * rates
@@ -370,6 +395,35 @@ class Estimator:
             {model.policy: row for model, row in zip(self._layout.models, misses, strict=True)},
         )
         return summarise(self._layout, self._phases, sums, self._memory, totals)
+
+
+def _rates_of(
+    windows: Sequence[_Waiting] | deque[_Waiting],
+    timed_code: NDArray[np.int64],
+    expected: NDArray[np.float64],
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """How fast the code of bursts went in windows, and how much that speaks for these bursts.
+
+    The same code on another working set goes at another rate: of bursts of the same code, those
+    speak for a window that went as fast.
+
+    Args:
+        windows: w of them.
+        timed_code: ids of the code of bursts, shape (m,).
+        expected: the bursts' own rates, shape (m,).
+
+    Returns:
+        Rates and factors, shape (w, m): the bursts' own, and 1, where the window tells nothing.
+    """
+    rates = np.tile(expected, (len(windows), 1))
+    evidence = np.ones_like(rates)
+    for row, window in enumerate(windows):
+        for measured in window.rates:
+            same = timed_code == measured.code
+            rates[row, same] = measured.accesses_per_cpu_second
+            apart = np.log(measured.accesses_per_cpu_second / expected[same]) / _SAME_RATE
+            evidence[row, same] = np.exp(-0.5 * apart**2) + _OTHER_RATE
+    return rates, evidence
 
 
 def _continued(own: SurvivalFunction, pooled: SurvivalFunction) -> SurvivalFunction:

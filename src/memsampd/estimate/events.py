@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memsampd.models.histogram import ReuseHistogram
-from memsampd.sampler.records import Burst, BurstCost, BurstEnd, TimedStretch
+from memsampd.sampler.records import Burst, BurstCost, BurstEnd, CodeRate, TimedStretch
 
 _HITS = "<u2"
 _MOST_HITS = (1 << 16) - 1
@@ -51,6 +51,7 @@ class WindowRecord(Event, frozen=True, kw_only=True, tag="window"):
         throttled: throttle events in it.
         predicted_phase: the phase that was expected.
         code: its branch vector, hits a bin, uint16 little-endian; empty if it was not kept.
+        rates: how fast code went in it that bursts were timed in.
     """
 
     index: int
@@ -63,6 +64,7 @@ class WindowRecord(Event, frozen=True, kw_only=True, tag="window"):
     throttled: int = 0
     predicted_phase: int | None = None
     code: bytes = b""
+    rates: tuple[CodeRate, ...] = ()
 
     def __post_init__(self) -> None:
         code_vector(self.code)
@@ -93,6 +95,8 @@ class BurstRecord(Event, frozen=True, kw_only=True, tag="burst"):
         calls_equal: at so many they were equal.
         pages_predicted: pages that were supplied before it touched them.
         pages_missed: pages that were supplied when it touched them.
+        beyond_accesses: rows at its end that were made when the target ran on.
+        timed_code: id of its code in the rates of windows; -1 if it has none.
         is_plausible: other threads could run meanwhile: perhaps not the future that came.
         analysed_seconds: when its window was known and it counted, seconds since the attach; None
             if nobody said.
@@ -120,6 +124,8 @@ class BurstRecord(Event, frozen=True, kw_only=True, tag="burst"):
     calls_equal: int = 0
     pages_predicted: int = 0
     pages_missed: int = 0
+    beyond_accesses: int = 0
+    timed_code: int = -1
     is_plausible: bool = False
     analysed_seconds: float | None = None
     code: bytes = b""
@@ -172,12 +178,12 @@ class BurstRecord(Event, frozen=True, kw_only=True, tag="burst"):
             bins=bins.astype(cls._BIN).tobytes(),
             reuses=reuses.astype(cls._COUNT).tobytes(),
             censored=censored.astype(cls._COUNT).tobytes(),
-            timed=burst.timed,
             calls=burst.calls,
             calls_compared=burst.calls_compared,
             calls_equal=burst.calls_equal,
             pages_predicted=burst.pages_predicted,
             pages_missed=burst.pages_missed,
+            beyond_accesses=burst.beyond_accesses,
             is_plausible=burst.is_plausible,
             analysed_seconds=analysed_seconds,
             code=code,

@@ -13,6 +13,7 @@ _ALIKE = 0.7
 _ALIKE_POWER = 8
 # What the rates of two stops in the same code are taken to differ by.
 _USUAL_VARIATION = 0.2
+_MODEL_ALIKE = 0.7  # how far apart modelled rates are, as logarithms, that are wrong by the like
 
 
 class BurstMemory:
@@ -45,6 +46,8 @@ class BurstMemory:
         self._precision = np.zeros(capacity)
         self._error = np.zeros(capacity)
         self._is_timed = np.zeros(capacity, np.bool_)
+        self._timed_code = np.full(capacity, -1, np.int64)
+        self._log_model = np.zeros(capacity)
         self._curves = np.zeros((capacity, values))
         self._alike = np.zeros((capacity, capacity))
 
@@ -73,6 +76,11 @@ class BurstMemory:
         """
         return self._code[: self.count, : self._columns + 1]
 
+    @property
+    def seen_code(self) -> NDArray[np.bool_]:
+        """Which bins any burst ran code of, shape (bins,)."""
+        return self._column_of >= 0
+
     def compact(self, vectors: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
         """Return branch vectors with the columns of :attr:`code`, shape (n, columns + 1).
 
@@ -97,6 +105,11 @@ class BurstMemory:
         return self._is_timed[: self.count]
 
     @property
+    def timed_code(self) -> NDArray[np.int64]:
+        """Ids of their code in the rates of windows, -1 where it has none, shape (m,)."""
+        return self._timed_code[: self.count]
+
+    @property
     def rates(self) -> NDArray[np.float64]:
         """Their own rates, accesses per CPU second, shape (m,)."""
         return np.exp(self._log_rate[: self.count])
@@ -116,7 +129,9 @@ class BurstMemory:
         curve: NDArray[np.float64],
         rate: float,
         error: float,
+        modelled: float,
         is_timed: bool,
+        timed_code: int = -1,
     ) -> tuple[int, tuple[int, int] | None]:
         """Remember a burst.
 
@@ -127,7 +142,9 @@ class BurstMemory:
             curve: figures of its curve, shape (values,).
             rate: accesses per CPU second.
             error: relative error that this may have.
+            modelled: the rate by the model.
             is_timed: it was measured in the target.
+            timed_code: id of its code in the rates of windows, or -1.
 
         Returns:
             Its row, and rows (gone, into) if two others were made one to make room for it.
@@ -140,6 +157,7 @@ class BurstMemory:
         self._log_rate[row] = np.log(rate)
         self._precision[row] = 1 / (_USUAL_VARIATION**2 + error**2)
         self._error[row], self._is_timed[row] = error, is_timed
+        self._log_model[row], self._timed_code[row] = np.log(modelled), timed_code
         self._curves[row] = curve
         self._compare(row)
         return row, joined
@@ -188,7 +206,9 @@ class BurstMemory:
         window = share * self._window[gone] + (1 - share) * self._window[into]
         self._window[into] = round(float(window))
         part = self._precision[gone] / (self._precision[gone] + self._precision[into])
-        for values in (self._log_rate, self._error):
+        if self._timed_code[gone] != self._timed_code[into]:
+            self._timed_code[into] = -1
+        for values in (self._log_rate, self._error, self._log_model):
             values[into] = part * values[gone] + (1 - part) * values[into]
         self._precision[into] += self._precision[gone]
         self._is_timed[into] |= self._is_timed[gone]
@@ -216,9 +236,10 @@ class BurstMemory:
     # -- rates ---------------------------------------------------------------------------------
 
     def expected_rates(self) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        """Rates of all bursts: one by itself is no better than those of its like.
+        """Rates of all bursts: those that were measured, and what these tell of the others.
 
-        The geometric mean over bursts of the same code, exact ones counting more than others.
+        A burst that was not timed goes as fast as those of the same code, exact ones counting more
+        than modelled ones: their geometric mean.
 
         Returns:
             Accesses per CPU second, shape (m,), and whether one of these was timed in the target.
@@ -227,5 +248,25 @@ class BurstMemory:
         np.fill_diagonal(alike, 1.0)  # where its code is not known, too
         weight = alike**_ALIKE_POWER * self._precision[: self.count]
         weight[alike < _ALIKE] = 0.0
-        rates = np.exp(weight @ self._log_rate[: self.count] / weight.sum(axis=1))
-        return rates, (weight > 0) @ self.is_timed
+        logs = np.where(self.is_timed, self._log_rate[: self.count], self._corrected())
+        pooled = weight @ logs / weight.sum(axis=1)
+        is_rated = np.asarray((weight > 0) @ self.is_timed)
+        return np.exp(np.where(self._is_certain(alike), logs, pooled)), is_rated
+
+    def _is_certain(self, alike: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """Which bursts' own times count: others confirm, or none disputes them, shape (m,)."""
+        others = (alike >= _ALIKE) & self.is_timed & ~np.eye(self.count, dtype=np.bool_)
+        same = np.equal.outer(self.timed_code, self.timed_code) & (self.timed_code >= 0)
+        confirmed, disputed = (others & same).any(axis=1), (others & ~same).any(axis=1)
+        return np.asarray(self.is_timed & (confirmed | ~disputed))
+
+    def _corrected(self) -> NDArray[np.float64]:
+        """Logarithms of modelled rates, by what the model missed those by that were timed.
+
+        It is wrong by the like where it says the like: a machine whose memory is slow, a program
+        whose misses wait for each other.
+        """
+        logs = self._log_model[: self.count]
+        missed = np.where(self.is_timed, self._log_rate[: self.count] - logs, 0.0)
+        weight = np.exp(-0.5 * (np.subtract.outer(logs, logs) / _MODEL_ALIKE) ** 2) * self.is_timed
+        return np.asarray(logs + weight @ missed / (weight.sum(axis=1) + 1))

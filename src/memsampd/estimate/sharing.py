@@ -37,7 +37,7 @@ def burst_shares(
         burst_window: windows that bursts belong to, at least one burst, shape (m,).
         burst_code: branch vectors of the bursts, shape (m, b); zeros where not known.
         preference: factor of h, above 0, shape (w, m).
-        bursts: how many bursts each of them stands for, shape (m,).
+        bursts: how many bursts each of them stands for, shape (m,), or in each window, (w, m).
 
     Returns:
         Shape (w, m), rows sum to 1.

@@ -20,6 +20,8 @@ INSTRUCTION_SECONDS = 0.14e-9
 MISS_SECONDS = {"L1d": 2e-9, "L2": 2e-9, "L3": 4e-9}
 # A page that no burst had touched lately: address translation and memory have to be waited for.
 NEW_PAGE_SECONDS = 10e-9
+_SLOW_INSTRUCTION_SECONDS, _FAST_INSTRUCTION_SECONDS = 2e-9, 0.035e-9
+_SLOW_MISS_SECONDS = 300e-9  # a page walk and DRAM
 _USUAL_SIZES_BYTES = {"L1d": 32 << 10, "L2": 1 << 20, "L3": 32 << 20}
 _USUAL_INSTRUCTIONS = 3.0  # an access, where nobody counted
 
@@ -59,6 +61,16 @@ class SpeedModel:
             survival: of its reuse distances.
         """
         return float(1 / (self.features(burst, survival) @ self._seconds))
+
+    def limits(self, burst: BurstRecord, survival: SurvivalFunction) -> tuple[float, float]:
+        """Return the lowest and the highest rate that are possible, accesses per CPU second.
+
+        Every miss in L1d waits for memory, or none does; instructions are slow, or as fast as any
+        CPU.
+        """
+        each, missed, *_ = self.features(burst, survival)
+        slow = _SLOW_INSTRUCTION_SECONDS * each + _SLOW_MISS_SECONDS * missed
+        return 1 / slow, 1 / (_FAST_INSTRUCTION_SECONDS * each)
 
     def features(self, burst: BurstRecord, survival: SurvivalFunction) -> NDArray[np.float64]:
         """Return instructions, misses and new pages an access: what is multiplied, shape (5,)."""

@@ -13,7 +13,7 @@ from memsampd.estimate.bounds import Part, bounded
 from memsampd.estimate.layout import CurveLayout
 from memsampd.estimate.memory import BurstMemory
 from memsampd.estimate.records import Estimate, PhaseEstimate, Totals
-from memsampd.sampler.burst_clock import mean_rate
+from memsampd.sampler.clock.rates import mean_rate
 from memsampd.sampler.records import UNKNOWN_RATE, AccessRate
 
 # Variance of a burst's miss ratio m before two were seen, in units of m (1 - m).

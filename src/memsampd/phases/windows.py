@@ -108,7 +108,7 @@ class WindowCutter:
         if not len(batch):
             return []
         windows = []
-        bins = hash_bins(self._branches(batch), self._bins * _FINER, self._seed)
+        bins = self.bins(batch)
         first = 0
         while first < len(batch):
             missing = (self._window_seconds - self._sampled_seconds) / batch.period_seconds
@@ -128,6 +128,10 @@ class WindowCutter:
     def flush(self) -> Window | None:
         """Close the window that is open: fewer samples than the others; None if it has none."""
         return self._close() if self._samples else None
+
+    def bins(self, batch: BranchSamples) -> NDArray[np.int64]:
+        """Return the bin of each sample in :attr:`Window.code`, shape (n,)."""
+        return hash_bins(self._branches(batch), self._bins * _FINER, self._seed)
 
     def vector(self, pid: int, ips: NDArray[np.uint64]) -> NDArray[np.float64]:
         """Return what samples of these addresses make, as :attr:`Window.code`."""

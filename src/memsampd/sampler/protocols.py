@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
 from memsampd import _core
 from memsampd.sampler.records import (
     AccessChunk,
-    AccessRate,
     BranchSamples,
     Burst,
     BurstRequest,
+    CodeRate,
+    Stretch,
+    TimedStretch,
 )
 
 
@@ -69,9 +71,18 @@ class AccessSource(Protocol):
 
 @runtime_checkable
 class AccessClock(Protocol):
-    """How many accesses a second of CPU time is worth: models speak per access, stops in time."""
+    """How many accesses a second of CPU time is worth: models speak per access, stops in time.
+
+    Contract: it is told all samples, in order; what it cannot tell it does not guess.
+    """
 
     name: str
 
-    def measure(self, bursts: Sequence[Burst]) -> AccessRate:
-        """Estimate the rate of the code that these bursts of one phase observed."""
+    def add(self, samples: BranchSamples) -> None:
+        """Take in samples of the running target."""
+
+    def measure(self, stretch: Stretch) -> tuple[TimedStretch, int] | None:
+        """Time the code of a burst; the id of that code says which windows' rates are its own."""
+
+    def rates(self, start_seconds: float, end_seconds: float) -> tuple[CodeRate, ...]:
+        """How fast code that is known went from one moment to another (CLOCK_MONOTONIC)."""

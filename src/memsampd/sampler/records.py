@@ -9,6 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 
+def no_registers() -> NDArray[np.uint64]:
+    """Registers of no samples."""
+    return np.empty((0, 16), np.uint64)
+
+
+def registers_of(raw: bytes) -> NDArray[np.uint64]:
+    """Registers as the core gives them, shape (n, 16)."""
+    return np.frombuffer(raw, np.uint64).reshape(-1, 16)
+
+
 @dataclass(frozen=True, slots=True)
 class BranchSamples:
     """Instruction pointers sampled at a fixed period of user CPU time.
@@ -19,6 +29,8 @@ class BranchSamples:
         tid: thread of each sample, shape (n,), int32.
         time_seconds: CLOCK_MONOTONIC time of each sample, shape (n,), float64, ascending.
         period_seconds: CPU time that one sample stands for.
+        registers: rax, rbx, rcx, rdx, rsi, rdi, rbp, rsp, r8..r15 at each sample, shape (n, 16),
+            uint64; shape (0, 16) where nobody asked.
         lost: samples that the kernel dropped since the previous read because a ring was full.
         throttled: throttle events since the previous read (each hides an unknown number).
         exec_seconds: CLOCK_MONOTONIC times at which the process that was attached to executed
@@ -30,6 +42,7 @@ class BranchSamples:
     tid: NDArray[np.int32]
     time_seconds: NDArray[np.float64]
     period_seconds: float
+    registers: NDArray[np.uint64] = field(default_factory=no_registers)
     lost: int = 0
     throttled: int = 0
     exec_seconds: tuple[float, ...] = ()
@@ -98,26 +111,64 @@ class TimedStretch:
     """How long the target itself took for some of its accesses.
 
     Attributes:
-        accesses: in the stretch that was timed; to lines, where a burst's source tells it.
-        cpu_seconds: CPU time of the thread for them, without what the timing cost; time in the
-            kernel counts.
-        method: how it was timed, for people ("moments", "arrivals").
-        hits: how often the thread was interrupted for it.
-        hit_seconds: CPU time that the thread lost by this.
+        accesses: to lines.
+        cpu_seconds: CPU time of the thread for them; time in the kernel counts.
+        method: how it was timed, for people ("registers").
         error: estimate of the relative standard error; 0 if not known.
     """
 
     accesses: int
     cpu_seconds: float
     method: str
-    hits: int = 0
-    hit_seconds: float = 0.0
     error: float = 0.0
 
     @property
     def accesses_per_cpu_second(self) -> float:
         """The rate that was measured; only where it took any time."""
         return self.accesses / self.cpu_seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """What a burst tells of a thread's registers.
+
+    Attributes:
+        time_seconds: CLOCK_MONOTONIC time of the burst.
+        tid: its thread.
+        accesses: made until each moment whose registers are known, shape (k,), ascending from 0.
+        registers: those, shape (k, 16), uint64: :attr:`Burst.stretch`.
+        ip: where it was at these moments, shape (k,), uint64.
+        code_ip: its loops: instructions that it executed often, shape (c,), uint64, ascending.
+        limits: the lowest and the highest rate that are possible, accesses per second.
+    """
+
+    time_seconds: float
+    tid: int
+    accesses: NDArray[np.float64]
+    registers: NDArray[np.uint64]
+    ip: NDArray[np.uint64]
+    code_ip: NDArray[np.uint64]
+    limits: tuple[float, float] = (1e5, 2e10)
+
+    @property
+    def advance(self) -> NDArray[np.int64]:
+        """Of each register up to each moment, shape (k, 16), int64."""
+        return np.asarray((self.registers - self.registers[0]).view(np.int64))
+
+
+@dataclass(frozen=True, slots=True)
+class CodeRate:
+    """How fast some code went for a while.
+
+    Attributes:
+        code: its id, given by the clock.
+        accesses_per_cpu_second: the rate.
+        pairs: pairs of samples that tell it.
+    """
+
+    code: int
+    accesses_per_cpu_second: float
+    pairs: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,12 +218,18 @@ class Burst:
         calls_equal: at so many they were equal.
         pages_predicted: pages of the target that were supplied before they were touched.
         pages_missed: pages that were supplied when they were touched.
+        beyond_accesses: so many rows at its end, about, were made when the target ran on: it may
+            well have made others.
         is_plausible: other threads could run meanwhile: it is a plausible future of the thread,
             perhaps not the one that came.
         cut_short: the hold found the thread inside a call that then returned before all was
             transferred, as a signal would have it.
-        timed: how long the target takes for some of this; None if not asked for or not known.
-        was_asked_time: it was to be timed.
+        stretch: the general registers at its begin, when the target was released, and at its end,
+            in the order of :attr:`BranchSamples.registers`, shape (3, 16), uint64; shape (0, 16)
+            where it goes over system calls, or nobody knows.
+        stretch_ip: where it was at these moments, shape (3,), uint64.
+        stretch_shares: which part of the rows there was at these moments, ascending from 0; above
+            1 where more was run than is told.
         code_ip: instructions that it executed, shape (c,), uint64, in no order, and some more than
             once; none where nobody counted.
         code_times: how often each, shape (c,), uint64; those of an instruction add up.
@@ -197,10 +254,12 @@ class Burst:
     calls_equal: int = 0
     pages_predicted: int = 0
     pages_missed: int = 0
+    beyond_accesses: int = 0
     is_plausible: bool = False
     cut_short: bool = False
-    timed: TimedStretch | None = None
-    was_asked_time: bool = False
+    stretch: NDArray[np.uint64] = field(default_factory=no_registers)
+    stretch_ip: NDArray[np.uint64] = field(default_factory=lambda: np.zeros(3, np.uint64))
+    stretch_shares: tuple[float, float, float] = (0.0, 1.0, 1.0)
     code_ip: NDArray[np.uint64] = field(default_factory=lambda: np.empty(0, np.uint64))
     code_times: NDArray[np.uint64] = field(default_factory=lambda: np.empty(0, np.uint64))
 
@@ -223,14 +282,15 @@ class BurstRequest:
         max_accesses: rows after which the burst is full.
         max_stop_seconds: how long the target may be held for it, all holds together.
         deadline_seconds: wall time after which it ends early.
-        measure_rate: also time some of it in the target.
+        beyond_seconds: wall time for which to go on when the hold is over, while the target runs
+        on.
     """
 
     tid: int
     max_accesses: int
     max_stop_seconds: float = 0.005
     deadline_seconds: float = 10.0
-    measure_rate: bool = False
+    beyond_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

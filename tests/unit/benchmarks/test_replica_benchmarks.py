@@ -12,7 +12,7 @@ import pytest
 
 from burst_length import Lengths
 from memsampd.sampler.process.status import list_threads
-from memsampd.sampler.records import Burst, BurstCost, BurstEnd, TimedStretch
+from memsampd.sampler.records import Burst, BurstCost, BurstEnd
 from programs.equality import Comparison
 from programs.holding import others_held
 from replica_equality import Equality, Stretches
@@ -140,13 +140,7 @@ def test_a_length_is_the_median_of_its_bursts() -> None:
     assert (length.hold_seconds, length.longest_hold_seconds) == (0.002, 0.004)
     assert length.own_seconds_per_access == pytest.approx(4e-3 / 190_000)
     assert length.counting_seconds_per_access == pytest.approx(1e-3 / 190_000)
-    assert length.times_native is None
     assert length.ends == {"full": 3}
-
-
-def test_the_time_against_native_is_that_of_as_many_accesses() -> None:
-    timed = TimedStretch(accesses=50_000, cpu_seconds=1e-4, method="held")
-    assert Taken(burst(100_000, timed=timed), 4e-4, 0.0).times_native == pytest.approx(2.0)
 
 
 def test_no_burst_is_nothing_known() -> None:
@@ -160,7 +154,7 @@ def test_no_burst_is_nothing_known() -> None:
 
 
 def speed(**changes: float) -> dict[str, Speed]:
-    good = Length(9, 1.0, 1e6, 400e6, 2.0, 0.004, 0.005, 10, 1, 5e-9, 3e-9)
+    good = Length(9, 1.0, 1e6, 400e6, 0.004, 0.005, 10, 1, 5e-9, 3e-9)
     length = dataclasses.replace(good, **changes)  # type: ignore[arg-type]
     return {"x": Speed(0.5, 1, dict.fromkeys(LENGTHS, length))}
 
@@ -171,7 +165,6 @@ def speed(**changes: float) -> dict[str, Speed]:
         ({}, []),
         ({"accesses_per_second": 200e6}, ["200.0 M accesses/s < 300"]),
         ({"counting_seconds_per_access": 5e-9}, ["counting 5.0 ns > 4"]),
-        ({"times_native": 3.5}, ["3.50 times native > 3.0"]),
         ({"longest_hold_seconds": 0.0061}, ["x held for 6.1 ms > 6.0"]),
     ],
 )

@@ -12,7 +12,6 @@ import pytest
 from memsampd.daemon.ledger import Ledger
 from memsampd.daemon.pipeline import Actions, Learners, Pipeline, PipelineParts, Turn
 from memsampd.daemon.planner import BurstLimits, Planner
-from memsampd.daemon.rates import PhaseRates
 from memsampd.daemon.tracer import CaptureOrder, CaptureResult, CountedBurst
 from memsampd.errors import CaptureError
 from memsampd.estimate.estimator import Estimator
@@ -23,9 +22,10 @@ from memsampd.phases.drift import DriftMonitor
 from memsampd.phases.leader import LeaderFollower
 from memsampd.phases.predictor import RunLengthMarkov
 from memsampd.phases.schedule import make_schedule
+from memsampd.phases.unseen import UnseenCode
 from memsampd.phases.windows import WindowCutter
-from memsampd.sampler.burst_clock import BurstClock
-from memsampd.sampler.records import BranchSamples, Burst, BurstCost, BurstEnd, TimedStretch
+from memsampd.sampler.clock.progress import ProgressClock
+from memsampd.sampler.records import BranchSamples, Burst, BurstCost, BurstEnd
 
 PID = 4242
 WINDOW_SECONDS, PERIOD_SECONDS = 0.1, 0.01
@@ -59,6 +59,7 @@ class World:
         lines: lines that a burst goes through, again and again.
         code: address that all samples find.
         execs: times of execs.
+        rate: accesses per second, which a register counts; None: registers are not known.
     """
 
     answer: Callable[[CaptureOrder], Answer]
@@ -73,6 +74,7 @@ class World:
     records: list[EstimatorEvent] = field(default_factory=list)
     waiting: list[CaptureResult] = field(default_factory=list)
     forgotten: int = 0
+    rate: float | None = None
 
     def __post_init__(self) -> None:
         schedule = make_schedule(
@@ -98,8 +100,9 @@ class World:
         return Learners(
             LeaderFollower(first_id=first_phase),
             RunLengthMarkov(),
-            PhaseRates(BurstClock()),
             DriftMonitor(),
+            ProgressClock(),
+            UnseenCode(),
         )
 
     def samples(self, seconds: float) -> BranchSamples:
@@ -110,8 +113,13 @@ class World:
         execs = tuple(each for each in self.execs if each < self.now_seconds)
         self.execs = [each for each in self.execs if each >= self.now_seconds]
         ips = np.full(count, self.code, np.uint64)
+        registers = np.zeros((0, 16), np.uint64)
+        if self.rate is not None:
+            registers = np.zeros((count, 16), np.uint64)
+            jitter = 1e-4 * np.random.default_rng(count).random(count)
+            registers[:, 1] = (self.rate * (times + jitter)).astype(np.uint64)
         return BranchSamples(
-            ips, tids, tids, times.astype(np.float64), PERIOD_SECONDS, exec_seconds=execs
+            ips, tids, tids, times.astype(np.float64), PERIOD_SECONDS, registers, exec_seconds=execs
         )
 
     def turn(self, seconds: float = WINDOW_SECONDS) -> Actions:
@@ -134,7 +142,8 @@ class World:
             return CaptureResult(None, answer)
         lines = np.arange(answer.accesses, dtype=np.uint64) % np.uint64(self.lines)
         burst = replace(answer, time_seconds=self.now_seconds + 0.02)
-        return CaptureResult(CountedBurst(burst, ReuseHistogram.from_lines(lines)))
+        code = np.array([self.code], np.uint64)
+        return CaptureResult(CountedBurst(burst, ReuseHistogram.from_lines(lines), code_ip=code))
 
     def run(self) -> None:
         for _ in range(self.windows):
@@ -223,7 +232,7 @@ def test_the_first_burst_is_ordered_at_once_and_its_window_ends_with_it() -> Non
     assert first.order is not None
     assert first.order.delay_seconds == 0
     assert first.order.thread_samples == {PID: 2}
-    assert not first.order.measure_rate
+    assert first.order.beyond_seconds > 0
     assert first.records == ()
     second = world.turn(0.03)
     assert [type(record) for record in second.records] == [WindowRecord, BurstRecord]
@@ -304,17 +313,24 @@ def test_a_single_failure_is_no_trouble_either() -> None:
     assert world.pipeline.trouble == ""
 
 
-def test_rates_are_asked_for_until_they_are_known() -> None:
-    def timed(order: CaptureOrder) -> Burst:
-        stretch = TimedStretch(100_000, 2e-4, "moments") if order.measure_rate else None
-        return replace(BURST, timed=stretch, was_asked_time=order.measure_rate)
+def timed_burst(order: CaptureOrder) -> Burst:
+    """A burst in which rbx counts the accesses."""
+    stretch = np.zeros((3, 16), np.uint64)
+    stretch[1:, 1] = BURST.accesses
+    return replace(BURST, stretch=stretch, stretch_ip=np.full(3, 7, np.uint64))
 
-    world = World(timed, windows=800)
+
+def test_bursts_are_timed_by_the_samples_about_them() -> None:
+    """A register counts accesses: 1e9 a second, and the burst's own tell how many a step is."""
+    world = World(timed_burst, windows=30)
+    world.rate = 1e9
     world.run()
-    asked = [order.measure_rate for order in world.orders]
-    assert not any(asked[:3])  # curves come first
-    assert any(asked)
-    assert not any(asked[-10:])
+    timed = [each.timed for each in world.records if isinstance(each, BurstRecord) and each.timed]
+    assert timed
+    rates = [each.accesses_per_cpu_second for each in timed]
+    assert rates == pytest.approx([1e9] * len(rates), rel=0.05)
+    told = [each.rates for each in world.records if isinstance(each, WindowRecord)][-1]
+    assert told[0].accesses_per_cpu_second == pytest.approx(1e9, rel=0.05)
 
 
 def test_another_program_starts_with_nothing_known() -> None:

@@ -47,10 +47,6 @@ def burst(accesses: int = 1000) -> Burst:
     )
 
 
-def wants_all(phase: int | None) -> bool:
-    return True
-
-
 def test_a_phase_without_a_burst_is_tried_though_another_is_expected() -> None:
     wanted = schedule()
     planner = Planner(wanted, ledger(), LIMITS)
@@ -58,9 +54,9 @@ def test_a_phase_without_a_burst_is_tried_though_another_is_expected() -> None:
     assert first is not None
     planner.taken(first, burst())
     wanted.record(0, 200_000)
-    order = planner.next(window(3), phase=1, expected=0, wants_rate=wants_all)
+    order = planner.next(window(3), phase=1, expected=0)
     assert order is not None
-    assert (order.delay_seconds, order.measure_rate) == (0.0, False)
+    assert order.delay_seconds == 0.0
     assert planner.hurries(1)
     planner.taken(order, burst())
     wanted.record(1, 200_000)
@@ -75,7 +71,7 @@ def test_tries_end_after_some_in_a_row_until_another_window() -> None:
         planner.refused(order, refusal, 0)
         tried += 1
     assert tried == 8
-    assert planner.next(window(0), 0, 0, wants_all) is not None
+    assert planner.next(window(0), 0, 0) is not None
 
 
 def test_a_lasting_refusal_is_told_from_the_second_time_on() -> None:
@@ -86,8 +82,8 @@ def test_a_lasting_refusal_is_told_from_the_second_time_on() -> None:
     planner.refused(order, refusal, 0)
     assert planner.trouble == ""
     assert not planner.hurries(None)
-    assert planner.next(window(0), 0, 0, wants_all) is None
-    order = planner.next(window(1), 0, 0, wants_all)
+    assert planner.next(window(0), 0, 0) is None
+    order = planner.next(window(1), 0, 0)
     assert order is not None
     planner.refused(order, refusal, 1)
     assert planner.trouble == "no room; make some"
@@ -105,9 +101,9 @@ def test_first_bursts_of_phases_have_own_cpu_time_kept_for_them() -> None:
     wanted.record(0, 200_000)
     costs.tell_time(1.0, 0.5, 0.9)  # of a second that is granted
     wanted.drift(0)
-    assert planner.next(window(4), 0, 0, wants_all) is not None  # it begins anew
+    assert planner.next(window(4), 0, 0) is not None  # it begins anew
     wanted.record(0, 200_000)
-    assert [planner.next(window(n), 0, 0, wants_all) for n in range(5, 50)] == [None] * 45
-    assert planner.next(window(50), 1, 1, wants_all) is not None
+    assert [planner.next(window(n), 0, 0) for n in range(5, 50)] == [None] * 45
+    assert planner.next(window(50), 1, 1) is not None
     costs.tell_time(2.0, 0.6, 1.1)
-    assert planner.next(window(51), 2, 2, wants_all) is None
+    assert planner.next(window(51), 2, 2) is None

@@ -72,7 +72,7 @@ open_point(Breakpoints *self, int point, pid_t tid, unsigned kind, uint64_t addr
         .sample_type =
             PERF_SAMPLE_IDENTIFIER | PERF_SAMPLE_IP | PERF_SAMPLE_TIME | PERF_SAMPLE_READ,
         /* Waking us up for each hit would cost the thread more than the hit, on its own CPU. */
-        .wakeup_events = (uint32_t)(self->hits * POINTS_MAX),
+        .wakeup_events = 1,
     };
     int fd = open_event(&self->attr[point], tid, self->clock);
     if (fd < 0)
@@ -166,34 +166,6 @@ is_open(const Breakpoints *self)
     if (self->clock < 0)
         PyErr_SetString(PyExc_ValueError, "the breakpoints are closed");
     return self->clock >= 0;
-}
-
-PyDoc_STRVAR(retarget_doc,
-             "retarget(addresses)\n--\n\n"
-             "Move the points, in their order, before they are armed: cheaper than opening.");
-
-static PyObject *
-breakpoints_retarget(PyObject *object, PyObject *addresses)
-{
-    Breakpoints *self = (Breakpoints *)object;
-    if (!is_open(self))
-        return NULL;
-    Py_ssize_t count = PySequence_Size(addresses);
-    if (count < 0)
-        return NULL;
-    if (count != self->points || self->is_armed)
-        return PyErr_Format(PyExc_ValueError, "an address a point, before they are armed");
-    for (int i = 0; i < self->points; i++) {
-        PyObject *item = PySequence_GetItem(addresses, i);
-        uint64_t address = item ? PyLong_AsUnsignedLongLong(item) : 0;
-        Py_XDECREF(item);
-        if (PyErr_Occurred())
-            return NULL;
-        self->attr[i].bp_addr = address;
-        if (ioctl(self->fd[i], PERF_EVENT_IOC_MODIFY_ATTRIBUTES, &self->attr[i]) < 0)
-            return PyErr_SetFromErrno(PyExc_OSError);
-    }
-    Py_RETURN_NONE;
 }
 
 PyDoc_STRVAR(arm_doc, "arm()\n--\n\n"
@@ -306,26 +278,6 @@ breakpoints_hits(PyObject *object, PyObject *unused)
     return PyBytes_FromStringAndSize((const char *)hits, (Py_ssize_t)(count * sizeof *hits));
 }
 
-PyDoc_STRVAR(task_ns_doc, "task_ns()\n--\n\n"
-                          "CPU time of the thread since it was armed, as far as it is known; None\n"
-                          "where the kernel could not keep the group on its registers.");
-
-static PyObject *
-breakpoints_task_ns(PyObject *object, PyObject *unused)
-{
-    Breakpoints *self = (Breakpoints *)object;
-    uint64_t values[1 + 1 + POINTS_MAX];
-    (void)unused;
-    if (!is_open(self))
-        return NULL;
-    ssize_t got = read(self->clock, values, sizeof values);
-    if (got < 0)
-        return PyErr_SetFromErrno(PyExc_OSError);
-    if (got == 0)
-        Py_RETURN_NONE;
-    return PyLong_FromUnsignedLongLong(values[1]);
-}
-
 static PyObject *
 breakpoints_close(PyObject *self, PyObject *unused)
 {
@@ -335,11 +287,9 @@ breakpoints_close(PyObject *self, PyObject *unused)
 }
 
 static PyMethodDef breakpoints_methods[] = {
-    {"retarget", breakpoints_retarget, METH_O, retarget_doc},
     {"arm", breakpoints_arm, METH_NOARGS, arm_doc},
     {"wait", breakpoints_wait, METH_VARARGS, wait_doc},
     {"hits", breakpoints_hits, METH_NOARGS, hits_doc},
-    {"task_ns", breakpoints_task_ns, METH_NOARGS, task_ns_doc},
     {"close", breakpoints_close, METH_NOARGS,
      PyDoc_STR("close()\n--\n\nGive the debug registers back; may be called twice.")},
     {NULL, NULL, 0, NULL},

@@ -12,6 +12,10 @@
 #define ATTR_INHERIT_THREAD (UINT64_C(1) << 35)
 #define ATTR_FLAGS_OFFSET (offsetof(struct perf_event_attr, read_format) + sizeof(uint64_t))
 
+/* rax, rbx, rcx, rdx, rsi, rdi, rbp, rsp and r8 to r15: the order of their bits is that of the record. */
+#define SAMPLED_REGISTERS UINT64_C(0xff00ff)
+#define SAMPLED_REGISTERS_COUNT 16
+
 enum inherit { INHERIT_NOTHING, INHERIT_THREADS, INHERIT_ALL, INHERIT_END };
 
 static long
@@ -22,7 +26,8 @@ perf_event_open(struct perf_event_attr *attr, pid_t tid, int cpu)
 
 PyDoc_STRVAR(perf_open_sampler_doc,
              "perf_open_sampler(tid, cpu, period_ns, wakeup_bytes, inherit)\n--\n\n"
-             "Sample a thread's user-mode instruction address every period_ns of its CPU time.\n\n"
+             "Sample a thread's user-mode instruction address and general registers every period_ns\n"
+             "of its CPU time.\n\n"
              "cpu is -1 for all. inherit: INHERIT_NOTHING, INHERIT_THREADS (Linux 5.13) or\n"
              "INHERIT_ALL. Returns a descriptor; OSError as perf_event_open(2).");
 
@@ -44,7 +49,8 @@ perf_open_sampler(PyObject *module, PyObject *args)
         .size = sizeof attr,
         .config = PERF_COUNT_SW_TASK_CLOCK,
         .sample_period = period_ns,
-        .sample_type = PERF_SAMPLE_IP | PERF_SAMPLE_TID | PERF_SAMPLE_TIME,
+        .sample_type = PERF_SAMPLE_IP | PERF_SAMPLE_TID | PERF_SAMPLE_TIME | PERF_SAMPLE_REGS_USER,
+        .sample_regs_user = SAMPLED_REGISTERS,
         .inherit = inherit != INHERIT_NOTHING,
         .exclude_kernel = 1,
         .exclude_hv = 1,
@@ -116,10 +122,17 @@ typedef struct {
     uint64_t ip;
     uint32_t pid;
     uint32_t tid;
+    uint64_t registers[SAMPLED_REGISTERS_COUNT]; /* zeros where the kernel gave none */
 } Sample;
 
 /* Bodies of the records that we ask for (after struct perf_event_header). */
-struct sample_body { uint64_t ip; uint32_t pid, tid; uint64_t time_ns; };
+struct sample_body {
+    uint64_t ip;
+    uint32_t pid, tid;
+    uint64_t time_ns;
+    uint64_t abi; /* no registers follow where it is PERF_SAMPLE_REGS_ABI_NONE */
+    uint64_t registers[SAMPLED_REGISTERS_COUNT];
+};
 struct task_body { uint32_t pid, ppid, tid, ptid; uint64_t time_ns; };
 struct comm_body { uint32_t pid, tid; char comm[]; };
 struct sample_id { uint32_t pid, tid; uint64_t time_ns; };
@@ -200,7 +213,7 @@ PyDoc_STRVAR(ring_drain_doc,
              "drain()\n--\n\n"
              "Take all that is in the ring.\n\n"
              "Returns (samples, events, lost, throttled): samples as a bytearray of (time_ns u64,\n"
-             "ip u64, pid u32, tid u32); events as tuples (kind, pid, tid, parent pid, parent\n"
+             "ip u64, pid u32, tid u32, registers 16 u64); events as tuples (kind, pid, tid, parent pid, parent\n"
              "tid, time_ns, command), kind one of fork, exit, exec, rename. Empty once closed.");
 
 static PyObject *
@@ -215,7 +228,8 @@ ring_drain(PyObject *self, PyObject *unused)
         head = ring_head(ring);
         tail = ring->control->data_tail;
     }
-    size_t record_bytes = sizeof(struct perf_event_header) + sizeof(struct sample_body);
+    size_t record_bytes =
+        sizeof(struct perf_event_header) + offsetof(struct sample_body, registers);
     size_t most = (size_t)(head - tail) / record_bytes;
     PyObject *samples = PyByteArray_FromStringAndSize(NULL, (Py_ssize_t)(most * sizeof(Sample)));
     PyObject *events = PyList_New(0);
@@ -233,7 +247,9 @@ ring_drain(PyObject *self, PyObject *unused)
         switch (header->type) {
         case PERF_RECORD_SAMPLE: {
             const struct sample_body *from = (const void *)body;
-            Sample to = {from->time_ns, from->ip, from->pid, from->tid};
+            Sample to = {.time_ns = from->time_ns, .ip = from->ip, .pid = from->pid, .tid = from->tid};
+            if (from->abi == PERF_SAMPLE_REGS_ABI_64)
+                memcpy(to.registers, from->registers, sizeof to.registers);
             memcpy(out + taken++ * sizeof to, &to, sizeof to);
             break;
         }

@@ -2,11 +2,9 @@
 #include "burst.h"
 
 #include <errno.h>
-#include <linux/perf_event.h>
 #include <pthread.h>
 #include <sched.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/ptrace.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -37,7 +35,6 @@ struct burst {
     struct alarm *alarm;
     cpu_set_t cpus; /* where this thread may run */
     struct held held;
-    bool is_ahead; /* the target has not made the last stretch yet */
 };
 
 /* ---- Where it runs ---- */
@@ -171,7 +168,6 @@ cross(struct burst *b, size_t words, double run_seconds)
     if (!call_is_known(number))
         return false;
     b->result->compared++;
-    b->is_ahead = false;
     enum held_call got =
         held_to_call(h, b->alarm, now + STRETCH_SECONDS + STRETCH_FACTOR * run_seconds);
     if (got == CALL_GONE)
@@ -243,8 +239,6 @@ run_chain(struct burst *b)
     for (;;) {
         double started = now_seconds();
         size_t words = runner_words(r);
-        b->is_ahead = true;
-        b->result->ahead_words = words;
         runner_run(r, b->alarm, started + hold_left(b));
         if (r->end != RUN_SYSCALL)
             return;
@@ -334,33 +328,116 @@ run_dry(struct burst *b, double seconds)
              b->order->describe(b->order->context));
 }
 
+/* To one CPU that the target does not use now, if there is one: a stop is quickest if both share it. */
+static void
+go_aside(struct burst *b)
+{
+    const int theirs = thread_cpu(b->order->tid);
+    cpu_set_t one = b->cpus;
+
+    loose_forbid(&b->r->loose, &b->cpus);
+    if (theirs >= 0 && theirs < CPU_SETSIZE && CPU_COUNT(&one) > 1)
+        CPU_CLR(theirs, &one);
+    for (int cpu = 0, kept = 0; cpu < CPU_SETSIZE; cpu++)
+        if (CPU_ISSET(cpu, &one) && kept++ != 0)
+            CPU_CLR(cpu, &one);
+    sched_setaffinity(0, sizeof one, &one);
+    sched_setaffinity(b->r->process.pid, sizeof one, &one);
+}
+
+/* A burst as it is, to come back to. */
+struct standing {
+    uint64_t part[PART_WORDS]; /* of a record in progress */
+    enum run_end end;
+    long number;
+    uint64_t ip;
+    const uint64_t *written;
+    struct exit part_exit;
+    bool has_cut_record;
+    struct user_regs_struct regs;
+};
+
+static void
+save(const struct runner *r, struct standing *s)
+{
+    memcpy(s->part, r->written, sizeof s->part);
+    s->end = r->end;
+    s->number = r->number;
+    s->ip = r->ip;
+    s->written = r->written;
+    s->part_exit = r->part_exit;
+    s->has_cut_record = r->has_cut_record;
+    s->regs = r->regs;
+}
+
+/* Unless the replica is gone. */
+static void
+restore(struct runner *r, const struct standing *s)
+{
+    memcpy((void *)(uintptr_t)s->written, s->part, sizeof s->part);
+    if (r->end == RUN_EXIT && process_is_dead(&r->process))
+        return;
+    r->end = s->end;
+    r->number = s->number;
+    r->ip = s->ip;
+    r->written = s->written;
+    r->part_exit = s->part_exit;
+    r->has_cut_record = s->has_cut_record;
+    r->regs = s->regs;
+}
+
 /* Behind a burst that came to code which was not translated: go on, and have it translated for the
  * next one. What was recorded stays. */
 static void
 go_on_dry(struct burst *b)
 {
-    struct runner *r = b->r;
-    uint64_t part[PART_WORDS];
-    const enum run_end end = r->end;
-    const long number = r->number;
-    const uint64_t ip = r->ip, *written = r->written;
-    const struct exit part_exit = r->part_exit;
-    const bool has_cut_record = r->has_cut_record;
-    const struct user_regs_struct regs = r->regs;
+    struct standing before;
 
-    memcpy(part, written, sizeof part);
-    r->end = end == RUN_COLD ? RUN_COLD : RUN_GOES_ON;
+    save(b->r, &before);
+    b->r->end = before.end == RUN_COLD ? RUN_COLD : RUN_GOES_ON;
     run_dry(b, LEARNING_SECONDS);
-    memcpy((void *)(uintptr_t)written, part, sizeof part);
-    if (r->end == RUN_EXIT && process_is_dead(&r->process))
-        return;
-    r->end = end;
-    r->number = number;
-    r->ip = ip;
-    r->written = written;
-    r->part_exit = part_exit;
-    r->has_cut_record = has_cut_record;
-    r->regs = regs;
+    restore(b->r, &before);
+}
+
+/* Whether a burst is to be gone on with when its hold is over: the time was too short, not the code. */
+static bool
+goes_beyond(const struct burst *b)
+{
+    const struct runner *r = b->r;
+
+    return b->order->beyond_seconds > 0 && (r->end == RUN_HOLD || r->end == RUN_COLD) &&
+           !b->held.is_asleep && !r->is_cancelled && accesses_so_far(r) < b->order->accesses;
+}
+
+/* What a program comes to that goes on from one moment with the data of another, if they do not fit. */
+static bool
+went_astray(enum run_end end)
+{
+    return end == RUN_FAULT || end == RUN_UNSUPPORTED || end == RUN_MODIFIED ||
+           end == RUN_UNREADABLE || end == RUN_EXIT;
+}
+
+/* The target runs on, and so does its replica, on memory as the target has it from now on: what is
+ * recorded is what the target may well do, not what it does. Nothing of it is kept if it went astray. */
+static void
+go_beyond(struct burst *b)
+{
+    struct runner *r = b->r;
+    struct standing before;
+
+    save(r, &before);
+    b->result->held_words = runner_words(r);
+    b->result->released = r->regs;
+    go_aside(b);
+    r->pages.reads_around = true;
+    r->has_cut_record = false;
+    r->end = before.end == RUN_COLD ? RUN_COLD : RUN_GOES_ON;
+    run_dry(b, b->order->beyond_seconds);
+    r->pages.reads_around = false;
+    if (went_astray(r->end))
+        restore(r, &before);
+    else if (r->end == RUN_COLD)
+        r->end = RUN_HOLD;
 }
 
 /* The target runs on, and nobody believes what the replica does. */
@@ -384,17 +461,20 @@ take_held(struct burst *b)
     struct runner *r = b->r;
     const double translated = r->translation_seconds;
 
+    b->result->held_words = SIZE_MAX;
+    b->result->first = b->held.regs;
     if (prepare(b))
         run_chain(b);
-    if (b->is_ahead && r->end != RUN_COLD && b->order->arm_fd >= 0)
-        b->result->is_armed = ioctl(b->order->arm_fd, PERF_EVENT_IOC_ENABLE, 0) == 0;
     loose_rest(&r->loose, &r->area);
     if (!b->held.is_asleep)
         held_release(&b->held);
     runner_settle(r);
     bool was_cold = r->end == RUN_COLD || (r->end == RUN_HOLD && r->translation_seconds - translated >
                                                                     COLD_SHARE * b->held.held_seconds);
-    if (was_cold && !b->held.is_asleep) {
+    if (goes_beyond(b)) {
+        unhurry(r->process.pid);
+        go_beyond(b);
+    } else if (was_cold && !b->held.is_asleep) {
         unhurry(r->process.pid);
         go_anywhere(b);
         go_on_dry(b);
@@ -449,6 +529,9 @@ run_burst(void *argument)
         take(b);
     alarm_free(b->alarm);
     result->end = b->r->end;
+    result->last = b->r->regs;
+    if (result->held_words == SIZE_MAX)
+        result->released = result->last;
     result->error = b->held.error;
     result->held_seconds = b->held.held_seconds;
     result->longest_seconds = b->held.longest_seconds;

@@ -11,10 +11,9 @@ struct burst_order {
     double patience_seconds; /* to find the thread at work outside of the kernel */
     double chain_seconds;    /* wall time that a chain over system calls may take; 0: end at the first */
     double dry_seconds;      /* not held, to learn code: instead of a burst, or 0 */
+    double beyond_seconds;   /* wall time to go on for when the hold is over, the target running, too */
     bool has_company;        /* other threads of the target may run meanwhile */
     bool may_hurry;          /* raise our priority while it is held */
-    int arm_fd;              /* a disabled perf event, to be enabled right before a release from which on
-                              * the target makes what was recorded last; or -1 */
     /* Describe the form that the translator wants, and add it; false: it cannot be. Not called while the
      * target is held. */
     bool (*describe)(void *context);
@@ -30,8 +29,8 @@ struct burst_result {
     unsigned holds;
     unsigned calls, compared, equal;
     bool cut_short;
-    bool is_armed;           /* the event was enabled */
-    size_t ahead_words;      /* what was recorded from here on is what the target then makes */
+    size_t held_words;       /* what was recorded up to here is what the target makes; SIZE_MAX: all */
+    struct user_regs_struct first, released, last; /* the program's registers at these moments */
     uint64_t pages_predicted, pages_missed;
     double replica_cpu_seconds, tracer_cpu_seconds;
 };

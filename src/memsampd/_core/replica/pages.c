@@ -292,7 +292,10 @@ pages_near(struct pages *p, const struct remote_area *area, uint64_t missed, uin
     size_t count = pages_wanted(p, missed), there = 0;
     uint64_t at = missed;
 
-    if (count == 1 && is_worth_supplying(p, PAGES_RANKS)) {
+    if (p->reads_around && p->here < PAGES_AROUND_MOST) {
+        count = PAGES_AHEAD;
+        at = missed & ~(uint64_t)(PAGES_AHEAD * PAGE_BYTES - 1);
+    } else if (count == 1 && is_worth_supplying(p, PAGES_RANKS)) {
         count = PAGES_AROUND;
         at = missed & ~(uint64_t)(PAGES_AROUND * PAGE_BYTES - 1);
     }

@@ -5,7 +5,8 @@
 #include "process.h"
 
 #define PAGES_SLOTS 32768u
-#define PAGES_MOST 12000u /* in a burst: 47 MiB */
+#define PAGES_MOST 16384u /* in a burst: 64 MiB */
+#define PAGES_AROUND_MOST (PAGES_MOST / 4 * 3) /* from then on only those that are needed */
 #define PAGES_AHEAD 16u
 #define PAGES_RANKS 13u /* of likeliness: see likeliness() */
 
@@ -38,6 +39,7 @@ struct pages {
     size_t gifts;
     size_t shared;         /* supplied pages that other processes may write to */
     uint32_t burst;
+    bool reads_around;     /* nobody waits: read many of the neighbours of a page that is missed */
     uint8_t *bytes;        /* REMOTE_BATCH pages */
     size_t here;           /* pages of the present burst */
     uint64_t last_missed;  /* for reading ahead where the program goes through memory */

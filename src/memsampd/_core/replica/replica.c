@@ -21,7 +21,6 @@ typedef struct {
     bool has_cut_record; /* still to be expanded */
     const uint64_t *at; /* of what was recorded, expanded up to here */
     bool is_expanded;
-    bool is_learnt, is_again; /* what was recorded was taken before: nothing is learnt by that */
     PyObject *counter; /* a ReuseCounter that takes the lines, or NULL */
     struct burst_result last;
 } Replica;
@@ -40,22 +39,46 @@ raise_errno(const char *what)
 
 /* ---- A burst ---- */
 
+/* How much of what was recorded is not known to be what the target makes. */
+static double
+beyond_share(const struct runner *r, const struct burst_result *b)
+{
+    const size_t words = runner_words(r);
+
+    return words > b->held_words ? (double)(words - b->held_words) / (double)words : 0.0;
+}
+
+/* In the order of samples (perf.c). */
+static void
+put_registers(uint64_t *out, const struct user_regs_struct *r)
+{
+    const uint64_t registers[16] = {r->rax, r->rbx, r->rcx, r->rdx, r->rsi, r->rdi, r->rbp, r->rsp,
+                                    r->r8,  r->r9,  r->r10, r->r11, r->r12, r->r13, r->r14, r->r15};
+    memcpy(out, registers, sizeof registers);
+}
+
 static PyObject *
 result_as_dict(const struct runner *r, const struct burst_result *b)
 {
+    uint64_t stretch[48], ips[3] = {b->first.rip, b->released.rip, b->last.rip};
+
+    put_registers(stretch, &b->first);
+    put_registers(stretch + 16, &b->released);
+    put_registers(stretch + 32, &b->last);
     return Py_BuildValue(
-        "{ss,si,ss,sl,sK,sO,sd,sd,sd,sI,sI,sI,sI,sO,sO,sn,sK,sK,sd,sd}",
+        "{ss,si,ss,sl,sK,sO,sd,sd,sd,sI,sI,sI,sI,sO,sK,sK,sd,sd,sd,sy#,sy#}",
         "status", held_status_name(b->status), "error", b->error, "end", run_end_name(b->end),
         "number", r->number, "ip", (unsigned long long)r->ip,
         "is_lost", b->is_lost ? Py_True : Py_False, "started_seconds", b->started_seconds,
         "held_seconds", b->held_seconds, "longest_seconds", b->longest_seconds,
         "holds", b->holds, "calls", b->calls, "compared", b->compared, "equal", b->equal,
         "cut_short", b->cut_short ? Py_True : Py_False,
-        "is_armed", b->is_armed ? Py_True : Py_False, "ahead_words", (Py_ssize_t)b->ahead_words,
         "pages_predicted", (unsigned long long)b->pages_predicted,
         "pages_missed", (unsigned long long)b->pages_missed,
         "replica_cpu_seconds", b->replica_cpu_seconds,
-        "tracer_cpu_seconds", b->tracer_cpu_seconds);
+        "tracer_cpu_seconds", b->tracer_cpu_seconds, "beyond_share", beyond_share(r, b),
+        "stretch", (const char *)stretch, (Py_ssize_t)sizeof stretch,
+        "stretch_ip", (const char *)ips, (Py_ssize_t)sizeof ips);
 }
 
 struct describer {
@@ -82,16 +105,18 @@ static PyObject *
 replica_burst(Replica *self, PyObject *args, PyObject *keywords)
 {
     static char *names[] = {"tid", "accesses", "hold_seconds", "patience_seconds", "chain_seconds",
-                            "dry_seconds", "has_company", "may_hurry", "describe", "arm_fd", NULL};
+                            "dry_seconds", "has_company", "may_hurry", "describe",
+                            "beyond_seconds", NULL};
     struct describer describer = {self, NULL};
-    struct burst_order order = {.arm_fd = -1};
+    struct burst_order order = {0};
     unsigned long long accesses;
     int tid, has_company = 0, may_hurry = 1, failed;
 
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "iKd|dddppOi:burst", names, &tid, &accesses,
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "iKd|dddppOd:burst", names, &tid, &accesses,
                                      &order.hold_seconds, &order.patience_seconds,
                                      &order.chain_seconds, &order.dry_seconds, &has_company,
-                                     &may_hurry, &describer.callable, &order.arm_fd))
+                                     &may_hurry, &describer.callable,
+                                     &order.beyond_seconds))
         return NULL;
     if (describer.callable != NULL && describer.callable != Py_None) {
         order.describe = describe_form;
@@ -107,7 +132,6 @@ replica_burst(Replica *self, PyObject *args, PyObject *keywords)
     if (failed < 0)
         return PyErr_SetFromErrno(PyExc_OSError);
     self->at = self->runner.start;
-    self->is_learnt = false;
     return result_as_dict(&self->runner, &self->last);
 }
 
@@ -119,15 +143,10 @@ replica_begin_take(Replica *self, PyObject *args)
     unsigned long long limit;
     unsigned line_shift;
     PyObject *counter = Py_None;
-    Py_ssize_t from_words = 0; /* a stretch of a chain begins there */
     struct runner *r = &self->runner;
 
-    if (!PyArg_ParseTuple(args, "KI|On:begin_take", &limit, &line_shift, &counter, &from_words))
+    if (!PyArg_ParseTuple(args, "KI|O:begin_take", &limit, &line_shift, &counter))
         return NULL;
-    if (from_words < 0 || (size_t)from_words > runner_words(r)) {
-        PyErr_SetString(PyExc_ValueError, "not so many words were recorded");
-        return NULL;
-    }
     if (counter != Py_None && (line_shift == 0 || limit > UINT32_MAX / 2)) {
         PyErr_SetString(PyExc_ValueError, "lines are counted, less than 2**31 of them");
         return NULL;
@@ -141,10 +160,8 @@ replica_begin_take(Replica *self, PyObject *args)
     r->expansion.chunk_rows = CHUNK_ROWS;
     expansion_begin(&r->expansion, limit, line_shift, self->counter != NULL);
     self->has_cut_record = r->has_cut_record;
-    self->at = r->start + from_words;
+    self->at = r->start;
     self->is_expanded = false;
-    self->is_again = self->is_learnt;
-    self->is_learnt = true;
     Py_RETURN_NONE;
 }
 
@@ -169,7 +186,7 @@ expand_some(Replica *self)
     self->is_expanded = result != EXPANDED_CHUNK;
     if (result == EXPANDED_NO_MEMORY || (x->is_counted && !expansion_count(x)))
         return -1;
-    if (x->line_shift == 0 && !self->is_again)
+    if (x->line_shift == 0)
         note_pages(&r->pages, x->rows.address, x->rows.count, 0);
     return 0;
 }
@@ -218,13 +235,23 @@ replica_take(Replica *self, PyObject *ignored)
         reuse_counter_give_back(self->counter);
     if (failed < 0)
         return PyErr_NoMemory();
-    if (self->is_expanded && !self->is_again)
+    if (self->is_expanded)
         learn_words(&self->runner);
     PyObject *taken = self->counter != NULL
                           ? counts_taken(x)
                           : rows_take(&x->rows, x->instructions, x->prefetches);
     x->instructions = x->prefetches = 0;
     return taken;
+}
+
+static PyObject *
+replica_taken_share(Replica *self, PyObject *ignored)
+{
+    const size_t words = runner_words(&self->runner);
+    (void)ignored;
+
+    return PyFloat_FromDouble(
+        words == 0 ? 1.0 : (double)(self->at - self->runner.start) / (double)words);
 }
 
 static PyObject *
@@ -264,25 +291,27 @@ replica_wanted_form(Replica *self, PyObject *ignored)
 }
 
 static PyObject *
-replica_add_form(Replica *self, PyObject *args)
+replica_add_forms(Replica *self, PyObject *args)
 {
     const char *bytes;
     Py_ssize_t size;
     struct form form;
 
-    if (!PyArg_ParseTuple(args, "y#:add_form", &bytes, &size))
+    if (!PyArg_ParseTuple(args, "y#:add_forms", &bytes, &size))
         return NULL;
-    if (size != (Py_ssize_t)sizeof form) {
-        PyErr_SetString(PyExc_ValueError, "not a form");
-        return NULL;
-    }
-    memcpy(&form, bytes, sizeof form);
-    if (form.references > RECIPE_REFERENCES || form.key == 0) {
-        PyErr_SetString(PyExc_ValueError, "malformed form");
+    if (size % (Py_ssize_t)sizeof form != 0) {
+        PyErr_SetString(PyExc_ValueError, "not forms");
         return NULL;
     }
-    if (form_table_put(&self->runner.blocks.forms, &form) < 0)
-        return PyErr_NoMemory();
+    for (Py_ssize_t at = 0; at < size; at += (Py_ssize_t)sizeof form) {
+        memcpy(&form, bytes + at, sizeof form);
+        if (form.references > RECIPE_REFERENCES || form.key == 0) {
+            PyErr_SetString(PyExc_ValueError, "malformed form");
+            return NULL;
+        }
+        if (form_table_put(&self->runner.blocks.forms, &form) < 0)
+            return PyErr_NoMemory();
+    }
     Py_RETURN_NONE;
 }
 
@@ -584,10 +613,12 @@ static PyMethodDef replica_methods[] = {
      "Begin to take what was recorded: at most so many rows, or, given a shift and a counter, have lines "
      "of 1 << shift bytes counted."},
     {"take", (PyCFunction)replica_take, METH_NOARGS, "The next chunk; None behind the last."},
+    {"taken_share", (PyCFunction)replica_taken_share, METH_NOARGS,
+     "How much of what was recorded was taken; a limit may have cut it off."},
     {"visits", (PyCFunction)replica_visits, METH_NOARGS,
      "Addresses of the instructions that ran, and how often each did."},
     {"wanted_form", (PyCFunction)replica_wanted_form, METH_NOARGS, "The form to describe."},
-    {"add_form", (PyCFunction)replica_add_form, METH_VARARGS, "Describe a form."},
+    {"add_forms", (PyCFunction)replica_add_forms, METH_VARARGS, "Describe forms, one after the other."},
     {"hold", (PyCFunction)replica_hold, METH_VARARGS, "Hold a thread."},
     {"place", (PyCFunction)replica_place, METH_VARARGS, "Put the replica where it is."},
     {"go", (PyCFunction)replica_go, METH_VARARGS, "Run it in translated code."},

@@ -30,7 +30,9 @@ from memsampd.sampler.perf.refusal import explain_refusal
 from memsampd.sampler.process.status import list_threads
 
 # The layout of PerfRing.drain() (struct Sample in _core/perf/perf.c).
-SAMPLE_DTYPE = np.dtype([("time_ns", "u8"), ("ip", "u8"), ("pid", "u4"), ("tid", "u4")])
+SAMPLE_DTYPE = np.dtype(
+    [("time_ns", "u8"), ("ip", "u8"), ("pid", "u4"), ("tid", "u4"), ("registers", "u8", 16)]
+)
 
 # How often PerThreadRings looks for new threads while it waits.
 _SEARCH_SECONDS = 0.02

@@ -23,7 +23,7 @@ from memsampd.sampler.records import BranchSamples
 # The kernel throttles above kernel.perf_event_max_sample_rate, 100 kHz by default, and rounds
 # shorter periods up to 10 us itself (perf_swevent_start_hrtimer).
 _PERIOD_SECONDS_MIN = 10e-6
-_RECORD_BYTES = 32  # of one sample in the ring
+_RECORD_BYTES = 168  # of one sample in the ring
 
 
 class TaskClockSource(Closing):
@@ -123,6 +123,7 @@ class TaskClockSource(Closing):
             tid=samples["tid"].astype(np.int32),
             time_seconds=samples["time_ns"].astype(np.float64) * 1e-9,
             period_seconds=self.period_seconds,
+            registers=samples["registers"],
             lost=drained.lost,
             throttled=drained.throttled,
         )

@@ -162,7 +162,7 @@ class HeldReplica:
         key, sample, operands_bytes = self._replica.wanted_form()
         if key == 0:
             raise CaptureError("full", "no room for more translations")
-        self._replica.add_form(self._forms.describe(key, sample, operands_bytes).tobytes())
+        self._replica.add_forms(self._forms.describe(key, sample, operands_bytes).tobytes())
 
 
 @contextmanager

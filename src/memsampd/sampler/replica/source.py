@@ -21,8 +21,11 @@ from memsampd.sampler.records import (
     BurstCost,
     BurstEnd,
     BurstRequest,
+    no_registers,
+    registers_of,
 )
 from memsampd.sampler.replica.collectors import Collector, Counted, Rows
+from memsampd.sampler.replica.common_forms import common_forms
 from memsampd.sampler.replica.endings import end_detail
 from memsampd.sampler.replica.forms import FormDecoder
 from memsampd.sampler.replica.target import (
@@ -30,7 +33,6 @@ from memsampd.sampler.replica.target import (
     has_company,
     read_traits,
 )
-from memsampd.sampler.replica.timing import BurstTiming
 
 _PATIENCE_SECONDS = 0.2
 # The sum of all holds in so much wall time is bounded by what a burst may hold the target for.
@@ -78,12 +80,13 @@ class _Taken:
     compared: int
     equal: int
     cut_short: bool
-    is_armed: bool
-    ahead_words: int
     pages_predicted: int
     pages_missed: int
     replica_cpu_seconds: float
     tracer_cpu_seconds: float
+    beyond_share: float
+    stretch: bytes
+    stretch_ip: bytes
 
     @property
     def cost(self) -> BurstCost:
@@ -97,6 +100,18 @@ class _Taken:
         )
 
 
+def beyond_rows(rows: int, beyond_share: float, taken_share: float) -> int:
+    """How many rows of those taken were made when the target ran on.
+
+    Args:
+        rows: that were taken.
+        beyond_share: of what was recorded.
+        taken_share: of what was recorded: a limit may have cut it off.
+    """
+    held = (1 - beyond_share) / taken_share
+    return round(rows * max(1 - held, 0.0))
+
+
 class ReplicaSource:
     """Takes bursts of one process (:class:`memsampd.sampler.protocols.AccessSource`).
 
@@ -106,7 +121,6 @@ class ReplicaSource:
     Args:
         pid: the target.
         proc: root of the proc file system.
-        line_bytes: size of the lines that timed accesses are counted in.
         can_query: ask the kernel for single areas of the target, where it can tell (Linux 6.11);
             else read the list of all.
         may_hurry: go before other processes while the target is held, where that is permitted.
@@ -123,7 +137,6 @@ class ReplicaSource:
         pid: int,
         proc: Path = PROC,
         *,
-        line_bytes: int = 64,
         can_query: bool = True,
         may_hurry: bool = True,
     ) -> None:
@@ -132,11 +145,10 @@ class ReplicaSource:
         self._can_query = can_query
         self._may_hurry = may_hurry
         self._forms = FormDecoder()
-        self._known_forms: list[bytes] = []
+        self._known_forms = common_forms()
         self._holds: deque[tuple[float, float]] = deque()  # end, seconds
         self._is_cancelled = self._is_closed = False
         self._knows_code = False
-        self._timing = BurstTiming(proc / str(pid) / "mem", line_bytes)
         self._traits, self._replica = self._make()
 
     def _make(self) -> tuple[TargetTraits, _core.Replica]:
@@ -151,8 +163,7 @@ class ReplicaSource:
             )
         except (ProcessLookupError, FileNotFoundError) as error:
             raise CaptureError("gone", f"process {self._pid} is gone: {error}") from error
-        for form in self._known_forms:
-            replica.add_form(form)
+        replica.add_forms(self._known_forms)
         return traits, replica
 
     def _renew(self) -> None:
@@ -214,10 +225,6 @@ class ReplicaSource:
         """What the kernel offers, as far as it was tried: "can_query", "can_protect"."""
         return self._replica.features()
 
-    def untimed(self) -> dict[str, int]:
-        """How many bursts that were to be timed were not, by reason."""
-        return dict(self._timing.untimed)
-
     # ---- Taking ----
 
     def _capture(self, request: BurstRequest, collector: Collector) -> Burst:
@@ -231,17 +238,10 @@ class ReplicaSource:
             cost += self._learn(request)
             self._knows_code = True
         company = has_company(self._pid, request.tid, self._proc)
-        with self._timing.waiting(request) as moments:
-            taken, more = self._take(request, company, moments)
-            cost += more
-            self._hand_over(request, collector)
-            visits = self._replica.visits()
-            timed, hit_seconds = self._timing.tell(
-                request, taken.is_armed, moments, lambda: self._rows_ahead(request, taken)
-            )
-        cost += BurstCost(
-            hit_seconds=hit_seconds, replica_cpu_seconds=self._timing.take_child_cpu_seconds()
-        )
+        taken, more = self._take(request, company)
+        cost += more
+        self._hand_over(request, collector)
+        visits, taken_share = self._replica.visits(), self._replica.taken_share() or 1.0
         code_ip, code_times = (np.frombuffer(each, np.uint64) for each in visits)
         cost += BurstCost(tracer_cpu_seconds=time.thread_time() - started)
         end, detail = self._ending(taken)
@@ -266,17 +266,17 @@ class ReplicaSource:
             calls_equal=taken.equal,
             pages_predicted=taken.pages_predicted,
             pages_missed=taken.pages_missed,
+            beyond_accesses=beyond_rows(collector.rows, taken.beyond_share, taken_share),
             is_plausible=company,
             cut_short=taken.cut_short,
-            timed=timed,
-            was_asked_time=request.measure_rate,
+            stretch=no_registers() if taken.calls else registers_of(taken.stretch),
+            stretch_ip=np.frombuffer(taken.stretch_ip, np.uint64),
+            stretch_shares=(0.0, (1 - taken.beyond_share) / taken_share, 1 / taken_share),
             code_ip=code_ip,
             code_times=code_times,
         )
 
-    def _take(
-        self, request: BurstRequest, company: bool, moments: _core.Moments | None
-    ) -> tuple[_Taken, BurstCost]:
+    def _take(self, request: BurstRequest, company: bool) -> tuple[_Taken, BurstCost]:
         """A burst; the last of some tries where code was not known before."""
         cost = BurstCost()
         for _ in range(_COLD_TRIES):
@@ -287,7 +287,7 @@ class ReplicaSource:
                 request.max_stop_seconds - self._held_lately(),
                 chain_seconds=_CHAIN_SECONDS,
                 has_company=company,
-                arm_fd=moments.fileno() if moments is not None else -1,
+                beyond_seconds=request.beyond_seconds,
             )
             cost += taken.cost
             if taken.is_lost:
@@ -331,7 +331,7 @@ class ReplicaSource:
         chain_seconds: float = 0.0,
         dry_seconds: float = 0.0,
         has_company: bool = False,
-        arm_fd: int = -1,
+        beyond_seconds: float = 0.0,
     ) -> _Taken:
         told: dict[str, Any] = self._replica.burst(
             tid,
@@ -343,7 +343,7 @@ class ReplicaSource:
             has_company=has_company,
             may_hurry=self._may_hurry,
             describe=self._describe_form,
-            arm_fd=arm_fd,
+            beyond_seconds=beyond_seconds,
         )
         taken = _Taken(**told)
         self._holds.append((time.monotonic(), taken.held_seconds))
@@ -354,21 +354,13 @@ class ReplicaSource:
         if key == 0:  # there was no room for more translations
             return
         form = self._forms.describe(key, sample, operands_bytes).tobytes()
-        self._known_forms.append(form)
-        self._replica.add_form(form)
+        self._known_forms += form
+        self._replica.add_forms(form)
 
     def _hand_over(self, request: BurstRequest, collector: Collector) -> None:
         self._replica.begin_take(request.max_accesses, collector.line_shift, collector.counter)
         while (chunk := self._replica.take()) is not None:
             collector.take(chunk)
-
-    def _rows_ahead(self, request: BurstRequest, taken: _Taken) -> AccessChunk:
-        """What the target went on with after its release, once more, as rows."""
-        self._replica.begin_take(request.max_accesses, 0, None, taken.ahead_words)
-        rows = Rows()
-        while (chunk := self._replica.take()) is not None:
-            rows.take(chunk)
-        return rows.kept()
 
     # ---- Holds ----
 

@@ -1,0 +1,89 @@
+"""Code that runs, and that no burst has seen.
+
+Bursts come at random moments, so they mostly find what most of the time is spent in. But code that
+has a twentieth of the time may make half of the accesses: fast code does. It is looked for where
+samples have found it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+_SAMPLES = 1000
+_SAMPLES_LEAST = 100
+_WORTH_SEEKING = 0.01  # of the samples
+_RECURS = 50  # samples from the first to the last in some code, or more: it comes again
+_LATELY = 300
+_PLACES = 4  # a thread has as many debug registers
+_FIRST_PAUSE = 8  # windows, doubled with each search for the same code
+
+
+@dataclass(frozen=True, slots=True)
+class Sought:
+    """Where to look for code.
+
+    Attributes:
+        tid: the thread that ran it lately.
+        ips: places that it passed, at most four.
+        bins: their bins in branch vectors.
+        share: of the latest samples, those in code that no burst has seen.
+    """
+
+    tid: int
+    ips: tuple[int, ...]
+    bins: tuple[int, ...]
+    share: float
+
+
+class UnseenCode:
+    """Remembers the latest samples, and which code was sought already.
+
+    Code that was sought in vain, or still counts as not seen, is left alone for ever longer.
+    """
+
+    def __init__(self) -> None:
+        self._ip = np.empty(0, np.uint64)
+        self._tid = np.empty(0, np.int32)
+        self._bin = np.empty(0, np.int64)
+        self._tries: Counter[int] = Counter()
+        self._rest_until: dict[int, int] = {}
+
+    def add(self, ip: NDArray[np.uint64], tid: NDArray[np.int32], bins: NDArray[np.int64]) -> None:
+        """Remember samples: addresses, threads, and bins in branch vectors, shape (n,)."""
+        self._ip = np.concatenate([self._ip, ip])[-_SAMPLES:]
+        self._tid = np.concatenate([self._tid, tid])[-_SAMPLES:]
+        self._bin = np.concatenate([self._bin, bins])[-_SAMPLES:]
+
+    def seek(self, is_seen: NDArray[np.bool_], window: int) -> Sought | None:
+        """Choose where to look, if it is worth it.
+
+        Args:
+            is_seen: of each bin, whether a burst has run code in it, shape (bins,).
+            window: index of the present window.
+        """
+        if len(self._bin) < _SAMPLES_LEAST or self._bin.max() >= len(is_seen):
+            return None
+        rests = [bin for bin, until in self._rest_until.items() if until > window]
+        unseen = set(self._bin[~is_seen[self._bin]].tolist()).difference(rests)
+        wanted = np.isin(self._bin, [bin for bin in unseen if self._recurs(bin)])
+        share = float(np.mean(wanted))
+        if share < _WORTH_SEEKING:
+            return None
+        tid = Counter(self._tid[wanted].tolist()).most_common(1)[0][0]
+        wanted &= self._tid == tid
+        bins = [bin for bin, _ in Counter(self._bin[wanted].tolist()).most_common(_PLACES)]
+        # The latest place of each: what was run long ago may never be run again.
+        ips = [int(self._ip[wanted & (self._bin == bin)][-1]) for bin in bins]
+        for bin in bins:
+            self._tries[bin] += 1
+            self._rest_until[bin] = window + (_FIRST_PAUSE << min(self._tries[bin], 16) - 1)
+        return Sought(tid, tuple(ips), tuple(bins), share)
+
+    def _recurs(self, bin: int) -> bool:
+        """Whether some code is likely to be run again soon."""
+        found = np.flatnonzero(self._bin == bin)
+        return bool(found[-1] - found[0] >= _RECURS and len(self._bin) - found[-1] <= _LATELY)

@@ -1,0 +1,367 @@
+"""The access clock: registers that advance steadily tell how fast a thread goes, at no cost to it.
+
+Most loops keep a counter or a pointer in a register. A burst tells by how much it advances an
+access, two samples of the running thread by how much in a known time; together they are a rate.
+Which registers those are is not known beforehand: they are those whose advance from sample to
+sample is steady.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memsampd.sampler.records import BranchSamples, CodeRate, Stretch, TimedStretch, no_registers
+
+# Samples that are remembered: at the usual period, of some seconds.
+_SAMPLES = 4096
+# Two samples tell only if the thread ran all the time between them: wall time, in periods.
+_UNDISTURBED = (0.85, 1.15)
+_PAIRS = (24, 12, 6)  # the nearest ones to a burst: fewer, where its speed changes
+_PAIRS_LEAST = 4
+_NEAR_SECONDS = 1.0
+# A register is steady if its advances deviate by so much in the median, and nearly all by less than
+# this.
+_STEADY = 0.2
+_ALIKE = 0.45
+_MOST = 0.85
+_STEPS_LEAST = 16  # smallest steps of a register in a burst: fewer tell too little
+_INNER_MOST, _OUTER_MOST = 3, 4  # registers that are tried together
+_LARGEST_ADVANCE = 2**44
+_CODES = 32
+_OFTEN = 0.01  # of the times of the instruction that was executed most often
+_SAME_CODE = 0.8  # of the instructions
+_SAME_PACE = 0.15
+_STRAIGHT = 0.1
+_CANCELLED = 0.2
+_OTHER_SPEED = 4.0  # by what other working sets may leave the limits of a burst
+_WINDOW_PAIRS_LEAST = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """Samples of one thread that another one follows.
+
+    Attributes:
+        first_ip: where the first one found it, shape (p,), uint64.
+        second_ip: the same of the second one.
+        time_seconds: of the first, shape (p,).
+        seconds: from the first to the second, shape (p,).
+        advance: of each register, shape (p, 16), int64.
+    """
+
+    first_ip: NDArray[np.uint64]
+    second_ip: NDArray[np.uint64]
+    time_seconds: NDArray[np.float64]
+    seconds: NDArray[np.float64]
+    advance: NDArray[np.int64]
+
+    def inside(self, code_ip: NDArray[np.uint64]) -> Pairs:
+        """Those of which both are in some code."""
+        both = _is_in(self.first_ip, code_ip) & _is_in(self.second_ip, code_ip)
+        return self.chosen(np.flatnonzero(both))
+
+    def chosen(self, which: NDArray[np.int64]) -> Pairs:
+        """Some of them."""
+        return Pairs(
+            self.first_ip[which],
+            self.second_ip[which],
+            self.time_seconds[which],
+            self.seconds[which],
+            self.advance[which],
+        )
+
+
+@dataclass(slots=True)
+class _SteadyCode:
+    """Code of which some registers are known to advance steadily.
+
+    Attributes:
+        id: its id.
+        code_ip: its instructions.
+        odometer: its registers.
+        limits: rates that are possible.
+        bursts: how many agree.
+        is_disputed: another burst of like code says otherwise: a step may be much work or little.
+    """
+
+    id: int
+    code_ip: NDArray[np.uint64]
+    odometer: Odometer
+    limits: tuple[float, float]
+    bursts: int = 1
+    is_disputed: bool = False
+
+    @property
+    def is_believed(self) -> bool:
+        """Whether windows may be timed by it."""
+        return self.bursts > 1 or not self.is_disputed
+
+
+class ProgressClock:
+    """Remembers the latest samples of a process, and times bursts and windows by them."""
+
+    name = "registers"
+
+    def __init__(self) -> None:
+        self._ip = np.empty(0, np.uint64)
+        self._tid = np.empty(0, np.int32)
+        self._time = np.empty(0, np.float64)
+        self._registers = no_registers()
+        self._period_seconds = 0.0
+        self._codes: list[_SteadyCode] = []
+        self._next_code = 0
+
+    def add(self, samples: BranchSamples) -> None:
+        """Remember samples; such as have no registers tell nothing."""
+        if len(samples.registers) != len(samples) or not len(samples):
+            return
+        self._period_seconds = samples.period_seconds
+        self._ip = np.concatenate([self._ip, samples.ip])[-_SAMPLES:]
+        self._tid = np.concatenate([self._tid, samples.tid])[-_SAMPLES:]
+        self._time = np.concatenate([self._time, samples.time_seconds])[-_SAMPLES:]
+        self._registers = np.concatenate([self._registers, samples.registers])[-_SAMPLES:]
+
+    def measure(self, stretch: Stretch) -> tuple[TimedStretch, int] | None:
+        """Time the code of a burst; None if no register of it advances steadily.
+
+        Args:
+            stretch: what the burst tells.
+
+        Returns:
+            The time that it takes, and the id of its code in :class:`CodeRate`.
+        """
+        if len(stretch.registers) < 2 or not stretch.accesses[-1] > 0 or not len(stretch.code_ip):
+            return None
+        # Elsewhere than in its loops registers have other uses.
+        if not _is_in(stretch.ip[[0, -1]], stretch.code_ip).all():
+            return None
+        start, end = (stretch.time_seconds + at for at in (-_NEAR_SECONDS, _NEAR_SECONDS))
+        pairs = self._pairs(stretch.tid, start, end).inside(stretch.code_ip)
+        away = np.abs(pairs.time_seconds - stretch.time_seconds)
+        order = np.argsort(away, kind="stable")
+        for many in _PAIRS:
+            if many == _PAIRS[0] or many < len(order):
+                found = self._measure(stretch, pairs.chosen(order[:many]))
+                if found is not None:
+                    return found
+        return None
+
+    def _measure(self, stretch: Stretch, pairs: Pairs) -> tuple[TimedStretch, int] | None:
+        if len(pairs.seconds) < _PAIRS_LEAST:
+            return None
+        found = self._by_known(stretch, pairs)
+        if found is None:
+            odometer = find_odometer(pairs, stretch)
+            found = odometer and (self._learn(stretch, odometer[0]), odometer[1])
+        if found is None:
+            return None
+        code, rate = found
+        total = float(pairs.seconds.sum())
+        accesses = round(rate.accesses_per_second * total)
+        return TimedStretch(accesses, total, self.name, error=rate.error), code
+
+    def _by_known(self, stretch: Stretch, pairs: Pairs) -> tuple[int, SteadyRate] | None:
+        """The rate by what is known of the same code, if that fits this burst, too."""
+        for known in self._codes:
+            if _likeness(known.code_ip, stretch.code_ip) < _SAME_CODE:
+                continue
+            steps = float(stretch.advance[-1].astype(np.float64) @ known.odometer.weights)
+            told = steps * known.odometer.accesses_per_step
+            if abs(told / stretch.accesses[-1] - 1) < _SAME_PACE:
+                rate = steady_rate(known.odometer.rates(pairs), stretch.limits)
+                if rate is not None:
+                    known.bursts += 1
+                    return known.id, rate
+        return None
+
+    def _learn(self, stretch: Stretch, odometer: Odometer) -> int:
+        low, high = stretch.limits
+        limits = low / _OTHER_SPEED, high * _OTHER_SPEED
+        new = _SteadyCode(self._next_code, stretch.code_ip, odometer, limits)
+        for known in self._codes:
+            if _likeness(known.code_ip, new.code_ip) >= _SAME_CODE:
+                known.is_disputed = new.is_disputed = True
+        self._codes.append(new)
+        self._codes = self._codes[-_CODES:]
+        self._next_code += 1
+        return self._next_code - 1
+
+    def rates(self, start_seconds: float, end_seconds: float) -> tuple[CodeRate, ...]:
+        """How fast known code went from one moment to another."""
+        inside = (self._time >= start_seconds) & (self._time <= end_seconds)
+        threads = np.unique(self._tid[inside]).tolist()
+        every = [self._pairs(tid, start_seconds, end_seconds) for tid in threads]
+        return tuple(
+            rate for code in self._codes if code.is_believed for rate in self._rate(code, every)
+        )
+
+    @staticmethod
+    def _rate(code: _SteadyCode, every: list[Pairs]) -> Iterator[CodeRate]:
+        inside = [thread.inside(code.code_ip) for thread in every]
+        speed = np.concatenate([np.empty(0), *(code.odometer.rates(pairs) for pairs in inside)])
+        if len(speed) >= _WINDOW_PAIRS_LEAST:
+            rate = steady_rate(speed, code.limits)
+            if rate is not None:
+                yield CodeRate(code.id, rate.accesses_per_second, len(speed))
+
+    def _pairs(self, tid: int, start_seconds: float, end_seconds: float) -> Pairs:
+        """Pairs of undisturbed samples of one thread in an interval."""
+        index = np.flatnonzero(
+            (self._tid == tid) & (self._time >= start_seconds) & (self._time <= end_seconds)
+        )
+        lasted = np.diff(self._time[index])
+        low, high = (share * self._period_seconds for share in _UNDISTURBED)
+        good = np.flatnonzero((lasted > low) & (lasted < high))
+        first, second = index[good], index[good + 1]
+        return Pairs(
+            self._ip[first],
+            self._ip[second],
+            self._time[first],
+            lasted[good],
+            (self._registers[second] - self._registers[first]).view(np.int64),
+        )
+
+
+def often_executed(
+    code_ip: NDArray[np.uint64], code_times: NDArray[np.uint64]
+) -> NDArray[np.uint64]:
+    """Return the loops of a burst: instructions that it executed often, ascending.
+
+    Args:
+        code_ip: instructions, shape (c,), some more than once.
+        code_times: how often each was executed, shape (c,).
+    """
+    if not len(code_ip):
+        return code_ip
+    ip, place = np.unique(code_ip, return_inverse=True)
+    times = np.bincount(place, weights=code_times.astype(np.float64))
+    return np.asarray(ip[times >= _OFTEN * times.max()])
+
+
+def _is_in(ip: NDArray[np.uint64], code_ip: NDArray[np.uint64]) -> NDArray[np.bool_]:
+    at = np.searchsorted(code_ip, ip).clip(max=len(code_ip) - 1)
+    return np.asarray(code_ip[at] == ip)
+
+
+def _likeness(one: NDArray[np.uint64], other: NDArray[np.uint64]) -> float:
+    """Instructions that two pieces of code share, of those of both."""
+    both = int(_is_in(one, other).sum())
+    return both / (len(one) + len(other) - both)
+
+
+@dataclass(frozen=True, slots=True)
+class Odometer:
+    """Registers that together advance steadily.
+
+    That is a counter; or one that begins anew, and those that count how often it did.
+
+    Attributes:
+        weights: what an advance of each register by one counts, shape (16,).
+        accesses_per_step: accesses in one step of the sum.
+    """
+
+    weights: NDArray[np.float64]
+    accesses_per_step: float
+
+    def rates(self, pairs: Pairs) -> NDArray[np.float64]:
+        """Accesses per second between the samples of each pair, shape (p,)."""
+        steps = pairs.advance.astype(np.float64) @ self.weights
+        return np.asarray(steps * self.accesses_per_step / pairs.seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class SteadyRate:
+    """A rate that most pairs of samples agree on.
+
+    Attributes:
+        accesses_per_second: the median.
+        error: its relative standard error.
+        agreement: how well they agree, 0..1.
+    """
+
+    accesses_per_second: float
+    error: float
+    agreement: float
+
+
+def steady_rate(speed: NDArray[np.float64], limits: tuple[float, float]) -> SteadyRate | None:
+    """The rate that most of these agree on, if it is one.
+
+    Args:
+        speed: accesses per second by pairs of samples, at least one, shape (p,).
+        limits: what is possible.
+    """
+    rate = float(np.median(speed))
+    if not limits[0] < rate < limits[1]:
+        return None
+    apart = np.abs(speed / rate - 1)
+    deviation, alike = float(np.median(apart)), float(np.mean(apart < _ALIKE))
+    if deviation > _STEADY or alike < _MOST:
+        return None
+    return SteadyRate(rate, deviation / len(speed) ** 0.5, alike - deviation)
+
+
+def find_odometer(pairs: Pairs, stretch: Stretch) -> tuple[Odometer, SteadyRate] | None:
+    """Look for registers that advance steadily.
+
+    A single one is looked for first; then, where there are samples enough, one that begins anew,
+    and one or two others that count how often: its advance is ``v t - M_1 a_1 - M_2 a_2``, with t
+    the time, a the others' advances, and M how far it comes each time.
+
+    Args:
+        pairs: samples of the running thread.
+        stretch: a burst of it.
+    """
+    size = np.abs(pairs.advance)
+    steps = np.maximum(np.gcd.reduce(size, axis=0), 1)
+    taken = np.abs(stretch.advance[-1]) / steps
+    inner = np.flatnonzero(size.any(axis=0) & (taken >= _STEPS_LEAST))
+    found = [_fit(pairs, stretch, register, ()) for register in inner.tolist()]
+    if not any(found) and len(pairs.seconds) >= _PAIRS[0]:
+        is_counter = size.any(axis=0) & (size.max(axis=0, initial=0) < _LARGEST_ADVANCE)
+        inner = inner[is_counter[inner]]
+        inner = inner[np.argsort(-taken[inner], kind="stable")][:_INNER_MOST]
+        kinds = np.array([len(np.unique(column)) for column in pairs.advance.T])
+        outer = np.flatnonzero(is_counter)
+        outer = outer[np.argsort(kinds[outer], kind="stable")][:_OUTER_MOST]
+        found = [
+            _fit(pairs, stretch, register, others)
+            for register in inner.tolist()
+            for count in (1, 2)
+            for others in combinations([each for each in outer.tolist() if each != register], count)
+        ]
+    steady = [each for each in found if each is not None]
+    return max(steady, key=lambda each: each[1].agreement, default=None)
+
+
+def _is_cancelled(advance: NDArray[np.int64], weights: NDArray[np.float64]) -> bool:
+    """Whether the sum is next to nothing: registers that go together say nothing of time."""
+    parts = advance.astype(np.float64) * weights
+    whole = np.abs(parts.sum(axis=1))
+    return bool(np.median(whole) < _CANCELLED * np.median(np.abs(parts).sum(axis=1)))
+
+
+def _fit(
+    pairs: Pairs, stretch: Stretch, register: int, others: tuple[int, ...]
+) -> tuple[Odometer, SteadyRate] | None:
+    weights = np.zeros(pairs.advance.shape[1])
+    weights[register] = 1.0
+    if others:
+        known = np.column_stack([pairs.seconds, pairs.advance[:, others].astype(np.float64)])
+        scale = np.abs(known).max(axis=0)
+        fitted = np.linalg.lstsq(known / scale, pairs.advance[:, register].astype(np.float64))[0]
+        weights[list(others)] = -fitted[1:] / scale[1:]
+    steps = stretch.advance.astype(np.float64) @ weights
+    if abs(steps[-1]) < 1 or _is_cancelled(pairs.advance, weights):
+        return None
+    # A burst's own moments must lie on the same line.
+    if np.abs(steps / steps[-1] - stretch.accesses / stretch.accesses[-1]).max() > _STRAIGHT:
+        return None
+    odometer = Odometer(weights, float(stretch.accesses[-1] / steps[-1]))
+    rate = steady_rate(odometer.rates(pairs), stretch.limits)
+    return None if rate is None else (odometer, rate)

@@ -1,0 +1,133 @@
+"""Bursts that go on when their hold is over: longer, told apart, and no harm to the target."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from tracees import compile_c, patiently, traces_left
+
+from memsampd.sampler.records import Burst, BurstEnd, BurstRequest
+from memsampd.sampler.replica.source import ReplicaSource
+
+HOLD_SECONDS = 0.001  # supplies some hundred pages at most
+BEYOND_SECONDS = 5.0  # as long as a busy machine may need; a burst ends when it is full
+ACCESSES = 50_000
+
+# Goes through 16 MiB at random until it is told to stop, and says what it has read. Its words are
+# those of its start: nothing that it reads is ever changed.
+READER = """
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+#define WORDS (2u << 20)
+static volatile int told;
+int main(void)
+{
+    uint64_t *word = malloc(8 * WORDS), sum = 0, at = 1;
+    for (uint64_t i = 0; i < WORDS; i++)
+        word[i] = i * 0x9e3779b97f4a7c15u;
+    printf("ready\\n");
+    fflush(stdout);
+    for (uint64_t i = 0; i < 400000000; i++) {
+        at = at * 6364136223846793005u + 1442695040888963407u;
+        sum += word[at >> 43];
+    }
+    printf("%llu\\n", (unsigned long long)sum);
+    return 0;
+}
+"""
+
+# Traps where a page was written in a later round than it has come to itself: which never is.
+ROUNDS = """
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#define PAGES 4096
+int main(void)
+{
+    volatile uint64_t *word = malloc(PAGES * 4096 + 4096);
+    for (int i = 0; i < PAGES; i++)
+        word[i * 512] = 0;
+    printf("ready\\n");
+    fflush(stdout);
+    for (uint64_t round = 0; round < 1000000; round++)
+        for (int i = 0; i < PAGES; i++) {
+            if (word[i * 512] != round)
+                __builtin_trap();
+            word[i * 512] = round + 1;
+        }
+    return 0;
+}
+"""
+
+
+def started(program: Path) -> subprocess.Popen[str]:
+    process = subprocess.Popen([program], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    return process
+
+
+@pytest.fixture
+def reader(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    process = started(compile_c(tmp_path, READER))
+    yield process
+    process.kill()
+    process.wait()
+    process.stdout.close()  # type: ignore[union-attr]
+
+
+@pytest.fixture
+def rounds(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    process = started(compile_c(tmp_path, ROUNDS))
+    yield process
+    process.kill()
+    process.wait()
+    process.stdout.close()  # type: ignore[union-attr]
+
+
+def taken(source: ReplicaSource, pid: int, beyond_seconds: float) -> Burst:
+    request = BurstRequest(pid, ACCESSES, HOLD_SECONDS, beyond_seconds=beyond_seconds)
+    return patiently(lambda: source.capture(request))
+
+
+def test_a_burst_goes_on_and_says_how_much_of_it_is_beyond(reader: subprocess.Popen[str]) -> None:
+    with closing(ReplicaSource(reader.pid)) as source:
+        short = taken(source, reader.pid, 0.0)
+        assert short.end is BurstEnd.HOLD
+        assert short.beyond_accesses == 0
+        long = taken(source, reader.pid, BEYOND_SECONDS)
+        assert long.end is BurstEnd.FULL
+        assert len(short) < len(long) <= ACCESSES
+        assert 0 < long.beyond_accesses <= len(long)
+        assert long.cost.stops == 1
+        assert list(long.stretch_shares) == sorted(long.stretch_shares)
+        again = taken(source, reader.pid, 0.0)
+        assert again.beyond_accesses == 0
+        assert again.end is BurstEnd.HOLD
+
+
+def test_the_target_comes_to_its_own_result(reader: subprocess.Popen[str], tmp_path: Path) -> None:
+    with closing(ReplicaSource(reader.pid)) as source:
+        for _ in range(3):
+            taken(source, reader.pid, BEYOND_SECONDS)
+    assert traces_left(reader.pid) == []
+    observed, _ = reader.communicate()
+    alone = subprocess.run([tmp_path / "program"], capture_output=True, text=True, check=True)
+    assert f"ready\n{observed}" == alone.stdout
+    assert reader.returncode == 0
+
+
+def test_what_went_astray_is_dropped(rounds: subprocess.Popen[str]) -> None:
+    """The replica meets pages of later rounds, and the program's trap: not the program itself."""
+    with closing(ReplicaSource(rounds.pid)) as source:
+        for _ in range(5):
+            burst = taken(source, rounds.pid, 0.05)
+            assert burst.end in (BurstEnd.HOLD, BurstEnd.FULL)
+            assert burst.accesses > 0
+    assert rounds.poll() is None
