@@ -34,10 +34,10 @@ _IDLE_AFTER_SECONDS = 1.0
 _PUBLISH_SECONDS = 1.0
 # The target goes first, but on a machine whose CPUs are all busy there must be turns: with two busy
 # loops on two CPUs, 2 a second at 10, 6 at 5, 10 at 0.
-_ANALYSIS_NICENESS = 5
+ANALYSIS_NICENESS = 5
 
 
-def _yield_to_others(niceness: int) -> None:
+def yield_to_others(niceness: int) -> None:
     """Analysis can wait, the target cannot: lower this thread (not the tracer, which stops it)."""
     with contextlib.suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), niceness)
@@ -147,21 +147,31 @@ class Session:
             Why it ended, for people.
         """
         asked = self._config.niceness
-        _yield_to_others(_ANALYSIS_NICENESS if asked is None else asked)
+        yield_to_others(ANALYSIS_NICENESS if asked is None else asked)
         self._parts.own_cpu.add_thread(threading.current_thread())
         try:
-            while (reason := self._ending()) is None:
-                self._stopping.wait(self._pause_seconds())
-                self._do(self._parts.pipeline.step(self._turn()))
+            while (reason := self.ending()) is None:
+                self._stopping.wait(self.pause_seconds())
+                self.step()
                 if time.monotonic() - self._published_seconds >= _PUBLISH_SECONDS:
                     self.publish()
         finally:
             self._parts.tracer.close()
-        self._do(self._parts.pipeline.finish(self._turn()))
-        self.publish()
+        self.finish()
         return reason
 
-    def _ending(self) -> str | None:
+    def step(self) -> None:
+        """Take one turn: read what has happened, and order what follows from it."""
+        self._do(self._parts.pipeline.step(self._turn()))
+
+    def finish(self) -> None:
+        """Take in what is left, once :meth:`ending` has said why; no burst is taken any more."""
+        self._parts.tracer.close()
+        self._do(self._parts.pipeline.finish(self._turn()))
+        self.publish()
+
+    def ending(self) -> str | None:
+        """Why there is to be no further turn, for people; None while there is."""
         if self._stopping.is_set():
             return self._stop_reason
         if not self._parts.handle.alive():
@@ -172,7 +182,8 @@ class Session:
             return f"{limit:g} s have passed"
         return None
 
-    def _pause_seconds(self) -> float:
+    def pause_seconds(self) -> float:
+        """How long the next turn may wait, seconds."""
         if (
             self._parts.pipeline.hurries
             and self._parts.pipeline.parts.ledger.idle_seconds < _IDLE_AFTER_SECONDS
