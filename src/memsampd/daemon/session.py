@@ -14,7 +14,7 @@ from typing import Protocol
 from memsampd.daemon.config import SessionConfig
 from memsampd.daemon.own_cpu import CpuAccount
 from memsampd.daemon.pipeline import Actions, Pipeline, Turn
-from memsampd.daemon.tracer import TracerThread
+from memsampd.daemon.tracer import CaptureOrder, CaptureResult
 from memsampd.errors import TargetError
 from memsampd.estimate.events import EstimatorEvent
 from memsampd.exporters.protocols import Exporter
@@ -64,6 +64,21 @@ class Recorder(Protocol):
         """Keep one."""
 
 
+class BurstTaker(Protocol):
+    """Takes bursts while the session goes on (a tracing thread)."""
+
+    source_name: str
+
+    def order(self, order: CaptureOrder) -> None:
+        """Have a burst taken, once the last one's result has been told."""
+
+    def results(self) -> list[CaptureResult]:
+        """What has come since the last call: one result an order."""
+
+    def close(self) -> None:
+        """Take no more, and leave nothing in the target; may be called twice."""
+
+
 @dataclass(frozen=True, slots=True)
 class SessionParts:
     """All that a session is composed of, behind the seams.
@@ -84,7 +99,7 @@ class SessionParts:
     target: TargetInfo
     handle: ProcessHandle
     branches: BranchSource
-    tracer: TracerThread
+    tracer: BurstTaker
     pipeline: Pipeline
     own_cpu: CpuAccount
     cache_sizes_bytes: dict[str, int]
