@@ -204,7 +204,7 @@ def attached(
         handle = stack.enter_context(ProcessHandle(target.pid))
         exporters: list[Exporter] = []
         if output.listen is not None:
-            exporters.append(_served(output.listen, stack))
+            exporters.append(served(output.listen, stack))
         around = Surroundings.read(process_cpu)
         parts = compose(target, handle, config, around, stack, tracing_thread)
         recorders = _recorders(output, parts, config, around.machine)
@@ -282,7 +282,7 @@ def tracing_thread(pid: int, config: SessionConfig, account: CpuAccount) -> Trac
     return tracer
 
 
-def _served(listen: str, stack: ExitStack) -> Exporter:
+def served(listen: str, stack: ExitStack) -> Exporter:
     """Metrics, served until the stack unwinds."""
     from memsampd.exporters.http import MetricsServer
     from memsampd.exporters.prometheus import PrometheusExporter

@@ -64,6 +64,13 @@ class Recorder(Protocol):
         """Keep one."""
 
 
+class SessionBranches(BranchSource, Protocol):
+    """A source of branch samples that knows of child processes."""
+
+    def take_children(self) -> list[int]:
+        """Processes that the target has forked since this was asked last."""
+
+
 class BurstTaker(Protocol):
     """Takes bursts while the session goes on (a tracing thread)."""
 
@@ -98,7 +105,7 @@ class SessionParts:
 
     target: TargetInfo
     handle: ProcessHandle
-    branches: BranchSource
+    branches: SessionBranches
     tracer: BurstTaker
     pipeline: Pipeline
     own_cpu: CpuAccount
@@ -179,9 +186,14 @@ class Session:
         """Take one turn: read what has happened, and order what follows from it."""
         self._do(self._parts.pipeline.step(self._turn()))
 
-    def finish(self) -> None:
-        """Take in what is left, once :meth:`ending` has said why; no burst is taken any more."""
+    def finish(self, *, observed_no_more: bool = False) -> None:
+        """Take in what is left, and take no burst any more.
+
+        Args:
+            observed_no_more: exporters are to forget the target though it may live.
+        """
         self._parts.tracer.close()
+        self._is_alive = self._is_alive and not observed_no_more
         self._do(self._parts.pipeline.finish(self._turn()))
         self.publish()
 

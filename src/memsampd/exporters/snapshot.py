@@ -107,7 +107,7 @@ class Snapshot:
 
     Attributes:
         target: the process.
-        alive: False once it has ended.
+        alive: False once it has ended, or is not observed any more.
         time_seconds: CLOCK_MONOTONIC time of the snapshot.
         backend: names of branch source, access source and clock.
         window: the last window; None before the first.
