@@ -22,22 +22,23 @@ _RECENT_SECONDS = 60.0
 class Purse:
     """Seconds that may be spent: a share of the time that passes.
 
-    >>> purse = Purse(0.02, 0.0)
-    >>> purse.tell(0.0 + 10, 0.1)  # a tenth of a second used in ten
-    >>> round(purse.balance_seconds, 3)  # two seconds and a bit were granted at the start
+    >>> purse = Purse(0.02, now_seconds=0.0)
+    >>> purse.tell(10.0, 0.1)  # a tenth of a second used in ten
+    >>> round(purse.balance_seconds, 3)  # 2.4 were granted at the start
     2.5
 
     Args:
         share: seconds earned in a second.
         now_seconds: monotonic time at the start.
+        spent_seconds: what had been spent then: it is not held against anybody.
     """
 
-    def __init__(self, share: float, now_seconds: float) -> None:
+    def __init__(self, share: float, now_seconds: float, spent_seconds: float = 0.0) -> None:
         self.share = share
         self._now_seconds = now_seconds
         self.balance_seconds = share * _GRANTED_SECONDS
-        self.spent_seconds = 0.0
-        self._history: deque[tuple[float, float]] = deque([(now_seconds, 0.0)])
+        self.spent_seconds = spent_seconds
+        self._history: deque[tuple[float, float]] = deque([(now_seconds, spent_seconds)])
 
     def tell(self, now_seconds: float, spent_seconds: float) -> None:
         """Earn what the time brings, and pay for what has been spent in all."""
@@ -48,15 +49,19 @@ class Purse:
         self._now_seconds, self.spent_seconds = now_seconds, spent_seconds
         if now_seconds - self._history[-1][0] >= 1.0:
             self._history.append((now_seconds, spent_seconds))
-        while now_seconds - self._history[1][0] >= _RECENT_SECONDS if len(self._history) > 1 else 0:
+        while len(self._history) > 1 and now_seconds - self._history[1][0] >= _RECENT_SECONDS:
             self._history.popleft()
 
     @property
+    def recent_seconds(self) -> float:
+        """What was spent in the last minute."""
+        return self.spent_seconds - self._history[0][1]
+
+    @property
     def recent_share(self) -> float:
-        """What was spent in the last minute, as a share of it."""
-        since_seconds, spent_seconds = self._history[0]
-        elapsed = self._now_seconds - since_seconds
-        return (self.spent_seconds - spent_seconds) / elapsed if elapsed > 0 else 0.0
+        """The same as a share of the minute, or of the time since the start."""
+        elapsed = self._now_seconds - self._history[0][0]
+        return self.recent_seconds / elapsed if elapsed > 0 else 0.0
 
 
 class NodeBudget:
@@ -66,10 +71,17 @@ class NodeBudget:
         own_cpu_share: CPU time of memsampd's processes, as a share of one CPU.
         hold_share: time for which threads are held, all together, as a share of the time.
         now_seconds: monotonic time at the start.
+        own_cpu_seconds: CPU time used until then.
     """
 
-    def __init__(self, own_cpu_share: float, hold_share: float, now_seconds: float) -> None:
-        self.own_cpu = Purse(own_cpu_share, now_seconds)
+    def __init__(
+        self,
+        own_cpu_share: float,
+        hold_share: float,
+        now_seconds: float,
+        own_cpu_seconds: float = 0.0,
+    ) -> None:
+        self.own_cpu = Purse(own_cpu_share, now_seconds, own_cpu_seconds)
         self.bursts = Purse(own_cpu_share * _BURST_PART, now_seconds)
         self.holds = Purse(hold_share, now_seconds)
 
@@ -109,8 +121,8 @@ class NodeBudget:
 
         They are slowed down once they leave less than a half of the budget to bursts.
         """
-        usual = self.own_cpu.recent_share - self.bursts.recent_share
-        return min(max(usual / (0.5 * self.own_cpu.share), 1.0), 4.0)
+        usual = self.own_cpu.recent_seconds - self.bursts.recent_seconds
+        return min(max(usual / (0.5 * self.own_cpu.share * _RECENT_SECONDS), 1.0), 4.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,7 +78,9 @@ class Node:
         self._control = ControlServer(socket_path, self.answer)
         self._process = psutil.Process()
         self._around = Surroundings.read(_with_an_account_of_its_own())
-        self._budget = NodeBudget(config.budget.own_cpu, config.budget.holds, now_seconds)
+        self._budget = NodeBudget(
+            config.budget.own_cpu, config.budget.holds, now_seconds, time.process_time()
+        )
         self._rotation = Rotation(config.budget.profiled_targets)
         self._targets: dict[ProcessKey, Target] = {}
         self._let_go: set[ProcessKey] = set()  # by a user, though a rule chooses it

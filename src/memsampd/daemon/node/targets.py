@@ -32,6 +32,7 @@ _IDLE_TURN_SECONDS = 2.0
 _GRID_SECONDS = 0.05
 _IDLE_CPU_SECONDS = 0.002
 _PUBLISH_SECONDS = 5.0
+_PUBLISH_NEW_SECONDS = 1.0  # until there is a curve
 _PUBLISH_IDLE_SECONDS = 60.0
 _FIRST_RETRY_SECONDS = 2.0
 _LONGEST_RETRY_SECONDS = 300.0
@@ -275,7 +276,9 @@ class Target:
 
     def _publish(self, session: Session, now_seconds: float, pace: float) -> None:
         since = now_seconds - self._published_seconds
-        is_due = since >= _PUBLISH_SECONDS * pace and self._is_changed
+        is_new = self.snapshot is None or not self.snapshot.estimate.curves
+        pause = (_PUBLISH_NEW_SECONDS if is_new else _PUBLISH_SECONDS) * pace
+        is_due = since >= pause and self._is_changed
         if is_due or since >= _PUBLISH_IDLE_SECONDS:
             session.publish()
             self.snapshot = session.snapshot()
