@@ -240,9 +240,11 @@ class Session:
     def _read_target(self) -> None:
         """The process runs another program."""
         with contextlib.suppress(OSError):
-            now = read_identity(self._target.pid)
-            self._target = replace(self._target, command=now.command, executable=now.executable)
-            logger.info("process %d now runs %s", self._target.pid, now.executable or now.command)
+            before, now = self._target, read_identity(self._target.pid)
+            self._target = replace(before, command=now.command, executable=now.executable)
+            if now.executable != before.executable:
+                name = now.executable or now.command
+                logger.info("process %d now runs %s", self._target.pid, name)
 
     def _do(self, actions: Actions) -> None:
         self._snapshot = None

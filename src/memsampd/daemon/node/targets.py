@@ -73,11 +73,12 @@ class Costs:
     stop_seconds: float = 0.0
 
     def __add__(self, other: Costs) -> Costs:
-        return Costs(*(a + b for a, b in zip(_values(self), _values(other), strict=True)))
-
-
-def _values(costs: Costs) -> tuple[float, ...]:
-    return dataclasses.astuple(costs)
+        return Costs(
+            self.burst_cpu_seconds + other.burst_cpu_seconds,
+            self.replica_cpu_seconds + other.replica_cpu_seconds,
+            self.own_cpu_seconds + other.own_cpu_seconds,
+            self.stop_seconds + other.stop_seconds,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,9 +33,7 @@ NGINX = ProcessFacts(
 
 
 def process(pid: int, parent: int = 1, command: str = "nginx", cpu: float = 0.1) -> ProcessFacts:
-    return replace(
-        NGINX, key=ProcessKey(pid, 5), parent_pid=parent, command=command, cpu_share=cpu
-    )
+    return replace(NGINX, key=ProcessKey(pid, 5), parent_pid=parent, command=command, cpu_share=cpu)
 
 
 @pytest.mark.parametrize(
