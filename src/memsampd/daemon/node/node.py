@@ -182,8 +182,13 @@ class Node:
             target.burst_share = 1 / len(chosen) if key in chosen else 0.0
         self._look_at_children()
         if now_seconds >= self._publish_due:
-            self._publish_due = now_seconds + _PUBLISH_SECONDS
+            self._publish_due = now_seconds + self._publish_seconds()
             self._publish_node()
+
+    def _publish_seconds(self) -> float:
+        """How often to tell about the node: twice as often as the service manager wants to hear."""
+        watchdog = self._notifier.watchdog_seconds
+        return _PUBLISH_SECONDS if watchdog is None else min(_PUBLISH_SECONDS, watchdog / 2)
 
     def _publish_node(self) -> None:
         status = self.status()

@@ -267,7 +267,9 @@ class Target:
         if self._is_idle:
             return _IDLE_TURN_SECONDS
         if self.has_bursts and self._allows_bursts():
-            return session.pause_seconds() * pace
+            # Half a window is soon enough for who uses little CPU time.
+            window = self.wanted.config.window_seconds / max(self._cpu_share, 0.001)
+            return max(session.pause_seconds(), min(window / 2, _SAMPLED_TURN_SECONDS)) * pace
         return _SAMPLED_TURN_SECONDS * min(pace, self._ring_seconds * 0.75)
 
     @property
