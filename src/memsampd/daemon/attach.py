@@ -178,7 +178,8 @@ def attached(
         handle = stack.enter_context(ProcessHandle(target.pid))
         exporters: list[Exporter] = []
         if output.listen is not None:
-            exporters.append(_served(output.listen, stack))
+            serve = _page_served if output.page else _served
+            exporters.append(serve(output.listen, stack))
         maps = BranchMaps(lambda each: BranchMap(code_reader(each)))
         target_cpu_at_start = process_cpu_ns(target.pid) * 1e-9
         source = TaskClockSource(
@@ -228,6 +229,16 @@ def _served(listen: str, stack: ExitStack) -> Exporter:
     stack.callback(server.close)
     logger.info("metrics: %s", server.url)
     return prometheus
+
+
+def _page_served(listen: str, stack: ExitStack) -> Exporter:
+    """The page, the API and metrics, from a process of their own until the stack unwinds."""
+    from memsampd.web.process import WebProcess
+
+    web = WebProcess(listen)
+    stack.callback(web.close)
+    logger.info("page: %s", web.url)
+    return web
 
 
 def _pipeline_parts(

@@ -23,6 +23,9 @@ TIERS = ((1.0, 900), (8.0, 1350), (64.0, 1350))
 # Phases told apart in a row; the lighter ones are added up as OTHERS.
 SLOTS = 6
 OTHERS = -1
+# Snapshots come every second or so. After a longer pause than this, what ran is taken to have run
+# in so much of it.
+LONGEST_SECONDS = 120.0
 _EMPTY = -2
 MAX_PHASES = 512
 _POLICY = "lru"
@@ -89,9 +92,20 @@ class Tier:
         oldest = self._count % self.rows if self.has_forgotten else 0
         return float(self._numbers[oldest]) * self.step_seconds
 
-    def add(self, time_seconds: float, cpu_seconds: Mapping[int, float]) -> None:
-        """Add CPU time of phases; time does not run backwards."""
-        number = math.floor(time_seconds / self.step_seconds)
+    def add(
+        self, since_seconds: float, until_seconds: float, cpu_seconds: Mapping[int, float]
+    ) -> None:
+        """Spread CPU time of phases evenly over a stretch; time does not run backwards."""
+        first, last = (math.floor(at / self.step_seconds) for at in (since_seconds, until_seconds))
+        span_seconds = until_seconds - since_seconds
+        for number in range(max(first, last - self.rows + 1), last + 1):
+            start_seconds = number * self.step_seconds
+            inside = min(until_seconds, start_seconds + self.step_seconds)
+            inside -= max(since_seconds, start_seconds)
+            share = inside / span_seconds if span_seconds > 0 else 1.0
+            self._add(number, {id: share * used for id, used in cpu_seconds.items()})
+
+    def _add(self, number: int, cpu_seconds: Mapping[int, float]) -> None:
         at = (self._count - 1) % self.rows
         if not self._count or number > self._numbers[at]:
             at = self._count % self.rows
@@ -169,8 +183,12 @@ class History:
         estimate, now_seconds = snapshot.estimate, max(snapshot.time_seconds, self.last_seconds)
         now = {phase.id: phase.cpu_seconds for phase in estimate.phases}
         ran = self._ran(now)
+        is_first = self.last_seconds == -math.inf
+        since_seconds = (
+            now_seconds if is_first else max(self.last_seconds, now_seconds - LONGEST_SECONDS)
+        )
         for tier in self._tiers:
-            tier.add(now_seconds, ran)
+            tier.add(since_seconds, now_seconds, ran)
         self._cpu_seconds = now
         self.first_seconds = min(self.first_seconds, now_seconds)
         self.last_seconds = now_seconds
