@@ -50,10 +50,10 @@ class Chromium:
         # The browser reads commands from descriptor 3 and writes answers to 4.
         self._process = subprocess.Popen(
             [
-                "/bin/sh",
+                "bash",  # sh may know descriptors below 10 only
                 "-c",
                 f'exec "$@" 3<&{theirs_in} 4>&{theirs_out}',
-                "sh",
+                "bash",
                 chromium_path(),
                 "--headless=new",
                 "--no-sandbox",
@@ -165,7 +165,8 @@ class Chromium:
             found = sorted(self.downloads.glob(f"*.{suffix}"))
             return found if len(found) >= count else None
 
-        return wait_for(complete, f"{count} files *.{suffix}")
+        files: list[Path] = wait_for(complete, f"{count} files *.{suffix}")
+        return files
 
     def screenshot(self, path: Path, *, whole: bool = False) -> None:
         """Write what is to be seen as PNG."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+from http import HTTPStatus
 
 import msgspec
 from starlette.datastructures import Headers, MutableHeaders
@@ -53,9 +54,8 @@ def is_loopback(host: str) -> bool:
 
 def host_of(header: str) -> str:
     """Return the host of a Host header, without the port."""
-    if header.startswith("["):
-        return header.partition("]")[0] + "]"
-    return header.partition(":")[0]
+    host, colon, port = header.rpartition(":")
+    return host if colon and port.isascii() and port.isdigit() else header
 
 
 class Guard:
@@ -98,9 +98,10 @@ class Guard:
 async def explain(request: Request, error: Exception) -> Response:
     """Return an error of the framework as a document."""
     status = getattr(error, "status_code", 500)
+    cause = getattr(error, "detail", "an error of ours")
     headers = getattr(error, "headers", None) or {}
-    if status == 404:
+    if status == 404 and cause == HTTPStatus.NOT_FOUND.phrase:  # no route
         return refusal(404, f"there is nothing at {request.url.path}", "see /api/v1/openapi.json")
     if status == 405:
         return refusal(405, f"{request.method} is not served here", "only GET is", **headers)
-    return refusal(status, str(getattr(error, "detail", "an error of ours")))
+    return refusal(status, str(cause))

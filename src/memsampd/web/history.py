@@ -134,13 +134,10 @@ class Tier:
 
     def read(self, since_seconds: float, until_seconds: float, points: int) -> Slice:
         """Return what ran, in at most so many columns; they start at multiples of their length."""
-        span = max(until_seconds - since_seconds, self.step_seconds)
-        # One column more than the span is long may be touched.
-        every = max(1, math.ceil(span / self.step_seconds / max(points - 1, 1)))
-        if points == 1:
-            every = 2 * every
-        first = math.floor(since_seconds / self.step_seconds / every) * every
-        last = math.floor(until_seconds / self.step_seconds)
+        first, last = (math.floor(at / self.step_seconds) for at in (since_seconds, until_seconds))
+        every = math.ceil((last - first + 1) / max(points - 1, 1))
+        if points > 1:  # always the same edges, so that a picture does not flicker
+            first = first // every * every
         kept = min(self._count, self.rows)
         chosen = (self._numbers[:kept] >= first) & (self._numbers[:kept] <= last)
         columns, column = np.unique(
@@ -155,12 +152,11 @@ class Tier:
             self._cpu_seconds[:kept][chosen].reshape(-1),
         )
         real = phases != _EMPTY
-        keep = slice(max(len(columns) - points, 0), None)
         return Slice(
-            start_seconds=((first + columns[keep] * every) * self.step_seconds).astype(np.float64),
+            start_seconds=((first + columns * every) * self.step_seconds).astype(np.float64),
             step_seconds=every * self.step_seconds,
             phases=phases[real].astype(np.int64),
-            cpu_seconds=table[keep, real],
+            cpu_seconds=table[:, real],
         )
 
 
@@ -183,10 +179,9 @@ class History:
         estimate, now_seconds = snapshot.estimate, max(snapshot.time_seconds, self.last_seconds)
         now = {phase.id: phase.cpu_seconds for phase in estimate.phases}
         ran = self._ran(now)
-        is_first = self.last_seconds == -math.inf
-        since_seconds = (
-            now_seconds if is_first else max(self.last_seconds, now_seconds - LONGEST_SECONDS)
-        )
+        since_seconds = now_seconds
+        if self.last_seconds > -math.inf:
+            since_seconds = max(self.last_seconds, now_seconds - LONGEST_SECONDS)
         for tier in self._tiers:
             tier.add(since_seconds, now_seconds, ran)
         self._cpu_seconds = now

@@ -108,7 +108,9 @@ class State:
         observed = self.targets.get(id)
         before = observed.snapshot.phase if observed else None
         if observed is None:
-            observed = self.targets[id] = Observed(snapshot)
+            observed = self.targets[id] = Observed(snapshot, attached=False)
+        if not observed.attached:
+            observed.attached, before = True, None
             self._tell("target", snapshot)
         observed.snapshot = snapshot
         observed.history.add(snapshot)
