@@ -163,7 +163,9 @@ def main(words: Sequence[str] | None = None) -> int:
         f"{figures['resident_mib']:.0f} MiB resident"
     )
     for name, found in times.items():
-        print(f"{name:8} quartile {found['quartile_ms']:8.3f} ms, greatest {found['greatest_ms']:8.3f}")
+        print(
+            f"{name:8} quartile {found['quartile_ms']:8.3f} ms, greatest {found['greatest_ms']:8.3f}"
+        )
     if args.json:
         args.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
     series = figures["series"]

@@ -181,7 +181,7 @@ const dark = matchMedia("(prefers-color-scheme: dark)");
 function applyTheme() {
   const wanted = localStorage.getItem("theme") ?? "system";
   document.documentElement.dataset.theme = wanted === "system" ? (dark.matches ? "dark" : "light") : wanted;
-  $("theme").textContent = `Theme: ${wanted}`;
+  $("theme-name").textContent = wanted;
   colours.drawRamp($("ramp"));
   heat.build();
   curvePlot.build();
