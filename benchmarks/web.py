@@ -164,7 +164,8 @@ def main(words: Sequence[str] | None = None) -> int:
     )
     for name, found in times.items():
         print(
-            f"{name:8} quartile {found['quartile_ms']:8.3f} ms, greatest {found['greatest_ms']:8.3f}"
+            f"{name:8} quartile {found['quartile_ms']:8.3f} ms,"
+            f" greatest {found['greatest_ms']:8.3f}"
         )
     if args.json:
         args.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
