@@ -24,11 +24,12 @@ from memsampd.daemon.node.discovery import ProcessKey, ProcessReader, choose
 from memsampd.daemon.node.notify import Notifier
 from memsampd.daemon.node.state import AskedFor, StateFile
 from memsampd.daemon.node.targets import Costs, Target, Wanted
-from memsampd.daemon.own_cpu import ProcessCpu
+from memsampd.daemon.own_cpu import HelperCpu, ProcessCpu
 from memsampd.errors import TargetError, UsageError
 from memsampd.exporters.documents import target_document
-from memsampd.exporters.protocols import Exporter, NodeExporter
+from memsampd.exporters.protocols import ApartExporter, Exporter, NodeExporter
 from memsampd.exporters.snapshot import NodeStatus
+from memsampd.sampler.process.cputime import process_cpu_ns
 from memsampd.sampler.process.identity import read_identity
 from memsampd.sampler.process.target import check_target
 
@@ -81,6 +82,7 @@ class Node:
         self._budget = NodeBudget(
             config.budget.own_cpu, config.budget.holds, now_seconds, time.process_time()
         )
+        self._helper_cpu = HelperCpu(_cpu_seconds)
         self._rotation = Rotation(config.budget.profiled_targets)
         self._targets: dict[ProcessKey, Target] = {}
         self._let_go: set[ProcessKey] = set()  # by a user, though a rule chooses it
@@ -281,7 +283,9 @@ class Node:
         total = self._ended
         for target in self._targets.values():
             total += target.costs()
-        own = time.process_time() + total.replica_cpu_seconds
+        apart = (each.pid for each in self._exporters if isinstance(each, ApartExporter))
+        helpers = self._helper_cpu.used_seconds(pid for pid in apart if pid is not None)
+        own = time.process_time() + total.replica_cpu_seconds + helpers
         return replace(total, own_cpu_seconds=own)
 
     def status(self) -> NodeStatus:
@@ -452,6 +456,14 @@ def _with_an_account_of_its_own() -> ProcessCpu:
     process_cpu = ProcessCpu()
     process_cpu.open()
     return process_cpu
+
+
+def _cpu_seconds(pid: int) -> float | None:
+    """CPU time of a process; None if it has ended."""
+    try:
+        return process_cpu_ns(pid) * 1e-9
+    except TargetError:
+        return None
 
 
 def _may_have(uid: int, pid: int) -> bool:
