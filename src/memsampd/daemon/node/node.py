@@ -90,6 +90,8 @@ class Node:
         self._ended_targets = self._left_out = 0
         self._started_unix_seconds = time.time()
         self._scan_due = self._tick_due = self._publish_due = now_seconds
+        self._ticked_seconds = now_seconds
+        self._burst_seconds = 0.0  # for which bursts were allowed so far
         self._longest_turn = (now_seconds, 0.0)
         self._reload_trouble = ""
         self._is_stopping = self._is_reloading = False
@@ -168,7 +170,8 @@ class Node:
     def _tick(self) -> None:
         """Once a second: budgets, who has bursts, what is told."""
         now_seconds = time.monotonic()
-        self._tick_due = now_seconds + _TICK_SECONDS
+        elapsed = now_seconds - self._ticked_seconds
+        self._ticked_seconds, self._tick_due = now_seconds, now_seconds + _TICK_SECONDS
         costs = self._costs()
         self._budget.tell(
             now_seconds, costs.own_cpu_seconds, costs.burst_cpu_seconds, costs.stop_seconds
@@ -178,7 +181,9 @@ class Node:
             candidate = target.candidate()
             if candidate is not None:
                 candidates[key] = candidate
-        chosen = self._rotation.turn(now_seconds, candidates)
+        if self._budget.allows_bursts:  # else nobody's turn goes by
+            self._burst_seconds += elapsed
+        chosen = self._rotation.turn(self._burst_seconds, candidates)
         for key, target in self._targets.items():
             target.has_bursts = key in chosen
             target.burst_share = 1 / len(chosen) if key in chosen else 0.0
@@ -285,8 +290,14 @@ class Node:
             total += target.costs()
         apart = (each.pid for each in self._exporters if isinstance(each, ApartExporter))
         helpers = self._helper_cpu.used_seconds(pid for pid in apart if pid is not None)
-        own = time.process_time() + total.replica_cpu_seconds + helpers
-        return replace(total, own_cpu_seconds=own)
+        process, loop = time.process_time(), time.thread_time()
+        return replace(
+            total,
+            own_cpu_seconds=process + total.replica_cpu_seconds + helpers,
+            # Bursts have threads that no account knows: all that is not the loop's is taken as
+            # theirs.
+            burst_cpu_seconds=process - loop + total.replica_cpu_seconds,
+        )
 
     def status(self) -> NodeStatus:
         """How the node fares."""

@@ -148,16 +148,19 @@ class Target:
         """
         if self._live is None:
             return self._attach(now_seconds)
+        if self._live.session.ending() is not None:
+            return False
         try:
             self._take_turn(self._live, now_seconds, pace)
-            return self._live.session.ending() is None
+        except TargetError:  # it has ended since
+            return False
         except Exception as error:  # of this target: the others go on
             logger.exception("observing process %d failed", self.wanted.key.pid)
             self._fail(
                 TargetError(f"observing it failed: {error!r}", "please report it with the log"),
                 now_seconds,
             )
-            return True
+        return True
 
     def _attach(self, now_seconds: float) -> bool:
         """Try to; whether the process is there."""
@@ -267,9 +270,12 @@ class Target:
         if self._is_idle:
             return _IDLE_TURN_SECONDS
         if self.has_bursts and self._allows_bursts():
+            pause = session.pause_seconds()
+            if session.hurries:
+                return pause
             # Half a window is soon enough for who uses little CPU time.
             window = self.wanted.config.window_seconds / max(self._cpu_share, 0.001)
-            return max(session.pause_seconds(), min(window / 2, _SAMPLED_TURN_SECONDS)) * pace
+            return max(pause, min(window / 2, _SAMPLED_TURN_SECONDS)) * pace
         return _SAMPLED_TURN_SECONDS * min(pace, self._ring_seconds * 0.75)
 
     @property
@@ -321,12 +327,12 @@ class Target:
         """What it has cost."""
         if self._live is None:
             return self._before
-        overhead = self._live.parts.pipeline.parts.ledger.overhead()
-        direct = self._live.parts.own_cpu.direct_seconds()
+        ledger = self._live.parts.pipeline.parts.ledger
+        overhead = ledger.overhead()
         return self._before + Costs(
-            burst_cpu_seconds=direct - self._turn_cpu_seconds + overhead.replica_cpu_seconds,
+            burst_cpu_seconds=ledger.burst_cpu_seconds,
             replica_cpu_seconds=overhead.replica_cpu_seconds,
-            own_cpu_seconds=direct + overhead.replica_cpu_seconds,
+            own_cpu_seconds=self._turn_cpu_seconds + ledger.burst_cpu_seconds,
             stop_seconds=overhead.stop_seconds,
         )
 
