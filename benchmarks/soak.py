@@ -4,9 +4,10 @@ usage: python benchmarks/soak.py [--quick] [--json FILE] [--targets N] [--minute
 
 Targets of several kinds, all found by one rule: programs that go round in 16 KiB, 256 KiB or 2 MiB
 (whose curves are known: all misses below that size, none above), idle ones, some that end and are
-started again, some that fork and some that exec all the time. Measured every five seconds: resident
-memory, own CPU time, holds, descriptors, the time of a scrape. At the end all are let go, then one
-idle process is attached to and let go over and over. Exit status 1 if a goal is missed:
+started again, some that fork and some that exec all the time. Measured every 15 seconds, as
+Prometheus does: resident memory, own CPU time, holds, descriptors, the time of a scrape. At the end
+all are let go, then one idle process is attached to and let go over and over. Exit status 1 if a
+goal is missed:
 
 - memory of the last tenth at most 1.25 times that after the first third, and 10 MB;
 - own CPU time at most a tenth of one core, the first minute left out;
@@ -103,6 +104,7 @@ KINDS = (
     ("idle", 4096),
     ("fork", 16 << 10),
 )
+SAMPLE_SECONDS = 15.0
 LOAD = 1.0  # CPUs that all targets keep busy together
 GOALS = {
     "memory_growth": 1.25,
@@ -226,7 +228,7 @@ def sample(directory: Path, port: int, pid: int, elapsed: float) -> dict[str, fl
 def soak(
     directory: Path, port: int, pid: int, fleet: Sequence[Target], seconds: float
 ) -> list[dict[str, float]]:
-    """Measure every five seconds, and start again what has ended."""
+    """Measure as often as Prometheus does, and start again what has ended."""
     started = time.monotonic()
     samples = []
     while (elapsed := time.monotonic() - started) < seconds:
@@ -234,9 +236,9 @@ def soak(
             if each.kind == "end" and each.process.poll() is not None:
                 each.process = subprocess.Popen(each.command)
         samples.append(sample(directory, port, pid, elapsed))
-        if len(samples) % 12 == 1:
+        if len(samples) % 4 == 1:
             show(samples[-1])
-        time.sleep(5)
+        time.sleep(SAMPLE_SECONDS)
     return samples
 
 

@@ -15,7 +15,7 @@ _GRANTED_SECONDS = 120.0
 # What is not spent is kept for so long.
 _SAVED_SECONDS = 60.0
 # Sampling and publishing go on whatever they cost; bursts have this part of the budget in any case.
-_BURST_PART = 0.25
+_BURST_PART = 0.5
 _RECENT_SECONDS = 60.0
 
 

@@ -40,7 +40,7 @@ def test_bursts_have_a_part_though_all_the_rest_takes_too_much() -> None:
         other_seconds += 0.1
         burst_seconds += 0.05 if budget.allows_bursts else 0.0
         budget.tell(float(second), other_seconds + burst_seconds, burst_seconds, 0.0)
-    assert 0.25 * 0.02 * 3600 <= burst_seconds <= 0.25 * 0.02 * 3720 + 0.1
+    assert 0.5 * 0.02 * 3600 <= burst_seconds <= 0.5 * 0.02 * 3720 + 0.1
     assert budget.pace == 4.0
 
 
