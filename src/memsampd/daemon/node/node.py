@@ -290,14 +290,8 @@ class Node:
             total += target.costs()
         apart = (each.pid for each in self._exporters if isinstance(each, ApartExporter))
         helpers = self._helper_cpu.used_seconds(pid for pid in apart if pid is not None)
-        process, loop = time.process_time(), time.thread_time()
-        return replace(
-            total,
-            own_cpu_seconds=process + total.replica_cpu_seconds + helpers,
-            # Bursts have threads that no account knows: all that is not the loop's is taken as
-            # theirs.
-            burst_cpu_seconds=process - loop + total.replica_cpu_seconds,
-        )
+        own = time.process_time() + total.replica_cpu_seconds + helpers
+        return replace(total, own_cpu_seconds=own)
 
     def status(self) -> NodeStatus:
         """How the node fares."""

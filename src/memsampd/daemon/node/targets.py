@@ -176,7 +176,7 @@ class Target:
             self._error, self._failures = None, 0
             self._seen_seconds = self._stepped_seconds = now_seconds
             self.next_turn_seconds = now_seconds
-            logger.info("observing process %d (%s)", self._info.pid, self._info.command)
+            self._tell("it is observed now")
         return True
 
     def _open(self) -> _Live:
@@ -225,13 +225,18 @@ class Target:
         """
         if self._live is not None:
             why = "it has ended" if ended else "it is let go"
-            logger.info("process %d (%s): %s", self._info.pid, self._info.command, why)
+            self._tell(why)
             self._live.session.stop(why)
             try:
                 self._live.session.finish(observed_no_more=True)
             except Exception:  # of this target: the others go on
                 logger.exception("the end of process %d", self._info.pid)
         self._release()
+
+    def _tell(self, what: str) -> None:
+        """Log it; what rules choose may come and go many times a second."""
+        level = logging.DEBUG if self.wanted.asked_by is None else logging.INFO
+        logger.log(level, "process %d (%s): %s", self._info.pid, self._info.command, what)
 
     def _release(self) -> None:
         self._before = self.costs()
