@@ -263,8 +263,13 @@ class WebProcess:
         return False
 
 
+def missing_packages() -> list[str]:
+    """Names of the packages that serving needs and that are not installed."""
+    return [name for name in ("starlette", "uvicorn") if importlib.util.find_spec(name) is None]
+
+
 def _require_packages() -> None:
-    missing = [name for name in ("starlette", "uvicorn") if importlib.util.find_spec(name) is None]
+    missing = missing_packages()
     if missing:
         raise CapabilityError(
             f"the page needs {' and '.join(missing)}", "pip install 'memsampd[web]'"
