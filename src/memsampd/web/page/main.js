@@ -36,7 +36,8 @@ function listItem(target) {
   const last = target.caches_now.at(-1);
   return make("li", {}, make("a", { href: `#${target.target}`, "aria-current": target.target === state.id ? "true" : null },
     make("span", { class: "name" }, target.command), make("span", { class: "ratio" }, cacheText(last)),
-    make("span", { class: "what" }, `pid ${target.pid} · ${condition(target)}${last ? ` · misses in ${last.name}` : ""}`)));
+    make("span", { class: "what" }, `pid ${target.pid} · ${condition(target)}`),
+    make("span", { class: "where" }, last ? `miss ${last.name}` : "")));
 }
 
 function drawList() {
@@ -232,6 +233,7 @@ addEventListener("hashchange", refresh);
 document.addEventListener("visibilitychange", () => { if (!document.hidden) refresh(); });
 setInterval(() => { if (!document.hidden) refresh(); }, EVERY_MS);
 
+$("node").open = !matchMedia("(max-width: 52rem)").matches;
 applyTheme();
 refresh();
 api.listen((kind) => { if (kind !== "phase") refresh(); }, (isLost) => { if (isLost) say("the server does not answer", true); });
