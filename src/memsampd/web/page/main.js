@@ -35,9 +35,9 @@ function condition(target) {
 function listItem(target) {
   const last = target.caches_now.at(-1);
   return make("li", {}, make("a", { href: `#${target.target}`, "aria-current": target.target === state.id ? "true" : null },
-    make("span", { class: "name" }, target.command), make("span", { class: "ratio" }, cacheText(last)),
-    make("span", { class: "what" }, `pid ${target.pid} · ${condition(target)}`),
-    make("span", { class: "where" }, last ? `miss ${last.name}` : "")));
+    make("span", { class: "row" }, make("span", { class: "name" }, target.command), " ", make("span", { class: "ratio" }, cacheText(last))),
+    " ", make("span", { class: "row small muted" }, make("span", {}, `pid ${target.pid} · ${condition(target)}`), " ",
+      make("span", {}, last ? `miss ${last.name}` : ""))));
 }
 
 function drawList() {
