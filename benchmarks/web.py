@@ -20,6 +20,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
@@ -124,7 +125,7 @@ def measure(rounds: int) -> dict[str, object]:
         for _ in range(rounds):
             for target in range(TARGETS):
                 snapshot = invented.snapshot(target, time.monotonic(), 1.0)
-                times["publish"].append(timed_ms(lambda snapshot=snapshot: web.publish(snapshot)))
+                times["publish"].append(timed_ms(partial(web.publish, snapshot)))
             if not times["scrape"]:
                 client.await_targets(TARGETS)
             # At once after the snapshots: the server has to take them in, too.

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from chromium import Chromium, wait_for
-from invented import make_snapshot
+from invented import make_node_status, make_snapshot
 from serving import now_snapshot, serving
 
 from memsampd.exporters.snapshot import Snapshot
@@ -120,6 +120,7 @@ def many() -> Iterator[WebProcess]:
     """50 targets, the first of which has changed its phase, and one that was let go of."""
     with serving(*(now_snapshot(pid=pid) for pid in range(1000, 1050))) as web:
         web.detach(make_snapshot(pid=1049).target)
+        web.publish_node(make_node_status())
         for phase in (0, 1, 0):
             time.sleep(0.5)
             web.publish(worked(now_snapshot(pid=1000, phase=phase)))
@@ -196,7 +197,9 @@ def test_everything_has_a_name_and_each_figure_a_table(many: WebProcess, tmp_pat
         ]
         assert {role for role, _ in named} == operable
         assert [role for role, name in named if not name.strip()] == []
-        assert "What is not known" in browser.evaluate("document.body.innerText")
+        text = browser.evaluate("document.body.innerText")
+        assert "What is not known" in text
+        assert "nginx (5), failed: nginx is traced by gdb; end gdb" in text
         clean(browser, many.url)
 
 

@@ -19,6 +19,7 @@ import pytest
 import schemathesis
 from chromium import wait_for
 from hypothesis import HealthCheck, given, settings
+from invented import make_node_status
 from schemathesis import Case, GenerationMode
 from serving import ask, document, now_snapshot, serving, until_known
 
@@ -36,6 +37,8 @@ TARGET = "/api/v1/targets/4242-99"
 def web() -> Iterator[WebProcess]:
     with serving(now_snapshot(), now_snapshot(5, pid=77)) as process:
         process.publish(now_snapshot(phase=2))
+        process.publish_node(make_node_status())
+        wait_for(lambda: document(process, "/api/v1/targets")["node"], "the node")
         yield process
 
 
@@ -305,6 +308,7 @@ def test_it_is_closed_at_once_and_leaves_nothing() -> None:
 def test_killed_it_comes_back_with_all_live_targets(caplog: pytest.LogCaptureFixture) -> None:
     with serving(now_snapshot(), now_snapshot(pid=77)) as web:
         web.publish(now_snapshot(pid=77, alive=False))
+        web.publish_node(make_node_status())
         until_known(web, 1)
         first = web.pid
         assert first is not None
@@ -312,6 +316,7 @@ def test_killed_it_comes_back_with_all_live_targets(caplog: pytest.LogCaptureFix
             os.kill(first, signal.SIGKILL)
             wait_for(lambda: web.pid not in (None, first), "another web process")
         assert [target["pid"] for target in until_known(web, 1)] == [4242]
+        wait_for(lambda: document(web, "/api/v1/targets")["node"], "the node")
         assert "the web process ended (SIGKILL): it starts again in 0.5 s" in caplog.text
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import os
 import select
@@ -17,6 +18,7 @@ from typing import Any, Self
 import pytest
 
 _WAIT_SECONDS = 120
+_CLOSE_SECONDS = 20
 
 
 def chromium_path() -> str:
@@ -202,7 +204,13 @@ class Chromium:
 
     def close(self) -> None:
         """End the browser and all its processes."""
-        os.killpg(self._process.pid, signal.SIGKILL)
+        with contextlib.suppress(AssertionError, OSError):  # it has ended before it could answer
+            self._session = None
+            self.call("Browser.close")
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(_CLOSE_SECONDS)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
         os.close(self._in)
         os.close(self._out)

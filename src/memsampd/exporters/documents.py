@@ -13,7 +13,7 @@ import msgspec
 
 from memsampd.estimate.records import PhaseEstimate
 from memsampd.exporters.curves import at_size, fills
-from memsampd.exporters.snapshot import Snapshot, TargetInfo
+from memsampd.exporters.snapshot import NodeStatus, NodeTarget, Snapshot, TargetInfo
 from memsampd.models.records import MissRatioCurve
 from memsampd.phases.records import Assignment, Window
 from memsampd.sampler.records import AccessRate
@@ -148,6 +148,23 @@ def window_document(
         "own_cpu_seconds": overhead.own_cpu_seconds,
         "waits_for_own_cpu": overhead.waits_for_own_cpu,
     }
+
+
+def node_document(status: NodeStatus) -> Document:
+    """Return how a node's daemon fares, with the targets that it cannot observe and why."""
+    fields = msgspec.to_builtins(status)
+    return {
+        **fields,
+        "version": VERSION,
+        "memsampd_version": status.version,
+        "by_state": status.by_state(),
+        "targets": [_node_target(each) for each in status.targets],
+    }
+
+
+def _node_target(target: NodeTarget) -> Document:
+    fields = msgspec.to_builtins(target)
+    return {**fields, **fields["target"], "target": target_id(target.target)}
 
 
 def cost_fields(snapshot: Snapshot) -> Document:

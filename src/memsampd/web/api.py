@@ -20,6 +20,7 @@ from memsampd.exporters.documents import (
     VERSION,
     Document,
     curves_document,
+    node_document,
     phases_document,
     target_document,
     target_id,
@@ -52,7 +53,11 @@ def api_routes(state: State) -> list[BaseRoute]:
 
     def targets(request: Request) -> Document:
         known = state.targets.values()
-        return {"version": VERSION, "targets": [_target(each, state) for each in known]}
+        return {
+            "version": VERSION,
+            "targets": [_target(each, state) for each in known],
+            "node": None if state.node is None else node_document(state.node),
+        }
 
     def health(request: Request) -> Document:
         live = [each for each in state.targets.values() if each.attached]

@@ -95,6 +95,43 @@ _TARGET = _object(
     cost=_COST,
     not_known=_list(_object(what=_TEXT, why=_TEXT, share=_maybe(_SHARE))),
 )
+_NODE = _object(
+    version={"const": VERSION},
+    memsampd_version=_TEXT,
+    pid=_COUNT,
+    started_unix_seconds=_NUMBER,
+    time_seconds=_NUMBER,
+    left_out=_COUNT,
+    own_cpu_seconds=_AMOUNT,
+    own_cpu_share=_AMOUNT,
+    own_cpu_budget_share=_AMOUNT,
+    stop_seconds=_AMOUNT,
+    stop_share=_AMOUNT,
+    stop_budget_share=_AMOUNT,
+    rss_bytes=_COUNT,
+    open_descriptors=_COUNT,
+    threads=_COUNT,
+    turn_seconds=_AMOUNT,
+    ended_targets=_COUNT,
+    reload_trouble=_TEXT,
+    by_state=_map(_COUNT),
+    targets=_list(
+        _object(
+            target=_TEXT,
+            pid=_COUNT,
+            start_ticks=_COUNT,
+            command=_TEXT,
+            executable=_TEXT,
+            state=_TEXT,
+            rule=_TEXT,
+            reason=_TEXT,
+            remedy=_TEXT,
+            own_cpu_seconds=_AMOUNT,
+            stop_seconds=_AMOUNT,
+            burst_share=_SHARE,
+        )
+    ),
+)
 _PHASES = _object(
     **_HEAD,
     time_monotonic_seconds=_NUMBER,
@@ -193,7 +230,8 @@ def openapi_document(default_points: int, max_points: int) -> Schema:
             "/healthz": _get("Whether the server works", _HEALTH),
             "/api/v1/openapi.json": _get("This document", {"type": "object"}),
             "/api/v1/targets": _get(
-                "All targets", _object(version={"const": VERSION}, targets=_list(_TARGET))
+                "All targets, and how the node's daemon fares, if one serves this",
+                _object(version={"const": VERSION}, targets=_list(_TARGET), node=_maybe(_NODE)),
             ),
             target: _get("A target: figures, cost, what is not known", _TARGET, _ID),
             f"{target}/phases": _get("Its phases", _PHASES, _ID),

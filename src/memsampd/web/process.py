@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from memsampd.errors import CapabilityError
 from memsampd.exporters.documents import target_id
 from memsampd.exporters.listen import DEFAULT_LISTEN, listening_error, parse_listen, url_of
-from memsampd.exporters.snapshot import Snapshot, TargetInfo
+from memsampd.exporters.snapshot import NodeStatus, Snapshot, TargetInfo
 from memsampd.exporters.text import printable
 from memsampd.web.confine import user_ids
 from memsampd.web.wire import Detached, Message, encode
@@ -33,6 +33,7 @@ from memsampd.web.wire import Detached, Message, encode
 logger = logging.getLogger(__name__)
 
 DEFAULT_USER = "nobody"
+_NODE = "node"  # no name of a target
 _BACKLOG = 128
 _PIPE_BYTES = 1 << 20
 # A child that takes nothing for so long hangs, and is replaced.
@@ -47,20 +48,23 @@ _KEPT_VARIABLES = ("PATH", "LANG", "LC_ALL", "PYTHONPATH", "TZ")
 
 
 class _Outbox:
-    """The newest message of each target that was not sent yet; older ones are dropped."""
+    """The newest message of each target and the node, not sent yet; older ones are dropped."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._waiting: dict[str, Message] = {}
-        self._latest: dict[str, Message] = {}  # of live targets, for a child that comes anew
+        self._latest: dict[str, Message] = {}  # what still holds, for a child that comes anew
 
-    def put(self, target: str, message: Message) -> None:
+    def put(self, name: str, message: Message) -> None:
+        is_over = isinstance(message, Detached) or (
+            isinstance(message, Snapshot) and not message.alive
+        )
         with self._lock:
-            self._waiting[target] = message
-            if isinstance(message, Snapshot) and message.alive:
-                self._latest[target] = message
+            self._waiting[name] = message
+            if is_over:
+                self._latest.pop(name, None)
             else:
-                self._latest.pop(target, None)
+                self._latest[name] = message
 
     def take(self) -> Message | None:
         with self._lock:
@@ -69,7 +73,7 @@ class _Outbox:
             return self._waiting.pop(next(iter(self._waiting)))
 
     def again(self) -> None:
-        """Send all live targets to a new child."""
+        """Send all that still holds to a new child."""
         with self._lock:
             self._waiting = {**self._latest, **self._waiting}
 
@@ -153,6 +157,10 @@ class WebProcess:
         """Show this state of its target; returns at once."""
         self._send(target_id(snapshot.target), snapshot)
 
+    def publish_node(self, status: NodeStatus) -> None:
+        """Show this state of the daemon; returns at once."""
+        self._send(_NODE, status)
+
     def detach(self, target: TargetInfo) -> None:
         """A target is observed no longer, though it may live: its series vanish."""
         id = target_id(target)
@@ -168,10 +176,10 @@ class WebProcess:
         self._socket.close()
         os.close(self._wake)
 
-    def _send(self, target: str, message: Message) -> None:
+    def _send(self, name: str, message: Message) -> None:
         if self._closing.is_set():
             return
-        self._outbox.put(target, message)
+        self._outbox.put(name, message)
         os.eventfd_write(self._wake, 1)
 
     def _run(self) -> None:

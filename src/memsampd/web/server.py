@@ -8,6 +8,7 @@ import socket
 import sys
 
 import uvicorn
+from anyio.lowlevel import checkpoint
 
 from memsampd.web.application import make_application
 from memsampd.web.confine import confine
@@ -40,7 +41,9 @@ def main(words: list[str]) -> None:
         limit_concurrency=_CONNECTIONS,
         timeout_graceful_shutdown=1,
     )
-    config.load()  # imports what it needs, as long as we may read it
+    # What is imported when it is used first is imported now, as long as we may read it.
+    config.load()
+    asyncio.run(checkpoint())
     confine(ids, parent_pid)
     asyncio.run(_serve(uvicorn.Server(config), state, pipe, listening))
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from memsampd.exporters.documents import VERSION, Document, target_id
 from memsampd.exporters.prometheus import PrometheusExporter
-from memsampd.exporters.snapshot import Snapshot
+from memsampd.exporters.snapshot import NodeStatus, Snapshot
 from memsampd.web.history import History
 from memsampd.web.wire import Detached, Message
 
@@ -64,6 +64,7 @@ class State:
         self._unix = unix
         self.prometheus = PrometheusExporter()
         self.targets: dict[str, Observed] = {}
+        self.node: NodeStatus | None = None
         self._events: deque[Event] = deque(maxlen=KEPT_EVENTS)
         self._last_number = 0
         self._listeners: set[Callable[[], None]] = set()
@@ -91,6 +92,8 @@ class State:
         """Learn something."""
         if isinstance(message, Detached):
             self._let_go(message.target)
+        elif isinstance(message, NodeStatus):
+            self.node = message
         else:
             self._see(message)
 

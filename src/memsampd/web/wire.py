@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeAlias, cast
 
-from memsampd.exporters.snapshot import Snapshot
+from memsampd.exporters.snapshot import NodeStatus, Snapshot
 
 _LENGTH = struct.Struct("<I")
 
@@ -28,7 +28,7 @@ class Detached:
     target: str
 
 
-Message: TypeAlias = Snapshot | Detached
+Message: TypeAlias = Snapshot | NodeStatus | Detached
 
 
 def encode(message: Message) -> bytes:

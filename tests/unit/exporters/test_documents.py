@@ -6,13 +6,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from invented import CACHES, OVERHEAD, SIZES_BYTES, make_snapshot
+from invented import CACHES, OVERHEAD, SIZES_BYTES, make_node_status, make_snapshot
 
 from memsampd.estimate.records import Estimate
 from memsampd.exporters.documents import (
     Document,
     curves_document,
     is_idle,
+    node_document,
     not_known,
     phases_document,
     target_document,
@@ -136,3 +137,12 @@ def test_a_target_that_has_ended_is_not_idle() -> None:
     assert is_idle(snapshot)
     assert not is_idle(replace(snapshot, alive=False))
     assert not is_idle(replace(snapshot, idle_seconds=1.9))
+
+
+def test_a_node_is_told_with_what_it_cannot_observe_and_why() -> None:
+    document = json.loads(json.dumps(node_document(make_node_status()), allow_nan=False))
+    assert (document["version"], document["memsampd_version"]) == (1, "0.1.0")
+    assert document["by_state"]["failed"] == 1
+    failed = document["targets"][1]
+    assert (failed["target"], failed["pid"], failed["command"]) == ("5-7", 5, "nginx")
+    assert (failed["reason"], failed["remedy"]) == ("nginx is traced by gdb", "end gdb")

@@ -28,7 +28,7 @@ export function seconds(value) {
   if (value >= 86400) return `${(value / 86400).toFixed(1)} d`;
   if (value >= 3600) return `${(value / 3600).toFixed(1)} h`;
   if (value >= 120) return `${(value / 60).toFixed(0)} min`;
-  return value >= 1 || value === 0 ? `${value.toFixed(1)} s` : `${(1000 * value).toFixed(1)} ms`;
+  return value >= 0.9995 || value === 0 ? `${value.toFixed(1)} s` : `${(1000 * value).toFixed(1)} ms`;
 }
 
 export function count(value) {

@@ -39,7 +39,7 @@ export class HeatMap {
     this.plot = new uPlot({
       width: Math.max(this.place.clientWidth, 240), height: HEIGHT, legend: { show: false },
       scales: { x: { time: true, range: () => this.span() }, y: { range: () => this.reach() } },
-      axes: [{ ...axis, size: 34, values: (_, splits) => format.clocks(splits) }, { ...axis, size: 62, splits: () => this.splits(),
+      axes: [{ ...axis, size: 34, space: 80, values: (_, splits) => format.clocks(splits) }, { ...axis, size: 62, splits: () => this.splits(),
         values: (_, splits) => splits.map((octave) => format.size(2 ** octave)) }],
       series: [{}, { paths: () => null, points: { show: false } }],
       cursor: { y: true, drag: { x: false, y: false }, points: { show: false } },

@@ -14,7 +14,7 @@ const PIXELS_A_POINT = 3;
 const THEMES = ["system", "light", "dark"];
 
 const $ = (id) => document.getElementById(id);
-const state = { targets: [], id: null, picked: WHOLE_RUN, phases: null, curves: null, history: null, drawn: {} };
+const state = { targets: [], node: null, id: null, picked: WHOLE_RUN, phases: null, curves: null, history: null, drawn: {} };
 const heat = new HeatMap($("heat"), (text) => { $("heat-readout").textContent = text; });
 const curvePlot = new CurvePlot($("curves"), (text) => { $("curves-readout").textContent = text; });
 const selected = () => state.targets.find((target) => target.target === state.id);
@@ -35,8 +35,9 @@ function condition(target) {
 function listItem(target) {
   const last = target.caches_now.at(-1);
   return make("li", {}, make("a", { href: `#${target.target}`, "aria-current": target.target === state.id ? "true" : null },
-    make("span", { class: "name" }, target.command), make("span", { class: "ratio" }, cacheText(last)),
-    make("span", { class: "what" }, `pid ${target.pid} · ${condition(target)}${last ? ` · misses in ${last.name}` : ""}`)));
+    make("span", { class: "row" }, make("span", { class: "name" }, target.command), " ", make("span", { class: "ratio" }, cacheText(last))),
+    " ", make("span", { class: "row small muted" }, make("span", {}, `pid ${target.pid} · ${condition(target)}`), " ",
+      make("span", {}, last ? `miss ${last.name}` : ""))));
 }
 
 function drawList() {
@@ -46,6 +47,27 @@ function drawList() {
   $("targets").replaceChildren(...shown.map(listItem));
   if (focused) [...$("targets").querySelectorAll("a")].find((link) => link.getAttribute("href") === focused)?.focus();
   $("target-count").textContent = shown.length === state.targets.length ? `${shown.length}` : `${shown.length} of ${state.targets.length}`;
+}
+
+const pair = (name, value) => make("div", {}, make("dt", {}, name), make("dd", {}, value));
+const MOST_TROUBLES = 12;
+
+/** How the daemon fares, and what it cannot observe. */
+function drawNode() {
+  const node = state.node;
+  $("node").hidden = node === null;
+  if (node === null) return;
+  $("node-figures").replaceChildren(
+    pair("own CPU, of a core", `${format.percent(node.own_cpu_share)} of ${format.percent(node.own_cpu_budget_share)}`),
+    pair("holds", `${format.percent(node.stop_share)} of ${format.percent(node.stop_budget_share)}`),
+    ...Object.entries(node.by_state).filter(([, many]) => many > 0).map(([name, many]) => pair(name, `${many}`)),
+    ...(node.left_out > 0 ? [pair("no room for", `${node.left_out}`)] : []));
+  const troubled = node.targets.filter((target) => target.reason !== "");
+  $("node-trouble").replaceChildren(
+    ...(node.reload_trouble ? [make("li", {}, node.reload_trouble)] : []),
+    ...troubled.slice(0, MOST_TROUBLES).map((target) =>
+      make("li", {}, [`${target.command} (${target.pid}), ${target.state}: ${target.reason}`, target.remedy].filter(Boolean).join("; "))),
+    ...(troubled.length > MOST_TROUBLES ? [make("li", {}, `and ${troubled.length - MOST_TROUBLES} more`)] : []));
 }
 
 // --- the chosen target
@@ -68,7 +90,6 @@ function drawHead(target) {
   $("not-known").hidden = target.not_known.length === 0;
   $("not-known-list").replaceChildren(...target.not_known.map((entry) =>
     make("li", {}, entry.share === null ? entry.why : `${entry.what}, ${format.percent(entry.share)}: ${entry.why}`)));
-  const pair = (name, value) => make("div", {}, make("dt", {}, name), make("dd", {}, value));
   $("cost").replaceChildren(
     pair("target held, in all", format.seconds(cost.stop_seconds)), pair("longest hold", format.seconds(cost.longest_stop_seconds)),
     pair("breakpoint hits", format.seconds(cost.hit_seconds)), pair("branch samples", format.seconds(cost.sampling_seconds)),
@@ -114,6 +135,7 @@ function draw() {
   $("target").hidden = target === undefined;
   document.title = target === undefined ? "memsampd" : `${target.command} – memsampd`;
   drawList();
+  drawNode();
   if (target === undefined) return;
   drawHead(target);
   if (state.curves?.target !== state.id || state.history?.target !== state.id) return;
@@ -155,7 +177,8 @@ async function refresh() {
   try {
     do {
       again = false;
-      state.targets = (await api.targets()).targets;
+      const found = await api.targets();
+      Object.assign(state, { targets: found.targets, node: found.node });
       choose();
       draw();
       await fetchTarget();
@@ -210,6 +233,7 @@ addEventListener("hashchange", refresh);
 document.addEventListener("visibilitychange", () => { if (!document.hidden) refresh(); });
 setInterval(() => { if (!document.hidden) refresh(); }, EVERY_MS);
 
+$("node").open = !matchMedia("(max-width: 52rem)").matches;
 applyTheme();
 refresh();
 api.listen((kind) => { if (kind !== "phase") refresh(); }, (isLost) => { if (isLost) say("the server does not answer", true); });
