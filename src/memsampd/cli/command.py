@@ -51,5 +51,6 @@ COMMANDS: tuple[CommandEntry, ...] = (
     CommandEntry("report", "memsampd.cli.report"),
     CommandEntry("export", "memsampd.cli.export"),
     CommandEntry("doctor", "memsampd.cli.doctor"),
+    CommandEntry("machine", "memsampd.cli.machine"),
     CommandEntry("demo", "memsampd.cli.demo"),
 )
