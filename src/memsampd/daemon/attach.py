@@ -24,11 +24,12 @@ from memsampd.daemon.planner import BurstLimits, Planner
 from memsampd.daemon.rates import PhaseRates
 from memsampd.daemon.session import Session, SessionObserver, SessionParts
 from memsampd.daemon.tracer import TracerThread
-from memsampd.errors import UsageError
+from memsampd.errors import CapabilityError, UsageError
 from memsampd.estimate.estimator import Estimator
 from memsampd.exporters.protocols import Exporter
 from memsampd.exporters.snapshot import TargetInfo
 from memsampd.machines.machine import Machine, read_machine
+from memsampd.machines.machine_file import MemoryPeak, known_peak
 from memsampd.models.sizes import default_sizes
 from memsampd.phases.branchmap import BranchMap, BranchMaps
 from memsampd.phases.drift import DriftMonitor
@@ -211,11 +212,21 @@ def attached(
             clock_name=BurstClock.name,
             started_seconds=started_seconds,
             target_cpu_at_start=target_cpu_at_start,
+            memory_peak=_memory_peak(machine),
         )
         recorders = _recorders(output, parts, config, machine)
         for recorder in recorders:
             stack.callback(recorder.close)
         yield Session(parts, config, (*exporters, *recorders), recorders, observers)
+
+
+def _memory_peak(machine: Machine) -> MemoryPeak | None:
+    """The measured peak; a file that cannot be used is told of, and no reason to stop."""
+    try:
+        return known_peak(machine)
+    except CapabilityError as error:
+        logger.warning("%s", error)
+        return None
 
 
 def _served(listen: str, stack: ExitStack) -> Exporter:

@@ -18,6 +18,16 @@ from memsampd.exporters.catalogue import CATALOGUE, Metric
 from memsampd.exporters.curves import at_size, shown_sizes, thin_curve
 from memsampd.exporters.folding import PhaseView, fold_phases, fold_reasons
 from memsampd.exporters.snapshot import Snapshot
+from memsampd.exporters.traffic import (
+    TrafficTotals,
+    largest_cache_bytes,
+    mean_write_share,
+    mebibyte_gain,
+    phase_traffic,
+    traffic_totals,
+    whole_traffic,
+    write_share_of,
+)
 from memsampd.models.records import MissRatioCurve
 
 MAX_SIZES = 32
@@ -49,20 +59,27 @@ class PrometheusExporter(Collector):
         self._max_phases = max_phases
         self._lock = threading.Lock()
         self._snapshots: dict[int, Snapshot] = {}
+        self._traffic: dict[int, TrafficTotals] = {}
         self.registry.register(self)
 
     def publish(self, snapshot: Snapshot) -> None:
         """Show this state of its target; a dead target's series vanish."""
+        pid = snapshot.target.pid
         with self._lock:
-            if snapshot.alive:
-                self._snapshots[snapshot.target.pid] = snapshot
-            else:
-                self._snapshots.pop(snapshot.target.pid, None)
+            if not snapshot.alive:
+                self._snapshots.pop(pid, None)
+                self._traffic.pop(pid, None)
+                return
+            self._snapshots[pid] = snapshot
+            totals = traffic_totals(snapshot, self._traffic.get(pid))
+            if totals is not None:
+                self._traffic[pid] = totals
 
     def close(self) -> None:
         """Show no target any more."""
         with self._lock:
             self._snapshots.clear()
+            self._traffic.clear()
 
     def describe(self) -> Iterable[Family]:
         """Return the families without samples (the registry checks names with it)."""
@@ -72,21 +89,27 @@ class PrometheusExporter(Collector):
         """Yield every family that has samples now, in the catalogue's order."""
         with self._lock:
             snapshots = sorted(self._snapshots.items())
+            traffic = dict(self._traffic)
         families = {metric.name: _family(metric) for metric in CATALOGUE}
         families[catalogue.BUILD_INFO.name].add_metric([__version__], 1)
+        for metric, labels, value in _peak_samples(snapshot for _, snapshot in snapshots):
+            families[metric.name].add_metric(labels, value)
         for pid, snapshot in snapshots:
             target = (str(pid), _label(snapshot.target.command))
-            for metric, labels, value in self._samples(snapshot):
+            for metric, labels, value in self._samples(snapshot, traffic.get(pid)):
                 families[metric.name].add_metric([*target, *map(_label, labels)], value)
         yield from (family for family in families.values() if family.samples)
 
-    def _samples(self, snapshot: Snapshot) -> Iterator[Sample]:
+    def _samples(self, snapshot: Snapshot, traffic: TrafficTotals | None) -> Iterator[Sample]:
         yield from _session_samples(snapshot)
+        yield from _traffic_samples(snapshot, traffic)
         yield from self._counter_samples(snapshot.estimate)
         for curve in snapshot.estimate.curves.values():
             yield from self._curve_samples(_OVERALL, (), curve)
+        usual = mean_write_share(snapshot.estimate.phases)
         for phase in fold_phases(snapshot, self._max_phases):
             yield from _phase_samples(phase, snapshot.cache_sizes_bytes)
+            yield from _phase_traffic_samples(phase, snapshot, usual)
             for curve in phase.curves.values():
                 yield from self._curve_samples(_BY_PHASE, (phase.label,), curve)
 
@@ -199,6 +222,48 @@ def _phase_samples(phase: PhaseView, cache_sizes_bytes: Mapping[str, int]) -> It
     yield from ((metric, (phase.label,), value) for metric, value in plain if value is not None)
     fills = _fills(phase.curves.get("lru"), rate, cache_sizes_bytes)
     yield from ((catalogue.PHASE_BANDWIDTH, (phase.label, level), fill) for level, fill in fills)
+
+
+def _traffic_samples(snapshot: Snapshot, totals: TrafficTotals | None) -> Iterator[Sample]:
+    if totals is not None:
+        yield catalogue.MEMORY_FETCHED, (), totals.fetched
+        yield catalogue.MEMORY_WRITTEN, (), totals.written_back
+    traffic = whole_traffic(snapshot)
+    if traffic is not None:
+        yield catalogue.MEMORY_LOW, (), traffic.low
+        yield catalogue.MEMORY_HIGH, (), traffic.high
+    curve = snapshot.estimate.curves.get("lru")
+    for level, size_bytes in snapshot.cache_sizes_bytes.items():
+        gain = mebibyte_gain(curve, size_bytes) if curve is not None else None
+        if gain is not None:
+            yield catalogue.MEBIBYTE_GAIN, (level,), gain
+
+
+def _phase_traffic_samples(
+    phase: PhaseView, snapshot: Snapshot, usual_write_share: float | None
+) -> Iterator[Sample]:
+    traffic = phase_traffic(
+        phase.curves.get("lru"),
+        phase.accesses_per_cpu_second,
+        write_share_of(phase, usual_write_share),
+        largest_cache_bytes(snapshot.cache_sizes_bytes),
+    )
+    if traffic is None:
+        return
+    yield catalogue.PHASE_MEMORY, (phase.label,), traffic.total
+    if snapshot.memory_peak is not None:
+        peak = snapshot.memory_peak.one_thread
+        share = peak.share(traffic.fetched, traffic.written_back)
+        yield catalogue.PHASE_MEMORY_SHARE, (phase.label,), share
+
+
+def _peak_samples(snapshots: Iterable[Snapshot]) -> Iterator[Sample]:
+    """Yield the machine's peak once, whichever target's snapshot has it."""
+    peak = next((each.memory_peak for each in snapshots if each.memory_peak is not None), None)
+    if peak is not None:
+        for threads, part in (("one", peak.one_thread), ("all", peak.all_threads)):
+            yield catalogue.MEMORY_PEAK, ("read", threads), part.read
+            yield catalogue.MEMORY_PEAK, ("write", threads), part.write
 
 
 def _fills(

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from memsampd.estimate.records import Estimate
+from memsampd.machines.machine_file import MemoryPeak
 from memsampd.phases.records import Window
 from memsampd.sampler.records import Burst
 
@@ -126,6 +127,7 @@ class Snapshot:
             in the way.
         refusals: what the last refusal of each reason said, with its remedy.
         idle_seconds: for how long the target has used no CPU time.
+        memory_peak: what memory gives at most; None if it was not measured.
     """
 
     target: TargetInfo
@@ -148,3 +150,4 @@ class Snapshot:
     trouble: str = ""
     refusals: Mapping[str, str] = field(default_factory=dict)
     idle_seconds: float = 0.0
+    memory_peak: MemoryPeak | None = None
