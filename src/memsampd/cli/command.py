@@ -52,5 +52,6 @@ COMMANDS: tuple[CommandEntry, ...] = (
     CommandEntry("export", "memsampd.cli.export"),
     CommandEntry("doctor", "memsampd.cli.doctor"),
     CommandEntry("machine", "memsampd.cli.machine"),
+    CommandEntry("dashboards", "memsampd.cli.dashboards"),
     CommandEntry("demo", "memsampd.cli.demo"),
 )
