@@ -53,8 +53,9 @@ class MachineCommand:
             "--output",
             type=Path,
             metavar="FILE",
-            help="machine file to write (default: /var/lib/memsampd/machine.json for root, else "
-            "$XDG_STATE_HOME/memsampd/machine.json)",
+            help="machine file to write (default: $XDG_STATE_HOME/memsampd/machine.json; "
+            "without XDG_STATE_HOME /var/lib/memsampd/machine.json for root, else below "
+            "~/.local/state)",
         )
 
     def run(self, args: argparse.Namespace) -> int:

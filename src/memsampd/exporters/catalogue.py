@@ -397,7 +397,13 @@ had done, and the share of bursts that are plausible only:
 ```promql
 memsampd_burst_pages_missed_total
   / (memsampd_burst_pages_missed_total + memsampd_burst_pages_predicted_total)
+```
+
+```promql
 memsampd_burst_calls_equal_total / memsampd_burst_calls_compared_total
+```
+
+```promql
 memsampd_bursts_plausible_total
   / on (pid, command) sum by (pid, command) (memsampd_bursts_total)
 ```

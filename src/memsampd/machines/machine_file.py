@@ -96,11 +96,11 @@ class MachineFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def own_path() -> Path:
-    """Where this user keeps the file: for the whole machine as root, else in a state directory."""
-    if os.geteuid() == 0:
-        return _SYSTEM
-    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state"
-    return Path(state) / "memsampd/machine.json"
+    """Where this user keeps the file: root for the whole machine, unless XDG_STATE_HOME is set."""
+    state = os.environ.get("XDG_STATE_HOME")
+    if state:
+        return Path(state) / "memsampd/machine.json"
+    return _SYSTEM if os.geteuid() == 0 else Path.home() / ".local/state/memsampd/machine.json"
 
 
 def find_file(paths: Sequence[Path] | None = None) -> Path | None:
