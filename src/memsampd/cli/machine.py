@@ -26,7 +26,7 @@ class MachineCommand:
     """Prints caches, CPUs, PMU and the measured peak; measures it if asked to."""
 
     name = "machine"
-    help = "tell what is known of this machine, and measure its memory bandwidth"
+    help = "tell what is known of this machine, and measure its memory"
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""
