@@ -11,7 +11,14 @@ from numpy.typing import NDArray
 from memsampd.estimate.events import BurstRecord, EstimatorEvent, MergeRecord, WindowRecord
 from memsampd.estimate.records import Estimate, PhaseEstimate, Totals
 from memsampd.exporters.recording import HeaderRecord, Recording, RecordingWriter
-from memsampd.exporters.snapshot import BurstTally, Overhead, Snapshot, TargetInfo
+from memsampd.exporters.snapshot import (
+    BurstTally,
+    NodeStatus,
+    NodeTarget,
+    Overhead,
+    Snapshot,
+    TargetInfo,
+)
 from memsampd.machines.machine_file import MemoryPeak, Peak
 from memsampd.models.combine import combine
 from memsampd.models.histogram import ReuseHistogram
@@ -187,6 +194,33 @@ def make_snapshot(
         tally=BurstTally(7, 2, 30, 20, 19, 900, 100),
         trouble=trouble,
         memory_peak=MemoryPeak(Peak(2e10, 1e10), Peak(3e10, 2e10)),
+    )
+
+
+def make_node_status() -> NodeStatus:
+    """A daemon that observes one process and cannot observe another."""
+    other = TargetInfo(5, 7, "nginx", "/usr/sbin/nginx")
+    return NodeStatus(
+        version="0.1.0",
+        pid=2,
+        started_unix_seconds=1.7e9,
+        time_seconds=12.5,
+        targets=(
+            NodeTarget(TARGET, "profiled", "databases", burst_share=1.0),
+            NodeTarget(other, "failed", "web", "nginx is traced by gdb", "end gdb"),
+        ),
+        left_out=3,
+        own_cpu_seconds=4.0,
+        own_cpu_share=0.012,
+        own_cpu_budget_share=0.02,
+        stop_seconds=0.5,
+        stop_share=0.001,
+        stop_budget_share=0.02,
+        rss_bytes=90 << 20,
+        open_descriptors=40,
+        threads=5,
+        turn_seconds=0.01,
+        ended_targets=1,
     )
 
 
