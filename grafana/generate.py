@@ -554,6 +554,32 @@ def machines_board() -> dashboard.Dashboard:
             "For all targets of a machine.",
         ),
         lines(
+            "Processes that daemons observe",
+            "short",
+            [
+                (f"sum by (state) (memsampd_node_targets{{{NODE}}})", "{{state}}"),
+                (f"sum(memsampd_node_left_out{{{NODE}}})", "no room"),
+            ],
+            "By how they fare: bursts are taken of those that are profiled.",
+        ),
+        lines(
+            "Daemons against their budgets",
+            "percentunit",
+            [
+                (
+                    f"rate(memsampd_node_own_cpu_seconds_total{{{NODE}}}[$__rate_interval])"
+                    f" / memsampd_node_own_cpu_budget_ratio{{{NODE}}}",
+                    "CPU time, {{instance}}",
+                ),
+                (
+                    f"rate(memsampd_node_hold_seconds_total{{{NODE}}}[$__rate_interval])"
+                    f" / memsampd_node_hold_budget_ratio{{{NODE}}}",
+                    "holds, {{instance}}",
+                ),
+            ],
+            "100 % is all that a daemon may use.",
+        ),
+        lines(
             "What memsampd takes from its targets",
             "percentunit",
             [(f"max by (instance) (target:memsampd_taken:ratio_rate5m{{{NODE}}})", "{{instance}}")],

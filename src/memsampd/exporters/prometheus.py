@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from typing import TypeAlias
 
 from prometheus_client import CollectorRegistry
@@ -17,7 +18,7 @@ from memsampd.exporters import catalogue
 from memsampd.exporters.catalogue import CATALOGUE, Metric
 from memsampd.exporters.curves import at_size, fills, shown_sizes, thin_curve
 from memsampd.exporters.folding import PhaseView, fold_phases, fold_reasons
-from memsampd.exporters.snapshot import Snapshot
+from memsampd.exporters.snapshot import NodeStatus, Snapshot
 from memsampd.exporters.traffic import (
     TrafficTotals,
     largest_cache_bytes,
@@ -60,6 +61,7 @@ class PrometheusExporter(Collector):
         self._lock = threading.Lock()
         self._snapshots: dict[int, Snapshot] = {}
         self._traffic: dict[int, TrafficTotals] = {}
+        self._node: NodeStatus | None = None
         self.registry.register(self)
 
     def publish(self, snapshot: Snapshot) -> None:
@@ -75,11 +77,17 @@ class PrometheusExporter(Collector):
             if totals is not None:
                 self._traffic[pid] = totals
 
+    def publish_node(self, status: NodeStatus) -> None:
+        """Show this state of the daemon from now on."""
+        with self._lock:
+            self._node = status
+
     def close(self) -> None:
         """Show no target any more."""
         with self._lock:
             self._snapshots.clear()
             self._traffic.clear()
+            self._node = None
 
     def describe(self) -> Iterable[Family]:
         """Return the families without samples (the registry checks names with it)."""
@@ -89,10 +97,14 @@ class PrometheusExporter(Collector):
         """Yield every family that has samples now, in the catalogue's order."""
         with self._lock:
             snapshots = sorted(self._snapshots.items())
-            traffic = dict(self._traffic)
+            traffic, node = dict(self._traffic), self._node
         families = {metric.name: _family(metric) for metric in CATALOGUE}
         families[catalogue.BUILD_INFO.name].add_metric([__version__], 1)
-        for metric, labels, value in _peak_samples(snapshot for _, snapshot in snapshots):
+        machine = chain(
+            _peak_samples(snapshot for _, snapshot in snapshots),
+            _node_samples(node) if node is not None else (),
+        )
+        for metric, labels, value in machine:
             families[metric.name].add_metric(labels, value)
         for pid, snapshot in snapshots:
             target = (str(pid), _label(snapshot.target.command))
@@ -264,3 +276,21 @@ def _peak_samples(snapshots: Iterable[Snapshot]) -> Iterator[Sample]:
         for threads, part in (("one", peak.one_thread), ("all", peak.all_threads)):
             yield catalogue.MEMORY_PEAK, ("read", threads), part.read
             yield catalogue.MEMORY_PEAK, ("write", threads), part.write
+
+
+def _node_samples(status: NodeStatus) -> Iterator[Sample]:
+    for state, count in status.by_state().items():
+        yield catalogue.NODE_TARGETS, (state,), count
+    plain: list[tuple[Metric, float]] = [
+        (catalogue.NODE_LEFT_OUT, status.left_out),
+        (catalogue.NODE_ENDED, status.ended_targets),
+        (catalogue.NODE_OWN_CPU, status.own_cpu_seconds),
+        (catalogue.NODE_OWN_CPU_BUDGET, status.own_cpu_budget_share),
+        (catalogue.NODE_HOLD, status.stop_seconds),
+        (catalogue.NODE_HOLD_BUDGET, status.stop_budget_share),
+        (catalogue.NODE_RESIDENT, status.rss_bytes),
+        (catalogue.NODE_DESCRIPTORS, status.open_descriptors),
+        (catalogue.NODE_TURN, status.turn_seconds),
+        (catalogue.NODE_RELOAD_FAILED, bool(status.reload_trouble)),
+    ]
+    yield from ((metric, (), value) for metric, value in plain)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from invented import header, make_snapshot
+from invented import header, make_node_status, make_snapshot
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
@@ -125,6 +125,18 @@ def test_traffic_counters_never_run_backwards_but_for_a_new_program(snapshot: Sn
     assert shown == [1e5, 1e5, 2e5, 1e2]
 
 
+def test_the_daemon() -> None:
+    exporter = PrometheusExporter()
+    status = make_node_status()
+    exporter.publish_node(replace(status, reload_trouble="line 3: no such key"))
+    assert value(exporter, "memsampd_node_targets", state="failed") == 1
+    assert value(exporter, "memsampd_node_targets", state="idle") == 0
+    assert value(exporter, "memsampd_node_own_cpu_seconds_total") == status.own_cpu_seconds
+    assert value(exporter, "memsampd_node_reload_failed") == 1
+    exporter.close()
+    assert {sample.name for sample in samples(exporter)} == {"memsampd_build_info"}
+
+
 def test_without_a_measured_peak_there_is_no_share_of_it(snapshot: Snapshot) -> None:
     exporter = PrometheusExporter()
     exporter.publish(replace(snapshot, memory_peak=None))
@@ -151,6 +163,7 @@ def test_what_one_more_mebibyte_saves(snapshot: Snapshot) -> None:
 def test_every_metric_of_the_catalogue_is_served(snapshot: Snapshot) -> None:
     exporter = PrometheusExporter()
     exporter.publish(replace(snapshot, trouble="not permitted; become root"))
+    exporter.publish_node(make_node_status())
     assert {sample.name for sample in samples(exporter)} == {metric.name for metric in CATALOGUE}
 
 
