@@ -353,7 +353,10 @@ def doubt_panels() -> list[timeseries.Panel]:
                 (f"memsampd_unknown_cpu_ratio{{{TARGET}}}", "CPU time in unseen code"),
                 (f"memsampd_band_ratio{{{TARGET}}}", "width of the bounds at {{level}}"),
                 (f"1 - memsampd_access_rate_known_ratio{{{TARGET}}}", "access rate modelled"),
-                (f"memsampd_access_rate_spread_ratio{{{TARGET}}}", "error of the access rate"),
+                (
+                    f"max(memsampd_phase_access_rate_spread_ratio{{{TARGET}}})",
+                    "error of a phase's access rate",
+                ),
             ],
             "Near 0 all is known. Unseen code has no curve; wide bounds make it a guess.",
         ),

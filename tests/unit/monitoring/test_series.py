@@ -35,7 +35,7 @@ def target(phases: int) -> Snapshot:
         for phase in snapshot.estimate.phases[:phases]
     )
     estimate: Estimate = snapshot.estimate
-    misses = {policy: estimate.totals.misses["lru"] for policy in ("lru", "random")}
+    misses = dict.fromkeys(("lru", "random"), estimate.totals.misses["lru"])
     estimate = replace(
         estimate,
         phases=known,
