@@ -1,6 +1,7 @@
 """Native core of memsampd (see src/memsampd/_core/)."""
 
 from collections.abc import Callable, Sequence
+from mmap import mmap
 from typing import Any
 
 from numpy.typing import NDArray
@@ -97,6 +98,9 @@ def spawn_busy_child() -> tuple[int, int]: ...
 def spawn_looping_child(spins: int, /) -> tuple[int, tuple[int, int], tuple[int, int]]: ...
 def probe_ptrace(tid: int, /) -> None: ...
 def cpuid(leaf: int, subleaf: int = 0, /) -> tuple[int, int, int, int] | None: ...
+
+# --- memory_pass.c: what a micro-benchmark of memory bandwidth times ----------------------------
+def memory_pass(operation: str, area: _Buffer | mmap, /) -> int: ...
 
 # --- replica/: bursts from a process of ours that stands in for a target ----------------------
 FORM_BYTES: int

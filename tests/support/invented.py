@@ -20,6 +20,7 @@ from memsampd.exporters.snapshot import (
     Snapshot,
     TargetInfo,
 )
+from memsampd.machines.machine_file import MemoryPeak, Peak
 from memsampd.models.combine import combine
 from memsampd.models.histogram import ReuseHistogram
 from memsampd.models.records import MissRatioCurve
@@ -193,6 +194,7 @@ def make_snapshot(
         overhead=OVERHEAD,
         tally=BurstTally(7, 2, 30, 20, 19, 900, 100),
         trouble=trouble,
+        memory_peak=MemoryPeak(Peak(2e10, 1e10), Peak(3e10, 2e10)),
     )
 
 

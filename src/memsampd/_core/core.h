@@ -11,6 +11,7 @@
 /* Each part adds its functions and types to the module; -1 with an exception set on failure. */
 int memsampd_add_breakpoints(PyObject *module);
 int memsampd_add_lru(PyObject *module);
+int memsampd_add_machine(PyObject *module);
 int memsampd_add_perf(PyObject *module);
 int memsampd_add_probe(PyObject *module);
 int memsampd_add_replica(PyObject *module);

@@ -55,5 +55,7 @@ COMMANDS: tuple[CommandEntry, ...] = (
     CommandEntry("report", "memsampd.cli.report"),
     CommandEntry("export", "memsampd.cli.export"),
     CommandEntry("doctor", "memsampd.cli.doctor"),
+    CommandEntry("machine", "memsampd.cli.machine"),
+    CommandEntry("dashboards", "memsampd.cli.dashboards"),
     CommandEntry("demo", "memsampd.cli.demo"),
 )

@@ -23,11 +23,12 @@ from memsampd.daemon.pipeline import Learners, Pipeline, PipelineParts
 from memsampd.daemon.planner import BurstLimits, Planner
 from memsampd.daemon.session import BurstTaker, Session, SessionObserver, SessionParts
 from memsampd.daemon.tracer import TracerThread
-from memsampd.errors import UsageError
+from memsampd.errors import CapabilityError, UsageError
 from memsampd.estimate.estimator import Estimator
 from memsampd.exporters.protocols import Exporter
 from memsampd.exporters.snapshot import TargetInfo
 from memsampd.machines.machine import Machine, read_machine
+from memsampd.machines.machine_file import MemoryPeak, known_peak
 from memsampd.models.sizes import default_sizes
 from memsampd.phases.branchmap import BranchMap, BranchMaps
 from memsampd.phases.drift import DriftMonitor
@@ -163,16 +164,24 @@ class Surroundings:
         machine: this machine.
         sample_seconds: CPU time that a branch sample takes from a target.
         process_cpu: accounts of what is done for each of them.
+        memory_peak: what memory gives at most; None if it was not measured.
     """
 
     machine: Machine
     sample_seconds: float
     process_cpu: ProcessCpu
+    memory_peak: MemoryPeak | None = None
 
     @classmethod
     def read(cls, process_cpu: ProcessCpu | None = None) -> Surroundings:
         """Read and measure them."""
-        return cls(read_machine(), measure_sample_seconds(), process_cpu or ProcessCpu())
+        machine = read_machine()
+        return cls(
+            machine,
+            measure_sample_seconds(),
+            process_cpu or ProcessCpu(),
+            _memory_peak(machine),
+        )
 
 
 @contextmanager
@@ -212,6 +221,15 @@ def attached(
         for recorder in recorders:
             stack.callback(recorder.close)
         yield Session(parts, config, (*exporters, *recorders), recorders, observers)
+
+
+def _memory_peak(machine: Machine) -> MemoryPeak | None:
+    """The measured peak; a file that cannot be used is told of, and no reason to stop."""
+    try:
+        return known_peak(machine)
+    except CapabilityError as error:
+        logger.warning("%s", error)
+        return None
 
 
 def compose(
@@ -268,6 +286,7 @@ def compose(
         clock_name=ProgressClock.name,
         started_seconds=started_seconds,
         target_cpu_at_start=target_cpu_at_start,
+        memory_peak=around.memory_peak,
     )
 
 

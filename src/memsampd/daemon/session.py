@@ -19,6 +19,7 @@ from memsampd.errors import TargetError
 from memsampd.estimate.events import EstimatorEvent
 from memsampd.exporters.protocols import Exporter
 from memsampd.exporters.snapshot import Snapshot, TargetInfo
+from memsampd.machines.machine_file import MemoryPeak
 from memsampd.phases.records import Assignment, Window
 from memsampd.sampler.process.cputime import process_cpu_ns
 from memsampd.sampler.process.identity import ProcessHandle, read_identity
@@ -101,6 +102,7 @@ class SessionParts:
         clock_name: how accesses are timed.
         started_seconds: CLOCK_MONOTONIC time of the attach.
         target_cpu_at_start: CPU time that the target had used then.
+        memory_peak: what memory gives at most; None if it was not measured.
     """
 
     target: TargetInfo
@@ -113,6 +115,7 @@ class SessionParts:
     clock_name: str
     started_seconds: float
     target_cpu_at_start: float
+    memory_peak: MemoryPeak | None = None
 
     @property
     def backend(self) -> dict[str, str]:
@@ -297,4 +300,5 @@ class Session:
             overhead=ledger.overhead(),
             idle_seconds=ledger.idle_seconds,
             trouble=pipeline.trouble,
+            memory_peak=parts.memory_peak,
         )

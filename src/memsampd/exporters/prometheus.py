@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from typing import TypeAlias
 
 from prometheus_client import CollectorRegistry
@@ -17,7 +18,17 @@ from memsampd.exporters import catalogue
 from memsampd.exporters.catalogue import CATALOGUE, Metric
 from memsampd.exporters.curves import at_size, fills, shown_sizes, thin_curve
 from memsampd.exporters.folding import PhaseView, fold_phases, fold_reasons
-from memsampd.exporters.snapshot import Snapshot
+from memsampd.exporters.snapshot import NodeStatus, Snapshot
+from memsampd.exporters.traffic import (
+    TrafficTotals,
+    largest_cache_bytes,
+    mean_write_share,
+    mebibyte_gain,
+    phase_traffic,
+    traffic_totals,
+    whole_traffic,
+    write_share_of,
+)
 from memsampd.models.records import MissRatioCurve
 
 MAX_SIZES = 32
@@ -49,20 +60,34 @@ class PrometheusExporter(Collector):
         self._max_phases = max_phases
         self._lock = threading.Lock()
         self._snapshots: dict[int, Snapshot] = {}
+        self._traffic: dict[int, TrafficTotals] = {}
+        self._node: NodeStatus | None = None
         self.registry.register(self)
 
     def publish(self, snapshot: Snapshot) -> None:
         """Show this state of its target; a dead target's series vanish."""
+        pid = snapshot.target.pid
         with self._lock:
-            if snapshot.alive:
-                self._snapshots[snapshot.target.pid] = snapshot
-            else:
-                self._snapshots.pop(snapshot.target.pid, None)
+            if not snapshot.alive:
+                self._snapshots.pop(pid, None)
+                self._traffic.pop(pid, None)
+                return
+            self._snapshots[pid] = snapshot
+            totals = traffic_totals(snapshot, self._traffic.get(pid))
+            if totals is not None:
+                self._traffic[pid] = totals
+
+    def publish_node(self, status: NodeStatus) -> None:
+        """Show this state of the daemon from now on."""
+        with self._lock:
+            self._node = status
 
     def close(self) -> None:
         """Show no target any more."""
         with self._lock:
             self._snapshots.clear()
+            self._traffic.clear()
+            self._node = None
 
     def describe(self) -> Iterable[Family]:
         """Return the families without samples (the registry checks names with it)."""
@@ -72,21 +97,31 @@ class PrometheusExporter(Collector):
         """Yield every family that has samples now, in the catalogue's order."""
         with self._lock:
             snapshots = sorted(self._snapshots.items())
+            traffic, node = dict(self._traffic), self._node
         families = {metric.name: _family(metric) for metric in CATALOGUE}
         families[catalogue.BUILD_INFO.name].add_metric([__version__], 1)
+        machine = chain(
+            _peak_samples(snapshot for _, snapshot in snapshots),
+            _node_samples(node) if node is not None else (),
+        )
+        for metric, labels, value in machine:
+            families[metric.name].add_metric(labels, value)
         for pid, snapshot in snapshots:
             target = (str(pid), _label(snapshot.target.command))
-            for metric, labels, value in self._samples(snapshot):
+            for metric, labels, value in self._samples(snapshot, traffic.get(pid)):
                 families[metric.name].add_metric([*target, *map(_label, labels)], value)
         yield from (family for family in families.values() if family.samples)
 
-    def _samples(self, snapshot: Snapshot) -> Iterator[Sample]:
+    def _samples(self, snapshot: Snapshot, traffic: TrafficTotals | None) -> Iterator[Sample]:
         yield from _session_samples(snapshot)
+        yield from _traffic_samples(snapshot, traffic)
         yield from self._counter_samples(snapshot.estimate)
         for curve in snapshot.estimate.curves.values():
             yield from self._curve_samples(_OVERALL, (), curve)
+        usual = mean_write_share(snapshot.estimate.phases)
         for phase in fold_phases(snapshot, self._max_phases):
             yield from _phase_samples(phase, snapshot.cache_sizes_bytes)
+            yield from _phase_traffic_samples(phase, snapshot, usual)
             for curve in phase.curves.values():
                 yield from self._curve_samples(_BY_PHASE, (phase.label,), curve)
 
@@ -199,3 +234,63 @@ def _phase_samples(phase: PhaseView, cache_sizes_bytes: Mapping[str, int]) -> It
     yield from ((metric, (phase.label,), value) for metric, value in plain if value is not None)
     for level, fill in fills(phase.curves.get("lru"), rate, cache_sizes_bytes):
         yield catalogue.PHASE_BANDWIDTH, (phase.label, level), fill
+
+
+def _traffic_samples(snapshot: Snapshot, totals: TrafficTotals | None) -> Iterator[Sample]:
+    if totals is not None:
+        yield catalogue.MEMORY_FETCHED, (), totals.fetched
+        yield catalogue.MEMORY_WRITTEN, (), totals.written_back
+    traffic = whole_traffic(snapshot)
+    if traffic is not None:
+        yield catalogue.MEMORY_LOW, (), traffic.low
+        yield catalogue.MEMORY_HIGH, (), traffic.high
+    curve = snapshot.estimate.curves.get("lru")
+    for level, size_bytes in snapshot.cache_sizes_bytes.items():
+        gain = mebibyte_gain(curve, size_bytes) if curve is not None else None
+        if gain is not None:
+            yield catalogue.MEBIBYTE_GAIN, (level,), gain
+
+
+def _phase_traffic_samples(
+    phase: PhaseView, snapshot: Snapshot, usual_write_share: float | None
+) -> Iterator[Sample]:
+    traffic = phase_traffic(
+        phase.curves.get("lru"),
+        phase.accesses_per_cpu_second,
+        write_share_of(phase, usual_write_share),
+        largest_cache_bytes(snapshot.cache_sizes_bytes),
+    )
+    if traffic is None:
+        return
+    yield catalogue.PHASE_MEMORY, (phase.label,), traffic.total
+    if snapshot.memory_peak is not None:
+        peak = snapshot.memory_peak.one_thread
+        share = peak.share(traffic.fetched, traffic.written_back)
+        yield catalogue.PHASE_MEMORY_SHARE, (phase.label,), share
+
+
+def _peak_samples(snapshots: Iterable[Snapshot]) -> Iterator[Sample]:
+    """Yield the machine's peak once, whichever target's snapshot has it."""
+    peak = next((each.memory_peak for each in snapshots if each.memory_peak is not None), None)
+    if peak is not None:
+        for threads, part in (("one", peak.one_thread), ("all", peak.all_threads)):
+            yield catalogue.MEMORY_PEAK, ("read", threads), part.read
+            yield catalogue.MEMORY_PEAK, ("write", threads), part.write
+
+
+def _node_samples(status: NodeStatus) -> Iterator[Sample]:
+    for state, count in status.by_state().items():
+        yield catalogue.NODE_TARGETS, (state,), count
+    plain: list[tuple[Metric, float]] = [
+        (catalogue.NODE_LEFT_OUT, status.left_out),
+        (catalogue.NODE_ENDED, status.ended_targets),
+        (catalogue.NODE_OWN_CPU, status.own_cpu_seconds),
+        (catalogue.NODE_OWN_CPU_BUDGET, status.own_cpu_budget_share),
+        (catalogue.NODE_HOLD, status.stop_seconds),
+        (catalogue.NODE_HOLD_BUDGET, status.stop_budget_share),
+        (catalogue.NODE_RESIDENT, status.rss_bytes),
+        (catalogue.NODE_DESCRIPTORS, status.open_descriptors),
+        (catalogue.NODE_TURN, status.turn_seconds),
+        (catalogue.NODE_RELOAD_FAILED, bool(status.reload_trouble)),
+    ]
+    yield from ((metric, (), value) for metric, value in plain)

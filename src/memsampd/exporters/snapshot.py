@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from memsampd.estimate.records import Estimate
+from memsampd.machines.machine_file import MemoryPeak
 from memsampd.phases.records import Window
 from memsampd.sampler.records import Burst
 
@@ -127,6 +128,7 @@ class Snapshot:
             in the way.
         refusals: what the last refusal of each reason said, with its remedy.
         idle_seconds: for how long the target has used no CPU time.
+        memory_peak: what memory gives at most; None if it was not measured.
     """
 
     target: TargetInfo
@@ -149,6 +151,7 @@ class Snapshot:
     trouble: str = ""
     refusals: Mapping[str, str] = field(default_factory=dict)
     idle_seconds: float = 0.0
+    memory_peak: MemoryPeak | None = None
 
 
 TargetState = Literal["profiled", "sampled", "idle", "waiting", "failed"]

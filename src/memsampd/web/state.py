@@ -94,6 +94,7 @@ class State:
             self._let_go(message.target)
         elif isinstance(message, NodeStatus):
             self.node = message
+            self.prometheus.publish_node(message)
         else:
             self._see(message)
 

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from invented import header, make_snapshot
+from invented import header, make_node_status, make_snapshot
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from memsampd.errors import CapabilityError, UsageError
+from memsampd.estimate.records import Totals
 from memsampd.exporters.catalogue import CATALOGUE, metrics_page
 from memsampd.exporters.folding import fold_phases, fold_reasons
 from memsampd.exporters.http import MetricsServer
@@ -84,9 +85,85 @@ def test_values(snapshot: Snapshot) -> None:
     assert value(exporter, "memsampd_bursts_total", end="syscall") == 4
 
 
+def test_memory_traffic(snapshot: Snapshot) -> None:
+    exporter = PrometheusExporter()
+    exporter.publish(snapshot)
+    (l3,) = np.flatnonzero(snapshot.estimate.sizes_bytes == 32 << 20)
+    misses = float(snapshot.estimate.totals.misses["lru"][l3])
+    fetched = value(exporter, "memsampd_memory_fetched_bytes_total")
+    assert fetched == pytest.approx(64 * misses)
+    # All phases write with a quarter of their accesses.
+    written = value(exporter, "memsampd_memory_written_back_bytes_total")
+    assert written == pytest.approx(fetched / 4)
+    low = value(exporter, "memsampd_memory_low_bytes_per_cpu_second")
+    high = value(exporter, "memsampd_memory_high_bytes_per_cpu_second")
+    whole = snapshot.estimate.curves["lru"]
+    assert low == pytest.approx(1.5e8 * 64 * whole.low[l3])
+    assert high == pytest.approx(1.5e8 * 64 * (whole.high[l3] + min(0.25, whole.high[l3])))
+    phase = 1e8 * 64 * float(snapshot.estimate.phases[0].curves["lru"].miss_ratio[l3])
+    assert value(
+        exporter, "memsampd_phase_memory_bytes_per_cpu_second", phase="0"
+    ) == pytest.approx(1.25 * phase)
+    share = value(exporter, "memsampd_phase_memory_peak_ratio", phase="0")
+    assert share == pytest.approx(0.75 * phase / 2e10 + 0.25 * phase / 1e10)
+    peak = value(
+        exporter, "memsampd_memory_peak_bytes_per_second", operation="write", threads="all"
+    )
+    assert peak == 2e10
+
+
+def test_traffic_counters_never_run_backwards_but_for_a_new_program(snapshot: Snapshot) -> None:
+    def with_totals(accesses: float, misses: float) -> Snapshot:
+        totals = Totals(accesses, {"lru": np.full(len(snapshot.estimate.sizes_bytes), misses)})
+        return replace(snapshot, estimate=replace(snapshot.estimate, totals=totals))
+
+    exporter = PrometheusExporter()
+    shown = []
+    for accesses, misses in ((1e6, 1e5), (2e6, 0.9e5), (3e6, 2e5), (1e3, 1e2)):
+        exporter.publish(with_totals(accesses, misses))
+        shown.append(value(exporter, "memsampd_memory_fetched_bytes_total") / 64)
+    assert shown == [1e5, 1e5, 2e5, 1e2]
+
+
+def test_the_daemon() -> None:
+    exporter = PrometheusExporter()
+    status = make_node_status()
+    exporter.publish_node(replace(status, reload_trouble="line 3: no such key"))
+    assert value(exporter, "memsampd_node_targets", state="failed") == 1
+    assert value(exporter, "memsampd_node_targets", state="idle") == 0
+    assert value(exporter, "memsampd_node_own_cpu_seconds_total") == status.own_cpu_seconds
+    assert value(exporter, "memsampd_node_reload_failed") == 1
+    exporter.close()
+    assert {sample.name for sample in samples(exporter)} == {"memsampd_build_info"}
+
+
+def test_without_a_measured_peak_there_is_no_share_of_it(snapshot: Snapshot) -> None:
+    exporter = PrometheusExporter()
+    exporter.publish(replace(snapshot, memory_peak=None))
+    names = {sample.name for sample in samples(exporter)}
+    assert "memsampd_phase_memory_bytes_per_cpu_second" in names
+    assert (
+        not {
+            "memsampd_phase_memory_peak_ratio",
+            "memsampd_memory_peak_bytes_per_second",
+        }
+        & names
+    )
+
+
+def test_what_one_more_mebibyte_saves(snapshot: Snapshot) -> None:
+    exporter = PrometheusExporter()
+    exporter.publish(snapshot)
+    whole = snapshot.estimate.curves["lru"]
+    there = np.interp(np.log2(2 << 20), np.log2(whole.sizes_bytes), whole.miss_ratio)
+    saved = float(whole.miss_ratio[10]) - float(there)
+    assert value(exporter, "memsampd_mebibyte_gain_ratio", level="L2") == pytest.approx(saved)
+
+
 def test_every_metric_of_the_catalogue_is_served(snapshot: Snapshot) -> None:
     exporter = PrometheusExporter()
     exporter.publish(replace(snapshot, trouble="not permitted; become root"))
+    exporter.publish_node(make_node_status())
     assert {sample.name for sample in samples(exporter)} == {metric.name for metric in CATALOGUE}
 
 

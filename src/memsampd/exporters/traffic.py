@@ -1,0 +1,173 @@
+"""Memory traffic of a target, from its curves: lines fetched, and lines written back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+
+from memsampd.exporters.curves import at_size
+from memsampd.exporters.snapshot import Snapshot
+from memsampd.models.records import MissRatioCurve
+from memsampd.models.write_backs import most_written_back, written_back
+
+MEBIBYTE = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """Traffic behind the largest cache, bytes per CPU second.
+
+    Attributes:
+        fetched: lines that miss.
+        written_back: lines that were changed and then evicted.
+        low: least that both can be together.
+        high: most that both can be together.
+    """
+
+    fetched: float
+    written_back: float
+    low: float
+    high: float
+
+    @property
+    def total(self) -> float:
+        """Both together."""
+        return self.fetched + self.written_back
+
+
+class Sampled(Protocol):
+    """What a phase, or several as one, must tell."""
+
+    @property
+    def sampled_accesses(self) -> int:
+        """Accesses observed in its bursts."""
+
+    @property
+    def write_share(self) -> float:
+        """Share of these that were stores."""
+
+
+def largest_cache_bytes(cache_sizes_bytes: Mapping[str, int]) -> int | None:
+    """Size of the cache before memory; None if no cache is known."""
+    return max(cache_sizes_bytes.values(), default=None)
+
+
+def mean_write_share(phases: Sequence[Sampled]) -> float | None:
+    """Share of stores among all accesses that bursts observed; None before the first."""
+    sampled = sum(phase.sampled_accesses for phase in phases)
+    if not sampled:
+        return None
+    return sum(phase.write_share * phase.sampled_accesses for phase in phases) / sampled
+
+
+def phase_traffic(
+    curve: MissRatioCurve | None,
+    rate: float | None,
+    write_share: float | None,
+    cache_bytes: int | None,
+) -> Traffic | None:
+    """Traffic of one phase.
+
+    Args:
+        curve: its curve under LRU.
+        rate: its accesses per CPU second.
+        write_share: share of these that are stores.
+        cache_bytes: size of the cache before memory.
+
+    Returns:
+        The traffic; None while something that it depends on is not known.
+    """
+    if curve is None or rate is None or write_share is None or cache_bytes is None:
+        return None
+    point = at_size(curve, cache_bytes)
+    if point is None:
+        return None
+    scale = rate * curve.line_bytes
+    return Traffic(
+        fetched=scale * point.miss_ratio,
+        written_back=scale * written_back(point.miss_ratio, write_share),
+        low=scale * point.low,
+        high=scale * (point.high + most_written_back(point.high, write_share)),
+    )
+
+
+def write_share_of(phase: Sampled, usual: float | None) -> float | None:
+    """Share of stores among a phase's accesses; that of the others where no burst was taken."""
+    return phase.write_share if phase.sampled_accesses else usual
+
+
+def whole_traffic(snapshot: Snapshot) -> Traffic | None:
+    """Traffic of the whole run; None while it is not known.
+
+    What is written back for what is fetched is the mean of the phases, by what they fetch.
+    """
+    estimate = snapshot.estimate
+    cache_bytes = largest_cache_bytes(snapshot.cache_sizes_bytes)
+    usual = mean_write_share(estimate.phases)
+    whole = phase_traffic(
+        estimate.curves.get("lru"), estimate.rate.accesses_per_cpu_second, usual, cache_bytes
+    )
+    if whole is None:
+        return None
+    fetched = written = 0.0
+    for phase in estimate.phases:
+        rate, share = phase.rate.accesses_per_cpu_second, write_share_of(phase, usual)
+        part = phase_traffic(phase.curves.get("lru"), rate, share, cache_bytes)
+        if part is not None:
+            fetched += phase.cpu_seconds * part.fetched
+            written += phase.cpu_seconds * part.written_back
+    return replace(whole, written_back=whole.fetched * written / fetched) if fetched > 0 else whole
+
+
+def mebibyte_gain(curve: MissRatioCurve, size_bytes: int) -> float | None:
+    """Misses per access that one more MiB saves; None outside of the curve's sizes."""
+    here, there = at_size(curve, size_bytes), at_size(curve, size_bytes + MEBIBYTE)
+    return None if here is None or there is None else here.miss_ratio - there.miss_ratio
+
+
+@dataclass(frozen=True, slots=True)
+class TrafficTotals:
+    """Traffic since the attach, for counters: bytes, which never run backwards.
+
+    Attributes:
+        accesses: estimated accesses since then: fewer than before are those of a new program.
+        fetched: lines that missed.
+        written_back: lines that were changed and then evicted.
+    """
+
+    accesses: float
+    fetched: float
+    written_back: float
+
+
+def traffic_totals(snapshot: Snapshot, before: TrafficTotals | None) -> TrafficTotals | None:
+    """Count on.
+
+    Args:
+        snapshot: of the target now.
+        before: what was counted of it so far.
+
+    Returns:
+        The totals; None while nothing is known. An estimate that is corrected downwards is worked
+        off by counting later.
+    """
+    estimate = snapshot.estimate
+    traffic, curve = whole_traffic(snapshot), estimate.curves.get("lru")
+    misses = estimate.totals.misses.get("lru")
+    if traffic is None or curve is None or misses is None:
+        return None
+    octaves = np.log2(estimate.sizes_bytes)
+    wanted = np.log2(largest_cache_bytes(snapshot.cache_sizes_bytes) or 1)
+    fetched = float(np.interp(wanted, octaves, misses)) * curve.line_bytes
+    share = traffic.written_back / traffic.fetched if traffic.fetched > 0 else 0.0
+    now = TrafficTotals(estimate.totals.accesses, fetched, share * fetched)
+    if before is None or now.accesses < before.accesses:
+        return now
+    return TrafficTotals(
+        now.accesses,
+        max(now.fetched, before.fetched),
+        max(now.written_back, before.written_back),
+    )

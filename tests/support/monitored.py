@@ -1,0 +1,163 @@
+"""A real Prometheus and a real Alertmanager, with the shipped rules at short intervals."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+PATIENCE_SECONDS = 240.0
+RATE_INTERVAL = "15s"
+
+
+def tool(name: str, package: str) -> str:
+    """Path of a program; the test is skipped without it, or fails in continuous integration."""
+    path = shutil.which(name)
+    if path is None:
+        message = f"{name} is not installed (Debian package: {package})"
+        if os.environ.get("CI") == "true":
+            pytest.fail(message)
+        pytest.skip(message)
+    return path
+
+
+def free_port() -> int:
+    """A port of 127.0.0.1 that nobody listens on."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+        return port
+
+
+@dataclass(frozen=True, slots=True)
+class Monitoring:
+    """Where they listen."""
+
+    prometheus: int
+    alertmanager: int
+
+    def query(self, expression: str) -> list[dict[str, Any]]:
+        """Ask Prometheus for the present."""
+        words = urllib.parse.urlencode({"query": expression})
+        return list(self._get(self.prometheus, f"/api/v1/query?{words}")["data"]["result"])
+
+    def label_values(self, selector: str, label: str) -> list[str]:
+        """Ask for a label's values, as Grafana's variables do."""
+        words = urllib.parse.urlencode({"match[]": selector})
+        return list(self._get(self.prometheus, f"/api/v1/label/{label}/values?{words}")["data"])
+
+    def alerts(self) -> dict[str, dict[str, str]]:
+        """Labels of the alerts that Alertmanager shows, by name."""
+        shown = self._get(self.alertmanager, "/api/v2/alerts?active=true")
+        return {alert["labels"]["alertname"]: alert["labels"] for alert in shown}
+
+    def wait_for(self, expression: str) -> list[dict[str, Any]]:
+        """Wait until Prometheus has an answer."""
+        give_up = time.monotonic() + PATIENCE_SECONDS
+        while time.monotonic() < give_up:
+            try:
+                if found := self.query(expression):
+                    return found
+            except (OSError, KeyError):  # not up yet
+                pass
+            time.sleep(0.3)
+        pytest.fail(f"never an answer to {expression}")
+
+    def wait_for_alert(self, name: str) -> dict[str, str]:
+        """Wait until Alertmanager shows an alert."""
+        give_up = time.monotonic() + PATIENCE_SECONDS
+        while time.monotonic() < give_up:
+            try:
+                if (labels := self.alerts().get(name)) is not None:
+                    return labels
+            except OSError:
+                pass
+            time.sleep(0.3)
+        pytest.fail(f"Alertmanager never showed {name}")
+
+    @staticmethod
+    def _get(port: int, path: str) -> Any:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=30) as answer:
+            return json.load(answer)
+
+
+def hurried(shipped: Path) -> str:
+    """A shipped file of rules with windows, pauses and waits of seconds."""
+    content = yaml.safe_load(shipped.read_text())
+    for group in content["groups"]:
+        group.pop("interval", None)
+        for rule in group["rules"]:
+            rule["expr"] = re.sub(r"\[\d+[smhd]\]", f"[{RATE_INTERVAL}]", rule["expr"])
+            rule["expr"] = re.sub(r"offset \d+[smhdw]", "offset 5s", rule["expr"])
+            if "for" in rule:
+                rule["for"] = "2s"
+    return yaml.safe_dump(content)
+
+
+@contextmanager
+def monitoring(kept: Path, directory: Path, scraped: int) -> Iterator[Monitoring]:
+    """Both run, and scrape one port of this machine.
+
+    Args:
+        kept: the directory of prometheus.yml and the rules.
+        directory: for their data.
+        scraped: port of memsampd.
+    """
+    programs = (
+        tool("prometheus", "prometheus"),
+        tool("prometheus-alertmanager", "prometheus-alertmanager"),
+    )
+    ports = Monitoring(free_port(), free_port())
+    config = yaml.safe_load((kept / "prometheus.yml").read_text())
+    config["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
+    config["scrape_configs"][0]["static_configs"][0]["targets"] = [f"127.0.0.1:{scraped}"]
+    config["alerting"]["alertmanagers"][0]["static_configs"][0]["targets"] = [
+        f"127.0.0.1:{ports.alertmanager}"
+    ]
+    (directory / "prometheus.yml").write_text(yaml.safe_dump(config))
+    for name in config["rule_files"]:
+        (directory / name).write_text(hurried(kept / name))
+    (directory / "alertmanager.yml").write_text(
+        "route: {receiver: nobody, group_wait: 1s}\nreceivers: [{name: nobody}]\n"
+    )
+    with ExitStack() as stack:
+        for command in _commands(programs, ports, directory):
+            process = subprocess.Popen(
+                command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            )
+            stack.callback(process.wait)
+            stack.callback(process.kill)
+        yield ports
+
+
+def _commands(
+    programs: tuple[str, str], ports: Monitoring, directory: Path
+) -> Iterator[Sequence[str]]:
+    yield (
+        programs[0],
+        f"--config.file={directory / 'prometheus.yml'}",
+        f"--storage.tsdb.path={directory / 'series'}",
+        f"--web.listen-address=127.0.0.1:{ports.prometheus}",
+    )
+    yield (
+        programs[1],
+        f"--config.file={directory / 'alertmanager.yml'}",
+        f"--storage.path={directory / 'alerts'}",
+        f"--web.listen-address=127.0.0.1:{ports.alertmanager}",
+        "--cluster.listen-address=",
+    )

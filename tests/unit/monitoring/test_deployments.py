@@ -1,0 +1,119 @@
+"""deploy/: every file fits its schema, and all of them fit together."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import compose_spec
+import kubernetes_validate
+import pytest
+import yaml
+from promql import ROOT
+
+DEPLOY = ROOT / "deploy"
+KUBERNETES = "1.31"
+COMMAND = ["daemon", "--config", "/etc/memsampd/config.toml"]
+PORT = 9753
+
+
+def documents(name: str) -> dict[str, dict[str, Any]]:
+    """The objects of a manifest by kind."""
+    text = (DEPLOY / "kubernetes" / name).read_text()
+    return {each["kind"]: each for each in yaml.safe_load_all(text)}
+
+
+def container() -> dict[str, Any]:
+    pod = documents("memsampd.yaml")["DaemonSet"]["spec"]["template"]["spec"]
+    (only,) = pod["containers"]
+    found: dict[str, Any] = only
+    return found
+
+
+def compose() -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
+    return found
+
+
+@pytest.mark.parametrize("kind", list(documents("memsampd.yaml")))
+def test_manifests_fit_their_schemas(kind: str) -> None:
+    kubernetes_validate.validate(documents("memsampd.yaml")[kind], KUBERNETES, strict=True)
+
+
+def test_a_manifest_that_does_not_fit_is_refused() -> None:
+    binding = {**documents("memsampd.yaml")["RoleBinding"], "roleReff": {}}
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(binding, KUBERNETES, strict=True)
+
+
+def test_compose_fits_its_specification() -> None:
+    compose_spec.PyCompose.from_yaml((DEPLOY / "compose.yaml").read_text())
+    with pytest.raises(Exception, match="imag"):
+        compose_spec.PyCompose.from_yaml("services: {a: {imag: x}}")
+
+
+def test_all_start_the_same_command() -> None:
+    assert container()["args"] == COMMAND
+    assert compose()["services"]["memsampd"]["command"] == COMMAND
+    text = (DEPLOY / "Containerfile").read_text()
+    (command,) = re.findall(r"^CMD (.*)$", text, re.M)
+    assert json.loads(command) == COMMAND
+    assert f"EXPOSE {PORT}" in text
+
+
+def test_both_have_the_least_privileges() -> None:
+    pod = documents("memsampd.yaml")["DaemonSet"]["spec"]["template"]["spec"]
+    service = compose()["services"]["memsampd"]
+    context = container()["securityContext"]
+    assert context["capabilities"]["drop"] == service["cap_drop"] == ["ALL"]
+    assert context["capabilities"]["add"] == service["cap_add"]
+    assert "SYS_ADMIN" not in service["cap_add"]
+    assert pod["hostPID"]
+    assert service["pid"] == "host"
+    assert not pod["automountServiceAccountToken"]
+    assert context["readOnlyRootFilesystem"]
+    assert service["read_only"]
+
+
+def test_the_service_monitor_finds_the_service() -> None:
+    monitor = documents("servicemonitor.yaml")["ServiceMonitor"]
+    service = documents("memsampd.yaml")["Service"]
+    assert monitor["apiVersion"] == "monitoring.coreos.com/v1"
+    assert (
+        monitor["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
+    )
+    assert monitor["metadata"]["namespace"] == service["metadata"]["namespace"]
+    ports = {port["name"]: port for port in service["spec"]["ports"]}
+    assert {each["port"] for each in monitor["spec"]["endpoints"]} == set(ports)
+    assert ports["http"]["port"] == PORT == container()["ports"][0]["containerPort"]
+    assert service["metadata"]["name"] == "memsampd"  # the job that the rules look for
+    template = documents("memsampd.yaml")["DaemonSet"]["spec"]["template"]
+    assert service["spec"]["selector"].items() <= template["metadata"]["labels"].items()
+
+
+def test_configurations_listen_where_they_are_scraped() -> None:
+    node = tomllib.loads((DEPLOY / "config.toml").read_text())
+    pod = tomllib.loads(documents("memsampd.yaml")["ConfigMap"]["data"]["config.toml"])
+    assert node["listen"] == f"127.0.0.1:{PORT}"
+    assert pod["listen"].endswith(f":{PORT}")
+    scraped = yaml.safe_load((ROOT / "prometheus/prometheus.yml").read_text())
+    (job,) = scraped["scrape_configs"]
+    assert job["static_configs"] == [{"targets": [node["listen"]]}]
+
+
+def test_grafana_is_given_prometheus_and_the_dashboards() -> None:
+    kept = DEPLOY / "grafana/provisioning"
+    (source,) = yaml.safe_load((kept / "datasources/prometheus.yaml").read_text())["datasources"]
+    assert source["url"] == "http://127.0.0.1:9090"
+    assert any("127.0.0.1:9090" in word for word in compose()["services"]["prometheus"]["command"])
+    (provider,) = yaml.safe_load((kept / "dashboards/memsampd.yaml").read_text())["providers"]
+    volumes = dict(
+        reversed(volume.removesuffix(":ro").split(":"))
+        for volume in compose()["services"]["grafana"]["volumes"]
+    )
+    assert (DEPLOY / volumes[provider["options"]["path"]]).resolve() == ROOT / "grafana"
+    assert all((DEPLOY / path).exists() for path in volumes.values() if path.startswith("."))
+    assert list(Path(ROOT / "grafana").glob("*.json"))

@@ -1,0 +1,95 @@
+"""Every metric in a rule, a dashboard or the documents is one that there is, with these labels."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from types import ModuleType
+
+import pytest
+from promql import (
+    ROOT,
+    SCRAPED,
+    Known,
+    known_metrics,
+    labels_of,
+    panel_queries,
+    rules,
+    variable_queries,
+)
+
+LEVELS = {
+    "target": SCRAPED | {"pid", "command"},
+    "instance": SCRAPED,
+    "command": {"job", "command"},
+}
+DASHBOARDS = ("memsampd-machines.json", "memsampd-process.json")
+DOCUMENTS = ("metrics.md", "prometheus.md", "traffic.md")
+
+
+@pytest.fixture(scope="module")
+def known() -> Known:
+    return known_metrics()
+
+
+@pytest.mark.parametrize("rule", list(rules("memsampd.rules.yml")), ids=lambda rule: rule["record"])
+def test_recorded_series_have_the_labels_of_their_level(rule: dict[str, str], known: Known) -> None:
+    level = LEVELS[rule["record"].partition(":")[0]]
+    more = known[rule["record"]] - level
+    assert level <= known[rule["record"]]
+    assert more <= {"size_bytes", "level"}
+
+
+@pytest.mark.parametrize("rule", list(rules("memsampd.alerts.yml")), ids=lambda rule: rule["alert"])
+def test_alerts_use_what_there_is(rule: dict[str, object], known: Known) -> None:
+    labels = labels_of(str(rule["expr"]), known)
+    named = set(re.findall(r"\$labels\.(\w+)", str(rule["annotations"])))
+    assert named <= labels
+
+
+@pytest.mark.parametrize("name", DASHBOARDS)
+def test_dashboards_use_what_there_is(name: str, known: Known) -> None:
+    queries = list(panel_queries(name))
+    assert queries
+    for _, expression in queries:
+        labels_of(expression, known)
+    for _, selector, label in variable_queries(name):
+        assert label in labels_of(selector, known)
+
+
+@pytest.mark.parametrize("name", DASHBOARDS)
+def test_dashboards_are_what_the_script_makes(name: str) -> None:
+    assert (ROOT / "grafana" / name).read_text() == generator().dashboards()[name], (
+        "run python grafana/generate.py"
+    )
+
+
+def generator() -> ModuleType:
+    path = ROOT / "grafana" / "generate.py"
+    spec = importlib.util.spec_from_file_location("generate", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_queries_of_the_documents_use_what_there_is(name: str, known: Known) -> None:
+    for block in re.findall(r"```promql\n(.*?)```", (ROOT / "docs" / name).read_text(), re.S):
+        labels_of(block, known)
+
+
+@pytest.mark.parametrize(
+    ("expression", "complaint"),
+    [
+        ("memsampd_bandwidth", "no metric memsampd_bandwidth"),
+        ('memsampd_target_up{level="L3"}', "no label"),
+        ("sum by (phase) (memsampd_misses_total)", "no label"),
+        ("memsampd_misses_total / memsampd_accesses_total", "on one side only"),
+        ("memsampd_misses_total / on (phase) memsampd_accesses_total", "no label"),
+    ],
+)
+def test_what_there_is_not_is_found(expression: str, complaint: str, known: Known) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        labels_of(expression, known)
