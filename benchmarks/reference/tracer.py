@@ -127,8 +127,11 @@ def _running(
         os.close(writer)
         try:
             yield stream
+        except GeneratorExit:  # nobody wants the rest
+            process.kill()
+            raise
         finally:
-            stream.close()  # a program whose records nobody wants any more ends unrecorded
+            stream.close()
             status = process.wait()
     if status != 0:
         raise TracerError(f"{command[0]} ended with status {status} under valgrind")

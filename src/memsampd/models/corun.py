@@ -142,6 +142,7 @@ class _Filling:
         lines = np.concatenate([[0.0], size * 2.0 ** (np.arange(-steps, 1) / _STEPS_PER_OCTAVE)])
         rows = (curve.miss_ratio, curve.low, curve.high)
         ratios = np.array([_ratios(curve, row, lines) for row in rows])
+        ratios[_LOW, lines * curve.line_bytes > curve.sizes_bytes[-1]] = 0.0  # nobody looked there
         # Exact where 1/m is linear; steps are small.
         accesses = np.diff(lines) / np.maximum((ratios[:, 1:] + ratios[:, :-1]) / 2, _LEAST_RATIO)
         factor = 1 + _DEVIATIONS * (demand.spread or 0.0)
