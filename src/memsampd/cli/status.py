@@ -6,10 +6,10 @@ import json
 import os
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, TextIO
 
-from memsampd.estimate.records import PhaseEstimate
 from memsampd.exporters.curves import CurvePoint, at_size
+from memsampd.exporters.documents import is_idle, present_phase, window_document
 from memsampd.exporters.snapshot import Overhead, Snapshot
 from memsampd.models.records import MissRatioCurve
 from memsampd.models.sizes import format_size
@@ -21,12 +21,6 @@ if TYPE_CHECKING:
 _REDRAW_SECONDS = 0.5
 _BARS = "▁▂▃▄▅▆▇█"
 _SPARK_LIMIT_BYTES = 64 << 20
-_IDLE_SECONDS = 2.0
-
-
-def _phase_of(snapshot: Snapshot) -> PhaseEstimate | None:
-    phases = snapshot.estimate.phases
-    return next((phase for phase in phases if phase.id == snapshot.phase), None)
 
 
 def ratio_text(point: CurvePoint) -> str:
@@ -96,7 +90,7 @@ def _without_curve(snapshot: Snapshot) -> str:
 
 
 def _phase_curve(snapshot: Snapshot) -> MissRatioCurve | None:
-    phase = _phase_of(snapshot)
+    phase = present_phase(snapshot)
     return None if phase is None else phase.curves.get("lru")
 
 
@@ -136,11 +130,6 @@ def refusal_lines(snapshot: Snapshot) -> list[str]:
         f"{count} bursts refused ({reason}): {snapshot.refusals.get(reason, reason)}"
         for reason, count in sorted(snapshot.errors.items())
     ]
-
-
-def is_idle(snapshot: Snapshot) -> bool:
-    """Whether the target does nothing."""
-    return snapshot.alive and snapshot.idle_seconds >= _IDLE_SECONDS
 
 
 def idle_line(snapshot: Snapshot) -> str:
@@ -253,43 +242,8 @@ class JsonStatus:
 
     def window(self, window: Window, assignment: Assignment, state: State) -> None:
         """Write the window."""
-        snapshot = state()
-        estimate, phase = snapshot.estimate, _phase_of(snapshot)
-        told = {
-            "command": snapshot.target.command,
-            "window": window.index,
-            "start_seconds": window.start_seconds,
-            "cpu_seconds": window.cpu_seconds,
-            "phase": assignment.phase,
-            "is_new": assignment.is_new,
-            "distance": assignment.distance,
-            "predicted_phase": snapshot.predicted_phase,
-            "samples": window.samples,
-            "lost": window.lost,
-            "throttled": window.throttled,
-            "sampled_accesses": phase.sampled_accesses if phase is not None else 0,
-            "sizes_bytes": estimate.sizes_bytes.tolist(),
-            **_curve_fields(_phase_curve(snapshot)),
-            "whole_run": {
-                **_curve_fields(estimate.curves.get("lru")),
-                "user_cpu_seconds": estimate.cpu_seconds,
-                "unknown_cpu_seconds": estimate.unknown_cpu_seconds,
-            },
-            "target_cpu_seconds": snapshot.overhead.target_cpu_seconds,
-            "idle_seconds": snapshot.idle_seconds,
-            "trouble": snapshot.trouble,
-            "spent_share": snapshot.overhead.spent_share,
-            "own_cpu_seconds": snapshot.overhead.own_cpu_seconds,
-            "waits_for_own_cpu": snapshot.overhead.waits_for_own_cpu,
-        }
+        told = window_document(state(), window, assignment)
         print(json.dumps(told), file=self._stream, flush=True)
 
     def turn(self, state: State) -> None:
         """Nothing to write."""
-
-
-def _curve_fields(curve: MissRatioCurve | None) -> dict[str, Any]:
-    """Lists of ratios, shape (s,), by name; None before the first burst."""
-    if curve is None:
-        return {"miss_ratio": None, "low": None, "high": None}
-    return {name: getattr(curve, name).tolist() for name in ("miss_ratio", "low", "high")}

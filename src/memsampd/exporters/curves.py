@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -66,3 +67,15 @@ def thin_curve(curve: MissRatioCurve, max_sizes: int) -> MissRatioCurve:
         low=curve.low[keep],
         high=curve.high[keep],
     )
+
+
+def fills(
+    curve: MissRatioCurve | None, rate: float | None, cache_sizes_bytes: Mapping[str, int]
+) -> Iterator[tuple[str, float]]:
+    """Yield each level with the bytes that a cache of its size fetches in a CPU second."""
+    if curve is None or rate is None:
+        return
+    for level, size_bytes in cache_sizes_bytes.items():
+        point = at_size(curve, size_bytes)
+        if point is not None:
+            yield level, rate * point.miss_ratio * curve.line_bytes

@@ -15,7 +15,7 @@ from memsampd import __version__
 from memsampd.estimate.records import Estimate
 from memsampd.exporters import catalogue
 from memsampd.exporters.catalogue import CATALOGUE, Metric
-from memsampd.exporters.curves import at_size, shown_sizes, thin_curve
+from memsampd.exporters.curves import at_size, fills, shown_sizes, thin_curve
 from memsampd.exporters.folding import PhaseView, fold_phases, fold_reasons
 from memsampd.exporters.snapshot import Snapshot
 from memsampd.models.records import MissRatioCurve
@@ -163,7 +163,7 @@ def _session_samples(snapshot: Snapshot) -> Iterator[Sample]:
     ]
     yield from ((metric, (), value) for metric, value in plain if value is not None)
     rate, curve = estimate.rate.accesses_per_cpu_second, estimate.curves.get("lru")
-    for level, fill in _fills(curve, rate, snapshot.cache_sizes_bytes):
+    for level, fill in fills(curve, rate, snapshot.cache_sizes_bytes):
         yield catalogue.BANDWIDTH, (level,), fill
     for level, size_bytes in snapshot.cache_sizes_bytes.items():
         point = at_size(curve, size_bytes) if curve is not None else None
@@ -197,17 +197,5 @@ def _phase_samples(phase: PhaseView, cache_sizes_bytes: Mapping[str, int]) -> It
         (catalogue.PHASE_RATE_SPREAD, phase.rate_spread),
     ]
     yield from ((metric, (phase.label,), value) for metric, value in plain if value is not None)
-    fills = _fills(phase.curves.get("lru"), rate, cache_sizes_bytes)
-    yield from ((catalogue.PHASE_BANDWIDTH, (phase.label, level), fill) for level, fill in fills)
-
-
-def _fills(
-    curve: MissRatioCurve | None, rate: float | None, cache_sizes_bytes: Mapping[str, int]
-) -> Iterator[tuple[str, float]]:
-    """Yield each level with the bytes that a cache of its size fetches in a CPU second."""
-    if curve is None or rate is None:
-        return
-    for level, size_bytes in cache_sizes_bytes.items():
-        point = at_size(curve, size_bytes)
-        if point is not None:
-            yield level, rate * point.miss_ratio * curve.line_bytes
+    for level, fill in fills(phase.curves.get("lru"), rate, cache_sizes_bytes):
+        yield catalogue.PHASE_BANDWIDTH, (phase.label, level), fill

@@ -10,8 +10,8 @@ import msgspec
 import numpy as np
 
 from memsampd.exporters.analysis import Analysis
+from memsampd.exporters.documents import phase_fields
 from memsampd.models.records import MissRatioCurve
-from memsampd.sampler.records import AccessRate
 
 _POINT_COLUMNS = ("size_bytes", "miss_ratio", "low", "high")
 
@@ -58,16 +58,7 @@ def _document(analysis: Analysis) -> dict[str, Any]:
             for window in analysis.windows
         ],
         "phases": [
-            {
-                "id": phase.id,
-                "windows": phase.windows,
-                "weight": phase.weight,
-                "bursts": phase.bursts,
-                "sampled_accesses": phase.sampled_accesses,
-                "censored_share": phase.censored_share,
-                **_rate(phase.rate),
-                **_curve(analysis.curve(phase), analysis),
-            }
+            {**phase_fields(phase), **_curve(analysis.curve(phase), analysis)}
             for phase in analysis.phases
         ],
         "overall": _curve(analysis.overall, analysis),
@@ -81,10 +72,6 @@ def _document(analysis: Analysis) -> dict[str, Any]:
         "unknown_cpu_seconds": analysis.estimate.unknown_cpu_seconds,
         "warnings": analysis.warnings,
     }
-
-
-def _rate(rate: AccessRate) -> dict[str, float | None]:
-    return {"accesses_per_cpu_second": rate.accesses_per_cpu_second, "rate_spread": rate.spread}
 
 
 def _curve(curve: MissRatioCurve | None, analysis: Analysis) -> dict[str, list[float | None]]:
