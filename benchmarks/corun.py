@@ -2,10 +2,11 @@
 
 usage: python benchmarks/corun.py [--quick] [--pairs A+B ...] [--json FILE] [--markdown FILE]
 
-A stretch of each program is traced, and the stretches of two take turns at LRU caches of ten sizes,
-64 KiB to 32 MiB, at the pace that the programs have alone. Of each stretch memsampd is shown what it
-would see of it live: windows, and a burst in each (200,000 accesses, of one in eight a million). From
-that it predicts what each program misses beside the other, and divides caches of 16 ways.
+A stretch of each program is traced, and the stretches of two take turns at LRU caches of ten
+sizes, 64 KiB to 32 MiB, at the pace that the programs have alone. Of each stretch memsampd is shown
+what it would see of it live: windows, and a burst in each (200,000 accesses, of one in eight a
+million). From that it predicts what each program misses beside the other, and divides caches of 16
+ways.
 
   error       mean over programs and sizes of |predicted - simulated| miss ratio, in points
   exact       the same with exact curves of each program alone: what the model itself is wrong by
@@ -77,8 +78,9 @@ Floats = NDArray[np.float64]
 class Score:
     """One pair: errors in points, misses beyond the best division's in percent of these.
 
-    ``inside`` is the share of simulated ratios that lie between the bounds, ``shared_excess`` what an
-    undivided cache misses beyond the best division, ``lookahead_excess`` what lookahead does.
+    ``inside`` is the share of simulated ratios that lie between the bounds, ``shared_excess`` what
+    an undivided cache misses beyond the best division, ``exact_excess`` what that division does
+    that is the best by predicted curves.
     """
 
     pair: str
@@ -89,7 +91,7 @@ class Score:
     half: float
     inside: float
     excess: float
-    lookahead_excess: float
+    exact_excess: float
     shared_excess: float
 
 
@@ -208,7 +210,7 @@ def score(traces: Sequence[Trace], rates: Sequence[float]) -> Score:
         half=error(at([size // len(parts) for size in SIZES_BYTES])),
         inside=float(((low - 1e-9 <= truth) & (truth <= high + 1e-9)).mean()),
         excess=float(excesses[0]),
-        lookahead_excess=float(excesses[1]),
+        exact_excess=float(excesses[1]),
         shared_excess=float(excesses[2]),
     )
 
@@ -222,7 +224,7 @@ def division_excess(parts: Sequence[Part], size_bytes: int) -> tuple[float, floa
     """Return misses beyond those of the best division, in percent of these.
 
     Returns:
-        Of the division that memsampd chooses, of lookahead's, and of the undivided cache.
+        Of the division by lookahead, of the best by predicted curves, and of the undivided cache.
     """
     ways_bytes = [size_bytes * ways // WAYS for ways in range(1, WAYS + 1)]
     truth = np.array([part.rate * alone_at(part, ways_bytes) for part in parts])
@@ -237,9 +239,9 @@ def division_excess(parts: Sequence[Part], size_bytes: int) -> tuple[float, floa
     best = min(map(misses, every))
     shared = shared_ratios([part.lines for part in parts], [size_bytes])[:, 0]
     undivided = float(sum(part.rate * ratio for part, ratio in zip(parts, shared, strict=True)))
-    found = (misses(divide(costs, "misses")), misses(lookahead(costs, "misses")), undivided)
-    chosen, by_lookahead, shared_by_all = (100 * (one / best - 1) if best else 0.0 for one in found)
-    return chosen, by_lookahead, shared_by_all
+    found = (misses(lookahead(costs, "misses")), misses(divide(costs, "misses")), undivided)
+    chosen, exact, shared_by_all = (100 * (one / best - 1) if best else 0.0 for one in found)
+    return chosen, exact, shared_by_all
 
 
 def predicted_costs(part: Part, ways_bytes: Sequence[int]) -> list[float]:
@@ -251,13 +253,14 @@ def markdown(scores: Sequence[Score]) -> str:
     """Return a table for the documentation."""
     rows = [
         "| pair | M accesses | error | exact curves | as if alone | as if halved | inside bounds % "
-        "| excess % | lookahead % | undivided % |",
+        "| excess % | exact search % | undivided % |",
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     rows += [
-        f"| {one.pair.replace('+', ' + ')} | {' + '.join(f'{n / 1e6:.0f}' for n in one.accesses)} | "
+        f"| {one.pair.replace('+', ' + ')} | "
+        f"{' + '.join(f'{n / 1e6:.0f}' for n in one.accesses)} | "
         f"{one.error:.2f} | {one.exact:.2f} | {one.alone:.2f} | {one.half:.2f} | "
-        f"{100 * one.inside:.0f} | {one.excess:+.1f} | {one.lookahead_excess:+.1f} | "
+        f"{100 * one.inside:.0f} | {one.excess:+.1f} | {one.exact_excess:+.1f} | "
         f"{one.shared_excess:+.1f} |"
         for one in scores
     ]
@@ -265,14 +268,14 @@ def markdown(scores: Sequence[Score]) -> str:
     rows.append(
         f"| **mean** | | {mean['error']:.2f} | {mean['exact']:.2f} | {mean['alone']:.2f} | "
         f"{mean['half']:.2f} | {100 * mean['inside']:.0f} | {mean['excess']:+.1f} | "
-        f"{mean['lookahead_excess']:+.1f} | {mean['shared_excess']:+.1f} |"
+        f"{mean['exact_excess']:+.1f} | {mean['shared_excess']:+.1f} |"
     )
     return f"Measured on {machine_text()}.\n\n" + "\n".join(rows) + "\n"
 
 
 FIGURES = (
     *("error", "exact", "alone", "half", "inside"),
-    *("excess", "lookahead_excess", "shared_excess"),
+    *("excess", "exact_excess", "shared_excess"),
 )
 
 
@@ -289,7 +292,7 @@ def main() -> int:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="put the table in there")
     args = parser.parse_args()
-    pairs = QUICK_PAIRS if args.quick else PAIRS
+    pairs: Sequence[tuple[str, ...]] = QUICK_PAIRS if args.quick else PAIRS
     if args.pairs:
         pairs = tuple(tuple(pair.split("+")) for pair in args.pairs)
     length = (QUICK_SKIP, QUICK_ACCESSES) if args.quick else (SKIP, ACCESSES)

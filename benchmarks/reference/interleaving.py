@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -78,25 +77,19 @@ def _trace(
     blocks: list[Block] = []
     parts: list[NDArray[np.uint64]] = []
     passed = total = instructions = 0
-    with contextlib.closing(
-        tracer.stretches(
-            command,
-            library,
-            blocks,
-            quantum_accesses=QUANTUM_ACCESSES,
-            env=environment(),
-            cwd=build,
-        )
-    ) as stretches:
-        for stretch in stretches:
-            passed += stretch.accesses
-            if passed <= skip:
-                continue
-            parts.append(stretch.runs.copy())
-            total += stretch.accesses
-            instructions += stretch.instructions
-            if total >= accesses:
-                break
+    stretches = tracer.stretches(
+        command, library, blocks, quantum_accesses=QUANTUM_ACCESSES, env=environment(), cwd=build
+    )
+    for stretch in stretches:
+        passed += stretch.accesses
+        if passed <= skip:
+            continue
+        parts.append(stretch.runs.copy())
+        total += stretch.accesses
+        instructions += stretch.instructions
+        if total >= accesses:
+            break
+    stretches.close()
     return np.concatenate(parts), total, instructions
 
 

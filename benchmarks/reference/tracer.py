@@ -12,7 +12,7 @@ import hashlib
 import os
 import struct
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -171,7 +171,7 @@ def stretches(
     quantum_accesses: int,
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
-) -> Iterator[Stretch]:
+) -> Generator[Stretch]:
     """Run a program under the tool and tell the lines that it accesses.
 
     Args:

@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -93,6 +94,32 @@ def share_cache(
     return [
         _missed(demands, fillings[i], held[:, i], [m[i] for m in meetings], weights, known)
         for i, demands in enumerate(programs)
+    ]
+
+
+def run_alone(demands: Sequence[Demand], size_bytes: int) -> SharedMisses:
+    """Return what a program misses with a cache of its own.
+
+    Args:
+        demands: its phases that have a curve; one at least.
+        size_bytes: of the cache.
+    """
+    return share_cache([demands], size_bytes)[0]
+
+
+def at_bound(demands: Sequence[Demand], bound: Literal["low", "high"]) -> list[Demand]:
+    """Return the demands as if their curves lay at one of their bounds."""
+    return [
+        replace(
+            demand,
+            curve=replace(
+                demand.curve,
+                miss_ratio=getattr(demand.curve, bound),
+                low=getattr(demand.curve, bound),
+                high=getattr(demand.curve, bound),
+            ),
+        )
+        for demand in demands
     ]
 
 

@@ -1,0 +1,117 @@
+"""``memsampd advise`` on recordings, and on an address."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+from invented import make_snapshot, write_recording
+
+from memsampd.cli.advise import AdviseCommand
+from memsampd.cli.main import build_parser, main
+from memsampd.errors import MemsampdError
+from memsampd.exporters.documents import curves_document, phases_document, target_document
+
+MACHINE = ["--cache", "4MiB", "--ways", "8"]
+
+
+def test_two_recordings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    paths = [str(write_recording(tmp_path / name)) for name in ("one", "two")]
+    assert main(["advise", *paths, *MACHINE, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert sum(portion["ways"] for portion in document["division"]["portions"]) == 8
+    assert len(document["pairs"]) == 1
+    assert main(["advise", *paths, *MACHINE, "--goal", "fairness"]) == 0
+    assert "L3:0=" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "no programs"),
+        (["x", "--cache", "1M"], "only one of --cache and --ways"),
+        (["x", "--cache", "1M", "--ways", "0"], "give 1 to 64"),
+        (["x", "--cache", "1M", "--ways", "4", "--apply"], "--apply with another machine's cache"),
+        (["--url", "file:///etc/passwd", *MACHINE], "no targets from"),
+        (["--url", "http://127.0.0.1:1", *MACHINE], "Connection refused"),
+    ],
+)
+def test_what_cannot_be_done_is_said(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["advise", *arguments]) != 0
+    assert said in capsys.readouterr().err
+
+
+@pytest.fixture
+def served() -> Iterator[str]:
+    """The documents of two targets that used CPU time between any two looks."""
+    snapshots = [make_snapshot(3, pid=pid) for pid in (11, 22)]
+    looks = [0]
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            documents: dict[str, object] = {}
+            if self.path == "/api/v1/targets":
+                looks[0] += 1
+                targets = [target_document(snapshot) for snapshot in snapshots]
+                for target in targets:
+                    target["time_monotonic_seconds"] += 2.0 * looks[0]
+                    target["user_cpu_seconds"] += 1.0 * looks[0]
+                documents = {"version": 1, "targets": targets}
+            for snapshot in snapshots:
+                if f"/{snapshot.target.pid}-" in self.path:
+                    make = phases_document if self.path.endswith("phases") else curves_document
+                    documents = make(snapshot)
+            body = json.dumps(documents).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *args: object) -> None:
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_live_targets(
+    served: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("memsampd.cli.advise._APART_SECONDS", 0.0)
+    assert main(["advise", "--url", served, *MACHINE, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    pids = {pid for portion in document["division"]["portions"] for pid in portion["pids"]}
+    assert pids == {11, 22}
+
+
+def test_a_target_that_has_ended_is_not_divided_for(tmp_path: Path) -> None:
+    """On a machine of files, with resctrl mounted and no such process."""
+    cache = tmp_path / "sys/devices/system/cpu/cpu0/cache/index3"
+    cache.mkdir(parents=True)
+    (tmp_path / "sys/devices/system/cpu/online").write_text("0\n")
+    facts = {"level": 3, "type": "Unified", "size": "4M", "ways_of_associativity": 8, "id": 0}
+    for name, value in facts.items():
+        (cache / name).write_text(f"{value}\n")
+    base = tmp_path / "sys/fs/resctrl"
+    base.mkdir(parents=True)
+    (base / "schemata").write_text("L3:0=ff\n")
+    paths = [str(write_recording(tmp_path / name)) for name in ("one", "two")]
+    args = build_parser().parse_args(["advise", *paths, "--apply"])
+    command = AdviseCommand(tmp_path)
+    with pytest.raises(MemsampdError, match="not known to save misses"):
+        command.run(args)
+    args.force = True
+    with pytest.raises(MemsampdError, match="has ended"):
+        command.run(args)
+    assert not list(base.glob("memsampd-*"))
