@@ -59,7 +59,7 @@ PAIRS = (
     ("kernels", "sorting"),
     ("fft", "image"),
 )
-QUICK_PAIRS = (("gzip", "kernels"), ("worksets", "hashjoin"))
+QUICK_PAIRS = (("gzip", "kernels"), ("graph", "bzip2"))
 SKIP, ACCESSES = 200_000_000, 32_000_000
 QUICK_SKIP, QUICK_ACCESSES = 20_000_000, 8_000_000
 SIZES_BYTES = [1 << octave for octave in range(16, 26)]
