@@ -50,6 +50,7 @@ COMMANDS: tuple[CommandEntry, ...] = (
     CommandEntry("trace", "memsampd.cli.trace"),
     CommandEntry("report", "memsampd.cli.report"),
     CommandEntry("export", "memsampd.cli.export"),
+    CommandEntry("diff", "memsampd.cli.diff"),
     CommandEntry("advise", "memsampd.cli.advise"),
     CommandEntry("doctor", "memsampd.cli.doctor"),
     CommandEntry("demo", "memsampd.cli.demo"),
