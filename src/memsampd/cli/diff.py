@@ -7,7 +7,7 @@ import json
 import sys
 from pathlib import Path
 
-from memsampd.cli.export import POLICIES
+from memsampd.cli.export import POLICIES, add_partial, check_whole
 
 
 class DiffCommand:
@@ -32,6 +32,7 @@ class DiffCommand:
             metavar="SIZE,...",
             help="cache sizes, such as 32KiB,1MiB (default: 1 KiB to 64 MiB in powers of two)",
         )
+        add_partial(parser)
 
     def run(self, args: argparse.Namespace) -> int:
         """Compare.
@@ -47,8 +48,9 @@ class DiffCommand:
         from memsampd.models.sizes import default_sizes, parse_sizes
 
         sizes_bytes = parse_sizes(args.sizes) if args.sizes else default_sizes()
+        recordings = {path: read_recording(path) for path in (args.before, args.after)}
         before, after = (
-            analyse(read_recording(path), args.policy, sizes_bytes)
+            analyse(recordings[path], args.policy, sizes_bytes)
             for path in (args.before, args.after)
         )
         found = difference(before, after)
@@ -56,6 +58,7 @@ class DiffCommand:
             sys.stdout.write(f"{json.dumps(to_document(found, before, after), indent=1)}\n")
         else:
             sys.stdout.write(to_text(found, before, after))
+        check_whole(recordings, args.partial)
         return 0
 
 
