@@ -8,6 +8,7 @@ import sys
 
 from memsampd.cli.observing import (
     add_options,
+    announce,
     configs,
     logged,
     observer,
@@ -33,6 +34,8 @@ class AttachCommand:
         Raises:
             MemsampdError: it cannot be observed.
         """
+        if sys.stderr.isatty():  # what comes next takes a moment
+            announce(f"attaching to process {args.pid}")
         from memsampd.daemon.attach import attached
 
         config, output = configs(args)
