@@ -47,6 +47,7 @@ class CommandEntry:
 COMMANDS: tuple[CommandEntry, ...] = (
     CommandEntry("attach", "memsampd.cli.attach"),
     CommandEntry("run", "memsampd.cli.run"),
+    CommandEntry("top", "memsampd.cli.top"),
     CommandEntry("trace", "memsampd.cli.trace"),
     CommandEntry("report", "memsampd.cli.report"),
     CommandEntry("export", "memsampd.cli.export"),

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
+from documents_server import served
 from invented import make_snapshot, write_recording
 
 from memsampd.cli.advise import AdviseCommand
 from memsampd.cli.main import build_parser, main
 from memsampd.errors import MemsampdError
-from memsampd.exporters.documents import curves_document, phases_document, target_document
 
 MACHINE = ["--cache", "4MiB", "--ways", "8"]
 
@@ -47,49 +44,10 @@ def test_what_cannot_be_done_is_said(
     assert said in capsys.readouterr().err
 
 
-@pytest.fixture
-def served() -> Iterator[str]:
-    """The documents of two targets that used CPU time between any two looks."""
-    snapshots = [make_snapshot(3, pid=pid) for pid in (11, 22)]
-    looks = [0]
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            documents: dict[str, object] = {}
-            if self.path == "/api/v1/targets":
-                looks[0] += 1
-                targets = [target_document(snapshot) for snapshot in snapshots]
-                for target in targets:
-                    target["time_monotonic_seconds"] += 2.0 * looks[0]
-                    target["user_cpu_seconds"] += 1.0 * looks[0]
-                documents = {"version": 1, "targets": targets}
-            for snapshot in snapshots:
-                if f"/{snapshot.target.pid}-" in self.path:
-                    make = phases_document if self.path.endswith("phases") else curves_document
-                    documents = make(snapshot)
-            body = json.dumps(documents).encode()
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *args: object) -> None:
-            pass
-
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
-
-
-def test_live_targets(
-    served: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_live_targets(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("memsampd.cli.advise._APART_SECONDS", 0.0)
-    assert main(["advise", "--url", served, *MACHINE, "--json"]) == 0
+    with served([make_snapshot(3, pid=pid) for pid in (11, 22)]) as url:
+        assert main(["advise", "--url", url, *MACHINE, "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     pids = {pid for portion in document["division"]["portions"] for pid in portion["pids"]}
     assert pids == {11, 22}
