@@ -6,6 +6,7 @@ import argparse
 import signal
 import sys
 
+from memsampd.cli.list import add_socket, ask
 from memsampd.cli.observing import (
     add_options,
     announce,
@@ -26,6 +27,12 @@ class AttachCommand:
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""
         parser.add_argument("pid", metavar="PID", help="process to observe")
+        parser.add_argument(
+            "--daemon",
+            action="store_true",
+            help="have a running daemon observe it, until it ends or memsampd detach",
+        )
+        add_socket(parser)
         add_options(parser)
 
     def run(self, args: argparse.Namespace) -> int:
@@ -34,6 +41,8 @@ class AttachCommand:
         Raises:
             MemsampdError: it cannot be observed.
         """
+        if args.daemon:
+            return _ask_daemon(args)
         if sys.stderr.isatty():  # what comes next takes a moment
             announce(f"attaching to process {args.pid}")
         from memsampd.daemon.attach import attached
@@ -48,6 +57,15 @@ class AttachCommand:
             reason = session.run()
             summarise(session.snapshot(), reason)
         return 0
+
+
+def _ask_daemon(args: argparse.Namespace) -> int:
+    from memsampd.sampler.process.target import parse_pid
+
+    answer = ask(args.socket, "attach", pid=parse_pid(args.pid))
+    how = "is observed now" if answer["is_new"] else "is observed already"
+    sys.stdout.write(f"process {answer['pid']} ({answer['command']}) {how}: memsampd list\n")
+    return 0
 
 
 COMMAND = AttachCommand()

@@ -47,7 +47,11 @@ class CommandEntry:
 COMMANDS: tuple[CommandEntry, ...] = (
     CommandEntry("attach", "memsampd.cli.attach"),
     CommandEntry("run", "memsampd.cli.run"),
+    CommandEntry("daemon", "memsampd.cli.daemon"),
+    CommandEntry("list", "memsampd.cli.list"),
     CommandEntry("top", "memsampd.cli.top"),
+    CommandEntry("detach", "memsampd.cli.detach"),
+    CommandEntry("check-config", "memsampd.cli.check_config"),
     CommandEntry("trace", "memsampd.cli.trace"),
     CommandEntry("report", "memsampd.cli.report"),
     CommandEntry("export", "memsampd.cli.export"),

@@ -9,7 +9,7 @@ import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 from memsampd import __version__
 from memsampd.daemon.config import OutputConfig, SessionConfig
 from memsampd.daemon.ledger import Ledger
-from memsampd.daemon.own_cpu import ProcessCpu
+from memsampd.daemon.own_cpu import CpuAccount, ProcessCpu
 from memsampd.daemon.pipeline import Learners, Pipeline, PipelineParts
 from memsampd.daemon.planner import BurstLimits, Planner
 from memsampd.daemon.rates import PhaseRates
-from memsampd.daemon.session import Session, SessionObserver, SessionParts
+from memsampd.daemon.session import BurstTaker, Session, SessionObserver, SessionParts
 from memsampd.daemon.tracer import TracerThread
 from memsampd.errors import UsageError
 from memsampd.estimate.estimator import Estimator
@@ -38,7 +38,7 @@ from memsampd.phases.schedule import BurstShape, make_schedule
 from memsampd.phases.windows import WindowCutter
 from memsampd.sampler.burst_clock import BurstClock
 from memsampd.sampler.perf.interrupts import measure_sample_seconds
-from memsampd.sampler.perf.source import TaskClockSource
+from memsampd.sampler.perf.source import RING_BYTES, TaskClockSource
 from memsampd.sampler.process.cputime import process_cpu_ns
 from memsampd.sampler.process.identity import ProcessHandle
 from memsampd.sampler.process.memory import read_present
@@ -67,6 +67,7 @@ class MappedBranches:
         self._pid = pid
         self._source = source
         self._maps = maps
+        self._children: list[int] = []
         self.name = source.name
         self.period_seconds = source.period_seconds
 
@@ -81,7 +82,14 @@ class MappedBranches:
                 execs.append(event.time_seconds)
             elif event.kind == "exec" or (event.kind == "exit" and event.tid == event.pid):
                 self._maps.forget(event.pid)
+            elif event.kind == "fork" and event.parent_pid == self._pid != event.pid:
+                self._children.append(event.pid)
         return replace(samples, exec_seconds=tuple(execs)) if execs else samples
+
+    def take_children(self) -> list[int]:
+        """Processes that the target has forked since this was asked last."""
+        children, self._children = self._children, []
+        return children
 
     def close(self) -> None:
         """Release every descriptor and mapping."""
@@ -147,6 +155,26 @@ def confined(cpus: Sequence[int]) -> Iterator[None]:
         os.sched_setaffinity(0, before)
 
 
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What all sessions of a process have in common.
+
+    Attributes:
+        machine: this machine.
+        sample_seconds: CPU time that a branch sample takes from a target.
+        process_cpu: accounts of what is done for each of them.
+    """
+
+    machine: Machine
+    sample_seconds: float
+    process_cpu: ProcessCpu
+
+    @classmethod
+    def read(cls, process_cpu: ProcessCpu | None = None) -> Surroundings:
+        """Read and measure them."""
+        return cls(read_machine(), measure_sample_seconds(), process_cpu or ProcessCpu())
+
+
 @contextmanager
 def attached(
     pid: int | str,
@@ -167,58 +195,94 @@ def attached(
     Raises:
         MemsampdError: something is in the way; the message names the remedy.
     """
-    started_seconds = time.monotonic()
     facts = check_target(pid)
     for note in facts.notes:
         logger.warning(note)
     target = TargetInfo(**dataclasses.asdict(facts.identity))
-    machine = read_machine()
     with ExitStack() as stack:
         stack.enter_context(confined(config.cpu_affinity))
         handle = stack.enter_context(ProcessHandle(target.pid))
         exporters: list[Exporter] = []
         if output.listen is not None:
-            exporters.append(_served(output.listen, stack))
-        maps = BranchMaps(lambda each: BranchMap(code_reader(each)))
-        target_cpu_at_start = process_cpu_ns(target.pid) * 1e-9
-        source = TaskClockSource(
-            target.pid, period_seconds=config.period_seconds, follow_forks=config.follow_forks
-        )
-        stack.callback(source.close)
-        for note in source.notes:
-            logger.warning(note)
-        tracer = TracerThread(
-            target.pid,
-            lambda: access_source(target.pid, config),
-            random.Random(config.seed),
-            config.line_bytes,
-        )
-        stack.callback(tracer.close)
-        branches = MappedBranches(target.pid, source, maps)
-        pipeline = Pipeline(
-            _pipeline_parts(target.pid, config, maps, machine, started_seconds), started_seconds
-        )
-        account = (process_cpu or ProcessCpu()).open()
-        account.add_thread(tracer.thread)
-        parts = SessionParts(
-            target=target,
-            handle=handle,
-            branches=branches,
-            tracer=tracer,
-            pipeline=pipeline,
-            own_cpu=account,
-            cache_sizes_bytes=dict(machine.cache_sizes_bytes()),
-            clock_name=BurstClock.name,
-            started_seconds=started_seconds,
-            target_cpu_at_start=target_cpu_at_start,
-        )
-        recorders = _recorders(output, parts, config, machine)
+            exporters.append(served(output.listen, stack))
+        around = Surroundings.read(process_cpu)
+        parts = compose(target, handle, config, around, stack, tracing_thread)
+        recorders = _recorders(output, parts, config, around.machine)
         for recorder in recorders:
             stack.callback(recorder.close)
         yield Session(parts, config, (*exporters, *recorders), recorders, observers)
 
 
-def _served(listen: str, stack: ExitStack) -> Exporter:
+def compose(
+    target: TargetInfo,
+    handle: ProcessHandle,
+    config: SessionConfig,
+    around: Surroundings,
+    stack: ExitStack,
+    make_tracer: Callable[[int, SessionConfig, CpuAccount], BurstTaker],
+    *,
+    permit: Callable[[], bool] = lambda: True,
+    ring_bytes: int = RING_BYTES,
+) -> SessionParts:
+    """Compose what a session needs, to be released by the stack.
+
+    Args:
+        target: the process.
+        handle: holds on to it.
+        config: how to observe.
+        around: what it shares with other sessions.
+        stack: releases it.
+        make_tracer: makes what takes bursts, for a pid, and has it charged to an account.
+        permit: says whether others, who share the machine's budget, leave room for a burst.
+        ring_bytes: size of the buffers of samples.
+
+    Raises:
+        MemsampdError: something is in the way; the message names the remedy.
+    """
+    started_seconds = time.monotonic()
+    maps = BranchMaps(lambda each: BranchMap(code_reader(each)))
+    target_cpu_at_start = process_cpu_ns(target.pid) * 1e-9
+    source = TaskClockSource(
+        target.pid,
+        period_seconds=config.period_seconds,
+        follow_forks=config.follow_forks,
+        ring_bytes=ring_bytes,
+    )
+    stack.callback(source.close)
+    for note in source.notes:
+        logger.warning(note)
+    account = around.process_cpu.open()
+    stack.callback(account.close)
+    tracer = make_tracer(target.pid, config, account)
+    stack.callback(tracer.close)
+    pipeline_parts = _pipeline_parts(target.pid, config, maps, around, started_seconds, permit)
+    return SessionParts(
+        target=target,
+        handle=handle,
+        branches=MappedBranches(target.pid, source, maps),
+        tracer=tracer,
+        pipeline=Pipeline(pipeline_parts, started_seconds),
+        own_cpu=account,
+        cache_sizes_bytes=dict(around.machine.cache_sizes_bytes()),
+        clock_name=BurstClock.name,
+        started_seconds=started_seconds,
+        target_cpu_at_start=target_cpu_at_start,
+    )
+
+
+def tracing_thread(pid: int, config: SessionConfig, account: CpuAccount) -> TracerThread:
+    """Start the thread that takes bursts of a process."""
+    tracer = TracerThread(
+        pid,
+        lambda: access_source(pid, config),
+        random.Random(config.seed),
+        config.line_bytes,
+    )
+    account.add_thread(tracer.thread)
+    return tracer
+
+
+def served(listen: str, stack: ExitStack) -> Exporter:
     """Metrics, served until the stack unwinds."""
     from memsampd.exporters.http import MetricsServer
     from memsampd.exporters.prometheus import PrometheusExporter
@@ -231,7 +295,12 @@ def _served(listen: str, stack: ExitStack) -> Exporter:
 
 
 def _pipeline_parts(
-    pid: int, config: SessionConfig, maps: BranchMaps, machine: Machine, started_seconds: float
+    pid: int,
+    config: SessionConfig,
+    maps: BranchMaps,
+    around: Surroundings,
+    started_seconds: float,
+    permit: Callable[[], bool],
 ) -> PipelineParts:
     shape = burst_shape(config.burst_accesses)
     share = {} if config.schedule == "all" else {"share": config.budget_share}
@@ -243,7 +312,11 @@ def _pipeline_parts(
         **share,
     )
     ledger = Ledger(
-        config.budget_share, config.own_cpu_share, measure_sample_seconds(), started_seconds
+        config.budget_share,
+        config.own_cpu_share,
+        around.sample_seconds,
+        started_seconds,
+        permit,
     )
     limits = BurstLimits(shape.usual_accesses, config.max_stop_seconds, config.burst_seconds)
 
@@ -262,9 +335,9 @@ def _pipeline_parts(
         planner=Planner(schedule, ledger, limits),
         ledger=ledger,
         estimator=Estimator(
-            curve_sizes(machine),
+            curve_sizes(around.machine),
             config.line_bytes,
-            cache_sizes_bytes=dict(machine.cache_sizes_bytes()),
+            cache_sizes_bytes=dict(around.machine.cache_sizes_bytes()),
         ),
         learn_anew=learn_anew,
     )

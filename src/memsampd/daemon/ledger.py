@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from memsampd.exporters.snapshot import Overhead
 from memsampd.sampler.records import BurstCost
 
@@ -26,6 +28,7 @@ class Ledger:
         own_cpu_share: CPU seconds that memsampd may use a CPU second of the target.
         sample_seconds: CPU time that a branch sample takes from the target.
         now_seconds: monotonic time of the attach.
+        permit: says whether others, who share the machine's budget, leave room for a burst.
     """
 
     def __init__(
@@ -34,7 +37,9 @@ class Ledger:
         own_cpu_share: float,
         sample_seconds: float,
         now_seconds: float,
+        permit: Callable[[], bool] = lambda: True,
     ) -> None:
+        self._permit = permit
         self._budget_share = budget_share
         self._own_cpu_share = own_cpu_share
         self._sample_seconds = sample_seconds
@@ -90,6 +95,8 @@ class Ledger:
         Args:
             is_urgent: it is the first of its phase.
         """
+        if not self._permit():
+            return False
         is_early = self._now_seconds - self._started_seconds < _START_SECONDS
         counted_seconds = 0.0 if is_early else self._target_cpu_seconds
         allowed = self._own_cpu_share * max(counted_seconds, _GRANTED_TARGET_SECONDS)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 
 class ProcessCpu:
     """Keeps an account for each target.
 
-    An account pays for its threads. The first one pays for all that is nobody else's, too: the
-    start of the process, the threads that serve results, short-lived threads of the core. So the
-    accounts' sum is the process's CPU time.
+    An account pays for its threads, and for what other threads are told to do for it. The first
+    one pays for all that is nobody else's, too: the start of the process, the threads that serve
+    results, short-lived threads of the core. So the accounts' sum is the process's CPU time.
 
     Args:
         process_seconds: CPU time of the process so far, injected for tests.
@@ -27,6 +28,7 @@ class ProcessCpu:
         self._process_seconds = process_seconds
         self._thread_seconds = thread_seconds or _thread_seconds
         self._accounts: list[CpuAccount] = []
+        self._closed_seconds = 0.0
 
     def open(self) -> CpuAccount:
         """Return the account of another target."""
@@ -38,8 +40,15 @@ class ProcessCpu:
         """CPU time of an account in seconds."""
         first, *others = self._accounts
         if account is not first:
-            return account.threads_seconds()
-        return self._process_seconds() - sum(other.threads_seconds() for other in others)
+            return account.direct_seconds()
+        rest = self._closed_seconds + sum(other.direct_seconds() for other in others)
+        return self._process_seconds() - rest
+
+    def close(self, account: CpuAccount) -> None:
+        """Add nothing more to an account; not to the first one's."""
+        if account in self._accounts[1:]:
+            self._accounts.remove(account)
+            self._closed_seconds += account.direct_seconds()
 
 
 class CpuAccount:
@@ -52,23 +61,41 @@ class CpuAccount:
         self._thread_seconds = thread_seconds
         # By thread: its CPU time before it was this target's, and when it was last looked at.
         self._threads: dict[threading.Thread, tuple[float, float]] = {}
+        self._charged_seconds = 0.0  # by others, and by threads that have ended
 
     def add_thread(self, thread: threading.Thread) -> None:
         """Count what a live thread uses from now on."""
         used = self._thread_seconds(thread) or 0.0
         self._threads[thread] = used, used
 
-    def threads_seconds(self) -> float:
+    @contextmanager
+    def charged(self) -> Iterator[None]:
+        """Count what the calling thread does meanwhile, which is nobody's."""
+        before = time.thread_time()
+        try:
+            yield
+        finally:
+            self._charged_seconds += time.thread_time() - before
+
+    def direct_seconds(self) -> float:
         """CPU time of these threads, those that have ended as they were seen last."""
-        for thread, (before, last) in self._threads.items():
+        for thread, (before, last) in tuple(self._threads.items()):
             used = self._thread_seconds(thread)
-            self._threads[thread] = before, last if used is None else used
-        return sum(last - before for before, last in self._threads.values())
+            if used is not None:
+                self._threads[thread] = before, used
+            else:
+                del self._threads[thread]
+                self._charged_seconds += last - before
+        return self._charged_seconds + sum(last - before for before, last in self._threads.values())
 
     @property
     def used_seconds(self) -> float:
         """All that this target has cost the process so far."""
         return self._process.used_by(self)
+
+    def close(self) -> None:
+        """No more will come."""
+        self._process.close(self)
 
 
 def _thread_seconds(thread: threading.Thread) -> float | None:

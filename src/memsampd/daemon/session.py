@@ -14,7 +14,7 @@ from typing import Protocol
 from memsampd.daemon.config import SessionConfig
 from memsampd.daemon.own_cpu import CpuAccount
 from memsampd.daemon.pipeline import Actions, Pipeline, Turn
-from memsampd.daemon.tracer import TracerThread
+from memsampd.daemon.tracer import CaptureOrder, CaptureResult
 from memsampd.errors import TargetError
 from memsampd.estimate.events import EstimatorEvent
 from memsampd.exporters.protocols import Exporter
@@ -34,10 +34,10 @@ _IDLE_AFTER_SECONDS = 1.0
 _PUBLISH_SECONDS = 1.0
 # The target goes first, but on a machine whose CPUs are all busy there must be turns: with two busy
 # loops on two CPUs, 2 a second at 10, 6 at 5, 10 at 0.
-_ANALYSIS_NICENESS = 5
+ANALYSIS_NICENESS = 5
 
 
-def _yield_to_others(niceness: int) -> None:
+def yield_to_others(niceness: int) -> None:
     """Analysis can wait, the target cannot: lower this thread (not the tracer, which stops it)."""
     with contextlib.suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), niceness)
@@ -64,6 +64,28 @@ class Recorder(Protocol):
         """Keep one."""
 
 
+class SessionBranches(BranchSource, Protocol):
+    """A source of branch samples that knows of child processes."""
+
+    def take_children(self) -> list[int]:
+        """Processes that the target has forked since this was asked last."""
+
+
+class BurstTaker(Protocol):
+    """Takes bursts while the session goes on (a tracing thread)."""
+
+    source_name: str
+
+    def order(self, order: CaptureOrder) -> None:
+        """Have a burst taken, once the last one's result has been told."""
+
+    def results(self) -> list[CaptureResult]:
+        """What has come since the last call: one result an order."""
+
+    def close(self) -> None:
+        """Take no more, and leave nothing in the target; may be called twice."""
+
+
 @dataclass(frozen=True, slots=True)
 class SessionParts:
     """All that a session is composed of, behind the seams.
@@ -83,8 +105,8 @@ class SessionParts:
 
     target: TargetInfo
     handle: ProcessHandle
-    branches: BranchSource
-    tracer: TracerThread
+    branches: SessionBranches
+    tracer: BurstTaker
     pipeline: Pipeline
     own_cpu: CpuAccount
     cache_sizes_bytes: dict[str, int]
@@ -147,21 +169,36 @@ class Session:
             Why it ended, for people.
         """
         asked = self._config.niceness
-        _yield_to_others(_ANALYSIS_NICENESS if asked is None else asked)
+        yield_to_others(ANALYSIS_NICENESS if asked is None else asked)
         self._parts.own_cpu.add_thread(threading.current_thread())
         try:
-            while (reason := self._ending()) is None:
-                self._stopping.wait(self._pause_seconds())
-                self._do(self._parts.pipeline.step(self._turn()))
+            while (reason := self.ending()) is None:
+                self._stopping.wait(self.pause_seconds())
+                self.step()
                 if time.monotonic() - self._published_seconds >= _PUBLISH_SECONDS:
                     self.publish()
         finally:
             self._parts.tracer.close()
-        self._do(self._parts.pipeline.finish(self._turn()))
-        self.publish()
+        self.finish()
         return reason
 
-    def _ending(self) -> str | None:
+    def step(self) -> None:
+        """Take one turn: read what has happened, and order what follows from it."""
+        self._do(self._parts.pipeline.step(self._turn()))
+
+    def finish(self, *, observed_no_more: bool = False) -> None:
+        """Take in what is left, and take no burst any more.
+
+        Args:
+            observed_no_more: exporters are to forget the target though it may live.
+        """
+        self._parts.tracer.close()
+        self._is_alive = self._is_alive and not observed_no_more
+        self._do(self._parts.pipeline.finish(self._turn()))
+        self.publish()
+
+    def ending(self) -> str | None:
+        """Why there is to be no further turn, for people; None while there is."""
         if self._stopping.is_set():
             return self._stop_reason
         if not self._parts.handle.alive():
@@ -172,7 +209,8 @@ class Session:
             return f"{limit:g} s have passed"
         return None
 
-    def _pause_seconds(self) -> float:
+    def pause_seconds(self) -> float:
+        """How long the next turn may wait, seconds."""
         if (
             self._parts.pipeline.hurries
             and self._parts.pipeline.parts.ledger.idle_seconds < _IDLE_AFTER_SECONDS
@@ -202,9 +240,11 @@ class Session:
     def _read_target(self) -> None:
         """The process runs another program."""
         with contextlib.suppress(OSError):
-            now = read_identity(self._target.pid)
-            self._target = replace(self._target, command=now.command, executable=now.executable)
-            logger.info("process %d now runs %s", self._target.pid, now.executable or now.command)
+            before, now = self._target, read_identity(self._target.pid)
+            self._target = replace(before, command=now.command, executable=now.executable)
+            if now.executable != before.executable:
+                name = now.executable or now.command
+                logger.info("process %d now runs %s", self._target.pid, name)
 
     def _do(self, actions: Actions) -> None:
         self._snapshot = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol, runtime_checkable
 
-from memsampd.exporters.snapshot import Snapshot
+from memsampd.exporters.snapshot import NodeStatus, Snapshot
 
 
 @runtime_checkable
@@ -21,3 +21,14 @@ class Exporter(Protocol):
 
     def close(self) -> None:
         """Stop showing it."""
+
+
+@runtime_checkable
+class NodeExporter(Protocol):
+    """An exporter that shows the state of a node's daemon, too.
+
+    Contract: as :class:`Exporter`'s.
+    """
+
+    def publish_node(self, status: NodeStatus) -> None:
+        """Show this state of the daemon from now on."""

@@ -1,9 +1,10 @@
-"""The immutable state of a session that exporters show."""
+"""The immutable state of a session, and of a node, that exporters show."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal, get_args
 
 from memsampd.estimate.records import Estimate
 from memsampd.phases.records import Window
@@ -106,7 +107,7 @@ class Snapshot:
 
     Attributes:
         target: the process.
-        alive: False once it has ended.
+        alive: False once it has ended, or is not observed any more.
         time_seconds: CLOCK_MONOTONIC time of the snapshot.
         backend: names of branch source, access source and clock.
         window: the last window; None before the first.
@@ -148,3 +149,89 @@ class Snapshot:
     trouble: str = ""
     refusals: Mapping[str, str] = field(default_factory=dict)
     idle_seconds: float = 0.0
+
+
+TargetState = Literal["profiled", "sampled", "idle", "waiting", "failed"]
+"""How a target of a node fares.
+
+"profiled": bursts are taken of it. "sampled": its phases are found, the budget has no bursts for it
+at present. "idle": it uses no CPU time. "waiting": it is to be observed, and has not been attached
+to yet. "failed": it could not be attached to; that is tried again.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeTarget:
+    """A process that a node's daemon observes, or is to observe.
+
+    Attributes:
+        target: the process.
+        state: how it fares.
+        rule: name of the rule that chose it; "user" if somebody asked for it by its number.
+        reason: why it fares so, where that needs words; else empty.
+        remedy: what can be done about it; empty if there is nothing.
+        own_cpu_seconds: CPU time that memsampd's processes have used for it.
+        stop_seconds: wall time for which one of its threads was held.
+        burst_share: share of the node's budget of bursts that it has at present, 0 to 1.
+    """
+
+    target: TargetInfo
+    state: TargetState
+    rule: str
+    reason: str = ""
+    remedy: str = ""
+    own_cpu_seconds: float = 0.0
+    stop_seconds: float = 0.0
+    burst_share: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStatus:
+    """Everything about a node's daemon at one moment.
+
+    Attributes:
+        version: of memsampd.
+        pid: of the daemon.
+        started_unix_seconds: when it was started.
+        time_seconds: CLOCK_MONOTONIC time of the status.
+        targets: all that is observed or to be observed, by process id.
+        left_out: processes that rules match, but for which there was no room.
+        own_cpu_seconds: CPU time of the daemon and its child processes so far.
+        own_cpu_share: the same over the last minute, as a share of one core.
+        own_cpu_budget_share: the share that it is to keep to.
+        stop_seconds: wall time for which threads of targets were held so far, all together.
+        stop_share: the same over the last minute, as a share of it.
+        stop_budget_share: the share that it is to keep to.
+        rss_bytes: resident memory of the daemon, without its child processes.
+        open_descriptors: open files of the daemon.
+        threads: of the daemon.
+        turn_seconds: the longest turn of its loop in the last minute.
+        ended_targets: targets that have ended, or were let go, so far.
+        reload_trouble: why the configuration could not be read again; empty if it could.
+    """
+
+    version: str
+    pid: int
+    started_unix_seconds: float
+    time_seconds: float
+    targets: tuple[NodeTarget, ...]
+    left_out: int
+    own_cpu_seconds: float
+    own_cpu_share: float
+    own_cpu_budget_share: float
+    stop_seconds: float
+    stop_share: float
+    stop_budget_share: float
+    rss_bytes: int
+    open_descriptors: int
+    threads: int
+    turn_seconds: float
+    ended_targets: int
+    reload_trouble: str = ""
+
+    def by_state(self) -> dict[str, int]:
+        """How many targets there are in each state, those without any included."""
+        counts = dict.fromkeys(get_args(TargetState), 0)
+        for each in self.targets:
+            counts[each.state] += 1
+        return counts

@@ -24,6 +24,7 @@ from memsampd.sampler.records import BranchSamples
 # shorter periods up to 10 us itself (perf_swevent_start_hrtimer).
 _PERIOD_SECONDS_MIN = 10e-6
 _RECORD_BYTES = 32  # of one sample in the ring
+RING_BYTES = 128 * 1024
 
 
 class TaskClockSource(Closing):
@@ -62,7 +63,7 @@ class TaskClockSource(Closing):
         *,
         period_seconds: float = 2e-3,
         follow_forks: bool = False,
-        ring_bytes: int = 128 * 1024,
+        ring_bytes: int = RING_BYTES,
         wakeup_seconds: float = 0.05,
         proc: Path = PROC,
         cpus: Sequence[int] | None = None,

@@ -1,0 +1,415 @@
+"""The daemon with many targets for a long time: what it takes, and whether it is right.
+
+usage: python benchmarks/soak.py [--quick] [--json FILE] [--targets N] [--minutes M] [--cycles N]
+
+Targets of several kinds, all found by one rule: programs that go round in 16 KiB, 256 KiB or 2 MiB
+(whose curves are known: all misses below that size, none above), idle ones, some that end and are
+started again, some that fork and some that exec all the time. Measured every five seconds: resident
+memory, own CPU time, holds, descriptors, the time of a scrape. At the end all are let go, then one
+idle process is attached to and let go over and over. Exit status 1 if a goal is missed:
+
+- memory of the last tenth at most 1.25 times that after the first third, and 10 MB;
+- own CPU time at most a tenth of one core, the first minute left out;
+- as many descriptors and threads in the end as before the first target;
+- half of the scrapes within 100 ms;
+- no long-lived target ended or traced in the end;
+- of the long-lived busy targets with a curve, none wrong; at least half have one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from memsampd.daemon.node.control import ControlClient
+from memsampd.errors import MemsampdError
+from memsampd.sampler.process.status import read_status
+
+MEMSAMPD = str(Path(sys.executable).with_name("memsampd"))
+SOURCE = r"""
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <signal.h>
+#include <time.h>
+#include <unistd.h>
+static void go_round(volatile char *area, long bytes, double seconds)
+{
+    struct timespec from, now;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &from);
+    do {
+        for (long total = 0; total < 4 << 20; total += bytes)
+            for (long at = 0; at < bytes; at += 64) (void)area[at];
+        clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+    } while (now.tv_sec - from.tv_sec + 1e-9 * (now.tv_nsec - from.tv_nsec) < seconds);
+}
+static void rest(double seconds)
+{
+    struct timespec time = {(long)seconds, (long)((seconds - (long)seconds) * 1e9)};
+    nanosleep(&time, NULL);
+}
+int main(int count, char **words)
+{
+    const char *kind = words[1];
+    long bytes = atol(words[2]);
+    double busy = atof(words[3]), idle = atof(words[4]);
+    volatile char *area = malloc(bytes);
+    memset((void *)area, 1, bytes);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    for (int round = 0;; round++) {
+        if (strcmp(kind, "idle")) go_round(area, bytes, busy);
+        rest(idle);
+        if (!strcmp(kind, "end") && round == 20) return 0;
+        if (!strcmp(kind, "exec") && round == 5) execv("/proc/self/exe", words);
+        if (!strcmp(kind, "fork")) {
+            pid_t child = fork();
+            if (!child) {
+                prctl(PR_SET_PDEATHSIG, SIGKILL);
+                for (int i = 0; i < 20; i++) { go_round(area, bytes, busy); rest(idle); }
+                _exit(0);
+            }
+            if (round >= 2) wait(NULL);
+        }
+    }
+}
+"""
+# Kind and bytes, in turn; those that go on for ever and are known come first.
+KINDS = (
+    ("walk", 16 << 10),
+    ("walk", 256 << 10),
+    ("walk", 2 << 20),
+    ("idle", 4096),
+    ("walk", 16 << 10),
+    ("walk", 256 << 10),
+    ("end", 16 << 10),
+    ("exec", 256 << 10),
+    ("idle", 4096),
+    ("fork", 16 << 10),
+)
+LOAD = 1.0  # CPUs that all targets keep busy together
+GOALS = {
+    "memory_growth": 1.25,
+    "own_cpu_share": 0.10,
+    "median_scrape_seconds": 0.1,
+    "known_share": 0.5,
+}
+_TOLERANCE = 0.05
+
+
+@dataclass
+class Target:
+    """A process under observation, started again when it ends if it is of that kind."""
+
+    kind: str
+    bytes: int
+    command: list[str]
+    process: subprocess.Popen[bytes]
+
+
+def build(directory: Path) -> Path:
+    """Compile the targets' program."""
+    source, program = directory / "target.c", directory / "soaktarget"
+    source.write_text(SOURCE)
+    subprocess.run(["gcc", "-O1", "-w", "-o", str(program), str(source)], check=True)
+    return program
+
+
+@contextmanager
+def targets(program: Path, number: int, mark: str) -> Iterator[list[Target]]:
+    """Start them; killed at the end."""
+    started = []
+    busy = sum(kind != "idle" for kind, _ in (KINDS[i % len(KINDS)] for i in range(number)))
+    share = min(LOAD / max(busy, 1), 0.9)
+    try:
+        for i in range(number):
+            kind, size = KINDS[i % len(KINDS)]
+            work = 0.02
+            rest = work * (1 / share - 1) if kind != "idle" else 3600.0
+            command = [str(program), kind, str(size), str(work), f"{rest:.4f}", mark]
+            started.append(Target(kind, size, command, subprocess.Popen(command)))
+        yield started
+    finally:
+        for each in started:
+            each.process.kill()
+        for each in started:
+            each.process.wait()
+
+
+@contextmanager
+def daemon(directory: Path, mark: str, port: int) -> Iterator[subprocess.Popen[bytes]]:
+    """Start it with one rule; ended at the end."""
+    (directory / "config.toml").write_text(
+        f'listen = "127.0.0.1:{port}"\nscan_seconds = 2.0\n[[rules]]\nname = "soak"\n'
+        f'command_line = "{mark}"\nfollow_children = true\nlargest_number = 200\n'
+    )
+    command = [MEMSAMPD, "daemon", "--config", str(directory / "config.toml")]
+    command += ["--socket", str(directory / "s"), "--state-dir", str(directory / "state")]
+    with (directory / "log").open("wb") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log)
+    try:
+        yield process
+    finally:
+        process.send_signal(signal.SIGTERM)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(60)
+        process.kill()
+        process.wait()
+
+
+def ask(directory: Path, command: str, **fields: Any) -> dict[str, Any]:
+    """Ask the daemon, as long as it takes for it to be there."""
+    give_up = time.monotonic() + 60
+    while True:
+        try:
+            with ControlClient(directory / "s", 60) as client:
+                return client.ask(command, **fields)
+        except MemsampdError:
+            if time.monotonic() > give_up:
+                raise
+            time.sleep(0.2)
+
+
+def scrape(port: int) -> tuple[float, str]:
+    """Seconds that a scrape takes, and what it says."""
+    started = time.monotonic()
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
+        text = answer.read().decode()
+    return time.monotonic() - started, text
+
+
+def replicas_rss(pid: int) -> int:
+    """Resident memory of all its child processes, bytes."""
+    done = subprocess.run(
+        ["ps", "--ppid", str(pid), "-o", "rss="], capture_output=True, text=True, check=False
+    )
+    return 1024 * sum(map(int, done.stdout.split()))
+
+
+def sample(directory: Path, port: int, pid: int, elapsed: float) -> dict[str, float]:
+    """Measure once."""
+    seconds, text = scrape(port)
+    status = ask(directory, "status")["status"]
+    return {
+        "elapsed_seconds": elapsed,
+        "rss_mb": status["rss_bytes"] / 1e6,
+        "children_rss_mb": replicas_rss(pid) / 1e6,
+        "own_cpu_seconds": status["own_cpu_seconds"],
+        "own_cpu_share": status["own_cpu_share"],
+        "stop_share": status["stop_share"],
+        "open_descriptors": status["open_descriptors"],
+        "threads": status["threads"],
+        "targets": len(status["targets"]),
+        "ended": status["ended_targets"],
+        "turn_seconds": status["turn_seconds"],
+        "scrape_seconds": seconds,
+        "series": sum(not line.startswith("#") for line in text.splitlines()),
+    }
+
+
+def soak(
+    directory: Path, port: int, pid: int, fleet: Sequence[Target], seconds: float
+) -> list[dict[str, float]]:
+    """Measure every five seconds, and start again what has ended."""
+    started = time.monotonic()
+    samples = []
+    while (elapsed := time.monotonic() - started) < seconds:
+        for each in fleet:
+            if each.kind == "end" and each.process.poll() is not None:
+                each.process = subprocess.Popen(each.command)
+        samples.append(sample(directory, port, pid, elapsed))
+        if len(samples) % 12 == 1:
+            show(samples[-1])
+        time.sleep(5)
+    return samples
+
+
+def show(one: dict[str, float]) -> None:
+    """A line for people."""
+    print(
+        f"{one['elapsed_seconds']:6.0f} s: {one['targets']:3.0f} targets, "
+        f"{one['rss_mb']:6.1f} MB + {one['children_rss_mb']:6.1f} MB in children, "
+        f"{one['own_cpu_share']:6.1%} of a core, held {one['stop_share']:6.2%}, "
+        f"{one['open_descriptors']:4.0f} descriptors, {one['threads']:3.0f} threads, "
+        f"scrape {one['scrape_seconds'] * 1e3:5.1f} ms of {one['series']:5.0f} series",
+        flush=True,
+    )
+
+
+def curves(text: str) -> dict[int, dict[int, list[float]]]:
+    """Low and high miss ratio by pid and size, of whole runs."""
+    found: dict[int, dict[int, list[float]]] = {}
+    for name in ("low", "high"):
+        for line in re.findall(rf"^memsampd_miss_{name}_ratio{{(.*)}} (\S+)$", text, re.MULTILINE):
+            labels = dict(re.findall(r'(\w+)="([^"]*)"', line[0]))
+            if labels["policy"] == "lru":
+                sizes = found.setdefault(int(labels["pid"]), {})
+                sizes.setdefault(int(labels["size_bytes"]), []).append(float(line[1]))
+    return found
+
+
+def judged(fleet: Sequence[Target], text: str) -> tuple[int, int, list[str]]:
+    """How many targets have a known curve, how many could have, and which are wrong."""
+    known, wrong = curves(text), []
+    walkers = [each for each in fleet if each.kind == "walk"]
+    with_curve = [each for each in walkers if each.process.pid in known]
+    for each in with_curve:
+        for size, (low, high) in known[each.process.pid].items():
+            truth = 1.0 if size <= each.bytes / 2 else 0.0 if size >= each.bytes * 2 else None
+            if truth is not None and not low - _TOLERANCE <= truth <= high + _TOLERANCE:
+                wrong.append(f"{each.bytes} at {size}: {low:.3f}..{high:.3f}, not {truth:g}")
+    return len(with_curve), len(walkers), wrong
+
+
+def harmed(fleet: Sequence[Target]) -> list[str]:
+    """Long-lived targets that have ended, or are still traced."""
+    found = []
+    for each in fleet:
+        if each.kind == "end":
+            continue
+        if each.process.poll() is not None:
+            found.append(f"{each.kind} {each.process.pid} ended: {each.process.returncode}")
+        elif read_status(each.process.pid).tracer_pid:
+            found.append(f"{each.kind} {each.process.pid} is traced")
+    return found
+
+
+def cycles(directory: Path, number: int) -> dict[str, float]:
+    """Attach to an idle process and let it go, over and over."""
+    with subprocess.Popen(["sleep", "36000"]) as idle:
+        ask(directory, "attach", pid=idle.pid)
+        ask(directory, "detach", pid=idle.pid)
+        before = ask(directory, "status")["status"]
+        started = time.monotonic()
+        with ControlClient(directory / "s", 60) as client:
+            for _ in range(number):
+                client.ask("attach", pid=idle.pid)
+                client.ask("detach", pid=idle.pid)
+        seconds = time.monotonic() - started
+        after = ask(directory, "status")["status"]
+        idle.kill()
+    return {
+        "cycles": number,
+        "cycle_seconds": seconds / number,
+        "cycle_cpu_seconds": (after["own_cpu_seconds"] - before["own_cpu_seconds"]) / number,
+        "rss_growth_mb": (after["rss_bytes"] - before["rss_bytes"]) / 1e6,
+        "leaked_descriptors": after["open_descriptors"] - before["open_descriptors"],
+        "leaked_threads": after["threads"] - before["threads"],
+    }
+
+
+def emptied(directory: Path) -> dict[str, Any]:
+    """The daemon's state once no target is left."""
+    give_up = time.monotonic() + 120
+    while (status := ask(directory, "status")["status"])["targets"]:
+        if time.monotonic() > give_up:
+            break
+        time.sleep(0.5)
+    return dict(status)
+
+
+def missed(figures: dict[str, Any]) -> list[str]:
+    """Goals that were missed, for people."""
+    found = [
+        f"{name} is {figures[name]:.3f}, the goal is {'at least' if least else 'at most'} {goal}"
+        for name, goal in GOALS.items()
+        for least in [name == "known_share"]
+        if (figures[name] < goal if least else figures[name] > goal)
+    ]
+    for name in ("leaked_descriptors", "leaked_threads"):
+        if figures[name] or figures["cycles"][name]:
+            found.append(f"{name}: {figures[name]}, and {figures['cycles'][name]} by cycles")
+    found += [f"wrong: {each}" for each in figures["wrong"]]
+    found += [f"harmed: {each}" for each in figures["harmed"]]
+    return found
+
+
+def figures_of(samples: Sequence[dict[str, float]]) -> dict[str, Any]:
+    """What the samples come to."""
+    settled = samples[len(samples) // 3 :]
+    after_start = [each for each in samples if each["elapsed_seconds"] >= 60] or settled
+    first, last = after_start[0], after_start[-1]
+    passed = last["elapsed_seconds"] - first["elapsed_seconds"]
+    used = last["own_cpu_seconds"] - first["own_cpu_seconds"]
+    tenth = settled[-max(len(samples) // 10, 1) :]
+    end_mb = statistics.median(each["rss_mb"] for each in tenth)
+    return {
+        "rss_mb_settled": settled[0]["rss_mb"],
+        "rss_mb_end": end_mb,
+        "memory_growth": max(end_mb - 10, 0) / settled[0]["rss_mb"],
+        "own_cpu_share": used / passed if passed > 0 else samples[-1]["own_cpu_share"],
+        "median_scrape_seconds": statistics.median(each["scrape_seconds"] for each in samples),
+        "longest_turn_seconds": max(each["turn_seconds"] for each in samples),
+        "series": samples[-1]["series"],
+    }
+
+
+def measure(number: int, seconds: float, count: int) -> dict[str, Any]:
+    """Do it all."""
+    mark = f"soak-{os.getpid()}"
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        program = build(directory)
+        with daemon(directory, mark, port) as process:
+            before = ask(directory, "status")["status"]
+            with targets(program, number, mark) as fleet:
+                samples = soak(directory, port, process.pid, fleet, seconds)
+                show(samples[-1])
+                with_curve, walkers, wrong = judged(fleet, scrape(port)[1])
+                hurt = harmed(fleet)
+            after = emptied(directory)
+            return {
+                "busy": os.getloadavg(),
+                "samples": samples,
+                **figures_of(samples),
+                "known_share": with_curve / max(walkers, 1),
+                "wrong": wrong,
+                "harmed": hurt,
+                "leaked_descriptors": after["open_descriptors"] - before["open_descriptors"],
+                "leaked_threads": after["threads"] - before["threads"],
+                "cycles": cycles(directory, count),
+            }
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure, print, judge."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="20 targets, a minute and a half")
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    parser.add_argument("--targets", type=int, default=50)
+    parser.add_argument("--minutes", type=float, default=30.0)
+    parser.add_argument("--cycles", type=int, default=5000)
+    args = parser.parse_args(argv)
+    if args.quick:
+        args.targets, args.minutes, args.cycles = 20, 1.5, 200
+    figures = measure(args.targets, args.minutes * 60, args.cycles)
+    if args.json is not None:
+        args.json.write_text(json.dumps(figures, indent=1) + "\n")
+    print(json.dumps({key: value for key, value in figures.items() if key != "samples"}, indent=1))
+    misses = missed(figures)
+    for each in misses:
+        print(f"missed: {each}")
+    return 1 if misses else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

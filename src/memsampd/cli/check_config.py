@@ -1,0 +1,45 @@
+"""``memsampd check-config``: say whether the daemon could use a configuration."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+
+class CheckConfigCommand:
+    """Reads a configuration as the daemon would."""
+
+    name = "check-config"
+    help = "check the daemon's configuration"
+
+    def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the arguments."""
+        parser.add_argument(
+            "file",
+            type=Path,
+            nargs="?",
+            metavar="FILE",
+            help="configuration (default: /etc/memsampd/config.toml)",
+        )
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Say how many processes each rule matches now, whatever CPU time they use.
+
+        Raises:
+            ConfigError: the daemon could not use it; the message names line and key.
+        """
+        from memsampd.daemon.node.config import CONFIG_PATH, read_config
+        from memsampd.daemon.node.discovery import ProcessReader, matches
+
+        path = args.file or CONFIG_PATH
+        config = read_config(path)
+        processes = ProcessReader().scan()
+        sys.stdout.write(f"{path}: {len(config.rules)} rules, no mistakes\n")
+        for rule in config.rules:
+            matching = sum(matches(rule, facts) for facts in processes)
+            sys.stdout.write(f"rule {rule.name}: {matching} processes match now\n")
+        return 0
+
+
+COMMAND = CheckConfigCommand()

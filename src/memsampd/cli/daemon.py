@@ -1,0 +1,112 @@
+"""``memsampd daemon``: observe what rules choose and users ask for."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from memsampd.daemon.node.config import NodeConfig
+    from memsampd.daemon.node.node import Node
+    from memsampd.exporters.protocols import Exporter
+
+
+class DaemonCommand:
+    """Runs the daemon in the foreground."""
+
+    name = "daemon"
+    help = "observe many processes, chosen by rules or asked for by users"
+
+    def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the arguments."""
+        add_config(parser)
+        parser.add_argument("--socket", type=Path, metavar="PATH", help="take commands there")
+        parser.add_argument(
+            "--state-dir", type=Path, metavar="DIR", help="keep there what outlives it"
+        )
+        parser.add_argument(
+            "--listen", metavar="HOST:PORT", help="serve metrics there; empty for not at all"
+        )
+        parser.add_argument("--duration", type=float, metavar="S", help="end after so many seconds")
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Observe until SIGTERM or SIGINT; read the configuration again at SIGHUP.
+
+        Raises:
+            MemsampdError: the configuration cannot be used, or a daemon runs already.
+        """
+        from memsampd.daemon.node.config import default_socket, default_state_dir
+        from memsampd.daemon.node.node import Node
+        from memsampd.daemon.node.notify import Notifier, log_to
+        from memsampd.daemon.node.state import StateFile
+
+        config = configuration(args.config)
+        log_to()
+        listen = config.listen if args.listen is None else args.listen
+        with ExitStack() as stack:
+            node = Node(
+                config,
+                _exporters(listen, stack),
+                args.socket or Path(config.socket or default_socket()),
+                StateFile(args.state_dir or Path(config.state_dir or default_state_dir())),
+                Notifier(),
+                lambda: configuration(args.config),
+            )
+            stack.enter_context(_signals(node))
+            node.run(args.duration)
+        return 0
+
+
+def add_config(parser: argparse.ArgumentParser) -> None:
+    """Declare the option that names the configuration."""
+    parser.add_argument(
+        "--config",
+        type=Path,
+        metavar="FILE",
+        help="configuration (default: /etc/memsampd/config.toml, if it is there)",
+    )
+
+
+def configuration(path: Path | None) -> NodeConfig:
+    """Read a configuration; without a name the usual one, and none where there is none.
+
+    Raises:
+        ConfigError: it cannot be used.
+    """
+    from memsampd.daemon.node.config import CONFIG_PATH, NodeConfig, read_config
+
+    if path is None and not CONFIG_PATH.exists():
+        return NodeConfig()
+    return read_config(path or CONFIG_PATH)
+
+
+def _exporters(listen: str, stack: ExitStack) -> list[Exporter]:
+    from memsampd.daemon.attach import served
+
+    return [served(listen, stack)] if listen else []
+
+
+@contextmanager
+def _signals(node: Node) -> Iterator[None]:
+    """Have signals end the daemon, or have it read its configuration again."""
+
+    def stop(number: int, frame: object) -> None:
+        node.stop()
+
+    def reload(number: int, frame: object) -> None:
+        node.reload()
+
+    handlers = {signal.SIGTERM: stop, signal.SIGINT: stop, signal.SIGHUP: reload}
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+COMMAND = DaemonCommand()

@@ -1,0 +1,98 @@
+"""``memsampd list``: what a daemon observes."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+
+class ListCommand:
+    """Asks the daemon for its targets."""
+
+    name = "list"
+    help = "list what a daemon observes"
+
+    def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the arguments."""
+        add_socket(parser)
+        parser.add_argument("--json", action="store_true", help="print all that is known as JSON")
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Print a line a target.
+
+        Raises:
+            MemsampdError: there is no daemon, or it does not answer.
+        """
+        targets = ask(args.socket, "list")["targets"]
+        if args.json:
+            sys.stdout.write(json.dumps(targets) + "\n")
+        else:
+            sys.stdout.write(table(targets))
+        return 0
+
+
+def add_socket(parser: argparse.ArgumentParser) -> None:
+    """Declare the option that names a daemon."""
+    parser.add_argument(
+        "--socket", type=Path, metavar="PATH", help="the daemon's socket (default: the usual one)"
+    )
+
+
+def ask(socket: Path | None, command: str, **fields: Any) -> dict[str, Any]:
+    """Ask a daemon; its answer. Without a name your own one, or else the machine's.
+
+    Raises:
+        MemsampdError: there is none, or it refuses.
+    """
+    from memsampd.daemon.node.config import find_socket
+    from memsampd.daemon.node.control import ControlClient
+
+    with ControlClient(socket or find_socket()) as client:
+        return client.ask(command, **fields)
+
+
+_HEADINGS = ("PID", "COMMAND", "STATE", "RULE", "PHASES", "BURSTS", "MISS RATIO", "WHY")
+
+
+def table(targets: Sequence[dict[str, Any]]) -> str:
+    """Targets as text, a line each; the miss ratio is that of the largest cache."""
+    rows = [_HEADINGS, *map(_row, targets)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADINGS) - 1)]
+    lines = (
+        "  ".join([*(f"{cell:{width}}" for cell, width in zip(row, widths, strict=False)), row[-1]])
+        for row in rows
+    )
+    return "".join(f"{line.rstrip()}\n" for line in lines)
+
+
+def _row(target: dict[str, Any]) -> tuple[str, ...]:
+    why = "; ".join(filter(None, (target["reason"], target["remedy"])))
+    return (
+        str(target["pid"]),
+        _printable(target["command"]),
+        target["state"],
+        target["rule"],
+        str(target.get("phases", "-")),
+        str(target.get("bursts", "-")),
+        _miss_ratio(target.get("caches") or []),
+        _printable(why),
+    )
+
+
+def _miss_ratio(caches: Sequence[dict[str, Any]]) -> str:
+    if not caches or caches[-1]["miss_ratio"] is None:
+        return "-"
+    last = caches[-1]
+    return f"{last['low']:.1%}..{last['high']:.1%} {last['name']}"
+
+
+def _printable(text: str) -> str:
+    """Names of processes are bytes that others choose."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
+
+
+COMMAND = ListCommand()

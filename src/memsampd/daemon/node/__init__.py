@@ -1,0 +1,1 @@
+"""One daemon for a node: many targets in one process, found by rules."""

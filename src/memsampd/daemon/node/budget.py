@@ -1,0 +1,241 @@
+"""What observing may cost a node in all, and which targets have bursts at present."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+K = TypeVar("K", bound=Hashable)
+
+# What there is at the start, as if so much time had passed: first curves are to come soon.
+_GRANTED_SECONDS = 120.0
+# What is not spent is kept for so long.
+_SAVED_SECONDS = 60.0
+# Sampling and publishing go on whatever they cost; bursts have this part of the budget in any case.
+_BURST_PART = 0.25
+_RECENT_SECONDS = 60.0
+
+
+class Purse:
+    """Seconds that may be spent: a share of the time that passes.
+
+    >>> purse = Purse(0.02, now_seconds=0.0)
+    >>> purse.tell(10.0, 0.1)  # a tenth of a second used in ten
+    >>> round(purse.balance_seconds, 3)  # 2.4 were granted at the start
+    2.5
+
+    Args:
+        share: seconds earned in a second.
+        now_seconds: monotonic time at the start.
+        spent_seconds: what had been spent then: it is not held against anybody.
+    """
+
+    def __init__(self, share: float, now_seconds: float, spent_seconds: float = 0.0) -> None:
+        self.share = share
+        self._now_seconds = now_seconds
+        self.balance_seconds = share * _GRANTED_SECONDS
+        self.spent_seconds = spent_seconds
+        self._history: deque[tuple[float, float]] = deque([(now_seconds, spent_seconds)])
+
+    def tell(self, now_seconds: float, spent_seconds: float) -> None:
+        """Earn what the time brings, and pay for what has been spent in all."""
+        earned = self.share * (now_seconds - self._now_seconds)
+        limit = max(self.balance_seconds, self.share * _SAVED_SECONDS)
+        saved = min(self.balance_seconds + earned, limit)
+        self.balance_seconds = saved - (spent_seconds - self.spent_seconds)
+        self._now_seconds, self.spent_seconds = now_seconds, spent_seconds
+        if now_seconds - self._history[-1][0] >= 1.0:
+            self._history.append((now_seconds, spent_seconds))
+        while len(self._history) > 1 and now_seconds - self._history[1][0] >= _RECENT_SECONDS:
+            self._history.popleft()
+
+    @property
+    def recent_seconds(self) -> float:
+        """What was spent in the last minute."""
+        return self.spent_seconds - self._history[0][1]
+
+    @property
+    def recent_share(self) -> float:
+        """The same as a share of the minute, or of the time since the start."""
+        elapsed = self._now_seconds - self._history[0][0]
+        return self.recent_seconds / elapsed if elapsed > 0 else 0.0
+
+
+class NodeBudget:
+    """The node's two purses: own CPU time, and holds of targets.
+
+    Args:
+        own_cpu_share: CPU time of memsampd's processes, as a share of one CPU.
+        hold_share: time for which threads are held, all together, as a share of the time.
+        now_seconds: monotonic time at the start.
+        own_cpu_seconds: CPU time used until then.
+    """
+
+    def __init__(
+        self,
+        own_cpu_share: float,
+        hold_share: float,
+        now_seconds: float,
+        own_cpu_seconds: float = 0.0,
+    ) -> None:
+        self.own_cpu = Purse(own_cpu_share, now_seconds, own_cpu_seconds)
+        self.bursts = Purse(own_cpu_share * _BURST_PART, now_seconds)
+        self.holds = Purse(hold_share, now_seconds)
+
+    def change(self, own_cpu_share: float, hold_share: float) -> None:
+        """Go on with other shares."""
+        self.own_cpu.share, self.holds.share = own_cpu_share, hold_share
+        self.bursts.share = own_cpu_share * _BURST_PART
+
+    def tell(
+        self,
+        now_seconds: float,
+        own_cpu_seconds: float,
+        burst_cpu_seconds: float,
+        hold_seconds: float,
+    ) -> None:
+        """Note what has been used since the start.
+
+        Args:
+            now_seconds: monotonic time.
+            own_cpu_seconds: CPU time of memsampd's processes.
+            burst_cpu_seconds: the part of it that bursts took.
+            hold_seconds: time for which threads were held.
+        """
+        self.own_cpu.tell(now_seconds, own_cpu_seconds)
+        self.bursts.tell(now_seconds, burst_cpu_seconds)
+        self.holds.tell(now_seconds, hold_seconds)
+
+    @property
+    def allows_bursts(self) -> bool:
+        """Whether any target may have a burst now."""
+        has_cpu = self.own_cpu.balance_seconds > 0 or self.bursts.balance_seconds > 0
+        return has_cpu and self.holds.balance_seconds > 0
+
+    @property
+    def pace(self) -> float:
+        """By how much turns and publishing are to be slower than usual, 1 to 4.
+
+        They are slowed down once they leave less than a half of the budget to bursts.
+        """
+        usual = self.own_cpu.recent_seconds - self.bursts.recent_seconds
+        return min(max(usual / (0.5 * self.own_cpu.share * _RECENT_SECONDS), 1.0), 4.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A target that could have bursts.
+
+    Attributes:
+        cpu_share: CPU time that it uses lately, as a share of one CPU.
+        unknown_share: share of its CPU time that no burst tells about, 0 to 1.
+        bursts: that it has had.
+        cost_seconds: own CPU time and holds that its bursts have cost so far.
+    """
+
+    cpu_share: float
+    unknown_share: float
+    bursts: int
+    cost_seconds: float
+
+    @property
+    def weight(self) -> float:
+        """How much a burst of it tells: its use of the CPU times what is not known of it yet."""
+        uncertain = 1 / math.sqrt(1 + self.bursts / 16)
+        return max(self.cpu_share, _LEAST_CPU_SHARE) * max(self.unknown_share, 0.25 * uncertain)
+
+
+_LEAST_CPU_SHARE = 0.01
+_SLICE_SECONDS = 10.0
+# Having the turn costs, too, so that one of whom no burst can be had passes it on.
+_TURN_COST_SHARE = 0.002
+
+
+@dataclass(slots=True)
+class _Account:
+    """What rotation knows of a target.
+
+    Attributes:
+        virtual: cost so far, divided by the weight at the time; who has least is next.
+        cost_seconds: as it was told last.
+        since_seconds: when it got its turn; None while it has none.
+    """
+
+    virtual: float
+    cost_seconds: float
+    since_seconds: float | None = None
+
+
+@dataclass(slots=True)
+class Rotation:
+    """Says who may have bursts: some targets at a time, in turns of ten seconds at least.
+
+    Start-time fair queueing: over a long time, what the bursts of a target cost is in proportion
+    to its weight, whoever comes and goes; who comes has no claim for the time before.
+
+    Attributes:
+        slots: so many have a turn at a time.
+    """
+
+    slots: int
+    _accounts: dict[Hashable, _Account] = field(default_factory=dict)
+    _virtual_now: float = 0.0
+    _now_seconds: float | None = None
+
+    def turn(self, now_seconds: float, candidates: Mapping[K, Candidate]) -> frozenset[K]:
+        """Choose who may have bursts from now on.
+
+        Args:
+            now_seconds: monotonic time.
+            candidates: all that could; who is idle is none.
+        """
+        elapsed = now_seconds - self._now_seconds if self._now_seconds is not None else 0.0
+        self._now_seconds = now_seconds
+        for gone in set(self._accounts) - set(candidates):
+            del self._accounts[gone]
+        for key, candidate in candidates.items():
+            self._charge(key, candidate, elapsed)
+        if self._accounts:
+            self._virtual_now = max(
+                self._virtual_now, min(each.virtual for each in self._accounts.values())
+            )
+        return self._choose(now_seconds, list(candidates))
+
+    def _charge(self, key: Hashable, candidate: Candidate, elapsed: float) -> None:
+        account = self._accounts.get(key)
+        if account is None:
+            self._accounts[key] = _Account(self._virtual_now, candidate.cost_seconds)
+            return
+        cost = max(candidate.cost_seconds - account.cost_seconds, 0.0)
+        if account.since_seconds is not None:
+            cost += _TURN_COST_SHARE * elapsed
+        account.virtual += cost / candidate.weight
+        account.cost_seconds = candidate.cost_seconds
+
+    def _choose(self, now_seconds: float, keys: Sequence[K]) -> frozenset[K]:
+        stay = [key for key in keys if self._stays(self._accounts[key], now_seconds)]
+        stay.sort(key=lambda key: self._accounts[key].virtual)
+        chosen = stay[: self.slots]
+        others = sorted(
+            (key for key in keys if key not in chosen), key=lambda key: self._accounts[key].virtual
+        )
+        chosen += others[: self.slots - len(chosen)]
+        self._begin(chosen, keys, now_seconds)
+        return frozenset(chosen)
+
+    @staticmethod
+    def _stays(account: _Account, now_seconds: float) -> bool:
+        since = account.since_seconds
+        return since is not None and now_seconds - since < _SLICE_SECONDS
+
+    def _begin(self, chosen: Collection[K], keys: Sequence[K], now_seconds: float) -> None:
+        """Turns of those chosen begin, or begin anew after a slice; the others' end."""
+        for key in keys:
+            account = self._accounts[key]
+            if key not in chosen:
+                account.since_seconds = None
+            elif not self._stays(account, now_seconds):
+                account.since_seconds = now_seconds

@@ -1,0 +1,316 @@
+"""Which processes are targets: rules, and what /proc says of all processes."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import psutil
+
+from memsampd.daemon.node.config import Rule
+from memsampd.sampler.process.identity import PROC, ProcessStat, read_stat
+from memsampd.sampler.process.status import read_status
+
+# A command line or a cgroup may change without notice; they are read again after so many scans.
+_READ_AGAIN_SCANS = 12
+_COMMAND_BYTES = 15  # what the kernel keeps of a short name
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ProcessKey:
+    """One process for good: a pid that comes again has another start time.
+
+    Attributes:
+        pid: process id.
+        start_ticks: start time in clock ticks since boot.
+    """
+
+    pid: int
+    start_ticks: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessFacts:
+    """What rules look at.
+
+    Attributes:
+        key: the process.
+        parent_pid: process id of the parent.
+        command: short name.
+        command_line: arguments, joined by blanks.
+        uid: effective user id.
+        user: name of that user, or the number as text.
+        cgroup: control group, as ``/system.slice/nginx.service``; empty where unknown.
+        cpu_share: CPU time since the scan before, as a share of one CPU.
+    """
+
+    key: ProcessKey
+    parent_pid: int
+    command: str
+    command_line: str
+    uid: int
+    user: str
+    cgroup: str
+    cpu_share: float
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A process that is to be a target.
+
+    Attributes:
+        facts: the process.
+        rule: that chose it, or that chose the process it descends from.
+    """
+
+    facts: ProcessFacts
+    rule: Rule
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What rules make of all processes.
+
+    Attributes:
+        found: the targets, by key.
+        left_out: processes that rules match, but for which there is no room.
+    """
+
+    found: Mapping[ProcessKey, Found]
+    left_out: int
+
+
+def matches(rule: Rule, facts: ProcessFacts) -> bool:
+    """Whether a process meets all conditions of a rule, but for its CPU time.
+
+    >>> web = Rule(name="web", command="nginx", user="www-data")
+    >>> facts = ProcessFacts(ProcessKey(1, 2), 1, "nginx", "nginx: worker", 33, "www-data", "", 0.0)
+    >>> matches(web, facts), matches(web, replace(facts, user="root"))
+    (True, False)
+    """
+    return (
+        (rule.command is None or rule.command[:_COMMAND_BYTES] == facts.command)
+        and (rule.command_line is None or bool(re.search(rule.command_line, facts.command_line)))
+        and (rule.user is None or str(rule.user) in (facts.user, str(facts.uid)))
+        and (rule.cgroup is None or _lies_in(facts.cgroup, rule.cgroup))
+        and (rule.container is None or _is_of_container(facts.cgroup, rule.container))
+        and (rule.unit is None or _unit_name(rule.unit) in facts.cgroup.split("/"))
+    )
+
+
+def _lies_in(cgroup: str, wanted: str) -> bool:
+    wanted = "/" + wanted.removeprefix("/sys/fs/cgroup").strip("/")
+    return wanted == "/" or cgroup == wanted or cgroup.startswith(f"{wanted}/")
+
+
+def _is_of_container(cgroup: str, container: str) -> bool:
+    """Runtimes name a container's group by its id, with words around it."""
+    return any(
+        digits.startswith(container)
+        for digits in re.findall(r"(?<![0-9a-f])[0-9a-f]{12,64}(?![0-9a-f])", cgroup)
+    )
+
+
+def _unit_name(unit: str) -> str:
+    return unit if "." in unit else f"{unit}.service"
+
+
+def choose(
+    rules: Sequence[Rule],
+    processes: Iterable[ProcessFacts],
+    kept: Mapping[ProcessKey, str],
+    most: int,
+) -> Choice:
+    """Choose targets.
+
+    The first rule that matches a process has it. Where a rule has no room for all, those that are
+    targets already stay, then those that use most CPU time come. A target stays though it uses
+    less CPU time than its rule asks of a new one: it comes and goes with its program, not with
+    its load.
+
+    Args:
+        rules: in order.
+        processes: all of them.
+        kept: processes that are targets by a rule now, with the rule's name.
+        most: targets in all.
+    """
+    by_rule: dict[str, list[Found]] = {rule.name: [] for rule in rules}
+    everyone = list(processes)
+    for facts in everyone:
+        rule = next((each for each in rules if matches(each, facts)), None)
+        if rule is not None:
+            by_rule[rule.name].append(Found(facts, rule))
+    for found in _descendants(by_rule, everyone, {rule.name: rule for rule in rules}, kept):
+        by_rule[found.rule.name].append(found)
+    chosen: dict[ProcessKey, Found] = {}
+    left_out = 0
+    for rule in rules:
+        wanted = [
+            found
+            for found in by_rule[rule.name]
+            if kept.get(found.facts.key) == rule.name or found.facts.cpu_share >= rule.least_cpu
+        ]
+        wanted.sort(key=lambda found: _rank(found, kept))
+        room = min(rule.largest_number, most - len(chosen))
+        chosen.update((found.facts.key, found) for found in wanted[:room])
+        left_out += len(wanted[room:])
+    return Choice(chosen, left_out)
+
+
+def _rank(found: Found, kept: Mapping[ProcessKey, str]) -> tuple[bool, float, ProcessKey]:
+    key = found.facts.key
+    return kept.get(key) != found.rule.name, -found.facts.cpu_share, key
+
+
+def _descendants(
+    by_rule: Mapping[str, Sequence[Found]],
+    everyone: Sequence[ProcessFacts],
+    rules: Mapping[str, Rule],
+    kept: Mapping[ProcessKey, str],
+) -> list[Found]:
+    """Children, and theirs, of what rules that follow them match; no matter what they run now.
+
+    A process that was one before stays one when its parent has ended.
+    """
+    own = {found.facts.key: rule for rule, founds in by_rule.items() for found in founds}
+    rule_of = {
+        found.facts.key.pid: found.rule
+        for founds in by_rule.values()
+        for found in founds
+        if found.rule.follow_children
+    }
+    for facts in everyone:
+        kept_by = rules.get(kept.get(facts.key, ""))
+        if kept_by is not None and kept_by.follow_children and facts.key not in own:
+            rule_of.setdefault(facts.key.pid, kept_by)
+    changed = True
+    while changed:
+        changed = False
+        for facts in everyone:
+            parent = rule_of.get(facts.parent_pid)
+            if parent is not None and facts.key.pid not in rule_of and facts.key not in own:
+                rule_of[facts.key.pid] = parent
+                changed = True
+    return [
+        Found(facts, rule_of[facts.key.pid])
+        for facts in everyone
+        if facts.key.pid in rule_of and facts.key not in own
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What was read of a process.
+
+    Attributes:
+        stat: at the last scan.
+        facts: made then.
+        scans: since all of it was read.
+    """
+
+    stat: ProcessStat
+    facts: ProcessFacts
+    scans: int
+
+
+class ProcessReader:
+    """Reads the facts of all processes; of those that it knows, only what changes all the time.
+
+    A scan takes some 20 us for each process that is known, 200 us for a new one.
+
+    Args:
+        proc: root of the proc file system.
+        list_pids: lists all processes.
+        now: monotonic time in seconds.
+    """
+
+    def __init__(
+        self,
+        proc: Path = PROC,
+        list_pids: Callable[[], list[int]] = psutil.pids,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._proc = proc
+        self._list_pids = list_pids
+        self._now = now
+        self._known: dict[int, _Known] = {}
+        self._scanned_seconds: float | None = None
+        self._users: dict[int, str] = {}
+
+    def scan(self) -> list[ProcessFacts]:
+        """Read all processes, kernel threads and the dead left out."""
+        now_seconds = self._now()
+        before, self._scanned_seconds = self._scanned_seconds, now_seconds
+        elapsed = now_seconds - before if before is not None else None
+        known: dict[int, _Known] = {}
+        for pid in self._list_pids():
+            try:
+                stat = read_stat(pid, self._proc)
+                if not (stat.is_kernel_thread or stat.is_dead):
+                    known[pid] = self._read(stat, self._known.get(pid), elapsed)
+            except (OSError, ValueError):  # it has ended meanwhile
+                continue
+        self._known = known
+        return [each.facts for each in known.values()]
+
+    def read(self, pid: int) -> ProcessFacts | None:
+        """Read one process between two scans; None if there is none."""
+        try:
+            return self._read_all(read_stat(pid, self._proc), 0.0)
+        except (OSError, ValueError):
+            return None
+
+    def _read(self, stat: ProcessStat, old: _Known | None, elapsed: float | None) -> _Known:
+        """What is known of one process after this scan."""
+        if old is None or old.stat.start_ticks != stat.start_ticks:
+            return _Known(stat, self._read_all(stat, 0.0), 0)
+        ticks = (stat.user_ticks + stat.system_ticks) - (
+            old.stat.user_ticks + old.stat.system_ticks
+        )
+        share = ticks / os.sysconf("SC_CLK_TCK") / elapsed if elapsed else 0.0
+        if old.stat.command != stat.command or old.scans >= _READ_AGAIN_SCANS:
+            return _Known(stat, self._read_all(stat, share), 0)
+        facts = replace(old.facts, parent_pid=stat.parent_pid, cpu_share=share)
+        return _Known(stat, facts, old.scans + 1)
+
+    def _read_all(self, stat: ProcessStat, cpu_share: float) -> ProcessFacts:
+        folder = self._proc / str(stat.pid)
+        words = (folder / "cmdline").read_bytes().split(b"\0")
+        uid = read_status(stat.pid, self._proc).uid
+        return ProcessFacts(
+            key=ProcessKey(stat.pid, stat.start_ticks),
+            parent_pid=stat.parent_pid,
+            command=stat.command,
+            command_line=b" ".join(words).decode(errors="surrogateescape").strip(),
+            uid=uid,
+            user=self._user(uid),
+            cgroup=_read_cgroup(folder / "cgroup"),
+            cpu_share=cpu_share,
+        )
+
+    def _user(self, uid: int) -> str:
+        if uid not in self._users:
+            try:
+                self._users[uid] = pwd.getpwuid(uid).pw_name
+            except KeyError:
+                self._users[uid] = str(uid)
+        return self._users[uid]
+
+
+def _read_cgroup(path: Path) -> str:
+    """The group in the unified hierarchy, else in systemd's or the first one."""
+    try:
+        lines = [line.split(":", 2) for line in path.read_text().splitlines()]
+    except OSError:
+        return ""
+    groups = {controllers: group for _, controllers, group in lines}
+    first = next(iter(groups.values()), "")
+    for controllers in ("", "name=systemd"):
+        if groups.get(controllers, "/") != "/":
+            return groups[controllers]
+    return first

@@ -1,0 +1,373 @@
+"""One process that a node observes, or tries to: its session, and what becomes of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from memsampd.daemon.attach import Surroundings, compose, tracing_thread
+from memsampd.daemon.config import SessionConfig
+from memsampd.daemon.node.budget import Candidate
+from memsampd.daemon.node.discovery import ProcessKey
+from memsampd.daemon.node.resting import RestingTracer
+from memsampd.daemon.own_cpu import CpuAccount
+from memsampd.daemon.session import Session, SessionParts
+from memsampd.errors import MemsampdError, TargetError
+from memsampd.exporters.protocols import Exporter
+from memsampd.exporters.snapshot import NodeTarget, Snapshot, TargetInfo, TargetState
+from memsampd.sampler.process.cputime import process_cpu_ns
+from memsampd.sampler.process.identity import ProcessHandle
+from memsampd.sampler.process.target import check_target
+
+logger = logging.getLogger(__name__)
+
+# How often a target has its turn while it runs without bursts, and while it does not run.
+_SAMPLED_TURN_SECONDS = 1.0
+_IDLE_TURN_SECONDS = 2.0
+# Turns are on a grid: targets have them together, and the daemon wakes up more rarely.
+_GRID_SECONDS = 0.05
+_IDLE_CPU_SECONDS = 0.002
+_PUBLISH_SECONDS = 5.0
+_PUBLISH_NEW_SECONDS = 1.0  # until there is a curve
+_PUBLISH_IDLE_SECONDS = 60.0
+_FIRST_RETRY_SECONDS = 2.0
+_LONGEST_RETRY_SECONDS = 300.0
+_SMALL_RING_CPUS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A process that is to be observed.
+
+    Attributes:
+        key: the process.
+        rule: that chose it; "user" if somebody asked for it.
+        config: how to observe it.
+        asked_by: user who asked for it; None: a rule did.
+    """
+
+    key: ProcessKey
+    rule: str
+    config: SessionConfig
+    asked_by: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """What a target has cost so far, in seconds.
+
+    Attributes:
+        burst_cpu_seconds: CPU time of bursts: tracing threads and replicas.
+        replica_cpu_seconds: the replicas' part.
+        own_cpu_seconds: all CPU time, that of its turns included.
+        stop_seconds: time for which its threads were held.
+    """
+
+    burst_cpu_seconds: float = 0.0
+    replica_cpu_seconds: float = 0.0
+    own_cpu_seconds: float = 0.0
+    stop_seconds: float = 0.0
+
+    def __add__(self, other: Costs) -> Costs:
+        return Costs(
+            self.burst_cpu_seconds + other.burst_cpu_seconds,
+            self.replica_cpu_seconds + other.replica_cpu_seconds,
+            self.own_cpu_seconds + other.own_cpu_seconds,
+            self.stop_seconds + other.stop_seconds,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Live:
+    """What there is while a process is attached to."""
+
+    session: Session
+    parts: SessionParts
+    tracer: RestingTracer
+    stack: ExitStack
+
+
+class Target:
+    """Observes one process in turns that its owner gives it; tries again where that fails.
+
+    Args:
+        wanted: the process.
+        around: what it shares with the others.
+        allows_bursts: says whether the node's budget leaves room for one.
+        exporters: are shown its state.
+        cpus: of this machine.
+        now_seconds: monotonic time.
+    """
+
+    def __init__(
+        self,
+        wanted: Wanted,
+        around: Surroundings,
+        allows_bursts: Callable[[], bool],
+        exporters: Sequence[Exporter],
+        cpus: int,
+        now_seconds: float,
+    ) -> None:
+        self.wanted = wanted
+        self.next_turn_seconds = now_seconds
+        self.has_bursts = False  # it is its turn
+        self.burst_share = 0.0
+        self.children: list[int] = []  # forked since somebody looked
+        self._around = around
+        self._allows_bursts = allows_bursts
+        self._exporters = exporters
+        self._ring_bytes = (64 if cpus <= _SMALL_RING_CPUS else 16) * 1024
+        self._info = TargetInfo(wanted.key.pid, wanted.key.start_ticks, "", "")
+        self._live: _Live | None = None
+        self._turn_cpu_seconds = 0.0
+        self._error: MemsampdError | None = None
+        self._failures = 0
+        self._seen_cpu = self._cpu_share = 0.0
+        self._seen_seconds = self._stepped_seconds = now_seconds
+        self._is_idle = False
+        self._published_seconds = -_PUBLISH_IDLE_SECONDS
+        self._is_changed = True
+        self.snapshot: Snapshot | None = None
+        self._before = Costs()  # of sessions that have ended
+
+    # -- life ----------------------------------------------------------------------------------
+
+    def turn(self, now_seconds: float, pace: float = 1.0) -> bool:
+        """Do what is due.
+
+        Args:
+            now_seconds: monotonic time.
+            pace: by how much turns are to be rarer than usual.
+
+        Returns:
+            Whether the process is still there.
+        """
+        if self._live is None:
+            return self._attach(now_seconds)
+        try:
+            self._take_turn(self._live, now_seconds, pace)
+            return self._live.session.ending() is None
+        except Exception as error:  # of this target: the others go on
+            logger.exception("observing process %d failed", self.wanted.key.pid)
+            self._fail(
+                TargetError(f"observing it failed: {error!r}", "please report it with the log"),
+                now_seconds,
+            )
+            return True
+
+    def _attach(self, now_seconds: float) -> bool:
+        """Try to; whether the process is there."""
+        try:
+            self._live = self._open()
+        except TargetError as error:
+            if not _is_there(self.wanted.key):
+                return False
+            self._fail(error, now_seconds)
+        except (MemsampdError, OSError) as error:
+            self._fail(_as_memsampd_error(error), now_seconds)
+        else:
+            self._error, self._failures = None, 0
+            self._seen_seconds = self._stepped_seconds = now_seconds
+            self.next_turn_seconds = now_seconds
+            logger.info("observing process %d (%s)", self._info.pid, self._info.command)
+        return True
+
+    def _open(self) -> _Live:
+        key, config = self.wanted.key, self.wanted.config
+        with ExitStack() as stack:
+            handle = stack.enter_context(ProcessHandle(key.pid))
+            if handle.identity.start_ticks != key.start_ticks:
+                raise TargetError(f"process {key.pid} is gone")
+            facts = check_target(key.pid)
+            self._info = TargetInfo(**dataclasses.asdict(facts.identity))
+            tracers: list[RestingTracer] = []
+
+            def make_tracer(pid: int, config: SessionConfig, account: CpuAccount) -> RestingTracer:
+                tracers.append(RestingTracer(lambda: tracing_thread(pid, config, account)))
+                return tracers[0]
+
+            parts = compose(
+                self._info,
+                handle,
+                config,
+                self._around,
+                stack,
+                make_tracer,
+                permit=lambda: self.has_bursts and self._allows_bursts(),
+                ring_bytes=self._ring_bytes,
+            )
+            self._seen_cpu, self._turn_cpu_seconds = parts.target_cpu_at_start, 0.0
+            session = Session(parts, config, self._exporters)
+            return _Live(session, parts, tracers[0], stack.pop_all())
+
+    def _fail(self, error: MemsampdError, now_seconds: float) -> None:
+        """Let go, and try again later."""
+        if str(error) != str(self._error):
+            logger.warning("process %d is not observed: %s", self.wanted.key.pid, error)
+        self._release()
+        self._error = error
+        pause = min(_FIRST_RETRY_SECONDS * 2**self._failures, _LONGEST_RETRY_SECONDS)
+        self._failures += 1
+        self.next_turn_seconds = now_seconds + pause
+
+    def close(self, *, ended: bool) -> None:
+        """Leave the process as it was, and have exporters forget it.
+
+        Args:
+            ended: the process is gone.
+        """
+        if self._live is not None:
+            why = "it has ended" if ended else "it is let go"
+            logger.info("process %d (%s): %s", self._info.pid, self._info.command, why)
+            self._live.session.stop(why)
+            try:
+                self._live.session.finish(observed_no_more=True)
+            except Exception:  # of this target: the others go on
+                logger.exception("the end of process %d", self._info.pid)
+        self._release()
+
+    def _release(self) -> None:
+        self._before = self.costs()
+        if self._live is not None:
+            self._live.stack.close()
+            self._live = None
+
+    # -- turns ---------------------------------------------------------------------------------
+
+    def _take_turn(self, live: _Live, now_seconds: float, pace: float) -> None:
+        runs = self._look(now_seconds)
+        if runs or live.tracer.is_awake or now_seconds - self._stepped_seconds >= 30.0:
+            before = time.thread_time()
+            with live.parts.own_cpu.charged():
+                live.session.step()
+            self._turn_cpu_seconds += time.thread_time() - before
+            self._stepped_seconds, self._is_changed = now_seconds, True
+            self.children += live.parts.branches.take_children()
+            live.tracer.rest()
+        self._is_idle = not runs
+        self._publish(live.session, now_seconds, pace)
+        due = now_seconds + self._pause_seconds(live.session, pace)
+        self.next_turn_seconds = (due // _GRID_SECONDS + 1) * _GRID_SECONDS
+
+    def _look(self, now_seconds: float) -> bool:
+        """Whether the process has run since the last look."""
+        cpu = process_cpu_ns(self.wanted.key.pid) * 1e-9
+        elapsed, used = now_seconds - self._seen_seconds, cpu - self._seen_cpu
+        if used < _IDLE_CPU_SECONDS and elapsed < _IDLE_TURN_SECONDS:
+            return not self._is_idle
+        self._cpu_share = used / elapsed if elapsed > 0 else self._cpu_share
+        self._seen_seconds, self._seen_cpu = now_seconds, cpu
+        return used >= _IDLE_CPU_SECONDS
+
+    def _pause_seconds(self, session: Session, pace: float) -> float:
+        if self._is_idle:
+            return _IDLE_TURN_SECONDS
+        if self.has_bursts and self._allows_bursts():
+            # Half a window is soon enough for who uses little CPU time.
+            window = self.wanted.config.window_seconds / max(self._cpu_share, 0.001)
+            return max(session.pause_seconds(), min(window / 2, _SAMPLED_TURN_SECONDS)) * pace
+        return _SAMPLED_TURN_SECONDS * min(pace, self._ring_seconds * 0.75)
+
+    @property
+    def _ring_seconds(self) -> float:
+        """For so long one busy CPU fills the buffer of its samples."""
+        return self._ring_bytes / 32 * self.wanted.config.period_seconds
+
+    def _publish(self, session: Session, now_seconds: float, pace: float) -> None:
+        since = now_seconds - self._published_seconds
+        is_new = self.snapshot is None or not self.snapshot.estimate.curves
+        pause = (_PUBLISH_NEW_SECONDS if is_new else _PUBLISH_SECONDS) * pace
+        is_due = since >= pause and self._is_changed
+        if is_due or since >= _PUBLISH_IDLE_SECONDS:
+            session.publish()
+            self.snapshot = session.snapshot()
+            self._published_seconds, self._is_changed = now_seconds, False
+
+    # -- for the node --------------------------------------------------------------------------
+
+    @property
+    def key(self) -> ProcessKey:
+        """The process."""
+        return self.wanted.key
+
+    @property
+    def command(self) -> str:
+        """Its short name, as far as it is known."""
+        return self._info.command
+
+    def candidate(self) -> Candidate | None:
+        """What it has to say for having bursts; None if it cannot have any now."""
+        if self._live is None or self._is_idle or self.wanted.config.schedule == "none":
+            return None
+        costs, pipeline = self.costs(), self._live.parts.pipeline
+        return Candidate(
+            cpu_share=self._cpu_share,
+            unknown_share=self._unknown_share(),
+            bursts=sum(pipeline.counts.ends.values()),
+            cost_seconds=costs.burst_cpu_seconds + costs.stop_seconds,
+        )
+
+    def _unknown_share(self) -> float:
+        if self.snapshot is None or not self.snapshot.estimate.windows:
+            return 1.0
+        estimate = self.snapshot.estimate
+        return estimate.unknown_cpu_seconds / estimate.cpu_seconds
+
+    def costs(self) -> Costs:
+        """What it has cost."""
+        if self._live is None:
+            return self._before
+        overhead = self._live.parts.pipeline.parts.ledger.overhead()
+        direct = self._live.parts.own_cpu.direct_seconds()
+        return self._before + Costs(
+            burst_cpu_seconds=direct - self._turn_cpu_seconds + overhead.replica_cpu_seconds,
+            replica_cpu_seconds=overhead.replica_cpu_seconds,
+            own_cpu_seconds=direct + overhead.replica_cpu_seconds,
+            stop_seconds=overhead.stop_seconds,
+        )
+
+    def status(self) -> NodeTarget:
+        """How it fares."""
+        state, reason, remedy = self._state()
+        costs = self.costs()
+        return NodeTarget(
+            target=self._info,
+            state=state,
+            rule=self.wanted.rule,
+            reason=reason,
+            remedy=remedy,
+            own_cpu_seconds=costs.own_cpu_seconds,
+            stop_seconds=costs.stop_seconds,
+            burst_share=self.burst_share,
+        )
+
+    def _state(self) -> tuple[TargetState, str, str]:
+        """State, reason and remedy."""
+        if self._error is not None:
+            return "failed", self._error.cause, self._error.remedy
+        if self._live is None:
+            return "waiting", "it is attached to at its first turn", ""
+        if self._is_idle:
+            return "idle", "it uses no CPU time", ""
+        if self.has_bursts:
+            return "profiled", self._live.parts.pipeline.trouble, ""
+        if self.wanted.config.schedule == "none":
+            return "sampled", 'its schedule is "none"', ""
+        return "sampled", "other targets have their turn", "raise profiled_targets in [budget]"
+
+
+def _is_there(key: ProcessKey) -> bool:
+    """Whether the process has not ended."""
+    try:
+        with ProcessHandle(key.pid) as handle:
+            return handle.identity.start_ticks == key.start_ticks and handle.alive()
+    except TargetError:
+        return False
+
+
+def _as_memsampd_error(error: MemsampdError | OSError) -> MemsampdError:
+    return error if isinstance(error, MemsampdError) else TargetError(str(error))

@@ -1,0 +1,476 @@
+"""The daemon, end to end: real processes, the real command line, and what goes wrong."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from daemons import MEMSAMPD, PATIENCE_SECONDS, Daemon, daemon, wait_for
+from tracees import compile_c, descriptors, running, wait_until_clean
+
+from memsampd.daemon.node.control import ControlClient, RefusedError
+from memsampd.errors import MemsampdError
+from memsampd.sampler.process.identity import read_stat
+from memsampd.sampler.process.status import read_status
+
+NOBODY = 65534
+is_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be somebody else")
+BUSY = "import sys\nwhile True: {i: str(i) for i in range(2000)}"
+# Keeps so many children at work; each lives for a while. Told to end, it leaves none.
+FORKING = """
+import os, signal, sys, time
+children = set()
+def end(*_):
+    for each in children: os.kill(each, signal.SIGKILL)
+    os._exit(0)
+signal.signal(signal.SIGTERM, end)
+while True:
+    while len(children) < int(sys.argv[1]):
+        pid = os.fork()
+        if not pid:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            stop = time.monotonic() + float(sys.argv[2])
+            while time.monotonic() < stop: {i: str(i) for i in range(2000)}
+            os._exit(0)
+        children.add(pid)
+    children.discard(os.wait()[0])
+"""
+EXECING = """
+#include <stdlib.h>
+#include <stdio.h>
+#include <unistd.h>
+int main(int count, char **words)
+{
+    long round = atol(words[1]);
+    volatile char *area = calloc(1 << 20, 1);
+    for (long i = 0; i < 40; i++)
+        for (long at = 0; at < 1 << 20; at += 64) area[at]++;
+    char next[20];
+    snprintf(next, sizeof next, "%ld", round + 1);
+    execl(words[0], words[0], next, words[2], NULL);
+    return 1;
+}
+"""
+
+
+def rule(mark: str, more: str = "") -> str:
+    return f'[[rules]]\nname = "marked"\ncommand_line = "{mark}"\n{more}\n'
+
+
+@pytest.fixture
+def mark(tmp_path: Path) -> str:
+    """A word that no other process has in its command line."""
+    return f"mark-{os.getpid()}-{tmp_path.name}"
+
+
+@pytest.fixture
+def busy(mark: str) -> Iterator[subprocess.Popen[str]]:
+    with running(sys.executable, "-c", BUSY, mark) as process:
+        yield process
+
+
+def memsampd(*words: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [MEMSAMPD, *map(str, words)],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        check=False,
+    )
+
+
+def is_unharmed(process: subprocess.Popen[str]) -> bool:
+    """Whether it runs on, and nobody traces it."""
+    return process.poll() is None and read_status(process.pid).tracer_pid == 0
+
+
+def test_a_rule_finds_a_process_and_its_curve_comes(
+    tmp_path: Path, mark: str, busy: subprocess.Popen[str]
+) -> None:
+    with daemon(tmp_path / "d", rule(mark)) as running_daemon:
+        found = running_daemon.wait_for(
+            lambda targets: (each := targets.get(busy.pid)) and each.get("bursts") and each
+        )
+        assert found["rule"] == "marked"
+        assert found["state"] in ("profiled", "sampled")
+        assert found["caches"]
+        listed = memsampd("list", "--socket", running_daemon.socket)
+        assert listed.returncode == 0, listed.stderr
+        assert f"{busy.pid}" in listed.stdout
+        assert running_daemon.stop() == 0
+    wait_until_clean(busy.pid)
+    assert is_unharmed(busy)
+    assert not running_daemon.socket.exists()
+
+
+def test_users_ask_for_processes_and_let_them_go(tmp_path: Path) -> None:
+    with running("sleep", "600") as idle, daemon(tmp_path / "d") as running_daemon:
+        options = ("--socket", str(running_daemon.socket))
+        attached = memsampd("attach", "--daemon", str(idle.pid), *options)
+        assert attached.returncode == 0, attached.stderr
+        assert "is observed now" in attached.stdout
+        again = memsampd("attach", "--daemon", str(idle.pid), *options)
+        assert "is observed already" in again.stdout
+        running_daemon.wait_for(lambda targets: targets[idle.pid]["state"] == "idle")
+        let_go = memsampd("detach", str(idle.pid), *options)
+        assert let_go.returncode == 0, let_go.stderr
+        assert running_daemon.targets() == {}
+        unknown = memsampd("detach", str(idle.pid), *options)
+        assert unknown.returncode == 1
+        assert "is not observed; memsampd list" in unknown.stderr
+        nobody = memsampd("attach", "--daemon", "4194303", *options)
+        assert nobody.returncode == 1
+        assert "there is no process 4194303" in nobody.stderr
+
+
+def test_without_a_daemon_it_is_said_how_to_start_one(tmp_path: Path) -> None:
+    done = memsampd("list", "--socket", tmp_path / "none.sock")
+    assert done.returncode == 1
+    assert "no daemon serves" in done.stderr
+    assert "memsampd daemon" in done.stderr
+
+
+def test_a_second_daemon_refuses_with_a_reason(tmp_path: Path) -> None:
+    with daemon(tmp_path / "d") as first:
+        second = memsampd("daemon", "--socket", first.socket, "--listen", "", "--duration", "1")
+        assert second.returncode == 1
+        assert f"a daemon (process {first.process.pid}) serves" in second.stderr
+        assert first.ask("status")["ok"]
+
+
+def test_a_killed_daemon_leaves_targets_unharmed_and_the_next_one_takes_over(
+    tmp_path: Path, mark: str, busy: subprocess.Popen[str]
+) -> None:
+    with running("sleep", "600") as idle:
+        with daemon(tmp_path / "d", rule(mark)) as first:
+            first.ask("attach", pid=idle.pid)
+            first.wait_for(lambda targets: targets.get(busy.pid, {}).get("bursts"))
+            first.process.kill()
+            first.process.wait()
+        wait_until_clean(busy.pid)
+        before = read_stat(busy.pid).user_ticks
+        wait_for(lambda: read_stat(busy.pid).user_ticks > before)
+        assert is_unharmed(busy)
+        assert is_unharmed(idle)
+        with daemon(tmp_path / "d", rule(mark)) as second:
+            second.wait_for(lambda targets: {busy.pid, idle.pid} <= set(targets))
+            assert second.targets()[idle.pid]["rule"] == "user"
+
+
+def test_a_target_that_is_killed_is_forgotten_and_the_rest_go_on(
+    tmp_path: Path, mark: str, busy: subprocess.Popen[str]
+) -> None:
+    with (
+        running(sys.executable, "-c", BUSY, mark) as other,
+        daemon(tmp_path / "d", rule(mark)) as running_daemon,
+    ):
+        running_daemon.wait_for(lambda targets: {busy.pid, other.pid} <= set(targets))
+        other.kill()
+        other.wait()
+        running_daemon.wait_for(lambda targets: set(targets) == {busy.pid})
+        assert running_daemon.ask("status")["status"]["ended_targets"] >= 1
+
+
+def test_children_are_targets_of_their_own_and_come_and_go(tmp_path: Path, mark: str) -> None:
+    with running(sys.executable, "-c", FORKING, "3", "2", mark) as parent:
+        try:
+            with daemon(tmp_path / "d", rule("FORKING", "follow_children = true")) as none:
+                assert none.targets() == {}
+            seen: set[int] = set()
+            config = rule(f" {mark}$", "follow_children = true")
+            with daemon(tmp_path / "d", config) as running_daemon:
+
+                def have_enough_come(targets: dict[int, object]) -> bool:
+                    seen.update(targets)
+                    return len(seen) >= 8
+
+                running_daemon.wait_for(have_enough_come)
+                status = running_daemon.ask("status")["status"]
+                assert status["open_descriptors"] < 100
+                assert parent.pid in seen
+            assert parent.poll() is None
+        finally:
+            parent.terminate()
+            parent.wait()
+
+
+def test_a_program_that_becomes_another_all_the_time_stays_one_target(
+    tmp_path: Path, mark: str
+) -> None:
+    program = compile_c(tmp_path, EXECING)
+    with running(program, "0", mark) as target:
+        with daemon(tmp_path / "d", rule(mark)) as running_daemon:
+            running_daemon.wait_for(
+                lambda targets: targets.get(target.pid, {}).get("cost", {}).get("samples")
+            )
+            before = _round(target.pid)
+            wait_for(lambda: _round(target.pid) > before + 5)
+            assert set(running_daemon.targets()) == {target.pid}
+        wait_until_clean(target.pid)
+        assert is_unharmed(target)
+
+
+def _round(pid: int) -> int:
+    words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    return int(words[1]) if len(words) > 1 and words[1].isdigit() else 0
+
+
+def test_one_that_cannot_be_attached_to_is_listed_with_its_reason_and_tried_again(
+    tmp_path: Path, mark: str, busy: subprocess.Popen[str]
+) -> None:
+    tracing = subprocess.Popen(
+        [sys.executable, "-c", _TRACER, str(busy.pid)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert tracing.stdout is not None
+    try:
+        assert tracing.stdout.readline() == b"traced\n"
+        with daemon(tmp_path / "d", rule(mark)) as running_daemon:
+            found = running_daemon.wait_for(
+                lambda targets: (each := targets.get(busy.pid)) and each["reason"] and each
+            )
+            assert found["state"] == "failed"
+            assert "is traced by" in found["reason"]
+            assert "detach or end that tracer" in found["remedy"]
+            tracing.kill()
+            tracing.wait()
+            running_daemon.wait_for(lambda targets: targets[busy.pid]["state"] != "failed")
+    finally:
+        tracing.kill()
+        tracing.wait()
+        tracing.stdout.close()
+
+
+_TRACER = """
+import ctypes, sys, os
+libc = ctypes.CDLL(None, use_errno=True)
+assert libc.ptrace(0x4206, int(sys.argv[1]), 0, 0) == 0, os.strerror(ctypes.get_errno())
+print("traced", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_hang_up_has_the_rules_read_again_and_sessions_go_on(
+    tmp_path: Path, mark: str, busy: subprocess.Popen[str]
+) -> None:
+    with running("sleep", "600") as idle, daemon(tmp_path / "d", rule(mark)) as running_daemon:
+        running_daemon.wait_for(lambda targets: targets.get(busy.pid, {}).get("windows"))
+        config = tmp_path / "d" / "config.toml"
+        text = config.read_text()
+        config.write_text(text + "[[rules]]\nname = 'broken'\n")
+        running_daemon.process.send_signal(signal.SIGHUP)
+        wait_for(lambda: running_daemon.ask("status")["status"]["reload_trouble"])
+        assert "line " in running_daemon.ask("status")["status"]["reload_trouble"]
+        windows = running_daemon.targets()[busy.pid]["windows"]
+        config.write_text(text + "[[rules]]\nname = 'idle'\ncommand_line = '^sleep 600$'\n")
+        running_daemon.ask("reload")
+        running_daemon.wait_for(lambda targets: idle.pid in targets)
+        assert running_daemon.ask("status")["status"]["reload_trouble"] == ""
+        assert running_daemon.targets()[busy.pid]["windows"] >= windows
+        config.write_text('listen = ""\n')
+        running_daemon.process.send_signal(signal.SIGHUP)
+        running_daemon.wait_for(lambda targets: not targets)
+        assert is_unharmed(busy)
+
+
+def test_metrics_of_all_targets_are_served_at_one_address(
+    tmp_path: Path, mark: str, busy: subprocess.Popen[str]
+) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        listen = f"127.0.0.1:{free.getsockname()[1]}"
+    options = ("--listen", listen)
+    with daemon(tmp_path / "d", rule(mark), options=options) as running_daemon:
+
+        def metrics() -> str:
+            with urllib.request.urlopen(f"http://{listen}/metrics") as answer:
+                return answer.read().decode()
+
+        wait_for(lambda: "memsampd_target_up{" in metrics())
+        assert f'pid="{busy.pid}"' in metrics()
+        running_daemon.ask("detach", pid=busy.pid)
+        wait_for(lambda: f'pid="{busy.pid}"' not in metrics())
+
+
+def test_targets_take_turns_where_there_are_more_than_slots(tmp_path: Path, mark: str) -> None:
+    config = f"[budget]\nprofiled_targets = 1\ntargets = 2\n{rule(mark)}"
+    with (
+        running(sys.executable, "-c", BUSY, mark),
+        running(sys.executable, "-c", BUSY, mark),
+        running(sys.executable, "-c", BUSY, mark),
+        daemon(tmp_path / "d", config) as running_daemon,
+    ):
+        running_daemon.wait_for(
+            lambda targets: (
+                sorted(each["state"] for each in targets.values()) == ["profiled", "sampled"]
+            )
+        )
+        waiting = next(
+            each for each in running_daemon.targets().values() if each["state"] == "sampled"
+        )
+        assert waiting["reason"]
+        assert running_daemon.ask("status")["status"]["left_out"] == 1
+        pid = waiting["pid"]
+        running_daemon.wait_for(lambda targets: targets[pid]["state"] == "profiled")
+
+
+def test_a_read_only_state_directory_is_said_and_nothing_else_stops(
+    tmp_path: Path, mark: str, busy: subprocess.Popen[str]
+) -> None:
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d" / "state").write_text("a file, not a directory")
+    with daemon(tmp_path / "d", rule(mark)) as running_daemon:
+        running_daemon.wait_for(lambda targets: busy.pid in targets)
+        with running("sleep", "600") as idle:
+            running_daemon.ask("attach", pid=idle.pid)
+            assert idle.pid in running_daemon.targets()
+        assert "are forgotten at a restart" in running_daemon.log
+
+
+@is_root
+def test_users_see_and_ask_for_their_own_processes_only(
+    tmp_path: Path, busy: subprocess.Popen[str]
+) -> None:
+    shared = Path("/tmp") / f"memsampd-test-{os.getpid()}"
+    shared.mkdir(mode=0o755)
+    try:
+        with (
+            running("sleep", "600", user=NOBODY, group=NOBODY) as theirs,
+            daemon(shared / "d") as running_daemon,
+        ):
+            (shared / "d").chmod(0o755)
+            running_daemon.ask("attach", pid=busy.pid)
+            told = _as_nobody(running_daemon, theirs.pid, busy.pid)
+            assert told == [
+                f"attach {busy.pid}: process {busy.pid} is not yours",
+                f"detach {busy.pid}: process {busy.pid} is not observed",
+                "attach 1: process 1 is not yours",
+                f"attach {theirs.pid}: done",
+                f"list: {theirs.pid}",
+                f"status: {theirs.pid}",
+                "reload: only root, or the daemon's own user, may reload",
+                f"detach {theirs.pid}: done",
+            ]
+            assert set(running_daemon.targets()) == {busy.pid}
+    finally:
+        shutil.rmtree(shared)
+
+
+def _as_nobody(running_daemon: Daemon, own: int, other: int) -> list[str]:
+    """What an unprivileged user is told: this process, for a while."""
+    told = []
+
+    def ask(command: str, pid: int | None = None) -> None:
+        words = command if pid is None else f"{command} {pid}"
+        try:
+            answer = running_daemon.ask(command, **({} if pid is None else {"pid": pid}))
+        except RefusedError as error:
+            told.append(f"{words}: {error.cause}")
+        else:
+            targets = answer.get("targets") or answer.get("status", {}).get("targets") or ()
+            pids = [str(each.get("pid") or each["target"]["pid"]) for each in targets]
+            told.append(f"{words}: {' '.join(pids) or 'done'}")
+
+    os.seteuid(NOBODY)
+    try:
+        ask("attach", other)
+        ask("detach", other)
+        ask("attach", 1)
+        ask("attach", own)
+        ask("list")
+        ask("status")
+        ask("reload")
+        ask("detach", own)
+    finally:
+        os.seteuid(0)
+    return told
+
+
+def test_systemd_is_told(tmp_path: Path) -> None:
+    address = tmp_path / "notify.sock"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(address))
+        manager.settimeout(PATIENCE_SECONDS)
+        environ = {"NOTIFY_SOCKET": str(address), "WATCHDOG_USEC": "4000000"}
+        with daemon(tmp_path / "d", environ=environ) as running_daemon:
+            assert manager.recv(4096) == b"READY=1"
+            assert manager.recv(4096).startswith(b"WATCHDOG=1\nSTATUS=0 targets")
+            running_daemon.process.send_signal(signal.SIGHUP)
+            told = [b""]
+            while not told[-1].startswith(b"READY=1"):
+                told.append(manager.recv(4096))
+            assert any(each.startswith(b"RELOADING=1\nMONOTONIC_USEC=") for each in told)
+            assert running_daemon.stop() == 0
+            while not told[-1].startswith(b"STOPPING=1"):
+                told.append(manager.recv(4096))
+
+
+def test_garbage_and_slow_clients_hurt_nobody(tmp_path: Path) -> None:
+    with daemon(tmp_path / "d") as running_daemon:
+        clients = []
+        for sent in (b"", b"{", b"\0" * 5000, b"[" * 16000, b"x" * 100_000, b"\n" * 3000):
+            client = socket.socket(socket.AF_UNIX)
+            client.connect(str(running_daemon.socket))
+            client.setblocking(False)
+            with suppress(BlockingIOError):
+                client.send(sent)
+            clients.append(client)
+        assert running_daemon.ask("status")["ok"]
+        more = []
+        for _ in range(100):
+            client = socket.socket(socket.AF_UNIX)
+            client.connect(str(running_daemon.socket))
+            more.append(client)
+        for client in clients + more:
+            client.close()
+        wait_for(lambda: _asked(running_daemon))
+        status = running_daemon.ask("status")["status"]
+        assert status["open_descriptors"] < 30
+        assert running_daemon.process.poll() is None
+
+
+def _asked(running_daemon: Daemon) -> bool:
+    try:
+        return bool(running_daemon.ask("status")["ok"])
+    except MemsampdError:
+        return False
+
+
+def test_many_attaches_and_detaches_leave_nothing(tmp_path: Path) -> None:
+    with running("sleep", "600") as idle, daemon(tmp_path / "d") as running_daemon:
+
+        def cycle(times: int) -> dict[str, int]:
+            with ControlClient(running_daemon.socket, PATIENCE_SECONDS) as client:
+                for _ in range(times):
+                    client.ask("attach", pid=idle.pid)
+                    client.ask("detach", pid=idle.pid)
+                status = client.ask("status")["status"]
+            return {name: status[name] for name in ("open_descriptors", "threads", "rss_bytes")}
+
+        first, last = cycle(20), cycle(200)
+        assert last["open_descriptors"] == first["open_descriptors"]
+        assert last["threads"] == first["threads"]
+        assert last["rss_bytes"] < first["rss_bytes"] + (8 << 20)
+        assert is_unharmed(idle)
+
+
+def test_a_stopped_daemon_leaves_no_descriptor_in_its_client(tmp_path: Path) -> None:
+    before = descriptors()
+    with daemon(tmp_path / "d") as running_daemon:
+        for _ in range(5):
+            running_daemon.ask("list")
+        started = time.monotonic()
+        assert running_daemon.stop() == 0
+        assert time.monotonic() >= started
+    assert descriptors() == before

@@ -1,0 +1,124 @@
+"""A real daemon, and what it is asked in tests."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from memsampd.daemon.node.control import ControlClient
+from memsampd.errors import CapabilityError
+
+MEMSAMPD = str(Path(sys.executable).with_name("memsampd"))
+# For machines that are busy with other things; nothing is asserted on it.
+PATIENCE_SECONDS = 120.0
+
+
+@dataclass
+class Daemon:
+    """One that runs.
+
+    Attributes:
+        process: it.
+        directory: its configuration, socket, state and log.
+    """
+
+    process: subprocess.Popen[bytes]
+    directory: Path
+
+    @property
+    def socket(self) -> Path:
+        return self.directory / "control.sock"
+
+    @property
+    def log(self) -> str:
+        return (self.directory / "log").read_text()
+
+    def ask(self, command: str, **fields: Any) -> dict[str, Any]:
+        with ControlClient(self.socket, PATIENCE_SECONDS) as client:
+            return client.ask(command, **fields)
+
+    def targets(self) -> dict[int, dict[str, Any]]:
+        """Targets by pid."""
+        return {each["pid"]: each for each in self.ask("list")["targets"]}
+
+    def wait_for(self, is_so: Callable[[dict[int, dict[str, Any]]], object]) -> Any:
+        """Wait until something holds of the targets; what it said."""
+        return wait_for(lambda: is_so(self.targets()), lambda: f"{self.targets()}\n{self.log}")
+
+    def stop(self) -> int:
+        """End it as systemd would; its exit status."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(PATIENCE_SECONDS)
+
+
+def wait_for(is_so: Callable[[], object], tell: Callable[[], str] = lambda: "") -> Any:
+    """Wait until something holds, however busy the machine is; what it said."""
+    give_up = time.monotonic() + PATIENCE_SECONDS
+    while not (said := is_so()):
+        if time.monotonic() > give_up:
+            raise TimeoutError(f"it never came: {tell()}")
+        time.sleep(0.1)
+    return said
+
+
+@contextmanager
+def daemon(
+    directory: Path,
+    config: str = "",
+    *,
+    before: Sequence[str] = (),
+    options: Sequence[str] = (),
+    environ: dict[str, str] | None = None,
+) -> Iterator[Daemon]:
+    """A daemon with a configuration, once it answers.
+
+    Args:
+        directory: is made if need be.
+        config: what its configuration says.
+        before: a command that is to run it.
+        options: more of them.
+        environ: more of the environment.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "config.toml").write_text(f'listen = ""\nscan_seconds = 0.2\n{config}')
+    command = [
+        *before,
+        MEMSAMPD,
+        "daemon",
+        "--config",
+        str(directory / "config.toml"),
+        "--socket",
+        str(directory / "control.sock"),
+        "--state-dir",
+        str(directory / "state"),
+        *options,
+    ]
+    with (directory / "log").open("ab") as log:
+        process = subprocess.Popen(
+            command, stdout=log, stderr=log, env={**os.environ, **(environ or {})}
+        )
+    running = Daemon(process, directory)
+    try:
+        wait_for(lambda: _answers(running), lambda: running.log)
+        yield running
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _answers(running: Daemon) -> bool:
+    if running.process.poll() is not None:
+        raise RuntimeError(f"it ended: {running.log}")
+    try:
+        running.ask("status")
+    except CapabilityError:
+        return False
+    return True

@@ -1,0 +1,252 @@
+"""The control socket: whatever clients send, the daemon answers the others."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memsampd.daemon.node.control import ControlClient, ControlServer, Document, Peer, Request
+from memsampd.errors import CapabilityError, TargetError
+
+STATUS = b'{"version":1,"command":"status"}\n'
+
+
+class Served:
+    """A server whose owner turns when a test says so, and whose clock it tells."""
+
+    def __init__(self, path: Path) -> None:
+        self.now = 0.0
+        self.asked: list[tuple[Request, Peer]] = []
+        self.answer: Document = {"status": {}}
+        self.server = ControlServer(path, self.handle, lambda: self.now)
+
+    def handle(self, request: Request, peer: Peer) -> Document:
+        self.asked.append((request, peer))
+        if request.pid == 1:
+            raise TargetError("it is gone", "choose another")
+        if request.pid == 2:
+            raise ZeroDivisionError("a mistake of ours")
+        return self.answer
+
+    def connect(self) -> socket.socket:
+        client = socket.socket(socket.AF_UNIX)
+        client.connect(str(self.server.path))
+        client.setblocking(False)
+        return client
+
+    def told(self, client: socket.socket, sent: bytes, turns: int = 3) -> list[dict[str, Any]]:
+        """What is answered within some turns."""
+        received = b""
+        with suppress(BlockingIOError, BrokenPipeError, ConnectionResetError):
+            client.sendall(sent)
+        for _ in range(turns):
+            self.server.serve()
+            with suppress(BlockingIOError, ConnectionResetError):
+                received += client.recv(1 << 20)
+        return [json.loads(line) for line in received.splitlines()]
+
+
+@contextmanager
+def served() -> Iterator[Served]:
+    with tempfile.TemporaryDirectory() as name:
+        running = Served(Path(name) / "s")
+        try:
+            yield running
+        finally:
+            running.server.close()
+
+
+def test_a_request_is_answered() -> None:
+    with served() as running, running.connect() as client:
+        assert running.told(client, STATUS) == [{"ok": True, "version": 1, "status": {}}]
+        ((request, peer),) = running.asked
+        assert (request.command, request.pid) == ("status", None)
+        assert (peer.uid, peer.is_privileged) == (os.geteuid(), True)
+
+
+def test_failures_are_told_with_cause_and_remedy_and_the_next_request_is_answered() -> None:
+    with served() as running, running.connect() as client:
+        (told,) = running.told(client, b'{"version":1,"command":"attach","pid":1}\n')
+        assert told == {
+            "ok": False,
+            "version": 1,
+            "cause": "it is gone",
+            "remedy": "choose another",
+        }
+        (told,) = running.told(client, b'{"version":1,"command":"attach","pid":2}\n')
+        assert "a mistake of ours" in told["cause"]
+        assert running.told(client, STATUS)[0]["ok"]
+
+
+@pytest.mark.parametrize(
+    ("sent", "words"),
+    [
+        (b"\n", "no request"),
+        (b"{}\n", "no request"),
+        (b'{"version":1,"command":"format"}\n', "no request"),
+        (b'{"version":1,"command":"list","why":1}\n', "no request"),
+        (b'{"version":1,"command":"attach","pid":"4"}\n', "no request"),
+        (b'{"version":1,"command":"attach","pid":1e99}\n', "no request"),
+        (b"\xff\xfe\n", "no request"),
+        (b"[" * 16000 + b"\n", "no request"),
+        (b'{"version":7,"command":"list"}\n', "version 7 of the protocol is not known"),
+        (b"x" * 20_000, "16384 bytes at most"),
+    ],
+)
+def test_what_is_no_request_is_said_to_be_none(sent: bytes, words: str) -> None:
+    with served() as running, running.connect() as client, running.connect() as other:
+        (told,) = running.told(client, sent)
+        assert (told["ok"], running.asked) == (False, [])
+        assert words in told["cause"]
+        assert told["remedy"]
+        assert running.told(other, STATUS)[0]["ok"]
+
+
+def test_a_request_may_come_in_parts_and_several_at_once() -> None:
+    with served() as running, running.connect() as client:
+        for part in (STATUS[:3], STATUS[3:9]):
+            assert running.told(client, part) == []
+        assert len(running.told(client, STATUS[9:] + STATUS + STATUS)) == 3
+
+
+def test_who_is_slow_is_hung_up_on() -> None:
+    with served() as running, running.connect() as client:
+        assert running.told(client, STATUS[:5]) == []
+        running.now += 11
+        running.server.serve()
+        assert client.recv(10) == b""
+
+
+def test_who_does_not_read_is_hung_up_on_and_nobody_waits_for_it() -> None:
+    with served() as running, running.connect() as client, running.connect() as other:
+        running.answer = {"text": "x" * (4 << 20)}
+        running.told(client, b"", 1)
+        client.send(STATUS)
+        running.server.serve()
+        running.server.serve()
+        running.answer = {"status": {}}
+        assert running.told(other, STATUS)[0]["ok"]
+        running.now += 11
+        running.server.serve()
+        while client.recv(1 << 20):
+            pass
+
+
+def test_connections_are_bounded_in_number() -> None:
+    with served() as running:
+        clients = [running.connect() for _ in range(60)]
+        for _ in range(60):
+            running.server.serve()
+        clients += [running.connect() for _ in range(60)]
+        for _ in range(60):
+            running.server.serve()
+        assert "too many connections" in clients[-1].recv(1000).decode()
+        for client in clients:
+            client.close()
+        running.server.serve()
+        with running.connect() as client:
+            assert running.told(client, STATUS)[0]["ok"]
+
+
+def test_a_user_may_not_ask_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    from memsampd.daemon.node import control
+
+    monkeypatch.setattr(control, "_peer", lambda to: Peer(4242, is_privileged=False))
+    with served() as running, running.connect() as client:
+        told = running.told(client, STATUS * 100, turns=10)
+        assert [each["ok"] for each in told] == [True] * 40 + [False]
+        assert "too many requests" in told[-1]["cause"]
+        with running.connect() as again:
+            running.now += 1
+            assert len(running.told(again, STATUS * 5)) == 5
+
+
+@given(st.lists(st.binary(max_size=300), max_size=8), st.booleans())
+def test_garbage_hurts_nobody(parts: list[bytes], newline: bool) -> None:
+    with served() as running, running.connect() as client, running.connect() as other:
+        for part in parts:
+            for told in running.told(client, part + b"\n" * newline):
+                assert not told["ok"] or running.asked
+        assert running.told(other, STATUS)[0]["ok"]
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.floats(allow_nan=False) | st.integers() | st.text(),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    ),
+    st.sampled_from(["list", "attach", "detach", "nothing"]),
+)
+def test_any_json_is_answered(value: object, command: str) -> None:
+    request = {"version": 1, "command": command, "pid": value}
+    with served() as running, running.connect() as client:
+        for sent in (value, request):
+            told = running.told(client, json.dumps(sent).encode() + b"\n")
+            assert len(told) == 1
+        for asked, _ in running.asked:
+            assert asked.pid is None or isinstance(asked.pid, int)
+
+
+def test_a_lock_keeps_a_second_server_away_and_a_dead_ones_socket_is_replaced() -> None:
+    with served() as running:
+        path = running.server.path
+        with pytest.raises(CapabilityError, match=f"process {os.getpid()}"):
+            Served(path)
+        assert path.exists()
+    with tempfile.TemporaryDirectory() as name:
+        left = socket.socket(socket.AF_UNIX)
+        left.bind(f"{name}/s")
+        left.close()
+        running = Served(Path(name) / "s")
+        with running.connect() as client:
+            assert running.told(client, STATUS)[0]["ok"]
+        running.server.close()
+        running.server.close()
+        assert not Path(name, "s").exists()
+
+
+def test_a_socket_in_somebody_elses_directory_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CapabilityError):
+        Served(tmp_path / "file" / "s")
+    if os.geteuid() == 0:
+        (tmp_path / "theirs").mkdir()
+        os.chown(tmp_path / "theirs", 65534, 65534)
+        with pytest.raises(CapabilityError, match="no directory of yours"):
+            Served(tmp_path / "theirs" / "s")
+
+
+def test_a_client_says_what_is_in_the_way(tmp_path: Path) -> None:
+    with pytest.raises(CapabilityError, match="no daemon serves"):
+        ControlClient(tmp_path / "s")
+    with socket.socket(socket.AF_UNIX) as deaf:
+        deaf.bind(str(tmp_path / "s"))
+        deaf.listen()
+        with (
+            ControlClient(tmp_path / "s", timeout_seconds=0.05) as client,
+            pytest.raises(CapabilityError, match="does not answer"),
+        ):
+            client.ask("list")
+
+
+def test_users_own_what_all_ids_say(tmp_path: Path) -> None:
+    folder = tmp_path / "7"
+    folder.mkdir()
+    mine = folder.stat().st_uid
+    status = folder / "status"
+    status.write_text(f"Name:\tx\nUid:\t{mine}\t{mine}\t{mine}\t{mine}\n")
+    assert Peer(mine, False).owns(7, tmp_path)
+    assert not Peer(mine + 1, False).owns(7, tmp_path)
+    assert not Peer(mine, False).owns(8, tmp_path)
+    status.write_text(f"Uid:\t{mine}\t{mine + 1}\t{mine}\t{mine}\n")  # a setuid program
+    assert not Peer(mine, False).owns(7, tmp_path)

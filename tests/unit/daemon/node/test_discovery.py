@@ -1,0 +1,160 @@
+"""Which processes become targets."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from memsampd.daemon.node.config import Rule
+from memsampd.daemon.node.discovery import (
+    ProcessFacts,
+    ProcessKey,
+    ProcessReader,
+    choose,
+    matches,
+)
+
+CONTAINER = "3f2a" * 16
+NGINX = ProcessFacts(
+    key=ProcessKey(100, 5),
+    parent_pid=1,
+    command="nginx",
+    command_line="nginx: worker process",
+    uid=33,
+    user="www-data",
+    cgroup=f"/system.slice/nginx.service/docker-{CONTAINER}.scope",
+    cpu_share=0.2,
+)
+
+
+def process(pid: int, parent: int = 1, command: str = "nginx", cpu: float = 0.1) -> ProcessFacts:
+    return replace(NGINX, key=ProcessKey(pid, 5), parent_pid=parent, command=command, cpu_share=cpu)
+
+
+@pytest.mark.parametrize(
+    ("rule", "is_met"),
+    [
+        (Rule(name="r", command="nginx"), True),
+        (Rule(name="r", command="ngin"), False),
+        (Rule(name="r", command_line="worker"), True),
+        (Rule(name="r", command_line="^worker"), False),
+        (Rule(name="r", user="www-data"), True),
+        (Rule(name="r", user=33), True),
+        (Rule(name="r", user="33"), True),
+        (Rule(name="r", user=0), False),
+        (Rule(name="r", cgroup="/system.slice"), True),
+        (Rule(name="r", cgroup="system.slice/nginx.service/"), True),
+        (Rule(name="r", cgroup="/sys/fs/cgroup/system.slice"), True),
+        (Rule(name="r", cgroup="/system"), False),
+        (Rule(name="r", container=CONTAINER[:12]), True),
+        (Rule(name="r", container=CONTAINER), True),
+        (Rule(name="r", container=CONTAINER[1:14]), False),
+        (Rule(name="r", unit="nginx"), True),
+        (Rule(name="r", unit="nginx.service"), True),
+        (Rule(name="r", unit="ginx"), False),
+        (Rule(name="r", command="nginx", user=0), False),
+    ],
+)
+def test_all_conditions_of_a_rule_must_hold(rule: Rule, is_met: bool) -> None:
+    assert matches(rule, NGINX) is is_met
+
+
+def test_long_names_are_known_by_what_the_kernel_keeps() -> None:
+    facts = replace(NGINX, command="a-rather-long-n")
+    assert matches(Rule(name="r", command="a-rather-long-name"), facts)
+
+
+def test_the_first_rule_that_matches_has_it() -> None:
+    rules = [Rule(name="a", command="nginx"), Rule(name="b", user=33)]
+    choice = choose(rules, [process(1), process(2, command="php")], {}, 100)
+    assert {key.pid: found.rule.name for key, found in choice.found.items()} == {1: "a", 2: "b"}
+
+
+def test_where_there_is_no_room_targets_stay_and_then_the_busiest_come() -> None:
+    rules = [Rule(name="a", command="nginx", largest_number=2)]
+    processes = [process(1, cpu=0.1), process(2, cpu=0.9), process(3, cpu=0.5)]
+    choice = choose(rules, processes, {ProcessKey(1, 5): "a"}, 100)
+    assert {key.pid for key in choice.found} == {1, 2}
+    assert choice.left_out == 1
+    assert len(choose(rules, processes, {}, 1).found) == 1
+
+
+def test_who_used_enough_cpu_time_once_stays() -> None:
+    rules = [Rule(name="a", command="nginx", least_cpu=0.5)]
+    idle = process(1, cpu=0.0)
+    assert not choose(rules, [idle], {}, 100).found
+    assert choose(rules, [idle], {idle.key: "a"}, 100).found
+    assert not choose(rules, [replace(idle, command="sh")], {idle.key: "a"}, 100).found
+
+
+def test_children_of_children_are_targets_whatever_they_run() -> None:
+    family = [process(10), process(11, 10, "sh"), process(12, 11, "gzip"), process(20, 1, "gzip")]
+    following = Rule(name="a", command="nginx", follow_children=True)
+    assert {key.pid for key in choose([following], family, {}, 100).found} == {10, 11, 12}
+    alone = Rule(name="a", command="nginx")
+    assert {key.pid for key in choose([alone], family, {}, 100).found} == {10}
+
+
+def test_a_child_that_has_a_rule_of_its_own_is_that_ones() -> None:
+    rules = [
+        Rule(name="a", command="nginx", follow_children=True),
+        Rule(name="b", command="gzip"),
+    ]
+    choice = choose(rules, [process(10), process(11, 10, "gzip")], {}, 100)
+    assert {key.pid: found.rule.name for key, found in choice.found.items()} == {10: "a", 11: "b"}
+
+
+def test_children_stay_when_their_parent_has_ended() -> None:
+    rule = Rule(name="a", command="nginx", follow_children=True)
+    orphan, grandchild = process(11, 1, "gzip"), process(12, 11, "xz")
+    choice = choose([rule], [orphan, grandchild], {orphan.key: "a"}, 100)
+    assert {key.pid for key in choice.found} == {11, 12}
+    assert not choose([rule], [replace(orphan, key=ProcessKey(11, 6))], {orphan.key: "a"}, 9).found
+
+
+def fake_process(proc: Path, pid: int, command: str, ticks: int, start: int = 7) -> None:
+    folder = proc / str(pid)
+    folder.mkdir(parents=True, exist_ok=True)
+    fields = ["S", "1", *["0"] * 9, str(ticks), "0", *["0"] * 6, str(start), *["0"] * 30]
+    (folder / "stat").write_text(f"{pid} ({command}) {' '.join(fields)}\n")
+    (folder / "cmdline").write_bytes(command.encode() + b"\0-x\0")
+    (folder / "status").write_text("Pid:\t1\nUid:\t1\t4242424\t1\t1\n")
+    (folder / "cgroup").write_text("0::/a.slice/b.service\n")
+
+
+def test_a_scan_tells_cpu_time_since_the_one_before(tmp_path: Path) -> None:
+    now = [100.0]
+    reader = ProcessReader(tmp_path, lambda: [5, 6], lambda: now[0])
+    fake_process(tmp_path, 5, "one", 100)
+    (first,) = reader.scan()  # 6 has ended between
+    assert (first.command, first.command_line, first.uid, first.user) == (
+        "one",
+        "one -x",
+        4242424,
+        "4242424",
+    )
+    assert (first.cgroup, first.cpu_share) == ("/a.slice/b.service", 0.0)
+    now[0] += 2.0
+    fake_process(tmp_path, 5, "one", 100 + os.sysconf("SC_CLK_TCK"))
+    assert reader.scan()[0].cpu_share == 0.5
+    fake_process(tmp_path, 5, "two", 0)
+    assert reader.scan()[0].command_line == "two -x"
+    fake_process(tmp_path, 5, "two", 900, start=8)
+    assert reader.scan()[0].cpu_share == 0.0
+
+
+def test_real_processes_are_found() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", "input()", "a mark"], stdin=subprocess.PIPE
+    ) as child:
+        found = {facts.key.pid: facts for facts in ProcessReader().scan()}
+        child.kill()
+    assert found[child.pid].command_line.endswith("input() a mark")
+    assert found[child.pid].uid == os.geteuid()
+    assert found[child.pid].parent_pid == os.getpid()
+    assert 2 not in found or found[2].command != "kthreadd"

@@ -1,0 +1,117 @@
+"""A tracing thread that is there only while bursts are wanted."""
+
+from __future__ import annotations
+
+import random
+import time
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from memsampd import _core
+from memsampd.daemon.node.resting import RestingTracer
+from memsampd.daemon.tracer import CaptureOrder, CaptureResult, TracerThread
+from memsampd.errors import CapabilityError, CaptureError
+from memsampd.sampler.records import Burst, BurstEnd, BurstRequest
+
+NONE = np.empty(0, np.uint64)
+ORDER = CaptureOrder({1: 1}, 0.0, 1000, 0.005, 1.0)
+
+
+@dataclass
+class Source:
+    """Takes empty bursts."""
+
+    name: str = "invented"
+    closed: list[bool] = field(default_factory=list)
+
+    def count_lines(
+        self, request: BurstRequest, line_bytes: int, counter: _core.ReuseCounter
+    ) -> Burst:
+        return Burst(
+            ip=NONE,
+            address=NONE,
+            size_bytes=NONE.astype(np.uint16),
+            is_write=NONE.astype(np.bool_),
+            pid=1,
+            tid=request.tid,
+            time_seconds=0.0,
+            instructions=0,
+            prefetches=0,
+            end=BurstEnd.FULL,
+        )
+
+    def cancel(self) -> None:
+        pass
+
+    def close(self) -> None:
+        self.closed.append(True)
+
+
+class Resting:
+    """One with a clock, and a list of what it made."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.sources: list[Source] = []
+        self.refusal: Exception | None = None
+        self.tracer = RestingTracer(self.make, lambda: self.now)
+
+    def make(self) -> TracerThread:
+        if self.refusal is not None:
+            raise self.refusal
+        self.sources.append(Source())
+        return TracerThread(1, lambda: self.sources[-1], random.Random(1))  # type: ignore[arg-type,return-value]
+
+    def result(self) -> CaptureResult:
+        while not (found := self.tracer.results()):
+            time.sleep(0.001)
+        (only,) = found
+        return only
+
+
+def test_there_is_a_thread_from_the_first_order_until_a_while_after_the_last_result() -> None:
+    resting = Resting()
+    assert not resting.tracer.is_awake
+    resting.tracer.order(ORDER)
+    resting.now = 100.0
+    resting.tracer.rest()  # not while a burst is awaited
+    assert resting.tracer.is_awake
+    assert resting.result().counted is not None
+    resting.now += 29
+    resting.tracer.rest()
+    assert resting.tracer.is_awake
+    resting.now += 1
+    resting.tracer.rest()
+    assert not resting.tracer.is_awake
+    assert resting.sources[0].closed
+    resting.tracer.order(ORDER)
+    assert resting.result().counted is not None
+    assert len(resting.sources) == 2
+    resting.tracer.close()
+    resting.tracer.close()
+    assert resting.sources[1].closed
+
+
+def test_what_cannot_be_made_is_told_as_what_came_of_the_order() -> None:
+    resting = Resting()
+    for refusal, reason in (
+        (CaptureError("gone", "it is gone"), "gone"),
+        (CapabilityError("no replica", "allow it"), "failed"),
+        (OSError(24, "too many files"), "failed"),
+    ):
+        resting.refusal = refusal
+        resting.tracer.order(ORDER)
+        told = resting.result()
+        assert told.error is not None
+        assert told.error.reason == reason
+    assert not resting.tracer.is_awake
+
+
+def test_an_order_that_is_not_done_at_the_end_has_a_result() -> None:
+    resting = Resting()
+    resting.tracer.order(CaptureOrder({1: 1}, 3600.0, 1000, 0.005, 1.0))
+    resting.tracer.close()
+    told = resting.result()
+    assert told.error is not None
+    assert told.error.reason == "closed"
