@@ -13,8 +13,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from daemons import daemon
 from documents_server import served
 from invented import make_snapshot
+from tracees import running
 
 MEMSAMPD = str(Path(sys.executable).with_name("memsampd"))
 PATIENCE_SECONDS = 60.0
@@ -129,3 +131,17 @@ def test_a_process_of_our_own_without_a_daemon() -> None:
     (target,) = json.loads(done.stdout)["targets"]
     assert target["pid"] == busy.pid
     assert target["alive"]
+
+
+def test_a_daemon_by_its_socket(tmp_path: Path) -> None:
+    spin = "while True: sum(range(1000))"
+    with running(sys.executable, "-c", spin) as busy, daemon(tmp_path / "d") as running_daemon:
+        options = ["--socket", str(running_daemon.socket)]
+        subprocess.run([MEMSAMPD, "attach", "--daemon", str(busy.pid), *options], check=True)
+        running_daemon.wait_for(lambda targets: targets[busy.pid].get("bursts"))
+        shown = subprocess.run(
+            [MEMSAMPD, "top", "--once", *options], capture_output=True, text=True, check=True
+        )
+    head, line = shown.stdout.splitlines()
+    assert "L1d %" in head
+    assert line.split()[:2] == [str(busy.pid), "python3"]

@@ -16,7 +16,7 @@ from memsampd.errors import CapabilityError, TargetError, UsageError
 _APART_SECONDS = 2.0  # between two looks at live targets
 
 if TYPE_CHECKING:
-    from memsampd.cli.targets import Document, TargetsSource
+    from memsampd.cli.targets import CurvesSource, Document
     from memsampd.exporters.advice import Advice
     from memsampd.exporters.demand import Program
     from memsampd.machines.resctrl import DividedCache
@@ -182,7 +182,7 @@ def _recorded(path: Path, cache_bytes: int) -> Program:
     return program_of_recording(read_recording(path), cache_bytes)
 
 
-def _live(source: TargetsSource, pause: Callable[[], None]) -> list[Program]:
+def _live(source: CurvesSource, pause: Callable[[], None]) -> list[Program]:
     """Return the programs of a source, with the CPU time that they use meanwhile.
 
     Args:

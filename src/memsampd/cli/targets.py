@@ -1,4 +1,4 @@
-"""Where ``top`` and ``advise`` learn of targets: a daemon's HTTP API, or sessions of our own."""
+"""Where ``top`` and ``advise`` learn of targets: a daemon, or sessions of our own."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ import time
 import urllib.parse
 import urllib.request
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from memsampd.cli.list import ask
 from memsampd.errors import CapabilityError, MemsampdError
 
 if TYPE_CHECKING:
@@ -33,14 +35,36 @@ class TargetsSource(Protocol):
             MemsampdError: they cannot be had at present.
         """
 
+    def close(self) -> None:
+        """Let go of all; may be called twice."""
+
+
+class CurvesSource(TargetsSource, Protocol):
+    """Someone who knows their curves as well."""
+
     def phases(self, target: str) -> Document:
         """Return a target's phases document; the target by its name."""
 
     def curves(self, target: str) -> Document:
         """Return a target's curves document; the target by its name."""
 
+
+class ControlTargets:
+    """A daemon, by its control socket.
+
+    Args:
+        socket: its path; None: this user's own, or else the machine's.
+    """
+
+    def __init__(self, socket: Path | None) -> None:
+        self._socket = socket
+
+    def targets(self) -> list[Document]:
+        """Return the document of each; of one that is not observed yet, who it is and why."""
+        return list(ask(self._socket, "list")["targets"])
+
     def close(self) -> None:
-        """Let go of all; may be called twice."""
+        """Nothing is held open."""
 
 
 class HttpTargets:

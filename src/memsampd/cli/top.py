@@ -8,6 +8,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
+from memsampd.cli.list import add_socket
 from memsampd.errors import CapabilityError, UsageError
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ class TopCommand:
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""
+        add_socket(parser)
         parser.add_argument("--url", metavar="URL", help="ask a daemon or an 'attach --page' there")
         parser.add_argument(
             "--pid",
@@ -90,7 +92,7 @@ def _check_terminal() -> None:
 
 
 def _source(args: argparse.Namespace) -> TargetsSource:
-    from memsampd.cli.targets import HttpTargets, OwnTargets
+    from memsampd.cli.targets import ControlTargets, HttpTargets, OwnTargets
 
     if args.url and args.pid:
         raise UsageError("both --url and --pid", "give one of them")
@@ -98,7 +100,7 @@ def _source(args: argparse.Namespace) -> TargetsSource:
         return HttpTargets(args.url)
     if args.pid:
         return OwnTargets(args.pid)
-    raise UsageError("no targets", "name --url of a daemon, or --pid of a process")
+    return ControlTargets(args.socket)
 
 
 def _once(source: TargetsSource, args: argparse.Namespace) -> str:

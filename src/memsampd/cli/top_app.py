@@ -148,7 +148,7 @@ class TopApp(App[None]):
         return table.coordinate_to_cell_key(table.cursor_coordinate).row_key.value or ""
 
     def _head(self) -> None:
-        idle = sum(bool(target["idle"]) for target in self._targets)
+        idle = sum(bool(target.get("idle")) for target in self._targets)
         view = "present phases" if self._now else "whole runs"
         words = (
             f"memsampd: {len(self._targets)} targets, {idle} idle; {view}, LRU misses per access"

@@ -62,8 +62,8 @@ class History:
         """Take in how they are now; those that are gone are forgotten."""
         kept: dict[str, list[float]] = {}
         for target in targets:
-            name = target["target"]
-            ratio = target["caches_now"][-1]["miss_ratio"] if target["caches_now"] else None
+            name, caches = target["target"], target.get("caches_now")
+            ratio = caches[-1]["miss_ratio"] if caches else None
             points = self._ratios.get(name, [])
             kept[name] = [*points, *([] if ratio is None else [ratio])][-_SPARK_POINTS:]
         self._ratios = kept
@@ -81,7 +81,9 @@ class History:
 
 def levels_of(targets: Sequence[Document]) -> list[str]:
     """Return the caches to show: those that the targets tell of, three at most."""
-    names = list(dict.fromkeys(cache["name"] for target in targets for cache in target["caches"]))
+    names = list(
+        dict.fromkeys(cache["name"] for target in targets for cache in target.get("caches", ()))
+    )
     return names if len(names) <= _NAMES else [*names[: _NAMES - 1], names[-1]]
 
 
@@ -90,7 +92,7 @@ def columns_of(levels: Sequence[str]) -> list[Column]:
     return [
         Column("PID", 7, "p"),
         Column("COMMAND", 12, "c", is_text=True),
-        Column("PHASE", 5, "h"),
+        Column("PHASE", 6, "h"),
         *(Column(f"{name[:5]} %", 9, str(index + 1)) for index, name in enumerate(levels)),
         Column("MB/s", 7, "b"),
         Column("TREND", _SPARK_POINTS, "t"),
@@ -142,6 +144,8 @@ def fitted(text: str, column: Column) -> str:
 
 
 def _row(target: Document, levels: Sequence[str], history: History, now: bool) -> Row:
+    if "caches" not in target:
+        return _bare_row(target, levels)
     caches = {cache["name"]: cache for cache in target["caches_now" if now else "caches"]}
     last = next(reversed(caches.values()), None)
     fill = None if last is None else last["fill_bytes_per_cpu_second"]
@@ -170,6 +174,20 @@ def _row(target: Document, levels: Sequence[str], history: History, now: bool) -
             share,
         ),
         details=tuple(_sentence(each) for each in target["not_known"]),
+    )
+
+
+def _bare_row(target: Document, levels: Sequence[str]) -> Row:
+    """Return the row of a target that a daemon does not observe, or has not yet looked at."""
+    columns = len(columns_of(levels))
+    name, state = printable(target["command"]), target["state"]
+    blanks = ("",) * (columns - 3)
+    why = "; ".join(filter(None, (target["reason"], target["remedy"])))
+    return Row(
+        target=target["target"],
+        cells=(str(target["pid"]), name, state, *blanks),
+        values=(float(target["pid"]), target["command"], *(None,) * (columns - 2)),
+        details=(printable(f"{state}: {why}" if why else state),),
     )
 
 

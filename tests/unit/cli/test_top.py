@@ -55,6 +55,20 @@ def test_idle_and_ended_targets_say_so() -> None:
     assert [row.cells[2] for row in rows] == ["1", "idle", "ended"]
 
 
+def test_a_target_that_is_not_observed_says_why() -> None:
+    waiting = {"target": "7-1", "pid": 7, "command": "nginx", "state": "failed"}
+    bare = {**waiting, "rule": "r", "reason": "somebody traces it", "remedy": "stop that"}
+    targets: list[Document] = [bare, target_document(BUSY)]
+    history = History()
+    history.add(targets)
+    levels = levels_of(targets)
+    rows = rows_of(targets, levels, history, now=False)
+    assert rows[0].cells[:3] == ("7", "nginx", "failed")
+    assert rows[0].details == ("failed: somebody traces it; stop that",)
+    assert [row.target for row in sorted_rows(rows, 3, False, False)][-1] == "7-1"
+    assert max(map(len, table_lines(columns_of(levels), rows))) < 80
+
+
 def test_what_is_not_known_is_said_and_explained() -> None:
     _, (row,) = shown(BUSY)
     assert row.cells[-1] == "25%"
@@ -124,6 +138,7 @@ def test_no_targets_at_all_are_an_empty_table(capsys: pytest.CaptureFixture[str]
     ("arguments", "said"),
     [
         (["--json"], "--json without --once"),
+        (["--once", "--socket", "/nowhere/x"], "no daemon serves /nowhere/x"),
         (["--url", "http://127.0.0.1:1"], "top needs a terminal"),
         (["--once", "--url", "http://127.0.0.1:1"], "Connection refused"),
         (["--once", "--url", "x", "--pid", "1"], "both --url and --pid"),
