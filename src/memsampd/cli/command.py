@@ -59,4 +59,5 @@ COMMANDS: tuple[CommandEntry, ...] = (
     CommandEntry("advise", "memsampd.cli.advise"),
     CommandEntry("doctor", "memsampd.cli.doctor"),
     CommandEntry("demo", "memsampd.cli.demo"),
+    CommandEntry("completion", "memsampd.cli.completion"),
 )
