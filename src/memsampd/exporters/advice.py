@@ -22,6 +22,8 @@ SEARCHES: dict[Search, Callable[[NDArray[np.float64], Goal, int], list[int]]] = 
     "lookahead": lookahead,
     "exact": divide,
 }
+MOST_PAIRED = 16
+"""Of more programs, pairs are told of those that would miss most with equal parts of the cache."""
 _MISS_SECONDS = MISS_SECONDS["L3"]
 Demands = Sequence[Demand]
 
@@ -286,7 +288,12 @@ _VIEWS: tuple[Callable[[Demands], Demands], ...] = (
 
 
 def _pairs(programs: Sequence[Program], size_bytes: int) -> tuple[Pair, ...]:
-    found = [_pair(one, other, size_bytes) for one, other in itertools.combinations(programs, 2)]
+    each_bytes = size_bytes // max(len(programs), 1)
+    by_misses = sorted(
+        programs, key=lambda one: -run_alone(one.demands, each_bytes).misses_per_second
+    )
+    pairs = itertools.combinations(by_misses[:MOST_PAIRED], 2)
+    found = [_pair(one, other, size_bytes) for one, other in pairs]
     return tuple(sorted(found, key=lambda pair: -pair.added.expected))
 
 

@@ -7,7 +7,15 @@ from typing import Any
 
 import msgspec
 
-from memsampd.exporters.advice import Advice, Division, Misses, Pair, Portion, groups_of
+from memsampd.exporters.advice import (
+    MOST_PAIRED,
+    Advice,
+    Division,
+    Misses,
+    Pair,
+    Portion,
+    groups_of,
+)
 from memsampd.exporters.text import aligned, printable
 from memsampd.models.sizes import format_size
 
@@ -86,6 +94,8 @@ def _not_known(advice: Advice) -> list[str]:
         + ("it is idle" if program.demands else "curve or access rate is not known of it")
         for program in advice.left_out
     ]
+    if (quiet := len(advice.programs) - MOST_PAIRED) > 0:
+        said.append(f"pairs of the {quiet} programs that would miss least")
     for program in advice.programs:
         name = printable(program.label)
         if program.unknown_share >= 0.005:
@@ -103,10 +113,12 @@ def _not_known(advice: Advice) -> list[str]:
 
 def _cache_lines(advice: Advice) -> str:
     cache = advice.cache
+    several = len(cache.domains)
+    note = f"; of {several} such caches, one is taken to serve all" if several > 1 else ""
     cpus = f", shared by CPUs {','.join(map(str, cache.cpus))}" if cache.cpus else ""
     return (
         f"{cache.name}: {format_size(cache.size_bytes)}, {cache.ways} ways of "
-        f"{format_size(cache.way_bytes)}{cpus} (from {cache.source})\n"
+        f"{format_size(cache.way_bytes)}{cpus} (from {cache.source}){note}\n"
     )
 
 

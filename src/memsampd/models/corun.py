@@ -14,7 +14,6 @@ and Hagersten, HiPEAC 2011; Xiang et al., ASPLOS 2013).
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -28,6 +27,7 @@ _STEPS_PER_OCTAVE = 16
 _LEAST_RATIO = 1e-9  # a program that misses more rarely fills nothing more of a cache
 _DEVIATIONS = 2.0  # of access rates: bounds are to hold in 95 of 100 cases
 _MOST_COMBINATIONS = 256
+_MOMENTS = 600
 _MIDDLE, _LOW, _HIGH = range(3)
 
 
@@ -88,11 +88,9 @@ def share_cache(
     meetings, weights = _meetings(programs, np.random.default_rng(seed))
     fillings = [[_Filling.of(demand, size_bytes) for demand in demands] for demands in programs]
     known = float(np.prod([sum(demand.share for demand in demands) for demands in programs]))
-    held = np.zeros((len(meetings), len(programs), 3))
-    for row, meeting in zip(held, meetings, strict=True):
-        row[:] = _held([fillings[i][phase] for i, phase in enumerate(meeting)])
+    held = _held(fillings, meetings)
     return [
-        _missed(demands, fillings[i], held[:, i], [m[i] for m in meetings], weights, known)
+        _missed(demands, fillings[i], held[:, i], meetings[:, i], weights, known)
         for i, demands in enumerate(programs)
     ]
 
@@ -125,22 +123,21 @@ def at_bound(demands: Sequence[Demand], bound: Literal["low", "high"]) -> list[D
 
 def _meetings(
     programs: Sequence[Sequence[Demand]], random: np.random.Generator
-) -> tuple[list[tuple[int, ...]], NDArray[np.float64]]:
-    """Return which phases meet, one of each program, and how much of the time; this sums to 1."""
+) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
+    """Return which phases meet, shape (k, n), and how much of the time; this sums to 1."""
     shares = [np.array([demand.share for demand in demands]) for demands in programs]
     shares = [each / each.sum() for each in shares]
     if np.prod([float(len(each)) for each in shares]) <= _MOST_COMBINATIONS:
-        all_of_them = list(itertools.product(*(range(len(each)) for each in shares)))
-        weights = [np.prod([s[i] for s, i in zip(shares, one, strict=True)]) for one in all_of_them]
-        return all_of_them, np.array(weights)
+        each_one = np.indices([len(each) for each in shares]).reshape(len(shares), -1).T
+        parts = [each[each_one[:, i]] for i, each in enumerate(shares)]
+        return each_one, np.asarray(np.prod(parts, axis=0))
     # Each program's time is cut into equal slices, and these meet in random order.
     slices = (np.arange(_MOST_COMBINATIONS) + 0.5) / _MOST_COMBINATIONS
     columns = [
         random.permutation(np.minimum(np.searchsorted(np.cumsum(each), slices), len(each) - 1))
         for each in shares
     ]
-    drawn = [tuple(int(i) for i in row) for row in np.transpose(columns)]
-    return drawn, np.full(len(drawn), 1 / len(drawn))
+    return np.transpose(columns), np.full(_MOST_COMBINATIONS, 1 / _MOST_COMBINATIONS)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -177,9 +174,9 @@ class _Filling:
         seconds = np.cumsum(accesses, axis=1) / rate[:, None]
         return cls(lines, np.pad(seconds, ((0, 0), (1, 0))), ratios, curve.line_bytes)
 
-    def held(self, seconds: float, which: int) -> float:
-        """Return the lines that it has brought after so long."""
-        return float(np.interp(seconds, self.seconds[which], self.lines))
+    def held(self, seconds: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the lines that it has brought by these moments, shape (3, moments)."""
+        return np.array([np.interp(seconds, pace, self.lines) for pace in self.seconds])
 
     def ratios_when_held(self, held: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the miss ratio with the lines expected, and its bounds, shape (3,).
@@ -202,30 +199,62 @@ def _ratios(
     return np.asarray(ratios)
 
 
-def _held(fillings: Sequence[_Filling]) -> NDArray[np.float64]:
-    """Return the lines that each holds, the most that it may and the least, shape (n, 3)."""
-    middle = _full([filling.seconds[_MIDDLE] for filling in fillings], fillings[0].lines)
-    held = np.empty((len(fillings), 3))
-    for i, filling in enumerate(fillings):
-        held[i, 0] = filling.held(middle, _MIDDLE)
+def _held(
+    fillings: Sequence[Sequence[_Filling]], meetings: NDArray[np.intp]
+) -> NDArray[np.float64]:
+    """Return the lines that each program holds once the cache is full.
+
+    Args:
+        fillings: of each phase of each program.
+        meetings: phases that meet, shape (k, n).
+
+    Returns:
+        Lines expected, at most and at least, shape (k, n, 3).
+    """
+    every = [filling for phases in fillings for filling in phases]
+    first = min(float(filling.seconds[:, 1].min()) for filling in every)
+    last = max(float(filling.seconds[:, -1].max()) for filling in every)
+    moments = np.concatenate([[0.0], np.geomspace(first, last, _MOMENTS)])
+    size = float(every[0].lines[-1])
+    # By program: lines by the phases that meet, shape (k, 3, moments).
+    brought = [
+        np.array([filling.held(moments) for filling in phases])[meetings[:, i]]
+        for i, phases in enumerate(fillings)
+    ]
+    total = np.sum(brought, axis=0)
+    held = np.empty((*meetings.shape, 3))
+    for i, own in enumerate(brought):
+        held[:, i, 0] = _when_full(total[:, _MIDDLE], own[:, _MIDDLE], size)
         for column, mine, others in ((1, _HIGH, _LOW), (2, _LOW, _HIGH)):
-            paces = [f.seconds[mine if j == i else others] for j, f in enumerate(fillings)]
-            held[i, column] = filling.held(_full(paces, filling.lines), mine)
+            together = total[:, others] - own[:, others] + own[:, mine]
+            held[:, i, column] = _when_full(together, own[:, mine], size)
     return held
 
 
-def _full(paces: Sequence[NDArray[np.float64]], lines: NDArray[np.float64]) -> float:
-    """Return after how long programs that fill a cache at these paces have filled it together."""
-    moments = np.unique(np.concatenate(paces))
-    total = np.sum([np.interp(moments, pace, lines) for pace in paces], axis=0)
-    return float(np.interp(lines[-1], total, moments))
+def _when_full(
+    total: NDArray[np.float64], own: NDArray[np.float64], size: float
+) -> NDArray[np.float64]:
+    """Return what one has brought when all together have brought so much.
+
+    Args:
+        total: lines of all, shape (k, moments), ascending along a row.
+        own: lines of the one, likewise.
+        size: lines; where they are never reached, what it brings in the end.
+    """
+    after = np.argmax(total >= size * (1 - 1e-12), axis=1)
+    after[total[:, -1] < size * (1 - 1e-12)] = total.shape[1] - 1
+    row, before = np.arange(len(total)), np.maximum(after - 1, 0)
+    step = total[row, after] - total[row, before]
+    left = np.clip(size - total[row, before], 0.0, step)
+    part = np.divide(left, step, out=np.ones(len(row)), where=step > 0)
+    return np.asarray(own[row, before] + part * (own[row, after] - own[row, before]))
 
 
 def _missed(
     demands: Sequence[Demand],
     fillings: Sequence[_Filling],
     held: NDArray[np.float64],
-    phases: Sequence[int],
+    phases: NDArray[np.intp],
     weights: NDArray[np.float64],
     known: float,
 ) -> SharedMisses:

@@ -1,6 +1,7 @@
 """Advice on curves whose answer is known."""
 
 import json
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -132,3 +133,20 @@ def test_demands_are_phases_with_curve_and_rate() -> None:
     known = [phase for phase in estimate.phases if phase.curves]
     assert 0 < len(demands) <= len(known) < len(estimate.phases)
     assert sum(demand.share for demand in demands) < 1
+
+
+def test_fifty_programs_share_what_groups_there_are() -> None:
+    many = [program(pid, cliff(0.1 * pid), cliff(2, before=0.1)) for pid in range(1, 51)]
+    many = [
+        Program(one.name, one.pid, 7, 1.0, tuple(replace(d, share=0.5) for d in one.demands), 1.0)
+        for one in many
+    ]
+    cache = DividedCache("L3", 16 * MIB, 16, 1, 15, (0, 1), (), "resctrl")
+    advice = advise(many, cache, "misses")
+    assert advice.division is not None
+    assert len(advice.division.portions) == 15
+    assert {pid for group in groups_of(advice) for pid in group.pids} == set(range(1, 51))
+    assert len(advice.pairs) == 16 * 15 / 2
+    text = to_text(advice)
+    assert "not known: pairs of the 34 programs" in text
+    assert "of 2 such caches" in text
