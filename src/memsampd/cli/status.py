@@ -179,7 +179,7 @@ class LiveStatus:
 
     def _draw(self, snapshot: Snapshot) -> None:
         try:
-            columns = os.get_terminal_size(self._stream.fileno()).columns
+            columns = os.get_terminal_size(self._stream.fileno()).columns or 80
         except OSError:
             columns = 80
         lines = [
