@@ -157,13 +157,15 @@ def _verdict(advice: Advice, division: Division) -> str:
     bounds = f"({low:.1f}..{high:.1f} % at the curves' bounds)"
     if division.is_known_to_help:
         return f"saves {expected:.1f} % of all misses {bounds}"
-    if advice.goal == "misses" and expected <= 0:
+    if advice.goal == "misses" and high < 0.05:
         return f"not dividing the cache is as good: {expected:.1f} % saved {bounds}"
     return f"not known to save misses: {expected:.1f} % {bounds}"
 
 
 def _schemata_lines(advice: Advice) -> str:
-    lines = ["as resctrl takes it (memsampd advise --apply does it):"]
+    is_good = advice.division is not None and advice.division.is_known_to_help
+    how = "--apply" if is_good or advice.goal == "fairness" else "--apply --force"
+    lines = [f"as resctrl takes it (memsampd advise {how} does it):"]
     for group in groups_of(advice):
         pids = " ".join(map(str, group.pids))
         lines.append(f"  memsampd-{group.name}/schemata  {group.schemata}  tasks of {pids}")
