@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from memsampd.cli.observing import announce
 from memsampd.errors import CapabilityError, TargetError, UsageError
+from memsampd.exporters.listen import DEFAULT_LISTEN
 
 _APART_SECONDS = 2.0  # between two looks at live targets
 
@@ -43,7 +44,8 @@ class AdviseCommand:
         parser.add_argument(
             "--url",
             metavar="URL",
-            help="ask a daemon or an 'attach --page' there for all its targets",
+            help="ask a daemon or an 'attach --page' there for all its targets (default, without "
+            f"recordings and --pid: http://{DEFAULT_LISTEN})",
         )
         parser.add_argument(
             "--pid",
@@ -156,13 +158,12 @@ class AdviseCommand:
 
 
 def _programs(args: argparse.Namespace, cache_bytes: int) -> list[Program]:
-    if not args.recordings and not args.url and not args.pid:
-        raise UsageError("no programs", "name recordings, --url or --pid")
     programs = [_recorded(path, cache_bytes) for path in args.recordings]
-    if args.url:
+    if args.url or not (args.recordings or args.pid):
         from memsampd.cli.targets import HttpTargets
 
-        programs += _live(HttpTargets(args.url), lambda: time.sleep(_APART_SECONDS))
+        source = HttpTargets(args.url or f"http://{DEFAULT_LISTEN}")
+        programs += _live(source, lambda: time.sleep(_APART_SECONDS))
     if args.pid:
         from memsampd.cli.targets import OwnTargets
 
@@ -197,13 +198,19 @@ def _live(source: CurvesSource, pause: Callable[[], None]) -> list[Program]:
     before = {target["target"]: target for target in source.targets()}
     pause()
     programs = []
-    for target in source.targets():
-        name = target["target"]
-        if target["alive"] and name in before:
-            cpus = _cpus(before[name], target)
-            programs.append(
-                program_of_documents(target, source.phases(name), source.curves(name), cpus)
-            )
+    try:
+        for target in source.targets():
+            name = target["target"]
+            if target["alive"] and name in before:
+                cpus = _cpus(before[name], target)
+                programs.append(
+                    program_of_documents(target, source.phases(name), source.curves(name), cpus)
+                )
+    except (KeyError, TypeError, ValueError) as error:
+        raise CapabilityError(
+            f"a target's document lacks what it is to have: {error}",
+            "use the memsampd that serves it",
+        ) from error
     if not programs:
         raise CapabilityError("no target runs", "observe some processes first")
     return programs

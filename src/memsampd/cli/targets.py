@@ -79,7 +79,12 @@ class HttpTargets:
 
     def targets(self) -> list[Document]:
         """Return the target document of each."""
-        return list(self._get("")["targets"])
+        answer = self._get("")
+        if not isinstance(answer.get("targets"), list):
+            raise CapabilityError(
+                f"{self._base} does not answer as memsampd does", "name its HOST:PORT only"
+            )
+        return list(answer["targets"])
 
     def phases(self, target: str) -> Document:
         """Return a target's phases document."""

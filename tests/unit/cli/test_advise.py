@@ -29,7 +29,6 @@ def test_two_recordings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([], "no programs"),
         (["x", "--cache", "1M"], "only one of --cache and --ways"),
         (["x", "--cache", "1M", "--ways", "0"], "give 1 to 64"),
         (["x", "--cache", "1M", "--ways", "4", "--apply"], "--apply with another machine's cache"),
@@ -51,6 +50,14 @@ def test_live_targets(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mo
     document = json.loads(capsys.readouterr().out)
     pids = {pid for portion in document["division"]["portions"] for pid in portion["pids"]}
     assert pids == {11, 22}
+
+
+def test_a_server_of_something_else_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    with served([]) as url:
+        assert main(["advise", "--url", f"{url}/elsewhere", *MACHINE]) == 1
+        assert "does not answer as memsampd does" in capsys.readouterr().err
+        assert main(["advise", "--url", url, *MACHINE]) == 1
+        assert "no target runs" in capsys.readouterr().err
 
 
 def test_a_target_that_has_ended_is_not_divided_for(tmp_path: Path) -> None:
