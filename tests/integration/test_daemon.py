@@ -13,6 +13,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from daemons import MEMSAMPD, PATIENCE_SECONDS, Daemon, daemon, wait_for
@@ -190,7 +191,7 @@ def test_children_are_targets_of_their_own_and_come_and_go(tmp_path: Path, mark:
             config = rule(f" {mark}$", "follow_children = true")
             with daemon(tmp_path / "d", config) as running_daemon:
 
-                def have_enough_come(targets: dict[int, object]) -> bool:
+                def have_enough_come(targets: dict[int, Any]) -> bool:
                     seen.update(targets)
                     return len(seen) >= 8
 
@@ -295,7 +296,8 @@ def test_metrics_of_all_targets_are_served_at_one_address(
 
         def metrics() -> str:
             with urllib.request.urlopen(f"http://{listen}/metrics") as answer:
-                return answer.read().decode()
+                text: str = answer.read().decode()
+                return text
 
         wait_for(lambda: "memsampd_target_up{" in metrics())
         assert f'pid="{busy.pid}"' in metrics()

@@ -9,10 +9,11 @@ import re
 import shutil
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 
 import pytest
-from daemons import MEMSAMPD, daemon
+from daemons import MEMSAMPD, daemon, wait_for
 from tracees import compile_c, running
 
 from memsampd.sampler.process.status import read_status
@@ -159,7 +160,7 @@ def test_bursts_come_with_the_rights_that_the_unit_leaves(tmp_path: Path, user: 
     )
     with (
         running(*BUSY, user=user, group=user) as target,
-        daemon(tmp_path / "d", before=before) as confined,
+        daemon(tmp_path / "d", before=before, options=("--listen", "127.0.0.1:0")) as confined,
     ):
         rights_mask = read_status(confined.process.pid).cap_effective
         assert rights_mask.bit_count() == len(kept)
@@ -168,5 +169,14 @@ def test_bursts_come_with_the_rights_that_the_unit_leaves(tmp_path: Path, user: 
             lambda targets: (each := targets.get(target.pid)) and each.get("bursts") and each
         )
         assert found["caches"][0]["miss_ratio"] is not None
+        wait_for(lambda: f'pid="{target.pid}"' in _metrics(confined.log), lambda: confined.log)
         assert confined.stop() == 0
         assert target.poll() is None
+
+
+def _metrics(log: str) -> str:
+    """What is served at the address that a log names."""
+    port = re.findall(r"http://127.0.0.1:(\d+)", log)[0]
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+        text: str = answer.read().decode()
+        return text

@@ -19,7 +19,9 @@ from prometheus_client import generate_latest
 
 from memsampd.exporters.http import MetricsServer
 from memsampd.exporters.prometheus import PrometheusExporter
+from memsampd.exporters.protocols import Exporter
 from memsampd.exporters.snapshot import Snapshot
+from memsampd.web.process import WebProcess
 
 
 def tool(name: str) -> str:
@@ -57,11 +59,19 @@ def test_promtool_has_nothing_to_say(snapshot: Snapshot) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
 
 
-def test_prometheus_stores_what_was_published(snapshot: Snapshot, tmp_path: Path) -> None:
+@pytest.mark.parametrize("where", ["in a thread", "in a process"])
+def test_prometheus_stores_what_was_published(
+    where: str, snapshot: Snapshot, tmp_path: Path
+) -> None:
     program = tool("prometheus")
-    exporter = PrometheusExporter()
+    exporter: Exporter
+    server: MetricsServer | WebProcess
+    if where == "in a thread":
+        exporter = PrometheusExporter()
+        server = MetricsServer(exporter.registry, "127.0.0.1:0")
+    else:
+        exporter = server = WebProcess("127.0.0.1:0")
     exporter.publish(snapshot)
-    server = MetricsServer(exporter.registry, "127.0.0.1:0")
     config = tmp_path / "prometheus.yml"
     config.write_text(
         "scrape_configs:\n- job_name: memsampd\n  scrape_interval: 1s\n"

@@ -1,4 +1,4 @@
-"""Imports go one way: sampler, phases, models, estimate, exporters, daemon, cli."""
+"""Imports go one way: sampler, phases, models, estimate, exporters, web, daemon, cli."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ LAYERS = (
     ("memsampd.models",),
     ("memsampd.estimate",),
     ("memsampd.exporters",),
+    ("memsampd.web",),
     ("memsampd.machines.diagnosis", "memsampd.demo"),
     ("memsampd.daemon",),
     ("memsampd.cli",),
@@ -98,6 +99,8 @@ def test_commands_load_nothing_at_import() -> None:
         ("memsampd.exporters.http", "from memsampd import daemon"),
         ("memsampd.exporters.http", "from memsampd.daemon.session import Session"),
         ("memsampd.daemon.session", "from memsampd.cli import main"),
+        ("memsampd.web.process", "from memsampd.daemon.session import Session"),
+        ("memsampd.exporters.http", "from memsampd.web.process import WebProcess"),
         ("memsampd.machines.pmu", "from memsampd.sampler.perf.source import TaskClockSource"),
         ("memsampd.machines.pmu", "from memsampd.machines import diagnosis"),
     ],
@@ -112,6 +115,7 @@ def test_a_wrong_import_is_found(module: str, source: str) -> None:
         ("memsampd.exporters.snapshot", "from memsampd.sampler.records import AccessRate"),
         ("memsampd.sampler.perf.source", "from memsampd import _core, errors"),
         ("memsampd.cli.doctor", "from memsampd.machines.diagnosis import diagnose"),
+        ("memsampd.daemon.attach", "from memsampd.web.process import WebProcess"),
         ("memsampd.phases.leader", "import numpy\nfrom memsampd.phases.noise import mean"),
     ],
 )

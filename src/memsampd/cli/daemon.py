@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import signal
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
     from memsampd.daemon.node.config import NodeConfig
     from memsampd.daemon.node.node import Node
     from memsampd.exporters.protocols import Exporter
+
+logger = logging.getLogger(__name__)
 
 
 class DaemonCommand:
@@ -85,9 +88,16 @@ def configuration(path: Path | None) -> NodeConfig:
 
 
 def _exporters(listen: str, stack: ExitStack) -> list[Exporter]:
-    from memsampd.daemon.attach import served
+    """What serves HTTP: a process without rights where its packages are, else a thread of ours."""
+    from memsampd.daemon.attach import page_served, served
+    from memsampd.web.process import missing_packages
 
-    return [served(listen, stack)] if listen else []
+    if not listen:
+        return []
+    if not missing_packages():
+        return [page_served(listen, stack)]
+    logger.warning("without memsampd[web] there is no page, and metrics are served by the daemon")
+    return [served(listen, stack)]
 
 
 @contextmanager

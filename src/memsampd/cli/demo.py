@@ -31,6 +31,7 @@ class DemoCommand:
         parser.add_argument(
             "--listen", metavar="HOST:PORT", default=DEFAULT_LISTEN, help="metrics address"
         )
+        parser.add_argument("--page", action="store_true", help="serve the page there, too")
 
     def run(self, args: argparse.Namespace) -> int:
         """Run the example.
@@ -58,7 +59,7 @@ class DemoCommand:
             [program, "--rounds", str(args.rounds)], stdout=subprocess.DEVNULL
         )
         try:
-            output = OutputConfig(recording, overwrite=True, listen=args.listen)
+            output = OutputConfig(recording, overwrite=True, listen=args.listen, page=args.page)
             display = observer(False, sys.stderr)
             with (
                 logged(),

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TextIO
 
+from memsampd.errors import UsageError
 from memsampd.exporters.listen import DEFAULT_LISTEN
 from memsampd.machines.cpulist import parse_cpu_list
 
@@ -36,6 +37,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="serve Prometheus metrics there (default: %(default)s)",
     )
     listen.add_argument("--no-listen", action="store_true", help="serve no metrics")
+    parser.add_argument(
+        "--page",
+        action="store_true",
+        help="serve a page with live figures and a JSON API there, too, from a process without "
+        "rights",
+    )
     parser.add_argument(
         "--budget",
         type=float,
@@ -143,8 +150,10 @@ def configs(args: argparse.Namespace) -> tuple[SessionConfig, OutputConfig]:
         follow_forks=args.follow_forks,
         seed=args.seed,
     )
+    if args.page and args.no_listen:
+        raise UsageError("--page and --no-listen exclude each other", "leave one of them out")
     listen = None if args.no_listen else args.listen
-    return config, OutputConfig(args.output, args.force, listen)
+    return config, OutputConfig(args.output, args.force, listen, args.page)
 
 
 def observer(as_json: bool, stream: TextIO) -> SessionObserver:

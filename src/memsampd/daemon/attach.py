@@ -204,7 +204,8 @@ def attached(
         handle = stack.enter_context(ProcessHandle(target.pid))
         exporters: list[Exporter] = []
         if output.listen is not None:
-            exporters.append(served(output.listen, stack))
+            serve = page_served if output.page else served
+            exporters.append(serve(output.listen, stack))
         around = Surroundings.read(process_cpu)
         parts = compose(target, handle, config, around, stack, tracing_thread)
         recorders = _recorders(output, parts, config, around.machine)
@@ -292,6 +293,16 @@ def served(listen: str, stack: ExitStack) -> Exporter:
     stack.callback(server.close)
     logger.info("metrics: %s", server.url)
     return prometheus
+
+
+def page_served(listen: str, stack: ExitStack) -> Exporter:
+    """The page, the API and metrics, from a process of their own until the stack unwinds."""
+    from memsampd.web.process import WebProcess
+
+    web = WebProcess(listen)
+    stack.callback(web.close)
+    logger.info("page: %s", web.url)
+    return web
 
 
 def _pipeline_parts(

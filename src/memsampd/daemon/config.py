@@ -75,8 +75,10 @@ class OutputConfig:
         recording: file to write; None for none.
         overwrite: replace it if it exists.
         listen: HOST:PORT of the metrics; None for none.
+        page: serve the page and the API there, too.
     """
 
     recording: Path | None = None
     overwrite: bool = False
     listen: str | None = None
+    page: bool = False

@@ -86,6 +86,11 @@ class Ledger:
         return self._now_seconds - self._ran_seconds
 
     @property
+    def burst_cpu_seconds(self) -> float:
+        """CPU time of memsampd's processes that bursts took: tracing, counting, the replica."""
+        return self._bursts.tracer_cpu_seconds + self._bursts.replica_cpu_seconds
+
+    @property
     def _used_seconds(self) -> float:
         return self._own_cpu_seconds + self._bursts.replica_cpu_seconds
 

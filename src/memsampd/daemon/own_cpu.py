@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 
@@ -96,6 +96,26 @@ class CpuAccount:
     def close(self) -> None:
         """No more will come."""
         self._process.close(self)
+
+
+class HelperCpu:
+    """CPU time of processes that come and go, as each was seen last.
+
+    Args:
+        seconds: CPU time of a process so far; None if it has ended.
+    """
+
+    def __init__(self, seconds: Callable[[int], float | None]) -> None:
+        self._seconds = seconds
+        self._seen: dict[int, float] = {}
+
+    def used_seconds(self, pids: Iterable[int]) -> float:
+        """CPU time of these and of those that were named before."""
+        for pid in pids:
+            used = self._seconds(pid)
+            if used is not None:
+                self._seen[pid] = max(used, self._seen.get(pid, 0.0))
+        return sum(self._seen.values())
 
 
 def _thread_seconds(thread: threading.Thread) -> float | None:

@@ -209,12 +209,15 @@ class Session:
             return f"{limit:g} s have passed"
         return None
 
+    @property
+    def hurries(self) -> bool:
+        """Whether a first burst is awaited of a target that runs: turns are to be short."""
+        pipeline = self._parts.pipeline
+        return pipeline.hurries and pipeline.parts.ledger.idle_seconds < _IDLE_AFTER_SECONDS
+
     def pause_seconds(self) -> float:
         """How long the next turn may wait, seconds."""
-        if (
-            self._parts.pipeline.hurries
-            and self._parts.pipeline.parts.ledger.idle_seconds < _IDLE_AFTER_SECONDS
-        ):
+        if self.hurries:
             return _HURRIED_TURN_SECONDS
         is_idle = self._parts.pipeline.parts.ledger.idle_seconds >= _IDLE_AFTER_SECONDS
         return _IDLE_TURN_SECONDS if is_idle else _TURN_SECONDS

@@ -230,7 +230,7 @@ def not_known(snapshot: Snapshot) -> list[Document]:
         if estimate.rate.accesses_per_cpu_second is None:
             say("rates", "no access rate is known: phases are weighted by CPU time", 1.0)
         else:
-            say("rates", "elsewhere modelled, within a factor of two or so", share)
+            say("rates", "the access rate is modelled, right within a factor of two or so", share)
     if snapshot.trouble:
         say("bursts", f"no bursts at present: {snapshot.trouble}")
     if snapshot.overhead.waits_for_own_cpu:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from prometheus_client import CollectorRegistry, make_wsgi_app, start_http_server
 
 from memsampd import __version__
-from memsampd.errors import CapabilityError
-from memsampd.exporters.listen import DEFAULT_LISTEN, parse_listen
+from memsampd.exporters.listen import DEFAULT_LISTEN, listening_error, parse_listen, url_of
 
 _LANDING_PAGE = f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>memsampd</title>
@@ -45,7 +43,7 @@ class MetricsServer:
         try:
             self._server, self._thread = start_http_server(port, self.host, registry)
         except OSError as error:
-            raise CapabilityError(*_explain(error, listen)) from error
+            raise listening_error(error, listen) from error
         self._server.set_app(_application(registry))
         self.port = self._server.server_port
         self._closed = False
@@ -53,8 +51,7 @@ class MetricsServer:
     @property
     def url(self) -> str:
         """Where Prometheus finds the metrics."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"http://{host}:{self.port}/metrics"
+        return f"{url_of(self.host, self.port)}metrics"
 
     def close(self) -> None:
         """Stop serving and free the port; a second call does nothing."""
@@ -64,15 +61,6 @@ class MetricsServer:
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
-
-
-def _explain(error: OSError, listen: str) -> tuple[str, str]:
-    """Return cause and remedy."""
-    if error.errno == errno.EADDRINUSE:
-        return f"{listen} is in use", "choose another address with --listen HOST:PORT (port 0: any)"
-    if error.errno == errno.EACCES:
-        return f"{listen} may not be listened on", "choose a port from 1024 with --listen HOST:PORT"
-    return f"cannot listen on {listen}: {error.strerror}", "name an address of this machine"
 
 
 def _application(registry: CollectorRegistry) -> Callable[..., Iterable[bytes]]:

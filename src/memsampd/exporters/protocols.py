@@ -32,3 +32,12 @@ class NodeExporter(Protocol):
 
     def publish_node(self, status: NodeStatus) -> None:
         """Show this state of the daemon from now on."""
+
+
+@runtime_checkable
+class ApartExporter(Protocol):
+    """An exporter that has a process of its own, whose CPU time counts as memsampd's."""
+
+    @property
+    def pid(self) -> int | None:
+        """The process, while there is one."""

@@ -92,6 +92,11 @@ def test_wrong_usage_is_one_line_and_status_2(
     assert "--help" in shown
 
 
+def test_a_page_needs_somewhere_to_listen(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["attach", "1", "--page", "--no-listen"]) == 2
+    assert "--page and --no-listen exclude each other" in capsys.readouterr().err
+
+
 def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--version"]) == 0
     assert capsys.readouterr().out.startswith("memsampd 0.")

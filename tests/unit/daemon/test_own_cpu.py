@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from memsampd.daemon.own_cpu import ProcessCpu
+from memsampd.daemon.own_cpu import HelperCpu, ProcessCpu
 
 
 @dataclass
@@ -70,3 +70,38 @@ def test_real_clocks_tell_threads_apart() -> None:
     assert used >= 0.2
     assert lazily < 0.1
     assert second.used_seconds >= lazily
+
+
+def test_accounts_that_are_closed_are_not_forgotten() -> None:
+    clocks = Clocks()
+    process = clocks.process()
+    node, target = process.open(), process.open()
+    thread = threading.Thread()
+    target.add_thread(thread)
+    clocks.run(thread, 2.0)
+    target.close()
+    target.close()
+    clocks.run(thread, 1.0)  # of nobody any more
+    assert node.used_seconds == pytest.approx(clocks.process_seconds - 2.0)
+
+
+def test_what_a_thread_does_for_a_target_is_charged_to_it() -> None:
+    process = ProcessCpu()
+    node, target = process.open(), process.open()
+    with target.charged():
+        spent = time.thread_time() + 0.1
+        while time.thread_time() < spent:
+            pass
+    assert 0.1 <= target.used_seconds < 0.2
+    assert node.used_seconds <= time.process_time() - 0.1
+
+
+def test_helpers_that_have_ended_count_as_they_were_seen_last() -> None:
+    used: dict[int, float] = {7: 1.0}
+    helpers = HelperCpu(used.get)
+    assert helpers.used_seconds([7]) == 1.0
+    used[7] = 2.0
+    assert helpers.used_seconds([7]) == 2.0
+    del used[7]
+    used[8] = 0.5
+    assert helpers.used_seconds([7, 8]) == 2.5

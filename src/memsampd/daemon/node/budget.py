@@ -15,7 +15,7 @@ _GRANTED_SECONDS = 120.0
 # What is not spent is kept for so long.
 _SAVED_SECONDS = 60.0
 # Sampling and publishing go on whatever they cost; bursts have this part of the budget in any case.
-_BURST_PART = 0.25
+_BURST_PART = 0.5
 _RECENT_SECONDS = 60.0
 
 
@@ -145,10 +145,13 @@ class Candidate:
     def weight(self) -> float:
         """How much a burst of it tells: its use of the CPU times what is not known of it yet."""
         uncertain = 1 / math.sqrt(1 + self.bursts / 16)
-        return max(self.cpu_share, _LEAST_CPU_SHARE) * max(self.unknown_share, 0.25 * uncertain)
+        return max(self.cpu_share, _LEAST_CPU_SHARE) * max(
+            self.unknown_share, _KNOWN_WEIGHT * uncertain
+        )
 
 
 _LEAST_CPU_SHARE = 0.01
+_KNOWN_WEIGHT = 0.1  # of a target of which all is known by a few bursts
 _SLICE_SECONDS = 10.0
 # Having the turn costs, too, so that one of whom no burst can be had passes it on.
 _TURN_COST_SHARE = 0.002
@@ -189,7 +192,7 @@ class Rotation:
         """Choose who may have bursts from now on.
 
         Args:
-            now_seconds: monotonic time.
+            now_seconds: time for which bursts were allowed so far: turns do not go by meanwhile.
             candidates: all that could; who is idle is none.
         """
         elapsed = now_seconds - self._now_seconds if self._now_seconds is not None else 0.0

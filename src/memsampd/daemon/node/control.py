@@ -308,6 +308,10 @@ def _make_directory(path: Path) -> None:
         raise CapabilityError(
             f"{path} is no directory of yours", "choose another path of the socket"
         )
+    if status.st_mode & 0o022 and not status.st_mode & stat.S_ISVTX:
+        raise CapabilityError(
+            f"{path} may be written to by others", f"chmod go-w {path}, or choose another path"
+        )
 
 
 def _lock(path: Path) -> int:

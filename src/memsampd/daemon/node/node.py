@@ -24,11 +24,12 @@ from memsampd.daemon.node.discovery import ProcessKey, ProcessReader, choose
 from memsampd.daemon.node.notify import Notifier
 from memsampd.daemon.node.state import AskedFor, StateFile
 from memsampd.daemon.node.targets import Costs, Target, Wanted
-from memsampd.daemon.own_cpu import ProcessCpu
+from memsampd.daemon.own_cpu import HelperCpu, ProcessCpu
 from memsampd.errors import TargetError, UsageError
 from memsampd.exporters.documents import target_document
-from memsampd.exporters.protocols import Exporter, NodeExporter
+from memsampd.exporters.protocols import ApartExporter, Exporter, NodeExporter
 from memsampd.exporters.snapshot import NodeStatus
+from memsampd.sampler.process.cputime import process_cpu_ns
 from memsampd.sampler.process.identity import read_identity
 from memsampd.sampler.process.target import check_target
 
@@ -81,6 +82,7 @@ class Node:
         self._budget = NodeBudget(
             config.budget.own_cpu, config.budget.holds, now_seconds, time.process_time()
         )
+        self._helper_cpu = HelperCpu(_cpu_seconds)
         self._rotation = Rotation(config.budget.profiled_targets)
         self._targets: dict[ProcessKey, Target] = {}
         self._let_go: set[ProcessKey] = set()  # by a user, though a rule chooses it
@@ -88,6 +90,8 @@ class Node:
         self._ended_targets = self._left_out = 0
         self._started_unix_seconds = time.time()
         self._scan_due = self._tick_due = self._publish_due = now_seconds
+        self._ticked_seconds = now_seconds
+        self._burst_seconds = 0.0  # for which bursts were allowed so far
         self._longest_turn = (now_seconds, 0.0)
         self._reload_trouble = ""
         self._is_stopping = self._is_reloading = False
@@ -166,7 +170,8 @@ class Node:
     def _tick(self) -> None:
         """Once a second: budgets, who has bursts, what is told."""
         now_seconds = time.monotonic()
-        self._tick_due = now_seconds + _TICK_SECONDS
+        elapsed = now_seconds - self._ticked_seconds
+        self._ticked_seconds, self._tick_due = now_seconds, now_seconds + _TICK_SECONDS
         costs = self._costs()
         self._budget.tell(
             now_seconds, costs.own_cpu_seconds, costs.burst_cpu_seconds, costs.stop_seconds
@@ -176,7 +181,9 @@ class Node:
             candidate = target.candidate()
             if candidate is not None:
                 candidates[key] = candidate
-        chosen = self._rotation.turn(now_seconds, candidates)
+        if self._budget.allows_bursts:  # else nobody's turn goes by
+            self._burst_seconds += elapsed
+        chosen = self._rotation.turn(self._burst_seconds, candidates)
         for key, target in self._targets.items():
             target.has_bursts = key in chosen
             target.burst_share = 1 / len(chosen) if key in chosen else 0.0
@@ -281,7 +288,9 @@ class Node:
         total = self._ended
         for target in self._targets.values():
             total += target.costs()
-        own = time.process_time() + total.replica_cpu_seconds
+        apart = (each.pid for each in self._exporters if isinstance(each, ApartExporter))
+        helpers = self._helper_cpu.used_seconds(pid for pid in apart if pid is not None)
+        own = time.process_time() + total.replica_cpu_seconds + helpers
         return replace(total, own_cpu_seconds=own)
 
     def status(self) -> NodeStatus:
@@ -452,6 +461,14 @@ def _with_an_account_of_its_own() -> ProcessCpu:
     process_cpu = ProcessCpu()
     process_cpu.open()
     return process_cpu
+
+
+def _cpu_seconds(pid: int) -> float | None:
+    """CPU time of a process; None if it has ended."""
+    try:
+        return process_cpu_ns(pid) * 1e-9
+    except TargetError:
+        return None
 
 
 def _may_have(uid: int, pid: int) -> bool:

@@ -148,16 +148,19 @@ class Target:
         """
         if self._live is None:
             return self._attach(now_seconds)
+        if self._live.session.ending() is not None:
+            return False
         try:
             self._take_turn(self._live, now_seconds, pace)
-            return self._live.session.ending() is None
+        except TargetError:  # it has ended since
+            return False
         except Exception as error:  # of this target: the others go on
             logger.exception("observing process %d failed", self.wanted.key.pid)
             self._fail(
                 TargetError(f"observing it failed: {error!r}", "please report it with the log"),
                 now_seconds,
             )
-            return True
+        return True
 
     def _attach(self, now_seconds: float) -> bool:
         """Try to; whether the process is there."""
@@ -173,7 +176,7 @@ class Target:
             self._error, self._failures = None, 0
             self._seen_seconds = self._stepped_seconds = now_seconds
             self.next_turn_seconds = now_seconds
-            logger.info("observing process %d (%s)", self._info.pid, self._info.command)
+            self._tell("it is observed now")
         return True
 
     def _open(self) -> _Live:
@@ -222,13 +225,18 @@ class Target:
         """
         if self._live is not None:
             why = "it has ended" if ended else "it is let go"
-            logger.info("process %d (%s): %s", self._info.pid, self._info.command, why)
+            self._tell(why)
             self._live.session.stop(why)
             try:
                 self._live.session.finish(observed_no_more=True)
             except Exception:  # of this target: the others go on
                 logger.exception("the end of process %d", self._info.pid)
         self._release()
+
+    def _tell(self, what: str) -> None:
+        """Log it; what rules choose may come and go many times a second."""
+        level = logging.DEBUG if self.wanted.asked_by is None else logging.INFO
+        logger.log(level, "process %d (%s): %s", self._info.pid, self._info.command, what)
 
     def _release(self) -> None:
         self._before = self.costs()
@@ -267,9 +275,12 @@ class Target:
         if self._is_idle:
             return _IDLE_TURN_SECONDS
         if self.has_bursts and self._allows_bursts():
+            pause = session.pause_seconds()
+            if session.hurries:
+                return pause
             # Half a window is soon enough for who uses little CPU time.
             window = self.wanted.config.window_seconds / max(self._cpu_share, 0.001)
-            return max(session.pause_seconds(), min(window / 2, _SAMPLED_TURN_SECONDS)) * pace
+            return max(pause, min(window / 2, _SAMPLED_TURN_SECONDS)) * pace
         return _SAMPLED_TURN_SECONDS * min(pace, self._ring_seconds * 0.75)
 
     @property
@@ -321,12 +332,12 @@ class Target:
         """What it has cost."""
         if self._live is None:
             return self._before
-        overhead = self._live.parts.pipeline.parts.ledger.overhead()
-        direct = self._live.parts.own_cpu.direct_seconds()
+        ledger = self._live.parts.pipeline.parts.ledger
+        overhead = ledger.overhead()
         return self._before + Costs(
-            burst_cpu_seconds=direct - self._turn_cpu_seconds + overhead.replica_cpu_seconds,
+            burst_cpu_seconds=ledger.burst_cpu_seconds,
             replica_cpu_seconds=overhead.replica_cpu_seconds,
-            own_cpu_seconds=direct + overhead.replica_cpu_seconds,
+            own_cpu_seconds=self._turn_cpu_seconds + ledger.burst_cpu_seconds,
             stop_seconds=overhead.stop_seconds,
         )
 

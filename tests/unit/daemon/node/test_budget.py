@@ -40,7 +40,7 @@ def test_bursts_have_a_part_though_all_the_rest_takes_too_much() -> None:
         other_seconds += 0.1
         burst_seconds += 0.05 if budget.allows_bursts else 0.0
         budget.tell(float(second), other_seconds + burst_seconds, burst_seconds, 0.0)
-    assert 0.25 * 0.02 * 3600 <= burst_seconds <= 0.25 * 0.02 * 3720 + 0.1
+    assert 0.5 * 0.02 * 3600 <= burst_seconds <= 0.5 * 0.02 * 3720 + 0.1
     assert budget.pace == 4.0
 
 
@@ -95,7 +95,7 @@ def test_who_uses_more_cpu_time_has_more_bursts() -> None:
 def test_who_is_unknown_has_more_bursts_than_who_is_known() -> None:
     fleet = Fleet({"new": (0.5, 1.0), "known": (0.5, 0.0)}, 1)
     fleet.run(10_000)
-    assert fleet.costs["new"] / fleet.costs["known"] == pytest.approx(4, rel=0.2)
+    assert fleet.costs["new"] / fleet.costs["known"] == pytest.approx(10, rel=0.25)
 
 
 def test_everybody_has_bursts_if_there_is_room() -> None:

@@ -219,6 +219,10 @@ def test_a_socket_in_somebody_elses_directory_is_refused(tmp_path: Path) -> None
     (tmp_path / "file").write_text("")
     with pytest.raises(CapabilityError):
         Served(tmp_path / "file" / "s")
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)
+    with pytest.raises(CapabilityError, match="written to by others"):
+        Served(tmp_path / "open" / "s")
     if os.geteuid() == 0:
         (tmp_path / "theirs").mkdir()
         os.chown(tmp_path / "theirs", 65534, 65534)

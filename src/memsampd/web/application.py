@@ -1,0 +1,71 @@
+"""The application: routes, static files, and what guards them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from prometheus_client.exposition import choose_encoder
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp
+
+from memsampd.web.api import api_routes
+from memsampd.web.guard import Guard, explain
+from memsampd.web.state import State
+
+_PAGE = Path(__file__).with_name("page")
+_MEDIA_TYPES = {
+    ".html": "text/html",
+    ".css": "text/css",
+    ".js": "text/javascript",
+    ".svg": "image/svg+xml",
+    ".txt": "text/plain",
+}
+
+
+def make_application(state: State, host: str) -> ASGIApp:
+    """Return the application.
+
+    Args:
+        state: what it shows.
+        host: address that is listened on.
+    """
+    app = Starlette(
+        routes=[*api_routes(state), _metrics(state), *_page()],
+        exception_handlers={HTTPException: explain, 500: explain},
+    )
+    return Guard(app, host)
+
+
+def _metrics(state: State) -> Route:
+    async def metrics(request: Request) -> Response:
+        encoder, content_type = choose_encoder(request.headers.get("accept", ""))
+        return Response(encoder(state.prometheus.registry), headers={"Content-Type": content_type})
+
+    return Route("/metrics", metrics)
+
+
+def _page() -> list[BaseRoute]:
+    """Routes of the page's files, all read now: later we may not be allowed to."""
+    files = [path for path in sorted(_PAGE.rglob("*")) if path.suffix in _MEDIA_TYPES]
+    return [
+        _file(f"/{name}" if name != "index.html" else "/", path)
+        for path in files
+        if (name := path.relative_to(_PAGE).as_posix())
+    ]
+
+
+def _file(route: str, path: Path) -> Route:
+    content = path.read_bytes()
+
+    async def serve(request: Request) -> Response:
+        return Response(
+            content,
+            media_type=_MEDIA_TYPES[path.suffix],
+            headers={"Cache-Control": "no-cache"},
+        )
+
+    return Route(route, serve)

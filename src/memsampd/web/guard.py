@@ -1,0 +1,107 @@
+"""What every answer carries and every request must have, around the whole application."""
+
+from __future__ import annotations
+
+import ipaddress
+from http import HTTPStatus
+
+import msgspec
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from memsampd.exporters.documents import VERSION, Document
+
+_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
+    "img-src 'self' data: blob:; connect-src 'self'; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+
+class JsonResponse(Response):
+    """A document as JSON; what is not a number is null."""
+
+    media_type = "application/json"
+
+    def render(self, content: Document) -> bytes:
+        """Encode it."""
+        return msgspec.json.encode(content)
+
+
+def refusal(status: int, cause: str, remedy: str = "", **headers: str) -> JsonResponse:
+    """Return an error as a document."""
+    document = {"version": VERSION, "cause": cause, "remedy": remedy}
+    return JsonResponse(document, status, headers)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a name or address can only mean this machine."""
+    name = host.removeprefix("[").removesuffix("]").rstrip(".").lower()
+    if name == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False
+
+
+def host_of(header: str) -> str:
+    """Return the host of a Host header, without the port."""
+    host, colon, port = header.rpartition(":")
+    return host if colon and port.isascii() and port.isdigit() else header
+
+
+class Guard:
+    """Refuses strangers' names for this machine and adds the headers that confine a page.
+
+    A page of another origin can have its own name resolve to 127.0.0.1 and would then be of the
+    same origin as ours (DNS rebinding). So whoever asks a server on a loopback address must call
+    it by a loopback name.
+
+    Args:
+        application: what it guards.
+        host: address that is listened on.
+    """
+
+    def __init__(self, application: ASGIApp, host: str) -> None:
+        self._application = application
+        self._checks_host = is_loopback(host)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request."""
+
+        async def send_guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in _HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        if scope["type"] == "http" and self._checks_host:
+            host = host_of(Headers(scope=scope).get("host", ""))
+            if not is_loopback(host):
+                answer = refusal(
+                    421, f"this server is not called {host!r}", "ask for localhost or 127.0.0.1"
+                )
+                await answer(scope, receive, send_guarded)
+                return
+        await self._application(scope, receive, send_guarded)
+
+
+async def explain(request: Request, error: Exception) -> Response:
+    """Return an error of the framework as a document."""
+    status = getattr(error, "status_code", 500)
+    cause = getattr(error, "detail", "an error of ours")
+    headers = getattr(error, "headers", None) or {}
+    if status == 404 and cause == HTTPStatus.NOT_FOUND.phrase:  # no route
+        return refusal(404, f"there is nothing at {request.url.path}", "see /api/v1/openapi.json")
+    if status == 405:
+        return refusal(405, f"{request.method} is not served here", "only GET is", **headers)
+    return refusal(status, str(cause))

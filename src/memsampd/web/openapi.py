@@ -1,0 +1,256 @@
+"""The API described for machines (OpenAPI 3.1)."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+from memsampd.exporters.documents import VERSION
+
+Schema: TypeAlias = dict[str, Any]
+
+_INTEGER: Schema = {"type": "integer"}
+_COUNT: Schema = {"type": "integer", "minimum": 0}
+_NUMBER: Schema = {"type": "number"}
+_AMOUNT: Schema = {"type": "number", "minimum": 0}
+_SHARE: Schema = {"type": "number", "minimum": 0, "maximum": 1}
+_TEXT: Schema = {"type": "string"}
+_TRUTH: Schema = {"type": "boolean"}
+
+
+def _list(item: Schema) -> Schema:
+    return {"type": "array", "items": item}
+
+
+def _map(value: Schema) -> Schema:
+    return {"type": "object", "additionalProperties": value}
+
+
+def _maybe(schema: Schema) -> Schema:
+    """Null where it is not known."""
+    return {"anyOf": [schema, {"type": "null"}]}
+
+
+def _object(**properties: Schema) -> Schema:
+    """All properties are there; later versions may add others."""
+    return {"type": "object", "properties": properties, "required": list(properties)}
+
+
+_CURVE = {name: _maybe(_list(_SHARE)) for name in ("miss_ratio", "low", "high")}
+_HEAD = {"version": {"const": VERSION}, "target": _TEXT}
+_RATE = {"accesses_per_cpu_second": _maybe(_AMOUNT), "rate_spread": _maybe(_AMOUNT)}
+_CACHE = _object(
+    name=_TEXT,
+    size_bytes=_COUNT,
+    miss_ratio=_maybe(_SHARE),
+    low=_maybe(_SHARE),
+    high=_maybe(_SHARE),
+    fill_bytes_per_cpu_second=_maybe(_AMOUNT),
+)
+_COST = _object(
+    target_cpu_seconds=_AMOUNT,
+    stop_seconds=_AMOUNT,
+    longest_stop_seconds=_AMOUNT,
+    hit_seconds=_AMOUNT,
+    sampling_seconds=_AMOUNT,
+    budget_share=_AMOUNT,
+    spent_share=_AMOUNT,
+    own_cpu_seconds=_AMOUNT,
+    replica_cpu_seconds=_AMOUNT,
+    own_cpu_share=_AMOUNT,
+    own_cpu_waited_seconds=_AMOUNT,
+    waits_for_own_cpu=_TRUTH,
+    samples=_COUNT,
+    lost=_COUNT,
+    throttled=_COUNT,
+    burst_ends=_map(_COUNT),
+    bursts=_map(_COUNT),
+)
+_TARGET = _object(
+    **_HEAD,
+    time_monotonic_seconds=_NUMBER,
+    time_unix_seconds=_NUMBER,
+    first_seen_unix_seconds=_NUMBER,
+    pid=_COUNT,
+    start_ticks=_COUNT,
+    command=_TEXT,
+    executable=_TEXT,
+    alive=_TRUTH,
+    attached=_TRUTH,
+    idle=_TRUTH,
+    idle_seconds=_AMOUNT,
+    backend=_map(_TEXT),
+    user_cpu_seconds=_AMOUNT,
+    unknown_cpu_seconds=_AMOUNT,
+    windows=_COUNT,
+    phases=_COUNT,
+    phase=_maybe(_COUNT),
+    predicted_phase=_maybe(_COUNT),
+    prediction_accuracy=_maybe(_SHARE),
+    bursts=_COUNT,
+    sampled_accesses=_COUNT,
+    **_RATE,
+    rate_known_share=_SHARE,
+    caches=_list(_CACHE),
+    caches_now=_list(_CACHE),
+    cost=_COST,
+    not_known=_list(_object(what=_TEXT, why=_TEXT, share=_maybe(_SHARE))),
+)
+_PHASES = _object(
+    **_HEAD,
+    time_monotonic_seconds=_NUMBER,
+    phase=_maybe(_COUNT),
+    predicted_phase=_maybe(_COUNT),
+    phases=_list(
+        _object(
+            id=_COUNT,
+            windows=_COUNT,
+            weight=_SHARE,
+            cpu_seconds=_AMOUNT,
+            bursts=_COUNT,
+            sampled_accesses=_COUNT,
+            censored_share=_SHARE,
+            write_share=_maybe(_SHARE),
+            **_RATE,
+            caches=_list(_CACHE),
+        )
+    ),
+)
+_CURVES = _object(
+    **_HEAD,
+    time_monotonic_seconds=_NUMBER,
+    policy=_TEXT,
+    sizes_bytes=_list(_COUNT),
+    cache_sizes_bytes=_map(_COUNT),
+    whole_run=_object(**_CURVE),
+    phases=_list(_object(id=_COUNT, weight=_SHARE, **_CURVE)),
+)
+_WINDOWS = _object(
+    **_HEAD,
+    policy=_TEXT,
+    sizes_bytes=_list(_COUNT),
+    cache_sizes_bytes=_map(_COUNT),
+    step_seconds=_AMOUNT,
+    until_unix_seconds=_NUMBER,
+    start_unix_seconds=_list(_NUMBER),
+    cpu_seconds=_list(_AMOUNT),
+    unknown_cpu_seconds=_list(_AMOUNT),
+    phases=_list({"type": "integer", "minimum": -1}),
+    phase_cpu_seconds=_list(_list(_AMOUNT)),
+    **{name: _list(_maybe(_list(_SHARE))) for name in _CURVE},
+)
+_HEALTH = _object(
+    version={"const": VERSION},
+    status={"const": "ok"},
+    memsampd_version=_TEXT,
+    targets=_COUNT,
+    last_snapshot_age_seconds=_maybe(_NUMBER),
+)
+_ERROR = _object(version={"const": VERSION}, cause=_TEXT, remedy=_TEXT)
+_ID: Schema = {
+    "name": "id",
+    "in": "path",
+    "required": True,
+    "schema": {"type": "string", "minLength": 1, "maxLength": 64},
+    "description": "name of a target: its pid and its start time, as /api/v1/targets tells it",
+}
+
+
+def openapi_document(default_points: int, max_points: int) -> Schema:
+    """Return the document.
+
+    Args:
+        default_points: columns of /windows unless asked otherwise.
+        max_points: the most that can be asked for.
+    """
+    since = {
+        "name": "since",
+        "in": "query",
+        "schema": _AMOUNT,
+        "description": "Unix time in seconds; a day ago by default",
+    }
+    points = {
+        "name": "points",
+        "in": "query",
+        "schema": {
+            "type": "integer",
+            "minimum": 1,
+            "maximum": max_points,
+            "default": default_points,
+        },
+        "description": "columns at most; rows are added up to fit",
+    }
+    target = "/api/v1/targets/{id}"
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "memsampd",
+            "version": str(VERSION),
+            "description": "Phases and miss-ratio curves of observed processes. Read only. Keys "
+            "name their units; null is what is not known. New keys may come, none will go.",
+            "license": {"name": "Apache-2.0"},
+        },
+        "paths": {
+            "/healthz": _get("Whether the server works", _HEALTH),
+            "/api/v1/openapi.json": _get("This document", {"type": "object"}),
+            "/api/v1/targets": _get(
+                "All targets", _object(version={"const": VERSION}, targets=_list(_TARGET))
+            ),
+            target: _get("A target: figures, cost, what is not known", _TARGET, _ID),
+            f"{target}/phases": _get("Its phases", _PHASES, _ID),
+            f"{target}/curves": _get("Its miss-ratio curves, with bounds", _CURVES, _ID),
+            f"{target}/windows": _get(
+                "Its history: phases and miss ratios over time", _WINDOWS, _ID, since, points
+            ),
+            "/api/v1/events": _events(),
+        },
+    }
+
+
+def _get(summary: str, answer: Schema, *parameters: Schema) -> Schema:
+    errors = {"400": _error("a request that makes no sense")}
+    if _ID in parameters:
+        errors["404"] = _error("no such target")
+    return {
+        "get": {
+            "summary": summary,
+            "parameters": list(parameters),
+            "responses": {
+                "200": {
+                    "description": summary,
+                    "content": {"application/json": {"schema": answer}},
+                },
+                **errors,
+            },
+        }
+    }
+
+
+def _error(description: str) -> Schema:
+    return {"description": description, "content": {"application/json": {"schema": _ERROR}}}
+
+
+def _events() -> Schema:
+    words = (
+        "Server-sent events: `target` (a new one), `phase` (another phase runs: `phase`, "
+        "`previous_phase`), `end` (`alive`: let go of, not ended), `gap` (`missed`: events that "
+        "are no longer kept). Last-Event-ID goes on where a client was."
+    )
+    last = {
+        "name": "Last-Event-ID",
+        "in": "header",
+        "schema": {"type": "string", "pattern": "^[0-9]{1,15}$"},
+    }
+    return {
+        "get": {
+            "summary": "What happens, as it happens",
+            "parameters": [last],
+            "responses": {
+                "200": {
+                    "description": words,
+                    "content": {"text/event-stream": {"schema": _TEXT}},
+                },
+                "400": _error("a request that makes no sense"),
+                "503": _error("too many listen already"),
+            },
+        }
+    }

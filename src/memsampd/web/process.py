@@ -1,0 +1,276 @@
+"""HTTP apart from the sampler: an exporter that feeds an unprivileged child process.
+
+The sampler may be root and reads other people's memory; a flaw in HTTP must not be one in it. So
+the listening socket is opened here and handed to a child that gives up all rights first
+(:mod:`memsampd.web.confine`) and is told snapshots through a pipe. Nothing comes back but its end:
+it can lie to those who ask it, not to us.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import importlib.util
+import logging
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass
+
+from memsampd.errors import CapabilityError
+from memsampd.exporters.documents import target_id
+from memsampd.exporters.listen import DEFAULT_LISTEN, listening_error, parse_listen, url_of
+from memsampd.exporters.snapshot import Snapshot, TargetInfo
+from memsampd.exporters.text import printable
+from memsampd.web.confine import user_ids
+from memsampd.web.wire import Detached, Message, encode
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_USER = "nobody"
+_BACKLOG = 128
+_PIPE_BYTES = 1 << 20
+# A child that takes nothing for so long hangs, and is replaced.
+_STALLED_SECONDS = 30.0
+_FIRST_PAUSE_SECONDS = 0.5
+_LONGEST_PAUSE_SECONDS = 60.0
+# A child that lived for so long is no reason to wait before the next.
+_LIVED_SECONDS = 60.0
+_END_SECONDS = 3.0
+_WORDS_BYTES = 400
+_KEPT_VARIABLES = ("PATH", "LANG", "LC_ALL", "PYTHONPATH", "TZ")
+
+
+class _Outbox:
+    """The newest message of each target that was not sent yet; older ones are dropped."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting: dict[str, Message] = {}
+        self._latest: dict[str, Message] = {}  # of live targets, for a child that comes anew
+
+    def put(self, target: str, message: Message) -> None:
+        with self._lock:
+            self._waiting[target] = message
+            if isinstance(message, Snapshot) and message.alive:
+                self._latest[target] = message
+            else:
+                self._latest.pop(target, None)
+
+    def take(self) -> Message | None:
+        with self._lock:
+            if not self._waiting:
+                return None
+            return self._waiting.pop(next(iter(self._waiting)))
+
+    def again(self) -> None:
+        """Send all live targets to a new child."""
+        with self._lock:
+            self._waiting = {**self._latest, **self._waiting}
+
+
+@dataclass(frozen=True, slots=True)
+class _Child:
+    """A running child, the pipe to it, and the file of its last words."""
+
+    process: subprocess.Popen[bytes]
+    pidfd: int
+    pipe: int
+    words: int
+
+    def end(self) -> str:
+        """Have it ended, gently at first, and reaped; returns how it went, for people."""
+        os.close(self.pipe)  # the end of its input is the end of it
+        try:
+            self.process.wait(_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        status = self.process.returncode
+        how = f"exit status {status}" if status >= 0 else signal.Signals(-status).name
+        size = os.fstat(self.words).st_size
+        last = os.pread(self.words, _WORDS_BYTES, max(size - _WORDS_BYTES, 0))
+        os.close(self.words)
+        os.close(self.pidfd)
+        lines = last.decode("utf-8", "replace").strip().splitlines()
+        return f"{how}: {printable(lines[-1])}" if lines else how
+
+
+class WebProcess:
+    """Serves metrics, API and page from a child process, which it starts again when it ends.
+
+    ``publish`` hands a snapshot to a thread and returns: a slow or dead child costs nothing but
+    the snapshots that it misses.
+
+    Args:
+        listen: ``HOST:PORT``; port 0 takes a free one.
+        user: whom the child becomes if we are root; without effect else.
+
+    Attributes:
+        host: address that it listens on.
+        port: port that it listens on, the one chosen if 0 was asked for.
+
+    Raises:
+        UsageError: ``listen`` is malformed.
+        CapabilityError: the address cannot be listened on, there is no such user, or the packages
+            that serve HTTP are not installed.
+    """
+
+    def __init__(self, listen: str = DEFAULT_LISTEN, user: str = DEFAULT_USER) -> None:
+        _require_packages()
+        self._ids = user_ids(user) if os.geteuid() == 0 else None
+        self.host, port = parse_listen(listen)
+        family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
+        try:
+            self._socket = socket.create_server((self.host, port), family=family, backlog=_BACKLOG)
+        except OSError as error:
+            raise listening_error(error, listen) from error
+        self.port = self._socket.getsockname()[1]
+        self._outbox = _Outbox()
+        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._closing = threading.Event()
+        self._child: _Child | None = None
+        self._thread = threading.Thread(target=self._run, name="memsampd-web", daemon=True)
+        self._thread.start()
+
+    @property
+    def url(self) -> str:
+        """Where the page is."""
+        return url_of(self.host, self.port)
+
+    @property
+    def pid(self) -> int | None:
+        """The child, while there is one."""
+        child = self._child
+        return None if child is None else child.process.pid
+
+    def publish(self, snapshot: Snapshot) -> None:
+        """Show this state of its target; returns at once."""
+        self._send(target_id(snapshot.target), snapshot)
+
+    def detach(self, target: TargetInfo) -> None:
+        """A target is observed no longer, though it may live: its series vanish."""
+        id = target_id(target)
+        self._send(id, Detached(id))
+
+    def close(self) -> None:
+        """Stop serving, end the child and free the port; a second call does nothing."""
+        if self._closing.is_set():
+            return
+        self._closing.set()
+        os.eventfd_write(self._wake, 1)
+        self._thread.join()
+        self._socket.close()
+        os.close(self._wake)
+
+    def _send(self, target: str, message: Message) -> None:
+        if self._closing.is_set():
+            return
+        self._outbox.put(target, message)
+        os.eventfd_write(self._wake, 1)
+
+    def _run(self) -> None:
+        pause_seconds = _FIRST_PAUSE_SECONDS
+        while True:
+            started_seconds = time.monotonic()
+            words = self._life()
+            if self._closing.is_set():
+                return
+            if time.monotonic() - started_seconds >= _LIVED_SECONDS:
+                pause_seconds = _FIRST_PAUSE_SECONDS
+            logger.warning("the web process %s: it starts again in %g s", words, pause_seconds)
+            self._closing.wait(pause_seconds)
+            pause_seconds = min(2 * pause_seconds, _LONGEST_PAUSE_SECONDS)
+
+    def _life(self) -> str:
+        """Start a child and feed it; returns how it ended, for people."""
+        try:
+            child = self._child = self._start()
+        except OSError as error:
+            return f"cannot be started ({error.strerror})"
+        try:
+            self._outbox.again()
+            hangs = self._feed(child)
+            if hangs:
+                child.process.kill()
+        finally:
+            self._child = None
+            words = child.end()
+        return f"hung ({words})" if hangs else f"ended ({words})"
+
+    def _start(self) -> _Child:
+        """Start a child; this thread lives as long as it, for the kernel ends it with us."""
+        reading, writing = os.pipe2(os.O_CLOEXEC)
+        words = os.memfd_create("memsampd-web", os.MFD_CLOEXEC)
+        listening = self._socket.fileno()
+        kept = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
+        command = [sys.executable, "-P", "-m", "memsampd.web.server"]
+        command += [str(reading), str(listening), str(os.getpid()), self.host]
+        command += [str(id) for id in self._ids or ()]
+        try:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=words,
+                pass_fds=(reading, listening),
+                cwd="/",
+                env={**kept, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
+                start_new_session=True,
+            )
+        finally:
+            os.close(reading)
+        os.set_blocking(writing, False)
+        with contextlib.suppress(OSError):  # beyond the user's limit: the default does, too
+            fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+        return _Child(process, os.pidfd_open(process.pid), writing, words)
+
+    def _feed(self, child: _Child) -> bool:
+        """Tell the child what is published until it ends or we close; returns whether it hangs."""
+        waiting, frame = select.poll(), memoryview(b"")
+        waiting.register(self._wake, select.POLLIN)
+        waiting.register(child.pidfd, select.POLLIN)
+        took_seconds = time.monotonic()
+        while not self._closing.is_set():
+            if not frame:
+                message = self._outbox.take()
+                frame = memoryview(b"" if message is None else encode(message))
+                took_seconds = time.monotonic()
+            if frame:
+                waiting.register(child.pipe, select.POLLOUT)
+            else:
+                with contextlib.suppress(KeyError):
+                    waiting.unregister(child.pipe)
+            left_seconds = took_seconds + _STALLED_SECONDS - time.monotonic()
+            ready = dict(waiting.poll(max(left_seconds, 0) * 1000 if frame else None))
+            if child.pidfd in ready:
+                return False
+            if self._wake in ready:
+                os.eventfd_read(self._wake)
+            if child.pipe in ready:
+                try:
+                    frame = frame[os.write(child.pipe, frame) :]
+                    took_seconds = time.monotonic()
+                except BrokenPipeError:
+                    return False
+            elif frame and left_seconds <= 0:
+                return True
+        return False
+
+
+def missing_packages() -> list[str]:
+    """Names of the packages that serving needs and that are not installed."""
+    return [name for name in ("starlette", "uvicorn") if importlib.util.find_spec(name) is None]
+
+
+def _require_packages() -> None:
+    missing = missing_packages()
+    if missing:
+        raise CapabilityError(
+            f"the page needs {' and '.join(missing)}", "pip install 'memsampd[web]'"
+        )

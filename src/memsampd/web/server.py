@@ -1,0 +1,65 @@
+"""The web process itself: ``python -P -m memsampd.web.server``, started by WebProcess only."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import sys
+
+import uvicorn
+
+from memsampd.web.application import make_application
+from memsampd.web.confine import confine
+from memsampd.web.state import State
+from memsampd.web.wire import FrameReader
+
+_READ_BYTES = 1 << 18
+_CONNECTIONS = 128
+
+
+def main(words: list[str]) -> None:
+    """Serve until the pipe ends.
+
+    Args:
+        words: descriptors of the pipe and of the listening socket, pid of the parent, the host
+            that is listened on, and uid and gid to become, if any.
+    """
+    pipe, listening, parent_pid = (int(word) for word in words[:3])
+    ids = (int(words[4]), int(words[5])) if len(words) > 4 else None
+    state = State()
+    config = uvicorn.Config(
+        make_application(state, words[3]),
+        loop="asyncio",
+        http="h11",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        limit_concurrency=_CONNECTIONS,
+        timeout_graceful_shutdown=1,
+    )
+    config.load()  # imports what it needs, as long as we may read it
+    confine(ids, parent_pid)
+    asyncio.run(_serve(uvicorn.Server(config), state, pipe, listening))
+
+
+async def _serve(server: uvicorn.Server, state: State, pipe: int, listening: int) -> None:
+    frames, loop = FrameReader(), asyncio.get_running_loop()
+    os.set_blocking(pipe, False)
+
+    def read() -> None:
+        data = os.read(pipe, _READ_BYTES)
+        if not data:
+            loop.remove_reader(pipe)
+            server.should_exit = True
+        for message in frames.feed(data):
+            state.receive(message)
+
+    loop.add_reader(pipe, read)
+    await server.serve(sockets=[socket.socket(fileno=listening)])
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,146 @@
+"""All that the web process knows: the last snapshot of each target, its history, what happened."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+
+from memsampd.exporters.documents import VERSION, Document, target_id
+from memsampd.exporters.prometheus import PrometheusExporter
+from memsampd.exporters.snapshot import Snapshot
+from memsampd.web.history import History
+from memsampd.web.wire import Detached, Message
+
+KEPT_ENDED = 20
+KEPT_EVENTS = 1024
+
+
+@dataclass(slots=True)
+class Observed:
+    """A target.
+
+    Attributes:
+        snapshot: the last one.
+        history: what it did.
+        attached: False once it has ended or we let go of it.
+    """
+
+    snapshot: Snapshot
+    history: History = field(default_factory=History)
+    attached: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that clients are told as it happens.
+
+    Attributes:
+        number: 1, 2, 3, ...
+        kind: "target" (a new one), "phase" (another phase runs now) or "end".
+        document: what it says.
+    """
+
+    number: int
+    kind: str
+    document: Document
+
+
+class State:
+    """Takes messages, answers the API. Used by one thread.
+
+    Args:
+        monotonic: clock of the snapshots, injected for tests.
+        unix: clock of the world, injected for tests.
+    """
+
+    def __init__(
+        self,
+        monotonic: Callable[[], float] = time.monotonic,
+        unix: Callable[[], float] = time.time,
+    ) -> None:
+        self._monotonic = monotonic
+        self._unix = unix
+        self.prometheus = PrometheusExporter()
+        self.targets: dict[str, Observed] = {}
+        self._events: deque[Event] = deque(maxlen=KEPT_EVENTS)
+        self._last_number = 0
+        self._listeners: set[Callable[[], None]] = set()
+
+    @property
+    def unix_offset_seconds(self) -> float:
+        """What turns a monotonic time into one of the world, as that clock stands now."""
+        return self._unix() - self._monotonic()
+
+    @property
+    def unix_seconds(self) -> float:
+        """What the clock of the world says."""
+        return self._unix()
+
+    def age_seconds(self, time_seconds: float) -> float:
+        """Return how long ago a monotonic time was."""
+        return self._monotonic() - time_seconds
+
+    @property
+    def last_event(self) -> int:
+        """Number of the last event."""
+        return self._last_number
+
+    def receive(self, message: Message) -> None:
+        """Learn something."""
+        if isinstance(message, Detached):
+            self._let_go(message.target)
+        else:
+            self._see(message)
+
+    def events_after(self, number: int) -> Iterator[Event]:
+        """Yield what happened after an event, as far as it is still kept."""
+        yield from (event for event in tuple(self._events) if event.number > number)
+
+    def listen(self, tell: Callable[[], None]) -> Callable[[], None]:
+        """Have somebody told of each event; returns what ends that."""
+        self._listeners.add(tell)
+        return lambda: self._listeners.discard(tell)
+
+    def _see(self, snapshot: Snapshot) -> None:
+        id = target_id(snapshot.target)
+        observed = self.targets.get(id)
+        before = observed.snapshot.phase if observed else None
+        if observed is None:
+            observed = self.targets[id] = Observed(snapshot, attached=False)
+        if not observed.attached:
+            observed.attached, before = True, None
+            self._tell("target", snapshot)
+        observed.snapshot = snapshot
+        observed.history.add(snapshot)
+        self.prometheus.publish(snapshot)
+        if snapshot.phase is not None and snapshot.phase != before:
+            self._tell("phase", snapshot, phase=snapshot.phase, previous_phase=before)
+        if not snapshot.alive:
+            self._let_go(id)
+
+    def _let_go(self, id: str) -> None:
+        observed = self.targets.get(id)
+        if observed is None or not observed.attached:
+            return
+        observed.attached = False
+        self.prometheus.publish(replace(observed.snapshot, alive=False))
+        self._tell("end", observed.snapshot, alive=observed.snapshot.alive)
+        ended = [each for each, other in self.targets.items() if not other.attached]
+        for old in ended[:-KEPT_ENDED]:
+            del self.targets[old]
+
+    def _tell(self, kind: str, snapshot: Snapshot, **more: object) -> None:
+        self._last_number += 1
+        document = {
+            "version": VERSION,
+            "target": target_id(snapshot.target),
+            "pid": snapshot.target.pid,
+            "command": snapshot.target.command,
+            "time_unix_seconds": snapshot.time_seconds + self.unix_offset_seconds,
+            **more,
+        }
+        self._events.append(Event(self._last_number, kind, document))
+        for tell in tuple(self._listeners):
+            tell()

@@ -1,0 +1,216 @@
+"""The page in a real Chromium, on a real program observed by a real ``memsampd attach --page``."""
+
+from __future__ import annotations
+
+import csv
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from chromium import Chromium, wait_for
+from invented import make_snapshot
+from serving import now_snapshot, serving
+
+from memsampd.exporters.snapshot import Snapshot
+from memsampd.web.process import WebProcess
+
+MEMSAMPD = str(Path(sys.executable).with_name("memsampd"))
+# A long stretch without memory, then one over a working set; again and again.
+TWO_KINDS = """
+import hashlib
+while True:
+    for _ in range(60):
+        hashlib.pbkdf2_hmac("sha256", b"a", b"b", 20000)
+    sum(len({i: str(i) for i in range(2000)}) for _ in range(1500))
+"""
+PHASES = "[...document.querySelectorAll('#phases input')].map(each => each.value)"
+PICKED = "document.querySelector('#phases input:checked').value"
+
+
+def read(figure: str) -> str:
+    """Expression for what a figure says of where its cursor is."""
+    return f"document.querySelector('#{figure}-readout').innerText"
+
+
+@pytest.fixture
+def attached(tmp_path: Path) -> Iterator[str]:
+    """The address of the page of a session on a program of two kinds of work."""
+    words = tmp_path / "words"
+    target = subprocess.Popen([sys.executable, "-c", TWO_KINDS])
+    with words.open("w") as file:
+        session = subprocess.Popen(
+            [MEMSAMPD, "attach", str(target.pid), "--page", "--listen", "127.0.0.1:0"],
+            stdout=subprocess.DEVNULL,
+            stderr=file,
+        )
+    try:
+        said = wait_for(
+            lambda: re.search(r"page: (\S+)", words.read_text()) or session.poll() is not None,
+            "the address of the page",
+        )
+        assert session.poll() is None, words.read_text()
+        yield said[1]
+        session.terminate()
+        assert session.wait(60) == 0, words.read_text()
+    finally:
+        for process in (session, target):
+            process.kill()
+            process.wait()
+
+
+def clean(browser: Chromium, url: str) -> None:
+    """Nothing went wrong, and nobody else was asked for anything."""
+    assert browser.complaints() == []
+    asked = {each for each in browser.requested() if not each.startswith(("data:", "blob:"))}
+    assert {urlsplit(each).netloc for each in asked} == {urlsplit(url).netloc}
+
+
+def test_phases_of_a_real_program_appear_and_can_be_picked_and_saved(
+    attached: str, tmp_path: Path
+) -> None:
+    with Chromium(tmp_path / "chromium", (1280, 800)) as browser:
+        browser.go(attached)
+        browser.until(f"{PHASES}.length >= 3")  # the whole run and two phases
+        browser.until("document.querySelector('#curves').ariaLabel.includes('% at 64 MiB')")
+        browser.until(r"/phases \d/.test(document.querySelector('#heat').ariaLabel)")
+        assert browser.evaluate(PICKED) == "run"
+
+        # One is picked by keyboard.
+        browser.evaluate("document.querySelector('#phases input:checked').focus()")
+        browser.press("ArrowRight")
+        picked = browser.until(f"{PICKED} !== 'run' && {PICKED}")
+        label = browser.until("document.querySelector('#curves').ariaLabel")
+        assert f"phase {picked}" in label
+        # The figures are read by keyboard, too.
+        browser.evaluate("document.querySelector('#heat').focus()")
+        browser.press("ArrowLeft")
+        browser.until(rf"/^\d\d:\d\d:\d\d[:,] /.test({read('heat')})")
+        browser.evaluate("document.querySelector('#curves').focus()")
+        browser.press("ArrowRight")
+        browser.until(f"{read('curves')}.startsWith('phase {picked}, 1 KiB')")
+
+        for what in ("heat-csv", "heat-png", "curves-csv", "curves-png"):
+            browser.evaluate(f"document.querySelector('#{what}').click()")
+        tables = {path.stem.split("-")[-1]: path for path in browser.downloaded("csv", 2)}
+        pictures = browser.downloaded("png", 2)
+        clean(browser, attached)
+    curves = list(csv.DictReader(tables["curves"].open()))
+    assert {row["phase"] for row in curves} >= {"whole run", picked}
+    known = [row for row in curves if row["miss_ratio"]]
+    assert known
+    assert all(
+        0 <= float(row["low"]) <= float(row["miss_ratio"]) <= float(row["high"]) <= 1
+        for row in known
+    )
+    windows = list(csv.DictReader(tables["windows"].open()))
+    assert sum(float(row["cpu_seconds"]) for row in windows) > 0
+    for picture in pictures:
+        assert picture.read_bytes().startswith(b"\x89PNG")
+        assert picture.stat().st_size > 5000
+
+
+@pytest.fixture
+def many() -> Iterator[WebProcess]:
+    """50 targets, the first of which has changed its phase, and one that was let go of."""
+    with serving(*(now_snapshot(pid=pid) for pid in range(1000, 1050))) as web:
+        web.detach(make_snapshot(pid=1049).target)
+        for phase in (0, 1, 0):
+            time.sleep(0.5)
+            web.publish(worked(now_snapshot(pid=1000, phase=phase)))
+        yield web
+
+
+def worked(snapshot: Snapshot) -> Snapshot:
+    """Its phase has used CPU time up to now."""
+    estimate = snapshot.estimate
+    phases = tuple(
+        replace(phase, cpu_seconds=snapshot.time_seconds) if phase.id == snapshot.phase else phase
+        for phase in estimate.phases
+    )
+    return replace(snapshot, estimate=replace(estimate, phases=phases))
+
+
+def test_many_targets_are_listed_filtered_and_chosen(many: WebProcess, tmp_path: Path) -> None:
+    count = "document.querySelectorAll('#targets a').length"
+    with Chromium(tmp_path / "chromium", (1280, 800)) as browser:
+        browser.go(many.url)
+        browser.until(f"{count} === 50")
+        browser.evaluate("document.querySelector('#filter').focus()")
+        browser.call("Input.insertText", text="1007")
+        browser.until(f"{count} === 1")
+        browser.press("Tab")
+        browser.press("Enter")
+        browser.until("document.querySelector('#title').innerText === 'sqlite3 (pid 1007)'")
+        browser.until("document.querySelector('#targets a').ariaCurrent === 'true'")
+        clean(browser, many.url)
+
+
+def test_light_and_dark_differ_and_the_figures_are_painted_in_both(
+    many: WebProcess, tmp_path: Path
+) -> None:
+    ground = "getComputedStyle(document.body).backgroundColor"
+    colours = """[...document.querySelectorAll('#heat canvas')].map(canvas => {
+        const data = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
+        const found = new Set();
+        for (let at = 0; at < data.length; at += 4)
+            if (data[at + 3] === 255) found.add(data.slice(at, at + 3).join());
+        return [...found].sort().join(';');
+    })[0]"""
+    with Chromium(tmp_path / "chromium", (1280, 800), "light") as browser:
+        browser.go(many.url)
+        browser.until(f"{PHASES}.length >= 3")
+        browser.until("document.querySelector('#heat').ariaLabel.includes('phases 0')")
+        seen = {}
+        for scheme in ("light", "dark"):
+            browser.set_scheme(scheme)
+            browser.until(f"document.documentElement.dataset.theme === '{scheme}'")
+            seen[scheme] = browser.evaluate(ground), browser.evaluate(colours)
+        assert seen["light"][0] != seen["dark"][0]
+        assert seen["light"][1].count(";") > 5
+        assert seen["light"][1] != seen["dark"][1]
+        browser.evaluate("document.querySelector('#theme').click()")
+        browser.until("document.documentElement.dataset.theme === 'light'")  # chosen by hand
+        clean(browser, many.url)
+
+
+def test_everything_has_a_name_and_each_figure_a_table(many: WebProcess, tmp_path: Path) -> None:
+    with Chromium(tmp_path / "chromium", (1280, 800)) as browser:
+        browser.go(many.url)
+        browser.until(f"{PHASES}.length >= 3")
+        browser.until("document.querySelector('#heat').ariaLabel.includes('phases 0')")
+        for table in ("heat-table", "curves-table"):
+            browser.evaluate(f"document.querySelector('#{table}').closest('details').open = true")
+            browser.until(f"document.querySelectorAll('#{table} tbody tr').length > 1")
+        nodes = browser.call("Accessibility.getFullAXTree")["nodes"]
+        operable = {"button", "link", "radio", "combobox", "searchbox", "image", "table"}
+        named = [
+            (node["role"]["value"], node.get("name", {}).get("value", ""))
+            for node in nodes
+            if not node["ignored"] and node["role"]["value"] in operable
+        ]
+        assert {role for role, _ in named} == operable
+        assert [role for role, name in named if not name.strip()] == []
+        assert "What is not known" in browser.evaluate("document.body.innerText")
+        clean(browser, many.url)
+
+
+def test_on_a_telephone_nothing_is_cut_off(many: WebProcess, tmp_path: Path) -> None:
+    with Chromium(tmp_path / "chromium", (390, 844)) as browser:
+        browser.go(many.url)
+        browser.until(f"{PHASES}.length >= 3")
+        assert browser.evaluate("document.documentElement.scrollWidth") == 390
+        clean(browser, many.url)
+
+
+def test_a_server_that_has_gone_is_said_to_be_gone(tmp_path: Path) -> None:
+    with Chromium(tmp_path / "chromium", (1280, 800)) as browser:
+        with serving(now_snapshot()) as web:
+            browser.go(web.url)
+            browser.until(f"{PHASES}.length >= 3")
+        browser.until("document.querySelector('#connection').classList.contains('lost')")

@@ -1,0 +1,373 @@
+"""The web process: its API, what it must not be able to do, and what becomes of it."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import schemathesis
+from chromium import wait_for
+from hypothesis import HealthCheck, given, settings
+from schemathesis import Case, GenerationMode
+from serving import ask, document, now_snapshot, serving, until_known
+
+from memsampd.errors import CapabilityError
+from memsampd.web import process as web_process
+from memsampd.web.api import DEFAULT_POINTS, MAX_POINTS
+from memsampd.web.confine import user_ids
+from memsampd.web.openapi import openapi_document
+from memsampd.web.process import WebProcess
+
+TARGET = "/api/v1/targets/4242-99"
+
+
+@pytest.fixture(scope="module")
+def web() -> Iterator[WebProcess]:
+    with serving(now_snapshot(), now_snapshot(5, pid=77)) as process:
+        process.publish(now_snapshot(phase=2))
+        yield process
+
+
+# --- the API
+
+
+DESCRIBED = openapi_document(DEFAULT_POINTS, MAX_POINTS)["paths"]
+
+
+@pytest.mark.parametrize(
+    ("path", "mode"),
+    [
+        (path, mode)
+        for path, described in DESCRIBED.items()
+        for mode in GenerationMode
+        if path != "/api/v1/events"
+        # Where there are no parameters, nothing can be asked wrongly.
+        and (mode is GenerationMode.POSITIVE or described["get"]["parameters"])
+    ],
+)
+def test_the_api_is_as_described_for_whatever_is_asked(
+    web: WebProcess, path: str, mode: GenerationMode
+) -> None:
+    operation = schemathesis.openapi.from_url(f"{web.url}api/v1/openapi.json")[path]["GET"]
+
+    @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(case=operation.as_strategy(generation_mode=mode))
+    def check(case: Case[Any]) -> None:
+        if path.endswith("/windows") and mode is GenerationMode.POSITIVE:
+            case.path_parameters = {"id": "4242-99"}
+        case.call_and_validate(timeout=60)
+
+    check()
+
+
+@pytest.mark.parametrize("part", ["", "/phases", "/curves", "/windows"])
+def test_every_document_of_a_target_is_as_described(web: WebProcess, part: str) -> None:
+    described = schemathesis.openapi.from_url(f"{web.url}api/v1/openapi.json")
+    case = described["/api/v1/targets/{id}" + part]["GET"].Case(path_parameters={"id": "77-99"})
+    answer = case.call_and_validate()
+    assert answer.status_code == 200
+    assert answer.json()["target"] == "77-99"
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "cause"),
+    [
+        (f"{TARGET}/windows?points=0", 400, "points='0' is no number from 1 to 2000"),
+        (f"{TARGET}/windows?points=1.5", 400, "points=1.5 is not a whole number"),
+        (f"{TARGET}/windows?points=nan", 400, "points='nan' is no number from 1 to 2000"),
+        (f"{TARGET}/windows?since=yesterday", 400, "since='yesterday' is no number from 0"),
+        (f"{TARGET}/windows?since=1&since=2", 400, "since is given more than once"),
+        (f"{TARGET}/windows?sinse=1", 400, "there is no parameter 'sinse' here, there are"),
+        (f"{TARGET}/phases?x=1", 400, "there is no parameter 'x' here"),
+        ("/api/v1/targets/1-1", 404, "no target '1-1' is known"),
+        ("/api/v2/targets", 404, "there is nothing at /api/v2/targets"),
+        ("/../../etc/passwd", 404, "there is nothing at"),
+        ("/vendor/README.md", 404, "there is nothing at"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_with_its_cause(
+    web: WebProcess, path: str, status: int, cause: str
+) -> None:
+    got, _, body = ask(web.url, path)
+    assert got == status
+    assert body["version"] == 1
+    assert body["cause"].startswith(cause)
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE"])
+@pytest.mark.parametrize("path", ["/", "/metrics", TARGET, "/api/v1/events"])
+def test_it_is_read_only(web: WebProcess, method: str, path: str) -> None:
+    status, headers, body = ask(web.url, path, method)
+    assert status == 405
+    assert "GET" in headers["allow"]
+    assert body["cause"] == f"{method} is not served here"
+
+
+@pytest.mark.parametrize("path", ["/", "/metrics", TARGET, "/nothing", "/main.js"])
+def test_every_answer_confines_the_page_and_lets_no_stranger_read_it(
+    web: WebProcess, path: str
+) -> None:
+    _, headers, _ = ask(web.url, path, Origin="http://evil.example")
+    policy = headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert headers["x-content-type-options"] == "nosniff"
+    assert headers["access-control-allow-origin"] is None
+
+
+@pytest.mark.parametrize("host", ["evil.example", "localhost.evil.example", "10.1.2.3", ""])
+def test_another_name_for_this_machine_is_refused(web: WebProcess, host: str) -> None:
+    status, _, body = ask(web.url, "/api/v1/targets", Host=host)
+    assert status == 421
+    assert body["cause"] == f"this server is not called {host!r}"
+    assert ask(web.url, "/api/v1/targets", Host="localhost:80")[0] == 200
+
+
+@pytest.mark.parametrize(
+    "nonsense",
+    [
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00",
+        b"GET /" + b"a" * 100_000,
+        b"GET / HTTP/1.1\r\nHost: localhost\r\n" + b"X: y\r\n" * 50_000 + b"\r\n",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+    ],
+)
+def test_what_is_no_http_is_answered_with_4xx_or_nothing(web: WebProcess, nonsense: bytes) -> None:
+    pid = web.pid
+    with socket.create_connection((web.host, web.port), timeout=60) as connection:
+        with contextlib.suppress(ConnectionError):
+            connection.sendall(nonsense)
+            connection.shutdown(socket.SHUT_WR)
+        answer = b""
+        with contextlib.suppress(ConnectionError):
+            answer = connection.recv(100)
+    assert answer[:10] in (b"", b"HTTP/1.1 4")
+    assert document(web, "/healthz")["status"] == "ok"
+    assert web.pid == pid
+
+
+def test_windows_tell_what_ran_between_two_snapshots(web: WebProcess) -> None:
+    found = document(web, f"{TARGET}/windows?points=5")
+    columns = len(found["start_unix_seconds"])
+    assert 1 <= columns <= 5
+    for name in ("cpu_seconds", "unknown_cpu_seconds", "miss_ratio", "low", "high"):
+        assert len(found[name]) == columns
+    assert abs(found["until_unix_seconds"] - time.time()) < 600
+    assert document(web, f"{TARGET}/windows?since=9999999999")["target"] == "4242-99"
+
+
+def test_metrics_are_those_of_all_targets(web: WebProcess) -> None:
+    _, headers, body = ask(web.url, "/metrics")
+    assert headers["content-type"].startswith("text/plain")
+    for pid in (4242, 77):
+        assert f'memsampd_target_up{{command="sqlite3",pid="{pid}"}} 1.0'.encode() in body
+    _, headers, body = ask(web.url, "/metrics", Accept="application/openmetrics-text")
+    assert headers["content-type"].startswith("application/openmetrics-text")
+    assert body.endswith(b"# EOF\n")
+
+
+# --- events
+
+
+class Listener:
+    """A client of /api/v1/events."""
+
+    def __init__(self, web: WebProcess, **headers: str) -> None:
+        self.socket = socket.create_connection((web.host, web.port), timeout=60)
+        lines = [f"{name.replace('_', '-')}: {value}\r\n" for name, value in headers.items()]
+        request = "GET /api/v1/events HTTP/1.1\r\nHost: localhost\r\n" + "".join(lines) + "\r\n"
+        self.socket.sendall(request.encode())
+        self._file = self.socket.makefile("r", encoding="utf-8", newline="\n")
+        while self._file.readline().strip() != "retry: 2000":
+            pass
+
+    def next_kind(self) -> str:
+        while not (line := self._file.readline()).startswith("event: "):
+            assert line, "the stream has ended"
+        return line.removeprefix("event: ").strip()
+
+    def close(self) -> None:
+        self._file.close()
+        self.socket.close()
+
+
+def test_events_come_as_they_happen_and_go_on_where_a_client_was() -> None:
+    with serving(now_snapshot(phase=0)) as web:
+        listener = Listener(web)
+        web.publish(now_snapshot(phase=2))
+        assert listener.next_kind() == "phase"
+        web.publish(now_snapshot(pid=77))
+        assert [listener.next_kind() for _ in range(2)] == ["target", "phase"]
+        web.publish(now_snapshot(pid=77, alive=False))
+        assert listener.next_kind() == "end"
+        listener.close()
+        again = Listener(web, Last_Event_ID="2")
+        assert [again.next_kind() for _ in range(4)] == ["phase", "target", "phase", "end"]
+        again.close()
+        assert ask(web.url, "/api/v1/events", **{"Last-Event-ID": "x"})[0] == 400
+
+
+def test_a_reader_that_does_not_read_delays_nobody_and_too_many_are_refused() -> None:
+    with serving(now_snapshot(phase=0)) as web:
+        sleepers = [Listener(web) for _ in range(32)]
+        assert ask(web.url, "/api/v1/events")[0] == 503
+        for number in range(3000):
+            web.publish(now_snapshot(phase=number % 2))
+            if number % 100 == 0:
+                assert document(web, "/healthz")["targets"] == 1
+        for sleeper in sleepers:
+            sleeper.close()
+        wait_for(lambda: _listens(web), "room for a listener")
+
+
+def _listens(web: WebProcess) -> bool:
+    """Whether there is room for one more."""
+    with socket.create_connection((web.host, web.port), timeout=60) as connection:
+        connection.sendall(b"GET /api/v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        return connection.recv(12).endswith(b"200")
+
+
+# --- what it may do
+
+
+def test_it_has_no_rights(web: WebProcess) -> None:
+    status = dict(
+        line.split(":", 1)
+        for line in Path(f"/proc/{web.pid}/status").read_text(encoding="utf-8").splitlines()
+    )
+    assert int(status["CapPrm"], 16) == int(status["CapEff"], 16) == 0
+    assert status["NoNewPrivs"].strip() == "1"
+    assert status["Threads"].strip() == "1"
+    if os.geteuid() == 0:
+        assert set(status["Uid"].split()) == {str(user_ids("nobody")[0])}
+        assert status["Groups"].split() == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may look into it")
+def test_it_holds_no_descriptor_of_ours(web: WebProcess) -> None:
+    links = [os.readlink(link) for link in Path(f"/proc/{web.pid}/fd").iterdir()]
+    strangers = [
+        link
+        for link in links
+        if not link.startswith(("socket:", "pipe:", "anon_inode:[event", "/memfd:memsampd-web"))
+    ]
+    assert set(strangers) <= {"/dev/null"}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root chooses whom it becomes")
+@pytest.mark.parametrize("user", ["root", "nobody-of-that-name"])
+def test_a_user_that_will_not_do_is_refused(user: str) -> None:
+    with pytest.raises(CapabilityError):
+        WebProcess("127.0.0.1:0", user)
+
+
+def test_an_address_in_use_is_refused(web: WebProcess) -> None:
+    with pytest.raises(CapabilityError, match="is in use; choose another address"):
+        WebProcess(f"127.0.0.1:{web.port}")
+
+
+# --- its life
+
+
+def children() -> set[str]:
+    tasks = Path("/proc/self/task").iterdir()
+    return set().union(*((task / "children").read_text().split() for task in tasks))
+
+
+def test_it_is_closed_at_once_and_leaves_nothing() -> None:
+    before, threads = children(), threading.active_count()
+    with serving(now_snapshot()) as web:
+        port = web.port
+        listener = Listener(web)
+        assert len(children() - before) == 1
+    listener.close()
+    assert children() == before
+    assert threading.active_count() == threads
+    web.publish(now_snapshot())
+    web.close()
+    with socket.create_server(("127.0.0.1", port)):
+        pass
+
+
+def test_killed_it_comes_back_with_all_live_targets(caplog: pytest.LogCaptureFixture) -> None:
+    with serving(now_snapshot(), now_snapshot(pid=77)) as web:
+        web.publish(now_snapshot(pid=77, alive=False))
+        until_known(web, 1)
+        first = web.pid
+        assert first is not None
+        with caplog.at_level(logging.WARNING, "memsampd"):
+            os.kill(first, signal.SIGKILL)
+            wait_for(lambda: web.pid not in (None, first), "another web process")
+        assert [target["pid"] for target in until_known(web, 1)] == [4242]
+        assert "the web process ended (SIGKILL): it starts again in 0.5 s" in caplog.text
+
+
+def test_one_that_hangs_costs_nothing_and_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(web_process, "_STALLED_SECONDS", 1.0)
+    with serving(now_snapshot()) as web:
+        first = web.pid
+        assert first is not None
+        os.kill(first, signal.SIGSTOP)
+        until = time.monotonic() + 120
+        sent = 0
+        while web.pid in (None, first) and time.monotonic() < until:
+            web.publish(now_snapshot(16))
+            sent += 1
+            time.sleep(0.005)
+        assert web.pid != first
+        web.publish(now_snapshot(phase=1, pid=77))
+        assert {target["pid"] for target in until_known(web, 2)} == {4242, 77}
+
+
+def test_one_that_cannot_start_is_tried_again_and_says_why(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    with caplog.at_level(logging.WARNING, "memsampd"):
+        web = WebProcess("127.0.0.1:0")
+        try:
+            web.publish(now_snapshot())
+            wait_for(lambda: "in 1 s" in caplog.text, "a second try")
+        finally:
+            web.close()
+    assert "the web process ended (exit status 1): it starts again in 0.5 s" in caplog.text
+
+
+def test_it_ends_with_its_parent() -> None:
+    script = (
+        "import sys, time\n"
+        "from memsampd.web.process import WebProcess\n"
+        "web = WebProcess('127.0.0.1:0')\n"
+        "while web.pid is None: time.sleep(0.01)\n"
+        "print(web.pid, web.url, flush=True)\n"
+        "time.sleep(600)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as it:
+        assert it.stdout is not None
+        pid, url = it.stdout.readline().split()
+        wait_for(lambda: ask(url, "/healthz")[0] == 200, "an answer")
+        it.kill()
+        it.wait()
+    wait_for(lambda: is_gone(pid), "the end of the web process")
+
+
+def is_gone(pid: str) -> bool:
+    """Whether a process has ended; who inherited it may not have asked for its status yet."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+    return stat.rpartition(")")[2].split()[0] == "Z"

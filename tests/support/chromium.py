@@ -1,0 +1,223 @@
+"""A headless Chromium, driven through the DevTools protocol over two pipes: no package needed."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import select
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+
+_WAIT_SECONDS = 120
+
+
+def chromium_path() -> str:
+    """Where Chromium is; skips the test where it is not installed, fails it in CI."""
+    path = shutil.which("chromium") or shutil.which("chromium-browser")
+    if path is None:
+        message = "chromium is not installed (Debian package: chromium)"
+        if os.environ.get("CI") == "true":
+            pytest.fail(message)
+        pytest.skip(message)
+    return path
+
+
+class Chromium:
+    """One browser with one tab.
+
+    Args:
+        profile: a folder of its own; downloads go to its folder "downloads".
+        size: of the window in CSS pixels.
+        scheme: "light" or "dark".
+    """
+
+    def __init__(self, profile: Path, size: tuple[int, int], scheme: str = "light") -> None:
+        self.downloads = profile / "downloads"
+        self.downloads.mkdir(parents=True)
+        self.events: list[dict[str, Any]] = []
+        self._last_id = 0
+        self._rest = b""
+        theirs_in, self._out = os.pipe()
+        self._in, theirs_out = os.pipe()
+        # The browser reads commands from descriptor 3 and writes answers to 4.
+        self._process = subprocess.Popen(
+            [
+                "bash",  # sh may know descriptors below 10 only
+                "-c",
+                f'exec "$@" 3<&{theirs_in} 4>&{theirs_out}',
+                "bash",
+                chromium_path(),
+                "--headless=new",
+                "--no-sandbox",
+                "--disable-gpu",
+                "--hide-scrollbars",
+                "--disable-dev-shm-usage",
+                "--disable-background-networking",
+                "--disable-component-update",
+                "--no-first-run",
+                "--remote-debugging-pipe",
+                f"--user-data-dir={profile / 'profile'}",
+                f"--window-size={size[0]},{size[1]}",
+                "about:blank",
+            ],
+            pass_fds=(theirs_in, theirs_out),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        os.close(theirs_in)
+        os.close(theirs_out)
+        self._session: str | None = None
+        self.open_tab(size, scheme)
+
+    def open_tab(self, size: tuple[int, int], scheme: str) -> None:
+        """Attach to the tab and have everything of interest reported."""
+        pages = self.call("Target.getTargets")["targetInfos"]
+        page = next(each["targetId"] for each in pages if each["type"] == "page")
+        attached = self.call("Target.attachToTarget", targetId=page, flatten=True)
+        self._session = attached["sessionId"]
+        for domain in ("Page", "Runtime", "Network", "Log"):
+            self.call(f"{domain}.enable")
+        self.resize(size)
+        self.set_scheme(scheme)
+        self.call("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(self.downloads))
+
+    def resize(self, size: tuple[int, int]) -> None:
+        """Change the size of the page."""
+        self.call(
+            "Emulation.setDeviceMetricsOverride",
+            width=size[0],
+            height=size[1],
+            deviceScaleFactor=1,
+            mobile=False,
+        )
+
+    def set_scheme(self, scheme: str) -> None:
+        """Prefer light or dark."""
+        feature = {"name": "prefers-color-scheme", "value": scheme}
+        self.call("Emulation.setEmulatedMedia", features=[feature])
+
+    def call(self, method: str, **parameters: Any) -> Any:
+        """Run a command and return its result."""
+        self._last_id += 1
+        command: dict[str, Any] = {"id": self._last_id, "method": method, "params": parameters}
+        if self._session is not None:
+            command["sessionId"] = self._session
+        os.write(self._out, json.dumps(command).encode() + b"\0")
+        while True:
+            message = self._receive()
+            if message.get("id") == self._last_id:
+                assert "error" not in message, message
+                return message["result"]
+
+    def _receive(self) -> dict[str, Any]:
+        while b"\0" not in self._rest:
+            assert select.select([self._in], [], [], _WAIT_SECONDS)[0], "chromium does not answer"
+            data = os.read(self._in, 1 << 16)
+            assert data, "chromium has ended"
+            self._rest += data
+        line, _, self._rest = self._rest.partition(b"\0")
+        message: dict[str, Any] = json.loads(line)
+        if "method" in message:
+            self.events.append(message)
+        return message
+
+    def go(self, url: str) -> None:
+        """Open a page."""
+        self.call("Page.navigate", url=url)
+
+    def evaluate(self, expression: str) -> Any:
+        """Evaluate an expression in the page; promises are awaited."""
+        answer = self.call(
+            "Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True
+        )
+        assert "exceptionDetails" not in answer, answer["exceptionDetails"]
+        return answer["result"].get("value")
+
+    def until(self, expression: str) -> Any:
+        """Wait until an expression is true; returns its value."""
+        return wait_for(lambda: self.evaluate(expression), expression)
+
+    def press(self, key: str) -> None:
+        """Press a key, such as "Tab", "ArrowRight" or " "."""
+        codes = {"Tab": 9, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40}
+        text = {"Enter": "\r", " ": " "}.get(key)
+        code = codes.get(key, ord(text) if text else 0)
+        name = "Space" if key == " " else key
+        common = {"key": key, "code": name, "windowsVirtualKeyCode": code}
+        more = {} if text is None else {"text": text}
+        self.call("Input.dispatchKeyEvent", type="keyDown", **common, **more)
+        self.call("Input.dispatchKeyEvent", type="keyUp", **common)
+
+    def downloaded(self, suffix: str, count: int = 1) -> list[Path]:
+        """Wait for so many files of a kind."""
+
+        def complete() -> list[Path] | None:
+            self.call("Runtime.evaluate", expression="1")  # takes in events meanwhile
+            found = sorted(self.downloads.glob(f"*.{suffix}"))
+            return found if len(found) >= count else None
+
+        files: list[Path] = wait_for(complete, f"{count} files *.{suffix}")
+        return files
+
+    def screenshot(self, path: Path, *, whole: bool = False) -> None:
+        """Write what is to be seen as PNG."""
+        more: dict[str, Any] = {}
+        if whole:
+            size = self.call("Page.getLayoutMetrics")["cssContentSize"]
+            clip = {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1}
+            more = {"clip": clip, "captureBeyondViewport": True}
+        shot = self.call("Page.captureScreenshot", format="png", **more)
+        path.write_bytes(base64.b64decode(shot["data"]))
+
+    def requested(self) -> set[str]:
+        """All addresses that were asked for so far."""
+        return {
+            event["params"]["request"]["url"]
+            for event in self.events
+            if event["method"] == "Network.requestWillBeSent"
+        }
+
+    def complaints(self) -> list[str]:
+        """Errors and warnings on the console so far, and exceptions that nobody caught."""
+        found = []
+        for event in self.events:
+            params = event["params"]
+            if event["method"] == "Runtime.exceptionThrown":
+                details = params["exceptionDetails"]
+                found.append(details.get("exception", details).get("description", str(details)))
+            elif event["method"] == "Log.entryAdded" and params["entry"]["level"] == "error":
+                found.append(f"{params['entry']['text']} {params['entry'].get('url', '')}")
+            elif event["method"] == "Runtime.consoleAPICalled" and params["type"] == "error":
+                found.append(str(params["args"]))
+        return found
+
+    def close(self) -> None:
+        """End the browser and all its processes."""
+        os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        os.close(self._in)
+        os.close(self._out)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+def wait_for(ask: Callable[[], Any], what: str) -> Any:
+    """Ask until the answer is true; returns it."""
+    for _ in range(1200):
+        if found := ask():
+            return found
+        time.sleep(0.1)
+    return pytest.fail(f"never true: {what}")

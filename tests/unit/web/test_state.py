@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from invented import make_snapshot
+from prometheus_client import generate_latest
+
+from memsampd.exporters.snapshot import Snapshot
+from memsampd.web.state import KEPT_ENDED, KEPT_EVENTS, State
+from memsampd.web.wire import Detached
+
+
+def kinds(state: State) -> list[str]:
+    return [event.kind for event in state.events_after(0)]
+
+
+def in_phase(phase: int | None, time_seconds: float = 1.0) -> Snapshot:
+    return replace(make_snapshot(), phase=phase, time_seconds=time_seconds)
+
+
+def test_a_target_its_phases_and_its_end_are_told_once_each() -> None:
+    state, told = State(monotonic=lambda: 50.0, unix=lambda: 1050.0), []
+    unlisten = state.listen(lambda: told.append(state.last_event))
+    for number, phase in enumerate([None, 0, 0, 2, 0]):
+        state.receive(in_phase(phase, float(number)))
+    state.receive(replace(in_phase(0, 9.0), alive=False))
+    assert kinds(state) == ["target", "phase", "phase", "phase", "end"]
+    assert told == [1, 2, 3, 4, 5]
+    (changed,) = (event for event in state.events_after(2) if event.number == 3)
+    assert changed.document["phase"] == 2
+    assert changed.document["previous_phase"] == 0
+    assert changed.document["time_unix_seconds"] == 1003.0
+    unlisten()
+    state.receive(make_snapshot(pid=77))
+    assert told == [1, 2, 3, 4, 5]
+
+
+def test_a_target_that_is_let_go_of_is_kept_but_has_no_series() -> None:
+    state = State()
+    state.receive(make_snapshot())
+    assert b'pid="4242"' in generate_latest(state.prometheus.registry)
+    state.receive(Detached("4242-99"))
+    state.receive(Detached("4242-99"))
+    state.receive(Detached("1-1"))
+    assert b'pid="4242"' not in generate_latest(state.prometheus.registry)
+    assert not state.targets["4242-99"].attached
+    assert state.targets["4242-99"].snapshot.alive
+    assert kinds(state) == ["target", "phase", "end"]
+
+
+def test_a_target_that_is_attached_again_has_its_history_and_series_again() -> None:
+    state = State()
+    state.receive(make_snapshot())
+    state.receive(Detached("4242-99"))
+    state.receive(make_snapshot())
+    assert state.targets["4242-99"].attached
+    assert b'pid="4242"' in generate_latest(state.prometheus.registry)
+    assert kinds(state)[-2:] == ["target", "phase"]
+
+
+def test_what_has_ended_is_forgotten_in_the_end_and_events_too() -> None:
+    state = State()
+    for pid in range(1, 1000):
+        state.receive(make_snapshot(1, alive=False, pid=pid))
+    assert len(state.targets) == KEPT_ENDED
+    assert f"{999}-99" in state.targets
+    events = list(state.events_after(0))
+    assert len(events) == KEPT_EVENTS
+    assert events[-1].number == state.last_event == 3 * 999
