@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,7 @@ from memsampd.errors import CapabilityError, TargetError, UsageError
 from memsampd.exporters.listen import DEFAULT_LISTEN
 
 _APART_SECONDS = 2.0  # between two looks at live targets
+_PATIENCE_SECONDS = 20.0  # until a daemon tells anew
 
 if TYPE_CHECKING:
     from memsampd.cli.targets import CurvesSource, Document
@@ -163,14 +164,14 @@ def _programs(args: argparse.Namespace, cache_bytes: int) -> list[Program]:
         from memsampd.cli.targets import HttpTargets
 
         source = HttpTargets(args.url or f"http://{DEFAULT_LISTEN}")
-        programs += _live(source, lambda: time.sleep(_APART_SECONDS))
+        programs += _live(source, lambda before: _wait_for_news(source, before))
     if args.pid:
         from memsampd.cli.targets import OwnTargets
 
         announce(f"observing for {args.duration:g} s")
         own = OwnTargets(args.pid, args.duration)
         try:
-            programs += _live(own, own.wait)
+            programs += _live(own, lambda before: own.wait())
         finally:
             own.close()
     return programs
@@ -183,12 +184,26 @@ def _recorded(path: Path, cache_bytes: int) -> Program:
     return program_of_recording(read_recording(path), cache_bytes)
 
 
-def _live(source: CurvesSource, pause: Callable[[], None]) -> list[Program]:
+def _wait_for_news(source: CurvesSource, before: Mapping[str, Document]) -> None:
+    """Wait until a daemon has told anew of all that run: it does so every few seconds."""
+    end = time.monotonic() + _PATIENCE_SECONDS
+    while time.monotonic() < end:
+        time.sleep(_APART_SECONDS)
+        now = {target["target"]: target for target in source.targets()}
+        if all(
+            now[name]["time_monotonic_seconds"] > target["time_monotonic_seconds"]
+            for name, target in before.items()
+            if name in now and now[name]["alive"]
+        ):
+            return
+
+
+def _live(source: CurvesSource, pause: Callable[[Mapping[str, Document]], None]) -> list[Program]:
     """Return the programs of a source, with the CPU time that they use meanwhile.
 
     Args:
         source: knows of them.
-        pause: waits between two looks.
+        pause: waits between two looks; it is given what the first one saw.
 
     Raises:
         CapabilityError: none runs.
@@ -196,7 +211,7 @@ def _live(source: CurvesSource, pause: Callable[[], None]) -> list[Program]:
     from memsampd.exporters.demand import program_of_documents
 
     before = {target["target"]: target for target in source.targets()}
-    pause()
+    pause(before)
     programs = []
     try:
         for target in source.targets():
