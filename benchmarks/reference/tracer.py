@@ -12,7 +12,7 @@ import hashlib
 import os
 import struct
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -127,8 +127,11 @@ def _running(
         os.close(writer)
         try:
             yield stream
+        except GeneratorExit:  # nobody wants the rest
+            process.kill()
+            raise
         finally:
-            stream.close()  # a program whose records nobody wants any more ends unrecorded
+            stream.close()
             status = process.wait()
     if status != 0:
         raise TracerError(f"{command[0]} ended with status {status} under valgrind")
@@ -168,7 +171,7 @@ def stretches(
     quantum_accesses: int,
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
-) -> Iterator[Stretch]:
+) -> Generator[Stretch]:
     """Run a program under the tool and tell the lines that it accesses.
 
     Args:

@@ -9,6 +9,7 @@ import sys
 from memsampd.cli.list import add_socket, ask
 from memsampd.cli.observing import (
     add_options,
+    announce,
     configs,
     logged,
     observer,
@@ -42,6 +43,8 @@ class AttachCommand:
         """
         if args.daemon:
             return _ask_daemon(args)
+        if sys.stderr.isatty():  # what comes next takes a moment
+            announce(f"attaching to process {args.pid}")
         from memsampd.daemon.attach import attached
 
         config, output = configs(args)

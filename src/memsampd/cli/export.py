@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from memsampd.errors import RecordingError
+
+if TYPE_CHECKING:
+    from memsampd.exporters.recording import Recording
 
 POLICIES = ("lru", "random")  # the keys of models.policies.MODELS, which is slow to import
 
@@ -35,6 +40,7 @@ class ExportCommand:
         parser.add_argument(
             "-o", "--output", type=Path, metavar="OUT", help="file to write (default: stdout)"
         )
+        add_partial(parser)
 
     def run(self, args: argparse.Namespace) -> int:
         """Export.
@@ -49,13 +55,41 @@ class ExportCommand:
         from memsampd.models.sizes import default_sizes, parse_sizes
 
         sizes_bytes = parse_sizes(args.sizes) if args.sizes else default_sizes()
-        analysis = analyse(read_recording(args.recording), args.policy, sizes_bytes)
+        recording = read_recording(args.recording)
+        analysis = analyse(recording, args.policy, sizes_bytes)
         text = to_json(analysis) if args.format == "json" else to_csv(analysis)
         if args.output is None:
             sys.stdout.write(text)
         else:
             write_output(args.output, text.encode())
+        check_whole({args.recording: recording}, args.partial)
         return 0
+
+
+def add_partial(parser: argparse.ArgumentParser) -> None:
+    """Declare the option that makes a recording good that does not end as it should."""
+    parser.add_argument(
+        "--partial",
+        action="store_true",
+        help="a recording that is truncated, or still written, is no failure",
+    )
+
+
+def check_whole(recordings: Mapping[Path, Recording], partial: bool) -> None:
+    """Fail, once what there is was shown, if a recording lacks its end.
+
+    Args:
+        recordings: by the paths that they were read from.
+        partial: the user expects that.
+
+    Raises:
+        RecordingError: one does.
+    """
+    for path, recording in recordings.items():
+        for warning in recording.warnings if not partial else ():
+            raise RecordingError(
+                f"{path}: {warning}", "what is there is shown; --partial takes it for good"
+            )
 
 
 def write_output(path: Path, data: bytes) -> None:

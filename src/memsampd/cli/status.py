@@ -137,11 +137,34 @@ def idle_line(snapshot: Snapshot) -> str:
     return f"idle: the target has used no CPU time for {snapshot.idle_seconds:.0f} s"
 
 
+_SPINNER = "|/-\\"
+
+
+def waiting_line(snapshot: Snapshot) -> str:
+    """What the first curve waits for; empty once it is there."""
+    estimate, overhead = snapshot.estimate, snapshot.overhead
+    if estimate.curves or not snapshot.alive:
+        return ""
+    if is_idle(snapshot) or not snapshot.samples:
+        return "step 1 of 3: waiting for the target to use CPU time"
+    if not estimate.windows:
+        return (
+            f"step 2 of 3: {snapshot.samples} samples, waiting for a window to end "
+            f"({overhead.target_cpu_seconds:.2f} s of CPU time)"
+        )
+    tried = sum(snapshot.burst_ends.values()) + sum(snapshot.errors.values())
+    reason = snapshot.trouble or ("own CPU time" if overhead.waits_for_own_cpu else "its code")
+    after = f"{tried} tried, waits for {reason}" if tried else "the first is being taken"
+    return f"step 3 of 3: {estimate.windows} windows, waiting for a burst; {after}"
+
+
 class LiveStatus:
-    """Redraws a block of lines in place."""
+    """Redraws a block of lines in place; until there is a curve, what that waits for."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
+        self._started_seconds = time.monotonic()
+        self._drawings = 0
         self._height = 0
         self._drawn_seconds = 0.0
 
@@ -156,16 +179,27 @@ class LiveStatus:
 
     def _draw(self, snapshot: Snapshot) -> None:
         try:
-            columns = os.get_terminal_size(self._stream.fileno()).columns
+            columns = os.get_terminal_size(self._stream.fileno()).columns or 80
         except OSError:
             columns = 80
-        lines = [line[: columns - 1] for line in status_lines(snapshot)]
+        lines = [
+            line[: columns - 1] for line in [*self._progress(snapshot), *status_lines(snapshot)]
+        ]
         # A block that has become shorter leaves empty lines.
         lines += [""] * (self._height - len(lines))
         back = f"\x1b[{self._height}F" if self._height else ""
         self._stream.write(back + "".join(f"\x1b[2K{line}\n" for line in lines))
         self._stream.flush()
         self._height = len(lines)
+
+    def _progress(self, snapshot: Snapshot) -> list[str]:
+        """What is waited for, with something that moves."""
+        waiting = waiting_line(snapshot)
+        if not waiting:
+            return []
+        self._drawings += 1
+        seconds = time.monotonic() - self._started_seconds
+        return [f"{_SPINNER[self._drawings % len(_SPINNER)]} {seconds:.0f} s, {waiting}"]
 
 
 class PlainStatus:

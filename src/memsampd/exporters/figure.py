@@ -7,7 +7,7 @@ Cache Modeling" (CGO 2012), with what the samples cannot tell made visible.
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -41,6 +41,7 @@ HATCH = "#8a91a3"
 UNKNOWN_COLOUR = "#e4e6ea"
 TABLE_ROWS = 8
 LEFT = 0.95  # inches: where everything begins
+_PANEL, _BETWEEN = 4.4, 0.3  # inches: recordings side by side
 _COLOUR_LIMITS = (0.01, 0.02, 0.04, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0)
 _GAP = 0.02  # of the time shown: a longer pause between windows is left empty
 
@@ -73,6 +74,39 @@ def draw(analysis: Analysis, format: str, *, table: bool = True) -> bytes:
     Raises:
         CapabilityError: matplotlib is not installed.
     """
+    rows = min(len(analysis.phases), TABLE_ROWS) + 1 if table and analysis.phases else 0
+    notes = analysis.warnings if table else ()
+    height = 5.65 + (0.27 * rows + 0.35 if rows else 0) + 0.21 * len(notes)
+    height += 0.25 if len(analysis.phases) > TABLE_ROWS else 0
+    return _rendered(
+        lambda figure: _compose(figure, analysis, rows, notes),
+        (11, height),
+        format,
+        transparent=not table,
+    )
+
+
+def draw_beside(analyses: Sequence[Analysis], format: str) -> bytes:
+    """Draw several recordings side by side, on the same axes and colours.
+
+    Args:
+        analyses: two or more, over the same ascending sizes in equal logarithmic steps.
+        format: "png" or "svg".
+
+    Raises:
+        CapabilityError: matplotlib is not installed.
+    """
+    width = LEFT + len(analyses) * (_PANEL + _BETWEEN) + 2.6
+    return _rendered(lambda figure: _compose_beside(figure, analyses), (width, 5.9), format)
+
+
+def _rendered(
+    compose: Callable[[Any], None],
+    inches: tuple[float, float],
+    format: str,
+    *,
+    transparent: bool = False,
+) -> bytes:
     try:
         import matplotlib as mpl
         from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -97,16 +131,12 @@ def draw(analysis: Analysis, format: str, *, table: bool = True) -> bytes:
         "text.parse_math": False,  # names from outside may hold dollar signs
     }
     with mpl.rc_context(style):
-        rows = min(len(analysis.phases), TABLE_ROWS) + 1 if table and analysis.phases else 0
-        notes = analysis.warnings if table else ()
-        height = 5.65 + (0.27 * rows + 0.35 if rows else 0) + 0.21 * len(notes)
-        height += 0.25 if len(analysis.phases) > TABLE_ROWS else 0
-        figure = Figure(figsize=(11, height), facecolor=PAPER)
+        figure = Figure(figsize=inches, facecolor=PAPER)
         FigureCanvasAgg(figure)
-        _compose(figure, analysis, rows, notes)
+        compose(figure)
         out = io.BytesIO()
         metadata = {"Date": None} if format == "svg" else {}
-        figure.savefig(out, format=format, dpi=150, metadata=metadata, transparent=not table)
+        figure.savefig(out, format=format, dpi=150, metadata=metadata, transparent=transparent)
     return out.getvalue()
 
 
@@ -145,6 +175,64 @@ def _compose(figure: Any, analysis: Analysis, rows: int, notes: Sequence[str]) -
     for index, note in enumerate(reversed(notes)):
         y = (0.14 + 0.21 * index) / height
         figure.text(LEFT / width, y, f"warning: {note}", fontsize=8.5, color="#a84300")
+
+
+def _compose_beside(figure: Any, analyses: Sequence[Analysis]) -> None:
+    """Place a panel for each recording, and the curves of all whole runs beside them."""
+    width, height = figure.get_size_inches()
+    top = max(map(_colour_limit, analyses))
+    cells = [_cells(analysis) for analysis in analyses]
+    seconds = max(float(each.edges_seconds[-1] - each.edges_seconds[0]) for each in cells)
+    mesh = None
+    for index, (analysis, each) in enumerate(zip(analyses, cells, strict=True)):
+        left = (LEFT + index * (_PANEL + _BETWEEN)) / width
+        name = f"{index + 1}  {title(analysis)}"
+        figure.text(left, 1 - 0.42 / height, name, fontsize=11, fontweight="bold")
+        for line, note in enumerate((_length(analysis), *analysis.warnings[:1])):
+            words = note if len(note) <= 64 else f"{note[:63]}…"
+            figure.text(left, 1 - (0.65 + 0.2 * line) / height, words, color=MUTED, fontsize=7.5)
+        bar = figure.add_axes((left, 1 - 1.3 / height, _PANEL / width, 0.26 / height))
+        heat = figure.add_axes((left, 1 - 4.91 / height, _PANEL / width, 3.55 / height))
+        _draw_bar(bar, each, phase_colours(analysis))
+        mesh = _draw_heat(heat, each, analysis, top)
+        _draw_size_axis(heat, analysis, labelled=False)
+        begin, end = each.edges_seconds[0], each.edges_seconds[-1]
+        heat.axvspan(end, begin + seconds, color=PAPER, linewidth=0, zorder=3)
+        for axes in (bar, heat):
+            axes.set_xlim(begin, begin + seconds)
+        if index:
+            bar.set_ylabel("")
+            heat.set_yticklabels([])
+    left = (LEFT + len(analyses) * (_PANEL + _BETWEEN)) / width
+    side = figure.add_axes((left, 1 - 4.91 / height, 1.75 / width, 3.55 / height))
+    _draw_sides(side, analyses)
+    _draw_size_axis(side, analyses[0], labelled=True)
+    scale = figure.add_axes((LEFT / width, 0.3 / height, 2.6 / width, 0.11 / height))
+    _draw_scale(figure, scale, mesh, top)
+    _draw_key(figure, (LEFT + 3.2) / width, 0.3 / height, 1 / width, 1 / height)
+
+
+def _length(analysis: Analysis) -> str:
+    """Return how much was observed, in a few words."""
+    estimate = analysis.estimate
+    return f"{estimate.windows:,} windows, {estimate.cpu_seconds:,.1f} s of CPU time"
+
+
+def _draw_sides(axes: Any, analyses: Sequence[Analysis]) -> None:
+    """Draw the curves of whole runs over each other, each with its bounds."""
+    axes.patch.set_alpha(0)
+    axes.set_title("whole runs", fontsize=9.5, color=MUTED, pad=6)
+    top = 0.001
+    for index, analysis in enumerate(analyses):
+        curve, colour = analysis.overall, PHASE_COLOURS[index % len(PHASE_COLOURS)]
+        if curve is None:
+            continue
+        octaves = np.log2(curve.sizes_bytes)
+        axes.fill_betweenx(octaves, curve.low, curve.high, color=colour, alpha=0.15, linewidth=0)
+        axes.plot(curve.miss_ratio, octaves, color=colour, linewidth=1.8, label=str(index + 1))
+        top = max(top, float(curve.high.max()))
+    axes.legend(title="recording", fontsize=8, title_fontsize=8, frameon=False, loc="upper right")
+    _finish_side(axes, top)
 
 
 def _cells(analysis: Analysis) -> _Cells:
@@ -274,7 +362,11 @@ def _draw_side(axes: Any, analysis: Analysis) -> None:
         )  # fmt: skip
         axes.plot(curve.miss_ratio, octaves, color="#b3204d", linewidth=2, solid_capstyle="round")
         top = float(curve.high.max())
-    axes.set_xlim(0, max(top, 0.001) * 1.08)
+    _finish_side(axes, max(top, 0.001))
+
+
+def _finish_side(axes: Any, top: float) -> None:
+    axes.set_xlim(0, top * 1.08)
     axes.xaxis.set_major_formatter(_percent)
     axes.xaxis.get_major_locator().set_params(nbins=4)
     axes.grid(axis="x", color=RULE, linewidth=0.6)

@@ -80,7 +80,7 @@ def to_text(analysis: Analysis) -> str:
     rows = [table_row(phase, analysis) for phase in by_weight(analysis)]
     parts = [
         f"{title(analysis)}\n{subtitle(analysis)}\n",
-        _align([table_header(analysis), *rows]),
+        aligned([table_header(analysis), *rows]),
         _curve_lines(analysis),
         "".join(f"warning: {warning}\n" for warning in analysis.warnings),
     ]
@@ -106,7 +106,8 @@ def _bounds(point: CurvePoint) -> str:
     return f"{point.low:.1%}…{point.high:.1%}"
 
 
-def _align(rows: Sequence[Sequence[str]]) -> str:
+def aligned(rows: Sequence[Sequence[str]]) -> str:
+    """Return rows of cells as lines of columns, right-aligned."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = (
         "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))

@@ -6,6 +6,7 @@ import io
 import json
 from dataclasses import replace
 
+import jsonschema
 import numpy as np
 import pytest
 from invented import make_snapshot
@@ -18,8 +19,11 @@ from memsampd.cli.status import (
     own_cpu_line,
     ratio_text,
     status_lines,
+    waiting_line,
 )
+from memsampd.estimate.records import Estimate
 from memsampd.exporters.curves import CurvePoint
+from memsampd.exporters.event_schema import event_schema
 from memsampd.exporters.snapshot import Snapshot
 from memsampd.phases.records import Assignment, Window
 
@@ -152,3 +156,47 @@ def test_json_has_an_object_a_window() -> None:
     lines = [json.loads(line) for line in stream.getvalue().splitlines()]
     assert [(line["window"], line["phase"]) for line in lines] == [(0, 0), (1, 1), (2, 2)]
     assert len(lines[0]["whole_run"]["low"]) == len(lines[0]["sizes_bytes"])
+
+
+def test_json_is_as_its_schema_says_before_and_after_the_first_curve() -> None:
+    validator = jsonschema.Draft202012Validator(event_schema())
+    bare = replace(STATE, estimate=Estimate.empty(STATE.estimate.sizes_bytes), phase=None)
+    for state in (STATE, bare):
+        stream = io.StringIO()
+        JsonStatus(stream).window(window(0), phase(1), lambda told=state: told)  # type: ignore[misc]
+        told = json.loads(stream.getvalue())
+        validator.validate(told)
+        assert set(told) == set(event_schema()["properties"])
+
+
+def test_what_the_first_curve_waits_for_is_told() -> None:
+    nothing = Estimate.empty(STATE.estimate.sizes_bytes)
+    asleep = replace(STATE, estimate=nothing, samples=0)
+    begun = replace(asleep, samples=20)
+    seen = replace(begun, estimate=replace(nothing, windows=3))
+    tried = replace(seen, burst_ends={}, errors={"not-running": 4})
+    assert waiting_line(asleep) == "step 1 of 3: waiting for the target to use CPU time"
+    assert waiting_line(begun).startswith("step 2 of 3: 20 samples, waiting for a window to end")
+    assert "3 windows, waiting for a burst" in waiting_line(replace(seen, burst_ends={}, errors={}))
+    assert "4 tried" in waiting_line(tried)
+    assert "waits for too large" in waiting_line(replace(tried, trouble="too large"))
+    assert waiting_line(STATE) == ""
+    assert waiting_line(replace(asleep, alive=False)) == ""
+
+
+def test_a_terminal_shows_that_it_works_until_there_is_a_curve(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 100.0
+    monkeypatch.setattr("memsampd.cli.status.time.monotonic", lambda: now)
+    stream = io.StringIO()
+    stream.fileno = lambda: -1  # type: ignore[method-assign]
+    live = LiveStatus(stream)
+    waiting = replace(STATE, estimate=Estimate.empty(STATE.estimate.sizes_bytes), samples=0)
+    for state in (waiting, waiting, STATE):
+        now += 1
+        live.turn(lambda told=state: told)  # type: ignore[misc]
+    drawn = stream.getvalue()
+    assert "1 s, step 1 of 3" in drawn
+    assert "2 s, step 1 of 3" in drawn
+    assert "3 s, step" not in drawn

@@ -12,7 +12,7 @@ from PIL import Image
 
 from memsampd.errors import CapabilityError
 from memsampd.exporters.analysis import Analysis, analyse
-from memsampd.exporters.figure import draw, phase_colours
+from memsampd.exporters.figure import draw, draw_beside, phase_colours
 from memsampd.exporters.page import to_html
 from memsampd.exporters.recording import read_recording
 from memsampd.models.sizes import default_sizes
@@ -63,3 +63,20 @@ def test_missing_matplotlib_is_explained(
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(CapabilityError, match=r"memsampd\[report\]"):
         draw(analysis_of(recording_path), "png")
+
+
+def test_several_recordings_share_axes_and_colours(tmp_path: Path) -> None:
+    paths = [write_recording(tmp_path / name, command=name) for name in ("old", "new")]
+    analyses = [analysis_of(path) for path in paths]
+    svg = draw_beside(analyses, "svg")
+    assert ET.fromstring(svg).tag.endswith("svg")
+    assert draw_beside(analyses, "svg") == svg
+    one = Image.open(io.BytesIO(draw_beside(analyses[:1], "png")))
+    two = Image.open(io.BytesIO(draw_beside(analyses, "png")))
+    assert two.width > one.width
+    assert two.height == one.height
+
+
+def test_a_recording_without_windows_beside_another(recording_path: Path) -> None:
+    empty = analyse(recording_of([]), "lru", default_sizes(4))
+    assert draw_beside([empty, analysis_of(recording_path)], "png").startswith(b"\x89PNG")

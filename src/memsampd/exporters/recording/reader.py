@@ -58,10 +58,20 @@ class Recording:
     def warnings(self) -> tuple[str, ...]:
         """What a reader of the results has to know about the file."""
         if self.truncated:
-            return ("the recording is truncated: what follows its last whole record is lost",)
+            return (f"the recording is truncated {self._end}: what followed is lost",)
         if self.summary is None:
-            return ("the recording has no summary: memsampd was still running, or was killed",)
+            return (
+                f"the recording has no summary, it ends {self._end}: memsampd was still running, "
+                "or was killed",
+            )
         return ()
+
+    @property
+    def _end(self) -> str:
+        """Where it ends, for people."""
+        windows = self.windows
+        seconds = windows[-1].end_seconds if windows else 0.0
+        return f"after {len(windows)} windows, {seconds:.1f} s after the attach"
 
 
 def read_recording(path: Path) -> Recording:

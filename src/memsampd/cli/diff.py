@@ -1,0 +1,65 @@
+"""``memsampd diff``: two recordings, before and after a release."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from memsampd.cli.export import POLICIES, add_partial, check_whole
+
+
+class DiffCommand:
+    """Says what of two recordings is known to differ."""
+
+    name = "diff"
+    help = "compare two recordings, before and after a change"
+
+    def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the arguments."""
+        parser.add_argument("before", type=Path, help="recording that attach or run wrote")
+        parser.add_argument("after", type=Path, help="a later one")
+        parser.add_argument("--json", action="store_true", help="print a JSON document")
+        parser.add_argument(
+            "--policy",
+            choices=POLICIES,
+            default="lru",
+            help="replacement policy (default: %(default)s)",
+        )
+        parser.add_argument(
+            "--sizes",
+            metavar="SIZE,...",
+            help="cache sizes, such as 32KiB,1MiB (default: 1 KiB to 64 MiB in powers of two)",
+        )
+        add_partial(parser)
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Compare.
+
+        Raises:
+            UsageError: a size is malformed.
+            RecordingError: a recording cannot be read.
+        """
+        from memsampd.exporters.analysis import analyse
+        from memsampd.exporters.difference import difference
+        from memsampd.exporters.difference_text import to_document, to_text
+        from memsampd.exporters.recording import read_recording
+        from memsampd.models.sizes import default_sizes, parse_sizes
+
+        sizes_bytes = parse_sizes(args.sizes) if args.sizes else default_sizes()
+        recordings = {path: read_recording(path) for path in (args.before, args.after)}
+        before, after = (
+            analyse(recordings[path], args.policy, sizes_bytes)
+            for path in (args.before, args.after)
+        )
+        found = difference(before, after)
+        if args.json:
+            sys.stdout.write(f"{json.dumps(to_document(found, before, after), indent=1)}\n")
+        else:
+            sys.stdout.write(to_text(found, before, after))
+        check_whole(recordings, args.partial)
+        return 0
+
+
+COMMAND = DiffCommand()

@@ -1,0 +1,97 @@
+"""What people see first: attach on a terminal and as JSON, advice on live processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import jsonschema
+from tracees import running
+
+MEMSAMPD = str(Path(sys.executable).with_name("memsampd"))
+SCHEMA = Path(__file__).parents[2] / "docs" / "events.schema.json"
+SPIN = "while True: {i: str(i) for i in range(2000)}"
+
+
+def on_a_terminal(*words: str) -> str:
+    """Run memsampd on a terminal of its own; everything that it wrote there."""
+    pid, terminal = pty.fork()
+    if not pid:
+        os.execv(MEMSAMPD, [MEMSAMPD, *words])
+    shown = b""
+    while True:
+        try:
+            part = os.read(terminal, 1 << 16)
+        except OSError:  # the other end was closed
+            break
+        if not part:
+            break
+        shown += part
+    os.close(terminal)
+    _, status = os.waitpid(pid, 0)
+    assert os.waitstatus_to_exitcode(status) == 0, shown
+    return shown.decode()
+
+
+def test_attach_says_first_of_all_that_it_works_and_what_it_waits_for() -> None:
+    with running("sleep", "600") as asleep:
+        shown = on_a_terminal("attach", str(asleep.pid), "--no-listen", "--duration", "2")
+    assert shown.startswith(f"memsampd: attaching to process {asleep.pid}\r\n")
+    assert "step 1 of 3: waiting for the target to use CPU time" in shown
+
+
+def test_attach_prints_what_its_schema_describes() -> None:
+    with running(sys.executable, "-c", SPIN) as busy:
+        done = subprocess.run(
+            [MEMSAMPD, "attach", str(busy.pid), "--json", "--no-listen", "--duration", "4"],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    validator = jsonschema.Draft202012Validator(json.loads(SCHEMA.read_text()))
+    for line in done.stdout.splitlines():
+        validator.validate(json.loads(line))
+
+
+def test_advice_on_two_running_processes() -> None:
+    with running(sys.executable, "-c", SPIN) as one, running(sys.executable, "-c", SPIN) as other:
+        pids = [str(one.pid), str(other.pid)]
+        done = subprocess.run(
+            [
+                *(MEMSAMPD, "advise", "--json", "--duration", "8", "--cache", "4M", "--ways", "8"),
+                *(word for pid in pids for word in ("--pid", pid)),
+            ],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert one.poll() is None
+        assert other.poll() is None
+    if done.returncode:  # a machine so busy that neither had a burst
+        assert "no program runs of which curve and access rate are known" in done.stderr
+        return
+    document = json.loads(done.stdout)
+    portions = (document["division"] or {}).get("portions", [])
+    told = [pid for portion in portions for pid in portion["pids"]]
+    left_out = [line for line in document["not_known"] if "left out" in line]
+    assert len(told) == 2 or left_out
+
+
+def test_a_figure_of_two_real_recordings(tmp_path: Path) -> None:
+    work = "sum(len({i: str(i) for i in range(2000)}) for _ in range(1500))"
+    paths = [tmp_path / name for name in ("before", "after")]
+    for path in paths:
+        subprocess.run(
+            [MEMSAMPD, "run", "-o", path, "--no-listen", "--", sys.executable, "-c", work],
+            capture_output=True,
+            check=True,
+        )
+    figure = tmp_path / "both.png"
+    subprocess.run([MEMSAMPD, "report", *paths, "-o", figure], check=True)
+    assert figure.read_bytes().startswith(b"\x89PNG")
+    done = subprocess.run([MEMSAMPD, "diff", *paths], capture_output=True, text=True, check=True)
+    assert "not known" in done.stdout
