@@ -12,6 +12,7 @@
  * unlikely ones are tried all the same. */
 #define LEAST_SHARE 0.35
 #define TRY_EVERY 16
+#define LEAST_AROUND 0.13 /* of fifteen neighbours two: as much as two misses cost */
 #define LEARNING 0.3
 #define FIRST_SECONDS_A_PAGE 4e-6
 #define PREDICTED_BATCH 64u
@@ -292,7 +293,9 @@ pages_near(struct pages *p, const struct remote_area *area, uint64_t missed, uin
     size_t count = pages_wanted(p, missed), there = 0;
     uint64_t at = missed;
 
-    if (p->reads_around && p->here < PAGES_AROUND_MOST) {
+    const bool pays = p->rank[PAGES_RANKS].share >= LEAST_AROUND || p->burst % TRY_EVERY == 0;
+
+    if (p->reads_around && pays && p->here < PAGES_AROUND_MOST) {
         count = PAGES_AHEAD;
         at = missed & ~(uint64_t)(PAGES_AHEAD * PAGE_BYTES - 1);
     } else if (count == 1 && is_worth_supplying(p, PAGES_RANKS)) {
