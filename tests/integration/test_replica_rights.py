@@ -124,7 +124,7 @@ def assert_works(told: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     "capabilities",
     [
-        # The replica is of another user, and may not be sent a signal.
+        # A replica of another user could not be killed.
         (CAP_SETUID, CAP_SETGID, CAP_SYS_PTRACE),
         # Of another user it could not be traced again: as in most containers.
         (CAP_SETUID, CAP_SETGID, CAP_KILL),

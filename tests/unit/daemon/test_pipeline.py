@@ -272,10 +272,12 @@ def test_what_was_refused_or_empty_is_tried_again_at_once() -> None:
 
 def test_code_without_accesses_gets_as_many_bursts_as_other_code() -> None:
     spinning = replace(BURST, accesses=0, writes=0, instructions=500_000)
-    worlds = [
-        World(lambda order, answer=answer: answer, schedule_name="phase-guided", windows=100)
-        for answer in (BURST, spinning, replace(spinning, instructions=9_999))
-    ]
+
+    def world_of(answer: Burst) -> World:
+        return World(lambda order: answer, schedule_name="phase-guided", windows=100)
+
+    answers = (BURST, spinning, replace(spinning, instructions=9_999))
+    worlds = [world_of(answer) for answer in answers]
     for world in worlds:
         world.run()
     usual, settled, unknown = (len(world.orders) for world in worlds)

@@ -324,7 +324,8 @@ def test_code_without_accesses_leaves_that_of_others_as_it_was() -> None:
     """Though the samples of both fall on much the same code."""
     busy, idle = 40 * np.eye(BINS)[1] + 30 * np.eye(BINS)[2], 40 * np.eye(BINS)[1]
     busy_alone = told([window(0, 0, busy), burst(0, 0, busy)])
-    events = [window(0, 0, busy), burst(0, 0, busy), window(1, 1, idle), memoryless(1, 1, idle)]
+    events: list[EstimatorEvent] = [window(0, 0, busy), burst(0, 0, busy)]
+    events += [window(1, 1, idle), memoryless(1, 1, idle)]
     first, second = told(events).phases
     alone = busy_alone.phases[0]
     assert alone.rate.accesses_per_cpu_second is not None

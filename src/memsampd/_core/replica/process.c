@@ -10,7 +10,6 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <linux/userfaultfd.h>
-#include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,7 +31,6 @@
 #define NOBODY 65534u
 #define START_SECONDS 60.0 /* on a machine that is busy with other things */
 #define END_SECONDS 10.0
-#define STOP_SECONDS 2.0
 
 #ifndef UFFD_USER_MODE_ONLY
 #define UFFD_USER_MODE_ONLY 1
@@ -270,15 +268,17 @@ set_handler(struct caller *c, const struct area *area)
     memset(letter, 0, sizeof *letter);
 }
 
-/* Traced again for each burst, it is to be of another user only if we may trace those. */
+/* Traced again for each burst, and killed at its end and by our death (whose signal needs the right to send
+ * one, too), it is to be of another user only if we may do both to those. */
 static bool
-may_trace_others(void)
+may_have_other_user(void)
 {
     struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
     struct __user_cap_data_struct held[2] = {{0}};
+    const uint32_t needed = 1u << CAP_SYS_PTRACE | 1u << CAP_KILL;
 
     return geteuid() == 0 && syscall(SYS_capget, &header, held) == 0 &&
-           (held[0].effective >> CAP_SYS_PTRACE & 1) != 0;
+           (held[0].effective & needed) == needed;
 }
 
 /* No descriptor, no privilege, no call but pause and the return from a signal handler. */
@@ -311,7 +311,7 @@ confine(struct caller *c, const struct area *area)
     memset(letter->capabilities, 0, sizeof letter->capabilities);
     try_call(c, SYS_setrlimit, RLIMIT_CORE, at + offsetof(__typeof__(*letter), none), 0, 0);
     call(c, SYS_close_range, 0, ~0u, 2 /* CLOSE_RANGE_UNSHARE */, 0, 0, 0);
-    if (may_trace_others()) {
+    if (may_have_other_user()) {
         try_call(c, SYS_setgroups, 0, 0, 0, 0);
         if (!try_call(c, SYS_setresgid, OWN_UID, OWN_UID, OWN_UID, 0) ||
             !try_call(c, SYS_setresuid, OWN_UID, OWN_UID, OWN_UID, 0)) {
@@ -465,12 +465,6 @@ is_collected(pid_t pid)
 }
 
 static bool
-is_let_go(pid_t pid)
-{
-    return ptrace(PTRACE_DETACH, pid, NULL, NULL) == 0;
-}
-
-static bool
 wait_until(bool (*is_so)(pid_t), pid_t pid, double seconds)
 {
     const struct timespec pause = {0, 50000};
@@ -484,34 +478,11 @@ wait_until(bool (*is_so)(pid_t), pid_t pid, double seconds)
     return true;
 }
 
-static void *
-trace_to_the_end(void *pid)
-{
-    ptrace(PTRACE_SEIZE, *(const pid_t *)pid, NULL, (void *)PTRACE_O_EXITKILL);
-    return NULL;
-}
-
-/* It is of another user, and without CAP_KILL we may not send it a signal; but the kernel does so when a
- * thread that traces it ends. */
-static void
-end_by_tracing(struct process *p)
-{
-    pthread_t tracer;
-
-    if (p->is_ours) {
-        ptrace(PTRACE_INTERRUPT, p->pid, NULL, NULL);
-        wait_until(is_let_go, p->pid, STOP_SECONDS);
-    }
-    if (pthread_create(&tracer, NULL, trace_to_the_end, &p->pid) == 0)
-        pthread_join(tracer, NULL);
-}
-
 void
 process_destroy(struct process *p)
 {
     if (p->pid > 0) {
-        if (kill(p->pid, SIGKILL) < 0 && errno == EPERM)
-            end_by_tracing(p);
+        kill(p->pid, SIGKILL);
         wait_until(is_collected, p->pid, END_SECONDS); /* if not, it ends with the thread that made it */
     }
     if (p->uffd >= 0)
