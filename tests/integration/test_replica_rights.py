@@ -6,14 +6,16 @@ import ctypes
 import json
 import os
 import resource
+import signal
+import struct
 import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tracees import patiently
+from tracees import PATIENCE_SECONDS, children, patiently
 
 from memsampd.sampler.process.status import read_status
 from memsampd.sampler.records import BurstRequest
@@ -22,8 +24,10 @@ from memsampd.sampler.replica.source import ReplicaSource
 NOBODY = 65534
 BUSY = ("sh", "-c", "while :; do :; done")
 OVERCOMMIT = Path("/proc/sys/vm/overcommit_memory")
+CAP_SETGID, CAP_SETUID, CAP_SYS_PTRACE, CAP_KILL = 6, 7, 19, 5
 CAP_SYS_RESOURCE = 1 << 24
-_SET_DUMPABLE = 4
+_SET_DUMPABLE, _DROP_FROM_BOUNDS = 4, 24
+_CAPABILITY_VERSION = 0x20080522
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 
@@ -38,6 +42,7 @@ def observe() -> dict[str, Any]:
             return {
                 "accesses": sum(burst.accesses for burst in bursts),
                 "lives": target.poll() is None,
+                "left": [each for each in children(os.getpid()) if each[0] != target.pid],
             }
         except OSError as error:
             return {"error": error.errno, "lives": target.poll() is None}
@@ -50,6 +55,9 @@ def in_a_child(prepare: Callable[[], None]) -> dict[str, Any]:
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
+        os.setpgid(0, 0)
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(int(PATIENCE_SECONDS))  # or it might hang for ever
         try:
             prepare()
             told = observe()
@@ -59,8 +67,12 @@ def in_a_child(prepare: Callable[[], None]) -> dict[str, Any]:
         os._exit(0)
     os.close(writing)
     with open(reading, "rb") as pipe:
-        told = json.loads(pipe.read())
+        text = pipe.read()
     os.waitpid(child, 0)
+    with suppress(ProcessLookupError):
+        os.killpg(child, signal.SIGKILL)
+    assert text, "it hung"
+    told = json.loads(text)
     assert isinstance(told, dict)
     return told
 
@@ -71,6 +83,24 @@ def become_nobody() -> None:
     os.setuid(NOBODY)
     # As a program is that was started by its user: not one that gave privileges up.
     ctypes.CDLL(None).prctl(_SET_DUMPABLE, 1)
+
+
+def keep_only(*capabilities: int) -> Callable[[], None]:
+    """Root with these capabilities and no others, as have programs that it starts."""
+
+    def give_up() -> None:
+        libc = ctypes.CDLL(None, use_errno=True)
+        for number in range(int(Path("/proc/sys/kernel/cap_last_cap").read_text()) + 1):
+            if number not in capabilities:
+                libc.prctl(_DROP_FROM_BOUNDS, number, 0, 0, 0)
+        mask = sum(1 << number for number in capabilities)
+        low, high = mask & 0xFFFFFFFF, mask >> 32
+        header = struct.pack("=Ii", _CAPABILITY_VERSION, 0)
+        if libc.capset(header, struct.pack("=6I", low, low, 0, high, high, 0)) < 0:
+            raise OSError(ctypes.get_errno(), "capset")
+        libc.prctl(_SET_DUMPABLE, 1)  # as after an exec
+
+    return give_up
 
 
 def limit_addresses(room_bytes: int, is_hard: bool) -> Callable[[], None]:
@@ -87,6 +117,22 @@ def assert_works(told: dict[str, Any]) -> None:
     assert told.get("error") is None
     assert told["accesses"] > 0
     assert told["lives"]
+    assert told["left"] == []
+
+
+@needs_root
+@pytest.mark.parametrize(
+    "capabilities",
+    [
+        # A replica of another user could not be killed.
+        (CAP_SETUID, CAP_SETGID, CAP_SYS_PTRACE),
+        # Of another user it could not be traced again: as in most containers.
+        (CAP_SETUID, CAP_SETGID, CAP_KILL),
+        (),
+    ],
+)
+def test_root_with_few_capabilities(capabilities: tuple[int, ...]) -> None:
+    assert_works(in_a_child(keep_only(*capabilities)))
 
 
 @needs_root

@@ -66,7 +66,7 @@ def status_lines(snapshot: Snapshot) -> list[str]:
         + _without_curve(snapshot),
         f"{_phase_words(snapshot)}  "
         + cache_ratios(_phase_curve(snapshot), snapshot.cache_sizes_bytes),
-        f"1 KiB {spark(whole) or '(no burst yet)'} 64 MiB, whole run, from {sampled:,} accesses",
+        f"1 KiB {spark(whole) or _no_curve(snapshot)} 64 MiB, whole run, from {sampled:,} accesses",
         _cost_line(snapshot),
         own_cpu_line(overhead),
     ]
@@ -81,6 +81,11 @@ def status_lines(snapshot: Snapshot) -> list[str]:
     if snapshot.trouble:
         lines.append(f"no bursts: {snapshot.trouble}")
     return lines
+
+
+def _no_curve(snapshot: Snapshot) -> str:
+    is_memoryless = snapshot.estimate.rate.accesses_per_cpu_second == 0
+    return "(no accesses)" if is_memoryless else "(no burst yet)"
 
 
 def _without_curve(snapshot: Snapshot) -> str:

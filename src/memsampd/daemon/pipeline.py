@@ -297,7 +297,7 @@ class Pipeline:
     def _end_window_of_first(self) -> None:
         """The first burst of a program does not wait until its window is full."""
         last_seconds = self.parts.cutter.last_seconds
-        moments = [each.burst.time_seconds for each in self._waiting if each.burst.accesses]
+        moments = [each.burst.time_seconds for each in self._waiting if each.burst.tells]
         if last_seconds is None or not moments or last_seconds < moments[0]:
             return
         window = self.parts.cutter.flush()
@@ -348,8 +348,10 @@ class Pipeline:
     def _take_burst(self, counted: CountedBurst, window: int, phase: int) -> None:
         parts, learners = self.parts, self._learners
         burst, histogram = counted.burst, counted.histogram
-        parts.schedule.record(phase, histogram.accesses)
-        self._bursts += histogram.accesses > 0
+        # That its code makes no access is worth as much as the accesses of other code.
+        seen = burst.instructions if burst.is_memoryless else histogram.accesses
+        parts.schedule.record(phase, seen)
+        self._bursts += burst.tells
         self.counts.ends[burst.end.value] += 1
         self.counts.tally = self.counts.tally.with_burst(burst)
         code = b""

@@ -93,7 +93,7 @@ class Planner:
         """A burst has come of an order, perhaps an empty one."""
         self._trouble = ""
         self._backoff.succeeded()
-        if burst.accesses:
+        if burst.tells:
             self._has_curve, self._tries, self._again = True, 0, None
         elif not order.seek_ips:
             self._try_again(order)

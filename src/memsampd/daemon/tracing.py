@@ -249,10 +249,19 @@ class Tracing:
         except (CaptureError, TargetError, OSError) as error:
             sink.abandon(str(error))
             raise
-        if sink.is_empty:  # at code that is not translated yet, or just before a call
-            detail = f" ({burst.end_detail})" if burst.end_detail else ""
-            raise CaptureError("empty", f"the burst ended at once: {burst.end.value}{detail}")
+        if sink.is_empty:
+            raise _nothing_in(burst)
         sink.finish(burst, burst.time_seconds - self._started_seconds)
+
+
+def _nothing_in(burst: Burst) -> CaptureError:
+    """Why a burst has no rows."""
+    if burst.is_memoryless:
+        what = f"{burst.instructions:,} instructions made no access to memory"
+        return CaptureError("empty", f"{what} (a loop on registers)")
+    # At code that is not translated yet, or just before a call.
+    detail = f" ({burst.end_detail})" if burst.end_detail else ""
+    return CaptureError("empty", f"the burst ended at once: {burst.end.value}{detail}")
 
 
 class _BurstSink:
@@ -275,7 +284,9 @@ class _BurstSink:
         return not self._rows
 
     def consume(self, chunk: AccessChunk) -> None:
-        """Write some rows."""
+        """Write some rows, or none: code that references no memory makes chunks without any."""
+        if not len(chunk):
+            return
         self._rows = self._begin() + len(chunk)
         self._writer.write(chunk.ip, chunk.address, chunk.size_bytes, chunk.is_write)
 

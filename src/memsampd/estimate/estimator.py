@@ -174,8 +174,17 @@ class Estimator:
         phase = self.phase_now(record.phase)
         account = self._account(phase)
         account.bursts += 1
-        if record.accesses == 0:
+        if record.is_memoryless:
+            self._keep(record, phase, np.zeros(self._layout.values), 0.0, 0.0, 1.0)
+        elif record.accesses > 0:
+            self._add_accesses(record, phase, account)
+        else:
             return
+        self._value_again()
+        self._settle()
+
+    def _add_accesses(self, record: BurstRecord, phase: int, account: PhaseAccount) -> None:
+        """Model what a burst saw."""
         histogram = record.histogram()
         account.rows += record.rows
         account.writes += record.writes
@@ -189,29 +198,28 @@ class Estimator:
         if pooled.horizon_accesses > _HORIZON_GAIN * account.horizon_accesses:
             self._see_further(phase, pooled)
             account.horizon_accesses = pooled.horizon_accesses
-        self._remember(record, phase, row, own, whole)
-        self._value_again()
-        self._settle()
+        modelled = self._speed.rate(record, whole)
+        rate, error = modelled, ERROR
+        if record.timed is not None:
+            rate, error = record.timed.accesses_per_cpu_second, record.timed.error
+        at = self._keep(record, phase, row, rate, error, modelled)
+        self._own[at] = own.thinned()
 
-    def _remember(
+    def _keep(
         self,
         record: BurstRecord,
         phase: int,
         row: NDArray[np.float64],
-        own: SurvivalFunction,
-        whole: SurvivalFunction,
-    ) -> None:
+        rate: float,
+        error: float,
+        modelled: float,
+    ) -> int:
+        """Remember a burst; returns where."""
         code = code_vector(record.code)
         if self._memory is None:
             bins = len(code) or max((len(each.hits) for each in self._waiting), default=0) or 1
             self._memory = BurstMemory(bins, self._layout.values, self._capacity)
-        memory = self._memory
-        timed = record.timed
-        modelled = self._speed.rate(record, whole)
-        rate, error = modelled, ERROR
-        if timed is not None:
-            rate, error = timed.accesses_per_cpu_second, timed.error
-        at, joined = memory.add(
+        at, joined = self._memory.add(
             record.window,
             phase,
             code,
@@ -219,7 +227,7 @@ class Estimator:
             rate,
             error,
             modelled,
-            timed is not None,
+            record.timed is not None,
             record.timed_code,
         )
         if joined is not None:
@@ -227,7 +235,8 @@ class Estimator:
             for account in self._phases.values():
                 account.join_rows(gone, into)
             self._own.pop(into, None)
-        self._own[at] = own.thinned()
+        self._own.pop(at, None)
+        return at
 
     def _see_further(self, phase: int, pooled: SurvivalFunction) -> None:
         """Model the bursts of a phase again: beyond their horizons more is known now."""
@@ -365,7 +374,7 @@ class Estimator:
         return WindowEstimate(
             index=window.index,
             phase=window.phase,
-            accesses=sums.accesses if curves else None,
+            accesses=sums.accesses if curves or window.is_known else None,
             is_rate_known=sums.rated_cpu_seconds > 0.5 * window.cpu_seconds,
             curves=curves,
             is_known=window.is_known,

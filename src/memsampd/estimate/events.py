@@ -13,7 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memsampd.models.histogram import ReuseHistogram
-from memsampd.sampler.records import Burst, BurstCost, BurstEnd, CodeRate, TimedStretch
+from memsampd.sampler.records import (
+    Burst,
+    BurstCost,
+    BurstEnd,
+    CodeRate,
+    TimedStretch,
+    makes_no_access,
+)
 
 _HITS = "<u2"
 _MOST_HITS = (1 << 16) - 1
@@ -188,6 +195,11 @@ class BurstRecord(Event, frozen=True, kw_only=True, tag="burst"):
             analysed_seconds=analysed_seconds,
             code=code,
         )
+
+    @property
+    def is_memoryless(self) -> bool:
+        """Whether it ran so long without an access that its code makes none."""
+        return makes_no_access(self.accesses, self.instructions)
 
     def histogram(self) -> ReuseHistogram:
         """Return the burst's reuse histogram.

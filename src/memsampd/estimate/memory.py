@@ -13,6 +13,8 @@ _ALIKE = 0.7
 _ALIKE_POWER = 8
 # What the rates of two stops in the same code are taken to differ by.
 _USUAL_VARIATION = 0.2
+# Bursts without an access say nothing of the rates of others.
+_MEMORYLESS_PRECISION = 1e-12
 _MODEL_ALIKE = 0.7  # how far apart modelled rates are, as logarithms, that are wrong by the like
 
 
@@ -46,6 +48,7 @@ class BurstMemory:
         self._precision = np.zeros(capacity)
         self._error = np.zeros(capacity)
         self._is_timed = np.zeros(capacity, np.bool_)
+        self._is_memoryless = np.zeros(capacity, np.bool_)
         self._timed_code = np.full(capacity, -1, np.int64)
         self._log_model = np.zeros(capacity)
         self._curves = np.zeros((capacity, values))
@@ -105,6 +108,11 @@ class BurstMemory:
         return self._is_timed[: self.count]
 
     @property
+    def is_memoryless(self) -> NDArray[np.bool_]:
+        """Whose code makes no access: their rates are 0, shape (m,)."""
+        return self._is_memoryless[: self.count]
+
+    @property
     def timed_code(self) -> NDArray[np.int64]:
         """Ids of their code in the rates of windows, -1 where it has none, shape (m,)."""
         return self._timed_code[: self.count]
@@ -112,7 +120,7 @@ class BurstMemory:
     @property
     def rates(self) -> NDArray[np.float64]:
         """Their own rates, accesses per CPU second, shape (m,)."""
-        return np.exp(self._log_rate[: self.count])
+        return np.where(self.is_memoryless, 0.0, np.exp(self._log_rate[: self.count]))
 
     @property
     def errors(self) -> NDArray[np.float64]:
@@ -140,7 +148,7 @@ class BurstMemory:
             phase: phase of that.
             code: its branch vector, hits, shape (bins,); of another length if it is not known.
             curve: figures of its curve, shape (values,).
-            rate: accesses per CPU second.
+            rate: accesses per CPU second; 0 if its code makes none.
             error: relative error that this may have.
             modelled: the rate by the model.
             is_timed: it was measured in the target.
@@ -154,8 +162,10 @@ class BurstMemory:
         self.count = max(self.count, row + 1)
         self._window[row], self._phase[row], self._bursts[row] = window, phase, 1
         self._set_code(row, code)
-        self._log_rate[row] = np.log(rate)
-        self._precision[row] = 1 / (_USUAL_VARIATION**2 + error**2)
+        self._is_memoryless[row] = rate == 0
+        self._log_rate[row] = np.log(rate) if rate else 0.0
+        precision = 1 / (_USUAL_VARIATION**2 + error**2)
+        self._precision[row] = precision if rate else _MEMORYLESS_PRECISION
         self._error[row], self._is_timed[row] = error, is_timed
         self._log_model[row], self._timed_code[row] = np.log(modelled), timed_code
         self._curves[row] = curve
@@ -197,7 +207,9 @@ class BurstMemory:
         older = np.argsort(self._window, kind="stable")[: max(self.count // 2, 2)]
         likeness = self._alike[np.ix_(older, older)].copy()
         likeness -= self._phase[older][:, None] != self._phase[older][None, :]
-        likeness[np.tril_indices(len(older))] = -2
+        memoryless = self._is_memoryless[older]
+        likeness -= 2.0 * (memoryless[:, None] != memoryless[None, :])
+        likeness[np.tril_indices(len(older))] = -4
         first, second = np.unravel_index(int(np.argmax(likeness)), likeness.shape)
         gone, into = int(older[first]), int(older[second])
         share = float(self._bursts[gone] / (self._bursts[gone] + self._bursts[into]))
@@ -212,6 +224,7 @@ class BurstMemory:
             values[into] = part * values[gone] + (1 - part) * values[into]
         self._precision[into] += self._precision[gone]
         self._is_timed[into] |= self._is_timed[gone]
+        self._is_memoryless[into] &= self._is_memoryless[gone]
         self._bursts[into] += self._bursts[gone]
         self._code[gone] = 0
         self._compare(into)
@@ -227,7 +240,7 @@ class BurstMemory:
             phase: its id.
             usual: variance to be expected before anything was seen, shape (values,).
         """
-        rows = np.flatnonzero(self.phase == phase)
+        rows = np.flatnonzero((self.phase == phase) & ~self.is_memoryless)
         rows = rows[np.argsort(self.window[rows], kind="stable")]
         single = 1 / self.bursts[rows]  # a mean of n bursts scatters by 1 / n of one's variance
         squares = np.diff(self.curves[rows], axis=0) ** 2 / (single[1:] + single[:-1])[:, None]
@@ -251,7 +264,8 @@ class BurstMemory:
         logs = np.where(self.is_timed, self._log_rate[: self.count], self._corrected())
         pooled = weight @ logs / weight.sum(axis=1)
         is_rated = np.asarray((weight > 0) @ self.is_timed)
-        return np.exp(np.where(self._is_certain(alike), logs, pooled)), is_rated
+        rates = np.exp(np.where(self._is_certain(alike), logs, pooled))
+        return np.where(self.is_memoryless, 0.0, rates), is_rated | self.is_memoryless
 
     def _is_certain(self, alike: NDArray[np.float64]) -> NDArray[np.bool_]:
         """Which bursts' own times count: others confirm, or none disputes them, shape (m,)."""

@@ -18,6 +18,7 @@ from memsampd.sampler.records import UNKNOWN_RATE, AccessRate
 
 # Variance of a burst's miss ratio m before two were seen, in units of m (1 - m).
 _USUAL_SCATTER = 0.04
+_ROUNDING = 1e-9  # of sums that were added to and taken from
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,7 @@ class _Whole:
 
     accesses: float
     cpu_seconds: float
+    unknown_cpu_seconds: float
 
 
 def summarise(
@@ -47,6 +49,7 @@ def summarise(
     whole = _Whole(
         sum(each.accesses for each in sums.values()),
         sum(account.cpu_seconds for account in accounts.values()),
+        sum(each.unknown_cpu_seconds for each in sums.values()),
     )
     parts = {id: _part(id, account, sums[id], memory) for id, account in accounts.items()}
     phases = tuple(_phase(id, accounts[id], parts[id], whole, layout) for id in sorted(parts))
@@ -59,7 +62,7 @@ def summarise(
     return Estimate(
         windows=sum(account.windows for account in accounts.values()),
         cpu_seconds=whole.cpu_seconds,
-        unknown_cpu_seconds=sum(each.unknown_cpu_seconds for each in sums.values()),
+        unknown_cpu_seconds=whole.unknown_cpu_seconds,
         phases=phases,
         curves=curves,
         rate=_whole_rate(whole, told),
@@ -75,7 +78,7 @@ def _part(id: int, account: PhaseAccount, sums: WindowSums, memory: BurstMemory 
     usual: NDArray[np.float64] = _USUAL_SCATTER * ratio * (1 - ratio)
     if memory is None:
         return Part(sums, account.squares, None, usual)
-    mine = memory.phase == id
+    mine = (memory.phase == id) & ~memory.is_memoryless
     spread = mean_rate(memory.rates[mine], memory.errors[mine])[1] if mine.any() else None
     return Part(sums, account.squares, spread, memory.scatter(id, usual))
 
@@ -90,6 +93,8 @@ def _phase(
         row = bounded([part], len(layout.sizes_bytes))
         curves = dict(layout.curves(row, account.histogram.accesses))
     rate = UNKNOWN_RATE
+    if not sums.accesses > 0:
+        rate = _no_accesses(sums.unknown_cpu_seconds, account.cpu_seconds)
     if curves and account.cpu_seconds > 0:
         rate = AccessRate(sums.accesses / account.cpu_seconds, part.spread, "bursts")
     share, of = sums.accesses, whole.accesses
@@ -109,10 +114,18 @@ def _phase(
     )
 
 
+def _no_accesses(unknown_cpu_seconds: float, cpu_seconds: float) -> AccessRate:
+    """The rate of windows without any access: 0, if the code of all of them is known."""
+    unknown_share = unknown_cpu_seconds / cpu_seconds if cpu_seconds > 0 else 1.0
+    return AccessRate(0.0, 0.0, "bursts") if unknown_share < _ROUNDING else UNKNOWN_RATE
+
+
 def _whole_rate(whole: _Whole, parts: Sequence[Part]) -> AccessRate:
     """The rate of the whole run: errors of phases are taken to be independent."""
-    if not whole.accesses > 0 or not whole.cpu_seconds > 0:
+    if not whole.cpu_seconds > 0:
         return UNKNOWN_RATE
+    if not whole.accesses > 0:
+        return _no_accesses(whole.unknown_cpu_seconds, whole.cpu_seconds)
     known = [part.spread for part in parts if part.spread is not None]
     spread = None
     if len(known) == len(parts):

@@ -191,6 +191,18 @@ class AccessChunk:
         return len(self.ip)
 
 
+_MEMORYLESS_INSTRUCTIONS = 10_000
+"""A burst of so many, and of no access, is of code that makes none: loops on registers."""
+
+
+def makes_no_access(accesses: int, instructions: int) -> bool:
+    """Whether a burst shows that its code makes no access.
+
+    Bursts that ended before they could begin, at cold or unreadable code, show nothing.
+    """
+    return accesses == 0 and instructions >= _MEMORYLESS_INSTRUCTIONS
+
+
 @dataclass(frozen=True, slots=True)
 class Burst:
     """Consecutive data references of one thread, in program order.
@@ -271,6 +283,16 @@ class Burst:
 
     def __len__(self) -> int:
         return len(self.ip)
+
+    @property
+    def is_memoryless(self) -> bool:
+        """Whether it ran so long without an access that its code makes none."""
+        return makes_no_access(self.accesses, self.instructions)
+
+    @property
+    def tells(self) -> bool:
+        """Whether it says anything of its code: what it accesses, or that it accesses nothing."""
+        return self.accesses > 0 or self.is_memoryless
 
 
 @dataclass(frozen=True, slots=True)

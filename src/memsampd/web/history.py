@@ -256,8 +256,11 @@ class History:
         ]
 
     def unknown_cpu_seconds(self, part: Slice) -> NDArray[np.float64]:
-        """Return the CPU time of each column in phases without a curve, shape (c,)."""
-        blank = [
-            (known := self._known.get(int(id))) is None or known.curve is None for id in part.phases
-        ]
+        """Return the CPU time of each column in unknown phases, shape (c,).
+
+        One without accesses has no curve, and is known.
+        """
+        nothing = PhaseKnowledge(None, None)
+        known = [self._known.get(int(id), nothing) for id in part.phases]
+        blank = [each.curve is None and each.accesses_per_cpu_second != 0 for each in known]
         return np.asarray(part.cpu_seconds[:, blank].sum(axis=1), np.float64)

@@ -270,6 +270,24 @@ def test_what_was_refused_or_empty_is_tried_again_at_once() -> None:
     assert world.estimator.estimate().curves
 
 
+def test_code_without_accesses_gets_as_many_bursts_as_other_code() -> None:
+    spinning = replace(BURST, accesses=0, writes=0, instructions=500_000)
+
+    def world_of(answer: Burst) -> World:
+        return World(lambda order: answer, schedule_name="phase-guided", windows=100)
+
+    answers = (BURST, spinning, replace(spinning, instructions=9_999))
+    worlds = [world_of(answer) for answer in answers]
+    for world in worlds:
+        world.run()
+    usual, settled, unknown = (len(world.orders) for world in worlds)
+    assert 0 < settled <= usual < unknown
+    estimate = worlds[1].estimator.estimate()
+    assert estimate.unknown_cpu_seconds == 0
+    assert estimate.rate.accesses_per_cpu_second == 0
+    assert worlds[2].estimator.estimate().unknown_cpu_seconds > 0
+
+
 def test_a_schedule_without_bursts_is_kept_to() -> None:
     world = World(lambda order: BURST, schedule_name="none")
     world.run()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import numpy as np
 
@@ -61,6 +62,14 @@ def test_a_phase_without_a_burst_is_tried_though_another_is_expected() -> None:
     planner.taken(order, burst())
     wanted.record(1, 200_000)
     assert not planner.hurries(1)
+
+
+def test_a_burst_of_code_without_accesses_is_no_failure() -> None:
+    planner = Planner(schedule(), ledger(), LIMITS)
+    order = planner.first(RAN)
+    assert order is not None
+    planner.taken(order, replace(burst(0), instructions=10_000))
+    assert planner.first(RAN) is None
 
 
 def test_tries_end_after_some_in_a_row_until_another_window() -> None:

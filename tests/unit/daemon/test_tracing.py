@@ -166,6 +166,20 @@ def test_an_empty_burst_is_tried_again(target: ProcessHandle, tmp_path: Path) ->
         trace(target, Scripted(BurstEnd.COLD), tmp_path / "y", QUICK)
 
 
+def test_a_chunk_without_rows_begins_no_burst(target: ProcessHandle, tmp_path: Path) -> None:
+    """As code without accesses makes them: the next try is the burst's first."""
+
+    class Rowless(Scripted):
+        def stream(self, request: BurstRequest, consume: Consumer) -> Burst:
+            consume(part(slice(0)))
+            return super().stream(request, consume)
+
+    config = dataclasses.replace(QUICK, bursts=1, deadline_seconds=60.0)
+    source = Rowless(BurstEnd.COLD, BurstEnd.COLD, BurstEnd.HOLD)
+    assert trace(target, source, tmp_path / "x", config).bursts == 1
+    assert read_trace(tmp_path / "x")[0] == [rows_of(CHUNK)]
+
+
 def test_a_burst_that_cannot_be_had_is_reported(
     target: ProcessHandle, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

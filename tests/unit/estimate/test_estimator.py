@@ -297,6 +297,59 @@ def test_an_empty_burst_counts_and_says_nothing(tmp_path: Path) -> None:
     assert estimate.curves == {}
 
 
+def memoryless(at: int, phase: int = 0, code: NDArray[np.float64] | None = None) -> BurstRecord:
+    """A burst of a loop on registers."""
+    return msgspec.structs.replace(
+        burst(at, phase, code, None),
+        accesses=0,
+        rows=0,
+        writes=0,
+        instructions=500_000,
+        bins=b"",
+        reuses=b"",
+        censored=b"",
+    )
+
+
+def test_code_without_accesses_is_known_to_make_none() -> None:
+    estimate = told([window(0), memoryless(0), window(1), window(2)])
+    assert estimate.unknown_cpu_seconds == 0
+    assert estimate.rate.accesses_per_cpu_second == 0
+    assert [phase.rate.accesses_per_cpu_second for phase in estimate.phases] == [0]
+    assert (estimate.totals.accesses, estimate.curves) == (0, {})
+    assert not any(np.any(misses) for misses in estimate.totals.misses.values())
+
+
+def test_code_without_accesses_leaves_that_of_others_as_it_was() -> None:
+    """Though the samples of both fall on much the same code."""
+    busy, idle = 40 * np.eye(BINS)[1] + 30 * np.eye(BINS)[2], 40 * np.eye(BINS)[1]
+    busy_alone = told([window(0, 0, busy), burst(0, 0, busy)])
+    events: list[EstimatorEvent] = [window(0, 0, busy), burst(0, 0, busy)]
+    events += [window(1, 1, idle), memoryless(1, 1, idle)]
+    first, second = told(events).phases
+    alone = busy_alone.phases[0]
+    assert alone.rate.accesses_per_cpu_second is not None
+    assert first.rate.accesses_per_cpu_second is not None
+    assert 0.5 < first.rate.accesses_per_cpu_second / alone.rate.accesses_per_cpu_second <= 1
+    assert first.curves["lru"].miss_ratio == pytest.approx(alone.curves["lru"].miss_ratio)
+    assert told(events).unknown_cpu_seconds == 0
+    assert second.rate.accesses_per_cpu_second is not None
+    assert second.rate.accesses_per_cpu_second < 0.5 * first.rate.accesses_per_cpu_second
+
+
+def test_bursts_without_accesses_are_remembered_in_bounded_memory() -> None:
+    estimator = estimator_of(4, 8, 4)
+    for index in range(60):
+        code = 40 * np.eye(BINS)[index % 3]
+        estimator.add(window(index, index % 3, code))
+        estimator.add((burst if index % 2 else memoryless)(index, index % 3, code))
+    estimator.finish()
+    estimate = estimator.estimate()
+    assert estimate.unknown_cpu_seconds == 0
+    assert np.isfinite(estimate.totals.accesses)
+    assert estimate.totals.accesses > 0
+
+
 def test_a_burst_of_another_kind_is_not_continued_by_its_phase() -> None:
     """The same code on a working set that its lines never come back from in a short burst."""
     hits = ReuseHistogram.from_lines(np.arange(20_000, dtype=np.uint64) % np.uint64(30))

@@ -30,6 +30,7 @@
 #define OWN_UID 2061133857u /* nobody else's: no user may stop, read or pin it */
 #define NOBODY 65534u
 #define START_SECONDS 60.0 /* on a machine that is busy with other things */
+#define END_SECONDS 10.0
 
 #ifndef UFFD_USER_MODE_ONLY
 #define UFFD_USER_MODE_ONLY 1
@@ -267,6 +268,19 @@ set_handler(struct caller *c, const struct area *area)
     memset(letter, 0, sizeof *letter);
 }
 
+/* Traced again for each burst, and killed at its end and by our death (whose signal needs the right to send
+ * one, too), it is to be of another user only if we may do both to those. */
+static bool
+may_have_other_user(void)
+{
+    struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct held[2] = {{0}};
+    const uint32_t needed = 1u << CAP_SYS_PTRACE | 1u << CAP_KILL;
+
+    return geteuid() == 0 && syscall(SYS_capget, &header, held) == 0 &&
+           (held[0].effective & needed) == needed;
+}
+
 /* No descriptor, no privilege, no call but pause and the return from a signal handler. */
 static void
 confine(struct caller *c, const struct area *area)
@@ -297,7 +311,7 @@ confine(struct caller *c, const struct area *area)
     memset(letter->capabilities, 0, sizeof letter->capabilities);
     try_call(c, SYS_setrlimit, RLIMIT_CORE, at + offsetof(__typeof__(*letter), none), 0, 0);
     call(c, SYS_close_range, 0, ~0u, 2 /* CLOSE_RANGE_UNSHARE */, 0, 0, 0);
-    if (geteuid() == 0) {
+    if (may_have_other_user()) {
         try_call(c, SYS_setgroups, 0, 0, 0, 0);
         if (!try_call(c, SYS_setresgid, OWN_UID, OWN_UID, OWN_UID, 0) ||
             !try_call(c, SYS_setresuid, OWN_UID, OWN_UID, OWN_UID, 0)) {
@@ -437,15 +451,39 @@ process_create(struct process *p, const struct area *area, uint64_t area_address
     return 0;
 }
 
+/* ---- Its end ---- */
+
+static bool
+is_collected(pid_t pid)
+{
+    int status;
+    pid_t got = waitpid(pid, &status, __WALL | WNOHANG);
+
+    if (got == pid)
+        return WIFEXITED(status) || WIFSIGNALED(status);
+    return got < 0 && errno == ECHILD;
+}
+
+static bool
+wait_until(bool (*is_so)(pid_t), pid_t pid, double seconds)
+{
+    const struct timespec pause = {0, 50000};
+    const double give_up = now_seconds() + seconds;
+
+    while (!is_so(pid)) {
+        if (now_seconds() >= give_up)
+            return false;
+        nanosleep(&pause, NULL);
+    }
+    return true;
+}
+
 void
 process_destroy(struct process *p)
 {
-    int status;
-
     if (p->pid > 0) {
         kill(p->pid, SIGKILL);
-        while (waitpid(p->pid, &status, __WALL) < 0 && errno == EINTR)
-            ;
+        wait_until(is_collected, p->pid, END_SECONDS); /* if not, it ends with the thread that made it */
     }
     if (p->uffd >= 0)
         close(p->uffd);
