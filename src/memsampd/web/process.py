@@ -27,12 +27,10 @@ from memsampd.exporters.documents import target_id
 from memsampd.exporters.listen import DEFAULT_LISTEN, listening_error, parse_listen, url_of
 from memsampd.exporters.snapshot import NodeStatus, Snapshot, TargetInfo
 from memsampd.exporters.text import printable
-from memsampd.web.confine import user_ids
 from memsampd.web.wire import Detached, Message, encode
 
 logger = logging.getLogger(__name__)
 
-DEFAULT_USER = "nobody"
 _NODE = "node"  # no name of a target
 _BACKLOG = 128
 _PIPE_BYTES = 1 << 20
@@ -113,7 +111,6 @@ class WebProcess:
 
     Args:
         listen: ``HOST:PORT``; port 0 takes a free one.
-        user: whom the child becomes if we are root; without effect else.
 
     Attributes:
         host: address that it listens on.
@@ -121,13 +118,12 @@ class WebProcess:
 
     Raises:
         UsageError: ``listen`` is malformed.
-        CapabilityError: the address cannot be listened on, there is no such user, or the packages
-            that serve HTTP are not installed.
+        CapabilityError: the address cannot be listened on, or the packages that serve HTTP are not
+            installed.
     """
 
-    def __init__(self, listen: str = DEFAULT_LISTEN, user: str = DEFAULT_USER) -> None:
+    def __init__(self, listen: str = DEFAULT_LISTEN) -> None:
         _require_packages()
-        self._ids = user_ids(user) if os.geteuid() == 0 else None
         self.host, port = parse_listen(listen)
         family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
         try:
@@ -219,7 +215,6 @@ class WebProcess:
         kept = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
         command = [sys.executable, "-P", "-m", "memsampd.web.server"]
         command += [str(reading), str(listening), str(os.getpid()), self.host]
-        command += [str(id) for id in self._ids or ()]
         try:
             process = subprocess.Popen(
                 command,
