@@ -161,6 +161,13 @@ def test_what_is_no_http_is_answered_with_4xx_or_nothing(web: WebProcess, nonsen
     assert web.pid == pid
 
 
+@pytest.mark.parametrize("sent", [b"", b"GET / HTT", b"GET /healthz HTTP/1.1\r\nHost: localhost"])
+def test_a_connection_without_a_request_is_closed(web: WebProcess, sent: bytes) -> None:
+    with socket.create_connection((web.host, web.port), timeout=120) as connection:
+        connection.sendall(sent)
+        assert connection.recv(100) == b""
+
+
 def test_windows_tell_what_ran_between_two_snapshots(web: WebProcess) -> None:
     found = document(web, f"{TARGET}/windows?points=5")
     columns = len(found["start_unix_seconds"])

@@ -32,7 +32,25 @@ class JsonResponse(Response):
 
     def render(self, content: Document) -> bytes:
         """Encode it."""
-        return msgspec.json.encode(content)
+        return encoded(content)
+
+
+def encoded(document: Document) -> bytes:
+    """Return a document as JSON; letters that UTF-8 has not got are replaced."""
+    try:
+        return msgspec.json.encode(document)
+    except UnicodeEncodeError:
+        return msgspec.json.encode(_clean(document))
+
+
+def _clean(value: object) -> object:
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, dict):
+        return {_clean(key): _clean(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_clean(each) for each in value]
+    return value
 
 
 def refusal(status: int, cause: str, remedy: str = "", **headers: str) -> JsonResponse:

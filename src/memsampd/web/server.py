@@ -12,6 +12,7 @@ from anyio.lowlevel import checkpoint
 
 from memsampd.web.application import make_application
 from memsampd.web.confine import confine
+from memsampd.web.prompt import PromptProtocol
 from memsampd.web.state import State
 from memsampd.web.wire import FrameReader
 
@@ -31,7 +32,7 @@ def main(words: list[str]) -> None:
     config = uvicorn.Config(
         make_application(state, words[3]),
         loop="asyncio",
-        http="h11",
+        http=PromptProtocol,
         ws="none",
         lifespan="off",
         log_config=None,
