@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
 import signal
@@ -12,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -376,6 +378,50 @@ def test_one_that_cannot_start_is_tried_again_and_says_why(
         finally:
             web.close()
     assert "the web process ended (exit status 1): it starts again in 0.5 s" in caplog.text
+
+
+def test_a_failed_start_leaves_nothing_and_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refused(pid: int) -> int:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    before = children()
+    with monkeypatch.context() as without, caplog.at_level(logging.WARNING, "memsampd"):
+        without.setattr(os, "pidfd_open", refused)
+        web = WebProcess("127.0.0.1:0")
+        web.publish(now_snapshot())
+        wait_for(lambda: "in 0.5 s" in caplog.text, "a first try")
+        descriptors = set(os.listdir("/proc/self/fd"))
+        wait_for(lambda: "in 1 s" in caplog.text, "a second try")
+        assert children() == before
+        assert set(os.listdir("/proc/self/fd")) == descriptors
+    try:
+        until_known(web, 1)
+    finally:
+        web.close()
+
+
+def test_what_cannot_be_sent_ends_neither_thread_nor_http(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with serving(now_snapshot()) as web:
+        with caplog.at_level(logging.WARNING, "memsampd"):
+            web.publish(now_snapshot(pid=77, trouble=threading.Lock()))
+            wait_for(lambda: "an error of ours" in caplog.text, "a message in the log")
+        web.publish(now_snapshot(pid=77))
+        assert {target["pid"] for target in until_known(web, 2)} == {4242, 77}
+
+
+def test_nothing_of_the_configuration_is_told_to_every_reader(web: WebProcess) -> None:
+    web.publish_node(replace(make_node_status(), reload_trouble="line 3: password = 'secret'"))
+
+    def trouble() -> str:
+        node = document(web, "/api/v1/targets")["node"]
+        return str(node["reload_trouble"])
+
+    told = wait_for(trouble, "the trouble")
+    assert told == "the configuration could not be read again: the daemon's log says why"
 
 
 def test_it_ends_with_its_parent() -> None:
