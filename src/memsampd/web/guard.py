@@ -12,6 +12,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from memsampd.exporters.documents import VERSION, Document
+from memsampd.exporters.names import printable
 
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
@@ -36,7 +37,7 @@ class JsonResponse(Response):
 
 
 def encoded(document: Document) -> bytes:
-    """Return a document as JSON; letters that UTF-8 has not got are replaced."""
+    """Return a document as JSON; its names are cleaned where UTF-8 has not got their letters."""
     try:
         return msgspec.json.encode(document)
     except UnicodeEncodeError:
@@ -45,7 +46,7 @@ def encoded(document: Document) -> bytes:
 
 def _clean(value: object) -> object:
     if isinstance(value, str):
-        return value.encode("utf-8", "replace").decode()
+        return printable(value)
     if isinstance(value, dict):
         return {_clean(key): _clean(each) for key, each in value.items()}
     if isinstance(value, list | tuple):

@@ -26,8 +26,8 @@ from dataclasses import dataclass, replace
 from memsampd.errors import CapabilityError
 from memsampd.exporters.documents import target_id
 from memsampd.exporters.listen import DEFAULT_LISTEN, listening_error, parse_listen, url_of
+from memsampd.exporters.names import printable
 from memsampd.exporters.snapshot import NodeStatus, Snapshot
-from memsampd.exporters.text import printable
 from memsampd.web.wire import Detached, Message, encode
 
 logger = logging.getLogger(__name__)

@@ -47,6 +47,7 @@ async def ask_events(state: State, clients: int) -> Counter[int]:
                 answered.set()
 
     headers = [(b"host", b"localhost")]
+    scope: dict[str, object]
     scope = {"type": "http", "method": "GET", "path": "/api/v1/events", "query_string": b""}
     scope |= {"headers": headers, "root_path": "", "asgi": {"spec_version": "2.0"}}
     calls = asyncio.gather(*(application(dict(scope), receive, send) for _ in range(clients)))
@@ -67,6 +68,6 @@ def test_names_that_are_no_utf8_are_told_all_the_same() -> None:
     command = b"caf\xe9".decode("utf-8", "surrogateescape")
     state.receive(replace(snapshot, target=replace(snapshot.target, command=command)))
     for event in state.events_after(0):
-        assert json.loads(encoded(event.document))["command"] == "caf?"
+        assert json.loads(encoded(event.document))["command"] == "caf�"
     document: dict[str, object] = {command: [command, 1, None]}
-    assert json.loads(encoded(document)) == {"caf?": ["caf?", 1, None]}
+    assert json.loads(encoded(document)) == {"caf�": ["caf�", 1, None]}
