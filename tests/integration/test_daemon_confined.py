@@ -77,6 +77,17 @@ def test_systemd_says_how_exposed_it_is(unit: Path) -> None:
     assert exposure <= MOST_EXPOSURE
 
 
+def test_a_daemon_that_ends_again_and_again_stays_ended() -> None:
+    (interval,), (burst,), (pause,) = map(
+        settings, ("StartLimitIntervalSec", "StartLimitBurst", "RestartSec")
+    )
+    assert int(burst) * int(pause) < int(interval)
+
+
+def test_the_daemon_talks_to_this_machine_only() -> None:
+    assert (settings("IPAddressDeny"), settings("IPAddressAllow")) == (["any"], ["localhost"])
+
+
 def test_nothing_can_have_the_daemon_wait_while_it_holds_a_target() -> None:
     assert not settings("CPUQuota")
     assert not settings("MemoryHigh")

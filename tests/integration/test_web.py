@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
 import signal
@@ -12,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +28,6 @@ from serving import ask, document, now_snapshot, serving, until_known
 from memsampd.errors import CapabilityError
 from memsampd.web import process as web_process
 from memsampd.web.api import DEFAULT_POINTS, MAX_POINTS
-from memsampd.web.confine import user_ids
 from memsampd.web.openapi import openapi_document
 from memsampd.web.process import WebProcess
 
@@ -162,6 +163,13 @@ def test_what_is_no_http_is_answered_with_4xx_or_nothing(web: WebProcess, nonsen
     assert web.pid == pid
 
 
+@pytest.mark.parametrize("sent", [b"", b"GET / HTT", b"GET /healthz HTTP/1.1\r\nHost: localhost"])
+def test_a_connection_without_a_request_is_closed(web: WebProcess, sent: bytes) -> None:
+    with socket.create_connection((web.host, web.port), timeout=120) as connection:
+        connection.sendall(sent)
+        assert connection.recv(100) == b""
+
+
 def test_windows_tell_what_ran_between_two_snapshots(web: WebProcess) -> None:
     found = document(web, f"{TARGET}/windows?points=5")
     columns = len(found["start_unix_seconds"])
@@ -251,11 +259,14 @@ def test_it_has_no_rights(web: WebProcess) -> None:
         line.split(":", 1)
         for line in Path(f"/proc/{web.pid}/status").read_text(encoding="utf-8").splitlines()
     )
-    assert int(status["CapPrm"], 16) == int(status["CapEff"], 16) == 0
+    for kind in ("CapInh", "CapPrm", "CapEff", "CapAmb"):
+        assert int(status[kind], 16) == 0, kind
     assert status["NoNewPrivs"].strip() == "1"
     assert status["Threads"].strip() == "1"
     if os.geteuid() == 0:
-        assert set(status["Uid"].split()) == {str(user_ids("nobody")[0])}
+        (user,) = set(status["Uid"].split())
+        assert user in ("2061133858", "65534")
+        assert int(status["CapBnd"], 16) == 0
         assert status["Groups"].split() == []
 
 
@@ -270,11 +281,29 @@ def test_it_holds_no_descriptor_of_ours(web: WebProcess) -> None:
     assert set(strangers) <= {"/dev/null"}
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root chooses whom it becomes")
-@pytest.mark.parametrize("user", ["root", "nobody-of-that-name"])
-def test_a_user_that_will_not_do_is_refused(user: str) -> None:
-    with pytest.raises(CapabilityError):
-        WebProcess("127.0.0.1:0", user)
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can hand out capabilities")
+def test_a_user_with_ambient_capabilities_has_none_left() -> None:
+    """As under systemd with ``User=`` and ``AmbientCapabilities=``."""
+    script = (
+        "import ctypes, os\n"
+        "from memsampd.web.confine import confine\n"
+        "libc = ctypes.CDLL(None)\n"
+        "libc.prctl(8, 1, 0, 0, 0)\n"  # PR_SET_KEEPCAPS
+        "os.setresuid(12345, 12345, 12345)\n"
+        "header = (ctypes.c_uint32 * 2)(0x20080522, 0)\n"
+        "assert libc.capset(header, (ctypes.c_uint32 * 6)(*[1 << 13] * 3)) == 0\n"
+        "assert libc.prctl(47, 2, 13, 0, 0) == 0\n"  # CAP_NET_RAW becomes ambient
+        "status = open('/proc/self/status').read()\n"
+        "assert 'CapAmb:\\t0000000000002000' in status\n"
+        "confine(os.getppid())\n"
+        "print(open('/proc/self/status').read())\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=120
+    )
+    status = dict(line.split(":", 1) for line in done.stdout.splitlines() if line)
+    for kind in ("CapInh", "CapPrm", "CapEff", "CapAmb"):
+        assert int(status[kind], 16) == 0, kind
 
 
 def test_an_address_in_use_is_refused(web: WebProcess) -> None:
@@ -349,6 +378,50 @@ def test_one_that_cannot_start_is_tried_again_and_says_why(
         finally:
             web.close()
     assert "the web process ended (exit status 1): it starts again in 0.5 s" in caplog.text
+
+
+def test_a_failed_start_leaves_nothing_and_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refused(pid: int) -> int:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    before = children()
+    with monkeypatch.context() as without, caplog.at_level(logging.WARNING, "memsampd"):
+        without.setattr(os, "pidfd_open", refused)
+        web = WebProcess("127.0.0.1:0")
+        web.publish(now_snapshot())
+        wait_for(lambda: "in 0.5 s" in caplog.text, "a first try")
+        descriptors = set(os.listdir("/proc/self/fd"))
+        wait_for(lambda: "in 1 s" in caplog.text, "a second try")
+        assert children() == before
+        assert set(os.listdir("/proc/self/fd")) == descriptors
+    try:
+        until_known(web, 1)
+    finally:
+        web.close()
+
+
+def test_what_cannot_be_sent_ends_neither_thread_nor_http(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with serving(now_snapshot()) as web:
+        with caplog.at_level(logging.WARNING, "memsampd"):
+            web.publish(now_snapshot(pid=77, trouble=threading.Lock()))
+            wait_for(lambda: "an error of ours" in caplog.text, "a message in the log")
+        web.publish(now_snapshot(pid=77))
+        assert {target["pid"] for target in until_known(web, 2)} == {4242, 77}
+
+
+def test_nothing_of_the_configuration_is_told_to_every_reader(web: WebProcess) -> None:
+    web.publish_node(replace(make_node_status(), reload_trouble="line 3: password = 'secret'"))
+
+    def trouble() -> str:
+        node = document(web, "/api/v1/targets")["node"]
+        return str(node["reload_trouble"])
+
+    told = wait_for(trouble, "the trouble")
+    assert told == "the configuration could not be read again: the daemon's log says why"
 
 
 def test_it_ends_with_its_parent() -> None:

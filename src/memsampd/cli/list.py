@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from memsampd.exporters.names import printable
+
 
 class ListCommand:
     """Asks the daemon for its targets."""
@@ -73,13 +75,13 @@ def _row(target: dict[str, Any]) -> tuple[str, ...]:
     why = "; ".join(filter(None, (target["reason"], target["remedy"])))
     return (
         str(target["pid"]),
-        _printable(target["command"]),
+        printable(target["command"]),
         target["state"],
         target["rule"],
         str(target.get("phases", "-")),
         str(target.get("bursts", "-")),
         _miss_ratio(target.get("caches") or []),
-        _printable(why),
+        printable(why),
     )
 
 
@@ -88,11 +90,6 @@ def _miss_ratio(caches: Sequence[dict[str, Any]]) -> str:
         return "-"
     last = caches[-1]
     return f"{last['low']:.1%}..{last['high']:.1%} {last['name']}"
-
-
-def _printable(text: str) -> str:
-    """Names of processes are bytes that others choose."""
-    return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 COMMAND = ListCommand()

@@ -103,7 +103,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--nice",
         type=int,
         metavar="N",
-        help="niceness of the analysis and of the replica (default: 5, and what suits the hold)",
+        help="niceness of the analysis (default: 5)",
     )
     parser.add_argument(
         "--follow-forks", action="store_true", help="sample branches of child processes, too"

@@ -118,9 +118,8 @@ def curve_sizes(machine: Machine) -> NDArray[np.int64]:
     return np.array(sorted(caches.union(default_sizes().tolist())), np.int64)
 
 
-def access_source(pid: int, config: SessionConfig | None = None) -> AccessSource:
+def access_source(pid: int) -> AccessSource:
     """The access source that this machine has: bursts from a replica."""
-    config = config or SessionConfig()
     return ReplicaSource(pid)
 
 
@@ -294,7 +293,7 @@ def tracing_thread(pid: int, config: SessionConfig, account: CpuAccount) -> Trac
     """Start the thread that takes bursts of a process."""
     tracer = TracerThread(
         pid,
-        lambda: access_source(pid, config),
+        lambda: access_source(pid),
         random.Random(config.seed),
         config.line_bytes,
     )

@@ -25,7 +25,7 @@ class SessionConfig:
         burst_seconds: wall time after which a burst ends early.
         max_stop_seconds: how long a burst may hold the target, all its holds together.
         cpu_affinity: CPUs for memsampd's processes; empty for all that it may use.
-        niceness: of the analysis and of the replica; None: 5, and what the replica chooses.
+        niceness: of the analysis; None: 5. The replica chooses its own.
         follow_forks: sample the branches of child processes, too.
         line_bytes: size of a cache line.
         seed: of every random choice.

@@ -11,8 +11,7 @@ from memsampd.sampler.records import BurstCost
 # much CPU time already. By default that is a second, and all that there is in the first ten.
 _GRANTED_TARGET_SECONDS = 20.0
 _START_SECONDS = 10.0
-# Bursts are timed as long as no more has been used.
-# The rest of what memsampd's processes may use is kept for phases that have no curve yet.
+# Of what memsampd's processes may use: the rest is kept for phases that have no curve yet.
 _USUAL_PART = 0.8
 
 

@@ -16,7 +16,8 @@ from memsampd.exporters.advice import (
     Portion,
     groups_of,
 )
-from memsampd.exporters.text import aligned, printable
+from memsampd.exporters.names import printable
+from memsampd.exporters.text import aligned
 from memsampd.models.sizes import format_size
 
 VERSION = 1

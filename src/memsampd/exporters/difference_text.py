@@ -9,7 +9,8 @@ import msgspec
 
 from memsampd.exporters.analysis import Analysis
 from memsampd.exporters.difference import Change, Difference, Range
-from memsampd.exporters.text import UNKNOWN, aligned, printable, subtitle, title
+from memsampd.exporters.names import printable
+from memsampd.exporters.text import UNKNOWN, aligned, subtitle, title
 from memsampd.models.sizes import format_size
 
 VERSION = 1

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from memsampd.errors import CapabilityError
 from memsampd.exporters.analysis import Analysis
 from memsampd.exporters.curves import are_apart
+from memsampd.exporters.names import printable
 from memsampd.exporters.text import (
     by_weight,
-    printable,
     subtitle,
     table_header,
     table_row,

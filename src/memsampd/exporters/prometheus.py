@@ -18,6 +18,7 @@ from memsampd.exporters import catalogue
 from memsampd.exporters.catalogue import CATALOGUE, Metric
 from memsampd.exporters.curves import at_size, fills, shown_sizes, thin_curve
 from memsampd.exporters.folding import PhaseView, fold_phases, fold_reasons
+from memsampd.exporters.names import printable
 from memsampd.exporters.snapshot import NodeStatus, Snapshot
 from memsampd.exporters.traffic import (
     TrafficTotals,
@@ -107,9 +108,9 @@ class PrometheusExporter(Collector):
         for metric, labels, value in machine:
             families[metric.name].add_metric(labels, value)
         for pid, snapshot in snapshots:
-            target = (str(pid), _label(snapshot.target.command))
+            target = (str(pid), printable(snapshot.target.command))
             for metric, labels, value in self._samples(snapshot, traffic.get(pid)):
-                families[metric.name].add_metric([*target, *map(_label, labels)], value)
+                families[metric.name].add_metric([*target, *map(printable, labels)], value)
         yield from (family for family in families.values() if family.samples)
 
     def _samples(self, snapshot: Snapshot, traffic: TrafficTotals | None) -> Iterator[Sample]:
@@ -154,11 +155,6 @@ _BY_PHASE = (
 def _family(metric: Metric) -> GaugeMetricFamily | CounterMetricFamily:
     kind = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
     return kind(metric.name, metric.help, labels=metric.all_labels)
-
-
-def _label(text: str) -> str:
-    """Make text from outside (process names are bytes) fit to be sent as UTF-8."""
-    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def _session_samples(snapshot: Snapshot) -> Iterator[Sample]:

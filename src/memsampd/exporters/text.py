@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from memsampd.estimate.records import PhaseEstimate
 from memsampd.exporters.analysis import Analysis
 from memsampd.exporters.curves import CurvePoint, at_size
+from memsampd.exporters.names import printable
 from memsampd.models.records import MissRatioCurve
 from memsampd.models.sizes import format_size
 from memsampd.sampler.records import AccessRate
@@ -49,11 +50,6 @@ def table_row(phase: PhaseEstimate, analysis: Analysis) -> list[str]:
 def by_weight(analysis: Analysis) -> list[PhaseEstimate]:
     """Return the phases, heaviest first."""
     return sorted(analysis.phases, key=lambda phase: (-phase.weight, phase.id))
-
-
-def printable(text: str) -> str:
-    """Make a name from outside safe for terminals and documents."""
-    return "".join(char if char.isprintable() else "�" for char in text)
 
 
 def title(analysis: Analysis) -> str:

@@ -7,13 +7,13 @@ import math
 from collections.abc import AsyncIterator, Callable
 from typing import TypeAlias
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
+from starlette.types import Receive, Scope, Send
 
 from memsampd import __version__
 from memsampd.exporters.documents import (
@@ -26,7 +26,7 @@ from memsampd.exporters.documents import (
     target_id,
 )
 from memsampd.models.records import MissRatioCurve
-from memsampd.web.guard import JsonResponse
+from memsampd.web.guard import JsonResponse, encoded
 from memsampd.web.openapi import openapi_document
 from memsampd.web.state import Event, Observed, State
 
@@ -180,14 +180,31 @@ def _rounded(values: NDArray[np.float64]) -> list[object]:
     return list(np.round(values, _DIGITS).tolist())
 
 
+class _Stream(StreamingResponse):
+    """Events, and what is to be done when nobody is told them any more."""
+
+    def __init__(self, content: AsyncIterator[bytes], close: Callable[[], None]) -> None:
+        super().__init__(content, media_type="text/event-stream")
+        self._close = close
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send until somebody ends it, even before the first event."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._close()
+
+
 def _events_endpoint(state: State) -> Callable[[Request], object]:
     streams = 0
 
-    async def stream(number: int) -> AsyncIterator[bytes]:
+    def close() -> None:
         nonlocal streams
+        streams -= 1
+
+    async def stream(number: int) -> AsyncIterator[bytes]:
         happened = asyncio.Event()
         unlisten = state.listen(happened.set)
-        streams += 1
         try:
             yield b"retry: 2000\n\n"
             while True:
@@ -203,13 +220,15 @@ def _events_endpoint(state: State) -> Callable[[Request], object]:
                     yield b": still here\n\n"
         finally:
             unlisten()
-            streams -= 1
 
     async def events(request: Request) -> Response:
+        nonlocal streams
         _check_parameters(request, ())
+        number = _last_seen(request, state)
         if streams >= MAX_STREAMS:
             raise HTTPException(503, f"{MAX_STREAMS} others listen already: try again later")
-        return StreamingResponse(stream(_last_seen(request, state)), media_type="text/event-stream")
+        streams += 1
+        return _Stream(stream(number), close)
 
     return events
 
@@ -226,7 +245,7 @@ def _last_seen(request: Request, state: State) -> int:
 
 
 def _frame(event: Event) -> bytes:
-    data = msgspec.json.encode(event.document).decode()
+    data = encoded(event.document).decode()
     return f"id: {event.number}\nevent: {event.kind}\ndata: {data}\n\n".encode()
 
 

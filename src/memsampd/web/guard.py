@@ -12,6 +12,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from memsampd.exporters.documents import VERSION, Document
+from memsampd.exporters.names import printable
 
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
@@ -32,7 +33,25 @@ class JsonResponse(Response):
 
     def render(self, content: Document) -> bytes:
         """Encode it."""
-        return msgspec.json.encode(content)
+        return encoded(content)
+
+
+def encoded(document: Document) -> bytes:
+    """Return a document as JSON; its names are cleaned where UTF-8 has not got their letters."""
+    try:
+        return msgspec.json.encode(document)
+    except UnicodeEncodeError:
+        return msgspec.json.encode(_clean(document))
+
+
+def _clean(value: object) -> object:
+    if isinstance(value, str):
+        return printable(value)
+    if isinstance(value, dict):
+        return {_clean(key): _clean(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_clean(each) for each in value]
+    return value
 
 
 def refusal(status: int, cause: str, remedy: str = "", **headers: str) -> JsonResponse:

@@ -20,21 +20,24 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 
 from memsampd.errors import CapabilityError
 from memsampd.exporters.documents import target_id
 from memsampd.exporters.listen import DEFAULT_LISTEN, listening_error, parse_listen, url_of
-from memsampd.exporters.snapshot import NodeStatus, Snapshot, TargetInfo
-from memsampd.exporters.text import printable
-from memsampd.web.confine import user_ids
+from memsampd.exporters.names import printable
+from memsampd.exporters.snapshot import NodeStatus, Snapshot
 from memsampd.web.wire import Detached, Message, encode
 
 logger = logging.getLogger(__name__)
 
-DEFAULT_USER = "nobody"
 _NODE = "node"  # no name of a target
 _BACKLOG = 128
+# Beyond so many messages that wait, only the name is told of a target that is over.
+_MOST_WAITING = 256
+# Of the configuration nothing is told to the child: every user may read what it serves.
+_RELOAD_TROUBLE = "the configuration could not be read again: the daemon's log says why"
 _PIPE_BYTES = 1 << 20
 # A child that takes nothing for so long hangs, and is replaced.
 _STALLED_SECONDS = 30.0
@@ -48,23 +51,27 @@ _KEPT_VARIABLES = ("PATH", "LANG", "LC_ALL", "PYTHONPATH", "TZ")
 
 
 class _Outbox:
-    """The newest message of each target and the node, not sent yet; older ones are dropped."""
+    """The newest message of each target and the node, not sent yet; older ones are dropped.
+
+    Nothing is kept of what is over while there is no child, and little where a child is slow.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._waiting: dict[str, Message] = {}
         self._latest: dict[str, Message] = {}  # what still holds, for a child that comes anew
+        self._has_reader = False
 
     def put(self, name: str, message: Message) -> None:
-        is_over = isinstance(message, Detached) or (
-            isinstance(message, Snapshot) and not message.alive
-        )
+        is_over = isinstance(message, Snapshot) and not message.alive
         with self._lock:
-            self._waiting[name] = message
             if is_over:
                 self._latest.pop(name, None)
             else:
                 self._latest[name] = message
+            if self._has_reader:
+                is_long = is_over and len(self._waiting) >= _MOST_WAITING
+                self._waiting[name] = Detached(name) if is_long else message
 
     def take(self) -> Message | None:
         with self._lock:
@@ -75,7 +82,14 @@ class _Outbox:
     def again(self) -> None:
         """Send all that still holds to a new child."""
         with self._lock:
-            self._waiting = {**self._latest, **self._waiting}
+            self._waiting = dict(self._latest)
+            self._has_reader = True
+
+    def rest(self) -> None:
+        """Keep what still holds until there is a child again."""
+        with self._lock:
+            self._waiting = {}
+            self._has_reader = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +127,6 @@ class WebProcess:
 
     Args:
         listen: ``HOST:PORT``; port 0 takes a free one.
-        user: whom the child becomes if we are root; without effect else.
 
     Attributes:
         host: address that it listens on.
@@ -121,13 +134,12 @@ class WebProcess:
 
     Raises:
         UsageError: ``listen`` is malformed.
-        CapabilityError: the address cannot be listened on, there is no such user, or the packages
-            that serve HTTP are not installed.
+        CapabilityError: the address cannot be listened on, or the packages that serve HTTP are not
+            installed.
     """
 
-    def __init__(self, listen: str = DEFAULT_LISTEN, user: str = DEFAULT_USER) -> None:
+    def __init__(self, listen: str = DEFAULT_LISTEN) -> None:
         _require_packages()
-        self._ids = user_ids(user) if os.geteuid() == 0 else None
         self.host, port = parse_listen(listen)
         family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
         try:
@@ -159,12 +171,9 @@ class WebProcess:
 
     def publish_node(self, status: NodeStatus) -> None:
         """Show this state of the daemon; returns at once."""
+        if status.reload_trouble:
+            status = replace(status, reload_trouble=_RELOAD_TROUBLE)
         self._send(_NODE, status)
-
-    def detach(self, target: TargetInfo) -> None:
-        """A target is observed no longer, though it may live: its series vanish."""
-        id = target_id(target)
-        self._send(id, Detached(id))
 
     def close(self) -> None:
         """Stop serving, end the child and free the port; a second call does nothing."""
@@ -186,7 +195,11 @@ class WebProcess:
         pause_seconds = _FIRST_PAUSE_SECONDS
         while True:
             started_seconds = time.monotonic()
-            words = self._life()
+            try:
+                words = self._life()
+            except Exception as error:  # whatever it is, the session must go on and HTTP come back
+                logger.exception("an error of ours in feeding the web process")
+                words = f"was given up ({type(error).__name__})"
             if self._closing.is_set():
                 return
             if time.monotonic() - started_seconds >= _LIVED_SECONDS:
@@ -206,23 +219,28 @@ class WebProcess:
             hangs = self._feed(child)
             if hangs:
                 child.process.kill()
+        except BaseException:
+            child.process.kill()
+            raise
         finally:
             self._child = None
+            self._outbox.rest()
             words = child.end()
         return f"hung ({words})" if hangs else f"ended ({words})"
 
     def _start(self) -> _Child:
         """Start a child; this thread lives as long as it, for the kernel ends it with us."""
-        reading, writing = os.pipe2(os.O_CLOEXEC)
-        words = os.memfd_create("memsampd-web", os.MFD_CLOEXEC)
         listening = self._socket.fileno()
         kept = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
         command = [sys.executable, "-P", "-m", "memsampd.web.server"]
-        command += [str(reading), str(listening), str(os.getpid()), self.host]
-        command += [str(id) for id in self._ids or ()]
-        try:
+        with ExitStack() as at_failure, ExitStack() as always:
+            reading, writing = os.pipe2(os.O_CLOEXEC)
+            always.callback(os.close, reading)
+            at_failure.callback(os.close, writing)
+            words = os.memfd_create("memsampd-web", os.MFD_CLOEXEC)
+            at_failure.callback(os.close, words)
             process = subprocess.Popen(
-                command,
+                [*command, str(reading), str(listening), str(os.getpid()), self.host],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=words,
@@ -231,12 +249,14 @@ class WebProcess:
                 env={**kept, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
                 start_new_session=True,
             )
-        finally:
-            os.close(reading)
-        os.set_blocking(writing, False)
-        with contextlib.suppress(OSError):  # beyond the user's limit: the default does, too
-            fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
-        return _Child(process, os.pidfd_open(process.pid), writing, words)
+            at_failure.callback(process.wait)
+            at_failure.callback(process.kill)
+            os.set_blocking(writing, False)
+            with contextlib.suppress(OSError):  # beyond the user's limit: the default does, too
+                fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+            child = _Child(process, os.pidfd_open(process.pid), writing, words)
+            at_failure.pop_all()
+        return child
 
     def _feed(self, child: _Child) -> bool:
         """Tell the child what is published until it ends or we close; returns whether it hangs."""

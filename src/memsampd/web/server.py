@@ -12,6 +12,7 @@ from anyio.lowlevel import checkpoint
 
 from memsampd.web.application import make_application
 from memsampd.web.confine import confine
+from memsampd.web.prompt import PromptProtocol
 from memsampd.web.state import State
 from memsampd.web.wire import FrameReader
 
@@ -24,15 +25,14 @@ def main(words: list[str]) -> None:
 
     Args:
         words: descriptors of the pipe and of the listening socket, pid of the parent, the host
-            that is listened on, and uid and gid to become, if any.
+            that is listened on.
     """
     pipe, listening, parent_pid = (int(word) for word in words[:3])
-    ids = (int(words[4]), int(words[5])) if len(words) > 4 else None
     state = State()
     config = uvicorn.Config(
         make_application(state, words[3]),
         loop="asyncio",
-        http="h11",
+        http=PromptProtocol,
         ws="none",
         lifespan="off",
         log_config=None,
@@ -44,7 +44,7 @@ def main(words: list[str]) -> None:
     # What is imported when it is used first is imported now, as long as we may read it.
     config.load()
     asyncio.run(checkpoint())
-    confine(ids, parent_pid)
+    confine(parent_pid)
     asyncio.run(_serve(uvicorn.Server(config), state, pipe, listening))
 
 

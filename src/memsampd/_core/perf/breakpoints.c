@@ -28,11 +28,12 @@ struct hit_record {
     uint64_t task_ns;
 };
 
-/* A hit as Python sees it; HIT_DTYPE in sampler/clock/breakpoints.py is its twin. */
+/* A hit as Python sees it; its size is _HIT_BYTES in sampler/perf/arrival.py. */
 struct hit {
     uint64_t task_ns, time_ns, ip;
     uint32_t point, padding;
 };
+_Static_assert(sizeof(struct hit) == 32, "as sampler/perf/arrival.py has it");
 
 typedef struct {
     PyObject_HEAD

@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from dataclasses import replace
+
+from invented import make_snapshot
+from starlette.types import Message
+
+from memsampd.exporters.prometheus import PrometheusExporter
+from memsampd.web.api import MAX_STREAMS
+from memsampd.web.application import METRICS_SECONDS, RenderedMetrics, make_application
+from memsampd.web.guard import encoded
+from memsampd.web.state import State
+
+
+def test_metrics_are_made_once_a_second_whatever_is_asked_for() -> None:
+    exporter, now_seconds = PrometheusExporter(), [100.0]
+    rendered = RenderedMetrics(exporter.registry, lambda: now_seconds[0])
+    openmetrics = "application/openmetrics-text; version=1.0."
+    first, _ = rendered.read("")
+    other, _ = rendered.read(openmetrics + "0")
+    exporter.publish(make_snapshot())
+    now_seconds[0] += METRICS_SECONDS / 2
+    assert rendered.read("text/plain; version=1.0.7; escaping=values")[0] is first
+    assert all(rendered.read(f"{openmetrics}{number}")[0] is other for number in range(9))
+    now_seconds[0] += METRICS_SECONDS / 2
+    assert b'pid="4242"' in rendered.read("")[0]
+    assert rendered.read(openmetrics)[0].endswith(b"# EOF\n")
+
+
+async def ask_events(state: State, clients: int) -> Counter[int]:
+    """Have so many ask for events at the same moment; returns how often each status came."""
+    application = make_application(state, "127.0.0.1")
+    statuses: Counter[int] = Counter()
+    answered, away = asyncio.Event(), asyncio.Event()
+
+    async def receive() -> Message:
+        await away.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            statuses[message["status"]] += 1
+            if statuses.total() == clients:
+                answered.set()
+
+    headers = [(b"host", b"localhost")]
+    scope: dict[str, object]
+    scope = {"type": "http", "method": "GET", "path": "/api/v1/events", "query_string": b""}
+    scope |= {"headers": headers, "root_path": "", "asgi": {"spec_version": "2.0"}}
+    calls = asyncio.gather(*(application(dict(scope), receive, send) for _ in range(clients)))
+    await answered.wait()
+    away.set()
+    await calls
+    return statuses
+
+
+def test_of_those_who_come_at_once_no_more_than_may_are_told_events() -> None:
+    statuses = asyncio.run(ask_events(State(), MAX_STREAMS + 8))
+    assert statuses == {200: MAX_STREAMS, 503: 8}
+
+
+def test_names_that_are_no_utf8_are_told_all_the_same() -> None:
+    state = State()
+    snapshot = make_snapshot()
+    command = b"caf\xe9".decode("utf-8", "surrogateescape")
+    state.receive(replace(snapshot, target=replace(snapshot.target, command=command)))
+    for event in state.events_after(0):
+        assert json.loads(encoded(event.document))["command"] == "caf�"
+    document: dict[str, object] = {command: [command, 1, None]}
+    assert json.loads(encoded(document)) == {"caf�": ["caf�", 1, None]}
