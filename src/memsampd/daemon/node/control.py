@@ -156,6 +156,9 @@ class ControlServer(Closing):
                     self._answer_all(connection)
             except OSError:
                 self._drop(connection)
+            except Exception:  # of this client: others are answered
+                logger.exception("a client of user %d is hung up on", connection.peer.uid)
+                self._drop(connection)
         self._drop_slow()
 
     def close(self) -> None:
@@ -223,33 +226,30 @@ class ControlServer(Closing):
             connection.received = rest
             connection.since_seconds = self._now()
             if not self._may_ask(connection.peer):
-                answer = _refusal("there are too many requests", "ask more rarely")
+                answer = _line(_refusal("there are too many requests", "ask more rarely"))
                 connection.is_over = True
             elif len(line) > _REQUEST_BYTES:
-                answer = _refusal(f"a request has {_REQUEST_BYTES} bytes at most", "send less")
+                cause = f"a request has {_REQUEST_BYTES} bytes at most"
+                answer = _line(_refusal(cause, "send less"))
                 connection.is_over = True
             else:
                 answer = self._answer(bytes(line), connection.peer)
-            connection.unsent += _line(answer)
+            connection.unsent += answer
             self._write(connection)
 
-    def _answer(self, line: bytes, peer: Peer) -> Document:
+    def _answer(self, line: bytes, peer: Peer) -> bytes:
+        """The line to answer with."""
+        command = "that is none"
         try:
-            request = msgspec.json.decode(line, type=Request)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            return _refusal(f"no request: {error}", "see docs/daemon.md for the protocol")
-        if request.version != VERSION:
-            return _refusal(
-                f"version {request.version} of the protocol is not known",
-                f"this is memsampd with version {VERSION}: use its own command line",
-            )
-        try:
-            return {"ok": True, "version": VERSION, **self._handle(request, peer)}
+            request = _request(line)
+            command = request.command
+            return _line({"ok": True, "version": VERSION, **self._handle(request, peer)})
         except MemsampdError as error:
-            return _refusal(error.cause, error.remedy)
+            return _line(_refusal(error.cause, error.remedy))
         except Exception as error:  # of this request: others are answered
-            logger.exception("request %s", request.command)
-            return _refusal(f"internal error: {error!r}", "please report it with the daemon's log")
+            logger.exception("request %s", command)
+            cause = f"internal error: {error!a}"
+            return _line(_refusal(cause, "please report it with the daemon's log"))
 
     def _may_ask(self, peer: Peer) -> bool:
         """Whether a user has not asked too much lately."""
@@ -282,6 +282,25 @@ def _peer(to: socket.socket) -> Peer:
     credentials = to.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
     _, uid, _ = struct.unpack("3i", credentials)
     return Peer(uid, uid in (0, os.geteuid()))
+
+
+def _request(line: bytes) -> Request:
+    """Read a request.
+
+    Raises:
+        RefusedError: it is none.
+    """
+    try:
+        request = msgspec.json.decode(line, type=Request)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        cause = f"no request: {error}"
+        raise RefusedError(cause, "see docs/daemon.md for the protocol") from error
+    if request.version != VERSION:
+        raise RefusedError(
+            f"version {request.version} of the protocol is not known",
+            f"this is memsampd with version {VERSION}: use its own command line",
+        )
+    return request
 
 
 def _refusal(cause: str, remedy: str) -> Document:

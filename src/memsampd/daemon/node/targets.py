@@ -36,6 +36,7 @@ _PUBLISH_NEW_SECONDS = 1.0  # until there is a curve
 _PUBLISH_IDLE_SECONDS = 60.0
 _FIRST_RETRY_SECONDS = 2.0
 _LONGEST_RETRY_SECONDS = 300.0
+_MOST_FAILURES = 16  # that are counted: no pause is longer after more
 _SMALL_RING_CPUS = 16
 
 
@@ -214,7 +215,7 @@ class Target:
         self._release()
         self._error = error
         pause = min(_FIRST_RETRY_SECONDS * 2**self._failures, _LONGEST_RETRY_SECONDS)
-        self._failures += 1
+        self._failures = min(self._failures + 1, _MOST_FAILURES)
         self.next_turn_seconds = now_seconds + pause
 
     def close(self, *, ended: bool) -> None:

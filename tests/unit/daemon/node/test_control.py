@@ -36,6 +36,8 @@ class Served:
             raise TargetError("it is gone", "choose another")
         if request.pid == 2:
             raise ZeroDivisionError("a mistake of ours")
+        if request.pid == 3:
+            raise TargetError("\udcff is gone", "choose another")
         return self.answer
 
     def connect(self) -> socket.socket:
@@ -109,6 +111,22 @@ def test_what_is_no_request_is_said_to_be_none(sent: bytes, words: str) -> None:
         assert (told["ok"], running.asked) == (False, [])
         assert words in told["cause"]
         assert told["remedy"]
+        assert running.told(other, STATUS)[0]["ok"]
+
+
+def test_an_answer_that_cannot_be_written_is_an_error_of_ours_and_the_next_one_comes() -> None:
+    with served() as running, running.connect() as client:
+        running.answer = {"name": "\udcff"}
+        (told,) = running.told(client, STATUS)
+        assert "internal error" in told["cause"]
+        running.answer = {}
+        assert running.told(client, STATUS)[0]["ok"]
+
+
+def test_a_client_whose_answer_cannot_even_be_made_is_hung_up_on_alone() -> None:
+    with served() as running, running.connect() as client, running.connect() as other:
+        assert running.told(client, b'{"version":1,"command":"attach","pid":3}\n') == []
+        assert client.recv(1) == b""
         assert running.told(other, STATUS)[0]["ok"]
 
 
