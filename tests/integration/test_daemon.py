@@ -384,6 +384,7 @@ def _as_nobody(running_daemon: Daemon, own: int, other: int) -> list[str]:
             pids = [str(each.get("pid") or each["target"]["pid"]) for each in targets]
             told.append(f"{words}: {' '.join(pids) or 'done'}")
 
+    os.setegid(NOBODY)
     os.seteuid(NOBODY)
     try:
         ask("attach", other)
@@ -396,6 +397,7 @@ def _as_nobody(running_daemon: Daemon, own: int, other: int) -> list[str]:
         ask("detach", own)
     finally:
         os.seteuid(0)
+        os.setegid(0)
     return told
 
 

@@ -25,6 +25,7 @@ import msgspec
 
 from memsampd.closing import Closing
 from memsampd.errors import CapabilityError, MemsampdError
+from memsampd.sampler.process.identity import PROC, read_stat
 
 logger = logging.getLogger(__name__)
 
@@ -59,23 +60,40 @@ class Peer:
 
     Attributes:
         uid: user, as the kernel says.
+        gid: group.
         is_privileged: may do all: root, or the daemon's own user.
     """
 
     uid: int
+    gid: int
     is_privileged: bool
 
-    def owns(self, pid: int, proc: Path = Path("/proc")) -> bool:
-        """Whether a process is this user's, as tracing it would ask: all its user ids, dumpable."""
+    def may_have(self, pid: int, start_ticks: int | None = None) -> bool:
+        """Whether a process may be observed for this user: now, it may have other rights later."""
+        return self.is_privileged or self.owns(pid, start_ticks)
+
+    def owns(self, pid: int, start_ticks: int | None = None, proc: Path = PROC) -> bool:
+        """Whether a process is this user's, as tracing it would ask: all its ids, dumpable.
+
+        Args:
+            pid: the process.
+            start_ticks: when it has to have started; None: at any time.
+            proc: root of the proc file system.
+        """
         try:
-            # The kernel gives the folder of a process that may not be dumped to root.
-            if (proc / str(pid)).stat().st_uid != self.uid:
-                return False
-            lines = (proc / str(pid) / "status").read_text(errors="replace").splitlines()
+            with (proc / str(pid) / "status").open("rb") as file:
+                # The kernel gives the files of a process that may not be dumped to root, though
+                # not its folder.
+                owner = os.fstat(file.fileno()).st_uid
+                lines = file.read().split(b"\n")
+            if start_ticks is not None and read_stat(pid, proc).start_ticks != start_ticks:
+                return False  # another one by now, with the same number
         except OSError:
             return False
-        ids = next((line.split()[1:] for line in lines if line.startswith("Uid:")), [])
-        return bool(ids) and all(each == str(self.uid) for each in ids)
+        ids = {line[:4]: set(line[4:].split()) for line in lines}
+        uid, gid = {b"%d" % self.uid}, {b"%d" % self.gid}
+        is_theirs = ids.get(b"Uid:") == uid and ids.get(b"Gid:") == gid
+        return is_theirs and owner == self.uid
 
 
 class RefusedError(MemsampdError):
@@ -280,8 +298,13 @@ class ControlServer(Closing):
 def _peer(to: socket.socket) -> Peer:
     """Who is at the other end, as the kernel noted when it connected."""
     credentials = to.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    _, uid, _ = struct.unpack("3i", credentials)
-    return Peer(uid, uid in (0, os.geteuid()))
+    _, uid, gid = struct.unpack("iII", credentials)
+    return peer_of(uid, gid)
+
+
+def peer_of(uid: int, gid: int) -> Peer:
+    """Somebody with what they may do."""
+    return Peer(uid, gid, uid in (0, os.geteuid()))
 
 
 def _request(line: bytes) -> Request:

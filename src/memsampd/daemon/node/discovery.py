@@ -6,7 +6,7 @@ import os
 import pwd
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -126,6 +126,7 @@ def choose(
     processes: Iterable[ProcessFacts],
     kept: Mapping[ProcessKey, str],
     most: int,
+    apart: Collection[ProcessKey] = (),
 ) -> Choice:
     """Choose targets.
 
@@ -139,6 +140,7 @@ def choose(
         processes: all of them.
         kept: processes that are targets by a rule now, with the rule's name.
         most: targets in all.
+        apart: processes that take no rule's place: users have asked for them.
     """
     by_rule: dict[str, list[Found]] = {rule.name: [] for rule in rules}
     everyone = list(processes)
@@ -154,7 +156,8 @@ def choose(
         wanted = [
             found
             for found in by_rule[rule.name]
-            if kept.get(found.facts.key) == rule.name or found.facts.cpu_share >= rule.least_cpu
+            if (kept.get(found.facts.key) == rule.name or found.facts.cpu_share >= rule.least_cpu)
+            and found.facts.key not in apart
         ]
         wanted.sort(key=lambda found: _rank(found, kept))
         room = min(rule.largest_number, most - len(chosen))

@@ -13,7 +13,7 @@ from memsampd.daemon.node.discovery import ProcessKey
 
 logger = logging.getLogger(__name__)
 
-_VERSION = 1
+_VERSION = 2
 
 
 class AskedFor(msgspec.Struct, frozen=True):
@@ -23,11 +23,13 @@ class AskedFor(msgspec.Struct, frozen=True):
         pid: process id.
         start_ticks: its start time, in clock ticks since boot.
         uid: the user.
+        gid: their group.
     """
 
     pid: int
     start_ticks: int
     uid: int
+    gid: int
 
     @property
     def key(self) -> ProcessKey:

@@ -8,7 +8,7 @@ import pytest
 
 from memsampd.daemon.node.state import AskedFor, StateFile
 
-LIST = (AskedFor(7, 123, 1000), AskedFor(9, 456, 0))
+LIST = (AskedFor(7, 123, 1000, 1000), AskedFor(9, 456, 0, 0))
 
 
 def test_what_is_kept_is_read_again_in_the_same_boot(tmp_path: Path) -> None:
@@ -20,7 +20,7 @@ def test_what_is_kept_is_read_again_in_the_same_boot(tmp_path: Path) -> None:
     assert StateFile(directory).read() == ()
 
 
-@pytest.mark.parametrize("text", ["", "{", '{"version":2,"boot_id":"boot","asked_for":[]}', "[]"])
+@pytest.mark.parametrize("text", ["", "{", '{"version":1,"boot_id":"boot","asked_for":[]}', "[]"])
 def test_a_file_that_cannot_be_used_is_set_aside(tmp_path: Path, text: str) -> None:
     (tmp_path / "targets.json").write_text(text)
     state = StateFile(tmp_path, "boot")
