@@ -36,6 +36,7 @@ _REQUEST_BYTES = 16 * 1024
 _CONNECTIONS = 64
 _CONNECTIONS_OF_USER = 8
 _PATIENCE_SECONDS = 10.0  # for a request to be complete, and for an answer to be read
+_REST_SECONDS = 1.0  # without new connections where there are no descriptors left
 _REQUESTS_A_SECOND = 5.0  # of one user, of whom so many may come at once:
 _REQUESTS_AT_ONCE = 40.0
 
@@ -147,6 +148,7 @@ class ControlServer(Closing):
         self._now = now
         self._connections: dict[int, _Connection] = {}
         self._allowances: dict[int, tuple[float, float]] = {}
+        self._listens_again_seconds: float | None = None  # None: it listens
         self._selector = selectors.EpollSelector()
         _make_directory(path.parent)
         self._lock_fd = _lock(path)
@@ -158,7 +160,8 @@ class ControlServer(Closing):
         return self._selector.fileno()
 
     def serve(self) -> None:
-        """Do what can be done without waiting."""
+        """Do what can be done without waiting; to be called once a second at least."""
+        self._listen_again()
         for key, events in self._selector.select(0):
             if key.fileobj is self._listener:
                 self._accept()
@@ -198,8 +201,10 @@ class ControlServer(Closing):
     def _accept(self) -> None:
         try:
             to, _ = self._listener.accept()
-        except OSError:  # it has gone again, or there are no descriptors left
-            return
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
+                self._rest_listener()
+            return  # or it has gone again
         to.setblocking(False)
         peer = _peer(to)
         theirs = sum(each.peer.uid == peer.uid for each in self._connections.values())
@@ -213,6 +218,18 @@ class ControlServer(Closing):
             return
         self._connections[to.fileno()] = _Connection(to, peer, self._now())
         self._selector.register(to, selectors.EVENT_READ)
+
+    def _rest_listener(self) -> None:
+        """There are no descriptors left: who waits would have the owner turn without end."""
+        logger.warning("no connection can be accepted: there are no descriptors left")
+        self._selector.unregister(self._listener)
+        self._listens_again_seconds = self._now() + _REST_SECONDS
+
+    def _listen_again(self) -> None:
+        due = self._listens_again_seconds
+        if due is not None and self._now() >= due:
+            self._selector.register(self._listener, selectors.EVENT_READ)
+            self._listens_again_seconds = None
 
     def _drop(self, connection: _Connection) -> None:
         if self._connections.pop(connection.to.fileno(), None) is not None:
@@ -384,6 +401,8 @@ def _listen(path: Path) -> socket.socket:
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         with suppress(FileNotFoundError):
+            if not stat.S_ISSOCK(path.lstat().st_mode):
+                raise FileExistsError(errno.EEXIST, "it is there and no socket")
             path.unlink()
         listener.bind(str(path))
         path.chmod(0o666)  # whoever connects is asked who it is
@@ -420,6 +439,11 @@ class ControlClient(Closing):
         except OSError as error:
             self._to.close()
             raise _no_daemon(path, error) from error
+        if not _peer(self._to).is_privileged:
+            self._to.close()
+            raise CapabilityError(
+                f"{path} is served by another user, who is not root", "name the daemon's --socket"
+            )
         self._lines = self._to.makefile("rb")
 
     def ask(self, command: str, **fields: Any) -> Document:

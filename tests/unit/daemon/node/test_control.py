@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import resource
+import select
 import socket
 import subprocess
 import sys
@@ -263,6 +265,40 @@ def test_a_client_says_what_is_in_the_way(tmp_path: Path) -> None:
             pytest.raises(CapabilityError, match="does not answer"),
         ):
             client.ask("list")
+
+
+def test_without_descriptors_the_owner_does_not_turn_in_vain() -> None:
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with served() as running, running.connect() as client:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
+            running.server.serve()
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        assert not select.select([running.server], [], [], 0)[0]
+        assert running.told(client, STATUS) == []
+        running.now += 1.0
+        assert running.told(client, STATUS)[0]["ok"]
+
+
+def test_what_is_no_socket_is_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / "s").write_text("dear")
+    with pytest.raises(CapabilityError, match="no socket"):
+        ControlServer(tmp_path / "s", lambda request, peer: {})
+    assert (tmp_path / "s").read_text() == "dear"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be somebody else")
+def test_a_daemon_of_another_user_is_told_nothing(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as false:
+        false.bind(str(tmp_path / "s"))
+        os.seteuid(NOBODY)
+        try:
+            false.listen()  # the kernel notes who listens
+        finally:
+            os.seteuid(0)
+        with pytest.raises(CapabilityError, match="another user"):
+            ControlClient(tmp_path / "s")
 
 
 def test_users_own_what_all_ids_say(tmp_path: Path) -> None:
