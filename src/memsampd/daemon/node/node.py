@@ -8,6 +8,7 @@ import select
 import socket
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -32,6 +33,7 @@ from memsampd.daemon.node.notify import Notifier
 from memsampd.daemon.node.state import AskedFor, StateFile
 from memsampd.daemon.node.targets import Costs, Target, Wanted, logged_only
 from memsampd.daemon.own_cpu import HelperCpu, ProcessCpu
+from memsampd.daemon.session import ANALYSIS_NICENESS, yield_to_others
 from memsampd.errors import TargetError, UsageError
 from memsampd.exporters.documents import target_document
 from memsampd.exporters.protocols import ApartExporter, Exporter, NodeExporter
@@ -102,6 +104,7 @@ class Node:
         self._longest_turn = (now_seconds, 0.0)
         self._reload_trouble = ""
         self._is_stopping = self._is_reloading = False
+        self._starter = ThreadPoolExecutor(1, "starter")
         self._awaken, self._waken = socket.socketpair()
         for end in (self._awaken, self._waken):
             end.setblocking(False)
@@ -136,6 +139,9 @@ class Node:
             poll.register(source, select.POLLIN)
         with ExitStack() as stack:
             stack.callback(self._close)
+            # A thread has the priority of the one that starts it: tracing threads must not wait.
+            self._starter.submit(int).result()
+            yield_to_others(ANALYSIS_NICENESS)
             self._take_up()
             self._notifier.ready()
             while not self._is_stopping and (now_seconds := time.monotonic()) < end:
@@ -226,6 +232,7 @@ class Node:
         self._control.close()
         for target in tuple(self._targets.values()):
             self._remove(target, ended=False)
+        self._starter.shutdown()
         for end in (self._awaken, self._waken):
             end.close()
 
@@ -287,6 +294,7 @@ class Node:
             self._around,
             lambda: self._budget.allows_bursts,
             self._exporters,
+            lambda make: self._starter.submit(make).result(),
             len(self._around.machine.cpus),
             time.monotonic(),
         )

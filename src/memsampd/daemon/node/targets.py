@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import resource
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 
 from memsampd.daemon.attach import Surroundings, compose, tracing_thread
 from memsampd.daemon.config import SessionConfig
@@ -17,6 +19,7 @@ from memsampd.daemon.node.discovery import ProcessKey
 from memsampd.daemon.node.resting import RestingTracer
 from memsampd.daemon.own_cpu import CpuAccount
 from memsampd.daemon.session import Session, SessionParts
+from memsampd.daemon.tracer import TracerThread
 from memsampd.errors import MemsampdError, TargetError
 from memsampd.exporters.protocols import Exporter
 from memsampd.exporters.snapshot import NodeTarget, Snapshot, TargetInfo, TargetState
@@ -40,6 +43,7 @@ _LONGEST_RETRY_SECONDS = 300.0
 _GOOD_SECONDS = 60.0  # without a failure, and those before are forgotten
 _MOST_FAILURES = 16  # that are counted: no pause is longer after more
 _SMALL_RING_CPUS = 16
+_FILES_PART = 0.25  # of all descriptors that the daemon may open
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +115,7 @@ class Target:
         around: what it shares with the others.
         allows_bursts: says whether the node's budget leaves room for one.
         exporters: are shown its state.
+        start: runs what starts a tracing thread, where that one inherits no low priority.
         cpus: of this machine.
         now_seconds: monotonic time.
     """
@@ -121,6 +126,7 @@ class Target:
         around: Surroundings,
         allows_bursts: Callable[[], bool],
         exporters: Sequence[Exporter],
+        start: Callable[[Callable[[], TracerThread]], TracerThread],
         cpus: int,
         now_seconds: float,
     ) -> None:
@@ -132,6 +138,7 @@ class Target:
         self._around = around
         self._allows_bursts = allows_bursts
         self._exporters = exporters
+        self._start = start
         self._ring_bytes = (64 if cpus <= _SMALL_RING_CPUS else 16) * 1024
         self._info = TargetInfo(wanted.key.pid, wanted.key.start_ticks, "", "")
         self._live: _Live | None = None
@@ -216,7 +223,8 @@ class Target:
             tracers: list[RestingTracer] = []
 
             def make_tracer(pid: int, config: SessionConfig, account: CpuAccount) -> RestingTracer:
-                tracers.append(RestingTracer(lambda: tracing_thread(pid, config, account)))
+                make = partial(tracing_thread, pid, config, account)
+                tracers.append(RestingTracer(lambda: self._start(make)))
                 return tracers[0]
 
             parts = compose(
@@ -228,6 +236,7 @@ class Target:
                 make_tracer,
                 permit=lambda: self.has_bursts and self._allows_bursts(),
                 ring_bytes=self._ring_bytes,
+                most_files=_share_of_files(),
             )
             # All of the above named a pid: it has to have been this process's all the time.
             if not (handle.alive() and self._is_permitted()):
@@ -422,6 +431,12 @@ def _is_there(key: ProcessKey) -> bool:
             return handle.identity.start_ticks == key.start_ticks and handle.alive()
     except TargetError:
         return False
+
+
+def _share_of_files() -> int | None:
+    """Descriptors that one target may take; None: there is no limit."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return None if hard == resource.RLIM_INFINITY else int(hard * _FILES_PART)
 
 
 def _as_memsampd_error(error: MemsampdError | OSError) -> MemsampdError:
