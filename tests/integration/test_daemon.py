@@ -22,7 +22,7 @@ from tracees import compile_c, descriptors, running, wait_until_clean
 from memsampd.daemon.node.control import ControlClient, RefusedError
 from memsampd.errors import MemsampdError
 from memsampd.sampler.process.identity import read_stat
-from memsampd.sampler.process.status import read_status
+from memsampd.sampler.process.status import list_threads, read_status
 
 NOBODY = 65534
 is_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be somebody else")
@@ -105,6 +105,11 @@ def test_a_rule_finds_a_process_and_its_curve_comes(
         assert found["rule"] == "marked"
         assert found["state"] in ("profiled", "sampled")
         assert found["caches"]
+        threads = list_threads(running_daemon.process.pid)
+        niceness = {tid: os.getpriority(os.PRIO_PROCESS, tid) for tid in threads}
+        own = os.getpriority(os.PRIO_PROCESS, 0)
+        assert niceness.pop(running_daemon.process.pid) == max(own, 5)
+        assert set(niceness.values()) == {own}  # whoever stops a target is not to wait
         listed = memsampd("list", "--socket", running_daemon.socket)
         assert listed.returncode == 0, listed.stderr
         assert f"{busy.pid}" in listed.stdout
@@ -384,6 +389,7 @@ def _as_nobody(running_daemon: Daemon, own: int, other: int) -> list[str]:
             pids = [str(each.get("pid") or each["target"]["pid"]) for each in targets]
             told.append(f"{words}: {' '.join(pids) or 'done'}")
 
+    os.setegid(NOBODY)
     os.seteuid(NOBODY)
     try:
         ask("attach", other)
@@ -396,6 +402,7 @@ def _as_nobody(running_daemon: Daemon, own: int, other: int) -> list[str]:
         ask("detach", own)
     finally:
         os.seteuid(0)
+        os.setegid(0)
     return told
 
 

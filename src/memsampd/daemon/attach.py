@@ -241,6 +241,7 @@ def compose(
     *,
     permit: Callable[[], bool] = lambda: True,
     ring_bytes: int = RING_BYTES,
+    most_files: int | None = None,
 ) -> SessionParts:
     """Compose what a session needs, to be released by the stack.
 
@@ -253,6 +254,7 @@ def compose(
         make_tracer: makes what takes bursts, for a pid, and has it charged to an account.
         permit: says whether others, who share the machine's budget, leave room for a burst.
         ring_bytes: size of the buffers of samples.
+        most_files: descriptors that sampling may take; None: all that this process may open.
 
     Raises:
         MemsampdError: something is in the way; the message names the remedy.
@@ -265,6 +267,7 @@ def compose(
         period_seconds=config.period_seconds,
         follow_forks=config.follow_forks,
         ring_bytes=ring_bytes,
+        most_files=most_files,
     )
     stack.callback(source.close)
     for note in source.notes:

@@ -148,8 +148,12 @@ class Estimator:
 
     def phase_now(self, phase: int) -> int:
         """Return what a phase is called now, merges applied."""
+        passed = []
         while phase in self._merged:
+            passed.append(phase)
             phase = self._merged[phase]
+        for each in passed:  # long chains become short
+            self._merged[each] = phase
         return phase
 
     def _add_window(self, record: WindowRecord) -> None:

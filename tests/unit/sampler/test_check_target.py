@@ -1,6 +1,7 @@
 """Every kind of process that cannot be observed, as a real process where this kernel has one."""
 
 import os
+import shutil
 import signal
 import struct
 import subprocess
@@ -184,6 +185,39 @@ def test_a_program_for_another_architecture(tmp_path: Path) -> None:
     tree = Tree(tmp_path)
     tree.add(7, exe=program)
     assert "another architecture" in refusal(7, proc=tmp_path, machine="x86_64").cause
+
+
+@pytest.mark.parametrize("size", [4, 5, 19])
+def test_a_program_that_is_too_short_for_a_header(tmp_path: Path, size: int) -> None:
+    program = tmp_path / "short"
+    program.write_bytes((b"\x7fELF\x01" + bytes(15))[:size])
+    Tree(tmp_path).add(7, exe=program)
+    assert check_target(7, tmp_path, "x86_64").identity.executable == str(program)
+
+
+def test_what_cannot_be_read_is_a_reason(tmp_path: Path) -> None:
+    Tree(tmp_path).add(7, exe=tmp_path)
+    assert "Is a directory" in refusal(7, proc=tmp_path, machine="x86_64").cause
+
+
+@pytest.mark.parametrize("name", [b"\xff\xfe", b"a\x0bUid:\t0", b"b\rUid:\t0", b"c\n) S 1 ("])
+def test_a_name_is_text_and_never_more_than_a_name(tmp_path: Path, name: bytes) -> None:
+    program = Path(os.fsdecode(bytes(tmp_path) + b"/\xff"))
+    shutil.copy(os.path.realpath(sys.executable), program)
+    code = "import ctypes,sys\nlibc = ctypes.CDLL(None)\nlibc.prctl(15, sys.stdin.buffer.read(15))"
+    code += "\nprint(1,flush=True)\nsys.stdin.read()"
+    home = {**os.environ, "PYTHONHOME": sys.base_prefix}
+    with subprocess.Popen([program, "-c", code], stdin=-1, stdout=-1, env=home) as child:
+        assert child.stdout is not None
+        assert child.stdin is not None
+        child.stdin.write(name.ljust(15, b"\0"))
+        child.stdin.flush()
+        child.stdout.readline()
+        facts = check_target(child.pid)
+        child.kill()
+    assert facts.identity.command == name.decode(errors="replace")
+    assert facts.identity.executable.encode().endswith("/\ufffd".encode())
+    assert (facts.status.pid, facts.status.uid) == (child.pid, os.geteuid())
 
 
 def test_a_machine_without_a_tracer(tmp_path: Path) -> None:

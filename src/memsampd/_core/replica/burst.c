@@ -11,7 +11,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#define RETRY_NANOSECONDS 500000L
+#define RETRY_NANOSECONDS 500000L /* after the first stop in vain; twice as long after each */
+#define LONGEST_RETRY_NANOSECONDS 8000000L
 #define PREDICTED_SHARE 0.4 /* of the hold */
 #define CALL_SECONDS 0.02   /* that a call may take before it counts as asleep */
 #define LOOK_SECONDS 0.001
@@ -258,11 +259,12 @@ area_is_free(struct runner *r)
            remote_find(&r->remote, r->process.area_address + AREA_BYTES - 1) == NULL;
 }
 
+/* Stop the thread where a burst can begin; what is wasted on stops in vain is no more than a hold. */
 static enum held_status
 hold(struct burst *b)
 {
     const struct burst_order *order = b->order;
-    const struct timespec pause = {0, RETRY_NANOSECONDS};
+    struct timespec pause = {0, RETRY_NANOSECONDS};
     const double give_up = now_seconds() + order->patience_seconds;
     double wasted = 0.0, longest = 0.0;
     unsigned holds = 0;
@@ -271,7 +273,9 @@ hold(struct burst *b)
         alarm_set(b->alarm, now_seconds() + LOOK_SECONDS); /* if another thread of ours was told */
         enum held_status status =
             held_stop(&b->held, b->r->remote.pid, order->tid);
-        if (status == HELD_OK || now_seconds() > give_up || b->r->is_cancelled ||
+        const bool is_over = now_seconds() > give_up || b->r->is_cancelled ||
+                             wasted + b->held.held_seconds >= order->hold_seconds;
+        if (status == HELD_OK || is_over ||
             (status != HELD_NOT_RUNNING && status != HELD_IN_SYSCALL && status != HELD_IN_RSEQ)) {
             b->held.held_seconds += wasted;
             b->held.holds += holds;
@@ -283,6 +287,8 @@ hold(struct burst *b)
         longest = b->held.longest_seconds > longest ? b->held.longest_seconds : longest;
         holds += b->held.holds;
         nanosleep(&pause, NULL);
+        pause.tv_nsec = pause.tv_nsec * 2 < LONGEST_RETRY_NANOSECONDS ? pause.tv_nsec * 2
+                                                                      : LONGEST_RETRY_NANOSECONDS;
     }
 }
 

@@ -25,6 +25,7 @@ import msgspec
 
 from memsampd.closing import Closing
 from memsampd.errors import CapabilityError, MemsampdError
+from memsampd.sampler.process.identity import PROC, read_stat
 
 logger = logging.getLogger(__name__)
 
@@ -35,6 +36,7 @@ _REQUEST_BYTES = 16 * 1024
 _CONNECTIONS = 64
 _CONNECTIONS_OF_USER = 8
 _PATIENCE_SECONDS = 10.0  # for a request to be complete, and for an answer to be read
+_REST_SECONDS = 1.0  # without new connections where there are no descriptors left
 _REQUESTS_A_SECOND = 5.0  # of one user, of whom so many may come at once:
 _REQUESTS_AT_ONCE = 40.0
 
@@ -59,23 +61,40 @@ class Peer:
 
     Attributes:
         uid: user, as the kernel says.
+        gid: group.
         is_privileged: may do all: root, or the daemon's own user.
     """
 
     uid: int
+    gid: int
     is_privileged: bool
 
-    def owns(self, pid: int, proc: Path = Path("/proc")) -> bool:
-        """Whether a process is this user's, as tracing it would ask: all its user ids, dumpable."""
+    def may_have(self, pid: int, start_ticks: int | None = None) -> bool:
+        """Whether a process may be observed for this user: now, it may have other rights later."""
+        return self.is_privileged or self.owns(pid, start_ticks)
+
+    def owns(self, pid: int, start_ticks: int | None = None, proc: Path = PROC) -> bool:
+        """Whether a process is this user's, as tracing it would ask: all its ids, dumpable.
+
+        Args:
+            pid: the process.
+            start_ticks: when it has to have started; None: at any time.
+            proc: root of the proc file system.
+        """
         try:
-            # The kernel gives the folder of a process that may not be dumped to root.
-            if (proc / str(pid)).stat().st_uid != self.uid:
-                return False
-            lines = (proc / str(pid) / "status").read_text(errors="replace").splitlines()
+            with (proc / str(pid) / "status").open("rb") as file:
+                # The kernel gives the files of a process that may not be dumped to root, though
+                # not its folder.
+                owner = os.fstat(file.fileno()).st_uid
+                lines = file.read().split(b"\n")
+            if start_ticks is not None and read_stat(pid, proc).start_ticks != start_ticks:
+                return False  # another one by now, with the same number
         except OSError:
             return False
-        ids = next((line.split()[1:] for line in lines if line.startswith("Uid:")), [])
-        return bool(ids) and all(each == str(self.uid) for each in ids)
+        ids = {line[:4]: set(line[4:].split()) for line in lines}
+        uid, gid = {b"%d" % self.uid}, {b"%d" % self.gid}
+        is_theirs = ids.get(b"Uid:") == uid and ids.get(b"Gid:") == gid
+        return is_theirs and owner == self.uid
 
 
 class RefusedError(MemsampdError):
@@ -129,6 +148,7 @@ class ControlServer(Closing):
         self._now = now
         self._connections: dict[int, _Connection] = {}
         self._allowances: dict[int, tuple[float, float]] = {}
+        self._listens_again_seconds: float | None = None  # None: it listens
         self._selector = selectors.EpollSelector()
         _make_directory(path.parent)
         self._lock_fd = _lock(path)
@@ -140,7 +160,8 @@ class ControlServer(Closing):
         return self._selector.fileno()
 
     def serve(self) -> None:
-        """Do what can be done without waiting."""
+        """Do what can be done without waiting; to be called once a second at least."""
+        self._listen_again()
         for key, events in self._selector.select(0):
             if key.fileobj is self._listener:
                 self._accept()
@@ -155,6 +176,9 @@ class ControlServer(Closing):
                     self._write(connection)
                     self._answer_all(connection)
             except OSError:
+                self._drop(connection)
+            except Exception:  # of this client: others are answered
+                logger.exception("a client of user %d is hung up on", connection.peer.uid)
                 self._drop(connection)
         self._drop_slow()
 
@@ -177,8 +201,10 @@ class ControlServer(Closing):
     def _accept(self) -> None:
         try:
             to, _ = self._listener.accept()
-        except OSError:  # it has gone again, or there are no descriptors left
-            return
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
+                self._rest_listener()
+            return  # or it has gone again
         to.setblocking(False)
         peer = _peer(to)
         theirs = sum(each.peer.uid == peer.uid for each in self._connections.values())
@@ -192,6 +218,18 @@ class ControlServer(Closing):
             return
         self._connections[to.fileno()] = _Connection(to, peer, self._now())
         self._selector.register(to, selectors.EVENT_READ)
+
+    def _rest_listener(self) -> None:
+        """There are no descriptors left: who waits would have the owner turn without end."""
+        logger.warning("no connection can be accepted: there are no descriptors left")
+        self._selector.unregister(self._listener)
+        self._listens_again_seconds = self._now() + _REST_SECONDS
+
+    def _listen_again(self) -> None:
+        due = self._listens_again_seconds
+        if due is not None and self._now() >= due:
+            self._selector.register(self._listener, selectors.EVENT_READ)
+            self._listens_again_seconds = None
 
     def _drop(self, connection: _Connection) -> None:
         if self._connections.pop(connection.to.fileno(), None) is not None:
@@ -223,33 +261,30 @@ class ControlServer(Closing):
             connection.received = rest
             connection.since_seconds = self._now()
             if not self._may_ask(connection.peer):
-                answer = _refusal("there are too many requests", "ask more rarely")
+                answer = _line(_refusal("there are too many requests", "ask more rarely"))
                 connection.is_over = True
             elif len(line) > _REQUEST_BYTES:
-                answer = _refusal(f"a request has {_REQUEST_BYTES} bytes at most", "send less")
+                cause = f"a request has {_REQUEST_BYTES} bytes at most"
+                answer = _line(_refusal(cause, "send less"))
                 connection.is_over = True
             else:
                 answer = self._answer(bytes(line), connection.peer)
-            connection.unsent += _line(answer)
+            connection.unsent += answer
             self._write(connection)
 
-    def _answer(self, line: bytes, peer: Peer) -> Document:
+    def _answer(self, line: bytes, peer: Peer) -> bytes:
+        """The line to answer with."""
+        command = "that is none"
         try:
-            request = msgspec.json.decode(line, type=Request)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            return _refusal(f"no request: {error}", "see docs/daemon.md for the protocol")
-        if request.version != VERSION:
-            return _refusal(
-                f"version {request.version} of the protocol is not known",
-                f"this is memsampd with version {VERSION}: use its own command line",
-            )
-        try:
-            return {"ok": True, "version": VERSION, **self._handle(request, peer)}
+            request = _request(line)
+            command = request.command
+            return _line({"ok": True, "version": VERSION, **self._handle(request, peer)})
         except MemsampdError as error:
-            return _refusal(error.cause, error.remedy)
+            return _line(_refusal(error.cause, error.remedy))
         except Exception as error:  # of this request: others are answered
-            logger.exception("request %s", request.command)
-            return _refusal(f"internal error: {error!r}", "please report it with the daemon's log")
+            logger.exception("request %s", command)
+            cause = f"internal error: {error!a}"
+            return _line(_refusal(cause, "please report it with the daemon's log"))
 
     def _may_ask(self, peer: Peer) -> bool:
         """Whether a user has not asked too much lately."""
@@ -280,8 +315,32 @@ class ControlServer(Closing):
 def _peer(to: socket.socket) -> Peer:
     """Who is at the other end, as the kernel noted when it connected."""
     credentials = to.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    _, uid, _ = struct.unpack("3i", credentials)
-    return Peer(uid, uid in (0, os.geteuid()))
+    _, uid, gid = struct.unpack("iII", credentials)
+    return peer_of(uid, gid)
+
+
+def peer_of(uid: int, gid: int) -> Peer:
+    """Somebody with what they may do."""
+    return Peer(uid, gid, uid in (0, os.geteuid()))
+
+
+def _request(line: bytes) -> Request:
+    """Read a request.
+
+    Raises:
+        RefusedError: it is none.
+    """
+    try:
+        request = msgspec.json.decode(line, type=Request)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        cause = f"no request: {error}"
+        raise RefusedError(cause, "see docs/daemon.md for the protocol") from error
+    if request.version != VERSION:
+        raise RefusedError(
+            f"version {request.version} of the protocol is not known",
+            f"this is memsampd with version {VERSION}: use its own command line",
+        )
+    return request
 
 
 def _refusal(cause: str, remedy: str) -> Document:
@@ -342,6 +401,8 @@ def _listen(path: Path) -> socket.socket:
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         with suppress(FileNotFoundError):
+            if not stat.S_ISSOCK(path.lstat().st_mode):
+                raise FileExistsError(errno.EEXIST, "it is there and no socket")
             path.unlink()
         listener.bind(str(path))
         path.chmod(0o666)  # whoever connects is asked who it is
@@ -378,6 +439,11 @@ class ControlClient(Closing):
         except OSError as error:
             self._to.close()
             raise _no_daemon(path, error) from error
+        if not _peer(self._to).is_privileged:
+            self._to.close()
+            raise CapabilityError(
+                f"{path} is served by another user, who is not root", "name the daemon's --socket"
+            )
         self._lines = self._to.makefile("rb")
 
     def ask(self, command: str, **fields: Any) -> Document:

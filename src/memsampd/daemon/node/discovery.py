@@ -6,18 +6,19 @@ import os
 import pwd
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import psutil
 
 from memsampd.daemon.node.config import Rule
-from memsampd.sampler.process.identity import PROC, ProcessStat, read_stat
+from memsampd.sampler.process.identity import PROC, ProcessStat, read_stat, valid_text
 from memsampd.sampler.process.status import read_status
 
 # A command line or a cgroup may change without notice; they are read again after so many scans.
 _READ_AGAIN_SCANS = 12
+_COMMAND_LINE_BYTES = 4096  # that are looked at
 _COMMAND_BYTES = 15  # what the kernel keeps of a short name
 
 
@@ -42,7 +43,7 @@ class ProcessFacts:
         key: the process.
         parent_pid: process id of the parent.
         command: short name.
-        command_line: arguments, joined by blanks.
+        command_line: arguments, joined by blanks; its first 4 KiB.
         uid: effective user id.
         user: name of that user, or the number as text.
         cgroup: control group, as ``/system.slice/nginx.service``; empty where unknown.
@@ -125,6 +126,7 @@ def choose(
     processes: Iterable[ProcessFacts],
     kept: Mapping[ProcessKey, str],
     most: int,
+    apart: Collection[ProcessKey] = (),
 ) -> Choice:
     """Choose targets.
 
@@ -138,6 +140,7 @@ def choose(
         processes: all of them.
         kept: processes that are targets by a rule now, with the rule's name.
         most: targets in all.
+        apart: processes that take no rule's place: users have asked for them.
     """
     by_rule: dict[str, list[Found]] = {rule.name: [] for rule in rules}
     everyone = list(processes)
@@ -153,7 +156,8 @@ def choose(
         wanted = [
             found
             for found in by_rule[rule.name]
-            if kept.get(found.facts.key) == rule.name or found.facts.cpu_share >= rule.least_cpu
+            if (kept.get(found.facts.key) == rule.name or found.facts.cpu_share >= rule.least_cpu)
+            and found.facts.key not in apart
         ]
         wanted.sort(key=lambda found: _rank(found, kept))
         room = min(rule.largest_number, most - len(chosen))
@@ -280,13 +284,12 @@ class ProcessReader:
 
     def _read_all(self, stat: ProcessStat, cpu_share: float) -> ProcessFacts:
         folder = self._proc / str(stat.pid)
-        words = (folder / "cmdline").read_bytes().split(b"\0")
         uid = read_status(stat.pid, self._proc).uid
         return ProcessFacts(
             key=ProcessKey(stat.pid, stat.start_ticks),
             parent_pid=stat.parent_pid,
             command=stat.command,
-            command_line=b" ".join(words).decode(errors="surrogateescape").strip(),
+            command_line=_read_command_line(folder / "cmdline"),
             uid=uid,
             user=self._user(uid),
             cgroup=_read_cgroup(folder / "cgroup"),
@@ -302,10 +305,17 @@ class ProcessReader:
         return self._users[uid]
 
 
+def _read_command_line(path: Path) -> str:
+    """The first words, with spaces between them; a process may have megabytes of them."""
+    with path.open("rb", buffering=0) as file:
+        words = file.read(_COMMAND_LINE_BYTES)
+    return valid_text(words.replace(b"\0", b" ")).strip()
+
+
 def _read_cgroup(path: Path) -> str:
     """The group in the unified hierarchy, else in systemd's or the first one."""
     try:
-        lines = [line.split(":", 2) for line in path.read_text().splitlines()]
+        lines = [line.split(":", 2) for line in valid_text(path.read_bytes()).split("\n")[:-1]]
     except OSError:
         return ""
     groups = {controllers: group for _, controllers, group in lines}

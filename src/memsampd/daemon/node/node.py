@@ -8,6 +8,7 @@ import select
 import socket
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -19,18 +20,26 @@ from memsampd import __version__
 from memsampd.daemon.attach import Surroundings
 from memsampd.daemon.node.budget import NodeBudget, Rotation
 from memsampd.daemon.node.config import ConfigError, NodeConfig, SessionOptions, session_config
-from memsampd.daemon.node.control import ControlServer, Document, Peer, RefusedError, Request
+from memsampd.daemon.node.control import (
+    ControlServer,
+    Document,
+    Peer,
+    RefusedError,
+    Request,
+    peer_of,
+)
 from memsampd.daemon.node.discovery import ProcessKey, ProcessReader, choose
 from memsampd.daemon.node.notify import Notifier
 from memsampd.daemon.node.state import AskedFor, StateFile
-from memsampd.daemon.node.targets import Costs, Target, Wanted
+from memsampd.daemon.node.targets import Costs, Target, Wanted, logged_only
 from memsampd.daemon.own_cpu import HelperCpu, ProcessCpu
+from memsampd.daemon.session import ANALYSIS_NICENESS, yield_to_others
 from memsampd.errors import TargetError, UsageError
 from memsampd.exporters.documents import target_document
 from memsampd.exporters.protocols import ApartExporter, Exporter, NodeExporter
 from memsampd.exporters.snapshot import NodeStatus
 from memsampd.sampler.process.cputime import process_cpu_ns
-from memsampd.sampler.process.identity import read_identity
+from memsampd.sampler.process.identity import read_stat
 from memsampd.sampler.process.target import check_target
 
 logger = logging.getLogger(__name__)
@@ -90,11 +99,12 @@ class Node:
         self._ended_targets = self._left_out = 0
         self._started_unix_seconds = time.time()
         self._scan_due = self._tick_due = self._publish_due = now_seconds
-        self._ticked_seconds = now_seconds
+        self._scan_allowed = self._ticked_seconds = now_seconds
         self._burst_seconds = 0.0  # for which bursts were allowed so far
         self._longest_turn = (now_seconds, 0.0)
         self._reload_trouble = ""
         self._is_stopping = self._is_reloading = False
+        self._starter = ThreadPoolExecutor(1, "starter")
         self._awaken, self._waken = socket.socketpair()
         for end in (self._awaken, self._waken):
             end.setblocking(False)
@@ -129,6 +139,9 @@ class Node:
             poll.register(source, select.POLLIN)
         with ExitStack() as stack:
             stack.callback(self._close)
+            # A thread has the priority of the one that starts it: tracing threads must not wait.
+            self._starter.submit(int).result()
+            yield_to_others(ANALYSIS_NICENESS)
             self._take_up()
             self._notifier.ready()
             while not self._is_stopping and (now_seconds := time.monotonic()) < end:
@@ -147,7 +160,8 @@ class Node:
         self._control.serve()
         if self._is_reloading:
             self._is_reloading = False
-            self._reload()
+            with logged_only("reading the configuration again"):
+                self._reload()
         began = time.monotonic()
         for target in tuple(self._targets.values()):
             now_seconds = time.monotonic()
@@ -157,9 +171,17 @@ class Node:
                 self._remove(target, ended=True)
         self._note_turn(time.monotonic() - began)
         if time.monotonic() >= self._scan_due:
-            self.scan()
+            self._scan_due = time.monotonic() + self._config.scan_seconds
+            with logged_only("looking for processes"):
+                self.scan()
         if time.monotonic() >= self._tick_due:
-            self._tick()
+            self._tick_due = time.monotonic() + _TICK_SECONDS
+            with logged_only("sharing out the budget"):
+                self._tick()
+        if time.monotonic() >= self._publish_due:
+            self._publish_due = time.monotonic() + self._publish_seconds()
+            with logged_only("telling the node's state"):
+                self._publish_node()
 
     def _note_turn(self, seconds: float) -> None:
         now_seconds = time.monotonic()
@@ -171,16 +193,16 @@ class Node:
         """Once a second: budgets, who has bursts, what is told."""
         now_seconds = time.monotonic()
         elapsed = now_seconds - self._ticked_seconds
-        self._ticked_seconds, self._tick_due = now_seconds, now_seconds + _TICK_SECONDS
+        self._ticked_seconds = now_seconds
         costs = self._costs()
         self._budget.tell(
             now_seconds, costs.own_cpu_seconds, costs.burst_cpu_seconds, costs.stop_seconds
         )
-        candidates = {}
-        for key, target in self._targets.items():
-            candidate = target.candidate()
-            if candidate is not None:
-                candidates[key] = candidate
+        candidates = {
+            key: candidate
+            for key, target in self._targets.items()
+            if (candidate := target.candidate()) is not None
+        }
         if self._budget.allows_bursts:  # else nobody's turn goes by
             self._burst_seconds += elapsed
         chosen = self._rotation.turn(self._burst_seconds, candidates)
@@ -188,9 +210,6 @@ class Node:
             target.has_bursts = key in chosen
             target.burst_share = 1 / len(chosen) if key in chosen else 0.0
         self._look_at_children()
-        if now_seconds >= self._publish_due:
-            self._publish_due = now_seconds + self._publish_seconds()
-            self._publish_node()
 
     def _publish_seconds(self) -> float:
         """How often to tell about the node: twice as often as the service manager wants to hear."""
@@ -201,16 +220,19 @@ class Node:
         status = self.status()
         for exporter in self._exporters:
             if isinstance(exporter, NodeExporter):
-                exporter.publish_node(status)
+                with logged_only("publishing the node's state"):
+                    exporter.publish_node(status)
         counts = ", ".join(f"{count} {state}" for state, count in status.by_state().items())
         self._notifier.alive(f"{len(status.targets)} targets: {counts}")
 
     def _close(self) -> None:
-        """Let all targets go, and end everything."""
+        """Let all targets go, and end everything; what was asked for is taken up next time."""
+        self._is_stopping = True
         self._notifier.stopping()
         self._control.close()
         for target in tuple(self._targets.values()):
             self._remove(target, ended=False)
+        self._starter.shutdown()
         for end in (self._awaken, self._waken):
             end.close()
 
@@ -229,14 +251,17 @@ class Node:
         others = [
             each for each in processes if each.key.pid != own and each.key not in self._let_go
         ]
-        asked_for = len(self._targets) - len(kept)
-        choice = choose(
-            self._config.rules, others, kept, max(self._config.budget.targets - asked_for, 0)
-        )
+        asked_for = self._targets.keys() - kept.keys()
+        room = max(self._config.budget.targets - len(asked_for), 0)
+        choice = choose(self._config.rules, others, kept, room, asked_for)
         self._left_out = choice.left_out
         for key, target in tuple(self._targets.items()):
             asked_by = target.wanted.asked_by
-            if key not in choice.found if asked_by is None else not _may_have(asked_by, key.pid):
+            if asked_by is None:
+                stays = key in choice.found
+            else:
+                stays = asked_by.may_have(key.pid, key.start_ticks)
+            if not stays:
                 self._remove(target, ended=False)
         for key, found in choice.found.items():
             known = self._targets.get(key)
@@ -247,8 +272,10 @@ class Node:
                 known.wanted = replace(known.wanted, rule=found.rule.name)
         self._let_go &= {each.key for each in processes}
         seconds = time.thread_time() - before
-        longest = seconds / (_SCAN_PART * self._config.budget.own_cpu)
-        self._scan_due = time.monotonic() + max(self._config.scan_seconds, longest)
+        self._scan_allowed = before_next = time.monotonic() + seconds / (
+            _SCAN_PART * self._config.budget.own_cpu
+        )
+        self._scan_due = max(time.monotonic() + self._config.scan_seconds, before_next)
 
     def _look_at_children(self) -> None:
         """A target whose rule follows children has forked: do not wait for the next scan."""
@@ -258,7 +285,8 @@ class Node:
             children, target.children = target.children, []
             forked = forked or (bool(children) and target.wanted.rule in following)
         if forked:
-            self._scan_due = min(self._scan_due, time.monotonic() + _TICK_SECONDS)
+            soon = max(time.monotonic() + _TICK_SECONDS, self._scan_allowed)
+            self._scan_due = min(self._scan_due, soon)
 
     def _add(self, wanted: Wanted) -> Target:
         target = Target(
@@ -266,6 +294,7 @@ class Node:
             self._around,
             lambda: self._budget.allows_bursts,
             self._exporters,
+            lambda make: self._starter.submit(make).result(),
             len(self._around.machine.cpus),
             time.monotonic(),
         )
@@ -275,7 +304,8 @@ class Node:
     def _remove(self, target: Target, *, ended: bool) -> None:
         """Observe a target no more."""
         del self._targets[target.key]
-        target.close(ended=ended)
+        with logged_only(f"the end of process {target.key.pid}"):
+            target.close(ended=ended)
         self._ended += target.costs()
         self._ended_targets += 1
         if target.wanted.asked_by is not None and not self._is_stopping:
@@ -371,7 +401,7 @@ class Node:
     def _seen_by(self, peer: Peer) -> list[Target]:
         """Targets that somebody may know of, in order."""
         targets = [self._targets[key] for key in sorted(self._targets)]
-        return [each for each in targets if peer.is_privileged or peer.owns(each.key.pid)]
+        return [each for each in targets if peer.may_have(each.key.pid, each.key.start_ticks)]
 
     @staticmethod
     def _document(target: Target) -> Document:
@@ -406,10 +436,13 @@ class Node:
         if known is None:
             self._check_room(peer)
             wanted = Wanted(
-                key, USER_RULE, session_config(self._config.session, SessionOptions()), peer.uid
+                key, USER_RULE, session_config(self._config.session, SessionOptions()), peer
             )
             target = self._add(wanted)
-            target.turn(time.monotonic())
+            if not target.turn(time.monotonic()):
+                self._remove(target, ended=True)
+                _check_owner(peer, pid)
+                raise TargetError(f"process {pid} is gone", "look it up with ps or pgrep")
             status = target.status()
             if status.state == "failed":
                 self._remove(target, ended=False)
@@ -423,18 +456,18 @@ class Node:
                 f"{len(self._targets)} targets are observed already",
                 "detach one, or raise targets in [budget]",
             )
-        theirs = sum(each.wanted.asked_by == peer.uid for each in self._targets.values())
+        askers = (each.wanted.asked_by for each in self._targets.values())
+        theirs = sum(each is not None and each.uid == peer.uid for each in askers)
         if not peer.is_privileged and theirs >= _TARGETS_OF_USER:
             raise RefusedError(f"you have asked for {theirs} targets already", "detach one")
 
     def _detach(self, pid: int, peer: Peer) -> Document:
         target = next((each for key, each in self._targets.items() if key.pid == pid), None)
-        if target is None or not (peer.is_privileged or peer.owns(pid)):
+        if target is None or not peer.may_have(pid):
             raise TargetError(
                 f"process {pid} is not observed", "memsampd list shows those that are"
             )
-        if target.wanted.asked_by is None:
-            self._let_go.add(target.key)
+        self._let_go.add(target.key)  # a rule may choose it, too
         self._remove(target, ended=False)
         return {"pid": pid, "command": target.command}
 
@@ -442,18 +475,23 @@ class Node:
 
     def _keep_asked_for(self) -> None:
         self._state.write(
-            AskedFor(each.key.pid, each.key.start_ticks, each.wanted.asked_by)
+            AskedFor(each.key.pid, each.key.start_ticks, asked_by.uid, asked_by.gid)
             for each in self._targets.values()
-            if each.wanted.asked_by is not None
+            if (asked_by := each.wanted.asked_by) is not None
         )
 
     def _take_up(self) -> None:
         """Observe what was asked for before a restart, where it still runs."""
         for each in self._state.read():
+            peer = peer_of(each.uid, each.gid)
             with suppress(OSError):
-                if read_identity(each.pid).start_ticks == each.start_ticks:
+                if read_stat(each.pid).start_ticks != each.start_ticks:
+                    continue
+                if not peer.may_have(each.pid, each.start_ticks):
+                    logger.info("process %d is not taken up: it is not the user's now", each.pid)
+                else:
                     config = session_config(self._config.session, SessionOptions())
-                    self._add(Wanted(each.key, USER_RULE, config, each.uid))
+                    self._add(Wanted(each.key, USER_RULE, config, peer))
 
 
 def _with_an_account_of_its_own() -> ProcessCpu:
@@ -471,11 +509,6 @@ def _cpu_seconds(pid: int) -> float | None:
         return None
 
 
-def _may_have(uid: int, pid: int) -> bool:
-    """Whether a process is still one that a user may ask for: it may have other rights by now."""
-    return uid in (0, os.geteuid()) or Peer(uid, is_privileged=False).owns(pid)
-
-
 def _pid_of(request: Request) -> int:
     if request.pid is None or request.pid <= 0:
         raise UsageError(f"{request.command} needs the id of a process", "give it as pid")
@@ -488,7 +521,7 @@ def _check_owner(peer: Peer, pid: int) -> None:
     Raises:
         RefusedError: it is not theirs, or there is none: they are not told which.
     """
-    if not (peer.is_privileged or peer.owns(pid)):
+    if not peer.may_have(pid):
         raise RefusedError(
             f"process {pid} is not yours", "ask for one of your own, or as root (sudo)"
         )

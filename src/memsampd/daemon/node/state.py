@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
+import stat
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -13,7 +15,7 @@ from memsampd.daemon.node.discovery import ProcessKey
 
 logger = logging.getLogger(__name__)
 
-_VERSION = 1
+_VERSION = 2
 
 
 class AskedFor(msgspec.Struct, frozen=True):
@@ -23,11 +25,13 @@ class AskedFor(msgspec.Struct, frozen=True):
         pid: process id.
         start_ticks: its start time, in clock ticks since boot.
         uid: the user.
+        gid: their group.
     """
 
     pid: int
     start_ticks: int
     uid: int
+    gid: int
 
     @property
     def key(self) -> ProcessKey:
@@ -60,13 +64,15 @@ class StateFile:
     def read(self) -> tuple[AskedFor, ...]:
         """What was kept in this boot; a file that cannot be used is set aside."""
         try:
-            file = msgspec.json.decode(self._path.read_bytes(), type=_File)
+            self._check_directory()
+            with open(self._path, "rb", opener=_open_no_link) as kept:
+                file = msgspec.json.decode(kept.read(), type=_File)
         except FileNotFoundError:
             return ()
         except OSError as error:
             self._fail(f"{self._path} cannot be read: {error.strerror}")
             return ()
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             self._set_aside(str(error))
             return ()
         if file.version != _VERSION:
@@ -80,12 +86,29 @@ class StateFile:
         scratch = self._path.with_suffix(".new")
         try:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            scratch.write_bytes(data)
+            self._check_directory()
+            scratch.unlink(missing_ok=True)
+            with open(scratch, "xb", opener=_open_no_link) as file:
+                file.write(data)
             os.replace(scratch, self._path)
         except OSError as error:
             self._fail(f"{self._path} cannot be written: {error.strerror}")
         else:
             self.trouble = ""
+
+    def _check_directory(self) -> None:
+        """Whoever can write there could have the daemon observe what they may not: none may.
+
+        Raises:
+            OSError: others may write there, or it is no directory of ours.
+        """
+        status = self._path.parent.lstat()
+        if not stat.S_ISDIR(status.st_mode):
+            raise NotADirectoryError(errno.ENOTDIR, "its place is no directory")
+        if status.st_uid != os.geteuid():
+            raise PermissionError(errno.EPERM, "its directory is another user's")
+        if status.st_mode & 0o022:
+            raise PermissionError(errno.EPERM, "others may write to its directory (chmod go-w)")
 
     def _fail(self, trouble: str) -> None:
         if trouble != self.trouble:
@@ -100,6 +123,10 @@ class StateFile:
             self._fail(f"{self._path} cannot be used ({why}) nor renamed: {error.strerror}")
         else:
             logger.warning("%s cannot be used (%s): it is %s now", self._path, why, aside)
+
+
+def _open_no_link(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
 
 
 def _read_boot_id() -> str:

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import resource
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
 
 from memsampd.daemon.attach import Surroundings, compose, tracing_thread
 from memsampd.daemon.config import SessionConfig
 from memsampd.daemon.node.budget import Candidate
+from memsampd.daemon.node.control import Peer
 from memsampd.daemon.node.discovery import ProcessKey
 from memsampd.daemon.node.resting import RestingTracer
 from memsampd.daemon.own_cpu import CpuAccount
 from memsampd.daemon.session import Session, SessionParts
+from memsampd.daemon.tracer import TracerThread
 from memsampd.errors import MemsampdError, TargetError
 from memsampd.exporters.protocols import Exporter
 from memsampd.exporters.snapshot import NodeTarget, Snapshot, TargetInfo, TargetState
@@ -36,7 +40,10 @@ _PUBLISH_NEW_SECONDS = 1.0  # until there is a curve
 _PUBLISH_IDLE_SECONDS = 60.0
 _FIRST_RETRY_SECONDS = 2.0
 _LONGEST_RETRY_SECONDS = 300.0
+_GOOD_SECONDS = 60.0  # without a failure, and those before are forgotten
+_MOST_FAILURES = 16  # that are counted: no pause is longer after more
 _SMALL_RING_CPUS = 16
+_FILES_PART = 0.25  # of all descriptors that the daemon may open
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +54,13 @@ class Wanted:
         key: the process.
         rule: that chose it; "user" if somebody asked for it.
         config: how to observe it.
-        asked_by: user who asked for it; None: a rule did.
+        asked_by: who asked for it; None: a rule did.
     """
 
     key: ProcessKey
     rule: str
     config: SessionConfig
-    asked_by: int | None = None
+    asked_by: Peer | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +98,15 @@ class _Live:
     stack: ExitStack
 
 
+@contextmanager
+def logged_only(what: str) -> Iterator[None]:
+    """Keep to one target, or one exporter, what goes wrong there: the others go on."""
+    try:
+        yield
+    except Exception:
+        logger.exception("%s failed", what)
+
+
 class Target:
     """Observes one process in turns that its owner gives it; tries again where that fails.
 
@@ -99,6 +115,7 @@ class Target:
         around: what it shares with the others.
         allows_bursts: says whether the node's budget leaves room for one.
         exporters: are shown its state.
+        start: runs what starts a tracing thread, where that one inherits no low priority.
         cpus: of this machine.
         now_seconds: monotonic time.
     """
@@ -109,6 +126,7 @@ class Target:
         around: Surroundings,
         allows_bursts: Callable[[], bool],
         exporters: Sequence[Exporter],
+        start: Callable[[Callable[[], TracerThread]], TracerThread],
         cpus: int,
         now_seconds: float,
     ) -> None:
@@ -120,14 +138,16 @@ class Target:
         self._around = around
         self._allows_bursts = allows_bursts
         self._exporters = exporters
+        self._start = start
         self._ring_bytes = (64 if cpus <= _SMALL_RING_CPUS else 16) * 1024
         self._info = TargetInfo(wanted.key.pid, wanted.key.start_ticks, "", "")
         self._live: _Live | None = None
         self._turn_cpu_seconds = 0.0
         self._error: MemsampdError | None = None
         self._failures = 0
+        self._last_failure = ""
         self._seen_cpu = self._cpu_share = 0.0
-        self._seen_seconds = self._stepped_seconds = now_seconds
+        self._seen_seconds = self._stepped_seconds = self._attached_seconds = now_seconds
         self._is_idle = False
         self._published_seconds = -_PUBLISH_IDLE_SECONDS
         self._is_changed = True
@@ -146,38 +166,51 @@ class Target:
         Returns:
             Whether the process is still there.
         """
+        try:
+            return self._turn(now_seconds, pace)
+        except Exception as error:  # of this target: the others go on
+            cause = f"observing it failed: {error!a}"
+            self._fail(TargetError(cause, "please report it with the log"), now_seconds, error)
+        return True
+
+    def _turn(self, now_seconds: float, pace: float) -> bool:
         if self._live is None:
             return self._attach(now_seconds)
         if self._live.session.ending() is not None:
+            return False
+        if not self._is_permitted():
+            self._tell("it is no longer the user's who asked for it")
+            self._release()  # nothing more is read of it, nor told
             return False
         try:
             self._take_turn(self._live, now_seconds, pace)
         except TargetError:  # it has ended since
             return False
-        except Exception as error:  # of this target: the others go on
-            logger.exception("observing process %d failed", self.wanted.key.pid)
-            self._fail(
-                TargetError(f"observing it failed: {error!r}", "please report it with the log"),
-                now_seconds,
-            )
+        if self._failures and now_seconds - self._attached_seconds >= _GOOD_SECONDS:
+            self._failures, self._last_failure = 0, ""
         return True
 
     def _attach(self, now_seconds: float) -> bool:
-        """Try to; whether the process is there."""
+        """Try to; whether the process is there, and may be observed."""
         try:
             self._live = self._open()
         except TargetError as error:
-            if not _is_there(self.wanted.key):
+            if not (_is_there(self.wanted.key) and self._is_permitted()):
                 return False
             self._fail(error, now_seconds)
         except (MemsampdError, OSError) as error:
             self._fail(_as_memsampd_error(error), now_seconds)
         else:
-            self._error, self._failures = None, 0
-            self._seen_seconds = self._stepped_seconds = now_seconds
+            self._error = None
+            self._seen_seconds = self._stepped_seconds = self._attached_seconds = now_seconds
             self.next_turn_seconds = now_seconds
             self._tell("it is observed now")
         return True
+
+    def _is_permitted(self) -> bool:
+        """Whether who asked for the process may have it now: it may have become another program."""
+        asked_by, key = self.wanted.asked_by, self.wanted.key
+        return asked_by is None or asked_by.may_have(key.pid, key.start_ticks)
 
     def _open(self) -> _Live:
         key, config = self.wanted.key, self.wanted.config
@@ -190,7 +223,8 @@ class Target:
             tracers: list[RestingTracer] = []
 
             def make_tracer(pid: int, config: SessionConfig, account: CpuAccount) -> RestingTracer:
-                tracers.append(RestingTracer(lambda: tracing_thread(pid, config, account)))
+                make = partial(tracing_thread, pid, config, account)
+                tracers.append(RestingTracer(lambda: self._start(make)))
                 return tracers[0]
 
             parts = compose(
@@ -202,19 +236,32 @@ class Target:
                 make_tracer,
                 permit=lambda: self.has_bursts and self._allows_bursts(),
                 ring_bytes=self._ring_bytes,
+                most_files=_share_of_files(),
             )
+            # All of the above named a pid: it has to have been this process's all the time.
+            if not (handle.alive() and self._is_permitted()):
+                raise TargetError(f"process {key.pid} is gone")
             self._seen_cpu, self._turn_cpu_seconds = parts.target_cpu_at_start, 0.0
             session = Session(parts, config, self._exporters)
             return _Live(session, parts, tracers[0], stack.pop_all())
 
-    def _fail(self, error: MemsampdError, now_seconds: float) -> None:
-        """Let go, and try again later."""
-        if str(error) != str(self._error):
-            logger.warning("process %d is not observed: %s", self.wanted.key.pid, error)
+    def _fail(
+        self, error: MemsampdError, now_seconds: float, mistake: Exception | None = None
+    ) -> None:
+        """Let go, and try again later.
+
+        Args:
+            error: why.
+            now_seconds: monotonic time.
+            mistake: of ours, that is to be logged with where it was made.
+        """
+        if str(error) != self._last_failure:
+            pid = self.wanted.key.pid
+            logger.warning("process %d is not observed: %s", pid, error, exc_info=mistake)
         self._release()
-        self._error = error
+        self._error, self._last_failure = error, str(error)
         pause = min(_FIRST_RETRY_SECONDS * 2**self._failures, _LONGEST_RETRY_SECONDS)
-        self._failures += 1
+        self._failures = min(self._failures + 1, _MOST_FAILURES)
         self.next_turn_seconds = now_seconds + pause
 
     def close(self, *, ended: bool) -> None:
@@ -227,10 +274,9 @@ class Target:
             why = "it has ended" if ended else "it is let go"
             self._tell(why)
             self._live.session.stop(why)
-            try:
+            with logged_only(f"the end of process {self._info.pid}"):
                 self._live.session.finish(observed_no_more=True)
-            except Exception:  # of this target: the others go on
-                logger.exception("the end of process %d", self._info.pid)
+                self.snapshot = None  # exporters know
         self._release()
 
     def _tell(self, what: str) -> None:
@@ -239,10 +285,17 @@ class Target:
         logger.log(level, "process %d (%s): %s", self._info.pid, self._info.command, what)
 
     def _release(self) -> None:
+        """Let go of the process, and have exporters forget it."""
         self._before = self.costs()
-        if self._live is not None:
-            self._live.stack.close()
-            self._live = None
+        live, self._live = self._live, None
+        shown, self.snapshot = self.snapshot, None
+        if live is not None:
+            with logged_only(f"letting process {self._info.pid} go"):
+                live.stack.close()
+        if shown is not None:
+            for exporter in self._exporters:
+                with logged_only(f"the end of process {self._info.pid} in an exporter"):
+                    exporter.publish(replace(shown, alive=False))
 
     # -- turns ---------------------------------------------------------------------------------
 
@@ -378,6 +431,12 @@ def _is_there(key: ProcessKey) -> bool:
             return handle.identity.start_ticks == key.start_ticks and handle.alive()
     except TargetError:
         return False
+
+
+def _share_of_files() -> int | None:
+    """Descriptors that one target may take; None: there is no limit."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return None if hard == resource.RLIM_INFINITY else int(hard * _FILES_PART)
 
 
 def _as_memsampd_error(error: MemsampdError | OSError) -> MemsampdError:

@@ -91,6 +91,7 @@ class SamplerOptions:
         ring_bytes: size of a ring, at most; a power of two of pages.
         follow_forks: sample child processes too.
         proc: root of the proc file system.
+        most_files: descriptors that may be opened for this target; None: what the process may.
     """
 
     pid: int
@@ -99,6 +100,19 @@ class SamplerOptions:
     ring_bytes: int
     follow_forks: bool
     proc: Path
+    most_files: int | None = None
+
+    def check_files(self, files: int) -> None:
+        """Check that so many descriptors may be opened for the target.
+
+        Raises:
+            CapabilityError: others are to have some, too.
+        """
+        if self.most_files is not None and files > self.most_files:
+            raise CapabilityError(
+                f"process {self.pid} needs more than {self.most_files} descriptors, its share",
+                "raise the limit of open files (ulimit -Hn, LimitNOFILE=)",
+            )
 
 
 class Rings(Protocol):
@@ -143,8 +157,11 @@ def open_rings(options: SamplerOptions, cpus: Sequence[int]) -> Rings:
 
 def _open_layout(options: SamplerOptions, cpus: Sequence[int]) -> Rings:
     threads = len(list_threads(options.pid, options.proc))
-    if allow_open_files(threads * len(cpus)):
+    wanted = threads * len(cpus)
+    is_in_share = options.most_files is None or wanted <= options.most_files
+    if is_in_share and allow_open_files(wanted):
         return PerCpuRings(options, cpus)
+    options.check_files(threads)
     allow_open_files(threads)
     return PerThreadRings(
         options,
@@ -367,6 +384,7 @@ class PerThreadRings:
 
     def _open_thread(self, tid: int) -> bool:
         options = self._options
+        options.check_files(len(self._threads) + 1)
         try:
             fd = _core.perf_open_sampler(
                 tid, -1, options.period_ns, options.wakeup_bytes, _core.INHERIT_NOTHING

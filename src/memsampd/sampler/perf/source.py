@@ -44,6 +44,7 @@ class TaskClockSource(Closing):
         wakeup_seconds: CPU time's worth of samples in one ring that ends a wait in ``read``.
         proc: root of the proc file system.
         cpus: CPUs to sample on; None: all that are online.
+        most_files: descriptors that may be opened; None: what the process may.
 
     Attributes:
         name: "perf-task-clock".
@@ -67,6 +68,7 @@ class TaskClockSource(Closing):
         wakeup_seconds: float = 0.05,
         proc: Path = PROC,
         cpus: Sequence[int] | None = None,
+        most_files: int | None = None,
     ) -> None:
         if not period_seconds >= _PERIOD_SECONDS_MIN:
             raise UsageError(
@@ -82,6 +84,7 @@ class TaskClockSource(Closing):
             ring_bytes=ring_bytes,
             follow_forks=follow_forks,
             proc=proc,
+            most_files=most_files,
         )
         self._pid = pid
         self._follow_forks = follow_forks

@@ -21,7 +21,7 @@ class ProcessStat:
 
     Attributes:
         pid: process or thread id.
-        command: short name, at most 15 bytes, any of them.
+        command: short name, at most 15 bytes; what is no UTF-8 is replaced.
         state: "R", "S", "D", "T" (stopped), "t" (traced stop), "Z" (zombie), "X", "I".
         parent_pid: process id of the parent.
         flags: the kernel's PF_ bits.
@@ -85,7 +85,12 @@ def read_stat(pid: int, proc: Path = PROC) -> ProcessStat:
     Raises:
         OSError: FileNotFoundError or ProcessLookupError where there is no such process.
     """
-    return parse_stat((proc / str(pid) / "stat").read_text(errors="surrogateescape"))
+    return parse_stat(valid_text((proc / str(pid) / "stat").read_bytes()))
+
+
+def valid_text(name: bytes) -> str:
+    """Text that can be written anywhere: bytes that are no UTF-8 are replaced by U+FFFD."""
+    return name.decode("utf-8", "replace")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +101,8 @@ class ProcessIdentity:
         pid: process id in our namespace.
         start_ticks: start time in clock ticks since boot; exec does not change it.
         command: short name when it was read.
-        executable: path of the program then; empty where it may not be read.
+        executable: path of the program then, for people (what is no UTF-8 is replaced); empty
+            where it may not be read.
     """
 
     pid: int
@@ -109,7 +115,7 @@ def read_identity(pid: int, proc: Path = PROC) -> ProcessIdentity:
     """Read who a process is now; OSError if there is none."""
     stat = read_stat(pid, proc)
     try:
-        executable = os.readlink(proc / str(pid) / "exe")
+        executable = valid_text(os.readlink(os.fsencode(proc / str(pid) / "exe")))
     except OSError:
         executable = ""
     return ProcessIdentity(pid, stat.start_ticks, stat.command, executable)

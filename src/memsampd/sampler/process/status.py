@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from memsampd.sampler.process.identity import PROC, read_stat
+from memsampd.sampler.process.identity import PROC, read_stat, valid_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class ProcessStatus:
 def parse_status(text: str) -> ProcessStatus:
     """Parse a status file."""
     fields = {}
-    for line in text.splitlines():
+    for line in text.split("\n"):  # names may hold what else counts as the end of a line
         name, _, value = line.partition(":")
         fields[name] = value.split()
 
@@ -89,7 +89,7 @@ def read_status(pid: int, proc: Path = PROC, tid: int | None = None) -> ProcessS
     Raises:
         OSError: FileNotFoundError or ProcessLookupError where there is no such process.
     """
-    return parse_status((_folder(pid, proc, tid) / "status").read_text(errors="surrogateescape"))
+    return parse_status(valid_text((_folder(pid, proc, tid) / "status").read_bytes()))
 
 
 def _folder(pid: int, proc: Path, tid: int | None) -> Path:

@@ -90,6 +90,9 @@ def check_target(
             raise ProcessLookupError
     except (FileNotFoundError, ProcessLookupError) as error:
         raise _missing(number) from error
+    except OSError as error:
+        cause = f"process {number} cannot be looked at: {error.strerror}"
+        raise TargetError(cause, "try again, and see the log") from error
     return TargetFacts(identity, status, _notes(stat))
 
 
@@ -188,7 +191,7 @@ def _check_program(pid: int, machine: str, proc: Path) -> None:
             header = file.read(20)
     except PermissionError:
         return  # an executable that may be run but not read
-    if header[:4] != b"\x7fELF":
+    if len(header) < 20 or header[:4] != b"\x7fELF":
         return
     if header[4] == _ELF_CLASS_32:
         raise TargetError(

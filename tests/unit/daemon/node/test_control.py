@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import resource
+import select
 import socket
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -17,7 +21,9 @@ from hypothesis import strategies as st
 
 from memsampd.daemon.node.control import ControlClient, ControlServer, Document, Peer, Request
 from memsampd.errors import CapabilityError, TargetError
+from memsampd.sampler.process.identity import read_stat
 
+NOBODY = 65534
 STATUS = b'{"version":1,"command":"status"}\n'
 
 
@@ -36,6 +42,8 @@ class Served:
             raise TargetError("it is gone", "choose another")
         if request.pid == 2:
             raise ZeroDivisionError("a mistake of ours")
+        if request.pid == 3:
+            raise TargetError("\udcff is gone", "choose another")
         return self.answer
 
     def connect(self) -> socket.socket:
@@ -112,6 +120,22 @@ def test_what_is_no_request_is_said_to_be_none(sent: bytes, words: str) -> None:
         assert running.told(other, STATUS)[0]["ok"]
 
 
+def test_an_answer_that_cannot_be_written_is_an_error_of_ours_and_the_next_one_comes() -> None:
+    with served() as running, running.connect() as client:
+        running.answer = {"name": "\udcff"}
+        (told,) = running.told(client, STATUS)
+        assert "internal error" in told["cause"]
+        running.answer = {}
+        assert running.told(client, STATUS)[0]["ok"]
+
+
+def test_a_client_whose_answer_cannot_even_be_made_is_hung_up_on_alone() -> None:
+    with served() as running, running.connect() as client, running.connect() as other:
+        assert running.told(client, b'{"version":1,"command":"attach","pid":3}\n') == []
+        assert client.recv(1) == b""
+        assert running.told(other, STATUS)[0]["ok"]
+
+
 def test_a_request_may_come_in_parts_and_several_at_once() -> None:
     with served() as running, running.connect() as client:
         for part in (STATUS[:3], STATUS[3:9]):
@@ -161,7 +185,7 @@ def test_connections_are_bounded_in_number() -> None:
 def test_a_user_may_not_ask_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
     from memsampd.daemon.node import control
 
-    monkeypatch.setattr(control, "_peer", lambda to: Peer(4242, is_privileged=False))
+    monkeypatch.setattr(control, "_peer", lambda to: Peer(4242, 4242, is_privileged=False))
     with served() as running, running.connect() as client:
         told = running.told(client, STATUS * 100, turns=10)
         assert [each["ok"] for each in told] == [True] * 40 + [False]
@@ -243,14 +267,92 @@ def test_a_client_says_what_is_in_the_way(tmp_path: Path) -> None:
             client.ask("list")
 
 
+def test_without_descriptors_the_owner_does_not_turn_in_vain() -> None:
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with served() as running, running.connect() as client:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
+            running.server.serve()
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        assert not select.select([running.server], [], [], 0)[0]
+        assert running.told(client, STATUS) == []
+        running.now += 1.0
+        assert running.told(client, STATUS)[0]["ok"]
+
+
+def test_what_is_no_socket_is_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / "s").write_text("dear")
+    with pytest.raises(CapabilityError, match="no socket"):
+        ControlServer(tmp_path / "s", lambda request, peer: {})
+    assert (tmp_path / "s").read_text() == "dear"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be somebody else")
+def test_a_daemon_of_another_user_is_told_nothing(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as false:
+        false.bind(str(tmp_path / "s"))
+        os.seteuid(NOBODY)
+        try:
+            false.listen()  # the kernel notes who listens
+        finally:
+            os.seteuid(0)
+        with pytest.raises(CapabilityError, match="another user"):
+            ControlClient(tmp_path / "s")
+
+
 def test_users_own_what_all_ids_say(tmp_path: Path) -> None:
     folder = tmp_path / "7"
     folder.mkdir()
     mine = folder.stat().st_uid
     status = folder / "status"
-    status.write_text(f"Name:\tx\nUid:\t{mine}\t{mine}\t{mine}\t{mine}\n")
-    assert Peer(mine, False).owns(7, tmp_path)
-    assert not Peer(mine + 1, False).owns(7, tmp_path)
-    assert not Peer(mine, False).owns(8, tmp_path)
-    status.write_text(f"Uid:\t{mine}\t{mine + 1}\t{mine}\t{mine}\n")  # a setuid program
-    assert not Peer(mine, False).owns(7, tmp_path)
+    group = mine + 7
+    gids = f"Gid:\t{group}\t{group}\t{group}\t{group}\n"
+    status.write_text(f"Name:\tx\nUid:\t{mine}\t{mine}\t{mine}\t{mine}\n{gids}")
+    assert Peer(mine, group, False).owns(7, proc=tmp_path)
+    assert not Peer(mine + 1, group, False).owns(7, proc=tmp_path)
+    assert not Peer(mine, group, False).owns(8, proc=tmp_path)
+    assert not Peer(mine, group + 1, False).owns(7, proc=tmp_path)
+    status.write_text(f"Uid:\t{mine}\t{mine + 1}\t{mine}\t{mine}\n{gids}")  # a setuid program
+    assert not Peer(mine, group, False).owns(7, proc=tmp_path)
+    others = gids.replace(str(group), str(group + 1), 1)
+    status.write_text(f"Uid:\t{mine}\t{mine}\t{mine}\t{mine}\n{others}")
+    assert not Peer(mine, group, False).owns(7, proc=tmp_path)
+
+
+@contextmanager
+def acting(code: str) -> Iterator[int]:
+    """The pid of a process that does something with the C library, and waits."""
+    whole = f"import ctypes,os,sys\nlibc = ctypes.CDLL(None)\n{code}\nprint(flush=True)\ninput()"
+    words = [sys.executable, "-c", whole]
+    with subprocess.Popen(words, stdin=-1, stdout=-1, text=True) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        yield child.pid
+        child.kill()
+
+
+def test_users_do_not_own_what_may_not_be_dumped() -> None:
+    peer = Peer(os.geteuid() or NOBODY, os.getegid() or NOBODY, False)
+    became = f"os.setgid({peer.gid}); os.setuid({peer.uid}); libc.prctl(4, 1)"
+    with acting(became) as pid:
+        start_ticks = read_stat(pid).start_ticks
+        assert peer.owns(pid)
+        assert peer.owns(pid, start_ticks)
+        assert not peer.owns(pid, start_ticks - 1)
+    with acting(f"{became}; libc.prctl(4, 0)") as pid:
+        assert Path(f"/proc/{pid}").stat().st_uid == peer.uid
+        assert not peer.owns(pid)
+
+
+@pytest.mark.parametrize("space", ["\\x0b", "\\r", "\\n", "\\x1c", "\\xc2\\x85", "\\x0c"])
+def test_a_name_makes_nobody_the_owner(space: str) -> None:
+    """It comes before the ids, and may be anything that fits in 15 bytes."""
+    name = f"libc.prctl(15, b'x{space}Uid:\\t{NOBODY}')"
+    with acting(name) as pid:
+        assert not Peer(NOBODY, os.getegid(), False).owns(pid)
+        assert Peer(os.geteuid(), os.getegid(), False).owns(pid)
+    if os.geteuid() == 0:  # all that it takes to look like that user's
+        also = f"os.setegid({NOBODY}); os.seteuid({NOBODY}); libc.prctl(4, 1)"
+        with acting(f"{name}; {also}") as pid:
+            assert not Peer(NOBODY, NOBODY, False).owns(pid)

@@ -148,6 +148,16 @@ def test_a_scan_tells_cpu_time_since_the_one_before(tmp_path: Path) -> None:
     assert reader.scan()[0].cpu_share == 0.0
 
 
+def test_of_a_command_line_without_end_the_beginning_is_read(tmp_path: Path) -> None:
+    fake_process(tmp_path, 5, "one", 100)
+    with (tmp_path / "5" / "cmdline").open("wb") as file:
+        file.write(b"\xffone\0-x\0")
+        file.truncate(1 << 40)
+    (found,) = ProcessReader(tmp_path, lambda: [5]).scan()
+    assert found.command_line.startswith("\ufffdone -x")
+    assert len(found.command_line) <= 4096
+
+
 def test_real_processes_are_found() -> None:
     with subprocess.Popen(
         [sys.executable, "-c", "input()", "a mark"], stdin=subprocess.PIPE
