@@ -384,6 +384,14 @@ def test_the_soft_limit_is_raised(programs: list[Program]) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
+def test_a_target_takes_no_more_descriptors_than_its_share() -> None:
+    with busy_child() as child:
+        with closing(TaskClockSource(child.pid, cpus=[0, 0], most_files=1)) as source:
+            assert any("descriptors" in note for note in source.notes)
+        with pytest.raises(CapabilityError, match="its share"):
+            TaskClockSource(child.pid, most_files=0)
+
+
 def test_both_layouts_see_the_same_program(programs: list[Program]) -> None:
     def run() -> float:
         program = Program("go(); burn(0.3)")

@@ -84,6 +84,14 @@ def test_where_there_is_no_room_targets_stay_and_then_the_busiest_come() -> None
     assert len(choose(rules, processes, {}, 1).found) == 1
 
 
+def test_who_was_asked_for_takes_no_place_of_a_rule() -> None:
+    rules = [Rule(name="a", command="nginx", largest_number=1, follow_children=True)]
+    processes = [process(1, cpu=0.9), process(2, cpu=0.1), process(3, 1, "gzip", cpu=0.0)]
+    assert {key.pid for key in choose(rules, processes, {}, 9).found} == {1}
+    choice = choose(rules, processes, {}, 9, {processes[0].key})
+    assert ({key.pid for key in choice.found}, choice.left_out) == ({2}, 1)
+
+
 def test_who_used_enough_cpu_time_once_stays() -> None:
     rules = [Rule(name="a", command="nginx", least_cpu=0.5)]
     idle = process(1, cpu=0.0)

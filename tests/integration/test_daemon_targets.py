@@ -1,0 +1,183 @@
+"""One target of the daemon, and the node around it: what goes wrong with it stays with it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tracees import running, wait_until_clean
+
+from memsampd.daemon.attach import Surroundings
+from memsampd.daemon.config import SessionConfig
+from memsampd.daemon.node.config import NodeConfig
+from memsampd.daemon.node.control import Peer, Request
+from memsampd.daemon.node.discovery import ProcessKey
+from memsampd.daemon.node.node import Node
+from memsampd.daemon.node.notify import Notifier
+from memsampd.daemon.node.state import AskedFor, StateFile
+from memsampd.daemon.node.targets import Target, Wanted
+from memsampd.errors import MemsampdError
+from memsampd.exporters.snapshot import Snapshot
+from memsampd.sampler.process.identity import read_stat
+
+BUSY = "while True: {i: str(i) for i in range(2000)}"
+OTHER = Peer(4242, 4242, is_privileged=False)
+
+
+class Shown:
+    """An exporter that keeps what it is shown, and one that cannot."""
+
+    def __init__(self, *, is_broken: bool = False) -> None:
+        self.seen: list[Snapshot] = []
+        self._is_broken = is_broken
+
+    def publish(self, snapshot: Snapshot) -> None:
+        self.seen.append(snapshot)
+        if self._is_broken and not snapshot.alive:
+            raise ZeroDivisionError("of this exporter")
+
+    def close(self) -> None:
+        self.seen.clear()
+
+
+def key_of(pid: int) -> ProcessKey:
+    return ProcessKey(pid, read_stat(pid).start_ticks)
+
+
+@pytest.fixture
+def busy() -> Iterator[subprocess.Popen[str]]:
+    with running(sys.executable, "-c", BUSY) as process:
+        yield process
+        wait_until_clean(process.pid)
+
+
+@pytest.fixture(scope="module")
+def around() -> Surroundings:
+    return Surroundings.read()
+
+
+def target_of(
+    pid: int, around: Surroundings, *exporters: Shown, asker: Peer | None = None
+) -> Target:
+    wanted = Wanted(key_of(pid), "user", SessionConfig(), asker)
+    return Target(wanted, around, lambda: False, exporters, lambda make: make(), 2, 0.0)
+
+
+def shown_alive(target: Target, shown: Shown, now: float = 0.0) -> float:
+    """Turns until its state was told; the time."""
+    while not (shown.seen and shown.seen[-1].alive):
+        now += 100.0
+        assert target.turn(now)
+    return now
+
+
+def test_a_target_that_cannot_be_attached_to_is_tried_for_ever(around: Surroundings) -> None:
+    target, now = target_of(os.getpid(), around), 0.0
+    for _ in range(1100):
+        assert target.turn(now)
+        assert target.next_turn_seconds - now <= 300.0
+        now = target.next_turn_seconds
+    assert "memsampd itself" in target.status().reason
+
+
+def test_mistakes_of_ours_at_an_attach_are_a_reason(
+    busy: subprocess.Popen[str], around: Surroundings, caplog: pytest.LogCaptureFixture
+) -> None:
+    target = target_of(busy.pid, replace(around, process_cpu=None))  # type: ignore[arg-type]
+    for now in (0.0, 10.0, 20.0):
+        assert target.turn(now)
+    assert target.status().state == "failed"
+    assert target.next_turn_seconds == 28.0
+    assert sum(each.exc_info is not None for each in caplog.records) == 1
+
+
+def test_exporters_are_told_of_a_failure_and_one_of_theirs_stops_nobody(
+    busy: subprocess.Popen[str], around: Surroundings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken, shown = Shown(is_broken=True), Shown()
+    target = target_of(busy.pid, around, broken, shown)
+    now = shown_alive(target, shown)
+    with monkeypatch.context() as patched:
+        patched.setattr(target, "_take_turn", lambda *_: 1 / 0)
+        assert target.turn(now + 1.0)
+    assert not shown.seen[-1].alive
+    assert target.status().state == "failed"
+    now = shown_alive(target, shown, now + 10.0)
+    target.close(ended=False)
+    assert not shown.seen[-1].alive
+
+
+def test_pauses_get_longer_though_it_can_be_attached_to_each_time(
+    busy: subprocess.Popen[str], around: Surroundings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target, now, pauses = target_of(busy.pid, around), 0.0, []
+    for _ in range(3):
+        assert target.turn(now)
+        with monkeypatch.context() as patched:
+            patched.setattr(target, "_take_turn", lambda *_: 1 / 0)
+            assert target.turn(now + 1.0)
+        pauses.append(target.next_turn_seconds - now - 1.0)
+        now = target.next_turn_seconds
+    assert pauses == [2.0, 4.0, 8.0]
+    assert target.turn(now)
+    assert target.turn(now + 61.0)
+    monkeypatch.setattr(target, "_take_turn", lambda *_: 1 / 0)
+    assert target.turn(now + 62.0)
+    assert target.next_turn_seconds - now == 64.0
+    target.close(ended=False)
+
+
+def test_a_target_that_is_no_longer_the_askers_is_let_go_and_not_told_of(
+    busy: subprocess.Popen[str], around: Surroundings
+) -> None:
+    shown = Shown()
+    assert not target_of(busy.pid, around, shown, asker=OTHER).turn(0.0)
+    target = target_of(busy.pid, around, shown, asker=Peer(os.geteuid(), os.getegid(), False))
+    now = shown_alive(target, shown)
+    last = shown.seen[-1]
+    target.wanted = replace(target.wanted, asked_by=OTHER)  # as if its ids were others now
+    assert not target.turn(now + 100.0)
+    assert shown.seen[-1] == replace(last, alive=False)
+
+
+def in_a_thread(do: Callable[[], object]) -> None:
+    """A node lowers its thread's priority for good: not the tests'."""
+    thread = threading.Thread(target=do)
+    thread.start()
+    thread.join()
+
+
+def test_what_was_asked_for_is_kept_however_the_daemon_ends(
+    tmp_path: Path, busy: subprocess.Popen[str]
+) -> None:
+    key, state = key_of(busy.pid), StateFile(tmp_path / "state")
+    mine = AskedFor(key.pid, key.start_ticks, os.geteuid(), os.getegid())
+    state.write([mine])
+    node = Node(NodeConfig(), (), tmp_path / "s", state, Notifier({}), NodeConfig)
+    in_a_thread(lambda: node.run(0.0))
+    assert state.read() == (mine,)
+
+
+def test_what_is_not_the_askers_any_more_is_not_taken_up(
+    tmp_path: Path, busy: subprocess.Popen[str]
+) -> None:
+    key, state = key_of(busy.pid), StateFile(tmp_path / "state")
+    state.write([AskedFor(key.pid, key.start_ticks, OTHER.uid, OTHER.gid)])
+    node = Node(NodeConfig(), (), tmp_path / "s", state, Notifier({}), NodeConfig)
+    in_a_thread(lambda: node.run(0.0))
+    assert node.status().ended_targets == 0
+
+
+def test_an_attach_of_what_is_not_there_leaves_nothing(tmp_path: Path) -> None:
+    state = StateFile(tmp_path / "state")
+    node = Node(NodeConfig(), (), tmp_path / "s", state, Notifier({}), NodeConfig)
+    with pytest.raises(MemsampdError):
+        node.answer(Request(1, "attach", 1 << 22), Peer(0, 0, is_privileged=True))
+    assert node.status().targets == ()
+    in_a_thread(lambda: node.run(0.0))
