@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from chromium import Chromium, wait_for
-from invented import make_node_status, make_snapshot
+from invented import make_node_status
 from serving import now_snapshot, serving
 
 from memsampd.exporters.snapshot import Snapshot
@@ -119,7 +119,7 @@ def test_phases_of_a_real_program_appear_and_can_be_picked_and_saved(
 def many() -> Iterator[WebProcess]:
     """50 targets, the first of which has changed its phase, and one that was let go of."""
     with serving(*(now_snapshot(pid=pid) for pid in range(1000, 1050))) as web:
-        web.detach(make_snapshot(pid=1049).target)
+        web.publish(replace(now_snapshot(pid=1049), alive=False))
         web.publish_node(make_node_status())
         for phase in (0, 1, 0):
             time.sleep(0.5)
