@@ -24,8 +24,8 @@ class Purse:
 
     >>> purse = Purse(0.02, now_seconds=0.0)
     >>> purse.tell(10.0, 0.1)  # a tenth of a second used in ten
-    >>> round(purse.balance_seconds, 3)  # 2.4 were granted at the start
-    2.5
+    >>> round(purse.balance_seconds, 3)  # 2.4 were granted at the start, and no more is saved up
+    2.3
 
     Args:
         share: seconds earned in a second.

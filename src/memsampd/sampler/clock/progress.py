@@ -8,7 +8,7 @@ sample is steady.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -74,6 +74,17 @@ class Pairs:
             self.seconds[which],
             self.advance[which],
         )
+
+
+def joined(every: Sequence[Pairs]) -> Pairs:
+    """The pairs of several threads, at least one."""
+    return Pairs(
+        np.concatenate([each.first_ip for each in every]),
+        np.concatenate([each.second_ip for each in every]),
+        np.concatenate([each.time_seconds for each in every]),
+        np.concatenate([each.seconds for each in every]),
+        np.concatenate([each.advance for each in every]),
+    )
 
 
 @dataclass(slots=True)
@@ -194,16 +205,16 @@ class ProgressClock:
     def rates(self, start_seconds: float, end_seconds: float) -> tuple[CodeRate, ...]:
         """How fast known code went from one moment to another."""
         inside = (self._time >= start_seconds) & (self._time <= end_seconds)
+        believed = [code for code in self._codes if code.is_believed]
+        if not inside.any() or not believed:
+            return ()
         threads = np.unique(self._tid[inside]).tolist()
-        every = [self._pairs(tid, start_seconds, end_seconds) for tid in threads]
-        return tuple(
-            rate for code in self._codes if code.is_believed for rate in self._rate(code, every)
-        )
+        pairs = joined([self._pairs(tid, start_seconds, end_seconds) for tid in threads])
+        return tuple(rate for code in believed for rate in self._rate(code, pairs))
 
     @staticmethod
-    def _rate(code: _SteadyCode, every: list[Pairs]) -> Iterator[CodeRate]:
-        inside = [thread.inside(code.code_ip) for thread in every]
-        speed = np.concatenate([np.empty(0), *(code.odometer.rates(pairs) for pairs in inside)])
+    def _rate(code: _SteadyCode, pairs: Pairs) -> Iterator[CodeRate]:
+        speed = code.odometer.rates(pairs.inside(code.code_ip))
         if len(speed) >= _WINDOW_PAIRS_LEAST:
             rate = steady_rate(speed, code.limits)
             if rate is not None:
