@@ -34,7 +34,7 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 
 def observe() -> dict[str, Any]:
     """Bursts of a busy child of ours."""
-    before = children(os.getpid())  # of other tests
+    before = {pid for pid, _, _ in children(os.getpid())}  # of other tests
     with subprocess.Popen(BUSY) as target:
         try:
             with closing(ReplicaSource(target.pid)) as source:
@@ -46,7 +46,7 @@ def observe() -> dict[str, Any]:
                 "left": [
                     each
                     for each in children(os.getpid())
-                    if each[0] != target.pid and each not in before
+                    if each[0] != target.pid and each[0] not in before
                 ],
             }
         except OSError as error:
