@@ -72,9 +72,15 @@ class DemoCommand:
             process.wait()
         for ending in ("png", "html"):
             picture = args.output / f"demo.{ending}"
-            REPORT.run(argparse.Namespace(recording=recording, output=picture, policy="lru"))
+            REPORT.run(
+                argparse.Namespace(
+                    recordings=[recording], output=picture, policy="lru", partial=False
+                )
+            )
             announce(f"wrote {picture}")
-        REPORT.run(argparse.Namespace(recording=recording, output=None, policy="lru"))
+        REPORT.run(
+            argparse.Namespace(recordings=[recording], output=None, policy="lru", partial=False)
+        )
         return 0
 
 
