@@ -10,7 +10,6 @@ from pathlib import Path
 from memsampd.cli.observing import announce, logged, observer, summarise
 from memsampd.exporters.listen import DEFAULT_LISTEN
 
-
 _OWN_CPU_SHARE = 0.15  # it is short, and has a dozen phases
 
 
