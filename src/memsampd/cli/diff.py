@@ -7,7 +7,7 @@ import json
 import sys
 from pathlib import Path
 
-from memsampd.cli.export import POLICIES, add_partial, check_whole
+from memsampd.cli.export import add_curve_options, add_partial, check_whole
 
 
 class DiffCommand:
@@ -21,17 +21,7 @@ class DiffCommand:
         parser.add_argument("before", type=Path, help="recording that attach or run wrote")
         parser.add_argument("after", type=Path, help="a later one")
         parser.add_argument("--json", action="store_true", help="print a JSON document")
-        parser.add_argument(
-            "--policy",
-            choices=POLICIES,
-            default="lru",
-            help="replacement policy (default: %(default)s)",
-        )
-        parser.add_argument(
-            "--sizes",
-            metavar="SIZE,...",
-            help="cache sizes, such as 32KiB,1MiB (default: 1 KiB to 64 MiB in powers of two)",
-        )
+        add_curve_options(parser)
         add_partial(parser)
 
     def run(self, args: argparse.Namespace) -> int:

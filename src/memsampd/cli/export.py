@@ -26,17 +26,7 @@ class ExportCommand:
         """Declare the arguments."""
         parser.add_argument("recording", type=Path, help="file that attach or run wrote")
         parser.add_argument("--format", choices=("json", "csv"), required=True)
-        parser.add_argument(
-            "--policy",
-            choices=POLICIES,
-            default="lru",
-            help="replacement policy (default: %(default)s)",
-        )
-        parser.add_argument(
-            "--sizes",
-            metavar="SIZE,...",
-            help="cache sizes, such as 32KiB,1MiB (default: 1 KiB to 64 MiB in powers of two)",
-        )
+        add_curve_options(parser)
         parser.add_argument(
             "-o", "--output", type=Path, metavar="OUT", help="file to write (default: stdout)"
         )
@@ -64,6 +54,21 @@ class ExportCommand:
             write_output(args.output, text.encode())
         check_whole({args.recording: recording}, args.partial)
         return 0
+
+
+def add_curve_options(parser: argparse.ArgumentParser) -> None:
+    """Declare of which caches curves are wanted."""
+    parser.add_argument(
+        "--policy",
+        choices=POLICIES,
+        default="lru",
+        help="replacement policy (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--sizes",
+        metavar="SIZE,...",
+        help="cache sizes, such as 32KiB,1MiB (default: 1 KiB to 64 MiB in powers of two)",
+    )
 
 
 def add_partial(parser: argparse.ArgumentParser) -> None:

@@ -248,10 +248,10 @@ class Pipeline:
         counts.throttled += samples.throttled
         self.parts.ledger.add_samples(len(samples))
         self._ran.update(samples.tid.tolist())
-        if len(samples):
-            self._learners.clock.add(samples)
-            self._learners.unseen.add(samples.ip, samples.tid, self.parts.cutter.bins(samples))
-        for window in self.parts.cutter.add(samples):
+        bins = self.parts.cutter.bins(samples)
+        self._learners.clock.add(samples)
+        self._learners.unseen.add(samples.ip, samples.tid, bins)
+        for window in self.parts.cutter.add(samples, bins):
             self._end_window(window)
 
     def _end_window(self, window: Window) -> None:

@@ -93,11 +93,12 @@ class WindowCutter:
         self._end_seconds = 0.0
         self._threads: Counter[int] = Counter()
 
-    def add(self, batch: BranchSamples) -> list[Window]:
+    def add(self, batch: BranchSamples, bins: NDArray[np.int64] | None = None) -> list[Window]:
         """Take in samples.
 
         Args:
             batch: samples in order of time, as a branch source reads them.
+            bins: of these, if they were looked up already (:meth:`bins`).
 
         Returns:
             The windows that they complete, oldest first.
@@ -108,7 +109,7 @@ class WindowCutter:
         if not len(batch):
             return []
         windows = []
-        bins = self.bins(batch)
+        bins = self.bins(batch) if bins is None else bins
         first = 0
         while first < len(batch):
             missing = (self._window_seconds - self._sampled_seconds) / batch.period_seconds

@@ -72,7 +72,7 @@ open_point(Breakpoints *self, int point, pid_t tid, unsigned kind, uint64_t addr
         .sample_period = 1,
         .sample_type =
             PERF_SAMPLE_IDENTIFIER | PERF_SAMPLE_IP | PERF_SAMPLE_TIME | PERF_SAMPLE_READ,
-        /* Waking us up for each hit would cost the thread more than the hit, on its own CPU. */
+        /* Who waits for the thread to come here wants to find it still there. */
         .wakeup_events = 1,
     };
     int fd = open_event(&self->attr[point], tid, self->clock);
