@@ -208,16 +208,21 @@ class LiveStatus:
 
 
 class PlainStatus:
-    """A line a change of phase, one when its curve is known, and one now and then."""
+    """A line a change of phase, one when its curve is known, and one now and then.
+
+    One a second at most, but for the first window of a new phase: to work the state out costs more
+    than the rest of a window.
+    """
 
     _EVERY_SECONDS = 5.0
     _LOOK_SECONDS = 1.0
-    _ASK_SECONDS = 0.25  # for a first curve
+    _ASK_SECONDS = 0.25  # for the very first curve
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._phase: int | None = None
         self._has_curve = False
+        self._curves = 0
         self._said_seconds = 0.0
         self._looked_seconds = 0.0
         self._asked_seconds = 0.0
@@ -228,8 +233,9 @@ class PlainStatus:
         now = time.monotonic()
         is_due = now - self._said_seconds > self._EVERY_SECONDS
         is_other = assignment.phase != self._phase
-        may_ask = not self._has_curve and now - self._asked_seconds >= self._ASK_SECONDS
-        if not is_other and not is_due and not may_ask:
+        pause = self._LOOK_SECONDS if self._curves else self._ASK_SECONDS
+        may_ask = now - self._asked_seconds >= pause and (is_other or not self._has_curve)
+        if not is_due and not may_ask and not assignment.is_new:
             return
         self._asked_seconds = now
         snapshot = state()
@@ -238,6 +244,7 @@ class PlainStatus:
             return
         self._phase, self._said_seconds = assignment.phase, now
         self._has_curve = curve is not None
+        self._curves += self._has_curve
         self._say(
             f"window {window.index}: phase {assignment.phase}"
             f"{' (new)' if assignment.is_new else ''}  "

@@ -110,6 +110,11 @@ class Ledger:
         self._waited_seconds, self._waiting_since = self._waited(), None
         return True
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a burst was wanted last that memsampd's own CPU time did not allow."""
+        return self._waiting_since is not None
+
     def _waited(self) -> float:
         if self._waiting_since is None:
             return self._waited_seconds
@@ -130,5 +135,5 @@ class Ledger:
             replica_cpu_seconds=cost.replica_cpu_seconds,
             own_cpu_share=self._own_cpu_share,
             own_cpu_waited_seconds=self._waited(),
-            waits_for_own_cpu=self._waiting_since is not None,
+            waits_for_own_cpu=self.is_waiting,
         )

@@ -221,6 +221,8 @@ class Pipeline:
 
     def _plan(self, ended: Window | None) -> CaptureOrder | None:
         ran, self._ran = self._ran, Counter()
+        for _, assignment in self._ended[1:]:  # the first one was decided on
+            self.parts.schedule.skip(self.parts.estimator.phase_now(assignment.phase))
         if self._ordered is not None:
             return None
         planner = self.parts.planner

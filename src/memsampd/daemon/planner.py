@@ -85,6 +85,8 @@ class Planner:
         """Whether the program, or this phase of it, has no burst yet, and one seems to be had."""
         if not self._schedule.takes_bursts or self._backoff.is_on or self._tries >= _HURRIED_TRIES:
             return False
+        if self._ledger.is_waiting or not self._schedule.can_pay:
+            return False
         return not self._has_curve or self._schedule.is_new(phase)
 
     # -- learning ------------------------------------------------------------------------------

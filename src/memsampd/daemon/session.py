@@ -27,12 +27,13 @@ from memsampd.sampler.protocols import BranchSource
 
 logger = logging.getLogger(__name__)
 
-# What is done a turn takes a millisecond or so, however few samples have come.
-_TURN_SECONDS = 0.1
+# What is done a turn takes a millisecond or so, however few samples have come, and more where each
+# finds the caches cold: a few windows at once are cheaper.
+_TURN_SECONDS = 0.25
 _HURRIED_TURN_SECONDS = 0.03
 _IDLE_TURN_SECONDS = 0.25
 _IDLE_AFTER_SECONDS = 1.0
-_PUBLISH_SECONDS = 1.0
+_PUBLISH_SECONDS = 1.2
 # The target goes first, but on a machine whose CPUs are all busy there must be turns: with two busy
 # loops on two CPUs, 2 a second at 10, 6 at 5, 10 at 0.
 ANALYSIS_NICENESS = 5
@@ -178,12 +179,17 @@ class Session:
             while (reason := self.ending()) is None:
                 self._stopping.wait(self.pause_seconds())
                 self.step()
-                if time.monotonic() - self._published_seconds >= _PUBLISH_SECONDS:
+                if self._is_to_publish():
                     self.publish()
         finally:
             self._parts.tracer.close()
         self.finish()
         return reason
+
+    def _is_to_publish(self) -> bool:
+        """Whether it is time; sooner where a display has had the state worked out anyway."""
+        since = time.monotonic() - self._published_seconds
+        return since >= (_PUBLISH_SECONDS if self._snapshot is None else _PUBLISH_SECONDS / 2)
 
     def step(self) -> None:
         """Take one turn: read what has happened, and order what follows from it."""

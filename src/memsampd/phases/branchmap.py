@@ -87,9 +87,10 @@ class BranchMap:
             Names of their branches, shape (n,).
         """
         self._pages.clear()  # code may have changed since
-        found = [self._find(ip) for ip in ips.tolist()]
+        known = self._known
+        found = [known.get(ip) or self._find(ip) for ip in ips.tolist()]
         self.samples += len(found)
-        self.unmapped_samples += sum(not mapped for _, mapped in found)
+        self.unmapped_samples += [mapped for _, mapped in found].count(False)
         return np.array([name for name, _ in found], np.uint64)
 
     def branch_of(self, ip: int) -> int:

@@ -37,11 +37,11 @@ class Predictor(Protocol):
 class Schedule(Protocol):
     """Decides which windows are worth a burst.
 
-    Contract: ``decide`` is called once a window with the *predicted* phase of the coming window;
-    ``spend`` once for each burst that was taken, or tried in vain, with what it cost the target;
-    ``record`` once its phase is known; ``drift`` when a phase's curve changed. Costs are seconds
-    (of holding a thread, of breakpoints' hits). ``takes_bursts`` is False if it never decides for
-    one.
+    Contract: ``decide`` is called with the *predicted* phase of the coming window, ``skip`` for
+    each window that went by without that because several had ended at once; ``spend`` once for
+    each burst that was taken, or tried in vain, with what it cost the target; ``record`` once its
+    phase is known; ``drift`` when a phase's curve changed. Costs are seconds (of holding a thread,
+    of breakpoints' hits). ``takes_bursts`` is False if it never decides for one.
     """
 
     name: str
@@ -53,6 +53,9 @@ class Schedule(Protocol):
 
     def decide(self, window_index: int, predicted_phase: int | None) -> Decision:
         """Say whether the coming window is to be profiled."""
+
+    def skip(self, phase: int) -> None:
+        """Note that a window of this phase is over, and that nobody asked about it."""
 
     def spend(self, accesses: int, cost_seconds: float) -> None:
         """Pay for a burst."""

@@ -71,18 +71,34 @@ def lines_of(stream: io.StringIO) -> list[str]:
     return [line.split("  ")[0] for line in stream.getvalue().splitlines()]
 
 
-def test_lines_tell_changes_of_phase_and_its_first_curve() -> None:
+def test_lines_tell_changes_of_phase_and_its_first_curve(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr("memsampd.cli.status.time.monotonic", lambda: now)
     stream, state = io.StringIO(), Asked()
     plain = PlainStatus(stream)
     without = replace(STATE, phase=2)
     for index, (number, snapshot) in enumerate(
         [(1, STATE), (1, STATE), (2, without), (2, without), (1, STATE)]
     ):
+        now += 1
         plain.window(window(index), phase(number), lambda told=snapshot: told)  # type: ignore[misc]
     assert lines_of(stream) == ["window 0: phase 1", "window 2: phase 2", "window 4: phase 1"]
     assert "no burst of it yet" in stream.getvalue()
     plain.window(window(5), phase(1), state)
     assert state.times == 0
+
+
+def test_the_state_is_worked_out_once_a_second_however_often_phases_change(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 100.0
+    monkeypatch.setattr("memsampd.cli.status.time.monotonic", lambda: now)
+    stream, state = io.StringIO(), Asked()
+    plain = PlainStatus(stream)
+    for index in range(40):
+        plain.window(window(index), phase(1 + index % 2), state)
+        now += 0.1
+    assert state.times == len(lines_of(stream)) == 4
 
 
 def test_lines_tell_what_is_in_the_way(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -116,3 +116,24 @@ def test_first_bursts_of_phases_have_own_cpu_time_kept_for_them() -> None:
     assert planner.next(window(50), 1, 1) is not None
     costs.tell_time(2.0, 0.6, 1.1)
     assert planner.next(window(51), 2, 2) is None
+
+
+def test_nothing_hurries_while_bursts_wait_for_own_cpu_time() -> None:
+    costs = ledger()
+    planner = Planner(schedule(), costs, LIMITS)
+    assert planner.hurries(None)
+    costs.tell_time(1.0, 1.0, 100.0)
+    assert planner.first(RAN) is None
+    assert not planner.hurries(None)
+    costs.tell_time(5000.0, 5000.0, 100.0)
+    assert planner.first(RAN) is not None
+    assert planner.hurries(None)
+
+
+def test_nothing_hurries_while_the_budget_is_spent() -> None:
+    wanted = schedule()
+    planner = Planner(wanted, ledger(), LIMITS)
+    wanted.spend(1000, 100.0)
+    assert not planner.hurries(None)
+    wanted.elapse(20_000.0)
+    assert planner.hurries(None)

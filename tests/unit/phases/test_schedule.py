@@ -206,6 +206,31 @@ def test_periodic_takes_every_kth_window() -> None:
     assert [i for i in range(30) if schedule.decide(i, 0).profile] == [0, 7, 14, 21, 28]
 
 
+def decide_in_turns(schedule: Any, windows: int, turn: int, phase: int = 0) -> list[int]:
+    """Windows that get a burst where several end at once, and it is asked about the next only."""
+    taken = []
+    for index in range(0, windows, turn):
+        for _ in range(turn - 1 if index else 0):
+            schedule.skip(phase)
+        if schedule.decide(index, phase).profile:
+            taken.append(index)
+            schedule.record(phase, SHAPE.max_accesses)
+    return taken
+
+
+def test_periodic_makes_up_for_windows_that_nobody_asked_about() -> None:
+    taken = decide_in_turns(make("periodic", every=7, **FREE), 300, 3)
+    assert taken[:4] == [0, 9, 15, 21]
+    assert len(taken) == pytest.approx(300 / 7, abs=1)
+
+
+@pytest.mark.parametrize("name", ["burst", "phase-guided"])
+def test_windows_that_nobody_asked_about_count_for_the_next(name: Any) -> None:
+    usual = len(decide_in_turns(make(name, **FREE), 20_000, 1))
+    in_turns = len(decide_in_turns(make(name, **FREE), 20_000, 3))
+    assert in_turns == pytest.approx(usual, rel=0.25)
+
+
 def test_random_gaps_are_geometric() -> None:
     schedule = make("burst", mean_gap=8, **FREE)
     taken = [i for i in range(40_000) if schedule.decide(i, 0).profile]

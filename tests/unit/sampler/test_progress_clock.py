@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from memsampd.sampler.clock.progress import ProgressClock, often_executed
+from memsampd.sampler.clock.progress import Pairs, ProgressClock, _counted, often_executed
 from memsampd.sampler.records import BranchSamples, Stretch, no_registers
 
 PERIOD = 0.002
@@ -188,3 +188,20 @@ def test_samples_without_registers_are_left_out() -> None:
     clock = ProgressClock()
     clock.add(dataclasses.replace(thread(counting(1e9)), registers=no_registers()))
     assert measured(clock, stretch({RBX: 200_000})) is None
+
+
+def test_weights_are_those_of_least_squares() -> None:
+    rng = np.random.default_rng(3)
+    seconds = PERIOD * rng.uniform(0.9, 1.1, 24)
+    advance = rng.integers(-(2**40), 2**40, (24, 16))
+    none = np.empty(0, np.uint64)
+    pairs = Pairs(none, none, seconds, seconds, advance)
+    tried = [(1, 4, 5), (1, 4, 6), (1, 5, 6), (2, 4, 5), (2, 4, 6), (2, 5, 6)]
+    found = _counted(pairs, [1, 2], [4, 5, 6], 2)
+    for (inner, *outer), weights in zip(tried, found, strict=True):
+        known = np.column_stack([seconds, advance[:, outer]])
+        scale = np.abs(known).max(axis=0)
+        fitted = np.linalg.lstsq(known / scale, advance[:, inner].astype(np.float64))[0] / scale
+        expected = np.zeros(16)
+        expected[inner], expected[outer] = 1.0, -fitted[1:]
+        assert weights == pytest.approx(expected, rel=1e-9)

@@ -69,6 +69,9 @@ class BudgetedSchedule:
         self._bucket.spend(cost_seconds)
         self._costs.learn(accesses, cost_seconds)
 
+    def skip(self, phase: int) -> None:
+        """Note that a window of this phase is over, and that nobody asked about it."""
+
     def record(self, phase: int, accesses: int) -> None:
         """Note that a burst was taken in a window of this phase."""
 

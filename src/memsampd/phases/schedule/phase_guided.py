@@ -94,16 +94,24 @@ class PhaseGuided(BudgetedSchedule):
         self._now = window_index
         if predicted_phase is None:
             return Decision(False, "no-prediction")
-        phase = self._phase(predicted_phase)
-        phase.weight, phase.weighed_at = self._weight(phase) + 1, self._now
-        phase.age += 1
-        phase.windows_left -= 1
+        phase = self._pass_window(predicted_phase)
         if phase.windows_left > 0:
             return Decision(False, "not-due")
         reason = "drift" if phase.drifted else "due" if phase.bursts else "new-phase"
         decision = self._take(reason, phase.lengths, self._reserve_seconds(phase))
         # A new phase may be over before a window is.
         return decision if phase.bursts else replace(decision, delay_cpu_seconds=0.0)
+
+    def skip(self, phase: int) -> None:
+        """Note that a window of this phase is over, and that nobody asked about it."""
+        self._pass_window(phase)
+
+    def _pass_window(self, id: int) -> _Phase:
+        phase = self._phase(id)
+        phase.weight, phase.weighed_at = self._weight(phase) + 1, self._now
+        phase.age += 1
+        phase.windows_left -= 1
+        return phase
 
     def _phase(self, phase: int) -> _Phase:
         if phase not in self._phases:
