@@ -1,7 +1,6 @@
 """Parsing of /proc files, on recorded text and on real processes."""
 
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -14,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memsampd.errors import TargetError
-from memsampd.sampler.process.cputime import process_cpu_ns, read_cpu_time
+from memsampd.sampler.process.cputime import process_cpu_ns
 from memsampd.sampler.process.identity import ProcessHandle, parse_stat, read_identity, read_stat
 from memsampd.sampler.process.maps import AddressSpace, Mapping, parse_maps, read_maps
 from memsampd.sampler.process.status import parse_status, read_status, read_threads
@@ -30,7 +29,6 @@ def test_stat_survives_any_command_name(command: str) -> None:
     stat = parse_stat(f"7 ({command}) {STAT_TAIL}")
     assert (stat.pid, stat.command, stat.state, stat.parent_pid) == (7, command, "S", 1)
     assert (stat.user_ticks, stat.system_ticks, stat.start_ticks) == (150, 25, 4711)
-    assert (stat.minor_faults, stat.exit_signal, stat.last_cpu, stat.exit_code) == (1, 17, 3, 9)
 
 
 def test_stat_of_ourselves_agrees_with_psutil() -> None:
@@ -43,36 +41,27 @@ def test_stat_of_ourselves_agrees_with_psutil() -> None:
     )
 
 
-def test_stat_of_a_zombie_tells_how_it_ended() -> None:
+def test_stat_of_a_zombie_tells_that_it_is_dead() -> None:
     with subprocess.Popen(["sh", "-c", "exit 5"]) as child:
         os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
         stat = read_stat(child.pid)
-    assert stat.state == "Z"
-    assert (stat.exit_signal, stat.exit_code) == (signal.SIGCHLD, 5 << 8)
-    assert stat.minor_faults > 0
-    assert stat.last_cpu in os.sched_getaffinity(0)
+    assert (stat.state, stat.is_dead) == ("Z", True)
 
 
 def test_status_fields() -> None:
     status = parse_status(
         "Name:\tx\nTgid:\t7\nPid:\t9\nTracerPid:\t3\nUid:\t1\t2\t3\t4\nThreads:\t5\n"
-        "VmRSS:\t    12 kB\nSigPnd:\t0000000000000001\nShdPnd:\t0000000000000200\n"
-        "SigBlk:\t0000000000010000\nCapEff:\t000001ffffffffff\nSeccomp:\t2\n"
-        "x86_Thread_features:\tshstk wrss \n"
-        "PPid:\t4\nVmLck:\t 4 kB\nNStgid:\t7\t1\nNSpid:\t9\t2\n"
+        "VmRSS:\t    12 kB\nCapEff:\t000001ffffffffff\nSeccomp:\t2\nPPid:\t4\n"
     )
-    assert (status.parent_pid, status.locked_bytes) == (4, 4096)
-    assert (status.ns_tgids, status.ns_pids) == ((7, 1), (9, 2))
     assert (status.pid, status.tgid, status.tracer_pid, status.uid) == (9, 7, 3, 2)
+    assert status.parent_pid == 4
     assert (status.threads, status.rss_bytes, status.seccomp_mode) == (5, 12288, 2)
-    assert (status.pending, status.shared_pending, status.blocked) == (1, 0x200, 0x10000)
     assert status.cap_effective == 0x1FFFFFFFFFF
-    assert status.x86_features == ("shstk", "wrss")
 
 
 def test_status_of_an_old_kernel_has_zeroes() -> None:
     status = parse_status("Name:\tx\nTgid:\t7\nPid:\t7\n")
-    assert (status.seccomp_mode, status.x86_features, status.rss_bytes) == (0, (), 0)
+    assert (status.seccomp_mode, status.rss_bytes) == (0, 0)
 
 
 def test_threads_of_a_real_process() -> None:
@@ -211,23 +200,19 @@ def test_cpu_time_counts_threads_that_have_exited() -> None:
         leader_ns = int(
             Path(f"/proc/{child.pid}/task/{child.pid}/schedstat").read_text().split()[0]
         )
-        total_ns, split = process_cpu_ns(child.pid), read_cpu_time(child.pid)
+        total_ns = process_cpu_ns(child.pid)
         child.stdin.close() if child.stdin else None
         _, _, usage = os.wait4(child.pid, 0)
         child.returncode = 0
     whole_seconds = usage.ru_utime + usage.ru_stime + 1e-5  # told in microseconds
-    two_ticks = 2 / os.sysconf("SC_CLK_TCK")
     assert thread_ns + leader_ns <= total_ns
     assert total_ns * 1e-9 <= whole_seconds
-    assert total_ns * 1e-9 - two_ticks <= split.user_seconds + split.system_seconds <= whole_seconds
 
 
 def test_cpu_time_of_nothing() -> None:
     pid = gone_pid()
     with pytest.raises(TargetError, match="is gone"):
         process_cpu_ns(pid)
-    with pytest.raises(TargetError, match="is gone"):
-        read_cpu_time(pid)
     with pytest.raises(FileNotFoundError):
         read_status(pid)
 

@@ -25,14 +25,10 @@ class ProcessStat:
         state: "R", "S", "D", "T" (stopped), "t" (traced stop), "Z" (zombie), "X", "I".
         parent_pid: process id of the parent.
         flags: the kernel's PF_ bits.
-        minor_faults: page faults served from memory.
         user_ticks: user CPU time in ticks of sysconf(SC_CLK_TCK); of all threads, those that
             exited included, where the path is a process's.
         system_ticks: the same of system CPU time.
         start_ticks: start time in ticks since boot.
-        exit_signal: what its parent is sent when it ends; 0: nothing.
-        last_cpu: CPU on which it runs or ran last.
-        exit_code: of a zombie, as ``wait`` tells it; else 0, also where it may not be read.
     """
 
     pid: int
@@ -40,13 +36,9 @@ class ProcessStat:
     state: str
     parent_pid: int
     flags: int
-    minor_faults: int
     user_ticks: int
     system_ticks: int
     start_ticks: int
-    exit_signal: int
-    last_cpu: int
-    exit_code: int
 
     @property
     def is_kernel_thread(self) -> bool:
@@ -69,13 +61,9 @@ def parse_stat(text: str) -> ProcessStat:
         state=fields[0],
         parent_pid=int(fields[1]),
         flags=int(fields[6]),
-        minor_faults=int(fields[7]),
         user_ticks=int(fields[11]),
         system_ticks=int(fields[12]),
         start_ticks=int(fields[19]),
-        exit_signal=int(fields[35]) if len(fields) > 35 else 0,
-        last_cpu=int(fields[36]) if len(fields) > 36 else 0,
-        exit_code=int(fields[49]) if len(fields) > 49 else 0,
     )
 
 

@@ -13,7 +13,7 @@ from memsampd.sampler.process.identity import PROC, read_stat, valid_text
 class ProcessStatus:
     """The fields of a status file that matter for attaching (proc_pid_status(5)).
 
-    A field that this kernel does not show is 0 (``x86_features``: empty).
+    A field that this kernel does not show is 0.
 
     Attributes:
         pid: process or thread id.
@@ -24,14 +24,7 @@ class ProcessStatus:
         seccomp_mode: 0 none, 1 strict, 2 filter.
         threads: number of threads.
         rss_bytes: resident memory.
-        locked_bytes: memory that mlock holds in place.
-        pending: signals pending for the thread, a bit each (bit 0 is signal 1).
-        shared_pending: signals pending for the process.
-        blocked: signals that the thread blocks.
         cap_effective: effective capabilities, a bit each.
-        x86_features: shadow stack and the like ("shstk", "wrss").
-        ns_tgids: the process's id in each PID namespace that it is in, from ours inwards.
-        ns_pids: the same of ``pid``.
     """
 
     pid: int
@@ -42,14 +35,7 @@ class ProcessStatus:
     seccomp_mode: int
     threads: int
     rss_bytes: int
-    locked_bytes: int
-    pending: int
-    shared_pending: int
-    blocked: int
     cap_effective: int
-    x86_features: tuple[str, ...]
-    ns_tgids: tuple[int, ...]
-    ns_pids: tuple[int, ...]
 
 
 def parse_status(text: str) -> ProcessStatus:
@@ -72,14 +58,7 @@ def parse_status(text: str) -> ProcessStatus:
         seccomp_mode=number("Seccomp"),
         threads=number("Threads"),
         rss_bytes=number("VmRSS") * 1024,
-        locked_bytes=number("VmLck") * 1024,
-        pending=number("SigPnd", base=16),
-        shared_pending=number("ShdPnd", base=16),
-        blocked=number("SigBlk", base=16),
         cap_effective=number("CapEff", base=16),
-        x86_features=tuple(fields.get("x86_Thread_features", [])),
-        ns_tgids=tuple(int(each) for each in fields.get("NStgid", [])),
-        ns_pids=tuple(int(each) for each in fields.get("NSpid", [])),
     )
 
 

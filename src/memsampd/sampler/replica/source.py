@@ -29,7 +29,6 @@ from memsampd.sampler.replica.common_forms import common_forms
 from memsampd.sampler.replica.endings import end_detail
 from memsampd.sampler.replica.forms import FormDecoder
 from memsampd.sampler.replica.target import (
-    TargetTraits,
     has_company,
     read_traits,
 )
@@ -149,9 +148,9 @@ class ReplicaSource:
         self._holds: deque[tuple[float, float]] = deque()  # end, seconds
         self._is_cancelled = self._is_closed = False
         self._knows_code = False
-        self._traits, self._replica = self._make()
+        self._replica = self._make()
 
-    def _make(self) -> tuple[TargetTraits, _core.Replica]:
+    def _make(self) -> _core.Replica:
         traits = read_traits(self._pid, self._proc)
         try:
             replica = _core.Replica(
@@ -164,14 +163,14 @@ class ReplicaSource:
         except (ProcessLookupError, FileNotFoundError) as error:
             raise CaptureError("gone", f"process {self._pid} is gone: {error}") from error
         replica.add_forms(self._known_forms)
-        return traits, replica
+        return replica
 
     def _renew(self) -> None:
         """Another replica, after an exec of the target or when the old one is lost."""
         self._replica.close()
         self._knows_code = False
         try:
-            self._traits, self._replica = self._make()
+            self._replica = self._make()
         except OSError as error:
             raise CaptureError("lost", f"no replica of process {self._pid}: {error}") from error
         if self._is_cancelled:
