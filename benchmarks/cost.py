@@ -45,7 +45,7 @@ from targets.launching import (
     read_memory_bytes,
 )
 from targets.programs import PROGRAMS, Program
-from targets.servers import SERVERS, Load, Served, Server
+from targets.servers import SERVERS, Load, Served, Server, Start
 
 HOLD_LIMIT_SECONDS = 0.005
 SPARE_BYTES = 1 << 30
@@ -268,7 +268,7 @@ def measure_server(
 ) -> tuple[list[Round], list[dict[str, Any]]]:
     """Measure a server."""
     seconds = QUICK_TURN_SECONDS if quick else TURN_SECONDS
-    with server.started(quick) as served:
+    with server.started(Start(quick)) as served:
         rate = PACED_SHARE * served.client.ask(seconds[0]).rate
         return rounds_of(
             lambda memsampd: run_turn(served, memsampd, seconds, rate), installations, count

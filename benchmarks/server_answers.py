@@ -30,7 +30,7 @@ from targets import options
 from targets.agent import Answer, Observation, first_seconds, observing
 from targets.launching import LaunchError, available_bytes, busy, launched, read_memory_bytes
 from targets.programs import MIB, endless_spread
-from targets.servers import SERVERS
+from targets.servers import SERVERS, Start
 
 GOAL_FIRST_SECONDS = 2.0
 GOAL_SECONDS = 30.0
@@ -113,7 +113,7 @@ def loaded(name: str, quick: bool) -> Iterator[Loaded]:
     server = next(each for each in SERVERS if each.name == name)
     if why := server.lacks():
         raise LaunchError(why)
-    with server.started(quick) as served:
+    with server.started(Start(quick)) as served:
         served.client.ask(WARM_SECONDS)
         yield served.pid, served.client.ask
 

@@ -100,6 +100,14 @@ def _run(*command: str) -> str:
     return done.stdout
 
 
+def words(descriptor: int, options: Sequence[str] = ()) -> list[str]:
+    """Return the words to put before a command to have it write its trace to a descriptor.
+
+    Its environment must name what :func:`build` returned as ``VALGRIND_LIB``.
+    """
+    return ["valgrind", "-q", "--tool=memtrace", f"--trace-fd={descriptor}", *options]
+
+
 @contextlib.contextmanager
 def _running(
     command: Sequence[str],
@@ -117,7 +125,7 @@ def _running(
     fcntl.fcntl(reader, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
     with open(reader, "rb", buffering=0) as stream:
         process = subprocess.Popen(
-            ["valgrind", "-q", "--tool=memtrace", f"--trace-fd={writer}", *options, *command],
+            [*words(writer, options), *command],
             env={**(os.environ if env is None else env), "VALGRIND_LIB": str(library)},
             cwd=cwd,
             stdin=subprocess.DEVNULL,
@@ -187,17 +195,26 @@ def stretches(
     """
     options = [f"--quantum={quantum_accesses}", f"--sample-every={SAMPLE_EVERY_INSTRUCTIONS}"]
     with _running(command, library, options, env, cwd) as stream:
-        while len(header := _read(stream, FRAME_HEADER.size)) == FRAME_HEADER.size:
-            kind, runs, samples, text_bytes, accesses, instructions = FRAME_HEADER.unpack(header)
-            size = RECORD_BYTES * (runs + samples) + text_bytes
-            content = _read(stream, size)
-            if len(content) != size:
-                raise TracerError("the trace ends in the middle of a frame")
-            if kind == FRAME_OF_BLOCKS:
-                blocks.extend(map(_block, bytes(content).decode().splitlines()))
-                continue
-            words = np.frombuffer(content, np.uint64)
-            yield Stretch(words[:runs], accesses, instructions, words[runs:].astype(np.int64))
+        yield from read_stretches(stream, blocks)
+
+
+def read_stretches(stream: BinaryIO, blocks: list[Block]) -> Generator[Stretch]:
+    """Read what the tool writes until its end: as :func:`stretches`.
+
+    Raises:
+        TracerError: the stream is broken.
+    """
+    while len(header := _read(stream, FRAME_HEADER.size)) == FRAME_HEADER.size:
+        kind, runs, samples, text_bytes, accesses, instructions = FRAME_HEADER.unpack(header)
+        size = RECORD_BYTES * (runs + samples) + text_bytes
+        content = _read(stream, size)
+        if len(content) != size:
+            raise TracerError("the trace ends in the middle of a frame")
+        if kind == FRAME_OF_BLOCKS:
+            blocks.extend(map(_block, bytes(content).decode().splitlines()))
+            continue
+        told = np.frombuffer(content, np.uint64)
+        yield Stretch(told[:runs], accesses, instructions, told[runs:].astype(np.int64))
 
 
 def _block(line: str) -> Block:

@@ -14,10 +14,11 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from programs.preparing import SOURCES, compiled, compiled_java
 from programs.running import FOLDER
@@ -118,6 +119,21 @@ class Served:
 
 
 @dataclass(frozen=True, slots=True)
+class Start:
+    """How a server is to be started.
+
+    Attributes:
+        is_small: with little data.
+        under: words of a command that runs it: a tracer, that follows no child process.
+        options: of ``subprocess.Popen``.
+    """
+
+    is_small: bool
+    under: Sequence[str] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Server:
     """How to start a server.
 
@@ -126,23 +142,23 @@ class Server:
         what: what it is, for tables.
         packages: Debian packages that bring all it needs.
         programs: executables that must be there.
-        serve: starts it, with its client; told whether it is to be small.
+        serve: starts it, with its client.
     """
 
     name: str
     what: str
     packages: Sequence[str]
     programs: Sequence[str]
-    serve: Callable[[bool], Iterator[Served]]
+    serve: Callable[[Start], Iterator[Served]]
 
     @contextmanager
-    def started(self, quick: bool) -> Iterator[Served]:
+    def started(self, start: Start) -> Iterator[Served]:
         """Run it.
 
         Raises:
             LaunchError: it does not answer.
         """
-        yield from self.serve(quick)
+        yield from self.serve(start)
 
     def lacks(self) -> str:
         """What is missing here and how to get it, for people; empty if nothing is."""
@@ -177,13 +193,14 @@ def wait_for(port: int, process: subprocess.Popen[str]) -> None:
         time.sleep(0.05)
 
 
-def _redis(quick: bool) -> Iterator[Served]:
-    port, keys = free_port(), 200_000 if quick else 1_000_000
+def _redis(start: Start) -> Iterator[Served]:
+    port, keys = free_port(), 200_000 if start.is_small else 1_000_000
     settings = {"bind": "127.0.0.1", "port": port, "save": "", "enable-debug-command": "local"}
     words = [word for name, value in settings.items() for word in (f"--{name}", str(value))]
+    redis = str(_located("redis-server"))
     with (
         tempfile.TemporaryDirectory(prefix="memsampd-") as cwd,
-        child(("redis-server", *words), cwd=cwd) as server,
+        child((*start.under, redis, *words), cwd=cwd, **start.options) as server,
     ):
         wait_for(port, server)
         _run("redis-cli", "-p", port, "debug", "populate", keys, "key", 100)
@@ -192,7 +209,7 @@ def _redis(quick: bool) -> Iterator[Served]:
 
 
 NGINX = """
-daemon off; worker_processes 1; pid nginx.pid; error_log stderr; {user}
+daemon off; master_process {master}; worker_processes 1; pid nginx.pid; error_log stderr; {user}
 events {{ worker_connections 512; }}
 http {{
     access_log off; root html; keepalive_requests 1000000000; keepalive_timeout 1h;
@@ -203,25 +220,28 @@ http {{
 """
 
 
-def _nginx(quick: bool) -> Iterator[Served]:
+def _nginx(start: Start) -> Iterator[Served]:
     port, rng = free_port(), random.Random(1)
     user = "user root root;" if os.geteuid() == 0 else ""
+    master = "off" if start.under else "on"
     with tempfile.TemporaryDirectory(prefix="memsampd-") as cwd:
         items = Path(cwd) / "html" / "item"
         items.mkdir(parents=True)
         for i in range(_FILES):
             (items / str(i)).write_bytes(rng.randbytes(rng.randrange(1, 1 << 14)))
-        (Path(cwd) / "nginx.conf").write_text(NGINX.format(port=port, user=user))
-        command = ("nginx", "-p", cwd, "-c", "nginx.conf", "-e", "stderr")
-        with child(command, cwd=cwd) as server:
+        (Path(cwd) / "nginx.conf").write_text(NGINX.format(port=port, user=user, master=master))
+        nginx = str(_located("nginx"))
+        command = (*start.under, nginx, "-p", cwd, "-c", "nginx.conf", "-e", "stderr")
+        with child(command, cwd=cwd, **start.options) as server:
             wait_for(port, server)
             with asking("http", port, 8, _FILES) as client:
-                yield Served(children_of(server.pid)[0], client)
+                worker = server.pid if start.under else children_of(server.pid)[0]
+                yield Served(worker, client)
 
 
-def _postgres(quick: bool) -> Iterator[Served]:
+def _postgres(start: Start) -> Iterator[Served]:
     """One backend: a client that looks up accounts as ``pgbench -S`` does."""
-    port, scale = free_port(), 5 if quick else 20
+    port, scale = free_port(), 5 if start.is_small else 20
     owner = {"user": "postgres"} if os.geteuid() == 0 else {}
     where = ("-h", "127.0.0.1", "-p", port, "-U", "postgres")
     with tempfile.TemporaryDirectory(prefix="memsampd-") as cwd:
@@ -261,10 +281,11 @@ def _located(program: str) -> str | None:
     return str(kept[-1]) if kept else find_program(program)
 
 
-def _web(command: Callable[[int], Sequence[str]]) -> Callable[[bool], Iterator[Served]]:
-    def serve(quick: bool) -> Iterator[Served]:
+def _web(command: Callable[[int], Sequence[str]]) -> Callable[[Start], Iterator[Served]]:
+    def serve(start: Start) -> Iterator[Served]:
         port = free_port()
-        with child(command(port), env=environment()) as server:
+        options = {"env": environment(), **start.options}
+        with child((*start.under, *command(port)), **options) as server:
             wait_for(port, server)
             with asking("http", port, 8, 100_000) as client:
                 yield Served(server.pid, client)
