@@ -10,8 +10,6 @@ from pathlib import Path
 from memsampd.cli.observing import announce, logged, observer, summarise
 from memsampd.exporters.listen import DEFAULT_LISTEN
 
-_OWN_CPU_SHARE = 0.15  # it is short, and has a dozen phases
-
 
 class DemoCommand:
     """Runs the bundled kernels, attaches to them and draws what it found."""
@@ -56,20 +54,16 @@ class DemoCommand:
             ) from error
         recording = args.output / "demo.memsampd"
         program = compile_demo()
-        announce(
-            f"running {program.name}, {args.rounds} rounds of its kernels; memsampd may use "
-            f"{100 * _OWN_CPU_SHARE:g} % of its CPU time (attach: 5 %)"
-        )
+        announce(f"running {program.name}, {args.rounds} rounds of its kernels")
         process = subprocess.Popen(
             [program, "--rounds", str(args.rounds)], stdout=subprocess.DEVNULL
         )
         try:
             output = OutputConfig(recording, overwrite=True, listen=args.listen, page=args.page)
             display = observer(False, sys.stderr)
-            config = SessionConfig(own_cpu_share=_OWN_CPU_SHARE)
             with (
                 logged(),
-                attached(process.pid, config, output, [display]) as session,
+                attached(process.pid, SessionConfig(), output, [display]) as session,
             ):
                 reason = session.run()
                 summarise(session.snapshot(), reason)
