@@ -32,6 +32,7 @@ import sys
 import tempfile
 import time
 import urllib.request
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -282,6 +283,18 @@ def judged(fleet: Sequence[Target], text: str) -> tuple[int, int, list[str]]:
     return len(with_curve), len(walkers), wrong
 
 
+def tally(fleet: Sequence[Target], text: str) -> dict[str, int]:
+    """Bursts of long-lived busy targets: those that were taken, and those refused, by reason."""
+    walkers = {str(each.process.pid) for each in fleet if each.kind == "walk"}
+    found: Counter[str] = Counter()
+    pattern = r"^memsampd_(bursts|capture_errors)_total{(.*)} (\S+)$"
+    for name, label_text, value in re.findall(pattern, text, re.MULTILINE):
+        labels = dict(re.findall(r'(\w+)="([^"]*)"', label_text))
+        if labels["pid"] in walkers:
+            found["taken" if name == "bursts" else labels["reason"]] += int(float(value))
+    return dict(found)
+
+
 def harmed(fleet: Sequence[Target]) -> list[str]:
     """Long-lived targets that have ended, or are still traced."""
     found = []
@@ -380,7 +393,8 @@ def measure(number: int, seconds: float, count: int) -> dict[str, Any]:
             with targets(program, number, mark) as fleet:
                 samples = soak(directory, port, process.pid, fleet, seconds)
                 show(samples[-1])
-                with_curve, walkers, wrong = judged(fleet, scrape(port)[1])
+                text = scrape(port)[1]
+                with_curve, walkers, wrong = judged(fleet, text)
                 hurt = harmed(fleet)
             after = emptied(directory)
             return {
@@ -389,6 +403,7 @@ def measure(number: int, seconds: float, count: int) -> dict[str, Any]:
                 "samples": samples,
                 **figures_of(samples),
                 "known_share": with_curve / max(walkers, 1),
+                "bursts": tally(fleet, text),
                 "wrong": wrong,
                 "harmed": hurt,
                 "leaked_descriptors": after["open_descriptors"] - before["open_descriptors"],

@@ -62,6 +62,37 @@ def test_a_container_that_forbids_perf_events() -> None:
     assert findings["backend"]["state"] == "no"
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+@pytest.mark.parametrize(
+    ("prepare", "state", "remedy"),
+    [
+        ("pass", "ok", ""),
+        ("rights.keep_only(6, 7, 19)()", "limited", "give memsampd CAP_KILL"),
+        ("rights.become_nobody()", "limited", "run memsampd as root"),
+    ],
+)
+def test_whose_the_replica_is(prepare: str, state: str, remedy: str) -> None:
+    code = (
+        "import argparse, test_replica_rights as rights\n"
+        "from memsampd.cli.doctor import Doctor\n"
+        "import memsampd.machines.diagnosis\n"  # another user may not read it here
+        f"{prepare}\n"
+        "Doctor().run(argparse.Namespace(pid=None, json=True))"
+    )
+    path = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": path},
+    )
+    findings = {finding["name"]: finding for finding in json.loads(done.stdout)["findings"]}
+    assert findings["replica user"]["state"] == state
+    assert findings["replica user"]["remedy"].startswith(remedy)
+    assert ("keeps ours" in findings["replica user"]["detail"]) is (state == "limited")
+
+
 def test_a_target_of_ours(capsys: pytest.CaptureFixture[str]) -> None:
     with busy_child() as child:
         status = doctor("--json", str(child.pid))

@@ -310,7 +310,7 @@ def served(listen: str, stack: ExitStack) -> Exporter:
     from memsampd.exporters.prometheus import PrometheusExporter
 
     prometheus = PrometheusExporter()
-    server = MetricsServer(prometheus.registry, listen)
+    server = MetricsServer(prometheus.registry, listen, lambda: prometheus.version)
     stack.callback(server.close)
     logger.info("metrics: %s", server.url)
     return prometheus

@@ -156,6 +156,7 @@ class Pipeline:
         self._ordered: CaptureOrder | None = None
         self._waiting: list[CountedBurst] = []
         self._ran: Counter[int] = Counter()  # samples of each thread in this turn
+        self._lately = self._ran  # in the last turn that had any
         self._records: list[EstimatorEvent] = []
         self._ended: list[tuple[Window, Assignment]] = []
 
@@ -220,13 +221,14 @@ class Pipeline:
         return actions
 
     def _plan(self, ended: Window | None) -> CaptureOrder | None:
-        ran, self._ran = self._ran, Counter()
+        if self._ran:
+            self._lately, self._ran = self._ran, Counter()
         for _, assignment in self._ended[1:]:  # the first one was decided on
             self.parts.schedule.skip(self.parts.estimator.phase_now(assignment.phase))
         if self._ordered is not None:
             return None
         planner = self.parts.planner
-        if (again := planner.first(ran)) is not None or ended is None:
+        if (again := planner.first(self._lately)) is not None or ended is None:
             return again
         seen = self.parts.estimator.seen_code()
         sought = planner.seek(self._learners.unseen, seen, ended.index, self.phase)
@@ -327,7 +329,8 @@ class Pipeline:
             self._waiting.append(counted)
 
     def _refused(self, order: CaptureOrder, error: CaptureError) -> None:
-        self._count_error(error)
+        if error.reason != "none-ran":
+            self._count_error(error)
         self.parts.planner.refused(order, error, self.window.index if self.window else 0)
         if self.phase is not None and error.stop_seconds:
             self.parts.schedule.record(self.phase, 0)

@@ -34,9 +34,9 @@ class BurstLimits:
         max_stop_seconds: how long it may hold the target.
         deadline_seconds: wall time after which it ends early.
         beyond_seconds: for how long to go on when the hold is over, in a phase's first burst, and
-        in
-            long ones.
+            in long ones.
         again_seconds: the same for others.
+        patience_seconds: for how long to wait until a thread runs, where all of them sleep.
     """
 
     first_accesses: int
@@ -44,6 +44,7 @@ class BurstLimits:
     deadline_seconds: float
     beyond_seconds: float = 0.05
     again_seconds: float = 0.02
+    patience_seconds: float = 10.0
 
 
 class Planner:
@@ -104,6 +105,9 @@ class Planner:
         """Nothing has come of an order; ``window`` is the index of the latest one."""
         if order.seek_ips:  # somewhere else, later
             return
+        if error.reason == "none-ran":  # nothing was tried
+            self._again = order
+            return
         if error.reason in _PASSING:
             self._try_again(order)
             return
@@ -120,16 +124,18 @@ class Planner:
         """Order the first burst of a program, or another try, between two windows.
 
         Args:
-            thread_samples: samples of each thread since this was asked last: only what has run
-                lately may run now.
+            thread_samples: samples of each thread when the program ran last.
         """
         schedule = self._schedule
         if not thread_samples or self._backoff.is_on or not schedule.takes_bursts:
             return None
         if not schedule.can_pay:
             return None
-        again, self._again = self._again, None
-        if again is not None and self._ledger.allows_burst(is_urgent=not self._has_curve):
+        again = self._again
+        if again is not None:
+            if not self._ledger.allows_burst(is_urgent=not self._has_curve):
+                return None
+            self._again = None
             return self._capture(thread_samples, 0.0, again.max_accesses)
         if self._has_curve or self._tries or not self._ledger.allows_burst(is_urgent=True):
             return None
@@ -205,4 +211,5 @@ class Planner:
             limits.max_stop_seconds,
             limits.deadline_seconds,
             limits.beyond_seconds if goes_far else limits.again_seconds,
+            limits.patience_seconds,
         )

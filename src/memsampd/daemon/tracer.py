@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import queue
 import random
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from memsampd.daemon.threads import choose_thread
+from memsampd.daemon.threads import choose_thread, wait_for_run
 from memsampd.errors import CaptureError, MemsampdError
 from memsampd.models.counting import LineCounter
 from memsampd.models.histogram import ReuseHistogram
@@ -24,6 +26,8 @@ from memsampd.sampler.protocols import AccessSource
 from memsampd.sampler.records import Burst, BurstCost, BurstRequest
 
 _CODE_SAMPLES = 1024
+# A thread that was found to run may sleep again before it can be held: it is waited for again.
+_TRIES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +41,7 @@ class CaptureOrder:
         max_stop_seconds: how long the target may be held for it.
         deadline_seconds: wall time after which it ends early.
         beyond_seconds: for how long to go on when the hold is over.
+        patience_seconds: for how long to wait until a thread runs, where all of them sleep.
         seek_ips: places of code that is sought: the burst begins when the thread comes to one of
         them.
     """
@@ -47,6 +52,7 @@ class CaptureOrder:
     max_stop_seconds: float
     deadline_seconds: float
     beyond_seconds: float = 0.0
+    patience_seconds: float = 0.0
     seek_ips: tuple[int, ...] = ()
 
 
@@ -130,6 +136,7 @@ class TracerThread:
         self._orders: queue.SimpleQueue[CaptureOrder | None] = queue.SimpleQueue()
         self._results: queue.SimpleQueue[CaptureResult] = queue.SimpleQueue()
         self._closing = threading.Event()
+        self._closing_fd = os.eventfd(0, os.EFD_CLOEXEC)
         self._started: queue.SimpleQueue[AccessSource | BaseException] = queue.SimpleQueue()
         self.thread = threading.Thread(
             target=self._run, args=(make_source,), name="tracer", daemon=True
@@ -138,6 +145,7 @@ class TracerThread:
         source = self._started.get()
         if isinstance(source, BaseException):
             self.thread.join()
+            os.close(self._closing_fd)
             raise source
         self._source = source
         self.source_name = source.name
@@ -155,11 +163,14 @@ class TracerThread:
 
     def close(self) -> None:
         """End the present burst, leave nothing in the target, end the thread."""
-        if self.thread.is_alive():
-            self._closing.set()
-            self._source.cancel()
-            self._orders.put(None)
-            self.thread.join()
+        if self._closing.is_set():
+            return
+        self._closing.set()
+        os.eventfd_write(self._closing_fd, 1)
+        self._source.cancel()
+        self._orders.put(None)
+        self.thread.join()
+        os.close(self._closing_fd)
 
     def _run(self, make_source: Callable[[], AccessSource]) -> None:
         try:
@@ -189,23 +200,49 @@ class TracerThread:
 
     def _take(self, source: AccessSource, order: CaptureOrder) -> CountedBurst:
         self._closing.wait(order.delay_seconds)
+        give_up = time.monotonic() + order.patience_seconds
+        wasted_seconds, tries = 0.0, 0
+        while True:
+            tries += 1
+            try:
+                tid = self._running_thread(order, give_up - time.monotonic())
+                return self._observe(source, order, tid, wasted_seconds)
+            except CaptureError as error:
+                wasted_seconds = error.stop_seconds = error.stop_seconds + wasted_seconds
+                is_over = tries == _TRIES or time.monotonic() >= give_up
+                if error.reason != "not-running" or is_over:
+                    raise
+
+    def _running_thread(self, order: CaptureOrder, seconds: float) -> int:
+        """Choose a thread; if it sleeps, wait until it runs, or another one."""
+        alive = self._alive()
+        tid: int | None = choose_thread(self._pid, order.thread_samples, alive, self._rng)
+        if tid is not None and seconds > 0:
+            tid = wait_for_run(
+                self._pid, tid, order.thread_samples, alive, seconds, self._closing_fd, self._proc
+            )
         if self._closing.is_set():
             raise CaptureError("closed", "the session ends")
+        if tid is None:
+            raise CaptureError("none-ran", f"no thread of process {self._pid} ran")
+        return tid
+
+    def _observe(
+        self, source: AccessSource, order: CaptureOrder, tid: int, wasted_seconds: float
+    ) -> CountedBurst:
         request = BurstRequest(
-            choose_thread(self._pid, order.thread_samples, self._alive(), self._rng),
+            tid,
             order.max_accesses,
             order.max_stop_seconds,
             order.deadline_seconds,
             order.beyond_seconds,
         )
-        lost_seconds = (
-            wait_for(request.tid, order.seek_ips, self._closing) if order.seek_ips else 0.0
-        )
+        cost = BurstCost(stop_seconds=wasted_seconds)
+        if order.seek_ips:
+            cost += BurstCost(hit_seconds=wait_for(tid, order.seek_ips, self._closing))
         self._counter.begin()
         burst = source.count_lines(request, self._line_bytes, self._counter.core)
-        if lost_seconds:
-            burst = replace(burst, cost=burst.cost + BurstCost(hit_seconds=lost_seconds))
-        return _counted(burst, self._counter.histogram())
+        return _counted(replace(burst, cost=burst.cost + cost), self._counter.histogram())
 
     def _alive(self) -> frozenset[int]:
         return frozenset(list_threads(self._pid, self._proc))

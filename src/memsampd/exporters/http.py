@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from prometheus_client import CollectorRegistry, make_wsgi_app, start_http_server
+from prometheus_client import CollectorRegistry, start_http_server
 
 from memsampd import __version__
 from memsampd.exporters.listen import DEFAULT_LISTEN, listening_error, parse_listen, url_of
+from memsampd.exporters.rendered import RenderedMetrics
 
 _LANDING_PAGE = f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>memsampd</title>
@@ -28,6 +29,7 @@ class MetricsServer:
     Args:
         registry: what /metrics shows.
         listen: ``HOST:PORT``; port 0 takes a free one.
+        version: another value whenever the registry shows something else; None: at each request.
 
     Attributes:
         host: address that it listens on.
@@ -38,13 +40,18 @@ class MetricsServer:
         CapabilityError: the address cannot be listened on.
     """
 
-    def __init__(self, registry: CollectorRegistry, listen: str = DEFAULT_LISTEN) -> None:
+    def __init__(
+        self,
+        registry: CollectorRegistry,
+        listen: str = DEFAULT_LISTEN,
+        version: Callable[[], object] | None = None,
+    ) -> None:
         self.host, port = parse_listen(listen)
         try:
             self._server, self._thread = start_http_server(port, self.host, registry)
         except OSError as error:
             raise listening_error(error, listen) from error
-        self._server.set_app(_application(registry))
+        self._server.set_app(_application(RenderedMetrics(registry, version or object)))
         self.port = self._server.server_port
         self._closed = False
 
@@ -63,14 +70,13 @@ class MetricsServer:
         self._server.server_close()
 
 
-def _application(registry: CollectorRegistry) -> Callable[..., Iterable[bytes]]:
-    metrics = make_wsgi_app(registry)
-
+def _application(metrics: RenderedMetrics) -> Callable[..., Iterable[bytes]]:
     def application(environ: dict[str, Any], start_response: _Respond) -> Iterable[bytes]:
         path = environ["PATH_INFO"]
         if path == "/metrics":
-            response: Iterable[bytes] = metrics(environ, start_response)
-            return response
+            body, content_type = metrics.read(environ.get("HTTP_ACCEPT", ""))
+            start_response("200 OK", [("Content-Type", content_type)])
+            return [body]
         if path == "/":
             start_response("200 OK", [("Content-Type", "text/html; charset=utf-8")])
             return [_LANDING_PAGE]

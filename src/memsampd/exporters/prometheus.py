@@ -47,6 +47,10 @@ class PrometheusExporter(Collector):
         registry: registry to serve; a new one by default, never the global one.
         max_sizes: sizes shown of a curve.
         max_phases: phases shown of a target; the lighter ones are folded into "other".
+
+    Attributes:
+        registry: as given, or made.
+        version: how often something was published.
     """
 
     def __init__(
@@ -63,12 +67,14 @@ class PrometheusExporter(Collector):
         self._snapshots: dict[int, Snapshot] = {}
         self._traffic: dict[int, TrafficTotals] = {}
         self._node: NodeStatus | None = None
+        self.version = 0
         self.registry.register(self)
 
     def publish(self, snapshot: Snapshot) -> None:
         """Show this state of its target; a dead target's series vanish."""
         pid = snapshot.target.pid
         with self._lock:
+            self.version += 1
             if not snapshot.alive:
                 self._snapshots.pop(pid, None)
                 self._traffic.pop(pid, None)
@@ -81,11 +87,13 @@ class PrometheusExporter(Collector):
     def publish_node(self, status: NodeStatus) -> None:
         """Show this state of the daemon from now on."""
         with self._lock:
+            self.version += 1
             self._node = status
 
     def close(self) -> None:
         """Show no target any more."""
         with self._lock:
+            self.version += 1
             self._snapshots.clear()
             self._traffic.clear()
             self._node = None

@@ -58,7 +58,9 @@ _REPLICA_REMEDIES = {
     "read-only pages": "Linux 5.19 or later",
     "procmap_query": "Linux 6.11 or later",
 }
-_ONLY_LIMITED_WITHOUT = {"procmap_query", "read-only pages"}
+_ONLY_LIMITED_WITHOUT = {"procmap_query", "read-only pages", "replica user"}
+# To make it another user's, and to trace and end it then.
+_REPLICA_USER_TAKES = ("SETUID", "SETGID", "SYS_PTRACE", "KILL")
 
 
 class State(StrEnum):
@@ -340,9 +342,22 @@ def check_replica(evidence: Evidence) -> list[Finding]:
             found.append(Finding(_title(name), State.OK, detail))
             continue
         state = State.LIMITED if name in _ONLY_LIMITED_WITHOUT else State.NO
-        remedy = _REPLICA_REMEDIES.get(name, "see docs/doctor.md")
+        if name == "replica user":
+            remedy = _remedy_for_user(evidence)
+        else:
+            remedy = _REPLICA_REMEDIES.get(name, "see docs/doctor.md")
         found.append(Finding(_title(name), state, detail, remedy))
     return found
+
+
+def _remedy_for_user(evidence: Evidence) -> str:
+    """What has the replica run as a user of its own."""
+    if evidence.status.uid != 0:
+        return "run memsampd as root (sudo), or where no stranger's processes have your user"
+    lacking = [name for name in _REPLICA_USER_TAKES if name not in evidence.capabilities]
+    if lacking:
+        return f"give memsampd {', '.join(f'CAP_{name}' for name in lacking)}"
+    return "run memsampd in a user namespace that has more ids, or in the machine's own"
 
 
 def _title(trial: str) -> str:

@@ -323,6 +323,19 @@ def test_a_thread_that_sleeps_is_no_trouble() -> None:
     assert world.pipeline.trouble == ""
 
 
+def test_who_sleeps_is_waited_for_all_the_time_and_nothing_is_counted() -> None:
+    world = World(
+        lambda order: CaptureError("none-ran", "nobody ran"), schedule_name="phase-guided"
+    )
+    world.turn()
+    for _ in range(100):
+        world.turn(0.0)
+    assert len(world.orders) >= 50
+    assert world.orders[-1].thread_samples == {PID: 10}
+    assert world.pipeline.counts.errors == {}
+    assert world.pipeline.trouble == ""
+
+
 def test_a_single_failure_is_no_trouble_either() -> None:
     answers: list[Answer] = [BURST, CaptureError("lost", "gone")]
     world = World(lambda order: answers[len(world.orders) % 2])

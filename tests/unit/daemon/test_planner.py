@@ -83,6 +83,23 @@ def test_tries_end_after_some_in_a_row_until_another_window() -> None:
     assert planner.next(window(0), 0, 0) is not None
 
 
+def test_a_burst_that_found_nobody_awake_is_ordered_again_and_counts_for_nothing() -> None:
+    permits = iter([True, False, *[True] * 100])
+    costs = Ledger(0.01, 0.05, 0.0, 0.0, lambda: next(permits))
+    planner = Planner(schedule(), costs, LIMITS)
+    order = planner.first(RAN)
+    assert order is not None
+    assert order.patience_seconds == LIMITS.patience_seconds > 0
+    planner.refused(order, CaptureError("none-ran", "it sleeps"), 0)
+    assert planner.first(RAN) is None  # others have the turn
+    for _ in range(50):
+        order = planner.first(RAN)
+        assert order is not None
+        planner.refused(order, CaptureError("none-ran", "it sleeps"), 0)
+    assert planner.hurries(None)
+    assert planner.trouble == ""
+
+
 def test_a_lasting_refusal_is_told_from_the_second_time_on() -> None:
     planner = Planner(schedule(), ledger(), LIMITS)
     refusal = CaptureError("no-room", "no room", "make some")

@@ -7,6 +7,7 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import numpy as np
 
@@ -110,6 +111,26 @@ def test_a_few_instructions_stand_for_all() -> None:
     assert len(counted.burst.code_ip) == 0
     found, times = np.unique(counted.code_ips, return_counts=True)
     assert (found.tolist(), times.tolist()) == ([10, 20], [768, 256])
+
+
+def asleep_again() -> CaptureError:
+    return CaptureError("not-running", "it sleeps", stop_seconds=0.25)
+
+
+def test_a_thread_that_sleeps_again_is_waited_for_once_more() -> None:
+    with tracer_of(Scripted(asleep_again(), asleep_again(), [1, 2])) as tracer:
+        result = result_of(tracer, replace(ORDER, patience_seconds=1000.0))
+    assert result.counted is not None
+    assert result.cost.stop_seconds == COST.stop_seconds + 0.5
+
+
+def test_tries_have_an_end() -> None:
+    source = Scripted(*[asleep_again() for _ in range(100)])
+    with tracer_of(source) as tracer:
+        result = result_of(tracer, replace(ORDER, patience_seconds=1000.0))
+    assert result.error is not None
+    assert result.error.reason == "not-running"
+    assert result.cost.stop_seconds == 0.25 * len(source.requests)
 
 
 def test_a_refusal_has_its_cost() -> None:

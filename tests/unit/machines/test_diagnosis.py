@@ -85,6 +85,27 @@ def test_refused_ptrace(evidence: Evidence) -> None:
     assert find(refused, "backend").state is State.NO
 
 
+def test_a_replica_of_our_own_user_is_told_with_what_is_lacking(evidence: Evidence) -> None:
+    assert find(
+        replace(evidence, trials=replace(WORKING, replica=(("replica user", True, "7"),))),
+        "replica user",
+    ) == Finding("replica user", State.OK, "7")
+    ours = (*REPLICA, ("replica user", False, "it keeps ours (0)"))
+    kept = replace(evidence, trials=replace(WORKING, replica=ours))
+    user = find(kept, "replica user")
+    assert (user.state, user.detail) == (State.LIMITED, "it keeps ours (0)")
+    assert "as root" in user.remedy
+    assert diagnose(kept).works
+    root = replace(kept, status=replace(kept.status, uid=0))
+    assert find(root, "replica user").remedy == (
+        "give memsampd CAP_SETUID, CAP_SETGID, CAP_SYS_PTRACE, CAP_KILL"
+    )
+    no_kill = with_capabilities(root, ALL_CAPABILITIES & ~(1 << CAPABILITIES.index("KILL")))
+    assert find(no_kill, "replica user").remedy == "give memsampd CAP_KILL"
+    all_of_them = with_capabilities(root, ALL_CAPABILITIES)
+    assert "user namespace" in find(all_of_them, "replica user").remedy
+
+
 def test_events_that_open_and_count_nothing(evidence: Evidence) -> None:
     broken = replace(evidence, trials=replace(WORKING, task_clock=ProbeResult(0)))
     assert "counts nothing" in find(broken, "branch samples").detail

@@ -94,6 +94,26 @@ def test_the_service_monitor_finds_the_service() -> None:
     assert service["spec"]["selector"].items() <= template["metadata"]["labels"].items()
 
 
+def test_the_network_policy_lets_prometheus_in_and_nobody_else() -> None:
+    objects = documents("memsampd.yaml")
+    policy, template = objects["NetworkPolicy"], objects["DaemonSet"]["spec"]["template"]
+    spec = policy["spec"]
+    assert policy["metadata"]["namespace"] == objects["DaemonSet"]["metadata"]["namespace"]
+    # One that selects no pod protects none.
+    assert spec["podSelector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
+    assert set(spec["policyTypes"]) == {"Ingress", "Egress"}
+    assert spec["egress"] == []
+    (rule,) = spec["ingress"]
+    (peer,) = rule["from"]  # both selectors in one peer: the pods of that name there
+    (subject,) = objects["RoleBinding"]["subjects"]
+    assert peer["namespaceSelector"]["matchLabels"] == {
+        "kubernetes.io/metadata.name": subject["namespace"]
+    }
+    assert peer["podSelector"]["matchLabels"]
+    (port,) = rule["ports"]
+    assert port["port"] in {each["name"] for each in container()["ports"]}
+
+
 def test_configurations_listen_where_they_are_scraped() -> None:
     node = tomllib.loads((DEPLOY / "config.toml").read_text())
     pod = tomllib.loads(documents("memsampd.yaml")["ConfigMap"]["data"]["config.toml"])

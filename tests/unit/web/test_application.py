@@ -8,26 +8,10 @@ from dataclasses import replace
 from invented import make_snapshot
 from starlette.types import Message
 
-from memsampd.exporters.prometheus import PrometheusExporter
 from memsampd.web.api import MAX_STREAMS
-from memsampd.web.application import METRICS_SECONDS, RenderedMetrics, make_application
+from memsampd.web.application import make_application
 from memsampd.web.guard import encoded
 from memsampd.web.state import State
-
-
-def test_metrics_are_made_once_a_second_whatever_is_asked_for() -> None:
-    exporter, now_seconds = PrometheusExporter(), [100.0]
-    rendered = RenderedMetrics(exporter.registry, lambda: now_seconds[0])
-    openmetrics = "application/openmetrics-text; version=1.0."
-    first, _ = rendered.read("")
-    other, _ = rendered.read(openmetrics + "0")
-    exporter.publish(make_snapshot())
-    now_seconds[0] += METRICS_SECONDS / 2
-    assert rendered.read("text/plain; version=1.0.7; escaping=values")[0] is first
-    assert all(rendered.read(f"{openmetrics}{number}")[0] is other for number in range(9))
-    now_seconds[0] += METRICS_SECONDS / 2
-    assert b'pid="4242"' in rendered.read("")[0]
-    assert rendered.read(openmetrics)[0].endswith(b"# EOF\n")
 
 
 async def ask_events(state: State, clients: int) -> Counter[int]:

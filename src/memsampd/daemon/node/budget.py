@@ -134,12 +134,14 @@ class Candidate:
         unknown_share: share of its CPU time that no burst tells about, 0 to 1.
         bursts: that it has had.
         cost_seconds: own CPU time and holds that its bursts have cost so far.
+        owner: whose it is.
     """
 
     cpu_share: float
     unknown_share: float
     bursts: int
     cost_seconds: float
+    owner: Hashable = None
 
     @property
     def weight(self) -> float:
@@ -152,9 +154,9 @@ class Candidate:
 
 _LEAST_CPU_SHARE = 0.01
 _KNOWN_WEIGHT = 0.1  # of a target of which all is known by a few bursts
+_LEAST_OWNER_PART = 0.02  # of the heaviest target's weight
 _SLICE_SECONDS = 10.0
-# Having the turn costs, too, so that one of whom no burst can be had passes it on.
-_TURN_COST_SHARE = 0.002
+_TURN_SECONDS = 0.02  # what is charged for a turn, whatever comes of it
 
 
 @dataclass(slots=True)
@@ -162,22 +164,60 @@ class _Account:
     """What rotation knows of a target.
 
     Attributes:
+        owner: whose it is.
+        weight: its weight, as it was told last.
+        cost_seconds: its cost, as it was told last.
         virtual: cost so far, divided by the weight at the time; who has least is next.
-        cost_seconds: as it was told last.
         since_seconds: when it got its turn; None while it has none.
     """
 
-    virtual: float
+    owner: _Owner
+    weight: float
     cost_seconds: float
+    virtual: float
     since_seconds: float | None = None
+
+    def charge(self, seconds: float) -> None:
+        """Have it pay, and its owner."""
+        self.virtual += seconds / self.weight
+        self.owner.virtual += seconds / self.owner.weight
+
+    def tell(self, cost_seconds: float) -> None:
+        """Have it pay for what it has cost since this was told last."""
+        self.charge(max(cost_seconds - self.cost_seconds, 0.0))
+        self.cost_seconds = cost_seconds
+
+    def has_turn(self, now_seconds: float) -> bool:
+        """Whether its turn goes on."""
+        since = self.since_seconds
+        return since is not None and now_seconds - since < _SLICE_SECONDS
+
+
+@dataclass(slots=True)
+class _Owner:
+    """What rotation knows of somebody who has targets.
+
+    Attributes:
+        virtual: cost of all of them so far, divided by the owner's weight at the time.
+        weight: as it was last.
+        newcomers: where targets of theirs begin: the least that one of them had.
+    """
+
+    virtual: float
+    weight: float = 1.0
+    newcomers: float = 0.0
 
 
 @dataclass(slots=True)
 class Rotation:
     """Says who may have bursts: some targets at a time, in turns of ten seconds at least.
 
-    Start-time fair queueing: over a long time, what the bursts of a target cost is in proportion
-    to its weight, whoever comes and goes; who comes has no claim for the time before.
+    Start-time fair queueing in two steps. Over a long time, what bursts cost is shared among the
+    owners of targets in proportion to their weights, and what falls to one of them among their
+    targets in proportion to theirs, whoever comes and goes; who comes has no claim for the time
+    before. An owner weighs as much as all their targets, but no more than the heaviest target of
+    all: more processes bring nobody more than one that uses as much CPU time as any. Nor less than
+    a fiftieth of it.
 
     Attributes:
         slots: so many have a turn at a time.
@@ -185,60 +225,77 @@ class Rotation:
 
     slots: int
     _accounts: dict[Hashable, _Account] = field(default_factory=dict)
+    _owners: dict[Hashable, _Owner] = field(default_factory=dict)
     _virtual_now: float = 0.0
-    _now_seconds: float | None = None
 
     def turn(self, now_seconds: float, candidates: Mapping[K, Candidate]) -> frozenset[K]:
         """Choose who may have bursts from now on.
 
         Args:
             now_seconds: time for which bursts were allowed so far: turns do not go by meanwhile.
-            candidates: all that could; who is idle is none.
+            candidates: all that could.
         """
-        elapsed = now_seconds - self._now_seconds if self._now_seconds is not None else 0.0
-        self._now_seconds = now_seconds
+        self._weigh(candidates.values())
         for gone in set(self._accounts) - set(candidates):
             del self._accounts[gone]
-        for key, candidate in candidates.items():
-            self._charge(key, candidate, elapsed)
-        if self._accounts:
-            self._virtual_now = max(
-                self._virtual_now, min(each.virtual for each in self._accounts.values())
-            )
+        for key, each in candidates.items():
+            if key not in self._accounts:
+                owner = self._owners[each.owner]
+                account = _Account(owner, each.weight, each.cost_seconds, owner.newcomers)
+                self._accounts[key] = account
+            self._accounts[key].weight = each.weight
+            self._accounts[key].tell(each.cost_seconds)
+        self._advance()
         return self._choose(now_seconds, list(candidates))
 
-    def _charge(self, key: Hashable, candidate: Candidate, elapsed: float) -> None:
-        account = self._accounts.get(key)
-        if account is None:
-            self._accounts[key] = _Account(self._virtual_now, candidate.cost_seconds)
-            return
-        cost = max(candidate.cost_seconds - account.cost_seconds, 0.0)
-        if account.since_seconds is not None:
-            cost += _TURN_COST_SHARE * elapsed
-        account.virtual += cost / candidate.weight
-        account.cost_seconds = candidate.cost_seconds
+    def leave(self, key: Hashable, cost_seconds: float) -> None:
+        """Have a target pay that comes no more.
+
+        Args:
+            key: the target.
+            cost_seconds: what it has cost in all.
+        """
+        account = self._accounts.pop(key, None)
+        if account is not None:
+            account.tell(cost_seconds)
+
+    def _weigh(self, candidates: Collection[Candidate]) -> None:
+        """Say what each owner weighs."""
+        total: dict[Hashable, float] = {}
+        for each in candidates:
+            total[each.owner] = total.get(each.owner, 0.0) + each.weight
+        heaviest = max((each.weight for each in candidates), default=0.0)
+        for name, weight in total.items():
+            owner = self._owners.setdefault(name, _Owner(self._virtual_now))
+            owner.weight = max(min(weight, heaviest), _LEAST_OWNER_PART * heaviest)
+
+    def _advance(self) -> None:
+        """Let nobody save up claims; forget owners without targets who owe nothing."""
+        theirs: dict[int, float] = {}  # the least of each owner's targets
+        for each in self._accounts.values():
+            theirs[id(each.owner)] = min(theirs.get(id(each.owner), math.inf), each.virtual)
+        present = [each for each in self._owners.values() if id(each) in theirs]
+        least = min((each.virtual for each in present), default=0.0)
+        self._virtual_now = max(self._virtual_now, least)
+        for name, owner in tuple(self._owners.items()):
+            owner.newcomers = max(owner.newcomers, theirs.get(id(owner), 0.0))
+            owner.virtual = max(owner.virtual, self._virtual_now)
+            if id(owner) not in theirs and owner.virtual <= self._virtual_now:
+                del self._owners[name]
 
     def _choose(self, now_seconds: float, keys: Sequence[K]) -> frozenset[K]:
-        stay = [key for key in keys if self._stays(self._accounts[key], now_seconds)]
-        stay.sort(key=lambda key: self._accounts[key].virtual)
+        accounts = self._accounts
+        stay = [key for key in keys if accounts[key].has_turn(now_seconds)]
+        stay.sort(key=lambda key: accounts[key].virtual)
         chosen = stay[: self.slots]
-        others = sorted(
-            (key for key in keys if key not in chosen), key=lambda key: self._accounts[key].virtual
-        )
-        chosen += others[: self.slots - len(chosen)]
-        self._begin(chosen, keys, now_seconds)
+        others = [key for key in keys if key not in chosen]
+        for key in others:
+            accounts[key].since_seconds = None
+        while others and len(chosen) < self.slots:
+            key = min(others, key=lambda key: (accounts[key].owner.virtual, accounts[key].virtual))
+            others.remove(key)
+            chosen.append(key)
+            accounts[key].since_seconds = now_seconds
+            # A turn costs, too: one of whom no burst can be had passes it on.
+            accounts[key].charge(_TURN_SECONDS)
         return frozenset(chosen)
-
-    @staticmethod
-    def _stays(account: _Account, now_seconds: float) -> bool:
-        since = account.since_seconds
-        return since is not None and now_seconds - since < _SLICE_SECONDS
-
-    def _begin(self, chosen: Collection[K], keys: Sequence[K], now_seconds: float) -> None:
-        """Turns of those chosen begin, or begin anew after a slice; the others' end."""
-        for key in keys:
-            account = self._accounts[key]
-            if key not in chosen:
-                account.since_seconds = None
-            elif not self._stays(account, now_seconds):
-                account.since_seconds = now_seconds

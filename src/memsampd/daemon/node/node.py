@@ -201,7 +201,7 @@ class Node:
         candidates = {
             key: candidate
             for key, target in self._targets.items()
-            if (candidate := target.candidate()) is not None
+            if (candidate := target.candidate(now_seconds)) is not None
         }
         if self._budget.allows_bursts:  # else nobody's turn goes by
             self._burst_seconds += elapsed
@@ -306,7 +306,9 @@ class Node:
         del self._targets[target.key]
         with logged_only(f"the end of process {target.key.pid}"):
             target.close(ended=ended)
-        self._ended += target.costs()
+        costs = target.costs()
+        self._ended += costs
+        self._rotation.leave(target.key, costs.of_bursts_seconds)
         self._ended_targets += 1
         if target.wanted.asked_by is not None and not self._is_stopping:
             self._keep_asked_for()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import math
 import resource
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -16,7 +17,7 @@ from memsampd.daemon.config import SessionConfig
 from memsampd.daemon.node.budget import Candidate
 from memsampd.daemon.node.control import Peer
 from memsampd.daemon.node.discovery import ProcessKey
-from memsampd.daemon.node.resting import RestingTracer
+from memsampd.daemon.node.resting import REST_SECONDS, RestingTracer
 from memsampd.daemon.own_cpu import CpuAccount
 from memsampd.daemon.session import Session, SessionParts
 from memsampd.daemon.tracer import TracerThread
@@ -35,6 +36,12 @@ _IDLE_TURN_SECONDS = 2.0
 # Turns are on a grid: targets have them together, and the daemon wakes up more rarely.
 _GRID_SECONDS = 0.05
 _IDLE_CPU_SECONDS = 0.002
+# For so long after it ran last a target may have bursts: they wait until it runs again.
+_AWAITED_SECONDS = 60.0
+# A replica is kept for so long while others have their turn: it may have the next one.
+_SHORT_REST_SECONDS = 12.0
+# How long its CPU use is remembered, where targets are compared by it.
+_MEMORY_SECONDS = 30.0
 _PUBLISH_SECONDS = 5.0
 _PUBLISH_NEW_SECONDS = 1.0  # until there is a curve
 _PUBLISH_IDLE_SECONDS = 60.0
@@ -78,6 +85,11 @@ class Costs:
     replica_cpu_seconds: float = 0.0
     own_cpu_seconds: float = 0.0
     stop_seconds: float = 0.0
+
+    @property
+    def of_bursts_seconds(self) -> float:
+        """What bursts cost, own CPU time and holds."""
+        return self.burst_cpu_seconds + self.stop_seconds
 
     def __add__(self, other: Costs) -> Costs:
         return Costs(
@@ -147,6 +159,9 @@ class Target:
         self._failures = 0
         self._last_failure = ""
         self._seen_cpu = self._cpu_share = 0.0
+        self._owner = 0  # user id, once it is attached to
+        self._usual_share = 0.0  # of a CPU, over a longer time
+        self._ran_seconds = -math.inf
         self._seen_seconds = self._stepped_seconds = self._attached_seconds = now_seconds
         self._is_idle = False
         self._published_seconds = -_PUBLISH_IDLE_SECONDS
@@ -220,6 +235,7 @@ class Target:
                 raise TargetError(f"process {key.pid} is gone")
             facts = check_target(key.pid)
             self._info = TargetInfo(**dataclasses.asdict(facts.identity))
+            self._owner = facts.status.uid
             tracers: list[RestingTracer] = []
 
             def make_tracer(pid: int, config: SessionConfig, account: CpuAccount) -> RestingTracer:
@@ -301,14 +317,15 @@ class Target:
 
     def _take_turn(self, live: _Live, now_seconds: float, pace: float) -> None:
         runs = self._look(now_seconds)
-        if runs or live.tracer.is_awake or now_seconds - self._stepped_seconds >= 30.0:
+        is_wanted = runs or self.has_bursts or live.tracer.is_awake
+        if is_wanted or now_seconds - self._stepped_seconds >= 30.0:
             before = time.thread_time()
             with live.parts.own_cpu.charged():
                 live.session.step()
             self._turn_cpu_seconds += time.thread_time() - before
             self._stepped_seconds, self._is_changed = now_seconds, True
             self.children += live.parts.branches.take_children()
-            live.tracer.rest()
+            live.tracer.rest(REST_SECONDS if self.has_bursts else _SHORT_REST_SECONDS)
         self._is_idle = not runs
         self._publish(live.session, now_seconds, pace)
         due = now_seconds + self._pause_seconds(live.session, pace)
@@ -320,8 +337,13 @@ class Target:
         elapsed, used = now_seconds - self._seen_seconds, cpu - self._seen_cpu
         if used < _IDLE_CPU_SECONDS and elapsed < _IDLE_TURN_SECONDS:
             return not self._is_idle
-        self._cpu_share = used / elapsed if elapsed > 0 else self._cpu_share
+        if elapsed > 0:
+            self._cpu_share = used / elapsed
+            part = elapsed / min(now_seconds - self._attached_seconds, _MEMORY_SECONDS)
+            self._usual_share += min(part, 1.0) * (self._cpu_share - self._usual_share)
         self._seen_seconds, self._seen_cpu = now_seconds, cpu
+        if used >= _IDLE_CPU_SECONDS:
+            self._ran_seconds = now_seconds
         return used >= _IDLE_CPU_SECONDS
 
     def _pause_seconds(self, session: Session, pace: float) -> float:
@@ -363,16 +385,23 @@ class Target:
         """Its short name, as far as it is known."""
         return self._info.command
 
-    def candidate(self) -> Candidate | None:
-        """What it has to say for having bursts; None if it cannot have any now."""
-        if self._live is None or self._is_idle or self.wanted.config.schedule == "none":
+    def candidate(self, now_seconds: float) -> Candidate | None:
+        """What it has to say for having bursts; None if it cannot have any now.
+
+        Args:
+            now_seconds: monotonic time.
+        """
+        if self._live is None or self.wanted.config.schedule == "none":
+            return None
+        if now_seconds - self._ran_seconds >= _AWAITED_SECONDS:
             return None
         costs, pipeline = self.costs(), self._live.parts.pipeline
         return Candidate(
-            cpu_share=self._cpu_share,
+            cpu_share=self._usual_share,
             unknown_share=self._unknown_share(),
             bursts=sum(pipeline.counts.ends.values()),
-            cost_seconds=costs.burst_cpu_seconds + costs.stop_seconds,
+            cost_seconds=costs.of_bursts_seconds,
+            owner=self._owner,
         )
 
     def _unknown_share(self) -> float:
@@ -416,7 +445,8 @@ class Target:
         if self._live is None:
             return "waiting", "it is attached to at its first turn", ""
         if self._is_idle:
-            return "idle", "it uses no CPU time", ""
+            waits = "; a burst is taken when it runs" if self.has_bursts else ""
+            return "idle", f"it uses no CPU time{waits}", ""
         if self.has_bursts:
             return "profiled", self._live.parts.pipeline.trouble, ""
         if self.wanted.config.schedule == "none":

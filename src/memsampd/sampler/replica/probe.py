@@ -9,11 +9,13 @@ from contextlib import contextmanager
 
 from memsampd import _core
 from memsampd.errors import CaptureError
+from memsampd.sampler.process.status import read_status
 from memsampd.sampler.records import BurstRequest
 from memsampd.sampler.replica.source import ReplicaSource
 
 _TRIAL = BurstRequest(tid=0, max_accesses=1000, max_stop_seconds=0.02)
 _TRIES = 5
+_NOBODY = 65534
 
 
 def probe() -> list[tuple[str, bool, str]]:
@@ -21,7 +23,7 @@ def probe() -> list[tuple[str, bool, str]]:
 
     Returns:
         What was tried, whether it works, and what was found: "replica process" (with the part of it
-        that could not be had), "burst", "read-only pages", "procmap_query".
+        that could not be had), "replica user", "burst", "read-only pages", "procmap_query".
     """
     with _busy_child() as pid:
         try:
@@ -29,7 +31,8 @@ def probe() -> list[tuple[str, bool, str]]:
         except (OSError, CaptureError) as error:
             return [("replica process", False, str(error))]
         try:
-            found = [("replica process", True, "made, and confined"), _try_burst(source, pid)]
+            found = [("replica process", True, "made, and confined"), _look_at_user(source)]
+            found.append(_try_burst(source, pid))
             features = source.features()
         finally:
             source.close()
@@ -52,6 +55,18 @@ def probe() -> list[tuple[str, bool, str]]:
         )
     )
     return found
+
+
+def _look_at_user(source: ReplicaSource) -> tuple[str, bool, str]:
+    """Whether it runs as a user of its own."""
+    uid = read_status(source.process()).uid
+    if uid == os.geteuid():
+        detail = f"it keeps ours ({uid}): other processes of that user may stop, read and re-pin it"
+    elif uid == _NOBODY:
+        detail = f"{uid} (nobody), whom other processes may be, too"
+    else:
+        return "replica user", True, f"{uid}, nobody else's"
+    return "replica user", False, detail
 
 
 def _try_burst(source: ReplicaSource, pid: int) -> tuple[str, bool, str]:

@@ -224,6 +224,10 @@ class ReplicaSource:
         """What the kernel offers, as far as it was tried: "can_query", "can_protect"."""
         return self._replica.features()
 
+    def process(self) -> int:
+        """Process id of the replica."""
+        return self._replica.process()
+
     # ---- Taking ----
 
     def _capture(self, request: BurstRequest, collector: Collector) -> Burst:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memsampd.daemon.node.budget import Candidate, NodeBudget, Purse, Rotation
@@ -66,8 +66,14 @@ def test_other_shares_hold_from_then_on() -> None:
 class Fleet:
     """Targets whose bursts cost so much a second while they have their turn."""
 
-    def __init__(self, weights: dict[str, tuple[float, float]], slots: int) -> None:
+    def __init__(
+        self,
+        weights: dict[str, tuple[float, float]],
+        slots: int,
+        owners: dict[str, str] | None = None,
+    ) -> None:
         self.shares = weights
+        self.owners = owners or {}
         self.costs = dict.fromkeys(weights, 0.0)
         self.turns = dict.fromkeys(weights, 0)
         self.rotation = Rotation(slots)
@@ -77,12 +83,23 @@ class Fleet:
         for _ in range(seconds):
             self.now += 1.0
             candidates = {
-                name: Candidate(cpu, unknown, 0, self.costs[name])
+                name: Candidate(cpu, unknown, 0, self.costs[name], self.owners.get(name))
                 for name, (cpu, unknown) in self.shares.items()
             }
             for name in self.rotation.turn(self.now, candidates):
                 self.costs[name] += cost
                 self.turns[name] += 1
+
+    def add(self, name: str, share: tuple[float, float], owner: str) -> None:
+        self.shares[name], self.owners[name] = share, owner
+        self.costs[name], self.turns[name] = 0.0, 0
+
+    def remove(self, name: str) -> None:
+        del self.shares[name]
+        self.rotation.leave(name, self.costs[name])
+
+    def cost_of(self, owner: str) -> float:
+        return sum(cost for name, cost in self.costs.items() if self.owners.get(name) == owner)
 
 
 def test_who_uses_more_cpu_time_has_more_bursts() -> None:
@@ -104,23 +121,80 @@ def test_everybody_has_bursts_if_there_is_room() -> None:
     assert fleet.turns == {"a": 50, "b": 50}
 
 
+@pytest.mark.parametrize("slots", [1, 3, 8])
+def test_many_processes_bring_their_owner_no_more_than_one_that_is_as_busy(slots: int) -> None:
+    owners = {f"a{i}": "alice" for i in range(50)} | {f"b{i}": "bob" for i in range(slots)}
+    fleet = Fleet(dict.fromkeys(owners, (0.5, 1.0)), slots, owners)
+    fleet.run(6000)
+    assert fleet.cost_of("alice") / fleet.cost_of("bob") == pytest.approx(1, rel=0.1)
+    theirs = [fleet.costs[name] for name in owners if name.startswith("a")]
+    assert min(theirs) > 0.25 * max(theirs)
+
+
+def test_an_owner_who_has_one_target_only_has_it_profiled_all_the_time() -> None:
+    owners = {f"a{i}": "alice" for i in range(50)} | {"b": "bob"}
+    fleet = Fleet(dict.fromkeys(owners, (0.5, 1.0)), 4, owners)
+    fleet.run(2000)
+    assert fleet.turns["b"] >= 1900
+
+
+def test_a_stream_of_new_processes_takes_nothing_from_others() -> None:
+    fleet = Fleet({"b": (0.5, 1.0)}, 1, {"b": "bob"})
+    for number in range(1500):
+        fleet.add(f"a{number}", (0.5, 1.0), "alice")
+        if number >= 5:
+            del fleet.shares[f"a{number - 5}"]
+        fleet.run(3)
+    assert fleet.turns["b"] == pytest.approx(0.5 * 4500, rel=0.1)
+
+
+def test_who_leaves_and_comes_again_is_not_forgiven() -> None:
+    fleet = Fleet({"b": (0.5, 1.0)}, 1, {"b": "bob"})
+    for number in range(800):
+        fleet.add(f"a{number}", (0.5, 1.0), "alice")
+        fleet.run(1, cost=0.1)
+        fleet.remove(f"a{number}")
+        fleet.run(4)
+    assert fleet.cost_of("alice") < 1.5 * fleet.cost_of("bob")
+
+
+def test_an_owner_whose_targets_do_little_is_no_heavier_than_they_are() -> None:
+    owners = {"busy": "alice", "little": "bob"}
+    fleet = Fleet({"busy": (1.0, 1.0), "little": (0.1, 1.0)}, 1, owners)
+    fleet.run(20_000)
+    assert fleet.costs["busy"] / fleet.costs["little"] == pytest.approx(10, rel=0.15)
+
+
+def test_work_split_into_many_processes_has_as_much_as_that_of_one() -> None:
+    owners = {f"a{i}": "alice" for i in range(10)} | {"b": "bob"}
+    shares = {name: (0.1 if owner == "alice" else 1.0, 1.0) for name, owner in owners.items()}
+    fleet = Fleet(shares, 1, owners)
+    fleet.run(20_000)
+    assert fleet.cost_of("alice") / fleet.cost_of("bob") == pytest.approx(1, rel=0.1)
+
+
 @given(
     st.dictionaries(
         st.integers(0, 30),
-        st.tuples(st.floats(0, 4), st.floats(0, 1)),
+        st.tuples(st.floats(0, 4), st.floats(0, 1), st.sampled_from(["alice", "bob", "carol"])),
         min_size=1,
         max_size=20,
     ),
     st.integers(1, 8),
 )
+@settings(max_examples=40)
 def test_nobody_starves_and_slots_are_kept_to(
-    weights: dict[int, tuple[float, float]], slots: int
+    weights: dict[int, tuple[float, float, str]], slots: int
 ) -> None:
-    fleet = Fleet({str(key): value for key, value in weights.items()}, slots)
-    for _ in range(300):
+    owners = {str(key): value[2] for key, value in weights.items()}
+    fleet = Fleet({str(key): value[:2] for key, value in weights.items()}, slots, owners)
+    for _ in range(150):
         fleet.run(10)
         assert sum(fleet.turns.values()) == fleet.now * min(slots, len(weights))
-    assert min(fleet.turns.values()) > 0
+    for owner in set(owners.values()):
+        assert max(turns for name, turns in fleet.turns.items() if owners[name] == owner) > 0
+    if len(set(owners.values())) == 1:
+        assert min(fleet.turns.values()) > 0
 
 
 def test_who_comes_late_has_no_claim_for_the_time_before() -> None:
