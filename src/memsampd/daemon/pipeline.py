@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 import msgspec
 import numpy as np
@@ -75,7 +75,7 @@ class Turn:
         now_seconds: CLOCK_MONOTONIC.
         target_cpu_seconds: CPU time of the target since the attach.
         own_cpu_seconds: CPU time of memsampd's threads for this target, without the replica.
-        samples: branch samples, with the times at which the target executed other programs.
+        samples: branch samples, of one program: if there was an exec it is at their beginning.
         results: of the orders given.
         command: short name of the program that the target runs now.
         executable: its path.
@@ -96,7 +96,7 @@ class Actions:
 
     Attributes:
         records: for recordings, in this order; the estimator has had them.
-        windows: that have ended, with their phases.
+        windows: of the present program that have ended, with their phases.
         order: a burst to take.
     """
 
@@ -204,10 +204,9 @@ class Pipeline:
         self.parts.schedule.elapse(elapsed)
         for result in turn.results:
             self._receive(result)
-        for samples, execed_seconds in _programs(turn.samples):
-            self._add_samples(samples)
-            if execed_seconds is not None:
-                self._execute(execed_seconds, turn)
+        for execed_seconds in turn.samples.exec_seconds:
+            self._execute(execed_seconds, turn)
+        self._add_samples(turn.samples)
         self._take_bursts()
         if self._is_first:
             self._end_window_of_first()
@@ -420,6 +419,7 @@ class Pipeline:
         later = [each for each in self._waiting if each.burst.time_seconds >= time_seconds]
         self._waiting = [each for each in self._waiting if each.burst.time_seconds < time_seconds]
         self._end_program()
+        self._ended.clear()  # what is told with them is of the next program
         self._waiting = later
         self._program_since_seconds = time_seconds
         self._emit(
@@ -435,29 +435,3 @@ class Pipeline:
         self._bursts = 0
         self.accuracy = AccuracyTracker()
         self.window = self.phase = None
-
-
-def _programs(samples: BranchSamples) -> Iterator[tuple[BranchSamples, float | None]]:
-    """Yield the samples of each program, and the time at which another one took its place.
-
-    What was lost counts for the last one.
-    """
-    first = 0
-    for time_seconds in samples.exec_seconds:
-        end = int(np.searchsorted(samples.time_seconds, time_seconds))
-        yield _part(samples, first, end), time_seconds
-        first = end
-    last = _part(samples, first, len(samples))
-    yield replace(last, lost=samples.lost, throttled=samples.throttled), None
-
-
-def _part(samples: BranchSamples, first: int, end: int) -> BranchSamples:
-    part = slice(first, end)
-    return BranchSamples(
-        samples.ip[part],
-        samples.pid[part],
-        samples.tid[part],
-        samples.time_seconds[part],
-        samples.period_seconds,
-        samples.registers[part],
-    )

@@ -7,7 +7,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -193,7 +193,8 @@ class Session:
 
     def step(self) -> None:
         """Take one turn: read what has happened, and order what follows from it."""
-        self._do(self._parts.pipeline.step(self._turn()))
+        for turn in self._turns():
+            self._do(self._parts.pipeline.step(turn))
 
     def finish(self, *, observed_no_more: bool = False) -> None:
         """Take in what is left, and take no burst any more.
@@ -203,7 +204,10 @@ class Session:
         """
         self._parts.tracer.close()
         self._is_alive = self._is_alive and not observed_no_more
-        self._do(self._parts.pipeline.finish(self._turn()))
+        *earlier, last = self._turns()
+        for turn in earlier:
+            self._do(self._parts.pipeline.step(turn))
+        self._do(self._parts.pipeline.finish(last))
         self.publish()
 
     def ending(self) -> str | None:
@@ -231,23 +235,23 @@ class Session:
         is_idle = self._parts.pipeline.parts.ledger.idle_seconds >= _IDLE_AFTER_SECONDS
         return _IDLE_TURN_SECONDS if is_idle else _TURN_SECONDS
 
-    def _turn(self) -> Turn:
-        """What has happened since the last turn."""
+    def _turns(self) -> Iterator[Turn]:
+        """Tell what has happened since the last turn: a turn for each program that has run."""
         parts = self._parts
-        samples = parts.branches.read(0.0)
-        if samples.exec_seconds:
-            self._read_target()
         with contextlib.suppress(TargetError):  # gone: as it was
             self._target_cpu = process_cpu_ns(self._target.pid) * 1e-9
-        return Turn(
-            now_seconds=time.monotonic(),
-            target_cpu_seconds=self._target_cpu - parts.target_cpu_at_start,
-            own_cpu_seconds=parts.own_cpu.used_seconds,
-            samples=samples,
-            results=parts.tracer.results(),
-            command=self._target.command,
-            executable=self._target.executable,
-        )
+        for samples in parts.branches.read(0.0).programs():
+            if samples.exec_seconds:
+                self._read_target()
+            yield Turn(
+                now_seconds=time.monotonic(),
+                target_cpu_seconds=self._target_cpu - parts.target_cpu_at_start,
+                own_cpu_seconds=parts.own_cpu.used_seconds,
+                samples=samples,
+                results=parts.tracer.results(),
+                command=self._target.command,
+                executable=self._target.executable,
+            )
 
     def _read_target(self) -> None:
         """The process runs another program."""

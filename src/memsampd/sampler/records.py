@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,6 +51,32 @@ class BranchSamples:
 
     def __len__(self) -> int:
         return len(self.ip)
+
+    def part(self, first: int, end: int) -> BranchSamples:
+        """Return some of the samples in a row, without what was lost or executed meanwhile."""
+        row = slice(first, end)
+        return BranchSamples(
+            self.ip[row],
+            self.pid[row],
+            self.tid[row],
+            self.time_seconds[row],
+            self.period_seconds,
+            self.registers[row],
+        )
+
+    def programs(self) -> Iterator[BranchSamples]:
+        """Yield the samples of each program: all but the first begin with their exec.
+
+        What was lost counts for the last one.
+        """
+        ends = np.searchsorted(self.time_seconds, np.array(self.exec_seconds)).tolist()
+        execs = ((), *((each,) for each in self.exec_seconds))
+        parts = [
+            replace(self.part(first, end), exec_seconds=begun)
+            for begun, (first, end) in zip(execs, pairwise([0, *ends, len(self)]), strict=True)
+        ]
+        parts[-1] = replace(parts[-1], lost=self.lost, throttled=self.throttled)
+        yield from parts
 
 
 class BurstEnd(StrEnum):
