@@ -308,6 +308,7 @@ class Estimator:
             memory.code,
             np.where(own, 1.0, np.where(is_told, _LIKE_CODE, _OTHER_PHASE)),
             memory.bursts * evidence,
+            memory.parts_of_kinds(),
         )
         seconds = shares * cpu_seconds[:, None]
         accesses = seconds * rates

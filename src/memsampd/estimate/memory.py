@@ -15,7 +15,7 @@ _ALIKE_POWER = 8
 _USUAL_VARIATION = 0.2
 # Bursts without an access say nothing of the rates of others.
 _MEMORYLESS_PRECISION = 1e-12
-_MODEL_ALIKE = 0.7  # how far apart modelled rates are, as logarithms, that are wrong by the like
+_RIGHT_BURSTS = 0.5  # bursts that the model of rates is taken to have been right for, of any code
 
 
 class BurstMemory:
@@ -251,36 +251,30 @@ class BurstMemory:
     def expected_rates(self) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
         """Rates of all bursts: those that were measured, and what these tell of the others.
 
-        A burst that was not timed goes as fast as those of the same code, exact ones counting more
-        than modelled ones: their geometric mean.
+        A burst that was not timed goes as fast as the model says, corrected by what the model
+        missed the timed bursts of like code by: the mean logarithm, as if one half of a burst more
+        had not been missed at all. What it misses other code by tells nothing of this one.
 
         Returns:
-            Accesses per CPU second, shape (m,), and whether one of these was timed in the target.
+            Accesses per CPU second, shape (m,), and whether one of like code was timed in the
+            target.
         """
-        alike = self._alike[: self.count, : self.count].copy()
-        np.fill_diagonal(alike, 1.0)  # where its code is not known, too
-        weight = alike**_ALIKE_POWER * self._precision[: self.count]
-        weight[alike < _ALIKE] = 0.0
-        logs = np.where(self.is_timed, self._log_rate[: self.count], self._corrected())
-        pooled = weight @ logs / weight.sum(axis=1)
-        is_rated = np.asarray((weight > 0) @ self.is_timed)
-        rates = np.exp(np.where(self._is_certain(alike), logs, pooled))
-        return np.where(self.is_memoryless, 0.0, rates), is_rated | self.is_memoryless
+        alike = self._alike[: self.count, : self.count]
+        like = np.where(alike >= _ALIKE, alike, 0.0)
+        weight = like**_ALIKE_POWER * (self.is_timed * self.bursts)
+        modelled = self._log_model[: self.count]
+        measured = self._log_rate[: self.count]
+        missed = np.where(self.is_timed, measured - modelled, 0.0)
+        corrected = modelled + weight @ missed / (weight.sum(axis=1) + _RIGHT_BURSTS)
+        rates = np.exp(np.where(self.is_timed, measured, corrected))
+        is_rated = self.is_timed | weight.any(axis=1) | self.is_memoryless
+        return np.where(self.is_memoryless, 0.0, rates), is_rated
 
-    def _is_certain(self, alike: NDArray[np.float64]) -> NDArray[np.bool_]:
-        """Which bursts' own times count: others confirm, or none disputes them, shape (m,)."""
-        others = (alike >= _ALIKE) & self.is_timed & ~np.eye(self.count, dtype=np.bool_)
-        same = np.equal.outer(self.timed_code, self.timed_code) & (self.timed_code >= 0)
-        confirmed, disputed = (others & same).any(axis=1), (others & ~same).any(axis=1)
-        return np.asarray(self.is_timed & (confirmed | ~disputed))
+    def parts_of_kinds(self) -> NDArray[np.float64]:
+        """Share of each burst in the bursts of like code, shape (m,); 0 where that is not known.
 
-    def _corrected(self) -> NDArray[np.float64]:
-        """Logarithms of modelled rates, by what the model missed those by that were timed.
-
-        It is wrong by the like where it says the like: a machine whose memory is slow, a program
-        whose misses wait for each other.
+        The shares of all that ran one kind of code sum to about 1, however many there are.
         """
-        logs = self._log_model[: self.count]
-        missed = np.where(self.is_timed, self._log_rate[: self.count] - logs, 0.0)
-        weight = np.exp(-0.5 * (np.subtract.outer(logs, logs) / _MODEL_ALIKE) ** 2) * self.is_timed
-        return np.asarray(logs + weight @ missed / (weight.sum(axis=1) + 1))
+        alike = self._alike[: self.count, : self.count]
+        like = np.where(alike >= _ALIKE, alike, 0.0) @ self.bursts
+        return np.divide(self.bursts, like, out=np.zeros(self.count), where=like > 0)

@@ -23,6 +23,7 @@ def burst_shares(
     burst_code: NDArray[np.float64],
     preference: NDArray[np.float64] | float = 1.0,
     bursts: NDArray[np.float64] | float = 1.0,
+    kinds: NDArray[np.float64] | None = None,
 ) -> NDArray[np.float64]:
     """Share the time of windows among bursts.
 
@@ -31,6 +32,9 @@ def burst_shares(
     that of the burst and d_0 the least of them (of those preferred), plus one. Where all bursts ran
     the same code, only the distance counts.
 
+    Of code that no burst ran nothing is known: it is as likely to be like one kind of code as like
+    another. Had it been like the one that most bursts ran, these would have met it.
+
     Args:
         window_index: the windows, shape (w,).
         window_code: their branch vectors, hits, shape (w, b).
@@ -38,6 +42,8 @@ def burst_shares(
         burst_code: branch vectors of the bursts, shape (m, b); zeros where not known.
         preference: factor of h, above 0, shape (w, m).
         bursts: how many bursts each of them stands for, shape (m,), or in each window, (w, m).
+        kinds: share of each burst in code that no burst ran, shape (m,), in any unit; by default
+            such code is shared like other code.
 
     Returns:
         Shape (w, m), rows sum to 1.
@@ -49,9 +55,17 @@ def burst_shares(
     nearness = wanted * bursts / (1 + (distance / least) ** 2)
     ran = code_shares(burst_code) + _BACKGROUND
     times = code_shares(window_code)
+    unseen = np.zeros(len(times))
+    if kinds is not None and kinds.any():
+        is_new = (window_code > 0) & ~burst_code.any(axis=0)
+        unseen = (times * is_new).sum(axis=1)
+        times = times * ~is_new
     # Of each window, bin by bin: what all bursts together have to offer.
     offered = nearness @ ran
-    return np.asarray(nearness * ((times / offered) @ ran.T))
+    shares = nearness * ((times / offered) @ ran.T)
+    if kinds is not None and unseen.any():
+        shares += np.outer(unseen, kinds / kinds.sum())
+    return np.asarray(shares)
 
 
 def code_shares(hits: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -173,7 +173,7 @@ def test_windows_are_shared_out_as_by_brute_force() -> None:
         estimator.add(event)
     estimator.finish()
     bursts = [event for event in events if isinstance(event, BurstRecord)]
-    expected_rates = _rates_of_like(ran, np.array(rates))
+    expected_rates = np.array(rates)
     curves = _burst_curves(bursts)
     background = 1 / 16384
     for index in range(20):
@@ -189,12 +189,6 @@ def test_windows_are_shared_out_as_by_brute_force() -> None:
         np.testing.assert_allclose(
             known[index].curves["lru"].miss_ratio, misses / accesses, rtol=1e-4
         )
-
-
-def _rates_of_like(ran: NDArray[np.float64], rates: NDArray[np.float64]) -> NDArray[np.float64]:
-    share = np.sqrt(ran / ran.sum(axis=1, keepdims=True))
-    alike = (share @ share.T) ** 8
-    return np.asarray(np.exp(alike @ np.log(rates) / alike.sum(axis=1)))
 
 
 def _burst_curves(bursts: Sequence[BurstRecord]) -> NDArray[np.float64]:

@@ -58,3 +58,21 @@ def test_where_all_ran_the_same_code_only_the_distance_counts() -> None:
     shares = burst_shares(np.array([10]), code, np.array([8, 14]), np.tile(code, (2, 1)))[0]
     weights = np.array([1 / (1 + (2 / 3) ** 2), 1 / (1 + (4 / 3) ** 2)])
     np.testing.assert_allclose(shares, weights / weights.sum())
+
+
+def test_code_that_no_burst_ran_is_like_any_kind_of_code() -> None:
+    """However many bursts ran one kind, and however near they are."""
+    ran = np.array([[128, 0, 0], [128, 0, 0], [0, 128, 0]], float)
+    code = np.array([[0, 0, 50], [25, 0, 25]], float)
+    taken, kinds = np.array([4, 5, 40]), np.array([0.5, 0.5, 1.0])
+    shares = burst_shares(np.array([5, 5]), code, taken, ran, kinds=kinds)
+    assert shares[0] == pytest.approx([0.25, 0.25, 0.5])
+    assert shares[1, 2] == pytest.approx(0.25, rel=0.01)
+    np.testing.assert_allclose(shares.sum(axis=1), 1)
+
+
+def test_where_no_code_is_known_only_the_distance_counts() -> None:
+    shares = burst_shares(
+        np.array([5]), np.zeros((1, 2)), np.array([5, 9]), np.zeros((2, 2)), kinds=np.zeros(2)
+    )
+    assert shares[0, 0] > shares[0, 1]
