@@ -195,7 +195,7 @@ def test_where_no_more_can_be_written_the_recording_says_so(tmp_path: Path) -> N
         assert recording.windows == whole.windows[: len(recording.windows)]
         (warning,) = recording.warnings
         assert f"after {len(recording.windows)} windows" in warning
-        assert "the observation went on" in warning
+        assert "what was observed later is not in it" in warning
 
 
 def test_killed_writer_leaves_what_it_wrote(tmp_path: Path) -> None:

@@ -84,7 +84,7 @@ class SummaryRecord(Event, frozen=True, kw_only=True, tag="summary"):
 
 
 class StopRecord(Event, frozen=True, kw_only=True, tag="stop"):
-    """The last record where the recording could not be gone on with, though the session went on.
+    """The last record where the recording could not be gone on with, whatever the session did.
 
     Attributes:
         reason: why, for people.

@@ -63,7 +63,10 @@ class Recording:
         if self.truncated:
             return (f"the recording is truncated {self._end}: what followed is lost",)
         if self.stopped:
-            return (f"the recording stops {self._end}, the observation went on: {self.stopped}",)
+            return (
+                f"the recording stops {self._end}, what was observed later is not in it: "
+                f"{self.stopped}",
+            )
         if self.summary is None:
             return (
                 f"the recording has no summary, it ends {self._end}: memsampd was still running, "

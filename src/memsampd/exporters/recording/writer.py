@@ -108,7 +108,7 @@ class RecordingWriter:
             self._whole_bytes = end
             self._drop_torn_frame()
         self._file.close()
-        logger.error("the recording stops here, the observation goes on: %s", failure)
+        logger.error("the recording stops here, whatever is observed later: %s", failure)
 
     def _fits(self, frame: bytes) -> bool:
         """Append a last frame, if there is room for it."""
