@@ -346,7 +346,7 @@ def test_targets_that_mostly_sleep_have_bursts_too(tmp_path: Path, mark: str) ->
         running(sys.executable, "-c", SLEEPY, mark) as other,
         daemon(tmp_path / "d", config) as running_daemon,
     ):
-        seen = set()
+        seen: set[int] = set()
 
         def have_both_had_one(targets: dict[int, Any]) -> bool:
             seen.update(pid for pid, each in targets.items() if each.get("bursts"))
