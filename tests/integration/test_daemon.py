@@ -27,6 +27,13 @@ from memsampd.sampler.process.status import list_threads, read_status
 NOBODY = 65534
 is_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be somebody else")
 BUSY = "import sys\nwhile True: {i: str(i) for i in range(2000)}"
+SLEEPY = """
+import time
+while True:
+    stop = time.thread_time() + 0.2
+    while time.thread_time() < stop: {i: str(i) for i in range(2000)}
+    time.sleep(4)
+"""
 # Keeps so many children at work; each lives for a while. Told to end, it leaves none.
 FORKING = """
 import os, signal, sys, time
@@ -330,6 +337,24 @@ def test_targets_take_turns_where_there_are_more_than_slots(tmp_path: Path, mark
         assert running_daemon.ask("status")["status"]["left_out"] == 1
         pid = waiting["pid"]
         running_daemon.wait_for(lambda targets: targets[pid]["state"] == "profiled")
+
+
+def test_targets_that_mostly_sleep_have_bursts_too(tmp_path: Path, mark: str) -> None:
+    config = f"[budget]\nown_cpu = 0.2\nprofiled_targets = 1\n{rule(mark)}"
+    with (
+        running(sys.executable, "-c", SLEEPY, mark) as one,
+        running(sys.executable, "-c", SLEEPY, mark) as other,
+        daemon(tmp_path / "d", config) as running_daemon,
+    ):
+        seen: set[int] = set()
+
+        def have_both_had_one(targets: dict[int, Any]) -> bool:
+            seen.update(pid for pid, each in targets.items() if each.get("bursts"))
+            return seen == {one.pid, other.pid}
+
+        running_daemon.wait_for(have_both_had_one)
+        assert is_unharmed(one)
+        assert is_unharmed(other)
 
 
 def test_a_read_only_state_directory_is_said_and_nothing_else_stops(

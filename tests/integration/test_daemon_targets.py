@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from tracees import running, wait_until_clean
 
 from memsampd.daemon.attach import Surroundings
 from memsampd.daemon.config import SessionConfig
-from memsampd.daemon.node.config import NodeConfig
+from memsampd.daemon.node.config import NodeConfig, Rule
 from memsampd.daemon.node.control import Peer, Request
 from memsampd.daemon.node.discovery import ProcessKey
 from memsampd.daemon.node.node import Node
@@ -172,6 +173,21 @@ def test_what_is_not_the_askers_any_more_is_not_taken_up(
     node = Node(NodeConfig(), (), tmp_path / "s", state, Notifier({}), NodeConfig)
     in_a_thread(lambda: node.run(0.0))
     assert node.status().ended_targets == 0
+
+
+def test_turns_that_take_long_let_others_in_and_everybody_has_one(tmp_path: Path) -> None:
+    mark = f"6{os.getpid()}"
+    config = NodeConfig(rules=(Rule(name="marked", command_line=f"^sleep {mark}$"),))
+    with ExitStack() as stack:
+        for _ in range(3):
+            stack.enter_context(running("sleep", mark))
+        state = StateFile(tmp_path / "state")
+        node = Node(config, (), tmp_path / "s", state, Notifier({}), NodeConfig)
+        node.scan()
+        for waiting in (3, 2, 1, 0):
+            assert node.status().by_state()["waiting"] == waiting
+            node.take_turns(0.0)
+        in_a_thread(lambda: node.run(0.0))
 
 
 def test_an_attach_of_what_is_not_there_leaves_nothing(tmp_path: Path) -> None:

@@ -42,11 +42,13 @@ class DaemonCommand:
         Raises:
             MemsampdError: the configuration cannot be used, or a daemon runs already.
         """
+        from memsampd.daemon.node.allocator import keep_little
         from memsampd.daemon.node.config import default_socket, default_state_dir
         from memsampd.daemon.node.node import Node
         from memsampd.daemon.node.notify import Notifier, log_to
         from memsampd.daemon.node.state import StateFile
 
+        keep_little()
         config = configuration(args.config)
         log_to()
         listen = config.listen if args.listen is None else args.listen

@@ -116,6 +116,9 @@ class TracerThread:
         line_bytes: size of a cache line, a power of two.
         proc: root of the proc file system.
 
+    Attributes:
+        is_waiting: whether the present order waits for a thread to run.
+
     Raises:
         MemsampdError: what ``make_source`` raised.
     """
@@ -135,6 +138,7 @@ class TracerThread:
         self._proc = proc
         self._orders: queue.SimpleQueue[CaptureOrder | None] = queue.SimpleQueue()
         self._results: queue.SimpleQueue[CaptureResult] = queue.SimpleQueue()
+        self.is_waiting = False
         self._closing = threading.Event()
         self._closing_fd = os.eventfd(0, os.EFD_CLOEXEC)
         self._started: queue.SimpleQueue[AccessSource | BaseException] = queue.SimpleQueue()
@@ -218,9 +222,19 @@ class TracerThread:
         alive = self._alive()
         tid: int | None = choose_thread(self._pid, order.thread_samples, alive, self._rng)
         if tid is not None and seconds > 0:
-            tid = wait_for_run(
-                self._pid, tid, order.thread_samples, alive, seconds, self._closing_fd, self._proc
-            )
+            self.is_waiting = True
+            try:
+                tid = wait_for_run(
+                    self._pid,
+                    tid,
+                    order.thread_samples,
+                    alive,
+                    seconds,
+                    self._closing_fd,
+                    self._proc,
+                )
+            finally:
+                self.is_waiting = False
         if self._closing.is_set():
             raise CaptureError("closed", "the session ends")
         if tid is None:

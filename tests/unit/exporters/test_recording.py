@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import struct
 import zlib
 from pathlib import Path
@@ -14,7 +15,7 @@ from invented import burst_record, header, make_snapshot, stream, window_record,
 from memsampd.errors import RecordingError
 from memsampd.estimate.events import ExecRecord, MergeRecord, WindowRecord
 from memsampd.exporters.recording import Record, RecordingWriter, read_recording
-from memsampd.exporters.recording.format import FORMAT_VERSION, PRELUDE, encode_frame
+from memsampd.exporters.recording.format import FORMAT_VERSION, PRELUDE, encode_frame, prelude
 from memsampd.models.histogram import ReuseHistogram
 
 finite = st.floats(allow_nan=False, allow_infinity=False)
@@ -158,6 +159,43 @@ def test_paths_that_cannot_be_read_or_written(tmp_path: Path, recording_path: Pa
 def test_full_disk_is_one_error() -> None:
     with pytest.raises(RecordingError, match="No space left"):
         RecordingWriter(Path("/dev/full"), header(), overwrite=True)
+
+
+def _written_up_to(limit_bytes: int, path: Path) -> bool:
+    """Write many records, in a child whose files have a limit; whether it says that it fails."""
+    child = os.fork()
+    if child == 0:
+        try:
+            writer = RecordingWriter(path, header())
+            resource.setrlimit(resource.RLIMIT_FSIZE, (limit_bytes, limit_bytes))
+            for index in range(200):
+                writer.write(window_record(index, index % 3))
+            writer.publish(make_snapshot())
+            writer.close()
+        except RecordingError as error:
+            os._exit(3 if "File too large" in error.cause else 4)
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) in (0, 3)
+    return os.waitstatus_to_exitcode(status) == 3
+
+
+def test_where_no_more_can_be_written_the_recording_says_so(tmp_path: Path) -> None:
+    assert not _written_up_to(1 << 20, tmp_path / "whole")
+    whole = read_recording(tmp_path / "whole")
+    assert whole.warnings == ()
+    first_bytes = len(prelude()) + len(encode_frame(header())) + 200
+    for limit_bytes in range(first_bytes, first_bytes + 400, 7):
+        path = tmp_path / f"{limit_bytes}"
+        assert _written_up_to(limit_bytes, path)
+        assert path.stat().st_size <= limit_bytes
+        recording = read_recording(path)
+        assert recording.summary is None
+        assert "File too large" in recording.stopped
+        assert recording.windows == whole.windows[: len(recording.windows)]
+        (warning,) = recording.warnings
+        assert f"after {len(recording.windows)} windows" in warning
+        assert "what was observed later is not in it" in warning
 
 
 def test_killed_writer_leaves_what_it_wrote(tmp_path: Path) -> None:

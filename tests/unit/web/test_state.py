@@ -35,6 +35,19 @@ def test_a_target_its_phases_and_its_end_are_told_once_each() -> None:
     assert told == [1, 2, 3, 4, 5]
 
 
+def test_a_wall_clock_that_jumps_shifts_what_is_told_and_loses_nothing() -> None:
+    wall = [1e9]
+    state = State(monotonic=lambda: 50.0, unix=lambda: wall[0])
+    for number in range(5):
+        state.receive(in_phase(0, 10.0 * number))
+        wall[0] += (-1) ** number * 1e6
+    (observed,) = state.targets.values()
+    assert (observed.history.first_seconds, observed.history.last_seconds) == (0.0, 40.0)
+    assert state.age_seconds(40.0) == 10.0
+    assert observed.snapshot.time_seconds + state.unix_offset_seconds == wall[0] - 10.0
+    assert kinds(state) == ["target", "phase"]
+
+
 def test_a_target_that_is_let_go_of_is_kept_but_has_no_series() -> None:
     state = State()
     state.receive(make_snapshot())

@@ -46,6 +46,8 @@ logger = logging.getLogger(__name__)
 
 _TICK_SECONDS = 1.0
 _PUBLISH_SECONDS = 5.0
+# Clients and the service manager are not to wait longer for targets' turns.
+_TURNS_SECONDS = 0.5
 # Looking for processes may take this part of the time budget; it is done more rarely then.
 _SCAN_PART = 0.1
 USER_RULE = "user"
@@ -163,12 +165,7 @@ class Node:
             with logged_only("reading the configuration again"):
                 self._reload()
         began = time.monotonic()
-        for target in tuple(self._targets.values()):
-            now_seconds = time.monotonic()
-            if target.next_turn_seconds > now_seconds:
-                continue
-            if not target.turn(now_seconds, self._budget.pace):
-                self._remove(target, ended=True)
+        self.take_turns(_TURNS_SECONDS)
         self._note_turn(time.monotonic() - began)
         if time.monotonic() >= self._scan_due:
             self._scan_due = time.monotonic() + self._config.scan_seconds
@@ -182,6 +179,21 @@ class Node:
             self._publish_due = time.monotonic() + self._publish_seconds()
             with logged_only("telling the node's state"):
                 self._publish_node()
+
+    def take_turns(self, most_seconds: float) -> None:
+        """Give targets the turns that are due, those first that have waited longest.
+
+        Args:
+            most_seconds: so long at most, but one in any case: there is more to do than this.
+        """
+        began = time.monotonic()
+        targets = [each for each in self._targets.values() if each.next_turn_seconds <= began]
+        for target in sorted(targets, key=lambda each: each.next_turn_seconds):
+            now_seconds = time.monotonic()
+            if not target.turn(now_seconds, self._budget.pace):
+                self._remove(target, ended=True)
+            if time.monotonic() - began >= most_seconds:
+                break
 
     def _note_turn(self, seconds: float) -> None:
         now_seconds = time.monotonic()

@@ -66,6 +66,11 @@ class RestingTracer:
         if self._now() - self._used_seconds >= after_seconds:
             self.close()
 
+    def give_up_waiting(self) -> None:
+        """End the thread if its order still waits for the target to run."""
+        if self._tracer is not None and self._tracer.is_waiting:
+            self.close()
+
     def close(self) -> None:
         """Take no more, and leave nothing in the target; may be called twice."""
         if self._tracer is not None:

@@ -38,8 +38,8 @@ _GRID_SECONDS = 0.05
 _IDLE_CPU_SECONDS = 0.002
 # For so long after it ran last a target may have bursts: they wait until it runs again.
 _AWAITED_SECONDS = 60.0
-# A replica is kept for so long while others have their turn: it may have the next one.
-_SHORT_REST_SECONDS = 12.0
+# A replica is kept for so long while others have their turn.
+_SHORT_REST_SECONDS = 3.0
 # How long its CPU use is remembered, where targets are compared by it.
 _MEMORY_SECONDS = 30.0
 _PUBLISH_SECONDS = 5.0
@@ -325,6 +325,8 @@ class Target:
             self._turn_cpu_seconds += time.thread_time() - before
             self._stepped_seconds, self._is_changed = now_seconds, True
             self.children += live.parts.branches.take_children()
+            if not self.has_bursts:
+                live.tracer.give_up_waiting()
             live.tracer.rest(REST_SECONDS if self.has_bursts else _SHORT_REST_SECONDS)
         self._is_idle = not runs
         self._publish(live.session, now_seconds, pace)

@@ -83,7 +83,17 @@ class SummaryRecord(Event, frozen=True, kw_only=True, tag="summary"):
     prediction_accuracy: float | None
 
 
-Record: TypeAlias = HeaderRecord | EstimatorEvent | SummaryRecord
+class StopRecord(Event, frozen=True, kw_only=True, tag="stop"):
+    """The last record where the recording could not be gone on with, whatever the session did.
+
+    Attributes:
+        reason: why, for people.
+    """
+
+    reason: str
+
+
+Record: TypeAlias = HeaderRecord | EstimatorEvent | SummaryRecord | StopRecord
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[Record] = msgspec.msgpack.Decoder(Record)

@@ -16,6 +16,7 @@ from memsampd.exporters.recording.format import (
     PRELUDE,
     HeaderRecord,
     Record,
+    StopRecord,
     SummaryRecord,
     decode_payload,
     frame_length,
@@ -29,14 +30,16 @@ class Recording:
     Attributes:
         header: what was observed.
         events: what happened, in the order written: what the estimator was told.
-        summary: how it went; None if memsampd was killed.
+        summary: how it went; None if memsampd was killed, or the recording stops earlier.
         truncated: the file ends inside a record, which is left out.
+        stopped: why the recording stops before the session did; empty if it does not.
     """
 
     header: HeaderRecord
     events: list[EstimatorEvent] = field(default_factory=list)
     summary: SummaryRecord | None = None
     truncated: bool = False
+    stopped: str = ""
 
     @property
     def windows(self) -> list[WindowRecord]:
@@ -59,6 +62,11 @@ class Recording:
         """What a reader of the results has to know about the file."""
         if self.truncated:
             return (f"the recording is truncated {self._end}: what followed is lost",)
+        if self.stopped:
+            return (
+                f"the recording stops {self._end}, what was observed later is not in it: "
+                f"{self.stopped}",
+            )
         if self.summary is None:
             return (
                 f"the recording has no summary, it ends {self._end}: memsampd was still running, "
@@ -96,7 +104,7 @@ def read_recording(path: Path) -> Recording:
 
 def _read(file: BinaryIO, path: Path) -> Recording:
     _check_prelude(file.read(PRELUDE.size), path)
-    truncated = False
+    truncated, stopped = False, ""
     header: HeaderRecord | None = None
     summary: SummaryRecord | None = None
     events: list[EstimatorEvent] = []
@@ -108,6 +116,8 @@ def _read(file: BinaryIO, path: Path) -> Recording:
                 header = record
             case SummaryRecord():
                 summary = record
+            case StopRecord():
+                stopped = record.reason
             case None:
                 truncated = True
             case _:
@@ -116,7 +126,7 @@ def _read(file: BinaryIO, path: Path) -> Recording:
         raise RecordingError(
             f"{path} ends before its first record", "memsampd was stopped at once: record again"
         )
-    return Recording(header, events, summary, truncated)
+    return Recording(header, events, summary, truncated, stopped)
 
 
 def _check_prelude(start: bytes, path: Path) -> None:

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import logging
 import os
+from collections import deque
 from pathlib import Path
 
 from memsampd.errors import RecordingError
 from memsampd.exporters.recording.format import (
     HeaderRecord,
     Record,
+    StopRecord,
     SummaryRecord,
     encode_frame,
     prelude,
 )
 from memsampd.exporters.snapshot import Snapshot
+
+logger = logging.getLogger(__name__)
+
+# So many of the last records may be given up for the one that says where the recording stops.
+_MOST_GIVEN_UP = 16
 
 
 class RecordingWriter:
@@ -22,6 +30,9 @@ class RecordingWriter:
     Windows, bursts, merges and rates are appended with :meth:`write` as they come; each is in the
     kernel's hands when the call returns, so that a memsampd that is killed loses nothing before.
     The last published snapshot becomes the summary when the recording is closed.
+
+    A record that cannot be written (a full disk) ends the recording, not the session: it is logged,
+    the file's last record says so, nothing more is written, and closing fails.
 
     Args:
         path: file to make.
@@ -36,6 +47,8 @@ class RecordingWriter:
         self.path = path
         self._last: Snapshot | None = None
         self._whole_bytes = 0
+        self._ends: deque[int] = deque(maxlen=_MOST_GIVEN_UP)  # of the last records, in bytes
+        self._failure: RecordingError | None = None
         try:
             self._file = path.open("wb" if overwrite else "xb", buffering=0)
         except FileExistsError as error:
@@ -53,12 +66,13 @@ class RecordingWriter:
             raise
 
     def write(self, record: Record) -> None:
-        """Append a record.
-
-        Raises:
-            RecordingError: it cannot be written; what was written before stays readable.
-        """
-        self._append(encode_frame(record))
+        """Append a record; where that fails the recording stops."""
+        if self._file.closed:
+            return
+        try:
+            self._append(encode_frame(record))
+        except RecordingError as error:
+            self._stop(error)
 
     def publish(self, snapshot: Snapshot) -> None:
         """Keep the state for the summary."""
@@ -69,14 +83,40 @@ class RecordingWriter:
 
         Args:
             exit_reason: why the session ends; by default whether the target still runs.
+
+        Raises:
+            RecordingError: the recording lacks its end.
         """
-        if self._file.closed:
-            return
-        try:
+        if not self._file.closed:
             if self._last is not None:
                 self.write(_summary(self._last, exit_reason))
-        finally:
             self._file.close()
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+
+    def _stop(self, failure: RecordingError) -> None:
+        """Say in the file that it stops here, at the price of the last records if need be."""
+        self._failure = failure
+        frame = encode_frame(StopRecord(reason=failure.cause))
+        before, room = self._whole_bytes, iter(reversed(self._ends))
+        while not self._file.closed and not self._fits(frame):
+            # What was written already has its place on the disk.
+            end = next((end for end in room if end + len(frame) <= before), None)
+            if end is None:
+                break
+            self._whole_bytes = end
+            self._drop_torn_frame()
+        self._file.close()
+        logger.error("the recording stops here, whatever is observed later: %s", failure)
+
+    def _fits(self, frame: bytes) -> bool:
+        """Append a last frame, if there is room for it."""
+        try:
+            self._append(frame)
+        except RecordingError:
+            return False
+        return True
 
     def _append(self, data: bytes) -> None:
         rest = memoryview(data)
@@ -90,6 +130,7 @@ class RecordingWriter:
                 "free space, or record to another file system",
             ) from error
         self._whole_bytes += len(data)
+        self._ends.append(self._whole_bytes)
 
     def _drop_torn_frame(self) -> None:
         """Cut what half a write left: later records must not follow half a frame."""

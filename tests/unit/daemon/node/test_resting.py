@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
+import subprocess
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -52,7 +53,7 @@ class Resting:
     """One with a clock, and a list of what it made."""
 
     def __init__(self) -> None:
-        self.now = 0.0
+        self.now, self.pid = 0.0, 1
         self.sources: list[Source] = []
         self.refusal: Exception | None = None
         self.tracer = RestingTracer(self.make, lambda: self.now)
@@ -61,7 +62,8 @@ class Resting:
         if self.refusal is not None:
             raise self.refusal
         self.sources.append(Source())
-        return TracerThread(1, lambda: self.sources[-1], random.Random(1))  # type: ignore[arg-type,return-value]
+        source = self.sources[-1]
+        return TracerThread(self.pid, lambda: source, random.Random(1))  # type: ignore[arg-type,return-value]
 
     def result(self) -> CaptureResult:
         while not (found := self.tracer.results()):
@@ -91,6 +93,27 @@ def test_there_is_a_thread_from_the_first_order_until_a_while_after_the_last_res
     resting.tracer.close()
     resting.tracer.close()
     assert resting.sources[1].closed
+
+
+def test_an_order_that_waits_for_the_target_to_run_can_be_given_up() -> None:
+    resting = Resting()
+    resting.tracer.give_up_waiting()
+    resting.tracer.order(ORDER)
+    resting.result()
+    resting.tracer.give_up_waiting()
+    assert resting.tracer.is_awake  # nothing waits
+    with subprocess.Popen(["sleep", "600"]) as sleeper:
+        try:
+            resting.pid = sleeper.pid
+            resting.tracer.close()
+            resting.tracer.order(replace(ORDER, patience_seconds=1000.0))
+            while resting.tracer.is_awake:
+                resting.tracer.give_up_waiting()
+        finally:
+            sleeper.kill()
+    told = resting.result()
+    assert told.error is not None
+    assert told.error.reason == "closed"
 
 
 def test_what_cannot_be_made_is_told_as_what_came_of_the_order() -> None:

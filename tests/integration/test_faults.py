@@ -1,0 +1,326 @@
+"""What goes wrong around memsampd: disks, other processes, those who ask. Each has its outcome."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from daemons import MEMSAMPD, PATIENCE_SECONDS, Daemon, daemon, wait_for
+from tracees import children, running, wait_until_clean
+
+from memsampd.exporters.recording import read_recording
+
+BUSY = "import sys\nwhile True: {i: str(i) for i in range(2000)}"
+is_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to mount")
+
+
+@pytest.fixture
+def busy(mark: str) -> Iterator[subprocess.Popen[str]]:
+    with running(sys.executable, "-c", BUSY, mark) as process:
+        yield process
+
+
+@pytest.fixture
+def mark(tmp_path: Path) -> str:
+    """A word that no other process has in its command line."""
+    return f"mark-{os.getpid()}-{tmp_path.name}"
+
+
+def rule(mark: str) -> str:
+    return f'[[rules]]\nname = "marked"\ncommand_line = "{mark}"\n'
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+        return port
+
+
+def read(port: int, path: str) -> str:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=60) as answer:
+        text: str = answer.read().decode()
+        return text
+
+
+@contextmanager
+def mounted(where: Path, options: str) -> Iterator[Path]:
+    """A small file system in memory."""
+    where.mkdir(exist_ok=True)
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(where)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        pytest.skip(f"nothing can be mounted here: {done.stderr}")
+    try:
+        yield where
+    finally:
+        subprocess.run(["umount", str(where)], check=True)
+
+
+# -- disks -----------------------------------------------------------------------------------------
+
+
+@is_root
+def test_a_full_disk_ends_the_recording_and_not_the_observation(
+    tmp_path: Path, busy: subprocess.Popen[str]
+) -> None:
+    with mounted(tmp_path / "small", "size=16k") as small:
+        recording = small / "x.memsampd"
+        command = [MEMSAMPD, "attach", str(busy.pid), "--json", "--listen", "127.0.0.1:0"]
+        with subprocess.Popen(
+            [*command, "-o", str(recording)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as attach:
+            assert attach.stdout is not None
+            assert attach.stderr is not None
+            while "the recording stops here" not in (line := attach.stderr.readline()):
+                assert line, "it has ended"
+            assert "No space left" in line
+            kept = recording.stat().st_size
+            for _ in range(20):  # windows come as before
+                assert json.loads(attach.stdout.readline())["window"] is not None
+            attach.send_signal(signal.SIGTERM)
+            _, told = attach.communicate(timeout=PATIENCE_SECONDS)
+        assert attach.returncode == 1
+        assert "ended: SIGTERM" in told
+        assert "free space" in told
+        assert recording.stat().st_size == kept
+        found = read_recording(recording)
+        assert "No space left" in found.stopped
+        assert found.windows
+        report = subprocess.run(
+            [MEMSAMPD, "report", str(recording)], capture_output=True, text=True, check=False
+        )
+        assert report.returncode == 1
+        assert f"the recording stops after {len(found.windows)} windows" in report.stderr
+    wait_until_clean(busy.pid)
+    assert busy.poll() is None
+
+
+@is_root
+def test_a_state_directory_on_a_read_only_disk(
+    tmp_path: Path, mark: str, busy: subprocess.Popen[str]
+) -> None:
+    (tmp_path / "d").mkdir()
+    with (
+        mounted(tmp_path / "d" / "state", "ro,size=16k"),
+        daemon(tmp_path / "d", rule(mark)) as running_daemon,
+        running("sleep", "600") as idle,
+    ):
+        running_daemon.wait_for(lambda targets: busy.pid in targets)
+        running_daemon.ask("attach", pid=idle.pid)
+        assert idle.pid in running_daemon.targets()
+        assert "are forgotten at a restart" in running_daemon.log
+        assert running_daemon.stop() == 0
+
+
+# -- other processes -------------------------------------------------------------------------------
+
+
+def web_process(running_daemon: Daemon) -> int | None:
+    """The daemon's child that serves HTTP."""
+    for pid, _, _ in children(running_daemon.process.pid):
+        with suppress(OSError):
+            if b"memsampd.web.server" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                return pid
+    return None
+
+
+def test_the_web_process_is_killed_and_observation_goes_on(
+    tmp_path: Path, mark: str, busy: subprocess.Popen[str]
+) -> None:
+    port = free_port()
+    options = ("--listen", f"127.0.0.1:{port}")
+    with daemon(tmp_path / "d", rule(mark), options=options) as running_daemon:
+        running_daemon.wait_for(lambda targets: targets.get(busy.pid, {}).get("bursts"))
+        wait_for(lambda: f'pid="{busy.pid}"' in read(port, "/metrics"))
+        first = web_process(running_daemon)
+        assert first is not None
+        windows = running_daemon.targets()[busy.pid]["windows"]
+        os.kill(first, signal.SIGKILL)
+        running_daemon.wait_for(lambda targets: targets[busy.pid]["windows"] > windows)
+
+        def is_back() -> bool:
+            with suppress(OSError):
+                return f'pid="{busy.pid}"' in read(port, "/metrics")
+            return False
+
+        wait_for(is_back, lambda: running_daemon.log)
+        assert web_process(running_daemon) not in (None, first)
+        assert "the web process ended (SIGKILL)" in running_daemon.log
+        assert running_daemon.targets()[busy.pid]["windows"] > windows
+
+
+def test_the_web_process_ends_with_a_killed_daemon(
+    tmp_path: Path, mark: str, busy: subprocess.Popen[str]
+) -> None:
+    port = free_port()
+    options = ("--listen", f"127.0.0.1:{port}")
+    with daemon(tmp_path / "d", rule(mark), options=options) as running_daemon:
+        wait_for(lambda: f'pid="{busy.pid}"' in read(port, "/metrics"))
+        web = web_process(running_daemon)
+        running_daemon.process.kill()
+        running_daemon.process.wait()
+        wait_for(lambda: not Path(f"/proc/{web}/exe").exists())
+    with daemon(tmp_path / "d", rule(mark), options=options):  # the address is free again
+        wait_for(lambda: f'pid="{busy.pid}"' in read(port, "/metrics"))
+
+
+# -- those who ask ---------------------------------------------------------------------------------
+
+
+@contextmanager
+def prometheus(directory: Path, scraped: int) -> Iterator[int]:
+    """A Prometheus with its data in a directory; its port."""
+    program = shutil.which("prometheus")
+    if program is None:
+        pytest.skip("prometheus is not installed (Debian package: prometheus)")
+    port = free_port()
+    (directory / "prometheus.yml").write_text(
+        "scrape_configs:\n- job_name: memsampd\n  scrape_interval: 1s\n"
+        f"  static_configs:\n  - targets: ['127.0.0.1:{scraped}']\n"
+    )
+    with (directory / "prometheus.log").open("ab") as log:
+        process = subprocess.Popen(
+            [
+                program,
+                f"--config.file={directory / 'prometheus.yml'}",
+                f"--storage.tsdb.path={directory / 'data'}",
+                f"--web.listen-address=127.0.0.1:{port}",
+            ],
+            stdout=log,
+            stderr=log,
+        )
+    try:
+        yield port
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def query(port: int, expression: str) -> float | None:
+    """The single value of an expression; None as long as there is none."""
+    words = urllib.parse.urlencode({"query": expression})
+    try:
+        result = json.loads(read(port, f"/api/v1/query?{words}"))["data"]["result"]
+    except (OSError, KeyError):
+        return None
+    return float(result[0]["value"][1]) if result else None
+
+
+def test_counters_lose_nothing_while_prometheus_is_away(
+    tmp_path: Path, mark: str, busy: subprocess.Popen[str]
+) -> None:
+    scraped = free_port()
+    counter = f'memsampd_windows_total{{pid="{busy.pid}"}}'
+
+    def counted() -> float:
+        found = re.findall(
+            rf'^memsampd_windows_total{{[^}}]*pid="{busy.pid}"[^}}]*}} (\S+)$',
+            read(scraped, "/metrics"),
+            re.MULTILINE,
+        )
+        return float(found[0]) if found else 0.0
+
+    options = ("--listen", f"127.0.0.1:{scraped}")
+    with daemon(tmp_path / "d", rule(mark), options=options):
+        with prometheus(tmp_path, scraped) as port:
+            before = wait_for(lambda: query(port, counter))
+        # Nobody asks for a while: what is counted meanwhile is told afterwards.
+        gone = counted()
+        wait_for(lambda: counted() >= gone + 50)
+        away = counted()
+        with prometheus(tmp_path, scraped) as port:
+            wait_for(lambda: (query(port, counter) or 0) >= away)
+            assert query(port, f"resets({counter}[1h])") == 0
+            first = query(port, f"min_over_time({counter}[1h])")
+            last = query(port, f"max_over_time({counter}[1h])")
+            assert first is not None
+            assert last is not None
+            assert first <= before
+            assert last - first >= away - before
+
+
+PATHS = ("/metrics", "/", "/api/v1/targets", "/api/v1/targets/1-1/curves", "/api/v1/events")
+
+
+def nonsense(rng: random.Random) -> bytes:
+    """A request that is broken somewhere."""
+    method = rng.choice(["GET", "HEAD", "POST", "PUT", "get", "G\0T", "", "X" * 9000])
+    path = rng.choice(PATHS) + rng.choice(["", "?since=-1", "?since=1e999", "?limit=%00", "/../"])
+    version = rng.choice(["HTTP/1.1", "HTTP/1.0", "HTTP/9.9", "", "\xff"])
+    headers = [b"Host: 127.0.0.1", b"Content-Length: 99999999999", b"Content-Length: -1"]
+    headers += [b"Transfer-Encoding: chunked", b"A" * 70_000, b": ", b"X: \xff\0", b""]
+    chosen = rng.sample(headers, rng.randrange(len(headers)))
+    request = f"{method} {path} {version}".encode("latin1") + b"\r\n" + b"\r\n".join(chosen)
+    request += rng.choice([b"\r\n\r\n", b"\n\n", b"", b"\r\n\r\n" + rng.randbytes(500)])
+    if rng.random() < 0.3:
+        at = rng.randrange(len(request) + 1)
+        request = request[:at] + rng.randbytes(3) + request[at:]
+    return request
+
+
+def test_nonsense_by_http_and_by_the_socket_stops_nothing(
+    tmp_path: Path, mark: str, busy: subprocess.Popen[str]
+) -> None:
+    port, rng = free_port(), random.Random(11)
+    options = ("--listen", f"127.0.0.1:{port}")
+    with daemon(tmp_path / "d", rule(mark), options=options) as running_daemon:
+        wait_for(lambda: f'pid="{busy.pid}"' in read(port, "/metrics"))
+        first = web_process(running_daemon)
+        windows = running_daemon.wait_for(lambda targets: targets[busy.pid].get("windows"))
+        for _ in range(150):
+            _send(socket.create_connection(("127.0.0.1", port), 60), nonsense(rng))
+        for number in range(150):
+            client = socket.socket(socket.AF_UNIX)
+            client.settimeout(60)
+            client.connect(str(running_daemon.socket))
+            _send(client, broken_command(rng, number))
+        assert web_process(running_daemon) == first
+        wait_for(lambda: f'pid="{busy.pid}"' in read(port, "/metrics"))
+        found: dict[str, Any] = running_daemon.wait_for(
+            lambda targets: targets[busy.pid]["windows"] > windows and targets[busy.pid]
+        )
+        assert found["state"] in ("profiled", "sampled")
+        assert "Traceback" not in running_daemon.log
+
+
+def _send(client: socket.socket, request: bytes) -> None:
+    """Send what may not even be taken, and hear a little of the answer."""
+    with client, suppress(OSError):
+        client.sendall(request)
+        client.shutdown(socket.SHUT_WR)
+        client.recv(100)
+
+
+def broken_command(rng: random.Random, number: int) -> bytes:
+    """A line for the daemon's socket with a mistake."""
+    value: Any = rng.choice([None, -1, 2**70, 1.5, "1", [], {}, True, "\ud800", "x" * 20_000])
+    fields: dict[str, Any] = {"version": 1, "command": "attach", "pid": 4_194_303}
+    fields[rng.choice(list(fields))] = value
+    line = json.dumps(fields).encode()
+    if number % 3 == 0:
+        at = rng.randrange(len(line))
+        line = line[:at] + rng.randbytes(2) + line[at + 1 :]
+    return line + b"\n"
