@@ -56,18 +56,41 @@ PERF_TYPE_HARDWARE: int
 PERF_TYPE_SOFTWARE: int
 PERF_TYPE_BREAKPOINT: int
 PERF_COUNT_HW_CPU_CYCLES: int
+PERF_COUNT_HW_INSTRUCTIONS: int
 PERF_COUNT_SW_TASK_CLOCK: int
+PERF_EVENT_IOC_PERIOD: int
+SAMPLE_ADDRESS: int
+SAMPLE_COUNTS: int
+SAMPLE_RAW: int
+SAMPLE_REGISTERS: int
+SAMPLE_DATA_SOURCE: int
+SAMPLE_COUNTS_MOST: int
+
+_Records = tuple[bytearray, list[tuple[str, int, int, int, int, int, str]], int, int]
 
 class PerfRing:
-    """The ring buffer of a sampling event."""
-    def __init__(self, fd: int, data_bytes: int) -> None: ...
-    def drain(
-        self,
-    ) -> tuple[bytearray, list[tuple[str, int, int, int, int, int, str]], int, int]: ...
+    """The ring buffer of sampling events, all with the same sample_type."""
+    def __init__(self, fd: int, data_bytes: int, sample_type: int = ...) -> None: ...
+    def drain(self) -> _Records: ...
     def close(self) -> None: ...
 
+def parse_records(data: _Buffer, sample_type: int, tail: int = 0, head: int = ...) -> _Records: ...
 def perf_open_sampler(
-    tid: int, cpu: int, period_ns: int, wakeup_bytes: int, inherit: int, /
+    tid: int,
+    cpu: int,
+    period: int,
+    wakeup_bytes: int,
+    inherit: int,
+    *,
+    type: int = ...,
+    config: int = ...,
+    config1: int = 0,
+    config2: int = 0,
+    bp_type: int = 0,
+    precise_ip: int = 0,
+    sample_type: int = ...,
+    group: int = -1,
+    exclude_kernel: bool = True,
 ) -> int: ...
 def perf_open_counter(
     tid: int,
@@ -79,6 +102,7 @@ def perf_open_counter(
     bp_type: int = 0,
     precise_ip: int = 0,
     period: int = 0,
+    exclude_kernel: bool = True,
 ) -> int: ...
 
 # --- breakpoints.c, moments.c: a thread's CPU time at points of its course -------------------
@@ -97,6 +121,7 @@ class Breakpoints:
 # --- probe.c: what this machine allows, tried on a child of our own --------------------------
 def spawn_busy_child() -> tuple[int, int]: ...
 def spawn_looping_child(spins: int, /) -> tuple[int, tuple[int, int], tuple[int, int]]: ...
+def run_known_loop(rounds: int, /) -> tuple[int, int, int, int, int, int]: ...
 def probe_ptrace(tid: int, /) -> None: ...
 def cpuid(leaf: int, subleaf: int = 0, /) -> tuple[int, int, int, int] | None: ...
 

@@ -13,12 +13,18 @@ import numpy as np
 import pytest
 from tracees import PATIENCE_SECONDS, descriptors, patiently
 
+from memsampd import _core
 from memsampd.daemon.attach import MappedBranches, code_reader
 from memsampd.errors import CaptureError
+from memsampd.machines.pmu import HardwareEvent
 from memsampd.models.counting import LineCounter
 from memsampd.phases.branchmap import BranchMap, BranchMaps
+from memsampd.sampler.clock.counters import CounterClock
 from memsampd.sampler.clock.progress import ProgressClock
+from memsampd.sampler.perf.counts import CounterSet
+from memsampd.sampler.perf.groups import TASK_CLOCK
 from memsampd.sampler.perf.source import TaskClockSource
+from memsampd.sampler.pmu.branches import PmuBranchSource
 from memsampd.sampler.protocols import AccessClock, AccessSource, BranchSource
 from memsampd.sampler.records import AccessChunk, Burst, BurstEnd, BurstRequest, Stretch
 from memsampd.sampler.replica.source import ReplicaSource
@@ -42,15 +48,30 @@ def mapped(pid: int) -> BranchSource:
     )
 
 
+def counted(pid: int) -> BranchSource:
+    """A source with counters; software events stand in for those of a PMU."""
+    return TaskClockSource(pid, counters=CounterSet(((TASK_CLOCK, FAULTS, SWITCHES, TASK_CLOCK),)))
+
+
+def by_events(pid: int) -> BranchSource:
+    """The source of a PMU's branches, driven by nanoseconds of CPU time instead."""
+    return PmuBranchSource(pid, [TASK_CLOCK], period=2_000_000)
+
+
+FAULTS = HardwareEvent("page faults", _core.PERF_TYPE_SOFTWARE, 2)
+SWITCHES = HardwareEvent("context switches", _core.PERF_TYPE_SOFTWARE, 3)
 BRANCH_SOURCES: dict[str, Callable[[int], BranchSource]] = {
     "task-clock": TaskClockSource,
     "mapped": mapped,
+    "counted": counted,
+    "pmu": by_events,
 }
 ACCESS_SOURCES: dict[str, Callable[[int], AccessSource]] = {
     "replica": ReplicaSource,
 }
 CLOCKS: dict[str, Callable[[], AccessClock]] = {
     "registers": ProgressClock,
+    "counters": CounterClock,
 }
 
 
@@ -174,3 +195,4 @@ def test_clocks(name: str) -> None:
     )
     assert clock.measure(nothing) is None  # it was told nothing
     assert clock.rates(0.0, 2.0) == ()
+    assert clock.speed(0.0, 2.0) is None

@@ -58,6 +58,7 @@ def as_json(diagnosis: Diagnosis, target: Iterable[Finding], works: bool) -> dic
         "works": works,
         "branch_source": diagnosis.branch_source,
         "access_source": diagnosis.access_source,
+        "clock": diagnosis.clock,
         "machine": asdict(diagnosis.machine),
         "findings": [asdict(finding) for finding in diagnosis.findings],
         "target": [asdict(finding) for finding in target],

@@ -79,6 +79,18 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="CPU time between two branch samples in seconds (default: %(default)s)",
     )
     parser.add_argument(
+        "--branches",
+        choices=("auto", "timer", "pmu"),
+        default="auto",
+        help="where branch samples come from (default: the PMU if it passes its trial)",
+    )
+    parser.add_argument(
+        "--clock",
+        choices=("auto", "registers", "counters"),
+        default="auto",
+        help="what accesses are timed by (default: the PMU's counters if they pass their trial)",
+    )
+    parser.add_argument(
         "--burst",
         type=int,
         default=1_000_000,
@@ -149,6 +161,8 @@ def configs(args: argparse.Namespace) -> tuple[SessionConfig, OutputConfig]:
         niceness=args.nice,
         follow_forks=args.follow_forks,
         seed=args.seed,
+        branches=args.branches,
+        clock=args.clock,
     )
     if args.page and args.no_listen:
         raise UsageError("--page and --no-listen exclude each other", "leave one of them out")

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,14 +37,19 @@ from memsampd.phases.predictor import RunLengthMarkov
 from memsampd.phases.schedule import BurstShape, make_schedule
 from memsampd.phases.unseen import UnseenCode
 from memsampd.phases.windows import WindowCutter
+from memsampd.sampler.clock.counters import CounterClock
 from memsampd.sampler.clock.progress import ProgressClock
+from memsampd.sampler.perf.counts import NO_COUNTERS
 from memsampd.sampler.perf.interrupts import measure_sample_seconds
+from memsampd.sampler.perf.rings import TaskEvent
 from memsampd.sampler.perf.source import RING_BYTES, TaskClockSource
+from memsampd.sampler.pmu.branches import PmuBranchSource
+from memsampd.sampler.pmu.choice import NO_PMU, Choice, PmuTrials, choose, try_pmu
 from memsampd.sampler.process.cputime import process_cpu_ns
 from memsampd.sampler.process.identity import ProcessHandle
 from memsampd.sampler.process.memory import read_present
 from memsampd.sampler.process.target import check_target
-from memsampd.sampler.protocols import AccessSource
+from memsampd.sampler.protocols import AccessClock, AccessSource, BranchSource
 from memsampd.sampler.records import BranchSamples
 from memsampd.sampler.replica.source import ReplicaSource
 
@@ -54,8 +59,23 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
+class TaskBranches(BranchSource, Protocol):
+    """A branch source that knows of births, ends and execs of threads."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is not as it should be, a sentence each."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether no thread is left to sample."""
+
+    def take_events(self) -> tuple[TaskEvent, ...]:
+        """Those that came with the samples read since last asked."""
+
+
 class MappedBranches:
-    """A task-clock source that tells execs, and forgets decoded code of children that made one.
+    """A branch source that tells execs, and forgets decoded code of children that made one.
 
     Args:
         pid: the process that was attached to: what is known of its code goes when the pipeline
@@ -64,10 +84,11 @@ class MappedBranches:
         maps: what was decoded.
     """
 
-    def __init__(self, pid: int, source: TaskClockSource, maps: BranchMaps) -> None:
+    def __init__(self, pid: int, source: TaskBranches, maps: BranchMaps) -> None:
         self._pid = pid
         self._source = source
         self._maps = maps
+        self._told: set[str] = set()
         self._children: list[int] = []
         self.name = source.name
         self.period_seconds = source.period_seconds
@@ -75,6 +96,7 @@ class MappedBranches:
     def read(self, timeout_seconds: float) -> BranchSamples:
         """Wait for samples, at most so long, and return all that have come."""
         samples = self._source.read(timeout_seconds)
+        self._tell_notes()
         if self._source.ended:
             time.sleep(min(timeout_seconds, 0.01))
         execs = []
@@ -86,6 +108,14 @@ class MappedBranches:
             elif event.kind == "fork" and event.parent_pid == self._pid != event.pid:
                 self._children.append(event.pid)
         return replace(samples, exec_seconds=tuple(execs)) if execs else samples
+
+    def _tell_notes(self) -> None:
+        """Tell the user what has come up, each kind of thing once."""
+        for note in self._source.notes:
+            kind = note.partition(":")[0]
+            if kind not in self._told:
+                self._told.add(kind)
+                logger.warning(note)
 
     def take_children(self) -> list[int]:
         """Processes that the target has forked since this was asked last."""
@@ -164,12 +194,14 @@ class Surroundings:
         sample_seconds: CPU time that a branch sample takes from a target.
         process_cpu: accounts of what is done for each of them.
         memory_peak: what memory gives at most; None if it was not measured.
+        pmu: what came of trying the PMU's events.
     """
 
     machine: Machine
     sample_seconds: float
     process_cpu: ProcessCpu
     memory_peak: MemoryPeak | None = None
+    pmu: PmuTrials = NO_PMU
 
     @classmethod
     def read(cls, process_cpu: ProcessCpu | None = None) -> Surroundings:
@@ -180,6 +212,7 @@ class Surroundings:
             measure_sample_seconds(),
             process_cpu or ProcessCpu(),
             _memory_peak(machine),
+            try_pmu(machine.cpu),
         )
 
 
@@ -262,21 +295,19 @@ def compose(
     started_seconds = time.monotonic()
     maps = BranchMaps(lambda each: BranchMap(code_reader(each)))
     target_cpu_at_start = process_cpu_ns(target.pid) * 1e-9
-    source = TaskClockSource(
-        target.pid,
-        period_seconds=config.period_seconds,
-        follow_forks=config.follow_forks,
-        ring_bytes=ring_bytes,
-        most_files=most_files,
-    )
+    choice = choose(around.pmu, config.branches, config.clock)
+    if around.pmu.every:
+        logger.info("branches by %s, clock by %s: %s", choice.branches, choice.clock, choice.said)
+    source = _branches(target.pid, config, around.pmu, choice, ring_bytes, most_files)
     stack.callback(source.close)
-    for note in source.notes:
-        logger.warning(note)
     account = around.process_cpu.open()
     stack.callback(account.close)
     tracer = make_tracer(target.pid, config, account)
     stack.callback(tracer.close)
-    pipeline_parts = _pipeline_parts(target.pid, config, maps, around, started_seconds, permit)
+    make_clock = CounterClock if choice.clock == CounterClock.name else ProgressClock
+    pipeline_parts = _pipeline_parts(
+        target.pid, config, maps, around, started_seconds, permit, make_clock
+    )
     return SessionParts(
         target=target,
         handle=handle,
@@ -285,10 +316,41 @@ def compose(
         pipeline=Pipeline(pipeline_parts, started_seconds),
         own_cpu=account,
         cache_sizes_bytes=dict(around.machine.cache_sizes_bytes()),
-        clock_name=ProgressClock.name,
+        clock_name=choice.clock,
         started_seconds=started_seconds,
         target_cpu_at_start=target_cpu_at_start,
         memory_peak=around.memory_peak,
+    )
+
+
+def _branches(
+    pid: int,
+    config: SessionConfig,
+    trials: PmuTrials,
+    choice: Choice,
+    ring_bytes: int,
+    most_files: int | None,
+) -> TaskClockSource | PmuBranchSource:
+    """The branch source that was chosen, with counters if they are the clock."""
+    counters = trials.counter_set if choice.clock == "counters" else NO_COUNTERS
+    if choice.branches == "timer":
+        return TaskClockSource(
+            pid,
+            period_seconds=config.period_seconds,
+            follow_forks=config.follow_forks,
+            ring_bytes=ring_bytes,
+            most_files=most_files,
+            counters=counters,
+        )
+    return PmuBranchSource(
+        pid,
+        trials.branch_events,
+        period_seconds=config.period_seconds,
+        follow_forks=config.follow_forks,
+        ring_bytes=ring_bytes,
+        most_files=most_files,
+        counters=counters,
+        seed=config.seed,
     )
 
 
@@ -333,6 +395,7 @@ def _pipeline_parts(
     around: Surroundings,
     started_seconds: float,
     permit: Callable[[], bool],
+    make_clock: Callable[[], AccessClock],
 ) -> PipelineParts:
     shape = burst_shape(config.burst_accesses)
     share = {} if config.schedule == "all" else {"share": config.budget_share}
@@ -358,7 +421,7 @@ def _pipeline_parts(
             LeaderFollower(first_id=first_phase),
             RunLengthMarkov(),
             DriftMonitor(),
-            ProgressClock(),
+            make_clock(),
             UnseenCode(),
         )
 

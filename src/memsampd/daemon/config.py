@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import get_args
 
 from memsampd.errors import UsageError
+from memsampd.sampler.pmu.choice import BranchChoice, ClockChoice
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,8 @@ class SessionConfig:
         follow_forks: sample the branches of child processes, too.
         line_bytes: size of a cache line.
         seed: of every random choice.
+        branches: where branch samples come from: "timer", "pmu" or "auto".
+        clock: what accesses are timed by: "registers", "counters" or "auto".
     """
 
     duration_seconds: float | None = None
@@ -46,6 +50,8 @@ class SessionConfig:
     follow_forks: bool = False
     line_bytes: int = 64
     seed: int = 0
+    branches: BranchChoice = "auto"
+    clock: ClockChoice = "auto"
 
     def __post_init__(self) -> None:
         checks = (
@@ -61,6 +67,8 @@ class SessionConfig:
             ("--max-stop", self.max_stop_seconds, self.max_stop_seconds > 0),
             ("--nice", self.niceness, self.niceness is None or 0 <= self.niceness <= 19),
             ("--burst", self.burst_accesses, 1000 <= self.burst_accesses <= 10**9),
+            ("--branches", self.branches, self.branches in get_args(BranchChoice)),
+            ("--clock", self.clock, self.clock in get_args(ClockChoice)),
         )
         for option, value, is_good in checks:
             if not is_good:

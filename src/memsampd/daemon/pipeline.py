@@ -282,6 +282,7 @@ class Pipeline:
                 predicted_phase=predicted,
                 code=code_bytes(window.code),
                 rates=learners.clock.rates(window.start_seconds, window.end_seconds),
+                speed=learners.clock.speed(window.start_seconds, window.end_seconds),
             )
         )
         self._closed.add(window, phase)
@@ -381,11 +382,11 @@ class Pipeline:
     def _timed(self, record: BurstRecord, counted: CountedBurst) -> BurstRecord:
         """The burst, with the time that the samples about it tell."""
         burst = counted.burst
-        if not record.accesses or not len(burst.stretch):
+        if not record.accesses:
             return record
         limits = self.parts.estimator.possible_rates(record)
         # What it did when the target ran on may have led it astray: then only what it did before.
-        for end in (2, 1):
+        for end in (2, 1) if len(burst.stretch) else (-1,):  # no registers are known
             accesses = record.accesses * np.array(burst.stretch_shares[: end + 1])
             stretch = Stretch(
                 burst.time_seconds,

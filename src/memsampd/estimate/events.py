@@ -18,6 +18,7 @@ from memsampd.sampler.records import (
     BurstCost,
     BurstEnd,
     CodeRate,
+    Speed,
     TimedStretch,
     makes_no_access,
 )
@@ -59,6 +60,7 @@ class WindowRecord(Event, frozen=True, kw_only=True, tag="window"):
         predicted_phase: the phase that was expected.
         code: its branch vector, hits a bin, uint16 little-endian; empty if it was not kept.
         rates: how fast code went in it that bursts were timed in.
+        speed: accesses, instructions and cycles as counters told them; None without counters.
     """
 
     index: int
@@ -72,6 +74,7 @@ class WindowRecord(Event, frozen=True, kw_only=True, tag="window"):
     predicted_phase: int | None = None
     code: bytes = b""
     rates: tuple[CodeRate, ...] = ()
+    speed: Speed | None = None
 
     def __post_init__(self) -> None:
         code_vector(self.code)

@@ -6,7 +6,7 @@ import errno
 import os
 import platform
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
@@ -14,15 +14,7 @@ from memsampd import _core
 from memsampd.errors import MemsampdError
 from memsampd.machines.kernel import parse_release
 from memsampd.machines.machine import Machine, read_machine
-from memsampd.machines.pmu import (
-    ARM_SPE,
-    IBS_COUNT_MICRO_OPS,
-    IBS_OP,
-    IBS_SOFTWARE_FILTER,
-    Pmu,
-    memory_events,
-    read_pmus,
-)
+from memsampd.machines.pmu import ARM_SPE, Pmu, plan_events, read_pmus
 from memsampd.machines.privileges import (
     CAPABILITIES,
     decode_capabilities,
@@ -34,11 +26,12 @@ from memsampd.sampler.perf.probes import (
     ProbeResult,
     busy_child,
     probe_breakpoint,
-    probe_counter,
     probe_task_clock,
 )
 from memsampd.sampler.perf.refusal import read_paranoid
 from memsampd.sampler.perf.source import TaskClockSource
+from memsampd.sampler.pmu.branches import PmuBranchSource
+from memsampd.sampler.pmu.choice import NO_PMU, Choice, PmuTrials, choose, try_plan
 from memsampd.sampler.process.status import ProcessStatus, read_status
 from memsampd.sampler.process.target import check_target
 from memsampd.sampler.replica.probe import probe as probe_replica
@@ -47,8 +40,6 @@ BRANCH_SOURCE = TaskClockSource.name
 ACCESS_SOURCE = "replica"
 
 _OLDEST_KERNEL = (5, 13)  # inherit_thread of perf events
-_SAMPLE_PERIOD = 100_003 * 16  # IBS takes multiples of 16
-
 
 # What a replica needs, as its probe names it, and what to do where that is missing.
 _REPLICA_REMEDIES = {
@@ -89,19 +80,6 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class CounterTrial:
-    """A PMU event that was tried.
-
-    Attributes:
-        name: "cpu cycles", "cpu loads 0x81d0", ...
-        result: what came of it.
-    """
-
-    name: str
-    result: ProbeResult
-
-
-@dataclass(frozen=True, slots=True)
 class Trials:
     """What was really tried, on a child of our own.
 
@@ -109,15 +87,15 @@ class Trials:
         ptrace: why seizing, interrupting or detaching it failed; None if it works.
         task_clock: samples of the branch source.
         breakpoint: hits of a hardware breakpoint.
-        counters: events of the PMUs that there are.
         replica: what a replica needs: its name, whether it is there, and what was found.
+        pmu: events of the PMUs that there are.
     """
 
     ptrace: OSError | None
     task_clock: ProbeResult
     breakpoint: ProbeResult
-    counters: tuple[CounterTrial, ...]
     replica: tuple[tuple[str, bool, str], ...]
+    pmu: PmuTrials = NO_PMU
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,12 +133,14 @@ class Diagnosis:
         findings: one a check.
         branch_source: backend that attach will use; None: there is none.
         access_source: the same for accesses.
+        clock: what accesses will be timed by.
     """
 
     machine: Machine
     findings: tuple[Finding, ...]
     branch_source: str | None
     access_source: str | None
+    clock: str
 
     @property
     def works(self) -> bool:
@@ -181,8 +161,8 @@ def gather_evidence(root: Path = Path("/")) -> Evidence:
             _try_ptrace(child),
             probe_task_clock(child),
             probe_breakpoint(child),
-            tuple(trial for pmu in pmus for trial in _try_counters(child, machine, pmu)),
             tuple(probe_replica()),
+            try_plan(plan_events(machine.cpu, pmus, platform.release())),
         )
     own = read_status(os.getpid(), root / "proc")
     return Evidence(root, platform.release(), machine, own, pmus, trials)
@@ -196,41 +176,15 @@ def _try_ptrace(child: BusyChild) -> OSError | None:
     return None
 
 
-def _try_counters(child: BusyChild, machine: Machine, pmu: Pmu) -> list[CounterTrial]:
-    if pmu.name == ARM_SPE:
-        return []  # needs an AUX buffer: only its presence is told
-    if pmu.name == IBS_OP:
-        config2 = IBS_SOFTWARE_FILTER if "swfilt" in pmu.formats else 0
-        result = probe_counter(
-            child, pmu.name, pmu.type, IBS_COUNT_MICRO_OPS, config2, _SAMPLE_PERIOD, True
-        )
-        return [CounterTrial("ibs_op micro-ops", result)]
-    # PERF_TYPE_HARDWARE carries the unit in its upper half (Linux 5.13, for hybrid machines).
-    unit = 0 if pmu.name == "cpu" else pmu.type << 32
-    cycles = _core.PERF_COUNT_HW_CPU_CYCLES | unit
-    trials = [
-        CounterTrial(
-            f"{pmu.name} cycles",
-            probe_counter(child, "cycles", _core.PERF_TYPE_HARDWARE, cycles, 0, _SAMPLE_PERIOD),
-        )
-    ]
-    events = memory_events(machine.cpu) if pmu.name == "cpu" else None
-    if events:
-        for name, config in (
-            ("loads", events.loads),
-            ("stores", events.stores),
-            ("conditional branches", events.conditional_branches),
-        ):
-            result = probe_counter(child, name, pmu.type, config, 0, _SAMPLE_PERIOD)
-            trials.append(CounterTrial(f"{pmu.name} {name} {config:#06x}", result))
-    return trials
-
-
 def diagnose(evidence: Evidence) -> Diagnosis:
     """Judge the evidence."""
     findings = tuple(finding for check in CHECKS for finding in check(evidence))
     needed = [*check_architecture(evidence), *check_replica(evidence)]
-    branches = BRANCH_SOURCE if evidence.trials.task_clock.works else None
+    choice = choose(evidence.trials.pmu)
+    if choice.branches == "pmu":
+        branches: str | None = PmuBranchSource.name
+    else:
+        branches = BRANCH_SOURCE if evidence.trials.task_clock.works else None
     accesses = (
         ACCESS_SOURCE
         if evidence.trials.ptrace is None and all(each.state is not State.NO for each in needed)
@@ -238,9 +192,10 @@ def diagnose(evidence: Evidence) -> Diagnosis:
     )
     return Diagnosis(
         evidence.machine,
-        (*findings, _check_backend(branches, accesses)),
+        (*findings, _check_backend(branches, accesses, choice)),
         branches,
         accesses,
+        choice.clock,
     )
 
 
@@ -258,8 +213,11 @@ def diagnose_target(pid: str, proc: Path = Path("/proc")) -> tuple[Finding, ...]
     return (Finding("target", State.LIMITED, f"{detail}; {'; '.join(notes)}"),)
 
 
-def _check_backend(branches: str | None, accesses: str | None) -> Finding:
-    detail = f"branches: {branches or 'none'}, accesses: {accesses or 'none'}"
+def _check_backend(branches: str | None, accesses: str | None, choice: Choice) -> Finding:
+    detail = (
+        f"branches: {branches or 'none'}, accesses: {accesses or 'none'}, clock: {choice.clock} "
+        f"({choice.said})"
+    )
     if branches and accesses:
         return Finding("backend", State.OK, detail)
     return Finding("backend", State.NO, detail, "see the lines marked 'no' above")
@@ -392,25 +350,37 @@ def _judge(name: str, result: ProbeResult, counted: str) -> Finding:
             "it opens but counts nothing",
             "the hypervisor or the kernel drops it: use another machine, or report a bug there",
         )
-    level = f", precise level {result.precise_level}" if result.precise_level else ""
-    return Finding(name, State.OK, f"{result.count} {counted}{level}")
+    return Finding(name, State.OK, f"{result.count} {counted}")
 
 
 def check_pmu(evidence: Evidence) -> list[Finding]:
-    """The PMUs. No backend needs one."""
+    """The PMUs. Nothing needs one."""
+    trials, name = evidence.trials.pmu, "PMU"
     if not evidence.pmus:
-        return [
-            Finding(
-                "PMU", State.NO, "none (mostly: a virtual machine without one)", "none is needed"
-            )
-        ]
-    found = [
-        _judge(f"PMU: {trial.name}", trial.result, "on a busy child")
-        for trial in evidence.trials.counters
-    ]
+        none = "none (mostly: a virtual machine without one)"
+        return [Finding(name, State.NO, none, "none is needed")]
+    found = [Finding(name, State.OK, ", ".join(pmu.name for pmu in evidence.pmus))]
+    found += [Finding(name, State.LIMITED, why) for why in trials.plan.missing]
     if any(pmu.name == ARM_SPE for pmu in evidence.pmus):
-        found.append(Finding("PMU: arm_spe", State.LIMITED, "present, not tried", "not used yet"))
-    return found
+        found.append(Finding(name, State.LIMITED, "arm_spe_0 is present, not tried, and not used"))
+    for trial in trials.every:
+        state = State.OK if trial.works else State.NO
+        remedy = trial.refusal.remedy if trial.refusal is not None else ""
+        found.append(Finding(f"PMU: {trial.event.name}", state, trial.detail, remedy))
+    return _each_named_once(found)
+
+
+def _each_named_once(findings: list[Finding]) -> list[Finding]:
+    """Join those of one name: the worst state, all details."""
+    joined: dict[str, Finding] = {}
+    for each in findings:
+        before = joined.get(each.name)
+        if before is not None:
+            state = max(before.state, each.state, key=list(State).index)
+            detail = f"{before.detail}; {each.detail}"
+            each = replace(before, state=state, detail=detail)
+        joined[each.name] = each
+    return list(joined.values())
 
 
 def check_paranoid(evidence: Evidence) -> list[Finding]:

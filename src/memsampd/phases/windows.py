@@ -85,7 +85,8 @@ class WindowCutter:
     def _open(self) -> None:
         self._code = np.zeros(self._bins * _FINER)
         self._samples = 0
-        self._sampled_seconds = 0.0
+        self._sampled_seconds = 0.0  # by the period: every window has as many samples
+        self._cpu_seconds = 0.0
         self._lost = 0
         self._lost_seconds = 0.0
         self._throttled = 0
@@ -104,7 +105,8 @@ class WindowCutter:
             The windows that they complete, oldest first.
         """
         self._lost += batch.lost
-        self._lost_seconds += batch.lost * batch.period_seconds
+        if batch.cpu_seconds is None:  # else the sample after those lost stands for them, too
+            self._lost_seconds += batch.lost * batch.period_seconds
         self._throttled += batch.throttled
         if not len(batch):
             return []
@@ -156,7 +158,10 @@ class WindowCutter:
         self._end_seconds = float(times[-1])
         self._code += np.bincount(bins[part], minlength=self._bins * _FINER)
         self._samples += len(times)
-        self._sampled_seconds += len(times) * batch.period_seconds
+        nominal_seconds = len(times) * batch.period_seconds
+        told = batch.cpu_seconds
+        self._sampled_seconds += nominal_seconds
+        self._cpu_seconds += nominal_seconds if told is None else float(told[part].sum())
         self._threads.update(batch.tid[part].tolist())
 
     def _close(self) -> Window:
@@ -164,7 +169,7 @@ class WindowCutter:
             index=self._next_index,
             start_seconds=self._start_seconds,
             end_seconds=self._end_seconds,
-            cpu_seconds=self._sampled_seconds + self._lost_seconds,
+            cpu_seconds=self._cpu_seconds + self._lost_seconds,
             # The hash modulo the one is, modulo the other, the hash modulo the other.
             counts=self._code.reshape(_FINER, self._bins).sum(axis=0),
             samples=self._samples,

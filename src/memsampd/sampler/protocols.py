@@ -12,6 +12,7 @@ from memsampd.sampler.records import (
     Burst,
     BurstRequest,
     CodeRate,
+    Speed,
     Stretch,
     TimedStretch,
 )
@@ -86,3 +87,6 @@ class AccessClock(Protocol):
 
     def rates(self, start_seconds: float, end_seconds: float) -> tuple[CodeRate, ...]:
         """How fast code that is known went from one moment to another (CLOCK_MONOTONIC)."""
+
+    def speed(self, start_seconds: float, end_seconds: float) -> Speed | None:
+        """How fast the process went all in all; None if nothing was counted."""

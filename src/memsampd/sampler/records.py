@@ -22,15 +22,42 @@ def registers_of(raw: bytes) -> NDArray[np.uint64]:
 
 
 @dataclass(frozen=True, slots=True)
+class Counted:
+    """What threads did between their sample before and each sample, by the CPU's counters.
+
+    Attributes:
+        accesses: loads and stores, shape (n,), float64.
+        instructions: shape (n,), float64.
+        cycles: shape (n,), float64.
+        seconds: CPU time for which they were counted, shape (n,), float64: less than has passed
+            where others had the counters meanwhile.
+    """
+
+    accesses: NDArray[np.float64]
+    instructions: NDArray[np.float64]
+    cycles: NDArray[np.float64]
+    seconds: NDArray[np.float64]
+
+    def part(self, part: slice) -> Counted:
+        """That of some samples."""
+        return Counted(
+            self.accesses[part], self.instructions[part], self.cycles[part], self.seconds[part]
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class BranchSamples:
-    """Instruction pointers sampled at a fixed period of user CPU time.
+    """Instruction pointers sampled at a fixed period of user CPU time, or about so.
 
     Attributes:
         ip: sampled instruction addresses, shape (n,), uint64.
         pid: process of each sample, shape (n,), int32.
         tid: thread of each sample, shape (n,), int32.
         time_seconds: CLOCK_MONOTONIC time of each sample, shape (n,), float64, ascending.
-        period_seconds: CPU time that one sample stands for.
+        period_seconds: CPU time that one sample stands for; about so much where each tells.
+        cpu_seconds: CPU time that each sample stands for, shape (n,), float64; None where it is
+            the period.
+        counted: what was counted up to each sample; None where nobody asked.
         registers: rax, rbx, rcx, rdx, rsi, rdi, rbp, rsp, r8..r15 at each sample, shape (n, 16),
             uint64; shape (0, 16) where nobody asked.
         lost: samples that the kernel dropped since the previous read because a ring was full.
@@ -48,6 +75,8 @@ class BranchSamples:
     lost: int = 0
     throttled: int = 0
     exec_seconds: tuple[float, ...] = ()
+    cpu_seconds: NDArray[np.float64] | None = None
+    counted: Counted | None = None
 
     def __len__(self) -> int:
         return len(self.ip)
@@ -62,6 +91,8 @@ class BranchSamples:
             self.time_seconds[row],
             self.period_seconds,
             self.registers[row],
+            cpu_seconds=None if self.cpu_seconds is None else self.cpu_seconds[row],
+            counted=None if self.counted is None else self.counted.part(row),
         )
 
     def programs(self) -> Iterator[BranchSamples]:
@@ -197,6 +228,23 @@ class CodeRate:
     code: int
     accesses_per_cpu_second: float
     pairs: int
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """How fast a process went for a while.
+
+    Attributes:
+        accesses_per_cpu_second: loads and stores.
+        instructions_per_cpu_second: all of them.
+        cycles_per_instruction: CPI; NaN where no instruction was counted.
+        cpu_seconds: for which that was counted.
+    """
+
+    accesses_per_cpu_second: float
+    instructions_per_cpu_second: float
+    cycles_per_instruction: float
+    cpu_seconds: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ import pytest
 
 from memsampd.errors import CapabilityError
 from memsampd.machines.diagnosis import (
-    CounterTrial,
     Evidence,
     Finding,
     State,
@@ -16,12 +15,14 @@ from memsampd.machines.diagnosis import (
     diagnose,
 )
 from memsampd.machines.machine import Cpu, Machine
-from memsampd.machines.pmu import Pmu, memory_events, read_pmus
+from memsampd.machines.pmu import HardwareEvent, Pmu, plan_events
 from memsampd.machines.privileges import (
     CAPABILITIES,
     decode_capabilities,
 )
 from memsampd.sampler.perf.probes import ProbeResult
+from memsampd.sampler.pmu.choice import PmuTrials
+from memsampd.sampler.pmu.trial import Trial
 from memsampd.sampler.process.status import parse_status
 
 ALL_CAPABILITIES = (1 << len(CAPABILITIES)) - 1
@@ -31,7 +32,7 @@ REPLICA = (
     ("process_vm_readv", True, "a child was read"),
     ("procmap_query", True, "Linux 6.18"),
 )
-WORKING = Trials(None, ProbeResult(50), ProbeResult(3000), (), REPLICA)
+WORKING = Trials(None, ProbeResult(50), ProbeResult(3000), REPLICA)
 
 
 def write(root: Path, path: str, text: str) -> None:
@@ -150,38 +151,37 @@ def test_kernels(evidence: Evidence, release: str, state: State) -> None:
     assert find(replace(evidence, release=release), "kernel").state is state
 
 
+def pmu_trials(cpu: Cpu, *pmus: Pmu, broken: str = "") -> PmuTrials:
+    """As if all events had passed their trials, but for one."""
+    plan = plan_events(cpu, pmus, "6.18")
+
+    def trial(event: HardwareEvent) -> Trial:
+        refusal = CapabilityError("it counts nothing", "none") if event.name == broken else None
+        return Trial(event, "tried", refusal)
+
+    return PmuTrials(
+        plan,
+        tuple(trial(event) for event in plan.branches),
+        tuple(tuple(trial(event) for event in kind) for kind in plan.counters),
+        tuple(trial(event) for event in plan.addresses),
+    )
+
+
 def test_pmu_events_that_count_and_that_do_not(evidence: Evidence) -> None:
-    counters = (
-        CounterTrial("cpu cycles", ProbeResult(10**8, precise_level=3)),
-        CounterTrial("cpu loads 0x81d0", ProbeResult(0)),
-    )
     pmus = (Pmu("cpu", 4, frozenset()), Pmu("arm_spe_0", 9, frozenset()))
-    tried = replace(evidence, pmus=pmus, trials=replace(WORKING, counters=counters))
-    assert "precise level 3" in find(tried, "PMU: cpu cycles").detail
+    trials = pmu_trials(EMERALD_RAPIDS, *pmus)
+    tried = replace(evidence, pmus=pmus, trials=replace(WORKING, pmu=trials))
+    assert find(tried, "PMU: cpu conditional branches 0x11c4").state is State.OK
+    assert find(tried, "PMU").state is State.LIMITED  # what SPE is there is not used
+    diagnosis = diagnose(tried)
+    assert (diagnosis.branch_source, diagnosis.clock) == ("pmu-branches", "counters")
+    broken = pmu_trials(EMERALD_RAPIDS, *pmus, broken="cpu loads 0x81d0")
+    tried = replace(evidence, pmus=pmus, trials=replace(WORKING, pmu=broken))
     assert find(tried, "PMU: cpu loads 0x81d0").state is State.NO
-    assert find(tried, "PMU: arm_spe").state is State.LIMITED
-    assert diagnose(tried).works
-
-
-def test_pmus_of_a_hybrid_and_of_an_amd_machine(tmp_path: Path) -> None:
-    devices = "sys/bus/event_source/devices"
-    write(tmp_path, f"{devices}/cpu_core/type", "4\n")
-    write(tmp_path, f"{devices}/cpu_atom/type", "10\n")
-    write(tmp_path, f"{devices}/ibs_op/type", "11\n")
-    write(tmp_path, f"{devices}/ibs_op/format/swfilt", "config2:0\n")
-    assert read_pmus(tmp_path / "sys") == (
-        Pmu("cpu_core", 4, frozenset()),
-        Pmu("cpu_atom", 10, frozenset()),
-        Pmu("ibs_op", 11, frozenset({"swfilt"})),
-    )
-    assert read_pmus(tmp_path) == ()
-
-
-def test_conditional_branches_from_ice_lake_on_are_all_of_them() -> None:
-    events = memory_events(EMERALD_RAPIDS)
-    assert events is not None
-    assert events.conditional_branches == 0x11C4
-    assert memory_events(replace(EMERALD_RAPIDS, vendor="AuthenticAMD")) is None
+    diagnosis = diagnose(tried)
+    assert (diagnosis.branch_source, diagnosis.clock) == ("perf-task-clock", "registers")
+    assert "it counts nothing" in find(tried, "backend").detail
+    assert diagnosis.works
 
 
 @pytest.mark.parametrize(

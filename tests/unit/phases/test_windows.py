@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -120,6 +121,19 @@ def test_each_process_has_its_own_map() -> None:
     names = np.array([1001, 2002, 1003, 2004], dtype=np.uint64)
     assert window.counts.tolist() == np.bincount(hash_bins(names, 64), minlength=64).tolist()
     assert window.thread_samples == {10: 2, 20: 2}
+
+
+def test_samples_that_tell_their_own_time() -> None:
+    """Every window has as many samples, and the CPU time that they tell; lost ones are in it."""
+    cutter = WindowCutter(4 * PERIOD, 8, identity)
+    told = np.array([1.0, 2, 3, 4, 50, 60, 70, 80, 9]) * PERIOD
+    windows = cutter.add(replace(batch([1] * 9, lost=3), cpu_seconds=told))
+    last = cutter.flush()
+    assert last is not None
+    assert [window.samples for window in (*windows, last)] == [4, 4, 1]
+    seconds = [window.cpu_seconds for window in (*windows, last)]
+    assert seconds == pytest.approx([10 * PERIOD, 260 * PERIOD, 9 * PERIOD])
+    assert windows[0].lost == 3
 
 
 def splitmix64(x: int) -> int:

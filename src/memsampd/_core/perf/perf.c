@@ -1,5 +1,6 @@
 /* perf_event_open(2): the sampled stream of instruction addresses and plain counters. */
 #include "core.h"
+#include "records.h"
 #include "ring.h"
 
 #include <errno.h>
@@ -12,50 +13,63 @@
 #define ATTR_INHERIT_THREAD (UINT64_C(1) << 35)
 #define ATTR_FLAGS_OFFSET (offsetof(struct perf_event_attr, read_format) + sizeof(uint64_t))
 
-/* rax, rbx, rcx, rdx, rsi, rdi, rbp, rsp and r8 to r15: the order of their bits is that of the record. */
-#define SAMPLED_REGISTERS UINT64_C(0xff00ff)
-#define SAMPLED_REGISTERS_COUNT 16
-
 enum inherit { INHERIT_NOTHING, INHERIT_THREADS, INHERIT_ALL, INHERIT_END };
 
 static long
-perf_event_open(struct perf_event_attr *attr, pid_t tid, int cpu)
+perf_event_open(struct perf_event_attr *attr, pid_t tid, int cpu, int group)
 {
-    return syscall(SYS_perf_event_open, attr, tid, cpu, -1, PERF_FLAG_FD_CLOEXEC);
+    return syscall(SYS_perf_event_open, attr, tid, cpu, group, PERF_FLAG_FD_CLOEXEC);
 }
 
 PyDoc_STRVAR(perf_open_sampler_doc,
-             "perf_open_sampler(tid, cpu, period_ns, wakeup_bytes, inherit)\n--\n\n"
-             "Sample a thread's user-mode instruction address and general registers every period_ns\n"
-             "of its CPU time.\n\n"
+             "perf_open_sampler(tid, cpu, period, wakeup_bytes, inherit, *,\n"
+             "                  type=PERF_TYPE_SOFTWARE, config=PERF_COUNT_SW_TASK_CLOCK, config1=0,\n"
+             "                  config2=0, bp_type=0, precise_ip=0, sample_type=SAMPLE_REGISTERS,\n"
+             "                  group=-1, exclude_kernel=True)\n--\n\n"
+             "Sample a thread whenever an event has happened so often, here by default every so\n"
+             "many ns of its CPU time; with a period of 0 count it, as a member of a group.\n\n"
              "cpu is -1 for all. inherit: INHERIT_NOTHING, INHERIT_THREADS (Linux 5.13) or\n"
-             "INHERIT_ALL. Returns a descriptor; OSError as perf_event_open(2).");
+             "INHERIT_ALL. sample_type: SAMPLE_ constants, what is in a sample besides the\n"
+             "instruction, the thread and the time. Returns a descriptor; OSError as\n"
+             "perf_event_open(2).");
 
 static PyObject *
-perf_open_sampler(PyObject *module, PyObject *args)
+perf_open_sampler(PyObject *module, PyObject *args, PyObject *kwargs)
 {
-    int tid, cpu, inherit;
-    unsigned long long period_ns;
+    static char *names[] = {"tid",     "cpu",     "period",  "wakeup_bytes", "inherit",
+                            "type",    "config",  "config1", "config2",      "bp_type",
+                            "precise_ip", "sample_type", "group", "exclude_kernel", NULL};
+    int tid, cpu, inherit, group = -1, exclude_kernel = 1;
+    unsigned type = PERF_TYPE_SOFTWARE, bp_type = 0, precise_ip = 0;
+    unsigned long long period, config = PERF_COUNT_SW_TASK_CLOCK, config1 = 0, config2 = 0;
+    unsigned long long sample_type = PERF_SAMPLE_REGS_USER;
     unsigned wakeup_bytes;
     (void)module;
-    if (!PyArg_ParseTuple(args, "iiKIi", &tid, &cpu, &period_ns, &wakeup_bytes, &inherit))
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "iiKIi|$IKKKIIKip", names, &tid, &cpu, &period,
+                                     &wakeup_bytes, &inherit, &type, &config, &config1, &config2,
+                                     &bp_type, &precise_ip, &sample_type, &group, &exclude_kernel))
         return NULL;
     if (tid <= 0 || inherit < 0 || inherit >= INHERIT_END) {
         PyErr_SetString(PyExc_ValueError, "tid must be positive and inherit an INHERIT_ constant");
         return NULL;
     }
     struct perf_event_attr attr = {
-        .type = PERF_TYPE_SOFTWARE,
+        .type = type,
         .size = sizeof attr,
-        .config = PERF_COUNT_SW_TASK_CLOCK,
-        .sample_period = period_ns,
-        .sample_type = PERF_SAMPLE_IP | PERF_SAMPLE_TID | PERF_SAMPLE_TIME | PERF_SAMPLE_REGS_USER,
-        .sample_regs_user = SAMPLED_REGISTERS,
+        .config = config,
+        .config1 = config1,
+        .config2 = config2,
+        .sample_period = period,
+        .sample_type = records_sample_type(sample_type),
+        .sample_regs_user = sample_type & PERF_SAMPLE_REGS_USER ? SAMPLED_REGISTERS : 0,
+        .read_format = sample_type & PERF_SAMPLE_READ ? RECORDS_READ_FORMAT : 0,
         .inherit = inherit != INHERIT_NOTHING,
-        .exclude_kernel = 1,
-        .exclude_hv = 1,
-        .comm = 1,
-        .task = 1,
+        .exclude_kernel = exclude_kernel != 0,
+        .exclude_hv = exclude_kernel != 0,
+        .precise_ip = precise_ip & 3,
+        .bp_type = bp_type,
+        .comm = group < 0,
+        .task = group < 0,
         .watermark = 1,
         .sample_id_all = 1,
         .use_clockid = 1,
@@ -68,14 +82,14 @@ perf_open_sampler(PyObject *module, PyObject *args)
         flags |= ATTR_INHERIT_THREAD;
         memcpy((char *)&attr + ATTR_FLAGS_OFFSET, &flags, sizeof flags);
     }
-    long fd = perf_event_open(&attr, tid, cpu);
+    long fd = perf_event_open(&attr, tid, cpu, group);
     return fd < 0 ? PyErr_SetFromErrno(PyExc_OSError) : PyLong_FromLong(fd);
 }
 
 PyDoc_STRVAR(perf_open_counter_doc,
              "perf_open_counter(tid, type, config, config1=0, config2=0, *, bp_type=0,\n"
-             "                  precise_ip=0, period=0)\n--\n\n"
-             "Count one user-mode event of one thread on any CPU.\n\n"
+             "                  precise_ip=0, period=0, exclude_kernel=True)\n--\n\n"
+             "Count one event of one thread on any CPU, in user mode only if so asked.\n\n"
              "For PERF_TYPE_BREAKPOINT config1 is the address and config2 the length in bytes.\n"
              "precise_ip (1..3) needs a period. Reading the descriptor yields three u64: the\n"
              "count, and the nanoseconds for which it was enabled and really on a counter.");
@@ -83,14 +97,15 @@ PyDoc_STRVAR(perf_open_counter_doc,
 static PyObject *
 perf_open_counter(PyObject *module, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"tid",     "type",       "config", "config1", "config2",
-                            "bp_type", "precise_ip", "period", NULL};
-    int tid;
+    static char *names[] = {"tid",     "type",       "config", "config1",        "config2",
+                            "bp_type", "precise_ip", "period", "exclude_kernel", NULL};
+    int tid, exclude_kernel = 1;
     unsigned type, bp_type = 0, precise_ip = 0;
     unsigned long long config, config1 = 0, config2 = 0, period = 0;
     (void)module;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "iIK|KK$IIK", names, &tid, &type, &config,
-                                     &config1, &config2, &bp_type, &precise_ip, &period))
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "iIK|KK$IIKp", names, &tid, &type, &config,
+                                     &config1, &config2, &bp_type, &precise_ip, &period,
+                                     &exclude_kernel))
         return NULL;
     struct perf_event_attr attr = {
         .type = type,
@@ -99,14 +114,14 @@ perf_open_counter(PyObject *module, PyObject *args, PyObject *kwargs)
         .sample_period = period,
         .sample_type = period ? PERF_SAMPLE_IP : 0,
         .read_format = PERF_FORMAT_TOTAL_TIME_ENABLED | PERF_FORMAT_TOTAL_TIME_RUNNING,
-        .exclude_kernel = 1,
-        .exclude_hv = 1,
+        .exclude_kernel = exclude_kernel != 0,
+        .exclude_hv = exclude_kernel != 0,
         .precise_ip = precise_ip & 3,
         .bp_type = bp_type,
         .config1 = config1,
         .config2 = config2,
     };
-    long fd = perf_event_open(&attr, tid, -1);
+    long fd = perf_event_open(&attr, tid, -1, -1);
     return fd < 0 ? PyErr_SetFromErrno(PyExc_OSError) : PyLong_FromLong(fd);
 }
 
@@ -114,40 +129,20 @@ perf_open_counter(PyObject *module, PyObject *args, PyObject *kwargs)
 typedef struct {
     PyObject_HEAD
     Ring ring;
+    uint64_t sample_type; /* of the events that write to it */
 } PerfRing;
-
-/* A sample as Python sees it; SAMPLE_DTYPE in sampler/perf/rings.py is its twin. */
-typedef struct {
-    uint64_t time_ns;
-    uint64_t ip;
-    uint32_t pid;
-    uint32_t tid;
-    uint64_t registers[SAMPLED_REGISTERS_COUNT]; /* zeros where the kernel gave none */
-} Sample;
-
-/* Bodies of the records that we ask for (after struct perf_event_header). */
-struct sample_body {
-    uint64_t ip;
-    uint32_t pid, tid;
-    uint64_t time_ns;
-    uint64_t abi; /* no registers follow where it is PERF_SAMPLE_REGS_ABI_NONE */
-    uint64_t registers[SAMPLED_REGISTERS_COUNT];
-};
-struct task_body { uint32_t pid, ppid, tid, ptid; uint64_t time_ns; };
-struct comm_body { uint32_t pid, tid; char comm[]; };
-struct sample_id { uint32_t pid, tid; uint64_t time_ns; };
-
-enum { RECORD_BYTES_MAX = 256 }; /* far above any record that we ask for */
 
 static int
 ring_init(PyObject *self, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"fd", "data_bytes", NULL};
+    static char *names[] = {"fd", "data_bytes", "sample_type", NULL};
+    unsigned long long sample_type = PERF_SAMPLE_REGS_USER;
     PerfRing *perf_ring = (PerfRing *)self;
     int fd;
     Py_ssize_t data_bytes;
     size_t page_bytes = (size_t)sysconf(_SC_PAGESIZE);
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "in", names, &fd, &data_bytes))
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "in|K", names, &fd, &data_bytes,
+                                     &sample_type))
         return -1;
     if (data_bytes < (Py_ssize_t)page_bytes || (data_bytes & (data_bytes - 1)) ||
         perf_ring->ring.control) {
@@ -158,6 +153,7 @@ ring_init(PyObject *self, PyObject *args, PyObject *kwargs)
         PyErr_SetFromErrno(PyExc_OSError);
         return -1;
     }
+    perf_ring->sample_type = records_sample_type(sample_type);
     return 0;
 }
 
@@ -178,109 +174,25 @@ ring_dealloc(PyObject *self)
     Py_DECREF(type);
 }
 
-static int
-append_event(PyObject *events, const unsigned char *record)
-{
-    struct perf_event_header header;
-    memcpy(&header, record, sizeof header);
-    const unsigned char *body = record + sizeof header;
-    PyObject *event;
-    if (header.type == PERF_RECORD_COMM) {
-        const struct comm_body *comm = (const void *)body;
-        struct sample_id id;
-        memcpy(&id, record + header.size - sizeof id, sizeof id);
-        /* A name is any bytes up to 15; what is no UTF-8 is kept by surrogateescape. */
-        PyObject *name = PyUnicode_DecodeFSDefault(comm->comm);
-        if (!name)
-            return -1;
-        int is_exec = (header.misc & PERF_RECORD_MISC_COMM_EXEC) != 0;
-        event = Py_BuildValue("(sIIIIKN)", is_exec ? "exec" : "rename", comm->pid, comm->tid, 0, 0,
-                              (unsigned long long)id.time_ns, name);
-    } else {
-        const struct task_body *task = (const void *)body;
-        event = Py_BuildValue("(sIIIIKs)", header.type == PERF_RECORD_FORK ? "fork" : "exit",
-                              task->pid, task->tid, task->ppid, task->ptid,
-                              (unsigned long long)task->time_ns, "");
-    }
-    if (!event)
-        return -1;
-    int failed = PyList_Append(events, event);
-    Py_DECREF(event);
-    return failed;
-}
-
 PyDoc_STRVAR(ring_drain_doc,
              "drain()\n--\n\n"
-             "Take all that is in the ring.\n\n"
-             "Returns (samples, events, lost, throttled): samples as a bytearray of (time_ns u64,\n"
-             "ip u64, pid u32, tid u32, registers 16 u64); events as tuples (kind, pid, tid, parent pid, parent\n"
-             "tid, time_ns, command), kind one of fork, exit, exec, rename. Empty once closed.");
+             "Take all that is in the ring, as parse_records() tells it. Empty once closed.");
 
 static PyObject *
 ring_drain(PyObject *self, PyObject *unused)
 {
-    Ring *ring = &((PerfRing *)self)->ring;
-    unsigned char record[RECORD_BYTES_MAX] __attribute__((aligned(8)));
-    unsigned long long lost = 0, throttled = 0;
-    (void)unused;
+    PerfRing *perf_ring = (PerfRing *)self;
+    Ring *ring = &perf_ring->ring;
     uint64_t head = 0, tail = 0;
+    (void)unused;
     if (ring->control) {
         head = ring_head(ring);
         tail = ring->control->data_tail;
     }
-    size_t record_bytes =
-        sizeof(struct perf_event_header) + offsetof(struct sample_body, registers);
-    size_t most = (size_t)(head - tail) / record_bytes;
-    PyObject *samples = PyByteArray_FromStringAndSize(NULL, (Py_ssize_t)(most * sizeof(Sample)));
-    PyObject *events = PyList_New(0);
-    if (!samples || !events)
-        goto fail;
-    char *out = PyByteArray_AsString(samples);
-    size_t taken = 0;
-    while (tail != head) {
-        size_t size = ring_copy(ring, tail, record, sizeof record);
-        const struct perf_event_header *header = (const void *)record;
-        const unsigned char *body = record + sizeof *header;
-        if (size < sizeof *header)
-            break; /* never seen; going on would not end */
-        tail += size;
-        switch (header->type) {
-        case PERF_RECORD_SAMPLE: {
-            const struct sample_body *from = (const void *)body;
-            Sample to = {.time_ns = from->time_ns, .ip = from->ip, .pid = from->pid, .tid = from->tid};
-            if (from->abi == PERF_SAMPLE_REGS_ABI_64)
-                memcpy(to.registers, from->registers, sizeof to.registers);
-            memcpy(out + taken++ * sizeof to, &to, sizeof to);
-            break;
-        }
-        case PERF_RECORD_LOST:
-            lost += ((const uint64_t *)body)[1];
-            break;
-        case PERF_RECORD_LOST_SAMPLES:
-            lost += ((const uint64_t *)body)[0];
-            break;
-        case PERF_RECORD_THROTTLE:
-            throttled++;
-            break;
-        case PERF_RECORD_COMM:
-        case PERF_RECORD_FORK:
-        case PERF_RECORD_EXIT:
-            if (append_event(events, record) < 0)
-                goto fail;
-            break;
-        default:
-            break; /* PERF_RECORD_UNTHROTTLE and kinds that we did not ask for */
-        }
-    }
-    if (ring->control)
+    PyObject *found = records_parse(ring, tail, head, perf_ring->sample_type);
+    if (found && ring->control)
         ring_give_back(ring, head);
-    if (PyByteArray_Resize(samples, (Py_ssize_t)(taken * sizeof(Sample))) < 0)
-        goto fail;
-    return Py_BuildValue("(NNKK)", samples, events, lost, throttled);
-fail:
-    Py_XDECREF(samples);
-    Py_XDECREF(events);
-    return NULL;
+    return found;
 }
 
 static PyMethodDef ring_methods[] = {
@@ -290,7 +202,8 @@ static PyMethodDef ring_methods[] = {
 };
 
 static PyType_Slot ring_slots[] = {
-    {Py_tp_doc, (void *)"PerfRing(fd, data_bytes)\n--\n\nThe ring buffer of a sampling event."},
+    {Py_tp_doc, (void *)"PerfRing(fd, data_bytes, sample_type=SAMPLE_REGISTERS)\n--\n\n"
+                        "The ring buffer of sampling events, all with the same sample_type."},
     {Py_tp_init, (void *)(uintptr_t)ring_init},
     {Py_tp_dealloc, (void *)(uintptr_t)ring_dealloc},
     {Py_tp_methods, ring_methods},
@@ -304,8 +217,39 @@ static PyType_Spec ring_spec = {
     .slots = ring_slots,
 };
 
+PyDoc_STRVAR(parse_records_doc,
+             "parse_records(data, sample_type, tail=0, head=len(data))\n--\n\n"
+             "Read the records of a ring buffer's bytes, from one position to another; sample_type as\n"
+             "the kernel has it, with IP, TID and TIME.\n\n"
+             "Returns (samples, events, lost, throttled): samples as a bytearray (SAMPLE_DTYPE in\n"
+             "sampler/perf/rings.py); events as tuples (kind, pid, tid, parent pid, parent tid,\n"
+             "time_ns, command), kind one of fork, exit, exec, rename; records lost, those that\n"
+             "cannot be read among them; and throttle records.");
+
+static PyObject *
+parse_records(PyObject *module, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"data", "sample_type", "tail", "head", NULL};
+    const char *data;
+    Py_ssize_t bytes;
+    unsigned long long sample_type, tail = 0, head = UINT64_MAX;
+    (void)module;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "y#K|KK", names, &data, &bytes, &sample_type,
+                                     &tail, &head))
+        return NULL;
+    if (head == UINT64_MAX)
+        head = (uint64_t)bytes;
+    if (head < tail || head - tail > (uint64_t)bytes)
+        return PyErr_Format(PyExc_ValueError, "positions that %zd bytes do not have", bytes);
+    Ring ring = {NULL, 0, (const unsigned char *)data, (size_t)bytes};
+    return records_parse(&ring, tail, head, sample_type);
+}
+
 static PyMethodDef perf_functions[] = {
-    {"perf_open_sampler", perf_open_sampler, METH_VARARGS, perf_open_sampler_doc},
+    {"perf_open_sampler", (PyCFunction)(void (*)(void))perf_open_sampler,
+     METH_VARARGS | METH_KEYWORDS, perf_open_sampler_doc},
+    {"parse_records", (PyCFunction)(void (*)(void))parse_records, METH_VARARGS | METH_KEYWORDS,
+     parse_records_doc},
     {"perf_open_counter", (PyCFunction)(void (*)(void))perf_open_counter,
      METH_VARARGS | METH_KEYWORDS, perf_open_counter_doc},
     {NULL, NULL, 0, NULL},
@@ -324,7 +268,15 @@ static const struct {
     {"PERF_TYPE_SOFTWARE", PERF_TYPE_SOFTWARE},
     {"PERF_TYPE_BREAKPOINT", PERF_TYPE_BREAKPOINT},
     {"PERF_COUNT_HW_CPU_CYCLES", PERF_COUNT_HW_CPU_CYCLES},
+    {"PERF_COUNT_HW_INSTRUCTIONS", PERF_COUNT_HW_INSTRUCTIONS},
     {"PERF_COUNT_SW_TASK_CLOCK", PERF_COUNT_SW_TASK_CLOCK},
+    {"PERF_EVENT_IOC_PERIOD", PERF_EVENT_IOC_PERIOD},
+    {"SAMPLE_ADDRESS", PERF_SAMPLE_ADDR},
+    {"SAMPLE_COUNTS", PERF_SAMPLE_READ},
+    {"SAMPLE_RAW", PERF_SAMPLE_RAW},
+    {"SAMPLE_REGISTERS", PERF_SAMPLE_REGS_USER},
+    {"SAMPLE_DATA_SOURCE", PERF_SAMPLE_DATA_SRC},
+    {"SAMPLE_COUNTS_MOST", RECORDS_COUNTS},
 };
 
 int

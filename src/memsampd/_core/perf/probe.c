@@ -114,6 +114,60 @@ spawn_looping_child(PyObject *module, PyObject *args)
                          (unsigned long long)(uintptr_t)&loop_words[8]);
 }
 
+/* Each round is four instructions: a load of known_words[0], a store to known_words[8], and a
+ * conditional branch, taken but for the last. */
+static volatile uint64_t known_words[16] __attribute__((aligned(64)));
+extern const char known_load[] __attribute__((visibility("hidden")));
+extern const char known_store[] __attribute__((visibility("hidden")));
+extern const char known_branch[] __attribute__((visibility("hidden")));
+extern const char known_end[] __attribute__((visibility("hidden")));
+
+static void __attribute__((noinline, noclone))
+run_known(uint64_t rounds)
+{
+    __asm__ volatile(".globl known_load\n.hidden known_load\n"
+                     "known_load:\n"
+                     "mov (%1), %%rax\n"
+                     ".globl known_store\n.hidden known_store\n"
+                     "known_store:\n"
+                     "mov %%rax, 64(%1)\n"
+                     "dec %0\n"
+                     ".globl known_branch\n.hidden known_branch\n"
+                     "known_branch:\n"
+                     "jnz known_load\n"
+                     ".globl known_end\n.hidden known_end\n"
+                     "known_end:\n"
+                     : "+r"(rounds)
+                     : "r"(known_words)
+                     : "rax", "memory", "cc");
+}
+
+PyDoc_STRVAR(run_known_loop_doc,
+             "run_known_loop(rounds)\n--\n\n"
+             "Run a loop whose every round is four instructions: a load, a store, and a conditional\n"
+             "branch among them.\n\n"
+             "Returns (load, store, branch, end, loaded, stored): the addresses of these\n"
+             "instructions and of what follows, and of the 8 bytes that are loaded and stored.");
+
+static PyObject *
+run_known_loop(PyObject *module, PyObject *args)
+{
+    unsigned long long rounds;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "K", &rounds))
+        return NULL;
+    if (rounds == 0)
+        return PyErr_Format(PyExc_ValueError, "at least one round");
+    Py_BEGIN_ALLOW_THREADS
+    run_known(rounds);
+    Py_END_ALLOW_THREADS
+    return Py_BuildValue(
+        "(KKKKKK)", (unsigned long long)(uintptr_t)known_load,
+        (unsigned long long)(uintptr_t)known_store, (unsigned long long)(uintptr_t)known_branch,
+        (unsigned long long)(uintptr_t)known_end, (unsigned long long)(uintptr_t)&known_words[0],
+        (unsigned long long)(uintptr_t)&known_words[8]);
+}
+
 /* Seize, interrupt, wait for the stop and detach; 0 or an errno. */
 static int
 try_ptrace(pid_t tid)
@@ -175,6 +229,7 @@ cpuid(PyObject *module, PyObject *args)
 static PyMethodDef probe_functions[] = {
     {"spawn_busy_child", spawn_busy_child, METH_NOARGS, spawn_busy_child_doc},
     {"spawn_looping_child", spawn_looping_child, METH_VARARGS, spawn_looping_child_doc},
+    {"run_known_loop", run_known_loop, METH_VARARGS, run_known_loop_doc},
     {"probe_ptrace", probe_ptrace, METH_VARARGS, probe_ptrace_doc},
     {"cpuid", cpuid, METH_VARARGS, cpuid_doc},
     {NULL, NULL, 0, NULL},

@@ -13,7 +13,8 @@
 typedef struct {
     struct perf_event_mmap_page *control; /* NULL once closed */
     size_t control_bytes;
-    size_t data_bytes; /* a power of two */
+    const unsigned char *data;
+    size_t data_bytes; /* a power of two where the kernel writes it */
 } Ring;
 
 /* Map it; -1 with errno set. */
@@ -24,7 +25,7 @@ ring_map(Ring *ring, int fd, size_t data_bytes)
     void *at = mmap(NULL, page_bytes + data_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (at == MAP_FAILED)
         return -1;
-    *ring = (Ring){at, page_bytes, data_bytes};
+    *ring = (Ring){at, page_bytes, (const unsigned char *)at + page_bytes, data_bytes};
     return 0;
 }
 
@@ -48,19 +49,25 @@ ring_give_back(Ring *ring, uint64_t position)
     __atomic_store_n(&ring->control->data_tail, position, __ATOMIC_RELEASE);
 }
 
+/* Bytes from this position on, those that wrap round in one piece. */
+static inline void
+ring_bytes(const Ring *ring, uint64_t position, void *to, size_t bytes)
+{
+    size_t offset = position % ring->data_bytes;
+    size_t first = ring->data_bytes - offset < bytes ? ring->data_bytes - offset : bytes;
+    memcpy(to, ring->data + offset, first);
+    memcpy((unsigned char *)to + first, ring->data, bytes - first);
+}
+
 /* The record at this position, copied so that one that wraps round is in one piece; at most
  * max_bytes of it. Returns its full size. */
 static inline size_t
 ring_copy(const Ring *ring, uint64_t position, void *record, size_t max_bytes)
 {
-    const unsigned char *data = (const unsigned char *)ring->control + ring->control_bytes;
-    size_t offset = position & (ring->data_bytes - 1);
-    struct perf_event_header header; /* records are 8-byte aligned: a header never wraps */
-    memcpy(&header, data + offset, sizeof header);
-    size_t wanted = header.size < max_bytes ? header.size : max_bytes;
-    size_t first = ring->data_bytes - offset < wanted ? ring->data_bytes - offset : wanted;
-    memcpy(record, data + offset, first);
-    memcpy((unsigned char *)record + first, data, wanted - first);
+    struct perf_event_header header;
+    ring_bytes(ring, position, &header, sizeof header);
+    size_t most = max_bytes < ring->data_bytes ? max_bytes : ring->data_bytes;
+    ring_bytes(ring, position, record, header.size < most ? header.size : most);
     return header.size;
 }
 

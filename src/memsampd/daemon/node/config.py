@@ -13,6 +13,7 @@ from msgspec import Meta
 from memsampd.daemon.config import SessionConfig
 from memsampd.errors import MemsampdError, UsageError
 from memsampd.exporters.listen import DEFAULT_LISTEN, parse_listen
+from memsampd.sampler.pmu.choice import BranchChoice, ClockChoice
 
 CONFIG_PATH = Path("/etc/memsampd/config.toml")
 _MACHINE_SOCKET = Path("/run/memsampd/control.sock")
@@ -39,6 +40,8 @@ class SessionOptions(_Table, frozen=True):
         burst: accesses of a long burst.
         schedule: which windows get a burst.
         follow_forks: sample the branches of child processes, as part of it.
+        branches: where branch samples come from.
+        clock: what accesses are timed by.
     """
 
     budget: Share | None = None
@@ -49,6 +52,8 @@ class SessionOptions(_Table, frozen=True):
     burst: Annotated[int, Meta(ge=1000, le=10**9)] | None = None
     schedule: str | None = None
     follow_forks: bool | None = None
+    branches: BranchChoice | None = None
+    clock: ClockChoice | None = None
 
 
 class Rule(_Table, frozen=True):
@@ -210,6 +215,8 @@ _SESSION_FIELDS = {
     "burst": "burst_accesses",
     "schedule": "schedule",
     "follow_forks": "follow_forks",
+    "branches": "branches",
+    "clock": "clock",
 }
 SCHEDULES = ("phase-guided", "periodic", "burst", "all", "none")
 _CONDITIONS = ("command", "command_line", "user", "cgroup", "container", "unit")

@@ -15,11 +15,19 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from memsampd.sampler.records import BranchSamples, CodeRate, Stretch, TimedStretch, no_registers
+from memsampd.sampler.clock.code import is_in, likeness
+from memsampd.sampler.records import (
+    BranchSamples,
+    CodeRate,
+    Speed,
+    Stretch,
+    TimedStretch,
+    no_registers,
+)
 
 # Samples that are remembered: at the usual period, of some seconds.
 _SAMPLES = 4096
-# Two samples tell only if the thread ran all the time between them: wall time, in periods.
+# Two samples tell only if the thread ran all the time between them: wall time, by its CPU time.
 _UNDISTURBED = (0.85, 1.15)
 _PAIRS = (24, 12, 6)  # the nearest ones to a burst: fewer, where its speed changes
 _PAIRS_LEAST = 4
@@ -62,7 +70,7 @@ class Pairs:
 
     def inside(self, code_ip: NDArray[np.uint64]) -> Pairs:
         """Those of which both are in some code."""
-        both = _is_in(self.first_ip, code_ip) & _is_in(self.second_ip, code_ip)
+        both = is_in(self.first_ip, code_ip) & is_in(self.second_ip, code_ip)
         return self.chosen(np.flatnonzero(both))
 
     def chosen(self, which: NDArray[np.int64]) -> Pairs:
@@ -123,7 +131,7 @@ class ProgressClock:
         self._tid = np.empty(0, np.int32)
         self._time = np.empty(0, np.float64)
         self._registers = no_registers()
-        self._period_seconds = 0.0
+        self._used = np.empty(0, np.float64)  # CPU time since the sample before
         self._codes: list[_SteadyCode] = []
         self._next_code = 0
 
@@ -131,7 +139,10 @@ class ProgressClock:
         """Remember samples; such as have no registers tell nothing."""
         if len(samples.registers) != len(samples) or not len(samples):
             return
-        self._period_seconds = samples.period_seconds
+        used = samples.cpu_seconds
+        if used is None:
+            used = np.full(len(samples), samples.period_seconds)
+        self._used = np.concatenate([self._used, used])[-_SAMPLES:]
         self._ip = np.concatenate([self._ip, samples.ip])[-_SAMPLES:]
         self._tid = np.concatenate([self._tid, samples.tid])[-_SAMPLES:]
         self._time = np.concatenate([self._time, samples.time_seconds])[-_SAMPLES:]
@@ -149,7 +160,7 @@ class ProgressClock:
         if len(stretch.registers) < 2 or not stretch.accesses[-1] > 0 or not len(stretch.code_ip):
             return None
         # Elsewhere than in its loops registers have other uses.
-        if not _is_in(stretch.ip[[0, -1]], stretch.code_ip).all():
+        if not is_in(stretch.ip[[0, -1]], stretch.code_ip).all():
             return None
         start, end = (stretch.time_seconds + at for at in (-_NEAR_SECONDS, _NEAR_SECONDS))
         pairs = self._pairs(stretch.tid, start, end).inside(stretch.code_ip)
@@ -179,7 +190,7 @@ class ProgressClock:
     def _by_known(self, stretch: Stretch, pairs: Pairs) -> tuple[int, SteadyRate] | None:
         """The rate by what is known of the same code, if that fits this burst, too."""
         for known in self._codes:
-            if _likeness(known.code_ip, stretch.code_ip) < _SAME_CODE:
+            if likeness(known.code_ip, stretch.code_ip) < _SAME_CODE:
                 continue
             steps = float(stretch.advance[-1].astype(np.float64) @ known.odometer.weights)
             told = steps * known.odometer.accesses_per_step
@@ -195,7 +206,7 @@ class ProgressClock:
         limits = low / _OTHER_SPEED, high * _OTHER_SPEED
         new = _SteadyCode(self._next_code, stretch.code_ip, odometer, limits)
         for known in self._codes:
-            if _likeness(known.code_ip, new.code_ip) >= _SAME_CODE:
+            if likeness(known.code_ip, new.code_ip) >= _SAME_CODE:
                 known.is_disputed = new.is_disputed = True
         self._codes.append(new)
         self._codes = self._codes[-_CODES:]
@@ -212,6 +223,10 @@ class ProgressClock:
         pairs = joined([self._pairs(tid, start_seconds, end_seconds) for tid in threads])
         return tuple(rate for code in believed for rate in self._rate(code, pairs))
 
+    def speed(self, start_seconds: float, end_seconds: float) -> Speed | None:
+        """How fast the process went all in all: nothing is counted."""
+        return None
+
     @staticmethod
     def _rate(code: _SteadyCode, pairs: Pairs) -> Iterator[CodeRate]:
         speed = code.odometer.rates(pairs.inside(code.code_ip))
@@ -226,7 +241,7 @@ class ProgressClock:
             (self._tid == tid) & (self._time >= start_seconds) & (self._time <= end_seconds)
         )
         lasted = np.diff(self._time[index])
-        low, high = (share * self._period_seconds for share in _UNDISTURBED)
+        low, high = (share * self._used[index[1:]] for share in _UNDISTURBED)
         good = np.flatnonzero((lasted > low) & (lasted < high))
         first, second = index[good], index[good + 1]
         return Pairs(
@@ -254,17 +269,6 @@ def often_executed(
     first = np.flatnonzero(np.concatenate([[True], ip[1:] != ip[:-1]]))
     times = np.add.reduceat(code_times[order].astype(np.float64), first)
     return np.asarray(ip[first][times >= _OFTEN * times.max()])
-
-
-def _is_in(ip: NDArray[np.uint64], code_ip: NDArray[np.uint64]) -> NDArray[np.bool_]:
-    at = np.searchsorted(code_ip, ip).clip(max=len(code_ip) - 1)
-    return np.asarray(code_ip[at] == ip)
-
-
-def _likeness(one: NDArray[np.uint64], other: NDArray[np.uint64]) -> float:
-    """Instructions that two pieces of code share, of those of both."""
-    both = int(_is_in(one, other).sum())
-    return both / (len(one) + len(other) - both)
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,12 +29,10 @@ class ProbeResult:
 
     Attributes:
         count: what was counted; 0 where it opened and did not count; None where it was refused.
-        precise_level: the highest precise_ip (3..1) that opens; 0 if none or not asked for.
         error: why it was refused.
     """
 
     count: int | None
-    precise_level: int = 0
     error: MemsampdError | None = None
 
     @property
@@ -87,70 +85,17 @@ def probe_task_clock(child: BusyChild) -> ProbeResult:
 
 def probe_breakpoint(child: BusyChild) -> ProbeResult:
     """Count hits of a hardware breakpoint on stores to the child's word."""
-    return _count(
-        child,
-        "a hardware breakpoint",
-        _core.PERF_TYPE_BREAKPOINT,
-        0,
-        child.word_address,
-        8,
-        bp_type=_HW_BREAKPOINT_W,
-    )
-
-
-def probe_counter(
-    child: BusyChild,
-    what: str,
-    type_: int,
-    config: int,
-    config2: int = 0,
-    sample_period: int = 0,
-    sampling_only: bool = False,
-) -> ProbeResult:
-    """Count an event of a PMU on the child and find its highest precise level.
-
-    Args:
-        child: what to count on.
-        what: its name in error messages.
-        type_: PMU, as in /sys/bus/event_source/devices/*/type.
-        config: raw encoding.
-        config2: further bits.
-        sample_period: period with which precise levels are tried; 0: they are not.
-        sampling_only: the unit cannot count without a period (IBS), and has no levels.
-    """
-    counted = _count(
-        child, what, type_, config, 0, config2, period=sample_period if sampling_only else 0
-    )
-    if not sample_period or sampling_only or counted.count is None:
-        return counted
-    for level in (3, 2, 1):
-        try:
-            fd = _core.perf_open_counter(
-                child.pid, type_, config, 0, config2, precise_ip=level, period=sample_period
-            )
-        except OSError:
-            continue
-        os.close(fd)
-        return ProbeResult(counted.count, level)
-    return counted
-
-
-def _count(
-    child: BusyChild,
-    what: str,
-    type_: int,
-    config: int,
-    config1: int = 0,
-    config2: int = 0,
-    bp_type: int = 0,
-    period: int = 0,
-) -> ProbeResult:
     try:
         fd = _core.perf_open_counter(
-            child.pid, type_, config, config1, config2, bp_type=bp_type, period=period
+            child.pid,
+            _core.PERF_TYPE_BREAKPOINT,
+            0,
+            child.word_address,
+            8,
+            bp_type=_HW_BREAKPOINT_W,
         )
     except OSError as error:
-        return ProbeResult(None, error=explain_refusal(error, what))
+        return ProbeResult(None, error=explain_refusal(error, "a hardware breakpoint"))
     try:
         child.run()
         count, _enabled_ns, _running_ns = struct.unpack("QQQ", os.read(fd, 24))

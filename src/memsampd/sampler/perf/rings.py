@@ -11,14 +11,11 @@ from __future__ import annotations
 import errno
 import fcntl
 import mmap
-import os
-import resource
 import select
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Literal, Protocol
 
 import numpy as np
@@ -26,12 +23,27 @@ from numpy.typing import NDArray
 
 from memsampd import _core
 from memsampd.errors import CapabilityError, TargetError
+from memsampd.sampler.perf.groups import SamplerOptions, allow_open_files, close_all
 from memsampd.sampler.perf.refusal import explain_refusal
 from memsampd.sampler.process.status import list_threads
 
-# The layout of PerfRing.drain() (struct Sample in _core/perf/perf.c).
+# The layout of PerfRing.drain() (struct Sample in _core/perf/records.c).
 SAMPLE_DTYPE = np.dtype(
-    [("time_ns", "u8"), ("ip", "u8"), ("pid", "u4"), ("tid", "u4"), ("registers", "u8", 16)]
+    [
+        ("time_ns", "u8"),
+        ("ip", "u8"),
+        ("pid", "u4"),
+        ("tid", "u4"),
+        ("event", "u8"),
+        ("address", "u8"),
+        ("data_source", "u8"),
+        ("enabled_ns", "u8"),
+        ("running_ns", "u8"),
+        ("counts", "u8", _core.SAMPLE_COUNTS_MOST),
+        ("ibs_op_data", "u8"),
+        ("ibs_op_data3", "u8"),
+        ("registers", "u8", 16),
+    ]
 )
 
 # How often PerThreadRings looks for new threads while it waits.
@@ -70,7 +82,7 @@ class Drained:
     Attributes:
         samples: of SAMPLE_DTYPE, in no order.
         events: in no order.
-        lost: samples dropped by the kernel.
+        lost: samples dropped by the kernel, or that could not be read.
         throttled: throttle events.
     """
 
@@ -78,41 +90,6 @@ class Drained:
     events: tuple[TaskEvent, ...]
     lost: int
     throttled: int
-
-
-@dataclass(frozen=True, slots=True)
-class SamplerOptions:
-    """How each event is opened.
-
-    Attributes:
-        pid: the target.
-        period_ns: CPU time between samples.
-        wakeup_bytes: bytes in a ring that wake a waiting reader.
-        ring_bytes: size of a ring, at most; a power of two of pages.
-        follow_forks: sample child processes too.
-        proc: root of the proc file system.
-        most_files: descriptors that may be opened for this target; None: what the process may.
-    """
-
-    pid: int
-    period_ns: int
-    wakeup_bytes: int
-    ring_bytes: int
-    follow_forks: bool
-    proc: Path
-    most_files: int | None = None
-
-    def check_files(self, files: int) -> None:
-        """Check that so many descriptors may be opened for the target.
-
-        Raises:
-            CapabilityError: others are to have some, too.
-        """
-        if self.most_files is not None and files > self.most_files:
-            raise CapabilityError(
-                f"process {self.pid} needs more than {self.most_files} descriptors, its share",
-                "raise the limit of open files (ulimit -Hn, LimitNOFILE=)",
-            )
 
 
 class Rings(Protocol):
@@ -127,8 +104,15 @@ class Rings(Protocol):
     def drain(self) -> Drained:
         """Empty all rings."""
 
+    def sampling_files(self) -> list[int]:
+        """Descriptors of the events that are sampled."""
+
     def close(self) -> None:
         """Release everything; may be called twice."""
+
+
+class _NotInheritedError(CapabilityError):
+    """This kernel does not let new threads inherit events that are read at each sample."""
 
 
 class _NoRoomForRingError(CapabilityError):
@@ -157,34 +141,29 @@ def open_rings(options: SamplerOptions, cpus: Sequence[int]) -> Rings:
 
 def _open_layout(options: SamplerOptions, cpus: Sequence[int]) -> Rings:
     threads = len(list_threads(options.pid, options.proc))
-    wanted = threads * len(cpus)
+    few = threads * options.files_of_a_thread
+    wanted = few * len(cpus)
+    why = (
+        f"{threads} threads on {len(cpus)} CPUs need more descriptors than the limit of open "
+        "files (ulimit -Hn) allows"
+    )
     is_in_share = options.most_files is None or wanted <= options.most_files
     if is_in_share and allow_open_files(wanted):
-        return PerCpuRings(options, cpus)
-    options.check_files(threads)
-    allow_open_files(threads)
+        try:
+            return PerCpuRings(options, cpus)
+        except _NotInheritedError as error:
+            why = error.cause
+    options.check_files(few)
+    options.check_kinds()
+    allow_open_files(few)
     return PerThreadRings(
-        options,
-        f"{threads} threads on {len(cpus)} CPUs need more descriptors than the limit of open "
-        "files (ulimit -Hn) allows: new threads are found by looking for them, a little late",
+        options, f"{why}: new threads are found by looking for them, a little late"
     )
 
 
-def allow_open_files(more: int) -> bool:
-    """Raise the soft limit of open files, if needed, so that so many more can be opened."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    spare = 128  # what the rest of the process, and threads born meanwhile, may want
-    needed = len(os.listdir("/proc/self/fd")) + more + spare
-    if hard != resource.RLIM_INFINITY and needed > hard:
-        return False
-    if soft != resource.RLIM_INFINITY and needed > soft:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
-    return True
-
-
-def _map_ring(fd: int, ring_bytes: int) -> _core.PerfRing:
+def _map_ring(fd: int, options: SamplerOptions) -> _core.PerfRing:
     try:
-        return _core.PerfRing(fd, ring_bytes)
+        return _core.PerfRing(fd, options.ring_bytes, options.fields)
     except OSError as error:
         kind = _NoRoomForRingError if error.errno == errno.EPERM else CapabilityError
         raise kind(
@@ -248,7 +227,8 @@ class PerCpuRings:
         self._options = options
         self._inherit = _core.INHERIT_ALL if options.follow_forks else _core.INHERIT_THREADS
         self._rings: dict[int, _core.PerfRing] = {}
-        self._fds: dict[int, list[int]] = defaultdict(list)  # by CPU; the first is polled
+        # Groups by CPU; the first one's sampled event is polled.
+        self._groups: dict[int, list[tuple[int, ...]]] = defaultdict(list)
         self._opened: set[int] = set()
         self._inherited: set[int] = set()
         self._early: list[Drained] = []  # taken while opening
@@ -273,7 +253,7 @@ class PerCpuRings:
             for tid in new:
                 self._open_thread(tid, cpus)
                 self._opened.add(tid)
-        if not any(self._fds.values()):
+        if not any(self._groups.values()):
             raise TargetError(f"process {self._options.pid} is gone")
 
     def _learn_inherited(self) -> None:
@@ -286,7 +266,7 @@ class PerCpuRings:
     def _open_thread(self, tid: int, cpus: list[int]) -> None:
         for cpu in tuple(cpus):
             try:
-                fd = self._open_event(tid, cpu)
+                groups = self._open_groups(tid, cpu)
             except OSError as error:
                 if error.errno == errno.ESRCH:
                     return  # the thread has exited
@@ -296,39 +276,42 @@ class PerCpuRings:
                 raise explain_refusal(
                     error, f"sampling process {self._options.pid}", self._options.proc
                 ) from error
-            if cpu not in self._rings:
-                self._fds[cpu].append(fd)
-                self._rings[cpu] = _map_ring(fd, self._options.ring_bytes)
-            else:
-                self._fds[cpu].append(fd)
-                fcntl.ioctl(fd, _core.PERF_EVENT_IOC_SET_OUTPUT, self._fds[cpu][0])
+            self._groups[cpu] += groups
+            for sampled, *_ in groups:
+                if cpu not in self._rings:
+                    self._rings[cpu] = _map_ring(sampled, self._options)
+                else:
+                    first = self._groups[cpu][0][0]
+                    fcntl.ioctl(sampled, _core.PERF_EVENT_IOC_SET_OUTPUT, first)
 
-    def _open_event(self, tid: int, cpu: int) -> int:
+    def _open_groups(self, tid: int, cpu: int) -> list[tuple[int, ...]]:
         options = self._options
         try:
-            return _core.perf_open_sampler(
-                tid, cpu, options.period_ns, options.wakeup_bytes, self._inherit
-            )
+            return options.open_groups(tid, cpu, self._inherit)
         except OSError as error:
             if error.errno != errno.EINVAL or self._inherit != _core.INHERIT_THREADS:
                 raise
+            if options.fields & _core.SAMPLE_COUNTS:
+                raise _NotInheritedError(
+                    "new threads inherit counters from Linux 6.13 on"
+                ) from error
         self._inherit = _core.INHERIT_ALL
         self.notes = (
             "Linux before 5.13: child processes are sampled too and their samples thrown away",
         )
-        return self._open_event(tid, cpu)
+        return self._open_groups(tid, cpu)
 
     def wait(self, timeout_seconds: float) -> None:
         """Wait until a ring has filled up to its watermark, at most so long."""
         poll = select.poll()
         live = 0
-        for fds in self._fds.values():
+        for groups in self._groups.values():
             # A dead thread's descriptor is always ready: poll one that is still alive. Any
             # will do, for the events of a CPU share its ring.
-            while fds and _has_hung_up(fds[0]):
-                os.close(fds.pop(0))
-            if fds:
-                poll.register(fds[0], select.POLLIN)
+            while groups and _has_hung_up(groups[0][0]):
+                close_all([groups.pop(0)])
+            if groups:
+                poll.register(groups[0][0], select.POLLIN)
                 live += 1
         self.ended = live == 0
         if live:
@@ -340,13 +323,17 @@ class PerCpuRings:
         self._early = []
         return _join(drained)
 
+    def sampling_files(self) -> list[int]:
+        """Descriptors of the events that are sampled."""
+        return [group[0] for groups in self._groups.values() for group in groups]
+
     def close(self) -> None:
         """Release everything; may be called twice."""
         for ring in self._rings.values():
             ring.close()
-        for fds in self._fds.values():
-            while fds:
-                os.close(fds.pop())
+        for groups in self._groups.values():
+            close_all(groups)
+        self._groups.clear()
         self._rings.clear()
         self.ended = True
 
@@ -365,7 +352,7 @@ class PerThreadRings:
             self.notes += ("child processes are not sampled",)
         self.ended = False
         self._options = options
-        self._threads: dict[int, tuple[int, _core.PerfRing]] = {}  # tid: descriptor, ring
+        self._threads: dict[int, tuple[list[tuple[int, ...]], _core.PerfRing]] = {}
         self._last: list[Drained] = []  # from rings of threads that have exited
         try:
             self._find_threads()
@@ -384,20 +371,21 @@ class PerThreadRings:
 
     def _open_thread(self, tid: int) -> bool:
         options = self._options
-        options.check_files(len(self._threads) + 1)
+        options.check_files((len(self._threads) + 1) * options.files_of_a_thread)
         try:
-            fd = _core.perf_open_sampler(
-                tid, -1, options.period_ns, options.wakeup_bytes, _core.INHERIT_NOTHING
-            )
+            groups = options.open_groups(tid, -1, _core.INHERIT_NOTHING)
         except OSError as error:
             if error.errno == errno.ESRCH:
                 return False
             raise explain_refusal(error, f"sampling process {options.pid}", options.proc) from error
         try:
-            self._threads[tid] = fd, _map_ring(fd, options.ring_bytes)
+            first = groups[0][0]
+            self._threads[tid] = groups, _map_ring(first, options)
         except CapabilityError:
-            os.close(fd)
+            close_all(groups)
             raise
+        for sampled, *_ in groups[1:]:
+            fcntl.ioctl(sampled, _core.PERF_EVENT_IOC_SET_OUTPUT, first)
         return True
 
     def wait(self, timeout_seconds: float) -> None:
@@ -414,11 +402,11 @@ class PerThreadRings:
                 return
 
     def _forget_dead(self) -> None:
-        for tid, (fd, ring) in tuple(self._threads.items()):
-            if _has_hung_up(fd):
+        for tid, (groups, ring) in tuple(self._threads.items()):
+            if _has_hung_up(groups[0][0]):
                 self._last.append(_gather([ring]))
                 ring.close()
-                os.close(fd)
+                close_all(groups)
                 del self._threads[tid]
 
     def _find_new(self) -> None:
@@ -431,8 +419,8 @@ class PerThreadRings:
 
     def _poll(self, timeout_seconds: float) -> bool:
         poll = select.poll()
-        for fd, _ in self._threads.values():
-            poll.register(fd, select.POLLIN)
+        for groups, _ in self._threads.values():
+            poll.register(groups[0][0], select.POLLIN)
         # A thread that has just exited makes its descriptor ready: only samples end the wait.
         ready = poll.poll(max(0.0, timeout_seconds) * 1000)
         return any(mask & select.POLLIN for _, mask in ready)
@@ -443,10 +431,14 @@ class PerThreadRings:
         self._last = []
         return _join(parts)
 
+    def sampling_files(self) -> list[int]:
+        """Descriptors of the events that are sampled."""
+        return [group[0] for groups, _ in self._threads.values() for group in groups]
+
     def close(self) -> None:
         """Release everything; may be called twice."""
-        for fd, ring in self._threads.values():
+        for groups, ring in self._threads.values():
             ring.close()
-            os.close(fd)
+            close_all(groups)
         self._threads.clear()
         self.ended = True

@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
+from memsampd import _core
 from memsampd.closing import Closing
 from memsampd.errors import UsageError
-from memsampd.machines.cpulist import online_cpus
-from memsampd.sampler.perf.rings import (
-    SAMPLE_DTYPE,
-    SamplerOptions,
-    TaskEvent,
-    open_rings,
-)
+from memsampd.sampler.perf.counts import NO_COUNTERS, CounterSet, Readings
+from memsampd.sampler.perf.groups import TASK_CLOCK, SamplerOptions
+from memsampd.sampler.perf.rings import TaskEvent
+from memsampd.sampler.perf.stream import SampleStream
 from memsampd.sampler.process.identity import PROC
 from memsampd.sampler.records import BranchSamples
 
 # The kernel throttles above kernel.perf_event_max_sample_rate, 100 kHz by default, and rounds
 # shorter periods up to 10 us itself (perf_swevent_start_hrtimer).
 _PERIOD_SECONDS_MIN = 10e-6
-_RECORD_BYTES = 168  # of one sample in the ring
+_RECORD_BYTES = 176  # of one sample in the ring
 RING_BYTES = 128 * 1024
 
 
@@ -45,6 +42,7 @@ class TaskClockSource(Closing):
         proc: root of the proc file system.
         cpus: CPUs to sample on; None: all that are online.
         most_files: descriptors that may be opened; None: what the process may.
+        counters: counted beside it, and read at each sample.
 
     Attributes:
         name: "perf-task-clock".
@@ -69,6 +67,7 @@ class TaskClockSource(Closing):
         proc: Path = PROC,
         cpus: Sequence[int] | None = None,
         most_files: int | None = None,
+        counters: CounterSet = NO_COUNTERS,
     ) -> None:
         if not period_seconds >= _PERIOD_SECONDS_MIN:
             raise UsageError(
@@ -79,48 +78,32 @@ class TaskClockSource(Closing):
         wakeup_bytes = int(wakeup_seconds / period_seconds) * _RECORD_BYTES
         options = SamplerOptions(
             pid=pid,
-            period_ns=round(period_seconds * 1e9),
+            period=round(period_seconds * 1e9),
             wakeup_bytes=min(max(wakeup_bytes, _RECORD_BYTES), ring_bytes // 2),
             ring_bytes=ring_bytes,
             follow_forks=follow_forks,
             proc=proc,
             most_files=most_files,
+            groups=counters.groups([TASK_CLOCK]),
+            fields=_core.SAMPLE_REGISTERS | counters.fields,
         )
-        self._pid = pid
-        self._follow_forks = follow_forks
-        self._held = np.empty(0, SAMPLE_DTYPE)
-        self._events: list[TaskEvent] = []
-        self._rings = open_rings(options, online_cpus() if cpus is None else cpus)
+        self._readings = Readings(counters)
+        self._stream = SampleStream(options, cpus)
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What is not as it should be, a sentence each."""
-        return self._rings.notes
+        return (*self._stream.notes, *self._readings.notes)
 
     @property
     def ended(self) -> bool:
         """Whether the last ``read`` found no thread left to sample (or the source is closed)."""
-        return self._rings.ended
+        return self._stream.ended
 
     def read(self, timeout_seconds: float) -> BranchSamples:
         """Wait for samples, at most so long, and return all that have come, in order of time."""
-        self._rings.wait(timeout_seconds)
-        # Rings are read one after the other. What is younger than this moment waits for the
-        # next read, else a sample of the first ring could come out later than a younger one of
-        # the second.
-        until_ns = time.monotonic_ns()
-        drained = self._rings.drain()
-        self._events.extend(sorted(drained.events, key=lambda event: event.time_seconds))
-        samples = np.concatenate([self._held, drained.samples])
-        if not self.ended:
-            due = samples["time_ns"] <= until_ns
-            self._held = samples[~due]
-            samples = samples[due]
-        else:
-            self._held = self._held[:0]
-        if not self._follow_forks:
-            samples = samples[samples["pid"] == self._pid]
-        samples = samples[np.argsort(samples["time_ns"], kind="stable")]
+        found = self._stream.read(timeout_seconds)
+        samples = found.samples
         return BranchSamples(
             ip=samples["ip"].astype(np.uint64),
             pid=samples["pid"].astype(np.int32),
@@ -128,15 +111,15 @@ class TaskClockSource(Closing):
             time_seconds=samples["time_ns"].astype(np.float64) * 1e-9,
             period_seconds=self.period_seconds,
             registers=samples["registers"],
-            lost=drained.lost,
-            throttled=drained.throttled,
+            counted=self._readings.counted(samples),
+            lost=found.lost,
+            throttled=found.throttled,
         )
 
     def take_events(self) -> tuple[TaskEvent, ...]:
         """Births, ends and execs of threads that came with the samples read since last asked."""
-        events, self._events = tuple(self._events), []
-        return events
+        return self._stream.take_events()
 
     def close(self) -> None:
         """Release every descriptor and mapping; may be called twice."""
-        self._rings.close()
+        self._stream.close()

@@ -1,0 +1,25 @@
+/* Records of perf events, as perf_event_open(2) lays them out, made into samples and task events. */
+#ifndef MEMSAMPD_RECORDS_H
+#define MEMSAMPD_RECORDS_H
+
+#include "ring.h"
+
+/* rax, rbx, rcx, rdx, rsi, rdi, rbp, rsp and r8 to r15: the order of their bits is that of the record. */
+#define SAMPLED_REGISTERS UINT64_C(0xff00ff)
+
+enum {
+    SAMPLED_REGISTERS_COUNT = 16,
+    RECORDS_COUNTS = 5, /* of a group: the event that samples, and its members */
+};
+
+#define RECORDS_READ_FORMAT \
+    (PERF_FORMAT_GROUP | PERF_FORMAT_TOTAL_TIME_ENABLED | PERF_FORMAT_TOTAL_TIME_RUNNING)
+
+/* What the kernel is asked for: these fields of a sample, and those that each one has. */
+uint64_t records_sample_type(uint64_t asked);
+
+/* What is between two positions of a ring, for Python: perf.c tells the form. NULL with an exception
+ * set, ValueError for fields that cannot be read. */
+PyObject *records_parse(const Ring *ring, uint64_t tail, uint64_t head, uint64_t sample_type);
+
+#endif

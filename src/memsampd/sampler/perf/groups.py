@@ -1,0 +1,157 @@
+"""The events that are opened on each thread, and how."""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from memsampd import _core
+from memsampd.errors import CapabilityError
+from memsampd.machines.pmu import HardwareEvent
+
+TASK_CLOCK = HardwareEvent("task clock", _core.PERF_TYPE_SOFTWARE, _core.PERF_COUNT_SW_TASK_CLOCK)
+
+
+@dataclass(frozen=True, slots=True)
+class EventGroup:
+    """An event that is sampled, and others that are counted and read at each sample.
+
+    Attributes:
+        sampled: on the CPUs that have it.
+        counted: at most SAMPLE_COUNTS_MOST - 1.
+    """
+
+    sampled: HardwareEvent = TASK_CLOCK
+    counted: tuple[HardwareEvent, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SamplerOptions:
+    """How each event is opened.
+
+    Attributes:
+        pid: the target.
+        period: of the sampled event, between samples; ns of CPU time for the task clock.
+        wakeup_bytes: bytes in a ring that wake a waiting reader.
+        ring_bytes: size of a ring, at most; a power of two of pages.
+        follow_forks: sample child processes too.
+        proc: root of the proc file system.
+        most_files: descriptors that may be opened for this target; None: what the process may.
+        groups: events on each thread.
+        fields: what is in a sample besides the instruction, the thread and the time: SAMPLE_
+            constants of the core.
+    """
+
+    pid: int
+    period: int
+    wakeup_bytes: int
+    ring_bytes: int
+    follow_forks: bool
+    proc: Path
+    most_files: int | None = None
+    groups: tuple[EventGroup, ...] = (EventGroup(),)
+    fields: int = _core.SAMPLE_REGISTERS
+
+    @property
+    def files_of_a_thread(self) -> int:
+        """Descriptors that a thread needs on one CPU, at most."""
+        return sum(1 + len(group.counted) for group in self.groups)
+
+    def open_groups(self, tid: int, cpu: int, inherit: int) -> list[tuple[int, ...]]:
+        """Open the events of a thread on a CPU, or on all (-1).
+
+        Returns:
+            Descriptors of each group, the sampled event's first; none for a CPU that has no such
+            unit.
+
+        Raises:
+            OSError: as perf_event_open(2).
+        """
+        groups: list[tuple[int, ...]] = []
+        try:
+            for group in self.groups:
+                if cpu < 0 or not group.sampled.cpus or cpu in group.sampled.cpus:
+                    groups.append(self._open_group(group, tid, cpu, inherit))
+        except OSError:
+            close_all(groups)
+            raise
+        return groups
+
+    def _open_group(self, group: EventGroup, tid: int, cpu: int, inherit: int) -> tuple[int, ...]:
+        fds: list[int] = []
+        try:
+            for event in (group.sampled, *group.counted):
+                fds.append(self._open_event(event, tid, cpu, inherit, fds[0] if fds else -1))
+        except OSError:
+            close_all([tuple(fds)])
+            raise
+        return tuple(fds)
+
+    def _open_event(
+        self, event: HardwareEvent, tid: int, cpu: int, inherit: int, leader: int
+    ) -> int:
+        is_sampled = leader < 0
+        return _core.perf_open_sampler(
+            tid,
+            cpu,
+            self.period if is_sampled else 0,
+            self.wakeup_bytes,
+            inherit,
+            type=event.type,
+            config=event.config,
+            config1=event.config1,
+            config2=event.config2,
+            bp_type=event.bp_type,
+            precise_ip=event.precise_level if is_sampled else 0,
+            sample_type=self.fields,
+            group=leader,
+            exclude_kernel=event.excludes_kernel,
+        )
+
+    def check_kinds(self) -> None:
+        """Check that no event is sampled twice where events are not bound to a CPU.
+
+        Raises:
+            CapabilityError: one is, beside the counters of each kind of core.
+        """
+        sampled = [group.sampled for group in self.groups]
+        events = {(event.type, event.config, event.config1) for event in sampled}
+        if len(events) < len(sampled):
+            raise CapabilityError(
+                "counters of several kinds of cores cannot be read here with the timer's samples",
+                "--clock registers; Linux 6.13 and enough descriptors (ulimit -Hn) allow it",
+            )
+
+    def check_files(self, files: int) -> None:
+        """Check that so many descriptors may be opened for the target.
+
+        Raises:
+            CapabilityError: others are to have some, too.
+        """
+        if self.most_files is not None and files > self.most_files:
+            raise CapabilityError(
+                f"process {self.pid} needs more than {self.most_files} descriptors, its share",
+                "raise the limit of open files (ulimit -Hn, LimitNOFILE=)",
+            )
+
+
+def close_all(groups: Iterable[tuple[int, ...]]) -> None:
+    """Close the descriptors of groups, the sampled event's last."""
+    for group in groups:
+        for fd in reversed(group):
+            os.close(fd)
+
+
+def allow_open_files(more: int) -> bool:
+    """Raise the soft limit of open files, if needed, so that so many more can be opened."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    spare = 128  # what the rest of the process, and threads born meanwhile, may want
+    needed = len(os.listdir("/proc/self/fd")) + more + spare
+    if hard != resource.RLIM_INFINITY and needed > hard:
+        return False
+    if soft != resource.RLIM_INFINITY and needed > soft:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
+    return True

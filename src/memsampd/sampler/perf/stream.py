@@ -1,0 +1,81 @@
+"""Samples of a process in order of time, whatever events they are of."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from memsampd.closing import Closing
+from memsampd.machines.cpulist import online_cpus
+from memsampd.sampler.perf.groups import SamplerOptions
+from memsampd.sampler.perf.rings import SAMPLE_DTYPE, Drained, TaskEvent, open_rings
+
+
+class SampleStream(Closing):
+    """Opens events on all threads of a process, and reads them.
+
+    Args:
+        options: which, and how.
+        cpus: CPUs to sample on; None: all that are online.
+
+    Raises:
+        TargetError: the process is gone or not ours.
+        CapabilityError: perf events are refused; with the cause and what to do.
+    """
+
+    def __init__(self, options: SamplerOptions, cpus: Sequence[int] | None = None) -> None:
+        self._pid = options.pid
+        self._follow_forks = options.follow_forks
+        self._held = np.empty(0, SAMPLE_DTYPE)
+        self._events: list[TaskEvent] = []
+        self._rings = open_rings(options, online_cpus() if cpus is None else cpus)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is not as it should be, a sentence each."""
+        return self._rings.notes
+
+    @property
+    def ended(self) -> bool:
+        """Whether the last ``read`` found no thread left to sample (or the stream is closed)."""
+        return self._rings.ended
+
+    def read(self, timeout_seconds: float) -> Drained:
+        """Wait for samples, at most so long, and return all that have come, in order of time.
+
+        Task events are kept for :meth:`take_events`.
+        """
+        self._rings.wait(timeout_seconds)
+        # Rings are read one after the other. What is younger than this moment waits for the
+        # next read, else a sample of the first ring could come out later than a younger one of
+        # the second.
+        until_ns = time.monotonic_ns()
+        drained = self._rings.drain()
+        self._events.extend(sorted(drained.events, key=lambda event: event.time_seconds))
+        samples = np.concatenate([self._held, drained.samples])
+        if not self.ended:
+            due = samples["time_ns"] <= until_ns
+            self._held = samples[~due]
+            samples = samples[due]
+        else:
+            self._held = self._held[:0]
+        if not self._follow_forks:
+            samples = samples[samples["pid"] == self._pid]
+        samples = samples[np.argsort(samples["time_ns"], kind="stable")]
+        return replace(drained, samples=samples, events=())
+
+    def take_events(self) -> tuple[TaskEvent, ...]:
+        """Births, ends and execs of threads that came with the samples read since last asked."""
+        events, self._events = tuple(self._events), []
+        return events
+
+    def sampling_files(self) -> list[int]:
+        """Descriptors of the events that are sampled."""
+        return self._rings.sampling_files()
+
+    def close(self) -> None:
+        """Release every descriptor and mapping; may be called twice."""
+        self._rings.close()

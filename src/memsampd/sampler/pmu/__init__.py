@@ -1,0 +1,1 @@
+"""What a CPU's performance monitoring unit samples and counts."""

@@ -1,0 +1,199 @@
+"""Which sources a machine's PMU has, by trials, and which of them are used."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from memsampd.errors import CapabilityError
+from memsampd.machines.machine import Cpu
+from memsampd.machines.pmu import EventPlan, HardwareEvent, plan_events, read_pmus
+from memsampd.sampler.perf.counts import NO_COUNTERS, CounterSet
+from memsampd.sampler.pmu.trial import ROUNDS, Role, Trial, try_counter, try_sampled
+
+BranchChoice = Literal["auto", "timer", "pmu"]
+ClockChoice = Literal["auto", "registers", "counters"]
+
+_COUNTED: tuple[Role, ...] = ("loads", "stores", "instructions", "cycles")
+
+
+@dataclass(frozen=True, slots=True)
+class PmuTrials:
+    """What came of trying the events of a machine.
+
+    Attributes:
+        plan: the events.
+        branches: trials of each of these.
+        counters: the same, by kind of core.
+        addresses: the same.
+    """
+
+    plan: EventPlan = field(default_factory=EventPlan)
+    branches: tuple[Trial, ...] = ()
+    counters: tuple[tuple[Trial, ...], ...] = ()
+    addresses: tuple[Trial, ...] = ()
+
+    @property
+    def every(self) -> tuple[Trial, ...]:
+        """All trials."""
+        counted = tuple(trial for kind in self.counters for trial in kind)
+        return (*self.branches, *counted, *self.addresses)
+
+    @property
+    def no_branches(self) -> str:
+        """Why branches are not sampled; empty if they can be."""
+        return _why_not(self.branches, self.plan)
+
+    @property
+    def no_counters(self) -> str:
+        """Why accesses are not counted; empty if they can be."""
+        return _why_not([trial for kind in self.counters for trial in kind], self.plan)
+
+    @property
+    def no_addresses(self) -> str:
+        """Why accesses are not sampled with their addresses; empty if they can be."""
+        return _why_not(self.addresses, self.plan)
+
+    @property
+    def branch_events(self) -> tuple[HardwareEvent, ...]:
+        """Events to sample branches by, with the precise levels that they have."""
+        return () if self.no_branches else tuple(trial.event for trial in self.branches)
+
+    @property
+    def address_events(self) -> tuple[HardwareEvent, ...]:
+        """Events to sample accesses by."""
+        return () if self.no_addresses else tuple(trial.event for trial in self.addresses)
+
+    @property
+    def counter_set(self) -> CounterSet:
+        """What to count accesses by; empty if nothing."""
+        return NO_COUNTERS if self.no_counters else CounterSet.of(self.plan)
+
+
+NO_PMU = PmuTrials()
+
+
+def _why_not(trials: Sequence[Trial], plan: EventPlan) -> str:
+    """Why these events cannot be used: all kinds of cores must have them."""
+    if not trials:
+        return "; ".join(plan.missing) or "this processor has no such events"
+    return "; ".join(str(trial.refusal) for trial in trials if trial.refusal is not None)
+
+
+def try_pmu(cpu: Cpu, sys_root: Path = Path("/sys"), release: str = "") -> PmuTrials:
+    """Try this machine's events on the calling thread, a few milliseconds each.
+
+    Args:
+        cpu: the processor.
+        sys_root: where sysfs is.
+        release: of the kernel; empty: the one that runs.
+    """
+    return try_plan(plan_events(cpu, read_pmus(sys_root), release or platform.release()))
+
+
+def try_plan(plan: EventPlan, rounds: int = ROUNDS) -> PmuTrials:
+    """Try events, each on a CPU that has it, on so many rounds of the known loop."""
+    addresses = []
+    for event in plan.addresses:
+        with _running_on(event.cpus):
+            addresses.append(try_sampled(event, _address_role(event), rounds))
+    branches = []
+    for event in plan.branches:
+        with _running_on(event.cpus):
+            branches.append(try_sampled(event, "branches", rounds))
+    counters = []
+    for kind in plan.counters:
+        with _running_on(kind[0].cpus):
+            counters.append(
+                tuple(
+                    try_counter(event, role, plan.is_speculative, rounds)
+                    for event, role in zip(kind, _COUNTED, strict=True)
+                )
+            )
+    return PmuTrials(plan, tuple(branches), tuple(counters), tuple(addresses))
+
+
+def _address_role(event: HardwareEvent) -> Role | None:
+    if event.is_ibs:
+        return None
+    return "stores" if "stores" in event.name else "loads"
+
+
+@contextmanager
+def _running_on(cpus: frozenset[int]) -> Iterator[None]:
+    """Run this thread on some CPUs meanwhile, if any are named and allowed."""
+    before = os.sched_getaffinity(0)
+    if cpus & before:
+        os.sched_setaffinity(0, cpus & before)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What is used.
+
+    Attributes:
+        branches: where branch samples come from.
+        clock: what accesses are timed by.
+        why: for people, a sentence each.
+    """
+
+    branches: Literal["timer", "pmu"]
+    clock: Literal["registers", "counters"]
+    why: tuple[str, ...] = ()
+
+    @property
+    def said(self) -> str:
+        """Why, in one line."""
+        return "; ".join(self.why)
+
+
+def choose(
+    trials: PmuTrials, branches: BranchChoice = "auto", clock: ClockChoice = "auto"
+) -> Choice:
+    """Choose sources: what the user wants, else what the PMU has if it is exact.
+
+    Raises:
+        CapabilityError: what the user wants is not to be had here; why.
+    """
+    chosen_clock, why_clock = _choose_clock(trials, clock)
+    chosen_branches, why_branches = _choose_branches(trials, branches, chosen_clock)
+    return Choice(chosen_branches, chosen_clock, tuple(dict.fromkeys((why_branches, why_clock))))
+
+
+def _choose_branches(
+    trials: PmuTrials, branches: BranchChoice, clock: str
+) -> tuple[Literal["timer", "pmu"], str]:
+    if branches == "timer":
+        return "timer", "the timer is wanted"
+    why = trials.no_branches
+    if not why and clock == "counters" and any(event.is_ibs for event in trials.branch_events):
+        why = "samples of AMD's IBS carry no counters: choose the timer, or --clock registers"
+    if why and branches == "pmu":
+        raise CapabilityError(f"--branches pmu: {why}", "leave it out: the timer is used then")
+    if not why and branches == "auto" and clock == "registers":
+        why = "the clock by registers was measured with the timer"
+    return ("timer", why) if why else ("pmu", "the PMU's branches passed their trial")
+
+
+def _choose_clock(
+    trials: PmuTrials, clock: ClockChoice
+) -> tuple[Literal["registers", "counters"], str]:
+    if clock == "registers":
+        return "registers", "registers are wanted"
+    why = trials.no_counters
+    if why and clock == "counters":
+        raise CapabilityError(
+            f"--clock counters: {why}", "leave it out: registers are the clock then"
+        )
+    if not why and clock == "auto" and trials.plan.is_speculative:
+        why = "the PMU counts accesses that are thrown away again, too"
+    return ("registers", why) if why else ("counters", "the PMU's counters passed their trial")

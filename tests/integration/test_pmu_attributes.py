@@ -1,0 +1,93 @@
+"""What the kernel is asked for, as strace reads it off the system call.
+
+The events are of machines that this is not: the kernel refuses them, after it was asked.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+
+OPENING = """
+import os
+from memsampd import _core
+from memsampd.machines.machine import Cpu
+from memsampd.machines.pmu import Pmu, plan_events
+from memsampd.sampler.perf.groups import EventGroup, SamplerOptions
+from memsampd.sampler.pmu.addresses import sample_fields
+from pathlib import Path
+def asked(vendor, family, model, *pmus):
+    plan = plan_events(Cpu("x86_64", vendor, family, model, 1, "", ""), pmus, "6.18")
+    for events, fields in (
+        (plan.branches, _core.SAMPLE_COUNTS | _core.SAMPLE_REGISTERS),
+        (plan.addresses, sample_fields(plan.addresses)),
+    ):
+        for event in events:
+            options = SamplerOptions(
+                os.getpid(), 160_000, 4096, 8192, False, Path("/proc"),
+                groups=(EventGroup(event),), fields=fields,
+            )
+            try:
+                options.open_groups(os.getpid(), 0, _core.INHERIT_THREADS)
+            except OSError:
+                pass
+cpu = Pmu("cpu", 77, frozenset())
+asked("GenuineIntel", 6, 0x8F, cpu)
+asked("GenuineIntel", 6, 0x2A, Pmu("cpu", 77, frozenset(), most_precise=2))
+asked("AuthenticAMD", 25, 1, cpu, Pmu("ibs_op", 78, frozenset({"swfilt"})))
+asked("AuthenticAMD", 25, 1, cpu, Pmu("ibs_op", 78, frozenset()))
+"""
+# Unit, event, config1, config2, precise level, whether the kernel is left out, whether an address.
+EXPECTED = [
+    (77, 0x11C4, 0, 0, 3, 1, False),
+    (77, 0x81D0, 0, 0, 3, 1, True),
+    (77, 0x82D0, 0, 0, 3, 1, True),
+    (77, 0x01C4, 0, 0, 2, 1, False),
+    (77, 0x01CD, 3, 0, 2, 1, True),
+    (77, 0x02CD, 0, 0, 2, 1, True),
+    (78, 1 << 19, 0, 1, 0, 1, False),
+    (78, 1 << 19, 0, 1, 0, 1, True),
+    (78, 1 << 19, 0, 0, 0, 0, False),
+    (78, 1 << 19, 0, 0, 0, 0, True),
+]
+
+
+def number(call: str, name: str) -> int:
+    found = re.search(rf"\b{name}=(0x[0-9a-f]+|\d+)", call)
+    assert found, f"{name} in {call}"
+    return int(found[1], 0)
+
+
+def test_attributes_of_events() -> None:
+    command = ["strace", "-v", "-e", "trace=perf_event_open", sys.executable, "-c", OPENING]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    calls = [line for line in done.stderr.splitlines() if line.startswith("perf_event_open(")]
+    read = [
+        (
+            number(call, "type"),
+            number(call, "config"),
+            number(call, "config1"),
+            number(call, "config2"),
+            number(call, "precise_ip"),
+            number(call, "exclude_kernel"),
+            "PERF_SAMPLE_ADDR" in call,
+        )
+        for call in calls
+    ]
+    assert read == EXPECTED
+    for call in calls:
+        assert "PERF_SAMPLE_IP|PERF_SAMPLE_TID|PERF_SAMPLE_TIME" in call
+        assert number(call, "sample_period") == 160_000
+        assert (number(call, "inherit"), number(call, "inherit_thread")) == (1, 1)
+        assert number(call, "exclude_hv") == number(call, "exclude_kernel")
+        assert "clockid=CLOCK_MONOTONIC" in call
+        # What is read along tells its times; micro-ops bring the registers of IBS.
+        assert ("PERF_FORMAT_TOTAL_TIME_ENABLED" in call) is ("PERF_SAMPLE_READ" in call)
+        is_ibs_address = number(call, "type") == 78 and "PERF_SAMPLE_ADDR" in call
+        assert ("PERF_SAMPLE_RAW" in call) is is_ibs_address

@@ -1,0 +1,95 @@
+"""A whole session on sources of a PMU, with software events in the place of its own."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+
+import pytest
+from tracees import PATIENCE_SECONDS, compile_c
+
+from memsampd import _core
+from memsampd.daemon.attach import attached
+from memsampd.daemon.config import OutputConfig, SessionConfig
+from memsampd.exporters.recording import Recording, read_recording
+from memsampd.machines.pmu import EventPlan, HardwareEvent
+from memsampd.sampler.perf.groups import TASK_CLOCK
+from memsampd.sampler.pmu.choice import BranchChoice, PmuTrials
+from memsampd.sampler.pmu.trial import Trial
+
+FAULTS = HardwareEvent("page faults", _core.PERF_TYPE_SOFTWARE, 2)
+LOOPING = """
+#include <stdlib.h>
+int main(void)
+{
+    long n = 1 << 20, sum = 0;
+    volatile long *words = calloc(n, sizeof *words);
+    for (;;)
+        for (long i = 0; i < n; i++)
+            if ((sum += words[i]) & 1)
+                words[i] = sum;
+}
+"""
+
+
+@pytest.fixture
+def looping(tmp_path: Path) -> Iterator[int]:
+    with subprocess.Popen([compile_c(tmp_path, LOOPING)]) as process:
+        yield process.pid
+        process.kill()
+
+
+def stand_ins() -> PmuTrials:
+    """A nanosecond of CPU time counts as a branch, and as a load."""
+    plan = EventPlan((TASK_CLOCK,), ((TASK_CLOCK, FAULTS, TASK_CLOCK, TASK_CLOCK),))
+    trials = tuple(Trial(event, "") for event in plan.counters[0])
+    return PmuTrials(plan, (Trial(TASK_CLOCK, ""),), (trials,))
+
+
+def record_until_timed(pid: int, config: SessionConfig, path: Path) -> Recording:
+    """Observe for some seconds, and ever longer until a burst was timed."""
+    give_up = time.monotonic() + PATIENCE_SECONDS
+    for doubled in count():
+        longer = replace(config, duration_seconds=3.0 * 2**doubled)
+        with attached(pid, longer, OutputConfig(path, overwrite=True)) as session:
+            session.run()
+            errors = session.snapshot().errors
+        recording = read_recording(path)
+        if any(burst.timed is not None for burst in recording.bursts):
+            break
+        assert time.monotonic() < give_up, errors
+    return recording
+
+
+@pytest.mark.parametrize("branches", ["timer", "auto"])
+def test_accesses_are_those_that_were_counted(
+    branches: BranchChoice, looping: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every burst and every window goes at a thousand million a second, as was counted."""
+    monkeypatch.setattr("memsampd.daemon.attach.try_pmu", lambda cpu: stand_ins())
+    config = SessionConfig(schedule="all", budget_share=0.5, own_cpu_share=1.0, branches=branches)
+    recording = record_until_timed(looping, config, tmp_path / "recording")
+    named = {"timer": "perf-task-clock", "auto": "pmu-branches"}
+    assert recording.header.backend == {
+        "branches": named[branches],
+        "accesses": "replica",
+        "clock": "counters",
+    }
+    timed = [burst.timed for burst in recording.bursts if burst.timed is not None]
+    assert timed
+    for each in timed:
+        assert each.method == "counters"
+        assert each.accesses_per_cpu_second == pytest.approx(1e9, rel=0.02)
+    for window in recording.windows:
+        for rate in window.rates:
+            assert rate.accesses_per_cpu_second == pytest.approx(1e9, rel=0.02)
+    # The nanoseconds stand for instructions and cycles, too.
+    speeds = [window.speed for window in recording.windows if window.speed is not None]
+    assert speeds
+    for speed in speeds:
+        assert speed.instructions_per_cpu_second == pytest.approx(1e9, rel=0.05)
+        assert speed.cycles_per_instruction == pytest.approx(1.0, rel=0.05)

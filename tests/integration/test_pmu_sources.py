@@ -1,0 +1,222 @@
+"""Sources of a PMU, driven by events that every kernel has: task clock, faults, breakpoints."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+from tracees import PATIENCE_SECONDS, descriptors
+
+from memsampd import _core
+from memsampd.machines.pmu import HardwareEvent
+from memsampd.sampler.clock.counters import CounterClock
+from memsampd.sampler.perf.counts import CounterSet
+from memsampd.sampler.perf.groups import TASK_CLOCK
+from memsampd.sampler.perf.probes import busy_child
+from memsampd.sampler.perf.source import TaskClockSource
+from memsampd.sampler.pmu.addresses import UNKNOWN, AccessSampler, SampledAccesses
+from memsampd.sampler.pmu.branches import PmuBranchSource
+from memsampd.sampler.process.cputime import process_cpu_ns
+from memsampd.sampler.records import BranchSamples
+
+FAULTS = HardwareEvent("page faults", _core.PERF_TYPE_SOFTWARE, 2)
+PERIOD = 1_000_000  # ns of CPU time
+TRIES = 20
+PAGE = 4096
+
+WORKING = """
+import sys, threading
+def work():
+    for _ in range(60): sum(i * i for i in range(20000))
+print("ready", flush=True)
+sys.stdin.readline()
+threads = [threading.Thread(target=work) for _ in range(3)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+"""
+TOUCHING = """
+import ctypes, mmap, sys
+area = mmap.mmap(-1, 256 * 4096, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+area.madvise(mmap.MADV_NOHUGEPAGE)
+print(ctypes.addressof(ctypes.c_char.from_buffer(area)), flush=True)
+sys.stdin.readline()
+for page in range(256): area[page * 4096 + 8] = 1
+print("done", flush=True)
+sys.stdin.readline()
+"""
+
+
+def stores_to(address: int) -> HardwareEvent:
+    """Each store to 8 bytes: delivers instruction and address, as a PMU's sample does."""
+    return HardwareEvent("stores", _core.PERF_TYPE_BREAKPOINT, 0, address, 8, bp_type=2)
+
+
+@contextmanager
+def program(code: str) -> Iterator[subprocess.Popen[str]]:
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        yield process
+        process.kill()
+
+
+def line(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline()
+
+
+def go(process: subprocess.Popen[str]) -> None:
+    assert process.stdin is not None
+    process.stdin.write("\n")
+    process.stdin.flush()
+
+
+def until(is_enough: Callable[[], bool]) -> None:
+    give_up = time.monotonic() + PATIENCE_SECONDS
+    while not is_enough():
+        assert time.monotonic() < give_up
+
+
+@pytest.mark.parametrize("most_files", [None, 8], ids=["inherited", "each-thread"])
+def test_samples_stand_for_all_cpu_time(most_files: int | None) -> None:
+    """However long the periods are that were drawn, and in whichever way threads are followed."""
+    shares = []
+    for _ in range(TRIES):
+        with program(WORKING) as process:
+            line(process)
+            start_ns = process_cpu_ns(process.pid)
+            source = PmuBranchSource(
+                process.pid, [TASK_CLOCK], period=PERIOD, most_files=most_files
+            )
+            go(process)
+            parts = [source.read(0.1)]
+            while not source.ended:
+                parts.append(source.read(0.1))
+            os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+            used = (process_cpu_ns(process.pid) - start_ns) * 1e-9
+            source.close()
+        assert all(part.cpu_seconds is not None for part in parts)
+        told = sum(float(part.cpu_seconds.sum()) for part in parts if part.cpu_seconds is not None)
+        assert told < 1.02 * used
+        shares.append(told / used)
+        if shares[-1] > 0.8:
+            return
+    pytest.fail(f"samples never stood for the CPU time: {shares}")
+
+
+@pytest.mark.parametrize("first", [50 * PERIOD, PERIOD // 30], ids=["too-long", "too-short"])
+def test_the_period_follows_the_program(first: int) -> None:
+    """Events (here nanoseconds) come at any rate; samples come about as often as was asked for."""
+    with (
+        busy_child() as child,
+        PmuBranchSource(child.pid, [TASK_CLOCK], period_seconds=PERIOD * 1e-9, period=first) as one,
+    ):
+        assert one.mean_period == first
+
+        def is_near() -> bool:
+            one.read(0.1)
+            return PERIOD / 3 < one.mean_period < PERIOD * 3
+
+        until(is_near)
+
+
+def read_some(source: TaskClockSource | PmuBranchSource, many: int) -> list[BranchSamples]:
+    parts: list[BranchSamples] = []
+
+    def is_enough() -> bool:
+        parts.append(source.read(0.1))
+        return sum(map(len, parts)) >= many
+
+    until(is_enough)
+    return parts
+
+
+def sources(counters: CounterSet, pid: int) -> Sequence[TaskClockSource | PmuBranchSource]:
+    return (
+        TaskClockSource(pid, period_seconds=PERIOD * 1e-9, counters=counters),
+        PmuBranchSource(pid, [TASK_CLOCK], period=PERIOD, counters=counters),
+    )
+
+
+@pytest.mark.parametrize("which", [0, 1], ids=["timer", "pmu"])
+def test_counters_are_read_at_each_sample(which: int) -> None:
+    """A clock of nanoseconds has a known rate, and the child counts its own accesses."""
+    with busy_child() as child:
+        word = stores_to(child.word_address)
+        counters = CounterSet(((word, FAULTS, TASK_CLOCK, TASK_CLOCK),))
+        for source in sources(counters, child.pid)[which : which + 1]:
+            before = read_word(child.pid, child.word_address)
+            clock = CounterClock()
+            parts = read_some(source, 50)
+            os.kill(child.pid, signal.SIGSTOP)
+            after = read_word(child.pid, child.word_address)
+            source.close()
+            for part in parts:
+                clock.add(part)
+            counted = [part.counted for part in parts if part.counted is not None]
+            accesses = sum(each.accesses.sum() for each in counted)
+            # Each increment stores the word once; a hypervisor may tell a hit twice.
+            assert 0 < accesses <= 1.1 * (after - before)
+            speed = clock.speed(0.0, np.inf)
+            assert speed is not None
+            assert speed.instructions_per_cpu_second == pytest.approx(1e9, rel=0.02)
+            assert speed.cycles_per_instruction == pytest.approx(1.0, rel=0.01)
+            assert accesses == pytest.approx(
+                speed.accesses_per_cpu_second * speed.cpu_seconds, rel=1e-6
+            )
+            assert source.notes == ()  # nobody else had the counters
+
+
+def read_word(pid: int, address: int) -> int:
+    with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
+        memory.seek(address)
+        return int.from_bytes(memory.read(8), "little")
+
+
+def test_addresses_of_accesses() -> None:
+    """Hits of a breakpoint: all of one word, all in one program, in order."""
+    before = descriptors()
+    with (
+        busy_child() as child,
+        AccessSampler(child.pid, [stores_to(child.word_address)], 100) as sampler,
+    ):
+        parts: list[SampledAccesses] = []
+
+        def is_enough() -> bool:
+            parts.append(sampler.read(0.1))
+            return sum(map(len, parts)) >= 50
+
+        until(is_enough)
+        found = [part for part in parts if len(part)]
+        assert {int(tid) for part in found for tid in part.tid} == {child.pid}
+        assert {int(each) for part in found for each in part.address} == {child.word_address}
+        assert len({int(each) for part in found for each in part.ip}) == 1
+        # A breakpoint does not tell which it was.
+        assert {int(each) for part in found for each in part.is_write} == {UNKNOWN}
+        times = np.concatenate([part.time_seconds for part in found])
+        assert (np.diff(times) >= 0).all()
+        assert sum(part.invalid for part in parts) == 0
+        os.kill(child.pid, signal.SIGKILL)
+        until(lambda: sampler.read(0.1) is not None and sampler.ended)
+    assert descriptors() == before
+
+
+def test_addresses_of_every_event() -> None:
+    """Each page of an area that is touched for the first time is told, and once."""
+    with program(TOUCHING) as process:
+        start = int(line(process))
+        with AccessSampler(process.pid, [FAULTS], 1) as sampler:
+            go(process)
+            assert line(process) == "done\n"
+            found = [sampler.read(0.1), sampler.read(0.1)]
+            address = np.concatenate([part.address for part in found])
+            mine = address[(address >= start) & (address < start + 256 * PAGE)]
+            assert (mine == start + np.arange(256, dtype=np.uint64) * PAGE + 8).all()
+            assert sum(part.lost for part in found) == 0

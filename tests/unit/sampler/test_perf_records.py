@@ -1,0 +1,199 @@
+"""Records of perf events: laid out by the kernel's ABI, cut short, wrapped round, and any bytes."""
+
+from __future__ import annotations
+
+import struct
+from itertools import chain, combinations
+
+import numpy as np
+import perf_records as abi
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from perf_records import SampleFields
+
+from memsampd import _core
+from memsampd.sampler.perf.rings import SAMPLE_DTYPE
+
+ALL = abi.ALWAYS | sum(abi.OTHERS)
+COMBINATIONS = [
+    abi.ALWAYS | sum(chosen)
+    for chosen in chain.from_iterable(
+        combinations(abi.OTHERS, count) for count in range(len(abi.OTHERS) + 1)
+    )
+]
+
+
+def parse(
+    data: bytes, sample_type: int, tail: int = 0, head: int | None = None
+) -> tuple[NDArray[np.void], list[tuple[object, ...]], int, int]:
+    samples, events, lost, throttled = _core.parse_records(
+        data, sample_type, tail, len(data) if head is None else head
+    )
+    return np.frombuffer(samples, SAMPLE_DTYPE), list(events), lost, throttled
+
+
+def expected(fields: SampleFields, sample_type: int) -> NDArray[np.void]:
+    """What the parser should make of it: 0 where nothing was asked for."""
+    row = np.zeros(1, SAMPLE_DTYPE)
+    row["time_ns"], row["ip"] = fields.time_ns, fields.ip
+    row["pid"], row["tid"] = fields.pid, fields.tid
+    row["event"] = fields.event if sample_type & abi.IDENTIFIER else 0
+    row["address"] = fields.address if sample_type & abi.ADDR else 0
+    row["data_source"] = fields.data_source if sample_type & abi.DATA_SRC else 0
+    if sample_type & abi.READ:
+        row["enabled_ns"], row["running_ns"] = fields.enabled_ns, fields.running_ns
+        row["counts"][0, : len(fields.counts)] = fields.counts
+    if sample_type & abi.RAW and len(fields.padded_raw) >= 4 + 5 * 8:
+        words = struct.unpack_from("<5Q", fields.padded_raw, 4)
+        row["ibs_op_data"], row["ibs_op_data3"] = words[2], words[4]
+    if sample_type & abi.REGS_USER and fields.registers is not None:
+        row["registers"][0] = fields.registers
+    return row
+
+
+WORD = st.integers(0, 2**64 - 1)
+FIELDS = st.builds(
+    SampleFields,
+    ip=WORD,
+    pid=st.integers(0, 2**32 - 1),
+    tid=st.integers(0, 2**32 - 1),
+    time_ns=WORD,
+    event=WORD,
+    address=WORD,
+    enabled_ns=WORD,
+    running_ns=WORD,
+    counts=st.lists(WORD, min_size=1, max_size=5),
+    raw=st.one_of(
+        st.binary(max_size=60), st.builds(abi.IbsOp, WORD, WORD).map(lambda op: op.raw())
+    ),
+    registers=st.one_of(st.none(), st.lists(WORD, min_size=16, max_size=16)),
+    data_source=WORD,
+)
+
+
+@pytest.mark.parametrize("sample_type", [abi.ALWAYS, ALL, ALL ^ abi.WEIGHT | abi.WEIGHT_STRUCT])
+@given(fields=st.lists(FIELDS, max_size=5))
+def test_samples_come_out_as_they_went_in(sample_type: int, fields: list[SampleFields]) -> None:
+    data = b"".join(each.record(sample_type) for each in fields)
+    samples, events, lost, throttled = parse(data, sample_type)
+    assert (events, lost, throttled) == ([], 0, 0)
+    assert len(samples) == len(fields)
+    for row, each in zip(samples, fields, strict=True):
+        assert row == expected(each, sample_type)[0]
+
+
+def test_every_combination_of_fields() -> None:
+    op = abi.IbsOp(1 << 37, 1 << 17 | 1)
+    fields = SampleFields(
+        address=0x7FFF1234, enabled_ns=50, running_ns=40, raw=op.raw(), data_source=abi.STORE
+    )
+    assert len(COMBINATIONS) == 2**11
+    for sample_type in COMBINATIONS:
+        samples, _, lost, _ = parse(fields.record(sample_type) * 2, sample_type)
+        assert lost == 0
+        assert (samples == expected(fields, sample_type)[[0, 0]]).all(), hex(sample_type)
+
+
+def test_other_records() -> None:
+    kind = abi.ALWAYS | abi.IDENTIFIER | abi.CPU
+    data = b"".join(
+        (
+            abi.born(kind, 10),
+            abi.named(kind, b"a name", 11),
+            abi.named(kind, b"\xff prog", 12, is_exec=True),
+            abi.record(abi.LOST, struct.pack("<QQ", 99, 5) + abi.identity(kind, 13)),
+            abi.record(abi.LOST_SAMPLES, struct.pack("<Q", 7) + abi.identity(kind, 14)),
+            abi.record(abi.THROTTLE, struct.pack("<QQQ", 15, 99, 1234) + abi.identity(kind, 15)),
+            abi.record(abi.UNTHROTTLE, struct.pack("<QQQ", 16, 99, 1234) + abi.identity(kind, 16)),
+            abi.record(4711, b"of a later kernel"),
+            abi.born(kind, 17, abi.EXIT),
+        )
+    )
+    samples, events, lost, throttled = parse(data, kind)
+    assert len(samples) == 0
+    assert events == [
+        ("fork", 7, 8, 6, 5, 10, ""),
+        ("rename", 7, 8, 0, 0, 11, "a name"),
+        ("exec", 7, 8, 0, 0, 12, "\udcff prog"),
+        ("exit", 7, 8, 6, 5, 17, ""),
+    ]
+    assert (lost, throttled) == (12, 1)
+
+
+def test_samples_of_the_kernel_are_not_of_the_program() -> None:
+    data = SampleFields(mode=abi.KERNEL).record(ALL) + SampleFields(ip=5).record(ALL)
+    samples, _, lost, _ = parse(data, ALL)
+    assert samples["ip"].tolist() == [5]
+    assert lost == 0
+
+
+def test_records_that_wrap_round() -> None:
+    """Wherever the first of them begins in the ring, and however often it has gone round."""
+    fields = [SampleFields(ip=index, time_ns=index) for index in range(9)]
+    flat = b"".join(each.record(ALL) for each in fields)
+    size = 4096
+    assert len(flat) < size
+    for start in (*range(0, size, 8), 7 * size + 4088, 2**63):
+        ring = bytearray(size)
+        for offset, byte in enumerate(flat):
+            ring[(start + offset) % size] = byte
+        samples, _, lost, _ = parse(bytes(ring), ALL, start, start + len(flat))
+        assert samples["ip"].tolist() == list(range(9)), start
+        assert lost == 0
+
+
+def test_records_that_are_cut_short() -> None:
+    """The last one is lost, and said to be; those before it are not."""
+    whole = SampleFields().record(ALL)
+    for bytes_left in range(1, len(whole)):
+        samples, _, lost, _ = parse(whole + whole[:bytes_left], ALL)
+        assert (len(samples), lost) == (1, 1)
+    # A record that says itself that it is too short for its fields does not hide the next one.
+    for size in range(8, len(whole)):
+        short = struct.pack("<IHH", abi.SAMPLE, abi.USER, size) + whole[8:size]
+        samples, _, lost, _ = parse(short + whole, ALL)
+        assert (len(samples), lost) == (1, 1)
+
+
+def test_more_counts_than_anyone_asked_for() -> None:
+    data = SampleFields(counts=range(6)).record(ALL) + SampleFields().record(ALL)
+    samples, _, lost, _ = parse(data, ALL)
+    assert (len(samples), lost) == (1, 1)
+
+
+@settings(max_examples=500)
+@given(data=st.binary(max_size=3000), sample_type=st.sampled_from(COMBINATIONS))
+def test_any_bytes(data: bytes, sample_type: int) -> None:
+    """Nothing more comes out than went in, and nothing worse happens."""
+    samples, events, _, _ = parse(data, sample_type)
+    assert len(samples) * 32 + len(events) * 8 <= len(data)
+
+
+@settings(max_examples=500)
+@given(
+    records=st.lists(FIELDS.map(lambda each: each.record(ALL)), min_size=1, max_size=4),
+    damage=st.lists(st.tuples(st.integers(0, 2000), st.integers(0, 255)), max_size=4),
+    tail=st.integers(0, 2**64 - 2**20),
+)
+def test_damaged_records(records: list[bytes], damage: list[tuple[int, int]], tail: int) -> None:
+    data = bytearray(b"".join(records))
+    for place, byte in damage:
+        data[place % len(data)] = byte
+    samples, _, _, _ = parse(bytes(data), ALL, tail, tail + len(data))
+    assert len(samples) * 32 <= len(data)
+
+
+@pytest.mark.parametrize(
+    "sample_type", [abi.IP | abi.TID, abi.ALWAYS | 1 << 5, abi.ALWAYS | 1 << 40]
+)
+def test_fields_that_cannot_be_read(sample_type: int) -> None:
+    with pytest.raises(ValueError, match="cannot be read"):
+        parse(b"", sample_type)
+
+
+@pytest.mark.parametrize(("tail", "head"), [(0, 9), (5, 4), (2**64 - 1, 1)])
+def test_positions_that_there_are_not(tail: int, head: int) -> None:
+    with pytest.raises(ValueError, match="positions"):
+        parse(bytes(8), abi.ALWAYS, tail, head)
