@@ -24,6 +24,7 @@ from memsampd.daemon.tracer import TracerThread
 from memsampd.errors import MemsampdError, TargetError
 from memsampd.exporters.protocols import Exporter
 from memsampd.exporters.snapshot import NodeTarget, Snapshot, TargetInfo, TargetState
+from memsampd.sampler.perf.source import RECORD_BYTES
 from memsampd.sampler.process.cputime import process_cpu_ns
 from memsampd.sampler.process.identity import ProcessHandle
 from memsampd.sampler.process.target import check_target
@@ -358,12 +359,14 @@ class Target:
             # Half a window is soon enough for who uses little CPU time.
             window = self.wanted.config.window_seconds / max(self._cpu_share, 0.001)
             return max(pause, min(window / 2, _SAMPLED_TURN_SECONDS)) * pace
-        return _SAMPLED_TURN_SECONDS * min(pace, self._ring_seconds * 0.75)
+        return min(_SAMPLED_TURN_SECONDS * pace, self._ring_seconds * 0.75)
 
     @property
     def _ring_seconds(self) -> float:
-        """For so long one busy CPU fills the buffer of its samples."""
-        return self._ring_bytes / 32 * self.wanted.config.period_seconds
+        """For so long it fills the buffer of a CPU's samples, if it runs as much as lately."""
+        busy_share = min(max(self._cpu_share, 0.1), 1.0)
+        samples = self._ring_bytes / RECORD_BYTES
+        return samples * self.wanted.config.period_seconds / busy_share
 
     def _publish(self, session: Session, now_seconds: float, pace: float) -> None:
         since = now_seconds - self._published_seconds

@@ -20,7 +20,7 @@ from memsampd.sampler.records import BranchSamples
 # The kernel throttles above kernel.perf_event_max_sample_rate, 100 kHz by default, and rounds
 # shorter periods up to 10 us itself (perf_swevent_start_hrtimer).
 _PERIOD_SECONDS_MIN = 10e-6
-_RECORD_BYTES = 176  # of one sample in the ring
+RECORD_BYTES = 176  # of one sample in the ring
 RING_BYTES = 128 * 1024
 
 
@@ -75,11 +75,11 @@ class TaskClockSource(Closing):
                 f"the kernel keeps {_PERIOD_SECONDS_MIN:g} s and longer",
             )
         self.period_seconds = period_seconds
-        wakeup_bytes = int(wakeup_seconds / period_seconds) * _RECORD_BYTES
+        wakeup_bytes = int(wakeup_seconds / period_seconds) * RECORD_BYTES
         options = SamplerOptions(
             pid=pid,
             period=round(period_seconds * 1e9),
-            wakeup_bytes=min(max(wakeup_bytes, _RECORD_BYTES), ring_bytes // 2),
+            wakeup_bytes=min(max(wakeup_bytes, RECORD_BYTES), ring_bytes // 2),
             ring_bytes=ring_bytes,
             follow_forks=follow_forks,
             proc=proc,
