@@ -15,7 +15,7 @@ _ALIKE_POWER = 8
 _USUAL_VARIATION = 0.2
 # Bursts without an access say nothing of the rates of others.
 _MEMORYLESS_PRECISION = 1e-12
-_RIGHT_BURSTS = 0.5  # bursts that the model of rates is taken to have been right for, of any code
+_RIGHT_BURSTS = 0.25  # bursts that the model of rates is taken to have been right for, of any code
 
 
 class BurstMemory:
@@ -252,7 +252,7 @@ class BurstMemory:
         """Rates of all bursts: those that were measured, and what these tell of the others.
 
         A burst that was not timed goes as fast as the model says, corrected by what the model
-        missed the timed bursts of like code by: the mean logarithm, as if one half of a burst more
+        missed the timed bursts of like code by: the mean logarithm, as if a quarter of a burst more
         had not been missed at all. What it misses other code by tells nothing of this one.
 
         Returns:

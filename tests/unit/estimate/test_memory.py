@@ -33,7 +33,7 @@ def test_a_timed_burst_corrects_the_model_for_its_code_only() -> None:
     memory.add(1, 1, CODE[0], np.zeros(1), 4e8, 0.7, 4e8, False)
     memory.add(2, 0, CODE[1], np.zeros(1), 2e8, 0.7, 2e8, False)
     rates, is_rated = memory.expected_rates()
-    assert rates == pytest.approx([1e8, 4e8 * 0.5 ** (1 / 1.5), 2e8])
+    assert rates == pytest.approx([1e8, 4e8 * 0.5 ** (1 / 1.25), 2e8])
     assert is_rated.tolist() == [True, True, False]
 
 

@@ -200,7 +200,10 @@ def test_what_was_not_timed_is_as_fast_as_others_of_its_code() -> None:
     ]
     rates = _accesses(bursts, code)
     assert rates[:2] == pytest.approx([40e8, 1e8], rel=0.1)
-    assert rates[2:] == pytest.approx([40e8, 1e8], rel=0.6)
+    # One burst of its code was timed: that takes away four fifths of what the model is wrong by.
+    untimed = _accesses([msgspec.structs.replace(burst, timed=None) for burst in bursts], code)
+    wrong = np.log(np.array(untimed[2:]) / [40e8, 1e8])
+    np.testing.assert_allclose(np.log(np.array(rates[2:]) / [40e8, 1e8]), wrong / 5, rtol=0.3)
 
 
 def test_windows_of_a_phase_without_bursts_are_guessed() -> None:
