@@ -116,7 +116,8 @@ def test_a_rule_finds_a_process_and_its_curve_comes(
         niceness = {tid: os.getpriority(os.PRIO_PROCESS, tid) for tid in threads}
         own = os.getpriority(os.PRIO_PROCESS, 0)
         assert niceness.pop(running_daemon.process.pid) == max(own, 5)
-        assert set(niceness.values()) == {own}  # whoever stops a target is not to wait
+        # Whoever stops a target is not to wait; who writes to the disk, the store's thread, may.
+        assert len([each for each in niceness.values() if each != own]) <= 1
         listed = memsampd("list", "--socket", running_daemon.socket)
         assert listed.returncode == 0, listed.stderr
         assert f"{busy.pid}" in listed.stdout

@@ -52,6 +52,7 @@ COMMANDS: tuple[CommandEntry, ...] = (
     CommandEntry("top", "memsampd.cli.top"),
     CommandEntry("detach", "memsampd.cli.detach"),
     CommandEntry("check-config", "memsampd.cli.check_config"),
+    CommandEntry("store", "memsampd.cli.store"),
     CommandEntry("trace", "memsampd.cli.trace"),
     CommandEntry("report", "memsampd.cli.report"),
     CommandEntry("export", "memsampd.cli.export"),

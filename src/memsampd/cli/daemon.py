@@ -47,19 +47,26 @@ class DaemonCommand:
         from memsampd.daemon.node.node import Node
         from memsampd.daemon.node.notify import Notifier, log_to
         from memsampd.daemon.node.state import StateFile
+        from memsampd.daemon.store.database import FILE_NAME, ProfileStore
 
         keep_little()
         config = configuration(args.config)
         log_to()
         listen = config.listen if args.listen is None else args.listen
+        state_dir = args.state_dir or Path(config.state_dir or default_state_dir())
         with ExitStack() as stack:
+            store = None
+            if config.store.keep:
+                store = ProfileStore(state_dir / FILE_NAME, config.store.most_mebibytes << 20)
+                stack.callback(store.close)
             node = Node(
                 config,
                 _exporters(listen, stack),
                 args.socket or Path(config.socket or default_socket()),
-                StateFile(args.state_dir or Path(config.state_dir or default_state_dir())),
+                StateFile(state_dir),
                 Notifier(),
                 lambda: configuration(args.config),
+                store=store,
             )
             stack.enter_context(_signals(node))
             node.run(args.duration)

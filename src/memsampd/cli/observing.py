@@ -27,6 +27,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-f", "--force", action="store_true", help="replace the recording if it exists"
     )
+    parser.add_argument(
+        "--store",
+        type=Path,
+        metavar="FILE",
+        help="keep what is learned of the program there, and begin with what is known of it",
+    )
     parser.add_argument("--duration", type=float, metavar="S", help="detach after so many seconds")
     parser.add_argument("--json", action="store_true", help="print one JSON object a window")
     listen = parser.add_mutually_exclusive_group()
@@ -167,7 +173,7 @@ def configs(args: argparse.Namespace) -> tuple[SessionConfig, OutputConfig]:
     if args.page and args.no_listen:
         raise UsageError("--page and --no-listen exclude each other", "leave one of them out")
     listen = None if args.no_listen else args.listen
-    return config, OutputConfig(args.output, args.force, listen, args.page)
+    return config, OutputConfig(args.output, args.force, listen, args.page, args.store)
 
 
 def observer(as_json: bool, stream: TextIO) -> SessionObserver:

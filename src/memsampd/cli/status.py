@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from memsampd.exporters.curves import CurvePoint, at_size
 from memsampd.exporters.documents import is_idle, present_phase, window_document
+from memsampd.exporters.names import age_words
 from memsampd.exporters.snapshot import Overhead, Snapshot
 from memsampd.models.records import MissRatioCurve
 from memsampd.models.sizes import format_size
@@ -75,6 +76,7 @@ def status_lines(snapshot: Snapshot) -> list[str]:
             f"{snapshot.tally.cut_short} bursts had a call of the target return before all was "
             "transferred, as a signal would: the program goes on with the rest"
         )
+    lines += stored_lines(snapshot)
     lines += refusal_lines(snapshot)
     if is_idle(snapshot):
         lines.append(idle_line(snapshot))
@@ -127,6 +129,25 @@ def own_cpu_line(overhead: Overhead) -> str:
     if overhead.own_cpu_waited_seconds > 0:
         return f"{line}: bursts waited {overhead.own_cpu_waited_seconds:.1f} s for it"
     return line
+
+
+def stored_lines(snapshot: Snapshot) -> list[str]:
+    """What is known from the store, and what of it did not hold."""
+    known = [phase for phase in snapshot.estimate.phases if phase.stored_age_seconds is not None]
+    lines = []
+    if known:
+        words = (
+            f"phase {phase.id}: {phase.stored_bursts} bursts, "
+            f"{age_words(phase.stored_age_seconds or 0.0)} old"
+            for phase in known
+        )
+        lines.append(f"known from the store: {'; '.join(words)}")
+    if snapshot.store_drops:
+        lines.append(
+            f"{snapshot.store_drops} times a phase did otherwise than what was stored of it: that "
+            "was dropped"
+        )
+    return lines
 
 
 def refusal_lines(snapshot: Snapshot) -> list[str]:

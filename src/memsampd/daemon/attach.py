@@ -19,11 +19,14 @@ from memsampd import __version__
 from memsampd.daemon.config import OutputConfig, SessionConfig
 from memsampd.daemon.ledger import Ledger
 from memsampd.daemon.own_cpu import CpuAccount, ProcessCpu
-from memsampd.daemon.pipeline import Learners, Pipeline, PipelineParts
+from memsampd.daemon.pipeline import Known, Learners, Pipeline, PipelineParts
 from memsampd.daemon.planner import BurstLimits, Planner
 from memsampd.daemon.session import BurstTaker, Session, SessionObserver, SessionParts
+from memsampd.daemon.store.database import ProfileStore
+from memsampd.daemon.store.keeper import ProfileKeeper
+from memsampd.daemon.store.keys import process_name
 from memsampd.daemon.tracer import TracerThread
-from memsampd.errors import CapabilityError, UsageError
+from memsampd.errors import CapabilityError, TargetError, UsageError
 from memsampd.estimate.estimator import Estimator
 from memsampd.exporters.protocols import Exporter
 from memsampd.exporters.snapshot import TargetInfo
@@ -45,6 +48,7 @@ from memsampd.sampler.perf.rings import TaskEvent
 from memsampd.sampler.perf.source import RING_BYTES, TaskClockSource
 from memsampd.sampler.pmu.branches import PmuBranchSource
 from memsampd.sampler.pmu.choice import NO_PMU, Choice, PmuTrials, choose, try_pmu
+from memsampd.sampler.process.code_names import CodeNames
 from memsampd.sampler.process.cputime import process_cpu_ns
 from memsampd.sampler.process.identity import ProcessHandle
 from memsampd.sampler.process.memory import read_present
@@ -103,6 +107,8 @@ class MappedBranches:
         for event in self._source.take_events():
             if event.kind == "exec" and event.pid == self._pid:
                 execs.append(event.time_seconds)
+            elif event.pid == self._pid and event.kind == "exit":
+                pass  # bursts that came last still ask for names of its code
             elif event.kind == "exec" or (event.kind == "exit" and event.tid == event.pid):
                 self._maps.forget(event.pid)
             elif event.kind == "fork" and event.parent_pid == self._pid != event.pid:
@@ -248,7 +254,13 @@ def attached(
             serve = page_served if output.page else served
             exporters.append(serve(output.listen, stack))
         around = Surroundings.read(process_cpu)
-        parts = compose(target, handle, config, around, stack, tracing_thread)
+        store = None
+        if output.store is not None:
+            store = ProfileStore(output.store)
+            stack.callback(store.close)
+        parts = compose(
+            target, handle, config, around, stack, tracing_thread, store=store, tell=logger.info
+        )
         recorders = _recorders(output, parts, config, around.machine)
         for recorder in recorders:
             stack.callback(recorder.close)
@@ -275,6 +287,8 @@ def compose(
     permit: Callable[[], bool] = lambda: True,
     ring_bytes: int = RING_BYTES,
     most_files: int | None = None,
+    store: ProfileStore | None = None,
+    tell: Callable[[str], None] = logger.debug,
 ) -> SessionParts:
     """Compose what a session needs, to be released by the stack.
 
@@ -288,12 +302,14 @@ def compose(
         permit: says whether others, who share the machine's budget, leave room for a burst.
         ring_bytes: size of the buffers of samples.
         most_files: descriptors that sampling may take; None: all that this process may open.
+        store: what is learned is kept there, and what was is known again; None: not at all.
+        tell: tells people what is known again.
 
     Raises:
         MemsampdError: something is in the way; the message names the remedy.
     """
     started_seconds = time.monotonic()
-    maps = BranchMaps(lambda each: BranchMap(code_reader(each)))
+    maps = named_branches(target.pid)
     target_cpu_at_start = process_cpu_ns(target.pid) * 1e-9
     choice = choose(around.pmu, config.branches, config.clock)
     if around.pmu.every:
@@ -304,9 +320,21 @@ def compose(
     stack.callback(account.close)
     tracer = make_tracer(target.pid, config, account)
     stack.callback(tracer.close)
+    keeper = None
+    if store is not None:
+        keeper = ProfileKeeper(
+            store,
+            target.pid,
+            config,
+            around.machine.cpu.name,
+            lambda: maps.passing_share(target.pid),
+            tell,
+            branches=choice.branches,
+        )
+        stack.callback(keeper.close)
     make_clock = CounterClock if choice.clock == CounterClock.name else ProgressClock
     pipeline_parts = _pipeline_parts(
-        target.pid, config, maps, around, started_seconds, permit, make_clock
+        target.pid, config, maps, around, started_seconds, permit, make_clock, keeper
     )
     return SessionParts(
         target=target,
@@ -320,6 +348,7 @@ def compose(
         started_seconds=started_seconds,
         target_cpu_at_start=target_cpu_at_start,
         memory_peak=around.memory_peak,
+        recorders=() if keeper is None else (keeper,),
     )
 
 
@@ -352,6 +381,19 @@ def _branches(
         counters=counters,
         seed=config.seed,
     )
+
+
+def named_branches(pid: int) -> BranchMaps:
+    """Branches of a process, and of those that it forks, by names that outlive them.
+
+    Raises:
+        TargetError: it is gone.
+    """
+    try:
+        process = process_name(pid).encode()
+    except OSError as error:
+        raise TargetError(f"process {pid} is gone") from error
+    return BranchMaps(lambda each: BranchMap(code_reader(each), CodeNames(each, process)))
 
 
 def tracing_thread(pid: int, config: SessionConfig, account: CpuAccount) -> TracerThread:
@@ -396,6 +438,7 @@ def _pipeline_parts(
     started_seconds: float,
     permit: Callable[[], bool],
     make_clock: Callable[[], AccessClock],
+    keeper: ProfileKeeper | None = None,
 ) -> PipelineParts:
     shape = burst_shape(config.burst_accesses)
     share = {} if config.schedule == "all" else {"share": config.budget_share}
@@ -416,13 +459,18 @@ def _pipeline_parts(
     limits = BurstLimits(shape.usual_accesses, config.max_stop_seconds, config.burst_seconds)
 
     def learn_anew(first_phase: int) -> Learners:
+        clusterer, known = LeaderFollower(first_id=first_phase), Known()
+        if keeper is not None:
+            keeper.end_program()
+            known = keeper.begin(clusterer, first_phase)
         maps.forget(pid)
         return Learners(
-            LeaderFollower(first_id=first_phase),
+            clusterer,
             RunLengthMarkov(),
             DriftMonitor(),
             make_clock(),
             UnseenCode(),
+            known,
         )
 
     return PipelineParts(

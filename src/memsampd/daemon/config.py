@@ -84,9 +84,11 @@ class OutputConfig:
         overwrite: replace it if it exists.
         listen: HOST:PORT of the metrics; None for none.
         page: serve the page and the API there, too.
+        store: file of profiles; None for none.
     """
 
     recording: Path | None = None
     overwrite: bool = False
     listen: str | None = None
     page: bool = False
+    store: Path | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -20,6 +20,7 @@ from memsampd.estimate.events import (
     EstimatorEvent,
     ExecRecord,
     MergeRecord,
+    StoreDropRecord,
     WindowRecord,
     code_bytes,
 )
@@ -35,14 +36,32 @@ from memsampd.sampler.records import BranchSamples, Stretch
 
 
 @dataclass(frozen=True, slots=True)
+class Known:
+    """What is known of a program before it is observed.
+
+    Attributes:
+        windows: windows that each phase has had, by id; empty if nothing is known.
+        bursts: reads bursts of these phases, oldest first; ``time_seconds`` says how long ago they
+            were taken, below 0.
+    """
+
+    windows: Mapping[int, int] = field(default_factory=dict)
+    bursts: Callable[[], tuple[BurstRecord, ...]] = tuple
+
+
+@dataclass(frozen=True, slots=True)
 class Learners:
-    """What learns of one program; another program needs others."""
+    """What learns of one program; another program needs others.
+
+    Its clusterer has the phases that are known already.
+    """
 
     clusterer: WindowClusterer
     predictor: Predictor
     drift: DriftMonitor
     clock: AccessClock
     unseen: UnseenCode
+    known: Known = field(default_factory=Known)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +137,7 @@ class Counts:
         errors: captures refused or failed, by reason.
         words: what the last one of each reason said.
         tally: what became of all bursts.
+        store_drops: phases of which what was stored did not hold.
     """
 
     samples: int = 0
@@ -128,6 +148,7 @@ class Counts:
     errors: Counter[str] = field(default_factory=Counter)
     words: dict[str, str] = field(default_factory=dict)
     tally: BurstTally = field(default_factory=BurstTally)
+    store_drops: int = 0
 
 
 class Pipeline:
@@ -159,6 +180,7 @@ class Pipeline:
         self._lately = self._ran  # in the last turn that had any
         self._records: list[EstimatorEvent] = []
         self._ended: list[tuple[Window, Assignment]] = []
+        self._begin_program()
 
     @property
     def predicted_phase(self) -> int | None:
@@ -258,6 +280,8 @@ class Pipeline:
             self._end_window(window)
 
     def _end_window(self, window: Window) -> None:
+        if not self._is_resumed:
+            self._resume()
         learners = self._learners
         predicted = learners.predictor.predict()
         assignment = learners.clusterer.assign(window)
@@ -372,7 +396,10 @@ class Pipeline:
             analysed_seconds=self._since_start(self._now_seconds),
             code=code,
         )
-        self._emit(self._timed(record, counted))
+        record = self._timed(record, counted)
+        if parts.estimator.contradicts(record):
+            self._drop_stored(phase, window)
+        self._emit(record)
         if histogram.accesses == 0:
             return
         ratios = parts.estimator.last_burst_ratios()
@@ -402,10 +429,45 @@ class Pipeline:
                 return msgspec.structs.replace(record, timed=found[0], timed_code=found[1])
         return record
 
+    def _drop_stored(self, phase: int, window: int) -> None:
+        """The program does otherwise now than what was stored of a phase."""
+        self.counts.store_drops += 1
+        self.parts.schedule.drift(phase)
+        self._learners.drift.forget(phase)
+        self._emit(StoreDropRecord(phase=phase, window=window))
+
     # -- programs ------------------------------------------------------------------------------
+
+    def _begin_program(self) -> None:
+        """Take note of whether anything is known of the program."""
+        known = self._learners.known
+        self._learned_seconds = self._now_seconds
+        self._is_resumed = not known.windows
+        self._bursts = len(known.windows)  # at least: its first burst is nothing urgent
+        self._next_phase = max([self._next_phase, *(phase + 1 for phase in known.windows)])
+        if known.windows:
+            self.parts.planner.know()
+
+    def _resume(self) -> None:
+        """Tell what is known of the program, as if its bursts had just been taken.
+
+        That takes some time, and waits for the first window: many processes do not live so long.
+        """
+        self._is_resumed = True
+        schedule, windows = self.parts.schedule, self._learners.known.windows
+        known = self._learners.known.bursts()
+        for window, burst in enumerate(known, self.counts.windows - len(known)):
+            seconds = self._since_start(self._learned_seconds) + burst.time_seconds
+            self._emit(msgspec.structs.replace(burst, window=window, time_seconds=seconds))
+            ratios = self.parts.estimator.last_burst_ratios()
+            if ratios is not None and burst.accesses:
+                self._learners.drift.update(burst.phase, ratios.tolist())
+        for phase, bursts in Counter(burst.phase for burst in known).items():
+            schedule.know(phase, windows[phase], bursts)
 
     def _end_program(self) -> None:
         """End the last window, and give it the bursts that came after its last sample."""
+        self._is_resumed = True  # it is too late for what is known
         last = self.parts.cutter.flush()
         if last is not None:
             self._end_window(last)
@@ -433,6 +495,6 @@ class Pipeline:
         self._learners = self.parts.learn_anew(self._next_phase)
         self.parts.planner.restart()
         self._closed = ClosedWindows()
-        self._bursts = 0
         self.accuracy = AccuracyTracker()
         self.window = self.phase = None
+        self._begin_program()

@@ -77,6 +77,10 @@ class Planner:
         self._schedule.restart()
         self._forget()
 
+    def know(self) -> None:
+        """There are curves from before the attach: a first burst is nothing urgent."""
+        self._has_curve = True
+
     @property
     def trouble(self) -> str:
         """Why no burst is taken at present, with the remedy; empty where nothing lasting is."""

@@ -104,6 +104,7 @@ class SessionParts:
         started_seconds: CLOCK_MONOTONIC time of the attach.
         target_cpu_at_start: CPU time that the target had used then.
         memory_peak: what memory gives at most; None if it was not measured.
+        recorders: given every record besides those that are asked for.
     """
 
     target: TargetInfo
@@ -117,6 +118,7 @@ class SessionParts:
     started_seconds: float
     target_cpu_at_start: float
     memory_peak: MemoryPeak | None = None
+    recorders: tuple[Recorder, ...] = ()
 
     @property
     def backend(self) -> dict[str, str]:
@@ -151,7 +153,7 @@ class Session:
         self._config = config
         self._started_seconds = parts.started_seconds
         self._exporters = tuple(exporters)
-        self._recorders = tuple(recorders)
+        self._recorders = (*recorders, *parts.recorders)
         self._observers = tuple(observers)
         self._target = parts.target
         self._target_cpu = parts.target_cpu_at_start
@@ -311,4 +313,5 @@ class Session:
             idle_seconds=ledger.idle_seconds,
             trouble=pipeline.trouble,
             memory_peak=parts.memory_peak,
+            store_drops=counts.store_drops,
         )

@@ -44,10 +44,40 @@ class WindowSums:
         self.unknown_cpu_seconds += sign * other.unknown_cpu_seconds
         self.weights += sign * other.weights
 
+    def keep_rows(self, kept: NDArray[np.int64]) -> None:
+        """Of the remembered bursts only these are left, in this order."""
+        weights = np.zeros_like(self.weights)
+        weights[: len(kept)] = self.weights[kept]
+        self.weights = weights
+
     def copy(self) -> WindowSums:
         """Return sums that can be changed."""
         rest = (self.unseen, self.rated_cpu_seconds, self.unknown_cpu_seconds)
         return WindowSums(self.accesses, self.misses.copy(), *rest, self.weights.copy())
+
+
+@dataclass(slots=True)
+class BurstSums:
+    """Sums over bursts of a phase.
+
+    Attributes:
+        bursts: how many.
+        rows: references observed in them.
+        writes: stores among these.
+        histogram: reuse histogram of all of them.
+    """
+
+    bursts: int = 0
+    rows: int = 0
+    writes: int = 0
+    histogram: ReuseHistogram = field(default_factory=ReuseHistogram.empty)
+
+    def absorb(self, other: BurstSums) -> None:
+        """Add those of others."""
+        self.bursts += other.bursts
+        self.rows += other.rows
+        self.writes += other.writes
+        self.histogram += other.histogram
 
 
 @dataclass(slots=True)
@@ -59,10 +89,9 @@ class PhaseAccount:
         windows: all of its windows.
         cpu_seconds: of all of these.
         squares: sum of the squares of weights of bursts that are not remembered by themselves.
-        bursts: its bursts.
-        rows: references observed in them.
-        writes: stores among these.
-        histogram: reuse histogram of all its bursts.
+        taken: its bursts that were taken since the attach.
+        stored: those that were known before.
+        latest_stored_seconds: when the latest of these was taken, seconds since the attach.
         horizon_accesses: how far the longest of them saw.
     """
 
@@ -70,10 +99,9 @@ class PhaseAccount:
     windows: int = 0
     cpu_seconds: float = 0.0
     squares: float = 0.0
-    bursts: int = 0
-    rows: int = 0
-    writes: int = 0
-    histogram: ReuseHistogram = field(default_factory=ReuseHistogram.empty)
+    taken: BurstSums = field(default_factory=BurstSums)
+    stored: BurstSums = field(default_factory=BurstSums)
+    latest_stored_seconds: float = -np.inf
     horizon_accesses: int = 0
 
     @classmethod
@@ -87,11 +115,26 @@ class PhaseAccount:
         self.windows += other.windows
         self.cpu_seconds += other.cpu_seconds
         self.squares += other.squares
-        self.bursts += other.bursts
-        self.rows += other.rows
-        self.writes += other.writes
-        self.histogram += other.histogram
+        self.taken.absorb(other.taken)
+        self.stored.absorb(other.stored)
+        self.latest_stored_seconds = max(self.latest_stored_seconds, other.latest_stored_seconds)
         self.horizon_accesses = max(self.horizon_accesses, other.horizon_accesses)
+
+    @property
+    def histogram(self) -> ReuseHistogram:
+        """Reuse histogram of all its bursts."""
+        return self.taken.histogram + self.stored.histogram
+
+    def keep_rows(self, kept: NDArray[np.int64], dropped: NDArray[np.int64]) -> None:
+        """Some remembered bursts were forgotten: what they spoke for stays as uncertain as it was.
+
+        Args:
+            kept: rows of those that stay, in their new order, shape (k,).
+            dropped: rows of the others, shape (d,).
+        """
+        weights = self.settled.weights
+        self.squares += float(weights[dropped] @ weights[dropped])
+        self.settled.keep_rows(kept)
 
     def join_rows(self, gone: int, into: int) -> None:
         """Two remembered bursts became one: what they spoke for stays as uncertain as it was."""

@@ -9,12 +9,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from memsampd.estimate.accounts import PhaseAccount, WindowSums
+from memsampd.estimate.accounts import BurstSums, PhaseAccount, WindowSums
 from memsampd.estimate.events import (
     BurstRecord,
     EstimatorEvent,
     ExecRecord,
     MergeRecord,
+    StoreDropRecord,
     WindowRecord,
     code_vector,
 )
@@ -42,6 +43,10 @@ _SAME_KIND = 0.1
 # (a logarithm) on.
 _SAME_RATE = 0.15
 _OTHER_RATE = 1e-3
+# From how large a difference of miss ratios on the stored bursts of a phase do not hold any more.
+_OTHER_ANYWHERE = 0.1
+_OTHER_EVERYWHERE = 0.05
+_CHECKED_BURSTS = 4  # of a phase, are compared with what was stored of it
 _HORIZON_GAIN = 1.3  # a longer view of a phase is worth modelling its bursts again
 
 
@@ -124,6 +129,8 @@ class Estimator:
                 self._add_burst(event)
             case MergeRecord():
                 self._merge(event.gone, event.into)
+            case StoreDropRecord():
+                self._drop_stored(event.phase)
             case ExecRecord():
                 self._settle_all()
                 self._forget()
@@ -137,6 +144,31 @@ class Estimator:
     def last_burst_ratios(self) -> NDArray[np.float64] | None:
         """Miss ratios of the last burst, shape (s,), by the first model; None before the first."""
         return self._last_ratios
+
+    def contradicts(self, record: BurstRecord) -> bool:
+        """Whether one of a phase's first bursts shows clearly other misses than the stored ones.
+
+        That is, at some size by a tenth of the accesses, or a twentieth on the average of sizes,
+        more than all of these that ran like code differ among themselves, bounds of all of them
+        included. Where none of them did, it says nothing of them.
+
+        Args:
+            record: the burst, which the estimator has not been told yet.
+        """
+        memory, phase = self._memory, self.phase_now(record.phase)
+        if memory is None or record.is_memoryless or not record.accesses > 0:
+            return False
+        stored = memory.is_stored & (memory.phase == phase)
+        stored &= memory.ran_like(code_vector(record.code))
+        if not stored.any() or self._account(phase).taken.bursts >= _CHECKED_BURSTS:
+            return False
+        own = SurvivalFunction.from_histogram(record.histogram())
+        _, low, high = self._layout.table(self._layout.row(own))[0]
+        tables = [self._layout.table(row)[0] for row in memory.curves[stored]]
+        least = np.min([table[1] for table in tables], axis=0)
+        most = np.max([table[2] for table in tables], axis=0)
+        apart = np.maximum(np.maximum(low - most, least - high), 0.0)
+        return bool(apart.max() > _OTHER_ANYWHERE or apart.mean() > _OTHER_EVERYWHERE)
 
     def possible_rates(self, burst: BurstRecord) -> tuple[float, float]:
         """Return the lowest and the highest rate of a burst's code, accesses per CPU second."""
@@ -177,7 +209,11 @@ class Estimator:
     def _add_burst(self, record: BurstRecord) -> None:
         phase = self.phase_now(record.phase)
         account = self._account(phase)
-        account.bursts += 1
+        sums = account.stored if record.is_stored else account.taken
+        sums.bursts += 1
+        if record.is_stored:
+            seconds = max(account.latest_stored_seconds, record.time_seconds)
+            account.latest_stored_seconds = seconds
         if record.is_memoryless:
             self._keep(record, phase, np.zeros(self._layout.values), 0.0, 0.0, 1.0)
         elif record.accesses > 0:
@@ -190,9 +226,10 @@ class Estimator:
     def _add_accesses(self, record: BurstRecord, phase: int, account: PhaseAccount) -> None:
         """Model what a burst saw."""
         histogram = record.histogram()
-        account.rows += record.rows
-        account.writes += record.writes
-        account.histogram += histogram
+        sums = account.stored if record.is_stored else account.taken
+        sums.rows += record.rows
+        sums.writes += record.writes
+        sums.histogram += histogram
         own = SurvivalFunction.from_histogram(histogram)
         pooled = SurvivalFunction.from_histogram(account.histogram)
         whole = _continued(own, pooled)
@@ -233,6 +270,7 @@ class Estimator:
             modelled,
             record.timed is not None,
             record.timed_code,
+            record.is_stored,
         )
         if joined is not None:
             gone, into = joined
@@ -272,6 +310,37 @@ class Estimator:
                 window.phase = into
         self._value_again()
 
+    def _drop_stored(self, phase: int) -> None:
+        """Forget the bursts of a phase that were taken before the attach."""
+        phase = self.phase_now(phase)
+        account = self._account(phase)
+        account.stored, account.latest_stored_seconds = BurstSums(), -np.inf
+        if self._memory is None:
+            return
+        kept, dropped = self._memory.drop_stored(phase)
+        for each in self._phases.values():
+            each.keep_rows(kept, dropped)
+        self._settled.keep_rows(kept)
+        own, self._own = self._own, {}
+        for row, was in enumerate(kept.tolist()):
+            if was in own:
+                self._own[row] = own[was]
+        if not self._memory.count:
+            self._memory = None
+        account.horizon_accesses = 0
+        if account.taken.histogram.accesses:
+            pooled = SurvivalFunction.from_histogram(account.taken.histogram)
+            account.horizon_accesses = pooled.horizon_accesses
+            self._model_again(phase, pooled)
+        self._value_again()
+
+    def _model_again(self, phase: int, pooled: SurvivalFunction) -> None:
+        """Model the bursts of a phase again: what continued them is not known any more."""
+        assert self._memory is not None, "it has bursts"
+        for row, own in self._own.items():
+            if self._memory.phase[row] == phase:
+                self._memory.set_curve(row, self._layout.row(_continued(own, pooled)))
+
     def _account(self, phase: int) -> PhaseAccount:
         if phase not in self._phases:
             self._phases[phase] = PhaseAccount.new(self._layout.values, self._capacity)
@@ -291,6 +360,8 @@ class Estimator:
         memory = self._memory
         if memory is None or not memory.count or not windows:
             for window in windows:
+                window.is_known = False
+                window.sums = WindowSums.nothing(self._layout.values, self._capacity)
                 window.sums.unknown_cpu_seconds = window.cpu_seconds
             return
         hits = memory.compact([window.hits for window in windows])

@@ -1,4 +1,4 @@
-"""What the estimator is told: windows, bursts, merges of phases, and new programs.
+"""What the estimator is told: windows, bursts, merges of phases, new programs, and more.
 
 A session makes these and a recording keeps them (:mod:`memsampd.exporters.recording`), so that a
 recording replayed tells the estimator exactly what it was told live.
@@ -111,6 +111,9 @@ class BurstRecord(Event, frozen=True, kw_only=True, tag="burst"):
         analysed_seconds: when its window was known and it counted, seconds since the attach; None
             if nobody said.
         code: branch vector of what it executed, as of a window; empty if that is not known.
+        is_stored: it was taken before the attach, of another run of the program or by another
+            session, and kept since: its time is below 0, its window comes before the first one, and
+            it costs nothing.
     """
 
     window: int
@@ -139,6 +142,7 @@ class BurstRecord(Event, frozen=True, kw_only=True, tag="burst"):
     is_plausible: bool = False
     analysed_seconds: float | None = None
     code: bytes = b""
+    is_stored: bool = False
 
     def __post_init__(self) -> None:
         code_vector(self.code)
@@ -225,6 +229,18 @@ class MergeRecord(Event, frozen=True, kw_only=True, tag="merge"):
     into: int
 
 
+class StoreDropRecord(Event, frozen=True, kw_only=True, tag="store_drop"):
+    """What was stored of a phase holds no more: its stored bursts are dropped.
+
+    Attributes:
+        phase: the phase.
+        window: index of the latest window.
+    """
+
+    phase: int
+    window: int
+
+
 def _check_sparse(
     bins: NDArray[np.int32], reuses: NDArray[np.int64], censored: NDArray[np.int64]
 ) -> None:
@@ -250,4 +266,4 @@ class ExecRecord(Event, frozen=True, kw_only=True, tag="exec"):
     executable: str
 
 
-EstimatorEvent: TypeAlias = WindowRecord | BurstRecord | MergeRecord | ExecRecord
+EstimatorEvent: TypeAlias = WindowRecord | BurstRecord | MergeRecord | ExecRecord | StoreDropRecord

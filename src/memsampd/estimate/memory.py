@@ -50,6 +50,7 @@ class BurstMemory:
         self._is_timed = np.zeros(capacity, np.bool_)
         self._is_memoryless = np.zeros(capacity, np.bool_)
         self._timed_code = np.full(capacity, -1, np.int64)
+        self._is_stored = np.zeros(capacity, np.bool_)
         self._log_model = np.zeros(capacity)
         self._curves = np.zeros((capacity, values))
         self._alike = np.zeros((capacity, capacity))
@@ -113,6 +114,11 @@ class BurstMemory:
         return self._is_memoryless[: self.count]
 
     @property
+    def is_stored(self) -> NDArray[np.bool_]:
+        """Which were taken before the attach, shape (m,)."""
+        return self._is_stored[: self.count]
+
+    @property
     def timed_code(self) -> NDArray[np.int64]:
         """Ids of their code in the rates of windows, -1 where it has none, shape (m,)."""
         return self._timed_code[: self.count]
@@ -140,6 +146,7 @@ class BurstMemory:
         modelled: float,
         is_timed: bool,
         timed_code: int = -1,
+        is_stored: bool = False,
     ) -> tuple[int, tuple[int, int] | None]:
         """Remember a burst.
 
@@ -153,6 +160,7 @@ class BurstMemory:
             modelled: the rate by the model.
             is_timed: it was measured in the target.
             timed_code: id of its code in the rates of windows, or -1.
+            is_stored: it was taken before the attach.
 
         Returns:
             Its row, and rows (gone, into) if two others were made one to make room for it.
@@ -168,6 +176,7 @@ class BurstMemory:
         self._precision[row] = precision if rate else _MEMORYLESS_PRECISION
         self._error[row], self._is_timed[row] = error, is_timed
         self._log_model[row], self._timed_code[row] = np.log(modelled), timed_code
+        self._is_stored[row] = is_stored
         self._curves[row] = curve
         self._compare(row)
         return row, joined
@@ -194,6 +203,59 @@ class BurstMemory:
     def merge_phases(self, gone: int, into: int) -> None:
         """Call a phase by another's id."""
         self._phase[self._phase == gone] = into
+
+    def ran_like(self, code: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """Which ran the same code, as far as it is known, shape (m,).
+
+        Args:
+            code: a branch vector, hits, shape (bins,); of another length if it is not known.
+        """
+        hits = self.compact([code])[0]
+        if not hits.any():
+            return np.ones(self.count, np.bool_)
+        likeness = np.sqrt(self.code) @ np.sqrt(hits / hits.sum())
+        return np.asarray((likeness >= _ALIKE) | ~self.code.any(axis=1))
+
+    def drop_stored(self, phase: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Forget what was taken of a phase before the attach.
+
+        Returns:
+            Rows that are kept, in their new order, and rows that were dropped.
+        """
+        gone = self.is_stored & (self.phase == phase)
+        kept, dropped = np.flatnonzero(~gone), np.flatnonzero(gone)
+        count = len(kept)
+        for values in (
+            self._window,
+            self._phase,
+            self._bursts,
+            self._code,
+            self._log_rate,
+            self._precision,
+            self._error,
+            self._is_timed,
+            self._is_memoryless,
+            self._timed_code,
+            self._is_stored,
+            self._log_model,
+            self._curves,
+        ):
+            values[:count] = values[kept]
+        self._alike[:count, :count] = self._alike[np.ix_(kept, kept)]
+        self._code[count:] = 0
+        self.count = count
+        self._forget_columns()
+        return kept, dropped
+
+    def _forget_columns(self) -> None:
+        """Code that no burst is left of was not seen."""
+        used = np.flatnonzero(self._code[: self.count, : self._columns].any(axis=0))
+        fresh = np.full(self._columns + 1, -1, np.int64)
+        fresh[used] = np.arange(len(used))
+        self._column_of = fresh[self._column_of]  # the last one where it is -1
+        code = np.zeros_like(self._code)
+        code[:, : len(used)] = self._code[:, used]
+        self._code, self._columns = code, len(used)
 
     def _compare(self, row: int) -> None:
         """Bhattacharyya's coefficient of this burst's code with the others', 0..1."""
@@ -225,6 +287,7 @@ class BurstMemory:
         self._precision[into] += self._precision[gone]
         self._is_timed[into] |= self._is_timed[gone]
         self._is_memoryless[into] &= self._is_memoryless[gone]
+        self._is_stored[into] &= self._is_stored[gone]
         self._bursts[into] += self._bursts[gone]
         self._code[gone] = 0
         self._compare(into)
@@ -253,7 +316,9 @@ class BurstMemory:
 
         A burst that was not timed goes as fast as the model says, corrected by what the model
         missed the timed bursts of like code by: the mean logarithm, as if a quarter of a burst more
-        had not been missed at all. What it misses other code by tells nothing of this one.
+        had not been missed at all. What it misses other code by tells nothing of this one. Times of
+        another run count where no like code was timed since: the same code may go at another rate
+        now.
 
         Returns:
             Accesses per CPU second, shape (m,), and whether one of like code was timed in the
@@ -261,13 +326,16 @@ class BurstMemory:
         """
         alike = self._alike[: self.count, : self.count]
         like = np.where(alike >= _ALIKE, alike, 0.0)
+        is_told = ((like > 0) & self.is_timed & ~self.is_stored).any(axis=1)
+        counts = self.is_timed & ~(self.is_stored & is_told)
         weight = like**_ALIKE_POWER * (self.is_timed * self.bursts)
+        weight[np.ix_(is_told, self.is_stored)] = 0.0
         modelled = self._log_model[: self.count]
         measured = self._log_rate[: self.count]
         missed = np.where(self.is_timed, measured - modelled, 0.0)
         corrected = modelled + weight @ missed / (weight.sum(axis=1) + _RIGHT_BURSTS)
-        rates = np.exp(np.where(self.is_timed, measured, corrected))
-        is_rated = self.is_timed | weight.any(axis=1) | self.is_memoryless
+        rates = np.exp(np.where(counts, measured, corrected))
+        is_rated = counts | weight.any(axis=1) | self.is_memoryless
         return np.where(self.is_memoryless, 0.0, rates), is_rated
 
     def parts_of_kinds(self) -> NDArray[np.float64]:

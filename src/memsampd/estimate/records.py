@@ -21,13 +21,15 @@ class PhaseEstimate:
         windows: windows so far.
         cpu_seconds: CPU time of these windows.
         weight: share of the target's accesses; of its CPU time before the first burst.
-        bursts: bursts taken in it.
-        sampled_accesses: accesses observed in them.
+        bursts: bursts taken in it since the attach.
+        sampled_accesses: accesses observed in them, and in the stored ones.
         censored_share: share of these whose next touch lay beyond the horizon.
         write_share: share of these that were stores.
         rate: accesses per CPU second.
         curves: miss-ratio curve by policy ("lru", "random"), the mean of its windows'; empty before
             the first burst.
+        stored_bursts: bursts from before the attach that speak for it, too.
+        stored_age_seconds: how old the latest of these was at the attach; None if there are none.
     """
 
     id: int
@@ -40,6 +42,8 @@ class PhaseEstimate:
     write_share: float
     rate: AccessRate
     curves: Mapping[str, MissRatioCurve] = field(default_factory=dict)
+    stored_bursts: int = 0
+    stored_age_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,7 +52,11 @@ def summarise(
         sum(each.unknown_cpu_seconds for each in sums.values()),
     )
     parts = {id: _part(id, account, sums[id], memory) for id, account in accounts.items()}
-    phases = tuple(_phase(id, accounts[id], parts[id], whole, layout) for id in sorted(parts))
+    phases = tuple(
+        _phase(id, accounts[id], parts[id], whole, layout)
+        for id in sorted(parts)
+        if accounts[id].windows or accounts[id].taken.bursts  # else known, but not met since
+    )
     told = [part for part in parts.values() if part.sums.accesses > 0]
     curves = {}
     if told:
@@ -86,12 +90,13 @@ def _part(id: int, account: PhaseAccount, sums: WindowSums, memory: BurstMemory 
 def _phase(
     id: int, account: PhaseAccount, part: Part, whole: _Whole, layout: CurveLayout
 ) -> PhaseEstimate:
-    sums = part.sums
-    is_told = account.histogram.accesses > 0 or sums.unknown_cpu_seconds < account.cpu_seconds
+    sums, histogram = part.sums, account.histogram
+    rows = account.taken.rows + account.stored.rows
+    is_told = histogram.accesses > 0 or sums.unknown_cpu_seconds < account.cpu_seconds
     curves = {}
     if sums.accesses > 0 and is_told:
         row = bounded([part], len(layout.sizes_bytes))
-        curves = dict(layout.curves(row, account.histogram.accesses))
+        curves = dict(layout.curves(row, histogram.accesses))
     rate = UNKNOWN_RATE
     if not sums.accesses > 0:
         rate = _no_accesses(sums.unknown_cpu_seconds, account.cpu_seconds)
@@ -105,12 +110,14 @@ def _phase(
         windows=account.windows,
         cpu_seconds=account.cpu_seconds,
         weight=share / of if of > 0 else 0.0,
-        bursts=account.bursts,
-        sampled_accesses=account.histogram.accesses,
-        censored_share=account.histogram.censored_share,
-        write_share=account.writes / account.rows if account.rows else 0.0,
+        bursts=account.taken.bursts,
+        sampled_accesses=histogram.accesses,
+        censored_share=histogram.censored_share,
+        write_share=(account.taken.writes + account.stored.writes) / rows if rows else 0.0,
         rate=rate,
         curves=curves,
+        stored_bursts=account.stored.bursts,
+        stored_age_seconds=-account.latest_stored_seconds if account.stored.bursts else None,
     )
 
 

@@ -278,6 +278,16 @@ CUT_SHORT = _counter(
     "bursts",
     "Bursts that had a call of the target return before all was transferred, as a signal would.",
 )
+STORED_BURSTS = _gauge(
+    "stored_bursts",
+    "bursts",
+    "Bursts from before the attach, known from the store, that speak for phases met since.",
+)
+STORE_DROPS = _counter(
+    "store_drops",
+    "phases",
+    "Phases of which what the store knew did not hold any more: it was dropped.",
+)
 NO_BURSTS = _gauge(
     "no_bursts", "bool", "1 while no burst can be taken, with the reason and its remedy.", "reason"
 )
@@ -363,6 +373,13 @@ NODE_RELOAD_FAILED = _node(
     "gauge",
     "bool",
     "1 while the configuration cannot be read again: the old one stays.",
+)
+
+NODE_STORE_FAILED = _node(
+    "store_failed",
+    "gauge",
+    "bool",
+    "1 while nothing is kept of programs, nor known again: observation goes on without.",
 )
 
 CATALOGUE: tuple[Metric, ...] = tuple(

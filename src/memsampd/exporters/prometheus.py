@@ -186,6 +186,8 @@ def _session_samples(snapshot: Snapshot) -> Iterator[Sample]:
         (catalogue.PAGES_PREDICTED, tally.pages_predicted),
         (catalogue.PAGES_MISSED, tally.pages_missed),
         (catalogue.CUT_SHORT, tally.cut_short),
+        (catalogue.STORED_BURSTS, sum(phase.stored_bursts for phase in estimate.phases)),
+        (catalogue.STORE_DROPS, snapshot.store_drops),
         (catalogue.HOLD, cost.stop_seconds),
         (catalogue.LONGEST_HOLD, cost.longest_stop_seconds),
         (catalogue.HITS, cost.hit_seconds),
@@ -296,5 +298,6 @@ def _node_samples(status: NodeStatus) -> Iterator[Sample]:
         (catalogue.NODE_DESCRIPTORS, status.open_descriptors),
         (catalogue.NODE_TURN, status.turn_seconds),
         (catalogue.NODE_RELOAD_FAILED, bool(status.reload_trouble)),
+        (catalogue.NODE_STORE_FAILED, bool(status.store_trouble)),
     ]
     yield from ((metric, (), value) for metric, value in plain)

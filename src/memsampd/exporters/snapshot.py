@@ -129,6 +129,7 @@ class Snapshot:
         refusals: what the last refusal of each reason said, with its remedy.
         idle_seconds: for how long the target has used no CPU time.
         memory_peak: what memory gives at most; None if it was not measured.
+        store_drops: phases of which what was stored did not hold any more, so far.
     """
 
     target: TargetInfo
@@ -152,6 +153,7 @@ class Snapshot:
     refusals: Mapping[str, str] = field(default_factory=dict)
     idle_seconds: float = 0.0
     memory_peak: MemoryPeak | None = None
+    store_drops: int = 0
 
 
 TargetState = Literal["profiled", "sampled", "idle", "waiting", "failed"]
@@ -211,6 +213,7 @@ class NodeStatus:
         turn_seconds: the longest turn of its loop in the last minute.
         ended_targets: targets that have ended, or were let go, so far.
         reload_trouble: why the configuration could not be read again; empty if it could.
+        store_trouble: why nothing is kept of programs, nor known again; empty if all is well.
     """
 
     version: str
@@ -231,6 +234,7 @@ class NodeStatus:
     turn_seconds: float
     ended_targets: int
     reload_trouble: str = ""
+    store_trouble: str = ""
 
     def by_state(self) -> dict[str, int]:
         """How many targets there are in each state, those without any included."""

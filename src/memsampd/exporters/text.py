@@ -62,9 +62,12 @@ def subtitle(analysis: Analysis) -> str:
     """Return how much was observed, in a line."""
     windows = analysis.windows
     bursts = analysis.recording.bursts
+    stored = sum(burst.is_stored for burst in bursts)
+    known = f" and {stored:,} known from before" if stored else ""
     cpu_seconds = sum(window.record.cpu_seconds for window in windows)
     return (
-        f"{len(windows):,} windows, {cpu_seconds:,.1f} s of CPU time, {len(bursts):,} bursts, "
+        f"{len(windows):,} windows, {cpu_seconds:,.1f} s of CPU time, "
+        f"{len(bursts) - stored:,} bursts{known}, "
         f"{sum(burst.accesses for burst in bursts):,} sampled accesses, "
         f"{'LRU' if analysis.policy == 'lru' else 'random'} replacement, "
         f"weighted by {analysis.weighting.replace('cpu_seconds', 'CPU time')}"

@@ -19,6 +19,10 @@ ReadCode = Callable[[int, int], bytes]
 """``read_code(address, length)``: the bytes there, fewer at the end of a mapping; empty, or
 OSError, if the address is not readable."""
 
+Name = Callable[[int], tuple[int, bool]]
+"""``name(address)``: a name of the code there, and whether it is the same wherever the code is
+loaded, so that two runs can be compared."""
+
 PAGE_BYTES = 4096
 _CHUNK_BYTES = 128
 _PASSED = frozenset(
@@ -41,14 +45,14 @@ class BranchMap:
 
     Args:
         read_code: reads the target's memory, see :data:`ReadCode`.
-        normalise: makes an address independent of where things were loaded, so that two runs
-            can be compared (module identity and offset, from /proc/PID/maps).
+        name: names code; by default its address does.
         max_entries: addresses remembered; the oldest go first.
         max_instructions: where a straight line is cut.
 
     Attributes:
         samples: addresses looked up so far, repeated ones included.
         unmapped_samples: those of them in code that could not be read or decoded.
+        passing_samples: those in code whose name means nothing in another process.
         decoded: addresses decoded (the misses of the cache).
 
     Examples:
@@ -61,20 +65,21 @@ class BranchMap:
     def __init__(
         self,
         read_code: ReadCode,
-        normalise: Callable[[int], int] | None = None,
+        name: Name | None = None,
         max_entries: int = 65_536,
         max_instructions: int = 1024,
     ) -> None:
         if max_entries < 1 or max_instructions < 1:
             raise ValueError("max_entries and max_instructions are at least 1")
         self._read_code = read_code
-        self._normalise = normalise
+        self._name = name
         self._max_entries = max_entries
         self._max_instructions = max_instructions
-        self._known: dict[int, tuple[int, bool]] = {}  # address: (name, mapped)
+        self._known: dict[int, tuple[int, bool, bool]] = {}  # address: (name, mapped, passing)
         self._pages: dict[int, bytes] = {}  # read in this lookup
         self.samples = 0
         self.unmapped_samples = 0
+        self.passing_samples = 0
         self.decoded = 0
 
     def lookup(self, ips: NDArray[np.uint64]) -> NDArray[np.uint64]:
@@ -90,8 +95,9 @@ class BranchMap:
         known = self._known
         found = [known.get(ip) or self._find(ip) for ip in ips.tolist()]
         self.samples += len(found)
-        self.unmapped_samples += [mapped for _, mapped in found].count(False)
-        return np.array([name for name, _ in found], np.uint64)
+        self.unmapped_samples += [mapped for _, mapped, _ in found].count(False)
+        self.passing_samples += [passing for _, _, passing in found].count(True)
+        return np.array([name for name, _, _ in found], np.uint64)
 
     def branch_of(self, ip: int) -> int:
         """Map one address, without counting it as a sample."""
@@ -100,15 +106,16 @@ class BranchMap:
     def __len__(self) -> int:
         return len(self._known)
 
-    def _find(self, ip: int) -> tuple[int, bool]:
+    def _find(self, ip: int) -> tuple[int, bool, bool]:
         found = self._known.get(ip)
         if found is None:
             self.decoded += 1
             branch = self._walk(ip)
             name = ip & -PAGE_BYTES if branch is None else branch
-            if self._normalise is not None:
-                name = self._normalise(name)
-            found = name, branch is not None
+            is_lasting = False
+            if self._name is not None:
+                name, is_lasting = self._name(name)
+            found = name, branch is not None, not is_lasting
             while len(self._known) >= self._max_entries:
                 del self._known[next(iter(self._known))]
             self._known[ip] = found
@@ -197,3 +204,8 @@ class BranchMaps:
     def unmapped_samples(self) -> int:
         """Those of them in code that could not be read or decoded."""
         return self._gone_unmapped + sum(each.unmapped_samples for each in self._maps.values())
+
+    def passing_share(self, pid: int) -> float:
+        """Share of a process's samples in code whose name means nothing in another process."""
+        known = self._maps.get(pid)
+        return known.passing_samples / known.samples if known and known.samples else 0.0

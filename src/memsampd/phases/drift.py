@@ -68,6 +68,10 @@ class DriftMonitor:
         del self._detectors[phase]
         return True
 
+    def forget(self, phase: int) -> None:
+        """What was seen of a phase says nothing any more."""
+        self._detectors.pop(phase, None)
+
     def merge(self, gone: int, into: int) -> None:
         """Forget the history of a phase that turned out to be another."""
         detectors = self._detectors.pop(gone, None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,7 +10,7 @@ from numpy.typing import NDArray
 from river import base
 
 from memsampd.phases.noise import compare
-from memsampd.phases.records import Assignment, Window
+from memsampd.phases.records import Assignment, Leader, Window
 
 
 class _Found(NamedTuple):
@@ -146,6 +147,41 @@ class LeaderFollower(base.Clusterer):
     def phases(self) -> tuple[int, ...]:
         """Ids of the live phases, ascending."""
         return tuple(sorted(self._ids))
+
+    # -- what outlives it ----------------------------------------------------------------------
+
+    def leaders(self, bins: int) -> tuple[Leader, ...]:
+        """Say what the live phases are known by, so that another one can go on with them.
+
+        Args:
+            bins: length of branch vectors.
+        """
+        found = []
+        for row, phase in enumerate(self._ids):
+            hits = np.zeros(bins)
+            for bin_, column in self._columns.items():
+                hits[bin_] = self._sums[row, column]
+            found.append(Leader(phase, hits, self._remembered[row], self._windows[row]))
+        return tuple(found)
+
+    def restore(self, leaders: Sequence[Leader]) -> None:
+        """Begin with phases that are known already, before the first window.
+
+        Args:
+            leaders: of different ids from ``first_id`` on, ``max_phases`` at most; each with a hit.
+        """
+        if self._ids:
+            raise ValueError("phases can be restored before the first window only")
+        for leader in leaders:
+            bins = np.flatnonzero(leader.hits)
+            hits = zip(bins.tolist(), leader.hits[bins].tolist(), strict=True)
+            counts = self._vector(dict(hits), grow=True)
+            self._sums = np.vstack([self._padded(counts), counts])
+            self._ids.append(leader.phase)
+            self._remembered.append(leader.remembered)
+            self._windows.append(leader.windows)
+            self._activity.append(1.0)
+            self._founded = max(self._founded, leader.phase + 1)
 
     # -- inside --------------------------------------------------------------------------------
 

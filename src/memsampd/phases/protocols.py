@@ -72,6 +72,9 @@ class Schedule(Protocol):
     def merge(self, gone: int, into: int) -> None:
         """Carry over what is known of a phase that turned out to be another."""
 
+    def know(self, phase: int, windows: int, bursts: int) -> None:
+        """Take a phase for known by so many windows and bursts from before the attach."""
+
     def is_new(self, phase: int | None) -> bool:
         """Whether a phase has no burst yet, as far as phases matter to it."""
 

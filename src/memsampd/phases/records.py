@@ -57,6 +57,23 @@ class Assignment:
 
 
 @dataclass(frozen=True, slots=True)
+class Leader:
+    """What a phase is known by.
+
+    Attributes:
+        phase: its id.
+        hits: sum of the branch vectors of its latest windows, shape (bins,), float64.
+        remembered: how many windows that is a sum of; not whole where older ones count less.
+        windows: windows that it has had in all.
+    """
+
+    phase: int
+    hits: NDArray[np.float64]
+    remembered: float
+    windows: int
+
+
+@dataclass(frozen=True, slots=True)
 class Decision:
     """Whether to profile the coming window.
 

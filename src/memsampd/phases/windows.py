@@ -19,6 +19,11 @@ Lookup = Callable[[int, NDArray[np.uint64]], NDArray[np.uint64]]
 """``lookup(pid, ips)``: the branch of each address, shape (n,) to shape (n,)."""
 
 
+def code_bins(bins: int) -> int:
+    """Length of the vectors that tell code apart, where those of phases have so many bins."""
+    return bins * _FINER
+
+
 def hash_bins(names: NDArray[np.uint64], bins: int, seed: int = 0) -> NDArray[np.int64]:
     """Spread branch names evenly over bins.
 

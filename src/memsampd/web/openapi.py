@@ -87,6 +87,7 @@ _TARGET = _object(
     predicted_phase=_maybe(_COUNT),
     prediction_accuracy=_maybe(_SHARE),
     bursts=_COUNT,
+    store_drops=_COUNT,
     sampled_accesses=_COUNT,
     **_RATE,
     rate_known_share=_SHARE,
@@ -114,6 +115,7 @@ _NODE = _object(
     turn_seconds=_AMOUNT,
     ended_targets=_COUNT,
     reload_trouble=_TEXT,
+    store_trouble=_TEXT,
     by_state=_map(_COUNT),
     targets=_list(
         _object(
@@ -144,6 +146,8 @@ _PHASES = _object(
             weight=_SHARE,
             cpu_seconds=_AMOUNT,
             bursts=_COUNT,
+            stored_bursts=_COUNT,
+            stored_age_seconds=_maybe(_AMOUNT),
             sampled_accesses=_COUNT,
             censored_share=_SHARE,
             write_share=_maybe(_SHARE),

@@ -38,6 +38,7 @@ _BACKLOG = 128
 _MOST_WAITING = 256
 # Of the configuration nothing is told to the child: every user may read what it serves.
 _RELOAD_TROUBLE = "the configuration could not be read again: the daemon's log says why"
+_STORE_TROUBLE = "what is kept of programs cannot be used: the daemon's log says why"
 _PIPE_BYTES = 1 << 20
 # A child that takes nothing for so long hangs, and is replaced.
 _STALLED_SECONDS = 30.0
@@ -173,6 +174,8 @@ class WebProcess:
         """Show this state of the daemon; returns at once."""
         if status.reload_trouble:
             status = replace(status, reload_trouble=_RELOAD_TROUBLE)
+        if status.store_trouble:
+            status = replace(status, store_trouble=_STORE_TROUBLE)
         self._send(_NODE, status)
 
     def close(self) -> None:

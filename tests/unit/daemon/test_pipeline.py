@@ -5,17 +5,26 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
 from memsampd.daemon.ledger import Ledger
-from memsampd.daemon.pipeline import Actions, Learners, Pipeline, PipelineParts, Turn
+from memsampd.daemon.pipeline import Actions, Known, Learners, Pipeline, PipelineParts, Turn
 from memsampd.daemon.planner import BurstLimits, Planner
 from memsampd.daemon.tracer import CaptureOrder, CaptureResult, CountedBurst
 from memsampd.errors import CaptureError
 from memsampd.estimate.estimator import Estimator
-from memsampd.estimate.events import BurstRecord, EstimatorEvent, ExecRecord, WindowRecord
+from memsampd.estimate.events import (
+    BurstRecord,
+    EstimatorEvent,
+    ExecRecord,
+    StoreDropRecord,
+    WindowRecord,
+)
+from memsampd.estimate.records import Estimate
 from memsampd.exporters.snapshot import BurstTally, Overhead
 from memsampd.models.histogram import ReuseHistogram
 from memsampd.phases.drift import DriftMonitor
@@ -60,6 +69,7 @@ class World:
         code: address that all samples find.
         execs: times of execs.
         rate: accesses per second, which a register counts; None: registers are not known.
+        before: what another session learned of the program.
     """
 
     answer: Callable[[CaptureOrder], Answer]
@@ -75,6 +85,7 @@ class World:
     waiting: list[CaptureResult] = field(default_factory=list)
     forgotten: int = 0
     rate: float | None = None
+    before: World | None = None
 
     def __post_init__(self) -> None:
         schedule = make_schedule(
@@ -97,12 +108,27 @@ class World:
 
     def learn_anew(self, first_phase: int) -> Learners:
         self.forgotten += 1
+        self.clusterer, known = LeaderFollower(first_id=first_phase), Known()
+        if self.before is not None:
+            leaders = [
+                replace(each, phase=each.phase + first_phase)
+                for each in self.before.clusterer.leaders(8)
+            ]
+            self.clusterer.restore(leaders)
+            bursts = (
+                msgspec.structs.replace(
+                    each, phase=each.phase + first_phase, time_seconds=-90.0, is_stored=True
+                )
+                for each in self.before.bursts()[-6:]
+            )
+            known = Known({each.phase: each.windows for each in leaders}, lambda: tuple(bursts))
         return Learners(
-            LeaderFollower(first_id=first_phase),
+            self.clusterer,
             RunLengthMarkov(),
             DriftMonitor(),
             ProgressClock(),
             UnseenCode(),
+            known,
         )
 
     def samples(self, seconds: float) -> BranchSamples:
@@ -403,3 +429,76 @@ def test_a_burst_of_the_old_program_that_comes_late_is_dropped() -> None:
     assert world.pipeline.counts.errors == {"exec": 1}
     world.turn()
     assert len(world.bursts()) == 1  # tried again
+
+
+# -- what is known from before -------------------------------------------------------------------
+
+
+def known_world(**changes: Any) -> World:
+    before = World(lambda order: BURST, schedule_name="phase-guided")
+    before.run()
+    return World(lambda order: BURST, schedule_name="phase-guided", before=before, **changes)
+
+
+def replayed(world: World) -> Estimate:
+    estimator = Estimator(SIZES_BYTES, 64)
+    for record in world.records:
+        estimator.add(record)
+    estimator.finish()
+    return estimator.estimate()
+
+
+def test_a_known_program_has_its_curve_at_once_and_few_bursts() -> None:
+    world = known_world()
+    assert not world.pipeline.hurries
+    assert world.turn(0.05).records == ()  # nothing is told before there is a window
+    assert world.turn(0.05).order is None
+    (phase,) = world.estimator.estimate().phases
+    assert (phase.bursts, phase.stored_bursts, phase.stored_age_seconds) == (0, 6, 90.0)
+    assert "lru" in phase.curves
+    world.run()
+    fresh = World(lambda order: BURST, schedule_name="phase-guided", windows=41)
+    fresh.run()
+    assert 1 <= len(world.orders) < len(fresh.orders) / 2
+    taken = [each for each in world.bursts() if not each.is_stored]
+    assert [each.window for each in world.bursts()[:6]] == [-6, -5, -4, -3, -2, -1]
+    assert sum(world.pipeline.counts.ends.values()) == len(taken)
+    assert world.overhead().stop_seconds == pytest.approx(0.002 * len(taken))
+    assert world.pipeline.counts.store_drops == 0
+
+
+def test_what_is_known_is_replayed_as_it_was_told() -> None:
+    world = known_world()
+    world.run()
+    live, again = world.estimator.estimate(), replayed(world)
+    assert np.array_equal(live.curves["lru"].miss_ratio, again.curves["lru"].miss_ratio)
+    assert live.phases[0].stored_bursts == again.phases[0].stored_bursts == 6
+
+
+def test_what_does_not_hold_any_more_is_dropped_and_profiled_anew() -> None:
+    world = known_world(windows=80, lines=2000)
+    world.run()
+    drops = [each for each in world.records if isinstance(each, StoreDropRecord)]
+    assert [each.phase for each in drops] == [0]
+    first = next(each for each in world.bursts() if not each.is_stored)
+    assert world.records.index(drops[0]) == world.records.index(first) - 1
+    assert world.pipeline.counts.store_drops == 1
+    (phase,) = world.estimator.estimate().phases
+    assert phase.stored_bursts == 0
+    assert world.ratio(1 << 14) > 0.9  # as the bursts of today say, not those of 100 lines
+    assert len(world.orders) > 4
+    live, again = world.estimator.estimate(), replayed(world)
+    assert np.array_equal(live.curves["lru"].miss_ratio, again.curves["lru"].miss_ratio)
+
+
+def test_another_program_in_its_place_is_known_by_ids_of_its_own() -> None:
+    world = known_world(execs=[2.05])
+    world.run()
+    execed = next(at for at, each in enumerate(world.records) if isinstance(each, ExecRecord))
+    after = world.records[execed + 1 :]
+    again = [each for each in after[:6] if isinstance(each, BurstRecord)]
+    windows = [each.index for each in after if isinstance(each, WindowRecord)]
+    assert [each.window for each in again] == list(range(windows[0] - 6, windows[0]))
+    assert all(each.is_stored and each.phase == 1 for each in again)
+    assert {each.phase for each in after if isinstance(each, WindowRecord)} == {1}
+    assert again[0].time_seconds == pytest.approx(2.1 - 90, abs=0.2)

@@ -21,6 +21,7 @@ from memsampd.estimate.events import (
     EstimatorEvent,
     ExecRecord,
     MergeRecord,
+    StoreDropRecord,
     WindowRecord,
     code_bytes,
 )
@@ -77,16 +78,29 @@ def repr_of(value: object) -> object:
     return value
 
 
+def stored(
+    at: int, phase: int = 0, code: NDArray[np.float64] | None = None, rate: float | None = 1e8
+) -> BurstRecord:
+    """A burst from before the attach, so many windows ago."""
+    record = burst(at, phase, code, rate)
+    return msgspec.structs.replace(record, window=-at, time_seconds=-60.0 * at, is_stored=True)
+
+
 codes = st.sampled_from([40 * np.eye(BINS)[row] + 10 * np.eye(BINS)[row // 2] for row in range(6)])
 
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[EstimatorEvent]:
     """Windows of some phases, bursts late by some windows, merges, programs that follow."""
-    events: list[EstimatorEvent] = []
+    events: list[EstimatorEvent] = [
+        stored(at, draw(st.integers(0, 3)), draw(codes))
+        for at in range(draw(st.integers(0, 8)), 0, -1)
+    ]
     live = [0, 1, 2, 3]
     for index in range(draw(st.integers(1, 60))):
         phase, code = draw(st.sampled_from(live)), draw(codes)
+        if not draw(st.integers(0, 9)):
+            events.append(StoreDropRecord(phase=phase, window=index))
         events.append(window(index, phase, code))
         what = draw(st.integers(0, 19))
         if what < 6:
@@ -371,3 +385,129 @@ def _with(record: BurstRecord, histogram: ReuseHistogram) -> BurstRecord:
         reuses=reuses.astype("<i8").tobytes(),
         censored=censored.astype("<i8").tobytes(),
     )
+
+
+# -- bursts from before the attach ---------------------------------------------------------------
+
+
+def close(one: Estimate, other: Estimate) -> bool:
+    """But for the order in which figures were added."""
+    return np.allclose(
+        _figures(repr_numbers(one)), _figures(repr_numbers(other)), rtol=1e-9, atol=1e-9
+    )
+
+
+def repr_numbers(estimate: Estimate) -> list[object]:
+    return [
+        estimate.cpu_seconds,
+        estimate.unknown_cpu_seconds,
+        estimate.totals.accesses,
+        estimate.rate.accesses_per_cpu_second or 0.0,
+        [
+            [
+                phase.windows,
+                phase.bursts,
+                phase.stored_bursts,
+                phase.sampled_accesses,
+                phase.weight,
+                phase.write_share,
+                [[curve.miss_ratio, curve.low, curve.high] for curve in phase.curves.values()],
+            ]
+            for phase in estimate.phases
+        ],
+        [[curve.miss_ratio, curve.low, curve.high] for curve in estimate.curves.values()],
+    ]
+
+
+def _figures(value: object) -> NDArray[np.float64]:
+    if isinstance(value, list):
+        parts = [_figures(each) for each in value]
+        return np.concatenate(parts) if parts else np.empty(0)
+    return np.atleast_1d(np.asarray(value, np.float64)).ravel()
+
+
+def test_a_known_phase_has_its_curve_at_its_first_window() -> None:
+    code = np.eye(BINS)[3] * 50
+    fresh = told([window(0, 0, code), burst(0, 0, code)], finish=False)
+    known = estimator_of()
+    known.add(stored(1, 0, code))
+    assert known.estimate().phases == ()  # nothing was met yet
+    known.add(window(0, 0, code))
+    (phase,) = known.estimate().phases
+    assert (phase.bursts, phase.stored_bursts, phase.stored_age_seconds) == (0, 1, 60.0)
+    assert known.estimate().unknown_cpu_seconds == 0
+    curve, expected = phase.curves["lru"], fresh.phases[0].curves["lru"]
+    assert np.allclose(curve.miss_ratio, expected.miss_ratio, atol=0.05)
+
+
+@settings(deadline=None, max_examples=40)
+@given(histories(), st.integers(1, 6))
+def test_what_is_dropped_has_never_been(events: list[EstimatorEvent], count: int) -> None:
+    """As long as no window has been settled by it: then what was said of that one stays."""
+    usual = [
+        event
+        for event in events
+        if not isinstance(event, ExecRecord | StoreDropRecord | MergeRecord)
+        and not (isinstance(event, BurstRecord) and event.is_stored)
+    ][:10]
+    with_stored, without = (estimator_of(100, 200, 64) for _ in range(2))
+    for at in range(count, 0, -1):
+        with_stored.add(stored(at, at % 4, np.eye(BINS)[at % BINS] * 9))
+    left = {0, 1, 2, 3}
+    for event in usual:
+        if isinstance(event, BurstRecord) and event.phase in left:
+            with_stored.add(StoreDropRecord(phase=event.phase, window=event.window))
+            left.remove(event.phase)
+        with_stored.add(event)
+        without.add(event)
+    for phase in left:
+        with_stored.add(StoreDropRecord(phase=phase, window=0))
+    # Counters never run backwards: what was counted by bursts that were dropped stays counted.
+    one, other = with_stored.estimate(), without.estimate()
+    assert close(dataclasses.replace(one, totals=other.totals), other)
+    assert np.array_equal(with_stored.seen_code(), without.seen_code())
+
+
+def burst_of(
+    lines: int, at: int, phase: int = 0, *, is_stored: bool = False, bin: int = 3
+) -> BurstRecord:
+    """A burst that goes through so many lines again and again."""
+    histogram = ReuseHistogram.from_lines(np.arange(4000, dtype=np.uint64) % np.uint64(lines))
+    bins, reuses, censored = histogram.to_sparse()
+    return msgspec.structs.replace(
+        burst(0, phase),
+        window=at,
+        accesses=4000,
+        bins=bins.astype("<i4").tobytes(),
+        reuses=reuses.astype("<i8").tobytes(),
+        censored=censored.astype("<i8").tobytes(),
+        is_stored=is_stored,
+        code=code_bytes(np.eye(BINS)[bin] * 50),
+    )
+
+
+def test_the_first_bursts_may_contradict_what_was_stored() -> None:
+    estimator = estimator_of()
+    assert not estimator.contradicts(burst_of(1000, 0))
+    for at in (-3, -2, -1):
+        estimator.add(burst_of(100 + at, at, is_stored=True))
+    assert not estimator.contradicts(burst_of(99, 0))
+    assert estimator.contradicts(burst_of(1000, 0))
+    assert not estimator.contradicts(burst_of(1000, 0, phase=1))
+    assert not estimator.contradicts(burst_of(1000, 0, bin=4))  # of other code
+    assert estimator.contradicts(msgspec.structs.replace(burst_of(1000, 0), code=b""))
+    for at in range(4):
+        estimator.add(window(at))
+        estimator.add(burst_of(99, at))
+    assert not estimator.contradicts(burst_of(1000, 4))  # that is drift, and no longer our matter
+
+
+def test_rates_of_another_run_dispute_nothing() -> None:
+    """The machine is slower today: bursts of today say so by themselves."""
+    code = np.eye(BINS)[3] * 50
+    events: list[EstimatorEvent] = [stored(at, 0, code, 1e9) for at in range(8, 0, -1)]
+    events += [window(0, 0, code), burst(0, 0, code, 1e8)]
+    (phase,) = told(events).phases
+    rate = phase.rate.accesses_per_cpu_second
+    assert rate is not None
+    assert rate < 3e8

@@ -210,10 +210,14 @@ def test_cache_is_bounded() -> None:
     assert branches.decoded == 1000
 
 
-def test_normalised_names_do_not_depend_on_where_code_was_loaded() -> None:
+def test_names_need_not_depend_on_where_code_was_loaded() -> None:
     def names(base: Any) -> Any:
-        branches = BranchMap(at(base, "90 74 00 90 c3"), normalise=lambda a: (7 << 48) | (a - base))
-        return branches.lookup(base + np.arange(5, dtype=np.uint64)).tolist()
+        code = at(base, "90 74 00 90 c3")
+        branches = BranchMap(code, name=lambda a: ((7 << 48) | (a - base), a - base < 4))
+        assert branches.passing_samples == 0
+        found = branches.lookup(base + np.arange(5, dtype=np.uint64)).tolist()
+        assert branches.passing_samples == 2  # both lead to the return
+        return found
 
     assert names(0x1000) == names(0x7F0000002000)
 

@@ -59,6 +59,15 @@ def test_merge_keeps_the_survivor_s_history() -> None:
     assert any(monitor.update(5, [0.9]) for _ in range(60))
 
 
+def test_what_is_forgotten_raises_no_alarm() -> None:
+    monitor = DriftMonitor()
+    for _ in range(30):
+        monitor.update(0, [0.1])
+    monitor.forget(0)
+    monitor.forget(1)
+    assert not any(monitor.update(0, [0.9]) for _ in range(30))
+
+
 def test_refuses_another_number_of_sizes_and_senseless_options() -> None:
     monitor = DriftMonitor()
     monitor.update(0, [0.1, 0.2])

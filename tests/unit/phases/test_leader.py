@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -203,6 +204,23 @@ def test_same_windows_same_phases_whatever_the_interface() -> None:
         three.learn_one(x)
         assert three.predict_one(x) == one.predict_one(x)
     assert one.phases == two.phases == three.phases
+
+
+def test_another_one_goes_on_with_its_phases() -> None:
+    windows, labels = labelled_stream(3, 100, 6, 0.25)
+    one = LeaderFollower()
+    learn(one, windows[:200])
+    other = LeaderFollower(first_id=40)
+    shift = {each.phase: each.phase + 40 for each in one.leaders(windows.shape[1])}
+    known = [replace(each, phase=shift[each.phase]) for each in one.leaders(windows.shape[1])]
+    other.restore(known)
+    assert other.phases == tuple(sorted(shift.values()))
+    again = learn(other, windows[200:])
+    expected = learn(one, windows[200:])
+    assert again == [shift.get(phase, phase + 40) for phase in expected]
+    assert rand_index(labels[200:], again) > 0.95
+    with pytest.raises(ValueError, match="before the first"):
+        other.restore(known)
 
 
 def test_keeps_its_seam() -> None:

@@ -326,6 +326,20 @@ def test_new_phases_are_profiled_at_once_and_drifted_ones_again() -> None:
     assert schedule._phases[0].age == 1
 
 
+def test_a_phase_known_from_before_is_checked_soon_and_seen_rarely() -> None:
+    def bursts(known: bool) -> list[int]:
+        schedule = make("phase-guided", **FREE)
+        if known:
+            schedule.know(0, 100, 12)
+        assert schedule.is_new(0) != known
+        return list(run_one_phase(schedule, 600))
+
+    fresh, known = bursts(False), bursts(True)
+    assert fresh[0] == 0
+    assert 0 < known[0] < 60
+    assert 2 <= len(known) < len(fresh) / 3
+
+
 def test_a_phase_stays_due_until_it_was_profiled() -> None:
     schedule = make("phase-guided", share=0.01, allowance_seconds=0.0)
     reasons = []

@@ -102,6 +102,18 @@ class Budget(_Table, frozen=True):
     targets: Count = 200
 
 
+class StoreOptions(_Table, frozen=True):
+    """What is kept of programs, in the state directory.
+
+    Attributes:
+        keep: whether anything is.
+        most_mebibytes: size of the file at most; the oldest profiles go first.
+    """
+
+    keep: bool = True
+    most_mebibytes: Annotated[int, Meta(ge=1, le=1 << 16)] = 64
+
+
 class NodeConfig(_Table, frozen=True):
     """The whole file.
 
@@ -112,6 +124,7 @@ class NodeConfig(_Table, frozen=True):
             says.
         scan_seconds: how often processes are looked for, at most.
         budget: of all targets together.
+        store: what is kept of programs.
         session: how targets are observed where their rule says nothing else.
         rules: which processes are targets.
     """
@@ -121,6 +134,7 @@ class NodeConfig(_Table, frozen=True):
     state_dir: str = ""
     scan_seconds: Annotated[float, Meta(ge=0.1)] = 5.0
     budget: Budget = Budget()
+    store: StoreOptions = StoreOptions()
     session: SessionOptions = SessionOptions()
     rules: tuple[Rule, ...] = ()
 

@@ -34,6 +34,7 @@ from memsampd.daemon.node.state import AskedFor, StateFile
 from memsampd.daemon.node.targets import Costs, Target, Wanted, logged_only
 from memsampd.daemon.own_cpu import HelperCpu, ProcessCpu
 from memsampd.daemon.session import ANALYSIS_NICENESS, yield_to_others
+from memsampd.daemon.store.database import ProfileStore
 from memsampd.errors import TargetError, UsageError
 from memsampd.exporters.documents import target_document
 from memsampd.exporters.protocols import ApartExporter, Exporter, NodeExporter
@@ -65,6 +66,7 @@ class Node:
         notifier: tells the service manager.
         read_again: reads the configuration again.
         reader: reads processes.
+        store: what is kept of programs; None: nothing is.
 
     Raises:
         CapabilityError: the socket cannot be served.
@@ -79,6 +81,7 @@ class Node:
         notifier: Notifier,
         read_again: Callable[[], NodeConfig],
         reader: ProcessReader | None = None,
+        store: ProfileStore | None = None,
     ) -> None:
         now_seconds = time.monotonic()
         self._config = config
@@ -87,6 +90,7 @@ class Node:
         self._notifier = notifier
         self._read_again = read_again
         self._reader = reader or ProcessReader()
+        self._store = store
         self._control = ControlServer(socket_path, self.answer)
         self._process = psutil.Process()
         self._around = Surroundings.read(_with_an_account_of_its_own())
@@ -245,6 +249,8 @@ class Node:
         for target in tuple(self._targets.values()):
             self._remove(target, ended=False)
         self._starter.shutdown()
+        if self._store is not None:
+            self._store.close()
         for end in (self._awaken, self._waken):
             end.close()
 
@@ -309,6 +315,7 @@ class Node:
             lambda make: self._starter.submit(make).result(),
             len(self._around.machine.cpus),
             time.monotonic(),
+            self._store,
         )
         self._targets[wanted.key] = target
         return target
@@ -360,6 +367,7 @@ class Node:
                 turn_seconds=self._longest_turn[1],
                 ended_targets=self._ended_targets,
                 reload_trouble=self._reload_trouble,
+                store_trouble="" if self._store is None else self._store.trouble,
             )
 
     # -- configuration -------------------------------------------------------------------------
@@ -378,7 +386,7 @@ class Node:
         self._notifier.ready()
 
     def _use(self, config: NodeConfig) -> None:
-        for name in ("listen", "socket", "state_dir"):
+        for name in ("listen", "socket", "state_dir", "store"):
             if getattr(config, name) != getattr(self._config, name):
                 logger.warning("%s changes when the daemon is restarted", name)
         self._config = config

@@ -20,6 +20,7 @@ from memsampd.daemon.node.discovery import ProcessKey
 from memsampd.daemon.node.resting import REST_SECONDS, RestingTracer
 from memsampd.daemon.own_cpu import CpuAccount
 from memsampd.daemon.session import Session, SessionParts
+from memsampd.daemon.store.database import ProfileStore
 from memsampd.daemon.tracer import TracerThread
 from memsampd.errors import MemsampdError, TargetError
 from memsampd.exporters.protocols import Exporter
@@ -131,6 +132,7 @@ class Target:
         start: runs what starts a tracing thread, where that one inherits no low priority.
         cpus: of this machine.
         now_seconds: monotonic time.
+        store: what is kept of programs; None: nothing is.
     """
 
     def __init__(
@@ -142,6 +144,7 @@ class Target:
         start: Callable[[Callable[[], TracerThread]], TracerThread],
         cpus: int,
         now_seconds: float,
+        store: ProfileStore | None = None,
     ) -> None:
         self.wanted = wanted
         self.next_turn_seconds = now_seconds
@@ -152,6 +155,7 @@ class Target:
         self._allows_bursts = allows_bursts
         self._exporters = exporters
         self._start = start
+        self._store = store
         self._ring_bytes = (64 if cpus <= _SMALL_RING_CPUS else 16) * 1024
         self._info = TargetInfo(wanted.key.pid, wanted.key.start_ticks, "", "")
         self._live: _Live | None = None
@@ -254,6 +258,8 @@ class Target:
                 permit=lambda: self.has_bursts and self._allows_bursts(),
                 ring_bytes=self._ring_bytes,
                 most_files=_share_of_files(),
+                store=self._store,
+                tell=self._tell,
             )
             # All of the above named a pid: it has to have been this process's all the time.
             if not (handle.alive() and self._is_permitted()):

@@ -48,7 +48,7 @@ class Recording:
 
     @property
     def bursts(self) -> list[BurstRecord]:
-        """The bursts."""
+        """The bursts, those from before the attach included (``is_stored``)."""
         return [event for event in self.events if isinstance(event, BurstRecord)]
 
     @property

@@ -85,6 +85,9 @@ class BudgetedSchedule:
     def merge(self, gone: int, into: int) -> None:
         """Carry over what is known of a phase that turned out to be another."""
 
+    def know(self, phase: int, windows: int, bursts: int) -> None:
+        """Take a phase for known from before the attach. No matter if phases do not."""
+
     @property
     def can_pay(self) -> bool:
         """Whether the budget holds enough for the shortest burst."""

@@ -14,11 +14,12 @@ class BurstLengths:
 
     Args:
         shape: the lengths.
+        had_long: there was a long one before.
     """
 
-    def __init__(self, shape: BurstShape) -> None:
+    def __init__(self, shape: BurstShape, *, had_long: bool = False) -> None:
         self._shape = shape
-        self._since_long = shape.bursts_a_long_one - 1
+        self._since_long = 1 if had_long else shape.bursts_a_long_one - 1
 
     def choose(self, affordable_accesses: int) -> int:
         """Return the length of the next burst.

@@ -33,6 +33,10 @@ class _Phase:
 _LEAST_PART = 0.25
 # Phases with a burst leave so much of the budget to phases that may come: their first bursts.
 _NEW_PHASES = 3
+# Mean gaps, in windows of the phase, until one that was known before the attach is checked by a
+# burst, and from then on at least.
+_CHECK_GAP = 8.0
+_KNOWN_GAP = 128.0
 
 
 class PhaseGuided(BudgetedSchedule):
@@ -52,6 +56,9 @@ class PhaseGuided(BudgetedSchedule):
     bursts are allowed for this: a phase that never comes back delays others but cannot stop
     them. Phases that have bursts also leave enough for the first bursts of three phases to come, so
     that a phase which lasts a second has a curve.
+
+    A phase that is known from before the attach is checked by one burst soon, and goes on as one
+    that has lasted for long.
 
     Args:
         rng, window_seconds, share, allowance_seconds, shape: see the base.
@@ -135,6 +142,14 @@ class PhaseGuided(BudgetedSchedule):
             state.drifted = False
         mean_gap = min(max(state.age / self._resolution, self._first_gap), self._max_gap)
         state.windows_left = self._rng.expovariate(1 / mean_gap) * (part or 1.0)
+
+    def know(self, phase: int, windows: int, bursts: int) -> None:
+        """Take a phase for known by so many windows and bursts from before the attach."""
+        state = self._phase(phase)
+        state.bursts += bursts
+        state.age = max(windows, round(_KNOWN_GAP * self._resolution))
+        state.lengths = BurstLengths(self._shape, had_long=True)
+        state.windows_left = self._rng.expovariate(1 / _CHECK_GAP)
 
     def is_new(self, phase: int | None) -> bool:
         """Whether a phase has no burst yet."""

@@ -87,6 +87,11 @@ class AddressSpace:
             return self.mappings[index]
         return None
 
+    def around(self, mapping: Mapping, count: int) -> Sequence[Mapping]:
+        """One of the areas, and as many on either side of it."""
+        index = bisect.bisect_left(self._starts, mapping.start)
+        return self.mappings[max(index - count, 0) : index + count + 1]
+
     def within(self, start: int, end: int) -> Sequence[Mapping]:
         """The areas that lie in [start, end), wholly or in part."""
         first = max(bisect.bisect_right(self._starts, start) - 1, 0)

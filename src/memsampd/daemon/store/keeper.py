@@ -1,0 +1,249 @@
+"""Keeps what one session learns of its programs, and tells it what is known already."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from memsampd.daemon.config import SessionConfig
+from memsampd.daemon.pipeline import Known
+from memsampd.daemon.store.database import ProfileStore
+from memsampd.daemon.store.keys import ProgramKey, program_key
+from memsampd.daemon.store.profiles import (
+    Profile,
+    StoredBurst,
+    chosen,
+    code_set,
+    pack_burst,
+    unpack_burst,
+)
+from memsampd.estimate.events import (
+    BurstRecord,
+    EstimatorEvent,
+    ExecRecord,
+    MergeRecord,
+    StoreDropRecord,
+    WindowRecord,
+)
+from memsampd.exporters.names import age_words
+from memsampd.phases.leader import LeaderFollower
+from memsampd.phases.windows import code_bins
+
+logger = logging.getLogger(__name__)
+
+_SAVE_SECONDS = 240.0
+# A program of which so much of the time is in code of its own making is known again only as the
+# same process: such code has no name that lasts.
+_MOST_PASSING = 0.1
+
+
+@dataclass(slots=True)
+class _Program:
+    """One of the programs that a process runs in turn.
+
+    Attributes:
+        key: which; None if it cannot be told.
+        clusterer: knows its phases.
+        bursts: what is kept of its bursts.
+        is_changed: there are others than those that the store has.
+        is_unread: what is known of it has not been read.
+        is_passing: it runs too much code without a lasting name; None while it runs.
+    """
+
+    key: ProgramKey | None
+    clusterer: LeaderFollower
+    bursts: tuple[StoredBurst, ...] = ()
+    is_changed: bool = False
+    is_unread: bool = False
+    is_passing: bool | None = None
+
+
+class ProfileKeeper:
+    """Saves what is learned every few minutes, when the program changes, and at the end.
+
+    Args:
+        store: where.
+        pid: the process.
+        config: how it is observed.
+        cpu: name of this machine's processor.
+        passing_share: says which share of a process's samples are in code without a lasting name.
+        tell: tells people what is known again, and what is not.
+        unix_seconds: wall-clock time.
+        now: monotonic time in seconds.
+        branches: where branch samples come from.
+    """
+
+    def __init__(
+        self,
+        store: ProfileStore,
+        pid: int,
+        config: SessionConfig,
+        cpu: str,
+        passing_share: Callable[[], float],
+        tell: Callable[[str], None] = logger.debug,
+        unix_seconds: Callable[[], float] = time.time,
+        now: Callable[[], float] = time.monotonic,
+        branches: str = "timer",
+    ) -> None:
+        self._store = store
+        self._pid = pid
+        self._config = config
+        self._cpu = cpu
+        self._passing_share = passing_share
+        self._tell = tell
+        self._unix_seconds = unix_seconds
+        self._now = now
+        self._branches = branches
+        self._saved_seconds = now()
+        self._started_unix_seconds = unix_seconds()
+        self._programs: deque[_Program] = deque()
+
+    # -- for the pipeline ----------------------------------------------------------------------
+
+    def end_program(self) -> None:
+        """The process runs another program from now on; its code has not been forgotten yet."""
+        if self._programs:
+            self._programs[-1].is_passing = self._runs_passing_code()
+
+    def begin(self, clusterer: LeaderFollower, first_phase: int) -> Known:
+        """Say what is known of the program that runs now, and keep what is learned of it.
+
+        Args:
+            clusterer: of its phases: it is given those that are known.
+            first_phase: their ids begin with it.
+        """
+        key = program_key(self._pid, self._config, self._branches)
+        program = _Program(key, clusterer)
+        self._programs.append(program)
+        found = self._store.find(key, self._config.bins) if key is not None else None
+        return Known() if found is None else self._known(program, found, first_phase)
+
+    def _known(self, program: _Program, profile: Profile, first_phase: int) -> Known:
+        """Give phases of a profile ids of this session."""
+        with_bursts = {each.phase for each in profile.bursts}
+        leaders = [each for each in profile.leaders if each.phase in with_bursts]
+        ids = {each.phase: id for id, each in enumerate(leaders, first_phase)}
+        program.clusterer.restore([replace(each, phase=ids[each.phase]) for each in leaders])
+        bursts = [
+            replace(each, phase=ids[each.phase]) for each in profile.bursts if each.phase in ids
+        ]
+        if bursts:
+            age_seconds = self._unix_seconds() - bursts[-1].taken_unix_seconds
+            self._tell(
+                f"{len(ids)} {'phase is' if len(ids) == 1 else 'phases are'} known from the store,"
+                f" by {len(bursts)} bursts, the latest {age_words(max(age_seconds, 0.0))} old"
+            )
+        program.is_unread = bool(bursts)
+        is_same_cpu, now_seconds = profile.cpu == self._cpu, self._unix_seconds()
+        return Known(
+            {ids[each.phase]: each.windows for each in leaders},
+            lambda: self._read(program, bursts, now_seconds, is_same_cpu=is_same_cpu),
+        )
+
+    def _read(
+        self,
+        program: _Program,
+        bursts: Sequence[StoredBurst],
+        now_seconds: float,
+        *,
+        is_same_cpu: bool,
+    ) -> tuple[BurstRecord, ...]:
+        """Read stored bursts; those that cannot be used are left out."""
+        records, usable = [], []
+        for stored in bursts:
+            try:
+                record = unpack_burst(
+                    stored.frame, code_bins(self._config.bins), is_same_cpu=is_same_cpu
+                )
+            except (ValueError, RecursionError) as error:
+                logger.warning("a burst in the store cannot be used: %s", error)
+                continue
+            usable.append(replace(stored, code=code_set(record)))
+            age_seconds = max(now_seconds - stored.taken_unix_seconds, 0.0)
+            records.append(
+                msgspec.structs.replace(record, phase=stored.phase, time_seconds=-age_seconds)
+            )
+        program.is_unread = False
+        program.bursts = (*usable, *program.bursts)
+        return tuple(records)
+
+    # -- a recorder ----------------------------------------------------------------------------
+
+    def write(self, record: EstimatorEvent) -> None:
+        """Take note of what has happened."""
+        program = self._programs[0]
+        match record:
+            case BurstRecord():
+                self._add(program, record)
+            case MergeRecord():
+                program.bursts = tuple(
+                    replace(each, phase=record.into) if each.phase == record.gone else each
+                    for each in program.bursts
+                )
+            case StoreDropRecord():
+                self._tell(
+                    f"phase {record.phase} does otherwise now than what was stored of it: that is"
+                    " dropped"
+                )
+                self._drop(program, record.phase)
+            case ExecRecord():
+                self._save(program)
+                self._programs.popleft()
+            case WindowRecord():
+                if self._now() - self._saved_seconds >= _SAVE_SECONDS:
+                    self._save(program)
+
+    def close(self) -> None:
+        """Save what is not yet saved."""
+        for program in self._programs:
+            self._save(program)
+
+    def _add(self, program: _Program, record: BurstRecord) -> None:
+        if program.key is None or record.is_stored:
+            return
+        if not (record.accesses > 0 or record.is_memoryless):
+            return
+        taken = self._started_unix_seconds + record.time_seconds
+        burst = StoredBurst(
+            record.phase, taken, record.accesses, pack_burst(record), code_set(record)
+        )
+        program.bursts = chosen((*program.bursts, burst))
+        program.is_changed = True
+
+    def _drop(self, program: _Program, phase: int) -> None:
+        """Forget what was kept of a phase before the attach."""
+        program.bursts = tuple(
+            each
+            for each in program.bursts
+            if each.phase != phase or each.taken_unix_seconds >= self._started_unix_seconds
+        )
+        program.is_changed = True
+
+    def _runs_passing_code(self) -> bool:
+        return self._passing_share() > _MOST_PASSING
+
+    def _save(self, program: _Program) -> None:
+        self._saved_seconds = self._now()
+        if program.key is None or program.is_unread or not program.is_changed:
+            return
+        program.is_changed = False
+        with_bursts = {each.phase for each in program.bursts}
+        leaders = [
+            each
+            for each in program.clusterer.leaders(self._config.bins)
+            if each.phase in with_bursts
+        ]
+        ids = {each.phase for each in leaders}
+        bursts = tuple(each for each in program.bursts if each.phase in ids)
+        is_passing = program.is_passing
+        if is_passing is None:
+            is_passing = self._runs_passing_code()
+        profile = Profile(
+            tuple(leaders), bursts, program.key.process if is_passing else "", self._cpu
+        )
+        self._store.save(program.key, profile, self._unix_seconds())
