@@ -23,6 +23,7 @@ from memsampd.daemon.pipeline import Learners, Pipeline, PipelineParts
 from memsampd.daemon.planner import BurstLimits, Planner
 from memsampd.daemon.session import BurstTaker, Session, SessionObserver, SessionParts
 from memsampd.daemon.tracer import TracerThread
+from memsampd.daemon.watching import WatchPlan
 from memsampd.errors import CapabilityError, UsageError
 from memsampd.estimate.estimator import Estimator
 from memsampd.exporters.protocols import Exporter
@@ -43,6 +44,7 @@ from memsampd.sampler.perf.counts import NO_COUNTERS
 from memsampd.sampler.perf.interrupts import measure_sample_seconds
 from memsampd.sampler.perf.rings import TaskEvent
 from memsampd.sampler.perf.source import RING_BYTES, TaskClockSource
+from memsampd.sampler.perf.watchpoints import Watchpoints
 from memsampd.sampler.pmu.branches import PmuBranchSource
 from memsampd.sampler.pmu.choice import NO_PMU, Choice, PmuTrials, choose, try_pmu
 from memsampd.sampler.process.cputime import process_cpu_ns
@@ -304,6 +306,10 @@ def compose(
     stack.callback(account.close)
     tracer = make_tracer(target.pid, config, account)
     stack.callback(tracer.close)
+    watchpoints = None
+    if config.watches:  # of its descriptors samples have most
+        watchpoints = Watchpoints(most_files=None if most_files is None else most_files // 8)
+        stack.callback(watchpoints.close)
     make_clock = CounterClock if choice.clock == CounterClock.name else ProgressClock
     pipeline_parts = _pipeline_parts(
         target.pid, config, maps, around, started_seconds, permit, make_clock
@@ -320,6 +326,7 @@ def compose(
         started_seconds=started_seconds,
         target_cpu_at_start=target_cpu_at_start,
         memory_peak=around.memory_peak,
+        watchpoints=watchpoints,
     )
 
 
@@ -436,6 +443,9 @@ def _pipeline_parts(
             cache_sizes_bytes=dict(around.machine.cache_sizes_bytes()),
         ),
         learn_anew=learn_anew,
+        watching=WatchPlan(config.budget_share, random.Random(config.seed + 2))
+        if config.watches
+        else None,
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from memsampd.estimate.watches import PhaseWatches
 from memsampd.models.histogram import ReuseHistogram
 
 
@@ -64,6 +65,7 @@ class PhaseAccount:
         writes: stores among these.
         histogram: reuse histogram of all its bursts.
         horizon_accesses: how far the longest of them saw.
+        watches: what watchpoints told of its lines.
     """
 
     settled: WindowSums
@@ -75,6 +77,7 @@ class PhaseAccount:
     writes: int = 0
     histogram: ReuseHistogram = field(default_factory=ReuseHistogram.empty)
     horizon_accesses: int = 0
+    watches: PhaseWatches = field(default_factory=PhaseWatches)
 
     @classmethod
     def new(cls, values: int, capacity: int) -> PhaseAccount:
@@ -91,6 +94,7 @@ class PhaseAccount:
         self.rows += other.rows
         self.writes += other.writes
         self.histogram += other.histogram
+        self.watches.absorb(other.watches)
         self.horizon_accesses = max(self.horizon_accesses, other.horizon_accesses)
 
     def join_rows(self, gone: int, into: int) -> None:
