@@ -18,6 +18,8 @@ from memsampd.daemon.attach import MappedBranches, code_reader
 from memsampd.errors import CaptureError
 from memsampd.machines.pmu import HardwareEvent
 from memsampd.models.counting import LineCounter
+from memsampd.models.histogram import ReuseHistogram
+from memsampd.models.lines import line_stream
 from memsampd.phases.branchmap import BranchMap, BranchMaps
 from memsampd.sampler.clock.counters import CounterClock
 from memsampd.sampler.clock.progress import ProgressClock
@@ -142,8 +144,17 @@ def test_access_sources_count_lines(name: str, busy: subprocess.Popen[str]) -> N
         return source.count_lines(BurstRequest(busy.pid, 2000, 1.0), 64, counters[-1].core)
 
     with closed(ACCESS_SOURCES[name](busy.pid)) as source:
+        assert len(source.rows_again(100)) == 0  # there was no burst yet
         burst = whole(capture)
+        rows, few = source.rows_again(burst.accesses), source.rows_again(100)
+    assert len(source.rows_again(100)) == 0
     assert len(burst) == 0
+    assert 0.95 * burst.accesses <= len(rows) <= burst.accesses
+    assert 100 <= len(few) < 200
+    assert np.array_equal(few.address, rows.address[: len(few)])
+    lines = line_stream(rows.address, rows.size_bytes)
+    if len(rows) == burst.accesses:
+        assert ReuseHistogram.from_lines(lines) == counters[-1].histogram()
     # An access to two lines is counted twice.
     assert 2000 <= burst.accesses <= counters[-1].histogram().accesses <= 2 * burst.accesses
     assert burst.cost.stops >= 1

@@ -111,6 +111,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="how long a burst may hold the target, in seconds (default: %(default)s)",
     )
     parser.add_argument(
+        "--no-watchpoints",
+        action="store_true",
+        help="leave the debug registers alone: distances longer than bursts are not measured",
+    )
+    parser.add_argument(
         "--cpu-affinity",
         type=cpu_list,
         default=(),
@@ -166,6 +171,7 @@ def configs(args: argparse.Namespace) -> tuple[SessionConfig, OutputConfig]:
         cpu_affinity=args.cpu_affinity,
         niceness=args.nice,
         follow_forks=args.follow_forks,
+        watches=not args.no_watchpoints,
         seed=args.seed,
         branches=args.branches,
         clock=args.clock,

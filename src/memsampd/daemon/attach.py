@@ -26,6 +26,7 @@ from memsampd.daemon.store.database import ProfileStore
 from memsampd.daemon.store.keeper import ProfileKeeper
 from memsampd.daemon.store.keys import process_name
 from memsampd.daemon.tracer import TracerThread
+from memsampd.daemon.watching import WatchPlan
 from memsampd.errors import CapabilityError, TargetError, UsageError
 from memsampd.estimate.estimator import Estimator
 from memsampd.exporters.protocols import Exporter
@@ -46,6 +47,7 @@ from memsampd.sampler.perf.counts import NO_COUNTERS
 from memsampd.sampler.perf.interrupts import measure_sample_seconds
 from memsampd.sampler.perf.rings import TaskEvent
 from memsampd.sampler.perf.source import RING_BYTES, TaskClockSource
+from memsampd.sampler.perf.watchpoints import Watchpoints
 from memsampd.sampler.pmu.branches import PmuBranchSource
 from memsampd.sampler.pmu.choice import NO_PMU, Choice, PmuTrials, choose, try_pmu
 from memsampd.sampler.process.code_names import CodeNames
@@ -332,6 +334,10 @@ def compose(
             branches=choice.branches,
         )
         stack.callback(keeper.close)
+    watchpoints = None
+    if config.watches:  # of its descriptors samples have most
+        watchpoints = Watchpoints(most_files=None if most_files is None else most_files // 8)
+        stack.callback(watchpoints.close)
     make_clock = CounterClock if choice.clock == CounterClock.name else ProgressClock
     pipeline_parts = _pipeline_parts(
         target.pid, config, maps, around, started_seconds, permit, make_clock, keeper
@@ -349,6 +355,7 @@ def compose(
         target_cpu_at_start=target_cpu_at_start,
         memory_peak=around.memory_peak,
         recorders=() if keeper is None else (keeper,),
+        watchpoints=watchpoints,
     )
 
 
@@ -484,6 +491,9 @@ def _pipeline_parts(
             cache_sizes_bytes=dict(around.machine.cache_sizes_bytes()),
         ),
         learn_anew=learn_anew,
+        watching=WatchPlan(config.budget_share, random.Random(config.seed + 2))
+        if config.watches
+        else None,
     )
 
 

@@ -29,6 +29,7 @@ class SessionConfig:
         cpu_affinity: CPUs for memsampd's processes; empty for all that it may use.
         niceness: of the analysis; None: 5. The replica chooses its own.
         follow_forks: sample the branches of child processes, too.
+        watches: measure distances longer than bursts by watchpoints.
         line_bytes: size of a cache line.
         seed: of every random choice.
         branches: where branch samples come from: "timer", "pmu" or "auto".
@@ -48,6 +49,7 @@ class SessionConfig:
     cpu_affinity: tuple[int, ...] = ()
     niceness: int | None = None
     follow_forks: bool = False
+    watches: bool = True
     line_bytes: int = 64
     seed: int = 0
     branches: BranchChoice = "auto"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import msgspec
 import numpy as np
@@ -13,7 +13,8 @@ from memsampd.daemon.closed import ClosedWindows
 from memsampd.daemon.ledger import Ledger
 from memsampd.daemon.planner import Planner
 from memsampd.daemon.tracer import CaptureOrder, CaptureResult, CountedBurst
-from memsampd.errors import CaptureError
+from memsampd.daemon.watching import OPEN_LINES, WatchPlan
+from memsampd.errors import CaptureError, MemsampdError
 from memsampd.estimate.estimator import Estimator
 from memsampd.estimate.events import (
     BurstRecord,
@@ -31,8 +32,9 @@ from memsampd.phases.protocols import Predictor, Schedule, WindowClusterer
 from memsampd.phases.records import Assignment, Window
 from memsampd.phases.unseen import UnseenCode
 from memsampd.phases.windows import WindowCutter
+from memsampd.sampler.perf.watchpoints import Watched, WatchOrder
 from memsampd.sampler.protocols import AccessClock
-from memsampd.sampler.records import BranchSamples, Stretch
+from memsampd.sampler.records import BranchSamples, BurstCost, Stretch
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,7 @@ class PipelineParts:
         estimator: makes curves of the records.
         learn_anew: forgets the code of the program before and makes learners of the next one,
             whose phases are numbered from here on.
+        watching: chooses words to be watched; None: none are.
     """
 
     cutter: WindowCutter
@@ -84,6 +87,7 @@ class PipelineParts:
     ledger: Ledger
     estimator: Estimator
     learn_anew: Callable[[int], Learners]
+    watching: WatchPlan | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +102,9 @@ class Turn:
         results: of the orders given.
         command: short name of the program that the target runs now.
         executable: its path.
+        watched: watches that have ended.
+        refused_watches: such as could not begin, and why.
+        free_watches: how many more words can be watched.
     """
 
     now_seconds: float
@@ -107,6 +114,9 @@ class Turn:
     results: Sequence[CaptureResult] = ()
     command: str = ""
     executable: str = ""
+    watched: Sequence[Watched] = ()
+    refused_watches: Sequence[tuple[WatchOrder, MemsampdError]] = ()
+    free_watches: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,11 +127,13 @@ class Actions:
         records: for recordings, in this order; the estimator has had them.
         windows: of the present program that have ended, with their phases.
         order: a burst to take.
+        watches: words to watch from now on.
     """
 
     records: tuple[EstimatorEvent, ...]
     windows: tuple[tuple[Window, Assignment], ...]
     order: CaptureOrder | None
+    watches: tuple[WatchOrder, ...] = ()
 
 
 @dataclass(slots=True)
@@ -208,7 +220,7 @@ class Pipeline:
         """Take in what has happened."""
         ended = self._take_in(turn)
         order = self._plan(ended)
-        return self._actions(order)
+        return replace(self._actions(order), watches=self._watch(turn))
 
     def finish(self, turn: Turn) -> Actions:
         """Take in what came while the session ended; the last window may be a short one."""
@@ -230,11 +242,15 @@ class Pipeline:
             self._execute(execed_seconds, turn)
         self._add_samples(turn.samples)
         self._take_bursts()
+        self._take_watches(turn, elapsed)
         if self._is_first:
             self._end_window_of_first()
         return self._ended[-1][0] if self._ended else None
 
     def _actions(self, order: CaptureOrder | None) -> Actions:
+        plan = self.parts.watching
+        if order is not None and plan is not None and plan.wants_lines(self.phase):
+            order = replace(order, open_lines=OPEN_LINES)
         self._ordered = self._ordered or order
         actions = Actions(tuple(self._records), tuple(self._ended), order)
         self._records.clear()
@@ -318,6 +334,8 @@ class Pipeline:
         for keeper in (learners.predictor, self.parts.schedule, learners.drift):
             keeper.merge(gone, into)
         self._closed.merge(gone, into)
+        if self.parts.watching is not None:
+            self.parts.watching.merge(gone, into)
         if self.phase == gone:
             self.phase = into
         self._emit(MergeRecord(gone=gone, into=into))
@@ -402,6 +420,8 @@ class Pipeline:
         self._emit(record)
         if histogram.accesses == 0:
             return
+        if parts.watching is not None:
+            parts.watching.offer(counted.open_lines, burst.tid, window, phase)
         ratios = parts.estimator.last_burst_ratios()
         if ratios is not None and learners.drift.update(phase, ratios.tolist()):
             parts.schedule.drift(phase)
@@ -435,6 +455,33 @@ class Pipeline:
         self.parts.schedule.drift(phase)
         self._learners.drift.forget(phase)
         self._emit(StoreDropRecord(phase=phase, window=window))
+
+    # -- watches -------------------------------------------------------------------------------
+
+    def _take_watches(self, turn: Turn, elapsed_seconds: float) -> None:
+        """Pay for watches that have ended, and keep what they tell."""
+        plan = self.parts.watching
+        if plan is None:
+            return
+        plan.elapse(elapsed_seconds)
+        for watched in turn.watched:
+            self.parts.ledger.add_burst(BurstCost(hit_seconds=watched.lost_seconds))
+            self.parts.schedule.charge(watched.lost_seconds)
+            record = plan.record(watched, self._since_start)
+            if record is not None:
+                self._emit(record)
+        for order, error in turn.refused_watches:
+            plan.refused(order, error)
+            if not isinstance(error, CaptureError):  # else its thread has ended: nothing is wrong
+                self.counts.errors["watch"] += 1
+                self.counts.words["watch"] = str(error)
+
+    def _watch(self, turn: Turn) -> tuple[WatchOrder, ...]:
+        """Words to be watched: none while the debug registers are needed to seek code."""
+        plan = self.parts.watching
+        if plan is None or (self._ordered is not None and self._ordered.seek_ips):
+            return ()
+        return plan.orders(self.phase, turn.free_watches, self.parts.estimator.present_rate())
 
     # -- programs ------------------------------------------------------------------------------
 
@@ -494,6 +541,8 @@ class Pipeline:
         )
         self._learners = self.parts.learn_anew(self._next_phase)
         self.parts.planner.restart()
+        if self.parts.watching is not None:
+            self.parts.watching.restart()
         self._closed = ClosedWindows()
         self.accuracy = AccuracyTracker()
         self.window = self.phase = None

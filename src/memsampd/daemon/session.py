@@ -15,14 +15,16 @@ from memsampd.daemon.config import SessionConfig
 from memsampd.daemon.own_cpu import CpuAccount
 from memsampd.daemon.pipeline import Actions, Pipeline, Turn
 from memsampd.daemon.tracer import CaptureOrder, CaptureResult
-from memsampd.errors import TargetError
+from memsampd.errors import MemsampdError, TargetError
 from memsampd.estimate.events import EstimatorEvent
 from memsampd.exporters.protocols import Exporter
 from memsampd.exporters.snapshot import Snapshot, TargetInfo
 from memsampd.machines.machine_file import MemoryPeak
 from memsampd.phases.records import Assignment, Window
+from memsampd.sampler.perf.watchpoints import WatchOrder, Watchpoints
 from memsampd.sampler.process.cputime import process_cpu_ns
 from memsampd.sampler.process.identity import ProcessHandle, read_identity
+from memsampd.sampler.process.status import list_threads
 from memsampd.sampler.protocols import BranchSource
 
 logger = logging.getLogger(__name__)
@@ -105,6 +107,7 @@ class SessionParts:
         target_cpu_at_start: CPU time that the target had used then.
         memory_peak: what memory gives at most; None if it was not measured.
         recorders: given every record besides those that are asked for.
+        watchpoints: watch words of the running target; None: none are watched.
     """
 
     target: TargetInfo
@@ -119,6 +122,7 @@ class SessionParts:
     target_cpu_at_start: float
     memory_peak: MemoryPeak | None = None
     recorders: tuple[Recorder, ...] = ()
+    watchpoints: Watchpoints | None = None
 
     @property
     def backend(self) -> dict[str, str]:
@@ -127,6 +131,7 @@ class SessionParts:
             "branches": self.branches.name,
             "accesses": self.tracer.source_name,
             "clock": self.clock_name,
+            "long_distances": "none" if self.watchpoints is None else self.watchpoints.name,
         }
 
 
@@ -162,6 +167,7 @@ class Session:
         self._is_alive = True
         self._stop_reason = ""
         self._stopping = threading.Event()
+        self._refused_watches: list[tuple[WatchOrder, MemsampdError]] = []
 
     def stop(self, reason: str) -> None:
         """End soon; may be called from a signal handler."""
@@ -205,6 +211,8 @@ class Session:
             observed_no_more: exporters are to forget the target though it may live.
         """
         self._parts.tracer.close()
+        if self._parts.watchpoints is not None:
+            self._parts.watchpoints.close()
         self._is_alive = self._is_alive and not observed_no_more
         *earlier, last = self._turns()
         for turn in earlier:
@@ -240,6 +248,7 @@ class Session:
     def _turns(self) -> Iterator[Turn]:
         """Tell what has happened since the last turn: a turn for each program that has run."""
         parts = self._parts
+        points = parts.watchpoints
         with contextlib.suppress(TargetError):  # gone: as it was
             self._target_cpu = process_cpu_ns(self._target.pid) * 1e-9
         for samples in parts.branches.read(0.0).programs():
@@ -253,7 +262,14 @@ class Session:
                 results=parts.tracer.results(),
                 command=self._target.command,
                 executable=self._target.executable,
+                watched=[] if points is None else points.poll(),
+                refused_watches=self._take_refused_watches(),
+                free_watches=0 if points is None else points.free,
             )
+
+    def _take_refused_watches(self) -> list[tuple[WatchOrder, MemsampdError]]:
+        refused, self._refused_watches = self._refused_watches, []
+        return refused
 
     def _read_target(self) -> None:
         """The process runs another program."""
@@ -269,12 +285,27 @@ class Session:
         for record in actions.records:
             for recorder in self._recorders:
                 recorder.write(record)
+        self._watch(actions)
         if actions.order is not None:
             self._parts.tracer.order(actions.order)
         for observer in self._observers:
             for window, assignment in actions.windows:
                 observer.window(window, assignment, self.snapshot)
             observer.turn(self.snapshot)
+
+    def _watch(self, actions: Actions) -> None:
+        """Watch what is to be watched; who seeks code needs the debug registers."""
+        points = self._parts.watchpoints
+        if points is None:
+            return
+        if actions.order is not None and actions.order.seek_ips:
+            points.suspend()
+            return
+        for order in actions.watches:
+            try:
+                points.start(order, list_threads(self._target.pid))
+            except MemsampdError as error:
+                self._refused_watches.append((order, error))
 
     def publish(self) -> None:
         """Show the present state to all exporters."""

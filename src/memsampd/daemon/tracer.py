@@ -18,6 +18,7 @@ from memsampd.daemon.threads import choose_thread, wait_for_run
 from memsampd.errors import CaptureError, MemsampdError
 from memsampd.models.counting import LineCounter
 from memsampd.models.histogram import ReuseHistogram
+from memsampd.models.open_lines import VISIT_ACCESSES, OpenLine, open_lines
 from memsampd.sampler.clock.progress import often_executed
 from memsampd.sampler.perf.arrival import wait_for
 from memsampd.sampler.process.identity import PROC
@@ -28,6 +29,7 @@ from memsampd.sampler.records import Burst, BurstCost, BurstRequest
 _CODE_SAMPLES = 1024
 # A thread that was found to run may sleep again before it can be held: it is waited for again.
 _TRIES = 4
+_OPEN_LINES_ROWS = 250_000  # of a burst: rows cost more than counting lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,7 @@ class CaptureOrder:
         patience_seconds: for how long to wait until a thread runs, where all of them sleep.
         seek_ips: places of code that is sought: the burst begins when the thread comes to one of
         them.
+        open_lines: how many lines to tell that had not returned when it ended; 0: none.
     """
 
     thread_samples: Mapping[int, int]
@@ -54,6 +57,7 @@ class CaptureOrder:
     beyond_seconds: float = 0.0
     patience_seconds: float = 0.0
     seek_ips: tuple[int, ...] = ()
+    open_lines: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +70,14 @@ class CountedBurst:
         code_ips: addresses of instructions that it executed, such as samples at even distances of
             them would find, shape (1024,) or (0,), uint64.
         code_ip: instructions that it executed often, shape (c,), uint64, ascending.
+        open_lines: lines that it left open, as far as they were asked for.
     """
 
     burst: Burst
     histogram: ReuseHistogram
     code_ips: NDArray[np.uint64] = field(default_factory=lambda: np.empty(0, np.uint64))
     code_ip: NDArray[np.uint64] = field(default_factory=lambda: np.empty(0, np.uint64))
+    open_lines: tuple[OpenLine, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +262,25 @@ class TracerThread:
             cost += BurstCost(hit_seconds=wait_for(tid, order.seek_ips, self._closing))
         self._counter.begin()
         burst = source.count_lines(request, self._line_bytes, self._counter.core)
-        return _counted(replace(burst, cost=burst.cost + cost), self._counter.histogram())
+        burst = replace(burst, cost=burst.cost + cost)
+        counted = _counted(burst, self._counter.histogram())
+        return self._with_open_lines(counted, source, order.open_lines)
+
+    def _with_open_lines(
+        self, counted: CountedBurst, source: AccessSource, count: int
+    ) -> CountedBurst:
+        """Add lines that did not return within half of a burst or more."""
+        burst = counted.burst
+        accesses = min(burst.accesses, _OPEN_LINES_ROWS)
+        least_accesses = accesses // 2
+        if not count or least_accesses < VISIT_ACCESSES:
+            return counted
+        started = time.thread_time()
+        address = source.rows_again(accesses).address
+        rng = np.random.default_rng(self._rng.getrandbits(64))
+        told = open_lines(address, self._line_bytes, least_accesses, count, rng)
+        more = BurstCost(tracer_cpu_seconds=time.thread_time() - started)
+        return replace(counted, burst=replace(burst, cost=burst.cost + more), open_lines=told)
 
     def _alive(self) -> frozenset[int]:
         return frozenset(list_threads(self._pid, self._proc))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from memsampd.estimate.watches import PhaseWatches
 from memsampd.models.histogram import ReuseHistogram
 
 
@@ -93,6 +94,7 @@ class PhaseAccount:
         stored: those that were known before.
         latest_stored_seconds: when the latest of these was taken, seconds since the attach.
         horizon_accesses: how far the longest of them saw.
+        watches: what watchpoints told of its lines.
     """
 
     settled: WindowSums
@@ -103,6 +105,7 @@ class PhaseAccount:
     stored: BurstSums = field(default_factory=BurstSums)
     latest_stored_seconds: float = -np.inf
     horizon_accesses: int = 0
+    watches: PhaseWatches = field(default_factory=PhaseWatches)
 
     @classmethod
     def new(cls, values: int, capacity: int) -> PhaseAccount:
@@ -118,6 +121,7 @@ class PhaseAccount:
         self.taken.absorb(other.taken)
         self.stored.absorb(other.stored)
         self.latest_stored_seconds = max(self.latest_stored_seconds, other.latest_stored_seconds)
+        self.watches.absorb(other.watches)
         self.horizon_accesses = max(self.horizon_accesses, other.horizon_accesses)
 
     @property

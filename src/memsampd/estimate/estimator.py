@@ -10,21 +10,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memsampd.estimate.accounts import BurstSums, PhaseAccount, WindowSums
+from memsampd.estimate.course import Course
 from memsampd.estimate.events import (
     BurstRecord,
     EstimatorEvent,
     ExecRecord,
     MergeRecord,
     StoreDropRecord,
+    WatchRecord,
     WindowRecord,
     code_vector,
 )
-from memsampd.estimate.layout import MIDDLE, CurveLayout
+from memsampd.estimate.layout import HIGH, LOW, MIDDLE, CurveLayout
 from memsampd.estimate.memory import BurstMemory
 from memsampd.estimate.records import Estimate, Totals, WindowEstimate
 from memsampd.estimate.sharing import burst_shares
 from memsampd.estimate.speed import ERROR, SpeedModel
 from memsampd.estimate.summary import summarise
+from memsampd.estimate.watches import PhaseWatches, is_same_kind
 from memsampd.models.policies import MODELS
 from memsampd.models.protocols import CacheModel
 from memsampd.models.survival import SurvivalFunction
@@ -37,8 +40,6 @@ _LIKE_CODE = 0.1
 _OTHER_PHASE = 1e-9
 # Windows of phases without a burst are of known code if bursts of others ran so much of it.
 _MOST_UNSEEN = 0.1
-# A burst goes on as its phase does if that has about as many lines left at the burst's horizon.
-_SAME_KIND = 0.1
 # What a burst counts in a window that went at another rate: next to nothing from three times this
 # (a logarithm) on.
 _SAME_RATE = 0.15
@@ -112,6 +113,8 @@ class Estimator:
         self._phases: dict[int, PhaseAccount] = {}
         self._merged: dict[int, int] = {}
         self._waiting: deque[_Waiting] = deque()
+        self._course = Course()
+        self._all_watches = PhaseWatches()
         self._provisional = WindowSums.nothing(self._layout.values, self._capacity)
         self._settled = WindowSums.nothing(self._layout.values, self._capacity)
         self._most_accesses = 0.0
@@ -127,6 +130,8 @@ class Estimator:
                 self._add_window(event)
             case BurstRecord():
                 self._add_burst(event)
+            case WatchRecord():
+                self._add_watch(event)
             case MergeRecord():
                 self._merge(event.gone, event.into)
             case StoreDropRecord():
@@ -174,6 +179,10 @@ class Estimator:
         """Return the lowest and the highest rate of a burst's code, accesses per CPU second."""
         return self._speed.limits(burst, SurvivalFunction.from_histogram(burst.histogram()))
 
+    def present_rate(self) -> float | None:
+        """Return the latest rate that is known of a window, accesses per CPU second."""
+        return self._course.present_rate()
+
     def seen_code(self) -> NDArray[np.bool_]:
         """Return which bins of branch vectors bursts ran code of, shape (bins,); (0,) at first."""
         return np.empty(0, np.bool_) if self._memory is None else self._memory.seen_code
@@ -202,6 +211,7 @@ class Estimator:
             WindowSums.nothing(self._layout.values, self._capacity),
         )
         self._waiting.append(window)
+        self._course.begin(record.index, record.end_seconds)
         self._value([window])
         self._provisional.add(window.sums)
         self._settle()
@@ -232,12 +242,12 @@ class Estimator:
         sums.histogram += histogram
         own = SurvivalFunction.from_histogram(histogram)
         pooled = SurvivalFunction.from_histogram(account.histogram)
-        whole = _continued(own, pooled)
-        row = self._layout.row(whole)
+        whole = own.continued_by(pooled) if is_same_kind(own, pooled) else own
+        row = self._row(own, pooled, account.watches)
         table = self._layout.table(row)
         self._last_ratios = table[0, MIDDLE]
         if pooled.horizon_accesses > _HORIZON_GAIN * account.horizon_accesses:
-            self._see_further(phase, pooled)
+            self._see_further(phase, account, pooled)
             account.horizon_accesses = pooled.horizon_accesses
         modelled = self._speed.rate(record, whole)
         rate, error = modelled, ERROR
@@ -245,6 +255,60 @@ class Estimator:
             rate, error = record.timed.accesses_per_cpu_second, record.timed.error
         at = self._keep(record, phase, row, rate, error, modelled)
         self._own[at] = own.thinned()
+
+    def _add_watch(self, record: WatchRecord) -> None:
+        phase = self.phase_now(record.phase)
+        account = self._account(phase)
+        burst = self._burst_of(record)
+        says_new = account.watches.add(record, burst)
+        if self._all_watches.add(record, burst):  # phases without watches go by those of others
+            self._all_watches.told = self._all_watches.count
+            again = [id for id, each in self._phases.items() if each.histogram.accesses]
+        else:
+            again = [phase] if says_new and account.histogram.accesses else []
+        for id in again:
+            pooled = SurvivalFunction.from_histogram(self._phases[id].histogram)
+            self._see_further(id, self._phases[id], pooled)
+        if again:
+            self._value_again()
+            self._settle()
+
+    def _burst_of(self, watch: WatchRecord) -> SurvivalFunction | None:
+        """What the burst saw that told the line; None if it is no longer remembered by itself."""
+        memory = self._memory
+        if memory is None:
+            return None
+        found = [row for row in self._own if memory.window[row] == watch.window]
+        return self._own[found[0]] if found else None
+
+    def _row(
+        self, own: SurvivalFunction, pooled: SurvivalFunction, watches: PhaseWatches
+    ) -> NDArray[np.float64]:
+        """The curve of a burst: what it saw, what its phase did, and what watchpoints told.
+
+        Where there were too few of these for bursts of its kind, others of its phase, or those of
+        other phases, tell what is likely, and nothing of bounds.
+        """
+        # The same code on another working set: what its phase did says nothing of it.
+        like = None if is_same_kind(own, pooled) else own
+        seen = own.continued_by(pooled) if like is None else own
+        table = self._layout.table(self._layout.row(seen))
+        if not np.any(table[:, LOW] < table[:, HIGH]):
+            return table.ravel()
+        own_tails, all_tails = (
+            each.read(self._course.accesses) for each in (watches, self._all_watches)
+        )
+        tail = own_tails.beyond(seen.horizon_accesses, like)
+        parts = {} if tail is None else {MIDDLE: tail.middle, LOW: tail.low, HIGH: tail.high}
+        if tail is None:
+            seen = own.continued_by(pooled)
+            horizon = seen.horizon_accesses
+            tail = own_tails.beyond(horizon) or all_tails.beyond(horizon)
+            parts = {} if tail is None else {MIDDLE: tail.middle}
+        for bound, part in parts.items():
+            row = self._layout.row(seen.continued_by(part))
+            table[:, bound] = self._layout.table(row)[:, bound]
+        return table.ravel()
 
     def _keep(
         self,
@@ -280,14 +344,15 @@ class Estimator:
         self._own.pop(at, None)
         return at
 
-    def _see_further(self, phase: int, pooled: SurvivalFunction) -> None:
+    def _see_further(self, phase: int, account: PhaseAccount, pooled: SurvivalFunction) -> None:
         """Model the bursts of a phase again: beyond their horizons more is known now."""
         if self._memory is None:
             return
+        account.watches.told = account.watches.count
         for row, own in self._own.items():
             if self._memory.phase[row] == phase:
                 before = self._memory.curves[row]
-                again = self._layout.row(_continued(own, pooled))
+                again = self._row(own, pooled, account.watches)
                 # Figures that the burst saw by itself stay as they are.
                 table, new = self._layout.table(before.copy()), self._layout.table(again)
                 is_open = table[:, 1] < table[:, 2]
@@ -337,9 +402,10 @@ class Estimator:
     def _model_again(self, phase: int, pooled: SurvivalFunction) -> None:
         """Model the bursts of a phase again: what continued them is not known any more."""
         assert self._memory is not None, "it has bursts"
+        watches = self._phases[phase].watches
         for row, own in self._own.items():
             if self._memory.phase[row] == phase:
-                self._memory.set_curve(row, self._layout.row(_continued(own, pooled)))
+                self._memory.set_curve(row, self._row(own, pooled, watches))
 
     def _account(self, phase: int) -> PhaseAccount:
         if phase not in self._phases:
@@ -404,6 +470,8 @@ class Estimator:
         sums, total = window.sums, float(accesses.sum())
         window.is_known = is_known
         sums.accesses, sums.misses = total, misses
+        if is_known and window.cpu_seconds > 0:
+            self._course.tell_rate(window.index, total / window.cpu_seconds)
         sums.weights = np.zeros(self._capacity)
         sums.weights[: len(accesses)] = accesses
         sums.unseen, sums.unknown_cpu_seconds = unseen * total, 0.0
@@ -509,15 +577,3 @@ def _rates_of(
             apart = np.log(measured.accesses_per_cpu_second / expected[same]) / _SAME_RATE
             evidence[row, same] = np.exp(-0.5 * apart**2) + _OTHER_RATE
     return rates, evidence
-
-
-def _continued(own: SurvivalFunction, pooled: SurvivalFunction) -> SurvivalFunction:
-    """A burst's survival function, beyond its horizon that of its phase.
-
-    Not if it is of another kind than the rest of the phase: the same code on another working set.
-    Then nothing is known of it beyond its horizon.
-    """
-    others = float(pooled(own.horizon_accesses))
-    if abs(own.never_returned - others) > _SAME_KIND:
-        return own
-    return own.continued_by(pooled)

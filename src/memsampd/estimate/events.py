@@ -1,4 +1,4 @@
-"""What the estimator is told: windows, bursts, merges of phases, new programs, and more.
+"""What the estimator is told: windows, bursts, watches, merges of phases, new programs, and more.
 
 A session makes these and a recording keeps them (:mod:`memsampd.exporters.recording`), so that a
 recording replayed tells the estimator exactly what it was told live.
@@ -6,6 +6,7 @@ recording replayed tells the estimator exactly what it was told live.
 
 from __future__ import annotations
 
+import itertools
 from typing import ClassVar, TypeAlias
 
 import msgspec
@@ -222,6 +223,56 @@ class BurstRecord(Event, frozen=True, kw_only=True, tag="burst"):
         return ReuseHistogram.from_sparse(bins, reuses, censored)
 
 
+class WatchRecord(Event, frozen=True, kw_only=True, tag="watch"):
+    """What watchpoints told of words of one line: when they were touched while the target ran on.
+
+    It is a line that a burst touched and that had not returned when it ended.
+
+    Attributes:
+        window: index of the window of that burst.
+        phase: phase of that window.
+        tid: thread that was observed.
+        least_accesses: the line had not returned within so many accesses: only longer distances
+            are looked at.
+        times_seconds: when it was armed, each hit, and the end, seconds since the attach.
+        cpu_seconds: CPU time of the thread at these moments, since it was armed.
+        patience_seconds: CPU time without a hit after which it ends.
+        end: why it ended: "returned", "patience", "hits" (touched too often), "evicted" (others
+            needed the debug registers, or the session ended), "gone" (the thread).
+        words: how many words of 8 bytes were watched: one where the burst touched nearly all of the
+            line, else half of it.
+        touched: how many different words of the line its last visit in the burst touched.
+        hit_words: which of them each hit touched, counted from 0.
+        hit_seconds: CPU time that hits took from the target.
+    """
+
+    window: int
+    phase: int
+    tid: int
+    least_accesses: int
+    times_seconds: tuple[float, ...]
+    cpu_seconds: tuple[float, ...]
+    patience_seconds: float
+    end: str
+    words: int = 1
+    touched: int = 8
+    hit_words: tuple[int, ...] = ()
+    hit_seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        if len(self.times_seconds) < 2 or len(self.times_seconds) != len(self.cpu_seconds):
+            raise ValueError("a watch has a begin and an end")
+        for moments in (self.times_seconds, self.cpu_seconds):
+            if not all(before <= after for before, after in itertools.pairwise(moments)):
+                raise ValueError("moments of a watch do not ascend")
+        if len(self.hit_words) != len(self.times_seconds) - 2:
+            raise ValueError("each hit touches a word")
+        if self.words < 1 or self.touched < 1:
+            raise ValueError("a watch of no words, or of a line that nobody touched")
+        if not all(0 <= word < self.words for word in self.hit_words):
+            raise ValueError("a hit of a word that was not watched")
+
+
 class MergeRecord(Event, frozen=True, kw_only=True, tag="merge"):
     """Phase ``gone`` turned out to be phase ``into``: read the one for the other everywhere."""
 
@@ -266,4 +317,6 @@ class ExecRecord(Event, frozen=True, kw_only=True, tag="exec"):
     executable: str
 
 
-EstimatorEvent: TypeAlias = WindowRecord | BurstRecord | MergeRecord | ExecRecord | StoreDropRecord
+EstimatorEvent: TypeAlias = (
+    WindowRecord | BurstRecord | WatchRecord | MergeRecord | ExecRecord | StoreDropRecord
+)

@@ -60,7 +60,11 @@ BUILD_INFO = Metric(
 )
 TARGET_UP = _gauge("target_up", "bool", "1 while the target is alive and observed.")
 BACKEND_INFO = _gauge(
-    "backend_info", "1", "Backend that fills a role (branches, accesses, clock).", "role", "name"
+    "backend_info",
+    "1",
+    "Backend that fills a role (branches, accesses, clock, long_distances).",
+    "role",
+    "name",
 )
 CACHE_SIZE = _gauge(
     "cache_size_bytes", "bytes", "Size of this machine's data cache of a level.", "level"

@@ -336,7 +336,11 @@ def check_task_clock(evidence: Evidence) -> list[Finding]:
 def check_breakpoint(evidence: Evidence) -> list[Finding]:
     """Hardware breakpoints."""
     return [
-        _judge("hardware breakpoints", evidence.trials.breakpoint, "hits on a busy child's word")
+        _judge(
+            "hardware breakpoints",
+            evidence.trials.breakpoint,
+            "hits on a busy child's word (distances longer than bursts)",
+        )
     ]
 
 

@@ -60,6 +60,9 @@ class Schedule(Protocol):
     def spend(self, accesses: int, cost_seconds: float) -> None:
         """Pay for a burst."""
 
+    def charge(self, cost_seconds: float) -> None:
+        """Pay for something else than a burst: it leaves less for these."""
+
     def record(self, phase: int, accesses: int) -> None:
         """Note that a burst was taken in a window of this phase."""
 

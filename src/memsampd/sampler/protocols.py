@@ -63,6 +63,9 @@ class AccessSource(Protocol):
         The counter's burst has begun; a line is a power of two long.
         """
 
+    def rows_again(self, most: int) -> AccessChunk:
+        """The first rows of the last burst that was taken; none if they are not kept."""
+
     def cancel(self) -> None:
         """End the present burst and all later ones at once."""
 

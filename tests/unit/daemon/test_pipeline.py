@@ -15,18 +15,21 @@ from memsampd.daemon.ledger import Ledger
 from memsampd.daemon.pipeline import Actions, Known, Learners, Pipeline, PipelineParts, Turn
 from memsampd.daemon.planner import BurstLimits, Planner
 from memsampd.daemon.tracer import CaptureOrder, CaptureResult, CountedBurst
-from memsampd.errors import CaptureError
+from memsampd.daemon.watching import WatchPlan
+from memsampd.errors import CapabilityError, CaptureError, MemsampdError
 from memsampd.estimate.estimator import Estimator
 from memsampd.estimate.events import (
     BurstRecord,
     EstimatorEvent,
     ExecRecord,
     StoreDropRecord,
+    WatchRecord,
     WindowRecord,
 )
 from memsampd.estimate.records import Estimate
 from memsampd.exporters.snapshot import BurstTally, Overhead
 from memsampd.models.histogram import ReuseHistogram
+from memsampd.models.open_lines import OpenLine
 from memsampd.phases.drift import DriftMonitor
 from memsampd.phases.leader import LeaderFollower
 from memsampd.phases.predictor import RunLengthMarkov
@@ -34,6 +37,7 @@ from memsampd.phases.schedule import make_schedule
 from memsampd.phases.unseen import UnseenCode
 from memsampd.phases.windows import WindowCutter
 from memsampd.sampler.clock.progress import ProgressClock
+from memsampd.sampler.perf.watchpoints import Watched, WatchOrder
 from memsampd.sampler.records import BranchSamples, Burst, BurstCost, BurstEnd
 
 PID = 4242
@@ -86,6 +90,9 @@ class World:
     forgotten: int = 0
     rate: float | None = None
     before: World | None = None
+    watches: bool = False
+    watch_orders: list[WatchOrder] = field(default_factory=list)
+    watch_error: MemsampdError | None = None
 
     def __post_init__(self) -> None:
         schedule = make_schedule(
@@ -102,6 +109,7 @@ class World:
                 ledger=self.ledger,
                 estimator=self.estimator,
                 learn_anew=self.learn_anew,
+                watching=WatchPlan(0.01, random.Random(2)) if self.watches else None,
             ),
             started_seconds=0.0,
         )
@@ -156,11 +164,21 @@ class World:
         if actions.order is not None:
             self.orders.append(actions.order)
             self.waiting.append(self.result(actions.order))
+        self.watch_orders = list(actions.watches)
         return actions
 
     def told(self, samples: BranchSamples, results: list[CaptureResult]) -> Turn:
         now = self.now_seconds
-        return Turn(now, now, 0.0, samples, results, "other", "/bin/other")
+        turn = Turn(now, now, 0.0, samples, results, "other", "/bin/other", free_watches=4)
+        if self.watch_error is not None:
+            refused = [(order, self.watch_error) for order in self.watch_orders]
+            return replace(turn, refused_watches=refused)
+        return replace(turn, watched=[self.watched(order) for order in self.watch_orders])
+
+    def watched(self, order: WatchOrder) -> Watched:
+        """A word that was touched twice."""
+        times = tuple(self.now_seconds + each for each in (-0.09, -0.08, -0.02, -0.01))
+        return Watched(order, times, (0.0, 0.01, 0.07, 0.08), (0, 0), "returned", 0.5, 4e-5)
 
     def result(self, order: CaptureOrder) -> CaptureResult:
         answer = self.answer(order)
@@ -169,7 +187,9 @@ class World:
         lines = np.arange(answer.accesses, dtype=np.uint64) % np.uint64(self.lines)
         burst = replace(answer, time_seconds=self.now_seconds + 0.02)
         code = np.array([self.code], np.uint64)
-        return CaptureResult(CountedBurst(burst, ReuseHistogram.from_lines(lines), code_ip=code))
+        histogram = ReuseHistogram.from_lines(lines)
+        left = tuple(OpenLine((64 * line,), 8, 2000) for line in range(order.open_lines))
+        return CaptureResult(CountedBurst(burst, histogram, code_ip=code, open_lines=left))
 
     def run(self) -> None:
         for _ in range(self.windows):
@@ -502,3 +522,49 @@ def test_another_program_in_its_place_is_known_by_ids_of_its_own() -> None:
     assert all(each.is_stored and each.phase == 1 for each in again)
     assert {each.phase for each in after if isinstance(each, WindowRecord)} == {1}
     assert again[0].time_seconds == pytest.approx(2.1 - 90, abs=0.2)
+
+
+def watches_of(world: World) -> list[WatchRecord]:
+    return [record for record in world.records if isinstance(record, WatchRecord)]
+
+
+def test_lines_that_bursts_left_open_are_watched() -> None:
+    world = World(lambda order: BURST, watches=True, rate=1e6)
+    world.run()
+    watches = watches_of(world)
+    assert len(watches) > 20
+    bursts = {burst.window: burst.phase for burst in world.bursts()}
+    for watch in watches:
+        assert bursts[watch.window] == watch.phase
+        assert watch.least_accesses == 2000
+        assert watch.times_seconds[0] > 0
+    overhead = world.overhead()
+    hits = 4e-5 * len(watches) + 0.001 * len(world.bursts())
+    assert overhead.hit_seconds == pytest.approx(hits)
+
+
+def test_without_watchpoints_no_lines_are_asked_for() -> None:
+    world = World(lambda order: BURST)
+    world.run()
+    assert not watches_of(world)
+    assert {order.open_lines for order in world.orders} == {0}
+
+
+def test_refused_watches_are_told_and_bursts_go_on() -> None:
+    error = CapabilityError("all breakpoints are in use", "end the other user")
+    world = World(lambda order: BURST, watches=True, rate=1e6, watch_error=error)
+    world.run()
+    assert not watches_of(world)
+    assert world.pipeline.counts.errors["watch"] > 0
+    assert "in use" in world.pipeline.counts.words["watch"]
+    assert len(world.bursts()) > 30
+
+
+def test_watches_of_another_program_are_dropped() -> None:
+    world = World(lambda order: BURST, watches=True, rate=1e6, execs=[1.55])
+    world.run()
+    at = next(i for i, record in enumerate(world.records) if isinstance(record, ExecRecord))
+    later = [record for record in world.records[at:] if isinstance(record, BurstRecord)]
+    since = [record for record in world.records[at:] if isinstance(record, WatchRecord)]
+    assert since
+    assert {watch.window for watch in since} <= {burst.window for burst in later}

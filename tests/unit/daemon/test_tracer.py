@@ -28,6 +28,7 @@ class Scripted:
     def __init__(self, *script: list[int] | Exception) -> None:
         self.script = list(script)
         self.requests: list[BurstRequest] = []
+        self.asked_again: list[int] = []
 
     def capture(self, request: BurstRequest) -> Burst:
         raise AssertionError("sessions count")
@@ -45,6 +46,12 @@ class Scripted:
         for part in (act[:2], act[2:]):
             counter.add(np.array(part, np.uint64))
         return burst(len(act))
+
+    def rows_again(self, most: int) -> AccessChunk:
+        self.asked_again.append(most)
+        address = np.arange(most, dtype=np.uint64) * np.uint64(64)
+        none = np.zeros(most, np.uint16)
+        return AccessChunk(address, address, none + np.uint16(8), none > 0)
 
     def cancel(self) -> None:
         """Nothing is under way."""
@@ -111,6 +118,21 @@ def test_a_few_instructions_stand_for_all() -> None:
     assert len(counted.burst.code_ip) == 0
     found, times = np.unique(counted.code_ips, return_counts=True)
     assert (found.tolist(), times.tolist()) == ([10, 20], [768, 256])
+
+
+def test_open_lines_are_told_where_they_are_asked_for() -> None:
+    source = Scripted(list(range(20_000)), list(range(20_000)), [1, 2, 3])
+    asking = replace(ORDER, open_lines=8)
+    with tracer_of(source) as tracer:
+        told = [result_of(tracer, order).counted for order in (ORDER, asking, asking)]
+    first, second, third = (each.open_lines for each in told if each is not None)
+    assert first == third == ()  # nobody asked; it is too short
+    assert source.asked_again == [20_000]
+    assert len(second) == 8
+    for line in second:
+        assert line.least_accesses == 10_000
+        assert line.words[0] >> 6 < 10_000
+        assert line.touched == 1
 
 
 def asleep_again() -> CaptureError:

@@ -63,6 +63,9 @@ class Scripted:
     def count_lines(self, request: BurstRequest, line_bytes: int, counter: object) -> Burst:
         raise AssertionError("a trace is of rows")
 
+    def rows_again(self, most: int) -> AccessChunk:
+        raise AssertionError("a trace has them already")
+
     def stream(self, request: BurstRequest, consume: Consumer) -> Burst:
         self.requests.append(request)
         act = self.script.pop(0) if len(self.script) > 1 else self.script[0]

@@ -22,6 +22,7 @@ from memsampd.estimate.events import (
     ExecRecord,
     MergeRecord,
     StoreDropRecord,
+    WatchRecord,
     WindowRecord,
     code_bytes,
 )
@@ -44,6 +45,24 @@ def burst(
 ) -> BurstRecord:
     record = burst_record(phase, at, 500, rate)
     return record if code is None else msgspec.structs.replace(record, code=code_bytes(code))
+
+
+def watch(at: int, phase: int = 0, hits: int = 3, pause_seconds: float = 0.05) -> WatchRecord:
+    """A watch in the latest windows, touched at even pauses."""
+    moments = tuple(pause_seconds * hit for hit in range(hits + 2))
+    return WatchRecord(
+        window=at,
+        phase=phase,
+        tid=1,
+        least_accesses=300,
+        times_seconds=tuple(0.1 * at + each for each in moments),
+        cpu_seconds=moments,
+        patience_seconds=0.5,
+        end="returned" if hits > 1 else "patience",
+        words=4,
+        touched=2,
+        hit_words=(0,) * hits,
+    )
 
 
 def estimator_of(settle: int = 32, waiting: int = 512, bursts: int = 128) -> Estimator:
@@ -106,6 +125,8 @@ def histories(draw: st.DrawFn) -> list[EstimatorEvent]:
         if what < 6:
             rate = draw(st.sampled_from([None, 1e8, 3e9]))
             events.append(burst(max(index - draw(st.integers(0, 3)), 0), phase, code, rate))
+        elif what in (8, 9, 10):
+            events.append(watch(index, phase, draw(st.integers(0, 3))))
         elif what == 6 and len(live) > 1:
             gone = live.pop(draw(st.integers(0, len(live) - 1)))
             events.append(MergeRecord(gone=gone, into=live[0]))
@@ -511,3 +532,34 @@ def test_rates_of_another_run_dispute_nothing() -> None:
     rate = phase.rate.accesses_per_cpu_second
     assert rate is not None
     assert rate < 3e8
+
+
+def test_watches_tell_what_bursts_do_not() -> None:
+    """Of a burst through 2000 lines that never return, all return after so long."""
+    lines = np.arange(200_000, dtype=np.uint64)
+    record = burst_record(0, 0, 500, 1e8)
+    bins, reuses, censored = ReuseHistogram.from_lines(lines).to_sparse()
+    stream = msgspec.structs.replace(
+        record,
+        accesses=len(lines),
+        bins=bins.astype("<i4").tobytes(),
+        reuses=reuses.astype("<i8").tobytes(),
+        censored=censored.astype("<i8").tobytes(),
+    )
+    sizes_bytes = np.array([1 << 20, 64 << 20, 1 << 30], np.int64)
+    curves = []
+    for watches in (0, 3, 200):
+        estimator = Estimator(sizes_bytes, 64, (StatStack(),))
+        estimator.add(window(0))
+        estimator.add(stream)
+        for at in range(watches):  # 0.05 s at the rate of the burst: 5 million accesses
+            estimator.add(watch(at, hits=4))
+        curves.append(estimator.estimate().curves["lru"])
+    without, few, many = curves
+    assert without.low.tolist()[1:] == [0, 0]
+    assert few.low.tolist() == without.low.tolist()
+    assert few.high.tolist() == without.high.tolist()
+    assert many.miss_ratio[:2].tolist() == pytest.approx([1, 1], abs=0.01)
+    assert many.low[1] > 0.7  # 64 MiB is a million lines: all of them are missed
+    assert many.miss_ratio[2] < 0.01  # 16 million lines: none is
+    assert many.high[2] < 0.2

@@ -16,6 +16,8 @@ enum {
     POINTS_MAX = 4,
     HITS_MAX = 256, /* of all points together: what the ring holds */
     RING_BYTES = 64 << 10,
+    FEW_HITS = 48, /* fit into a page: locked memory is scarce where one may not lock much */
+    FEW_HITS_RING_BYTES = 4 << 10,
     POLL_MILLISECONDS = 20, /* between looks at what has come: each disturbs the machine */
 };
 
@@ -27,6 +29,8 @@ struct hit_record {
     uint64_t read_values; /* members of the group: the clock and the points */
     uint64_t task_ns;
 };
+_Static_assert(FEW_HITS * (sizeof(struct hit_record) + 8 * POINTS_MAX) <= FEW_HITS_RING_BYTES,
+               "they fit, with the count of each point");
 
 /* A hit as Python sees it; its size is _HIT_BYTES in sampler/perf/arrival.py. */
 struct hit {
@@ -42,6 +46,7 @@ typedef struct {
     int points;
     int fd[POINTS_MAX];
     int hits; /* of each point */
+    size_t ring_bytes;
     uint64_t id[POINTS_MAX];
     struct perf_event_attr attr[POINTS_MAX];
     int is_armed;
@@ -81,7 +86,7 @@ open_point(Breakpoints *self, int point, pid_t tid, unsigned kind, uint64_t addr
     self->fd[self->points++] = fd;
     if (ioctl(fd, PERF_EVENT_IOC_ID, &self->id[point]) < 0)
         return -1;
-    return point == 0 ? ring_map(&self->ring, fd, RING_BYTES)
+    return point == 0 ? ring_map(&self->ring, fd, self->ring_bytes)
                       : ioctl(fd, PERF_EVENT_IOC_SET_OUTPUT, self->fd[0]);
 }
 
@@ -142,6 +147,7 @@ breakpoints_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
         return NULL;
     self->clock = -1;
     self->hits = hits;
+    self->ring_bytes = hits * count <= FEW_HITS ? FEW_HITS_RING_BYTES : RING_BYTES;
     if (open_all(self, tid, points) < 0) {
         int error = errno; /* closing may change it */
         close_all(self);
@@ -279,6 +285,29 @@ breakpoints_hits(PyObject *object, PyObject *unused)
     return PyBytes_FromStringAndSize((const char *)hits, (Py_ssize_t)(count * sizeof *hits));
 }
 
+PyDoc_STRVAR(clock_doc, "clock()\n--\n\n"
+                        "CPU time of the thread since the points were armed, nanoseconds, and whether\n"
+                        "it can still hit: False once it has exited or executed a program, or the\n"
+                        "kernel gave up.");
+
+static PyObject *
+breakpoints_clock(PyObject *object, PyObject *unused)
+{
+    Breakpoints *self = (Breakpoints *)object;
+    struct { uint64_t members, task_ns, points[POINTS_MAX]; } values = {0};
+    struct pollfd looked = {.events = POLLIN};
+    (void)unused;
+    if (!is_open(self))
+        return NULL;
+    looked.fd = self->fd[0];
+    const ssize_t got = read(self->clock, &values, sizeof values);
+    if (got < 0 || poll(&looked, 1, 0) < 0)
+        return PyErr_SetFromErrno(PyExc_OSError);
+    /* Nothing is read where the kernel gave up: others took the debug registers of a whole CPU. */
+    return Py_BuildValue("(KN)", (unsigned long long)values.task_ns,
+                         PyBool_FromLong(got > 0 && !(looked.revents & POLLHUP)));
+}
+
 static PyObject *
 breakpoints_close(PyObject *self, PyObject *unused)
 {
@@ -291,6 +320,7 @@ static PyMethodDef breakpoints_methods[] = {
     {"arm", breakpoints_arm, METH_NOARGS, arm_doc},
     {"wait", breakpoints_wait, METH_VARARGS, wait_doc},
     {"hits", breakpoints_hits, METH_NOARGS, hits_doc},
+    {"clock", breakpoints_clock, METH_NOARGS, clock_doc},
     {"close", breakpoints_close, METH_NOARGS,
      PyDoc_STR("close()\n--\n\nGive the debug registers back; may be called twice.")},
     {NULL, NULL, 0, NULL},

@@ -31,7 +31,7 @@ class HeaderRecord(Event, frozen=True, kw_only=True, tag="header"):
     Attributes:
         memsampd_version: version that wrote the file.
         target: the process.
-        backend: names of branch source, access source and clock.
+        backend: names of branch source, access source, clock, and of what measures long distances.
         line_bytes: size of a cache line.
         start_unix_seconds: wall-clock time of the attach.
         cache_sizes_bytes: this machine's data cache sizes by name ("L1d", "L2", "L3").

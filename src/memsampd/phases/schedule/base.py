@@ -72,6 +72,10 @@ class BudgetedSchedule:
     def skip(self, phase: int) -> None:
         """Note that a window of this phase is over, and that nobody asked about it."""
 
+    def charge(self, cost_seconds: float) -> None:
+        """Pay for something else than a burst: it leaves less for these."""
+        self._bucket.spend(cost_seconds)
+
     def record(self, phase: int, accesses: int) -> None:
         """Note that a burst was taken in a window of this phase."""
 

@@ -6,7 +6,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -147,6 +147,7 @@ class ReplicaSource:
         self._known_forms = common_forms()
         self._holds: deque[tuple[float, float]] = deque()  # end, seconds
         self._is_cancelled = self._is_closed = False
+        self._last: BurstRequest | None = None  # whose record is still there
         self._knows_code = False
         self._replica = self._make()
 
@@ -168,6 +169,7 @@ class ReplicaSource:
     def _renew(self) -> None:
         """Another replica, after an exec of the target or when the old one is lost."""
         self._replica.close()
+        self._last = None
         self._knows_code = False
         try:
             self._replica = self._make()
@@ -206,6 +208,14 @@ class ReplicaSource:
         """
         return self._capture(request, Counted(line_bytes, counter))
 
+    def rows_again(self, most: int) -> AccessChunk:
+        """The first rows of the last burst that was taken, from what the replica recorded."""
+        rows = Rows()
+        if self._last is not None and not self._is_closed:
+            kept = min(most, self._last.max_accesses)
+            self._hand_over(replace(self._last, max_accesses=kept), rows)
+        return rows.kept()
+
     def cancel(self) -> None:
         """End the present burst and all later ones at once; from any thread."""
         self._is_cancelled = True
@@ -233,6 +243,7 @@ class ReplicaSource:
     def _capture(self, request: BurstRequest, collector: Collector) -> Burst:
         if self._is_closed:
             raise CaptureError("closed", "the access source is closed")
+        self._last = None
         started = time.thread_time()
         if self._replica.is_stale():
             self._renew()
@@ -244,6 +255,7 @@ class ReplicaSource:
         taken, more = self._take(request, company)
         cost += more
         self._hand_over(request, collector)
+        self._last = request
         visits, taken_share = self._replica.visits(), self._replica.taken_share() or 1.0
         code_ip, code_times = (np.frombuffer(each, np.uint64) for each in visits)
         cost += BurstCost(tracer_cpu_seconds=time.thread_time() - started)

@@ -1,0 +1,155 @@
+"""Which lines are watched next, and what becomes of what watchpoints told."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from memsampd.errors import CaptureError, MemsampdError
+from memsampd.estimate.events import WatchRecord
+from memsampd.models.open_lines import OpenLine
+from memsampd.sampler.perf.watchpoints import FEW_HITS, MOST_HITS, Watched, WatchOrder
+
+OPEN_LINES = 24
+"""Lines that are told of a burst: few, so that they come from many."""
+_ENOUGH_LINES = 96  # of a phase, not watched yet
+_REMEMBERED = 256  # lines of a phase
+# Hits may take so much of what bursts may cost the target, and so much at once.
+_BUDGET_PART = 0.3
+_AT_ONCE_SECONDS = 0.01
+# From so many watches of a phase on only one line is taken a turn, and from so many one in some.
+_SOME, _MANY = 64, 256
+_MANY_TURNS = 5
+_REFUSED_TURNS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """A line that may be watched."""
+
+    line: OpenLine
+    tid: int
+    window: int
+    phase: int
+    most_hits: int = FEW_HITS
+
+
+class WatchPlan:
+    """Chooses the lines, phase by phase and at random, and pays for them.
+
+    Args:
+        budget_share: share of the target's CPU time that bursts may cost it.
+        rng: chooses.
+    """
+
+    def __init__(self, budget_share: float, rng: random.Random) -> None:
+        self._budget_share = budget_share
+        self._rng = rng
+        self._balance_seconds = _AT_ONCE_SECONDS
+        self._refused_turns = 0
+        self._turn = 0
+        self._number = 0
+        self.restart()
+
+    def restart(self) -> None:
+        """Another program: its memory is another."""
+        self._lines: dict[int, deque[_Line]] = {}
+        self._watched: dict[int, _Line] = {}
+        self._taken: Counter[int] = Counter()
+
+    def elapse(self, target_cpu_seconds: float) -> None:
+        """Tell how much CPU time the target has used since the last call."""
+        earned = _BUDGET_PART * self._budget_share * target_cpu_seconds
+        self._balance_seconds = min(self._balance_seconds + earned, _AT_ONCE_SECONDS)
+
+    def wants_lines(self, phase: int | None) -> bool:
+        """Whether a burst in this phase is to tell lines."""
+        return phase is None or len(self._lines.get(phase, ())) < _ENOUGH_LINES
+
+    def offer(self, lines: Sequence[OpenLine], tid: int, window: int, phase: int) -> None:
+        """Remember lines that a burst left open, in random order."""
+        kept = self._lines.setdefault(phase, deque(maxlen=_REMEMBERED))
+        kept.extend(_Line(line, tid, window, phase) for line in lines)
+        shuffled = list(kept)
+        self._rng.shuffle(shuffled)
+        kept.clear()
+        kept.extend(shuffled)
+
+    def merge(self, gone: int, into: int) -> None:
+        """Carry over what is known of a phase that turned out to be another."""
+        kept = self._lines.setdefault(into, deque(maxlen=_REMEMBERED))
+        kept.extend(self._lines.pop(gone, ()))
+        self._taken[into] += self._taken.pop(gone, 0)
+
+    def orders(
+        self, phase: int | None, free: int, accesses_per_cpu_second: float | None
+    ) -> tuple[WatchOrder, ...]:
+        """Choose lines of the present phase, in an order that does not depend on their words.
+
+        Args:
+            phase: that; None before the first.
+            free: how many words can be watched.
+            accesses_per_cpu_second: how fast the target goes now; None if that is not known.
+        """
+        self._turn += 1
+        self._refused_turns = max(self._refused_turns - 1, 0)
+        lines = None if phase is None else self._lines.get(phase)
+        is_possible = bool(accesses_per_cpu_second) and not self._refused_turns
+        if not lines or phase is None or not is_possible or self._balance_seconds <= 0:
+            return ()
+        orders: list[WatchOrder] = []
+        while lines and len(orders) < self._wanted(phase) and len(lines[-1].line.words) <= free:
+            line = lines.pop()
+            self._number += 1
+            self._watched[self._number] = line
+            seconds = line.line.least_accesses / (accesses_per_cpu_second or 1.0)
+            orders.append(
+                WatchOrder(line.line.words, line.tid, seconds, self._number, line.most_hits)
+            )
+            free -= len(line.line.words)
+        self._taken[phase] += len(orders)
+        return tuple(orders)
+
+    def _wanted(self, phase: int) -> int:
+        taken = self._taken[phase]
+        if taken >= _MANY:
+            return int(self._turn % _MANY_TURNS == 0)
+        return 1 if taken >= _SOME else 4
+
+    def refused(self, order: WatchOrder, error: MemsampdError) -> None:
+        """A line could not be watched: others are tried later."""
+        self._watched.pop(order.number, None)
+        if not isinstance(error, CaptureError):  # else the thread has ended
+            self._refused_turns = _REFUSED_TURNS
+
+    def record(self, watched: Watched, since_start: Callable[[float], float]) -> WatchRecord | None:
+        """Pay for a watch that has ended; None if it was of another program, or begins again.
+
+        Args:
+            watched: what came of it.
+            since_start: makes seconds since the attach of CLOCK_MONOTONIC times.
+        """
+        self._balance_seconds -= watched.lost_seconds
+        line = self._watched.pop(watched.order.number, None)
+        if line is None:
+            return None
+        if watched.end == "hits" and line.most_hits < MOST_HITS:  # touched often: it needs more
+            kept = self._lines.setdefault(line.phase, deque(maxlen=_REMEMBERED))
+            kept.append(replace(line, most_hits=MOST_HITS))
+            return None
+        return WatchRecord(
+            window=line.window,
+            phase=line.phase,
+            tid=line.tid,
+            least_accesses=line.line.least_accesses,
+            times_seconds=tuple(since_start(each) for each in watched.times_seconds),
+            cpu_seconds=watched.cpu_seconds,
+            patience_seconds=watched.patience_seconds,
+            end=watched.end,
+            words=len(watched.order.addresses),
+            touched=line.line.touched,
+            hit_words=watched.hit_words,
+            hit_seconds=watched.lost_seconds,
+        )

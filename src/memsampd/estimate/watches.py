@@ -1,0 +1,202 @@
+"""Watches of a phase: how late its lines return that bursts did not see returning."""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from memsampd.estimate.events import WatchRecord
+from memsampd.models.survival import SurvivalFunction
+from memsampd.models.tail import (
+    MIN_WATCHES,
+    Constancy,
+    Tail,
+    WatchedReuses,
+    chance_of,
+    tail_beyond,
+)
+
+Accesses = Callable[[float, float, float], float]
+"""Turns a stretch (begin, end, CPU seconds) into accesses; NaN where no rate is known."""
+_REMEMBERED = 512  # watches of a phase
+# A burst goes on as its phase does if that has about as many lines left at the burst's horizon.
+_SAME_KIND = 0.1
+_NEWS = 1.5  # so many times as many watches say something new
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """For how long a line was not touched.
+
+    Attributes:
+        accesses: the distance, or how long the line was seen not to return.
+        returned: which of the two.
+        hit: which hit ended it; -1 where none did.
+    """
+
+    accesses: float
+    returned: bool
+    hit: int = -1
+
+    def before(self, watch: WatchRecord) -> frozenset[int]:
+        """Which words the watch had seen touched before."""
+        return frozenset(watch.hit_words[: self.hit])
+
+    def share_before(self, watch: WatchRecord) -> float:
+        """Share of the watched words that these are."""
+        return len(self.before(watch)) / watch.words
+
+    def is_same(self, watch: WatchRecord) -> bool:
+        """Whether the line was touched again where it had been touched before."""
+        return self.returned and watch.hit_words[self.hit] in self.before(watch)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadWatch:
+    """What a watch says.
+
+    Attributes:
+        pauses: those that were long enough, together as good as one access of its line.
+        sight: how far the line would have been watched, accesses.
+    """
+
+    pauses: tuple[Pause, ...]
+    sight: float
+
+
+def read_watch(watch: WatchRecord, accesses: Accesses) -> ReadWatch | None:
+    """Read a watch: each pause between two touches that is long enough is a reuse distance.
+
+    A touch begins a distance; a line that was not touched at all has not returned for as long as
+    it was watched. How long the first touch took to come is no distance: nobody knows when the one
+    before it was.
+
+    Returns:
+        None where nothing can be concluded.
+    """
+    moments = list(zip(watch.times_seconds, watch.cpu_seconds, strict=True))
+    lengths = [
+        accesses(begin, end, cpu_end - cpu_begin)
+        for (begin, cpu_begin), (end, cpu_end) in itertools.pairwise(moments)
+    ]
+    sight = accesses(moments[0][0], moments[-1][0], watch.patience_seconds)
+    if not np.all(np.isfinite([*lengths, sight])):
+        return None
+    pauses = [Pause(length, True, hit) for hit, length in enumerate(lengths[1:-1], start=1)]
+    if watch.end not in ("returned", "hits"):
+        pauses.append(Pause(lengths[-1], False))
+    told = tuple(each for each in pauses if each.accesses >= watch.least_accesses)
+    return ReadWatch(told, sight) if told else None
+
+
+@dataclass(slots=True)
+class PhaseWatches:
+    """The watches of one phase, the latest of them.
+
+    Attributes:
+        records: in order, and each with the survival function of the burst that told its line.
+        count: of all that there were.
+        told: of them, when bursts were modelled again by their tail.
+    """
+
+    records: deque[tuple[WatchRecord, SurvivalFunction | None]] = field(
+        default_factory=lambda: deque(maxlen=_REMEMBERED)
+    )
+    count: int = 0
+    told: int = 0
+    _read: Tails | None = None
+
+    def add(self, record: WatchRecord, burst: SurvivalFunction | None) -> bool:
+        """Remember one; whether so many have come that their tail is worth working out again."""
+        self._read = None
+        self.records.append((record, burst))
+        self.count += 1
+        return self.count >= MIN_WATCHES and self.count >= _NEWS * self.told
+
+    def absorb(self, other: PhaseWatches) -> None:
+        """Take over those of a phase that turned out to be this one."""
+        self._read = None
+        self.records.extend(other.records)
+        self.count += other.count
+
+    def read(self, accesses: Accesses) -> Tails:
+        """Read all, at the rates that are known when another one has come."""
+        if self._read is None:
+            self._read = Tails(
+                [(each, read_watch(each, accesses), burst) for each, burst in self.records]
+            )
+        return self._read
+
+
+@dataclass(slots=True)
+class Tails:
+    """What the watches of a phase say, once they are read.
+
+    Attributes:
+        watches: with what each says, and the burst that told its line.
+    """
+
+    watches: list[tuple[WatchRecord, ReadWatch | None, SurvivalFunction | None]]
+
+    def beyond(self, horizon_accesses: int, like: SurvivalFunction | None = None) -> Tail | None:
+        """Say how late lines return beyond a horizon; None where too few watches tell.
+
+        Args:
+            horizon_accesses: the horizon.
+            like: of lines of bursts that are like this one only.
+        """
+        told = [
+            (watch, said)
+            for watch, said, burst in self.watches
+            if like is None or (burst is not None and is_same_kind(burst, like))
+        ]
+        known = [(watch, said) for watch, said in told if said is not None]
+        if len(known) < MIN_WATCHES:
+            return None
+        rows = [
+            (watch, said, pause, 1 / len(said.pauses))
+            for watch, said in known
+            for pause in said.pauses
+        ]
+        reuses = WatchedReuses(
+            entry=np.array([watch.least_accesses for watch, *_ in rows], np.float64),
+            end=np.array([pause.accesses for _, _, pause, _ in rows]),
+            returned=np.array([pause.returned for _, _, pause, _ in rows]),
+            sight=np.array([max(said.sight, pause.accesses) for _, said, pause, _ in rows]),
+            chance=np.array([_chance(watch) for watch, *_ in rows]),
+            same=np.array([pause.is_same(watch) for watch, _, pause, _ in rows]),
+            before=np.array([pause.share_before(watch) for watch, _, pause, _ in rows]),
+            weight=np.array([weight for *_, weight in rows]),
+            inconclusive=sum(watch.end == "hits" for watch, said in told if said is None),
+            bursts=len({watch.window for watch, _ in known}),
+        )
+        return tail_beyond(horizon_accesses, reuses, constancy_of(known))
+
+
+def is_same_kind(one: SurvivalFunction, other: SurvivalFunction) -> bool:
+    """Whether about as many lines are left at the shorter of two horizons."""
+    horizon = min(one.horizon_accesses, other.horizon_accesses)
+    return abs(float(one(horizon)) - float(other(horizon))) <= _SAME_KIND
+
+
+def _chance(watch: WatchRecord) -> float:
+    """Of one word it is taken to stand for all of its line."""
+    words = 2 * watch.words
+    return 1.0 if watch.words == 1 else chance_of(watch.words, min(watch.touched, words), words)
+
+
+def constancy_of(known: list[tuple[WatchRecord, ReadWatch]]) -> Constancy:
+    """How often lines were touched again where they were touched before."""
+    returns, same, by_chance = 0, 0, 0.0
+    for watch, said in known:
+        for pause in said.pauses if watch.words > 1 else ():
+            if not pause.returned:
+                continue
+            returns += 1
+            same += pause.is_same(watch)
+            by_chance += pause.share_before(watch)
+    return Constancy.of(returns, same, by_chance / returns if returns else 1.0)

@@ -1,0 +1,92 @@
+"""Lines that a burst left open: touched in it, and not again before it ended."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+VISIT_ACCESSES = 4096
+"""Touches of a line less than this apart are one visit to it."""
+_MOST_ROWS = 50_000  # of sampled lines: sorting them takes time
+_WORD_BITS = 3
+# Of a line that was touched in so much of its words one is enough: whoever comes next will touch
+# that, too. Of others half are watched.
+_NEARLY_ALL = 0.75
+
+
+@dataclass(frozen=True, slots=True)
+class OpenLine:
+    """A line that a burst left open, as words to be watched.
+
+    Attributes:
+        words: addresses of aligned words of 8 bytes: one that its last visit touched if that
+            touched nearly all of them; else half of the line, those touched before others.
+        touched: how many different words this visit touched.
+        least_accesses: for so long it had not been touched when the burst ended, or longer.
+    """
+
+    words: tuple[int, ...]
+    touched: int
+    least_accesses: int
+
+
+def open_lines(
+    address: NDArray[np.uint64],
+    line_bytes: int,
+    least_accesses: int,
+    count: int,
+    rng: np.random.Generator,
+) -> tuple[OpenLine, ...]:
+    """Choose among a burst's accesses, uniformly, some whose lines did not return.
+
+    Args:
+        address: first byte of each reference, in program order, shape (n,).
+        line_bytes: size of a line, a power of two, at least 16.
+        least_accesses: choose only among those that had not returned for so long.
+        count: how many are wanted at most.
+        rng: chooses.
+    """
+    line_bits = line_bytes.bit_length() - 1
+    lines = address >> np.uint64(line_bits)
+    time = _sample(lines, rng)
+    order = np.argsort(lines[time], kind="stable")
+    line, time = lines[time[order]], time[order]
+    # A line's accesses are now in a row: the last of them is where it was left open.
+    is_last = np.append(np.diff(line) != 0, True)[: len(line)]
+    left = np.flatnonzero(is_last & (len(lines) - 1 - time >= least_accesses))
+    word = address[time] >> np.uint64(_WORD_BITS)
+    told = []
+    for last in rng.permutation(left)[:count].tolist():
+        first = int(np.searchsorted(line, line[last]))
+        apart = np.flatnonzero(np.diff(time[first : last + 1]) >= VISIT_ACCESSES)
+        visit = slice(first + (int(apart[-1]) + 1 if len(apart) else 0), last + 1)
+        touched, times = np.unique(word[visit], return_counts=True)
+        rarest = touched[np.argsort(times, kind="stable")]  # each touch is a hit
+        words = _words(rarest, int(line[last]), line_bits - _WORD_BITS, rng)
+        addresses = tuple(each << _WORD_BITS for each in words)
+        told.append(OpenLine(addresses, len(touched), least_accesses))
+    return tuple(told)
+
+
+def _sample(lines: NDArray[np.uint64], rng: np.random.Generator) -> NDArray[np.int64]:
+    """When lines of a random choice were accessed: all, if these are few."""
+    if len(lines) <= _MOST_ROWS:
+        return np.arange(len(lines))
+    odd = np.uint64(int(rng.integers(1 << 62)) * 2 + 1)
+    part = (lines * odd) >> np.uint64(48)
+    return np.flatnonzero(part < np.uint64((_MOST_ROWS << 16) // len(lines)))
+
+
+def _words(
+    touched: NDArray[np.uint64], line: int, words_bits: int, rng: np.random.Generator
+) -> list[int]:
+    """Choose words of a line: the first of those touched, or half of all, others by chance."""
+    words = 1 << words_bits
+    first: list[int] = touched.tolist()
+    if len(first) >= _NEARLY_ALL * words:
+        return first[:1]
+    others = np.setdiff1d(np.arange(line << words_bits, (line + 1) << words_bits), first)
+    rest: list[int] = rng.permutation(others).tolist()
+    return (first + rest)[: words // 2]

@@ -1,0 +1,252 @@
+"""Data breakpoints on words of a target's memory, while it runs: when is each touched again?"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memsampd import _core
+from memsampd.errors import CaptureError
+from memsampd.sampler.perf.arrival import HIT_SECONDS
+from memsampd.sampler.perf.refusal import explain_refusal
+
+POINTS = 4
+"""Debug registers of an x86 thread."""
+FEW_HITS, MOST_HITS = 12, 40
+"""Of one word: then it is no longer watched. Most lines need few, and each costs the target."""
+MOST_THREADS = 8
+"""A word is watched in so many threads: each takes two descriptors a word."""
+PATIENCE_SECONDS = 0.5
+_LONGEST_SECONDS = 60.0  # of wall time: a target that sleeps tells nothing
+# A pause counts as the one that is sought from so many times its least length on: how long that
+# is, is only estimated here.
+_CERTAIN = 2.0
+_TIMES_AS_LONG = 3.0
+_HIT = np.dtype([("task_ns", "u8"), ("time_ns", "u8"), ("ip", "u8"), ("point", "u4"), ("_", "u4")])
+
+Ending = Literal["returned", "patience", "hits", "evicted", "gone"]
+
+
+@dataclass(frozen=True, slots=True)
+class WatchOrder:
+    """Words of a line, to be watched together.
+
+    Attributes:
+        addresses: of 8 aligned bytes each, at most ``POINTS``.
+        tid: the thread whose accesses are meant; others are watched too, as far as they are given.
+        least_seconds: CPU time without a touch that is sought, about.
+        number: for the caller to know it by.
+        most_hits: of each word.
+    """
+
+    addresses: tuple[int, ...]
+    tid: int
+    least_seconds: float
+    number: int = 0
+    most_hits: int = FEW_HITS
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """What came of it.
+
+    Attributes:
+        order: what was asked for.
+        times_seconds: CLOCK_MONOTONIC times of its begin, each hit, and its end.
+        cpu_seconds: CPU time of the thread since the begin at these moments; what hits took is
+            taken off.
+        hit_words: which of the addresses each hit touched.
+        end: why it ended.
+        patience_seconds: CPU time without a hit after which it was to end.
+        lost_seconds: CPU time that hits took from the target.
+    """
+
+    order: WatchOrder
+    times_seconds: tuple[float, ...]
+    cpu_seconds: tuple[float, ...]
+    hit_words: tuple[int, ...]
+    end: Ending
+    patience_seconds: float
+    lost_seconds: float
+
+
+def has_seen_enough(hits_seconds: NDArray[np.float64], least_seconds: float) -> bool:
+    """Whether a pause was long enough, and others than the one before the first hit had a chance.
+
+    A watch begins within a long pause rather than a short one, and what follows a long one may be a
+    short one each time: so it goes on for some times as long as the first hit took to come.
+
+    Args:
+        hits_seconds: CPU times of hits since the begin, shape (n,).
+        least_seconds: how long a pause is sought, about.
+    """
+    if not np.any(np.diff(hits_seconds) >= least_seconds):
+        return False
+    first, last = float(hits_seconds[0]), float(hits_seconds[-1])
+    return last - first >= _TIMES_AS_LONG * max(first, _CERTAIN * least_seconds)
+
+
+@dataclass(slots=True)
+class _Watch:
+    """One under way: breakpoints of each thread, the order's own first."""
+
+    order: WatchOrder
+    points: list[_core.Breakpoints]
+    began_seconds: float
+    looks: list[tuple[float, float]] = field(default_factory=list)  # time, CPU time
+    end: Ending | None = None
+
+    def look(self, patience_seconds: float) -> None:
+        """See whether it is over."""
+        task_ns, is_alive = self.points[0].clock()
+        now, cpu = time.monotonic(), task_ns * 1e-9
+        self.looks = [*self.looks[-1:], (now, cpu)]
+        _, cpus, words = self.moments()
+        hits = cpus[1:-1]
+        if not is_alive:
+            self.end = "gone"
+        elif has_seen_enough(hits, self.order.least_seconds):
+            self.end = "returned"
+        elif cpu - (hits[-1] if len(hits) else 0.0) >= patience_seconds:
+            self.end = "patience"
+        elif np.any(np.bincount(words) >= self.order.most_hits):
+            self.end = "hits"
+        elif now - self.began_seconds > _LONGEST_SECONDS:
+            self.end = "evicted"
+
+    def moments(self) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
+        """Times, and CPU times of the thread, of the begin, the hits and the end; words of hits."""
+        mine, *others = (np.frombuffer(each.hits(), _HIT) for each in self.points)
+        looks = np.array(self.looks)
+        known_times = np.concatenate([[self.began_seconds], mine["time_ns"] * 1e-9, looks[:, 0]])
+        known_cpus = np.concatenate([[0.0], mine["task_ns"] * 1e-9, looks[:, 1]])
+        order = np.argsort(known_times, kind="stable")
+        hits = np.concatenate([mine, *others])
+        hits = hits[np.argsort(hits["time_ns"], kind="stable")]
+        times = np.concatenate([[self.began_seconds], hits["time_ns"] * 1e-9, looks[-1:, 0]])
+        times = np.maximum.accumulate(times)
+        cpus = np.interp(times, known_times[order], np.maximum.accumulate(known_cpus[order]))
+        return times, cpus, hits["point"].astype(np.int64)
+
+    def close(self) -> None:
+        for each in self.points:
+            each.close()
+
+    def told(self, patience_seconds: float) -> Watched:
+        """What came of it; it is over."""
+        times, cpus, words = self.moments()
+        # Each hit took some of the CPU time after it.
+        taken = HIT_SECONDS * np.concatenate([[0], np.arange(len(words) + 1)])
+        cpus = np.maximum.accumulate(np.maximum(cpus - taken, 0.0))
+        return Watched(
+            self.order,
+            tuple(times.tolist()),
+            tuple(cpus.tolist()),
+            tuple(words.tolist()),
+            self.end or "evicted",
+            patience_seconds,
+            len(words) * HIT_SECONDS,
+        )
+
+
+class Watchpoints:
+    """Watches words of one process, as many at a time as there are debug registers.
+
+    The thread is interrupted at each hit for a moment, and nothing else happens to it: nothing is
+    stopped, written or traced. Only accesses in user mode count: what the kernel does with the
+    word on behalf of the thread (``read(2)`` into it, say) is not seen. All ends with this object,
+    or with this process.
+
+    A watch goes on until it has seen pauses of the length that is sought between hits, for some
+    times as long as the first hit took to come; or until there was no hit for ``patience_seconds``
+    of CPU time, or too many hits came.
+
+    Args:
+        patience_seconds: of the thread's CPU time.
+        points: watch so many words at a time at most.
+        most_files: descriptors that may be opened, about; fewer threads are then watched.
+    """
+
+    name = "watchpoints"
+
+    def __init__(
+        self,
+        patience_seconds: float = PATIENCE_SECONDS,
+        points: int = POINTS,
+        most_files: int | None = None,
+    ) -> None:
+        self._patience_seconds = patience_seconds
+        self._points = points
+        threads = MOST_THREADS if most_files is None else most_files // (2 * points)
+        self._threads = min(max(threads, 1), MOST_THREADS)
+        self._watches: list[_Watch] = []
+        self._told: list[Watched] = []
+
+    @property
+    def free(self) -> int:
+        """How many more words can be watched."""
+        return self._points - sum(len(each.order.addresses) for each in self._watches)
+
+    def start(self, order: WatchOrder, tids: Sequence[int] = ()) -> None:
+        """Watch words.
+
+        Args:
+            order: which.
+            tids: other threads that may touch them.
+
+        Raises:
+            CaptureError: the thread is gone.
+            MemsampdError: the kernel refuses; why, and what to do.
+        """
+        points: list[_core.Breakpoints] = []
+        words = [(_core.BREAKPOINT_ACCESS, address) for address in order.addresses]
+        others = [tid for tid in tids if tid != order.tid][: self._threads - 1]
+        try:
+            for tid in (order.tid, *others):
+                try:
+                    points.append(_core.Breakpoints(tid, words, order.most_hits))
+                except ProcessLookupError:
+                    if not points:
+                        raise
+            began_seconds = time.monotonic()
+            for each in points:
+                each.arm()
+        except OSError as error:
+            for each in points:
+                each.close()
+            what = f"watching memory of thread {order.tid}"
+            if isinstance(error, ProcessLookupError):
+                raise CaptureError("gone", f"{what}: it is gone") from error
+            raise explain_refusal(error, what) from error
+        self._watches.append(_Watch(order, points, began_seconds))
+
+    def poll(self) -> list[Watched]:
+        """What has come to an end since the last call."""
+        for watch in self._watches:
+            watch.look(self._patience_seconds)
+        self._end([watch for watch in self._watches if watch.end is not None])
+        told, self._told = self._told, []
+        return told
+
+    def suspend(self) -> None:
+        """Give the debug registers back: all watches end, and are told next."""
+        for watch in self._watches:
+            watch.look(self._patience_seconds)
+            watch.end = watch.end or "evicted"
+        self._end(list(self._watches))
+
+    def close(self) -> None:
+        """End all watches; may be called twice."""
+        self.suspend()
+        self._points = 0
+
+    def _end(self, watches: Sequence[_Watch]) -> None:
+        for watch in watches:
+            self._told.append(watch.told(self._patience_seconds))
+            watch.close()
+            self._watches.remove(watch)

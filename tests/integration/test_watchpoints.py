@@ -1,0 +1,383 @@
+"""Watchpoints on real processes: what they tell, and that nobody is harmed. Never how soon."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tracees import compile_c, descriptors
+
+from memsampd import _core
+from memsampd.daemon.attach import attached
+from memsampd.daemon.config import OutputConfig, SessionConfig
+from memsampd.errors import CaptureError, MemsampdError
+from memsampd.estimate.estimator import Estimator
+from memsampd.estimate.events import WatchRecord
+from memsampd.exporters.recording import read_recording
+from memsampd.sampler.perf.watchpoints import FEW_HITS, Watched, WatchOrder, Watchpoints
+from memsampd.sampler.process.status import list_threads
+
+PATIENCE_SECONDS = 60.0
+LINES, NEAR, LINE_BYTES = 50_000, 9, 64
+DISTANCE = LINES * (NEAR + 1) - 1
+KNOWN_DISTANCE = (
+    Path(__file__).parents[2] / "benchmarks" / "programs" / "sources" / "known_distance.c"
+)
+TOUCHING = r"""
+#include <inttypes.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <stdio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* Does what each letter of its input says with one word of a line of its own. */
+static struct { _Alignas(64) volatile uint64_t words[8]; } line;
+
+static void *touch(void *unused)
+{
+    line.words[0] = 2;
+    (void)unused;
+    return NULL;
+}
+
+static sem_t asked, answered;
+
+static void *wait_and_touch(void *unused)
+{
+    for (;;) {
+        sem_wait(&asked);
+        touch(unused);
+        sem_post(&answered);
+    }
+}
+
+static void spin(void)
+{
+    for (volatile int i = 0; i < 3000000; i++)
+        ;
+}
+
+int main(int argc, char **argv)
+{
+    char letter;
+    pthread_t other;
+    sem_init(&asked, 0, 0);
+    sem_init(&answered, 0, 0);
+    pthread_create(&other, NULL, wait_and_touch, NULL);
+    printf("%" PRIuPTR "\n", (uintptr_t)&line);
+    fflush(stdout);
+    while (read(0, &letter, 1) == 1) {
+        pthread_t thread;
+        int status = 0;
+        switch (letter) {
+        case 't': touch(NULL); break;
+        case 'n': line.words[1] = 3; break;
+        case 'k': if (pipe((int *)&line.words[0]) < 0) return 8; break; /* the kernel writes */
+        case 'p': pthread_create(&thread, NULL, touch, NULL); pthread_join(thread, NULL); break;
+        case 'o': sem_post(&asked); sem_wait(&answered); break; /* the other thread does */
+        case 'f': if (fork() == 0) { touch(NULL); _exit(0); } wait(&status);
+                  if (status != 0) return 7;
+                  break;
+        case 's': spin(); break;
+        case 'x': execv(argv[0], argv); return 6;
+        case 'q': return 5;
+        }
+        write(1, "d", 1); /* done */
+    }
+    (void)argc;
+    return 4;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def touching(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compile_c(tmp_path_factory.mktemp("touching"), TOUCHING, "-O1", "-w")
+
+
+@pytest.fixture(scope="module")
+def known_distance(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compile_c(tmp_path_factory.mktemp("known"), KNOWN_DISTANCE.read_text(), "-O2")
+
+
+class Toucher:
+    """The program that does as it is told."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self.process = process
+        self.line = int(process.stdout.readline())
+
+    def order(self, address: int | None = None) -> WatchOrder:
+        return WatchOrder((self.line if address is None else address,), self.process.pid, 1e9)
+
+    def do(self, letters: str) -> None:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        for letter in letters:
+            os.write(self.process.stdin.fileno(), letter.encode())
+            assert os.read(self.process.stdout.fileno(), 1) == b"d"
+
+    def end(self) -> int:
+        assert self.process.stdin is not None
+        os.write(self.process.stdin.fileno(), b"q")
+        return self.process.wait()
+
+
+@contextmanager
+def running(program: Path) -> Iterator[Toucher]:
+    process = subprocess.Popen(
+        [str(program)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
+    )
+    try:
+        yield Toucher(process)
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def ended(points: Watchpoints, count: int) -> list[Watched]:
+    """Wait until so many watches have come to an end by themselves."""
+    found: list[Watched] = []
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while len(found) < count and time.monotonic() < deadline:
+        time.sleep(0.01)
+        found += points.poll()
+    assert len(found) == count
+    return found
+
+
+def told(points: Watchpoints) -> Watched:
+    """End the only watch, and what came of it."""
+    points.suspend()
+    (watched,) = points.poll()
+    return watched
+
+
+def test_a_known_distance_is_measured(known_distance: Path, tmp_path: Path) -> None:
+    """Pauses between hits, by the clock of the loop itself: within a factor, on a busy machine."""
+    counted = tmp_path / "counted"
+    command = [str(known_distance), str(LINES), str(NEAR), str(counted)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            base = int(process.stdout.readline())
+            with closing(Watchpoints(PATIENCE_SECONDS)) as points:
+                for line in (0, 7, LINES // 2, LINES - 1):
+                    points.start(WatchOrder((base + LINE_BYTES * line,), process.pid, 1e-4))
+                assert points.free == 0
+                watches = ended(points, 4)
+            accesses = int.from_bytes(counted.read_bytes()[:8], "little")
+            ticks = Path(f"/proc/{process.pid}/schedstat").read_text().split()[0]
+        finally:
+            process.kill()
+    rate = accesses / (int(ticks) * 1e-9)
+    for watched in watches:
+        pauses = np.diff(watched.cpu_seconds)[1:-1] * rate
+        assert watched.end in ("returned", "hits")
+        assert len(pauses) > 0
+        assert DISTANCE / 3 < np.median(pauses) < DISTANCE * 3
+
+
+def test_hits_are_told_in_order_and_by_word(touching: Path) -> None:
+    with running(touching) as target, closing(Watchpoints()) as points:
+        words = (target.line, target.line + 8)
+        points.start(WatchOrder(words, target.process.pid, 1e9))
+        target.do("tnt")
+        watched = told(points)
+        assert target.end() == 5
+    assert watched.hit_words == (0, 1, 0)
+    assert watched.end == "evicted"
+    assert watched.lost_seconds > 0
+    for moments in (watched.times_seconds, watched.cpu_seconds):
+        assert len(moments) == 5
+        assert list(moments) == sorted(moments)
+
+
+def test_what_the_kernel_does_for_a_thread_is_not_seen(touching: Path) -> None:
+    with running(touching) as target, closing(Watchpoints()) as points:
+        points.start(target.order())
+        target.do("k")  # pipe(2) writes the word
+        assert told(points).hit_words == ()
+
+
+def test_reading_the_memory_of_the_target_is_no_hit(touching: Path) -> None:
+    """What memsampd's replica does."""
+    with running(touching) as target, closing(Watchpoints()) as points:
+        points.start(target.order())
+        with open(f"/proc/{target.process.pid}/mem", "rb", buffering=0) as memory:
+            memory.seek(target.line)
+            assert len(memory.read(64)) == 64
+        target.do("s")
+        assert told(points).hit_words == ()
+
+
+def test_other_threads_are_watched_if_they_are_there(touching: Path) -> None:
+    with running(touching) as target, closing(Watchpoints()) as points:
+        points.start(target.order(), list_threads(target.process.pid))
+        target.do("otp")  # the last one begins later, and is not seen
+        assert told(points).hit_words == (0, 0)
+        points.start(target.order())
+        target.do("o")
+        assert told(points).hit_words == ()
+        assert target.end() == 5
+
+
+def test_with_few_descriptors_fewer_threads_are_watched(touching: Path) -> None:
+    with running(touching) as target, closing(Watchpoints(most_files=2)) as points:
+        points.start(target.order(), list_threads(target.process.pid))
+        target.do("ot")
+        assert told(points).hit_words == (0,)
+        assert target.end() == 5
+
+
+def test_children_are_not_hit_nor_harmed(touching: Path) -> None:
+    with running(touching) as target, closing(Watchpoints()) as points:
+        points.start(target.order())
+        target.do("ft")
+        assert len(told(points).hit_words) == 1
+        assert target.end() == 5
+
+
+def test_another_program_is_not_watched(touching: Path) -> None:
+    with running(touching) as target, closing(Watchpoints()) as points:
+        points.start(target.order())
+        target.do("t")
+        assert target.process.stdin is not None
+        os.write(target.process.stdin.fileno(), b"x")
+        (watched,) = ended(points, 1)
+        assert watched.end == "gone"
+        assert len(watched.hit_words) == 1
+        assert target.process.poll() is None
+
+
+def test_an_exit_ends_a_watch(touching: Path) -> None:
+    with running(touching) as target, closing(Watchpoints()) as points:
+        points.start(target.order())
+        assert target.end() == 5
+        assert ended(points, 1)[0].end == "gone"
+        with pytest.raises(CaptureError, match="gone"):
+            points.start(target.order())
+        assert points.free == 4
+
+
+def test_too_many_hits_end_a_watch(touching: Path) -> None:
+    with running(touching) as target, closing(Watchpoints()) as points:
+        points.start(target.order())
+        target.do((FEW_HITS + 5) * "t")
+        (watched,) = ended(points, 1)
+        assert watched.end == "hits"
+        assert len(watched.hit_words) == FEW_HITS
+        assert target.end() == 5
+
+
+def test_no_hit_for_long_ends_a_watch(touching: Path) -> None:
+    with running(touching) as target, closing(Watchpoints(patience_seconds=1e-3)) as points:
+        points.start(target.order())
+        target.do("ssss")
+        (watched,) = ended(points, 1)
+        assert watched.end == "patience"
+        assert watched.cpu_seconds[-1] >= 1e-3
+        assert target.end() == 5
+
+
+def test_taken_debug_registers_are_told_and_given_back(touching: Path) -> None:
+    before = descriptors()
+    with running(touching) as target:
+        words = [(_core.BREAKPOINT_ACCESS, target.line + 8 * word) for word in range(4)]
+        debugger = _core.Breakpoints(target.process.pid, words, 1)
+        with closing(Watchpoints()) as points:
+            with pytest.raises(MemsampdError, match="in use") as caught:
+                points.start(target.order())
+            assert caught.value.remedy
+            debugger.close()
+            points.start(target.order())
+            points.close()
+            points.close()
+        debugger = _core.Breakpoints(target.process.pid, words, 1)  # all are free again
+        debugger.close()
+        assert target.end() == 5
+    assert descriptors() == before
+
+
+def test_kernel_addresses_and_odd_ones_are_refused(touching: Path) -> None:
+    with running(touching) as target, closing(Watchpoints()) as points:
+        for address in (target.line + 1, (1 << 64) - 4096):
+            with pytest.raises(MemsampdError):
+                points.start(target.order(address))
+        assert points.free == 4
+        assert target.end() == 5
+
+
+def test_a_killed_watcher_leaves_the_target_alone(touching: Path) -> None:
+    """As when memsampd is killed: the kernel takes its breakpoints away."""
+    code = (
+        "import sys, time\n"
+        "from memsampd.sampler.perf.watchpoints import *\n"
+        "points = Watchpoints()\n"
+        "pid, line = map(int, sys.argv[1:])\n"
+        "for word in range(4): points.start(WatchOrder((line + 8 * word,), pid, 1e9))\n"
+        "print('armed', flush=True)\n"
+        "time.sleep(1000)\n"
+    )
+    with running(touching) as target:
+        command = [sys.executable, "-c", code, str(target.process.pid), str(target.line)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as watcher:
+            assert watcher.stdout is not None
+            assert watcher.stdout.readline() == "armed\n"
+            target.do("tn")
+            watcher.send_signal(signal.SIGKILL)
+        target.do("tnfp")
+        with closing(Watchpoints()) as points:
+            points.start(target.order())
+            target.do("t")
+            assert len(told(points).hit_words) == 1
+        assert target.end() == 5
+
+
+def test_a_session_watches_what_its_bursts_left_open(known_distance: Path, tmp_path: Path) -> None:
+    """Told again, its records say the same; the debug registers are free afterwards."""
+    command = [str(known_distance), str(LINES), str(NEAR), str(tmp_path / "counted")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            base = int(process.stdout.readline())
+            config = SessionConfig(own_cpu_share=100.0, budget_share=0.5)
+            path = tmp_path / "recording"
+            with attached(process.pid, config, OutputConfig(recording=path)) as session:
+                deadline = time.monotonic() + 4 * PATIENCE_SECONDS
+                while not watches_of(path) and time.monotonic() < deadline:
+                    time.sleep(0.05)
+                    session.step()
+                assert session.snapshot().backend["long_distances"] == "watchpoints"
+                session.finish(observed_no_more=True)
+                said = session.snapshot().estimate
+                words = [(_core.BREAKPOINT_ACCESS, base + 8 * word) for word in range(4)]
+                _core.Breakpoints(process.pid, words, 1).close()
+        finally:
+            process.kill()
+    assert watches_of(path)
+    again = Estimator(said.sizes_bytes, 64, cache_sizes_bytes=session.snapshot().cache_sizes_bytes)
+    for event in read_recording(path).events:
+        again.add(event)
+    again.finish()
+    for policy, curve in again.estimate().curves.items():
+        assert np.array_equal(curve.miss_ratio, said.curves[policy].miss_ratio)
+        assert np.array_equal(curve.low, said.curves[policy].low)
+
+
+def watches_of(recording: Path) -> list[WatchRecord]:
+    """Watches so far that found at least one pause."""
+    events = read_recording(recording).events
+    found = [event for event in events if isinstance(event, WatchRecord)]
+    return [watch for watch in found if len(watch.hit_words) > 1]

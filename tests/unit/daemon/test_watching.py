@@ -1,0 +1,149 @@
+"""Which lines are watched: by phases, in random order, as far as the budget goes."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from memsampd.daemon.watching import WatchPlan
+from memsampd.errors import CapabilityError, CaptureError
+from memsampd.models.open_lines import OpenLine
+from memsampd.sampler.perf.watchpoints import FEW_HITS, MOST_HITS, Watched, WatchOrder
+
+RATE = 1e8
+
+
+def plan(budget_share: float = 0.01) -> WatchPlan:
+    return WatchPlan(budget_share, random.Random(1))
+
+
+def lines(count: int, words: int = 1, first: int = 0) -> list[OpenLine]:
+    return [
+        OpenLine(tuple(64 * (first + each) + 8 * word for word in range(words)), words, 50_000)
+        for each in range(count)
+    ]
+
+
+def watched(order: WatchOrder, end: str = "returned", lost_seconds: float = 0.0) -> Watched:
+    return Watched(order, (10.0, 10.5, 11.0), (0.0, 0.5, 1.0), (0,), end, 0.5, lost_seconds)  # type: ignore[arg-type]
+
+
+def since(seconds: float) -> float:
+    return seconds - 10.0
+
+
+def test_lines_of_the_present_phase_are_watched_once_each() -> None:
+    chosen = plan()
+    chosen.offer(lines(20), 7, 3, 1)
+    chosen.offer(lines(20, first=100), 7, 4, 2)
+    seen = set()
+    for _ in range(10):
+        for order in chosen.orders(1, 4, RATE):
+            assert order.tid == 7
+            assert order.least_seconds == pytest.approx(50_000 / RATE)
+            seen.add(order.addresses[0] >> 6)
+            record = chosen.record(watched(order), since)
+            assert record is not None
+            assert (record.window, record.phase, record.least_accesses) == (3, 1, 50_000)
+            assert record.times_seconds == (0.0, 0.5, 1.0)
+    assert seen == set(range(20))
+    assert chosen.orders(1, 4, RATE) == ()
+    assert chosen.orders(None, 4, RATE) == ()
+    assert chosen.orders(2, 4, None) == ()  # nobody knows how long to wait
+    assert len(chosen.orders(2, 4, RATE)) == 4
+
+
+def test_a_line_of_many_words_waits_for_room_and_is_not_passed() -> None:
+    """Or lines of one word would be watched more often than they were chosen."""
+    chosen = plan()
+    chosen.offer(lines(1, words=4), 7, 3, 1)
+    assert chosen.orders(1, 3, RATE) == ()
+    chosen.offer(lines(40, first=10), 7, 3, 1)
+    sizes = []
+    for _ in range(60):
+        sizes += [len(order.addresses) for order in chosen.orders(1, 4, RATE)]
+    assert sorted(sizes) == [1] * 40 + [4]
+
+
+def test_what_is_touched_often_is_watched_again_for_longer() -> None:
+    chosen = plan()
+    chosen.offer(lines(1), 7, 3, 1)
+    (order,) = chosen.orders(1, 4, RATE)
+    assert order.most_hits == FEW_HITS
+    assert chosen.record(watched(order, "hits"), since) is None
+    (again,) = chosen.orders(1, 4, RATE)
+    assert (again.addresses, again.most_hits) == (order.addresses, MOST_HITS)
+    record = chosen.record(watched(again, "hits"), since)
+    assert record is not None
+    assert record.end == "hits"
+
+
+def test_hits_are_paid_for() -> None:
+    chosen = plan(0.01)
+    chosen.offer(lines(50), 7, 3, 1)
+    (order, *_) = chosen.orders(1, 4, RATE)
+    chosen.record(watched(order, lost_seconds=1.0), since)
+    assert chosen.orders(1, 4, RATE) == ()
+    chosen.elapse(100.0)
+    assert chosen.orders(1, 4, RATE) == ()
+    chosen.elapse(1000.0)
+    assert chosen.orders(1, 4, RATE)
+
+
+def test_a_refusal_is_waited_out() -> None:
+    chosen = plan()
+    chosen.offer(lines(50), 7, 3, 1)
+    (order, *_) = chosen.orders(1, 4, RATE)
+    chosen.refused(order, CapabilityError("no room", "make some"))
+    turns = 0
+    while not chosen.orders(1, 4, RATE):
+        turns += 1
+        assert turns < 1000
+    assert turns > 10
+
+
+def test_a_thread_that_has_ended_is_no_reason_to_wait() -> None:
+    chosen = plan()
+    chosen.offer(lines(50), 7, 3, 1)
+    (order, *_) = chosen.orders(1, 4, RATE)
+    chosen.refused(order, CaptureError("gone", "it is gone"))
+    assert chosen.orders(1, 4, RATE)
+
+
+def test_another_program_has_other_lines() -> None:
+    chosen = plan()
+    chosen.offer(lines(50), 7, 3, 1)
+    (order, *_) = chosen.orders(1, 4, RATE)
+    chosen.restart()
+    assert chosen.record(watched(order), since) is None
+    assert chosen.orders(1, 4, RATE) == ()
+
+
+def test_merged_phases_share_their_lines() -> None:
+    chosen = plan()
+    chosen.offer(lines(3), 7, 3, 1)
+    chosen.merge(1, 2)
+    assert len(chosen.orders(2, 4, RATE)) == 3
+    assert chosen.orders(1, 4, RATE) == ()
+
+
+def test_a_settled_phase_is_watched_rarely() -> None:
+    chosen = plan(1.0)
+    counts = []
+    for _ in range(600):
+        chosen.offer(lines(4), 7, 3, 1)
+        counts.append(len(chosen.orders(1, 4, RATE)))
+    assert counts[:10] == [4] * 10
+    assert max(counts[100:]) == 1
+    assert sum(counts[500:]) < 30
+    assert sum(counts[500:]) > 0
+
+
+def test_lines_are_wanted_where_there_are_few() -> None:
+    chosen = plan()
+    assert chosen.wants_lines(None)
+    assert chosen.wants_lines(1)
+    chosen.offer(lines(100), 7, 3, 1)
+    assert not chosen.wants_lines(1)
+    assert chosen.wants_lines(2)

@@ -1,0 +1,265 @@
+"""Watches of streams whose distances are known: the tail that they tell, against the exact one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+import msgspec
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from memsampd.estimate.course import Course
+from memsampd.estimate.events import WatchRecord
+from memsampd.estimate.watches import PhaseWatches, read_watch
+from memsampd.models.open_lines import OpenLine, open_lines
+from memsampd.sampler.perf.watchpoints import MOST_HITS, has_seen_enough
+
+Addresses = NDArray[np.uint64]
+RATE = 1e8  # accesses a second
+BURST, GAP = 60_000, 150_000
+PATIENCE_ACCESSES = 1_500_000
+TOLERANCE = 0.12
+WATCHES = 160
+
+
+def accesses(begin: float, end: float, cpu_seconds: float) -> float:
+    return cpu_seconds * RATE
+
+
+def sweeps(rng: np.random.Generator, n: int) -> Addresses:
+    """Over 100,000 lines again and again, each word of them: one distance."""
+    return np.arange(n, dtype=np.uint64) * np.uint64(8) % np.uint64(100_000 * 64)
+
+
+def table(rng: np.random.Generator, n: int) -> Addresses:
+    """Words of 100,000 lines by chance: never where one was before."""
+    return rng.integers(0, 8 * 100_000, n).astype(np.uint64) << np.uint64(3)
+
+
+def nodes(rng: np.random.Generator, n: int) -> Addresses:
+    """Lines by chance, and of each always the same word."""
+    return rng.integers(0, 100_000, n).astype(np.uint64) << np.uint64(6)
+
+
+def cycles(rng: np.random.Generator, n: int) -> Addresses:
+    """A short pause and a long one in turn: what follows a long one is never long."""
+    part = np.arange(50_000, dtype=np.uint64)
+    rest = np.arange(50_000, 350_000, dtype=np.uint64)
+    once = np.concatenate([part, part + np.uint64(0), rest])
+    return np.tile(once, n // len(once) + 1)[:n] << np.uint64(6)
+
+
+def mixed(rng: np.random.Generator, n: int) -> Addresses:
+    """All kinds in turn, most of them near: lines return late, or never."""
+    kind = rng.choice(4, n, p=[0.7, 0.1, 0.15, 0.05])
+    near = rng.integers(0, 512, n)
+    by_chance = 10_000 + rng.integers(0, 20_000, n)
+    swept = 100_000 + np.cumsum(kind == 2) // 8 % 30_000
+    fresh = 1_000_000 + np.cumsum(kind == 3)
+    lines = np.choose(kind, [near, by_chance, swept, fresh]).astype(np.uint64)
+    return (lines << np.uint64(6)) + (rng.integers(0, 8, n).astype(np.uint64) << np.uint64(3))
+
+
+STREAMS = (sweeps, table, nodes, cycles, mixed)
+
+
+def exact_tail(address: Addresses, horizon: int, distances: list[int]) -> NDArray[np.float64]:
+    """S(k) / S(horizon) of all accesses that could be seen for long enough."""
+    line = address >> np.uint64(6)
+    order = np.argsort(line, kind="stable")
+    distance = np.full(len(line), np.inf)
+    is_same = np.diff(line[order]) == 0
+    distance[order[:-1][is_same]] = np.diff(order)[is_same] - 1
+    distance = distance[: len(line) - max(distances)]
+    late = distance[distance >= horizon]
+    return np.array([np.mean(late >= k) for k in distances])
+
+
+class Stream:
+    """A stream, and where in it each word is touched."""
+
+    def __init__(self, address: Addresses) -> None:
+        self.address = address
+        words = address >> np.uint64(3)
+        self._order = np.argsort(words, kind="stable")
+        self._words = words[self._order]
+
+    def __len__(self) -> int:
+        return len(self.address)
+
+    def touches(self, words: Sequence[int], begin: int) -> tuple[NDArray[np.int64], list[int]]:
+        """When some are touched from a moment on, and which of them each time."""
+        found = []
+        for number, word in enumerate(words):
+            first, last = np.searchsorted(self._words, np.array([word, word + 1], np.uint64))
+            found += [(at, number) for at in self._order[first:last].tolist() if at >= begin]
+        found.sort()
+        return np.array([at - begin for at, _ in found], np.int64), [word for _, word in found]
+
+
+def watch(stream: Stream, line: OpenLine, start: int) -> WatchRecord:
+    """What watchpoints on a line would have told, armed some time after a burst."""
+    begin = start + BURST + GAP
+    hits, words = stream.touches([each >> 3 for each in line.words], begin)
+    left = len(stream) - begin
+    for kept in range(len(hits) + 1):
+        latest = int(hits[kept - 1]) if kept else 0
+        following = int(hits[kept]) if kept < len(hits) else left
+        end, ending = latest, "returned"
+        if kept and has_seen_enough(hits[:kept] / RATE, line.least_accesses / RATE):
+            break
+        end, ending = latest, "hits"
+        if kept and max(Counter(words[:kept]).values()) == MOST_HITS:
+            break
+        end, ending = min(latest + PATIENCE_ACCESSES, left), "patience"
+        if following - latest >= PATIENCE_ACCESSES:
+            break
+    moments = tuple((np.array([0, *hits[:kept], end]) / RATE).tolist())
+    return WatchRecord(
+        window=start,
+        phase=0,
+        tid=1,
+        least_accesses=line.least_accesses,
+        times_seconds=moments,
+        cpu_seconds=moments,
+        patience_seconds=PATIENCE_ACCESSES / RATE,
+        end=ending,
+        words=len(line.words),
+        touched=line.touched,
+        hit_words=tuple(words[:kept]),
+    )
+
+
+def watched(stream: Stream, watches: int, seed: int) -> PhaseWatches:
+    """Watches of lines that bursts at random moments left open."""
+    rng = np.random.default_rng(seed)
+    kept = PhaseWatches()
+    while kept.count < watches:
+        start = int(rng.integers(0, len(stream) // 3))
+        burst = stream.address[start : start + BURST]
+        for line in open_lines(burst, 64, BURST // 2, 8, rng):
+            kept.add(watch(stream, line, start), None)
+    return kept
+
+
+@pytest.mark.parametrize("kind", STREAMS)
+def test_watches_tell_the_tail(kind: Callable[[np.random.Generator, int], Addresses]) -> None:
+    address = kind(np.random.default_rng(1), 6_000_000)
+    horizon = BURST // 2
+    tail = watched(Stream(address), WATCHES, 2).read(accesses).beyond(horizon)
+    assert tail is not None
+    assert tail.middle.horizon_accesses > PATIENCE_ACCESSES / 2
+    distances = [60_000, 120_000, 250_000, 500_000, 700_000]
+    exact = exact_tail(address, horizon, distances)
+    assert np.all(np.abs(tail.middle(distances) - exact) <= TOLERANCE)
+    assert np.all(tail.low(distances) - TOLERANCE / 2 <= exact)
+    assert np.all(exact <= tail.high(distances) + TOLERANCE / 2)
+
+
+def test_few_watches_know_little() -> None:
+    few = watched(Stream(nodes(np.random.default_rng(1), 4_000_000)), 8, 3)
+    tail = few.read(accesses).beyond(BURST // 2)
+    assert tail is not None
+    assert tail.high(100_000) - tail.low(100_000) > 0.4
+    none = PhaseWatches()
+    assert none.read(accesses).beyond(BURST // 2) is None
+
+
+def test_bounds_hold_the_truth() -> None:
+    """Of 16 watches, again and again."""
+    address = mixed(np.random.default_rng(1), 6_000_000)
+    horizon, distances = BURST // 2, [60_000, 250_000, 700_000]
+    exact = exact_tail(address, horizon, distances)
+    held, stream = 0, Stream(address)
+    for seed in range(20):
+        tail = watched(stream, 16, seed).read(accesses).beyond(horizon)
+        assert tail is not None
+        held += int(np.sum((tail.low(distances) <= exact) & (exact <= tail.high(distances))))
+    assert held >= 0.9 * 20 * len(distances)
+
+
+def record(*cpu_seconds: float, end: str = "returned", least: int = 1000) -> WatchRecord:
+    """A watch of one word with hits at these moments, the first and last being begin and end."""
+    return WatchRecord(
+        window=0,
+        phase=0,
+        tid=1,
+        least_accesses=least,
+        times_seconds=cpu_seconds,
+        cpu_seconds=cpu_seconds,
+        patience_seconds=1.0,
+        end=end,
+        hit_words=(0,) * (len(cpu_seconds) - 2),
+    )
+
+
+@pytest.mark.parametrize(
+    ("watch", "expected"),
+    [
+        (record(0, 0.5, 0.6, 0.7), [(1e7, True)]),
+        (record(0, 0.5, 0.5 + 1e-6, 0.6, 0.7), [(1e7, True)]),  # the first pause is too short
+        (record(0, 0.1, 0.2, 0.4, 0.9, end="patience"), [(1e7, True), (2e7, True), (5e7, False)]),
+        (record(0, 1.0, end="patience"), [(1e8, False)]),  # never touched
+        (record(0, 0.5, 1.5, end="patience"), [(1e8, False)]),
+        (record(0, 1e-6, end="evicted"), []),
+        (record(0, 0.5, 0.5 + 1e-6, 0.5 + 2e-6, end="hits"), []),
+    ],
+)
+def test_pauses_are_read(watch: WatchRecord, expected: list[tuple[float, bool]]) -> None:
+    said = read_watch(watch, accesses)
+    assert (said is None) == (not expected)
+    if said is not None:
+        assert said.sight == pytest.approx(RATE)
+        assert [each.accesses for each in said.pauses] == pytest.approx(
+            [distance for distance, _ in expected], rel=1e-4
+        )
+        assert [each.returned for each in said.pauses] == [returned for _, returned in expected]
+
+
+def test_without_a_rate_nothing_is_concluded() -> None:
+    assert read_watch(record(0, 0.5, 0.6, 0.7), Course().accesses) is None
+
+
+def test_seconds_are_worth_what_their_windows_tell() -> None:
+    course = Course()
+    for index, rate in enumerate((1e6, 1e6, 4e6, 2e6)):
+        course.begin(index, 0.1 * (index + 1))
+        course.tell_rate(index, rate)
+    assert course.accesses(0.0, 0.15, 2.0) == pytest.approx(2e6)
+    assert course.accesses(0.25, 0.28, 1.0) == pytest.approx(4e6)
+    assert course.accesses(0.25, 0.35, 1.0) == pytest.approx(3e6)
+    assert course.accesses(5.0, 6.0, 1.0) == pytest.approx(2e6)  # after the last: as it was
+    assert course.present_rate() == 2e6
+    course.tell_rate(2, 8e6)  # known better by now
+    assert course.accesses(0.25, 0.28, 1.0) == pytest.approx(8e6)
+
+
+def test_the_course_is_remembered_for_long_and_not_for_ever() -> None:
+    course = Course()
+    for index in range(10_000):
+        course.begin(index, float(index + 1))
+        course.tell_rate(index, float(index))
+    assert course.accesses(9_500.5, 9_500.6, 1.0) == 9_500
+    course.tell_rate(3, 7.0)  # no longer known: no harm
+    assert course.present_rate() == 9_999
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"times_seconds": (0.0,), "cpu_seconds": (0.0,)},
+        {"times_seconds": (0.0, 2.0, 1.0)},
+        {"cpu_seconds": (0.0, 2.0, 1.0)},
+        {"hit_words": ()},
+        {"hit_words": (1,)},
+        {"words": 0, "hit_words": (0,)},
+        {"touched": 0},
+    ],
+)
+def test_impossible_watches_are_refused(changes: dict[str, object]) -> None:
+    good = msgspec.structs.asdict(record(0.0, 0.5, 1.0))
+    assert WatchRecord(**good)
+    with pytest.raises(ValueError, match=r"watch|hit|moments"):
+        WatchRecord(**{**good, **changes})
