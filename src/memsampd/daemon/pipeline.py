@@ -150,6 +150,7 @@ class Counts:
         words: what the last one of each reason said.
         tally: what became of all bursts.
         store_drops: phases of which what was stored did not hold.
+        watches: lines that were watched, with something to tell.
     """
 
     samples: int = 0
@@ -161,6 +162,7 @@ class Counts:
     words: dict[str, str] = field(default_factory=dict)
     tally: BurstTally = field(default_factory=BurstTally)
     store_drops: int = 0
+    watches: int = 0
 
 
 class Pipeline:
@@ -469,6 +471,7 @@ class Pipeline:
             self.parts.schedule.charge(watched.lost_seconds)
             record = plan.record(watched, self._since_start)
             if record is not None:
+                self.counts.watches += 1
                 self._emit(record)
         for order, error in turn.refused_watches:
             plan.refused(order, error)

@@ -345,4 +345,5 @@ class Session:
             trouble=pipeline.trouble,
             memory_peak=parts.memory_peak,
             store_drops=counts.store_drops,
+            watches=counts.watches,
         )

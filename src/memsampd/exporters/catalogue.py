@@ -292,6 +292,11 @@ STORE_DROPS = _counter(
     "phases",
     "Phases of which what the store knew did not hold any more: it was dropped.",
 )
+WATCHES = _counter(
+    "watches",
+    "lines",
+    "Lines that were watched for distances longer than bursts, with something to tell.",
+)
 NO_BURSTS = _gauge(
     "no_bursts", "bool", "1 while no burst can be taken, with the reason and its remedy.", "reason"
 )

@@ -62,6 +62,7 @@ def target_document(snapshot: Snapshot) -> Document:
         "prediction_accuracy": snapshot.prediction_accuracy,
         "bursts": sum(snapshot.burst_ends.values()),
         "store_drops": snapshot.store_drops,
+        "watches": snapshot.watches,
         "sampled_accesses": sum(phase.sampled_accesses for phase in estimate.phases),
         **rate_fields(estimate.rate),
         "rate_known_share": estimate.rate_known_share,

@@ -188,6 +188,7 @@ def _session_samples(snapshot: Snapshot) -> Iterator[Sample]:
         (catalogue.CUT_SHORT, tally.cut_short),
         (catalogue.STORED_BURSTS, sum(phase.stored_bursts for phase in estimate.phases)),
         (catalogue.STORE_DROPS, snapshot.store_drops),
+        (catalogue.WATCHES, snapshot.watches),
         (catalogue.HOLD, cost.stop_seconds),
         (catalogue.LONGEST_HOLD, cost.longest_stop_seconds),
         (catalogue.HITS, cost.hit_seconds),

@@ -130,6 +130,7 @@ class Snapshot:
         idle_seconds: for how long the target has used no CPU time.
         memory_peak: what memory gives at most; None if it was not measured.
         store_drops: phases of which what was stored did not hold any more, so far.
+        watches: lines that were watched, so far.
     """
 
     target: TargetInfo
@@ -154,6 +155,7 @@ class Snapshot:
     idle_seconds: float = 0.0
     memory_peak: MemoryPeak | None = None
     store_drops: int = 0
+    watches: int = 0
 
 
 TargetState = Literal["profiled", "sampled", "idle", "waiting", "failed"]

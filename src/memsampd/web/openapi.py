@@ -88,6 +88,7 @@ _TARGET = _object(
     prediction_accuracy=_maybe(_SHARE),
     bursts=_COUNT,
     store_drops=_COUNT,
+    watches=_COUNT,
     sampled_accesses=_COUNT,
     **_RATE,
     rate_known_share=_SHARE,

@@ -533,6 +533,7 @@ def test_lines_that_bursts_left_open_are_watched() -> None:
     world.run()
     watches = watches_of(world)
     assert len(watches) > 20
+    assert world.pipeline.counts.watches == len(watches)
     bursts = {burst.window: burst.phase for burst in world.bursts()}
     for watch in watches:
         assert bursts[watch.window] == watch.phase

@@ -42,6 +42,7 @@ class SessionOptions(_Table, frozen=True):
         follow_forks: sample the branches of child processes, as part of it.
         branches: where branch samples come from.
         clock: what accesses are timed by.
+        watchpoints: measure distances longer than bursts by watchpoints.
     """
 
     budget: Share | None = None
@@ -54,6 +55,7 @@ class SessionOptions(_Table, frozen=True):
     follow_forks: bool | None = None
     branches: BranchChoice | None = None
     clock: ClockChoice | None = None
+    watchpoints: bool | None = None
 
 
 class Rule(_Table, frozen=True):
@@ -231,6 +233,7 @@ _SESSION_FIELDS = {
     "follow_forks": "follow_forks",
     "branches": "branches",
     "clock": "clock",
+    "watchpoints": "watches",
 }
 SCHEDULES = ("phase-guided", "periodic", "burst", "all", "none")
 _CONDITIONS = ("command", "command_line", "user", "cgroup", "container", "unit")

@@ -53,6 +53,14 @@ def test_a_file_says_what_is_wanted_and_the_rest_is_as_usual() -> None:
     assert session.budget_share == SessionConfig().budget_share
 
 
+def test_watchpoints_can_be_done_without() -> None:
+    options = parse_config("[session]\nwatchpoints = false\n", "c.toml").session
+    assert (session_config(options, SessionOptions()).watches, SessionConfig().watches) == (
+        False,
+        True,
+    )
+
+
 def test_nothing_is_a_configuration() -> None:
     assert parse_config("", "c.toml") == NodeConfig()
     assert session_config(SessionOptions(), SessionOptions()) == SessionConfig()
