@@ -14,6 +14,7 @@ from typing import Protocol
 from memsampd.daemon.config import SessionConfig
 from memsampd.daemon.own_cpu import CpuAccount
 from memsampd.daemon.pipeline import Actions, Pipeline, Turn
+from memsampd.daemon.stopping import Stop
 from memsampd.daemon.tracer import CaptureOrder, CaptureResult
 from memsampd.errors import MemsampdError, TargetError
 from memsampd.estimate.events import EstimatorEvent
@@ -165,14 +166,12 @@ class Session:
         self._snapshot: Snapshot | None = None  # of this turn, once anyone has asked
         self._published_seconds = parts.started_seconds
         self._is_alive = True
-        self._stop_reason = ""
-        self._stopping = threading.Event()
+        self._stop = Stop()
         self._refused_watches: list[tuple[WatchOrder, MemsampdError]] = []
 
     def stop(self, reason: str) -> None:
         """End soon; may be called from a signal handler."""
-        self._stop_reason = reason
-        self._stopping.set()
+        self._stop.tell(reason)
 
     def run(self) -> str:
         """Observe until something ends it; the target is then as it was.
@@ -185,7 +184,7 @@ class Session:
         self._parts.own_cpu.add_thread(threading.current_thread())
         try:
             while (reason := self.ending()) is None:
-                self._stopping.wait(self.pause_seconds())
+                self._stop.wait(self.pause_seconds())
                 self.step()
                 if self._is_to_publish():
                     self.publish()
@@ -222,8 +221,8 @@ class Session:
 
     def ending(self) -> str | None:
         """Why there is to be no further turn, for people; None while there is."""
-        if self._stopping.is_set():
-            return self._stop_reason
+        if self._stop.reason is not None:
+            return self._stop.reason
         if not self._parts.handle.alive():
             self._is_alive = False
             return "the target ended"
