@@ -24,7 +24,10 @@ class Stop:
         self._told.put(None)
 
     def wait(self, seconds: float) -> None:
-        """Wait for so long, or until there is a reason to end."""
+        """Wait for so long, or until there is a reason to end.
+
+        A signal that comes just before a wait may be heard only after it: wait for short times.
+        """
         if self.reason is None:
             with suppress(queue.Empty):
                 self._told.get(timeout=seconds)
