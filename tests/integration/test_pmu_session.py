@@ -72,7 +72,9 @@ def test_accesses_are_those_that_were_counted(
     """Every burst and every window goes at a thousand million a second, as was counted."""
     monkeypatch.setattr("memsampd.daemon.attach.try_pmu", lambda cpu: stand_ins())
     # All that this process has used before counts as its own CPU time.
-    config = SessionConfig(schedule="all", budget_share=0.5, own_cpu_share=1e6, branches=branches)
+    config = SessionConfig(
+        schedule="all", budget_share=0.5, own_cpu_share=1e6, branches=branches, watches=False
+    )
     recording = record_until_timed(looping, config, tmp_path / "recording")
     named = {"timer": "perf-task-clock", "auto": "pmu-branches"}
     assert recording.header.backend == {
