@@ -81,6 +81,7 @@ def test_accesses_are_those_that_were_counted(
         "branches": named[branches],
         "accesses": "replica",
         "clock": "counters",
+        "long_distances": "none",
     }
     timed = [burst.timed for burst in recording.bursts if burst.timed is not None]
     assert timed
