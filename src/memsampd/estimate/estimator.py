@@ -27,7 +27,7 @@ from memsampd.estimate.records import Estimate, Totals, WindowEstimate
 from memsampd.estimate.sharing import burst_shares
 from memsampd.estimate.speed import ERROR, SpeedModel
 from memsampd.estimate.summary import summarise
-from memsampd.estimate.watches import PhaseWatches, is_same_kind
+from memsampd.estimate.watches import NEWS_OF_ALL, PhaseWatches, is_same_kind
 from memsampd.models.policies import MODELS
 from memsampd.models.protocols import CacheModel
 from memsampd.models.survival import SurvivalFunction
@@ -261,7 +261,9 @@ class Estimator:
         account = self._account(phase)
         burst = self._burst_of(record)
         says_new = account.watches.add(record, burst)
-        if self._all_watches.add(record, burst):  # phases without watches go by those of others
+        if self._all_watches.add(
+            record, burst, NEWS_OF_ALL
+        ):  # phases without watches go by those of others
             self._all_watches.told = self._all_watches.count
             again = [id for id, each in self._phases.items() if each.histogram.accesses]
         else:

@@ -25,7 +25,9 @@ Accesses = Callable[[float, float, float], float]
 _REMEMBERED = 512  # watches of a phase
 # A burst goes on as its phase does if that has about as many lines left at the burst's horizon.
 _SAME_KIND = 0.1
-_NEWS = 1.5  # so many times as many watches say something new
+# So many times as many watches are worth modelling the bursts of a phase again, and those of all:
+# it is the most costly thing about watches.
+NEWS, NEWS_OF_ALL = 2.0, 4.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,12 +112,18 @@ class PhaseWatches:
     told: int = 0
     _read: Tails | None = None
 
-    def add(self, record: WatchRecord, burst: SurvivalFunction | None) -> bool:
-        """Remember one; whether so many have come that their tail is worth working out again."""
+    def add(self, record: WatchRecord, burst: SurvivalFunction | None, news: float = NEWS) -> bool:
+        """Remember one; whether so many have come that their tail is worth working out again.
+
+        Args:
+            record: what was watched.
+            burst: what the burst saw that told its line.
+            news: so many times as many as the last time.
+        """
         self._read = None
         self.records.append((record, burst))
         self.count += 1
-        return self.count >= MIN_WATCHES and self.count >= _NEWS * self.told
+        return self.count >= MIN_WATCHES and self.count >= news * self.told
 
     def absorb(self, other: PhaseWatches) -> None:
         """Take over those of a phase that turned out to be this one."""

@@ -103,12 +103,21 @@ def test_no_flipped_bit_goes_unnoticed(tmp_path: Path) -> None:
                 read_recording(path)
 
 
-def test_an_older_version_is_refused(recording_path: Path) -> None:
+@pytest.mark.parametrize("version", [1, FORMAT_VERSION + 1])
+def test_other_versions_are_refused(recording_path: Path, version: int) -> None:
     data = bytearray(recording_path.read_bytes())
-    data[8:10] = struct.pack("<H", 1)
+    data[8:10] = struct.pack("<H", version)
     recording_path.write_bytes(data)
-    with pytest.raises(RecordingError, match="format version 1"):
+    with pytest.raises(RecordingError, match=f"format version {version}"):
         read_recording(recording_path)
+
+
+def test_the_version_before_is_read(recording_path: Path) -> None:
+    data = bytearray(recording_path.read_bytes())
+    before = read_recording(recording_path)
+    data[8:10] = struct.pack("<H", 3)
+    recording_path.write_bytes(data)
+    assert read_recording(recording_path).events == before.events
 
 
 @pytest.mark.parametrize("payload", [b"\x80", b"\x00" * (65 << 20), b"\x91" * 100_000])

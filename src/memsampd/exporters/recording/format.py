@@ -18,7 +18,8 @@ from memsampd.estimate.events import EstimatorEvent, Event
 from memsampd.exporters.snapshot import BurstTally, Overhead, TargetInfo
 
 MAGIC = b"MEMSAMPD"
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
+READABLE_VERSIONS = (3, 4)  # 4 has kinds of records that 3 has not
 PRELUDE = struct.Struct("<8sH")
 FRAME_HEADER = struct.Struct("<III")
 _LEVEL = 1  # a fifth to two fifths of the time of the default level, a fifth more bytes

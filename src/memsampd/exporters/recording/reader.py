@@ -14,6 +14,7 @@ from memsampd.exporters.recording.format import (
     FRAME_HEADER,
     MAGIC,
     PRELUDE,
+    READABLE_VERSIONS,
     HeaderRecord,
     Record,
     StopRecord,
@@ -138,7 +139,7 @@ def _check_prelude(start: bytes, path: Path) -> None:
             f"{path} ends before its first record", "memsampd was stopped at once: record again"
         )
     _, version = PRELUDE.unpack(start)
-    if version != FORMAT_VERSION:
+    if version not in READABLE_VERSIONS:
         raise RecordingError(
             f"{path} has format version {version}, this memsampd reads version {FORMAT_VERSION}",
             "read it with the memsampd that wrote it",
