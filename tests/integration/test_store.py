@@ -85,7 +85,8 @@ def memsampd(*words: str | Path) -> subprocess.CompletedProcess[str]:
 
 @contextmanager
 def observed(pid: int, directory: Path, name: str) -> Iterator[Session]:
-    config = SessionConfig(own_cpu_share=1.0, budget_share=0.2)
+    # All that this process has used before counts as its own CPU time.
+    config = SessionConfig(own_cpu_share=1e6, budget_share=0.2)
     output = OutputConfig(directory / name, store=directory / "store")
     with attached(pid, config, output) as session:
         yield session

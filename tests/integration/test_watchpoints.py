@@ -352,7 +352,7 @@ def test_a_session_watches_what_its_bursts_left_open(known_distance: Path, tmp_p
         try:
             assert process.stdout is not None
             base = int(process.stdout.readline())
-            config = SessionConfig(own_cpu_share=100.0, budget_share=0.5)
+            config = SessionConfig(own_cpu_share=1e6, budget_share=0.5)
             path = tmp_path / "recording"
             with attached(process.pid, config, OutputConfig(recording=path)) as session:
                 deadline = time.monotonic() + 4 * PATIENCE_SECONDS
