@@ -13,6 +13,8 @@ _GRANTED_TARGET_SECONDS = 20.0
 _START_SECONDS = 10.0
 # Of what memsampd's processes may use: the rest is kept for phases that have no curve yet.
 _USUAL_PART = 0.8
+# Watches tell of large caches only, and cost as much to be worked out as bursts: these come first.
+_SPARE_PART = 0.5
 
 
 class Ledger:
@@ -100,15 +102,23 @@ class Ledger:
         """
         if not self._permit():
             return False
-        is_early = self._now_seconds - self._started_seconds < _START_SECONDS
-        counted_seconds = 0.0 if is_early else self._target_cpu_seconds
-        allowed = self._own_cpu_share * max(counted_seconds, _GRANTED_TARGET_SECONDS)
-        if self._used_seconds >= allowed * (1.0 if is_urgent else _USUAL_PART):
+        if self._used_seconds >= self._allowed_seconds * (1.0 if is_urgent else _USUAL_PART):
             if self._waiting_since is None:
                 self._waiting_since = self._now_seconds
             return False
         self._waited_seconds, self._waiting_since = self._waited(), None
         return True
+
+    @property
+    def _allowed_seconds(self) -> float:
+        is_early = self._now_seconds - self._started_seconds < _START_SECONDS
+        counted_seconds = 0.0 if is_early else self._target_cpu_seconds
+        return self._own_cpu_share * max(counted_seconds, _GRANTED_TARGET_SECONDS)
+
+    @property
+    def has_spare(self) -> bool:
+        """Whether so much own CPU time is left that watches take none from bursts."""
+        return self._used_seconds < _SPARE_PART * self._allowed_seconds
 
     @property
     def is_waiting(self) -> bool:

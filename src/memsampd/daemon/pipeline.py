@@ -251,7 +251,8 @@ class Pipeline:
 
     def _actions(self, order: CaptureOrder | None) -> Actions:
         plan = self.parts.watching
-        if order is not None and plan is not None and plan.wants_lines(self.phase):
+        has_spare = self.parts.ledger.has_spare
+        if order is not None and plan is not None and has_spare and plan.wants_lines(self.phase):
             order = replace(order, open_lines=OPEN_LINES)
         self._ordered = self._ordered or order
         actions = Actions(tuple(self._records), tuple(self._ended), order)
@@ -480,9 +481,11 @@ class Pipeline:
                 self.counts.words["watch"] = str(error)
 
     def _watch(self, turn: Turn) -> tuple[WatchOrder, ...]:
-        """Words to be watched: none while the debug registers are needed to seek code."""
+        """Words to be watched: none while bursts need the debug registers, or our CPU time."""
         plan = self.parts.watching
         if plan is None or (self._ordered is not None and self._ordered.seek_ips):
+            return ()
+        if not self.parts.ledger.has_spare:
             return ()
         return plan.orders(self.phase, turn.free_watches, self.parts.estimator.present_rate())
 

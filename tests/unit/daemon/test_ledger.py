@@ -82,3 +82,14 @@ def test_an_idle_target_is_told_from_a_busy_one() -> None:
     assert costs.idle_seconds == 3.5
     costs.tell_time(105.0, 1.1, 0.1)
     assert costs.idle_seconds == 0.0
+
+
+def test_watches_leave_bursts_half_of_own_cpu_time() -> None:
+    costs = ledger()
+    costs.tell_time(101.0, 1.0, 0.49)
+    assert costs.has_spare
+    costs.tell_time(102.0, 2.0, 0.51)
+    assert not costs.has_spare
+    assert costs.allows_burst()
+    costs.tell_time(200.0, 90.0, 0.6)
+    assert costs.has_spare
