@@ -14,7 +14,7 @@ _START_SECONDS = 10.0
 # Of what memsampd's processes may use: the rest is kept for phases that have no curve yet.
 _USUAL_PART = 0.8
 # Watches tell of large caches only, and cost as much to be worked out as bursts: these come first.
-_SPARE_PART = 0.5
+_SPARE_PART = 0.35
 
 
 class Ledger:

@@ -84,12 +84,12 @@ def test_an_idle_target_is_told_from_a_busy_one() -> None:
     assert costs.idle_seconds == 0.0
 
 
-def test_watches_leave_bursts_half_of_own_cpu_time() -> None:
+def test_watches_leave_bursts_most_of_own_cpu_time() -> None:
     costs = ledger()
-    costs.tell_time(101.0, 1.0, 0.49)
+    costs.tell_time(101.0, 1.0, 0.34)
     assert costs.has_spare
-    costs.tell_time(102.0, 2.0, 0.51)
+    costs.tell_time(102.0, 2.0, 0.36)
     assert not costs.has_spare
     assert costs.allows_burst()
-    costs.tell_time(200.0, 90.0, 0.6)
+    costs.tell_time(200.0, 90.0, 0.9)
     assert costs.has_spare
