@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
@@ -62,11 +63,11 @@ def open_lines(
         first = int(np.searchsorted(line, line[last]))
         apart = np.flatnonzero(np.diff(time[first : last + 1]) >= VISIT_ACCESSES)
         visit = slice(first + (int(apart[-1]) + 1 if len(apart) else 0), last + 1)
-        touched, times = np.unique(word[visit], return_counts=True)
-        rarest = touched[np.argsort(times, kind="stable")]  # each touch is a hit
+        times = Counter(word[visit].tolist())
+        rarest = sorted(times, key=lambda each: (times[each], each))  # each touch is a hit
         words = _words(rarest, int(line[last]), line_bits - _WORD_BITS, rng)
         addresses = tuple(each << _WORD_BITS for each in words)
-        told.append(OpenLine(addresses, len(touched), least_accesses))
+        told.append(OpenLine(addresses, len(rarest), least_accesses))
     return tuple(told)
 
 
@@ -79,14 +80,13 @@ def _sample(lines: NDArray[np.uint64], rng: np.random.Generator) -> NDArray[np.i
     return np.flatnonzero(part < np.uint64((_MOST_ROWS << 16) // len(lines)))
 
 
-def _words(
-    touched: NDArray[np.uint64], line: int, words_bits: int, rng: np.random.Generator
-) -> list[int]:
+def _words(touched: list[int], line: int, words_bits: int, rng: np.random.Generator) -> list[int]:
     """Choose words of a line: the first of those touched, or half of all, others by chance."""
     words = 1 << words_bits
-    first: list[int] = touched.tolist()
-    if len(first) >= _NEARLY_ALL * words:
-        return first[:1]
-    others = np.setdiff1d(np.arange(line << words_bits, (line + 1) << words_bits), first)
+    if len(touched) >= _NEARLY_ALL * words:
+        return touched[:1]
+    others = [
+        each for each in range(line << words_bits, (line + 1) << words_bits) if each not in touched
+    ]
     rest: list[int] = rng.permutation(others).tolist()
-    return (first + rest)[: words // 2]
+    return (touched + rest)[: words // 2]

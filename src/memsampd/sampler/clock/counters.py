@@ -109,7 +109,7 @@ class CounterClock:
         if code_ip is not None:
             inside = is_in(self._ip, code_ip)
             good &= inside
-            for each in np.unique(self._tid[good]).tolist():
+            for each in sorted(set(self._tid[good].tolist())):
                 own = np.flatnonzero(self._tid == each)
                 good[own] &= np.concatenate([[False], inside[own[:-1]]])
         return np.flatnonzero(good)

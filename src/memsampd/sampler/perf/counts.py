@@ -112,7 +112,7 @@ class Readings:
         readings = np.column_stack([samples["running_ns"], samples["counts"][:, 1:]])
         differences = np.zeros((len(samples), 5))
         keys = np.column_stack([samples["tid"], samples["event"]])
-        for key in map(tuple, np.unique(keys, axis=0).tolist()):
+        for key in sorted(set(map(tuple, keys.tolist()))):
             rows = np.flatnonzero((keys == key).all(axis=1))
             before = self._before.get(key, np.zeros(5, np.uint64))
             whole = np.vstack([before, readings[rows]])
@@ -124,5 +124,5 @@ class Readings:
 
 
 def _grouped(keys: NDArray[np.uint32]) -> Iterator[tuple[int, NDArray[np.int64]]]:
-    for key in np.unique(keys).tolist():
+    for key in sorted(set(keys.tolist())):
         yield key, np.flatnonzero(keys == key)
