@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from memsampd import _core
 from memsampd.closing import Closing
 from memsampd.errors import UsageError
 from memsampd.sampler.perf.counts import NO_COUNTERS, CounterSet, Readings
 from memsampd.sampler.perf.groups import TASK_CLOCK, SamplerOptions
-from memsampd.sampler.perf.rings import TaskEvent
+from memsampd.sampler.perf.rings import Drained, TaskEvent
 from memsampd.sampler.perf.stream import SampleStream
 from memsampd.sampler.process.identity import PROC
 from memsampd.sampler.records import BranchSamples
@@ -24,7 +25,64 @@ RECORD_BYTES = 176  # of one sample in the ring
 RING_BYTES = 128 * 1024
 
 
-class TaskClockSource(Closing):
+class StreamedBranches(Closing):
+    """What branch sources by a stream of samples have in common.
+
+    Args:
+        period_seconds: CPU time that a sample stands for.
+        counters: counted beside the sampled event, and read at each sample.
+        stream: the samples.
+    """
+
+    def __init__(self, period_seconds: float, counters: CounterSet, stream: SampleStream) -> None:
+        self.period_seconds = period_seconds
+        self._readings = Readings(counters)
+        self._stream = stream
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is not as it should be, a sentence each."""
+        return (*self._stream.notes, *self._readings.notes)
+
+    @property
+    def ended(self) -> bool:
+        """Whether the last ``read`` found no thread left to sample (or the source is closed)."""
+        return self._stream.ended
+
+    def _told(
+        self, found: Drained, cpu_seconds: NDArray[np.float64] | None = None
+    ) -> BranchSamples:
+        """Make branch samples of what was read."""
+        samples = found.samples
+        return BranchSamples(
+            ip=samples["ip"].astype(np.uint64),
+            pid=samples["pid"].astype(np.int32),
+            tid=samples["tid"].astype(np.int32),
+            time_seconds=samples["time_ns"].astype(np.float64) * 1e-9,
+            period_seconds=self.period_seconds,
+            registers=samples["registers"],
+            lost=found.lost,
+            throttled=found.throttled,
+            cpu_seconds=cpu_seconds,
+            counted=self._readings.counted(samples),
+        )
+
+    def take_events(self) -> tuple[TaskEvent, ...]:
+        """Births, ends and execs of threads that came with the samples read since last asked."""
+        return self._stream.take_events()
+
+    def close(self) -> None:
+        """Release every descriptor and mapping; may be called twice."""
+        self._stream.close()
+
+
+def wakeup_bytes(seconds: float, period_seconds: float, record_bytes: int, ring_bytes: int) -> int:
+    """Bytes in a ring that so much CPU time's samples take: one at least, half of it at most."""
+    wanted = int(seconds / period_seconds) * record_bytes
+    return min(max(wanted, record_bytes), ring_bytes // 2)
+
+
+class TaskClockSource(StreamedBranches):
     """A :class:`~memsampd.sampler.protocols.BranchSource` by PERF_COUNT_SW_TASK_CLOCK.
 
     Each thread is sampled every ``period_seconds`` of its CPU time; the ticks that find it in the
@@ -74,12 +132,10 @@ class TaskClockSource(Closing):
                 f"a sampling period of {period_seconds:g} s is too short",
                 f"the kernel keeps {_PERIOD_SECONDS_MIN:g} s and longer",
             )
-        self.period_seconds = period_seconds
-        wakeup_bytes = int(wakeup_seconds / period_seconds) * RECORD_BYTES
         options = SamplerOptions(
             pid=pid,
             period=round(period_seconds * 1e9),
-            wakeup_bytes=min(max(wakeup_bytes, RECORD_BYTES), ring_bytes // 2),
+            wakeup_bytes=wakeup_bytes(wakeup_seconds, period_seconds, RECORD_BYTES, ring_bytes),
             ring_bytes=ring_bytes,
             follow_forks=follow_forks,
             proc=proc,
@@ -87,39 +143,8 @@ class TaskClockSource(Closing):
             groups=counters.groups([TASK_CLOCK]),
             fields=_core.SAMPLE_REGISTERS | counters.fields,
         )
-        self._readings = Readings(counters)
-        self._stream = SampleStream(options, cpus)
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What is not as it should be, a sentence each."""
-        return (*self._stream.notes, *self._readings.notes)
-
-    @property
-    def ended(self) -> bool:
-        """Whether the last ``read`` found no thread left to sample (or the source is closed)."""
-        return self._stream.ended
+        super().__init__(period_seconds, counters, SampleStream(options, cpus))
 
     def read(self, timeout_seconds: float) -> BranchSamples:
         """Wait for samples, at most so long, and return all that have come, in order of time."""
-        found = self._stream.read(timeout_seconds)
-        samples = found.samples
-        return BranchSamples(
-            ip=samples["ip"].astype(np.uint64),
-            pid=samples["pid"].astype(np.int32),
-            tid=samples["tid"].astype(np.int32),
-            time_seconds=samples["time_ns"].astype(np.float64) * 1e-9,
-            period_seconds=self.period_seconds,
-            registers=samples["registers"],
-            counted=self._readings.counted(samples),
-            lost=found.lost,
-            throttled=found.throttled,
-        )
-
-    def take_events(self) -> tuple[TaskEvent, ...]:
-        """Births, ends and execs of threads that came with the samples read since last asked."""
-        return self._stream.take_events()
-
-    def close(self) -> None:
-        """Release every descriptor and mapping; may be called twice."""
-        self._stream.close()
+        return self._told(self._stream.read(timeout_seconds))

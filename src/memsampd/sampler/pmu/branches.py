@@ -6,15 +6,11 @@ import random
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
-
 from memsampd import _core
-from memsampd.closing import Closing
 from memsampd.machines.pmu import HardwareEvent
-from memsampd.sampler.perf.counts import NO_COUNTERS, CounterSet, Readings
+from memsampd.sampler.perf.counts import NO_COUNTERS, CounterSet
 from memsampd.sampler.perf.groups import SamplerOptions
-from memsampd.sampler.perf.rings import TaskEvent
-from memsampd.sampler.perf.source import RING_BYTES
+from memsampd.sampler.perf.source import RING_BYTES, StreamedBranches, wakeup_bytes
 from memsampd.sampler.perf.stream import SampleStream
 from memsampd.sampler.pmu.periods import RandomPeriods
 from memsampd.sampler.process.identity import PROC
@@ -27,7 +23,7 @@ _TOO_FAR = 2.0  # from the CPU time that a sample should stand for
 _RECORD_BYTES = 256
 
 
-class PmuBranchSource(Closing):
+class PmuBranchSource(StreamedBranches):
     """A :class:`~memsampd.sampler.protocols.BranchSource` by branches that have been retired.
 
     A sample is taken every so many branches, about once in ``period_seconds`` of CPU time: the
@@ -76,16 +72,14 @@ class PmuBranchSource(Closing):
         most_files: int | None = None,
         seed: int = 0,
     ) -> None:
-        self.period_seconds = period_seconds
         mean = round(_USUAL_EVENTS_PER_SECOND * period_seconds) if period is None else period
         step = max(event.period_step for event in events)
         self._periods = RandomPeriods(mean, step, random.Random(seed))
         self._samples, self._seconds = 0, 0.0  # since the period was last judged
-        wakeup_bytes = int(wakeup_seconds / period_seconds) * _RECORD_BYTES
         options = SamplerOptions(
             pid=pid,
             period=self._periods.draw(),
-            wakeup_bytes=min(max(wakeup_bytes, _RECORD_BYTES), ring_bytes // 2),
+            wakeup_bytes=wakeup_bytes(wakeup_seconds, period_seconds, _RECORD_BYTES, ring_bytes),
             ring_bytes=ring_bytes,
             follow_forks=follow_forks,
             proc=proc,
@@ -93,18 +87,7 @@ class PmuBranchSource(Closing):
             groups=counters.groups(events),
             fields=_core.SAMPLE_COUNTS | _core.SAMPLE_REGISTERS,
         )
-        self._readings = Readings(counters)
-        self._stream = SampleStream(options, cpus)
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What is not as it should be, a sentence each."""
-        return (*self._stream.notes, *self._readings.notes)
-
-    @property
-    def ended(self) -> bool:
-        """Whether the last ``read`` found no thread left to sample (or the source is closed)."""
-        return self._stream.ended
+        super().__init__(period_seconds, counters, SampleStream(options, cpus))
 
     @property
     def mean_period(self) -> int:
@@ -114,21 +97,9 @@ class PmuBranchSource(Closing):
     def read(self, timeout_seconds: float) -> BranchSamples:
         """Wait for samples, at most so long, and return all that have come, in order of time."""
         found = self._stream.read(timeout_seconds)
-        samples = found.samples
-        cpu_seconds = self._readings.elapsed(samples)
-        self._adapt(len(samples), float(cpu_seconds.sum()))
-        return BranchSamples(
-            ip=samples["ip"].astype(np.uint64),
-            pid=samples["pid"].astype(np.int32),
-            tid=samples["tid"].astype(np.int32),
-            time_seconds=samples["time_ns"].astype(np.float64) * 1e-9,
-            period_seconds=self.period_seconds,
-            registers=samples["registers"],
-            lost=found.lost,
-            throttled=found.throttled,
-            cpu_seconds=cpu_seconds,
-            counted=self._readings.counted(samples),
-        )
+        cpu_seconds = self._readings.elapsed(found.samples)
+        self._adapt(len(found.samples), float(cpu_seconds.sum()))
+        return self._told(found, cpu_seconds)
 
     def _adapt(self, samples: int, cpu_seconds: float) -> None:
         """Keep the CPU time between two samples near what was asked for; draw new periods."""
@@ -144,11 +115,3 @@ class PmuBranchSource(Closing):
                 self._periods.mean = min(max(mean, _PERIOD_LEAST), _PERIOD_MOST)
             self._samples, self._seconds = 0, 0.0
         self._periods.renew(self._stream.sampling_files(), now=has_changed)
-
-    def take_events(self) -> tuple[TaskEvent, ...]:
-        """Births, ends and execs of threads that came with the samples read since last asked."""
-        return self._stream.take_events()
-
-    def close(self) -> None:
-        """Release every descriptor and mapping; may be called twice."""
-        self._stream.close()
