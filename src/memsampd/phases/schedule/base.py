@@ -43,6 +43,7 @@ class BudgetedSchedule:
         self._costs = CostModel(shape)
         self._lengths = BurstLengths(shape)
         self._bucket = TokenBucket(share, allowance_seconds)
+        self._skipped = 0  # windows, since somebody asked
 
     @property
     def spent_seconds(self) -> float:
@@ -71,6 +72,7 @@ class BudgetedSchedule:
 
     def skip(self, phase: int) -> None:
         """Note that a window of this phase is over, and that nobody asked about it."""
+        self._skipped += 1
 
     def charge(self, cost_seconds: float) -> None:
         """Pay for something else than a burst: it leaves less for these."""

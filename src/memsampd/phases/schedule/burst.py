@@ -40,11 +40,6 @@ class RandomBursts(BudgetedSchedule):
             raise ValueError("mean_gap is at least 1")
         super().__init__(rng, window_seconds, share, allowance_seconds, shape)
         self._chance = 1 / mean_gap
-        self._skipped = 0
-
-    def skip(self, phase: int) -> None:
-        """Note that a window is over, and that nobody asked about it."""
-        self._skipped += 1
 
     def decide(self, window_index: int, predicted_phase: int | None) -> Decision:
         """Say whether the coming window is to be profiled."""

@@ -32,11 +32,6 @@ class Periodic(BudgetedSchedule):
             raise ValueError("every is at least 1")
         super().__init__(rng, window_seconds, share, allowance_seconds, shape)
         self._every = every
-        self._skipped = 0
-
-    def skip(self, phase: int) -> None:
-        """Note that a window is over, and that nobody asked about it."""
-        self._skipped += 1
 
     def decide(self, window_index: int, predicted_phase: int | None) -> Decision:
         """Say whether the coming window is to be profiled."""
