@@ -434,23 +434,19 @@ class Pipeline:
         burst = counted.burst
         if not record.accesses:
             return record
-        limits = self.parts.estimator.possible_rates(record)
-        # What it did when the target ran on may have led it astray: then only what it did before.
-        for end in (2, 1) if len(burst.stretch) else (-1,):  # no registers are known
-            accesses = record.accesses * np.array(burst.stretch_shares[: end + 1])
-            stretch = Stretch(
-                burst.time_seconds,
-                burst.tid,
-                accesses,
-                burst.stretch[: end + 1],
-                burst.stretch_ip[: end + 1],
-                counted.code_ip,
-                limits,
-            )
-            found = self._learners.clock.measure(stretch)
-            if found is not None:
-                return msgspec.structs.replace(record, timed=found[0], timed_code=found[1])
-        return record
+        stretch = Stretch(
+            burst.time_seconds,
+            burst.tid,
+            record.accesses * np.array(burst.stretch_shares[: len(burst.stretch)]),
+            burst.stretch,
+            burst.stretch_ip[: len(burst.stretch)],
+            counted.code_ip,
+            self.parts.estimator.possible_rates(record),
+        )
+        found = self._learners.clock.measure(stretch)
+        if found is None:
+            return record
+        return msgspec.structs.replace(record, timed=found[0], timed_code=found[1])
 
     def _drop_stored(self, phase: int, window: int) -> None:
         """The program does otherwise now than what was stored of a phase."""

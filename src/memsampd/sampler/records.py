@@ -214,6 +214,12 @@ class Stretch:
         """Of each register up to each moment, shape (k, 16), int64."""
         return np.asarray((self.registers - self.registers[0]).view(np.int64))
 
+    def between(self, first: int, last: int) -> Stretch:
+        """The part from one of its moments to another."""
+        part = slice(first, last + 1)
+        accesses = self.accesses[part] - self.accesses[first]
+        return replace(self, accesses=accesses, registers=self.registers[part], ip=self.ip[part])
+
 
 @dataclass(frozen=True, slots=True)
 class CodeRate:

@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from memsampd.sampler.clock.progress import Pairs, ProgressClock, _counted, often_executed
+from memsampd.sampler.clock.progress import ProgressClock, often_executed
 from memsampd.sampler.records import BranchSamples, Stretch, no_registers
 
 PERIOD = 0.002
 CODE = np.arange(0x1000, 0x1040, 4).astype(np.uint64)
 OTHER = np.arange(0x9000, 0x9040, 4).astype(np.uint64)
-RAX, RBX, RCX = 0, 1, 2
+RAX, RBX, RCX, RDX = 0, 1, 2, 3
 LIMITS = (1e5, 2e10)
 
 
@@ -82,6 +82,65 @@ def test_one_that_begins_anew_counts_with_the_one_that_counts_how_often() -> Non
     clock = ProgressClock()
     clock.add(thread(registers))
     assert measured(clock, stretch({RBX: 8 * 200_000, RCX: 0})) == pytest.approx(rate, rel=0.02)
+
+
+def uneven(rate: float, seed: int, count: int = 60) -> NDArray[np.float64]:
+    """Accesses made up to each sample by a thread that goes a tenth faster here, slower there."""
+    rng = np.random.default_rng(seed)
+    steps = rate * PERIOD * rng.normal(1, 0.1, count)
+    return np.cumsum(steps)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_how_far_a_register_comes_is_seen_not_fitted(seed: int) -> None:
+    """Least squares would take a third off: a thread that goes faster comes round more often."""
+    rate, inner = 1e9, 1_100_000
+    done = uneven(rate, seed, 120).astype(np.int64)
+    registers = counting(1e6, count=120)
+    registers[:, RBX] = done % inner
+    registers[:, RCX] = done // inner
+    clock = ProgressClock()
+    clock.add(thread(registers))
+    told = measured(clock, stretch({RBX: 200_000, RCX: 0}, time_seconds=10.12))
+    assert told == pytest.approx(rate, rel=0.08)
+
+
+def test_three_loops_in_each_other_tell_the_rate() -> None:
+    rate, inner, middle = 1e9, 700_000, 7
+    done = counting(rate, count=120)[:, RBX]
+    registers = counting(1e6, count=120)
+    registers[:, RBX] = 8 * (done % inner)
+    registers[:, RCX] = 64 * (done // inner % middle)
+    registers[:, RDX] = done // (inner * middle)
+    clock = ProgressClock()
+    clock.add(thread(registers))
+    told = measured(clock, stretch({RBX: 8 * 200_000, RCX: 0, RDX: 0}, time_seconds=10.12))
+    assert told == pytest.approx(rate, rel=0.1)
+
+
+@pytest.mark.parametrize("pairs_a_round", [1.3, 2.7, 5.0])
+def test_a_register_that_begins_anew_tells_where_nobody_counts_how_often(
+    pairs_a_round: float,
+) -> None:
+    rate = 1e9
+    length = int(rate * PERIOD * pairs_a_round)
+    registers = counting(rate)
+    registers[:, RBX] = length - registers[:, RBX] % length  # it counts down
+    clock = ProgressClock()
+    clock.add(thread(registers))
+    assert measured(clock, stretch({RBX: -200_000})) == pytest.approx(rate, rel=0.03)
+    (told,) = clock.rates(10.0, 10.12)
+    assert told.accesses_per_cpu_second == pytest.approx(rate, rel=0.03)
+
+
+def test_what_goes_back_at_any_time_is_no_counter() -> None:
+    """It goes on as a counter does, and at every second sample somewhere back."""
+    rng = np.random.default_rng(3)
+    registers = counting(1e9)
+    registers[:, RBX] -= np.cumsum(rng.random(60) < 0.5) * rng.integers(10**6, 10**8, 60)
+    clock = ProgressClock()
+    clock.add(thread(registers))
+    assert measured(clock, stretch({RBX: 200_000})) is None
 
 
 def test_registers_that_go_together_tell_nothing() -> None:
@@ -154,19 +213,50 @@ def test_bursts_that_dispute_each_other_time_no_windows() -> None:
     assert [rate.code for rate in clock.rates(10.0, 10.1)] == [one[1]]
 
 
-def test_moments_of_a_burst_must_lie_on_one_line() -> None:
+def three_moments(advance: tuple[int, int], accesses: tuple[float, float]) -> Stretch:
+    """A burst of which the registers are known at the release, too: rbx advances by so much."""
+    burst = stretch({RBX: advance[1]})
+    registers = np.stack([burst.registers[0], burst.registers[0], burst.registers[1]])
+    registers[1, RBX] = (int(registers[1, RBX]) + advance[0]) % 2**64
+    moments = np.array([0.0, *accesses])
+    return dataclasses.replace(burst, accesses=moments, registers=registers, ip=CODE[:3])
+
+
+def test_a_part_of_a_burst_must_go_the_same_way_as_the_whole() -> None:
+    """After its release it went elsewhere: 3 % of its accesses say so."""
     clock = ProgressClock()
     clock.add(thread(counting(1e9)))
-    burst = stretch({RBX: 200_000})
-    half = burst.registers[0].copy()
-    for at, is_told in ((100_000, True), (20_000, False)):
-        half[RBX] = burst.registers[0, RBX] + np.uint64(at)
-        registers = np.stack([burst.registers[0], half, burst.registers[1]])
-        moments = np.array([0.0, 100_000.0, 200_000.0])
-        found = ProgressClock()
-        found.add(thread(counting(1e9)))
-        told = found.measure(Stretch(10.05, 7, moments, registers, CODE[:3], CODE, LIMITS))
+    astray = three_moments((6_000, -190_000), (6_000, 200_000))
+    assert measured(clock, astray) == pytest.approx(1e9, rel=0.02)  # by what it did before
+    whole = dataclasses.replace(astray, ip=np.array([CODE[0], OTHER[0], CODE[0]]))
+    assert measured(clock, whole) is None
+
+
+def test_moments_of_a_burst_must_lie_on_one_line() -> None:
+    elsewhere = np.array([CODE[0], OTHER[0], CODE[0]])  # only the whole burst can tell
+    for at, is_told in ((100_000, True), (70_000, False)):
+        clock = ProgressClock()
+        clock.add(thread(counting(1e9)))
+        burst = three_moments((at, 200_000), (100_000, 200_000))
+        told = measured(clock, dataclasses.replace(burst, ip=elsewhere))
         assert (told is not None) == is_told
+
+
+def test_a_burst_that_began_elsewhere_is_timed_by_its_rest() -> None:
+    clock = ProgressClock()
+    clock.add(thread(counting(1e9)))
+    burst = three_moments((-(2**40), -(2**40) + 150_000), (50_000, 200_000))
+    late = dataclasses.replace(burst, ip=np.array([OTHER[0], CODE[0], CODE[1]]))
+    assert measured(clock, late) == pytest.approx(1e9, rel=0.02)
+
+
+def test_bursts_of_like_code_tell_together_how_much_a_step_is() -> None:
+    clock = ProgressClock()
+    clock.add(thread(counting(1e9)))
+    assert measured(clock, stretch({RBX: 190_000})) == pytest.approx(1e9 / 0.95, rel=0.02)
+    assert clock.measure(stretch({RBX: 210_000})) is not None
+    (told,) = clock.rates(10.0, 10.12)
+    assert told.accesses_per_cpu_second == pytest.approx(1e9, rel=0.02)
 
 
 def test_a_burst_that_ended_elsewhere_tells_nothing() -> None:
@@ -188,20 +278,3 @@ def test_samples_without_registers_are_left_out() -> None:
     clock = ProgressClock()
     clock.add(dataclasses.replace(thread(counting(1e9)), registers=no_registers()))
     assert measured(clock, stretch({RBX: 200_000})) is None
-
-
-def test_weights_are_those_of_least_squares() -> None:
-    rng = np.random.default_rng(3)
-    seconds = PERIOD * rng.uniform(0.9, 1.1, 24)
-    advance = rng.integers(-(2**40), 2**40, (24, 16))
-    none = np.empty(0, np.uint64)
-    pairs = Pairs(none, none, seconds, seconds, advance)
-    tried = [(1, 4, 5), (1, 4, 6), (1, 5, 6), (2, 4, 5), (2, 4, 6), (2, 5, 6)]
-    found = _counted(pairs, [1, 2], [4, 5, 6], 2)
-    for (inner, *outer), weights in zip(tried, found, strict=True):
-        known = np.column_stack([seconds, advance[:, outer]])
-        scale = np.abs(known).max(axis=0)
-        fitted = np.linalg.lstsq(known / scale, advance[:, inner].astype(np.float64))[0] / scale
-        expected = np.zeros(16)
-        expected[inner], expected[outer] = 1.0, -fitted[1:]
-        assert weights == pytest.approx(expected, rel=1e-9)
