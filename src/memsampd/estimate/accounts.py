@@ -64,12 +64,14 @@ class BurstSums:
     Attributes:
         bursts: how many.
         rows: references observed in them.
+        beyond_rows: of these, made when the target ran on meanwhile.
         writes: stores among these.
         histogram: reuse histogram of all of them.
     """
 
     bursts: int = 0
     rows: int = 0
+    beyond_rows: int = 0
     writes: int = 0
     histogram: ReuseHistogram = field(default_factory=ReuseHistogram.empty)
 
@@ -77,6 +79,7 @@ class BurstSums:
         """Add those of others."""
         self.bursts += other.bursts
         self.rows += other.rows
+        self.beyond_rows += other.beyond_rows
         self.writes += other.writes
         self.histogram += other.histogram
 

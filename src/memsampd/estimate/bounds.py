@@ -13,6 +13,10 @@ from memsampd.estimate.accounts import WindowSums
 _DEVIATIONS = 2.0
 # Standard deviation of what the cache models themselves are wrong by, in units of sqrt(m (1 - m)).
 _MODEL = 0.02
+# The same of bursts, where these go on while the target does otherwise: in part or all of it.
+_BEYOND = 0.06
+# By how much other accesses differ that no burst met: of n bursts, 1 / n of all may be such.
+_UNMET = 0.06
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,12 +28,14 @@ class Part:
         squares: sum of the squares of weights of bursts that are not remembered by themselves.
         spread: relative standard deviation of its access rate; None if that is not known.
         scatter: variance of the curve of a single burst, shape (values,).
+        beyond: share of its bursts that was made when the target ran on, 0..1.
     """
 
     sums: WindowSums
     squares: float
     spread: float | None
     scatter: NDArray[np.float64]
+    beyond: float = 0.0
 
 
 def mean_row(parts: Sequence[Part]) -> NDArray[np.float64]:
@@ -44,6 +50,8 @@ def bounded(parts: Sequence[Part], points: int) -> NDArray[np.float64]:
     To the bounds that bursts give by themselves (what lies beyond their horizons) comes
 
     - the scatter of bursts: each speaks for so many accesses, as if these were all like it;
+    - accesses of another kind than any burst met: the fewer bursts, the more there may be;
+    - what bursts do beyond a hold, where the target may do otherwise;
     - the access rates of phases: if one is wrong, the phase counts for too much or too little;
     - code that no burst has seen: it may differ as much as bursts do;
     - what the cache models are wrong by.
@@ -58,7 +66,9 @@ def bounded(parts: Sequence[Part], points: int) -> NDArray[np.float64]:
     accesses = sum(part.sums.accesses for part in parts)
     row = mean_row(parts)
     ratio = np.clip(row, 0.0, 1.0)
-    variance = _MODEL**2 * ratio * (1 - ratio)
+    beyond = sum(part.beyond * part.sums.accesses for part in parts) / accesses
+    variance = (_MODEL**2 + (_BEYOND * beyond) ** 2) * ratio * (1 - ratio)
+    unmet = 0.0
     rate_spreads = [part.spread for part in parts if part.spread is not None]
     usual_spread = max(rate_spreads, default=0.5)
     for part in parts:
@@ -68,11 +78,13 @@ def bounded(parts: Sequence[Part], points: int) -> NDArray[np.float64]:
         own = np.clip(part.sums.misses / part.sums.accesses, 0.0, 1.0)
         weights = part.sums.weights
         squares = (float(weights @ weights) + part.squares) / accesses**2
+        unmet += squares
         unseen = part.sums.unseen / accesses
         variance = variance + (squares + 4 * unseen**2) * part.scatter
         if len(parts) > 1:
             spread = usual_spread if part.spread is None else part.spread
             variance = variance + (share * spread * (own - row)) ** 2
+    variance = variance + (_UNMET * unmet) ** 2
     # Of each policy: figures of the middle, of the low bound, of the high bound.
     table = row.reshape(-1, 3, points).copy()
     deviation = np.sqrt(variance).reshape(-1, 3, points)

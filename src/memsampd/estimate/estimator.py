@@ -238,6 +238,7 @@ class Estimator:
         histogram = record.histogram()
         sums = account.stored if record.is_stored else account.taken
         sums.rows += record.rows
+        sums.beyond_rows += min(record.beyond_accesses, record.rows)
         sums.writes += record.writes
         sums.histogram += histogram
         own = SurvivalFunction.from_histogram(histogram)

@@ -80,11 +80,13 @@ def _part(id: int, account: PhaseAccount, sums: WindowSums, memory: BurstMemory 
     """A phase as a part of the run, with what its bursts say of errors."""
     ratio = np.clip(sums.misses / sums.accesses, 0, 1) if sums.accesses > 0 else 0 * sums.misses
     usual: NDArray[np.float64] = _USUAL_SCATTER * ratio * (1 - ratio)
+    rows = account.taken.rows + account.stored.rows
+    beyond = (account.taken.beyond_rows + account.stored.beyond_rows) / rows if rows else 0.0
     if memory is None:
-        return Part(sums, account.squares, None, usual)
+        return Part(sums, account.squares, None, usual, beyond)
     mine = (memory.phase == id) & ~memory.is_memoryless
     spread = mean_rate(memory.rates[mine], memory.errors[mine])[1] if mine.any() else None
-    return Part(sums, account.squares, spread, memory.scatter(id, usual))
+    return Part(sums, account.squares, spread, memory.scatter(id, usual), beyond)
 
 
 def _phase(

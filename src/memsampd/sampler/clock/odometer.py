@@ -32,7 +32,7 @@ _FITTED = (0.4, 1.3)
 _SAME_LENGTH = 0.3
 _FORWARD_LEAST = 0.2
 _SHARE_APART = 0.05
-_PART_OF_ROUND = 0.6  # of a round: a longer burst may well have gone over its end
+_PART_OF_ROUND = 0.75  # a burst that goes on for longer may well have gone over the end of a round
 
 
 @dataclass(frozen=True, slots=True)
