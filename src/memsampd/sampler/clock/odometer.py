@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import permutations
 
@@ -198,7 +198,7 @@ def find_odometer(
     outer = outer[np.argsort(kinds[outer], kind="stable")][:_OUTER_MOST]
     ranges = (pairs if wider is None else wider).ranges
     nests = list(_nests(pairs, stretch, units, ranges, inner.tolist(), outer.tolist()))
-    found = _steadiest(pairs, stretch, np.array(nests)) if nests else None
+    found = _steadiest(pairs, stretch, np.array(nests), _is_fitted) if nests else None
     return found or _that_begins_anew(pairs, stretch, inner.tolist())
 
 
@@ -213,43 +213,40 @@ def _nests(
     """Weights of registers that begin anew, with others that count how often, shape (16,) each.
 
     A loop in a loop: the inner register comes as far as it was seen to come, M, and the outer one
-    then goes one unit on. So does the next outer one.
+    then goes one unit on. So does the next outer one. The inner one counts 1, or -1.
     """
-    advance = pairs.advance.astype(np.float64)
-    direction = np.sign(np.sign(advance).sum(axis=0))
+    direction = np.sign(np.sign(pairs.advance).sum(axis=0))
     for register in inner:
-        forward = float(np.sign(stretch.advance[-1, register]))
         for count in (1, 2):
             for others in permutations([each for each in outer if each != register], count):
-                weights = np.zeros(advance.shape[1])
-                weights[register] = forward
+                weights = np.zeros(len(ranges))
+                weights[register] = float(np.sign(stretch.advance[-1, register]))
                 each_time = ranges[register]
                 for other in others:
                     weights[other] = each_time * direction[other] / units[other]
                     each_time *= ranges[other] / units[other] + 1
-                if weights[list(others)].all() and _fits(pairs, advance, weights, register, others):
+                if weights[list(others)].all():
                     yield weights
 
 
-def _fits(
-    pairs: Pairs,
-    advance: NDArray[np.float64],
-    weights: NDArray[np.float64],
-    register: int,
-    others: tuple[int, ...],
-) -> bool:
+def _is_fitted(pairs: Pairs, weights: NDArray[np.float64]) -> bool:
     """Whether least squares find about the same: the inner one goes back when others go on."""
-    known = np.column_stack([pairs.seconds, advance[:, others] * weights[list(others)]])
+    told = pairs.advance.astype(np.float64) * weights
+    used = np.flatnonzero(weights)
+    inner = used[np.argmin(np.abs(weights[used]))]
+    known = np.column_stack([pairs.seconds, told[:, used[used != inner]]])
     scale = np.abs(known).max(axis=0)
-    fitted = np.linalg.pinv(known / scale) @ (advance[:, register] * weights[register])
-    parts = -fitted[1:] / scale[1:]
+    parts = -(np.linalg.pinv(known / scale) @ told[:, inner] / scale)[1:]
     return bool(((_FITTED[0] <= parts) & (parts <= _FITTED[1])).all())
 
 
 def _steadiest(
-    pairs: Pairs, stretch: Stretch, weights: NDArray[np.float64]
+    pairs: Pairs,
+    stretch: Stretch,
+    weights: NDArray[np.float64],
+    is_good: Callable[[Pairs, NDArray[np.float64]], bool] = lambda pairs, weights: True,
 ) -> tuple[Odometer, SteadyRate] | None:
-    """Of some sums of registers, weights of shape (c, 16), the one that advances most steadily."""
+    """Of some sums of registers, weights of shape (c, 16), the good one that advances steadiest."""
     steps = stretch.advance.astype(np.float64) @ weights.T
     fits = np.flatnonzero(_is_straight(steps, stretch))
     if not len(fits):
@@ -264,7 +261,8 @@ def _steadiest(
         )
         if rate is not None
     ]
-    return max(found, key=lambda each: each[1].agreement, default=None)
+    found.sort(key=lambda each: -each[1].agreement)
+    return next((each for each in found if is_good(pairs, each[0].weights)), None)
 
 
 def _is_straight(steps: NDArray[np.float64], stretch: Stretch) -> NDArray[np.bool_]:
