@@ -18,9 +18,8 @@ _STEADY = 0.2
 _ALIKE = 0.45
 _MOST = 0.85
 _STEPS_LEAST = 64  # smallest steps of a register in a burst: fewer tell too little
-_MANY_PAIRS = (
-    24  # several registers are tried together, or such as begin anew, if there are so many
-)
+# From so many pairs on several registers are tried together, or such as begin anew.
+_MANY_PAIRS = 24
 _INNER_MOST, _OUTER_MOST = 3, 4  # registers that are tried together
 _LARGEST_ADVANCE = 2**44
 _STRAIGHT = 0.1
@@ -29,6 +28,8 @@ _PART_APART = 3.0
 # What least squares say of how far a register comes before it begins anew, as a part of how far it
 # was seen to come: less where the thread goes unevenly.
 _FITTED = (0.4, 1.3)
+# Of a register that begins anew: by how much its rounds may differ, in how many pairs it must go
+# on, and by how much the share of the others may differ from what is expected, beyond chance.
 _SAME_LENGTH = 0.3
 _FORWARD_LEAST = 0.2
 _SHARE_APART = 0.05
