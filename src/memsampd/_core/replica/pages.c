@@ -259,7 +259,7 @@ pages_note_lines(struct pages *p, const uint64_t *line, size_t count, unsigned s
     uint64_t last = 0;
 
     for (size_t i = 0; i < count; i++) {
-        uint64_t page = line[i] << shift & PAGE_OF_ADDRESS; /* of a run, without its length */
+        uint64_t page = line[i] << shift & PAGE_OF_ADDRESS;
         if (page != last)
             note_use(p, page);
         last = page;

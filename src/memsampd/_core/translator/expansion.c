@@ -1,34 +1,51 @@
 #include "expansion.h"
+#include "line_stream.h"
 
 #include <string.h>
 
-#define COUNTED_MARKS 2048
-
 void
-expansion_begin(struct expansion *x, uint64_t limit, unsigned line_shift, bool is_counted)
+expansion_begin(struct expansion *x, uint64_t limit, unsigned line_shift)
 {
     visits_begin(&x->visits);
     x->limit = limit;
     x->total = x->instructions = x->prefetches = 0;
+    x->counted_rows = x->counted_writes = 0;
     x->resume_iteration = 0;
     x->resume_access = 0;
     x->is_full = false;
     x->rows.count = 0;
-    lines_begin(&x->lines);
+    line_marks_begin(&x->marks);
     x->line_shift = line_shift;
-    x->is_counted = is_counted;
-    x->chunk_marks = is_counted ? COUNTED_MARKS : x->chunk_rows;
 }
 
 bool
 expansion_count(struct expansion *x)
 {
-    lines_to_runs(&x->lines);
-    if (x->note != NULL)
-        x->note(x->note_context, x->lines.mark, x->lines.count, x->line_shift);
-    bool counted = reuse_counter_count(x->counter, x->lines.mark, x->lines.count);
-    x->lines.count = 0;
-    return counted;
+    size_t rare;
+
+    if (!reuse_counter_count(x->counter, &x->marks, &rare))
+        return false;
+    x->note(x->note_context, x->marks.mark, rare, x->line_shift);
+    return true;
+}
+
+/* Make marks of rows. False without memory. */
+static bool
+mark_rows(struct expansion *x)
+{
+    struct rows *rows = &x->rows;
+
+    for (size_t i = 0; i < rows->count; i++) {
+        const uint64_t further = further_lines(rows->address[i], rows->size_bytes[i], x->line_shift);
+        if (!line_marks_reserve(&x->marks, further + 1))
+            return false;
+        for (uint64_t k = 0; k <= further; k++)
+            line_marks_put(&x->marks, (rows->address[i] >> x->line_shift) + k);
+        x->counted_writes += rows->is_write[i];
+    }
+    x->counted_rows += rows->count;
+    rows->count = 0;
+    return true;
 }
 
 static void
@@ -192,9 +209,7 @@ expand_one(struct expansion *x, const struct exit *part, const uint64_t *words)
     if (!part->is_plain || x->line_shift != 0 || x->resume_access != 0 ||
         x->total + part->accesses >= x->limit) {
         enum expanded result = expand_slowly(x, &x->blocks->block[part->block], part, words);
-        return x->line_shift == 0 || lines_add(&x->lines, &x->rows, x->line_shift)
-                   ? result
-                   : EXPANDED_NO_MEMORY;
+        return x->line_shift == 0 || mark_rows(x) ? result : EXPANDED_NO_MEMORY;
     }
     if (!add_rows(x, part, words))
         return EXPANDED_NO_MEMORY;
@@ -224,7 +239,7 @@ expand_record(struct expansion *x, struct exit *before, struct exit *now, const 
 static enum expanded
 make_room(struct expansion *x)
 {
-    if (!x->is_counted)
+    if (x->line_shift == 0)
         return EXPANDED_CHUNK;
     return expansion_count(x) ? EXPANDED_ALL : EXPANDED_NO_MEMORY;
 }
@@ -235,24 +250,25 @@ expand(struct expansion *x, const uint64_t **from, const uint64_t *end)
     const uint64_t *at = *from;
     enum expanded result = x->is_full ? EXPANDED_FULL : EXPANDED_ALL;
     struct exit *before = NULL, *now;
+    size_t words;
 
     while (at < end && result == EXPANDED_ALL) {
         if (x->line_shift != 0 && x->resume_access == 0 && x->resume_iteration == 0)
             result = expand_plain_lines(x, &at, end, &before);
         if (at >= end || result != EXPANDED_ALL)
             break;
-        if (x->rows.count >= x->chunk_rows || x->lines.count >= x->chunk_marks) {
+        if (x->rows.count >= x->chunk_rows || x->marks.count >= MARKS_AT_ONCE) {
             result = make_room(x);
             continue;
         }
-        now = exit_of_record(x->blocks, at, end);
+        now = exit_of_record(x->blocks, at, end, &words);
         result = now != NULL ? expand_record(x, before, now, at) : EXPANDED_MALFORMED;
         if (result == EXPANDED_CHUNK && (result = make_room(x)) == EXPANDED_ALL)
             continue; /* with the rest of it */
         if (result != EXPANDED_ALL)
             break;
         before = now;
-        at += now->words;
+        at += words;
     }
     *from = at;
     return result;

@@ -16,14 +16,14 @@
 static __attribute__((noinline)) bool
 add_access(struct expansion *x, uint64_t address, uint64_t reach, size_t more)
 {
-    struct lines *lines = &x->lines;
+    struct line_marks *marks = &x->marks;
     const uint64_t first = address >> x->line_shift;
     const uint64_t further = further_lines(address, (unsigned)reach + 1, x->line_shift);
 
-    if (!lines_reserve(lines, further + 1 + more))
+    if (!line_marks_reserve(marks, further + 1 + more))
         return false;
     for (uint64_t i = 0; i <= further; i++)
-        lines_put(lines, first + i);
+        line_marks_put(marks, first + i);
     return true;
 }
 
@@ -36,7 +36,7 @@ add_lines(struct expansion *x, const struct exit *part, const uint64_t *words)
     const uint64_t in_line = (UINT64_C(1) << x->line_shift) - 1;
     /* What word 0 holds is no part of an address, but what belongs to it can be taken off again. */
     const uint64_t base[4] = {0, x->segment_base[ACCESS_FS], x->segment_base[ACCESS_GS], 0};
-    struct lines *lines = &x->lines;
+    struct line_marks *marks = &x->marks;
 
     for (size_t i = 0; i < part->accesses; i++) {
         const uint64_t word = operand[i].word != 0 ? words[operand[i].word] : 0;
@@ -45,7 +45,7 @@ add_lines(struct expansion *x, const struct exit *part, const uint64_t *words)
             if (!add_access(x, address, operand[i].reach, part->accesses - i + ACCESS_VECTOR))
                 return false;
         } else {
-            lines_put(lines, address >> x->line_shift);
+            line_marks_put(marks, address >> x->line_shift);
         }
     }
     return true;
@@ -71,16 +71,16 @@ put_sums(struct expansion *x, const struct sums *sums)
     x->total += sums->rows;
     x->instructions += sums->instructions;
     x->prefetches += sums->prefetches;
-    x->lines.rows += sums->rows;
-    x->lines.writes += sums->stores;
+    x->counted_rows += sums->rows;
+    x->counted_writes += sums->stores;
 }
 
 /* NULL: what stands there is not for here. */
 ALWAYS_INLINE struct exit *
 plain_record(const struct expansion *x, const struct sums *sums, const uint64_t *at,
-             const uint64_t *end)
+             const uint64_t *end, size_t *words)
 {
-    struct exit *now = exit_of_record(x->blocks, at, end);
+    struct exit *now = exit_of_record(x->blocks, at, end, words);
     if (RARELY(now == NULL || !now->is_plain || x->total + sums->rows + now->accesses >= x->limit))
         return NULL;
     return now;
@@ -95,18 +95,19 @@ expand_by_words(struct expansion *x, const uint64_t **from, const uint64_t *end,
     enum expanded result = EXPANDED_ALL;
     const uint64_t *at = *from;
     struct exit *now;
+    size_t words;
 
-    for (; records != 0 && at < end && x->lines.count < x->chunk_marks; records--) {
-        if ((now = plain_record(x, &sums, at, end)) == NULL)
+    for (; records != 0 && at < end && x->marks.count < MARKS_AT_ONCE; records--) {
+        if ((now = plain_record(x, &sums, at, end, &words)) == NULL)
             break;
-        if (!lines_reserve(&x->lines, now->accesses + (size_t)ACCESS_VECTOR) ||
+        if (!line_marks_reserve(&x->marks, now->accesses + (size_t)ACCESS_VECTOR) ||
             !add_lines(x, now, at) || !count_exit(x, *before, now)) {
             result = EXPANDED_NO_MEMORY;
             break;
         }
         sum_up(&sums, now);
         *before = now;
-        at += now->words;
+        at += words;
     }
     put_sums(x, &sums);
     *from = at;
@@ -146,8 +147,8 @@ add_crossing(struct expansion *x, __m512i address, const struct operand *operand
 
 /* One record whose words can all be picked. Room for a mark each, and a vector more, is there. */
 BY_VECTORS ALWAYS_INLINE bool
-add_vectors(struct expansion *x, const struct accesses *a, struct lines *lines, struct vectors *v,
-            const struct exit *part, const uint64_t *words)
+add_vectors(struct expansion *x, const struct accesses *a, struct line_marks *marks,
+            struct vectors *v, const struct exit *part, const uint64_t *words)
 {
     const __m512i low = _mm512_maskz_loadu_epi64(ALL - 1, words); /* word 0: no part of an address */
     const __m512i high = _mm512_loadu_si512(words + ACCESS_VECTOR);
@@ -167,28 +168,28 @@ add_vectors(struct expansion *x, const struct accesses *a, struct lines *lines, 
         const __m512i end = _mm512_srlv_epi64(
             _mm512_add_epi64(address, _mm512_srli_epi64(operand, 32)), v->shift);
 
-        if (lines->accesses - lines->began >= MARK_ACCESSES)
+        if (marks->accesses - marks->began >= MARK_ACCESSES)
             v->last = _mm512_set1_epi64((long long)NO_LINE);
         if (RARELY(_mm512_cmpneq_epi64_mask(line, end) & are_valid)) {
-            lines->last = last_line(v);
-            x->lines = *lines;
+            marks->last = last_line(v);
+            x->marks = *marks;
             bool added = add_crossing(x, address, &a->operand[at], count, left + ACCESS_VECTOR);
-            *lines = x->lines;
+            *marks = x->marks;
             if (!added)
                 return false;
-            v->last = _mm512_set1_epi64((long long)lines->last);
+            v->last = _mm512_set1_epi64((long long)marks->last);
         } else {
             const __m512i previous = _mm512_alignr_epi64(line, v->last, ACCESS_VECTOR - 1);
             const __mmask8 are_new = _mm512_cmpneq_epi64_mask(line, previous);
             const __m512i number = _mm512_add_epi64(
-                v->numbers, _mm512_set1_epi64((long long)(lines->accesses << LINE_BITS)));
+                v->numbers, _mm512_set1_epi64((long long)(marks->accesses << LINE_BITS)));
             const __m512i mark = _mm512_or_si512(_mm512_and_si512(line, v->mask), number);
             /* Those that are not valid come behind the others, where the next ones will lie. */
-            _mm512_storeu_si512(lines->mark + lines->count,
+            _mm512_storeu_si512(marks->mark + marks->count,
                                 _mm512_maskz_compress_epi64(are_new, mark));
-            lines->count += (unsigned)__builtin_popcount(are_new & are_valid);
-            lines->began = are_new & are_valid ? lines->accesses : lines->began;
-            lines->accesses += count;
+            marks->count += (unsigned)__builtin_popcount(are_new & are_valid);
+            marks->began = are_new & are_valid ? marks->accesses : marks->began;
+            marks->accesses += count;
             v->last = _mm512_permutexvar_epi64(_mm512_set1_epi64(count - 1), line);
         }
         left -= count;
@@ -207,36 +208,36 @@ expand_by_vectors(struct expansion *x, const uint64_t **from, const uint64_t *en
         .shift = _mm512_set1_epi64(x->line_shift),
         .mask = _mm512_set1_epi64((long long)LINE_MASK),
         .numbers = _mm512_slli_epi64(places, LINE_BITS),
-        .last = _mm512_set1_epi64((long long)x->lines.last),
+        .last = _mm512_set1_epi64((long long)x->marks.last),
     };
     struct sums sums = {0, 0, 0, 0};
-    struct lines lines = x->lines; /* by value, as below: stores of marks do not change them */
+    struct line_marks marks = x->marks; /* by value, as below: stores of marks do not change them */
     const struct accesses accesses = x->blocks->accesses;
-    const size_t most = x->chunk_marks;
     enum expanded result = EXPANDED_ALL;
     const uint64_t *at = *from;
     struct exit *now, *last = *before;
+    size_t words;
 
-    while (end - at >= NEAR_WORDS && lines.count < most &&
-           (now = plain_record(x, &sums, at, end)) != NULL && now->is_near) {
-        if (RARELY(lines.count + now->accesses + ACCESS_VECTOR > lines.capacity)) {
-            x->lines = lines;
-            if (!lines_grow(&x->lines, now->accesses + (size_t)ACCESS_VECTOR)) {
+    while (end - at >= NEAR_WORDS && marks.count < MARKS_AT_ONCE &&
+           (now = plain_record(x, &sums, at, end, &words)) != NULL && now->is_near) {
+        if (RARELY(marks.count + now->accesses + ACCESS_VECTOR > marks.capacity)) {
+            x->marks = marks;
+            if (!line_marks_reserve(&x->marks, now->accesses + (size_t)ACCESS_VECTOR)) {
                 result = EXPANDED_NO_MEMORY;
                 break;
             }
-            lines = x->lines;
+            marks = x->marks;
         }
-        if (!add_vectors(x, &accesses, &lines, &v, now, at) || !count_exit(x, last, now)) {
+        if (!add_vectors(x, &accesses, &marks, &v, now, at) || !count_exit(x, last, now)) {
             result = EXPANDED_NO_MEMORY;
             break;
         }
         sum_up(&sums, now);
         last = now;
-        at += now->words;
+        at += words;
     }
-    lines.last = last_line(&v);
-    x->lines = lines;
+    marks.last = last_line(&v);
+    x->marks = marks;
     put_sums(x, &sums);
     *before = last;
     *from = at;

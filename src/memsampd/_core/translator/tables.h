@@ -46,6 +46,17 @@ struct exit {
 
 #define NEAR_WORDS 16
 
+/* The first word of a record: the number of its exit, and above it how many words it has. */
+#define EXIT_BITS 22
+#define EXITS_MOST ((size_t)1 << EXIT_BITS)
+#define RECORD_MOST_WORDS ((1u << (31 - EXIT_BITS)) - 1) /* of a number that code can store at once */
+
+static inline uint32_t
+record_word(const struct exit *x, size_t number)
+{
+    return (uint32_t)number | (uint32_t)x->words << EXIT_BITS;
+}
+
 /* How the address of one access follows from the record. */
 enum access_source {
     ACCESS_WORD = 0, /* words[word] + delta, or delta alone if `word` is 0 */
