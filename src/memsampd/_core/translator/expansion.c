@@ -14,6 +14,9 @@ expansion_begin(struct expansion *x, uint64_t limit, unsigned line_shift)
     x->resume_access = 0;
     x->is_full = false;
     x->rows.count = 0;
+    memset(&x->regs, 0, sizeof x->regs);
+    x->regs.fs_base = x->segment_base[ACCESS_FS];
+    x->regs.gs_base = x->segment_base[ACCESS_GS];
     line_marks_begin(&x->marks);
     x->line_shift = line_shift;
 }
@@ -49,14 +52,10 @@ mark_rows(struct expansion *x)
 }
 
 static void
-load_operands(struct expansion *x, const struct special *s, const uint64_t *words,
-              struct user_regs_struct *regs)
+load_operands(struct expansion *x, const struct special *s, const uint64_t *words)
 {
-    memset(regs, 0, sizeof *regs);
-    regs->fs_base = x->segment_base[ACCESS_FS];
-    regs->gs_base = x->segment_base[ACCESS_GS];
     for (unsigned i = 0; i < SPECIAL_GPRS && s->gpr[i] != NO_GPR; i++)
-        memcpy((char *)regs + 8 * (size_t)gpr_words[s->gpr[i]], &words[s->gpr_word[i]], 8);
+        memcpy((char *)&x->regs + 8 * (size_t)gpr_words[s->gpr[i]], &words[s->gpr_word[i]], 8);
     for (unsigned i = 0; i < s->vectors; i++) {
         if (s->vector_bytes[i] == 8)
             recipe_put_opmask(x->xstate, s->vector[i], words[s->vector_word[i]]);
@@ -66,12 +65,28 @@ load_operands(struct expansion *x, const struct special *s, const uint64_t *word
     }
 }
 
+/* Another iteration: what the last one referenced, so many rows, a step further on. */
+static enum expanded
+repeat_rows(struct rows *rows, size_t count, uint64_t step)
+{
+    if (rows_reserve(rows, count) < 0)
+        return EXPANDED_NO_MEMORY;
+    for (size_t i = 0; i < count; i++, rows->count++) {
+        const size_t to = rows->count, from = to - count;
+        rows->ip[to] = rows->ip[from];
+        rows->address[to] = rows->address[from] + step;
+        rows->size_bytes[to] = rows->size_bytes[from];
+        rows->is_write[to] = rows->is_write[from];
+    }
+    return EXPANDED_ALL;
+}
+
 /* The iterations of a repeated instruction: how many the counter tells, and which way the pointer. */
 static enum expanded
-expand_repeated(struct expansion *x, const struct special *s, const uint64_t *words,
-                struct user_regs_struct *regs)
+expand_repeated(struct expansion *x, const struct special *s, const uint64_t *words)
 {
     const struct recipe_reference *first = &s->recipe.reference[0];
+    struct user_regs_struct *regs = &x->regs;
     const uint64_t from = first->is_32_bit ? (uint32_t)regs->rcx : regs->rcx;
     const uint64_t left = words[s->count_after_word];
     /* Where the program has written over its record there may be more left than it began with. */
@@ -83,8 +98,11 @@ expand_repeated(struct expansion *x, const struct special *s, const uint64_t *wo
 
     regs->rsi += x->resume_iteration * step;
     regs->rdi += x->resume_iteration * step;
-    for (uint64_t i = x->resume_iteration; i < count; i++) {
-        size_t before = x->rows.count;
+    const uint64_t begun = x->resume_iteration;
+    size_t each = 0; /* rows of an iteration */
+    for (uint64_t i = begun; i < count; i++) {
+        const size_t before = x->rows.count;
+        enum expanded result = EXPANDED_ALL;
         if (x->total >= x->limit) {
             x->is_full = true;
             x->resume_iteration = 0;
@@ -94,9 +112,14 @@ expand_repeated(struct expansion *x, const struct special *s, const uint64_t *wo
             x->resume_iteration = i;
             return EXPANDED_CHUNK;
         }
-        if (recipe_references(&s->recipe, regs, x->xstate, rows_add, &x->rows) != 0)
-            return EXPANDED_NO_MEMORY;
-        x->total += x->rows.count - before;
+        if (i != begun && !first->is_32_bit)
+            result = repeat_rows(&x->rows, each, step);
+        else if (recipe_references(&s->recipe, regs, x->xstate, rows_add, &x->rows) != 0)
+            result = EXPANDED_NO_MEMORY;
+        if (result != EXPANDED_ALL)
+            return result;
+        each = x->rows.count - before;
+        x->total += each;
         x->iterations++;
         regs->rsi += step;
         regs->rdi += step;
@@ -108,13 +131,12 @@ expand_repeated(struct expansion *x, const struct special *s, const uint64_t *wo
 static enum expanded
 expand_special(struct expansion *x, const struct special *s, const uint64_t *words)
 {
-    struct user_regs_struct regs;
-    size_t before = x->rows.count;
+    const size_t before = x->rows.count;
 
-    load_operands(x, s, words, &regs);
+    load_operands(x, s, words);
     if (s->recipe.flags & RECIPE_REPEATED)
-        return expand_repeated(x, s, words, &regs);
-    if (recipe_references(&s->recipe, &regs, x->xstate, rows_add, &x->rows) != 0)
+        return expand_repeated(x, s, words);
+    if (recipe_references(&s->recipe, &x->regs, x->xstate, rows_add, &x->rows) != 0)
         return EXPANDED_NO_MEMORY;
     x->total += x->rows.count - before;
     return EXPANDED_ALL;

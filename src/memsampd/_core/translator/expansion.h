@@ -24,7 +24,8 @@ struct expansion {
     uint64_t counted_rows, counted_writes; /* whose lines were given to the counter */
     uint64_t instructions, prefetches;
     uint64_t segment_base[3];  /* by enum access_source; of ACCESS_WORD it is 0 */
-    uint8_t *xstate;           /* scratch for recipes, RECIPE_XSTATE_BYTES */
+    struct user_regs_struct regs; /* scratch for recipes: holds what the present one asks for */
+    uint8_t *xstate;           /* the same, RECIPE_XSTATE_BYTES */
     bool is_full;              /* `limit` was reached: all that follows is not part of the burst */
     uint64_t resume_iteration; /* of the repeated instruction in which a pause fell */
     uint32_t resume_access;    /* of the record in which a pause fell */

@@ -12,7 +12,7 @@
 #define RARELY(condition) __builtin_expect(condition, 0)
 #define ALL 0xffu
 
-/* Room for an access of any size is kept besides that of `more` others. */
+/* An access that touches further lines. Room for `more` marks is kept besides. */
 static __attribute__((noinline)) bool
 add_access(struct expansion *x, uint64_t address, uint64_t reach, size_t more)
 {
@@ -27,26 +27,32 @@ add_access(struct expansion *x, uint64_t address, uint64_t reach, size_t more)
     return true;
 }
 
+/* Room for `more` marks is there, and is kept if it takes more than one. */
+ALWAYS_INLINE bool
+add_any_access(struct expansion *x, uint64_t address, uint64_t reach, size_t more)
+{
+    const uint64_t in_line = (UINT64_C(1) << x->line_shift) - 1;
+
+    if (RARELY((address & in_line) + reach > in_line))
+        return add_access(x, address, reach, more);
+    line_marks_put(&x->marks, address >> x->line_shift);
+    return true;
+}
+
 /* Access by access. Room for a mark each is there. */
 static bool
 add_lines(struct expansion *x, const struct exit *part, const uint64_t *words)
 {
     const struct operand *operand = x->blocks->accesses.operand + part->first_access;
     const int64_t *delta = x->blocks->accesses.delta + part->first_access;
-    const uint64_t in_line = (UINT64_C(1) << x->line_shift) - 1;
     /* What word 0 holds is no part of an address, but what belongs to it can be taken off again. */
     const uint64_t base[4] = {0, x->segment_base[ACCESS_FS], x->segment_base[ACCESS_GS], 0};
-    struct line_marks *marks = &x->marks;
 
     for (size_t i = 0; i < part->accesses; i++) {
         const uint64_t word = operand[i].word != 0 ? words[operand[i].word] : 0;
         const uint64_t address = word + base[operand[i].source & 3] + (uint64_t)delta[i];
-        if (RARELY((address & in_line) + operand[i].reach > in_line)) {
-            if (!add_access(x, address, operand[i].reach, part->accesses - i + ACCESS_VECTOR))
-                return false;
-        } else {
-            line_marks_put(marks, address >> x->line_shift);
-        }
+        if (!add_any_access(x, address, operand[i].reach, part->accesses - i + ACCESS_VECTOR))
+            return false;
     }
     return true;
 }
@@ -140,7 +146,7 @@ add_crossing(struct expansion *x, __m512i address, const struct operand *operand
     uint64_t each[ACCESS_VECTOR];
     _mm512_storeu_si512(each, address);
     for (unsigned i = 0; i < count; i++)
-        if (!add_access(x, each[i], operand[i].reach, more))
+        if (!add_any_access(x, each[i], operand[i].reach, more))
             return false;
     return true;
 }
