@@ -131,7 +131,11 @@ enum code_kind {
     CODE_STABLE,   /* of a file, and read-only: it changes where another file is mapped there */
     CODE_VOLATILE, /* the program can write to it */
 };
-typedef enum code_kind (*code_reader)(void *reader, uint64_t page, uint8_t *bytes);
+/* Reads pages of the program's code, CODE_BATCH of them at most, at ascending addresses. */
+typedef void (*code_reader)(void *reader, const uint64_t *page, size_t count, uint8_t *bytes,
+                            enum code_kind *kind);
+
+#define CODE_BATCH 16
 
 #define WRITTEN_PAGES 64
 
@@ -158,8 +162,9 @@ struct blocks {
     struct form_table forms;
     struct profile profile;
     uint32_t hot_executions; /* what ran less often is laid out as if it were not known */
-    code_reader read_code; /* reads the page of the program's code at an address */
+    code_reader read_code;
     void *reader;          /* its first argument */
+    uint64_t records[2];   /* of blocks that were laid out without the profile, and by it */
     uint8_t sample[FORM_SAMPLE_BYTES]; /* of the form that is wanted */
     uint64_t sample_key;
     unsigned sample_operands;
