@@ -26,18 +26,16 @@ class LineCounter:
         """Forget what was added, and begin another burst."""
         self._counter.begin()
 
-    def add(self, runs: NDArray[np.uint64]) -> None:
-        """Count the next lines of the present burst.
+    def add(self, lines: NDArray[np.uint64]) -> None:
+        """Count the next accesses of the present burst.
 
         Args:
-            runs: in program order, shape (n,): a line number, below 2**58, for one access, and
-                2**58 more for each further access to the line before another line's
-                (``_core/reuse/line_runs.h``).
+            lines: line numbers, below 2**58, in program order, shape (n,).
 
         Raises:
             OverflowError: the burst gets longer than 4 billion accesses.
         """
-        self._counter.add(np.ascontiguousarray(runs, np.uint64))
+        self._counter.add(np.ascontiguousarray(lines, np.uint64))
 
     @property
     def core(self) -> _core.ReuseCounter:

@@ -60,24 +60,12 @@ def draw(rng: random.Random) -> Lines:
     return np.array(lines, np.uint64)
 
 
-def runs_of(lines: Lines, rng: random.Random) -> Lines:
-    """The same accesses as runs, some longer and some shorter than they could be."""
-    runs: list[int] = []
-    for line in lines.tolist():
-        is_longer = runs and runs[-1] & ((1 << LINE_BITS) - 1) == line
-        if is_longer and runs[-1] >> LINE_BITS < 63 and rng.random() < 0.9:
-            runs[-1] += 1 << LINE_BITS
-        else:
-            runs.append(line)
-    return np.array(runs, np.uint64)
-
-
 def feed(counter: LineCounter, lines: Lines, rng: random.Random) -> None:
     """In chunks of any length, some empty."""
     at = 0
     while at < len(lines):
         length = rng.choice([0, 1, 7, 64, 100, 5000])
-        counter.add(runs_of(lines[at : at + length], rng))
+        counter.add(lines[at : at + length])
         at += length
 
 

@@ -6,7 +6,7 @@
 #include <sys/mman.h>
 
 #define FORGET_AFTER 8     /* bursts: no use of it is known any more */
-#define FORGET_EVERY 64
+#define FORGET_EVERY 16
 #define FIRST_SHARE 0.7
 /* A page that is supplied in vain costs half of what one that is missed does. Every so many bursts the
  * unlikely ones are tried all the same. */
@@ -28,12 +28,13 @@ pages_init(struct pages *p)
     for (unsigned i = 0; i <= PAGES_RANKS; i++)
         p->rank[i].share = FIRST_SHARE;
     p->slot = calloc(PAGES_SLOTS, sizeof *p->slot);
+    p->live = malloc(PAGES_SLOTS * sizeof *p->live);
     p->order = malloc(PAGES_SLOTS * sizeof *p->order);
     p->given = malloc(PAGES_SLOTS * sizeof *p->given);
     void *bytes = mmap(NULL, REMOTE_BATCH * PAGE_BYTES, PROT_READ | PROT_WRITE,
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
     p->bytes = bytes == MAP_FAILED ? NULL : bytes;
-    return p->slot != NULL && p->order != NULL && p->given != NULL &&
+    return p->slot != NULL && p->live != NULL && p->order != NULL && p->given != NULL &&
                    p->bytes != NULL ? 0 : -1;
 }
 
@@ -41,6 +42,7 @@ void
 pages_free(struct pages *p)
 {
     free(p->slot);
+    free(p->live);
     free(p->order);
     free(p->given);
     if (p->bytes != NULL)
@@ -67,7 +69,7 @@ take(struct pages *p, uint64_t address)
     if (page->address == 0) {
         if (p->used >= PAGES_SLOTS / 4 * 3)
             return NULL;
-        p->used++;
+        p->live[p->used++] = (uint32_t)(page - p->slot);
         *page = (struct page){.address = address};
     }
     return page;
@@ -88,23 +90,22 @@ static void
 forget_old(struct pages *p)
 {
     const bool is_full = p->used > PAGES_SLOTS / 2;
-    size_t kept = 0;
-    struct page *old = p->slot;
+    const size_t before = p->used;
 
-    if (!is_full && p->burst % FORGET_EVERY != 0)
+    if ((!is_full && p->burst % FORGET_EVERY != 0) || before == 0)
         return;
-    struct page *slot = calloc(PAGES_SLOTS, sizeof *slot);
-    if (slot == NULL)
+    struct page *old = malloc(before * sizeof *old);
+    if (old == NULL)
         return;
-    p->slot = slot;
+    for (size_t i = 0; i < before; i++) {
+        old[i] = p->slot[p->live[i]];
+        p->slot[p->live[i]] = (struct page){0};
+    }
+    p->used = 0;
     for (unsigned rank = PAGES_RANKS; rank-- > 1;)
-        for (size_t i = 0; i < PAGES_SLOTS && kept < PAGES_SLOTS / 3; i++) {
-            if (old[i].address == 0 || likeliness(p, &old[i]) != rank)
-                continue;
-            *find(p, old[i].address) = old[i];
-            kept++;
-        }
-    p->used = kept;
+        for (size_t i = 0; i < before && p->used < PAGES_SLOTS / 3; i++)
+            if (likeliness(p, &old[i]) == rank)
+                *take(p, old[i].address) = old[i];
     free(old);
 }
 
@@ -139,9 +140,9 @@ rank_pages(struct pages *p)
 {
     size_t many[PAGES_RANKS] = {0}, end[PAGES_RANKS];
 
-    for (size_t i = 0; i < PAGES_SLOTS; i++) {
-        struct page *page = &p->slot[i];
-        unsigned rank = page->address != 0 ? likeliness(p, page) : 0;
+    for (size_t i = 0; i < p->used; i++) {
+        struct page *page = &p->slot[p->live[i]];
+        const unsigned rank = likeliness(p, page);
         page->rank = (uint8_t)(is_worth_supplying(p, rank) ? rank : 0);
         many[page->rank]++;
     }
@@ -150,9 +151,11 @@ rank_pages(struct pages *p)
         end[rank] = p->wanted;
         p->wanted += many[rank];
     }
-    for (size_t i = 0; i < PAGES_SLOTS; i++)
-        if (p->slot[i].rank != 0)
-            p->order[end[p->slot[i].rank]++] = p->slot[i].address;
+    for (size_t i = 0; i < p->used; i++) {
+        const struct page *page = &p->slot[p->live[i]];
+        if (page->rank != 0)
+            p->order[end[page->rank]++] = page->address;
+    }
     for (unsigned rank = 1; rank < PAGES_RANKS; rank++)
         qsort(p->order + end[rank] - many[rank], many[rank], sizeof *p->order, ascending);
 }
@@ -259,7 +262,7 @@ pages_note_lines(struct pages *p, const uint64_t *line, size_t count, unsigned s
     uint64_t last = 0;
 
     for (size_t i = 0; i < count; i++) {
-        uint64_t page = line[i] << shift & PAGE_OF_ADDRESS; /* of a run, without its length */
+        uint64_t page = line[i] << shift & PAGE_OF_ADDRESS;
         if (page != last)
             note_use(p, page);
         last = page;

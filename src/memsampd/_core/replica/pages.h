@@ -27,6 +27,7 @@ struct page {
 
 struct pages {
     struct page *slot;     /* PAGES_SLOTS, open addressing */
+    uint32_t *live;        /* the slots in use */
     size_t used;
     uint64_t *order;       /* the predicted ones, the likely ones first */
     size_t wanted;         /* how many these are */

@@ -364,15 +364,25 @@ remote_read_pages(struct remote *r, const uint64_t *page, size_t count, uint8_t 
     }
 }
 
-enum code_kind
-remote_read_code(void *remote, uint64_t page, uint8_t *bytes)
+void
+remote_read_code(void *remote, const uint64_t *page, size_t count, uint8_t *bytes,
+                 enum code_kind *kind)
 {
     struct remote *r = remote;
+    uint8_t result[CODE_BATCH];
+    bool is_writable[CODE_BATCH];
     uint64_t entry;
 
-    if (page >> 63 != 0 || !read_entries(r, page, 1, &entry) || !(entry & PRESENT) ||
-        pread(r->memory, bytes, PAGE_BYTES, (off_t)page) != (ssize_t)PAGE_BYTES)
-        return CODE_UNREADABLE;
-    const struct remote_area *area = remote_find(r, page);
-    return area != NULL && !area->is_writable && !area->is_anonymous ? CODE_STABLE : CODE_VOLATILE;
+    remote_read_pages(r, page, count, bytes, result, is_writable);
+    for (size_t i = 0; i < count; i++) {
+        kind[i] = CODE_UNREADABLE;
+        if (result[i] != PAGE_READ &&
+            (page[i] >> 63 != 0 || !read_entries(r, page[i], 1, &entry) || !(entry & PRESENT) ||
+             pread(r->memory, bytes + i * PAGE_BYTES, PAGE_BYTES, (off_t)page[i]) !=
+                 (ssize_t)PAGE_BYTES))
+            continue;
+        const struct remote_area *area = remote_find(r, page[i]);
+        kind[i] = area != NULL && !area->is_writable && !area->is_anonymous ? CODE_STABLE
+                                                                            : CODE_VOLATILE;
+    }
 }

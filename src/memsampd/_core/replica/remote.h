@@ -67,8 +67,9 @@ enum page_read { PAGE_UNREADABLE = 0, PAGE_READ, PAGE_ZERO };
 void remote_read_pages(struct remote *r, const uint64_t *page, size_t count, uint8_t *bytes,
                        uint8_t *result, bool *is_writable);
 
-/* Code, as far as it is mapped; through /proc/PID/mem, for it may be executable only. Untouched pages
- * of it are not read. */
-enum code_kind remote_read_code(void *remote, uint64_t page, uint8_t *bytes);
+/* A code_reader of code as far as it is mapped; through /proc/PID/mem where it is executable only.
+ * Untouched pages of it are not read. */
+void remote_read_code(void *remote, const uint64_t *page, size_t count, uint8_t *bytes,
+                      enum code_kind *kind);
 
 #endif

@@ -147,7 +147,7 @@ replica_begin_take(Replica *self, PyObject *args)
 
     if (!PyArg_ParseTuple(args, "KI|O:begin_take", &limit, &line_shift, &counter))
         return NULL;
-    if (counter != Py_None && (line_shift == 0 || limit > UINT32_MAX / 2)) {
+    if ((counter != Py_None) != (line_shift != 0) || (line_shift != 0 && limit > UINT32_MAX / 2)) {
         PyErr_SetString(PyExc_ValueError, "lines are counted, less than 2**31 of them");
         return NULL;
     }
@@ -158,7 +158,7 @@ replica_begin_take(Replica *self, PyObject *args)
     Py_XDECREF(self->counter);
     self->counter = counter == Py_None ? NULL : Py_NewRef(counter);
     r->expansion.chunk_rows = CHUNK_ROWS;
-    expansion_begin(&r->expansion, limit, line_shift, self->counter != NULL);
+    expansion_begin(&r->expansion, limit, line_shift);
     self->has_cut_record = r->has_cut_record;
     self->at = r->start;
     self->is_expanded = false;
@@ -184,7 +184,7 @@ expand_some(Replica *self)
         self->has_cut_record = result == EXPANDED_CHUNK;
     }
     self->is_expanded = result != EXPANDED_CHUNK;
-    if (result == EXPANDED_NO_MEMORY || (x->is_counted && !expansion_count(x)))
+    if (result == EXPANDED_NO_MEMORY || (x->line_shift != 0 && !expansion_count(x)))
         return -1;
     if (x->line_shift == 0)
         note_pages(&r->pages, x->rows.address, x->rows.count, 0);
@@ -205,11 +205,11 @@ learn_words(struct runner *r)
 static PyObject *
 counts_taken(struct expansion *x)
 {
-    PyObject *taken = Py_BuildValue("(nnKK)", (Py_ssize_t)x->lines.rows,
-                                    (Py_ssize_t)x->lines.writes,
+    PyObject *taken = Py_BuildValue("(KKKK)", (unsigned long long)x->counted_rows,
+                                    (unsigned long long)x->counted_writes,
                                     (unsigned long long)x->instructions,
                                     (unsigned long long)x->prefetches);
-    lines_begin(&x->lines);
+    x->counted_rows = x->counted_writes = 0;
     return taken;
 }
 

@@ -585,7 +585,8 @@ runner_cross(struct runner *r, const struct user_regs_struct *behind)
 
     if (r->call_exit < 0 || record + 1 > buffer_end(r))
         return false;
-    *record = (uint64_t)r->call_exit + 1; /* EXIT_CROSSED */
+    const size_t crossed = (size_t)r->call_exit + 1; /* EXIT_CROSSED */
+    *record = record_word(&r->blocks.exit[crossed], crossed);
     r->written = record + 1;
     *slot(r, SLOT_BUFFER) = to_replica(r, r->written);
     r->regs = *behind;
@@ -646,7 +647,7 @@ runner_free(struct runner *r)
     pages_free(&r->pages);
     blocks_free(&r->blocks);
     rows_clear(&r->expansion.rows);
-    lines_clear(&r->expansion.lines);
+    line_marks_free(&r->expansion.marks);
     visits_free(&r->expansion.visits);
     free(r->expansion.xstate);
     area_free(&r->area);

@@ -9,7 +9,6 @@
  * lines are left does not hang on when that was.
  */
 #include "reuse_counter.h"
-#include "line_runs.h"
 #include "recent_lines.h"
 
 #define EXACT_BITS 12
@@ -21,6 +20,7 @@
 #define SAMPLED_LINES 4096 /* that were not accessed lately, at most */
 #define SAMPLED_REUSES 16384
 #define SAMPLED_FIRST_BITS 8
+#define LINES_AT_ONCE 2048
 #define HASH_BITS 16
 
 ALWAYS_INLINE unsigned
@@ -47,7 +47,7 @@ typedef struct reuse_counter {
     uint64_t start;         /* time of the first access: earlier ones are of other bursts */
     uint64_t now;           /* of the next access */
     uint32_t exact[EXACT];  /* reuses by distance, but for repeats */
-    uint64_t repeats;       /* reuses at distance 0 within runs */
+    uint64_t repeats;       /* reuses at distance 0 within marks */
     uint64_t seed;          /* of the choice of lines: another one for each burst */
     unsigned halvings;      /* of the sample */
     line_table sampled;     /* last accesses of its lines, as far as they are not among the recent */
@@ -223,15 +223,21 @@ count_strange(counter *self, uint64_t line, uint64_t last)
 }
 
 bool
-reuse_counter_count(counter *self, const uint64_t *runs, size_t count)
+reuse_counter_count(counter *self, struct line_marks *marks, size_t *rare)
 {
     recent_table recent = self->recent; /* by value: stores do not change it */
     uint32_t *const exact = self->exact;
-    uint64_t now = self->now, repeats = 0;
+    uint64_t *const mark = marks->mark, *strange = mark;
+    const size_t count = marks->count;
+    const uint64_t started = self->now;
+    uint64_t now = started, next = count != 0 ? mark[0] : 0;
 
+    if (count != 0)
+        mark[count] = marks->accesses << LINE_BITS;
     for (size_t i = 0; i < count; i++) {
-        const uint64_t run = line_at((const unsigned char *)runs, i), line = line_of_run(run);
-        const uint64_t last = now + repeats_of_run(run);
+        const uint64_t line = next & LINE_MASK, number = next >> LINE_BITS;
+        next = mark[i + 1];
+        const uint64_t last = now + (((next >> LINE_BITS) - number - 1) & (LINE_NUMBERS - 1));
         recent_line *entry = recent_home(&recent, line);
         int result = 0;
         if (__builtin_expect(entry->line == line, 1)) {
@@ -239,11 +245,14 @@ reuse_counter_count(counter *self, const uint64_t *runs, size_t count)
             entry->time = last;
             if (__builtin_expect(distance < EXACT, 1)) {
                 exact[distance]++;
-            } else if (is_sampled(self, hash_of(self, line))) {
+            } else {
+                *strange++ = line;
                 self->now = now;
-                result = count_distant(self, line, before);
+                if (is_sampled(self, hash_of(self, line)))
+                    result = count_distant(self, line, before);
             }
         } else {
+            *strange++ = line;
             self->now = now;
             result = count_strange(self, line, last);
             recent = self->recent;
@@ -252,11 +261,12 @@ reuse_counter_count(counter *self, const uint64_t *runs, size_t count)
             self->is_broken = true;
             return false;
         }
-        repeats += last - now;
         now = last + 1;
     }
     self->now = now;
-    self->repeats += repeats;
+    self->repeats += now - started - count;
+    *rare = (size_t)(strange - mark);
+    line_marks_take(marks);
     return true;
 }
 
@@ -365,6 +375,7 @@ init(counter *self, uint64_t seed)
 typedef struct {
     PyObject_HEAD
     counter counter;
+    struct line_marks marks;
     bool busy;   /* lines are counted without the GIL */
 } ReuseCounter;
 
@@ -381,6 +392,7 @@ reuse_counter_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
         Py_DECREF(self);
         return NULL;
     }
+    line_marks_begin(&self->marks);
     if (init(&self->counter, seed) < 0) {
         Py_DECREF(self);
         return PyErr_NoMemory();
@@ -396,6 +408,7 @@ reuse_counter_dealloc(PyObject *object)
     free(self->counter.recent.entries);
     free(self->counter.sampled.entries);
     free(self->counter.distant);
+    line_marks_free(&self->marks);
     freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
     release(object);
     Py_DECREF(type);
@@ -422,6 +435,7 @@ reuse_counter_begin(PyObject *object, PyObject *unused)
     (void)unused;
     if (reuse_counter_check(self, true) < 0)
         return NULL;
+    line_marks_begin(&self->marks);
     self->counter.is_broken = begin(&self->counter) < 0;
     if (self->counter.is_broken)
         return PyErr_NoMemory();
@@ -429,30 +443,44 @@ reuse_counter_begin(PyObject *object, PyObject *unused)
 }
 
 PyDoc_STRVAR(reuse_counter_add_doc,
-             "add(runs, /)\n--\n\n"
-             "Count the next runs of the present burst, a buffer of uint64: a line each, plus\n"
-             "2**LINE_BITS for each further access to it that follows at once.");
+             "add(lines, /)\n--\n\n"
+             "Count the next accesses of the present burst, a buffer of line numbers (uint64).");
+
+static bool
+count_lines(ReuseCounter *self, const line_buffer *lines)
+{
+    struct line_marks *marks = &self->marks;
+    size_t rare;
+
+    if (!line_marks_reserve(marks, LINES_AT_ONCE))
+        return false;
+    for (size_t i = 0; i < lines->count; i++) {
+        line_marks_put(marks, line_at(lines->bytes, i));
+        if (marks->count == LINES_AT_ONCE && !reuse_counter_count(&self->counter, marks, &rare))
+            return false;
+    }
+    return reuse_counter_count(&self->counter, marks, &rare);
+}
 
 static PyObject *
 reuse_counter_add(PyObject *object, PyObject *source)
 {
     ReuseCounter *self = (ReuseCounter *)object;
-    line_buffer runs;
-    if (reuse_counter_check(self, false) < 0 || memsampd_get_lines(source, &runs) < 0)
+    line_buffer lines;
+    if (reuse_counter_check(self, false) < 0 || memsampd_get_lines(source, &lines) < 0)
         return NULL;
-    if (self->counter.now - self->counter.start + runs.count * RUN_MAXIMUM > UINT32_MAX) {
-        PyBuffer_Release(&runs.view);
+    if (self->counter.now - self->counter.start + lines.count > UINT32_MAX) {
+        PyBuffer_Release(&lines.view);
         PyErr_SetString(PyExc_OverflowError, "a burst has less than 2**32 accesses");
         return NULL;
     }
     bool counted;
     self->busy = true;
     Py_BEGIN_ALLOW_THREADS
-    counted =
-        reuse_counter_count(&self->counter, (const uint64_t *)(const void *)runs.bytes, runs.count);
+    counted = count_lines(self, &lines);
     Py_END_ALLOW_THREADS
     self->busy = false;
-    PyBuffer_Release(&runs.view);
+    PyBuffer_Release(&lines.view);
     if (!counted)
         return PyErr_NoMemory();
     Py_RETURN_NONE;

@@ -1,11 +1,9 @@
-/* What counts runs of lines without the way through Python: memsampd._core.ReuseCounter. */
+/* What counts lines without the way through Python: memsampd._core.ReuseCounter. */
 #ifndef MEMSAMPD_REUSE_COUNTER_H
 #define MEMSAMPD_REUSE_COUNTER_H
 
 #include "core.h"
-
-#include <stdbool.h>
-#include <stdint.h>
+#include "line_marks.h"
 
 struct reuse_counter;
 
@@ -14,7 +12,9 @@ struct reuse_counter;
 struct reuse_counter *reuse_counter_borrow(PyObject *object);
 void reuse_counter_give_back(PyObject *object);
 
-/* Count the next runs of its burst; needs no GIL. False without memory, and from then on. */
-bool reuse_counter_count(struct reuse_counter *counter, const uint64_t *runs, size_t count);
+/* Count the next lines of its burst, and take their marks; needs no GIL. Where the first of these were
+ * there are then lines, `*rare` of them: all that the burst had not accessed before, and some others.
+ * False without memory, and from then on. */
+bool reuse_counter_count(struct reuse_counter *counter, struct line_marks *marks, size_t *rare);
 
 #endif

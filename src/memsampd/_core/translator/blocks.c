@@ -33,34 +33,71 @@ uses_changed_page(struct blocks *b, const struct block *block)
     return has_changed(b, block->ip); /* it may have none */
 }
 
+static int
+ascending(const void *a, const void *b)
+{
+    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* Take over what a page of code holds now. False without memory. */
+static bool
+renew_page(struct code_page *page, const uint8_t *now, enum code_kind kind)
+{
+    const bool readable = kind != CODE_UNREADABLE;
+
+    page->is_volatile = kind != CODE_STABLE;
+    page->has_changed = readable != (page->bytes != NULL) ||
+                        (readable && memcmp(now, page->bytes, PAGE) != 0);
+    if (!page->has_changed)
+        return true;
+    if (readable && page->bytes == NULL && (page->bytes = malloc(PAGE)) == NULL)
+        return false;
+    if (readable) {
+        memcpy(page->bytes, now, PAGE);
+    } else {
+        free(page->bytes);
+        page->bytes = NULL;
+    }
+    return true;
+}
+
+/* Read the pages of code again; `any`: some have changed. False without memory. */
+static bool
+renew_pages(struct blocks *b, bool only_volatile, bool *any)
+{
+    uint8_t now[CODE_BATCH * PAGE];
+    enum code_kind kind[CODE_BATCH];
+    uint64_t *address = malloc((b->pages + 1) * sizeof *address);
+    size_t count = 0;
+    bool renewed = address != NULL;
+
+    for (size_t i = 0; renewed && i < b->page_capacity; i++)
+        if (b->page[i].address != 0 && (!only_volatile || b->page[i].is_volatile))
+            address[count++] = b->page[i].address;
+    if (count != 0)
+        qsort(address, count, sizeof *address, ascending);
+    for (size_t at = 0; renewed && at < count; at += CODE_BATCH) {
+        const size_t batch = count - at < CODE_BATCH ? count - at : CODE_BATCH;
+        b->read_code(b->reader, address + at, batch, now, kind);
+        for (size_t i = 0; renewed && i < batch; i++) {
+            struct code_page *page = blocks_page(b, address[at + i]);
+            renewed = page != NULL && renew_page(page, now + i * PAGE, kind[i]);
+            *any |= renewed && page->has_changed;
+        }
+    }
+    free(address);
+    return renewed;
+}
+
 long
 blocks_check_code(struct blocks *b, bool only_volatile)
 {
-    uint8_t now[PAGE];
     long dropped = 0;
     bool any = false;
 
-    for (size_t i = 0; i < b->page_capacity; i++) {
-        struct code_page *page = &b->page[i];
-        if (page->address == 0 || (only_volatile && !page->is_volatile))
-            continue;
-        enum code_kind kind = b->read_code(b->reader, page->address, now);
-        bool readable = kind != CODE_UNREADABLE;
-        page->is_volatile = kind != CODE_STABLE;
-        page->has_changed = readable != (page->bytes != NULL) ||
-                            (readable && memcmp(now, page->bytes, PAGE) != 0);
-        if (!page->has_changed)
-            continue;
-        any = true;
-        if (readable && page->bytes == NULL && (page->bytes = malloc(PAGE)) == NULL)
-            return -1;
-        if (readable) {
-            memcpy(page->bytes, now, PAGE);
-        } else {
-            free(page->bytes);
-            page->bytes = NULL;
-        }
-    }
+    if (!renew_pages(b, only_volatile, &any))
+        return -1;
     if (!any)
         return 0;
     for (size_t i = 0; i < b->count; i++) {
@@ -245,11 +282,10 @@ note_block(struct blocks *b, const struct block *block)
 bool
 blocks_want_guiding(const struct blocks *b)
 {
-    uint64_t hits[2] = {0, 0};
+    const uint64_t *records = b->records;
 
-    for (size_t i = 0; i < b->exits; i++)
-        hits[b->block[b->exit[i].block].is_guided] += b->exit[i].hits;
-    return hits[0] >= GUIDING_RECORDS && hits[0] > (hits[0] + hits[1]) / GUIDING_SHARE;
+    return records[0] >= GUIDING_RECORDS &&
+           records[0] > (records[0] + records[1]) / GUIDING_SHARE;
 }
 
 int

@@ -1,45 +1,61 @@
 #include "expansion.h"
+#include "line_stream.h"
 
 #include <string.h>
 
-#define COUNTED_MARKS 2048
-
 void
-expansion_begin(struct expansion *x, uint64_t limit, unsigned line_shift, bool is_counted)
+expansion_begin(struct expansion *x, uint64_t limit, unsigned line_shift)
 {
     visits_begin(&x->visits);
     x->limit = limit;
     x->total = x->instructions = x->prefetches = 0;
+    x->counted_rows = x->counted_writes = 0;
     x->resume_iteration = 0;
     x->resume_access = 0;
     x->is_full = false;
     x->rows.count = 0;
-    lines_begin(&x->lines);
+    memset(&x->regs, 0, sizeof x->regs);
+    x->regs.fs_base = x->segment_base[ACCESS_FS];
+    x->regs.gs_base = x->segment_base[ACCESS_GS];
+    line_marks_begin(&x->marks);
     x->line_shift = line_shift;
-    x->is_counted = is_counted;
-    x->chunk_marks = is_counted ? COUNTED_MARKS : x->chunk_rows;
 }
 
 bool
 expansion_count(struct expansion *x)
 {
-    lines_to_runs(&x->lines);
-    if (x->note != NULL)
-        x->note(x->note_context, x->lines.mark, x->lines.count, x->line_shift);
-    bool counted = reuse_counter_count(x->counter, x->lines.mark, x->lines.count);
-    x->lines.count = 0;
-    return counted;
+    size_t rare;
+
+    if (!reuse_counter_count(x->counter, &x->marks, &rare))
+        return false;
+    x->note(x->note_context, x->marks.mark, rare, x->line_shift);
+    return true;
+}
+
+/* Make marks of rows. False without memory. */
+static bool
+mark_rows(struct expansion *x)
+{
+    struct rows *rows = &x->rows;
+
+    for (size_t i = 0; i < rows->count; i++) {
+        const uint64_t further = further_lines(rows->address[i], rows->size_bytes[i], x->line_shift);
+        if (!line_marks_reserve(&x->marks, further + 1))
+            return false;
+        for (uint64_t k = 0; k <= further; k++)
+            line_marks_put(&x->marks, (rows->address[i] >> x->line_shift) + k);
+        x->counted_writes += rows->is_write[i];
+    }
+    x->counted_rows += rows->count;
+    rows->count = 0;
+    return true;
 }
 
 static void
-load_operands(struct expansion *x, const struct special *s, const uint64_t *words,
-              struct user_regs_struct *regs)
+load_operands(struct expansion *x, const struct special *s, const uint64_t *words)
 {
-    memset(regs, 0, sizeof *regs);
-    regs->fs_base = x->segment_base[ACCESS_FS];
-    regs->gs_base = x->segment_base[ACCESS_GS];
     for (unsigned i = 0; i < SPECIAL_GPRS && s->gpr[i] != NO_GPR; i++)
-        memcpy((char *)regs + 8 * (size_t)gpr_words[s->gpr[i]], &words[s->gpr_word[i]], 8);
+        memcpy((char *)&x->regs + 8 * (size_t)gpr_words[s->gpr[i]], &words[s->gpr_word[i]], 8);
     for (unsigned i = 0; i < s->vectors; i++) {
         if (s->vector_bytes[i] == 8)
             recipe_put_opmask(x->xstate, s->vector[i], words[s->vector_word[i]]);
@@ -49,12 +65,28 @@ load_operands(struct expansion *x, const struct special *s, const uint64_t *word
     }
 }
 
+/* Another iteration: what the last one referenced, so many rows, a step further on. */
+static enum expanded
+repeat_rows(struct rows *rows, size_t count, uint64_t step)
+{
+    if (rows_reserve(rows, count) < 0)
+        return EXPANDED_NO_MEMORY;
+    for (size_t i = 0; i < count; i++, rows->count++) {
+        const size_t to = rows->count, from = to - count;
+        rows->ip[to] = rows->ip[from];
+        rows->address[to] = rows->address[from] + step;
+        rows->size_bytes[to] = rows->size_bytes[from];
+        rows->is_write[to] = rows->is_write[from];
+    }
+    return EXPANDED_ALL;
+}
+
 /* The iterations of a repeated instruction: how many the counter tells, and which way the pointer. */
 static enum expanded
-expand_repeated(struct expansion *x, const struct special *s, const uint64_t *words,
-                struct user_regs_struct *regs)
+expand_repeated(struct expansion *x, const struct special *s, const uint64_t *words)
 {
     const struct recipe_reference *first = &s->recipe.reference[0];
+    struct user_regs_struct *regs = &x->regs;
     const uint64_t from = first->is_32_bit ? (uint32_t)regs->rcx : regs->rcx;
     const uint64_t left = words[s->count_after_word];
     /* Where the program has written over its record there may be more left than it began with. */
@@ -66,8 +98,11 @@ expand_repeated(struct expansion *x, const struct special *s, const uint64_t *wo
 
     regs->rsi += x->resume_iteration * step;
     regs->rdi += x->resume_iteration * step;
-    for (uint64_t i = x->resume_iteration; i < count; i++) {
-        size_t before = x->rows.count;
+    const uint64_t begun = x->resume_iteration;
+    size_t each = 0; /* rows of an iteration */
+    for (uint64_t i = begun; i < count; i++) {
+        const size_t before = x->rows.count;
+        enum expanded result = EXPANDED_ALL;
         if (x->total >= x->limit) {
             x->is_full = true;
             x->resume_iteration = 0;
@@ -77,9 +112,14 @@ expand_repeated(struct expansion *x, const struct special *s, const uint64_t *wo
             x->resume_iteration = i;
             return EXPANDED_CHUNK;
         }
-        if (recipe_references(&s->recipe, regs, x->xstate, rows_add, &x->rows) != 0)
-            return EXPANDED_NO_MEMORY;
-        x->total += x->rows.count - before;
+        if (i != begun && !first->is_32_bit)
+            result = repeat_rows(&x->rows, each, step);
+        else if (recipe_references(&s->recipe, regs, x->xstate, rows_add, &x->rows) != 0)
+            result = EXPANDED_NO_MEMORY;
+        if (result != EXPANDED_ALL)
+            return result;
+        each = x->rows.count - before;
+        x->total += each;
         x->iterations++;
         regs->rsi += step;
         regs->rdi += step;
@@ -91,13 +131,12 @@ expand_repeated(struct expansion *x, const struct special *s, const uint64_t *wo
 static enum expanded
 expand_special(struct expansion *x, const struct special *s, const uint64_t *words)
 {
-    struct user_regs_struct regs;
-    size_t before = x->rows.count;
+    const size_t before = x->rows.count;
 
-    load_operands(x, s, words, &regs);
+    load_operands(x, s, words);
     if (s->recipe.flags & RECIPE_REPEATED)
-        return expand_repeated(x, s, words, &regs);
-    if (recipe_references(&s->recipe, &regs, x->xstate, rows_add, &x->rows) != 0)
+        return expand_repeated(x, s, words);
+    if (recipe_references(&s->recipe, &x->regs, x->xstate, rows_add, &x->rows) != 0)
         return EXPANDED_NO_MEMORY;
     x->total += x->rows.count - before;
     return EXPANDED_ALL;
@@ -192,9 +231,7 @@ expand_one(struct expansion *x, const struct exit *part, const uint64_t *words)
     if (!part->is_plain || x->line_shift != 0 || x->resume_access != 0 ||
         x->total + part->accesses >= x->limit) {
         enum expanded result = expand_slowly(x, &x->blocks->block[part->block], part, words);
-        return x->line_shift == 0 || lines_add(&x->lines, &x->rows, x->line_shift)
-                   ? result
-                   : EXPANDED_NO_MEMORY;
+        return x->line_shift == 0 || mark_rows(x) ? result : EXPANDED_NO_MEMORY;
     }
     if (!add_rows(x, part, words))
         return EXPANDED_NO_MEMORY;
@@ -224,7 +261,7 @@ expand_record(struct expansion *x, struct exit *before, struct exit *now, const 
 static enum expanded
 make_room(struct expansion *x)
 {
-    if (!x->is_counted)
+    if (x->line_shift == 0)
         return EXPANDED_CHUNK;
     return expansion_count(x) ? EXPANDED_ALL : EXPANDED_NO_MEMORY;
 }
@@ -235,24 +272,25 @@ expand(struct expansion *x, const uint64_t **from, const uint64_t *end)
     const uint64_t *at = *from;
     enum expanded result = x->is_full ? EXPANDED_FULL : EXPANDED_ALL;
     struct exit *before = NULL, *now;
+    size_t words;
 
     while (at < end && result == EXPANDED_ALL) {
         if (x->line_shift != 0 && x->resume_access == 0 && x->resume_iteration == 0)
             result = expand_plain_lines(x, &at, end, &before);
         if (at >= end || result != EXPANDED_ALL)
             break;
-        if (x->rows.count >= x->chunk_rows || x->lines.count >= x->chunk_marks) {
+        if (x->rows.count >= x->chunk_rows || x->marks.count >= MARKS_AT_ONCE) {
             result = make_room(x);
             continue;
         }
-        now = exit_of_record(x->blocks, at, end);
+        now = exit_of_record(x->blocks, at, end, &words);
         result = now != NULL ? expand_record(x, before, now, at) : EXPANDED_MALFORMED;
         if (result == EXPANDED_CHUNK && (result = make_room(x)) == EXPANDED_ALL)
             continue; /* with the rest of it */
         if (result != EXPANDED_ALL)
             break;
         before = now;
-        at += now->words;
+        at += words;
     }
     *from = at;
     return result;

@@ -2,29 +2,30 @@
 #ifndef MEMSAMPD_EXPANSION_H
 #define MEMSAMPD_EXPANSION_H
 
-#include "tables.h"
+#include "line_marks.h"
 #include "reuse_counter.h"
 #include "rows.h"
+#include "tables.h"
 #include "visits.h"
 
 struct expansion {
     struct blocks *blocks;     /* in which it counts what was executed */
     struct visits visits;
     struct rows rows;
-    struct lines lines;        /* instead of them, if line_shift is not 0 */
-    unsigned line_shift;
-    struct reuse_counter *counter; /* takes them, if is_counted: there is then no pause for them */
-    bool is_counted;
-    /* Told of the lines that are counted, if it is there. */
-    void (*note)(void *context, const uint64_t *runs, size_t count, unsigned line_shift);
+    unsigned line_shift;       /* not 0: instead of rows the counter gets the lines that they touch */
+    struct line_marks marks;   /* that wait for it */
+    struct reuse_counter *counter;
+    /* Told of lines that are counted: of each once at least, but not of each time. */
+    void (*note)(void *context, const uint64_t *line, size_t count, unsigned line_shift);
     void *note_context;
-    size_t chunk_rows;         /* pause when so many rows, or marks, wait to be taken */
-    size_t chunk_marks;        /* the same of marks, or for the counter: then in the nearest cache */
+    size_t chunk_rows;         /* pause when so many rows wait to be taken */
     uint64_t limit;            /* rows of the burst, over all chunks */
     uint64_t total;            /* rows of the burst so far */
+    uint64_t counted_rows, counted_writes; /* whose lines were given to the counter */
     uint64_t instructions, prefetches;
     uint64_t segment_base[3];  /* by enum access_source; of ACCESS_WORD it is 0 */
-    uint8_t *xstate;           /* scratch for recipes, RECIPE_XSTATE_BYTES */
+    struct user_regs_struct regs; /* scratch for recipes: holds what the present one asks for */
+    uint8_t *xstate;           /* the same, RECIPE_XSTATE_BYTES */
     bool is_full;              /* `limit` was reached: all that follows is not part of the burst */
     uint64_t resume_iteration; /* of the repeated instruction in which a pause fell */
     uint32_t resume_access;    /* of the record in which a pause fell */
@@ -49,19 +50,25 @@ enum expanded expand(struct expansion *x, const uint64_t **from, const uint64_t 
 enum expanded expand_part(struct expansion *x, const uint64_t *words, const struct exit *part);
 
 /* Begin another burst. If its lines are counted, the counter must be there whenever it goes on. */
-void expansion_begin(struct expansion *x, uint64_t limit, unsigned line_shift, bool is_counted);
+void expansion_begin(struct expansion *x, uint64_t limit, unsigned line_shift);
 
-/* Have the counter count what lines wait. False without memory. */
+/* Have the counter count what marks wait. False without memory. */
 bool expansion_count(struct expansion *x);
+
+#define MARKS_AT_ONCE 2048 /* in the nearest cache */
 
 /* ---- Shared by expansion.c and plain_lines.c ---- */
 
-/* The exit that the record at `at` names, if a whole one stands there. */
+/* The exit that the record at `at` names, if a whole one stands there, and how many words that has: by
+ * what stands there, which is known sooner than what is known of the exit. */
 static inline struct exit *
-exit_of_record(const struct blocks *b, const uint64_t *at, const uint64_t *end)
+exit_of_record(const struct blocks *b, const uint64_t *at, const uint64_t *end, size_t *words)
 {
-    const uint64_t number = *at; /* read once: who wrote it is not trusted */
-    if (number >= b->exits || b->exit[number].words > (size_t)(end - at))
+    const uint64_t word = *(const volatile uint64_t *)at; /* once: who wrote it is not trusted */
+    const uint64_t number = word & (EXITS_MOST - 1);
+
+    *words = word >> EXIT_BITS;
+    if (number >= b->exits || b->exit[number].words != *words || *words > (size_t)(end - at))
         return NULL;
     return &b->exit[number];
 }

@@ -1,7 +1,5 @@
 #include "rows.h"
 
-#include "line_stream.h"
-
 #include <stdlib.h>
 #include <string.h>
 
@@ -64,70 +62,4 @@ rows_take(struct rows *rows, uint64_t instructions, uint64_t prefetches)
         (unsigned long long)prefetches);
     rows->count = 0;
     return taken;
-}
-
-bool
-lines_grow(struct lines *lines, size_t more)
-{
-    size_t capacity = lines->capacity == 0 ? ROWS_FIRST : lines->capacity;
-    while (capacity < lines->count + more)
-        capacity *= 2;
-    uint64_t *mark = realloc(lines->mark, capacity * sizeof *mark);
-    if (mark == NULL)
-        return false;
-    lines->mark = mark;
-    lines->capacity = capacity;
-    return true;
-}
-
-void
-lines_clear(struct lines *lines)
-{
-    free(lines->mark);
-    memset(lines, 0, sizeof *lines);
-}
-
-void
-lines_begin(struct lines *lines)
-{
-    lines->count = lines->rows = lines->writes = 0;
-    lines->accesses = lines->began = 0;
-    lines->last = NO_LINE;
-}
-
-bool
-lines_add(struct lines *lines, struct rows *rows, unsigned shift)
-{
-    for (size_t i = 0; i < rows->count; i++) {
-        const uint64_t further = further_lines(rows->address[i], rows->size_bytes[i], shift);
-        if (!lines_reserve(lines, further + 1))
-            return false;
-        for (uint64_t k = 0; k <= further; k++)
-            lines_put(lines, (rows->address[i] >> shift) + k);
-        lines->writes += rows->is_write[i];
-    }
-    lines->rows += rows->count;
-    rows->count = 0;
-    return true;
-}
-
-/* How often a mark's line was accessed: up to the next mark. */
-static inline uint64_t
-run_of(uint64_t mark, uint64_t next)
-{
-    return (mark & LINE_MASK) | (next - (mark >> LINE_BITS) - 1) << LINE_BITS;
-}
-
-void
-lines_to_runs(struct lines *lines)
-{
-    uint64_t *mark = lines->mark;
-    const size_t count = lines->count;
-
-    lines->last = NO_LINE;
-    if (count == 0)
-        return;
-    for (size_t i = 0; i + 1 < count; i++)
-        mark[i] = run_of(mark[i], mark[i + 1] >> LINE_BITS);
-    mark[count - 1] = run_of(mark[count - 1], lines->accesses);
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #define BLOCK_MAXIMUM_WORDS 400
+_Static_assert(BLOCK_MAXIMUM_WORDS <= RECORD_MOST_WORDS, "a record's length is told in its first word");
 #define WIDEST_INSTRUCTION_WORDS 40
 #define BLOCK_MAXIMUM_CODE 16384
 #define NO_VALUE 0xffffu
@@ -552,7 +553,7 @@ static void
 finish_record(struct builder *u, const struct exit *x)
 {
     unsigned buffer = u->block.buffer_register;
-    emit_store_constant(&u->e, buffer, 0, (uint32_t)(x - u->b->exit));
+    emit_store_constant(&u->e, buffer, 0, record_word(x, (size_t)(x - u->b->exit)));
     emit_move(&u->e, 0x8d, buffer, buffer, 8 * x->words);
     if (u->block.body_end == 0) /* the record is whole: what follows only goes on */
         u->block.body_end = u->e.at;
@@ -797,7 +798,8 @@ superblock_translate(struct blocks *b, uint64_t ip)
     u.recordeds = u.sides = u.prefetches = 0;
     u.out_of_memory = false;
     memset(&u.block, 0, sizeof u.block);
-    if (b->code_used + BLOCK_MAXIMUM_CODE > AREA_CODE_BYTES)
+    if (b->code_used + BLOCK_MAXIMUM_CODE > AREA_CODE_BYTES ||
+        b->exits + PATH_MAXIMUM_INSTRUCTIONS + 2 > EXITS_MOST)
         return TRANSLATION_FULL;
     enum translation result = path_choose(b, ip, &u.path);
     if (result != TRANSLATED)

@@ -110,6 +110,7 @@ void
 blocks_flush(struct blocks *b)
 {
     b->count = b->exits = b->instructions = b->specials = b->accesses.count = 0;
+    b->records[0] = b->records[1] = 0;
     b->code_used = LOOKUP_ROUTINE_BYTES;
     if (b->index_capacity != 0)
         memset(b->index, 0, b->index_capacity * sizeof *b->index);
@@ -180,8 +181,9 @@ blocks_page(struct blocks *b, uint64_t address)
         page->address = address;
         page->bytes = malloc(PAGE);
         b->pages++;
-        enum code_kind kind =
-            page->bytes != NULL ? b->read_code(b->reader, address, page->bytes) : CODE_UNREADABLE;
+        enum code_kind kind = CODE_UNREADABLE;
+        if (page->bytes != NULL)
+            b->read_code(b->reader, &address, 1, page->bytes, &kind);
         page->is_volatile = kind != CODE_STABLE;
         if (kind == CODE_UNREADABLE) {
             free(page->bytes);

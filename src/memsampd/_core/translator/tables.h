@@ -46,6 +46,17 @@ struct exit {
 
 #define NEAR_WORDS 16
 
+/* The first word of a record: the number of its exit, and above it how many words it has. */
+#define EXIT_BITS 22
+#define EXITS_MOST ((size_t)1 << EXIT_BITS)
+#define RECORD_MOST_WORDS ((1u << (31 - EXIT_BITS)) - 1) /* of a number that code can store at once */
+
+static inline uint32_t
+record_word(const struct exit *x, size_t number)
+{
+    return (uint32_t)number | (uint32_t)x->words << EXIT_BITS;
+}
+
 /* How the address of one access follows from the record. */
 enum access_source {
     ACCESS_WORD = 0, /* words[word] + delta, or delta alone if `word` is 0 */
@@ -120,7 +131,11 @@ enum code_kind {
     CODE_STABLE,   /* of a file, and read-only: it changes where another file is mapped there */
     CODE_VOLATILE, /* the program can write to it */
 };
-typedef enum code_kind (*code_reader)(void *reader, uint64_t page, uint8_t *bytes);
+/* Reads pages of the program's code, CODE_BATCH of them at most, at ascending addresses. */
+typedef void (*code_reader)(void *reader, const uint64_t *page, size_t count, uint8_t *bytes,
+                            enum code_kind *kind);
+
+#define CODE_BATCH 16
 
 #define WRITTEN_PAGES 64
 
@@ -147,8 +162,9 @@ struct blocks {
     struct form_table forms;
     struct profile profile;
     uint32_t hot_executions; /* what ran less often is laid out as if it were not known */
-    code_reader read_code; /* reads the page of the program's code at an address */
+    code_reader read_code;
     void *reader;          /* its first argument */
+    uint64_t records[2];   /* of blocks that were laid out without the profile, and by it */
     uint8_t sample[FORM_SAMPLE_BYTES]; /* of the form that is wanted */
     uint64_t sample_key;
     unsigned sample_operands;

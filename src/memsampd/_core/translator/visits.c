@@ -97,11 +97,12 @@ is_first_taken(const struct visits *v, const struct blocks *b, uint32_t exit)
 }
 
 bool
-visits_collect(struct visits *v, const struct blocks *b)
+visits_collect(struct visits *v, struct blocks *b)
 {
     for (size_t i = 0; i < v->count; i++) {
         const uint32_t exit = v->item[i].exit;
         const struct block *block = &b->block[b->exit[exit].block];
+        b->records[block->is_guided] += b->exit[exit].hits - v->item[i].hits_before;
         if (!is_first_taken(v, b, exit))
             continue;
         if (!reserve(&v->ran, block->instructions))

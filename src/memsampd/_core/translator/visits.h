@@ -38,7 +38,7 @@ visits_note(struct visits *v, struct blocks *b, uint32_t exit)
 void visits_repeat(struct visits *v, const struct blocks *b, uint32_t exit, uint64_t repeats);
 
 /* Move what ran to `ran`: one entry an instruction of each block. To be called at the end of a burst,
- * and before blocks go. False without memory. */
-bool visits_collect(struct visits *v, const struct blocks *b);
+ * and before blocks go: they are told as well. False without memory. */
+bool visits_collect(struct visits *v, struct blocks *b);
 
 #endif

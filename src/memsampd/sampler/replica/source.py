@@ -399,6 +399,8 @@ class ReplicaSource:
         if taken.end == "memory":
             return BurstEnd.DEADLINE, "memsampd is out of memory"
         end = BurstEnd(taken.end)
+        if end is not BurstEnd.UNSUPPORTED:  # nothing is to be read for it
+            return end, end_detail(end, taken.ip, taken.number, -1)
         try:
             memory = os.open(self._proc / str(self._pid) / "mem", os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
