@@ -421,7 +421,7 @@ def served(listen: str, stack: ExitStack) -> Exporter:
     from memsampd.exporters.prometheus import PrometheusExporter
 
     prometheus = PrometheusExporter()
-    server = MetricsServer(prometheus.registry, listen, lambda: prometheus.version)
+    server = MetricsServer(prometheus.text, listen, lambda: prometheus.version)
     stack.callback(server.close)
     logger.info("metrics: %s", server.url)
     return prometheus
