@@ -4,10 +4,10 @@ usage: python benchmarks/web.py [--quick] [--json FILE]
 
 A real web process is told invented targets, one snapshot of each a second as sessions tell them,
 and asked meanwhile. "scrape" is /metrics of at least 5,000 series, at once after the snapshots,
-its text made anew; "windows" a day of a target in 600 points, as a wide page asks for; "publish" what a session waits
-for. The lower quartile of all requests, as what else runs on the machine only adds, and the
-greatest. Goals: a scrape takes at most 100 ms, a publish at most 1 ms. Exit status 1 if one is
-missed.
+its text made anew; "windows" a day of a target in 600 points, as a wide page asks for; "publish"
+what a session waits for. The lower quartile of all requests, as what else runs on the machine only
+adds, and the greatest. Goals: a scrape takes at most 100 ms, a publish at most 1 ms. Exit status 1
+if one is missed.
 """
 
 from __future__ import annotations

@@ -29,6 +29,7 @@ from memsampd.daemon.tracer import TracerThread
 from memsampd.daemon.watching import WatchPlan
 from memsampd.errors import CapabilityError, TargetError, UsageError
 from memsampd.estimate.estimator import Estimator
+from memsampd.exporters.past import Past
 from memsampd.exporters.protocols import Exporter
 from memsampd.exporters.snapshot import TargetInfo
 from memsampd.machines.machine import Machine, read_machine
@@ -356,7 +357,16 @@ def compose(
         memory_peak=around.memory_peak,
         recorders=() if keeper is None else (keeper,),
         watchpoints=watchpoints,
+        keeper=keeper,
+        past=_past(keeper, around.machine, config),
     )
+
+
+def _past(keeper: ProfileKeeper | None, machine: Machine, config: SessionConfig) -> Past | None:
+    """What was kept of what the process did, as far as it fits to what is to come."""
+    if keeper is None or keeper.past is None:
+        return None
+    return keeper.past.fitting(curve_sizes(machine), config.line_bytes)
 
 
 def _branches(

@@ -18,6 +18,7 @@ from memsampd.exporters.catalogue import CATALOGUE, Metric
 Sample: TypeAlias = tuple[Metric, tuple[str, ...], float]
 _Key: TypeAlias = tuple[str, tuple[str, ...]]
 
+_told: Callable[[float], str] = floatToGoString
 _END = "# EOF\n"
 
 
@@ -66,7 +67,7 @@ class Exposition:
         for metric, labels, value in told:
             key = metric.name, labels
             kept[key] = beginning = begun[key]
-            lines.setdefault(metric.name, []).append(f"{beginning}{floatToGoString(value)}\n")
+            lines.setdefault(metric.name, []).append(f"{beginning}{_told(value)}\n")
         self._begun = kept
         parts = [
             part

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 from invented import make_node_status, make_snapshot
 from prometheus_client import generate_latest
 from prometheus_client.openmetrics.exposition import generate_latest as generate_open_metrics
+from prometheus_client.registry import Collector
 
 from memsampd.exporters.prometheus import PrometheusExporter
 from memsampd.exporters.snapshot import Snapshot, TargetInfo
 
-ENCODERS = {False: generate_latest, True: generate_open_metrics}
+ENCODERS: dict[bool, Callable[[Collector], bytes]] = {
+    False: generate_latest,
+    True: generate_open_metrics,
+}
 
 
 def of_target(pid: int, command: str, snapshot: Snapshot) -> Snapshot:

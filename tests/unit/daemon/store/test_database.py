@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -302,3 +303,48 @@ def test_two_of_them_write_to_one_file(tmp_path: Path) -> None:
     for store in (one, other):
         store.close()
         assert store.trouble == ""
+
+
+# -- what processes did --------------------------------------------------------------------------
+
+
+def test_what_a_process_did_is_found_by_that_process_of_that_user_only(tmp_path: Path) -> None:
+    store = ProfileStore(tmp_path / "store")
+    store.save_past(KEY, 4.0, b"frame", 5.0)
+    store.save_past(KEY, 5.0, b"later", 6.0)
+    assert store.find_past(KEY) == (5.0, b"later")
+    assert store.find_past(replace(KEY, digest=bytes(20))) == (5.0, b"later")  # after an exec
+    assert store.find_past(replace(KEY, process="boot/7/2")) is None
+    assert store.find_past(replace(KEY, uid=1001)) is None
+    store.forget(None)
+    assert store.find_past(KEY) is None
+    store.close()
+
+
+def test_pasts_go_after_a_day_and_before_profiles(tmp_path: Path) -> None:
+    store = ProfileStore(tmp_path / "store", 1 << 20)
+    store.save(KEY, PROFILE, 5.0)
+    keys = [replace(KEY, process=f"boot/7/{number}") for number in range(40)]
+    for number, key in enumerate(keys):
+        store.save_past(key, 5.0, bytes(40_000), 10.0 + number)
+    assert store.find(KEY, BINS) is not None
+    found = [store.find_past(key) is not None for key in keys]
+    assert found[-1]
+    assert not found[0]
+    store.save_past(KEY, 5.0, b"frame", 1e6)
+    assert store.find_past(keys[-1]) is None
+    store.close()
+    assert (tmp_path / "store").stat().st_size <= 1 << 20
+
+
+def test_a_store_without_pasts_is_used_as_it_is(tmp_path: Path) -> None:
+    saved(tmp_path / "store")
+    with closing(sqlite3.connect(tmp_path / "store")) as file, file:
+        file.execute("DROP TABLE past")
+        file.execute("PRAGMA user_version = 1")
+    store = ProfileStore(tmp_path / "store")
+    store.save_past(KEY, 4.0, b"frame", 5.0)
+    assert store.find_past(KEY) == (4.0, b"frame")
+    assert store.find(KEY, BINS) is not None
+    store.close()
+    assert store.trouble == ""
