@@ -34,6 +34,7 @@ _APPLICATION_ID = 0x6D656D73  # "mems"
 _PAGE_BYTES = 4096
 _BUSY_SECONDS = 2.0
 _PATIENCE_SECONDS = 5.0
+_PAST_PATIENCE_SECONDS = 1.0  # it is asked for when a profile has been read
 _AGAIN_SECONDS = 300.0  # after a failure that may pass
 _LEAST_BYTES = 1 << 20
 _FILLED = 0.8  # of its size, by profiles: the rest is for indices and pages that are half empty
@@ -178,9 +179,10 @@ class ProfileStore:
         """
         asked = self._worker.submit(self._try, lambda file: _find_past(file, key))
         try:
-            return asked.result(_PATIENCE_SECONDS)
+            return asked.result(_PAST_PATIENCE_SECONDS)
         except TimeoutError:
-            return None  # the profile took too long, too: that is said
+            logger.warning("%s takes too long to be read: what was seen is not known", self._path)
+            return None
 
     def save_past(
         self, key: ProgramKey, profile_unix_seconds: float, frame: bytes, saved_unix_seconds: float
@@ -476,10 +478,19 @@ def _forget(file: sqlite3.Connection, ids: tuple[int, ...] | None) -> int:
             count = file.execute("DELETE FROM profile").rowcount
             file.execute("DELETE FROM past")
         else:
-            one = "DELETE FROM profile WHERE id = ?"
-            count = sum(file.execute(one, (each,)).rowcount for each in ids)
+            count = sum(_forget_one(file, each) for each in ids)
     _give_back(file)
     return count
+
+
+def _forget_one(file: sqlite3.Connection, id: int) -> int:
+    """Delete a profile, and what processes did whose phases it names."""
+    file.execute(
+        "DELETE FROM past WHERE profile_unix_seconds IN"
+        " (SELECT saved_unix_seconds FROM profile WHERE id = ?)",
+        (id,),
+    )
+    return file.execute("DELETE FROM profile WHERE id = ?", (id,)).rowcount
 
 
 def _forget_oldest(file: sqlite3.Connection) -> bool:

@@ -321,6 +321,19 @@ def test_what_a_process_did_is_found_by_that_process_of_that_user_only(tmp_path:
     store.close()
 
 
+def test_what_is_forgotten_of_a_program_is_what_its_processes_did_too(tmp_path: Path) -> None:
+    store = ProfileStore(tmp_path / "store")
+    other = replace(KEY, digest=bytes(20), process="boot/8/1")
+    for key, saved_seconds in ((KEY, 5.0), (other, 6.0)):
+        store.save(key, PROFILE, saved_seconds)
+        store.save_past(key, saved_seconds, b"frame", 7.0)
+    (id,) = (each.id for each in store.list() if each.saved_unix_seconds == 5.0)
+    assert store.forget((id,)) == 1
+    assert store.find_past(KEY) is None
+    assert store.find_past(other) == (6.0, b"frame")
+    store.close()
+
+
 def test_pasts_go_after_a_day_and_before_profiles(tmp_path: Path) -> None:
     store = ProfileStore(tmp_path / "store", 1 << 20)
     store.save(KEY, PROFILE, 5.0)
