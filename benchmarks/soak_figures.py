@@ -117,7 +117,7 @@ def _words(figures: Mapping[str, Any]) -> Iterator[str]:
         f" {figures['samples'][-1]['ended']:,.0f} targets ended by themselves;"
         f" {len(figures['harmed']) or 'none'} of the others was harmed. Once all were let go,"
         f" {figures['leaked_descriptors']} descriptors and {figures['leaked_threads']} threads more"
-        " than before the first were there."
+        " than when a first one had come and gone were there."
     )
     yield ""
     yield (
