@@ -1,6 +1,7 @@
 """The daemon with many targets for a long time: what it takes, and whether it is right.
 
-usage: python benchmarks/soak.py [--quick] [--json FILE] [--targets N] [--minutes M] [--cycles N]
+usage: python benchmarks/soak.py [--quick] [--json FILE] [--markdown FILE] [--targets N]
+                                [--minutes M] [--cycles N]
 
 Targets of several kinds, all found by one rule: programs that go round in 16 KiB, 256 KiB or 2 MiB
 (whose curves are known: all misses below that size, none above), idle ones, some that end and are
@@ -8,12 +9,14 @@ started again, some that fork and some that exec all the time. Measured every 15
 Prometheus does: resident memory, own CPU time, holds, descriptors, the time of a scrape. At the end
 all are let go, then one idle process is attached to and let go over and over, and a busy one a
 hundredth as often, each time until it has had a burst (for ten seconds at most). ``--minutes 0``
-does that only, with a budget that allows bursts in each cycle. Exit status 1 if a goal is missed:
+does that only, with a budget that allows bursts in each cycle. ``--markdown docs/daemon.md`` writes
+the figures there, what they were after 1, 10, 20 and 30 minutes among them. Exit status 1 if a goal
+is missed:
 
 - memory of the last tenth at most 1.25 times that after the first third, and 10 MB (judged in runs
   of ten minutes or more: before that, targets still have their first bursts);
 - own CPU time at most a tenth of one core, the first minute left out;
-- as many descriptors and threads in the end as before the first target;
+- as many descriptors and threads in the end as after a first target came and went;
 - cycles leave no descriptor, thread or child process, and 8 MB at most (after a tenth of them);
 - half of the scrapes within 100 ms;
 - no long-lived target ended or traced in the end;
@@ -28,7 +31,6 @@ import os
 import re
 import signal
 import socket
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -44,6 +46,8 @@ from typing import Any
 from memsampd.daemon.node.control import ControlClient
 from memsampd.errors import MemsampdError
 from memsampd.sampler.process.status import read_status
+from reference.documents import replace_section
+from soak_figures import figures_of, markdown, missed
 
 MEMSAMPD = str(Path(sys.executable).with_name("memsampd"))
 SOURCE = r"""
@@ -110,13 +114,6 @@ KINDS = (
 )
 SAMPLE_SECONDS = 15.0
 LOAD = 1.0  # CPUs that all targets keep busy together
-GOALS = {
-    "memory_growth": 1.25,
-    "own_cpu_share": 0.10,
-    "median_scrape_seconds": 0.1,
-    "known_share": 0.5,
-}
-CYCLES_GROWTH_MB = 8.0
 _TOLERANCE = 0.05
 
 
@@ -403,6 +400,15 @@ def measure_cycles(number: int) -> dict[str, Any]:
             return {"cycles": both_cycles(directory, process.pid, build(directory), number)}
 
 
+def warmed(directory: Path) -> dict[str, Any]:
+    """The daemon's state once a target has come and gone: what all share is there from then on."""
+    ask(directory, "status")  # it is there
+    with subprocess.Popen(["sleep", "60"]) as process:
+        cycle(directory, process.pid, 1, 0.0)
+        process.kill()
+    return emptied(directory)
+
+
 def emptied(directory: Path) -> dict[str, Any]:
     """The daemon's state once no target is left."""
     give_up = time.monotonic() + 120
@@ -411,59 +417,6 @@ def emptied(directory: Path) -> dict[str, Any]:
             break
         time.sleep(0.5)
     return dict(status)
-
-
-def missed_by_cycles(kinds: dict[str, dict[str, float]]) -> list[str]:
-    """What attaching and detaching left, for people."""
-    found = []
-    for kind, figures in kinds.items():
-        leaks = [name for name in figures if name.startswith("leaked_") and figures[name]]
-        found += [f"{name}: {figures[name]} by {kind} cycles" for name in leaks]
-        if figures["rss_growth_mb"] > CYCLES_GROWTH_MB:
-            found.append(f"{figures['rss_growth_mb']:.1f} MB more after {kind} cycles")
-        if not figures["unharmed"]:
-            found.append(f"harmed: the target of {kind} cycles")
-    return found
-
-
-def missed(figures: dict[str, Any]) -> list[str]:
-    """Goals that were missed, for people."""
-    found = missed_by_cycles(figures["cycles"])
-    if "samples" not in figures:
-        return found
-    found += [
-        f"{name} is {figures[name]:.3f}, the goal is {'at least' if least else 'at most'} {goal}"
-        for name, goal in GOALS.items()
-        for least in [name == "known_share"]
-        if (name != "memory_growth" or figures["minutes"] >= 10)
-        and (figures[name] < goal if least else figures[name] > goal)
-    ]
-    for name in ("leaked_descriptors", "leaked_threads"):
-        if figures[name]:
-            found.append(f"{name}: {figures[name]}")
-    found += [f"wrong: {each}" for each in figures["wrong"]]
-    found += [f"harmed: {each}" for each in figures["harmed"]]
-    return found
-
-
-def figures_of(samples: Sequence[dict[str, float]]) -> dict[str, Any]:
-    """What the samples come to."""
-    settled = samples[len(samples) // 3 :]
-    after_start = [each for each in samples if each["elapsed_seconds"] >= 60] or settled
-    first, last = after_start[0], after_start[-1]
-    passed = last["elapsed_seconds"] - first["elapsed_seconds"]
-    used = last["own_cpu_seconds"] - first["own_cpu_seconds"]
-    tenth = settled[-max(len(samples) // 10, 1) :]
-    end_mb = statistics.median(each["rss_mb"] for each in tenth)
-    return {
-        "rss_mb_settled": settled[0]["rss_mb"],
-        "rss_mb_end": end_mb,
-        "memory_growth": max(end_mb - 10, 0) / settled[0]["rss_mb"],
-        "own_cpu_share": used / passed if passed > 0 else samples[-1]["own_cpu_share"],
-        "median_scrape_seconds": statistics.median(each["scrape_seconds"] for each in samples),
-        "longest_turn_seconds": max(each["turn_seconds"] for each in samples),
-        "series": samples[-1]["series"],
-    }
 
 
 def measure(number: int, seconds: float, count: int) -> dict[str, Any]:
@@ -476,7 +429,7 @@ def measure(number: int, seconds: float, count: int) -> dict[str, Any]:
         directory = Path(name)
         program = build(directory)
         with daemon(directory, mark, port) as process:
-            before = ask(directory, "status")["status"]
+            before = warmed(directory)
             with targets(program, number, mark) as fleet:
                 samples = soak(directory, port, process.pid, fleet, seconds)
                 show(samples[-1])
@@ -486,6 +439,7 @@ def measure(number: int, seconds: float, count: int) -> dict[str, Any]:
             after = emptied(directory)
             return {
                 "minutes": seconds / 60,
+                "asked_targets": number,
                 "busy": os.getloadavg(),
                 "samples": samples,
                 **figures_of(samples),
@@ -504,6 +458,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--quick", action="store_true", help="20 targets, a minute and a half")
     parser.add_argument("--json", type=Path, metavar="FILE")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write them in its section")
     parser.add_argument("--targets", type=int, default=50)
     parser.add_argument("--minutes", type=float, default=30.0)
     parser.add_argument("--cycles", type=int, default=5000)
@@ -517,6 +472,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.json is not None:
         args.json.write_text(json.dumps(figures, indent=1) + "\n")
     print(json.dumps({key: value for key, value in figures.items() if key != "samples"}, indent=1))
+    if args.markdown is not None and "samples" in figures:
+        replace_section(args.markdown, "soak", markdown(figures))
     misses = missed(figures)
     for each in misses:
         print(f"missed: {each}")

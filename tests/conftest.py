@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Generator
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 # An example may take as long as a busy machine lets it.
@@ -18,3 +20,13 @@ def pytest_configure() -> None:
     inherit that.
     """
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Names that are no UTF-8 may be in what was captured; pytest-xdist sends UTF-8 only."""
+    report = yield
+    report.sections = [
+        (name, text.encode("utf-8", "backslashreplace").decode()) for name, text in report.sections
+    ]
+    return report

@@ -14,6 +14,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import IO, Any
 
@@ -323,23 +324,21 @@ def test_run_leaves_the_output_alone(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (0, "finished\n")
 
 
-def kernel_thread() -> str:
-    return "2"
-
-
-def zombie() -> str:
+@contextmanager
+def zombie() -> Iterator[str]:
     child = os.fork()
     if child == 0:
         os._exit(0)
     os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
-    return str(child)
+    yield str(child)
+    os.waitpid(child, 0)
 
 
-BAD_PIDS: dict[str, tuple[Callable[[], str], str, int]] = {
-    "no such process": (lambda: "4194000", "there is no process", 1),
-    "not a number": (lambda: "xz", "is no process id", 2),
+BAD_PIDS: dict[str, tuple[Callable[[], AbstractContextManager[str]], str, int]] = {
+    "no such process": (lambda: nullcontext("4194000"), "there is no process", 1),
+    "not a number": (lambda: nullcontext("xz"), "is no process id", 2),
     "zombie": (zombie, "is a zombie", 1),
-    "kernel thread": (kernel_thread, "kernel thread", 1),
+    "kernel thread": (lambda: nullcontext("2"), "kernel thread", 1),
 }
 
 
@@ -348,7 +347,8 @@ def test_bad_targets_get_one_line(case: str) -> None:
     make, words, status = BAD_PIDS[case]
     if case == "kernel thread" and not Path("/proc/2/comm").read_text().startswith("kthreadd"):
         pytest.skip("no kernel threads in this PID namespace")
-    done = memsampd("attach", make(), "--no-listen")
+    with make() as pid:
+        done = memsampd("attach", pid, "--no-listen")
     assert done.returncode == status
     assert words in done.stderr
     assert len(done.stderr.splitlines()) == 1

@@ -147,6 +147,21 @@ def test_users_ask_for_processes_and_let_them_go(tmp_path: Path) -> None:
         assert "there is no process 4194303" in nobody.stderr
 
 
+def test_a_configuration_is_checked_and_says_what_it_would_observe(
+    tmp_path: Path, mark: str, busy: subprocess.Popen[str]
+) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text(rule(mark) + '[[rules]]\nname = "none"\ncommand = "no such program"\n')
+    command = [MEMSAMPD, "check-config", str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert f"({busy.pid})" in done.stdout
+    assert "rule none: matches no process now" in done.stdout
+    path.write_text(rule(mark).replace("command_line", "comand_line"))
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "there is no such key; did you mean command_line?" in done.stderr
+
+
 def test_without_a_daemon_it_is_said_how_to_start_one(tmp_path: Path) -> None:
     done = memsampd("list", "--socket", tmp_path / "none.sock")
     assert done.returncode == 1

@@ -13,7 +13,8 @@ import pytest
 
 from memsampd import _core
 from memsampd.cli.doctor import Doctor, as_table
-from memsampd.machines.diagnosis import Finding, State, diagnose_target
+from memsampd.machines.diagnosis import Finding, State
+from memsampd.machines.target_diagnosis import diagnose_target
 from memsampd.sampler.perf.probes import busy_child, probe_breakpoint
 
 
@@ -97,11 +98,16 @@ def test_a_target_of_ours(capsys: pytest.CaptureFixture[str]) -> None:
     with busy_child() as child:
         status = doctor("--json", str(child.pid))
     report = json.loads(capsys.readouterr().out)
-    assert [finding["state"] for finding in report["target"]] == ["ok"]
+    found = {finding["name"]: finding for finding in report["target"]}
+    assert list(found) == ["target", "target: limits", "target: bursts"]
+    assert found["target"]["state"] == "ok"
+    assert "of a CPU" in found["target: bursts"]["detail"]
     assert (status == 0) is report["works"]
 
 
-@pytest.mark.parametrize("pid", ["abc", "0", "99999999", str(os.getpid())])
+@pytest.mark.parametrize(
+    "pid", ["abc", "0", "99999999", str(os.getpid())], ids=["a word", "0", "none", "our own"]
+)
 def test_a_target_that_cannot_be(capsys: pytest.CaptureFixture[str], pid: str) -> None:
     assert doctor(pid) == 1
     assert "target" in capsys.readouterr().out
@@ -114,11 +120,34 @@ def test_looking_at_a_target_does_not_touch_it() -> None:
         while "S (sleeping)" not in before or before != switches.read_text():
             time.sleep(0.1)  # it may be asleep, and still on its way to its long sleep
             before = switches.read_text()
-        (finding,) = diagnose_target(str(child.pid))
+        finding, _, bursts = diagnose_target(str(child.pid), 200_000, 0.005)
         after = switches.read_text()
         child.kill()
     assert finding.state is State.OK
+    assert "a burst waits until it runs" in bursts.detail
     assert after == before  # context switches included
+
+
+@pytest.mark.skipif(not os.access("/sys/fs/cgroup/cpu", os.W_OK), reason="needs a group to write")
+def test_a_target_with_a_quota_is_said_to_wait_for_it(capsys: pytest.CaptureFixture[str]) -> None:
+    group = Path(f"/sys/fs/cgroup/cpu/memsampd-test-{os.getpid()}")
+    group.mkdir()
+    try:
+        (group / "cpu.cfs_period_us").write_text("20000")
+        (group / "cpu.cfs_quota_us").write_text("4000")
+        with busy_child() as child:
+            (group / "cgroup.procs").write_text(str(child.pid))
+            statistics = group / "cpu.stat"
+            while "nr_throttled 0" in statistics.read_text():
+                time.sleep(0.02)
+            doctor("--json", str(child.pid))
+        found = json.loads(capsys.readouterr().out)["target"][1]
+    finally:
+        while (group / "cgroup.procs").read_text():
+            time.sleep(0.02)
+        group.rmdir()
+    assert found["detail"].startswith("0.2 CPUs at most, granted every 0.02 s; it had to wait in")
+    assert found["state"] == "limited"
 
 
 def test_the_probes_tell_working_from_not_working() -> None:

@@ -249,7 +249,7 @@ def test_counters_lose_nothing_while_prometheus_is_away(
             before = wait_for(lambda: query(port, counter))
         # Nobody asks for a while: what is counted meanwhile is told afterwards.
         gone = counted()
-        wait_for(lambda: counted() >= gone + 50)
+        wait_for(lambda: counted() >= gone + 10)
         away = counted()
         with prometheus(tmp_path, scraped) as port:
             wait_for(lambda: (query(port, counter) or 0) >= away)

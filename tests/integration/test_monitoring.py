@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -64,8 +65,37 @@ def test_promtool_takes_rules_and_configurations() -> None:
         check("check", "config", str(KEPT / name))
 
 
-def check(*words: str) -> None:
-    command = [tool("promtool", "prometheus"), *words]
+def path_commands() -> list[list[str]]:
+    """Words of the commands of the newcomer's path."""
+    text = (ROOT / "docs/prometheus.md").read_text()
+    path = text[text.index("## A newcomer's path") : text.index("## Alerts")]
+    blocks = re.findall(r"^ *```(\w*)\n(.*?)^ *```$", path, re.M | re.S)
+    lines = (line for kind, block in blocks if not kind for line in block.splitlines())
+    return [line.split() for line in lines if line.strip()]
+
+
+def test_files_and_programs_of_the_path_are_there(tmp_path: Path) -> None:
+    """What the path does with them is done with a real program below."""
+    configs = []
+    for program, *words in path_commands():
+        if program == "memsampd" and words[0] == "dashboards":
+            subprocess.run([MEMSAMPD, *words], cwd=tmp_path, check=True)
+        elif program != "memsampd":
+            tool(program, "whose name it has")
+        configs += [
+            (program, str(tmp_path / word.partition("=")[2]))
+            for word in words
+            if word.startswith("--config.file=")
+        ]
+    assert [program for program, _ in configs] == ["prometheus", "prometheus-alertmanager"]
+    check("check", "config", configs[0][1])
+    check("check-config", configs[1][1], program="amtool")
+    boards = sorted((tmp_path / "monitoring/grafana").glob("*.json"))
+    assert [json.loads(board.read_text())["title"] for board in boards]
+
+
+def check(*words: str, program: str = "promtool") -> None:
+    command = [tool(program, "prometheus"), *words]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=500)
     assert done.returncode == 0, done.stdout + done.stderr
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -17,6 +18,7 @@ from chromium import Chromium, wait_for
 from invented import make_node_status
 from serving import now_snapshot, serving
 
+from memsampd.exporters.history import History
 from memsampd.exporters.snapshot import Snapshot
 from memsampd.web.process import WebProcess
 
@@ -150,6 +152,36 @@ def test_many_targets_are_listed_filtered_and_chosen(many: WebProcess, tmp_path:
         browser.until("document.querySelector('#title').innerText === 'sqlite3 (pid 1007)'")
         browser.until("document.querySelector('#targets a').ariaCurrent === 'true'")
         clean(browser, many.url)
+
+
+def test_what_comes_from_the_store_is_said_to(tmp_path: Path) -> None:
+    before, now_seconds = History(), time.monotonic()
+    for second in range(60):
+        at = replace(now_snapshot(), time_seconds=now_seconds - 120 + second)
+        before.add(worked(at))
+    past = before.past()
+    assert past is not None
+    snapshot = worked(now_snapshot())
+    phases = tuple(
+        replace(phase, stored_bursts=7 if phase.id == 1 else 0, stored_age_seconds=3600.0)
+        for phase in snapshot.estimate.phases
+    )
+    snapshot = replace(snapshot, estimate=replace(snapshot.estimate, phases=phases))
+    with closing(WebProcess("127.0.0.1:0")) as web:
+        web.publish_past(snapshot.target, past.renamed({0: 0}))
+        web.publish(snapshot)
+        with Chromium(tmp_path / "chromium", (1280, 800)) as browser:
+            browser.go(web.url)
+            said = "document.querySelector('#{}')?.innerText"
+            browser.until(f"{said.format('heat-stored')}.includes('before memsampd was restarted')")
+            known = said.format("phases-stored")
+            browser.until(f"{known}.includes('1 (7 from the store, 1.0 h old)')")
+            browser.evaluate("document.querySelector('#heat').focus()")
+            browser.until(
+                "document.querySelector('#heat').dispatchEvent(new KeyboardEvent('keydown',"
+                f" {{key: 'ArrowLeft'}})) || {read('heat')}.includes('(from the store)')"
+            )
+            clean(browser, web.url)
 
 
 def test_light_and_dark_differ_and_the_figures_are_painted_in_both(

@@ -68,7 +68,7 @@ def test_prometheus_stores_what_was_published(
     server: MetricsServer | WebProcess
     if where == "in a thread":
         exporter = PrometheusExporter()
-        server = MetricsServer(exporter.registry, "127.0.0.1:0")
+        server = MetricsServer(exporter.text, "127.0.0.1:0")
     else:
         exporter = server = WebProcess("127.0.0.1:0")
     exporter.publish(snapshot)

@@ -113,6 +113,8 @@ class Target:
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
     program = compile_c(tmp_path_factory.mktemp("touching"), TOUCHING.read_text(), "-no-pie")
+    with program.open("rb") as file:
+        os.fsync(file.fileno())  # else its pages become clean when the kernel has written them
     listing = subprocess.run(["nm", program], check=True, capture_output=True, text=True)
     (use_ip,) = (line.split()[0] for line in listing.stdout.splitlines() if "use_ip" in line)
     return program, int(use_ip, 16)

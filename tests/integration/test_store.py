@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from daemons import MEMSAMPD, daemon, wait_for
+from daemons import MEMSAMPD, Daemon, daemon, wait_for
 from numpy.typing import NDArray
+from serving import ask
 from tracees import compile_c, running
 
 from memsampd.daemon.attach import attached, code_reader, named_branches
@@ -218,19 +222,59 @@ def has_bursts(pid: int) -> Callable[[dict[int, dict[str, object]]], object]:
     return lambda targets: targets.get(pid, {}).get("bursts")
 
 
-def test_a_restarted_daemon_knows_what_the_last_one_learned(
+def windows_of(running_daemon: Daemon, pid: int) -> dict[str, Any]:
+    """What its web process tells of the last day of a process; empty before the first."""
+    page = re.findall(r"page: (\S+)", running_daemon.log)[-1]
+    status, _, listed = ask(page, "/api/v1/targets")
+    ids = [each["target"] for each in listed["targets"] if each["pid"] == pid]
+    if status != 200 or not ids:
+        return {}
+    found: dict[str, Any] = ask(page, f"/api/v1/targets/{ids[0]}/windows?points=2000")[2]
+    return found
+
+
+def cpu_of_phases(windows: dict[str, Any], before_unix_seconds: float) -> Counter[int]:
+    """CPU time by phase of the columns that begin before a moment."""
+    used: Counter[int] = Counter()
+    columns = zip(windows["start_unix_seconds"], windows["phase_cpu_seconds"], strict=True)
+    for start, row in columns:
+        if start < before_unix_seconds:
+            used.update(dict(zip(windows["phases"], row, strict=True)))
+    return used
+
+
+def test_a_restarted_daemon_knows_what_the_last_one_learned_and_saw(
     tmp_path: Path, busy: subprocess.Popen[str]
 ) -> None:
-    with daemon(tmp_path / "d") as first:
+    listen = ("--listen", "127.0.0.1:0")
+    with daemon(tmp_path / "d", options=listen) as first:
         first.ask("attach", pid=busy.pid)
         first.wait_for(has_bursts(busy.pid))
+        seen = wait_for(
+            lambda: (told := windows_of(first, busy.pid)) and any(told["miss_ratio"]) and told,
+            lambda: first.log,
+        )
+        assert seen["stored_until_unix_seconds"] is None
         assert first.ask("status")["status"]["store_trouble"] == ""
         assert first.stop() == 0
     store = tmp_path / "d" / "state" / FILE_NAME
     assert store.stat().st_mode & 0o077 == 0
     assert "known from the store" not in first.log
-    with daemon(tmp_path / "d") as second:
+    with daemon(tmp_path / "d", options=listen) as second:
         wait_for(lambda: "known from the store" in second.log, lambda: second.log)
+        again = wait_for(
+            lambda: (told := windows_of(second, busy.pid)) and told["cpu_seconds"] and told,
+            lambda: second.log,
+        )
+        # It goes on from where the first one was, and says so.
+        until = again["stored_until_unix_seconds"]
+        assert until >= seen["until_unix_seconds"] - 1
+        kept = cpu_of_phases(again, until)
+        assert sum(kept.values()) >= 0.9 * sum(seen["cpu_seconds"])
+        # Phases with bursts are the same ones; what they miss was known before they ran again.
+        assert any(used for phase, used in kept.items() if phase >= 0)
+        columns = zip(again["start_unix_seconds"], again["miss_ratio"], strict=True)
+        assert any(ratios is not None for start, ratios in columns if start < until)
         assert second.stop() == 0
 
 

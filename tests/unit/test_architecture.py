@@ -26,6 +26,7 @@ LAYERS = (
     ("memsampd.exporters",),
     ("memsampd.web",),
     ("memsampd.machines.diagnosis", "memsampd.demo"),
+    ("memsampd.machines.target_diagnosis",),
     ("memsampd.daemon",),
     ("memsampd.cli",),
 )

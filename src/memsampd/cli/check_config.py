@@ -6,6 +6,8 @@ import argparse
 import sys
 from pathlib import Path
 
+_SHOWN = 5  # processes of a rule
+
 
 class CheckConfigCommand:
     """Reads a configuration as the daemon would."""
@@ -24,21 +26,25 @@ class CheckConfigCommand:
         )
 
     def run(self, args: argparse.Namespace) -> int:
-        """Say how many processes each rule matches now, whatever CPU time they use.
+        """Say which processes each rule matches now, whatever CPU time they use.
 
         Raises:
             ConfigError: the daemon could not use it; the message names line and key.
         """
         from memsampd.daemon.node.config import CONFIG_PATH, read_config
         from memsampd.daemon.node.discovery import ProcessReader, matches
+        from memsampd.exporters.names import printable
 
         path = args.file or CONFIG_PATH
         config = read_config(path)
         processes = ProcessReader().scan()
         sys.stdout.write(f"{path}: {len(config.rules)} rules, no mistakes\n")
         for rule in config.rules:
-            matching = sum(matches(rule, facts) for facts in processes)
-            sys.stdout.write(f"rule {rule.name}: {matching} processes match now\n")
+            found = [facts for facts in processes if matches(rule, facts)]
+            which = ", ".join(f"{each.command} ({each.key.pid})" for each in found[:_SHOWN])
+            more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+            matching = f"matches {which}{more}" if found else "matches no process"
+            sys.stdout.write(f"rule {rule.name}: {printable(matching)} now\n")
         return 0
 
 

@@ -37,10 +37,10 @@ class Doctor:
         Returns:
             0 if a process can be attached to (the one that was named, if one was), else 1.
         """
-        from memsampd.machines.diagnosis import State, diagnose, diagnose_target, gather_evidence
+        from memsampd.machines.diagnosis import State, diagnose, gather_evidence
 
         diagnosis = diagnose(gather_evidence())
-        target = diagnose_target(args.pid) if args.pid is not None else ()
+        target = _diagnosed(args.pid) if args.pid is not None else ()
         works = diagnosis.works and all(finding.state is not State.NO for finding in target)
         if args.json:
             report = as_json(diagnosis, target, works)
@@ -50,6 +50,16 @@ class Doctor:
             findings = (*diagnosis.findings, *target)
             sys.stdout.write(as_table(findings, width, color=sys.stdout.isatty()))
         return 0 if works else 1
+
+
+def _diagnosed(pid: str) -> tuple[Finding, ...]:
+    from memsampd.daemon.attach import burst_shape
+    from memsampd.daemon.config import SessionConfig
+    from memsampd.machines.target_diagnosis import diagnose_target
+
+    config = SessionConfig()
+    usual = burst_shape(config.burst_accesses).usual_accesses
+    return diagnose_target(pid, usual, config.max_stop_seconds)
 
 
 def as_json(diagnosis: Diagnosis, target: Iterable[Finding], works: bool) -> dict[str, Any]:

@@ -29,6 +29,7 @@ from memsampd.daemon.tracer import TracerThread
 from memsampd.daemon.watching import WatchPlan
 from memsampd.errors import CapabilityError, TargetError, UsageError
 from memsampd.estimate.estimator import Estimator
+from memsampd.exporters.past import Past
 from memsampd.exporters.protocols import Exporter
 from memsampd.exporters.snapshot import TargetInfo
 from memsampd.machines.machine import Machine, read_machine
@@ -356,7 +357,16 @@ def compose(
         memory_peak=around.memory_peak,
         recorders=() if keeper is None else (keeper,),
         watchpoints=watchpoints,
+        keeper=keeper,
+        past=_past(keeper, around.machine, config),
     )
+
+
+def _past(keeper: ProfileKeeper | None, machine: Machine, config: SessionConfig) -> Past | None:
+    """What was kept of what the process did, as far as it fits to what is to come."""
+    if keeper is None or keeper.past is None:
+        return None
+    return keeper.past.fitting(curve_sizes(machine), config.line_bytes)
 
 
 def _branches(
@@ -421,7 +431,7 @@ def served(listen: str, stack: ExitStack) -> Exporter:
     from memsampd.exporters.prometheus import PrometheusExporter
 
     prometheus = PrometheusExporter()
-    server = MetricsServer(prometheus.registry, listen, lambda: prometheus.version)
+    server = MetricsServer(prometheus.text, listen, lambda: prometheus.version)
     stack.callback(server.close)
     logger.info("metrics: %s", server.url)
     return prometheus

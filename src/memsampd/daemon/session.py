@@ -18,7 +18,8 @@ from memsampd.daemon.stopping import Stop
 from memsampd.daemon.tracer import CaptureOrder, CaptureResult
 from memsampd.errors import MemsampdError, TargetError
 from memsampd.estimate.events import EstimatorEvent
-from memsampd.exporters.protocols import Exporter
+from memsampd.exporters.past import Past
+from memsampd.exporters.protocols import Exporter, PastExporter
 from memsampd.exporters.snapshot import Snapshot, TargetInfo
 from memsampd.machines.machine_file import MemoryPeak
 from memsampd.phases.records import Assignment, Window
@@ -69,6 +70,13 @@ class Recorder(Protocol):
         """Keep one."""
 
 
+class Shown(Protocol):
+    """Someone who is shown every new state."""
+
+    def publish(self, snapshot: Snapshot) -> None:
+        """Take note of it."""
+
+
 class SessionBranches(BranchSource, Protocol):
     """A source of branch samples that knows of child processes."""
 
@@ -109,6 +117,8 @@ class SessionParts:
         memory_peak: what memory gives at most; None if it was not measured.
         recorders: given every record besides those that are asked for.
         watchpoints: watch words of the running target; None: none are watched.
+        keeper: is shown every new state, to keep it; None: nothing is kept.
+        past: what the target did before a restart of memsampd; None: nothing is known of it.
     """
 
     target: TargetInfo
@@ -124,6 +134,8 @@ class SessionParts:
     memory_peak: MemoryPeak | None = None
     recorders: tuple[Recorder, ...] = ()
     watchpoints: Watchpoints | None = None
+    keeper: Shown | None = None
+    past: Past | None = None
 
     @property
     def backend(self) -> dict[str, str]:
@@ -163,6 +175,7 @@ class Session:
         self._observers = tuple(observers)
         self._target = parts.target
         self._target_cpu = parts.target_cpu_at_start
+        self._past = parts.past  # until it has been told
         self._snapshot: Snapshot | None = None  # of this turn, once anyone has asked
         self._published_seconds = parts.started_seconds
         self._is_alive = True
@@ -309,6 +322,13 @@ class Session:
     def publish(self) -> None:
         """Show the present state to all exporters."""
         self._published_seconds = time.monotonic()
+        if self._past is not None:
+            for exporter in self._exporters:
+                if isinstance(exporter, PastExporter):
+                    exporter.publish_past(self._target, self._past)
+            self._past = None
+        if self._parts.keeper is not None:
+            self._parts.keeper.publish(self.snapshot())
         for exporter in self._exporters:
             exporter.publish(self.snapshot())
 

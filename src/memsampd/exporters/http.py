@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, start_http_server
 
 from memsampd import __version__
 from memsampd.exporters.listen import DEFAULT_LISTEN, listening_error, parse_listen, url_of
-from memsampd.exporters.rendered import RenderedMetrics
+from memsampd.exporters.rendered import MakeText, RenderedMetrics
 
 _LANDING_PAGE = f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>memsampd</title>
@@ -27,9 +27,9 @@ class MetricsServer:
     """An HTTP server in a thread of its own.
 
     Args:
-        registry: what /metrics shows.
+        make_text: makes what /metrics shows.
         listen: ``HOST:PORT``; port 0 takes a free one.
-        version: another value whenever the registry shows something else; None: at each request.
+        version: another value whenever something else is to be shown; None: at each request.
 
     Attributes:
         host: address that it listens on.
@@ -42,16 +42,16 @@ class MetricsServer:
 
     def __init__(
         self,
-        registry: CollectorRegistry,
+        make_text: MakeText,
         listen: str = DEFAULT_LISTEN,
         version: Callable[[], object] | None = None,
     ) -> None:
         self.host, port = parse_listen(listen)
         try:
-            self._server, self._thread = start_http_server(port, self.host, registry)
+            self._server, self._thread = start_http_server(port, self.host, CollectorRegistry())
         except OSError as error:
             raise listening_error(error, listen) from error
-        self._server.set_app(_application(RenderedMetrics(registry, version or object)))
+        self._server.set_app(_application(RenderedMetrics(make_text, version or object)))
         self.port = self._server.server_port
         self._closed = False
 

@@ -7,6 +7,8 @@ _STRANGE = "\N{REPLACEMENT CHARACTER}"
 
 def printable(text: str) -> str:
     """Make a name from outside safe for terminals, documents and UTF-8."""
+    if text.isprintable():
+        return text
     return "".join(letter if letter.isprintable() else _STRANGE for letter in text)
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import chain
-from typing import TypeAlias
+from itertools import repeat
 
+import numpy as np
+from numpy.typing import NDArray
 from prometheus_client import CollectorRegistry
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.core import Metric as Family
 from prometheus_client.registry import Collector
 
@@ -17,6 +17,7 @@ from memsampd.estimate.records import Estimate
 from memsampd.exporters import catalogue
 from memsampd.exporters.catalogue import CATALOGUE, Metric
 from memsampd.exporters.curves import at_size, fills, shown_sizes, thin_curve
+from memsampd.exporters.exposition import Exposition, Sample, families_of, family_of
 from memsampd.exporters.folding import PhaseView, fold_phases, fold_reasons
 from memsampd.exporters.names import printable
 from memsampd.exporters.snapshot import NodeStatus, Snapshot
@@ -35,9 +36,6 @@ from memsampd.models.records import MissRatioCurve
 MAX_SIZES = 32
 MAX_PHASES = 16
 MAX_REASONS = 20
-
-# One sample: the metric, the values of its own labels, the value.
-Sample: TypeAlias = tuple[Metric, tuple[str, ...], float]
 
 
 class PrometheusExporter(Collector):
@@ -67,6 +65,7 @@ class PrometheusExporter(Collector):
         self._snapshots: dict[int, Snapshot] = {}
         self._traffic: dict[int, TrafficTotals] = {}
         self._node: NodeStatus | None = None
+        self._exposition = Exposition()
         self.version = 0
         self.registry.register(self)
 
@@ -100,26 +99,33 @@ class PrometheusExporter(Collector):
 
     def describe(self) -> Iterable[Family]:
         """Return the families without samples (the registry checks names with it)."""
-        return [_family(metric) for metric in CATALOGUE]
+        return [family_of(metric) for metric in CATALOGUE]
 
     def collect(self) -> Iterator[Family]:
         """Yield every family that has samples now, in the catalogue's order."""
+        return families_of(self.samples())
+
+    def text(self, open_metrics: bool) -> bytes:
+        """Return all samples as text; for one thread at a time.
+
+        Args:
+            open_metrics: the format is OpenMetrics; else the older one.
+        """
+        return self._exposition.text(self.samples(), open_metrics=open_metrics)
+
+    def samples(self) -> Iterator[Sample]:
+        """Yield what there is to show now."""
         with self._lock:
             snapshots = sorted(self._snapshots.items())
             traffic, node = dict(self._traffic), self._node
-        families = {metric.name: _family(metric) for metric in CATALOGUE}
-        families[catalogue.BUILD_INFO.name].add_metric([__version__], 1)
-        machine = chain(
-            _peak_samples(snapshot for _, snapshot in snapshots),
-            _node_samples(node) if node is not None else (),
-        )
-        for metric, labels, value in machine:
-            families[metric.name].add_metric(labels, value)
+        yield catalogue.BUILD_INFO, (__version__,), 1
+        yield from _peak_samples(snapshot for _, snapshot in snapshots)
+        if node is not None:
+            yield from _node_samples(node)
         for pid, snapshot in snapshots:
             target = (str(pid), printable(snapshot.target.command))
             for metric, labels, value in self._samples(snapshot, traffic.get(pid)):
-                families[metric.name].add_metric([*target, *map(printable, labels)], value)
-        yield from (family for family in families.values() if family.samples)
+                yield metric, (*target, *map(printable, labels)), value
 
     def _samples(self, snapshot: Snapshot, traffic: TrafficTotals | None) -> Iterator[Sample]:
         yield from _session_samples(snapshot)
@@ -140,16 +146,20 @@ class PrometheusExporter(Collector):
         yield catalogue.ACCESSES, (), estimate.totals.accesses
         keep = shown_sizes(len(estimate.sizes_bytes), self._max_sizes)
         for policy, misses in estimate.totals.misses.items():
-            for size_bytes, value in zip(estimate.sizes_bytes[keep], misses[keep], strict=True):
-                yield catalogue.MISSES, (policy, str(int(size_bytes))), float(value)
+            shown = zip(_labels(estimate.sizes_bytes[keep]), misses[keep].tolist(), strict=True)
+            yield from ((catalogue.MISSES, (policy, size), value) for size, value in shown)
 
     def _curve_samples(
         self, metrics: tuple[Metric, Metric, Metric], labels: tuple[str, ...], curve: MissRatioCurve
     ) -> Iterator[Sample]:
         curve = thin_curve(curve, self._max_sizes)
+        sizes = [(*labels, curve.policy, size) for size in _labels(curve.sizes_bytes)]
         for metric, values in zip(metrics, (curve.miss_ratio, curve.low, curve.high), strict=True):
-            for size_bytes, value in zip(curve.sizes_bytes, values, strict=True):
-                yield metric, (*labels, curve.policy, str(int(size_bytes))), float(value)
+            yield from zip(repeat(metric), sizes, values.tolist(), strict=False)
+
+
+def _labels(sizes_bytes: NDArray[np.int64]) -> list[str]:
+    return [str(int(size)) for size in sizes_bytes.tolist()]
 
 
 _OVERALL = (catalogue.MISS_RATIO, catalogue.MISS_LOW_RATIO, catalogue.MISS_HIGH_RATIO)
@@ -158,11 +168,6 @@ _BY_PHASE = (
     catalogue.PHASE_MISS_LOW_RATIO,
     catalogue.PHASE_MISS_HIGH_RATIO,
 )
-
-
-def _family(metric: Metric) -> GaugeMetricFamily | CounterMetricFamily:
-    kind = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
-    return kind(metric.name, metric.help, labels=metric.all_labels)
 
 
 def _session_samples(snapshot: Snapshot) -> Iterator[Sample]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol, runtime_checkable
 
-from memsampd.exporters.snapshot import NodeStatus, Snapshot
+from memsampd.exporters.past import Past
+from memsampd.exporters.snapshot import NodeStatus, Snapshot, TargetInfo
 
 
 @runtime_checkable
@@ -32,6 +33,17 @@ class NodeExporter(Protocol):
 
     def publish_node(self, status: NodeStatus) -> None:
         """Show this state of the daemon from now on."""
+
+
+@runtime_checkable
+class PastExporter(Protocol):
+    """An exporter that shows what a target did before memsampd was restarted, too.
+
+    Contract: as :class:`Exporter`'s; it is told before the first snapshot of the target.
+    """
+
+    def publish_past(self, target: TargetInfo, past: Past) -> None:
+        """Show what it did, before what it does from now on."""
 
 
 @runtime_checkable

@@ -6,11 +6,14 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeAlias
 
-from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
 _OPEN_METRICS = "application/openmetrics-text"
+
+MakeText: TypeAlias = Callable[[bool], bytes]
+"""Makes the text: OpenMetrics, or the older one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +32,12 @@ class _Kept:
 
 
 class RenderedMetrics:
-    """Keeps the texts of a registry; may be read from any thread.
+    """Keeps the texts that somebody makes; may be read from any thread.
 
     There are two texts, whatever is asked for: OpenMetrics, and the older one.
 
     Args:
-        registry: what is shown.
+        make_text: makes one of them; is called by one thread at a time.
         version: another value whenever something else is to be shown.
         seconds: for so long a text is good though there is another version.
         monotonic: clock, injected for tests.
@@ -42,12 +45,12 @@ class RenderedMetrics:
 
     def __init__(
         self,
-        registry: CollectorRegistry,
+        make_text: MakeText,
         version: Callable[[], object],
         seconds: float = 0.0,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._registry = registry
+        self._make_text = make_text
         self._version = version
         self._seconds = seconds
         self._monotonic = monotonic
@@ -60,11 +63,12 @@ class RenderedMetrics:
         Args:
             accept: the Accept header.
         """
-        encode, content_type = choose_encoder(_OPEN_METRICS if _OPEN_METRICS in accept else "")
+        open_metrics = _OPEN_METRICS in accept
+        _, content_type = choose_encoder(_OPEN_METRICS if open_metrics else "")
         with self._lock:
             kept, version = self._kept.get(content_type), self._version()
             if kept is None or not self._is_good(kept, version):
-                body = encode(self._registry)
+                body = self._make_text(open_metrics)
                 kept = _Kept(body, version, self._monotonic() + self._seconds)
                 self._kept[content_type] = kept
         return kept.body, content_type

@@ -11,7 +11,6 @@ from enum import StrEnum
 from pathlib import Path
 
 from memsampd import _core
-from memsampd.errors import MemsampdError
 from memsampd.machines.kernel import parse_release
 from memsampd.machines.machine import Machine, read_machine
 from memsampd.machines.pmu import ARM_SPE, Pmu, plan_events, read_pmus
@@ -33,7 +32,6 @@ from memsampd.sampler.perf.source import TaskClockSource
 from memsampd.sampler.pmu.branches import PmuBranchSource
 from memsampd.sampler.pmu.choice import NO_PMU, Choice, PmuTrials, choose, try_plan
 from memsampd.sampler.process.status import ProcessStatus, read_status
-from memsampd.sampler.process.target import check_target
 from memsampd.sampler.replica.probe import probe as probe_replica
 
 BRANCH_SOURCE = TaskClockSource.name
@@ -197,20 +195,6 @@ def diagnose(evidence: Evidence) -> Diagnosis:
         accesses,
         choice.clock,
     )
-
-
-def diagnose_target(pid: str, proc: Path = Path("/proc")) -> tuple[Finding, ...]:
-    """Check one process as attach would, without stopping it."""
-    try:
-        facts = check_target(pid, proc)
-        with TaskClockSource(facts.identity.pid, proc=proc) as source:
-            notes = facts.notes + source.notes
-    except MemsampdError as error:
-        return (Finding("target", State.NO, error.cause, error.remedy),)
-    detail = f"{facts.identity.pid} ({facts.identity.command}) can be observed"
-    if not notes:
-        return (Finding("target", State.OK, detail),)
-    return (Finding("target", State.LIMITED, f"{detail}; {'; '.join(notes)}"),)
 
 
 def _check_backend(branches: str | None, accesses: str | None, choice: Choice) -> Finding:

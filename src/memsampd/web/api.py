@@ -163,6 +163,11 @@ def _windows(observed: Observed, since: float, points: int, offset: float) -> Do
         "cache_sizes_bytes": dict(snapshot.cache_sizes_bytes),
         "step_seconds": part.step_seconds,
         "until_unix_seconds": history.last_seconds + offset,
+        "stored_until_unix_seconds": (
+            history.stored_until_seconds + offset
+            if history.stored_until_seconds > -math.inf
+            else None
+        ),
         "start_unix_seconds": _rounded(part.start_seconds + offset),
         "cpu_seconds": _rounded(part.cpu_seconds.sum(axis=1)),
         "unknown_cpu_seconds": _rounded(history.unknown_cpu_seconds(part)),

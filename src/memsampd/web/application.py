@@ -43,7 +43,7 @@ def make_application(state: State, host: str) -> ASGIApp:
 
 def _metrics(state: State) -> Route:
     exporter = state.prometheus
-    rendered = RenderedMetrics(exporter.registry, lambda: exporter.version, METRICS_SECONDS)
+    rendered = RenderedMetrics(exporter.text, lambda: exporter.version, METRICS_SECONDS)
 
     async def metrics(request: Request) -> Response:
         body, content_type = rendered.read(request.headers.get("accept", ""))

@@ -173,10 +173,11 @@ _WINDOWS = _object(
     cache_sizes_bytes=_map(_COUNT),
     step_seconds=_AMOUNT,
     until_unix_seconds=_NUMBER,
+    stored_until_unix_seconds=_maybe(_NUMBER),
     start_unix_seconds=_list(_NUMBER),
     cpu_seconds=_list(_AMOUNT),
     unknown_cpu_seconds=_list(_AMOUNT),
-    phases=_list({"type": "integer", "minimum": -1}),
+    phases=_list({"type": "integer"}),
     phase_cpu_seconds=_list(_list(_AMOUNT)),
     **{name: _list(_maybe(_list(_SHARE))) for name in _CURVE},
 )

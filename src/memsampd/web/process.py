@@ -27,12 +27,14 @@ from memsampd.errors import CapabilityError
 from memsampd.exporters.documents import target_id
 from memsampd.exporters.listen import DEFAULT_LISTEN, listening_error, parse_listen, url_of
 from memsampd.exporters.names import printable
-from memsampd.exporters.snapshot import NodeStatus, Snapshot
-from memsampd.web.wire import Detached, Message, encode
+from memsampd.exporters.past import Past
+from memsampd.exporters.snapshot import NodeStatus, Snapshot, TargetInfo
+from memsampd.web.wire import Detached, Message, Restored, encode
 
 logger = logging.getLogger(__name__)
 
 _NODE = "node"  # no name of a target
+_PAST = "past of "  # a target
 _BACKLOG = 128
 # Beyond so many messages that wait, only the name is told of a target that is over.
 _MOST_WAITING = 256
@@ -68,6 +70,7 @@ class _Outbox:
         with self._lock:
             if is_over:
                 self._latest.pop(name, None)
+                self._latest.pop(_PAST + name, None)
             else:
                 self._latest[name] = message
             if self._has_reader:
@@ -169,6 +172,11 @@ class WebProcess:
     def publish(self, snapshot: Snapshot) -> None:
         """Show this state of its target; returns at once."""
         self._send(target_id(snapshot.target), snapshot)
+
+    def publish_past(self, target: TargetInfo, past: Past) -> None:
+        """Show what a target did before memsampd was restarted; returns at once."""
+        id = target_id(target)
+        self._send(_PAST + id, Restored(id, past))
 
     def publish_node(self, status: NodeStatus) -> None:
         """Show this state of the daemon; returns at once."""

@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 from memsampd.exporters.documents import VERSION, Document, target_id
+from memsampd.exporters.history import History
+from memsampd.exporters.past import Past
 from memsampd.exporters.prometheus import PrometheusExporter
 from memsampd.exporters.snapshot import NodeStatus, Snapshot
-from memsampd.web.history import History
-from memsampd.web.wire import Detached, Message
+from memsampd.web.wire import Detached, Message, Restored
 
 KEPT_ENDED = 20
 KEPT_EVENTS = 1024
@@ -65,6 +66,7 @@ class State:
         self.prometheus = PrometheusExporter()
         self.targets: dict[str, Observed] = {}
         self.node: NodeStatus | None = None
+        self._pasts: dict[str, Past] = {}  # of targets that no snapshot has come of
         self._events: deque[Event] = deque(maxlen=KEPT_EVENTS)
         self._last_number = 0
         self._listeners: set[Callable[[], None]] = set()
@@ -95,6 +97,9 @@ class State:
         elif isinstance(message, NodeStatus):
             self.node = message
             self.prometheus.publish_node(message)
+        elif isinstance(message, Restored):
+            if message.target not in self.targets:  # else its history is here
+                self._pasts[message.target] = message.past
         else:
             self._see(message)
 
@@ -113,6 +118,8 @@ class State:
         before = observed.snapshot.phase if observed else None
         if observed is None:
             observed = self.targets[id] = Observed(snapshot, attached=False)
+            if (past := self._pasts.pop(id, None)) is not None:
+                observed.history.restore(past)
         if not observed.attached:
             observed.attached, before = True, None
             self._tell("target", snapshot)
@@ -125,6 +132,7 @@ class State:
             self._let_go(id)
 
     def _let_go(self, id: str) -> None:
+        self._pasts.pop(id, None)
         observed = self.targets.get(id)
         if observed is None or not observed.attached:
             return

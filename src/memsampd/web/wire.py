@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeAlias, cast
 
+from memsampd.exporters.past import Past
 from memsampd.exporters.snapshot import NodeStatus, Snapshot
 
 _LENGTH = struct.Struct("<I")
@@ -28,7 +29,20 @@ class Detached:
     target: str
 
 
-Message: TypeAlias = Snapshot | NodeStatus | Detached
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """What a target did before memsampd was restarted.
+
+    Attributes:
+        target: its name, see :func:`~memsampd.exporters.documents.target_id`.
+        past: what was kept of it.
+    """
+
+    target: str
+    past: Past
+
+
+Message: TypeAlias = Snapshot | NodeStatus | Detached | Restored
 
 
 def encode(message: Message) -> bytes:

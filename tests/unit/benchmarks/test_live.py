@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from invented import burst_record
 from invented_reference import misses_alone
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily
 
 from evaluation.counters import apart, cut, increases, judge_counters, miss_errors
@@ -99,7 +99,7 @@ def test_a_server_is_scraped_as_long_as_it_is_there() -> None:
     registry.register(growing := Growing())
     begun = time.monotonic()
     with Scraper(address, 0.05).running() as scraper:
-        server = MetricsServer(registry, address)
+        server = MetricsServer(lambda open_metrics: generate_latest(registry), address)
         try:
             while growing.scrapes < 3:
                 time.sleep(0.01)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -66,6 +67,28 @@ def test_the_documentation_names_no_option_that_is_gone() -> None:
     known |= {"--limit", "--to", "--from", "--version"}
     named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", (ROOT / "docs/cli.md").read_text()))
     assert named <= known
+
+
+def commands_of(path: Path) -> Iterator[list[str]]:
+    """Yield the commands of memsampd in a document's blocks of code; not outlines of options."""
+    blocks = re.findall(r"^ *```(\w*)\n(.*?)^ *```$", path.read_text(), re.M | re.S)
+    lines = (line for kind, text in blocks if kind in ("", "console") for line in text.splitlines())
+    for line in lines:
+        if re.match(r"\s*(\$ )?(\S*/)?memsampd ", line) and "[" not in line:
+            command = line.strip().removeprefix("$ ").partition(">")[0]
+            yield shlex.split(command, comments=True)[1:]
+
+
+def test_commands_in_the_documents_are_understood() -> None:
+    known, understood = dict(parsers()), 0
+    for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
+        for name, *words in commands_of(path):
+            try:
+                known[name].parse_args(words)
+            except SystemExit:
+                pytest.fail(f"{path.name}: memsampd {shlex.join([name, *words])}")
+            understood += 1
+    assert understood > 20
 
 
 @pytest.mark.parametrize("shell", SHELLS)

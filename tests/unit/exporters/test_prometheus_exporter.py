@@ -211,7 +211,7 @@ def test_metrics_page_is_up_to_date() -> None:
 def test_server_serves_metrics_and_a_page_and_frees_its_port(snapshot: Snapshot) -> None:
     exporter = PrometheusExporter()
     exporter.publish(snapshot)
-    server = MetricsServer(exporter.registry, "127.0.0.1:0")
+    server = MetricsServer(exporter.text, "127.0.0.1:0")
     root = server.url.removesuffix("/metrics")
     with urllib.request.urlopen(server.url) as answer:
         assert b"memsampd_target_up{" in answer.read()
@@ -220,10 +220,10 @@ def test_server_serves_metrics_and_a_page_and_frees_its_port(snapshot: Snapshot)
     with pytest.raises(urllib.error.HTTPError, match="404"):
         urllib.request.urlopen(f"{root}/etc/passwd")
     with pytest.raises(CapabilityError, match="in use; choose another"):
-        MetricsServer(exporter.registry, f"127.0.0.1:{server.port}")
+        MetricsServer(exporter.text, f"127.0.0.1:{server.port}")
     server.close()
     server.close()
-    MetricsServer(exporter.registry, f"127.0.0.1:{server.port}").close()
+    MetricsServer(exporter.text, f"127.0.0.1:{server.port}").close()
 
 
 @pytest.mark.parametrize("listen", ["", "9753", ":9753", "host:", "host:99999", "host:-1", "h:x"])
@@ -235,4 +235,4 @@ def test_bad_addresses(listen: str) -> None:
 def test_addresses() -> None:
     assert parse_listen("[::1]:80") == ("::1", 80)
     with pytest.raises(CapabilityError):
-        MetricsServer(PrometheusExporter().registry, "192.0.2.1:0")
+        MetricsServer(PrometheusExporter().text, "192.0.2.1:0")

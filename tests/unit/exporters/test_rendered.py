@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import threading
 import urllib.request
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 from invented import make_snapshot
-from prometheus_client import CollectorRegistry
-from prometheus_client.core import GaugeMetricFamily
 
 from memsampd.exporters.http import MetricsServer
 from memsampd.exporters.prometheus import PrometheusExporter
@@ -25,17 +22,15 @@ class Counting:
         self.asked = 0
         self._lock = threading.Lock()
 
-    def collect(self) -> Iterator[GaugeMetricFamily]:
+    def text(self, open_metrics: bool) -> bytes:
         with self._lock:
             self.asked += 1
-        yield GaugeMetricFamily("asked", "how often", value=self.asked)
+        return f"asked {self.asked}\n".encode()
 
 
 def test_they_are_made_once_a_second_whatever_is_asked_for() -> None:
     exporter, now_seconds = PrometheusExporter(), [100.0]
-    rendered = RenderedMetrics(
-        exporter.registry, lambda: exporter.version, 1.0, lambda: now_seconds[0]
-    )
+    rendered = RenderedMetrics(exporter.text, lambda: exporter.version, 1.0, lambda: now_seconds[0])
     first, _ = rendered.read("")
     other, _ = rendered.read(OPEN_METRICS + "0")
     exporter.publish(make_snapshot())
@@ -49,7 +44,7 @@ def test_they_are_made_once_a_second_whatever_is_asked_for() -> None:
 
 def test_they_are_kept_until_something_is_published() -> None:
     exporter = PrometheusExporter()
-    rendered = RenderedMetrics(exporter.registry, lambda: exporter.version)
+    rendered = RenderedMetrics(exporter.text, lambda: exporter.version)
     empty, _ = rendered.read("")
     assert rendered.read("")[0] is empty
     snapshot = make_snapshot()
@@ -62,9 +57,8 @@ def test_they_are_kept_until_something_is_published() -> None:
 
 
 def test_readers_of_the_small_server_cannot_have_it_work() -> None:
-    registry, version = CollectorRegistry(auto_describe=False), [1]
-    registry.register(counting := Counting())
-    server = MetricsServer(registry, "127.0.0.1:0", lambda: version[0])
+    counting, version = Counting(), [1]
+    server = MetricsServer(counting.text, "127.0.0.1:0", lambda: version[0])
 
     def read(_: int) -> bytes:
         with urllib.request.urlopen(server.url) as answer:

@@ -7,6 +7,7 @@ import re
 from types import ModuleType
 
 import pytest
+import yaml
 from promql import (
     ROOT,
     SCRAPED,
@@ -45,6 +46,19 @@ def test_alerts_use_what_there_is(rule: dict[str, object], known: Known) -> None
     labels = labels_of(str(rule["expr"]), known)
     named = set(re.findall(r"\$labels\.(\w+)", str(rule["annotations"])))
     assert named <= labels
+
+
+def test_each_alert_has_a_case_that_fires_and_one_that_does_not() -> None:
+    """promtool runs them; here it is seen to that none lacks."""
+    cases = [
+        (case["alertname"], bool(case.get("exp_alerts")))
+        for path in sorted((ROOT / "prometheus").glob("memsampd*.test.yml"))
+        for test in yaml.safe_load(path.read_text())["tests"]
+        for case in test.get("alert_rule_test", [])
+    ]
+    names = {str(rule["alert"]) for rule in rules("memsampd.alerts.yml")}
+    for fires in (True, False):
+        assert {name for name, found in cases if found is fires} == names
 
 
 @pytest.mark.parametrize("name", DASHBOARDS)

@@ -5,9 +5,11 @@ from dataclasses import replace
 from invented import make_snapshot
 from prometheus_client import generate_latest
 
+from memsampd.exporters.documents import target_id
+from memsampd.exporters.history import History
 from memsampd.exporters.snapshot import Snapshot
 from memsampd.web.state import KEPT_ENDED, KEPT_EVENTS, State
-from memsampd.web.wire import Detached
+from memsampd.web.wire import Detached, Restored
 
 
 def kinds(state: State) -> list[str]:
@@ -80,3 +82,31 @@ def test_what_has_ended_is_forgotten_in_the_end_and_events_too() -> None:
     events = list(state.events_after(0))
     assert len(events) == KEPT_EVENTS
     assert events[-1].number == state.last_event == 3 * 999
+
+
+def test_what_was_kept_comes_before_what_is_seen_and_replaces_nothing() -> None:
+    before, state = History(), State(monotonic=lambda: 50.0, unix=lambda: 1050.0)
+    for second in range(5):
+        before.add(in_phase(0, float(second)))
+    past = before.past()
+    assert past is not None
+    id = target_id(make_snapshot().target)
+    state.receive(Restored(id, past))
+    assert id not in state.targets  # nothing is known of what it does
+    state.receive(in_phase(0, 10.0))
+    history = state.targets[id].history
+    assert (history.first_seconds, history.stored_until_seconds) == (0.0, 4.0)
+    state.receive(Restored(id, past))
+    state.receive(in_phase(0, 11.0))
+    assert state.targets[id].history is history
+    assert history.last_seconds == 11.0
+
+
+def test_what_was_kept_of_a_target_that_never_comes_is_forgotten() -> None:
+    before, state = History(), State()
+    before.add(in_phase(0))
+    past = before.past()
+    assert past is not None
+    state.receive(Restored("7-1", past))
+    state.receive(Detached("7-1"))
+    assert not state._pasts

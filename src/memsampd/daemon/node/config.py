@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -289,9 +290,11 @@ def _split(message: str) -> tuple[str, str]:
 
 def _explained(text: str, name: str, cause: str, path: str) -> ConfigError:
     """An error that names the line of the key that a path such as ``$.rules[1].user`` names."""
-    unknown = re.fullmatch(r"Object contains unknown field `(.*)`", cause)
+    unknown, remedy = re.fullmatch(r"Object contains unknown field `(.*)`", cause), ""
     if unknown:
         path, cause = f"{path}.{unknown[1]}", "there is no such key"
+        alike = get_close_matches(unknown[1], _keys(), 1)
+        remedy = f"did you mean {alike[0]}? " if alike else ""
     missing = re.fullmatch(r"Object missing required field `(.*)`", cause)
     if missing:
         cause = f"the key {missing[1]!r} is missing"
@@ -300,8 +303,14 @@ def _explained(text: str, name: str, cause: str, path: str) -> ConfigError:
     key = path.removeprefix("$").removeprefix(".")
     return ConfigError(
         f"{where}: {key}: {cause}" if key else f"{where}: {cause}",
-        "all keys are described in docs/daemon.md",
+        f"{remedy}all keys are described in docs/daemon.md",
     )
+
+
+def _keys() -> list[str]:
+    """All keys that there are, of whichever table."""
+    tables = (NodeConfig, Budget, StoreOptions, Rule, SessionOptions)
+    return [name for table in tables for name in table.__struct_fields__]
 
 
 def _line_of(text: str, path: str) -> int | None:

@@ -29,17 +29,30 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 FILE_NAME = "profiles.sqlite"
-VERSION = 1
+VERSION = 2
 _APPLICATION_ID = 0x6D656D73  # "mems"
 _PAGE_BYTES = 4096
 _BUSY_SECONDS = 2.0
 _PATIENCE_SECONDS = 5.0
+_PAST_PATIENCE_SECONDS = 1.0  # it is asked for when a profile has been read
 _AGAIN_SECONDS = 300.0  # after a failure that may pass
 _LEAST_BYTES = 1 << 20
 _FILLED = 0.8  # of its size, by profiles: the rest is for indices and pages that are half empty
 _KEPT_LOG_BYTES = 1 << 20
 
-_SCHEMA = """
+_MOST_PASTS = 500
+_PAST_SECONDS = 86_400.0
+_PAST_SCHEMA = """
+CREATE TABLE IF NOT EXISTS past (
+    process TEXT PRIMARY KEY,
+    uid INTEGER NOT NULL,
+    profile_unix_seconds REAL NOT NULL,
+    saved_unix_seconds REAL NOT NULL,
+    frame BLOB NOT NULL
+) STRICT, WITHOUT ROWID;
+"""
+_SCHEMA = (
+    """
 CREATE TABLE IF NOT EXISTS profile (
     id INTEGER PRIMARY KEY,
     key BLOB NOT NULL UNIQUE,
@@ -68,6 +81,8 @@ CREATE TABLE IF NOT EXISTS burst (
 ) STRICT;
 CREATE INDEX IF NOT EXISTS burst_by_profile ON burst (profile);
 """
+    + _PAST_SCHEMA
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +169,30 @@ class ProfileStore:
         """Keep a profile in place of what was known of the program; soon, and if it can be done."""
         self._worker.submit(
             self._try, lambda file: self._save(file, key, profile, saved_unix_seconds)
+        )
+
+    def find_past(self, key: ProgramKey) -> tuple[float, bytes] | None:
+        """Look up what a process did.
+
+        Returns:
+            When the profile was written whose phases it names, and the past; None: there is none.
+        """
+        asked = self._worker.submit(self._try, lambda file: _find_past(file, key))
+        try:
+            return asked.result(_PAST_PATIENCE_SECONDS)
+        except TimeoutError:
+            logger.warning("%s takes too long to be read: what was seen is not known", self._path)
+            return None
+
+    def save_past(
+        self, key: ProgramKey, profile_unix_seconds: float, frame: bytes, saved_unix_seconds: float
+    ) -> None:
+        """Keep what a process did; soon, and if it can be done."""
+        self._worker.submit(
+            self._try,
+            lambda file: self._save_past(
+                file, key, profile_unix_seconds, frame, saved_unix_seconds
+            ),
         )
 
     def list(self) -> list[ProfileLine]:
@@ -248,6 +287,21 @@ class ProfileStore:
         with file:
             _write(file, key, profile, saved)
 
+    def _save_past(
+        self, file: sqlite3.Connection, key: ProgramKey, profile: float, frame: bytes, saved: float
+    ) -> None:
+        _shrink(file, int(self._most_bytes * _FILLED) - len(frame))
+        with file:
+            file.execute(
+                "INSERT OR REPLACE INTO past VALUES (?, ?, ?, ?, ?)",
+                (key.process, key.uid, profile, saved, frame),
+            )
+            file.execute(
+                "DELETE FROM past WHERE saved_unix_seconds < ? OR process IN"
+                " (SELECT process FROM past ORDER BY saved_unix_seconds DESC LIMIT -1 OFFSET ?)",
+                (saved - _PAST_SECONDS, _MOST_PASTS),
+            )
+
 
 def check_file(path: Path) -> None:
     """Whoever can write there could have us believe anything: nobody else may.
@@ -295,7 +349,8 @@ def prepare(file: sqlite3.Connection, most_bytes: int) -> None:
     is_new = not tables and not version
     if not is_new and application != _APPLICATION_ID:
         raise StoreUnusableError("it is no store of memsampd's")
-    if not is_new and version != VERSION:
+    is_older = not is_new and version == 1  # it lacks a table
+    if not is_new and not is_older and version != VERSION:
         raise StoreUnusableError(f"it has version {version}, this memsampd knows {VERSION}")
     if is_new:
         file.execute("PRAGMA auto_vacuum = INCREMENTAL")
@@ -311,10 +366,11 @@ def prepare(file: sqlite3.Connection, most_bytes: int) -> None:
         "cache_size = -512",
     ):
         file.execute(f"PRAGMA {pragma}").fetchall()
-    if is_new:
+    if is_new or is_older:
+        schema = _SCHEMA if is_new else _PAST_SCHEMA
         with file:
             file.executescript(
-                f"BEGIN IMMEDIATE;{_SCHEMA}PRAGMA application_id = {_APPLICATION_ID};"
+                f"BEGIN IMMEDIATE;{schema}PRAGMA application_id = {_APPLICATION_ID};"
                 f"PRAGMA user_version = {VERSION};COMMIT;"
             )
 
@@ -336,12 +392,12 @@ def _prepare_patiently(file: sqlite3.Connection, most_bytes: int) -> None:
 
 def _find(file: sqlite3.Connection, key: ProgramKey, bins: int) -> Profile | None:
     row = file.execute(
-        "SELECT id, process, cpu FROM profile WHERE key = ? AND uid = ?",
+        "SELECT id, process, cpu, saved_unix_seconds FROM profile WHERE key = ? AND uid = ?",
         (key.digest, key.uid),
     ).fetchone()
     if row is None:
         return None
-    number, process, cpu = row
+    number, process, cpu, saved = row
     if process not in ("", key.process):
         return None
     leaders = []
@@ -361,7 +417,15 @@ def _find(file: sqlite3.Connection, key: ProgramKey, bins: int) -> Profile | Non
             (number, PROFILE_BURSTS),
         )
     ]
-    return Profile(tuple(leaders), tuple(bursts), process, cpu)
+    return Profile(tuple(leaders), tuple(bursts), process, cpu, saved)
+
+
+def _find_past(file: sqlite3.Connection, key: ProgramKey) -> tuple[float, bytes] | None:
+    row: tuple[float, bytes] | None = file.execute(
+        "SELECT profile_unix_seconds, frame FROM past WHERE process = ? AND uid = ?",
+        (key.process, key.uid),
+    ).fetchone()
+    return row
 
 
 def _write(file: sqlite3.Connection, key: ProgramKey, profile: Profile, saved: float) -> None:
@@ -412,16 +476,36 @@ def _forget(file: sqlite3.Connection, ids: tuple[int, ...] | None) -> int:
     with file:
         if ids is None:
             count = file.execute("DELETE FROM profile").rowcount
+            file.execute("DELETE FROM past")
         else:
-            one = "DELETE FROM profile WHERE id = ?"
-            count = sum(file.execute(one, (each,)).rowcount for each in ids)
+            count = sum(_forget_one(file, each) for each in ids)
     _give_back(file)
     return count
 
 
+def _forget_one(file: sqlite3.Connection, id: int) -> int:
+    """Delete a profile, and what processes did whose phases it names."""
+    file.execute(
+        "DELETE FROM past WHERE profile_unix_seconds IN"
+        " (SELECT saved_unix_seconds FROM profile WHERE id = ?)",
+        (id,),
+    )
+    return file.execute("DELETE FROM profile WHERE id = ?", (id,)).rowcount
+
+
 def _forget_oldest(file: sqlite3.Connection) -> bool:
-    """Delete the profile that was written longest ago; whether there was one."""
+    """Delete a past, or where there is none a profile: the one that was written longest ago.
+
+    Returns:
+        Whether there was one.
+    """
     with file:
+        past = file.execute(
+            "DELETE FROM past WHERE process ="
+            " (SELECT process FROM past ORDER BY saved_unix_seconds LIMIT 1)"
+        )
+        if past.rowcount > 0:
+            return True
         done = file.execute(
             "DELETE FROM profile WHERE id ="
             " (SELECT id FROM profile ORDER BY saved_unix_seconds LIMIT 1)"

@@ -6,7 +6,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import msgspec
 
@@ -30,7 +30,10 @@ from memsampd.estimate.events import (
     StoreDropRecord,
     WindowRecord,
 )
+from memsampd.exporters.history import KEPT_TIERS, History
 from memsampd.exporters.names import age_words
+from memsampd.exporters.past import Past, pack_past, unpack_past
+from memsampd.exporters.snapshot import Snapshot
 from memsampd.phases.leader import LeaderFollower
 from memsampd.phases.windows import code_bins
 
@@ -53,6 +56,8 @@ class _Program:
         is_changed: there are others than those that the store has.
         is_unread: what is known of it has not been read.
         is_passing: it runs too much code without a lasting name; None while it runs.
+        kept_ids: ids of its phases in the store, by those of this session.
+        kept_unix_seconds: when that profile was written; 0: there is none.
     """
 
     key: ProgramKey | None
@@ -61,10 +66,14 @@ class _Program:
     is_changed: bool = False
     is_unread: bool = False
     is_passing: bool | None = None
+    kept_ids: dict[int, int] = field(default_factory=dict)
+    kept_unix_seconds: float = 0.0
 
 
 class ProfileKeeper:
     """Saves what is learned every few minutes, when the program changes, and at the end.
+
+    It is a recorder, and an exporter: what the process does is kept, too, as snapshots tell it.
 
     Args:
         store: where.
@@ -76,6 +85,10 @@ class ProfileKeeper:
         unix_seconds: wall-clock time.
         now: monotonic time in seconds.
         branches: where branch samples come from.
+
+    Attributes:
+        past: what the process did before it was attached to, with the ids that phases have now;
+            None if nothing was kept of it.
     """
 
     def __init__(
@@ -102,6 +115,9 @@ class ProfileKeeper:
         self._saved_seconds = now()
         self._started_unix_seconds = unix_seconds()
         self._programs: deque[_Program] = deque()
+        self.past: Past | None = None
+        self._history = History(KEPT_TIERS)
+        self._ran_seconds = self._kept_ran_seconds = 0.0
 
     # -- for the pipeline ----------------------------------------------------------------------
 
@@ -121,7 +137,26 @@ class ProfileKeeper:
         program = _Program(key, clusterer)
         self._programs.append(program)
         found = self._store.find(key, self._config.bins) if key is not None else None
-        return Known() if found is None else self._known(program, found, first_phase)
+        known = Known() if found is None else self._known(program, found, first_phase)
+        if len(self._programs) == 1:
+            self._restore(program)
+        return known
+
+    def _restore(self, program: _Program) -> None:
+        """Go on with what was kept of what the process did."""
+        found = self._store.find_past(program.key) if program.key is not None else None
+        if found is None:
+            return
+        profile_unix_seconds, frame = found
+        try:
+            past = unpack_past(frame, self._now())
+        except ValueError as error:
+            logger.warning("what process %d did cannot be read: %s", self._pid, error)
+            return
+        is_same = profile_unix_seconds == program.kept_unix_seconds
+        ids = {kept: id for id, kept in program.kept_ids.items()} if is_same else {}
+        self.past = past.renamed(ids)
+        self._history.restore(self.past)
 
     def _known(self, program: _Program, profile: Profile, first_phase: int) -> Known:
         """Give phases of a profile ids of this session."""
@@ -139,6 +174,8 @@ class ProfileKeeper:
                 f" by {len(bursts)} bursts, the latest {age_words(max(age_seconds, 0.0))} old"
             )
         program.is_unread = bool(bursts)
+        program.kept_ids = {id: kept for kept, id in ids.items()}
+        program.kept_unix_seconds = profile.saved_unix_seconds
         is_same_cpu, now_seconds = profile.cpu == self._cpu, self._unix_seconds()
         return Known(
             {ids[each.phase]: each.windows for each in leaders},
@@ -172,6 +209,13 @@ class ProfileKeeper:
         program.bursts = (*usable, *program.bursts)
         return tuple(records)
 
+    # -- an exporter ---------------------------------------------------------------------------
+
+    def publish(self, snapshot: Snapshot) -> None:
+        """Take note of what ran."""
+        self._history.add(snapshot)
+        self._ran_seconds = snapshot.estimate.cpu_seconds
+
     # -- a recorder ----------------------------------------------------------------------------
 
     def write(self, record: EstimatorEvent) -> None:
@@ -197,11 +241,13 @@ class ProfileKeeper:
             case WindowRecord():
                 if self._now() - self._saved_seconds >= _SAVE_SECONDS:
                     self._save(program)
+                    self._save_past()
 
     def close(self) -> None:
         """Save what is not yet saved."""
         for program in self._programs:
             self._save(program)
+        self._save_past()
 
     def _add(self, program: _Program, record: BurstRecord) -> None:
         if program.key is None or record.is_stored:
@@ -246,4 +292,16 @@ class ProfileKeeper:
         profile = Profile(
             tuple(leaders), bursts, program.key.process if is_passing else "", self._cpu
         )
-        self._store.save(program.key, profile, self._unix_seconds())
+        program.kept_ids = {id: id for id in ids}
+        program.kept_unix_seconds = self._unix_seconds()
+        self._store.save(program.key, profile, program.kept_unix_seconds)
+
+    def _save_past(self) -> None:
+        """Keep what the process did, if it did anything."""
+        program = self._programs[-1]
+        past = self._history.past() if self._ran_seconds > self._kept_ran_seconds else None
+        if past is None or program.key is None:
+            return
+        self._kept_ran_seconds = self._ran_seconds
+        frame = pack_past(past.renamed(program.kept_ids))
+        self._store.save_past(program.key, program.kept_unix_seconds, frame, self._unix_seconds())

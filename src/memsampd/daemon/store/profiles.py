@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 import numpy as np
@@ -63,12 +63,14 @@ class Profile:
         bursts: their bursts, oldest first.
         process: the only process that it means anything for; empty if that is any.
         cpu: the processor that it ran on: access rates are that one's.
+        saved_unix_seconds: when it was written; with the program, it names this writing.
     """
 
     leaders: tuple[Leader, ...]
     bursts: tuple[StoredBurst, ...]
     process: str = ""
     cpu: str = ""
+    saved_unix_seconds: float = field(default=0.0, compare=False)
 
 
 def pack_burst(record: BurstRecord) -> bytes:

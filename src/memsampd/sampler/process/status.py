@@ -112,3 +112,16 @@ def read_threads(pid: int, proc: Path = PROC) -> tuple[ThreadState, ...]:
             continue
         found.append(ThreadState(tid, stat.state, cpu_ns))
     return tuple(found)
+
+
+def count_sleeps(pid: int, proc: Path = PROC) -> int:
+    """How often the threads that a process has now went to sleep so far."""
+    mark, total = b"\nvoluntary_ctxt_switches:", 0
+    for tid in list_threads(pid, proc):
+        try:
+            text = (_folder(pid, proc, tid) / "status").read_bytes()
+        except OSError:
+            continue
+        rest = text.partition(mark)[2].split(None, 1)
+        total += int(rest[0]) if rest else 0
+    return total

@@ -1,14 +1,15 @@
 // Colours: phases keep theirs, the heat map's ramp follows the theme.
 
 const PHASES = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#b8a500", "#7d6bd0"];
-const OTHERS = "#9aa0a6";
+// Of light phases together, and in turn of those before a restart that are not known again.
+const OTHERS = ["#7d838a", "#9aa0a6", "#b9bec4"];
 // From what hardly misses, which recedes into the ground, to what always does.
 const RAMPS = {
   light: ["#f3f6fb", "#c6dcf0", "#84b3dc", "#6f7fc4", "#8b4a9c", "#9c1d5f", "#5c0632"],
   dark: ["#1b2130", "#22456b", "#3d6fa8", "#8367b8", "#cf5f96", "#f79a6b", "#ffe49a"],
 };
 
-export const phase = (id) => (id < 0 ? OTHERS : PHASES[id % PHASES.length]);
+export const phase = (id) => (id < 0 ? OTHERS[-id % OTHERS.length] : PHASES[id % PHASES.length]);
 export const theme = () => document.documentElement.dataset.theme;
 export const variable = (name) =>
   getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();

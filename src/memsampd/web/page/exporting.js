@@ -1,6 +1,7 @@
 // Figures as files.
 
 import * as colours from "./colours.js";
+import { isStored } from "./tables.js";
 
 function save(name, blob) {
   const link = document.createElement("a");
@@ -42,11 +43,11 @@ export function saveHistory(target, history) {
     history.sizes_bytes.map((bytes, row) => {
       const ran = history.phase_cpu_seconds[column];
       const main = history.cpu_seconds[column] > 0 ? history.phases[ran.indexOf(Math.max(...ran))] : null;
-      return [start, history.step_seconds, history.cpu_seconds[column], history.unknown_cpu_seconds[column], main, bytes,
+      return [start, history.step_seconds, history.cpu_seconds[column], history.unknown_cpu_seconds[column], main, isStored(history, column) ? 1 : 0, bytes,
         history.miss_ratio[column]?.[row], history.low[column]?.[row], history.high[column]?.[row]];
     }));
   saveCsv(target, "windows",
-    ["start_unix_seconds", "step_seconds", "cpu_seconds", "unknown_cpu_seconds", "main_phase", "size_bytes", "miss_ratio", "low", "high"], rows);
+    ["start_unix_seconds", "step_seconds", "cpu_seconds", "unknown_cpu_seconds", "main_phase", "is_stored", "size_bytes", "miss_ratio", "low", "high"], rows);
 }
 
 /** One row a phase and size, the whole run first. */

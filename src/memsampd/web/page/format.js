@@ -48,4 +48,11 @@ export function clocks(splits) {
   return splits.map((unix) => style.format(new Date(1000 * unix)));
 }
 
-export const phaseName = (id) => (id < 0 ? "others" : `phase ${id}`);
+/** Ids from here on down are those of phases before a restart that are not known again. */
+const EARLIER = -3;
+
+export const phaseName = (id) => (id <= EARLIER ? `earlier phase ${EARLIER - id}` : id < 0 ? "others" : `phase ${id}`);
+
+/** How many bursts of a phase come from the store, and how old the latest is; empty if none does. */
+export const stored = (phase) =>
+  (phase.stored_bursts > 0 ? `${phase.stored_bursts} from the store, ${seconds(phase.stored_age_seconds ?? 0)} old` : "");

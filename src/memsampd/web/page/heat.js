@@ -2,6 +2,7 @@
 
 import * as colours from "./colours.js";
 import * as format from "./format.js";
+import { isStored } from "./tables.js";
 
 const HEIGHT = 320;
 const BAR_OCTAVES = 2.2; // room for the phase bar below the smallest size
@@ -98,7 +99,22 @@ export class HeatMap {
       this.drawColumn(pen, column, left, width, rows, unsure);
       this.drawPhases(pen, column, left, width, bar);
     });
+    this.drawRestart(pen, plot.bbox, at);
     pen.restore();
+  }
+
+  /** A broken line where what comes from the store ends. */
+  drawRestart(pen, box, at) {
+    const until = this.history.stored_until_unix_seconds;
+    if (until === null) return;
+    pen.strokeStyle = colours.variable("ink");
+    pen.lineWidth = uPlot.pxRatio;
+    pen.setLineDash([4 * uPlot.pxRatio, 3 * uPlot.pxRatio]);
+    pen.beginPath();
+    pen.moveTo(at(until, "x"), box.top);
+    pen.lineTo(at(until, "x"), box.top + box.height);
+    pen.stroke();
+    pen.setLineDash([]);
   }
 
   drawColumn(pen, column, left, width, rows, unsure) {
@@ -163,7 +179,7 @@ export class HeatMap {
 
   words(column, row) {
     const { history } = this;
-    const when = format.clock(history.start_unix_seconds[column]);
+    const when = format.clock(history.start_unix_seconds[column]) + (isStored(history, column) ? " (from the store)" : "");
     const used = history.cpu_seconds[column];
     if (!(used > 0)) return `${when}: idle`;
     const known = history.miss_ratio[column];

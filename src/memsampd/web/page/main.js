@@ -120,6 +120,17 @@ function drawPicker() {
   if (focused !== null) $("phases").querySelector(`input[value="${CSS.escape(focused)}"]`)?.focus();
 }
 
+/** What comes from the store, not from this run of memsampd. */
+function drawStored() {
+  const until = state.history.stored_until_unix_seconds;
+  const isShown = until !== null && until > (state.history.start_unix_seconds[0] ?? Infinity);
+  $("heat-stored").hidden = !isShown;
+  if (isShown) $("heat-stored").textContent = `Until ${format.clock(until)}, left of the broken line: from the store, as seen before memsampd was restarted.`;
+  const known = state.phases.phases.filter((phase) => phase.stored_bursts > 0).map((phase) => `${phase.id} (${format.stored(phase)})`);
+  $("phases-stored").hidden = known.length === 0;
+  $("phases-stored").textContent = `Known from before: ${known.length === 1 ? "phase" : "phases"} ${known.join(", ")}.`;
+}
+
 function drawFigures() {
   if (state.history === null || state.curves === null) return;
   heat.show(state.history, state.picked === WHOLE_RUN ? null : state.picked);
@@ -141,6 +152,7 @@ function draw() {
   if (state.curves?.target !== state.id || state.history?.target !== state.id) return;
   drawPicker();
   phaseTable($("phases-table"), state.phases);
+  drawStored();
   drawFigures();
 }
 

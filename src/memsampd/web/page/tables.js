@@ -22,6 +22,9 @@ export function fill(table, caption, header, rows) {
 
 const MOST_ROWS = 60;
 
+/** Whether a column is of the time before a restart of memsampd. */
+export const isStored = (history, column) => history.start_unix_seconds[column] < (history.stored_until_unix_seconds ?? -Infinity);
+
 /** The heat map at this machine's caches, newest first. */
 export function heatTable(table, history) {
   const caches = Object.entries(history.cache_sizes_bytes).map(([name, bytes]) => [name, nearest(history.sizes_bytes, bytes)]);
@@ -31,7 +34,7 @@ export function heatTable(table, history) {
     const shares = history.phase_cpu_seconds[column];
     const main = history.phases[shares.indexOf(Math.max(...shares))];
     return [
-      format.clock(start), used > 0 ? format.phaseName(main) : "idle", format.seconds(used),
+      isStored(history, column) ? `${format.clock(start)} (from the store)` : format.clock(start), used > 0 ? format.phaseName(main) : "idle", format.seconds(used),
       ...caches.map(([, row]) => (known === null ? "not known" : format.ratio(known[row], history.low[column][row], history.high[column][row]))),
     ];
   });
@@ -59,7 +62,8 @@ export function phaseTable(table, found) {
     ["phase", "share of accesses", "CPU time", "bursts", "accesses seen", "accesses/s", ...caches.map((name) => `misses in ${name}`)],
     [...found.phases].sort((one, other) => other.weight - one.weight).map((phase) => [
       `${phase.id}${phase.id === found.phase ? " (now)" : ""}`,
-      format.percent(phase.weight), format.seconds(phase.cpu_seconds), `${phase.bursts}`, format.count(phase.sampled_accesses),
+      format.percent(phase.weight), format.seconds(phase.cpu_seconds),
+      [`${phase.bursts}`, format.stored(phase)].filter(Boolean).join("; "), format.count(phase.sampled_accesses),
       phase.accesses_per_cpu_second === null ? "not known" : format.count(phase.accesses_per_cpu_second),
       ...phase.caches.map((cache) => format.ratio(cache.miss_ratio, cache.low, cache.high))]));
 }

@@ -92,6 +92,16 @@ def test_mistakes_are_told_with_line_and_key(right: str, wrong: str, line: int, 
     assert told.value.exit_status == 2
 
 
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [("least_cpu", "least_cpus"), ("own_cpu", "own-cpu"), ("max_stop", "maxstop")],
+)
+def test_a_misspelt_key_is_answered_with_the_right_one(right: str, wrong: str) -> None:
+    with pytest.raises(ConfigError) as told:
+        parse_config(GOOD.replace(f"{right} =", f"{wrong} ="), "c.toml")
+    assert f"did you mean {right}?" in told.value.remedy
+
+
 def test_what_is_no_toml_is_said_to_be_none() -> None:
     with pytest.raises(ConfigError, match=r"is no TOML: .*line 3"):
         parse_config("listen = ''\n\n[budget\n", "c.toml")

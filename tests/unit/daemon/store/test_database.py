@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -302,3 +303,61 @@ def test_two_of_them_write_to_one_file(tmp_path: Path) -> None:
     for store in (one, other):
         store.close()
         assert store.trouble == ""
+
+
+# -- what processes did --------------------------------------------------------------------------
+
+
+def test_what_a_process_did_is_found_by_that_process_of_that_user_only(tmp_path: Path) -> None:
+    store = ProfileStore(tmp_path / "store")
+    store.save_past(KEY, 4.0, b"frame", 5.0)
+    store.save_past(KEY, 5.0, b"later", 6.0)
+    assert store.find_past(KEY) == (5.0, b"later")
+    assert store.find_past(replace(KEY, digest=bytes(20))) == (5.0, b"later")  # after an exec
+    assert store.find_past(replace(KEY, process="boot/7/2")) is None
+    assert store.find_past(replace(KEY, uid=1001)) is None
+    store.forget(None)
+    assert store.find_past(KEY) is None
+    store.close()
+
+
+def test_what_is_forgotten_of_a_program_is_what_its_processes_did_too(tmp_path: Path) -> None:
+    store = ProfileStore(tmp_path / "store")
+    other = replace(KEY, digest=bytes(20), process="boot/8/1")
+    for key, saved_seconds in ((KEY, 5.0), (other, 6.0)):
+        store.save(key, PROFILE, saved_seconds)
+        store.save_past(key, saved_seconds, b"frame", 7.0)
+    (id,) = (each.id for each in store.list() if each.saved_unix_seconds == 5.0)
+    assert store.forget((id,)) == 1
+    assert store.find_past(KEY) is None
+    assert store.find_past(other) == (6.0, b"frame")
+    store.close()
+
+
+def test_pasts_go_after_a_day_and_before_profiles(tmp_path: Path) -> None:
+    store = ProfileStore(tmp_path / "store", 1 << 20)
+    store.save(KEY, PROFILE, 5.0)
+    keys = [replace(KEY, process=f"boot/7/{number}") for number in range(40)]
+    for number, key in enumerate(keys):
+        store.save_past(key, 5.0, bytes(40_000), 10.0 + number)
+    assert store.find(KEY, BINS) is not None
+    found = [store.find_past(key) is not None for key in keys]
+    assert found[-1]
+    assert not found[0]
+    store.save_past(KEY, 5.0, b"frame", 1e6)
+    assert store.find_past(keys[-1]) is None
+    store.close()
+    assert (tmp_path / "store").stat().st_size <= 1 << 20
+
+
+def test_a_store_without_pasts_is_used_as_it_is(tmp_path: Path) -> None:
+    saved(tmp_path / "store")
+    with closing(sqlite3.connect(tmp_path / "store")) as file, file:
+        file.execute("DROP TABLE past")
+        file.execute("PRAGMA user_version = 1")
+    store = ProfileStore(tmp_path / "store")
+    store.save_past(KEY, 4.0, b"frame", 5.0)
+    assert store.find_past(KEY) == (4.0, b"frame")
+    assert store.find(KEY, BINS) is not None
+    store.close()
+    assert store.trouble == ""

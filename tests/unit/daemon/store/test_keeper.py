@@ -5,19 +5,22 @@ from __future__ import annotations
 import sqlite3
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 import pytest
-from invented import burst_record, window_record
+from invented import burst_record, make_snapshot, window_record
 from tracees import running
 
 from memsampd.daemon.config import SessionConfig
 from memsampd.daemon.store.database import ProfileStore
 from memsampd.daemon.store.keeper import ProfileKeeper
+from memsampd.daemon.store.keys import program_key
 from memsampd.estimate.events import BurstRecord, ExecRecord, MergeRecord, StoreDropRecord
+from memsampd.exporters.past import EMPTY
 from memsampd.phases.leader import LeaderFollower
 
 CONFIG = SessionConfig()
@@ -248,3 +251,77 @@ def test_a_burst_that_cannot_be_read_is_left_out(
     known = world.keeper(program[1]).begin(LeaderFollower(), 0)
     assert [each.phase for each in known.bursts()] == [0]
     assert "a burst in the store cannot be used" in caplog.text
+
+
+# -- what the process did ------------------------------------------------------------------------
+
+
+def lived(keeper: ProfileKeeper, seconds: float, *phases: int) -> None:
+    """A session in which each phase runs a second."""
+    base = make_snapshot(1)
+    used = dict.fromkeys(phases, 0.0)
+    for phase in phases:
+        for cpu_seconds in (0.0, 1.0):
+            seconds += 1
+            used[phase] = cpu_seconds
+            estimates = tuple(
+                replace(base.estimate.phases[0], id=id, cpu_seconds=each)
+                for id, each in used.items()
+            )
+            estimate = replace(base.estimate, phases=estimates, cpu_seconds=sum(used.values()))
+            keeper.publish(replace(base, time_seconds=seconds, estimate=estimate))
+
+
+def session(
+    world: World, pid: int, clusterer: LeaderFollower, *phases: int, bursts: bool = False
+) -> ProfileKeeper:
+    """One that begins with what is known, and sees phases."""
+    keeper = world.keeper(pid)
+    keeper.begin(clusterer, 0).bursts()
+    for phase in phases if bursts else ():
+        keeper.write(burst(phase, phase + 1.0))
+    lived(keeper, world.seconds, *phases)
+    world.seconds += 100
+    return keeper
+
+
+def test_what_a_process_did_is_told_with_the_phases_as_they_are_called_now(
+    store: ProfileStore, program: list[int]
+) -> None:
+    world = World(store)
+    first = session(world, program[0], clusterer_of(0, 1), 0, 1, bursts=True)
+    assert first.past is None
+    first.close()
+    # Of phase 2 there is no burst: it is not known again.
+    second = session(world, program[0], LeaderFollower(), 0, 2)
+    assert second.past is not None
+    assert second.past.phases == [0, 1]
+    second.close()
+    third = session(world, program[0], LeaderFollower())
+    assert third.past is not None
+    assert third.past.phases == [EMPTY - 1, 0, 1]
+    assert third.past.known[1].curve is not None
+    assert session(world, program[1], LeaderFollower()).past is None  # it is another process
+
+
+def test_phases_of_another_process_are_not_taken_for_those_of_a_process(
+    store: ProfileStore, program: list[int]
+) -> None:
+    world = World(store)
+    session(world, program[0], clusterer_of(0, 1), 0, 1, bursts=True).close()
+    # The program's phases are now known as the other process saw them.
+    session(world, program[1], LeaderFollower(), 1, bursts=True).close()
+    again = session(world, program[0], LeaderFollower())
+    assert again.past is not None
+    assert again.past.phases == [EMPTY - 2, EMPTY - 1]
+
+
+def test_a_past_that_cannot_be_read_is_left_out(
+    store: ProfileStore, program: list[int], caplog: pytest.LogCaptureFixture
+) -> None:
+    world = World(store)
+    key = program_key(program[0], CONFIG)
+    assert key is not None
+    store.save_past(key, 0.0, b"nonsense", world.unix_seconds)
+    assert session(world, program[0], LeaderFollower()).past is None
+    assert "cannot be read" in caplog.text

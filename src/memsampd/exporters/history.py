@@ -14,34 +14,21 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from memsampd.exporters.past import EMPTY, OTHERS, POLICY, Past, PastRows, PhaseKnowledge
 from memsampd.exporters.snapshot import Snapshot
 from memsampd.models.combine import combine
 from memsampd.models.records import MissRatioCurve
 
 # (seconds of a row, rows): 15 minutes, 3 hours, a day. 72 bytes a row, 260 KB a target.
 TIERS = ((1.0, 900), (8.0, 1350), (64.0, 1350))
+# What outlives memsampd: an hour, a day.
+KEPT_TIERS = ((8.0, 450), (64.0, 1350))
 # Phases told apart in a row; the lighter ones are added up as OTHERS.
 SLOTS = 6
-OTHERS = -1
 # Snapshots come every second or so. After a longer pause than this, what ran is taken to have run
 # in so much of it.
 LONGEST_SECONDS = 120.0
-_EMPTY = -2
 MAX_PHASES = 512
-_POLICY = "lru"
-
-
-@dataclass(frozen=True, slots=True)
-class PhaseKnowledge:
-    """What is known of a phase now.
-
-    Attributes:
-        curve: its miss ratios; None before its first burst.
-        accesses_per_cpu_second: None if unknown.
-    """
-
-    curve: MissRatioCurve | None
-    accesses_per_cpu_second: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +39,8 @@ class Slice:
         start_seconds: CLOCK_MONOTONIC time at which each column starts, shape (c,), ascending;
             columns in which nobody looked are left out.
         step_seconds: length of a column.
-        phases: ids, shape (p,), ascending; OTHERS for light ones together.
+        phases: ids, shape (p,), ascending; OTHERS for light ones together, below EMPTY those of a
+            session before that are not known again.
         cpu_seconds: CPU time of each phase in each column, shape (c, p).
     """
 
@@ -74,22 +62,23 @@ class Tier:
         self.step_seconds = step_seconds
         self.rows = rows
         self._numbers = np.zeros(rows, np.int64)  # start / step_seconds
-        self._phases = np.full((rows, SLOTS), _EMPTY, np.int32)
+        self._phases = np.full((rows, SLOTS), EMPTY, np.int32)
         self._cpu_seconds = np.zeros((rows, SLOTS), np.float32)
         self._count = 0
         self._open: dict[int, float] = {}
+        self._begins_late = False
 
     @property
     def has_forgotten(self) -> bool:
-        """Whether rows have been overwritten."""
-        return self._count > self.rows
+        """Whether there were rows before those that it has."""
+        return self._count > self.rows or self._begins_late
 
     @property
     def first_seconds(self) -> float:
         """Start of the oldest row; infinity before the first."""
         if not self._count:
             return math.inf
-        oldest = self._count % self.rows if self.has_forgotten else 0
+        oldest = self._count % self.rows if self._count > self.rows else 0
         return float(self._numbers[oldest]) * self.step_seconds
 
     def add(
@@ -122,7 +111,7 @@ class Tier:
         if rest:
             rest.append(kept.pop())
             kept.append((OTHERS, sum(seconds for _, seconds in rest)))
-        self._phases[at], self._cpu_seconds[at] = _EMPTY, 0.0
+        self._phases[at], self._cpu_seconds[at] = EMPTY, 0.0
         for slot, (phase, seconds) in enumerate(kept):
             self._phases[at, slot], self._cpu_seconds[at, slot] = phase, seconds
 
@@ -131,6 +120,33 @@ class Tier:
         self._phases[self._phases == gone] = into
         if gone in self._open:
             self._open[into] = self._open.get(into, 0.0) + self._open.pop(gone)
+
+    def past(self) -> PastRows:
+        """Return all rows."""
+        kept = min(self._count, self.rows)
+        order = np.argsort(self._numbers[:kept])
+        return PastRows(
+            self.step_seconds,
+            self._numbers[order],
+            self._phases[order],
+            self._cpu_seconds[order],
+            self.has_forgotten,
+        )
+
+    def restore(self, past: PastRows | None) -> None:
+        """Begin with these rows, before all others; None: those that there were are not known."""
+        self._begins_late = True
+        if past is None or past.phases.shape[1] != SLOTS:
+            return
+        rows = len(past.numbers[-self.rows :])
+        self._begins_late = past.begins_late or rows < len(past.numbers)
+        self._numbers[:rows] = past.numbers[-rows:]
+        self._phases[:rows] = past.phases[-rows:]
+        self._cpu_seconds[:rows] = past.cpu_seconds[-rows:]
+        self._count = rows
+        if rows:
+            last = zip(past.phases[-1].tolist(), past.cpu_seconds[-1].tolist(), strict=True)
+            self._open = {phase: seconds for phase, seconds in last if phase != EMPTY}
 
     def read(self, since_seconds: float, until_seconds: float, points: int) -> Slice:
         """Return what ran, in at most so many columns; they start at multiples of their length."""
@@ -151,7 +167,7 @@ class Tier:
             (np.repeat(column.reshape(-1), SLOTS), phase.reshape(-1)),
             self._cpu_seconds[:kept][chosen].reshape(-1),
         )
-        real = phases != _EMPTY
+        real = phases != EMPTY
         return Slice(
             start_seconds=((first + columns * every) * self.step_seconds).astype(np.float64),
             step_seconds=every * self.step_seconds,
@@ -173,6 +189,27 @@ class History:
         self._cpu_seconds: dict[int, float] | None = None  # by phase, as told last
         self.first_seconds = math.inf
         self.last_seconds = -math.inf
+        self.stored_until_seconds = -math.inf  # what is told until then was restored
+
+    def past(self) -> Past | None:
+        """Return what is to outlive memsampd; None: nothing has been told."""
+        if self.last_seconds == -math.inf:
+            return None
+        tiers = tuple(tier.past() for tier in self._tiers)
+        return Past(self.last_seconds, tiers, dict(self._known))
+
+    def restore(self, past: Past) -> None:
+        """Begin with what was kept, with ids of phases as they are now, before anything is added.
+
+        Curves of the past and of what is added have to have the same sizes.
+        """
+        rows = {each.step_seconds: each for each in past.tiers}
+        for tier in self._tiers:
+            tier.restore(rows.get(tier.step_seconds))
+        started = [tier.first_seconds for tier in self._tiers]
+        self.first_seconds = min(*started, past.until_seconds)
+        self.last_seconds = self.stored_until_seconds = past.until_seconds
+        self._known = dict(past.known)
 
     def add(self, snapshot: Snapshot) -> None:
         """Learn what ran since the snapshot before."""
@@ -191,7 +228,7 @@ class History:
             # At the end of the dict, so that those not heard of for longest go first.
             self._known.pop(phase.id, None)
             self._known[phase.id] = PhaseKnowledge(
-                phase.curves.get(_POLICY), phase.rate.accesses_per_cpu_second
+                phase.curves.get(POLICY), phase.rate.accesses_per_cpu_second
             )
         while len(self._known) > MAX_PHASES:
             del self._known[next(iter(self._known))]

@@ -9,17 +9,18 @@ from hypothesis import strategies as st
 from invented import curve_of, make_snapshot
 
 from memsampd.estimate.records import PhaseEstimate
-from memsampd.exporters.snapshot import Snapshot
-from memsampd.web.history import (
+from memsampd.exporters.history import (
+    KEPT_TIERS,
     LONGEST_SECONDS,
     MAX_PHASES,
-    OTHERS,
     SLOTS,
     TIERS,
     History,
     Slice,
     Tier,
 )
+from memsampd.exporters.past import EMPTY, OTHERS, pack_past, unpack_past
+from memsampd.exporters.snapshot import Snapshot
 
 BASE = make_snapshot(1)
 PHASE = BASE.estimate.phases[0]
@@ -217,3 +218,103 @@ def test_phases_known_are_bounded() -> None:
 def test_before_the_first_snapshot_there_is_nothing_to_read() -> None:
     part = Tier(1.0, 4).read(0.0, 1.0, 5)
     assert part.cpu_seconds.size == len(part.start_seconds) == 0
+
+
+# -- what outlives memsampd ----------------------------------------------------------------------
+
+
+def restored(history: History, now_seconds: float, ids: dict[int, int]) -> History:
+    """Another one that begins with what was kept of this one."""
+    past = history.past()
+    assert past is not None
+    after = History()
+    after.restore(unpack_past(pack_past(past), now_seconds).renamed(ids))
+    return after
+
+
+@given(STEPS)
+def test_what_is_kept_is_told_again_and_goes_on(
+    steps: list[tuple[float, dict[int, float]]],
+) -> None:
+    kept, used = History(KEPT_TIERS), {id: 0.0 for _, ran in steps for id in ran}
+    now_seconds = 1000.0
+    kept.add(seen(now_seconds, used))
+    for pause_seconds, ran in steps:
+        now_seconds += pause_seconds
+        used = {id: seconds + ran.get(id, 0.0) for id, seconds in used.items()}
+        kept.add(seen(now_seconds, used))
+    until_seconds = now_seconds
+    after = restored(kept, now_seconds, {id: id for id in used})
+    assert after.stored_until_seconds == until_seconds
+    before = by_phase(after.read(0.0, after.last_seconds, 300))
+    assert sum(before.values()) == pytest.approx(sum(used.values()), rel=1e-4)
+    # A new session's phases have used nothing yet; then they go on.
+    now_seconds += 5.0
+    after.add(seen(now_seconds, dict.fromkeys(used, 0.0)))
+    after.add(seen(now_seconds + 1, dict.fromkeys(used, 0.5)))
+    told = by_phase(after.read(0.0, after.last_seconds, 300))
+    assert sum(told.values()) == pytest.approx(sum(used.values()) + 0.5 * len(used), rel=1e-4)
+
+
+def test_a_restored_day_is_read_where_it_is_and_what_came_since_in_seconds() -> None:
+    kept = History(KEPT_TIERS)
+    for minute in range(1440):
+        kept.add(seen(1000.0 + 60 * minute, {0: 30.0 * minute}))
+    now_seconds = kept.last_seconds
+    after = restored(kept, now_seconds, {0: 0})
+    for second in range(60):
+        after.add(seen(now_seconds + second, {0: 0.5 * second}))
+    day = after.read(0.0, after.last_seconds, 2000)
+    assert by_phase(day)[0] == pytest.approx(30.0 * 1439 + 0.5 * 59, rel=0.01)
+    hour = after.read(now_seconds - 1800, after.last_seconds, 2000)
+    assert hour.step_seconds == 8.0
+    assert after.read(now_seconds + 10, after.last_seconds, 2000).step_seconds == 1.0
+
+
+def test_phases_that_are_not_known_again_are_told_apart_and_drawn_as_they_were_known() -> None:
+    history, _, now_seconds = played([(1.0, {0: 0.5}), (1.0, {1: 0.5})])
+    after = restored(history, now_seconds, {1: 7})
+    part = after.read(0.0, now_seconds, 10)
+    assert sorted(by_phase(part)) == [EMPTY - 1, 7]
+    curves = after.curves(part)
+    assert any(curve is not None for curve in curves)
+    assert after.unknown_cpu_seconds(part).sum() == 0
+
+
+def test_of_other_cache_sizes_or_lines_curves_are_forgotten() -> None:
+    history, _, _ = played([(1.0, {0: 0.5})])
+    past = history.past()
+    assert past is not None
+    curve = past.known[0].curve
+    assert curve is not None
+    fitting = past.fitting(curve.sizes_bytes, curve.line_bytes)
+    assert fitting.known[0].curve is curve
+    assert past.fitting(curve.sizes_bytes[1:], curve.line_bytes).known[0].curve is None
+    assert past.fitting(curve.sizes_bytes, 2 * curve.line_bytes).known[0].curve is None
+
+
+@given(st.integers(0, 10_000), st.integers(1, 255), st.booleans())
+def test_a_damaged_past_is_refused_or_harmless(at: int, change: int, cut: bool) -> None:
+    history, _, now_seconds = played([(1.0, {0: 0.5, 1: 0.2}), (30.0, {1: 0.5})])
+    past = history.past()
+    assert past is not None
+    frame = bytearray(pack_past(past))
+    at %= len(frame)
+    frame[at] ^= change
+    try:
+        told = unpack_past(bytes(frame[:at] if cut else frame), now_seconds).renamed({})
+        told = told.fitting(BASE.estimate.sizes_bytes, 64)
+    except ValueError:
+        return
+    after = History()
+    after.restore(told)
+    after.add(seen(now_seconds + 1, {0: 0.0}))
+    after.curves(after.read(0.0, after.last_seconds, 300))
+
+
+def test_a_past_that_has_not_come_yet_is_refused() -> None:
+    history, _, now_seconds = played([(1.0, {0: 0.5})])
+    past = history.past()
+    assert past is not None
+    with pytest.raises(ValueError, match="not come yet"):
+        unpack_past(pack_past(past), now_seconds - 10)

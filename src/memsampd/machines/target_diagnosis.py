@@ -1,0 +1,107 @@
+"""Whether one process can be observed, and what is to be expected of it."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from memsampd.errors import MemsampdError
+from memsampd.machines.diagnosis import Finding, State
+from memsampd.sampler.perf.source import TaskClockSource
+from memsampd.sampler.process.cgroup import CgroupLimits, read_limits
+from memsampd.sampler.process.status import count_sleeps, read_threads
+from memsampd.sampler.process.target import check_target
+
+LOOK_SECONDS = 0.5
+# Programs make a third to three times as many accesses in a second of CPU time.
+_USUAL_RATE = 1e9
+_WORTH_SAYING = 0.02
+
+
+def diagnose_target(
+    pid: str, burst_accesses: int, max_stop_seconds: float, proc: Path = Path("/proc")
+) -> tuple[Finding, ...]:
+    """Check one process as attach would, without stopping it, and watch it for half a second.
+
+    Args:
+        pid: as typed by a user.
+        burst_accesses: usual length of a burst.
+        max_stop_seconds: how long a thread may be held.
+        proc: root of the proc file system.
+    """
+    try:
+        facts = check_target(pid, proc)
+        with TaskClockSource(facts.identity.pid, proc=proc) as source:
+            notes = facts.notes + source.notes
+    except MemsampdError as error:
+        return (Finding("target", State.NO, error.cause, error.remedy),)
+    detail = f"{facts.identity.pid} ({facts.identity.command}) can be observed"
+    state = State.LIMITED if notes else State.OK
+    return (
+        Finding("target", state, "; ".join([detail, *notes])),
+        limits_finding(read_limits(facts.identity.pid)),
+        bursts_finding(*_look(facts.identity.pid), burst_accesses, max_stop_seconds),
+    )
+
+
+def limits_finding(limits: CgroupLimits) -> Finding:
+    """What its control groups allow it. None of it is spent by memsampd, which is outside."""
+    name, parts = "target: limits", []
+    if limits.cpus is not None:
+        parts.append(f"{limits.cpus:g} CPUs at most, granted every {limits.period_seconds:g} s")
+    if limits.memory_bytes is not None:
+        used, most = (
+            round(each / 2**20) for each in (limits.memory_used_bytes, limits.memory_bytes)
+        )
+        parts.append(f"{used} of {most} MiB of memory are used")
+    if not parts:
+        return Finding(name, State.OK, "no CPU quota, no limit of memory")
+    if (limits.throttled_share or 0.0) < _WORTH_SAYING:
+        return Finding(name, State.OK, f"{'; '.join(parts)}; memsampd takes nothing of that")
+    parts.insert(1, f"it had to wait in {limits.throttled_share:.0%} of these periods")
+    return Finding(
+        name,
+        State.LIMITED,
+        f"{'; '.join(parts)}; memsampd takes nothing of that",
+        "windows count CPU time, so waits lengthen them; a hold comes on top of a wait: lower "
+        "--max-stop where answers are to come in time",
+    )
+
+
+def bursts_finding(
+    cpu_seconds: float, sleeps: int, burst_accesses: int, max_stop_seconds: float
+) -> Finding:
+    """What bursts of it will be like, as far as half a second tells.
+
+    Args:
+        cpu_seconds: CPU time that it used in :data:`LOOK_SECONDS`.
+        sleeps: how often its threads went to sleep meanwhile.
+        burst_accesses: usual length of a burst.
+        max_stop_seconds: how long a thread may be held.
+    """
+    name = "target: bursts"
+    held = f"a thread is held for {1e3 * max_stop_seconds:g} ms at most in any 100"
+    if cpu_seconds < 1e-4:
+        words = f"it used no CPU time in {LOOK_SECONDS:g} s: a burst waits until it runs; {held}"
+        return Finding(name, State.OK, words)
+    run_seconds = cpu_seconds / max(sleeps, 1)
+    accesses = run_seconds * _USUAL_RATE
+    runs = f"it used {cpu_seconds / LOOK_SECONDS:.0%} of a CPU"
+    runs += f", {1e3 * run_seconds:.2g} ms between two sleeps" if sleeps else " and did not sleep"
+    if accesses >= burst_accesses:
+        words = f"{runs}: bursts of {burst_accesses:,} accesses or more can be expected"
+    else:
+        words = (
+            f"{runs}, some {accesses:,.0f} accesses: a burst of {burst_accesses:,} has to be put"
+            f" together from {burst_accesses / accesses:,.0f} stretches or so, and may end early"
+        )
+    return Finding(name, State.OK, f"{words}; {held}")
+
+
+def _look(pid: int) -> tuple[float, int]:
+    """CPU time and sleeps in a while."""
+    before = {each.tid: each.cpu_ns for each in read_threads(pid)}
+    slept = count_sleeps(pid)
+    time.sleep(LOOK_SECONDS)
+    ran_ns = sum(max(each.cpu_ns - before.get(each.tid, 0), 0) for each in read_threads(pid))
+    return ran_ns * 1e-9, max(count_sleeps(pid) - slept, 0)

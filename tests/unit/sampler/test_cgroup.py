@@ -1,0 +1,64 @@
+"""Limits of control groups, as both versions' files tell them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from memsampd.sampler.process.cgroup import CgroupLimits, read_limits
+
+PID = 7
+SECOND = {
+    "proc/7/cgroup": "0::/a.slice/b.service\n",
+    "sys/fs/cgroup/cgroup.controllers": "cpu memory\n",
+    "sys/fs/cgroup/a.slice/cpu.max": "50000 100000\n",
+    "sys/fs/cgroup/a.slice/cpu.stat": "usage_usec 9\nnr_periods 200\nnr_throttled 50\n",
+    "sys/fs/cgroup/a.slice/b.service/cpu.max": "max 100000\n",
+    "sys/fs/cgroup/a.slice/memory.max": "max\n",
+    "sys/fs/cgroup/a.slice/b.service/memory.max": "1048576\n",
+    "sys/fs/cgroup/a.slice/b.service/memory.current": "4096\n",
+}
+FIRST = {
+    "proc/7/cgroup": "5:memory:/m\n4:cpu,cpuacct:/c/d\n0::/\n",
+    "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "-1\n",
+    "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000\n",
+    "sys/fs/cgroup/cpu/c/cpu.cfs_quota_us": "200000\n",
+    "sys/fs/cgroup/cpu/c/cpu.cfs_period_us": "100000\n",
+    "sys/fs/cgroup/cpu/c/d/cpu.cfs_quota_us": "5000\n",
+    "sys/fs/cgroup/cpu/c/d/cpu.cfs_period_us": "10000\n",
+    "sys/fs/cgroup/cpu/c/d/cpu.stat": "nr_periods 0\nnr_throttled 0\n",
+    "sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n",
+    "sys/fs/cgroup/memory/m/memory.limit_in_bytes": "2097152\n",
+    "sys/fs/cgroup/memory/m/memory.usage_in_bytes": "8192\n",
+}
+NONE = {"proc/7/cgroup": "0::/../../elsewhere\n"}
+
+
+def written(root: Path, files: dict[str, str]) -> Path:
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return root
+
+
+@pytest.mark.parametrize(
+    ("files", "limits"),
+    [
+        (SECOND, CgroupLimits(0.5, 0.1, 0.25, 1 << 20, 4096)),
+        (FIRST, CgroupLimits(0.5, 0.01, None, 2 << 20, 8192)),
+        (NONE, CgroupLimits()),
+        ({}, CgroupLimits()),
+    ],
+)
+def test_the_tightest_limits_of_a_group_and_those_around_it(
+    files: dict[str, str], limits: CgroupLimits, tmp_path: Path
+) -> None:
+    assert read_limits(PID, written(tmp_path, files)) == limits
+
+
+def test_files_of_another_kind_are_no_limits(tmp_path: Path) -> None:
+    strange = {name: "nonsense -1 0 0\n" for name in (*SECOND, *FIRST) if "proc/" not in name}
+    written(tmp_path, {**strange, "proc/7/cgroup": FIRST["proc/7/cgroup"]})
+    assert read_limits(PID, tmp_path) == CgroupLimits()
