@@ -343,9 +343,11 @@ def prepare(file: sqlite3.Connection, most_bytes: int) -> None:
         StoreUnusableError: it is not.
         sqlite3.Error: it cannot be read.
     """
+    file.execute("BEGIN")  # another process may be making it a store: all of that is seen, or none
+    (tables,) = file.execute("SELECT count(*) FROM sqlite_schema").fetchone()
     (version,) = file.execute("PRAGMA user_version").fetchone()
     (application,) = file.execute("PRAGMA application_id").fetchone()
-    (tables,) = file.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+    file.rollback()
     is_new = not tables and not version
     if not is_new and application != _APPLICATION_ID:
         raise StoreUnusableError("it is no store of memsampd's")

@@ -8,7 +8,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from invented import burst_record
 
-from memsampd.daemon.store.database import VERSION, ProfileStore
+from memsampd.daemon.store.database import VERSION, ProfileStore, connected, prepare
 from memsampd.daemon.store.keys import ProgramKey
 from memsampd.daemon.store.profiles import Profile, StoredBurst, pack_burst, unpack_burst
 from memsampd.phases.records import Leader
@@ -303,6 +303,27 @@ def test_two_of_them_write_to_one_file(tmp_path: Path) -> None:
     for store in (one, other):
         store.close()
         assert store.trouble == ""
+
+
+def test_one_looks_at_the_file_while_the_other_makes_it_a_store(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    one, other = connected(path), connected(path)
+    other.execute("PRAGMA busy_timeout = 0")
+    asked: list[str] = []
+
+    def makes(statement: str) -> None:
+        asked.append(statement)
+        if len(asked) in (2, 3, 4):
+            with suppress(sqlite3.OperationalError):  # the first one is looking
+                prepare(other, 1 << 20)
+
+    one.set_trace_callback(makes)
+    prepare(one, 1 << 20)
+    assert len(asked) > 4
+    prepare(other, 1 << 20)
+    for each in (one, other):
+        assert each.execute("PRAGMA user_version").fetchone() == (VERSION,)
+        each.close()
 
 
 # -- what processes did --------------------------------------------------------------------------
