@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import compileall
 import contextlib
 import os
 import select
@@ -11,10 +12,12 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import psutil
 
+import memsampd
 from reference.programs import environment
 
 FIND_SECONDS = 30.0
@@ -39,8 +42,18 @@ class Timing:
     start_seconds: float = 0.0
 
 
+@cache
+def _compile_package() -> None:
+    """Compile memsampd's modules, as pip does where it installs a package.
+
+    Else each start of a checkout compiles them, if Python is told to write no bytecode.
+    """
+    compileall.compile_dir(Path(memsampd.__file__).parent, quiet=1)
+
+
 def memsampd_command(*arguments: str) -> list[str]:
     """Return the command line of the memsampd that this Python has."""
+    _compile_package()
     return [sys.executable, "-m", "memsampd.cli.main", *arguments]
 
 

@@ -22,8 +22,6 @@ from memsampd.daemon.own_cpu import CpuAccount, ProcessCpu
 from memsampd.daemon.pipeline import Known, Learners, Pipeline, PipelineParts
 from memsampd.daemon.planner import BurstLimits, Planner
 from memsampd.daemon.session import BurstTaker, Session, SessionObserver, SessionParts
-from memsampd.daemon.store.database import ProfileStore
-from memsampd.daemon.store.keeper import ProfileKeeper
 from memsampd.daemon.store.keys import process_name
 from memsampd.daemon.tracer import TracerThread
 from memsampd.daemon.watching import WatchPlan
@@ -61,6 +59,8 @@ from memsampd.sampler.records import BranchSamples
 from memsampd.sampler.replica.source import ReplicaSource
 
 if TYPE_CHECKING:
+    from memsampd.daemon.store.database import ProfileStore
+    from memsampd.daemon.store.keeper import ProfileKeeper
     from memsampd.exporters.recording import RecordingWriter
 
 logger = logging.getLogger(__name__)
@@ -259,6 +259,8 @@ def attached(
         around = Surroundings.read(process_cpu)
         store = None
         if output.store is not None:
+            from memsampd.daemon.store.database import ProfileStore
+
             store = ProfileStore(output.store)
             stack.callback(store.close)
         parts = compose(
@@ -325,6 +327,8 @@ def compose(
     stack.callback(tracer.close)
     keeper = None
     if store is not None:
+        from memsampd.daemon.store.keeper import ProfileKeeper
+
         keeper = ProfileKeeper(
             store,
             target.pid,

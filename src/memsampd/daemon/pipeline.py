@@ -212,6 +212,11 @@ class Pipeline:
         return self.parts.planner.hurries(self.phase) or (bool(self._waiting) and self._is_first)
 
     @property
+    def awaits_burst(self) -> bool:
+        """Whether a burst was ordered that has not come yet."""
+        return self._ordered is not None
+
+    @property
     def _is_first(self) -> bool:
         """Whether no burst of this program has counted yet."""
         return self._bursts == 0
@@ -400,7 +405,8 @@ class Pipeline:
         burst, histogram = counted.burst, counted.histogram
         # That its code makes no access is worth as much as the accesses of other code.
         seen = burst.instructions if burst.is_memoryless else histogram.accesses
-        parts.schedule.record(phase, seen)
+        cost = burst.cost
+        parts.schedule.record(phase, seen, cost.tracer_cpu_seconds + cost.replica_cpu_seconds)
         self._bursts += burst.tells
         self.counts.ends[burst.end.value] += 1
         self.counts.tally = self.counts.tally.with_burst(burst)
@@ -428,6 +434,7 @@ class Pipeline:
         ratios = parts.estimator.last_burst_ratios()
         if ratios is not None and learners.drift.update(phase, ratios.tolist()):
             parts.schedule.drift(phase)
+        parts.schedule.weigh(*parts.estimator.scatter())
 
     def _timed(self, record: BurstRecord, counted: CountedBurst) -> BurstRecord:
         """The burst, with the time that the samples about it tell."""

@@ -188,6 +188,7 @@ class Planner:
             expected = phase
         if not self._ledger.allows_burst(is_urgent=self._schedule.is_new(expected)):
             return None
+        self._schedule.pace(*self._ledger.bursts_ahead())
         decision = self._schedule.decide(window.index + 1, expected)
         if not decision.profile:
             return None

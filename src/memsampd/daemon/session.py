@@ -35,6 +35,7 @@ logger = logging.getLogger(__name__)
 # finds the caches cold: a few windows at once are cheaper.
 _TURN_SECONDS = 0.25
 _HURRIED_TURN_SECONDS = 0.03
+_BURST_TURN_SECONDS = 0.12  # what was ordered has mostly come by then
 _IDLE_TURN_SECONDS = 0.25
 _IDLE_AFTER_SECONDS = 1.0
 _PUBLISH_SECONDS = 1.2
@@ -254,8 +255,10 @@ class Session:
         """How long the next turn may wait, seconds."""
         if self.hurries:
             return _HURRIED_TURN_SECONDS
-        is_idle = self._parts.pipeline.parts.ledger.idle_seconds >= _IDLE_AFTER_SECONDS
-        return _IDLE_TURN_SECONDS if is_idle else _TURN_SECONDS
+        pipeline = self._parts.pipeline
+        if pipeline.parts.ledger.idle_seconds >= _IDLE_AFTER_SECONDS:
+            return _IDLE_TURN_SECONDS
+        return _BURST_TURN_SECONDS if pipeline.awaits_burst else _TURN_SECONDS
 
     def _turns(self) -> Iterator[Turn]:
         """Tell what has happened since the last turn: a turn for each program that has run."""

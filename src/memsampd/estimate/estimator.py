@@ -24,6 +24,7 @@ from memsampd.estimate.events import (
 from memsampd.estimate.layout import HIGH, LOW, MIDDLE, CurveLayout
 from memsampd.estimate.memory import BurstMemory
 from memsampd.estimate.records import Estimate, Totals, WindowEstimate
+from memsampd.estimate.scatter import phase_bands, phase_scatter
 from memsampd.estimate.sharing import burst_shares
 from memsampd.estimate.speed import ERROR, SpeedModel
 from memsampd.estimate.summary import summarise
@@ -182,6 +183,24 @@ class Estimator:
     def present_rate(self) -> float | None:
         """Return the latest rate that is known of a window, accesses per CPU second."""
         return self._course.present_rate()
+
+    def scatter(self) -> tuple[dict[int, float], dict[int, float]]:
+        """Return how much the bursts of each phase differ, and how wide their bounds are.
+
+        By phase; see :mod:`memsampd.estimate.scatter`. Empty where nothing is known of it.
+        """
+        memory = self._memory
+        accesses = self._settled.accesses + self._provisional.accesses
+        if memory is None or not accesses > 0:
+            return {}, {}
+        figures = memory.curves.reshape(memory.count, -1, 3, len(self._layout.sizes_bytes))[:, 0]
+        widths = figures[:, HIGH] - figures[:, LOW]
+        misses = self._layout.table(self._settled.misses + self._provisional.misses)[0, MIDDLE]
+        rates, _ = memory.expected_rates()
+        scatter = phase_scatter(
+            memory.phase, memory.bursts, rates, figures[:, MIDDLE], widths, misses / accesses
+        )
+        return scatter, phase_bands(memory.phase, memory.bursts, widths)
 
     def seen_code(self) -> NDArray[np.bool_]:
         """Return which bins of branch vectors bursts ran code of, shape (bins,); (0,) at first."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol, runtime_checkable
 
 from memsampd.phases.records import Assignment, Decision, Window
@@ -40,8 +41,9 @@ class Schedule(Protocol):
     Contract: ``decide`` is called with the *predicted* phase of the coming window, ``skip`` for
     each window that went by without that because several had ended at once; ``spend`` once for
     each burst that was taken, or tried in vain, with what it cost the target; ``record`` once its
-    phase is known; ``drift`` when a phase's curve changed. Costs are seconds (of holding a thread,
-    of breakpoints' hits). ``takes_bursts`` is False if it never decides for one.
+    phase is known; ``drift`` when a phase's curve changed; ``pace`` before it is asked, and
+    ``weigh`` when there is a new burst, where anybody can tell. Costs are seconds (of holding a
+    thread, of breakpoints' hits). ``takes_bursts`` is False if it never decides for one.
     """
 
     name: str
@@ -63,8 +65,25 @@ class Schedule(Protocol):
     def charge(self, cost_seconds: float) -> None:
         """Pay for something else than a burst: it leaves less for these."""
 
-    def record(self, phase: int, accesses: int) -> None:
-        """Note that a burst was taken in a window of this phase."""
+    def record(self, phase: int, accesses: int, cpu_seconds: float = 0.0) -> None:
+        """Note that a burst was taken in a window of this phase.
+
+        Args:
+            phase: the phase.
+            accesses: length of the burst.
+            cpu_seconds: memsampd's own CPU time that it took.
+        """
+
+    def pace(self, bursts: float, cpu_seconds: float) -> None:
+        """Tell how many bursts may be taken while the target uses so much CPU time."""
+
+    def weigh(self, scatter: Mapping[int, float], bands: Mapping[int, float]) -> None:
+        """Tell what is known of phases that have bursts, by phase.
+
+        Args:
+            scatter: how much their bursts differ, in any unit.
+            bands: how wide the bounds of their miss ratios are, mean over sizes.
+        """
 
     def elapse(self, cpu_seconds: float) -> None:
         """Tell how much CPU time the target has used since the last call: it feeds the budget."""

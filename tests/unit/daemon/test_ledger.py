@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from memsampd.daemon.ledger import Ledger
@@ -26,9 +28,9 @@ def test_a_second_is_granted_and_no_more_in_the_first_ten() -> None:
 
 def test_a_part_is_kept_for_phases_without_a_curve() -> None:
     costs = ledger()
-    costs.tell_time(101.0, 0.5, 0.79)
+    costs.tell_time(101.0, 0.5, 0.89)
     assert costs.allows_burst()
-    costs.tell_time(101.1, 0.5, 0.81)
+    costs.tell_time(101.1, 0.5, 0.91)
     assert not costs.allows_burst()
     assert costs.allows_burst(is_urgent=True)
 
@@ -93,3 +95,52 @@ def test_watches_leave_bursts_most_of_own_cpu_time() -> None:
     assert costs.allows_burst()
     costs.tell_time(200.0, 90.0, 0.9)
     assert costs.has_spare
+
+
+def bursts_ahead(costs: Ledger, bursts: int, cpu_seconds: float) -> tuple[float, float]:
+    """Take bursts, and ask."""
+    for _ in range(bursts):
+        costs.add_burst(BurstCost(replica_cpu_seconds=cpu_seconds))
+    return costs.bursts_ahead()
+
+
+@pytest.mark.parametrize("length_seconds", [2.0, 4.0, 8.0])
+def test_each_doubling_of_a_short_run_has_nearly_as_many_bursts(length_seconds: float) -> None:
+    """A burst whenever the pace says so: in the second half, and in that of the first half."""
+    costs, moments, progress = ledger(0.15), [], 0.0
+    cost = BurstCost(replica_cpu_seconds=0.03)
+    costs.tell_time(100.0, 0.0, 0.3)
+    for turn in range(50, 1000):
+        elapsed = 0.01 * turn
+        costs.tell_time(100.0 + elapsed, elapsed, 0.3)
+        bursts, seconds = costs.bursts_ahead()
+        progress += 0.01 * bursts / seconds
+        if progress >= 1:
+            progress -= 1
+            costs.add_burst(cost)
+            moments.append(elapsed)
+    second_half = sum(length_seconds / 2 <= each < length_seconds for each in moments)
+    first_half = sum(length_seconds / 4 <= each < length_seconds / 2 for each in moments)
+    assert 0.3 + 0.03 * len(moments) == pytest.approx(0.9 * 3.0, abs=0.1)
+    assert 0.5 * first_half < second_half <= first_half + 1
+
+
+def test_what_bursts_cost_is_what_they_have_cost() -> None:
+    costs = ledger()
+    costs.tell_time(100.0, 0.0, 0.3)
+    costs.tell_time(102.0, 1.0, 0.3)
+    bursts, seconds = bursts_ahead(costs, bursts=9, cpu_seconds=0.03)
+    # 0.9 s may be used by such bursts: 0.3 by the start, 0.27 by nine, leaves eleven.
+    assert bursts == pytest.approx(11.0)
+    assert seconds == pytest.approx(0.5 * 2 * math.log(5) / 1.5)  # it uses half a CPU
+    costs.tell_time(102.0, 1.0, 0.7)
+    assert costs.bursts_ahead()[0] == 0.0
+
+
+def test_later_what_comes_in_is_spent() -> None:
+    costs = ledger()
+    costs.tell_time(100.0, 0.0, 0.0)
+    costs.tell_time(200.0, 100.0, 4.5)  # all that was granted, but for the part of new phases
+    bursts, seconds = bursts_ahead(costs, bursts=0, cpu_seconds=0.0)
+    assert seconds == pytest.approx(100.0)
+    assert bursts == pytest.approx((0.9 * 0.05 * 200.0 - 4.5) / (4.5 + 0.03))

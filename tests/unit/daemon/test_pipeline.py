@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -569,3 +570,35 @@ def test_watches_of_another_program_are_dropped() -> None:
     since = [record for record in world.records[at:] if isinstance(record, WatchRecord)]
     assert since
     assert {watch.window for watch in since} <= {burst.window for burst in later}
+
+
+def test_phases_whose_bursts_differ_get_more_of_them() -> None:
+    """Two kinds of code take turns; one goes through few lines, the other now through many."""
+    cost = BurstCost(stop_seconds=0.0005, stops=1, replica_cpu_seconds=0.03)
+    burst = replace(BURST, accesses=100_000, cost=cost)
+    world = World(lambda order: burst, schedule_name="phase-guided", own_cpu_share=0.05)
+    phases: dict[int, int | None] = {}
+    rng = random.Random(1)
+    for window in range(100):
+        world.code = 7 if window % 20 < 10 else 300
+        is_next_varied = (window + 1) % 20 >= 10  # a burst comes in the next window
+        goes_far = is_next_varied and rng.random() < 0.5
+        world.lines = 20_000 if goes_far else 50
+        world.turn()
+        phases.setdefault(world.code, world.pipeline.phase)
+    taken = Counter(record.phase for record in world.bursts() if record.window >= 20)
+    steady, varied = (taken[phases[code] or 0] for code in (7, 300))
+    assert len(set(phases.values())) == 2
+    assert steady >= 2
+    assert varied >= 1.5 * steady
+
+
+def test_a_burst_is_awaited_until_it_has_come() -> None:
+    world = World(lambda order: BURST, schedule_name="phase-guided")
+    assert not world.pipeline.awaits_burst
+    world.turn(0.02)
+    assert world.pipeline.awaits_burst
+    world.answer = lambda order: CaptureError("none-ran", "it sleeps")
+    while world.turn(0.01).order is not None:
+        pass
+    assert not world.pipeline.awaits_burst

@@ -563,3 +563,18 @@ def test_watches_tell_what_bursts_do_not() -> None:
     assert many.low[1] > 0.7  # 64 MiB is a million lines: all of them are missed
     assert many.miss_ratio[2] < 0.01  # 16 million lines: none is
     assert many.high[2] < 0.2
+
+
+def test_it_tells_how_much_the_bursts_of_phases_differ() -> None:
+    estimator = estimator_of()
+    assert estimator.scatter() == ({}, {})
+    for index in range(8):
+        estimator.add(window(index, index % 2))
+    for at in range(8):  # those of phase 1 go at very different rates
+        estimator.add(burst(at, at % 2, rate=1e8 * (1 + 3 * (at % 4 == 3))))
+    scatter, bands = estimator.scatter()
+    assert set(scatter) == set(bands) == {0, 1}
+    assert scatter[1] > 2 * scatter[0]
+    assert all(0 <= each <= 1 for each in bands.values())
+    estimator.add(MergeRecord(gone=0, into=1))
+    assert set(estimator.scatter()[0]) == {1}

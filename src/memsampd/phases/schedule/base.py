@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 
 from memsampd.phases.records import Decision
 from memsampd.phases.schedule.budget import BurstShape, CostModel, TokenBucket
@@ -78,8 +79,14 @@ class BudgetedSchedule:
         """Pay for something else than a burst: it leaves less for these."""
         self._bucket.spend(cost_seconds)
 
-    def record(self, phase: int, accesses: int) -> None:
+    def record(self, phase: int, accesses: int, cpu_seconds: float = 0.0) -> None:
         """Note that a burst was taken in a window of this phase."""
+
+    def pace(self, bursts: float, cpu_seconds: float) -> None:
+        """Tell how many bursts may be taken while the target uses so much CPU time."""
+
+    def weigh(self, scatter: Mapping[int, float], bands: Mapping[int, float]) -> None:
+        """Tell how much the bursts of each phase differ. No matter if phases do not."""
 
     def elapse(self, cpu_seconds: float) -> None:
         """Tell how much CPU time the target has used since the last call: it feeds the budget."""
@@ -112,7 +119,12 @@ class BudgetedSchedule:
         return self._costs.predict(self._shape.max_accesses)
 
     def _take(
-        self, reason: str, lengths: BurstLengths | None = None, reserve_seconds: float = 0.0
+        self,
+        reason: str,
+        lengths: BurstLengths | None = None,
+        reserve_seconds: float = 0.0,
+        *,
+        may_be_long: bool = True,
     ) -> Decision:
         """Profile if the budget allows.
 
@@ -120,9 +132,10 @@ class BudgetedSchedule:
             reason: why the window is wanted.
             lengths: say how long the burst is to be; by default those of the whole session.
             reserve_seconds: what must be left afterwards.
+            may_be_long: bursts of the usual length leave something open.
         """
         affordable = self._costs.affordable(self.balance_seconds - reserve_seconds)
-        accesses = (lengths or self._lengths).choose(affordable)
+        accesses = (lengths or self._lengths).choose(affordable, may_be_long=may_be_long)
         if not accesses:
             return Decision(False, "budget")
         return Decision(True, reason, accesses, self._rng.uniform(0, self._window_seconds))

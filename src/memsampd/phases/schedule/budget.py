@@ -52,6 +52,10 @@ class TokenBucket:
         self._balance -= cost_seconds
         self.spent_seconds += cost_seconds
 
+    def affords(self, cpu_seconds: float) -> float:
+        """What may be spent until the target has used so much more CPU time, seconds."""
+        return max(self.balance_seconds + self._share * cpu_seconds, 0.0)
+
     @property
     def balance_seconds(self) -> float:
         """What may be spent now; negative while a debt is worked off."""

@@ -21,17 +21,19 @@ class BurstLengths:
         self._shape = shape
         self._since_long = 1 if had_long else shape.bursts_a_long_one - 1
 
-    def choose(self, affordable_accesses: int) -> int:
+    def choose(self, affordable_accesses: int, *, may_be_long: bool = True) -> int:
         """Return the length of the next burst.
 
         Args:
             affordable_accesses: the longest that can be paid for; 0 if none can.
+            may_be_long: bursts of the usual length leave something open; else a long one stays due.
         """
         shape = self._shape
         if not affordable_accesses:
             return 0
         if (
-            self._since_long >= shape.bursts_a_long_one
+            may_be_long
+            and self._since_long >= shape.bursts_a_long_one
             and affordable_accesses >= shape.max_accesses
         ):
             self._since_long = 1

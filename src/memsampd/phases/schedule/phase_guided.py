@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import random
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from memsampd.phases.records import Decision
 from memsampd.phases.schedule.base import (
@@ -15,6 +16,7 @@ from memsampd.phases.schedule.base import (
 )
 from memsampd.phases.schedule.budget import BurstShape
 from memsampd.phases.schedule.lengths import BurstLengths
+from memsampd.phases.schedule.need import USUAL_CPU_SECONDS, PhaseNeed, needs
 
 
 @dataclass(slots=True)
@@ -26,13 +28,16 @@ class _Phase:
     weighed_at: int = 0  # window at which ``weight`` was true
     bursts: float = 0.0  # since the phase was new or has drifted; short ones count as parts
     age: int = 0  # its own windows since then
-    windows_left: float = 0.0  # of its own, until it is due
+    windows_left: float = 0.0  # of its own, until it is due; each counts as much as it is needed
     drifted: bool = False
+    seen: PhaseNeed = field(default_factory=PhaseNeed)
 
 
 _LEAST_PART = 0.25
 # Phases with a burst leave so much of the budget to phases that may come: their first bursts.
 _NEW_PHASES = 3
+# Of phases whose bands are as narrow as this without them, long bursts tell nothing new.
+_NARROW_BAND = 0.01
 # Mean gaps, in windows of the phase, until one that was known before the attach is checked by a
 # burst, and from then on at least.
 _CHECK_GAP = 8.0
@@ -40,14 +45,19 @@ _KNOWN_GAP = 128.0
 
 
 class PhaseGuided(BudgetedSchedule):
-    """Profiles new phases at once, known ones after exponential gaps that grow with their age.
+    """Profiles new phases at once, known ones after gaps that grow with their age.
 
-    Gaps are counted in windows of the phase itself, drawn from an exponential distribution (so
-    that bursts do not fall into step with the program) whose mean is the windows that the phase
-    has had, divided by ``resolution``, between ``first_gap`` and ``max_gap``. So a phase is seen
+    Gaps are counted in windows of the phase itself. Their mean is the windows that the phase has
+    had, divided by ``resolution``, between ``first_gap`` and ``max_gap``; each is drawn evenly from
+    half to one and a half times that, so that bursts neither fall into step with the program nor
+    leave a long stretch of it unseen, as independent moments would. So a phase is seen
     at about as many moments whether it lasts seconds or hours: what it does now may differ from
     what it did, though its code is the same. A phase whose curve drifted begins anew. Lengths are
     chosen for each phase by itself (:class:`~memsampd.phases.schedule.lengths.BurstLengths`).
+
+    Gaps are longer where fewer bursts can be paid for (:meth:`pace`), and each window of a phase
+    counts as much as the whole run's curve needs bursts of it
+    (:func:`~memsampd.phases.schedule.need.needs`): those whose bursts agree wait for longer.
 
     When several phases are due and the budget is short, the most urgent goes first: urgency is the
     weight of a phase (its share of recent windows) times the uncertainty of its curve,
@@ -94,6 +104,9 @@ class PhaseGuided(BudgetedSchedule):
         self._resolution = resolution
         self._aging = math.log(2) / memory_windows
         self._phases: dict[int, _Phase] = {}
+        self._needs: dict[int, float] = {}
+        self._bands: Mapping[int, float] = {}
+        self._least_gap = 0.0
         self._now = 0
 
     def decide(self, window_index: int, predicted_phase: int | None) -> Decision:
@@ -105,7 +118,9 @@ class PhaseGuided(BudgetedSchedule):
         if phase.windows_left > 0:
             return Decision(False, "not-due")
         reason = "drift" if phase.drifted else "due" if phase.bursts else "new-phase"
-        decision = self._take(reason, phase.lengths, self._reserve_seconds(phase))
+        is_open = self._bands.get(predicted_phase, 1.0) > _NARROW_BAND
+        reserve_seconds = self._reserve_seconds(phase)
+        decision = self._take(reason, phase.lengths, reserve_seconds, may_be_long=is_open)
         # A new phase may be over before a window is.
         return decision if phase.bursts else replace(decision, delay_cpu_seconds=0.0)
 
@@ -117,7 +132,8 @@ class PhaseGuided(BudgetedSchedule):
         phase = self._phase(id)
         phase.weight, phase.weighed_at = self._weight(phase) + 1, self._now
         phase.age += 1
-        phase.windows_left -= 1
+        phase.seen.windows += 1
+        phase.windows_left -= self._needs.get(id, 1.0)
         return phase
 
     def _phase(self, phase: int) -> _Phase:
@@ -125,28 +141,59 @@ class PhaseGuided(BudgetedSchedule):
             self._phases[phase] = _Phase(BurstLengths(self._shape), weighed_at=self._now)
         return self._phases[phase]
 
-    def record(self, phase: int, accesses: int) -> None:
+    def pace(self, bursts: float, cpu_seconds: float) -> None:
+        """Spread bursts so that what can be paid for lasts.
+
+        Args:
+            bursts: so many may be taken ...
+            cpu_seconds: ... while the target uses so much CPU time; 0 tells nothing.
+        """
+        if not cpu_seconds > 0:
+            return
+        cost = self._costs.predict(self._shape.usual_accesses)
+        bursts = min(bursts, self._bucket.affords(cpu_seconds) / cost if cost > 0 else math.inf)
+        windows = cpu_seconds / self._window_seconds
+        self._least_gap = windows / max(bursts, windows / self._max_gap)
+
+    def weigh(self, scatter: Mapping[int, float], bands: Mapping[int, float]) -> None:
+        """Tell what is known of phases that have bursts.
+
+        Args:
+            scatter: how much their bursts differ, see :mod:`memsampd.estimate.scatter`.
+            bands: how wide the bounds of their miss ratios are, mean over sizes.
+        """
+        known = {id: each for id, each in scatter.items() if id in self._phases}
+        self._needs = needs({id: self._phases[id].seen for id in known}, known)
+        self._bands = bands
+
+    def record(self, phase: int, accesses: int, cpu_seconds: float = 0.0) -> None:
         """Note that a burst was taken in a window of this phase.
 
         One shorter than the shortest worth a hold (a server's, between two calls) counts as that
-        part of one, but for a quarter at least, and the next is due so much sooner: code that ends
-        every burst at the hold limit must leave something for other phases. A burst that saw
-        nothing does not count: the phase waits for a gap of the same mean and stays as uncertain
-        as it was.
+        part of one, but for a quarter at least. The next is due so much sooner, or less so if it
+        took a greater part of the own CPU time of a usual one: code that ends every burst at the
+        hold limit must leave something for other phases. A burst that saw nothing does not count:
+        the phase waits for a gap of the same mean and stays as uncertain as it was.
         """
         state = self._phase(phase)
         part = min(accesses / self._shape.min_accesses, 1.0)
         part = max(part, _LEAST_PART) if accesses > 0 else 0.0
         if accesses > 0:
             state.bursts += part
+            state.seen.bursts += part
+            state.seen.cpu_seconds += cpu_seconds
             state.drifted = False
-        mean_gap = min(max(state.age / self._resolution, self._first_gap), self._max_gap)
-        state.windows_left = self._rng.expovariate(1 / mean_gap) * (part or 1.0)
+        gap = max(state.age / self._resolution, self._first_gap, self._least_gap)
+        mean_gap = min(gap, self._max_gap)
+        if accesses > 0:
+            mean_gap *= max(part, min(cpu_seconds / USUAL_CPU_SECONDS, 1.0))
+        state.windows_left = self._rng.uniform(0.5, 1.5) * mean_gap
 
     def know(self, phase: int, windows: int, bursts: int) -> None:
         """Take a phase for known by so many windows and bursts from before the attach."""
         state = self._phase(phase)
         state.bursts += bursts
+        state.seen.bursts += bursts
         state.age = max(windows, round(_KNOWN_GAP * self._resolution))
         state.lengths = BurstLengths(self._shape, had_long=True)
         state.windows_left = self._rng.expovariate(1 / _CHECK_GAP)
@@ -159,6 +206,7 @@ class PhaseGuided(BudgetedSchedule):
         """Forget all phases: another program runs. What was spent stays spent."""
         super().restart()
         self._phases.clear()
+        self._needs, self._bands = {}, {}
 
     def drift(self, phase: int) -> None:
         """Make a phase due again: its curve has changed."""
@@ -166,6 +214,8 @@ class PhaseGuided(BudgetedSchedule):
         if state is not None:
             state.bursts, state.age, state.windows_left = 0.0, 0, 0.0
             state.lengths, state.drifted = BurstLengths(self._shape), True
+            state.seen = PhaseNeed()
+            self._needs.pop(phase, None)
 
     def merge(self, gone: int, into: int) -> None:
         """Carry over what is known of a phase that turned out to be another."""
@@ -175,6 +225,8 @@ class PhaseGuided(BudgetedSchedule):
         new = self._phase(into)
         new.weight, new.weighed_at = self._weight(new) + self._weight(old), self._now
         new.age += old.age
+        new.seen.absorb(old.seen)
+        self._needs.pop(gone, None)
         if old.bursts:
             # The better known of the two says when the next burst is due.
             if old.bursts > new.bursts:
