@@ -11,10 +11,11 @@ from memsampd.sampler.records import BurstCost
 # much CPU time already. By default that is a second, and all that there is in the first ten.
 _GRANTED_TARGET_SECONDS = 20.0
 _START_SECONDS = 10.0
-# Of what memsampd's processes may use: the rest is kept for phases that have no curve yet.
-_USUAL_PART = 0.8
+USUAL_PART = 0.8
+"""Of what memsampd's processes may use: the rest is kept for phases that have no curve yet."""
 # Watches tell of large caches only, and cost as much to be worked out as bursts: these come first.
-_SPARE_PART = 0.35
+SPARE_PART = 0.35
+"""Of what memsampd may use: while less is used, lines are watched."""
 
 
 class Ledger:
@@ -29,6 +30,8 @@ class Ledger:
         sample_seconds: CPU time that a branch sample takes from the target.
         now_seconds: monotonic time of the attach.
         permit: says whether others, who share the machine's budget, leave room for a burst.
+        usual_part: of the share is for phases that have a curve already.
+        spare_part: while less than this part of the share is used, lines are watched.
     """
 
     def __init__(
@@ -38,7 +41,11 @@ class Ledger:
         sample_seconds: float,
         now_seconds: float,
         permit: Callable[[], bool] = lambda: True,
+        usual_part: float = USUAL_PART,
+        spare_part: float = SPARE_PART,
     ) -> None:
+        self._usual_part = usual_part
+        self._spare_part = spare_part
         self._permit = permit
         self._budget_share = budget_share
         self._own_cpu_share = own_cpu_share
@@ -102,7 +109,7 @@ class Ledger:
         """
         if not self._permit():
             return False
-        if self._used_seconds >= self._allowed_seconds * (1.0 if is_urgent else _USUAL_PART):
+        if self._used_seconds >= self._allowed_seconds * (1.0 if is_urgent else self._usual_part):
             if self._waiting_since is None:
                 self._waiting_since = self._now_seconds
             return False
@@ -118,7 +125,7 @@ class Ledger:
     @property
     def has_spare(self) -> bool:
         """Whether so much own CPU time is left that watches take none from bursts."""
-        return self._used_seconds < _SPARE_PART * self._allowed_seconds
+        return self._used_seconds < self._spare_part * self._allowed_seconds
 
     @property
     def is_waiting(self) -> bool:

@@ -93,3 +93,16 @@ def test_watches_leave_bursts_most_of_own_cpu_time() -> None:
     assert costs.allows_burst()
     costs.tell_time(200.0, 90.0, 0.9)
     assert costs.has_spare
+
+
+def test_walks_and_watches_share_what_is_allowed_otherwise() -> None:
+    """Where nothing else tells of large caches, watches have a larger part."""
+    usual = Ledger(0.01, 0.05, 0.0, 0.0)
+    walks = Ledger(0.01, 0.05, 0.0, 0.0, usual_part=0.9, spare_part=0.75)
+    can = []
+    for each in (usual, walks):
+        each.tell_time(1.0, 1.0, 0.6)  # of a second that is granted at the start
+        can.append(each.has_spare)
+        each.tell_time(1.1, 1.0, 0.85)
+        can.append(each.allows_burst())
+    assert can == [False, False, True, True]
