@@ -11,7 +11,7 @@ import tempfile
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -127,19 +127,22 @@ class Observation:
 
 
 @contextmanager
-def observing(memsampd: Path, pid: int, poll_seconds: float = 5.0) -> Iterator[Observation]:
+def observing(
+    memsampd: Path, pid: int, poll_seconds: float = 5.0, options: Sequence[str] = ()
+) -> Iterator[Observation]:
     """Observe a process by an installation of memsampd while the body runs.
 
     Args:
         memsampd: its command.
         pid: the process to observe.
         poll_seconds: how often it is asked once there was a number.
+        options: further ones of ``memsampd attach``.
 
     Raises:
         LaunchError: memsampd failed, or did not end.
     """
     observation, port, start = Observation(), free_port(), time.monotonic()
-    command = (str(memsampd), "attach", str(pid), "--listen", f"127.0.0.1:{port}")
+    command = (str(memsampd), "attach", str(pid), "--listen", f"127.0.0.1:{port}", *options)
     follower = _Follower(observation.answers, port, start, poll_seconds)
     with (
         tempfile.TemporaryFile() as told,

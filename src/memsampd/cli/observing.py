@@ -97,6 +97,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="what accesses are timed by (default: the PMU's counters if they pass their trial)",
     )
     parser.add_argument(
+        "--accesses",
+        choices=("auto", "bursts", "watchpoints"),
+        default="auto",
+        help="where accesses come from: bursts hold the target for milliseconds, watchpoints stop "
+        "nothing and tell less (default: bursts where the target may be traced)",
+    )
+    parser.add_argument(
         "--burst",
         type=int,
         default=1_000_000,
@@ -108,7 +115,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=0.005,
         metavar="S",
-        help="how long a burst may hold the target, in seconds (default: %(default)s)",
+        help="how long a burst may hold the target, in seconds; 0: as --accesses watchpoints "
+        "(default: %(default)s)",
     )
     parser.add_argument(
         "--no-watchpoints",
@@ -175,6 +183,7 @@ def configs(args: argparse.Namespace) -> tuple[SessionConfig, OutputConfig]:
         seed=args.seed,
         branches=args.branches,
         clock=args.clock,
+        accesses=args.accesses,
     )
     if args.page and args.no_listen:
         raise UsageError("--page and --no-listen exclude each other", "leave one of them out")

@@ -16,12 +16,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memsampd import __version__
+from memsampd.daemon.accesses import choose_accesses, settled
 from memsampd.daemon.config import OutputConfig, SessionConfig
 from memsampd.daemon.ledger import Ledger
 from memsampd.daemon.own_cpu import CpuAccount, ProcessCpu
 from memsampd.daemon.pipeline import Known, Learners, Pipeline, PipelineParts
 from memsampd.daemon.planner import BurstLimits, Planner
-from memsampd.daemon.session import BurstTaker, Session, SessionObserver, SessionParts
+from memsampd.daemon.sampled_lines import PERIOD as SAMPLED_PERIOD
+from memsampd.daemon.sampled_lines import SampledLines
+from memsampd.daemon.session import (
+    BurstTaker,
+    Session,
+    SessionObserver,
+    SessionParts,
+    yield_to_others,
+)
 from memsampd.daemon.store.keys import process_name
 from memsampd.daemon.tracer import TracerThread
 from memsampd.daemon.watching import WatchPlan
@@ -47,6 +56,7 @@ from memsampd.sampler.perf.interrupts import measure_sample_seconds
 from memsampd.sampler.perf.rings import TaskEvent
 from memsampd.sampler.perf.source import RING_BYTES, TaskClockSource
 from memsampd.sampler.perf.watchpoints import Watchpoints
+from memsampd.sampler.pmu.addresses import AccessSampler
 from memsampd.sampler.pmu.branches import PmuBranchSource
 from memsampd.sampler.pmu.choice import NO_PMU, Choice, PmuTrials, choose, try_pmu
 from memsampd.sampler.process.code_names import CodeNames
@@ -57,6 +67,8 @@ from memsampd.sampler.process.target import check_target
 from memsampd.sampler.protocols import AccessClock, AccessSource, BranchSource
 from memsampd.sampler.records import BranchSamples
 from memsampd.sampler.replica.source import ReplicaSource
+from memsampd.sampler.walk.memory import RunningMemory
+from memsampd.sampler.walk.source import LONGEST_ACCESSES, OPEN_LEAST_ACCESSES, WalkSource
 
 if TYPE_CHECKING:
     from memsampd.daemon.store.database import ProfileStore
@@ -64,6 +76,12 @@ if TYPE_CHECKING:
     from memsampd.exporters.recording import RecordingWriter
 
 logger = logging.getLogger(__name__)
+
+# Walks are short, and cost the target nothing: as many as memsampd's own CPU time allows.
+_WALKS_FIRST_GAP, _WALKS_RESOLUTION = 0.3, 128.0
+# Without watches they tell of the smallest caches only: what these leave is for watches.
+_WALKS_NICENESS = 10
+_WALKS_PARTS = {"usual_part": 0.75, "spare_part": 0.95}
 
 
 class TaskBranches(BranchSource, Protocol):
@@ -139,12 +157,17 @@ class MappedBranches:
 def code_reader(pid: int) -> Callable[[int, int], bytes]:
     """A function that reads the code of a process, or nothing where there is none.
 
-    Pages that it has not got are not read: that would bring them in for it.
+    Pages that it has not got are not read: that would bring them in for it. Where its memory may
+    not be read, the files that are mapped are.
     """
+    files = RunningMemory(pid)
 
     def read(address: int, size_bytes: int) -> bytes:
         try:
             return read_present(pid, address, size_bytes)
+        except PermissionError:
+            files.begin()
+            return files(address, size_bytes)
         except (OSError, OverflowError):
             return b""
 
@@ -245,10 +268,13 @@ def attached(
     Raises:
         MemsampdError: something is in the way; the message names the remedy.
     """
-    facts = check_target(pid)
+    facts = check_target(pid, may_be_sealed=config.accesses != "bursts")
     for note in facts.notes:
         logger.warning(note)
     target = TargetInfo(**dataclasses.asdict(facts.identity))
+    accesses = choose_accesses(target.pid, config, facts.refusal)
+    logger.debug("accesses by %s: %s", accesses.source, accesses.why)
+    config = settled(config, accesses)
     with ExitStack() as stack:
         stack.enter_context(confined(config.cpu_affinity))
         handle = stack.enter_context(ProcessHandle(target.pid))
@@ -266,7 +292,7 @@ def attached(
         parts = compose(
             target, handle, config, around, stack, tracing_thread, store=store, tell=logger.info
         )
-        recorders = _recorders(output, parts, config, around.machine)
+        recorders = _recorders(output, parts, config, around.machine, accesses.why)
         for recorder in recorders:
             stack.callback(recorder.close)
         yield Session(parts, config, (*exporters, *recorders), recorders, observers)
@@ -343,6 +369,10 @@ def compose(
     if config.watches:  # of its descriptors samples have most
         watchpoints = Watchpoints(most_files=None if most_files is None else most_files // 8)
         stack.callback(watchpoints.close)
+    sampled_lines = None
+    if watchpoints is not None and config.accesses == "watchpoints" and around.pmu.address_events:
+        sampled_lines = _sampled_lines(target.pid, config, around.pmu, most_files)
+        stack.callback(sampled_lines.close)
     make_clock = CounterClock if choice.clock == CounterClock.name else ProgressClock
     pipeline_parts = _pipeline_parts(
         target.pid, config, maps, around, started_seconds, permit, make_clock, keeper
@@ -363,6 +393,7 @@ def compose(
         watchpoints=watchpoints,
         keeper=keeper,
         past=_past(keeper, around.machine, config),
+        sampled_lines=sampled_lines,
     )
 
 
@@ -371,6 +402,20 @@ def _past(keeper: ProfileKeeper | None, machine: Machine, config: SessionConfig)
     if keeper is None or keeper.past is None:
         return None
     return keeper.past.fitting(curve_sizes(machine), config.line_bytes)
+
+
+def _sampled_lines(
+    pid: int, config: SessionConfig, trials: PmuTrials, most_files: int | None
+) -> SampledLines:
+    """Lines of accesses that the PMU samples."""
+    sampler = AccessSampler(
+        pid,
+        trials.address_events,
+        SAMPLED_PERIOD,
+        most_files=None if most_files is None else most_files // 8,
+        seed=config.seed,
+    )
+    return SampledLines(sampler, config.line_bytes, np.random.default_rng(config.seed + 3))
 
 
 def _branches(
@@ -418,15 +463,26 @@ def named_branches(pid: int) -> BranchMaps:
 
 
 def tracing_thread(pid: int, config: SessionConfig, account: CpuAccount) -> TracerThread:
-    """Start the thread that takes bursts of a process."""
-    tracer = TracerThread(
-        pid,
-        lambda: access_source(pid),
-        random.Random(config.seed),
-        config.line_bytes,
-    )
+    """Start the thread that takes bursts of a process, or walks beside it."""
+    rng = random.Random(config.seed)
+    if config.accesses == "watchpoints":
+        tracer = TracerThread(
+            pid,
+            lambda: _walks(pid, config, rng),
+            rng,
+            config.line_bytes,
+            open_least_accesses=OPEN_LEAST_ACCESSES,
+        )
+    else:
+        tracer = TracerThread(pid, lambda: access_source(pid), rng, config.line_bytes)
     account.add_thread(tracer.thread)
     return tracer
+
+
+def _walks(pid: int, config: SessionConfig, rng: random.Random) -> WalkSource:
+    """Walks, by this thread, which goes behind the target: nobody waits for it."""
+    yield_to_others(_WALKS_NICENESS if config.niceness is None else config.niceness)
+    return WalkSource(pid, rng)
 
 
 def served(listen: str, stack: ExitStack) -> Exporter:
@@ -461,8 +517,12 @@ def _pipeline_parts(
     make_clock: Callable[[], AccessClock],
     keeper: ProfileKeeper | None = None,
 ) -> PipelineParts:
-    shape = burst_shape(config.burst_accesses)
+    stops_nothing = config.accesses == "watchpoints"
+    longest = LONGEST_ACCESSES if stops_nothing else config.burst_accesses
+    shape = burst_shape(min(longest, config.burst_accesses))
     share = {} if config.schedule == "all" else {"share": config.budget_share}
+    if stops_nothing and config.schedule == "phase-guided":
+        share |= {"first_gap": _WALKS_FIRST_GAP, "resolution": _WALKS_RESOLUTION}
     schedule = make_schedule(
         config.schedule,
         random.Random(config.seed + 1),
@@ -476,8 +536,14 @@ def _pipeline_parts(
         around.sample_seconds,
         started_seconds,
         permit,
+        **_WALKS_PARTS if stops_nothing else {},
     )
-    limits = BurstLimits(shape.usual_accesses, config.max_stop_seconds, config.burst_seconds)
+    limits = BurstLimits(
+        shape.usual_accesses,
+        config.max_stop_seconds,
+        config.burst_seconds,
+        seeks=not stops_nothing,
+    )
 
     def learn_anew(first_phase: int) -> Learners:
         clusterer, known = LeaderFollower(first_id=first_phase), Known()
@@ -505,16 +571,24 @@ def _pipeline_parts(
             cache_sizes_bytes=dict(around.machine.cache_sizes_bytes()),
         ),
         learn_anew=learn_anew,
-        watching=WatchPlan(config.budget_share, random.Random(config.seed + 2))
+        watching=WatchPlan(
+            config.budget_share,
+            random.Random(config.seed + 2),
+            stops_nothing=stops_nothing,
+        )
         if config.watches
         else None,
     )
 
 
 def _recorders(
-    output: OutputConfig, parts: SessionParts, config: SessionConfig, machine: Machine
+    output: OutputConfig,
+    parts: SessionParts,
+    config: SessionConfig,
+    machine: Machine,
+    accesses_why: str,
 ) -> list[RecordingWriter]:
-    """The recording, if one is wanted."""
+    """The recording, if one is wanted; it tells why accesses come from where they do."""
     if output.recording is None:
         return []
     from memsampd.exporters.recording import HeaderRecord, RecordingWriter
@@ -527,6 +601,6 @@ def _recorders(
         start_unix_seconds=time.time(),
         cache_sizes_bytes=parts.cache_sizes_bytes,
         machine={"cpu": machine.cpu.name, "cpus": len(machine.cpus)},
-        config=dataclasses.asdict(config),
+        config=dataclasses.asdict(config) | {"accesses_why": accesses_why},
     )
     return [RecordingWriter(output.recording, header, overwrite=output.overwrite)]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import get_args
+from typing import Literal, get_args
 
 from memsampd.errors import UsageError
 from memsampd.sampler.pmu.choice import BranchChoice, ClockChoice
+
+AccessChoice = Literal["auto", "bursts", "watchpoints"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +27,8 @@ class SessionConfig:
             second is granted in any case.
         burst_accesses: length of a long burst that nothing ends early; most are shorter.
         burst_seconds: wall time after which a burst ends early.
-        max_stop_seconds: how long a burst may hold the target, all its holds together.
+        max_stop_seconds: how long a burst may hold the target, all its holds together; 0: nothing
+            is to be stopped.
         cpu_affinity: CPUs for memsampd's processes; empty for all that it may use.
         niceness: of the analysis; None: 5. The replica chooses its own.
         follow_forks: sample the branches of child processes, too.
@@ -34,6 +37,8 @@ class SessionConfig:
         seed: of every random choice.
         branches: where branch samples come from: "timer", "pmu" or "auto".
         clock: what accesses are timed by: "registers", "counters" or "auto".
+        accesses: where accesses come from: "bursts", for which the target is held; "watchpoints",
+            for which nothing is stopped; or "auto".
     """
 
     duration_seconds: float | None = None
@@ -54,6 +59,7 @@ class SessionConfig:
     seed: int = 0
     branches: BranchChoice = "auto"
     clock: ClockChoice = "auto"
+    accesses: AccessChoice = "auto"
 
     def __post_init__(self) -> None:
         checks = (
@@ -66,15 +72,25 @@ class SessionConfig:
             ("--period", self.period_seconds, 1e-4 <= self.period_seconds <= 1),
             ("--budget", self.budget_share, 0 < self.budget_share <= 1),
             ("--own-cpu", self.own_cpu_share, self.own_cpu_share > 0),
-            ("--max-stop", self.max_stop_seconds, self.max_stop_seconds > 0),
+            ("--max-stop", self.max_stop_seconds, self.max_stop_seconds >= 0),
             ("--nice", self.niceness, self.niceness is None or 0 <= self.niceness <= 19),
             ("--burst", self.burst_accesses, 1000 <= self.burst_accesses <= 10**9),
             ("--branches", self.branches, self.branches in get_args(BranchChoice)),
             ("--clock", self.clock, self.clock in get_args(ClockChoice)),
+            ("--accesses", self.accesses, self.accesses in get_args(AccessChoice)),
         )
         for option, value, is_good in checks:
             if not is_good:
                 raise UsageError(f"{option} {value} is out of range", "see memsampd attach --help")
+        if self.accesses == "watchpoints" and not self.watches:
+            raise UsageError(
+                "--accesses watchpoints and --no-watchpoints exclude each other",
+                "leave one of them out",
+            )
+        if self.accesses == "bursts" and self.max_stop_seconds == 0:
+            raise UsageError(
+                "--accesses bursts and --max-stop 0 exclude each other", "leave one of them out"
+            )
 
 
 @dataclass(frozen=True, slots=True)

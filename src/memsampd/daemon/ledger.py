@@ -12,8 +12,8 @@ from memsampd.sampler.records import BurstCost
 # much CPU time already. By default that is a second, and all that there is in the first ten.
 _GRANTED_TARGET_SECONDS = 20.0
 _START_SECONDS = 10.0
-# Of what memsampd's processes may use: the rest is kept for phases that have no curve yet.
-_USUAL_PART = 0.9
+USUAL_PART = 0.9
+"""Of what memsampd's processes may use: the rest is kept for phases that have no curve yet."""
 # From here on until the start is over bursts come nearly evenly in each doubling of the time that
 # has passed, for nobody knows how long a program will run; half as many again as evenly, for most
 # end before that. In simulated runs of 2 to 15 s this was best, or nearly.
@@ -21,7 +21,8 @@ _SOONER = 1.5
 _EARLIEST_SECONDS = 0.5
 _USUAL_BURST_SECONDS = 0.03  # what a burst costs, as long as none was taken: counts as one
 # Watches tell of large caches only, and cost as much to be worked out as bursts: these come first.
-_SPARE_PART = 0.35
+SPARE_PART = 0.35
+"""Of what memsampd may use: while less is used, lines are watched."""
 
 
 class Ledger:
@@ -36,6 +37,8 @@ class Ledger:
         sample_seconds: CPU time that a branch sample takes from the target.
         now_seconds: monotonic time of the attach.
         permit: says whether others, who share the machine's budget, leave room for a burst.
+        usual_part: of the share is for phases that have a curve already.
+        spare_part: while less than this part of the share is used, lines are watched.
     """
 
     def __init__(
@@ -45,7 +48,11 @@ class Ledger:
         sample_seconds: float,
         now_seconds: float,
         permit: Callable[[], bool] = lambda: True,
+        usual_part: float = USUAL_PART,
+        spare_part: float = SPARE_PART,
     ) -> None:
+        self._usual_part = usual_part
+        self._spare_part = spare_part
         self._permit = permit
         self._budget_share = budget_share
         self._own_cpu_share = own_cpu_share
@@ -87,10 +94,10 @@ class Ledger:
         """Note branch samples that were taken."""
         self._samples += count
 
-    def add_burst(self, cost: BurstCost) -> None:
+    def add_burst(self, cost: BurstCost, *, is_taken: bool = False) -> None:
         """Pay for a burst, taken or tried in vain."""
         self._bursts += cost
-        self._taken += cost.replica_cpu_seconds > 0
+        self._taken += is_taken
 
     def bursts_ahead(self) -> tuple[float, float]:
         """Say how many bursts own CPU time allows, and for how long they have to last at this pace.
@@ -110,7 +117,7 @@ class Ledger:
         busy = self._target_cpu_seconds / elapsed if elapsed > 0 else 1.0
         later_seconds = busy * ahead
         allowed = self._allowed_after(elapsed + ahead, self._target_cpu_seconds + later_seconds)
-        left = max(_USUAL_PART * allowed - self._used_seconds, 0.0)
+        left = max(self._usual_part * allowed - self._used_seconds, 0.0)
         since_start = self._used_seconds - (self._start_cpu_seconds or 0.0)
         cost = (since_start + _USUAL_BURST_SECONDS) / (self._taken + 1)
         return left / cost, later_seconds
@@ -137,7 +144,7 @@ class Ledger:
         """
         if not self._permit():
             return False
-        if self._used_seconds >= self._allowed_seconds * (1.0 if is_urgent else _USUAL_PART):
+        if self._used_seconds >= self._allowed_seconds * (1.0 if is_urgent else self._usual_part):
             if self._waiting_since is None:
                 self._waiting_since = self._now_seconds
             return False
@@ -156,7 +163,7 @@ class Ledger:
     @property
     def has_spare(self) -> bool:
         """Whether so much own CPU time is left that watches take none from bursts."""
-        return self._used_seconds < _SPARE_PART * self._allowed_seconds
+        return self._used_seconds < self._spare_part * self._allowed_seconds
 
     @property
     def is_waiting(self) -> bool:

@@ -26,6 +26,7 @@ from memsampd.estimate.events import (
     code_bytes,
 )
 from memsampd.exporters.snapshot import BurstTally
+from memsampd.models.open_lines import OpenLine
 from memsampd.phases.accuracy import AccuracyTracker
 from memsampd.phases.drift import DriftMonitor
 from memsampd.phases.protocols import Predictor, Schedule, WindowClusterer
@@ -105,6 +106,7 @@ class Turn:
         watched: watches that have ended.
         refused_watches: such as could not begin, and why.
         free_watches: how many more words can be watched.
+        sampled_lines: lines of accesses that a PMU sampled, and their threads.
     """
 
     now_seconds: float
@@ -117,6 +119,7 @@ class Turn:
     watched: Sequence[Watched] = ()
     refused_watches: Sequence[tuple[WatchOrder, MemsampdError]] = ()
     free_watches: int = 0
+    sampled_lines: Sequence[tuple[OpenLine, int]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -364,7 +367,7 @@ class Pipeline:
         """Pay for what the tracer has taken, or tried in vain."""
         order, self._ordered = self._ordered, None
         cost, counted, error = result.cost, result.counted, result.error
-        self.parts.ledger.add_burst(cost)
+        self.parts.ledger.add_burst(cost, is_taken=counted is not None)
         if counted is not None or cost.target_seconds > 0:
             accesses = counted.burst.accesses if counted is not None else 0
             self.parts.schedule.spend(accesses, cost.target_seconds)
@@ -470,6 +473,9 @@ class Pipeline:
         if plan is None:
             return
         plan.elapse(elapsed_seconds)
+        for line, tid in turn.sampled_lines:
+            if self.window is not None and self.phase is not None and plan.wants_lines(self.phase):
+                plan.offer([line], tid, self.window.index, self.phase)
         for watched in turn.watched:
             self.parts.ledger.add_burst(BurstCost(hit_seconds=watched.lost_seconds))
             self.parts.schedule.charge(watched.lost_seconds)

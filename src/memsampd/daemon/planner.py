@@ -37,6 +37,8 @@ class BurstLimits:
             in long ones.
         again_seconds: the same for others.
         patience_seconds: for how long to wait until a thread runs, where all of them sleep.
+        seeks: breakpoints may catch a thread in code that is sought; else they are needed for
+            watches.
     """
 
     first_accesses: int
@@ -45,6 +47,7 @@ class BurstLimits:
     beyond_seconds: float = 0.05
     again_seconds: float = 0.02
     patience_seconds: float = 10.0
+    seeks: bool = True
 
 
 class Planner:
@@ -156,7 +159,7 @@ class Planner:
             window: index of the latest window.
             phase: its phase: one without a burst comes first.
         """
-        if self._schedule.is_new(phase):
+        if self._schedule.is_new(phase) or not self._limits.seeks:
             return None
         is_possible = self._schedule.takes_bursts and self._schedule.can_pay and self._has_curve
         if not is_possible or self._backoff.waits(window):

@@ -14,6 +14,7 @@ from typing import Protocol
 from memsampd.daemon.config import SessionConfig
 from memsampd.daemon.own_cpu import CpuAccount
 from memsampd.daemon.pipeline import Actions, Pipeline, Turn
+from memsampd.daemon.sampled_lines import SampledLines
 from memsampd.daemon.stopping import Stop
 from memsampd.daemon.tracer import CaptureOrder, CaptureResult
 from memsampd.errors import MemsampdError, TargetError
@@ -36,6 +37,9 @@ logger = logging.getLogger(__name__)
 _TURN_SECONDS = 0.25
 _HURRIED_TURN_SECONDS = 0.03
 _BURST_TURN_SECONDS = 0.12  # what was ordered has mostly come by then
+# Debug registers are idle from the end of a watch to the next turn: where nothing is stopped,
+# nothing else tells of large caches.
+_WATCHING_TURN_SECONDS = 0.1
 _IDLE_TURN_SECONDS = 0.25
 _IDLE_AFTER_SECONDS = 1.0
 _PUBLISH_SECONDS = 1.2
@@ -120,6 +124,7 @@ class SessionParts:
         watchpoints: watch words of the running target; None: none are watched.
         keeper: is shown every new state, to keep it; None: nothing is kept.
         past: what the target did before a restart of memsampd; None: nothing is known of it.
+        sampled_lines: tells lines that a PMU has chosen; None: those of bursts and walks only.
     """
 
     target: TargetInfo
@@ -137,6 +142,7 @@ class SessionParts:
     watchpoints: Watchpoints | None = None
     keeper: Shown | None = None
     past: Past | None = None
+    sampled_lines: SampledLines | None = None
 
     @property
     def backend(self) -> dict[str, str]:
@@ -146,6 +152,7 @@ class SessionParts:
             "accesses": self.tracer.source_name,
             "clock": self.clock_name,
             "long_distances": "none" if self.watchpoints is None else self.watchpoints.name,
+            **({} if self.sampled_lines is None else {"lines": self.sampled_lines.name}),
         }
 
 
@@ -182,6 +189,7 @@ class Session:
         self._is_alive = True
         self._stop = Stop()
         self._refused_watches: list[tuple[WatchOrder, MemsampdError]] = []
+        self._stops_nothing = parts.backend["accesses"] == "watchpoints"
 
     def stop(self, reason: str) -> None:
         """End soon; may be called from a signal handler."""
@@ -258,12 +266,15 @@ class Session:
         pipeline = self._parts.pipeline
         if pipeline.parts.ledger.idle_seconds >= _IDLE_AFTER_SECONDS:
             return _IDLE_TURN_SECONDS
+        if self._stops_nothing:
+            return _WATCHING_TURN_SECONDS
         return _BURST_TURN_SECONDS if pipeline.awaits_burst else _TURN_SECONDS
 
     def _turns(self) -> Iterator[Turn]:
         """Tell what has happened since the last turn: a turn for each program that has run."""
         parts = self._parts
         points = parts.watchpoints
+        lines = [] if parts.sampled_lines is None else parts.sampled_lines.take()
         with contextlib.suppress(TargetError):  # gone: as it was
             self._target_cpu = process_cpu_ns(self._target.pid) * 1e-9
         for samples in parts.branches.read(0.0).programs():
@@ -280,6 +291,7 @@ class Session:
                 watched=[] if points is None else points.poll(),
                 refused_watches=self._take_refused_watches(),
                 free_watches=0 if points is None else points.free,
+                sampled_lines=lines,
             )
 
     def _take_refused_watches(self) -> list[tuple[WatchOrder, MemsampdError]]:

@@ -122,6 +122,8 @@ class TracerThread:
         line_bytes: size of a cache line, a power of two.
         proc: root of the proc file system.
 
+        open_least_accesses: an open line was not touched for so long, at least.
+
     Attributes:
         is_waiting: whether the present order waits for a thread to run.
 
@@ -136,7 +138,9 @@ class TracerThread:
         rng: random.Random,
         line_bytes: int = 64,
         proc: Path = PROC,
+        open_least_accesses: int = VISIT_ACCESSES,
     ) -> None:
+        self._open_least_accesses = open_least_accesses
         self._pid = pid
         self._rng = rng
         self._line_bytes = line_bytes
@@ -273,7 +277,7 @@ class TracerThread:
         burst = counted.burst
         accesses = min(burst.accesses, _OPEN_LINES_ROWS)
         least_accesses = accesses // 2
-        if not count or least_accesses < VISIT_ACCESSES:
+        if not count or least_accesses < self._open_least_accesses:
             return counted
         started = time.thread_time()
         address = source.rows_again(accesses).address

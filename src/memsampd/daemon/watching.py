@@ -23,6 +23,10 @@ _AT_ONCE_SECONDS = 0.01
 _SOME, _MANY = 64, 256
 _MANY_TURNS = 5
 _REFUSED_TURNS = 100
+_FEWEST_HITS = 4
+_LINES_OF_A_WALK = 6  # which is too short for its lines to differ
+RESOLUTION_SECONDS = 40e-6
+"""Pauses of less CPU time are lost in what hits take, 10 to 31 us each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +46,16 @@ class WatchPlan:
     Args:
         budget_share: share of the target's CPU time that bursts may cost it.
         rng: chooses.
+        stops_nothing: lines come from walks, which cost the target nothing: all of the budget is
+            for watches, and a line that is touched often has returned soon.
     """
 
-    def __init__(self, budget_share: float, rng: random.Random) -> None:
+    def __init__(
+        self, budget_share: float, rng: random.Random, *, stops_nothing: bool = False
+    ) -> None:
+        self._resolution_seconds = RESOLUTION_SECONDS if stops_nothing else 0.0
+        self._budget_part = 1.0 if stops_nothing else _BUDGET_PART
+        self._most_hits = FEW_HITS if stops_nothing else MOST_HITS
         self._budget_share = budget_share
         self._rng = rng
         self._balance_seconds = _AT_ONCE_SECONDS
@@ -61,7 +72,7 @@ class WatchPlan:
 
     def elapse(self, target_cpu_seconds: float) -> None:
         """Tell how much CPU time the target has used since the last call."""
-        earned = _BUDGET_PART * self._budget_share * target_cpu_seconds
+        earned = self._budget_part * self._budget_share * target_cpu_seconds
         self._balance_seconds = min(self._balance_seconds + earned, _AT_ONCE_SECONDS)
 
     def wants_lines(self, phase: int | None) -> bool:
@@ -71,7 +82,8 @@ class WatchPlan:
     def offer(self, lines: Sequence[OpenLine], tid: int, window: int, phase: int) -> None:
         """Remember lines that a burst left open, in random order."""
         kept = self._lines.setdefault(phase, deque(maxlen=_REMEMBERED))
-        kept.extend(_Line(line, tid, window, phase) for line in lines)
+        told = lines[:_LINES_OF_A_WALK] if self._resolution_seconds else lines
+        kept.extend(_Line(line, tid, window, phase) for line in told)
         shuffled = list(kept)
         self._rng.shuffle(shuffled)
         kept.clear()
@@ -105,9 +117,11 @@ class WatchPlan:
             self._number += 1
             self._watched[self._number] = line
             seconds = line.line.least_accesses / (accesses_per_cpu_second or 1.0)
-            orders.append(
-                WatchOrder(line.line.words, line.tid, seconds, self._number, line.most_hits)
-            )
+            seconds = max(seconds, self._resolution_seconds)
+            most_hits = line.most_hits
+            if self._resolution_seconds:  # of the line: each is felt
+                most_hits = max(FEW_HITS // len(line.line.words), _FEWEST_HITS)
+            orders.append(WatchOrder(line.line.words, line.tid, seconds, self._number, most_hits))
             free -= len(line.line.words)
         self._taken[phase] += len(orders)
         return tuple(orders)
@@ -135,7 +149,9 @@ class WatchPlan:
         line = self._watched.pop(watched.order.number, None)
         if line is None:
             return None
-        if watched.end == "hits" and line.most_hits < MOST_HITS:  # touched often: it needs more
+        if (
+            watched.end == "hits" and line.most_hits < self._most_hits
+        ):  # touched often: it needs more
             kept = self._lines.setdefault(line.phase, deque(maxlen=_REMEMBERED))
             kept.append(replace(line, most_hits=MOST_HITS))
             return None
@@ -152,4 +168,6 @@ class WatchPlan:
             touched=line.line.touched,
             hit_words=watched.hit_words,
             hit_seconds=watched.lost_seconds,
+            resolution_seconds=self._resolution_seconds,
+            visit_touches=line.line.touches,
         )

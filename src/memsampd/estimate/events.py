@@ -244,6 +244,9 @@ class WatchRecord(Event, frozen=True, kw_only=True, tag="watch"):
         touched: how many different words of the line its last visit in the burst touched.
         hit_words: which of them each hit touched, counted from 0.
         hit_seconds: CPU time that hits took from the target.
+        resolution_seconds: shorter pauses cannot be told from the time that hits take: they are
+            part of one visit to the line, or shorter distances; 0: all are distances.
+        visit_touches: how often its last visit in the burst touched these words.
     """
 
     window: int
@@ -258,6 +261,8 @@ class WatchRecord(Event, frozen=True, kw_only=True, tag="watch"):
     touched: int = 8
     hit_words: tuple[int, ...] = ()
     hit_seconds: float = 0.0
+    resolution_seconds: float = 0.0
+    visit_touches: int = 0
 
     def __post_init__(self) -> None:
         if len(self.times_seconds) < 2 or len(self.times_seconds) != len(self.cpu_seconds):

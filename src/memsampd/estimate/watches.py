@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from memsampd.estimate.events import WatchRecord
 from memsampd.models.survival import SurvivalFunction
 from memsampd.models.tail import (
+    LINES_ALIKE,
     MIN_WATCHES,
     Constancy,
     Tail,
@@ -28,6 +30,8 @@ _SAME_KIND = 0.1
 # So many times as many watches are worth modelling the bursts of a phase again, and those of all:
 # it is the most costly thing about watches.
 NEWS, NEWS_OF_ALL = 2.0, 4.0
+_WALK_ALIKE = 0.7  # the correlation of lines of one walk, which is a moment of the program
+_GOLDEN = 0.6180339887498949  # its multiples fill an interval evenly, however many there are
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +42,14 @@ class Pause:
         accesses: the distance, or how long the line was seen not to return.
         returned: which of the two.
         hit: which hit ended it; -1 where none did.
+        from_accesses: it was longer than this, and shorter than ``accesses``: too short to be
+            told; None where it was measured.
     """
 
     accesses: float
     returned: bool
     hit: int = -1
+    from_accesses: float | None = None
 
     def before(self, watch: WatchRecord) -> frozenset[int]:
         """Which words the watch had seen touched before."""
@@ -81,18 +88,54 @@ def read_watch(watch: WatchRecord, accesses: Accesses) -> ReadWatch | None:
         None where nothing can be concluded.
     """
     moments = list(zip(watch.times_seconds, watch.cpu_seconds, strict=True))
-    lengths = [
-        accesses(begin, end, cpu_end - cpu_begin)
-        for (begin, cpu_begin), (end, cpu_end) in itertools.pairwise(moments)
-    ]
+    lengths = _lengths(watch, moments, accesses)
     sight = accesses(moments[0][0], moments[-1][0], watch.patience_seconds)
     if not np.all(np.isfinite([*lengths, sight])):
         return None
     pauses = [Pause(length, True, hit) for hit, length in enumerate(lengths[1:-1], start=1)]
     if watch.end not in ("returned", "hits"):
         pauses.append(Pause(lengths[-1], False))
+    if watch.resolution_seconds > 0:
+        shortest = accesses(moments[0][0], moments[-1][0], watch.resolution_seconds)
+        pauses = _resolved(watch, pauses, shortest)
     told = tuple(each for each in pauses if each.accesses >= watch.least_accesses)
     return ReadWatch(told, sight) if told else None
+
+
+def _lengths(
+    watch: WatchRecord, moments: Sequence[tuple[float, float]], accesses: Accesses
+) -> list[float]:
+    """Accesses between the moments; those of walks are many, and each goes at its mean rate."""
+    if watch.resolution_seconds > 0 and moments[-1][1] > moments[0][1]:
+        (begin, cpu_begin), (end, cpu_end) = moments[0], moments[-1]
+        rate = accesses(begin, end, cpu_end - cpu_begin) / (cpu_end - cpu_begin)
+        return [rate * (after[1] - before[1]) for before, after in itertools.pairwise(moments)]
+    return [
+        accesses(begin, end, cpu_end - cpu_begin)
+        for (begin, cpu_begin), (end, cpu_end) in itertools.pairwise(moments)
+    ]
+
+
+def _resolved(watch: WatchRecord, pauses: list[Pause], shortest: float) -> list[Pause]:
+    """Keep pauses that can be told, and of the others those that no visit explains.
+
+    A visit touches the words about as often as it did in the burst. Pauses beyond that between
+    touches are distances, shorter than what can be told.
+
+    Args:
+        watch: the watch.
+        pauses: all of them, the censored one included.
+        shortest: that can be told, accesses.
+    """
+    told = [each for each in pauses if each.accesses >= shortest or not each.returned]
+    short = [each for each in pauses if each.accesses < shortest and each.returned]
+    visits = 1 + sum(each.returned for each in told)
+    unexplained = len(short) - visits * max(watch.visit_touches - 1, 0)
+    least = float(min(watch.least_accesses, shortest))
+    return told + [
+        replace(each, accesses=shortest, from_accesses=least)
+        for each in short[: max(unexplained, 0)]
+    ]
 
 
 @dataclass(slots=True)
@@ -170,9 +213,10 @@ class Tails:
             for watch, said in known
             for pause in said.pauses
         ]
+        span = np.array([_span(pause) for _, _, pause, _ in rows])
         reuses = WatchedReuses(
             entry=np.array([watch.least_accesses for watch, *_ in rows], np.float64),
-            end=np.array([pause.accesses for _, _, pause, _ in rows]),
+            end=_spread(span),
             returned=np.array([pause.returned for _, _, pause, _ in rows]),
             sight=np.array([max(said.sight, pause.accesses) for _, said, pause, _ in rows]),
             chance=np.array([_chance(watch) for watch, *_ in rows]),
@@ -181,8 +225,32 @@ class Tails:
             weight=np.array([weight for *_, weight in rows]),
             inconclusive=sum(watch.end == "hits" for watch, said in told if said is None),
             bursts=len({watch.window for watch, _ in known}),
+            alike=_WALK_ALIKE if known[0][0].resolution_seconds > 0 else LINES_ALIKE,
         )
-        return tail_beyond(horizon_accesses, reuses, constancy_of(known))
+        constancy = constancy_of(known)
+        middle = tail_beyond(horizon_accesses, reuses, constancy)
+        if middle is None or np.array_equal(span[:, 0], span[:, 1]):
+            return middle
+        # The lowest survival function has them return just after the horizon.
+        extremes = np.minimum(np.maximum(span[:, 0], horizon_accesses), span[:, 1]), span[:, 1]
+        bounds = [
+            tail_beyond(horizon_accesses, replace(reuses, end=end), constancy) for end in extremes
+        ]
+        low, high = (middle if each is None else each for each in bounds)
+        return Tail(low.low, middle.middle, high.high)
+
+
+def _span(pause: Pause) -> tuple[float, float]:
+    """The shortest and the longest that a pause may have been."""
+    shortest = pause.accesses if pause.from_accesses is None else pause.from_accesses
+    return shortest, pause.accesses
+
+
+def _spread(span: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Lengths, evenly in their logarithm, where only bounds are known, shape (n, 2) to (n,)."""
+    share = (np.arange(len(span)) * _GOLDEN) % 1.0
+    low, high = np.maximum(span, 1.0).T
+    return np.where(low < high, low * (high / low) ** share, span[:, 1])
 
 
 def is_same_kind(one: SurvivalFunction, other: SurvivalFunction) -> bool:

@@ -110,7 +110,8 @@ class Snapshot:
         target: the process.
         alive: False once it has ended, or is not observed any more.
         time_seconds: CLOCK_MONOTONIC time of the snapshot.
-        backend: names of branch source, access source, clock, and of what measures long distances.
+        backend: names of branch source, access source, clock, of what measures long distances, and
+            of what else tells lines to be watched.
         window: the last window; None before the first.
         phase: its phase.
         predicted_phase: the phase expected next.

@@ -33,9 +33,12 @@ from memsampd.sampler.pmu.branches import PmuBranchSource
 from memsampd.sampler.pmu.choice import NO_PMU, Choice, PmuTrials, choose, try_plan
 from memsampd.sampler.process.status import ProcessStatus, read_status
 from memsampd.sampler.replica.probe import probe as probe_replica
+from memsampd.sampler.walk.probe import probe as probe_walk
+from memsampd.sampler.walk.source import WalkSource
 
 BRANCH_SOURCE = TaskClockSource.name
 ACCESS_SOURCE = "replica"
+WALK_SOURCE = WalkSource.name
 
 _OLDEST_KERNEL = (5, 13)  # inherit_thread of perf events
 
@@ -87,6 +90,7 @@ class Trials:
         breakpoint: hits of a hardware breakpoint.
         replica: what a replica needs: its name, whether it is there, and what was found.
         pmu: events of the PMUs that there are.
+        walk: whether accesses can be had without a stop, and what was found.
     """
 
     ptrace: OSError | None
@@ -94,6 +98,7 @@ class Trials:
     breakpoint: ProbeResult
     replica: tuple[tuple[str, bool, str], ...]
     pmu: PmuTrials = NO_PMU
+    walk: tuple[bool, str] = (False, "not tried")
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +166,7 @@ def gather_evidence(root: Path = Path("/")) -> Evidence:
             probe_breakpoint(child),
             tuple(probe_replica()),
             try_plan(plan_events(machine.cpu, pmus, platform.release())),
+            probe_walk(child.pid),
         )
     own = read_status(os.getpid(), root / "proc")
     return Evidence(root, platform.release(), machine, own, pmus, trials)
@@ -183,11 +189,12 @@ def diagnose(evidence: Evidence) -> Diagnosis:
         branches: str | None = PmuBranchSource.name
     else:
         branches = BRANCH_SOURCE if evidence.trials.task_clock.works else None
-    accesses = (
-        ACCESS_SOURCE
-        if evidence.trials.ptrace is None and all(each.state is not State.NO for each in needed)
-        else None
-    )
+    trials = evidence.trials
+    accesses: str | None = None
+    if trials.ptrace is None and all(each.state is not State.NO for each in needed):
+        accesses = ACCESS_SOURCE
+    elif check_architecture(evidence)[0].state is State.OK and trials.walk[0]:
+        accesses = WALK_SOURCE
     return Diagnosis(
         evidence.machine,
         (*findings, _check_backend(branches, accesses, choice)),
@@ -202,6 +209,13 @@ def _check_backend(branches: str | None, accesses: str | None, choice: Choice) -
         f"branches: {branches or 'none'}, accesses: {accesses or 'none'}, clock: {choice.clock} "
         f"({choice.said})"
     )
+    if branches and accesses == WALK_SOURCE:
+        return Finding(
+            "backend",
+            State.LIMITED,
+            f"{detail}; no bursts can be taken, and walks tell less (docs/no-stop.md)",
+            "see the lines marked 'no' above",
+        )
     if branches and accesses:
         return Finding("backend", State.OK, detail)
     return Finding("backend", State.NO, detail, "see the lines marked 'no' above")
@@ -328,6 +342,16 @@ def check_breakpoint(evidence: Evidence) -> list[Finding]:
     ]
 
 
+def check_walk(evidence: Evidence) -> list[Finding]:
+    """Accesses without a stop."""
+    works, detail = evidence.trials.walk
+    if works:
+        return [Finding("no-stop accesses", State.OK, f"{detail} (--accesses watchpoints)")]
+    return [
+        Finding("no-stop accesses", State.NO, detail, "perf events of one's own processes allow it")
+    ]
+
+
 def _judge(name: str, result: ProbeResult, counted: str) -> Finding:
     if result.error is not None:
         return Finding(name, State.NO, result.error.cause, result.error.remedy)
@@ -448,6 +472,7 @@ CHECKS: tuple[Callable[[Evidence], list[Finding]], ...] = (
     check_replica,
     check_task_clock,
     check_breakpoint,
+    check_walk,
     check_pmu,
     check_paranoid,
     check_capabilities,

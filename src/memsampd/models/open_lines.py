@@ -26,11 +26,13 @@ class OpenLine:
             touched nearly all of them; else half of the line, those touched before others.
         touched: how many different words this visit touched.
         least_accesses: for so long it had not been touched when the burst ended, or longer.
+        touches: how often this visit touched these words.
     """
 
     words: tuple[int, ...]
     touched: int
     least_accesses: int
+    touches: int = 0
 
 
 def open_lines(
@@ -67,8 +69,23 @@ def open_lines(
         rarest = sorted(times, key=lambda each: (times[each], each))  # each touch is a hit
         words = _words(rarest, int(line[last]), line_bits - _WORD_BITS, rng)
         addresses = tuple(each << _WORD_BITS for each in words)
-        told.append(OpenLine(addresses, len(rarest), least_accesses))
+        touches = sum(times[each] for each in words)
+        told.append(OpenLine(addresses, len(rarest), least_accesses, touches))
     return tuple(told)
+
+
+def line_of_access(address: int, line_bytes: int, rng: np.random.Generator) -> OpenLine:
+    """The line of a single access that was sampled: of the others that touch it nothing is known.
+
+    Args:
+        address: first byte referenced.
+        line_bytes: size of a line, a power of two, at least 16.
+        rng: chooses the words beside its own.
+    """
+    line_bits = line_bytes.bit_length() - 1
+    touched = [address >> _WORD_BITS]
+    words = _words(touched, address >> line_bits, line_bits - _WORD_BITS, rng)
+    return OpenLine(tuple(each << _WORD_BITS for each in words), 1, 1, 1)
 
 
 def _sample(lines: NDArray[np.uint64], rng: np.random.Generator) -> NDArray[np.int64]:

@@ -14,8 +14,8 @@ from memsampd.models.survival import SurvivalFunction
 MIN_WATCHES = 4
 """Fewest watches that must have been able to see a distance to be within the horizon."""
 _DEVIATIONS = 2.0
-# How much alike the lines of one burst are: the correlation of what their watches tell.
-_ALIKE = 0.25
+LINES_ALIKE = 0.25
+"""How much alike the lines of one burst are: the correlation of what their watches tell."""
 _ROUNDING = 1e-9  # of sums of weights
 
 
@@ -35,6 +35,8 @@ class WatchedReuses:
         weight: what each counts: those of a watch together 1, shape (w,), float64.
         inconclusive: watches that told nothing: their words were touched too often.
         bursts: how many bursts told the lines; 0: as many as there are watches.
+        alike: how much alike the lines of one burst are: the correlation of what their watches
+            tell.
     """
 
     entry: NDArray[np.float64]
@@ -47,12 +49,13 @@ class WatchedReuses:
     weight: NDArray[np.float64]
     inconclusive: int = 0
     bursts: int = 0
+    alike: float = LINES_ALIKE
 
     @property
     def watches_for_one(self) -> float:
         """So many watches say as much as one would of a burst of its own."""
         each = self.watches / self.bursts if self.bursts else 1.0
-        return 1 + _ALIKE * max(each - 1, 0)
+        return 1 + self.alike * max(each - 1, 0)
 
     @property
     def watches(self) -> int:

@@ -100,7 +100,7 @@ def test_watches_leave_bursts_most_of_own_cpu_time() -> None:
 def bursts_ahead(costs: Ledger, bursts: int, cpu_seconds: float) -> tuple[float, float]:
     """Take bursts, and ask."""
     for _ in range(bursts):
-        costs.add_burst(BurstCost(replica_cpu_seconds=cpu_seconds))
+        costs.add_burst(BurstCost(replica_cpu_seconds=cpu_seconds), is_taken=True)
     return costs.bursts_ahead()
 
 
@@ -117,7 +117,7 @@ def test_each_doubling_of_a_short_run_has_nearly_as_many_bursts(length_seconds: 
         progress += 0.01 * bursts / seconds
         if progress >= 1:
             progress -= 1
-            costs.add_burst(cost)
+            costs.add_burst(cost, is_taken=True)
             moments.append(elapsed)
     second_half = sum(length_seconds / 2 <= each < length_seconds for each in moments)
     first_half = sum(length_seconds / 4 <= each < length_seconds / 2 for each in moments)
@@ -144,3 +144,16 @@ def test_later_what_comes_in_is_spent() -> None:
     bursts, seconds = bursts_ahead(costs, bursts=0, cpu_seconds=0.0)
     assert seconds == pytest.approx(100.0)
     assert bursts == pytest.approx((0.9 * 0.05 * 200.0 - 4.5) / (4.5 + 0.03))
+
+
+def test_walks_and_watches_share_what_is_allowed_otherwise() -> None:
+    """Where nothing else tells of large caches, watches have a larger part."""
+    usual = Ledger(0.01, 0.05, 0.0, 0.0)
+    walks = Ledger(0.01, 0.05, 0.0, 0.0, usual_part=0.75, spare_part=0.95)
+    can = []
+    for each in (usual, walks):
+        each.tell_time(1.0, 1.0, 0.6)  # of a second that is granted at the start
+        can.append(each.has_spare)
+        each.tell_time(1.1, 1.0, 0.85)
+        can.append(each.allows_burst())
+    assert can == [False, True, True, False]

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from memsampd.daemon.watching import WatchPlan
+from memsampd.daemon.watching import RESOLUTION_SECONDS, WatchPlan
 from memsampd.errors import CapabilityError, CaptureError
 from memsampd.models.open_lines import OpenLine
 from memsampd.sampler.perf.watchpoints import FEW_HITS, MOST_HITS, Watched, WatchOrder
@@ -147,3 +147,29 @@ def test_lines_are_wanted_where_there_are_few() -> None:
     chosen.offer(lines(100), 7, 3, 1)
     assert not chosen.wants_lines(1)
     assert chosen.wants_lines(2)
+
+
+def test_without_a_stop_lines_cost_few_hits() -> None:
+    """Four words of a line, or one: about as many hits in all, and never a second try."""
+    chosen = WatchPlan(0.01, random.Random(1), stops_nothing=True)
+    chosen.offer(lines(1, words=4), 7, 3, 1)
+    (order,) = chosen.orders(1, 4, RATE)
+    assert 4 * order.most_hits <= FEW_HITS + 4
+    assert order.least_seconds == pytest.approx(max(RESOLUTION_SECONDS, 50_000 / RATE))
+    record = chosen.record(watched(order, "hits"), since)
+    assert record is not None
+    assert record.resolution_seconds == RESOLUTION_SECONDS
+    assert chosen.orders(1, 4, RATE) == ()
+
+
+def test_without_a_stop_watches_have_all_of_the_budget() -> None:
+    with_bursts, alone = plan(), WatchPlan(0.01, random.Random(1), stops_nothing=True)
+    can = []
+    for each in (with_bursts, alone):
+        each.offer(lines(2), 7, 3, 1)
+        (order, _) = each.orders(1, 2, RATE)
+        each.record(watched(order, lost_seconds=0.015), since)
+        each.offer(lines(1, first=50), 7, 3, 1)
+        each.elapse(0.6)  # 6 ms of the budget
+        can.append(bool(each.orders(1, 1, RATE)))
+    assert can == [False, True]

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memsampd.models.open_lines import open_lines
+from memsampd.models.open_lines import line_of_access, open_lines
 
 
 def naive(address: list[int], least: int) -> set[int]:
@@ -68,3 +68,13 @@ def test_of_many_rows_a_sample_of_lines_is_looked_at() -> None:
     assert len(told) == 64
     assert all(each.touched == 8 and len(each.words) == 1 for each in told)
     assert all(each.words[0] < 200_000 << 3 for each in told)
+
+
+def test_the_line_of_one_access() -> None:
+    address = 0x7F0000001234
+    line = line_of_access(address, 64, np.random.default_rng(1))
+    assert len(line.words) == len(set(line.words)) == 4
+    assert address // 8 * 8 in line.words
+    assert {word // 64 for word in line.words} == {address // 64}
+    assert all(word % 8 == 0 for word in line.words)
+    assert (line.touched, line.least_accesses, line.touches) == (1, 1, 1)

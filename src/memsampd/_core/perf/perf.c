@@ -21,6 +21,8 @@ perf_event_open(struct perf_event_attr *attr, pid_t tid, int cpu, int group)
     return syscall(SYS_perf_event_open, attr, tid, cpu, group, PERF_FLAG_FD_CLOEXEC);
 }
 
+enum { SAMPLED_STACK_BYTES = 8192 }; /* from the stack pointer on; a multiple of 8 */
+
 PyDoc_STRVAR(perf_open_sampler_doc,
              "perf_open_sampler(tid, cpu, period, wakeup_bytes, inherit, *,\n"
              "                  type=PERF_TYPE_SOFTWARE, config=PERF_COUNT_SW_TASK_CLOCK, config1=0,\n"
@@ -62,6 +64,7 @@ perf_open_sampler(PyObject *module, PyObject *args, PyObject *kwargs)
         .sample_period = period,
         .sample_type = records_sample_type(sample_type),
         .sample_regs_user = sample_type & PERF_SAMPLE_REGS_USER ? SAMPLED_REGISTERS : 0,
+        .sample_stack_user = sample_type & PERF_SAMPLE_STACK_USER ? SAMPLED_STACK_BYTES : 0,
         .read_format = sample_type & PERF_SAMPLE_READ ? RECORDS_READ_FORMAT : 0,
         .inherit = inherit != INHERIT_NOTHING,
         .exclude_kernel = exclude_kernel != 0,
@@ -277,6 +280,8 @@ static const struct {
     {"SAMPLE_REGISTERS", PERF_SAMPLE_REGS_USER},
     {"SAMPLE_DATA_SOURCE", PERF_SAMPLE_DATA_SRC},
     {"SAMPLE_COUNTS_MOST", RECORDS_COUNTS},
+    {"SAMPLE_STACK", PERF_SAMPLE_STACK_USER},
+    {"SAMPLE_STACK_BYTES", SAMPLED_STACK_BYTES},
 };
 
 int

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from memsampd.daemon.config import SessionConfig
+from memsampd.daemon.config import AccessChoice, SessionConfig
 from memsampd.errors import MemsampdError, UsageError
 from memsampd.exporters.listen import DEFAULT_LISTEN, parse_listen
 from memsampd.sampler.pmu.choice import BranchChoice, ClockChoice
@@ -43,12 +43,13 @@ class SessionOptions(_Table, frozen=True):
         follow_forks: sample the branches of child processes, as part of it.
         branches: where branch samples come from.
         clock: what accesses are timed by.
+        accesses: where they come from.
         watchpoints: measure distances longer than bursts by watchpoints.
     """
 
     budget: Share | None = None
     own_cpu: Share | None = None
-    max_stop: Seconds | None = None
+    max_stop: Annotated[float, Meta(ge=0)] | None = None
     window: Seconds | None = None
     period: Annotated[float, Meta(ge=1e-4, le=1)] | None = None
     burst: Annotated[int, Meta(ge=1000, le=10**9)] | None = None
@@ -56,6 +57,7 @@ class SessionOptions(_Table, frozen=True):
     follow_forks: bool | None = None
     branches: BranchChoice | None = None
     clock: ClockChoice | None = None
+    accesses: AccessChoice | None = None
     watchpoints: bool | None = None
 
 
@@ -234,6 +236,7 @@ _SESSION_FIELDS = {
     "follow_forks": "follow_forks",
     "branches": "branches",
     "clock": "clock",
+    "accesses": "accesses",
     "watchpoints": "watches",
 }
 SCHEDULES = ("phase-guided", "periodic", "burst", "all", "none")

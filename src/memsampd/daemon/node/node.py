@@ -450,7 +450,7 @@ class Node:
 
     def _attach(self, pid: int, peer: Peer) -> Document:
         _check_owner(peer, pid)
-        facts = check_target(pid)
+        facts = check_target(pid, may_be_sealed=True)
         key = ProcessKey(facts.identity.pid, facts.identity.start_ticks)
         _check_owner(peer, pid)  # it may be another process by now, of the same number
         self._let_go.discard(key)

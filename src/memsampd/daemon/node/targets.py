@@ -12,6 +12,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 
+from memsampd.daemon.accesses import choose_accesses, settled
 from memsampd.daemon.attach import Surroundings, compose, tracing_thread
 from memsampd.daemon.config import SessionConfig
 from memsampd.daemon.node.budget import Candidate
@@ -238,7 +239,8 @@ class Target:
             handle = stack.enter_context(ProcessHandle(key.pid))
             if handle.identity.start_ticks != key.start_ticks:
                 raise TargetError(f"process {key.pid} is gone")
-            facts = check_target(key.pid)
+            facts = check_target(key.pid, may_be_sealed=config.accesses != "bursts")
+            config = settled(config, choose_accesses(key.pid, config, facts.refusal))
             self._info = TargetInfo(**dataclasses.asdict(facts.identity))
             self._owner = facts.status.uid
             tracers: list[RestingTracer] = []

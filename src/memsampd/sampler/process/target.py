@@ -35,11 +35,13 @@ class TargetFacts:
         identity: who it is.
         status: its state.
         notes: what the user should know, a sentence each.
+        refusal: why it may not be traced, nor its memory be read; None if it may.
     """
 
     identity: ProcessIdentity
     status: ProcessStatus
     notes: tuple[str, ...]
+    refusal: TargetError | None = None
 
 
 def parse_pid(text: str) -> int:
@@ -59,7 +61,12 @@ def parse_pid(text: str) -> int:
 
 
 def check_target(
-    pid: int | str, proc: Path = PROC, machine: str | None = None, own_pid: int | None = None
+    pid: int | str,
+    proc: Path = PROC,
+    machine: str | None = None,
+    own_pid: int | None = None,
+    *,
+    may_be_sealed: bool = False,
 ) -> TargetFacts:
     """Check that a process can be observed by this user on this machine.
 
@@ -70,6 +77,7 @@ def check_target(
         proc: root of the proc file system.
         machine: architecture as uname(2) says; the running one by default.
         own_pid: the process that will observe; this one by default.
+        may_be_sealed: a process of one's own that may not be traced will do, too.
 
     Raises:
         TargetError: it cannot be observed.
@@ -83,7 +91,9 @@ def check_target(
         _check_identity(number, status, own_pid, proc)
         stat = read_stat(number, proc)
         _check_life(number, stat, status, proc)
-        _check_permission(number, status, proc)
+        refusal = _permission_refusal(number, status, proc)
+        if refusal is not None and (not may_be_sealed or status.uid != os.geteuid()):
+            raise refusal
         _check_program(number, machine, proc)
         identity = read_identity(number, proc)
         if identity.start_ticks != stat.start_ticks:
@@ -93,7 +103,7 @@ def check_target(
     except OSError as error:
         cause = f"process {number} cannot be looked at: {error.strerror}"
         raise TargetError(cause, "try again, and see the log") from error
-    return TargetFacts(identity, status, _notes(stat))
+    return TargetFacts(identity, status, _notes(stat), refusal)
 
 
 def _missing(pid: int | str) -> TargetError:
@@ -149,21 +159,22 @@ def _check_life(pid: int, stat: ProcessStat, status: ProcessStatus, proc: Path) 
         )
 
 
-def _check_permission(pid: int, status: ProcessStatus, proc: Path) -> None:
+def _permission_refusal(pid: int, status: ProcessStatus, proc: Path) -> TargetError | None:
     """Opening mem asks the kernel what attaching would (PTRACE_MODE_ATTACH, Yama included)."""
     try:
         os.close(os.open(proc / str(pid) / "mem", os.O_RDONLY | os.O_CLOEXEC))
-    except PermissionError as error:
+    except PermissionError:
         mine = os.geteuid()
         if status.uid != mine:
-            raise TargetError(
+            return TargetError(
                 f"{_name(pid, proc)} belongs to user {status.uid}, you are {mine}",
                 "run memsampd as that user or with CAP_SYS_PTRACE (sudo)",
-            ) from error
-        raise TargetError(
+            )
+        return TargetError(
             f"the kernel refuses to let you trace {_name(pid, proc)}, though it is yours",
             _refusal_remedy(proc),
-        ) from error
+        )
+    return None
 
 
 def _refusal_remedy(proc: Path) -> str:

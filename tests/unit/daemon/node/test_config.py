@@ -72,7 +72,7 @@ def test_nothing_is_a_configuration() -> None:
         ("least_cpu", "least_cpus", 21, "rules[1].least_cpus: there is no such key"),
         ("0.5", '"much"', 21, "rules[1].least_cpu: Expected `float`, got `str`"),
         ("own_cpu = 0.03", "own_cpu = 3", 5, "budget.own_cpu"),
-        ("max_stop = 0.002", "max_stop = 0", 8, "session.max_stop"),
+        ("max_stop = 0.002", "max_stop = -1", 8, "session.max_stop"),
         ("window = 0.2", "window = 0.0001", 16, "--window"),
         ('name = "busy"', "", 19, "the key 'name' is missing"),
         ('name = "busy"', 'name = "web"', 20, "two rules are called 'web'"),

@@ -1,0 +1,96 @@
+"""Where accesses come from: bursts of a held thread, or walks beside it, which stop nothing."""
+
+from __future__ import annotations
+
+import errno
+import logging
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from memsampd import _core
+from memsampd.daemon.config import SessionConfig
+from memsampd.errors import CapabilityError, CaptureError, TargetError
+from memsampd.sampler.replica.source import ReplicaSource
+
+logger = logging.getLogger(__name__)
+
+_NO_PROCESS = (1 << 22) + 1  # above the kernel's own limit of ids
+
+
+@dataclass(frozen=True, slots=True)
+class Accesses:
+    """What was chosen.
+
+    Attributes:
+        source: which.
+        why: for people.
+    """
+
+    source: Literal["bursts", "watchpoints"]
+    why: str
+
+
+def ptrace_refusal() -> str:
+    """Why this process may not call ptrace(2) at all (seccomp); empty if it may.
+
+    No process is traced for it: none has the id that is asked for.
+    """
+    try:
+        _core.probe_ptrace(_NO_PROCESS)
+    except OSError as error:
+        return "" if error.errno == errno.ESRCH else f"ptrace is refused: {error.strerror}"
+    return ""
+
+
+def choose_accesses(pid: int, config: SessionConfig, refusal: TargetError | None) -> Accesses:
+    """Choose, as the user wants, else bursts where they can be had.
+
+    Args:
+        pid: the target.
+        config: what the user wants.
+        refusal: why the target may not be traced; None if it may.
+
+    Raises:
+        TargetError: bursts are wanted, and it may not be traced.
+        CapabilityError: bursts are wanted, and cannot be had here; or nothing is left.
+    """
+    if config.accesses == "watchpoints":
+        return Accesses("watchpoints", "watchpoints are wanted")
+    if config.max_stop_seconds == 0:
+        return _watchpoints(config, "--max-stop 0: nothing is to be stopped")
+    why = str(refusal) if refusal is not None else ptrace_refusal() or _replica_refusal(pid)
+    if not why:
+        return Accesses("bursts", "the target may be held, and a replica was made")
+    if config.accesses == "bursts":
+        if refusal is not None:
+            raise refusal
+        raise CapabilityError(
+            f"--accesses bursts: {why}", "--accesses watchpoints does without; memsampd doctor"
+        )
+    chosen = _watchpoints(config, why)
+    logger.warning("accesses by watchpoints only, as no burst can be taken: %s", why)
+    return chosen
+
+
+def _watchpoints(config: SessionConfig, why: str) -> Accesses:
+    """Watchpoints, if they are not forbidden."""
+    if not config.watches:
+        raise CapabilityError(
+            f"no burst can be taken ({why}), and --no-watchpoints forbids the rest",
+            "leave --no-watchpoints out",
+        )
+    return Accesses("watchpoints", why)
+
+
+def _replica_refusal(pid: int) -> str:
+    """Why no replica can be made; empty if one was."""
+    try:
+        ReplicaSource(pid).close()
+    except (OSError, CaptureError) as error:
+        return f"no replica can be made: {error}"
+    return ""
+
+
+def settled(config: SessionConfig, accesses: Accesses) -> SessionConfig:
+    """The settings of a session in which that was chosen."""
+    return replace(config, accesses=accesses.source)

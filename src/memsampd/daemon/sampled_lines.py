@@ -1,0 +1,44 @@
+"""Lines to be watched that a PMU has chosen: those of loads and stores that it sampled."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from memsampd.models.open_lines import OpenLine, line_of_access
+from memsampd.sampler.pmu.addresses import AccessSampler
+
+PERIOD = 20_000_000
+"""Accesses between two samples: some tens a second."""
+_MOST = 16  # of a turn
+
+
+class SampledLines:
+    """Reads a stream of sampled accesses, each of which had the same chance.
+
+    Args:
+        sampler: the stream.
+        line_bytes: size of a line.
+        rng: chooses words.
+    """
+
+    def __init__(self, sampler: AccessSampler, line_bytes: int, rng: np.random.Generator) -> None:
+        self._sampler = sampler
+        self._line_bytes = line_bytes
+        self._rng = rng
+        self.name = sampler.name
+
+    def take(self) -> list[tuple[OpenLine, int]]:
+        """Lines of what came since the last call, and the threads that touched them."""
+        found = self._sampler.read(0.0)
+        chosen = self._rng.permutation(len(found))[:_MOST]
+        return [
+            (
+                line_of_access(int(found.address[at]), self._line_bytes, self._rng),
+                int(found.tid[at]),
+            )
+            for at in chosen.tolist()
+        ]
+
+    def close(self) -> None:
+        """Release the events."""
+        self._sampler.close()

@@ -1,0 +1,211 @@
+"""Walks through code that is laid out by hand."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from memsampd.sampler.records import BurstEnd
+from memsampd.sampler.walk.memory import PAGE_BYTES, WalkMemory
+from memsampd.sampler.walk.state import RAX, RCX, RDI, RSI, RSP, THREAD_AREA, plus
+from memsampd.sampler.walk.walker import Walked, Walker
+
+CODE, DATA, STACK = 0x400000, 0x10000, 0x20000
+FOREVER = 1e18
+
+
+class Machine:
+    """Some pages of memory, and code in one of them."""
+
+    def __init__(self, code: str) -> None:
+        self.pages = {
+            CODE: bytearray(PAGE_BYTES),
+            DATA: bytearray(PAGE_BYTES),
+            STACK: bytearray(PAGE_BYTES),
+        }
+        self.write(code)
+        self.registers = [0] * 16
+        self.registers[RSP] = STACK + 2048
+
+    def write(self, code: str) -> None:
+        data = bytes.fromhex(code)
+        self.pages[CODE][: len(data)] = data
+
+    def read(self, address: int, size_bytes: int) -> bytes:
+        page = self.pages.get(address & -PAGE_BYTES)
+        at = address % PAGE_BYTES
+        return b"" if page is None else bytes(page[at : at + size_bytes])
+
+    def walk(self, most: int = 100, walker: Walker | None = None) -> Walked:
+        walker = walker or Walker(self.read, random.Random(1))
+        return walker.walk(CODE, self.registers, most, FOREVER)
+
+
+def test_a_loop_over_an_array() -> None:
+    # mov rdx, [rdi]; add rdi, 8; cmp rdi, rsi; jne; ud2
+    machine = Machine("488b17 4883c708 4839f7 75f4 0f0b".replace(" ", ""))
+    machine.registers[RDI], machine.registers[RSI] = DATA, DATA + 80
+    walked = machine.walk()
+    assert [row[1] for row in walked.rows] == [DATA + 8 * i for i in range(10)]
+    assert walked.end is BurstEnd.UNSUPPORTED
+    assert walked.code_times[CODE] == 10
+    assert walked.guesses == 0
+    begun, _, last = walked.registers
+    assert last[RDI] - begun[RDI] == 80
+
+
+def test_moments_of_a_walk_lie_on_a_line() -> None:
+    machine = Machine("488b17 4883c708 ebf7".replace(" ", ""))  # mov; add; jmp
+    machine.registers[RDI] = DATA
+    walked = machine.walk(100)
+    assert walked.end is BurstEnd.FULL
+    assert len(walked.rows) == 100
+    assert walked.shares == (0.0, 0.5, 1.0)
+    steps = [registers[RDI] - DATA for registers in walked.registers]
+    assert steps == pytest.approx([0, 400, 800], abs=8)
+
+
+def test_what_memory_says_is_where_a_chase_goes() -> None:
+    machine = Machine("488b3f ebfb".replace(" ", ""))  # mov rdi, [rdi]; jmp
+    chain = [DATA + 8 * each for each in (3, 17, 5, 200, 0)]
+    for at, to in zip(chain, [*chain[1:], chain[0]], strict=True):
+        machine.pages[DATA][at - DATA : at - DATA + 8] = to.to_bytes(8, "little")
+    machine.registers[RDI] = chain[0]
+    assert [row[1] for row in machine.walk(10).rows] == chain * 2
+
+
+def test_calls_return() -> None:
+    # call f; mov [rdi], rax; ud2; f: mov rax, [rsi]; ret
+    machine = Machine("e805000000 488907 0f0b 488b06 c3".replace(" ", ""))
+    machine.registers[RDI], machine.registers[RSI] = DATA, DATA + 64
+    walked = machine.walk()
+    told = [(address, is_write) for _, address, _, is_write in walked.rows]
+    below = STACK + 2040
+    assert told == [(below, True), (DATA + 64, False), (below, False), (DATA, True)]
+
+
+def test_a_walk_sees_its_own_stores() -> None:
+    # mov qword [rdi], 2000; mov rdx, [rdi]; mov rcx, [rdi+rdx]; ud2
+    machine = Machine("48c707d0070000 488b17 488b0c17 0f0b".replace(" ", ""))
+    machine.registers[RDI] = DATA
+    assert [row[1] for row in machine.walk().rows] == [DATA, DATA, DATA + 2000]
+    assert machine.pages[DATA] == bytearray(PAGE_BYTES)
+
+
+def test_what_is_not_known_is_not_told() -> None:
+    # cvttsd2si rax, xmm0; mov rcx, [rax]; mov rdx, [rdi]; ud2
+    machine = Machine("f2480f2cc0 488b08 488b17 0f0b".replace(" ", ""))
+    machine.registers[RDI], machine.registers[RAX] = DATA, DATA + 8
+    walked = machine.walk()
+    assert [row[1] for row in walked.rows] == [DATA]
+    assert walked.unknown_rows == 1
+    assert walked.registers[2][RCX] == walked.registers[0][RCX]  # as if it had not advanced
+
+
+def test_a_walk_that_has_lost_its_way_ends() -> None:
+    machine = Machine("f2480f2cc0 488b08 ebfb".replace(" ", ""))  # cvttsd2si; mov rcx, [rax]; jmp
+    walked = machine.walk(4000)
+    assert walked.end is BurstEnd.UNREADABLE
+    assert not walked.rows
+
+
+def test_thread_local_words_are_told_apart() -> None:
+    # mov rax, fs:[0x10]; mov rcx, fs:[0x18]; ud2
+    machine = Machine("64488b042510000000 64488b0c2518000000 0f0b".replace(" ", ""))
+    first, second = (row[1] for row in machine.walk().rows)
+    assert first >= THREAD_AREA
+    assert second - first == 8
+
+
+def test_thread_local_words_are_where_the_thread_has_them() -> None:
+    # mov rax, fs:[0x10]; mov rcx, fs:[-8]; mov rdx, [rax]; ud2
+    machine = Machine("64488b042510000000 64488b0c25f8ffffff 488b10 0f0b".replace(" ", ""))
+    area = DATA + 1024
+    machine.pages[DATA][1024 + 16 : 1024 + 24] = (DATA + 8).to_bytes(8, "little")
+    walker = Walker(machine.read, random.Random(1))
+    walked = walker.walk(CODE, machine.registers, 100, FOREVER, area)
+    assert [row[1] for row in walked.rows] == [area + 16, area - 8, DATA + 8]
+
+
+def test_frames_are_taken_to_be_whole() -> None:
+    # sub rdx, fs:[0x28]; jne to nowhere; mov rax, [rdi]; ud2
+    machine = Machine("64482b142528000000 7510 488b07 0f0b".replace(" ", ""))
+    machine.registers[RDI] = DATA
+    walked = machine.walk()
+    assert walked.guesses == 0
+    assert [row[1] for row in walked.rows][1:] == [DATA]
+
+
+def test_jumps_that_cannot_be_known_are_guessed_and_counted() -> None:
+    # ucomisd xmm0, xmm1; mov rax, [rdi]; ja back to the mov; ud2
+    machine = Machine("660f2ec1 488b07 77fb 0f0b".replace(" ", ""))
+    machine.registers[RDI] = DATA
+    walked = machine.walk(1000)
+    assert walked.guesses == len(walked.rows) > 0
+
+
+def test_repeated_stores_count_one_by_one() -> None:
+    machine = Machine("f348ab 0f0b".replace(" ", ""))  # rep stosq; ud2
+    machine.registers[RDI], machine.registers[RCX] = DATA, 20
+    walked = machine.walk()
+    assert [row[1] for row in walked.rows] == [DATA + 8 * i for i in range(20)]
+    assert walked.registers[2][RCX] == 0
+
+
+@pytest.mark.parametrize(
+    ("code", "end"),
+    [
+        ("488b070f05", BurstEnd.SYSCALL),
+        ("488b07ffe2", BurstEnd.FAULT),  # jmp rdx, to 0
+        ("488b070f0b", BurstEnd.UNSUPPORTED),
+        ("488b07f3a6", BurstEnd.UNSUPPORTED),  # repe cmpsb
+        ("488b0731d2f7f2", BurstEnd.FAULT),  # div by zero
+    ],
+)
+def test_ends(code: str, end: BurstEnd) -> None:
+    machine = Machine(code)
+    machine.registers[RDI] = DATA
+    walked = machine.walk()
+    assert walked.end is end
+    assert len(walked.rows) == 1
+
+
+def test_data_are_no_code() -> None:
+    """A stack that has changed since the sample has a walk return to anywhere."""
+    machine = Machine("c3")  # ret
+    machine.pages[STACK][2048:2056] = DATA.to_bytes(8, "little")
+    walker = Walker(machine.read, random.Random(1), lambda address: address >= CODE)
+    walked = machine.walk(walker=walker)
+    assert (walked.end, len(walked.rows)) == (BurstEnd.FAULT, 1)
+    assert walked.code_times == {CODE: 1}
+
+
+def test_changed_code_is_read_again() -> None:
+    machine = Machine("488b07 0f0b".replace(" ", ""))  # mov rax, [rdi]
+    machine.registers[RDI] = DATA
+    walker = Walker(machine.read, random.Random(1))
+    assert [row[1] for row in machine.walk(walker=walker).rows] == [DATA]
+    machine.write("488b4740 0f0b".replace(" ", ""))  # mov rax, [rdi+64]
+    assert [row[1] for row in machine.walk(walker=walker).rows] == [DATA + 64]
+
+
+def test_time_is_limited() -> None:
+    machine = Machine("488b07 ebfb".replace(" ", ""))
+    machine.registers[RDI] = DATA
+    walked = Walker(machine.read, random.Random(1)).walk(CODE, machine.registers, 4000, 0.0)
+    assert walked.end is BurstEnd.DEADLINE
+
+
+def test_values_across_pages_and_unknown_words() -> None:
+    pages = {0: bytes(PAGE_BYTES), 1: b"\xff" * PAGE_BYTES}
+    memory = WalkMemory(lambda address, size: pages.get(address >> 12, b"")[:size])
+    assert memory.load(PAGE_BYTES - 2, 4) == 0xFFFF0000
+    memory.store(PAGE_BYTES - 2, 4, 0x12345678)
+    assert memory.load(PAGE_BYTES - 2, 4) == 0x12345678
+    memory.store(PAGE_BYTES - 8, 16, None)
+    assert memory.load(PAGE_BYTES - 8, 1) is None
+    memory.store(PAGE_BYTES, 8, 7)
+    assert (memory.load(PAGE_BYTES, 8), memory.load(PAGE_BYTES - 1, 1)) == (7, None)
+    assert memory.load(9 * PAGE_BYTES, 8) is None
+    assert plus(None, 1) is None
