@@ -17,7 +17,7 @@ import pytest
 from tracees import compile_c, descriptors, patiently
 
 from memsampd import _core
-from memsampd.daemon.accesses import choose_accesses, ptrace_refusal
+from memsampd.daemon.accesses import ReplicaTrial, choose_accesses, ptrace_refusal
 from memsampd.daemon.attach import attached
 from memsampd.daemon.config import OutputConfig, SessionConfig
 from memsampd.daemon.watching import WatchPlan
@@ -275,18 +275,29 @@ def test_registers_advance_as_the_rows_do(target: subprocess.Popen[str]) -> None
 
 def test_the_choice(target: subprocess.Popen[str]) -> None:
     refusal = TargetError("yama says no", "sysctl")
+
+    def chosen(config: SessionConfig, refusal: TargetError | None, pid: int = target.pid) -> str:
+        return choose_accesses(pid, config, refusal, ReplicaTrial()).source
+
     assert ptrace_refusal() == ""
-    assert choose_accesses(target.pid, SessionConfig(), None).source == "bursts"
-    assert choose_accesses(target.pid, SessionConfig(), refusal).source == "watchpoints"
-    wanted = SessionConfig(accesses="watchpoints")
-    assert choose_accesses(target.pid, wanted, None).source == "watchpoints"
+    assert chosen(SessionConfig(), None) == "bursts"
+    assert chosen(SessionConfig(), refusal) == "watchpoints"
+    assert chosen(SessionConfig(accesses="watchpoints"), None) == "watchpoints"
     with pytest.raises(TargetError, match="yama"):
-        choose_accesses(target.pid, SessionConfig(accesses="bursts"), refusal)
+        chosen(SessionConfig(accesses="bursts"), refusal)
     for forbidden in (
         SessionConfig(watches=False),
         SessionConfig(watches=False, max_stop_seconds=0),
     ):
         with pytest.raises(CapabilityError, match="--no-watchpoints"):
-            choose_accesses(target.pid, forbidden, refusal)
+            chosen(forbidden, refusal)
     with pytest.raises(CapabilityError, match="no replica"):
-        choose_accesses(os.getpid() + (1 << 22), SessionConfig(accesses="bursts"), None)
+        chosen(SessionConfig(accesses="bursts"), None, os.getpid() + (1 << 22))
+
+
+def test_a_replica_is_tried_until_one_was_made(target: subprocess.Popen[str]) -> None:
+    trial = ReplicaTrial()
+    nobody = os.getpid() + (1 << 22)
+    assert "no replica can be made" in trial.refusal(nobody)
+    assert trial.refusal(target.pid) == ""
+    assert trial.refusal(nobody) == ""  # was not tried

@@ -42,13 +42,34 @@ def ptrace_refusal() -> str:
     return ""
 
 
-def choose_accesses(pid: int, config: SessionConfig, refusal: TargetError | None) -> Accesses:
+class ReplicaTrial:
+    """Tries whether a replica can be made, until one was: that takes 10 ms of CPU time."""
+
+    def __init__(self) -> None:
+        self._was_made = False
+
+    def refusal(self, pid: int) -> str:
+        """Why none can be made for a process; empty if one was, for this or another."""
+        if self._was_made:
+            return ""
+        try:
+            ReplicaSource(pid).close()
+        except (OSError, CaptureError) as error:
+            return f"no replica can be made: {error}"
+        self._was_made = True
+        return ""
+
+
+def choose_accesses(
+    pid: int, config: SessionConfig, refusal: TargetError | None, trial: ReplicaTrial
+) -> Accesses:
     """Choose, as the user wants, else bursts where they can be had.
 
     Args:
         pid: the target.
         config: what the user wants.
         refusal: why the target may not be traced; None if it may.
+        trial: tries to make a replica.
 
     Raises:
         TargetError: bursts are wanted, and it may not be traced.
@@ -58,7 +79,7 @@ def choose_accesses(pid: int, config: SessionConfig, refusal: TargetError | None
         return Accesses("watchpoints", "watchpoints are wanted")
     if config.max_stop_seconds == 0:
         return _watchpoints(config, "--max-stop 0: nothing is to be stopped")
-    why = str(refusal) if refusal is not None else ptrace_refusal() or _replica_refusal(pid)
+    why = str(refusal) if refusal is not None else ptrace_refusal() or trial.refusal(pid)
     if not why:
         return Accesses("bursts", "the target may be held, and a replica was made")
     if config.accesses == "bursts":
@@ -80,15 +101,6 @@ def _watchpoints(config: SessionConfig, why: str) -> Accesses:
             "leave --no-watchpoints out",
         )
     return Accesses("watchpoints", why)
-
-
-def _replica_refusal(pid: int) -> str:
-    """Why no replica can be made; empty if one was."""
-    try:
-        ReplicaSource(pid).close()
-    except (OSError, CaptureError) as error:
-        return f"no replica can be made: {error}"
-    return ""
 
 
 def settled(config: SessionConfig, accesses: Accesses) -> SessionConfig:

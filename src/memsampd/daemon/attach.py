@@ -9,14 +9,14 @@ import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from memsampd import __version__
-from memsampd.daemon.accesses import choose_accesses, settled
+from memsampd.daemon.accesses import ReplicaTrial, choose_accesses, settled
 from memsampd.daemon.config import OutputConfig, SessionConfig
 from memsampd.daemon.ledger import Ledger
 from memsampd.daemon.own_cpu import CpuAccount, ProcessCpu
@@ -227,6 +227,7 @@ class Surroundings:
         process_cpu: accounts of what is done for each of them.
         memory_peak: what memory gives at most; None if it was not measured.
         pmu: what came of trying the PMU's events.
+        replica_trial: knows whether replicas can be made.
     """
 
     machine: Machine
@@ -234,6 +235,7 @@ class Surroundings:
     process_cpu: ProcessCpu
     memory_peak: MemoryPeak | None = None
     pmu: PmuTrials = NO_PMU
+    replica_trial: ReplicaTrial = field(default_factory=ReplicaTrial)
 
     @classmethod
     def read(cls, process_cpu: ProcessCpu | None = None) -> Surroundings:
@@ -272,7 +274,7 @@ def attached(
     for note in facts.notes:
         logger.warning(note)
     target = TargetInfo(**dataclasses.asdict(facts.identity))
-    accesses = choose_accesses(target.pid, config, facts.refusal)
+    accesses = choose_accesses(target.pid, config, facts.refusal, ReplicaTrial())
     logger.debug("accesses by %s: %s", accesses.source, accesses.why)
     config = settled(config, accesses)
     with ExitStack() as stack:

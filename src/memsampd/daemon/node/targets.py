@@ -240,7 +240,8 @@ class Target:
             if handle.identity.start_ticks != key.start_ticks:
                 raise TargetError(f"process {key.pid} is gone")
             facts = check_target(key.pid, may_be_sealed=config.accesses != "bursts")
-            config = settled(config, choose_accesses(key.pid, config, facts.refusal))
+            trial = self._around.replica_trial
+            config = settled(config, choose_accesses(key.pid, config, facts.refusal, trial))
             self._info = TargetInfo(**dataclasses.asdict(facts.identity))
             self._owner = facts.status.uid
             tracers: list[RestingTracer] = []
