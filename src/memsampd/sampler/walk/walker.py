@@ -59,6 +59,7 @@ class Walker:
         read: reads its memory and code.
         rng: guesses.
         is_code: whether code can be run at an address; by default everywhere.
+        most_steps: instructions that are known, about 1 KB each; with more a walk begins anew.
     """
 
     def __init__(
@@ -66,7 +67,9 @@ class Walker:
         read: ReadMemory,
         rng: random.Random,
         is_code: Callable[[int], bool] = lambda address: True,
+        most_steps: int = 100_000,
     ) -> None:
+        self._most_steps = most_steps
         self._is_code = is_code
         self._read = read
         self._rng = rng
@@ -95,6 +98,9 @@ class Walker:
             stack: what was on its stack, from the stack pointer upwards.
         """
         self._checked = {}
+        if len(self._steps) > self._most_steps:
+            self._steps.clear()
+            self._code.clear()
         state = State(list(registers), WalkMemory(self._read), self._guess, thread_area)
         state.memory.prepare(registers[RSP], stack)
         begun, first_ip = tuple(registers), ip

@@ -190,6 +190,16 @@ def test_changed_code_is_read_again() -> None:
     assert [row[1] for row in machine.walk(walker=walker).rows] == [DATA + 64]
 
 
+def test_what_is_forgotten_is_worked_out_again() -> None:
+    # mov rdx, [rdi]; mov rdx, [rdi + 8]; mov rdx, [rdi + 16]; ud2
+    machine = Machine("488b17 488b5708 488b5710 0f0b".replace(" ", ""))
+    machine.registers[RDI] = DATA
+    walker = Walker(machine.read, random.Random(1), most_steps=2)
+    first = machine.walk(walker=walker)
+    assert [row[1] for row in first.rows] == [DATA, DATA + 8, DATA + 16]
+    assert machine.walk(walker=walker) == first
+
+
 def test_time_is_limited() -> None:
     machine = Machine("488b07 ebfb".replace(" ", ""))
     machine.registers[RDI] = DATA
