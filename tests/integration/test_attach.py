@@ -387,7 +387,7 @@ def test_cpus_that_are_not_there_are_a_usage_error(target: subprocess.Popen[str]
         ("--window", "0"),
         ("--duration", "-1"),
         ("--schedule", "x"),
-        ("--max-stop", "0"),
+        ("--max-stop", "-1"),
         ("--nice", "-5"),
         ("--cpu-affinity", "x"),
         ("--cpu-affinity", ""),
