@@ -74,7 +74,7 @@ class Taken:
     @property
     def own_cpu_seconds(self) -> float:
         """CPU time of memsampd and its replica."""
-        return self.burst.cost.tracer_cpu_seconds + self.burst.cost.replica_cpu_seconds
+        return self.burst.cost.own_cpu_seconds
 
 
 @dataclass(frozen=True, slots=True)

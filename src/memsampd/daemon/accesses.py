@@ -75,7 +75,7 @@ def choose_accesses(
         TargetError: bursts are wanted, and it may not be traced.
         CapabilityError: bursts are wanted, and cannot be had here; or nothing is left.
     """
-    if config.accesses == "watchpoints":
+    if config.stops_nothing:
         return Accesses("watchpoints", "watchpoints are wanted")
     if config.max_stop_seconds == 0:
         return _watchpoints(config, "--max-stop 0: nothing is to be stopped")

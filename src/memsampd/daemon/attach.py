@@ -62,12 +62,11 @@ from memsampd.sampler.pmu.choice import NO_PMU, Choice, PmuTrials, choose, try_p
 from memsampd.sampler.process.code_names import CodeNames
 from memsampd.sampler.process.cputime import process_cpu_ns
 from memsampd.sampler.process.identity import ProcessHandle
-from memsampd.sampler.process.memory import read_present
+from memsampd.sampler.process.memory import MappedFiles, read_present
 from memsampd.sampler.process.target import check_target
 from memsampd.sampler.protocols import AccessClock, AccessSource, BranchSource
 from memsampd.sampler.records import BranchSamples
 from memsampd.sampler.replica.source import ReplicaSource
-from memsampd.sampler.walk.memory import RunningMemory
 from memsampd.sampler.walk.source import LONGEST_ACCESSES, OPEN_LEAST_ACCESSES, WalkSource
 
 if TYPE_CHECKING:
@@ -160,14 +159,14 @@ def code_reader(pid: int) -> Callable[[int, int], bytes]:
     Pages that it has not got are not read: that would bring them in for it. Where its memory may
     not be read, the files that are mapped are.
     """
-    files = RunningMemory(pid)
+    files = MappedFiles(pid)
 
     def read(address: int, size_bytes: int) -> bytes:
         try:
             return read_present(pid, address, size_bytes)
         except PermissionError:
             files.begin()
-            return files(address, size_bytes)
+            return files.read(address, size_bytes)
         except (OSError, OverflowError):
             return b""
 
@@ -372,7 +371,7 @@ def compose(
         watchpoints = Watchpoints(most_files=None if most_files is None else most_files // 8)
         stack.callback(watchpoints.close)
     sampled_lines = None
-    if watchpoints is not None and config.accesses == "watchpoints" and around.pmu.address_events:
+    if watchpoints is not None and config.stops_nothing and around.pmu.address_events:
         sampled_lines = _sampled_lines(target.pid, config, around.pmu, most_files)
         stack.callback(sampled_lines.close)
     make_clock = CounterClock if choice.clock == CounterClock.name else ProgressClock
@@ -467,7 +466,7 @@ def named_branches(pid: int) -> BranchMaps:
 def tracing_thread(pid: int, config: SessionConfig, account: CpuAccount) -> TracerThread:
     """Start the thread that takes bursts of a process, or walks beside it."""
     rng = random.Random(config.seed)
-    if config.accesses == "watchpoints":
+    if config.stops_nothing:
         tracer = TracerThread(
             pid,
             lambda: _walks(pid, config, rng),
@@ -519,7 +518,7 @@ def _pipeline_parts(
     make_clock: Callable[[], AccessClock],
     keeper: ProfileKeeper | None = None,
 ) -> PipelineParts:
-    stops_nothing = config.accesses == "watchpoints"
+    stops_nothing = config.stops_nothing
     longest = LONGEST_ACCESSES if stops_nothing else config.burst_accesses
     shape = burst_shape(min(longest, config.burst_accesses))
     share = {} if config.schedule == "all" else {"share": config.budget_share}

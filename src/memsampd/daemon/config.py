@@ -61,6 +61,11 @@ class SessionConfig:
     clock: ClockChoice = "auto"
     accesses: AccessChoice = "auto"
 
+    @property
+    def stops_nothing(self) -> bool:
+        """Whether accesses come from watchpoints; of "auto" that is not settled yet."""
+        return self.accesses == "watchpoints"
+
     def __post_init__(self) -> None:
         checks = (
             (
@@ -82,7 +87,7 @@ class SessionConfig:
         for option, value, is_good in checks:
             if not is_good:
                 raise UsageError(f"{option} {value} is out of range", "see memsampd attach --help")
-        if self.accesses == "watchpoints" and not self.watches:
+        if self.stops_nothing and not self.watches:
             raise UsageError(
                 "--accesses watchpoints and --no-watchpoints exclude each other",
                 "leave one of them out",

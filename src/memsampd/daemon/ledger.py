@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 
 from memsampd.exporters.snapshot import Overhead
+from memsampd.phases.schedule.need import USUAL_CPU_SECONDS
 from memsampd.sampler.records import BurstCost
 
 # At the start there must be something to get the first curves with: as if the target had used so
@@ -19,7 +20,6 @@ USUAL_PART = 0.9
 # end before that. In simulated runs of 2 to 15 s this was best, or nearly.
 _SOONER = 1.5
 _EARLIEST_SECONDS = 0.5
-_USUAL_BURST_SECONDS = 0.03  # what a burst costs, as long as none was taken: counts as one
 # Watches tell of large caches only, and cost as much to be worked out as bursts: these come first.
 SPARE_PART = 0.35
 """Of what memsampd may use: while less is used, lines are watched."""
@@ -119,7 +119,7 @@ class Ledger:
         allowed = self._allowed_after(elapsed + ahead, self._target_cpu_seconds + later_seconds)
         left = max(self._usual_part * allowed - self._used_seconds, 0.0)
         since_start = self._used_seconds - (self._start_cpu_seconds or 0.0)
-        cost = (since_start + _USUAL_BURST_SECONDS) / (self._taken + 1)
+        cost = (since_start + USUAL_CPU_SECONDS) / (self._taken + 1)
         return left / cost, later_seconds
 
     @property
@@ -130,7 +130,7 @@ class Ledger:
     @property
     def burst_cpu_seconds(self) -> float:
         """CPU time of memsampd's processes that bursts took: tracing, counting, the replica."""
-        return self._bursts.tracer_cpu_seconds + self._bursts.replica_cpu_seconds
+        return self._bursts.own_cpu_seconds
 
     @property
     def _used_seconds(self) -> float:

@@ -408,8 +408,7 @@ class Pipeline:
         burst, histogram = counted.burst, counted.histogram
         # That its code makes no access is worth as much as the accesses of other code.
         seen = burst.instructions if burst.is_memoryless else histogram.accesses
-        cost = burst.cost
-        parts.schedule.record(phase, seen, cost.tracer_cpu_seconds + cost.replica_cpu_seconds)
+        parts.schedule.record(phase, seen, burst.cost.own_cpu_seconds)
         self._bursts += burst.tells
         self.counts.ends[burst.end.value] += 1
         self.counts.tally = self.counts.tally.with_burst(burst)

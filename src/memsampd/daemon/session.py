@@ -189,7 +189,6 @@ class Session:
         self._is_alive = True
         self._stop = Stop()
         self._refused_watches: list[tuple[WatchOrder, MemsampdError]] = []
-        self._stops_nothing = parts.backend["accesses"] == "watchpoints"
 
     def stop(self, reason: str) -> None:
         """End soon; may be called from a signal handler."""
@@ -266,7 +265,7 @@ class Session:
         pipeline = self._parts.pipeline
         if pipeline.parts.ledger.idle_seconds >= _IDLE_AFTER_SECONDS:
             return _IDLE_TURN_SECONDS
-        if self._stops_nothing:
+        if self._config.stops_nothing:
             return _WATCHING_TURN_SECONDS
         return _BURST_TURN_SECONDS if pipeline.awaits_burst else _TURN_SECONDS
 
@@ -274,7 +273,6 @@ class Session:
         """Tell what has happened since the last turn: a turn for each program that has run."""
         parts = self._parts
         points = parts.watchpoints
-        lines = [] if parts.sampled_lines is None else parts.sampled_lines.take()
         with contextlib.suppress(TargetError):  # gone: as it was
             self._target_cpu = process_cpu_ns(self._target.pid) * 1e-9
         for samples in parts.branches.read(0.0).programs():
@@ -291,7 +289,7 @@ class Session:
                 watched=[] if points is None else points.poll(),
                 refused_watches=self._take_refused_watches(),
                 free_watches=0 if points is None else points.free,
-                sampled_lines=lines,
+                sampled_lines=[] if parts.sampled_lines is None else parts.sampled_lines.take(),
             )
 
     def _take_refused_watches(self) -> list[tuple[WatchOrder, MemsampdError]]:

@@ -121,7 +121,6 @@ class TracerThread:
         rng: chooses threads.
         line_bytes: size of a cache line, a power of two.
         proc: root of the proc file system.
-
         open_least_accesses: an open line was not touched for so long, at least.
 
     Attributes:

@@ -149,9 +149,7 @@ class WatchPlan:
         line = self._watched.pop(watched.order.number, None)
         if line is None:
             return None
-        if (
-            watched.end == "hits" and line.most_hits < self._most_hits
-        ):  # touched often: it needs more
+        if watched.end == "hits" and line.most_hits < self._most_hits:  # it needs more
             kept = self._lines.setdefault(line.phase, deque(maxlen=_REMEMBERED))
             kept.append(replace(line, most_hits=MOST_HITS))
             return None

@@ -281,9 +281,8 @@ class Estimator:
         account = self._account(phase)
         burst = self._burst_of(record)
         says_new = account.watches.add(record, burst)
-        if self._all_watches.add(
-            record, burst, NEWS_OF_ALL
-        ):  # phases without watches go by those of others
+        # Phases without watches go by those of others.
+        if self._all_watches.add(record, burst, NEWS_OF_ALL):
             self._all_watches.told = self._all_watches.count
             again = [id for id, each in self._phases.items() if each.histogram.accesses]
         else:

@@ -160,6 +160,11 @@ class BurstCost:
         )
 
     @property
+    def own_cpu_seconds(self) -> float:
+        """CPU time of memsampd's that it took."""
+        return self.tracer_cpu_seconds + self.replica_cpu_seconds
+
+    @property
     def target_seconds(self) -> float:
         """What it took from the target, and what its budget is charged with."""
         return self.stop_seconds + self.hit_seconds

@@ -376,7 +376,7 @@ def test_short_bursts_count_as_parts_and_are_soon_followed_by_others() -> None:
             if schedule.decide(index, 0).profile:
                 schedule.record(0, accesses)
                 count += 1
-        assert schedule._phases[0].bursts == pytest.approx(count * part)
+        assert schedule._phases[0].seen.bursts == pytest.approx(count * part)
         taken[accesses] = count
     assert taken[1000] == pytest.approx(4000 / 20.5, rel=0.25)
     assert taken[500] == pytest.approx(4000 / 10.5, rel=0.25)
@@ -476,7 +476,7 @@ def test_weight_times_uncertainty_goes_first() -> None:
                 schedule._phases[phase].windows_left = 1e9
             schedule.decide(index, phase)
         heavy, light = schedule._phases[0], schedule._phases[1]
-        heavy.bursts, light.bursts = bursts_heavy, 1
+        heavy.seen.bursts, light.seen.bursts = bursts_heavy, 1
         heavy.windows_left = light.windows_left = 0.0
         schedule._costs = CostModel(SHAPE)
         return schedule.decide(100, 1).reason
@@ -489,16 +489,16 @@ def test_weight_times_uncertainty_goes_first() -> None:
 def test_merge_carries_over_bursts_and_weight() -> None:
     schedule = make("phase-guided", **FREE)
     run_one_phase(schedule, 300, phase=0)
-    known = schedule._phases[0].bursts
+    known = schedule._phases[0].seen.bursts
     run_one_phase(schedule, 1, phase=1, start=300)
     schedule.merge(0, 1)
     schedule.merge(0, 1)  # already gone
     state = schedule._phases[1]
     assert 0 not in schedule._phases
-    assert state.bursts == known + 1
+    assert state.seen.bursts == known + 1
     assert state.age == 301
     schedule.merge(1, 5)  # into one not met yet
-    assert schedule._phases[5].bursts == known + 1
+    assert schedule._phases[5].seen.bursts == known + 1
 
 
 # -- budget and costs ----------------------------------------------------------------------------

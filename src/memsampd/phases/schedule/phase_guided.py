@@ -26,8 +26,7 @@ class _Phase:
     lengths: BurstLengths
     weight: float = 0.0  # windows, the old ones counting less
     weighed_at: int = 0  # window at which ``weight`` was true
-    bursts: float = 0.0  # since the phase was new or has drifted; short ones count as parts
-    age: int = 0  # its own windows since then
+    age: int = 0  # its own windows since it was new or has drifted; more if it was known before
     windows_left: float = 0.0  # of its own, until it is due; each counts as much as it is needed
     drifted: bool = False
     seen: PhaseNeed = field(default_factory=PhaseNeed)
@@ -117,12 +116,12 @@ class PhaseGuided(BudgetedSchedule):
         phase = self._pass_window(predicted_phase)
         if phase.windows_left > 0:
             return Decision(False, "not-due")
-        reason = "drift" if phase.drifted else "due" if phase.bursts else "new-phase"
+        reason = "drift" if phase.drifted else "due" if phase.seen.bursts else "new-phase"
         is_open = self._bands.get(predicted_phase, 1.0) > _NARROW_BAND
         reserve_seconds = self._reserve_seconds(phase)
         decision = self._take(reason, phase.lengths, reserve_seconds, may_be_long=is_open)
         # A new phase may be over before a window is.
-        return decision if phase.bursts else replace(decision, delay_cpu_seconds=0.0)
+        return decision if phase.seen.bursts else replace(decision, delay_cpu_seconds=0.0)
 
     def skip(self, phase: int) -> None:
         """Note that a window of this phase is over, and that nobody asked about it."""
@@ -179,7 +178,6 @@ class PhaseGuided(BudgetedSchedule):
         part = min(accesses / self._shape.min_accesses, 1.0)
         part = max(part, _LEAST_PART) if accesses > 0 else 0.0
         if accesses > 0:
-            state.bursts += part
             state.seen.bursts += part
             state.seen.cpu_seconds += cpu_seconds
             state.drifted = False
@@ -192,7 +190,6 @@ class PhaseGuided(BudgetedSchedule):
     def know(self, phase: int, windows: int, bursts: int) -> None:
         """Take a phase for known by so many windows and bursts from before the attach."""
         state = self._phase(phase)
-        state.bursts += bursts
         state.seen.bursts += bursts
         state.age = max(windows, round(_KNOWN_GAP * self._resolution))
         state.lengths = BurstLengths(self._shape, had_long=True)
@@ -200,7 +197,7 @@ class PhaseGuided(BudgetedSchedule):
 
     def is_new(self, phase: int | None) -> bool:
         """Whether a phase has no burst yet."""
-        return phase is not None and not (phase in self._phases and self._phases[phase].bursts)
+        return phase is not None and not (phase in self._phases and self._phases[phase].seen.bursts)
 
     def restart(self) -> None:
         """Forget all phases: another program runs. What was spent stays spent."""
@@ -212,7 +209,7 @@ class PhaseGuided(BudgetedSchedule):
         """Make a phase due again: its curve has changed."""
         state = self._phases.get(phase)
         if state is not None:
-            state.bursts, state.age, state.windows_left = 0.0, 0, 0.0
+            state.age, state.windows_left = 0, 0.0
             state.lengths, state.drifted = BurstLengths(self._shape), True
             state.seen = PhaseNeed()
             self._needs.pop(phase, None)
@@ -225,21 +222,21 @@ class PhaseGuided(BudgetedSchedule):
         new = self._phase(into)
         new.weight, new.weighed_at = self._weight(new) + self._weight(old), self._now
         new.age += old.age
-        new.seen.absorb(old.seen)
         self._needs.pop(gone, None)
-        if old.bursts:
+        if old.seen.bursts:
             # The better known of the two says when the next burst is due.
-            if old.bursts > new.bursts:
+            if old.seen.bursts > new.seen.bursts:
                 new.windows_left, new.lengths = old.windows_left, old.lengths
-            new.bursts += old.bursts
             new.drifted = new.drifted and old.drifted
+        new.seen.absorb(old.seen)
 
     def _weight(self, phase: _Phase) -> float:
         return phase.weight * math.exp(-self._aging * (self._now - phase.weighed_at))
 
     def _urgency(self, phase: _Phase) -> tuple[bool, float]:
         """Never profiled ones first, then weight times uncertainty."""
-        return not phase.bursts, self._weight(phase) / math.sqrt(max(phase.bursts, 1))
+        bursts = phase.seen.bursts
+        return not bursts, self._weight(phase) / math.sqrt(max(bursts, 1))
 
     def _reserve_seconds(self, phase: _Phase) -> float:
         """What must be left for a more urgent phase that is due, too, and for new ones."""
@@ -248,7 +245,7 @@ class PhaseGuided(BudgetedSchedule):
             other is not phase and other.windows_left <= 1 and self._urgency(other) > urgency
             for other in self._phases.values()
         )
-        return cost * (is_second + _NEW_PHASES * (phase.bursts > 0))
+        return cost * (is_second + _NEW_PHASES * (phase.seen.bursts > 0))
 
     def _savings_seconds(self) -> float:
         cost = self._costs.predict(self._shape.min_accesses)

@@ -48,12 +48,33 @@ def wait_until_one_runs(tids: Sequence[int], seconds: float, cancelled_fd: int) 
         return _wait(rings, time.monotonic() + seconds, cancelled_fd)
 
 
+def one_shot_timer(
+    tid: int, cpu_ns: int, stack: ExitStack, sample_type: int = _core.SAMPLE_REGISTERS
+) -> int:
+    """Start a timer of a thread's CPU time that takes one sample of it.
+
+    Args:
+        tid: the thread.
+        cpu_ns: when.
+        stack: closes it.
+        sample_type: what is in the sample.
+
+    Returns:
+        The event.
+
+    Raises:
+        OSError: the kernel refuses, or the thread has ended.
+    """
+    fd = _core.perf_open_sampler(tid, -1, cpu_ns, 1, _core.INHERIT_NOTHING, sample_type=sample_type)
+    stack.callback(os.close, fd)
+    fcntl.ioctl(fd, _core.PERF_EVENT_IOC_REFRESH, 1)
+    return fd
+
+
 def _open(tid: int, stack: ExitStack) -> tuple[int, _core.PerfRing] | None:
     """A timer of a thread that fires once, and where it says so; None if the thread has ended."""
     try:
-        fd = _core.perf_open_sampler(tid, -1, _RUN_NS, 1, _core.INHERIT_NOTHING)
-        stack.callback(os.close, fd)
-        fcntl.ioctl(fd, _core.PERF_EVENT_IOC_REFRESH, 1)
+        fd = one_shot_timer(tid, _RUN_NS, stack)
         ring = _core.PerfRing(fd, mmap.PAGESIZE)
     except ProcessLookupError:
         return None

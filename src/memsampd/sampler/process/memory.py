@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import numpy as np
 
 from memsampd.sampler.process.identity import PROC
+from memsampd.sampler.process.maps import AddressSpace, read_maps
 
+PRESENT = 1 << 63
+"""Of an entry of a page map: the page is in memory (proc_pid_pagemap(5))."""
 _PAGE_BYTES = 4096
-_PRESENT = np.uint64(1 << 63)  # proc_pid_pagemap(5)
+_MAPPED_SECONDS = 1.0  # areas are read again after so long: there may be thousands
 
 
 def read_present(pid: int, address: int, size_bytes: int, proc: Path = PROC) -> bytes:
@@ -22,10 +26,53 @@ def read_present(pid: int, address: int, size_bytes: int, proc: Path = PROC) -> 
     first, last = address // _PAGE_BYTES, (address + size_bytes - 1) // _PAGE_BYTES
     with open(proc / str(pid) / "pagemap", "rb", buffering=0) as pagemap:
         entries = os.pread(pagemap.fileno(), 8 * (last - first + 1), 8 * first)
-    is_present = np.frombuffer(entries, np.uint64) & _PRESENT != 0
+    is_present = np.frombuffer(entries, np.uint64) & np.uint64(PRESENT) != 0
     pages = len(is_present) if is_present.all() else int(np.argmin(is_present))
     readable_bytes = min((first + pages) * _PAGE_BYTES - address, size_bytes)
     if readable_bytes <= 0:
         return b""
     with open(proc / str(pid) / "mem", "rb", buffering=0) as memory:
         return os.pread(memory.fileno(), readable_bytes, address)
+
+
+class MappedFiles:
+    """Reads what is mapped of a file, and cannot be written, from the file itself.
+
+    Args:
+        pid: the process.
+        proc: root of the proc file system.
+    """
+
+    def __init__(self, pid: int, proc: Path = PROC) -> None:
+        self._pid, self._proc = pid, proc
+        self._space: AddressSpace | None = None
+        self._mapped_seconds = -_MAPPED_SECONDS
+
+    def begin(self) -> None:
+        """Look again, unless that was a moment ago: after an exec the memory is another one."""
+        if time.monotonic() - self._mapped_seconds > _MAPPED_SECONDS:
+            self._space = None
+
+    @property
+    def space(self) -> AddressSpace:
+        """What is mapped, or was a moment ago; nothing where the process is gone."""
+        if self._space is None:
+            self._mapped_seconds = time.monotonic()
+            try:
+                self._space = read_maps(self._pid, self._proc)
+            except OSError:
+                self._space = AddressSpace(())
+        return self._space
+
+    def read(self, address: int, size_bytes: int) -> bytes:
+        """Read, if it is the same file as it was; nothing where that is not to be had."""
+        area = self.space.find(address)
+        if area is None or not area.inode or "w" in area.perms:
+            return b""
+        try:
+            with open(f"{self._proc}/{self._pid}/root{area.path}", "rb", buffering=0) as file:
+                if os.fstat(file.fileno()).st_ino != area.inode:
+                    return b""
+                return os.pread(file.fileno(), size_bytes, address - area.start + area.offset)
+        except OSError:
+            return b""

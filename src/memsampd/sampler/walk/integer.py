@@ -20,7 +20,7 @@ from memsampd.sampler.walk.arithmetic import (
     with_carry,
 )
 from memsampd.sampler.walk.flags import is_met
-from memsampd.sampler.walk.operands import address_of, operand_of, register_of
+from memsampd.sampler.walk.operands import address_of, copying, operand_of, register_of
 from memsampd.sampler.walk.state import FULL, RAX, RBP, RDX, RSP, State, Step, pop_value, push_value
 
 _SINGLES = ("inc", "dec", "neg", "not", "bswap")
@@ -32,20 +32,16 @@ def _move(instruction: iced_x86.Instruction) -> Step | None:
     if to is None or source is None:
         return None
     (_, write, to_bits), (read, _, bits), next_ip = to, source, instruction.next_ip
+    if instruction.mnemonic not in (Mnemonic.MOVSX, Mnemonic.MOVSXD):
+        return copying(read, write, to_bits, next_ip)
     mask = (1 << to_bits) - 1
-    signed = instruction.mnemonic in (Mnemonic.MOVSX, Mnemonic.MOVSXD)
-
-    def plain(state: State) -> int:
-        value = read(state)
-        write(state, None if value is None else value & mask)
-        return next_ip
 
     def extend(state: State) -> int:
         value = read(state)
         write(state, None if value is None else signed_value(value, bits) & mask)
         return next_ip
 
-    return extend if signed else plain
+    return extend
 
 
 def _lea(instruction: iced_x86.Instruction) -> Step | None:
@@ -53,14 +49,7 @@ def _lea(instruction: iced_x86.Instruction) -> Step | None:
     if address is None:
         return None
     _, write, bits = register_of(instruction.op0_register)
-    mask, next_ip = (1 << bits) - 1, instruction.next_ip
-
-    def step(state: State) -> int:
-        value = address(state)
-        write(state, None if value is None else value & mask)
-        return next_ip
-
-    return step
+    return copying(address, write, bits, instruction.next_ip)
 
 
 def _widen(from_bits: int, to_bits: int, *, into_rdx: bool) -> Maker:

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 from memsampd.sampler.process.identity import PROC
-from memsampd.sampler.process.maps import AddressSpace, read_maps
+from memsampd.sampler.process.maps import AddressSpace
+from memsampd.sampler.process.memory import PRESENT, MappedFiles
 
 PAGE_BYTES = 4096
 _PAGE_BITS = 12
 _WORD_BITS = 3
-_MAPPED_SECONDS = 1.0  # areas are read again after so long: there may be thousands
-_PRESENT = 1 << 63  # proc_pid_pagemap(5)
 ReadMemory = Callable[[int, int], bytes]
 """``read(address, size)``: the bytes there; fewer, or none, where they are not to be had."""
 
@@ -34,14 +32,12 @@ class RunningMemory:
     def __init__(self, pid: int, proc: Path = PROC) -> None:
         self._folder = proc / str(pid)
         self._files: tuple[int, int] | None = None
-        self._space: AddressSpace | None = None
-        self._mapped_seconds = -_MAPPED_SECONDS
+        self._mapped = MappedFiles(pid, proc)
 
     def begin(self) -> None:
         """Look again: after an exec the memory is another one."""
         self.close()
-        if time.monotonic() - self._mapped_seconds > _MAPPED_SECONDS:
-            self._space = None
+        self._mapped.begin()
         with suppress(OSError):
             pagemap = os.open(self._folder / "pagemap", os.O_RDONLY | os.O_CLOEXEC)
             try:
@@ -57,38 +53,19 @@ class RunningMemory:
             pagemap, memory = self._files
             with suppress(OSError, OverflowError):
                 entry = os.pread(pagemap, 8, 8 * (address >> _PAGE_BITS))
-                if int.from_bytes(entry, "little") & _PRESENT:
+                if int.from_bytes(entry, "little") & PRESENT:
                     return os.pread(memory, size_bytes, address)
-        try:
-            return self._of_file(address, size_bytes)
-        except OSError:
-            return b""
+        return self._mapped.read(address, size_bytes)
 
     @property
     def space(self) -> AddressSpace:
         """What is mapped, or was a moment ago; nothing where the process is gone."""
-        if self._space is None:
-            self._mapped_seconds = time.monotonic()
-            try:
-                self._space = read_maps(int(self._folder.name), self._folder.parent)
-            except OSError:
-                self._space = AddressSpace(())
-        return self._space
+        return self._mapped.space
 
     def is_code(self, address: int) -> bool:
         """Whether code can be run there."""
         area = self.space.find(address)
         return area is not None and area.is_executable
-
-    def _of_file(self, address: int, size_bytes: int) -> bytes:
-        """Read what is mapped of a file there, read-only, and the same file as it was."""
-        area = self.space.find(address)
-        if area is None or not area.inode or "w" in area.perms:
-            return b""
-        with open(f"{self._folder}/root{area.path}", "rb", buffering=0) as file:
-            if os.fstat(file.fileno()).st_ino != area.inode:
-                return b""
-            return os.pread(file.fileno(), size_bytes, address - area.start + area.offset)
 
     def close(self) -> None:
         """Close what is open; may be called twice."""

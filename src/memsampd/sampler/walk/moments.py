@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import fcntl
 import mmap
-import os
 import random
 import select
 import struct
@@ -15,6 +13,7 @@ from dataclasses import dataclass
 from memsampd import _core
 from memsampd.errors import CaptureError
 from memsampd.sampler.perf.refusal import explain_refusal
+from memsampd.sampler.perf.sleepers import one_shot_timer
 
 _PERIOD_NS = (100_000, 400_000)  # of CPU time: drawn anew each time
 _LOOK_SECONDS = 0.02
@@ -77,11 +76,7 @@ class TimerMoments:
             try:
                 period_ns = self._rng.randint(*_PERIOD_NS)
                 fields = _core.SAMPLE_REGISTERS | _core.SAMPLE_STACK
-                fd = _core.perf_open_sampler(
-                    tid, -1, period_ns, 1, _core.INHERIT_NOTHING, sample_type=fields
-                )
-                stack.callback(os.close, fd)
-                fcntl.ioctl(fd, _core.PERF_EVENT_IOC_REFRESH, 1)
+                fd = one_shot_timer(tid, period_ns, stack, fields)
                 ring = stack.enter_context(mmap.mmap(fd, mmap.PAGESIZE + _RING_BYTES))
             except ProcessLookupError as error:
                 raise CaptureError("gone", f"thread {tid} is gone") from error

@@ -17,7 +17,7 @@ from memsampd.sampler.replica.decoder import (
     XSAVE,
     XSAVEC,
 )
-from memsampd.sampler.walk.state import FULL, RAX, RBX, RCX, RDX, THREAD_AREA, State
+from memsampd.sampler.walk.state import FULL, RAX, RBX, RCX, RDX, THREAD_AREA, State, Step
 
 Get: TypeAlias = Callable[[State], "int | None"]
 Set: TypeAlias = Callable[[State, "int | None"], None]
@@ -109,26 +109,44 @@ def register_of(register: iced_x86.Register_) -> tuple[Get, Set, int]:
     return read, write if bits >= 32 else write_part, bits
 
 
+def memory_of(instruction: iced_x86.Instruction) -> tuple[Get, Set, int] | None:
+    """Read and write its memory operand, of any size; None where that is of an unusual kind."""
+    size_bytes = iced_x86.MemorySizeExt.size(instruction.memory_size)
+    address, ip = address_of(instruction), instruction.ip
+    if address is None:
+        return None
+    return (
+        lambda state: state.load(ip, address(state), size_bytes),
+        lambda state, value: state.store(ip, address(state), size_bytes, value),
+        8 * size_bytes,
+    )
+
+
 def operand_of(instruction: iced_x86.Instruction, at: int) -> tuple[Get, Set, int] | None:
     """Read and write an operand; None where it is of an unusual kind."""
     kind = instruction.op_kind(at)
     if kind == OpKind.REGISTER:
         return register_of(instruction.op_register(at))
     if kind == OpKind.MEMORY:
-        size_bytes = iced_x86.MemorySizeExt.size(instruction.memory_size)
-        address, ip = address_of(instruction), instruction.ip
-        if address is None or size_bytes > 8:
-            return None
-        return (
-            lambda state: state.load(ip, address(state), size_bytes),
-            lambda state, value: state.store(ip, address(state), size_bytes, value),
-            8 * size_bytes,
-        )
+        found = memory_of(instruction)
+        return found if found is not None and found[2] <= 64 else None
     try:
         value = instruction.immediate(at)
     except ValueError:
         return None
     return lambda state: value, lambda state, told: None, 64
+
+
+def copying(read: Get, write: Set, bits: int, next_ip: int) -> Step:
+    """A step that writes so many bits of what it reads."""
+    mask = (1 << bits) - 1
+
+    def step(state: State) -> int:
+        value = read(state)
+        write(state, None if value is None else value & mask)
+        return next_ip
+
+    return step
 
 
 def reference_of(row: np.void) -> tuple[Get, int, bool, bool]:

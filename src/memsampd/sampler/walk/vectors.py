@@ -8,10 +8,8 @@ import iced_x86
 from iced_x86 import Mnemonic, OpKind
 
 from memsampd.sampler.walk.arithmetic import Maker
-from memsampd.sampler.walk.operands import Get, Set, address_of, operand_of
-from memsampd.sampler.walk.state import State, Step
-
-_WORDS_MASK = (1 << 64) - 1
+from memsampd.sampler.walk.operands import Get, Set, copying, memory_of, operand_of
+from memsampd.sampler.walk.state import FULL, State, Step
 
 
 def number_of(register: iced_x86.Register_) -> int | None:
@@ -23,17 +21,8 @@ def number_of(register: iced_x86.Register_) -> int | None:
 
 def _operand(instruction: iced_x86.Instruction, at: int) -> tuple[Get, Set, int] | None:
     """Read and write a vector register, memory of any size, or a general register."""
-    ip = instruction.ip
     if instruction.op_kind(at) == OpKind.MEMORY:
-        address = address_of(instruction)
-        size = iced_x86.MemorySizeExt.size(instruction.memory_size)
-        if address is None:
-            return None
-        return (
-            lambda state: state.load(ip, address(state), size),
-            lambda state, value: state.store(ip, address(state), size, value),
-            8 * size,
-        )
+        return memory_of(instruction)
     number = number_of(instruction.op_register(at))
     if number is None:
         return operand_of(instruction, at)
@@ -61,14 +50,7 @@ def _move(instruction: iced_x86.Instruction) -> Step | None:
         bits = 64
     elif instruction.mnemonic in (Mnemonic.MOVD, Mnemonic.VMOVD):
         bits = 32
-    mask = (1 << bits) - 1
-
-    def step(state: State) -> int:
-        value = read(state)
-        write(state, None if value is None else value & mask)
-        return next_ip
-
-    return step
+    return copying(read, write, bits, next_ip)
 
 
 def _combining(work: Callable[[int, int, int], int], *, clears: bool = False) -> Maker:
@@ -113,7 +95,7 @@ def _least_bytes(first: int, second: int, bits: int) -> int:
 
 
 def _low_words(first: int, second: int, bits: int) -> int:
-    return first & _WORDS_MASK | (second & _WORDS_MASK) << 64 if bits == 128 else 0
+    return first & FULL | (second & FULL) << 64 if bits == 128 else 0
 
 
 def _signs(instruction: iced_x86.Instruction) -> Step | None:
