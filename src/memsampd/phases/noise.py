@@ -111,7 +111,9 @@ def _mean_absolute_deviation(pooled: float, total: float, hits: float, ways: flo
     Counts that are not whole (aged centroids) are interpolated through the gamma function.
 
     Args:
-        pooled, total, hits: counts.
+        pooled: hits of both vectors in the bin.
+        total: hits of both vectors.
+        hits: hits of the one.
         ways: logarithm of 1 / C(total, hits).
     """
     v = math.floor(pooled * (hits / total)) + 1
