@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from memsampd.daemon.config import SessionConfig
 from memsampd.daemon.own_cpu import CpuAccount
@@ -19,7 +19,6 @@ from memsampd.daemon.stopping import Stop
 from memsampd.daemon.tracer import CaptureOrder, CaptureResult
 from memsampd.errors import MemsampdError, TargetError
 from memsampd.estimate.events import EstimatorEvent
-from memsampd.exporters.past import Past
 from memsampd.exporters.protocols import Exporter, PastExporter
 from memsampd.exporters.snapshot import Snapshot, TargetInfo
 from memsampd.machines.machine_file import MemoryPeak
@@ -29,6 +28,9 @@ from memsampd.sampler.process.cputime import process_cpu_ns
 from memsampd.sampler.process.identity import ProcessHandle, read_identity
 from memsampd.sampler.process.status import list_threads
 from memsampd.sampler.protocols import BranchSource
+
+if TYPE_CHECKING:
+    from memsampd.exporters.past import Past
 
 logger = logging.getLogger(__name__)
 
