@@ -233,12 +233,12 @@ class LiveStatus:
 class PlainStatus:
     """A line a change of phase, one when its curve is known, and one now and then.
 
-    One a second at most, but for the first window of a new phase: to work the state out costs more
-    than the rest of a window.
+    One in two seconds at most, but for the first window of a new phase: to work the state out costs
+    more than the rest of a turn, and exporters are shown it as often.
     """
 
     _EVERY_SECONDS = 5.0
-    _LOOK_SECONDS = 1.0
+    _LOOK_SECONDS = 2.0
     _ASK_SECONDS = 0.25  # for the very first curve
 
     def __init__(self, stream: TextIO) -> None:

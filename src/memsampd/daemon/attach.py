@@ -36,7 +36,6 @@ from memsampd.daemon.tracer import TracerThread
 from memsampd.daemon.watching import WatchPlan
 from memsampd.errors import CapabilityError, TargetError, UsageError
 from memsampd.estimate.estimator import Estimator
-from memsampd.exporters.past import Past
 from memsampd.exporters.protocols import Exporter
 from memsampd.exporters.snapshot import TargetInfo
 from memsampd.machines.machine import Machine, read_machine
@@ -49,15 +48,12 @@ from memsampd.phases.predictor import RunLengthMarkov
 from memsampd.phases.schedule import BurstShape, make_schedule
 from memsampd.phases.unseen import UnseenCode
 from memsampd.phases.windows import WindowCutter
-from memsampd.sampler.clock.counters import CounterClock
 from memsampd.sampler.clock.progress import ProgressClock
 from memsampd.sampler.perf.counts import NO_COUNTERS
 from memsampd.sampler.perf.interrupts import measure_sample_seconds
 from memsampd.sampler.perf.rings import TaskEvent
 from memsampd.sampler.perf.source import RING_BYTES, TaskClockSource
 from memsampd.sampler.perf.watchpoints import Watchpoints
-from memsampd.sampler.pmu.addresses import AccessSampler
-from memsampd.sampler.pmu.branches import PmuBranchSource
 from memsampd.sampler.pmu.choice import NO_PMU, Choice, PmuTrials, choose, try_pmu
 from memsampd.sampler.process.code_names import CodeNames
 from memsampd.sampler.process.cputime import process_cpu_ns
@@ -67,12 +63,14 @@ from memsampd.sampler.process.target import check_target
 from memsampd.sampler.protocols import AccessClock, AccessSource, BranchSource
 from memsampd.sampler.records import BranchSamples
 from memsampd.sampler.replica.source import ReplicaSource
-from memsampd.sampler.walk.source import LONGEST_ACCESSES, OPEN_LEAST_ACCESSES, WalkSource
 
 if TYPE_CHECKING:
     from memsampd.daemon.store.database import ProfileStore
     from memsampd.daemon.store.keeper import ProfileKeeper
+    from memsampd.exporters.past import Past
     from memsampd.exporters.recording import RecordingWriter
+    from memsampd.sampler.pmu.branches import PmuBranchSource
+    from memsampd.sampler.walk.source import WalkSource
 
 logger = logging.getLogger(__name__)
 
@@ -374,7 +372,7 @@ def compose(
     if watchpoints is not None and config.stops_nothing and around.pmu.address_events:
         sampled_lines = _sampled_lines(target.pid, config, around.pmu, most_files)
         stack.callback(sampled_lines.close)
-    make_clock = CounterClock if choice.clock == CounterClock.name else ProgressClock
+    make_clock = _clock(choice)
     pipeline_parts = _pipeline_parts(
         target.pid, config, maps, around, started_seconds, permit, make_clock, keeper
     )
@@ -405,10 +403,21 @@ def _past(keeper: ProfileKeeper | None, machine: Machine, config: SessionConfig)
     return keeper.past.fitting(curve_sizes(machine), config.line_bytes)
 
 
+def _clock(choice: Choice) -> Callable[[], AccessClock]:
+    """Makes clocks of the kind that was chosen."""
+    if choice.clock == ProgressClock.name:
+        return ProgressClock
+    from memsampd.sampler.clock.counters import CounterClock
+
+    return CounterClock
+
+
 def _sampled_lines(
     pid: int, config: SessionConfig, trials: PmuTrials, most_files: int | None
 ) -> SampledLines:
     """Lines of accesses that the PMU samples."""
+    from memsampd.sampler.pmu.addresses import AccessSampler
+
     sampler = AccessSampler(
         pid,
         trials.address_events,
@@ -438,6 +447,8 @@ def _branches(
             most_files=most_files,
             counters=counters,
         )
+    from memsampd.sampler.pmu.branches import PmuBranchSource
+
     return PmuBranchSource(
         pid,
         trials.branch_events,
@@ -467,6 +478,8 @@ def tracing_thread(pid: int, config: SessionConfig, account: CpuAccount) -> Trac
     """Start the thread that takes bursts of a process, or walks beside it."""
     rng = random.Random(config.seed)
     if config.stops_nothing:
+        from memsampd.sampler.walk.source import OPEN_LEAST_ACCESSES
+
         tracer = TracerThread(
             pid,
             lambda: _walks(pid, config, rng),
@@ -482,16 +495,18 @@ def tracing_thread(pid: int, config: SessionConfig, account: CpuAccount) -> Trac
 
 def _walks(pid: int, config: SessionConfig, rng: random.Random) -> WalkSource:
     """Walks, by this thread, which goes behind the target: nobody waits for it."""
+    from memsampd.sampler.walk.source import WalkSource
+
     yield_to_others(_WALKS_NICENESS if config.niceness is None else config.niceness)
     return WalkSource(pid, rng)
 
 
 def served(listen: str, stack: ExitStack) -> Exporter:
     """Metrics, served until the stack unwinds."""
+    from memsampd.exporters.deferred import DeferredPrometheus
     from memsampd.exporters.http import MetricsServer
-    from memsampd.exporters.prometheus import PrometheusExporter
 
-    prometheus = PrometheusExporter()
+    prometheus = DeferredPrometheus()
     server = MetricsServer(prometheus.text, listen, lambda: prometheus.version)
     stack.callback(server.close)
     logger.info("metrics: %s", server.url)
@@ -519,7 +534,11 @@ def _pipeline_parts(
     keeper: ProfileKeeper | None = None,
 ) -> PipelineParts:
     stops_nothing = config.stops_nothing
-    longest = LONGEST_ACCESSES if stops_nothing else config.burst_accesses
+    longest = config.burst_accesses
+    if stops_nothing:
+        from memsampd.sampler.walk.source import LONGEST_ACCESSES
+
+        longest = LONGEST_ACCESSES
     shape = burst_shape(min(longest, config.burst_accesses))
     share = {} if config.schedule == "all" else {"share": config.budget_share}
     if stops_nothing and config.schedule == "phase-guided":

@@ -495,7 +495,7 @@ class Pipeline:
             return ()
         if not self.parts.ledger.has_spare:
             return ()
-        return plan.orders(self.phase, turn.free_watches, self.parts.estimator.present_rate())
+        return plan.orders(self.phase, turn.free_watches, self.parts.estimator.present_rate)
 
     # -- programs ------------------------------------------------------------------------------
 

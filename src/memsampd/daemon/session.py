@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from memsampd.daemon.config import SessionConfig
 from memsampd.daemon.own_cpu import CpuAccount
@@ -19,7 +19,6 @@ from memsampd.daemon.stopping import Stop
 from memsampd.daemon.tracer import CaptureOrder, CaptureResult
 from memsampd.errors import MemsampdError, TargetError
 from memsampd.estimate.events import EstimatorEvent
-from memsampd.exporters.past import Past
 from memsampd.exporters.protocols import Exporter, PastExporter
 from memsampd.exporters.snapshot import Snapshot, TargetInfo
 from memsampd.machines.machine_file import MemoryPeak
@@ -30,11 +29,18 @@ from memsampd.sampler.process.identity import ProcessHandle, read_identity
 from memsampd.sampler.process.status import list_threads
 from memsampd.sampler.protocols import BranchSource
 
+if TYPE_CHECKING:
+    from memsampd.exporters.past import Past
+
 logger = logging.getLogger(__name__)
 
 # What is done a turn takes a millisecond or so, however few samples have come, and more where each
 # finds the caches cold: a few windows at once are cheaper.
 _TURN_SECONDS = 0.25
+# While no burst can be paid for there is nothing to decide. What is sampled meanwhile must have
+# room: a ring has some 700 samples.
+_WAITING_TURN_SECONDS = 0.5
+_WAITING_TURN_SAMPLES = 250
 _HURRIED_TURN_SECONDS = 0.03
 _BURST_TURN_SECONDS = 0.12  # what was ordered has mostly come by then
 # Debug registers are idle from the end of a watch to the next turn: where nothing is stopped,
@@ -42,7 +48,7 @@ _BURST_TURN_SECONDS = 0.12  # what was ordered has mostly come by then
 _WATCHING_TURN_SECONDS = 0.1
 _IDLE_TURN_SECONDS = 0.25
 _IDLE_AFTER_SECONDS = 1.0
-_PUBLISH_SECONDS = 1.2
+_PUBLISH_SECONDS = 2.0
 # The target goes first, but on a machine whose CPUs are all busy there must be turns: with two busy
 # loops on two CPUs, 2 a second at 10, 6 at 5, 10 at 0.
 ANALYSIS_NICENESS = 5
@@ -267,7 +273,12 @@ class Session:
             return _IDLE_TURN_SECONDS
         if self._config.stops_nothing:
             return _WATCHING_TURN_SECONDS
-        return _BURST_TURN_SECONDS if pipeline.awaits_burst else _TURN_SECONDS
+        if pipeline.awaits_burst:
+            return _BURST_TURN_SECONDS
+        if pipeline.parts.ledger.is_waiting:
+            room_seconds = _WAITING_TURN_SAMPLES * self._config.period_seconds
+            return max(min(_WAITING_TURN_SECONDS, room_seconds), _TURN_SECONDS)
+        return _TURN_SECONDS
 
     def _turns(self) -> Iterator[Turn]:
         """Tell what has happened since the last turn: a turn for each program that has run."""

@@ -96,27 +96,30 @@ class WatchPlan:
         self._taken[into] += self._taken.pop(gone, 0)
 
     def orders(
-        self, phase: int | None, free: int, accesses_per_cpu_second: float | None
+        self, phase: int | None, free: int, present_rate: Callable[[], float | None]
     ) -> tuple[WatchOrder, ...]:
         """Choose lines of the present phase, in an order that does not depend on their words.
 
         Args:
             phase: that; None before the first.
             free: how many words can be watched.
-            accesses_per_cpu_second: how fast the target goes now; None if that is not known.
+            present_rate: tells how many accesses the target makes a CPU second now; None if that
+                is not known.
         """
         self._turn += 1
         self._refused_turns = max(self._refused_turns - 1, 0)
         lines = None if phase is None else self._lines.get(phase)
-        is_possible = bool(accesses_per_cpu_second) and not self._refused_turns
-        if not lines or phase is None or not is_possible or self._balance_seconds <= 0:
+        if not lines or phase is None or self._refused_turns or self._balance_seconds <= 0:
+            return ()
+        accesses_per_cpu_second = present_rate()
+        if not accesses_per_cpu_second:
             return ()
         orders: list[WatchOrder] = []
         while lines and len(orders) < self._wanted(phase) and len(lines[-1].line.words) <= free:
             line = lines.pop()
             self._number += 1
             self._watched[self._number] = line
-            seconds = line.line.least_accesses / (accesses_per_cpu_second or 1.0)
+            seconds = line.line.least_accesses / accesses_per_cpu_second
             seconds = max(seconds, self._resolution_seconds)
             most_hits = line.most_hits
             if self._resolution_seconds:  # of the line: each is felt

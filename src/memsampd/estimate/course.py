@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
+from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 _REMEMBERED = 1024  # windows at least: longer ago than any watch began
 
@@ -17,6 +20,7 @@ class Course:
         self._index = np.zeros(2 * _REMEMBERED, np.int64)
         self._end_seconds = np.zeros(2 * _REMEMBERED)
         self._rate = np.full(2 * _REMEMBERED, math.nan)
+        self._sums: _Sums | None = None  # as long as nothing new is told
 
     def begin(self, index: int, end_seconds: float) -> None:
         """Add the next window.
@@ -34,12 +38,14 @@ class Course:
         self._end_seconds[at] = max(end_seconds, self._end_seconds[at - 1] if at else 0.0)
         self._rate[at] = math.nan
         self._count += 1
+        self._sums = None
 
     def tell_rate(self, index: int, accesses_per_cpu_second: float) -> None:
         """Note what is known of a window now."""
         at = int(np.searchsorted(self._index[: self._count], index))
         if at < self._count and self._index[at] == index:
             self._rate[at] = accesses_per_cpu_second
+            self._sums = None
 
     def present_rate(self) -> float | None:
         """Return the latest rate that is known; None if there is none."""
@@ -54,8 +60,32 @@ class Course:
             end_seconds: its end.
             cpu_seconds: CPU time in between.
         """
-        ends, rate = self._end_seconds[: self._count], self._rate[: self._count]
-        first, last = np.searchsorted(ends, [begin_seconds, end_seconds])
-        within = rate[min(first, max(self._count - 1, 0)) : last + 1]
-        known = within[~np.isnan(within)]
-        return cpu_seconds * float(known.mean()) if len(known) else math.nan
+        if self._sums is None:
+            self._sums = _Sums.of(self._end_seconds[: self._count], self._rate[: self._count])
+        ends, rates, known = self._sums.ends_seconds, self._sums.rates, self._sums.known
+        first = min(bisect_left(ends, begin_seconds), max(self._count - 1, 0))
+        last = min(bisect_left(ends, end_seconds) + 1, self._count)
+        windows = known[last] - known[first]
+        return cpu_seconds * (rates[last] - rates[first]) / windows if windows else math.nan
+
+
+@dataclass(frozen=True, slots=True)
+class _Sums:
+    """Windows in lists: many stretches are asked about, and each of a few windows.
+
+    Attributes:
+        ends_seconds: of each, shape (n,).
+        rates: sum of the rates of those before, shape (n + 1,).
+        known: how many of those before have a rate, shape (n + 1,).
+    """
+
+    ends_seconds: list[float]
+    rates: list[float]
+    known: list[int]
+
+    @classmethod
+    def of(cls, ends_seconds: NDArray[np.float64], rate: NDArray[np.float64]) -> _Sums:
+        """Add up."""
+        is_known = ~np.isnan(rate)
+        rates = np.cumsum(np.where(is_known, rate, 0.0)).tolist()
+        return cls(ends_seconds.tolist(), [0.0, *rates], [0, *np.cumsum(is_known).tolist()])

@@ -50,6 +50,7 @@ _OTHER_ANYWHERE = 0.1
 _OTHER_EVERYWHERE = 0.05
 _CHECKED_BURSTS = 4  # of a phase, are compared with what was stored of it
 _HORIZON_GAIN = 1.3  # a longer view of a phase is worth modelling its bursts again
+_AT_ONCE = 16  # windows that are shared out together: most of the work does not depend on how many
 
 
 @dataclass(slots=True)
@@ -114,6 +115,7 @@ class Estimator:
         self._phases: dict[int, PhaseAccount] = {}
         self._merged: dict[int, int] = {}
         self._waiting: deque[_Waiting] = deque()
+        self._new: list[_Waiting] = []  # of these, not shared out yet
         self._course = Course()
         self._all_watches = PhaseWatches()
         self._provisional = WindowSums.nothing(self._layout.values, self._capacity)
@@ -126,9 +128,11 @@ class Estimator:
 
     def add(self, event: EstimatorEvent) -> None:
         """Take in what happened next."""
+        if isinstance(event, WindowRecord):
+            self._add_window(event)
+            return
+        self._take_stock()
         match event:
-            case WindowRecord():
-                self._add_window(event)
             case BurstRecord():
                 self._add_burst(event)
             case WatchRecord():
@@ -144,6 +148,7 @@ class Estimator:
 
     def finish(self) -> None:
         """Settle all windows: nothing more will come."""
+        self._take_stock()
         self._settle_all()
         self._count_on()
 
@@ -182,6 +187,7 @@ class Estimator:
 
     def present_rate(self) -> float | None:
         """Return the latest rate that is known of a window, accesses per CPU second."""
+        self._take_stock()
         return self._course.present_rate()
 
     def scatter(self) -> tuple[dict[int, float], dict[int, float]]:
@@ -189,6 +195,7 @@ class Estimator:
 
         By phase; see :mod:`memsampd.estimate.scatter`. Empty where nothing is known of it.
         """
+        self._take_stock()
         memory = self._memory
         accesses = self._settled.accesses + self._provisional.accesses
         if memory is None or not accesses > 0:
@@ -230,10 +237,24 @@ class Estimator:
             WindowSums.nothing(self._layout.values, self._capacity),
         )
         self._waiting.append(window)
+        self._new.append(window)
         self._course.begin(record.index, record.end_seconds)
-        self._value([window])
-        self._provisional.add(window.sums)
+        if len(self._new) >= _AT_ONCE:
+            self._take_stock()
+
+    def _take_stock(self) -> None:
+        """Share out the windows that have ended since the last time, before anything else changes.
+
+        Until then they would be told the same, one by one.
+        """
+        if not self._new:
+            return
+        new, self._new = self._new, []
+        self._value(new)
+        for window in new:
+            self._provisional.add(window.sums)
         self._settle()
+        self._count_on()
 
     def _add_burst(self, record: BurstRecord) -> None:
         phase = self.phase_now(record.phase)
@@ -560,6 +581,7 @@ class Estimator:
 
     def estimate(self) -> Estimate:
         """Return all that is known now."""
+        self._take_stock()
         sums = {id: account.settled.copy() for id, account in self._phases.items()}
         for window in self._waiting:
             sums[window.phase].add(window.sums)

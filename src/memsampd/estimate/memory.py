@@ -95,7 +95,9 @@ class BurstMemory:
         for row, hits in zip(rows, vectors, strict=True):
             if len(hits) == len(self._column_of):
                 bins = np.flatnonzero(hits)
-                np.add.at(row, self._column_of[bins], hits[bins])  # the last one where it is -1
+                at = self._column_of[bins] + 1  # 0 where no burst ran it: the last column
+                told = np.bincount(at, hits[bins], minlength=self._columns + 1)
+                row[:-1], row[-1] = told[1:], told[0]
         return rows
 
     @property

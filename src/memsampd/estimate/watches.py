@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -41,27 +42,18 @@ class Pause:
     Attributes:
         accesses: the distance, or how long the line was seen not to return.
         returned: which of the two.
-        hit: which hit ended it; -1 where none did.
+        share_before: share of the watched words that had been touched before it ended; 0 where no
+            touch ended it.
+        is_same: whether one of these ended it.
         from_accesses: it was longer than this, and shorter than ``accesses``: too short to be
             told; None where it was measured.
     """
 
     accesses: float
     returned: bool
-    hit: int = -1
+    share_before: float = 0.0
+    is_same: bool = False
     from_accesses: float | None = None
-
-    def before(self, watch: WatchRecord) -> frozenset[int]:
-        """Which words the watch had seen touched before."""
-        return frozenset(watch.hit_words[: self.hit])
-
-    def share_before(self, watch: WatchRecord) -> float:
-        """Share of the watched words that these are."""
-        return len(self.before(watch)) / watch.words
-
-    def is_same(self, watch: WatchRecord) -> bool:
-        """Whether the line was touched again where it had been touched before."""
-        return self.returned and watch.hit_words[self.hit] in self.before(watch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +82,12 @@ def read_watch(watch: WatchRecord, accesses: Accesses) -> ReadWatch | None:
     moments = list(zip(watch.times_seconds, watch.cpu_seconds, strict=True))
     lengths = _lengths(watch, moments, accesses)
     sight = accesses(moments[0][0], moments[-1][0], watch.patience_seconds)
-    if not np.all(np.isfinite([*lengths, sight])):
+    if not all(map(math.isfinite, [*lengths, sight])):
         return None
-    pauses = [Pause(length, True, hit) for hit, length in enumerate(lengths[1:-1], start=1)]
+    pauses, before = [], set(watch.hit_words[:1])
+    for length, word in zip(lengths[1:-1], watch.hit_words[1:], strict=True):
+        pauses.append(Pause(length, True, len(before) / watch.words, word in before))
+        before.add(word)
     if watch.end not in ("returned", "hits"):
         pauses.append(Pause(lengths[-1], False))
     if watch.resolution_seconds > 0:
@@ -183,15 +178,86 @@ class PhaseWatches:
         return self._read
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
+class _Pauses:
+    """All pauses of some watches, in columns.
+
+    Attributes:
+        reuses: a row each.
+        span: the shortest and the longest that each may have been, shape (n, 2).
+        watch: which watch each is of, counted among those that say something, shape (n,).
+        is_partial: only some words of the line were watched, shape (n,).
+    """
+
+    reuses: WatchedReuses
+    span: NDArray[np.float64]
+    watch: NDArray[np.int64]
+    is_partial: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, known: Sequence[tuple[WatchRecord, ReadWatch]]) -> _Pauses:
+        """Lay them out."""
+        rows = [
+            (watch, said, pause, at)
+            for at, (watch, said) in enumerate(known)
+            for pause in said.pauses
+        ]
+        chances = [_chance(watch) for watch, _ in known]
+        span = np.array([_span(pause) for _, _, pause, _ in rows])
+        reuses = WatchedReuses(
+            entry=np.array([watch.least_accesses for watch, *_ in rows], np.float64),
+            end=span[:, 1],
+            returned=np.array([pause.returned for _, _, pause, _ in rows]),
+            sight=np.array([max(said.sight, pause.accesses) for _, said, pause, _ in rows]),
+            chance=np.array([chances[at] for *_, at in rows]),
+            same=np.array([pause.is_same for _, _, pause, _ in rows]),
+            before=np.array([pause.share_before for _, _, pause, _ in rows]),
+            weight=np.array([1 / len(said.pauses) for _, said, *_ in rows]),
+        )
+        watch = np.array([at for *_, at in rows])
+        return cls(reuses, span, watch, np.array([each.words > 1 for each, *_ in rows]))
+
+    def of_watches(self, wanted: NDArray[np.bool_]) -> _Pauses:
+        """Those of some of the watches."""
+        rows = wanted[self.watch]
+        all_reuses = self.reuses
+        reuses = replace(
+            all_reuses,
+            entry=all_reuses.entry[rows],
+            end=all_reuses.end[rows],
+            returned=all_reuses.returned[rows],
+            sight=all_reuses.sight[rows],
+            chance=all_reuses.chance[rows],
+            same=all_reuses.same[rows],
+            before=all_reuses.before[rows],
+            weight=all_reuses.weight[rows],
+        )
+        return _Pauses(reuses, self.span[rows], self.watch[rows], self.is_partial[rows])
+
+    def constancy(self) -> Constancy:
+        """How often lines were touched again where they were touched before."""
+        told = self.is_partial & self.reuses.returned
+        returns = int(told.sum())
+        by_chance = float(self.reuses.before[told].sum())
+        same = int(self.reuses.same[told].sum())
+        return Constancy.of(returns, same, by_chance / returns if returns else 1.0)
+
+
 class Tails:
     """What the watches of a phase say, once they are read.
 
-    Attributes:
+    Args:
         watches: with what each says, and the burst that told its line.
     """
 
-    watches: list[tuple[WatchRecord, ReadWatch | None, SurvivalFunction | None]]
+    def __init__(
+        self, watches: Sequence[tuple[WatchRecord, ReadWatch | None, SurvivalFunction | None]]
+    ) -> None:
+        self._watches = watches
+        self._known = [(watch, said) for watch, said, _ in watches if said is not None]
+        self._bursts = {id(burst): burst for *_, burst in watches if burst is not None}
+        self._pauses: _Pauses | None = None
+        self._of_all: dict[int, Tail | None] = {}  # by horizon
 
     def beyond(self, horizon_accesses: int, like: SurvivalFunction | None = None) -> Tail | None:
         """Say how late lines return beyond a horizon; None where too few watches tell.
@@ -200,34 +266,38 @@ class Tails:
             horizon_accesses: the horizon.
             like: of lines of bursts that are like this one only.
         """
-        told = [
-            (watch, said)
-            for watch, said, burst in self.watches
-            if like is None or (burst is not None and is_same_kind(burst, like))
-        ]
-        known = [(watch, said) for watch, said in told if said is not None]
-        if len(known) < MIN_WATCHES:
+        if len(self._known) < MIN_WATCHES:
             return None
-        rows = [
-            (watch, said, pause, 1 / len(said.pauses))
-            for watch, said in known
-            for pause in said.pauses
-        ]
-        span = np.array([_span(pause) for _, _, pause, _ in rows])
-        reuses = WatchedReuses(
-            entry=np.array([watch.least_accesses for watch, *_ in rows], np.float64),
+        if like is not None:
+            alike = {id(None): False}
+            alike |= {key: is_same_kind(burst, like) for key, burst in self._bursts.items()}
+            wanted = np.array([alike[id(burst)] for *_, burst in self._watches])
+            return self._beyond(horizon_accesses, wanted)
+        if horizon_accesses not in self._of_all:
+            wanted = np.ones(len(self._watches), np.bool_)
+            self._of_all[horizon_accesses] = self._beyond(horizon_accesses, wanted)
+        return self._of_all[horizon_accesses]
+
+    def _beyond(self, horizon_accesses: int, wanted: NDArray[np.bool_]) -> Tail | None:
+        """The same by some of the watches."""
+        is_known = np.array([said is not None for _, said, _ in self._watches])
+        told = wanted[is_known]
+        if told.sum() < MIN_WATCHES:
+            return None
+        if self._pauses is None:
+            self._pauses = _Pauses.of(self._known)
+        pauses = self._pauses.of_watches(told)
+        known = [watch for (watch, _), is_told in zip(self._known, told, strict=True) if is_told]
+        is_open = [watch.end == "hits" and said is None for watch, said, _ in self._watches]
+        span = pauses.span
+        reuses = replace(
+            pauses.reuses,
             end=_spread(span),
-            returned=np.array([pause.returned for _, _, pause, _ in rows]),
-            sight=np.array([max(said.sight, pause.accesses) for _, said, pause, _ in rows]),
-            chance=np.array([_chance(watch) for watch, *_ in rows]),
-            same=np.array([pause.is_same(watch) for watch, _, pause, _ in rows]),
-            before=np.array([pause.share_before(watch) for watch, _, pause, _ in rows]),
-            weight=np.array([weight for *_, weight in rows]),
-            inconclusive=sum(watch.end == "hits" for watch, said in told if said is None),
-            bursts=len({watch.window for watch, _ in known}),
-            alike=_WALK_ALIKE if known[0][0].resolution_seconds > 0 else LINES_ALIKE,
+            inconclusive=int((wanted & is_open).sum()),
+            bursts=len({watch.window for watch in known}),
+            alike=_WALK_ALIKE if known[0].resolution_seconds > 0 else LINES_ALIKE,
         )
-        constancy = constancy_of(known)
+        constancy = pauses.constancy()
         middle = tail_beyond(horizon_accesses, reuses, constancy)
         if middle is None or np.array_equal(span[:, 0], span[:, 1]):
             return middle
@@ -263,16 +333,3 @@ def _chance(watch: WatchRecord) -> float:
     """Of one word it is taken to stand for all of its line."""
     words = 2 * watch.words
     return 1.0 if watch.words == 1 else chance_of(watch.words, min(watch.touched, words), words)
-
-
-def constancy_of(known: list[tuple[WatchRecord, ReadWatch]]) -> Constancy:
-    """How often lines were touched again where they were touched before."""
-    returns, same, by_chance = 0, 0, 0.0
-    for watch, said in known:
-        for pause in said.pauses if watch.words > 1 else ():
-            if not pause.returned:
-                continue
-            returns += 1
-            same += pause.is_same(watch)
-            by_chance += pause.share_before(watch)
-    return Constancy.of(returns, same, by_chance / returns if returns else 1.0)

@@ -1,26 +1,22 @@
-"""Serves /metrics to Prometheus."""
+"""Serves /metrics to Prometheus: listens at once, and loads a server for the first request."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any
+import os
+import select
+import socket
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeAlias
 
-from prometheus_client import CollectorRegistry, start_http_server
-
-from memsampd import __version__
 from memsampd.exporters.listen import DEFAULT_LISTEN, listening_error, parse_listen, url_of
-from memsampd.exporters.rendered import MakeText, RenderedMetrics
 
-_LANDING_PAGE = f"""<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>memsampd</title>
-<meta name="color-scheme" content="light dark">
-<style>body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 40rem; margin: 3rem auto; }}</style>
-</head><body><h1>memsampd {__version__}</h1>
-<p>Phases and miss-ratio curves of running processes. Prometheus reads
-<a href="/metrics">/metrics</a>.</p></body></html>
-""".encode()
+if TYPE_CHECKING:
+    from memsampd.exporters.serving import RequestServer
 
-_Respond = Callable[[str, list[tuple[str, str]]], object]
+MakeText: TypeAlias = Callable[[bool], bytes]
+"""Makes the text: OpenMetrics, or the older one."""
+_BACKLOG = 16
 
 
 class MetricsServer:
@@ -46,14 +42,18 @@ class MetricsServer:
         listen: str = DEFAULT_LISTEN,
         version: Callable[[], object] | None = None,
     ) -> None:
+        self._make_text = make_text
+        self._version = version or object
         self.host, port = parse_listen(listen)
         try:
-            self._server, self._thread = start_http_server(port, self.host, CollectorRegistry())
+            self._socket = _listening(self.host, port)
         except OSError as error:
             raise listening_error(error, listen) from error
-        self._server.set_app(_application(RenderedMetrics(make_text, version or object)))
-        self.port = self._server.server_port
+        self.port: int = self._socket.getsockname()[1]
+        self._closing = os.eventfd(0, os.EFD_CLOEXEC)
         self._closed = False
+        self._thread = threading.Thread(target=self._serve, name="metrics", daemon=True)
+        self._thread.start()
 
     @property
     def url(self) -> str:
@@ -65,22 +65,39 @@ class MetricsServer:
         if self._closed:
             return
         self._closed = True
-        self._server.shutdown()
+        os.eventfd_write(self._closing, 1)
         self._thread.join()
-        self._server.server_close()
+        self._socket.close()
+        os.close(self._closing)
+
+    def _serve(self) -> None:
+        server: RequestServer | None = None
+        poll = select.poll()
+        for file in (self._socket.fileno(), self._closing):
+            poll.register(file, select.POLLIN)
+        while self._closing not in (file for file, _ in poll.poll()):
+            if server is None:
+                server = self._load()
+            server.handle_request()
+
+    def _load(self) -> RequestServer:
+        """What only serves requests takes as much CPU time as several bursts to be loaded."""
+        from memsampd.exporters.rendered import RenderedMetrics
+        from memsampd.exporters.serving import RequestServer
+
+        return RequestServer(self._socket, RenderedMetrics(self._make_text, self._version))
 
 
-def _application(metrics: RenderedMetrics) -> Callable[..., Iterable[bytes]]:
-    def application(environ: dict[str, Any], start_response: _Respond) -> Iterable[bytes]:
-        path = environ["PATH_INFO"]
-        if path == "/metrics":
-            body, content_type = metrics.read(environ.get("HTTP_ACCEPT", ""))
-            start_response("200 OK", [("Content-Type", content_type)])
-            return [body]
-        if path == "/":
-            start_response("200 OK", [("Content-Type", "text/html; charset=utf-8")])
-            return [_LANDING_PAGE]
-        start_response("404 Not Found", [("Content-Type", "text/plain; charset=utf-8")])
-        return [b"not found; metrics are at /metrics\n"]
-
-    return application
+def _listening(host: str, port: int) -> socket.socket:
+    family, kind, protocol, _, address = socket.getaddrinfo(
+        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    listening = socket.socket(family, kind, protocol)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(address)
+        listening.listen(_BACKLOG)
+    except BaseException:
+        listening.close()
+        raise
+    return listening

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from memsampd.exporters.past import Past
 from memsampd.exporters.snapshot import NodeStatus, Snapshot, TargetInfo
+
+if TYPE_CHECKING:
+    from memsampd.exporters.past import Past
 
 
 @runtime_checkable

@@ -6,14 +6,12 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
 
 from prometheus_client.exposition import choose_encoder
 
-_OPEN_METRICS = "application/openmetrics-text"
+from memsampd.exporters.http import MakeText
 
-MakeText: TypeAlias = Callable[[bool], bytes]
-"""Makes the text: OpenMetrics, or the older one."""
+_OPEN_METRICS = "application/openmetrics-text"
 
 
 @dataclass(frozen=True, slots=True)

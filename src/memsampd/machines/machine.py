@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import platform
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -86,7 +85,7 @@ def read_machine(
         cpus = online_cpus(root / "sys")
     except OSError:
         cpus = tuple(range(os.cpu_count() or 1))
-    cpu = _read_cpu(root / "proc/cpuinfo", cpuid, architecture or platform.machine())
+    cpu = _read_cpu(root / "proc/cpuinfo", cpuid, architecture or os.uname().machine)
     return Machine(cpu, cpus, read_caches(cpus, root / "sys", cpuid))
 
 

@@ -6,7 +6,6 @@ from sysfs.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -117,6 +116,8 @@ class EventPlan:
 
 @cache
 def _table() -> dict[str, Any]:
+    import tomllib  # where there is a PMU
+
     return tomllib.loads((Path(__file__).parent / "pmu_events.toml").read_text())
 
 

@@ -227,10 +227,10 @@ class LeaderFollower(base.Clusterer):
         order = np.argsort(np.abs(shares - counts / counts.sum()).sum(axis=1), kind="stable")
         found: list[_Found] = []
         for row in order.tolist():
-            comparison = compare(counts, sums[row : row + 1])
-            distance = float(comparison.distance[0])
-            threshold = float(comparison.threshold(self.tolerance, self.deviations)[0])
-            found.append(_Found(row, distance <= threshold, distance, threshold))
+            comparison = compare(counts, sums[row])
+            threshold = comparison.threshold(self.tolerance, self.deviations)
+            is_noise = comparison.distance <= threshold
+            found.append(_Found(row, is_noise, comparison.distance, threshold))
             if found[-1].accepts:
                 return found[-1]
         return found[0]
@@ -271,9 +271,8 @@ class LeaderFollower(base.Clusterer):
             return None
         row = self._ids.index(phase)
         neighbour = self._neighbour(row)
-        comparison = compare(self._sums[row], self._sums[neighbour : neighbour + 1])
-        threshold = comparison.threshold(self.tolerance / 2, self.merge_deviations)
-        if comparison.distance[0] > threshold[0]:
+        comparison = compare(self._sums[row], self._sums[neighbour])
+        if comparison.distance > comparison.threshold(self.tolerance / 2, self.merge_deviations):
             return None
         into, gone = sorted((row, neighbour), key=lambda r: (-self._windows[r], self._ids[r]))
         self._sums[into] += self._sums[gone]

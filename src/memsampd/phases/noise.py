@@ -19,29 +19,28 @@ where bins hold less than a hit, the usual case at 30 hits in 32 bins.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-_SHIFT = 6  # Stirling's series from x + 6 on is exact to 1e-8
-
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One vector against k others.
+    """One vector against another.
 
     Attributes:
-        distance: L1 distance of the normalised vectors, shape (k,), 0..2.
-        expected: what the distance would be on average if both were one distribution, (k,).
-        spread: standard deviation of that, shape (k,).
+        distance: L1 distance of the normalised vectors, 0..2.
+        expected: what the distance would be on average if both were one distribution.
+        spread: standard deviation of that.
     """
 
-    distance: NDArray[np.float64]
-    expected: NDArray[np.float64]
-    spread: NDArray[np.float64]
+    distance: float
+    expected: float
+    spread: float
 
-    def threshold(self, tolerance: float, deviations: float) -> NDArray[np.float64]:
+    def threshold(self, tolerance: float, deviations: float) -> float:
         """The distance up to which two vectors count as alike.
 
         Two vectors are alike if the distance can be noise, or if what remains of it without the
@@ -53,92 +52,76 @@ class Comparison:
         Args:
             tolerance: true L1 distance of the distributions that still counts as alike.
             deviations: standard deviations of noise allowed above its mean.
-
-        Returns:
-            Thresholds, shape (k,).
         """
-        return np.maximum(self.quantile(deviations), np.hypot(tolerance, self.expected))
+        return max(self.quantile(deviations), math.hypot(tolerance, self.expected))
 
-    def quantile(self, deviations: float) -> NDArray[np.float64]:
+    def quantile(self, deviations: float) -> float:
         """The distance that noise exceeds as rarely as a normal variable exceeds ``deviations``.
 
         Where hits crowd into two or three bins the distance is as skewed as the absolute value of
         a normal variable; mean + 4.5 deviations was exceeded in 8 of 10000 windows. So a
         chi distribution of the same mean and deviation stands in, its quantile by Wilson and
         Hilferty's cube. With many bins it tends to mean + deviations * spread.
-
-        Returns:
-            Distances, shape (k,).
         """
         square = self.expected**2 + self.spread**2
         # mean^2 / variance of a chi variable is 2 f - 1/2 for f degrees of freedom, nearly.
-        spread = np.maximum(self.spread, 1e-12)
-        freedom = np.maximum(((self.expected / spread) ** 2 + 0.25) / 2, 0.5)
+        freedom = max(((self.expected / max(self.spread, 1e-12)) ** 2 + 0.25) / 2, 0.5)
         third = 2 / (9 * freedom)
-        cube: NDArray[np.float64] = np.maximum(1 - third + deviations * np.sqrt(third), 0) ** 3
-        return np.sqrt(square * cube)
+        cube = max(1 - third + deviations * math.sqrt(third), 0.0) ** 3
+        return math.sqrt(square * cube)
 
 
-def compare(counts: NDArray[np.float64], others: NDArray[np.float64]) -> Comparison:
-    """Compare a vector of hits with others, and with what chance would give.
+def compare(counts: NDArray[np.float64], other: NDArray[np.float64]) -> Comparison:
+    """Compare a vector of hits with another, and with what chance would give.
+
+    Bin by bin in plain Python: few of them hold a hit, and arrays so short would take longer.
 
     Args:
         counts: hits a bin, shape (bins,), not negative, not all zero. Need not be whole.
-        others: hits a bin of each other vector, shape (k, bins), each row likewise.
-
-    Returns:
-        Distances, their expectation and their deviation under one distribution, shape (k,) each.
+        other: the same of the other one, shape (bins,).
     """
-    hits = counts.sum()
-    other_hits = others.sum(axis=1, keepdims=True)
+    hits, others = float(counts.sum()), float(other.sum())
+    total = hits + others
+    factor = hits * others / total**2 * (total / max(total - 1, 1.0))
+    ways = math.lgamma(hits + 1) + math.lgamma(others + 1) - math.lgamma(total + 1)
+    distance = deviations = own = odds_sum = odds_squares = 0.0
+    for mine, theirs in zip(counts.tolist(), other.tolist(), strict=True):
+        pooled = mine + theirs
+        if not pooled > 0:
+            continue
+        distance += abs(mine / hits - theirs / others)
+        deviation = _mean_absolute_deviation(pooled, total, hits, ways)
+        share = pooled / total
+        variance = pooled * factor * (1 - share)
+        # Bins share one total, so they are correlated by -sqrt(odds_b * odds_c).
+        odds = math.sqrt(variance) * share / max(1 - share, 1e-12)
+        deviations += deviation
+        own += max(variance - deviation**2, 0.0)
+        odds_sum += odds
+        odds_squares += odds**2
+    scale = total / (hits * others)
+    spread = scale * math.sqrt(own + (odds_sum**2 - odds_squares) / math.pi)
     # Rounding may carry the distance of disjoint vectors past 2.
-    distance = np.minimum(np.abs(counts / hits - others / other_hits).sum(axis=1), 2.0)
-
-    # A bin that both lack adds nothing: leave out those that are empty everywhere.
-    used = (counts > 0) | (others > 0).any(axis=0)
-    pooled = counts[used] + others[:, used]
-    total = hits + other_hits
-    scale = (total / (hits * other_hits))[:, 0]
-
-    deviation = _mean_absolute_deviation(pooled, total, hits)
-    share = pooled / total
-    variance = pooled * (hits * other_hits / total**2) * (1 - share)
-    variance *= total / np.maximum(total - 1, 1)
-    # Bins share one total, so they are correlated by -sqrt(odds_b * odds_c).
-    odds = np.sqrt(variance) * share / np.maximum(1 - share, 1e-12)
-    covariance = (odds.sum(axis=1) ** 2 - (odds**2).sum(axis=1)) / np.pi
-    own = np.maximum(variance - deviation**2, 0).sum(axis=1)
-    spread = scale * np.sqrt(own + covariance)
-    return Comparison(distance, scale * deviation.sum(axis=1), spread)
+    return Comparison(min(distance, 2.0), scale * deviations, spread)
 
 
-def _mean_absolute_deviation(
-    pooled: NDArray[np.float64], total: NDArray[np.float64], hits: np.float64
-) -> NDArray[np.float64]:
+def _mean_absolute_deviation(pooled: float, total: float, hits: float, ways: float) -> float:
     """E|x - mu| of hypergeometric x: ``hits`` drawn out of ``total``, ``pooled`` of them special.
 
     Counts that are not whole (aged centroids) are interpolated through the gamma function.
+
+    Args:
+        pooled: hits of both vectors in the bin.
+        total: hits of both vectors.
+        hits: hits of the one.
+        ways: logarithm of 1 / C(total, hits).
     """
-    v = np.floor(pooled * (hits / total)) + 1
+    v = math.floor(pooled * (hits / total)) + 1
     rest = total - pooled - hits + v
-    # v can lie beyond the support (a bin that takes everything): no deviation is possible there.
-    possible = (v <= pooled) & (v <= hits) & (rest >= 0)
-    v = np.where(possible, v, 0)
-    rest = np.where(possible, rest, 0)
+    if v > pooled or v > hits or rest < 0:  # v lies beyond the support: no deviation is possible
+        return 0.0
     # P(x = v) = C(pooled, v) * C(total - pooled, hits - v) / C(total, hits)
-    ways = _log_factorial(np.stack([hits + 0 * total, total - hits, total]))
-    up = [pooled, total - pooled]
-    down = [v, np.maximum(pooled - v, 0), np.maximum(hits - v, 0), rest]
-    logs = _log_factorial(np.stack(up + down))
-    log_p = ways[0] + ways[1] - ways[2] + logs[:2].sum(axis=0) - logs[2:].sum(axis=0)
-    return np.where(possible, 2 * v * rest / total * np.exp(np.minimum(log_p, 0)), 0)
-
-
-def _log_factorial(x: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Log Gamma(x + 1) of x >= 0 (numpy has none; importing scipy.special costs 20 MB)."""
-    product = x + 1.0
-    for step in range(2, _SHIFT + 1):
-        product *= x + step
-    y = x + (_SHIFT + 1.0)
-    series = (y - 0.5) * np.log(y) - y + 0.9189385332046727 + 1 / (12 * y) - 1 / (360 * y**3)
-    return series - np.log(product)
+    lgamma = math.lgamma
+    log_p = ways + lgamma(pooled + 1) + lgamma(total - pooled + 1)
+    log_p -= lgamma(v + 1) + lgamma(pooled - v + 1) + lgamma(hits - v + 1) + lgamma(rest + 1)
+    return 2 * v * rest / total * math.exp(min(log_p, 0.0))

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from memsampd.sampler.latest import Latest
+
 _SAMPLES = 1000
 _SAMPLES_LEAST = 100
 _WORTH_SEEKING = 0.01  # of the samples
@@ -46,17 +48,17 @@ class UnseenCode:
     """
 
     def __init__(self) -> None:
-        self._ip = np.empty(0, np.uint64)
-        self._tid = np.empty(0, np.int32)
-        self._bin = np.empty(0, np.int64)
+        self._ip = Latest(_SAMPLES, np.uint64)
+        self._tid = Latest(_SAMPLES, np.int32)
+        self._bin = Latest(_SAMPLES, np.int64)
         self._tries: Counter[int] = Counter()
         self._rest_until: dict[int, int] = {}
 
     def add(self, ip: NDArray[np.uint64], tid: NDArray[np.int32], bins: NDArray[np.int64]) -> None:
         """Remember samples: addresses, threads, and bins in branch vectors, shape (n,)."""
-        self._ip = np.concatenate([self._ip, ip])[-_SAMPLES:]
-        self._tid = np.concatenate([self._tid, tid])[-_SAMPLES:]
-        self._bin = np.concatenate([self._bin, bins])[-_SAMPLES:]
+        self._ip.add(ip)
+        self._tid.add(tid)
+        self._bin.add(bins)
 
     def seek(self, is_seen: NDArray[np.bool_], window: int) -> Sought | None:
         """Choose where to look, if it is worth it.
@@ -65,19 +67,23 @@ class UnseenCode:
             is_seen: of each bin, whether a burst has run code in it, shape (bins,).
             window: index of the present window.
         """
-        if len(self._bin) < _SAMPLES_LEAST or self._bin.max() >= len(is_seen):
+        ran, tids = self._bin.rows, self._tid.rows
+        if len(ran) < _SAMPLES_LEAST or ran.max() >= len(is_seen):
+            return None
+        never = ran[~is_seen[ran]]
+        if len(never) < _WORTH_SEEKING * len(ran):
             return None
         rests = [bin for bin, until in self._rest_until.items() if until > window]
-        unseen = set(self._bin[~is_seen[self._bin]].tolist()).difference(rests)
-        wanted = np.isin(self._bin, [bin for bin in unseen if self._recurs(bin)])
+        unseen = set(never.tolist()).difference(rests)
+        wanted = np.isin(ran, [bin for bin in unseen if self._recurs(bin)])
         share = float(np.mean(wanted))
         if share < _WORTH_SEEKING:
             return None
-        tid = Counter(self._tid[wanted].tolist()).most_common(1)[0][0]
-        wanted &= self._tid == tid
-        bins = [bin for bin, _ in Counter(self._bin[wanted].tolist()).most_common(_PLACES)]
+        tid = Counter(tids[wanted].tolist()).most_common(1)[0][0]
+        wanted &= tids == tid
+        bins = [bin for bin, _ in Counter(ran[wanted].tolist()).most_common(_PLACES)]
         # The latest place of each: what was run long ago may never be run again.
-        ips = [int(self._ip[wanted & (self._bin == bin)][-1]) for bin in bins]
+        ips = [int(self._ip.rows[wanted & (ran == bin)][-1]) for bin in bins]
         for bin in bins:
             self._tries[bin] += 1
             self._rest_until[bin] = window + (_FIRST_PAUSE << min(self._tries[bin], 16) - 1)
@@ -85,5 +91,6 @@ class UnseenCode:
 
     def _recurs(self, bin: int) -> bool:
         """Whether some code is likely to be run again soon."""
-        found = np.flatnonzero(self._bin == bin)
-        return bool(found[-1] - found[0] >= _RECURS and len(self._bin) - found[-1] <= _LATELY)
+        ran = self._bin.rows
+        found = np.flatnonzero(ran == bin)
+        return bool(found[-1] - found[0] >= _RECURS and len(ran) - found[-1] <= _LATELY)

@@ -39,7 +39,7 @@ def test_lines_of_the_present_phase_are_watched_once_each() -> None:
     chosen.offer(lines(20, first=100), 7, 4, 2)
     seen = set()
     for _ in range(10):
-        for order in chosen.orders(1, 4, RATE):
+        for order in chosen.orders(1, 4, lambda: RATE):
             assert order.tid == 7
             assert order.least_seconds == pytest.approx(50_000 / RATE)
             seen.add(order.addresses[0] >> 6)
@@ -48,31 +48,31 @@ def test_lines_of_the_present_phase_are_watched_once_each() -> None:
             assert (record.window, record.phase, record.least_accesses) == (3, 1, 50_000)
             assert record.times_seconds == (0.0, 0.5, 1.0)
     assert seen == set(range(20))
-    assert chosen.orders(1, 4, RATE) == ()
-    assert chosen.orders(None, 4, RATE) == ()
-    assert chosen.orders(2, 4, None) == ()  # nobody knows how long to wait
-    assert len(chosen.orders(2, 4, RATE)) == 4
+    assert chosen.orders(1, 4, lambda: RATE) == ()
+    assert chosen.orders(None, 4, lambda: RATE) == ()
+    assert chosen.orders(2, 4, lambda: None) == ()  # nobody knows how long to wait
+    assert len(chosen.orders(2, 4, lambda: RATE)) == 4
 
 
 def test_a_line_of_many_words_waits_for_room_and_is_not_passed() -> None:
     """Or lines of one word would be watched more often than they were chosen."""
     chosen = plan()
     chosen.offer(lines(1, words=4), 7, 3, 1)
-    assert chosen.orders(1, 3, RATE) == ()
+    assert chosen.orders(1, 3, lambda: RATE) == ()
     chosen.offer(lines(40, first=10), 7, 3, 1)
     sizes = []
     for _ in range(60):
-        sizes += [len(order.addresses) for order in chosen.orders(1, 4, RATE)]
+        sizes += [len(order.addresses) for order in chosen.orders(1, 4, lambda: RATE)]
     assert sorted(sizes) == [1] * 40 + [4]
 
 
 def test_what_is_touched_often_is_watched_again_for_longer() -> None:
     chosen = plan()
     chosen.offer(lines(1), 7, 3, 1)
-    (order,) = chosen.orders(1, 4, RATE)
+    (order,) = chosen.orders(1, 4, lambda: RATE)
     assert order.most_hits == FEW_HITS
     assert chosen.record(watched(order, "hits"), since) is None
-    (again,) = chosen.orders(1, 4, RATE)
+    (again,) = chosen.orders(1, 4, lambda: RATE)
     assert (again.addresses, again.most_hits) == (order.addresses, MOST_HITS)
     record = chosen.record(watched(again, "hits"), since)
     assert record is not None
@@ -82,22 +82,22 @@ def test_what_is_touched_often_is_watched_again_for_longer() -> None:
 def test_hits_are_paid_for() -> None:
     chosen = plan(0.01)
     chosen.offer(lines(50), 7, 3, 1)
-    (order, *_) = chosen.orders(1, 4, RATE)
+    (order, *_) = chosen.orders(1, 4, lambda: RATE)
     chosen.record(watched(order, lost_seconds=1.0), since)
-    assert chosen.orders(1, 4, RATE) == ()
+    assert chosen.orders(1, 4, lambda: RATE) == ()
     chosen.elapse(100.0)
-    assert chosen.orders(1, 4, RATE) == ()
+    assert chosen.orders(1, 4, lambda: RATE) == ()
     chosen.elapse(1000.0)
-    assert chosen.orders(1, 4, RATE)
+    assert chosen.orders(1, 4, lambda: RATE)
 
 
 def test_a_refusal_is_waited_out() -> None:
     chosen = plan()
     chosen.offer(lines(50), 7, 3, 1)
-    (order, *_) = chosen.orders(1, 4, RATE)
+    (order, *_) = chosen.orders(1, 4, lambda: RATE)
     chosen.refused(order, CapabilityError("no room", "make some"))
     turns = 0
-    while not chosen.orders(1, 4, RATE):
+    while not chosen.orders(1, 4, lambda: RATE):
         turns += 1
         assert turns < 1000
     assert turns > 10
@@ -106,26 +106,26 @@ def test_a_refusal_is_waited_out() -> None:
 def test_a_thread_that_has_ended_is_no_reason_to_wait() -> None:
     chosen = plan()
     chosen.offer(lines(50), 7, 3, 1)
-    (order, *_) = chosen.orders(1, 4, RATE)
+    (order, *_) = chosen.orders(1, 4, lambda: RATE)
     chosen.refused(order, CaptureError("gone", "it is gone"))
-    assert chosen.orders(1, 4, RATE)
+    assert chosen.orders(1, 4, lambda: RATE)
 
 
 def test_another_program_has_other_lines() -> None:
     chosen = plan()
     chosen.offer(lines(50), 7, 3, 1)
-    (order, *_) = chosen.orders(1, 4, RATE)
+    (order, *_) = chosen.orders(1, 4, lambda: RATE)
     chosen.restart()
     assert chosen.record(watched(order), since) is None
-    assert chosen.orders(1, 4, RATE) == ()
+    assert chosen.orders(1, 4, lambda: RATE) == ()
 
 
 def test_merged_phases_share_their_lines() -> None:
     chosen = plan()
     chosen.offer(lines(3), 7, 3, 1)
     chosen.merge(1, 2)
-    assert len(chosen.orders(2, 4, RATE)) == 3
-    assert chosen.orders(1, 4, RATE) == ()
+    assert len(chosen.orders(2, 4, lambda: RATE)) == 3
+    assert chosen.orders(1, 4, lambda: RATE) == ()
 
 
 def test_a_settled_phase_is_watched_rarely() -> None:
@@ -133,7 +133,7 @@ def test_a_settled_phase_is_watched_rarely() -> None:
     counts = []
     for _ in range(600):
         chosen.offer(lines(4), 7, 3, 1)
-        counts.append(len(chosen.orders(1, 4, RATE)))
+        counts.append(len(chosen.orders(1, 4, lambda: RATE)))
     assert counts[:10] == [4] * 10
     assert max(counts[100:]) == 1
     assert sum(counts[500:]) < 30
@@ -153,13 +153,13 @@ def test_without_a_stop_lines_cost_few_hits() -> None:
     """Four words of a line, or one: about as many hits in all, and never a second try."""
     chosen = WatchPlan(0.01, random.Random(1), stops_nothing=True)
     chosen.offer(lines(1, words=4), 7, 3, 1)
-    (order,) = chosen.orders(1, 4, RATE)
+    (order,) = chosen.orders(1, 4, lambda: RATE)
     assert 4 * order.most_hits <= FEW_HITS + 4
     assert order.least_seconds == pytest.approx(max(RESOLUTION_SECONDS, 50_000 / RATE))
     record = chosen.record(watched(order, "hits"), since)
     assert record is not None
     assert record.resolution_seconds == RESOLUTION_SECONDS
-    assert chosen.orders(1, 4, RATE) == ()
+    assert chosen.orders(1, 4, lambda: RATE) == ()
 
 
 def test_without_a_stop_watches_have_all_of_the_budget() -> None:
@@ -167,9 +167,9 @@ def test_without_a_stop_watches_have_all_of_the_budget() -> None:
     can = []
     for each in (with_bursts, alone):
         each.offer(lines(2), 7, 3, 1)
-        (order, _) = each.orders(1, 2, RATE)
+        (order, _) = each.orders(1, 2, lambda: RATE)
         each.record(watched(order, lost_seconds=0.015), since)
         each.offer(lines(1, first=50), 7, 3, 1)
         each.elapse(0.6)  # 6 ms of the budget
-        can.append(bool(each.orders(1, 1, RATE)))
+        can.append(bool(each.orders(1, 1, lambda: RATE)))
     assert can == [False, True]

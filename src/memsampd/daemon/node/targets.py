@@ -367,8 +367,10 @@ class Target:
                 return pause
             # Half a window is soon enough for who uses little CPU time.
             window = self.wanted.config.window_seconds / max(self._cpu_share, 0.001)
-            return max(pause, min(window / 2, _SAMPLED_TURN_SECONDS)) * pace
-        return min(_SAMPLED_TURN_SECONDS * pace, self._ring_seconds * 0.75)
+            pause = max(pause, min(window / 2, _SAMPLED_TURN_SECONDS))
+        else:
+            pause = _SAMPLED_TURN_SECONDS
+        return min(pause * pace, self._ring_seconds * 0.75)
 
     @property
     def _ring_seconds(self) -> float:

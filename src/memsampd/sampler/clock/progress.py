@@ -23,6 +23,7 @@ from memsampd.sampler.clock.odometer import (
     joined,
     steady_rate,
 )
+from memsampd.sampler.latest import Latest
 from memsampd.sampler.records import (
     BranchSamples,
     CodeRate,
@@ -91,13 +92,16 @@ class ProgressClock:
     name = "registers"
 
     def __init__(self) -> None:
-        self._ip = np.empty(0, np.uint64)
-        self._tid = np.empty(0, np.int32)
-        self._time = np.empty(0, np.float64)
-        self._registers = no_registers()
-        self._used = np.empty(0, np.float64)  # CPU time since the sample before
+        self._ip = Latest(_SAMPLES, np.uint64)
+        self._tid = Latest(_SAMPLES, np.int32)
+        self._time = Latest(_SAMPLES, np.float64)  # ascending
+        self._registers = Latest(_SAMPLES, np.uint64, no_registers().shape[1])
+        self._used = Latest(_SAMPLES, np.float64)  # CPU time since the sample before
         self._codes: list[_SteadyCode] = []
         self._next_code = 0
+        # Instructions of all of these, ascending, and of which: a bit for each of them.
+        self._any_ip = np.empty(0, np.uint64)
+        self._whose = np.empty(0, np.uint64)
 
     def add(self, samples: BranchSamples) -> None:
         """Remember samples; such as have no registers tell nothing."""
@@ -106,11 +110,11 @@ class ProgressClock:
         used = samples.cpu_seconds
         if used is None:
             used = np.full(len(samples), samples.period_seconds)
-        self._used = np.concatenate([self._used, used])[-_SAMPLES:]
-        self._ip = np.concatenate([self._ip, samples.ip])[-_SAMPLES:]
-        self._tid = np.concatenate([self._tid, samples.tid])[-_SAMPLES:]
-        self._time = np.concatenate([self._time, samples.time_seconds])[-_SAMPLES:]
-        self._registers = np.concatenate([self._registers, samples.registers])[-_SAMPLES:]
+        self._used.add(used)
+        self._ip.add(samples.ip)
+        self._tid.add(samples.tid)
+        self._time.add(samples.time_seconds)
+        self._registers.add(samples.registers)
 
     def measure(self, stretch: Stretch) -> tuple[TimedStretch, int] | None:
         """Time the code of a burst; None if no register of it advances steadily.
@@ -187,47 +191,79 @@ class ProgressClock:
         self._codes.append(new)
         self._codes = self._codes[-_CODES:]
         self._next_code += 1
+        self._tell_apart()
         return self._next_code - 1
+
+    def _tell_apart(self) -> None:
+        """Note which instructions are of which code."""
+        ip = np.concatenate([code.code_ip for code in self._codes])
+        bits = [1 << at for at in range(len(self._codes))]
+        sizes = [len(code.code_ip) for code in self._codes]
+        order = np.argsort(ip, kind="stable")
+        ip = ip[order]
+        first = np.flatnonzero(np.concatenate([[True], ip[1:] != ip[:-1]]))
+        self._any_ip = ip[first]
+        self._whose = np.bitwise_or.reduceat(
+            np.repeat(np.array(bits, np.uint64), sizes)[order], first
+        )
+
+    def _codes_of(self, ip: NDArray[np.uint64]) -> NDArray[np.uint64]:
+        """Known code that each address is of, a bit for each, shape (n,)."""
+        at = np.searchsorted(self._any_ip, ip).clip(max=len(self._any_ip) - 1)
+        return np.where(self._any_ip[at] == ip, self._whose[at], np.uint64(0))
 
     def rates(self, start_seconds: float, end_seconds: float) -> tuple[CodeRate, ...]:
         """How fast known code went from one moment to another."""
-        inside = (self._time >= start_seconds) & (self._time <= end_seconds)
-        believed = [code for code in self._codes if code.is_believed]
-        if not inside.any() or not believed:
+        inside = self._between(start_seconds, end_seconds)
+        threads = sorted(set(self._tid.rows[inside].tolist()))
+        if not threads or not any(code.is_believed for code in self._codes):
             return ()
-        threads = sorted(set(self._tid[inside].tolist()))
         pairs = joined([self._pairs(tid, start_seconds, end_seconds) for tid in threads])
-        return tuple(rate for code in believed for rate in self._rate(code, pairs))
+        stayed = self._codes_of(pairs.first_ip) & self._codes_of(pairs.second_ip)
+        met = int(np.bitwise_or.reduce(stayed))
+        return tuple(
+            rate
+            for at, code in enumerate(self._codes)
+            if code.is_believed and met >> at & 1
+            for rate in _rate(code, pairs.chosen(np.flatnonzero(stayed & np.uint64(1 << at))))
+        )
 
     def speed(self, start_seconds: float, end_seconds: float) -> Speed | None:
         """How fast the process went all in all: nothing is counted."""
         return None
 
-    @staticmethod
-    def _rate(code: _SteadyCode, pairs: Pairs) -> Iterator[CodeRate]:
-        speed = code.odometer.rates(pairs.inside(code.code_ip))
-        if len(speed) >= _WINDOW_PAIRS_LEAST:
-            rate = steady_rate(speed, code.limits)
-            if rate is not None:
-                yield CodeRate(code.id, rate.accesses_per_second, len(speed))
+    def _between(self, start_seconds: float, end_seconds: float) -> slice:
+        """Samples in an interval."""
+        time = self._time.rows
+        first = int(np.searchsorted(time, start_seconds))
+        return slice(first, int(np.searchsorted(time, end_seconds, side="right")))
 
     def _pairs(self, tid: int, start_seconds: float, end_seconds: float) -> Pairs:
         """Pairs of undisturbed samples of one thread in an interval."""
-        index = np.flatnonzero(
-            (self._tid == tid) & (self._time >= start_seconds) & (self._time <= end_seconds)
-        )
-        lasted = np.diff(self._time[index])
-        low, high = (share * self._used[index[1:]] for share in _UNDISTURBED)
-        good = np.flatnonzero((lasted > low) & (lasted < high))
+        inside = self._between(start_seconds, end_seconds)
+        index = inside.start + np.flatnonzero(self._tid.rows[inside] == tid)
+        time, ip, registers = self._time.rows, self._ip.rows, self._registers.rows
+        lasted, used = np.diff(time[index]), self._used.rows[index[1:]]
+        low, high = _UNDISTURBED
+        good = np.flatnonzero((lasted > low * used) & (lasted < high * used))
         first, second = index[good], index[good + 1]
         return Pairs(
-            self._ip[first],
-            self._ip[second],
-            self._time[first],
+            ip[first],
+            ip[second],
+            time[first],
             lasted[good],
-            self._registers[first].view(np.int64),
-            (self._registers[second] - self._registers[first]).view(np.int64),
+            registers[first].view(np.int64),
+            (registers[second] - registers[first]).view(np.int64),
         )
+
+
+def _rate(code: _SteadyCode, pairs: Pairs) -> Iterator[CodeRate]:
+    """How fast code went by pairs of samples in it; nothing where these do not tell."""
+    speed = code.odometer.rates(pairs)
+    if len(speed) >= _WINDOW_PAIRS_LEAST:
+        rate = steady_rate(speed, code.limits)
+        if rate is not None:
+            yield CodeRate(code.id, rate.accesses_per_second, len(speed))
 
 
 def _parts(stretch: Stretch) -> Iterator[Stretch]:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import os
-import platform
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from memsampd.errors import CapabilityError
 from memsampd.machines.machine import Cpu
 from memsampd.machines.pmu import EventPlan, HardwareEvent, plan_events, read_pmus
 from memsampd.sampler.perf.counts import NO_COUNTERS, CounterSet
-from memsampd.sampler.pmu.trial import ROUNDS, Role, Trial, try_counter, try_sampled
+
+if TYPE_CHECKING:
+    from memsampd.sampler.pmu.trial import Role, Trial
 
 BranchChoice = Literal["auto", "timer", "pmu"]
 ClockChoice = Literal["auto", "registers", "counters"]
@@ -93,11 +94,16 @@ def try_pmu(cpu: Cpu, sys_root: Path = Path("/sys"), release: str = "") -> PmuTr
         sys_root: where sysfs is.
         release: of the kernel; empty: the one that runs.
     """
-    return try_plan(plan_events(cpu, read_pmus(sys_root), release or platform.release()))
+    return try_plan(plan_events(cpu, read_pmus(sys_root), release or os.uname().release))
 
 
-def try_plan(plan: EventPlan, rounds: int = ROUNDS) -> PmuTrials:
+def try_plan(plan: EventPlan, rounds: int | None = None) -> PmuTrials:
     """Try events, each on a CPU that has it, on so many rounds of the known loop."""
+    if not (plan.addresses or plan.branches or plan.counters):
+        return PmuTrials(plan)
+    from memsampd.sampler.pmu.trial import ROUNDS, try_counter, try_sampled
+
+    rounds = ROUNDS if rounds is None else rounds
     addresses = []
     for event in plan.addresses:
         with _running_on(event.cpus):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import platform
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -84,7 +83,7 @@ def check_target(
         UsageError: ``pid`` is a string and no process id.
     """
     number = parse_pid(pid) if isinstance(pid, str) else pid
-    machine = machine or platform.machine()
+    machine = machine or os.uname().machine
     own_pid = own_pid or os.getpid()
     try:
         status = read_status(number, proc)

@@ -1,0 +1,81 @@
+"""Prometheus metrics that are worked out, and their library loaded, once somebody reads them."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from memsampd.exporters.snapshot import NodeStatus, Snapshot
+
+if TYPE_CHECKING:
+    from memsampd.exporters.prometheus import PrometheusExporter
+
+
+class DeferredPrometheus:
+    """A :class:`~memsampd.exporters.prometheus.PrometheusExporter` from the first reader on.
+
+    Until then it only remembers what it would show. Counters that depend on every state since the
+    attach begin with the state that is read first.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._exporter: PrometheusExporter | None = None
+        self._snapshots: dict[int, Snapshot] = {}
+        self._node: NodeStatus | None = None
+        self._version = 0
+
+    @property
+    def version(self) -> int:
+        """How often something was published."""
+        return self._version
+
+    def publish(self, snapshot: Snapshot) -> None:
+        """Show this state of its target; a dead target's series vanish."""
+        with self._lock:
+            self._version += 1
+            if self._exporter is not None:
+                self._exporter.publish(snapshot)
+            elif snapshot.alive:
+                self._snapshots[snapshot.target.pid] = snapshot
+            else:
+                self._snapshots.pop(snapshot.target.pid, None)
+
+    def publish_node(self, status: NodeStatus) -> None:
+        """Show this state of the daemon from now on."""
+        with self._lock:
+            self._version += 1
+            self._node = status
+            if self._exporter is not None:
+                self._exporter.publish_node(status)
+
+    def close(self) -> None:
+        """Show no target any more."""
+        with self._lock:
+            self._version += 1
+            self._snapshots.clear()
+            self._node = None
+            if self._exporter is not None:
+                self._exporter.close()
+
+    def text(self, open_metrics: bool) -> bytes:
+        """Return all samples as text; for one thread at a time.
+
+        Args:
+            open_metrics: the format is OpenMetrics; else the older one.
+        """
+        from memsampd.exporters.prometheus import PrometheusExporter
+
+        with self._lock:
+            exporter = self._exporter or self._begin(PrometheusExporter())
+        return exporter.text(open_metrics)
+
+    def _begin(self, exporter: PrometheusExporter) -> PrometheusExporter:
+        """Show by it what was published so far, and what comes."""
+        self._exporter = exporter
+        for snapshot in self._snapshots.values():
+            exporter.publish(snapshot)
+        self._snapshots.clear()
+        if self._node is not None:
+            exporter.publish_node(self._node)
+        return exporter
