@@ -327,8 +327,9 @@ def test_metrics_of_all_targets_are_served_at_one_address(
                 text: str = answer.read().decode()
                 return text
 
-        wait_for(lambda: "memsampd_target_up{" in metrics())
-        assert f'pid="{busy.pid}"' in metrics()
+        wait_for(lambda: "memsampd_misses_total{" in metrics())
+        assert f'pid="{busy.pid}",policy="lru"' in metrics()
+        assert 'policy="random"' not in metrics()  # nobody asked for it
         running_daemon.ask("detach", pid=busy.pid)
         wait_for(lambda: f'pid="{busy.pid}"' not in metrics())
 
