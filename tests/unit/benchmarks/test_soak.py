@@ -100,4 +100,6 @@ def test_scrapes_of_few_series_do_not_hide_slow_ones(few: int, judged: float) ->
     found = figures([*quick, *slow])
     assert found["median_scrape_seconds"] == judged
     assert found["judged_scrapes"] == (41 if few < 5000 else 121)
-    assert f"Half of {found['judged_scrapes']} scrapes took {1e3 * judged:.0f} ms" in markdown(found)
+    assert f"Half of {found['judged_scrapes']} scrapes took {1e3 * judged:.0f} ms" in markdown(
+        found
+    )

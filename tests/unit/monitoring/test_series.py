@@ -32,8 +32,7 @@ def target(phases: int, policies: Sequence[str] = ("lru",)) -> Snapshot:
 
     snapshot = make_snapshot(phases + 1)  # the last has no burst
     known = tuple(
-        replace(phase, curves=of_each(phase.curves))
-        for phase in snapshot.estimate.phases[:phases]
+        replace(phase, curves=of_each(phase.curves)) for phase in snapshot.estimate.phases[:phases]
     )
     estimate: Estimate = snapshot.estimate
     misses = dict.fromkeys(policies, estimate.totals.misses["lru"])

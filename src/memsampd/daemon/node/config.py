@@ -216,8 +216,8 @@ def parse_config(text: str, name: str) -> NodeConfig:
 def session_config(defaults: SessionOptions, own: SessionOptions) -> SessionConfig:
     """The settings of a session: a rule's, where it has none the file's, else the usual ones.
 
-    Curves of random replacement are made where they are asked for: they are two fifths of a target's
-    series.
+    Curves of random replacement are made where they are asked for: they are two fifths of the
+    series of a target.
 
     Raises:
         UsageError: they do not go together.
