@@ -18,7 +18,7 @@ is missed:
 - own CPU time at most a tenth of one core, the first minute left out;
 - as many descriptors and threads in the end as after a first target came and went;
 - cycles leave no descriptor, thread or child process, and 8 MB at most (after a tenth of them);
-- half of the scrapes within 100 ms;
+- half of the scrapes of 5,000 series or more within 100 ms (of all, if there are none);
 - no long-lived target ended or traced in the end;
 - of the long-lived busy targets with a curve, none wrong; at least half have one.
 """

@@ -14,6 +14,7 @@ GOALS = {
 }
 CYCLES_GROWTH_MB = 8.0
 TOLD_MINUTES = (1, 10, 20, 30)
+SCRAPED_SERIES = 5000  # scrapes of so many series, or more, are judged, if there are any
 
 
 def missed_by_cycles(kinds: dict[str, dict[str, float]]) -> list[str]:
@@ -58,12 +59,15 @@ def figures_of(samples: Sequence[dict[str, float]]) -> dict[str, Any]:
     used = last["own_cpu_seconds"] - first["own_cpu_seconds"]
     tenth = settled[-max(len(samples) // 10, 1) :]
     end_mb = statistics.median(each["rss_mb"] for each in tenth)
+    large = [each for each in samples if each["series"] >= SCRAPED_SERIES] or samples
     return {
         "rss_mb_settled": settled[0]["rss_mb"],
         "rss_mb_end": end_mb,
         "memory_growth": max(end_mb - 10, 0) / settled[0]["rss_mb"],
         "own_cpu_share": used / passed if passed > 0 else samples[-1]["own_cpu_share"],
-        "median_scrape_seconds": statistics.median(each["scrape_seconds"] for each in samples),
+        "judged_scrapes": len(large),
+        "judged_scrape_series": statistics.median(each["series"] for each in large),
+        "median_scrape_seconds": statistics.median(each["scrape_seconds"] for each in large),
         "longest_turn_seconds": max(each["turn_seconds"] for each in samples),
         "series": samples[-1]["series"],
     }
@@ -118,6 +122,13 @@ def _words(figures: Mapping[str, Any]) -> Iterator[str]:
         f" {len(figures['harmed']) or 'none'} of the others was harmed. Once all were let go,"
         f" {figures['leaked_descriptors']} descriptors and {figures['leaked_threads']} threads more"
         " than when a first one had come and gone were there."
+    )
+    yield ""
+    yield (
+        f"Half of {figures['judged_scrapes']:,} scrapes took"
+        f" {1e3 * figures['median_scrape_seconds']:.0f} ms at most, of"
+        f" {figures['judged_scrape_series']:,.0f} series in the median (scrapes of fewer than"
+        f" {SCRAPED_SERIES:,} are left out if there are others)."
     )
     yield ""
     yield (

@@ -310,6 +310,21 @@ def test_run_says_when_it_cannot_observe() -> None:
     assert "cannot observe the program: cannot write /proc/nowhere/x" in message
 
 
+def test_run_says_that_it_waits_for_a_program_that_goes_on() -> None:
+    command = [MEMSAMPD, "run", "--no-listen", "--duration", "0.5"]
+    command += ["--", "sh", "-c", "echo $$; read line; exit 5"]
+    with tracees.running(*command, stderr=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        pid = process.stdout.readline().strip()
+        said = (line.strip() for line in process.stderr)
+        assert f"memsampd: process {pid} runs on unobserved, and its end is waited for" in said
+        process.stdin.write("go on\n")
+        process.stdin.flush()
+        assert process.wait() == 5
+
+
 def test_run_leaves_the_environment_alone() -> None:
     done = memsampd(
         "run", "--no-listen", "--", sys.executable, "-c", "import os; print(os.environ)"

@@ -169,9 +169,14 @@ def test_without_a_daemon_it_is_said_how_to_start_one(tmp_path: Path) -> None:
     assert "memsampd daemon" in done.stderr
 
 
-def test_a_second_daemon_refuses_with_a_reason(tmp_path: Path) -> None:
-    with daemon(tmp_path / "d") as first:
-        second = memsampd("daemon", "--socket", first.socket, "--listen", "", "--duration", "1")
+@pytest.mark.parametrize("address", ["", "127.0.0.1:{port}"])
+def test_a_second_daemon_refuses_with_a_reason(tmp_path: Path, address: str) -> None:
+    """The first one, and not its address, is what is in the way."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        listen = address.format(port=free.getsockname()[1])
+    with daemon(tmp_path / "d", options=("--listen", listen)) as first:
+        second = memsampd("daemon", "--socket", first.socket, "--listen", listen, "--duration", "1")
         assert second.returncode == 1
         assert f"a daemon (process {first.process.pid}) serves" in second.stderr
         assert first.ask("status")["ok"]
@@ -327,8 +332,9 @@ def test_metrics_of_all_targets_are_served_at_one_address(
                 text: str = answer.read().decode()
                 return text
 
-        wait_for(lambda: "memsampd_target_up{" in metrics())
-        assert f'pid="{busy.pid}"' in metrics()
+        wait_for(lambda: "memsampd_misses_total{" in metrics())
+        assert f'pid="{busy.pid}",policy="lru"' in metrics()
+        assert 'policy="random"' not in metrics()  # nobody asked for it
         running_daemon.ask("detach", pid=busy.pid)
         wait_for(lambda: f'pid="{busy.pid}"' not in metrics())
 

@@ -44,6 +44,7 @@ class DaemonCommand:
         """
         from memsampd.daemon.node.allocator import keep_little
         from memsampd.daemon.node.config import default_socket, default_state_dir
+        from memsampd.daemon.node.control import require_no_daemon
         from memsampd.daemon.node.node import Node
         from memsampd.daemon.node.notify import Notifier, log_to
         from memsampd.daemon.node.state import StateFile
@@ -54,6 +55,8 @@ class DaemonCommand:
         log_to()
         listen = config.listen if args.listen is None else args.listen
         state_dir = args.state_dir or Path(config.state_dir or default_state_dir())
+        socket_path = args.socket or Path(config.socket or default_socket())
+        require_no_daemon(socket_path)  # it would have the address, too: that tells less
         with ExitStack() as stack:
             store = None
             if config.store.keep:
@@ -62,7 +65,7 @@ class DaemonCommand:
             node = Node(
                 config,
                 _exporters(listen, stack),
-                args.socket or Path(config.socket or default_socket()),
+                socket_path,
                 StateFile(state_dir),
                 Notifier(),
                 lambda: configuration(args.config),

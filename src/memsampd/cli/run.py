@@ -61,6 +61,8 @@ class RunCommand:
                     summarise(session.snapshot(), reason)
             except (MemsampdError, OSError) as error:
                 announce(f"error: cannot observe the program: {error}")
+            if process.poll() is None:
+                announce(f"process {process.pid} runs on unobserved, and its end is waited for")
             status = process.wait()
         return exit_status(status)
 

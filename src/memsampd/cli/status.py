@@ -77,7 +77,7 @@ def status_lines(snapshot: Snapshot) -> list[str]:
             "transferred, as a signal would: the program goes on with the rest"
         )
     lines += stored_lines(snapshot)
-    lines += refusal_lines(snapshot)
+    lines += snapshot.refused()
     if is_idle(snapshot):
         lines.append(idle_line(snapshot))
     if snapshot.trouble:
@@ -150,14 +150,6 @@ def stored_lines(snapshot: Snapshot) -> list[str]:
             "was dropped"
         )
     return lines
-
-
-def refusal_lines(snapshot: Snapshot) -> list[str]:
-    """What was refused, how often, why, and what can be done about it."""
-    return [
-        f"{count} bursts refused ({reason}): {snapshot.refusals.get(reason, reason)}"
-        for reason, count in sorted(snapshot.errors.items())
-    ]
 
 
 def idle_line(snapshot: Snapshot) -> str:

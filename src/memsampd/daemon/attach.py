@@ -40,6 +40,7 @@ from memsampd.exporters.protocols import Exporter
 from memsampd.exporters.snapshot import TargetInfo
 from memsampd.machines.machine import Machine, read_machine
 from memsampd.machines.machine_file import MemoryPeak, known_peak
+from memsampd.models.policies import MODELS
 from memsampd.models.sizes import default_sizes
 from memsampd.phases.branchmap import BranchMap, BranchMaps
 from memsampd.phases.drift import DriftMonitor
@@ -588,6 +589,7 @@ def _pipeline_parts(
         estimator=Estimator(
             curve_sizes(around.machine),
             config.line_bytes,
+            None if config.random_replacement else (MODELS["lru"](),),
             cache_sizes_bytes=dict(around.machine.cache_sizes_bytes()),
         ),
         learn_anew=learn_anew,

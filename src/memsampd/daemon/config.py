@@ -33,6 +33,7 @@ class SessionConfig:
         niceness: of the analysis; None: 5. The replica chooses its own.
         follow_forks: sample the branches of child processes, too.
         watches: measure distances longer than bursts by watchpoints.
+        random_replacement: estimate curves of random replacement, too.
         line_bytes: size of a cache line.
         seed: of every random choice.
         branches: where branch samples come from: "timer", "pmu" or "auto".
@@ -55,6 +56,7 @@ class SessionConfig:
     niceness: int | None = None
     follow_forks: bool = False
     watches: bool = True
+    random_replacement: bool = True
     line_bytes: int = 64
     seed: int = 0
     branches: BranchChoice = "auto"

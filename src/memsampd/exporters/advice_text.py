@@ -155,12 +155,12 @@ def _portion_row(portion: Portion, advice: Advice) -> list[str]:
 
 def _verdict(advice: Advice, division: Division) -> str:
     expected, low, high = (100 * share for share in division.saved)
-    bounds = f"({low:.1f}..{high:.1f} % at the curves' bounds)"
+    bounds = f"({low:z.1f}..{high:z.1f} % at the curves' bounds)"
     if division.is_known_to_help:
-        return f"saves {expected:.1f} % of all misses {bounds}"
+        return f"saves {expected:z.1f} % of all misses {bounds}"
     if advice.goal == "misses" and high < 0.05:
-        return f"not dividing the cache is as good: {expected:.1f} % saved {bounds}"
-    return f"not known to save misses: {expected:.1f} % {bounds}"
+        return f"not dividing the cache is as good: {expected:z.1f} % saved {bounds}"
+    return f"not known to save misses: {expected:z.1f} % {bounds}"
 
 
 def _schemata_lines(advice: Advice) -> str:

@@ -15,13 +15,6 @@ _UNCERTAIN_SHARE = 0.1
 _UNCERTAIN = 0.0005
 
 
-def are_apart(
-    low: NDArray[np.float64], high: NDArray[np.float64], miss_ratio: NDArray[np.float64]
-) -> NDArray[np.bool_]:
-    """Whether bounds lie so far apart that a value without them says too much."""
-    return np.asarray(high - low > np.maximum(_UNCERTAIN_SHARE * miss_ratio, _UNCERTAIN))
-
-
 @dataclass(frozen=True, slots=True)
 class CurvePoint:
     """A curve at one size: estimate and bounds, misses per access."""

@@ -256,9 +256,8 @@ def not_known(snapshot: Snapshot) -> list[Document]:
         say("bursts", f"no bursts at present: {snapshot.trouble}")
     if snapshot.overhead.waits_for_own_cpu:
         say("bursts", "bursts wait: memsampd has used the CPU time that it may")
-    for reason, count in sorted(snapshot.errors.items()):
-        words = snapshot.refusals.get(reason, reason)
-        say("refused", f"{count} bursts refused ({reason}): {words}")
+    for words in snapshot.refused():
+        say("refused", words)
     if snapshot.lost:
         say("samples", f"{snapshot.lost} branch samples were lost")
     return found

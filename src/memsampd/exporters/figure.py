@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memsampd.errors import CapabilityError
+from memsampd.estimate.records import PhaseEstimate
 from memsampd.exporters.analysis import Analysis
-from memsampd.exporters.curves import are_apart
 from memsampd.exporters.names import printable
 from memsampd.exporters.text import (
     by_weight,
@@ -42,6 +42,7 @@ UNKNOWN_COLOUR = "#e4e6ea"
 TABLE_ROWS = 8
 LEFT = 0.95  # inches: where everything begins
 _PANEL, _BETWEEN = 4.4, 0.3  # inches: recordings side by side
+_UNSURE = 0.1  # of the colour scale: bounds that lie further apart are hatched
 _COLOUR_LIMITS = (0.01, 0.02, 0.04, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0)
 _GAP = 0.02  # of the time shown: a longer pause between windows is left empty
 
@@ -53,13 +54,13 @@ class _Cells:
     Attributes:
         edges_seconds: shape (c + 1,).
         miss_ratio: shape (sizes, c); NaN where nothing is known.
-        unknown_from: index of the size from which bounds lie apart, shape (c,).
+        spread: upper less lower bound, shape (sizes, c); infinite where nothing is known.
         phases: phase of each column, None for pauses, length c.
     """
 
     edges_seconds: NDArray[np.float64]
     miss_ratio: NDArray[np.float64]
-    unknown_from: NDArray[np.intp]
+    spread: NDArray[np.float64]
     phases: list[int | None]
 
 
@@ -142,9 +143,21 @@ def _rendered(
 
 def phase_colours(analysis: Analysis) -> dict[int, str]:
     """Return a colour for each phase: the heaviest get one of their own, the others grey."""
-    heavy = by_weight(analysis)[: len(PHASE_COLOURS)]
+    heavy = _main_phases(analysis, len(PHASE_COLOURS))
     colours = {phase.id: OTHER_COLOUR for phase in analysis.phases}
     return colours | {phase.id: colour for phase, colour in zip(heavy, PHASE_COLOURS, strict=False)}
+
+
+def _main_phases(analysis: Analysis, number: int) -> list[PhaseEstimate]:
+    """Return so many phases, heaviest first: those of most accesses or most CPU time.
+
+    One that misses much may make few accesses in a long time.
+    """
+    cpu_seconds = max(analysis.estimate.cpu_seconds, 1e-9)
+    found = by_weight(analysis)
+    most = sorted(found, key=lambda phase: -max(phase.weight, phase.cpu_seconds / cpu_seconds))
+    chosen = {phase.id for phase in most[:number]}
+    return [phase for phase in found if phase.id in chosen]
 
 
 def _compose(figure: Any, analysis: Analysis, rows: int, notes: Sequence[str]) -> None:
@@ -231,13 +244,16 @@ def _draw_sides(axes: Any, analyses: Sequence[Analysis]) -> None:
         axes.fill_betweenx(octaves, curve.low, curve.high, color=colour, alpha=0.15, linewidth=0)
         axes.plot(curve.miss_ratio, octaves, color=colour, linewidth=1.8, label=str(index + 1))
         top = max(top, float(curve.high.max()))
-    axes.legend(title="recording", fontsize=8, title_fontsize=8, frameon=False, loc="upper right")
+    axes.legend(
+        title="recording", fontsize=8, title_fontsize=8, loc="upper right",
+        facecolor=PAPER, framealpha=1, edgecolor="none",
+    ).set_zorder(5)  # fmt: skip
     _finish_side(axes, top)
 
 
 def _cells(analysis: Analysis) -> _Cells:
     sizes = len(analysis.sizes_bytes)
-    edges, values, unknown = [], [], []
+    edges, values, spread = [], [], []
     order: list[int | None] = []
     shown: MissRatioCurve | None = None  # in the column before
     windows = analysis.windows
@@ -251,31 +267,24 @@ def _cells(analysis: Analysis) -> _Cells:
         if order[-1:] != [window.phase] or curve is not shown:  # else it widens that column
             edges.append(record.start_seconds)
             values.append(np.full(sizes, np.nan) if curve is None else curve.miss_ratio)
-            unknown.append(_first_unknown(curve, sizes))
+            spread.append(np.full(sizes, np.inf) if curve is None else curve.high - curve.low)
             order.append(window.phase)
             shown = curve
         if following - record.end_seconds > pause:
             edges.append(record.end_seconds)
             values.append(np.full(sizes, np.nan))
-            unknown.append(sizes)
+            spread.append(np.zeros(sizes))
             order.append(None)
     if not windows:  # one pause
-        edges, values, unknown, order = [begin], [np.full(sizes, np.nan)], [sizes], [None]
+        edges, values, order = [begin], [np.full(sizes, np.nan)], [None]
+        spread = [np.zeros(sizes)]
     edges.append(max(end, begin + 1e-9))
     return _Cells(
         np.maximum.accumulate(np.array(edges)),
         np.array(values).reshape(len(order), sizes).T,
-        np.array(unknown, dtype=np.intp),
+        np.array(spread).reshape(len(order), sizes).T,
         order,
     )
-
-
-def _first_unknown(curve: MissRatioCurve | None, sizes: int) -> int:
-    """Return the first size whose bounds lie far apart; the number of sizes if none do."""
-    if curve is None:
-        return 0
-    apart = are_apart(curve.low, curve.high, curve.miss_ratio)
-    return int(np.argmax(apart)) if apart.any() else sizes
 
 
 def _colour_limit(analysis: Analysis) -> float:
@@ -283,11 +292,7 @@ def _colour_limit(analysis: Analysis) -> float:
     known = {id(window.curve): window.curve for window in analysis.windows}
     curves = [curve.miss_ratio for curve in known.values() if curve is not None]
     largest = max((float(curve.max()) for curve in curves), default=1.0)
-    return next(
-        limit
-        for limit in (0.01, 0.02, 0.04, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0)
-        if limit >= min(largest, 1.0)
-    )
+    return next(limit for limit in _COLOUR_LIMITS if limit >= min(largest, 1.0))
 
 
 def _octave_edges(analysis: Analysis) -> NDArray[np.float64]:
@@ -325,28 +330,45 @@ def _draw_heat(axes: Any, cells: _Cells, analysis: Analysis, top: float) -> Any:
     mesh = axes.pcolormesh(
         edges, octaves, cells.miss_ratio, cmap=_colour_map(), vmin=0, vmax=top, rasterized=True
     )
-    floor = octaves[cells.unknown_from]
-    steps = np.append(floor, floor[-1:])
-    if len(floor):
-        hidden = {"step": "post", "linewidth": 0}
-        axes.fill_between(edges, steps, octaves[-1], color="#eceef2", alpha=0.55, **hidden)
-        axes.fill_between(
-            edges, steps, octaves[-1], facecolor="none", edgecolor=HATCH, hatch="////", **hidden
-        )
-        axes.step(
-            edges,
-            steps,
-            where="post",
-            color=ON_COLOUR[0],
-            linewidth=0.7 if len(floor) < 80 else 0,
-            alpha=0.6,
-        )
+    from matplotlib.collections import PolyCollection
+
+    unsure = PolyCollection(
+        areas_of(cells.spread > _UNSURE * top, edges, octaves),
+        facecolor="none",
+        edgecolor=HATCH,
+        hatch="////",
+        linewidth=0,
+    )
+    axes.add_collection(unsure, autolim=False)
     for index, phase in enumerate(cells.phases):
         if phase is None:
             axes.axvspan(edges[index], edges[index + 1], color=PAPER, linewidth=0, zorder=3)
     axes.set_xlim(edges[0], edges[-1])
     axes.set_xlabel("time since attach (s)")
     return mesh
+
+
+def areas_of(
+    is_so: NDArray[np.bool_], edges: NDArray[np.float64], octaves: NDArray[np.float64]
+) -> list[list[tuple[float, float]]]:
+    """Return the corners of rectangles that hold those cells of the heat map of which it is so.
+
+    Args:
+        is_so: shape (sizes, c).
+        edges: of columns, shape (c + 1,).
+        octaves: edges of rows, shape (sizes + 1,).
+    """
+    areas = []
+    start = 0
+    for rows, columns in groupby(column.tobytes() for column in is_so.T):
+        end = start + len(list(columns))
+        left, right = float(edges[start]), float(edges[end])
+        padded = np.concatenate([[False], np.frombuffer(rows, bool), [False]])
+        for bottom, top in np.flatnonzero(np.diff(padded)).reshape(-1, 2):
+            low, high = float(octaves[bottom]), float(octaves[top])
+            areas.append([(left, low), (right, low), (right, high), (left, high)])
+        start = end
+    return areas
 
 
 def _draw_side(axes: Any, analysis: Analysis) -> None:
@@ -408,7 +430,7 @@ def _draw_key(figure: Any, x: float, y: float, inch_wide: float, inch_high: floa
     from matplotlib.patches import Rectangle
 
     for offset, colour, hatch, text in (
-        (0.0, PAPER, "/////", "beyond the horizon: shown is the upper bound"),
+        (0.0, PAPER, "/////", "bounds over a tenth of the scale apart"),
         (3.3, UNKNOWN_COLOUR, "/////", "no burst in this phase: not known"),
     ):
         corner = (x + offset * inch_wide, y)
@@ -421,7 +443,7 @@ def _draw_key(figure: Any, x: float, y: float, inch_wide: float, inch_high: floa
 
 def _draw_table(axes: Any, analysis: Analysis) -> None:
     axes.set_axis_off()
-    shown = by_weight(analysis)[:TABLE_ROWS]
+    shown = _main_phases(analysis, TABLE_ROWS)
     header = table_header(analysis)
     colours = phase_colours(analysis)
     lines = [header, *(table_row(phase, analysis) for phase in shown)]

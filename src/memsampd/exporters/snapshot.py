@@ -158,6 +158,14 @@ class Snapshot:
     store_drops: int = 0
     watches: int = 0
 
+    def refused(self) -> list[str]:
+        """Say what was refused, how often, why, and what can be done about it; a line a reason."""
+        return [
+            f"{count} burst{'' if count == 1 else 's'} refused ({reason}): "
+            f"{self.refusals.get(reason, reason)}"
+            for reason, count in sorted(self.errors.items())
+        ]
+
 
 TargetState = Literal["profiled", "sampled", "idle", "waiting", "failed"]
 """How a target of a node fares.

@@ -9,7 +9,9 @@ import pytest
 from soak_figures import figures_of, markdown, missed
 
 
-def sample(seconds: float, rss_mb: float = 100.0, scrape_seconds: float = 0.02) -> dict[str, float]:
+def sample(
+    seconds: float, rss_mb: float = 100.0, scrape_seconds: float = 0.02, series: int = 9000
+) -> dict[str, float]:
     return {
         "elapsed_seconds": seconds,
         "rss_mb": rss_mb,
@@ -23,7 +25,7 @@ def sample(seconds: float, rss_mb: float = 100.0, scrape_seconds: float = 0.02) 
         "ended": seconds // 10,
         "turn_seconds": 0.1,
         "scrape_seconds": scrape_seconds,
-        "series": 9000,
+        "series": series,
     }
 
 
@@ -89,3 +91,15 @@ def test_growing_memory_and_slow_scrapes_are_misses() -> None:
         "memory_growth",
         "median_scrape_seconds",
     ]
+
+
+@pytest.mark.parametrize(("few", "judged"), [(4999, 0.2), (5000, 0.02)])
+def test_scrapes_of_few_series_do_not_hide_slow_ones(few: int, judged: float) -> None:
+    quick = [sample(15.0 * at, series=few) for at in range(80)]
+    slow = [sample(15.0 * at, 100.0, 0.2, 5001) for at in range(80, 121)]
+    found = figures([*quick, *slow])
+    assert found["median_scrape_seconds"] == judged
+    assert found["judged_scrapes"] == (41 if few < 5000 else 121)
+    assert f"Half of {found['judged_scrapes']} scrapes took {1e3 * judged:.0f} ms" in markdown(
+        found
+    )

@@ -24,6 +24,8 @@ def test_two_recordings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert len(document["pairs"]) == 1
     assert main(["advise", *paths, *MACHINE, "--goal", "fairness"]) == 0
     assert "L3:0=" in capsys.readouterr().out
+    assert main(["advise", *paths, *MACHINE]) == 0
+    assert "-0.0" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

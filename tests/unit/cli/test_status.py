@@ -161,6 +161,8 @@ def test_the_summary_is_of_the_whole_run_and_names_what_was_refused() -> None:
         "no bursts: no room",
     ]
     assert not [line for line in status_lines(replace(idle, alive=False)) if "idle" in line]
+    (once,) = replace(idle, errors={"not-running": 1}).refused()
+    assert once.startswith("1 burst refused (not-running): the thread sleeps")
 
 
 def test_json_has_an_object_a_window() -> None:

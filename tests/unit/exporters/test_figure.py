@@ -6,13 +6,16 @@ import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
+import numpy as np
 import pytest
-from invented import recording_of, window_record, write_recording
+from hypothesis import given
+from hypothesis import strategies as st
+from invented import burst_record, recording_of, window_record, write_recording
 from PIL import Image
 
 from memsampd.errors import CapabilityError
 from memsampd.exporters.analysis import Analysis, analyse
-from memsampd.exporters.figure import draw, draw_beside, phase_colours
+from memsampd.exporters.figure import OTHER_COLOUR, areas_of, draw, draw_beside, phase_colours
 from memsampd.exporters.page import to_html
 from memsampd.exporters.recording import read_recording
 from memsampd.models.sizes import default_sizes
@@ -80,3 +83,28 @@ def test_several_recordings_share_axes_and_colours(tmp_path: Path) -> None:
 def test_a_recording_without_windows_beside_another(recording_path: Path) -> None:
     empty = analyse(recording_of([]), "lru", default_sizes(4))
     assert draw_beside([empty, analysis_of(recording_path)], "png").startswith(b"\x89PNG")
+
+
+def test_a_long_phase_of_few_accesses_has_a_colour_and_a_row() -> None:
+    long = 9
+    phases = [phase for phase in range(long) for _ in range(2)] + 40 * [long]
+    windows = [window_record(index, phase) for index, phase in enumerate(phases)]
+    bursts = [
+        burst_record(phase, 2 * phase, rate=1e6 if phase == long else 1e9)
+        for phase in range(long + 1)
+    ]
+    analysis = analyse(recording_of(windows, bursts), "lru", default_sizes(4))
+    assert min(analysis.phases, key=lambda phase: phase.weight).id == long
+    colours = phase_colours(analysis)
+    assert colours[long] != OTHER_COLOUR
+    assert list(colours.values()).count(OTHER_COLOUR) == 3
+
+
+@given(st.lists(st.lists(st.booleans(), min_size=5, max_size=5), min_size=1, max_size=8))
+def test_areas_hold_the_cells_of_which_it_is_so_and_no_others(columns: list[list[bool]]) -> None:
+    is_so = np.array(columns).T
+    found = np.zeros(is_so.shape, int)
+    for corners in areas_of(is_so, np.arange(len(columns) + 1.0), np.arange(6.0)):
+        (left, low), (right, high) = corners[0], corners[2]
+        found[int(low) : int(high), int(left) : int(right)] += 1
+    np.testing.assert_array_equal(found, is_so)

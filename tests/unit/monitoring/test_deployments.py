@@ -64,6 +64,15 @@ def test_all_start_the_same_command() -> None:
     assert f"EXPOSE {PORT}" in text
 
 
+def test_an_image_is_built_of_what_is_in_the_repository() -> None:
+    """Neither of an environment nor of what was compiled here."""
+    left_out = set((ROOT / ".dockerignore").read_text().split())
+    made_here = re.findall(r"^/(.*)/$", (ROOT / ".gitignore").read_text(), re.M)
+    assert made_here
+    assert left_out >= {".git", *made_here}
+    assert not left_out & {"src", "docs", "grafana", "prometheus", "meson.build"}
+
+
 def test_both_have_the_least_privileges() -> None:
     pod = documents("memsampd.yaml")["DaemonSet"]["spec"]["template"]["spec"]
     service = compose()["services"]["memsampd"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pytest
@@ -19,27 +20,26 @@ from memsampd.exporters.snapshot import Snapshot
 from memsampd.models.records import MissRatioCurve
 
 ROWS = re.findall(
-    r"^\| (\d+) \| (\d+) \| (\d+) \|", (ROOT / "docs/prometheus.md").read_text(), re.M
+    r"^\| (\d+) \| (\d+) \| (\d+) \| (\d+) \|$", (ROOT / "docs/prometheus.md").read_text(), re.M
 )
 
 
-def both(curves: dict[str, MissRatioCurve]) -> dict[str, MissRatioCurve]:
-    return {policy: replace(curves["lru"], policy=policy) for policy in ("lru", "random")}
+def target(phases: int, policies: Sequence[str] = ("lru",)) -> Snapshot:
+    """A target of so many phases, all with curves, as a session makes them."""
 
+    def of_each(curves: Mapping[str, MissRatioCurve]) -> dict[str, MissRatioCurve]:
+        return {policy: replace(curves["lru"], policy=policy) for policy in policies}
 
-def target(phases: int) -> Snapshot:
-    """A target of so many phases, all with curves of both policies, as a session makes them."""
     snapshot = make_snapshot(phases + 1)  # the last has no burst
     known = tuple(
-        replace(phase, curves=both(dict(phase.curves)))
-        for phase in snapshot.estimate.phases[:phases]
+        replace(phase, curves=of_each(phase.curves)) for phase in snapshot.estimate.phases[:phases]
     )
     estimate: Estimate = snapshot.estimate
-    misses = dict.fromkeys(("lru", "random"), estimate.totals.misses["lru"])
+    misses = dict.fromkeys(policies, estimate.totals.misses["lru"])
     estimate = replace(
         estimate,
         phases=known,
-        curves=both(dict(estimate.curves)),
+        curves=of_each(estimate.curves),
         totals=replace(estimate.totals, misses=misses),
     )
     return replace(snapshot, estimate=estimate, errors={"not-running": 1, "in-syscall": 2})
@@ -73,10 +73,11 @@ def kept_by_a_fleet(samples: list[Sample]) -> int:
 
 
 @pytest.mark.parametrize("row", ROWS, ids="-".join)
-def test_the_documented_numbers(row: tuple[str, str, str]) -> None:
-    phases, scraped, kept = map(int, row)
+def test_the_documented_numbers(row: tuple[str, str, str, str]) -> None:
+    phases, scraped, kept, with_random = map(int, row)
     found = series(target(phases))
     assert (len(found), kept_by_a_fleet(found)) == (scraped, kept)
+    assert len(series(target(phases, ("lru", "random")))) == with_random
 
 
 def test_they_are_documented() -> None:

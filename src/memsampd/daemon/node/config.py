@@ -45,6 +45,8 @@ class SessionOptions(_Table, frozen=True):
         clock: what accesses are timed by.
         accesses: where they come from.
         watchpoints: measure distances longer than bursts by watchpoints.
+        random_replacement: estimate curves of random replacement, too; where it is not given, they
+            are not.
     """
 
     budget: Share | None = None
@@ -59,6 +61,7 @@ class SessionOptions(_Table, frozen=True):
     clock: ClockChoice | None = None
     accesses: AccessChoice | None = None
     watchpoints: bool | None = None
+    random_replacement: bool | None = None
 
 
 class Rule(_Table, frozen=True):
@@ -213,6 +216,9 @@ def parse_config(text: str, name: str) -> NodeConfig:
 def session_config(defaults: SessionOptions, own: SessionOptions) -> SessionConfig:
     """The settings of a session: a rule's, where it has none the file's, else the usual ones.
 
+    Curves of random replacement are made where they are asked for: they are two fifths of the
+    series of a target.
+
     Raises:
         UsageError: they do not go together.
     """
@@ -222,7 +228,8 @@ def session_config(defaults: SessionOptions, own: SessionOptions) -> SessionConf
         return getattr(defaults, name) if value is None else value
 
     given = {field: chosen(name) for name, field in _SESSION_FIELDS.items()}
-    return SessionConfig(**{field: value for field, value in given.items() if value is not None})
+    known = {field: value for field, value in given.items() if value is not None}
+    return SessionConfig(**{"random_replacement": False, **known})
 
 
 _SESSION_FIELDS = {
@@ -238,6 +245,7 @@ _SESSION_FIELDS = {
     "clock": "clock",
     "accesses": "accesses",
     "watchpoints": "watches",
+    "random_replacement": "random_replacement",
 }
 SCHEDULES = ("phase-guided", "periodic", "burst", "all", "none")
 _CONDITIONS = ("command", "command_line", "user", "cgroup", "container", "unit")

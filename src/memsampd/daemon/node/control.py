@@ -373,6 +373,16 @@ def _make_directory(path: Path) -> None:
         )
 
 
+def require_no_daemon(path: Path) -> None:
+    """See to it that no daemon serves a socket at present.
+
+    Raises:
+        CapabilityError: one does, or the socket cannot be made.
+    """
+    _make_directory(path.parent)
+    os.close(_lock(path))
+
+
 def _lock(path: Path) -> int:
     """Take the lock of a socket, which the kernel gives back however the daemon ends."""
     lock = path.with_name(f"{path.name}.lock")

@@ -36,6 +36,9 @@ const TABLES = { light: steps(RAMPS.light), dark: steps(RAMPS.dark) };
 export const heat = (ratio) =>
   TABLES[theme()][Math.min(255, Math.max(0, Math.round(255 * Math.sqrt(ratio))))];
 
+/** Whether the colours of bounds lie so far apart that the colour between them says too much. */
+export const areApart = (low, high) => Math.sqrt(high) - Math.sqrt(low) > 0.2;
+
 /** Draw the legend of the ramp. */
 export function drawRamp(canvas) {
   const pen = canvas.getContext("2d");

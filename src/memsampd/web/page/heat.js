@@ -129,7 +129,7 @@ export class HeatMap {
     rows.forEach(([bottom, top], row) => {
       pen.fillStyle = colours.heat(known[row]);
       pen.fillRect(left, top, width, bottom - top);
-      if (format.isUncertain(known[row], low[column][row], high[column][row])) {
+      if (colours.areApart(low[column][row], high[column][row])) {
         pen.fillStyle = unsure;
         pen.fillRect(left, top, width, bottom - top);
       }

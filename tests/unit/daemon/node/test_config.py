@@ -63,7 +63,15 @@ def test_watchpoints_can_be_done_without() -> None:
 
 def test_nothing_is_a_configuration() -> None:
     assert parse_config("", "c.toml") == NodeConfig()
-    assert session_config(SessionOptions(), SessionOptions()) == SessionConfig()
+    assert session_config(SessionOptions(), SessionOptions()) == SessionConfig(
+        random_replacement=False
+    )
+
+
+def test_random_replacement_is_for_who_asks() -> None:
+    options = parse_config("[session]\nrandom_replacement = true\n", "c.toml").session
+    assert session_config(options, SessionOptions()).random_replacement
+    assert not session_config(options, SessionOptions(random_replacement=False)).random_replacement
 
 
 @pytest.mark.parametrize(
