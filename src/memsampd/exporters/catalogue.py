@@ -427,6 +427,14 @@ rate(memsampd_misses_total{policy="lru"}[1m])
   / on (pid, command) group_left () rate(memsampd_accesses_total[1m])
 ```
 
+The same of all workers of a server together, those that come and go included:
+
+```promql
+sum by (job, command, size_bytes) (rate(memsampd_misses_total{policy="lru", command="nginx"}[5m]))
+  / on (job, command) group_left ()
+  sum by (job, command) (rate(memsampd_accesses_total{command="nginx"}[5m]))
+```
+
 The miss ratio at 1 MiB of the phase that runs now:
 
 ```promql
