@@ -88,14 +88,14 @@ def test_lines_tell_changes_of_phase_and_its_first_curve(monkeypatch: pytest.Mon
     assert state.times == 0
 
 
-def test_the_state_is_worked_out_once_a_second_however_often_phases_change(
+def test_the_state_is_worked_out_once_in_two_seconds_however_often_phases_change(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = 100.0
     monkeypatch.setattr("memsampd.cli.status.time.monotonic", lambda: now)
     stream, state = io.StringIO(), Asked()
     plain = PlainStatus(stream)
-    for index in range(40):
+    for index in range(80):
         plain.window(window(index), phase(1 + index % 2), state)
         now += 0.1
     assert state.times == len(lines_of(stream)) == 4
