@@ -9,13 +9,13 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 from chromium import Chromium, wait_for
 from invented import make_node_status
+from msgspec.structs import replace
 from serving import now_snapshot, serving
 
 from memsampd.exporters.history import History

@@ -13,7 +13,6 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ import schemathesis
 from chromium import wait_for
 from hypothesis import HealthCheck, given, settings
 from invented import make_node_status
+from msgspec.structs import replace
 from schemathesis import Case, GenerationMode
 from serving import ask, document, now_snapshot, serving, until_known
 

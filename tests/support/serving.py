@@ -7,12 +7,12 @@ import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
 
 from chromium import wait_for
 from invented import make_snapshot
+from msgspec.structs import replace
 
 from memsampd.exporters.snapshot import Snapshot
 from memsampd.web.process import WebProcess

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass
 from importlib import import_module
 from typing import Protocol, cast
+
+import msgspec
 
 
 class Command(Protocol):
@@ -26,8 +27,7 @@ class Command(Protocol):
         """Do it; returns the exit status."""
 
 
-@dataclass(frozen=True, slots=True)
-class CommandEntry:
+class CommandEntry(msgspec.Struct, frozen=True):
     """Where a command lives.
 
     Attributes:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import os
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -132,7 +131,7 @@ class MappedBranches:
                 self._maps.forget(event.pid)
             elif event.kind == "fork" and event.parent_pid == self._pid != event.pid:
                 self._children.append(event.pid)
-        return replace(samples, exec_seconds=tuple(execs)) if execs else samples
+        return msgspec.structs.replace(samples, exec_seconds=tuple(execs)) if execs else samples
 
     def _tell_notes(self) -> None:
         """Tell the user what has come up, each kind of thing once."""
@@ -215,8 +214,7 @@ def confined(cpus: Sequence[int]) -> Iterator[None]:
         os.sched_setaffinity(0, before)
 
 
-@dataclass(frozen=True, slots=True)
-class Surroundings:
+class Surroundings(msgspec.Struct, frozen=True):
     """What all sessions of a process have in common.
 
     Attributes:
@@ -233,7 +231,7 @@ class Surroundings:
     process_cpu: ProcessCpu
     memory_peak: MemoryPeak | None = None
     pmu: PmuTrials = NO_PMU
-    replica_trial: ReplicaTrial = field(default_factory=ReplicaTrial)
+    replica_trial: ReplicaTrial = msgspec.field(default_factory=ReplicaTrial)
 
     @classmethod
     def read(cls, process_cpu: ProcessCpu | None = None) -> Surroundings:
@@ -271,7 +269,7 @@ def attached(
     facts = check_target(pid, may_be_sealed=config.accesses != "bursts")
     for note in facts.notes:
         logger.warning(note)
-    target = TargetInfo(**dataclasses.asdict(facts.identity))
+    target = TargetInfo(**msgspec.structs.asdict(facts.identity))
     accesses = choose_accesses(target.pid, config, facts.refusal, ReplicaTrial())
     logger.debug("accesses by %s: %s", accesses.source, accesses.why)
     config = settled(config, accesses)
@@ -623,6 +621,6 @@ def _recorders(
         start_unix_seconds=time.time(),
         cache_sizes_bytes=parts.cache_sizes_bytes,
         machine={"cpu": machine.cpu.name, "cpus": len(machine.cpus)},
-        config=dataclasses.asdict(config) | {"accesses_why": accesses_why},
+        config=msgspec.structs.asdict(config) | {"accesses_why": accesses_why},
     )
     return [RecordingWriter(output.recording, header, overwrite=output.overwrite)]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from memsampd.daemon.closed import ClosedWindows
 from memsampd.daemon.ledger import Ledger
@@ -38,8 +38,7 @@ from memsampd.sampler.protocols import AccessClock
 from memsampd.sampler.records import BranchSamples, BurstCost, Stretch
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
+class Known(msgspec.Struct, frozen=True):
     """What is known of a program before it is observed.
 
     Attributes:
@@ -48,12 +47,11 @@ class Known:
             were taken, below 0.
     """
 
-    windows: Mapping[int, int] = field(default_factory=dict)
+    windows: Mapping[int, int] = msgspec.field(default_factory=dict)
     bursts: Callable[[], tuple[BurstRecord, ...]] = tuple
 
 
-@dataclass(frozen=True, slots=True)
-class Learners:
+class Learners(msgspec.Struct, frozen=True):
     """What learns of one program; another program needs others.
 
     Its clusterer has the phases that are known already.
@@ -64,11 +62,10 @@ class Learners:
     drift: DriftMonitor
     clock: AccessClock
     unseen: UnseenCode
-    known: Known = field(default_factory=Known)
+    known: Known = msgspec.field(default_factory=Known)
 
 
-@dataclass(frozen=True, slots=True)
-class PipelineParts:
+class PipelineParts(msgspec.Struct, frozen=True):
     """What a pipeline is composed of.
 
     Attributes:
@@ -91,8 +88,7 @@ class PipelineParts:
     watching: WatchPlan | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Turn:
+class Turn(msgspec.Struct, frozen=True):
     """What has happened since the last turn.
 
     Attributes:
@@ -122,8 +118,7 @@ class Turn:
     sampled_lines: Sequence[tuple[OpenLine, int]] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Actions:
+class Actions(msgspec.Struct, frozen=True):
     """What is to be done about it.
 
     Attributes:
@@ -139,8 +134,7 @@ class Actions:
     watches: tuple[WatchOrder, ...] = ()
 
 
-@dataclass(slots=True)
-class Counts:
+class Counts(msgspec.Struct):
     """What has been counted since the attach.
 
     Attributes:
@@ -160,10 +154,10 @@ class Counts:
     lost: int = 0
     throttled: int = 0
     windows: int = 0
-    ends: Counter[str] = field(default_factory=Counter)
-    errors: Counter[str] = field(default_factory=Counter)
-    words: dict[str, str] = field(default_factory=dict)
-    tally: BurstTally = field(default_factory=BurstTally)
+    ends: Counter[str] = msgspec.field(default_factory=Counter)
+    errors: Counter[str] = msgspec.field(default_factory=Counter)
+    words: dict[str, str] = msgspec.field(default_factory=dict)
+    tally: BurstTally = msgspec.field(default_factory=BurstTally)
     store_drops: int = 0
     watches: int = 0
 

@@ -8,8 +8,10 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+from msgspec.structs import replace
 
 from memsampd.daemon.config import SessionConfig
 from memsampd.daemon.own_cpu import CpuAccount
@@ -110,8 +112,7 @@ class BurstTaker(Protocol):
         """Take no more, and leave nothing in the target; may be called twice."""
 
 
-@dataclass(frozen=True, slots=True)
-class SessionParts:
+class SessionParts(msgspec.Struct, frozen=True):
     """All that a session is composed of, behind the seams.
 
     Attributes:

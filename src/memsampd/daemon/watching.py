@@ -5,7 +5,9 @@ from __future__ import annotations
 import random
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from memsampd.errors import CaptureError, MemsampdError
 from memsampd.estimate.events import WatchRecord
@@ -29,8 +31,7 @@ RESOLUTION_SECONDS = 40e-6
 """Pauses of less CPU time are lost in what hits take, 10 to 31 us each."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Line:
+class _Line(msgspec.Struct, frozen=True):
     """A line that may be watched."""
 
     line: OpenLine

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -53,8 +53,7 @@ _HORIZON_GAIN = 1.3  # a longer view of a phase is worth modelling its bursts ag
 _AT_ONCE = 16  # windows that are shared out together: most of the work does not depend on how many
 
 
-@dataclass(slots=True)
-class _Waiting:
+class _Waiting(msgspec.Struct):
     """A window that later bursts may still tell something of."""
 
     index: int

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from memsampd.models.records import MissRatioCurve
@@ -15,8 +16,7 @@ _UNCERTAIN_SHARE = 0.1
 _UNCERTAIN = 0.0005
 
 
-@dataclass(frozen=True, slots=True)
-class CurvePoint:
+class CurvePoint(msgspec.Struct, frozen=True):
     """A curve at one size: estimate and bounds, misses per access."""
 
     miss_ratio: float

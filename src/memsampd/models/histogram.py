@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -11,8 +10,7 @@ from memsampd import _core
 from memsampd.models.bins import BINS
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ReuseHistogram:
+class ReuseHistogram(msgspec.Struct, frozen=True, eq=False):
     """What bursts showed of the reuse distances of their accesses.
 
     Access t (0-based) of a burst of N can see as far as c = N-1-t. If its line returns at

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -17,8 +16,7 @@ OBSERVABLE_PER_DISTANCE = 0.25
 """The same as a share of the distance: what happens at distance k is known from k/4 accesses."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class SurvivalFunction:
+class SurvivalFunction(msgspec.Struct, frozen=True, eq=False):
     """S(k) = P(d >= k), the share of accesses whose line is not touched within k accesses.
 
     Between edges S is linear: the reuses of a bin are spread evenly over it. Nothing is claimed

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import io
 import json
-from dataclasses import replace
 
 import jsonschema
 import numpy as np
 import pytest
 from invented import make_snapshot
+from msgspec.structs import replace
 
 from memsampd.cli.status import (
     JsonStatus,

@@ -5,12 +5,13 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from memsampd.daemon.ledger import Ledger
 from memsampd.daemon.pipeline import Actions, Known, Learners, Pipeline, PipelineParts, Turn

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import tracemalloc
 from collections.abc import Sequence
 from pathlib import Path
@@ -88,8 +87,8 @@ def same(one: Estimate, other: Estimate) -> bool:
 def repr_of(value: object) -> object:
     if isinstance(value, np.ndarray):
         return (str(value.dtype), value.tobytes())
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return [repr_of(getattr(value, each.name)) for each in dataclasses.fields(value)]
+    if isinstance(value, msgspec.Struct):
+        return [repr_of(each) for each in msgspec.structs.astuple(value)]
     if isinstance(value, dict):
         return [(key, repr_of(each)) for key, each in value.items()]
     if isinstance(value, tuple):
@@ -485,7 +484,7 @@ def test_what_is_dropped_has_never_been(events: list[EstimatorEvent], count: int
         with_stored.add(StoreDropRecord(phase=phase, window=0))
     # Counters never run backwards: what was counted by bursts that were dropped stays counted.
     one, other = with_stored.estimate(), without.estimate()
-    assert close(dataclasses.replace(one, totals=other.totals), other)
+    assert close(msgspec.structs.replace(one, totals=other.totals), other)
     assert np.array_equal(with_stored.seen_code(), without.seen_code())
 
 

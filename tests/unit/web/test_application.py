@@ -3,9 +3,9 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from dataclasses import replace
 
 from invented import make_snapshot
+from msgspec.structs import replace
 from starlette.types import Message
 
 from memsampd.web.api import MAX_STREAMS

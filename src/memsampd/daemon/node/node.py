@@ -444,8 +444,8 @@ class Node:
         seen = {target.key.pid for target in self._seen_by(peer)}
         shown = tuple(each for each in status.targets if each.target.pid in seen)
         return {
-            **msgspec.to_builtins(replace(status, targets=shown)),
-            "by_state": replace(status, targets=shown).by_state(),
+            **msgspec.to_builtins(msgspec.structs.replace(status, targets=shown)),
+            "by_state": msgspec.structs.replace(status, targets=shown).by_state(),
         }
 
     def _attach(self, pid: int, peer: Peer) -> Document:

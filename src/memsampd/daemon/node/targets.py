@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import math
 import resource
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
+
+import msgspec
 
 from memsampd.daemon.accesses import choose_accesses, settled
 from memsampd.daemon.attach import Surroundings, compose, tracing_thread
@@ -242,7 +243,7 @@ class Target:
             facts = check_target(key.pid, may_be_sealed=config.accesses != "bursts")
             trial = self._around.replica_trial
             config = settled(config, choose_accesses(key.pid, config, facts.refusal, trial))
-            self._info = TargetInfo(**dataclasses.asdict(facts.identity))
+            self._info = TargetInfo(**msgspec.structs.asdict(facts.identity))
             self._owner = facts.status.uid
             tracers: list[RestingTracer] = []
 
@@ -321,7 +322,7 @@ class Target:
         if shown is not None:
             for exporter in self._exporters:
                 with logged_only(f"the end of process {self._info.pid} in an exporter"):
-                    exporter.publish(replace(shown, alive=False))
+                    exporter.publish(msgspec.structs.replace(shown, alive=False))
 
     # -- turns ---------------------------------------------------------------------------------
 

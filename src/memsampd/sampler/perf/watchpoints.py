@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Literal
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -32,8 +32,7 @@ _HIT = np.dtype([("task_ns", "u8"), ("time_ns", "u8"), ("ip", "u8"), ("point", "
 Ending = Literal["returned", "patience", "hits", "evicted", "gone"]
 
 
-@dataclass(frozen=True, slots=True)
-class WatchOrder:
+class WatchOrder(msgspec.Struct, frozen=True):
     """Words of a line, to be watched together.
 
     Attributes:
@@ -51,8 +50,7 @@ class WatchOrder:
     most_hits: int = FEW_HITS
 
 
-@dataclass(frozen=True, slots=True)
-class Watched:
+class Watched(msgspec.Struct, frozen=True):
     """What came of it.
 
     Attributes:
@@ -91,14 +89,13 @@ def has_seen_enough(hits_seconds: NDArray[np.float64], least_seconds: float) -> 
     return last - first >= _TIMES_AS_LONG * max(first, _CERTAIN * least_seconds)
 
 
-@dataclass(slots=True)
-class _Watch:
+class _Watch(msgspec.Struct):
     """One under way: breakpoints of each thread, the order's own first."""
 
     order: WatchOrder
     points: list[_core.Breakpoints]
     began_seconds: float
-    looks: list[tuple[float, float]] = field(default_factory=list)  # time, CPU time
+    looks: list[tuple[float, float]] = msgspec.field(default_factory=list)  # time, CPU time
     end: Ending | None = None
 
     def look(self, patience_seconds: float) -> None:

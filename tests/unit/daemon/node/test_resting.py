@@ -5,9 +5,10 @@ from __future__ import annotations
 import random
 import subprocess
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
+from msgspec.structs import replace
 
 from memsampd import _core
 from memsampd.daemon.node.resting import RestingTracer
