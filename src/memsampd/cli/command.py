@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Protocol, cast
-
-import msgspec
 
 
 class Command(Protocol):
@@ -27,7 +26,8 @@ class Command(Protocol):
         """Do it; returns the exit status."""
 
 
-class CommandEntry(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class CommandEntry:
     """Where a command lives.
 
     Attributes:
