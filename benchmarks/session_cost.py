@@ -146,7 +146,7 @@ def measure(command: list[str]) -> Costs:
     accounts.observe()
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     try:
-        with attached(process.pid, SessionConfig(), OutputConfig()) as session:
+        with attached(process.pid, SessionConfig(), OutputConfig(listen="127.0.0.1:0")) as session:
             start = time.process_time()
             session.run()
             state = session.snapshot()
