@@ -156,6 +156,20 @@ def test_a_replayed_recording_says_what_was_said_live(
 
 
 @settings(deadline=None, max_examples=25)
+@given(histories(), st.integers(2, 40))
+def test_it_does_not_matter_how_often_it_is_asked(events: list[EstimatorEvent], every: int) -> None:
+    """Windows are shared out together: as many as have come since somebody asked."""
+    often, seldom = estimator_of(8, 20), estimator_of(8, 20)
+    for at, event in enumerate(events):
+        often.add(event)
+        seldom.add(event)
+        now = often.estimate()
+        if at % every == 0:
+            assert close(seldom.estimate(), now)
+    assert close(seldom.estimate(), often.estimate())
+
+
+@settings(deadline=None, max_examples=25)
 @given(histories())
 def test_what_is_said_is_possible(events: list[EstimatorEvent]) -> None:
     estimator = Estimator(SIZES_BYTES, 64, settle_windows=8, remembered_bursts=6)
