@@ -16,6 +16,7 @@ from memsampd.cli.observing import (
     stopping_on,
     summarise,
 )
+from memsampd.exporters.names import printable
 
 
 class AttachCommand:
@@ -64,7 +65,9 @@ def _ask_daemon(args: argparse.Namespace) -> int:
 
     answer = ask(args.socket, "attach", pid=parse_pid(args.pid))
     how = "is observed now" if answer["is_new"] else "is observed already"
-    sys.stdout.write(f"process {answer['pid']} ({answer['command']}) {how}: memsampd list\n")
+    sys.stdout.write(
+        f"process {answer['pid']} ({printable(answer['command'])}) {how}: memsampd list\n"
+    )
     return 0
 
 

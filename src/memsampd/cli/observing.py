@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol, TextIO
 
 from memsampd.errors import UsageError
 from memsampd.exporters.listen import DEFAULT_LISTEN
+from memsampd.exporters.names import printable
 from memsampd.machines.cpulist import parse_cpu_list
 
 if TYPE_CHECKING:
@@ -202,7 +203,7 @@ def observer(as_json: bool, stream: TextIO) -> SessionObserver:
 
 def announce(text: str) -> None:
     """Tell the user, beside the results."""
-    sys.stderr.write(f"memsampd: {text}\n")
+    sys.stderr.write(f"memsampd: {printable(text)}\n")
     sys.stderr.flush()
 
 
