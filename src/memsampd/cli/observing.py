@@ -100,7 +100,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--accesses",
         choices=("auto", "bursts", "watchpoints"),
-        default="auto",
         help="where accesses come from: bursts hold the target for milliseconds, watchpoints stop "
         "nothing and tell less (default: bursts where the target may be traced)",
     )
@@ -184,7 +183,7 @@ def configs(args: argparse.Namespace) -> tuple[SessionConfig, OutputConfig]:
         seed=args.seed,
         branches=args.branches,
         clock=args.clock,
-        accesses=args.accesses,
+        accesses=args.accesses or "auto",
     )
     if args.page and args.no_listen:
         raise UsageError("--page and --no-listen exclude each other", "leave one of them out")

@@ -95,6 +95,7 @@ class Turn(msgspec.Struct, frozen=True):
         now_seconds: CLOCK_MONOTONIC.
         target_cpu_seconds: CPU time of the target since the attach.
         own_cpu_seconds: CPU time of memsampd's threads for this target, without the replica.
+        waits_for_cpu: whether memsampd's own threads have to wait for a CPU.
         samples: branch samples, of one program: if there was an exec it is at their beginning.
         results: of the orders given.
         command: short name of the program that the target runs now.
@@ -116,6 +117,7 @@ class Turn(msgspec.Struct, frozen=True):
     refused_watches: Sequence[tuple[WatchOrder, MemsampdError]] = ()
     free_watches: int = 0
     sampled_lines: Sequence[tuple[OpenLine, int]] = ()
+    waits_for_cpu: bool = False
 
 
 class Actions(msgspec.Struct, frozen=True):
@@ -218,6 +220,25 @@ class Pipeline:
         """Whether no burst of this program has counted yet."""
         return self._bursts == 0
 
+    def change(self, schedule: Schedule, planner: Planner, *, stops_nothing: bool) -> None:
+        """Take accesses from elsewhere from now on: each phase is to be seen from there, too.
+
+        What is known, and what was spent, stays.
+
+        Args:
+            schedule: of bursts from there.
+            planner: asks it.
+            stops_nothing: whether these are walks.
+        """
+        owed_seconds = schedule.balance_seconds - self.parts.schedule.balance_seconds
+        if owed_seconds > 0:
+            schedule.charge(owed_seconds)
+        if self._bursts:
+            planner.know()
+        if self.parts.watching is not None:
+            self.parts.watching.change(stops_nothing=stops_nothing)
+        self.parts = replace(self.parts, schedule=schedule, planner=planner)
+
     # -- a turn --------------------------------------------------------------------------------
 
     def step(self, turn: Turn) -> Actions:
@@ -237,7 +258,7 @@ class Pipeline:
         """Learn; returns the last window that ended."""
         self._now_seconds = turn.now_seconds
         elapsed = self.parts.ledger.tell_time(
-            turn.now_seconds, turn.target_cpu_seconds, turn.own_cpu_seconds
+            turn.now_seconds, turn.target_cpu_seconds, turn.own_cpu_seconds, turn.waits_for_cpu
         )
         self.parts.schedule.elapse(elapsed)
         for result in turn.results:
