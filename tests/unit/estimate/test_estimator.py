@@ -31,6 +31,7 @@ from memsampd.exporters.recording import RecordingWriter, read_recording
 from memsampd.models.histogram import ReuseHistogram
 from memsampd.models.statstack import StatStack
 from memsampd.models.survival import SurvivalFunction
+from memsampd.sampler.records import CodeRate
 
 BINS = 16
 
@@ -395,6 +396,32 @@ def test_a_burst_of_another_kind_is_not_continued_by_its_phase() -> None:
     curve = known[1].curves["lru"]
     assert curve.high[-1] > 0.2  # some of it may miss in the largest cache
     assert curve.low[-1] < 0.01
+
+
+def test_windows_tell_the_rate_of_like_code_that_was_not_timed() -> None:
+    """The same code on a large and on a small array; only the former's burst was timed."""
+    code, slow, fast = 40 * np.eye(BINS)[0], 1.2e8, 2.5e9
+    large = _with(burst(0, 0, code, slow), ReuseHistogram.from_lines(np.arange(500, dtype="u8")))
+    few = ReuseHistogram.from_lines(np.arange(500, dtype=np.uint64) % np.uint64(2))
+    events: list[EstimatorEvent] = [
+        window(0, 0, code),
+        msgspec.structs.replace(large, timed_code=3),
+        window(1, 0, code),
+        _with(burst(1, 0, code, None), few),
+    ]
+    for index, rate in ((2, slow), (3, fast)):
+        told_rate = (CodeRate(3, rate, 5),)
+        events.append(msgspec.structs.replace(window(index, 0, code), rates=told_rate))
+    known: dict[int, WindowEstimate] = {}
+    estimator = Estimator(
+        SIZES_BYTES, 64, (StatStack(),), tell_window=lambda each: known.update({each.index: each})
+    )
+    for event in events:
+        estimator.add(event)
+    estimator.finish()
+    assert [known[at].accesses for at in (2, 3)] == pytest.approx([0.1 * slow, 0.1 * fast])
+    assert known[2].curves["lru"].miss_ratio[0] > 0.9
+    assert known[3].curves["lru"].miss_ratio[0] < 0.1
 
 
 def _with(record: BurstRecord, histogram: ReuseHistogram) -> BurstRecord:
