@@ -30,6 +30,7 @@ from memsampd.exporters.recording import RecordingWriter, read_recording
 from memsampd.models.histogram import ReuseHistogram
 from memsampd.models.statstack import StatStack
 from memsampd.models.survival import SurvivalFunction
+from memsampd.sampler.records import CodeRate
 
 BINS = 16
 
@@ -202,7 +203,7 @@ def test_what_is_said_is_possible(events: list[EstimatorEvent]) -> None:
 
 
 def test_windows_are_shared_out_as_by_brute_force() -> None:
-    """Sample by sample, each among all bursts that ran its bin, nearby ones before others."""
+    """Bin by bin, each among all bursts that ran it, nearby ones before others; and once more."""
     random = np.random.default_rng(5)
     code = random.multinomial(50, random.dirichlet(np.ones(BINS), 20)).astype(float)
     ran = random.multinomial(1000, random.dirichlet(np.ones(BINS), 4)).astype(float)
@@ -226,13 +227,15 @@ def test_windows_are_shared_out_as_by_brute_force() -> None:
     background = 1 / 16384
     for index in range(20):
         distance = np.abs(np.array(at) - index)
-        nearness = 1 / (1 + (distance / (distance.min() + 1)) ** 2)
-        accesses, misses = 0.0, np.zeros(len(SIZES_BYTES))
-        for bin in range(BINS):
-            share = nearness * (ran[:, bin] / ran.sum(axis=1) + background)
-            seconds = 0.1 * code[index, bin] / code[index].sum() * share / share.sum()
-            accesses += float(seconds @ expected_rates)
-            misses += (seconds * expected_rates) @ curves
+        shares = 1 / (1 + (distance / (distance.min() + 1)) ** 2)
+        ran_bin = ran / ran.sum(axis=1, keepdims=True) + background
+        for _ in range(2):
+            weights, shares = shares, np.zeros(len(at))
+            for bin in range(BINS):
+                share = weights * ran_bin[:, bin]
+                shares += code[index, bin] / code[index].sum() * share / share.sum()
+        made = 0.1 * shares * expected_rates
+        accesses, misses = float(made.sum()), made @ curves
         assert known[index].accesses == pytest.approx(accesses, rel=1e-4)
         np.testing.assert_allclose(
             known[index].curves["lru"].miss_ratio, misses / accesses, rtol=1e-4
@@ -408,6 +411,32 @@ def test_a_burst_of_another_kind_is_not_continued_by_its_phase() -> None:
     curve = known[1].curves["lru"]
     assert curve.high[-1] > 0.2  # some of it may miss in the largest cache
     assert curve.low[-1] < 0.01
+
+
+def test_windows_tell_the_rate_of_like_code_that_was_not_timed() -> None:
+    """The same code on a large and on a small array; only the former's burst was timed."""
+    code, slow, fast = 40 * np.eye(BINS)[0], 1.2e8, 2.5e9
+    large = _with(burst(0, 0, code, slow), ReuseHistogram.from_lines(np.arange(500, dtype="u8")))
+    few = ReuseHistogram.from_lines(np.arange(500, dtype=np.uint64) % np.uint64(2))
+    events: list[EstimatorEvent] = [
+        window(0, 0, code),
+        msgspec.structs.replace(large, timed_code=3),
+        window(1, 0, code),
+        _with(burst(1, 0, code, None), few),
+    ]
+    for index, rate in ((2, slow), (3, fast)):
+        told_rate = (CodeRate(3, rate, 5),)
+        events.append(msgspec.structs.replace(window(index, 0, code), rates=told_rate))
+    known: dict[int, WindowEstimate] = {}
+    estimator = Estimator(
+        SIZES_BYTES, 64, (StatStack(),), tell_window=lambda each: known.update({each.index: each})
+    )
+    for event in events:
+        estimator.add(event)
+    estimator.finish()
+    assert [known[at].accesses for at in (2, 3)] == pytest.approx([0.1 * slow, 0.1 * fast])
+    assert known[2].curves["lru"].miss_ratio[0] > 0.9
+    assert known[3].curves["lru"].miss_ratio[0] < 0.1
 
 
 def _with(record: BurstRecord, histogram: ReuseHistogram) -> BurstRecord:
