@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 _MOST = 2048  # that are kept of a burst
-_FIRST, _OCTAVES, _PARTS = 16, 20, 4
-REUSE_EDGES = np.round(_FIRST * 2.0 ** (np.arange(_OCTAVES * _PARTS + 1) / _PARTS)).astype(np.int64)
-"""Reuses of distances d with REUSE_EDGES[g] <= d < REUSE_EDGES[g + 1] are alike: 4 groups an octave;
-shape (groups + 1,), int64, accesses."""
+_PARTS = 4  # groups an octave, from 16 accesses on
+REUSE_EDGES = np.round(2.0 ** (np.arange(4 * _PARTS, 24 * _PARTS + 1) / _PARTS)).astype(np.int64)
+"""Reuses of distances d with REUSE_EDGES[g] <= d < REUSE_EDGES[g + 1] are alike; shape
+(groups + 1,), int64, accesses."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

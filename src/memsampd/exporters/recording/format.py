@@ -19,8 +19,8 @@ from memsampd.exporters.snapshot import BurstTally, Overhead, TargetInfo
 
 MAGIC = b"MEMSAMPD"
 FORMAT_VERSION = 8
-# 4 has kinds of records that 3 has not, 8 has stack distances of bursts. A flipped bit makes none of
-# them another.
+# 4 has kinds of records that 3 has not, 8 has stack distances of bursts. A flipped bit makes none
+# of them another.
 READABLE_VERSIONS = (3, 4, 8)
 PRELUDE = struct.Struct("<8sH")
 FRAME_HEADER = struct.Struct("<III")
