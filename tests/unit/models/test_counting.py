@@ -224,7 +224,7 @@ def test_reuses_at_each_place_of_a_loop_are_sampled_as_often() -> None:
     counter.add(np.tile(np.concatenate([near[:32], near[:32], near]), 1000))
     pairs, times = np.unique(np.array(sampled_pairs(counter)), axis=0, return_counts=True)
     assert pairs.tolist() == [[31, 31], [63, 63], [127, 63]]
-    assert times / times.sum() == pytest.approx([0.5, 0.25, 0.25], abs=0.03)
+    assert times / times.sum() == pytest.approx([0.5, 0.25, 0.25], abs=0.04)
 
 
 def test_long_stack_distances_are_not_sampled_once_lines_are_forgotten() -> None:
@@ -247,4 +247,4 @@ def test_only_the_beginning_of_a_long_burst_is_sampled() -> None:
     counter.add(lines[1 << 18 :])
     assert sampled_pairs(counter) == before
     assert set(before) == {(99, 99)}
-    assert len(before) == pytest.approx((1 << 18) / 32, rel=0.05)
+    assert len(before) == pytest.approx((1 << 18) / 64, rel=0.05)

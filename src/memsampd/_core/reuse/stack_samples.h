@@ -17,8 +17,8 @@
 #define STACK_ACCESSES (1u << 18)
 #define STACK_SAMPLES 8192
 #define STACK_LEAST 16 /* shorter reuse distances are not looked at: all caches hold these */
-#define STACK_NEAR (UINT32_C(1) << 27) /* of 2^32: 1 in 32, */
-#define STACK_FAR (UINT32_C(1) << 28)  /* ... and 1 in 16 at 2^STACK_FAR_BITS, at twice that half as many */
+#define STACK_NEAR (UINT32_C(1) << 26) /* of 2^32: 1 in 64, */
+#define STACK_FAR (UINT32_C(1) << 27)  /* ... and 1 in 32 at 2^STACK_FAR_BITS, at twice that half as many */
 #define STACK_FAR_BITS 12
 
 typedef struct {
