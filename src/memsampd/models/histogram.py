@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from memsampd import _core
 from memsampd.models.bins import BINS
+from memsampd.models.stack_samples import StackSamples
 
 
 class ReuseHistogram(msgspec.Struct, frozen=True, eq=False):
@@ -29,10 +30,13 @@ class ReuseHistogram(msgspec.Struct, frozen=True, eq=False):
     Attributes:
         reuses: accesses seen to return, by bin of their distance, shape (BINS,), int64.
         censored: accesses not seen to return, by bin of what they could see, shape (BINS,), int64.
+        stacks: stack distances of some of the reuses; None where nobody looked. They are those of
+            one burst: a sum of histograms has none.
     """
 
     reuses: NDArray[np.int64]
     censored: NDArray[np.int64]
+    stacks: StackSamples | None = None
 
     def __post_init__(self) -> None:
         if self.reuses.shape != (BINS,) or self.censored.shape != (BINS,):
@@ -63,7 +67,12 @@ class ReuseHistogram(msgspec.Struct, frozen=True, eq=False):
     def from_counter(cls, counter: _core.ReuseCounter) -> ReuseHistogram:
         """Return what a native counter has counted of a burst."""
         reuses, censored = counter.histograms()
-        return cls(np.frombuffer(reuses, np.int64), np.frombuffer(censored, np.int64))
+        pairs = np.frombuffer(counter.stack_samples(), np.uint32).reshape(-1, 2)
+        return cls(
+            np.frombuffer(reuses, np.int64),
+            np.frombuffer(censored, np.int64),
+            StackSamples.of(pairs),
+        )
 
     def __add__(self, other: ReuseHistogram) -> ReuseHistogram:
         """Return the histogram of the bursts of both."""

@@ -8,6 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from memsampd.models.bins import EDGES
 from memsampd.models.histogram import ReuseHistogram
+from memsampd.models.stack_samples import StackSamples
 
 MIN_OBSERVABLE = 64
 """Fewest accesses from which a distance must have been observable to be within the horizon."""
@@ -26,11 +27,13 @@ class SurvivalFunction(msgspec.Struct, frozen=True, eq=False):
         edges_accesses: distances k_0 = 0 < k_1 < ... < k_m, shape (m + 1,), int64.
         survival: S at each, shape (m + 1,), float64, 0..1, S(0) = 1, non-increasing.
         sampled_accesses: accesses behind the estimate.
+        stacks: stack distances that some of the reuses had; None where nobody looked.
     """
 
     edges_accesses: NDArray[np.int64]
     survival: NDArray[np.float64]
     sampled_accesses: int
+    stacks: StackSamples | None = None
 
     def __post_init__(self) -> None:
         edges, survival = self.edges_accesses, self.survival
@@ -66,7 +69,7 @@ class SurvivalFunction(msgspec.Struct, frozen=True, eq=False):
         needed = np.maximum(min_observable, OBSERVABLE_PER_DISTANCE * EDGES[1:])
         poor = np.flatnonzero(observable < np.maximum(needed, 1))
         end = int(poor[0]) if len(poor) else len(start)
-        return cls(EDGES[: end + 1], survival[: end + 1], histogram.accesses)
+        return cls(EDGES[: end + 1], survival[: end + 1], histogram.accesses, histogram.stacks)
 
     def continued_by(self, other: SurvivalFunction) -> SurvivalFunction:
         """Go on beyond the horizon as another function does, where it reaches further.
@@ -87,6 +90,7 @@ class SurvivalFunction(msgspec.Struct, frozen=True, eq=False):
             np.concatenate([self.edges_accesses, other.edges_accesses[beyond]]),
             np.concatenate([self.survival, tail]),
             self.sampled_accesses,
+            self.stacks,
         )
 
     def thinned(self) -> SurvivalFunction:
@@ -96,7 +100,9 @@ class SurvivalFunction(msgspec.Struct, frozen=True, eq=False):
         step = np.where(edges <= 64, edges, 64 + np.floor((octaves - 6) * 16)).astype(np.int64)
         keep = np.append(np.diff(step) > 0, True)
         keep[0] = True
-        return SurvivalFunction(edges[keep], self.survival[keep], self.sampled_accesses)
+        return SurvivalFunction(
+            edges[keep], self.survival[keep], self.sampled_accesses, self.stacks
+        )
 
     @property
     def horizon_accesses(self) -> int:

@@ -620,3 +620,33 @@ def test_it_tells_how_much_the_bursts_of_phases_differ() -> None:
     assert all(0 <= each <= 1 for each in bands.values())
     estimator.add(MergeRecord(gone=0, into=1))
     assert set(estimator.scatter()[0]) == {1}
+
+
+def test_stack_distances_of_a_burst_reach_its_curve_and_old_records_do_without() -> None:
+    turns = np.tile(np.concatenate([np.arange(3000) % 500, 1000 + np.arange(3000) % 8]), 20)
+    seen = ReuseHistogram.from_lines(turns.astype(np.uint64))
+    bins, reuses, censored = seen.to_sparse()
+    assert seen.stacks is not None
+    record = msgspec.structs.replace(
+        burst(0),
+        accesses=seen.accesses,
+        bins=bins.astype("<i4").tobytes(),
+        reuses=reuses.astype("<i8").tobytes(),
+        censored=censored.astype("<i8").tobytes(),
+        sampled_reuses=seen.stacks.reuse.astype("<u4").tobytes(),
+        sampled_stacks=seen.stacks.stack.astype("<u4").tobytes(),
+    )
+    old = msgspec.structs.replace(record, sampled_reuses=b"", sampled_stacks=b"")
+    curves = [
+        StatStack().curve(survival, SIZES_BYTES).miss_ratio
+        for survival in (
+            SurvivalFunction.from_histogram(seen),
+            dataclasses.replace(SurvivalFunction.from_histogram(seen), stacks=None),
+        )
+    ]
+    assert np.abs(curves[0] - curves[1]).max() > 0.2
+    for told_of, expected in zip((record, old), curves, strict=True):
+        estimator = estimator_of()
+        estimator.add(window(0))
+        estimator.add(told_of)
+        assert estimator.last_burst_ratios() == pytest.approx(expected, abs=1e-12)
