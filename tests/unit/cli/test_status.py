@@ -98,7 +98,7 @@ def test_the_state_is_worked_out_once_in_two_seconds_however_often_phases_change
     for index in range(80):
         plain.window(window(index), phase(1 + index % 2), state)
         now += 0.1
-    assert state.times == len(lines_of(stream)) == 2
+    assert state.times == len(lines_of(stream)) == 4
 
 
 def test_lines_tell_what_is_in_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
