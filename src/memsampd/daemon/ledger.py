@@ -23,6 +23,7 @@ USUAL_PART = 0.9
 # end before that. In simulated runs of 2 to 15 s this was best, or nearly.
 _SOONER = 1.5
 _EARLIEST_SECONDS = 0.5
+_LATELY_SECONDS = 2.0
 # Watches tell of large caches only, and cost as much to be worked out as bursts: these come first.
 SPARE_PART = 0.35
 """Of what memsampd may use: while less is used, lines are watched."""
@@ -65,6 +66,7 @@ class Ledger:
         self._sample_seconds = sample_seconds
         self._started_seconds = self._now_seconds = self._ran_seconds = now_seconds
         self._target_cpu_seconds = 0.0
+        self._busy_share = 1.0
         self._own_cpu_seconds = 0.0
         self._samples = 0
         self._bursts = BurstCost()
@@ -106,6 +108,10 @@ class Ledger:
         elapsed = max(target_cpu_seconds - self._target_cpu_seconds, 0.0)
         if elapsed > 0:
             self._ran_seconds = now_seconds
+        passed = now_seconds - self._now_seconds
+        if passed > 0:
+            part = min(passed / _LATELY_SECONDS, 1.0)
+            self._busy_share += part * (elapsed / passed - self._busy_share)
         self._now_seconds = now_seconds
         self._target_cpu_seconds += elapsed
         self._own_cpu_seconds = own_cpu_seconds
@@ -147,6 +153,11 @@ class Ledger:
         since_start = self._used_seconds - (self._start_cpu_seconds or 0.0)
         cost = (since_start + USUAL_CPU_SECONDS) / (self._taken + 1)
         return left / cost, later_seconds
+
+    @property
+    def busy_share(self) -> float:
+        """CPU seconds that the target used a second lately; 1 before anything is known."""
+        return self._busy_share
 
     @property
     def idle_seconds(self) -> float:

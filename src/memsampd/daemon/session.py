@@ -39,10 +39,10 @@ logger = logging.getLogger(__name__)
 # What is done a turn takes a millisecond or so, however few samples have come, and more where each
 # finds the caches cold: a few windows at once are cheaper.
 _TURN_SECONDS = 0.25
-# While no burst can be paid for there is nothing to decide. What is sampled meanwhile must have
-# room: a ring has some 700 samples.
-_WAITING_TURN_SECONDS = 0.5
-_WAITING_TURN_SAMPLES = 250
+# While no burst can be paid for, or no window ends, there is nothing to decide. What is sampled
+# meanwhile must have room: a ring has some 700 samples.
+_CALM_TURN_SECONDS = 0.5
+_CALM_TURN_SAMPLES = 250
 _HURRIED_TURN_SECONDS = 0.03
 _BURST_TURN_SECONDS = 0.12  # what was ordered has mostly come by then
 # Debug registers are idle from the end of a watch to the next turn: where nothing is stopped,
@@ -288,10 +288,11 @@ class Session:
             return _WATCHING_TURN_SECONDS
         if pipeline.awaits_burst:
             return _BURST_TURN_SECONDS
-        if pipeline.parts.ledger.is_waiting:
-            room_seconds = _WAITING_TURN_SAMPLES * self._config.period_seconds
-            return max(min(_WAITING_TURN_SECONDS, room_seconds), _TURN_SECONDS)
-        return _TURN_SECONDS
+        ledger, pause = pipeline.parts.ledger, _CALM_TURN_SECONDS
+        if not ledger.is_waiting:  # who gets little CPU time has few windows: one a turn is enough
+            pause = self._config.window_seconds / max(ledger.busy_share, 0.01)
+        room_seconds = _CALM_TURN_SAMPLES * self._config.period_seconds
+        return max(min(pause, _CALM_TURN_SECONDS, room_seconds), _TURN_SECONDS)
 
     def _turns(self) -> Iterator[Turn]:
         """Tell what has happened since the last turn: a turn for each program that has run."""

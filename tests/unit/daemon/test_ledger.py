@@ -184,3 +184,18 @@ def test_walks_and_watches_share_what_is_allowed_otherwise() -> None:
         each.tell_time(1.1, 1.0, 0.85)
         can.append(each.allows_burst())
     assert can == [False, True, True, False]
+
+
+def test_it_tells_how_busy_the_target_was_lately() -> None:
+    costs = ledger()
+    assert costs.busy_share == 1
+    target_seconds, shares = 0.0, []
+    for now_seconds, share in [(100 + at, 0.2) for at in range(1, 21)] + [(123.0, 4.0)]:
+        target_seconds += share
+        costs.tell_time(float(now_seconds), target_seconds, 0.1)
+        shares.append(costs.busy_share)
+    assert shares[:-1] == sorted(shares[:-1], reverse=True)
+    assert shares[-2] == pytest.approx(0.2, abs=0.01)
+    assert shares[-1] == pytest.approx(4 / 3)  # of the last three seconds: what was before is over
+    costs.tell_time(123.0, target_seconds, 0.1)  # no time has passed
+    assert costs.busy_share == shares[-1]

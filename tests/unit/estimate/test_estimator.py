@@ -641,7 +641,7 @@ def test_stack_distances_of_a_burst_reach_its_curve_and_old_records_do_without()
         StatStack().curve(survival, SIZES_BYTES).miss_ratio
         for survival in (
             SurvivalFunction.from_histogram(seen),
-            dataclasses.replace(SurvivalFunction.from_histogram(seen), stacks=None),
+            msgspec.structs.replace(SurvivalFunction.from_histogram(seen), stacks=None),
         )
     ]
     assert np.abs(curves[0] - curves[1]).max() > 0.2
