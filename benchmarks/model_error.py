@@ -21,9 +21,10 @@ import json
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -115,7 +116,7 @@ def modelled(burst: TracedBurst) -> tuple[Ratios, Ratios]:
     own = SurvivalFunction.from_histogram(ReuseHistogram.from_lines(burst.lines))
     alone, both = (
         StatStack().curve(survival, SIZES_BYTES, LINE_BYTES).miss_ratio
-        for survival in (replace(own, stacks=None), own)
+        for survival in (msgspec.structs.replace(own, stacks=None), own)
     )
     return alone, both
 

@@ -6,7 +6,6 @@ recording replayed tells the estimator exactly what it was told live.
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 from typing import ClassVar, TypeAlias
 
@@ -235,7 +234,7 @@ class BurstRecord(Event, frozen=True, kw_only=True, tag="burst"):
             for raw in (self.sampled_reuses, self.sampled_stacks)
         )
         histogram = ReuseHistogram.from_sparse(bins, reuses, censored)
-        return dataclasses.replace(histogram, stacks=StackSamples(*sampled))
+        return msgspec.structs.replace(histogram, stacks=StackSamples(*sampled))
 
 
 class WatchRecord(Event, frozen=True, kw_only=True, tag="watch"):

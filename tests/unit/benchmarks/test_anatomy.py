@@ -119,7 +119,7 @@ def recorded(program: Path, hits: Floats, cpu_seconds: Floats, seed: int) -> Rec
         )
         for index, (row, seconds) in enumerate(zip(hits, cpu_seconds, strict=True))
     ]
-    target = dataclasses.replace(header().target, executable=str(program))
+    target = msgspec.structs.replace(header().target, executable=str(program))
     config = {**header().config, "seed": seed}
     head = msgspec.structs.replace(header(), target=target, config=config, start_unix_seconds=0.0)
     return dataclasses.replace(recording_of(windows), header=head)
