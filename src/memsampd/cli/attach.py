@@ -16,7 +16,6 @@ from memsampd.cli.observing import (
     stopping_on,
     summarise,
 )
-from memsampd.daemon.priority import ANALYSIS_NICENESS, yield_to_others
 from memsampd.exporters.names import printable
 
 
@@ -46,6 +45,8 @@ class AttachCommand:
         if args.daemon:
             return _ask_daemon(args)
         if args.accesses == "watchpoints" or args.max_stop == 0:  # nobody may be disturbed
+            from memsampd.daemon.priority import ANALYSIS_NICENESS, yield_to_others
+
             yield_to_others(ANALYSIS_NICENESS if args.nice is None else args.nice, preempts=False)
         if sys.stderr.isatty():  # what comes next takes a moment
             announce(f"attaching to process {args.pid}")
