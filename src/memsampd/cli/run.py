@@ -8,7 +8,9 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import ExitStack
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from memsampd.cli.environment import environment_of_programs
 from memsampd.cli.observing import (
@@ -21,6 +23,10 @@ from memsampd.cli.observing import (
     summarise,
 )
 from memsampd.errors import MemsampdError, UsageError
+
+if TYPE_CHECKING:
+    from memsampd.daemon.attach import Preparation
+    from memsampd.daemon.config import OutputConfig, SessionConfig
 
 _NOT_FOUND, _NOT_EXECUTABLE, _KILLED = 127, 126, 128
 
@@ -48,23 +54,38 @@ class RunCommand:
         command = args.program[1:] if args.program[:1] == ["--"] else args.program
         if not command:
             raise UsageError("no program to run", "name it behind --")
-        from memsampd.daemon import attach  # before the program starts: it must not wait for us
-
         config, output = configs(args)
         # Results of the program go to standard output: ours must not get between them.
         display = observer(args.json, sys.stderr)
-        process = start(command)
-        with logged(), forwarding(process):
-            try:
-                with attach.attached(process.pid, config, output, [display]) as session:
-                    reason = session.run()
-                    summarise(session.snapshot(), reason)
-            except (MemsampdError, OSError) as error:
-                announce(f"error: cannot observe the program: {error}")
+        with logged(), ExitStack() as stack:
+            serving = stack.enter_context(ExitStack())
+            # Before the program starts: it must not wait for us, and little of it is to be missed.
+            ready = _prepared(config, output, serving)
+            process = start(command)
+            stack.enter_context(forwarding(process))
+            if ready is not None:
+                try:
+                    with ready.attached(process.pid, [display]) as session:
+                        reason = session.run()
+                        summarise(session.snapshot(), reason)
+                except (MemsampdError, OSError) as error:
+                    announce(f"error: cannot observe the program: {error}")
+            serving.close()
             if process.poll() is None:
                 announce(f"process {process.pid} runs on unobserved, and its end is waited for")
             status = process.wait()
         return exit_status(status)
+
+
+def _prepared(config: SessionConfig, output: OutputConfig, stack: ExitStack) -> Preparation | None:
+    """What attaching needs; None, and it is said, if that cannot be had: the program runs on."""
+    from memsampd.daemon.attach import prepared
+
+    try:
+        return stack.enter_context(prepared(config, output))
+    except (MemsampdError, OSError) as error:
+        announce(f"error: cannot observe the program: {error}")
+        return None
 
 
 def start(command: Sequence[str]) -> subprocess.Popen[bytes]:

@@ -255,6 +255,86 @@ class Surroundings(msgspec.Struct, frozen=True):
         )
 
 
+class Preparation(msgspec.Struct, frozen=True):
+    """What attaching needs beyond the process, made ready by :func:`prepared`.
+
+    Attributes:
+        config: how to observe.
+        output: where the results go.
+        around: this machine, and what it allows.
+        exporters: those that are there already.
+    """
+
+    config: SessionConfig
+    output: OutputConfig
+    around: Surroundings
+    exporters: tuple[Exporter, ...]
+
+    @contextmanager
+    def attached(
+        self, pid: int | str, observers: Sequence[SessionObserver] = ()
+    ) -> Iterator[Session]:
+        """Attach to a process: a session that is ready to run.
+
+        Args:
+            pid: the process; a string is taken as typed by a user.
+            observers: told of every window.
+
+        Raises:
+            MemsampdError: something is in the way; the message names the remedy.
+        """
+        facts = check_target(pid, may_be_sealed=self.config.accesses != "bursts")
+        for note in facts.notes:
+            logger.warning(note)
+        target = TargetInfo(**msgspec.structs.asdict(facts.identity))
+        trial = self.around.replica_trial
+        accesses = choose_accesses(target.pid, self.config, facts.refusal, trial)
+        logger.debug("accesses by %s: %s", accesses.source, accesses.why)
+        config = settled(self.config, accesses)
+        with ExitStack() as stack:
+            stack.enter_context(confined(config.cpu_affinity))
+            handle = stack.enter_context(ProcessHandle(target.pid))
+            store = None
+            if self.output.store is not None:
+                from memsampd.daemon.store.database import ProfileStore
+
+                store = ProfileStore(self.output.store)
+                stack.callback(store.close)
+            around = self.around
+            parts = compose(
+                target, handle, config, around, stack, tracing_thread, store=store, tell=logger.info
+            )
+            recorders = _recorders(self.output, parts, config, around.machine, accesses.why)
+            for recorder in recorders:
+                stack.callback(recorder.close)
+            yield Session(parts, config, (*self.exporters, *recorders), recorders, observers)
+
+
+@contextmanager
+def prepared(
+    config: SessionConfig, output: OutputConfig, process_cpu: ProcessCpu | None = None
+) -> Iterator[Preparation]:
+    """Make ready what does not depend on the process, so that little of a new one is missed.
+
+    Args:
+        config: how to observe.
+        output: where the results go.
+        process_cpu: accounts of all targets that this process observes; by default this one's only.
+
+    Raises:
+        MemsampdError: something is in the way; the message names the remedy.
+    """
+    with ExitStack() as stack:
+        exporters: list[Exporter] = []
+        if output.listen is not None:
+            serve = page_served if output.page else served
+            exporters.append(serve(output.listen, stack))
+        around = Surroundings.read(process_cpu)
+        if config.accesses == "auto":
+            around.replica_trial.refusal(os.getpid())  # of any process: it is not asked again
+        yield Preparation(config, output, around, tuple(exporters))
+
+
 @contextmanager
 def attached(
     pid: int | str,
@@ -275,34 +355,8 @@ def attached(
     Raises:
         MemsampdError: something is in the way; the message names the remedy.
     """
-    facts = check_target(pid, may_be_sealed=config.accesses != "bursts")
-    for note in facts.notes:
-        logger.warning(note)
-    target = TargetInfo(**msgspec.structs.asdict(facts.identity))
-    accesses = choose_accesses(target.pid, config, facts.refusal, ReplicaTrial())
-    logger.debug("accesses by %s: %s", accesses.source, accesses.why)
-    config = settled(config, accesses)
-    with ExitStack() as stack:
-        stack.enter_context(confined(config.cpu_affinity))
-        handle = stack.enter_context(ProcessHandle(target.pid))
-        exporters: list[Exporter] = []
-        if output.listen is not None:
-            serve = page_served if output.page else served
-            exporters.append(serve(output.listen, stack))
-        around = Surroundings.read(process_cpu)
-        store = None
-        if output.store is not None:
-            from memsampd.daemon.store.database import ProfileStore
-
-            store = ProfileStore(output.store)
-            stack.callback(store.close)
-        parts = compose(
-            target, handle, config, around, stack, tracing_thread, store=store, tell=logger.info
-        )
-        recorders = _recorders(output, parts, config, around.machine, accesses.why)
-        for recorder in recorders:
-            stack.callback(recorder.close)
-        yield Session(parts, config, (*exporters, *recorders), recorders, observers)
+    with prepared(config, output, process_cpu) as ready, ready.attached(pid, observers) as session:
+        yield session
 
 
 def _memory_peak(machine: Machine) -> MemoryPeak | None:
