@@ -50,7 +50,7 @@ _BURST_TURN_SECONDS = 0.12  # what was ordered has mostly come by then
 _WATCHING_TURN_SECONDS = 0.1
 _IDLE_TURN_SECONDS = 0.25
 _IDLE_AFTER_SECONDS = 1.0
-_PUBLISH_SECONDS = 2.0
+_PUBLISH_SECONDS = 1.0  # as often as a Prometheus may ask
 
 
 State = Callable[[], Snapshot]
