@@ -45,6 +45,7 @@ from typing import Any
 
 from memsampd.daemon.node.control import ControlClient
 from memsampd.errors import MemsampdError
+from memsampd.sampler.process.cputime import process_cpu_ns
 from memsampd.sampler.process.status import read_status
 from reference.documents import replace_section
 from soak_figures import figures_of, markdown, missed
@@ -208,9 +209,18 @@ def replicas_rss(pid: int) -> int:
     return 1024 * sum(map(int, done.stdout.split()))
 
 
+def web_cpu_seconds(pid: int) -> float:
+    """CPU time of the process that serves HTTP for a daemon."""
+    command = ["pgrep", "--parent", str(pid), "--full", "memsampd.web.server"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return sum(process_cpu_ns(int(each)) for each in done.stdout.split()) * 1e-9
+
+
 def sample(directory: Path, port: int, pid: int, elapsed: float) -> dict[str, float]:
     """Measure once."""
+    cpu_seconds = web_cpu_seconds(pid)
     seconds, text = scrape(port)
+    cpu_seconds = web_cpu_seconds(pid) - cpu_seconds
     status = ask(directory, "status")["status"]
     return {
         "elapsed_seconds": elapsed,
@@ -225,6 +235,7 @@ def sample(directory: Path, port: int, pid: int, elapsed: float) -> dict[str, fl
         "ended": status["ended_targets"],
         "turn_seconds": status["turn_seconds"],
         "scrape_seconds": seconds,
+        "scrape_cpu_seconds": cpu_seconds,
         "series": sum(not line.startswith("#") for line in text.splitlines()),
     }
 

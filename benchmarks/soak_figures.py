@@ -67,6 +67,9 @@ def figures_of(samples: Sequence[dict[str, float]]) -> dict[str, Any]:
         "own_cpu_share": used / passed if passed > 0 else samples[-1]["own_cpu_share"],
         "judged_scrapes": len(large),
         "judged_scrape_series": statistics.median(each["series"] for each in large),
+        "median_scrape_cpu_seconds": statistics.median(
+            each["scrape_cpu_seconds"] for each in large
+        ),
         "median_scrape_seconds": statistics.median(each["scrape_seconds"] for each in large),
         "longest_turn_seconds": max(each["turn_seconds"] for each in samples),
         "series": samples[-1]["series"],
@@ -126,7 +129,8 @@ def _words(figures: Mapping[str, Any]) -> Iterator[str]:
     yield ""
     yield (
         f"Half of {figures['judged_scrapes']:,} scrapes took"
-        f" {1e3 * figures['median_scrape_seconds']:.0f} ms at most, of"
+        f" {1e3 * figures['median_scrape_seconds']:.0f} ms at most, half"
+        f" {1e3 * figures['median_scrape_cpu_seconds']:.0f} ms of CPU time at most, of"
         f" {figures['judged_scrape_series']:,.0f} series in the median (scrapes of fewer than"
         f" {SCRAPED_SERIES:,} are left out if there are others)."
     )

@@ -147,6 +147,89 @@ def test_users_ask_for_processes_and_let_them_go(tmp_path: Path) -> None:
         assert "there is no process 4194303" in nobody.stderr
 
 
+def test_accesses_come_from_elsewhere_while_a_process_is_observed(
+    tmp_path: Path, mark: str, busy: subprocess.Popen[str]
+) -> None:
+    """By the command line: what was asked for goes before what the file says."""
+
+    def ask(*options: str) -> subprocess.CompletedProcess[str]:
+        where = ("--socket", str(running_daemon.socket))
+        return memsampd("attach", "--daemon", str(busy.pid), *where, *options)
+
+    def seen(source: str, more_than: int) -> dict[str, Any]:
+        """What is known, once bursts have come of a source."""
+        return running_daemon.wait_for(  # type: ignore[no-any-return]
+            lambda targets: (
+                (each := targets.get(busy.pid))
+                and each.get("backend", {}).get("accesses") == source
+                and each["bursts"] > more_than
+                and each
+            )
+        )
+
+    with daemon(tmp_path / "d", rule(mark)) as running_daemon:
+        first = seen("replica", 0)
+        changed = ask("--accesses", "watchpoints")
+        assert changed.returncode == 0, changed.stderr
+        assert "accesses: watchpoints" in changed.stdout
+        second = seen("watchpoints", first["bursts"])
+        assert second["windows"] >= first["windows"]
+        assert second["target"] == first["target"]
+        config = tmp_path / "d" / "config.toml"
+        config.write_text(f"{config.read_text()}[rules.session]\naccesses = 'bursts'\n")
+        running_daemon.ask("reload")
+        seen("watchpoints", second["bursts"])  # as was asked for
+        refused = ask("--accesses", "nonsense")
+        assert refused.returncode == 2
+        assert ask("--accesses", "auto").returncode == 0
+        third = seen("replica", second["bursts"])
+        assert ask().returncode == 0
+        assert third["windows"] >= second["windows"]
+        assert "accesses by watchpoints from now on" in running_daemon.log
+    wait_until_clean(busy.pid)
+    assert is_unharmed(busy)
+
+
+def test_a_file_read_again_changes_where_accesses_come_from(
+    tmp_path: Path, mark: str, busy: subprocess.Popen[str]
+) -> None:
+    def source(targets: dict[int, dict[str, Any]]) -> str:
+        return str(targets.get(busy.pid, {}).get("backend", {}).get("accesses"))
+
+    with daemon(tmp_path / "d", rule(mark)) as running_daemon:
+        running_daemon.wait_for(lambda targets: source(targets) == "replica")
+        windows = running_daemon.targets()[busy.pid]["windows"]
+        config = tmp_path / "d" / "config.toml"
+        text = config.read_text()
+        config.write_text(f"{text}[rules.session]\naccesses = 'watchpoints'\n")
+        running_daemon.process.send_signal(signal.SIGHUP)
+        running_daemon.wait_for(lambda targets: source(targets) == "watchpoints")
+        running_daemon.wait_for(lambda targets: "by watchpoints" in targets[busy.pid]["reason"])
+        assert running_daemon.targets()[busy.pid]["windows"] >= windows
+        # What cannot be had leaves all as it is, with the reason.
+        config.write_text(f"{text}[rules.session]\naccesses = 'bursts'\nmax_stop = 0\n")
+        running_daemon.process.send_signal(signal.SIGHUP)
+        wait_for(lambda: running_daemon.ask("status")["status"]["reload_trouble"])
+        assert source(running_daemon.targets()) == "watchpoints"
+        config.write_text(text)
+        running_daemon.process.send_signal(signal.SIGHUP)
+        running_daemon.wait_for(lambda targets: source(targets) == "replica")
+    assert is_unharmed(busy)
+
+
+def test_what_was_asked_for_outlives_the_daemon(tmp_path: Path) -> None:
+    with running(sys.executable, "-c", BUSY) as process:
+        for options in ({"accesses": "watchpoints"}, None):
+            with daemon(tmp_path / "d") as running_daemon:
+                if options:
+                    running_daemon.ask("attach", pid=process.pid, **options)
+                found = running_daemon.wait_for(
+                    lambda targets: targets.get(process.pid, {}).get("backend")
+                )
+                assert found["accesses"] == "watchpoints"
+                running_daemon.stop()
+
+
 def test_a_configuration_is_checked_and_says_what_it_would_observe(
     tmp_path: Path, mark: str, busy: subprocess.Popen[str]
 ) -> None:

@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 from tracees import running, wait_until_clean
 
@@ -90,7 +91,7 @@ def test_a_target_that_cannot_be_attached_to_is_tried_for_ever(around: Surroundi
 def test_mistakes_of_ours_at_an_attach_are_a_reason(
     busy: subprocess.Popen[str], around: Surroundings, caplog: pytest.LogCaptureFixture
 ) -> None:
-    target = target_of(busy.pid, replace(around, process_cpu=None))  # type: ignore[arg-type]
+    target = target_of(busy.pid, msgspec.structs.replace(around, process_cpu=None))
     for now in (0.0, 10.0, 20.0):
         assert target.turn(now)
     assert target.status().state == "failed"
@@ -144,7 +145,7 @@ def test_a_target_that_is_no_longer_the_askers_is_let_go_and_not_told_of(
     last = shown.seen[-1]
     target.wanted = replace(target.wanted, asked_by=OTHER)  # as if its ids were others now
     assert not target.turn(now + 100.0)
-    assert shown.seen[-1] == replace(last, alive=False)
+    assert shown.seen[-1] == msgspec.structs.replace(last, alive=False)
 
 
 def in_a_thread(do: Callable[[], object]) -> None:

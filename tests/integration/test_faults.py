@@ -172,6 +172,33 @@ def test_the_web_process_is_killed_and_observation_goes_on(
         assert running_daemon.targets()[busy.pid]["windows"] > windows
 
 
+def test_a_daemon_that_hangs_is_known_by_what_it_does_not_tell(tmp_path: Path) -> None:
+    """HTTP goes on with what it was told last: MemsampdHangs fires, and /healthz says how old."""
+    port = free_port()
+
+    def age() -> float:
+        found: float = json.loads(read(port, "/healthz"))["node_age_seconds"] or 0.0
+        return found
+
+    def own_cpu() -> float:
+        found = re.search(
+            r"^memsampd_node_own_cpu_seconds_total (\S+)$", read(port, "/metrics"), re.M
+        )
+        return float(found[1]) if found else 0.0
+
+    options = ("--listen", f"127.0.0.1:{port}")
+    with daemon(tmp_path / "d", options=options) as running_daemon:
+        first = wait_for(own_cpu)
+        wait_for(lambda: own_cpu() > first)  # though it has nothing to do
+        running_daemon.process.send_signal(signal.SIGSTOP)
+        wait_for(lambda: age() > 10.0)  # it tells something every five seconds
+        last = own_cpu()
+        wait_for(lambda: age() > 15.0)
+        assert own_cpu() == last
+        running_daemon.process.send_signal(signal.SIGCONT)
+        wait_for(lambda: age() < 10.0 and own_cpu() > last)
+
+
 def test_the_web_process_ends_with_a_killed_daemon(
     tmp_path: Path, mark: str, busy: subprocess.Popen[str]
 ) -> None:

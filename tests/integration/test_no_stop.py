@@ -9,11 +9,11 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from tracees import compile_c, descriptors, patiently
 
 from memsampd import _core

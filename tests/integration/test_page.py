@@ -9,14 +9,13 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 from chromium import Chromium, wait_for
-from invented import make_node_status
-from serving import now_snapshot, serving
+from msgspec.structs import replace
+from serving import lasting_node_status, now_snapshot, serving
 
 from memsampd.exporters.history import History
 from memsampd.exporters.snapshot import Snapshot
@@ -122,7 +121,7 @@ def many() -> Iterator[WebProcess]:
     """50 targets, the first of which has changed its phase, and one that was let go of."""
     with serving(*(now_snapshot(pid=pid) for pid in range(1000, 1050))) as web:
         web.publish(replace(now_snapshot(pid=1049), alive=False))
-        web.publish_node(make_node_status())
+        web.publish_node(lasting_node_status())
         for phase in (0, 1, 0):
             time.sleep(0.5)
             web.publish(worked(now_snapshot(pid=1000, phase=phase)))

@@ -7,6 +7,7 @@ import os
 import pty
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import jsonschema
@@ -15,6 +16,8 @@ from tracees import running
 MEMSAMPD = str(Path(sys.executable).with_name("memsampd"))
 SCHEMA = Path(__file__).parents[2] / "docs" / "events.schema.json"
 SPIN = "while True: {i: str(i) for i in range(2000)}"
+# Names itself so that a terminal that shows the name turns red, or shows a line of its own.
+STRANGE = "import ctypes; ctypes.CDLL(None).prctl(15, b'\\x1b[31mred\\nline')\n" + SPIN
 
 
 def on_a_terminal(*words: str) -> str:
@@ -55,6 +58,47 @@ def test_attach_prints_what_its_schema_describes() -> None:
     validator = jsonschema.Draft202012Validator(json.loads(SCHEMA.read_text()))
     for line in done.stdout.splitlines():
         validator.validate(json.loads(line))
+
+
+def test_a_name_from_outside_does_nothing_to_a_terminal(tmp_path: Path) -> None:
+    def said(*words: object) -> str:
+        command = [MEMSAMPD, *map(str, words)]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        return done.stdout + done.stderr
+
+    recording, trace, config = (tmp_path / name for name in ("recording", "trace", "config.toml"))
+    config.write_text('listen = ""\n[[rules]]\nname = "strange"\ncommand_line = "b.x1b.31mred"\n')
+    socket = tmp_path / "socket"
+    with running(sys.executable, "-c", STRANGE) as strange:
+        pid = strange.pid
+        while "red" not in Path(f"/proc/{pid}/comm").read_text():
+            time.sleep(0.01)
+        shown = [
+            on_a_terminal("attach", str(pid), "--no-listen", "--duration", "1"),
+            said("attach", pid, "--no-listen", "--duration", 1, "-o", recording),
+            said("trace", "-o", trace, "--accesses", 1000, pid),
+            said("doctor", pid),
+            said("top", "--once", "--pid", pid, "--duration", 1),
+            said("check-config", config),
+            said("advise", "--pid", pid, "--pid", pid, "--duration", 1),
+        ]
+        with subprocess.Popen(
+            [MEMSAMPD, "daemon", "--config", config, "--socket", socket, "--state-dir", tmp_path],
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as daemon:
+            while not socket.exists():
+                time.sleep(0.01)
+            shown += [
+                said(*words, "--socket", socket)
+                for words in (("attach", "--daemon", pid), ("list",), ("detach", pid))
+            ]
+            daemon.terminate()
+            shown.append(daemon.communicate()[1])
+    shown += [said("report", recording), said("trace", "info", trace), said("trace", "dump", trace)]
+    for words in shown:
+        assert "\x1b[31m" not in words
+        assert "red\nline" not in words
 
 
 def test_advice_on_two_running_processes() -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import subprocess
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from tracees import PATIENCE_SECONDS, compile_c
 
 from memsampd import _core

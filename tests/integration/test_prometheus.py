@@ -10,11 +10,11 @@ import subprocess
 import time
 import urllib.parse
 import urllib.request
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from invented import make_snapshot
+from msgspec.structs import replace
 from prometheus_client import generate_latest
 
 from memsampd.exporters.http import MetricsServer

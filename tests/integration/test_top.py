@@ -9,13 +9,13 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from daemons import daemon
 from documents_server import served
 from invented import make_snapshot
+from msgspec.structs import replace
 from tracees import running
 
 MEMSAMPD = str(Path(sys.executable).with_name("memsampd"))

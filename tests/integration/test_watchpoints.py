@@ -22,7 +22,14 @@ from memsampd.errors import CaptureError, MemsampdError
 from memsampd.estimate.estimator import Estimator
 from memsampd.estimate.events import WatchRecord
 from memsampd.exporters.recording import read_recording
-from memsampd.sampler.perf.watchpoints import FEW_HITS, Watched, WatchOrder, Watchpoints
+from memsampd.sampler.perf.watchpoints import (
+    FEW_HITS,
+    SWITCH_SECONDS,
+    Watched,
+    WatchOrder,
+    Watchpoints,
+)
+from memsampd.sampler.process.schedstat import read_scheduled
 from memsampd.sampler.process.status import list_threads
 
 PATIENCE_SECONDS = 60.0
@@ -202,6 +209,30 @@ def test_hits_are_told_in_order_and_by_word(touching: Path) -> None:
     for moments in (watched.times_seconds, watched.cpu_seconds):
         assert len(moments) == 5
         assert list(moments) == sorted(moments)
+
+
+def test_events_cost_a_thread_that_sleeps_often_though_nothing_is_hit(touching: Path) -> None:
+    with running(touching) as target, closing(Watchpoints()) as points:
+        pid = target.process.pid
+        before = times_of(pid)
+        points.start(target.order())
+        begun = times_of(pid)
+        while times_of(pid) < begun + 20:
+            target.do("k")
+        least = times_of(pid) - begun
+        watched = told(points)
+        most = times_of(pid) - before
+    assert watched.hit_words == ()
+    clock_and_word = 2 * SWITCH_SECONDS
+    assert least * clock_and_word <= watched.lost_seconds + 1e-12
+    assert watched.lost_seconds <= most * clock_and_word + 1e-12
+
+
+def times_of(tid: int) -> int:
+    """How often a thread has been switched to."""
+    found = read_scheduled(tid)
+    assert found is not None
+    return found.times
 
 
 def test_what_the_kernel_does_for_a_thread_is_not_seen(touching: Path) -> None:

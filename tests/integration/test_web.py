@@ -13,7 +13,6 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +20,9 @@ import pytest
 import schemathesis
 from chromium import wait_for
 from hypothesis import HealthCheck, given, settings
-from invented import make_node_status
+from msgspec.structs import replace
 from schemathesis import Case, GenerationMode
-from serving import ask, document, now_snapshot, serving, until_known
+from serving import ask, document, lasting_node_status, now_snapshot, serving, until_known
 
 from memsampd.errors import CapabilityError
 from memsampd.web import process as web_process
@@ -39,7 +38,7 @@ TARGET = "/api/v1/targets/4242-99"
 def web() -> Iterator[WebProcess]:
     with serving(now_snapshot(), now_snapshot(5, pid=77)) as process:
         process.publish(now_snapshot(phase=2))
-        process.publish_node(make_node_status())
+        process.publish_node(lasting_node_status())
         wait_for(lambda: document(process, "/api/v1/targets")["node"], "the node")
         yield process
 
@@ -346,7 +345,7 @@ def test_it_is_closed_at_once_and_leaves_nothing() -> None:
 def test_killed_it_comes_back_with_all_live_targets(caplog: pytest.LogCaptureFixture) -> None:
     with serving(now_snapshot(), now_snapshot(pid=77)) as web:
         web.publish(now_snapshot(pid=77, alive=False))
-        web.publish_node(make_node_status())
+        web.publish_node(lasting_node_status())
         until_known(web, 1)
         first = web.pid
         assert first is not None
@@ -423,7 +422,7 @@ def test_what_cannot_be_sent_ends_neither_thread_nor_http(
 
 
 def test_nothing_of_the_configuration_is_told_to_every_reader(web: WebProcess) -> None:
-    web.publish_node(replace(make_node_status(), reload_trouble="line 3: password = 'secret'"))
+    web.publish_node(replace(lasting_node_status(), reload_trouble="line 3: password = 'secret'"))
 
     def trouble() -> str:
         node = document(web, "/api/v1/targets")["node"]

@@ -7,20 +7,25 @@ import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
 
 from chromium import wait_for
-from invented import make_snapshot
+from invented import make_node_status, make_snapshot
+from msgspec.structs import replace
 
-from memsampd.exporters.snapshot import Snapshot
+from memsampd.exporters.snapshot import NodeStatus, Snapshot
 from memsampd.web.process import WebProcess
 
 
 def now_snapshot(phases: int = 3, *, pid: int = 4242, **more: Any) -> Snapshot:
     """An invented snapshot of this moment."""
     return replace(make_snapshot(phases, pid=pid), time_seconds=time.monotonic(), **more)
+
+
+def lasting_node_status() -> NodeStatus:
+    """An invented status of a daemon that does not grow old while tests run."""
+    return replace(make_node_status(), time_seconds=time.monotonic() + 86400.0)
 
 
 def ask(url: str, path: str, method: str = "GET", **headers: str) -> tuple[int, Any, Any]:

@@ -16,6 +16,7 @@ from memsampd.cli.observing import (
     stopping_on,
     summarise,
 )
+from memsampd.exporters.names import printable
 
 
 class AttachCommand:
@@ -43,6 +44,10 @@ class AttachCommand:
         """
         if args.daemon:
             return _ask_daemon(args)
+        if args.accesses == "watchpoints" or args.max_stop == 0:  # nobody may be disturbed
+            from memsampd.daemon.priority import ANALYSIS_NICENESS, yield_to_others
+
+            yield_to_others(ANALYSIS_NICENESS if args.nice is None else args.nice, preempts=False)
         if sys.stderr.isatty():  # what comes next takes a moment
             announce(f"attaching to process {args.pid}")
         from memsampd.daemon.attach import attached
@@ -62,9 +67,14 @@ class AttachCommand:
 def _ask_daemon(args: argparse.Namespace) -> int:
     from memsampd.sampler.process.target import parse_pid
 
-    answer = ask(args.socket, "attach", pid=parse_pid(args.pid))
+    chosen = {} if args.accesses is None else {"accesses": args.accesses}
+    answer = ask(args.socket, "attach", pid=parse_pid(args.pid), **chosen)
     how = "is observed now" if answer["is_new"] else "is observed already"
-    sys.stdout.write(f"process {answer['pid']} ({answer['command']}) {how}: memsampd list\n")
+    if args.accesses is not None:
+        how += f", accesses: {args.accesses}"
+    sys.stdout.write(
+        f"process {answer['pid']} ({printable(answer['command'])}) {how}: memsampd list\n"
+    )
     return 0
 
 

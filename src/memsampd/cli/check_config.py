@@ -6,6 +6,8 @@ import argparse
 import sys
 from pathlib import Path
 
+from memsampd.exporters.names import printable
+
 _SHOWN = 5  # processes of a rule
 
 
@@ -33,7 +35,6 @@ class CheckConfigCommand:
         """
         from memsampd.daemon.node.config import CONFIG_PATH, read_config
         from memsampd.daemon.node.discovery import ProcessReader, matches
-        from memsampd.exporters.names import printable
 
         path = args.file or CONFIG_PATH
         config = read_config(path)
@@ -41,7 +42,9 @@ class CheckConfigCommand:
         sys.stdout.write(f"{path}: {len(config.rules)} rules, no mistakes\n")
         for rule in config.rules:
             found = [facts for facts in processes if matches(rule, facts)]
-            which = ", ".join(f"{each.command} ({each.key.pid})" for each in found[:_SHOWN])
+            which = ", ".join(
+                f"{printable(each.command)} ({each.key.pid})" for each in found[:_SHOWN]
+            )
             more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
             matching = f"matches {which}{more}" if found else "matches no process"
             sys.stdout.write(f"rule {rule.name}: {printable(matching)} now\n")

@@ -6,6 +6,7 @@ import argparse
 import sys
 
 from memsampd.cli.list import add_socket, ask
+from memsampd.exporters.names import printable
 
 
 class DetachCommand:
@@ -28,7 +29,7 @@ class DetachCommand:
         from memsampd.sampler.process.target import parse_pid
 
         answer = ask(args.socket, "detach", pid=parse_pid(args.pid))
-        sys.stdout.write(f"process {answer['pid']} ({answer['command']}) is let go\n")
+        sys.stdout.write(f"process {answer['pid']} ({printable(answer['command'])}) is let go\n")
         return 0
 
 

@@ -11,6 +11,8 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from memsampd.exporters.names import printable
+
 if TYPE_CHECKING:
     from memsampd.machines.diagnosis import Diagnosis, Finding
 
@@ -101,7 +103,7 @@ def as_table(findings: Iterable[Finding], width: int, color: bool = False) -> st
 
 
 def _wrap(text: str, width: int) -> list[str]:
-    return textwrap.wrap(text, width, break_on_hyphens=False)
+    return textwrap.wrap(printable(text), width, break_on_hyphens=False)
 
 
 COMMAND = Doctor()

@@ -66,7 +66,9 @@ def _run(argv: Sequence[str]) -> int:
 
 def _fail(message: object, status: int = EXIT_FAILURE) -> int:
     line = " ".join(str(message).split())
-    print(f"memsampd: error: {line}", file=sys.stderr)
+    # Names of processes are others'; exporters.names, which does this elsewhere, loads more.
+    shown = "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in line)
+    print(f"memsampd: error: {shown}", file=sys.stderr)
     return status
 
 

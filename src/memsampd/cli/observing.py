@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol, TextIO
 
 from memsampd.errors import UsageError
 from memsampd.exporters.listen import DEFAULT_LISTEN
+from memsampd.exporters.names import printable
 from memsampd.machines.cpulist import parse_cpu_list
 
 if TYPE_CHECKING:
@@ -99,7 +100,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--accesses",
         choices=("auto", "bursts", "watchpoints"),
-        default="auto",
         help="where accesses come from: bursts hold the target for milliseconds, watchpoints stop "
         "nothing and tell less (default: bursts where the target may be traced)",
     )
@@ -183,7 +183,7 @@ def configs(args: argparse.Namespace) -> tuple[SessionConfig, OutputConfig]:
         seed=args.seed,
         branches=args.branches,
         clock=args.clock,
-        accesses=args.accesses,
+        accesses=args.accesses or "auto",
     )
     if args.page and args.no_listen:
         raise UsageError("--page and --no-listen exclude each other", "leave one of them out")
@@ -202,7 +202,7 @@ def observer(as_json: bool, stream: TextIO) -> SessionObserver:
 
 def announce(text: str) -> None:
     """Tell the user, beside the results."""
-    sys.stderr.write(f"memsampd: {text}\n")
+    sys.stderr.write(f"memsampd: {printable(text)}\n")
     sys.stderr.flush()
 
 

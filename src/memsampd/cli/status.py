@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import textwrap
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, TextIO
 
 from memsampd.exporters.curves import CurvePoint, at_size
 from memsampd.exporters.documents import is_idle, present_phase, window_document
-from memsampd.exporters.names import age_words
+from memsampd.exporters.names import age_words, printable
 from memsampd.exporters.snapshot import Overhead, Snapshot
 from memsampd.models.records import MissRatioCurve
 from memsampd.models.sizes import format_size
@@ -178,6 +179,17 @@ def waiting_line(snapshot: Snapshot) -> str:
     return f"step 3 of 3: {estimate.windows} windows, waiting for a burst; {after}"
 
 
+def wrapped(line: str, columns: int) -> list[str]:
+    """Break a line that does not fit, between its parts (two blanks apart) if they are short."""
+    parts = (
+        part.replace(" ", "\0") if len(part) <= columns // 2 else part for part in line.split("  ")
+    )
+    broken = textwrap.wrap(
+        "  ".join(parts), columns, subsequent_indent="    ", break_on_hyphens=False
+    )
+    return [each.replace("\0", " ") for each in broken]
+
+
 class LiveStatus:
     """Redraws a block of lines in place; until there is a curve, what that waits for."""
 
@@ -199,12 +211,12 @@ class LiveStatus:
 
     def _draw(self, snapshot: Snapshot) -> None:
         try:
-            columns = os.get_terminal_size(self._stream.fileno()).columns or 80
+            columns, rows = os.get_terminal_size(self._stream.fileno())
         except OSError:
-            columns = 80
-        lines = [
-            line[: columns - 1] for line in [*self._progress(snapshot), *status_lines(snapshot)]
-        ]
+            columns, rows = 0, 0
+        told = [*self._progress(snapshot), *status_lines(snapshot)]
+        lines = [part for line in told for part in wrapped(printable(line), (columns or 80) - 1)]
+        lines = lines[: (rows or 24) - 1]  # what scrolls away cannot be redrawn
         # A block that has become shorter leaves empty lines.
         lines += [""] * (self._height - len(lines))
         back = f"\x1b[{self._height}F" if self._height else ""
@@ -292,7 +304,7 @@ class PlainStatus:
         self._say(text if holds else over)
 
     def _say(self, text: str) -> None:
-        print(text, file=self._stream, flush=True)
+        print(printable(text), file=self._stream, flush=True)
 
 
 class JsonStatus:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import errno
 import logging
-from dataclasses import dataclass, replace
 from typing import Literal
+
+import msgspec
+from msgspec.structs import replace
 
 from memsampd import _core
 from memsampd.daemon.config import SessionConfig
@@ -17,8 +19,7 @@ logger = logging.getLogger(__name__)
 _NO_PROCESS = (1 << 22) + 1  # above the kernel's own limit of ids
 
 
-@dataclass(frozen=True, slots=True)
-class Accesses:
+class Accesses(msgspec.Struct, frozen=True):
     """What was chosen.
 
     Attributes:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import os
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -22,6 +21,7 @@ from memsampd.daemon.ledger import Ledger
 from memsampd.daemon.own_cpu import CpuAccount, ProcessCpu
 from memsampd.daemon.pipeline import Known, Learners, Pipeline, PipelineParts
 from memsampd.daemon.planner import BurstLimits, Planner
+from memsampd.daemon.priority import WALKS_NICENESS, yield_to_others
 from memsampd.daemon.sampled_lines import PERIOD as SAMPLED_PERIOD
 from memsampd.daemon.sampled_lines import SampledLines
 from memsampd.daemon.session import (
@@ -29,7 +29,6 @@ from memsampd.daemon.session import (
     Session,
     SessionObserver,
     SessionParts,
-    yield_to_others,
 )
 from memsampd.daemon.store.keys import process_name
 from memsampd.daemon.tracer import TracerThread
@@ -46,6 +45,7 @@ from memsampd.phases.branchmap import BranchMap, BranchMaps
 from memsampd.phases.drift import DriftMonitor
 from memsampd.phases.leader import LeaderFollower
 from memsampd.phases.predictor import RunLengthMarkov
+from memsampd.phases.protocols import Schedule
 from memsampd.phases.schedule import BurstShape, make_schedule
 from memsampd.phases.unseen import UnseenCode
 from memsampd.phases.windows import WindowCutter
@@ -78,7 +78,6 @@ logger = logging.getLogger(__name__)
 # Walks are short, and cost the target nothing: as many as memsampd's own CPU time allows.
 _WALKS_FIRST_GAP, _WALKS_RESOLUTION = 0.3, 128.0
 # Without watches they tell of the smallest caches only: what these leave is for watches.
-_WALKS_NICENESS = 10
 _WALKS_PARTS = {"usual_part": 0.75, "spare_part": 0.95}
 
 
@@ -132,7 +131,7 @@ class MappedBranches:
                 self._maps.forget(event.pid)
             elif event.kind == "fork" and event.parent_pid == self._pid != event.pid:
                 self._children.append(event.pid)
-        return replace(samples, exec_seconds=tuple(execs)) if execs else samples
+        return msgspec.structs.replace(samples, exec_seconds=tuple(execs)) if execs else samples
 
     def _tell_notes(self) -> None:
         """Tell the user what has come up, each kind of thing once."""
@@ -178,6 +177,15 @@ def curve_sizes(machine: Machine) -> NDArray[np.int64]:
     return np.array(sorted(caches.union(default_sizes().tolist())), np.int64)
 
 
+def source_name(config: SessionConfig) -> str:
+    """Name of the access source of a session whose choice is settled."""
+    if not config.stops_nothing:
+        return ReplicaSource.name
+    from memsampd.sampler.walk.source import WalkSource
+
+    return WalkSource.name
+
+
 def access_source(pid: int) -> AccessSource:
     """The access source that this machine has: bursts from a replica."""
     return ReplicaSource(pid)
@@ -215,8 +223,7 @@ def confined(cpus: Sequence[int]) -> Iterator[None]:
         os.sched_setaffinity(0, before)
 
 
-@dataclass(frozen=True, slots=True)
-class Surroundings:
+class Surroundings(msgspec.Struct, frozen=True):
     """What all sessions of a process have in common.
 
     Attributes:
@@ -233,7 +240,7 @@ class Surroundings:
     process_cpu: ProcessCpu
     memory_peak: MemoryPeak | None = None
     pmu: PmuTrials = NO_PMU
-    replica_trial: ReplicaTrial = field(default_factory=ReplicaTrial)
+    replica_trial: ReplicaTrial = msgspec.field(default_factory=ReplicaTrial)
 
     @classmethod
     def read(cls, process_cpu: ProcessCpu | None = None) -> Surroundings:
@@ -271,7 +278,7 @@ def attached(
     facts = check_target(pid, may_be_sealed=config.accesses != "bursts")
     for note in facts.notes:
         logger.warning(note)
-    target = TargetInfo(**dataclasses.asdict(facts.identity))
+    target = TargetInfo(**msgspec.structs.asdict(facts.identity))
     accesses = choose_accesses(target.pid, config, facts.refusal, ReplicaTrial())
     logger.debug("accesses by %s: %s", accesses.source, accesses.why)
     config = settled(config, accesses)
@@ -369,10 +376,7 @@ def compose(
     if config.watches:  # of its descriptors samples have most
         watchpoints = Watchpoints(most_files=None if most_files is None else most_files // 8)
         stack.callback(watchpoints.close)
-    sampled_lines = None
-    if watchpoints is not None and config.stops_nothing and around.pmu.address_events:
-        sampled_lines = _sampled_lines(target.pid, config, around.pmu, most_files)
-        stack.callback(sampled_lines.close)
+    sampled_lines = _sampled_lines(target.pid, config, around.pmu, stack, most_files)
     make_clock = _clock(choice)
     pipeline_parts = _pipeline_parts(
         target.pid, config, maps, around, started_seconds, permit, make_clock, keeper
@@ -413,10 +417,47 @@ def _clock(choice: Choice) -> Callable[[], AccessClock]:
     return CounterClock
 
 
+def change_accesses(
+    session: Session,
+    config: SessionConfig,
+    around: Surroundings,
+    stack: ExitStack,
+    most_files: int | None = None,
+) -> None:
+    """Have a session take accesses from elsewhere, once its tracer has been changed, too.
+
+    Args:
+        session: the session.
+        config: its settings from now on; only ``accesses`` may differ.
+        around: what it shares with other sessions.
+        stack: releases what is opened for it.
+        most_files: as for :func:`compose`.
+
+    Raises:
+        MemsampdError: something is in the way; the session goes on as before.
+    """
+    parts = session.parts
+    lines = _sampled_lines(parts.target.pid, config, around.pmu, stack, most_files)
+    if parts.sampled_lines is not None:
+        parts.sampled_lines.close()
+    pipeline = parts.pipeline
+    schedule = _schedule(config)
+    pipeline.parts.ledger.change(**_parts_of_own_cpu(config))
+    planner = Planner(schedule, pipeline.parts.ledger, _limits(config))
+    pipeline.change(schedule, planner, stops_nothing=config.stops_nothing)
+    session.change(msgspec.structs.replace(parts, sampled_lines=lines), config)
+
+
 def _sampled_lines(
-    pid: int, config: SessionConfig, trials: PmuTrials, most_files: int | None
-) -> SampledLines:
-    """Lines of accesses that the PMU samples."""
+    pid: int,
+    config: SessionConfig,
+    trials: PmuTrials,
+    stack: ExitStack,
+    most_files: int | None,
+) -> SampledLines | None:
+    """Lines of accesses that the PMU samples, where nothing else tells any; None if it cannot."""
+    if not (config.watches and config.stops_nothing and trials.address_events):
+        return None
     from memsampd.sampler.pmu.addresses import AccessSampler
 
     sampler = AccessSampler(
@@ -426,7 +467,9 @@ def _sampled_lines(
         most_files=None if most_files is None else most_files // 8,
         seed=config.seed,
     )
-    return SampledLines(sampler, config.line_bytes, np.random.default_rng(config.seed + 3))
+    lines = SampledLines(sampler, config.line_bytes, np.random.default_rng(config.seed + 3))
+    stack.callback(lines.close)
+    return lines
 
 
 def _branches(
@@ -498,7 +541,8 @@ def _walks(pid: int, config: SessionConfig, rng: random.Random) -> WalkSource:
     """Walks, by this thread, which goes behind the target: nobody waits for it."""
     from memsampd.sampler.walk.source import WalkSource
 
-    yield_to_others(_WALKS_NICENESS if config.niceness is None else config.niceness)
+    niceness = WALKS_NICENESS if config.niceness is None else config.niceness
+    yield_to_others(niceness, preempts=False)
     return WalkSource(pid, rng)
 
 
@@ -524,6 +568,42 @@ def page_served(listen: str, stack: ExitStack) -> Exporter:
     return web
 
 
+def _shape(config: SessionConfig) -> BurstShape:
+    longest = config.burst_accesses
+    if config.stops_nothing:
+        from memsampd.sampler.walk.source import LONGEST_ACCESSES
+
+        longest = min(longest, LONGEST_ACCESSES)
+    return burst_shape(longest)
+
+
+def _schedule(config: SessionConfig) -> Schedule:
+    share = {} if config.schedule == "all" else {"share": config.budget_share}
+    if config.stops_nothing and config.schedule == "phase-guided":
+        share |= {"first_gap": _WALKS_FIRST_GAP, "resolution": _WALKS_RESOLUTION}
+    return make_schedule(
+        config.schedule,
+        random.Random(config.seed + 1),
+        window_seconds=config.window_seconds,
+        shape=_shape(config),
+        **share,
+    )
+
+
+def _limits(config: SessionConfig) -> BurstLimits:
+    return BurstLimits(
+        _shape(config).usual_accesses,
+        config.max_stop_seconds,
+        config.burst_seconds,
+        seeks=not config.stops_nothing,
+    )
+
+
+def _parts_of_own_cpu(config: SessionConfig) -> dict[str, Any]:
+    """What the ledger is to know of where accesses come from."""
+    return {"is_sparing": True, **_WALKS_PARTS} if config.stops_nothing else {}
+
+
 def _pipeline_parts(
     pid: int,
     config: SessionConfig,
@@ -534,36 +614,14 @@ def _pipeline_parts(
     make_clock: Callable[[], AccessClock],
     keeper: ProfileKeeper | None = None,
 ) -> PipelineParts:
-    stops_nothing = config.stops_nothing
-    longest = config.burst_accesses
-    if stops_nothing:
-        from memsampd.sampler.walk.source import LONGEST_ACCESSES
-
-        longest = LONGEST_ACCESSES
-    shape = burst_shape(min(longest, config.burst_accesses))
-    share = {} if config.schedule == "all" else {"share": config.budget_share}
-    if stops_nothing and config.schedule == "phase-guided":
-        share |= {"first_gap": _WALKS_FIRST_GAP, "resolution": _WALKS_RESOLUTION}
-    schedule = make_schedule(
-        config.schedule,
-        random.Random(config.seed + 1),
-        window_seconds=config.window_seconds,
-        shape=shape,
-        **share,
-    )
+    schedule = _schedule(config)
     ledger = Ledger(
         config.budget_share,
         config.own_cpu_share,
         around.sample_seconds,
         started_seconds,
         permit,
-        **_WALKS_PARTS if stops_nothing else {},
-    )
-    limits = BurstLimits(
-        shape.usual_accesses,
-        config.max_stop_seconds,
-        config.burst_seconds,
-        seeks=not stops_nothing,
+        **_parts_of_own_cpu(config),
     )
 
     def learn_anew(first_phase: int) -> Learners:
@@ -584,7 +642,7 @@ def _pipeline_parts(
     return PipelineParts(
         cutter=WindowCutter(config.window_seconds, config.bins, maps.lookup, seed=config.seed),
         schedule=schedule,
-        planner=Planner(schedule, ledger, limits),
+        planner=Planner(schedule, ledger, _limits(config)),
         ledger=ledger,
         estimator=Estimator(
             curve_sizes(around.machine),
@@ -596,7 +654,7 @@ def _pipeline_parts(
         watching=WatchPlan(
             config.budget_share,
             random.Random(config.seed + 2),
-            stops_nothing=stops_nothing,
+            stops_nothing=config.stops_nothing,
         )
         if config.watches
         else None,
@@ -623,6 +681,6 @@ def _recorders(
         start_unix_seconds=time.time(),
         cache_sizes_bytes=parts.cache_sizes_bytes,
         machine={"cpu": machine.cpu.name, "cpus": len(machine.cpus)},
-        config=dataclasses.asdict(config) | {"accesses_why": accesses_why},
+        config=msgspec.structs.asdict(config) | {"accesses_why": accesses_why},
     )
     return [RecordingWriter(output.recording, header, overwrite=output.overwrite)]

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import bisect
 from collections import deque
-from dataclasses import dataclass
+
+import msgspec
 
 from memsampd.phases.records import Window
 
 _WINDOWS_REMEMBERED = 4096
 
 
-@dataclass(slots=True)
-class ClosedWindow:
+class ClosedWindow(msgspec.Struct):
     """A window that a burst may still turn out to belong to.
 
     Attributes:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
+
+import msgspec
 
 from memsampd.errors import UsageError
 from memsampd.sampler.pmu.choice import BranchChoice, ClockChoice
@@ -12,8 +13,7 @@ from memsampd.sampler.pmu.choice import BranchChoice, ClockChoice
 AccessChoice = Literal["auto", "bursts", "watchpoints"]
 
 
-@dataclass(frozen=True, slots=True)
-class SessionConfig:
+class SessionConfig(msgspec.Struct, frozen=True):
     """What a user can choose.
 
     Attributes:
@@ -100,8 +100,7 @@ class SessionConfig:
             )
 
 
-@dataclass(frozen=True, slots=True)
-class OutputConfig:
+class OutputConfig(msgspec.Struct, frozen=True):
     """Where a session's results go.
 
     Attributes:

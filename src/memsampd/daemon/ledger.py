@@ -13,6 +13,9 @@ from memsampd.sampler.records import BurstCost
 # much CPU time already. By default that is a second, and all that there is in the first ten.
 _GRANTED_TARGET_SECONDS = 20.0
 _START_SECONDS = 10.0
+# Where no CPU is idle, and nobody may be disturbed, the second is not for bursts: these have this
+# part of what comes in, whatever memsampd's start and its turns take.
+_WORK_PART = 0.5
 USUAL_PART = 0.9
 """Of what memsampd's processes may use: the rest is kept for phases that have no curve yet."""
 # From here on until the start is over bursts come nearly evenly in each doubling of the time that
@@ -20,6 +23,7 @@ USUAL_PART = 0.9
 # end before that. In simulated runs of 2 to 15 s this was best, or nearly.
 _SOONER = 1.5
 _EARLIEST_SECONDS = 0.5
+_LATELY_SECONDS = 2.0
 # Watches tell of large caches only, and cost as much to be worked out as bursts: these come first.
 SPARE_PART = 0.35
 """Of what memsampd may use: while less is used, lines are watched."""
@@ -39,6 +43,7 @@ class Ledger:
         permit: says whether others, who share the machine's budget, leave room for a burst.
         usual_part: of the share is for phases that have a curve already.
         spare_part: while less than this part of the share is used, lines are watched.
+        is_sparing: bursts have nothing in advance while memsampd has to wait for a CPU.
     """
 
     def __init__(
@@ -50,15 +55,18 @@ class Ledger:
         permit: Callable[[], bool] = lambda: True,
         usual_part: float = USUAL_PART,
         spare_part: float = SPARE_PART,
+        *,
+        is_sparing: bool = False,
     ) -> None:
-        self._usual_part = usual_part
-        self._spare_part = spare_part
+        self.change(usual_part, spare_part, is_sparing=is_sparing)
+        self._is_contended = False
         self._permit = permit
         self._budget_share = budget_share
         self._own_cpu_share = own_cpu_share
         self._sample_seconds = sample_seconds
         self._started_seconds = self._now_seconds = self._ran_seconds = now_seconds
         self._target_cpu_seconds = 0.0
+        self._busy_share = 1.0
         self._own_cpu_seconds = 0.0
         self._samples = 0
         self._bursts = BurstCost()
@@ -67,8 +75,24 @@ class Ledger:
         self._waited_seconds = 0.0
         self._waiting_since: float | None = None
 
+    def change(
+        self,
+        usual_part: float = USUAL_PART,
+        spare_part: float = SPARE_PART,
+        *,
+        is_sparing: bool = False,
+    ) -> None:
+        """Share out otherwise from now on what may be used; see the class."""
+        self._usual_part = usual_part
+        self._spare_part = spare_part
+        self._is_sparing = is_sparing
+
     def tell_time(
-        self, now_seconds: float, target_cpu_seconds: float, own_cpu_seconds: float
+        self,
+        now_seconds: float,
+        target_cpu_seconds: float,
+        own_cpu_seconds: float,
+        waits_for_cpu: bool = False,
     ) -> float:
         """Note what has been used so far.
 
@@ -76,6 +100,7 @@ class Ledger:
             now_seconds: monotonic time.
             target_cpu_seconds: CPU time of the target since the attach.
             own_cpu_seconds: CPU time of memsampd's threads for this target, without the replica.
+            waits_for_cpu: whether memsampd's own threads have to wait for a CPU.
 
         Returns:
             CPU time that the target used since this was told last.
@@ -83,9 +108,14 @@ class Ledger:
         elapsed = max(target_cpu_seconds - self._target_cpu_seconds, 0.0)
         if elapsed > 0:
             self._ran_seconds = now_seconds
+        passed = now_seconds - self._now_seconds
+        if passed > 0:
+            part = min(passed / _LATELY_SECONDS, 1.0)
+            self._busy_share += part * (elapsed / passed - self._busy_share)
         self._now_seconds = now_seconds
         self._target_cpu_seconds += elapsed
         self._own_cpu_seconds = own_cpu_seconds
+        self._is_contended = self._is_sparing and waits_for_cpu
         if self._start_cpu_seconds is None:
             self._start_cpu_seconds = own_cpu_seconds
         return elapsed
@@ -116,11 +146,18 @@ class Ledger:
             ahead = since * math.log(_START_SECONDS / since) / _SOONER
         busy = self._target_cpu_seconds / elapsed if elapsed > 0 else 1.0
         later_seconds = busy * ahead
-        allowed = self._allowed_after(elapsed + ahead, self._target_cpu_seconds + later_seconds)
-        left = max(self._usual_part * allowed - self._used_seconds, 0.0)
+        allowed = self._allowed_after(
+            elapsed + ahead, self._target_cpu_seconds + later_seconds, self._usual_part
+        )
+        left = max(allowed - self._used_seconds, 0.0)
         since_start = self._used_seconds - (self._start_cpu_seconds or 0.0)
         cost = (since_start + USUAL_CPU_SECONDS) / (self._taken + 1)
         return left / cost, later_seconds
+
+    @property
+    def busy_share(self) -> float:
+        """CPU seconds that the target used a second lately; 1 before anything is known."""
+        return self._busy_share
 
     @property
     def idle_seconds(self) -> float:
@@ -144,26 +181,31 @@ class Ledger:
         """
         if not self._permit():
             return False
-        if self._used_seconds >= self._allowed_seconds * (1.0 if is_urgent else self._usual_part):
+        if self._used_seconds >= self._allowed_seconds(1.0 if is_urgent else self._usual_part):
             if self._waiting_since is None:
                 self._waiting_since = self._now_seconds
             return False
         self._waited_seconds, self._waiting_since = self._waited(), None
         return True
 
-    @property
-    def _allowed_seconds(self) -> float:
+    def _allowed_seconds(self, part: float) -> float:
         elapsed = self._now_seconds - self._started_seconds
-        return self._allowed_after(elapsed, self._target_cpu_seconds)
+        return self._allowed_after(elapsed, self._target_cpu_seconds, part)
 
-    def _allowed_after(self, wall_seconds: float, target_cpu_seconds: float) -> float:
+    def _allowed_after(self, wall_seconds: float, target_cpu_seconds: float, part: float) -> float:
+        """What may have been used by then if a part of it is for bursts, or for watches."""
         counted_seconds = 0.0 if wall_seconds < _START_SECONDS else target_cpu_seconds
-        return self._own_cpu_share * max(counted_seconds, _GRANTED_TARGET_SECONDS)
+        granted = part * self._own_cpu_share * max(counted_seconds, _GRANTED_TARGET_SECONDS)
+        if not self._is_contended:
+            return granted
+        earned = part * self._own_cpu_share * target_cpu_seconds
+        without_bursts = self._own_cpu_seconds - self._bursts.tracer_cpu_seconds
+        return min(max(earned, without_bursts + _WORK_PART * earned), granted)
 
     @property
     def has_spare(self) -> bool:
         """Whether so much own CPU time is left that watches take none from bursts."""
-        return self._used_seconds < self._spare_part * self._allowed_seconds
+        return self._used_seconds < self._allowed_seconds(self._spare_part)
 
     @property
     def is_waiting(self) -> bool:

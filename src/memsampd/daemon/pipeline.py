@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from memsampd.daemon.closed import ClosedWindows
 from memsampd.daemon.ledger import Ledger
@@ -38,8 +38,7 @@ from memsampd.sampler.protocols import AccessClock
 from memsampd.sampler.records import BranchSamples, BurstCost, Stretch
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
+class Known(msgspec.Struct, frozen=True):
     """What is known of a program before it is observed.
 
     Attributes:
@@ -48,12 +47,11 @@ class Known:
             were taken, below 0.
     """
 
-    windows: Mapping[int, int] = field(default_factory=dict)
+    windows: Mapping[int, int] = msgspec.field(default_factory=dict)
     bursts: Callable[[], tuple[BurstRecord, ...]] = tuple
 
 
-@dataclass(frozen=True, slots=True)
-class Learners:
+class Learners(msgspec.Struct, frozen=True):
     """What learns of one program; another program needs others.
 
     Its clusterer has the phases that are known already.
@@ -64,11 +62,10 @@ class Learners:
     drift: DriftMonitor
     clock: AccessClock
     unseen: UnseenCode
-    known: Known = field(default_factory=Known)
+    known: Known = msgspec.field(default_factory=Known)
 
 
-@dataclass(frozen=True, slots=True)
-class PipelineParts:
+class PipelineParts(msgspec.Struct, frozen=True):
     """What a pipeline is composed of.
 
     Attributes:
@@ -91,14 +88,14 @@ class PipelineParts:
     watching: WatchPlan | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Turn:
+class Turn(msgspec.Struct, frozen=True):
     """What has happened since the last turn.
 
     Attributes:
         now_seconds: CLOCK_MONOTONIC.
         target_cpu_seconds: CPU time of the target since the attach.
         own_cpu_seconds: CPU time of memsampd's threads for this target, without the replica.
+        waits_for_cpu: whether memsampd's own threads have to wait for a CPU.
         samples: branch samples, of one program: if there was an exec it is at their beginning.
         results: of the orders given.
         command: short name of the program that the target runs now.
@@ -120,10 +117,10 @@ class Turn:
     refused_watches: Sequence[tuple[WatchOrder, MemsampdError]] = ()
     free_watches: int = 0
     sampled_lines: Sequence[tuple[OpenLine, int]] = ()
+    waits_for_cpu: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Actions:
+class Actions(msgspec.Struct, frozen=True):
     """What is to be done about it.
 
     Attributes:
@@ -139,8 +136,7 @@ class Actions:
     watches: tuple[WatchOrder, ...] = ()
 
 
-@dataclass(slots=True)
-class Counts:
+class Counts(msgspec.Struct):
     """What has been counted since the attach.
 
     Attributes:
@@ -160,10 +156,10 @@ class Counts:
     lost: int = 0
     throttled: int = 0
     windows: int = 0
-    ends: Counter[str] = field(default_factory=Counter)
-    errors: Counter[str] = field(default_factory=Counter)
-    words: dict[str, str] = field(default_factory=dict)
-    tally: BurstTally = field(default_factory=BurstTally)
+    ends: Counter[str] = msgspec.field(default_factory=Counter)
+    errors: Counter[str] = msgspec.field(default_factory=Counter)
+    words: dict[str, str] = msgspec.field(default_factory=dict)
+    tally: BurstTally = msgspec.field(default_factory=BurstTally)
     store_drops: int = 0
     watches: int = 0
 
@@ -224,6 +220,25 @@ class Pipeline:
         """Whether no burst of this program has counted yet."""
         return self._bursts == 0
 
+    def change(self, schedule: Schedule, planner: Planner, *, stops_nothing: bool) -> None:
+        """Take accesses from elsewhere from now on: each phase is to be seen from there, too.
+
+        What is known, and what was spent, stays.
+
+        Args:
+            schedule: of bursts from there.
+            planner: asks it.
+            stops_nothing: whether these are walks.
+        """
+        owed_seconds = schedule.balance_seconds - self.parts.schedule.balance_seconds
+        if owed_seconds > 0:
+            schedule.charge(owed_seconds)
+        if self._bursts:
+            planner.know()
+        if self.parts.watching is not None:
+            self.parts.watching.change(stops_nothing=stops_nothing)
+        self.parts = replace(self.parts, schedule=schedule, planner=planner)
+
     # -- a turn --------------------------------------------------------------------------------
 
     def step(self, turn: Turn) -> Actions:
@@ -243,7 +258,7 @@ class Pipeline:
         """Learn; returns the last window that ended."""
         self._now_seconds = turn.now_seconds
         elapsed = self.parts.ledger.tell_time(
-            turn.now_seconds, turn.target_cpu_seconds, turn.own_cpu_seconds
+            turn.now_seconds, turn.target_cpu_seconds, turn.own_cpu_seconds, turn.waits_for_cpu
         )
         self.parts.schedule.elapse(elapsed)
         for result in turn.results:

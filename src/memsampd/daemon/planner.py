@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from memsampd.daemon.backoff import BackOff
@@ -25,8 +26,7 @@ _TRIES_IN_A_ROW = 8
 _HURRIED_TRIES = 16
 
 
-@dataclass(frozen=True, slots=True)
-class BurstLimits:
+class BurstLimits(msgspec.Struct, frozen=True):
     """What holds of every burst.
 
     Attributes:

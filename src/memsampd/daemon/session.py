@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+from msgspec.structs import replace
 
 from memsampd.daemon.config import SessionConfig
 from memsampd.daemon.own_cpu import CpuAccount
 from memsampd.daemon.pipeline import Actions, Pipeline, Turn
+from memsampd.daemon.priority import ANALYSIS_NICENESS, Contention, yield_to_others
 from memsampd.daemon.sampled_lines import SampledLines
 from memsampd.daemon.stopping import Stop
 from memsampd.daemon.tracer import CaptureOrder, CaptureResult
@@ -37,27 +39,18 @@ logger = logging.getLogger(__name__)
 # What is done a turn takes a millisecond or so, however few samples have come, and more where each
 # finds the caches cold: a few windows at once are cheaper.
 _TURN_SECONDS = 0.25
-# While no burst can be paid for there is nothing to decide. What is sampled meanwhile must have
-# room: a ring has some 700 samples.
-_WAITING_TURN_SECONDS = 0.5
-_WAITING_TURN_SAMPLES = 250
+# While no burst can be paid for, or no window ends, there is nothing to decide. What is sampled
+# meanwhile must have room: a ring has some 700 samples.
+_CALM_TURN_SECONDS = 0.5
+_CALM_TURN_SAMPLES = 250
 _HURRIED_TURN_SECONDS = 0.03
 _BURST_TURN_SECONDS = 0.12  # what was ordered has mostly come by then
 # Debug registers are idle from the end of a watch to the next turn: where nothing is stopped,
-# nothing else tells of large caches.
+# nothing else tells of large caches. Not where no CPU is idle: a turn costs what a watch may.
 _WATCHING_TURN_SECONDS = 0.1
 _IDLE_TURN_SECONDS = 0.25
 _IDLE_AFTER_SECONDS = 1.0
 _PUBLISH_SECONDS = 2.0
-# The target goes first, but on a machine whose CPUs are all busy there must be turns: with two busy
-# loops on two CPUs, 2 a second at 10, 6 at 5, 10 at 0.
-ANALYSIS_NICENESS = 5
-
-
-def yield_to_others(niceness: int) -> None:
-    """Analysis can wait, the target cannot: lower this thread (not the tracer, which stops it)."""
-    with contextlib.suppress(OSError):
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), niceness)
 
 
 State = Callable[[], Snapshot]
@@ -110,8 +103,7 @@ class BurstTaker(Protocol):
         """Take no more, and leave nothing in the target; may be called twice."""
 
 
-@dataclass(frozen=True, slots=True)
-class SessionParts:
+class SessionParts(msgspec.Struct, frozen=True):
     """All that a session is composed of, behind the seams.
 
     Attributes:
@@ -195,10 +187,28 @@ class Session:
         self._is_alive = True
         self._stop = Stop()
         self._refused_watches: list[tuple[WatchOrder, MemsampdError]] = []
+        self._contention = Contention()
+        self._waits_for_cpu = False
 
     def stop(self, reason: str) -> None:
         """End soon; may be called from a signal handler."""
         self._stop.tell(reason)
+
+    @property
+    def stops_nothing(self) -> bool:
+        """Whether accesses come from watchpoints now."""
+        return self._config.stops_nothing
+
+    @property
+    def parts(self) -> SessionParts:
+        """What it is composed of now."""
+        return self._parts
+
+    def change(self, parts: SessionParts, config: SessionConfig) -> None:
+        """Go on with other parts, and other choices; what was learned stays."""
+        if self._parts.watchpoints is not None:
+            self._parts.watchpoints.suspend()
+        self._parts, self._config = parts, config
 
     def run(self) -> str:
         """Observe until something ends it; the target is then as it was.
@@ -207,7 +217,10 @@ class Session:
             Why it ended, for people.
         """
         asked = self._config.niceness
-        yield_to_others(ANALYSIS_NICENESS if asked is None else asked)
+        yield_to_others(
+            ANALYSIS_NICENESS if asked is None else asked,
+            preempts=not self._config.stops_nothing,
+        )
         self._parts.own_cpu.add_thread(threading.current_thread())
         try:
             while (reason := self.ending()) is None:
@@ -271,19 +284,21 @@ class Session:
         pipeline = self._parts.pipeline
         if pipeline.parts.ledger.idle_seconds >= _IDLE_AFTER_SECONDS:
             return _IDLE_TURN_SECONDS
-        if self._config.stops_nothing:
+        if self._config.stops_nothing and not self._waits_for_cpu:
             return _WATCHING_TURN_SECONDS
         if pipeline.awaits_burst:
             return _BURST_TURN_SECONDS
-        if pipeline.parts.ledger.is_waiting:
-            room_seconds = _WAITING_TURN_SAMPLES * self._config.period_seconds
-            return max(min(_WAITING_TURN_SECONDS, room_seconds), _TURN_SECONDS)
-        return _TURN_SECONDS
+        ledger, pause = pipeline.parts.ledger, _CALM_TURN_SECONDS
+        if not ledger.is_waiting:  # who gets little CPU time has few windows: one a turn is enough
+            pause = self._config.window_seconds / max(ledger.busy_share, 0.01)
+        room_seconds = _CALM_TURN_SAMPLES * self._config.period_seconds
+        return max(min(pause, _CALM_TURN_SECONDS, room_seconds), _TURN_SECONDS)
 
     def _turns(self) -> Iterator[Turn]:
         """Tell what has happened since the last turn: a turn for each program that has run."""
         parts = self._parts
         points = parts.watchpoints
+        self._waits_for_cpu = self._contention.look(time.monotonic())
         with contextlib.suppress(TargetError):  # gone: as it was
             self._target_cpu = process_cpu_ns(self._target.pid) * 1e-9
         for samples in parts.branches.read(0.0).programs():
@@ -293,6 +308,7 @@ class Session:
                 now_seconds=time.monotonic(),
                 target_cpu_seconds=self._target_cpu - parts.target_cpu_at_start,
                 own_cpu_seconds=parts.own_cpu.used_seconds,
+                waits_for_cpu=self._waits_for_cpu,
                 samples=samples,
                 results=parts.tracer.results(),
                 command=self._target.command,

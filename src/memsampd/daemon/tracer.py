@@ -8,10 +8,11 @@ import random
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from memsampd.daemon.threads import choose_thread, wait_for_run
@@ -32,8 +33,7 @@ _TRIES = 4
 _OPEN_LINES_ROWS = 250_000  # of a burst: rows cost more than counting lines
 
 
-@dataclass(frozen=True, slots=True)
-class CaptureOrder:
+class CaptureOrder(msgspec.Struct, frozen=True):
     """A burst that is wanted.
 
     Attributes:
@@ -60,8 +60,7 @@ class CaptureOrder:
     open_lines: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class CountedBurst:
+class CountedBurst(msgspec.Struct, frozen=True):
     """What is kept of a burst.
 
     Attributes:
@@ -75,13 +74,12 @@ class CountedBurst:
 
     burst: Burst
     histogram: ReuseHistogram
-    code_ips: NDArray[np.uint64] = field(default_factory=lambda: np.empty(0, np.uint64))
-    code_ip: NDArray[np.uint64] = field(default_factory=lambda: np.empty(0, np.uint64))
+    code_ips: NDArray[np.uint64] = msgspec.field(default_factory=lambda: np.empty(0, np.uint64))
+    code_ip: NDArray[np.uint64] = msgspec.field(default_factory=lambda: np.empty(0, np.uint64))
     open_lines: tuple[OpenLine, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class CaptureResult:
+class CaptureResult(msgspec.Struct, frozen=True):
     """What came of an order.
 
     Attributes:

@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
+
 from memsampd import __version__
 from memsampd.daemon.attach import access_source
 from memsampd.daemon.threads import choose_thread
@@ -338,7 +340,7 @@ def traced(
     facts = check_target(pid)
     for note in facts.notes:
         logger.warning(note)
-    target = TargetInfo(**dataclasses.asdict(facts.identity))
+    target = TargetInfo(**msgspec.structs.asdict(facts.identity))
     if config.tid is not None and config.tid not in list_threads(target.pid):
         raise TargetError(
             f"{config.tid} is no thread of process {target.pid}", "see the folder task in its /proc"

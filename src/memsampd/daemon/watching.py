@@ -5,7 +5,9 @@ from __future__ import annotations
 import random
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from memsampd.errors import CaptureError, MemsampdError
 from memsampd.estimate.events import WatchRecord
@@ -29,8 +31,7 @@ RESOLUTION_SECONDS = 40e-6
 """Pauses of less CPU time are lost in what hits take, 10 to 31 us each."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Line:
+class _Line(msgspec.Struct, frozen=True):
     """A line that may be watched."""
 
     line: OpenLine
@@ -53,15 +54,19 @@ class WatchPlan:
     def __init__(
         self, budget_share: float, rng: random.Random, *, stops_nothing: bool = False
     ) -> None:
-        self._resolution_seconds = RESOLUTION_SECONDS if stops_nothing else 0.0
-        self._budget_part = 1.0 if stops_nothing else _BUDGET_PART
-        self._most_hits = FEW_HITS if stops_nothing else MOST_HITS
         self._budget_share = budget_share
         self._rng = rng
         self._balance_seconds = _AT_ONCE_SECONDS
         self._refused_turns = 0
         self._turn = 0
         self._number = 0
+        self.change(stops_nothing=stops_nothing)
+
+    def change(self, *, stops_nothing: bool) -> None:
+        """Take lines from elsewhere; those that are known were chosen otherwise, and go."""
+        self._resolution_seconds = RESOLUTION_SECONDS if stops_nothing else 0.0
+        self._budget_part = 1.0 if stops_nothing else _BUDGET_PART
+        self._most_hits = FEW_HITS if stops_nothing else MOST_HITS
         self.restart()
 
     def restart(self) -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -11,8 +10,7 @@ from memsampd.estimate.watches import PhaseWatches
 from memsampd.models.histogram import ReuseHistogram
 
 
-@dataclass(slots=True)
-class WindowSums:
+class WindowSums(msgspec.Struct):
     """Sums over windows.
 
     Attributes:
@@ -57,8 +55,7 @@ class WindowSums:
         return WindowSums(self.accesses, self.misses.copy(), *rest, self.weights.copy())
 
 
-@dataclass(slots=True)
-class BurstSums:
+class BurstSums(msgspec.Struct):
     """Sums over bursts of a phase.
 
     Attributes:
@@ -73,7 +70,7 @@ class BurstSums:
     rows: int = 0
     beyond_rows: int = 0
     writes: int = 0
-    histogram: ReuseHistogram = field(default_factory=ReuseHistogram.empty)
+    histogram: ReuseHistogram = msgspec.field(default_factory=ReuseHistogram.empty)
 
     def absorb(self, other: BurstSums) -> None:
         """Add those of others."""
@@ -84,8 +81,7 @@ class BurstSums:
         self.histogram += other.histogram
 
 
-@dataclass(slots=True)
-class PhaseAccount:
+class PhaseAccount(msgspec.Struct):
     """One phase: windows that are settled, and its bursts.
 
     Attributes:
@@ -104,11 +100,11 @@ class PhaseAccount:
     windows: int = 0
     cpu_seconds: float = 0.0
     squares: float = 0.0
-    taken: BurstSums = field(default_factory=BurstSums)
-    stored: BurstSums = field(default_factory=BurstSums)
+    taken: BurstSums = msgspec.field(default_factory=BurstSums)
+    stored: BurstSums = msgspec.field(default_factory=BurstSums)
     latest_stored_seconds: float = -np.inf
     horizon_accesses: int = 0
-    watches: PhaseWatches = field(default_factory=PhaseWatches)
+    watches: PhaseWatches = msgspec.field(default_factory=PhaseWatches)
 
     @classmethod
     def new(cls, values: int, capacity: int) -> PhaseAccount:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -69,8 +69,7 @@ class Course:
         return cpu_seconds * (rates[last] - rates[first]) / windows if windows else math.nan
 
 
-@dataclass(frozen=True, slots=True)
-class _Sums:
+class _Sums(msgspec.Struct, frozen=True):
     """Windows in lists: many stretches are asked about, and each of a few windows.
 
     Attributes:

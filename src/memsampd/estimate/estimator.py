@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -44,6 +44,7 @@ _MOST_UNSEEN = 0.1
 # What a burst counts in a window that went at another rate: next to nothing from three times this
 # (a logarithm) on.
 _SAME_RATE = 0.15
+_LIKE_RATE = 0.5  # the same of a burst whose own rate is only told by those of like code
 _OTHER_RATE = 1e-3
 # From how large a difference of miss ratios on the stored bursts of a phase do not hold any more.
 _OTHER_ANYWHERE = 0.1
@@ -53,8 +54,7 @@ _HORIZON_GAIN = 1.3  # a longer view of a phase is worth modelling its bursts ag
 _AT_ONCE = 16  # windows that are shared out together: most of the work does not depend on how many
 
 
-@dataclass(slots=True)
-class _Waiting:
+class _Waiting(msgspec.Struct):
     """A window that later bursts may still tell something of."""
 
     index: int
@@ -476,7 +476,7 @@ class Estimator:
         phase = np.array([window.phase for window in windows])
         cpu_seconds = np.array([window.cpu_seconds for window in windows])
         expected, is_rated = memory.expected_rates()
-        rates, evidence = _rates_of(windows, memory.timed_code, expected)
+        rates, evidence = _rates_of(windows, memory.timed_code, memory.like_code(), expected)
         own = np.equal.outer(phase, memory.phase)
         has_code = memory.code.any(axis=1)
         is_told = np.logical_and.outer(hits.any(axis=1), has_code)
@@ -596,6 +596,7 @@ class Estimator:
 def _rates_of(
     windows: Sequence[_Waiting] | deque[_Waiting],
     timed_code: NDArray[np.int64],
+    like_code: NDArray[np.int64],
     expected: NDArray[np.float64],
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """How fast the code of bursts went in windows, and how much that speaks for these bursts.
@@ -605,7 +606,8 @@ def _rates_of(
 
     Args:
         windows: w of them.
-        timed_code: ids of the code of bursts, shape (m,).
+        timed_code: ids of the code of bursts, -1 where it has none, shape (m,).
+        like_code: of such bursts, that of the one that ran the likest code, or -1, shape (m,).
         expected: the bursts' own rates, shape (m,).
 
     Returns:
@@ -615,8 +617,9 @@ def _rates_of(
     evidence = np.ones_like(rates)
     for row, window in enumerate(windows):
         for measured in window.rates:
-            same = timed_code == measured.code
-            rates[row, same] = measured.accesses_per_cpu_second
-            apart = np.log(measured.accesses_per_cpu_second / expected[same]) / _SAME_RATE
-            evidence[row, same] = np.exp(-0.5 * apart**2) + _OTHER_RATE
+            for code, deviation in ((timed_code, _SAME_RATE), (like_code, _LIKE_RATE)):
+                same = (code == measured.code) & (expected > 0)
+                rates[row, same] = measured.accesses_per_cpu_second
+                apart = np.log(measured.accesses_per_cpu_second / expected[same]) / deviation
+                evidence[row, same] = np.exp(-0.5 * apart**2) + _OTHER_RATE
     return rates, evidence

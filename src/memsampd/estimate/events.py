@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memsampd.models.histogram import ReuseHistogram
+from memsampd.models.stack_samples import StackSamples
 from memsampd.sampler.records import (
     Burst,
     BurstCost,
@@ -100,6 +101,8 @@ class BurstRecord(Event, frozen=True, kw_only=True, tag="burst"):
         bins: indices of the non-empty bins, int32 little-endian.
         reuses: their reuses, int64 little-endian.
         censored: their censored accesses, int64 little-endian.
+        sampled_reuses: reuse distances of some reuses, ascending, uint32 little-endian.
+        sampled_stacks: stack distances of the same; both are empty where nobody looked.
         timed: what was timed of it in the target; None if nothing was.
         calls: system calls that it goes over.
         calls_compared: at so many of these the target was compared with its replica.
@@ -132,6 +135,8 @@ class BurstRecord(Event, frozen=True, kw_only=True, tag="burst"):
     bins: bytes
     reuses: bytes
     censored: bytes
+    sampled_reuses: bytes = b""
+    sampled_stacks: bytes = b""
     timed: TimedStretch | None = None
     calls: int = 0
     calls_compared: int = 0
@@ -150,6 +155,7 @@ class BurstRecord(Event, frozen=True, kw_only=True, tag="burst"):
 
     _BIN: ClassVar[str] = "<i4"
     _COUNT: ClassVar[str] = "<i8"
+    _DISTANCE: ClassVar[str] = "<u4"
 
     @classmethod
     def of(
@@ -177,6 +183,7 @@ class BurstRecord(Event, frozen=True, kw_only=True, tag="burst"):
             code: its branch vector, see :func:`code_bytes`.
         """
         bins, reuses, censored = histogram.to_sparse()
+        stacks = histogram.stacks or StackSamples.none()
         return cls(
             window=window,
             phase=phase,
@@ -193,6 +200,8 @@ class BurstRecord(Event, frozen=True, kw_only=True, tag="burst"):
             bins=bins.astype(cls._BIN).tobytes(),
             reuses=reuses.astype(cls._COUNT).tobytes(),
             censored=censored.astype(cls._COUNT).tobytes(),
+            sampled_reuses=stacks.reuse.astype(cls._DISTANCE).tobytes(),
+            sampled_stacks=stacks.stack.astype(cls._DISTANCE).tobytes(),
             calls=burst.calls,
             calls_compared=burst.calls_compared,
             calls_equal=burst.calls_equal,
@@ -220,7 +229,12 @@ class BurstRecord(Event, frozen=True, kw_only=True, tag="burst"):
             np.frombuffer(raw, self._COUNT).astype(np.int64) for raw in (self.reuses, self.censored)
         )
         _check_sparse(bins, reuses, censored)
-        return ReuseHistogram.from_sparse(bins, reuses, censored)
+        sampled = (
+            np.frombuffer(raw, self._DISTANCE).astype(np.int64)
+            for raw in (self.sampled_reuses, self.sampled_stacks)
+        )
+        histogram = ReuseHistogram.from_sparse(bins, reuses, censored)
+        return msgspec.structs.replace(histogram, stacks=StackSamples(*sampled))
 
 
 class WatchRecord(Event, frozen=True, kw_only=True, tag="watch"):

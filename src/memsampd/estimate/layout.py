@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -15,8 +15,7 @@ from memsampd.models.survival import SurvivalFunction
 MIDDLE, LOW, HIGH = range(3)
 
 
-@dataclass(frozen=True, slots=True)
-class CurveLayout:
+class CurveLayout(msgspec.Struct, frozen=True):
     """Which curves a row of figures holds: of shape (policies, 3, s), flattened.
 
     Attributes:

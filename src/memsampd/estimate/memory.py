@@ -340,6 +340,17 @@ class BurstMemory:
         is_rated = counts | weight.any(axis=1) | self.is_memoryless
         return np.where(self.is_memoryless, 0.0, rates), is_rated
 
+    def like_code(self) -> NDArray[np.int64]:
+        """Return of bursts whose code has no id that of the one that ran the likest, shape (m,).
+
+        -1 where none ran like code, and of bursts whose code has an id itself.
+        """
+        has_id = self.timed_code >= 0
+        alike = np.where(has_id, self._alike[: self.count, : self.count], 0.0)
+        likest = alike.argmax(axis=1)
+        is_like = ~has_id & (alike.max(axis=1) >= _ALIKE)
+        return np.where(is_like, self.timed_code[likest], -1)
+
     def parts_of_kinds(self) -> NDArray[np.float64]:
         """Share of each burst in the bursts of like code, shape (m,); 0 where that is not known.
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -12,8 +12,7 @@ from memsampd.models.records import MissRatioCurve
 from memsampd.sampler.records import UNKNOWN_RATE, AccessRate
 
 
-@dataclass(frozen=True, slots=True)
-class PhaseEstimate:
+class PhaseEstimate(msgspec.Struct, frozen=True):
     """One phase as known now.
 
     Attributes:
@@ -41,13 +40,12 @@ class PhaseEstimate:
     censored_share: float
     write_share: float
     rate: AccessRate
-    curves: Mapping[str, MissRatioCurve] = field(default_factory=dict)
+    curves: Mapping[str, MissRatioCurve] = msgspec.field(default_factory=dict)
     stored_bursts: int = 0
     stored_age_seconds: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Totals:
+class Totals(msgspec.Struct, frozen=True):
     """Accesses and misses since the attach, for counters: they never run backwards.
 
     An estimate that is corrected downwards is worked off by counting later.
@@ -61,8 +59,7 @@ class Totals:
     misses: Mapping[str, NDArray[np.float64]]
 
 
-@dataclass(frozen=True, slots=True)
-class Estimate:
+class Estimate(msgspec.Struct, frozen=True):
     """All that is known of the target now.
 
     Attributes:
@@ -94,8 +91,7 @@ class Estimate:
         return cls(0, 0.0, 0.0, (), {}, UNKNOWN_RATE, 0.0, Totals(0.0, {}), sizes_bytes)
 
 
-@dataclass(frozen=True, slots=True)
-class WindowEstimate:
+class WindowEstimate(msgspec.Struct, frozen=True):
     """A window with what is known of it.
 
     Attributes:

@@ -15,9 +15,9 @@ ERROR = 0.7
 """Relative error that such a rate may have; it is less for whole programs than for their loops."""
 # Nanoseconds for an instruction, and more for an access that misses L1d, L2 and L3. They are small
 # because several misses are under way at once. Fitted to the exact accesses of the evaluation's
-# programs (benchmarks/speed_model.py).
+# programs (benchmarks/speed_model.py): whole runs, not single loops.
 INSTRUCTION_SECONDS = 0.10e-9
-MISS_SECONDS = {"L1d": 4e-9, "L2": 2e-9, "L3": 4e-9}
+MISS_SECONDS = {"L1d": 1.7e-9, "L2": 1.7e-9, "L3": 4e-9}
 # A page that no burst had touched lately: address translation and memory have to be waited for.
 NEW_PAGE_SECONDS = 10e-9
 _SLOW_INSTRUCTION_SECONDS, _FAST_INSTRUCTION_SECONDS = 2e-9, 0.035e-9

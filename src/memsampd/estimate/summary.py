@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -21,8 +21,7 @@ _USUAL_SCATTER = 0.04
 _ROUNDING = 1e-9  # of sums that were added to and taken from
 
 
-@dataclass(frozen=True, slots=True)
-class _Whole:
+class _Whole(msgspec.Struct, frozen=True):
     """What phases are shares of."""
 
     accesses: float

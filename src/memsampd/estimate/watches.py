@@ -6,9 +6,10 @@ import itertools
 import math
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from memsampd.estimate.events import WatchRecord
@@ -35,8 +36,7 @@ _WALK_ALIKE = 0.7  # the correlation of lines of one walk, which is a moment of 
 _GOLDEN = 0.6180339887498949  # its multiples fill an interval evenly, however many there are
 
 
-@dataclass(frozen=True, slots=True)
-class Pause:
+class Pause(msgspec.Struct, frozen=True):
     """For how long a line was not touched.
 
     Attributes:
@@ -56,8 +56,7 @@ class Pause:
     from_accesses: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ReadWatch:
+class ReadWatch(msgspec.Struct, frozen=True):
     """What a watch says.
 
     Attributes:
@@ -133,8 +132,7 @@ def _resolved(watch: WatchRecord, pauses: list[Pause], shortest: float) -> list[
     ]
 
 
-@dataclass(slots=True)
-class PhaseWatches:
+class PhaseWatches(msgspec.Struct):
     """The watches of one phase, the latest of them.
 
     Attributes:
@@ -143,7 +141,7 @@ class PhaseWatches:
         told: of them, when bursts were modelled again by their tail.
     """
 
-    records: deque[tuple[WatchRecord, SurvivalFunction | None]] = field(
+    records: deque[tuple[WatchRecord, SurvivalFunction | None]] = msgspec.field(
         default_factory=lambda: deque(maxlen=_REMEMBERED)
     )
     count: int = 0
@@ -178,8 +176,7 @@ class PhaseWatches:
         return self._read
 
 
-@dataclass(frozen=True, slots=True)
-class _Pauses:
+class _Pauses(msgspec.Struct, frozen=True):
     """All pauses of some watches, in columns.
 
     Attributes:

@@ -312,7 +312,9 @@ LONGEST_HOLD = _gauge(
     "target_longest_hold_seconds", "seconds", "The longest time for which one was held at once."
 )
 HITS = _counter(
-    "target_hit_seconds", "seconds", "CPU time that hits of breakpoints took from the target."
+    "target_hit_seconds",
+    "seconds",
+    "CPU time that breakpoints took from the target: hits, and switches between watched threads.",
 )
 SAMPLING = _counter(
     "target_sampling_seconds",

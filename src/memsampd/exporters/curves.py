@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from memsampd.models.records import MissRatioCurve
@@ -15,8 +16,7 @@ _UNCERTAIN_SHARE = 0.1
 _UNCERTAIN = 0.0005
 
 
-@dataclass(frozen=True, slots=True)
-class CurvePoint:
+class CurvePoint(msgspec.Struct, frozen=True):
     """A curve at one size: estimate and bounds, misses per access."""
 
     miss_ratio: float
@@ -38,8 +38,11 @@ def at_size(curve: MissRatioCurve, size_bytes: int) -> CurvePoint | None:
     sizes_bytes = curve.sizes_bytes
     if not len(sizes_bytes) or not sizes_bytes[0] <= size_bytes <= sizes_bytes[-1]:
         return None
-    octaves = np.log2(sizes_bytes)
     values = (curve.miss_ratio, curve.low, curve.high)
+    at = int(np.searchsorted(sizes_bytes, size_bytes))
+    if sizes_bytes[at] == size_bytes:  # as it is with this machine's caches
+        return CurvePoint(*(float(row[at]) for row in values))
+    octaves = np.log2(sizes_bytes)
     return CurvePoint(*(float(np.interp(np.log2(size_bytes), octaves, row)) for row in values))
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Literal, get_args
+
+import msgspec
 
 from memsampd.estimate.records import Estimate
 from memsampd.machines.machine_file import MemoryPeak
@@ -12,8 +13,7 @@ from memsampd.phases.records import Window
 from memsampd.sampler.records import Burst
 
 
-@dataclass(frozen=True, slots=True)
-class TargetInfo:
+class TargetInfo(msgspec.Struct, frozen=True):
     """The process observed.
 
     Attributes:
@@ -29,8 +29,7 @@ class TargetInfo:
     executable: str
 
 
-@dataclass(frozen=True, slots=True)
-class BurstTally:
+class BurstTally(msgspec.Struct, frozen=True):
     """What became of all bursts together.
 
     Attributes:
@@ -69,15 +68,14 @@ class BurstTally:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Overhead:
+class Overhead(msgspec.Struct, frozen=True):
     """What memsampd cost so far, in seconds, and what that is a share of.
 
     Attributes:
         target_cpu_seconds: CPU time of the target since attach.
         stop_seconds: wall time for which one of its threads was held.
         longest_stop_seconds: the longest of these times.
-        hit_seconds: CPU time that hits of breakpoints took from it.
+        hit_seconds: CPU time that breakpoints took from it: hits, and switches of watched threads.
         sampling_seconds: estimate of the CPU time that branch samples took from it.
         budget_share: the share of the target's CPU time that bursts may cost.
         spent_share: the share that they cost: holds and hits.
@@ -102,8 +100,7 @@ class Overhead:
     waits_for_own_cpu: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
+class Snapshot(msgspec.Struct, frozen=True):
     """Everything about one session at one moment.
 
     Attributes:
@@ -152,7 +149,7 @@ class Snapshot:
     overhead: Overhead
     tally: BurstTally = BurstTally()
     trouble: str = ""
-    refusals: Mapping[str, str] = field(default_factory=dict)
+    refusals: Mapping[str, str] = msgspec.field(default_factory=dict)
     idle_seconds: float = 0.0
     memory_peak: MemoryPeak | None = None
     store_drops: int = 0
@@ -176,8 +173,7 @@ to yet. "failed": it could not be attached to; that is tried again.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class NodeTarget:
+class NodeTarget(msgspec.Struct, frozen=True):
     """A process that a node's daemon observes, or is to observe.
 
     Attributes:
@@ -201,8 +197,7 @@ class NodeTarget:
     burst_share: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class NodeStatus:
+class NodeStatus(msgspec.Struct, frozen=True):
     """Everything about a node's daemon at one moment.
 
     Attributes:

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -110,7 +111,7 @@ def at_bound(demands: Sequence[Demand], bound: Literal["low", "high"]) -> list[D
     return [
         replace(
             demand,
-            curve=replace(
+            curve=msgspec.structs.replace(
                 demand.curve,
                 miss_ratio=getattr(demand.curve, bound),
                 low=getattr(demand.curve, bound),

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from memsampd import _core
 from memsampd.models.bins import BINS
+from memsampd.models.stack_samples import StackSamples
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ReuseHistogram:
+class ReuseHistogram(msgspec.Struct, frozen=True, eq=False):
     """What bursts showed of the reuse distances of their accesses.
 
     Access t (0-based) of a burst of N can see as far as c = N-1-t. If its line returns at
@@ -31,10 +30,13 @@ class ReuseHistogram:
     Attributes:
         reuses: accesses seen to return, by bin of their distance, shape (BINS,), int64.
         censored: accesses not seen to return, by bin of what they could see, shape (BINS,), int64.
+        stacks: stack distances of some of the reuses; None where nobody looked. They are those of
+            one burst: a sum of histograms has none.
     """
 
     reuses: NDArray[np.int64]
     censored: NDArray[np.int64]
+    stacks: StackSamples | None = None
 
     def __post_init__(self) -> None:
         if self.reuses.shape != (BINS,) or self.censored.shape != (BINS,):
@@ -65,7 +67,12 @@ class ReuseHistogram:
     def from_counter(cls, counter: _core.ReuseCounter) -> ReuseHistogram:
         """Return what a native counter has counted of a burst."""
         reuses, censored = counter.histograms()
-        return cls(np.frombuffer(reuses, np.int64), np.frombuffer(censored, np.int64))
+        pairs = np.frombuffer(counter.stack_samples(), np.uint32).reshape(-1, 2)
+        return cls(
+            np.frombuffer(reuses, np.int64),
+            np.frombuffer(censored, np.int64),
+            StackSamples.of(pairs),
+        )
 
     def __add__(self, other: ReuseHistogram) -> ReuseHistogram:
         """Return the histogram of the bursts of both."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -17,8 +17,7 @@ _WORD_BITS = 3
 _NEARLY_ALL = 0.75
 
 
-@dataclass(frozen=True, slots=True)
-class OpenLine:
+class OpenLine(msgspec.Struct, frozen=True):
     """A line that a burst left open, as words to be watched.
 
     Attributes:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 
-@dataclass(frozen=True, slots=True)
-class MissRatioCurve:
+class MissRatioCurve(msgspec.Struct, frozen=True):
     """Misses per access against cache size, with what the samples cannot tell.
 
     Attributes:

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from memsampd.models.records import MissRatioCurve
 from memsampd.models.sizes import size_in_lines
+from memsampd.models.stack_samples import REUSE_EDGES, StackSamples
 from memsampd.models.survival import SurvivalFunction
 
 _ROUNDING = 1e-9  # relative; sums of products of ratios must not turn a hit into a miss
@@ -20,10 +21,15 @@ class StatStack:
     stack distance is ``ES(D) = sum of S(k) for k < D``. A cache of L lines misses if ES(d) >= L:
     its miss ratio is S(D*), D* the smallest D with ES(D) >= L.
 
+    That takes accesses to be independent of each other, and reuses of like distance to have like
+    stack distances. Where stack distances of a burst's reuses are known, those of n reuses of like
+    distance tell instead which share of them misses, as if one more had the expected one.
+
     Sizes with L <= ES(horizon) are known: low, estimate and high are equal. Above, ``high`` is
     S(horizon), as if nothing more returned; ``low`` is 0, because all that returned just after
-    the horizon would fit. The estimate there is ``high``: the share that was not seen to return
-    is the only figure observed, and no cache is promised hits that nobody saw.
+    the horizon would fit. (Both are more by what is known to return and miss.) The estimate there
+    is ``high``: the share that was not seen to return is the only figure observed, and no cache is
+    promised hits that nobody saw.
     """
 
     policy = "lru"
@@ -42,11 +48,16 @@ class StatStack:
             UsageError: a size below one line, or sizes that do not ascend.
         """
         lines = size_in_lines(sizes_bytes, line_bytes)
-        miss_ratio, known = _solve(survival, lines)
+        distance, known = _solve(survival, lines)
+        returned = np.maximum(survival(distance) - survival.never_returned, 0.0)
+        if survival.stacks is not None:
+            returned = _by_samples(survival, survival.stacks, lines, distance)
+        returned = np.minimum.accumulate(returned)
+        miss_ratio = np.minimum(returned + survival.never_returned, 1.0)
         return MissRatioCurve(
             sizes_bytes=np.asarray(sizes_bytes, dtype=np.int64),
             miss_ratio=miss_ratio,
-            low=np.where(known, miss_ratio, 0.0),
+            low=np.where(known, miss_ratio, returned),
             high=miss_ratio,
             policy=self.policy,
             line_bytes=line_bytes,
@@ -66,12 +77,12 @@ def expected_stack_distances(survival: SurvivalFunction) -> NDArray[np.float64]:
 def _solve(
     survival: SurvivalFunction, lines: NDArray[np.int64]
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """S(D*) for each size, and whether D* lies within the horizon."""
+    """D* for each size, the horizon where it is beyond that, and whether it lies within."""
     stack = expected_stack_distances(survival)
     wanted = lines * (1 - _ROUNDING)
     reached = np.searchsorted(stack, wanted, side="left")
     known = reached < len(stack)
-    miss_ratio = np.full(len(lines), survival.never_returned)
+    distance = np.full(len(lines), float(survival.horizon_accesses))
     segment = reached[known] - 1
     start, end = survival.survival[segment], survival.survival[segment + 1]
     width = np.diff(survival.edges_accesses)[segment]
@@ -81,5 +92,23 @@ def _solve(
     linear = start - slope / 2
     root = np.sqrt(np.maximum(linear**2 + 2 * slope * missing, 0))
     steps = np.clip(np.ceil(2 * missing / (linear + root) - _ROUNDING), 1, width)
-    miss_ratio[known] = np.clip(start + slope * steps, end, start)
-    return np.minimum.accumulate(miss_ratio), known
+    distance[known] = survival.edges_accesses[segment] + steps
+    return distance, known
+
+
+def _by_samples(
+    survival: SurvivalFunction,
+    stacks: StackSamples,
+    lines: NDArray[np.int64],
+    distance: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """Share of the accesses that return within the horizon and miss, for each size."""
+    edges = np.minimum(np.concatenate([[0], REUSE_EDGES]), survival.horizon_accesses)
+    reached = survival(edges)
+    seen = np.concatenate([[0], stacks.counts()])[:, None]
+    missed = np.concatenate([np.zeros((1, len(lines))), stacks.reaching(lines)])
+    expected = survival(np.clip(distance, edges[:-1, None], edges[1:, None])) - reached[1:, None]
+    returned = (reached[:-1] - reached[1:])[:, None]
+    by_group = (missed * returned + expected) / (seen + 1)
+    beyond = survival(np.maximum(distance, edges[-1])) - survival.never_returned
+    return np.asarray(by_group.sum(axis=0) + beyond)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from memsampd.models.bins import EDGES
 from memsampd.models.histogram import ReuseHistogram
+from memsampd.models.stack_samples import StackSamples
 
 MIN_OBSERVABLE = 64
 """Fewest accesses from which a distance must have been observable to be within the horizon."""
@@ -17,8 +17,7 @@ OBSERVABLE_PER_DISTANCE = 0.25
 """The same as a share of the distance: what happens at distance k is known from k/4 accesses."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class SurvivalFunction:
+class SurvivalFunction(msgspec.Struct, frozen=True, eq=False):
     """S(k) = P(d >= k), the share of accesses whose line is not touched within k accesses.
 
     Between edges S is linear: the reuses of a bin are spread evenly over it. Nothing is claimed
@@ -28,11 +27,13 @@ class SurvivalFunction:
         edges_accesses: distances k_0 = 0 < k_1 < ... < k_m, shape (m + 1,), int64.
         survival: S at each, shape (m + 1,), float64, 0..1, S(0) = 1, non-increasing.
         sampled_accesses: accesses behind the estimate.
+        stacks: stack distances that some of the reuses had; None where nobody looked.
     """
 
     edges_accesses: NDArray[np.int64]
     survival: NDArray[np.float64]
     sampled_accesses: int
+    stacks: StackSamples | None = None
 
     def __post_init__(self) -> None:
         edges, survival = self.edges_accesses, self.survival
@@ -68,7 +69,7 @@ class SurvivalFunction:
         needed = np.maximum(min_observable, OBSERVABLE_PER_DISTANCE * EDGES[1:])
         poor = np.flatnonzero(observable < np.maximum(needed, 1))
         end = int(poor[0]) if len(poor) else len(start)
-        return cls(EDGES[: end + 1], survival[: end + 1], histogram.accesses)
+        return cls(EDGES[: end + 1], survival[: end + 1], histogram.accesses, histogram.stacks)
 
     def continued_by(self, other: SurvivalFunction) -> SurvivalFunction:
         """Go on beyond the horizon as another function does, where it reaches further.
@@ -89,6 +90,7 @@ class SurvivalFunction:
             np.concatenate([self.edges_accesses, other.edges_accesses[beyond]]),
             np.concatenate([self.survival, tail]),
             self.sampled_accesses,
+            self.stacks,
         )
 
     def thinned(self) -> SurvivalFunction:
@@ -98,7 +100,9 @@ class SurvivalFunction:
         step = np.where(edges <= 64, edges, 64 + np.floor((octaves - 6) * 16)).astype(np.int64)
         keep = np.append(np.diff(step) > 0, True)
         keep[0] = True
-        return SurvivalFunction(edges[keep], self.survival[keep], self.sampled_accesses)
+        return SurvivalFunction(
+            edges[keep], self.survival[keep], self.sampled_accesses, self.stacks
+        )
 
     @property
     def horizon_accesses(self) -> int:

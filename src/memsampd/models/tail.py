@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -19,8 +19,7 @@ LINES_ALIKE = 0.25
 _ROUNDING = 1e-9  # of sums of weights
 
 
-@dataclass(frozen=True, slots=True)
-class WatchedReuses:
+class WatchedReuses(msgspec.Struct, frozen=True):
     """What watchpoints told of w accesses that return late, or not at all.
 
     Attributes:
@@ -63,8 +62,7 @@ class WatchedReuses:
         return round(float(self.weight.sum()))
 
 
-@dataclass(frozen=True, slots=True)
-class Constancy:
+class Constancy(msgspec.Struct, frozen=True):
     """How often a line is touched again where it was touched before.
 
     Where half of a line is watched, who touches the same words again is always seen; who touches
@@ -97,8 +95,7 @@ class Constancy:
         return cls(low, middle, high)
 
 
-@dataclass(frozen=True, slots=True)
-class Tail:
+class Tail(msgspec.Struct, frozen=True):
     """S(k) / S(horizon) beyond a horizon: estimate and bounds, for the same distances.
 
     Attributes:

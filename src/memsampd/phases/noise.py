@@ -20,14 +20,13 @@ where bins hold less than a hit, the usual case at 30 hits in 32 bins.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
+class Comparison(msgspec.Struct, frozen=True):
     """One vector against another.
 
     Attributes:

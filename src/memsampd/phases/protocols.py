@@ -50,6 +50,10 @@ class Schedule(Protocol):
     takes_bursts: bool
 
     @property
+    def balance_seconds(self) -> float:
+        """What bursts may cost the target now; negative while a debt is worked off."""
+
+    @property
     def can_pay(self) -> bool:
         """Whether the budget holds enough for the shortest burst."""
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
+class Window(msgspec.Struct, frozen=True):
     """A slice of the target's execution.
 
     Attributes:
@@ -34,11 +32,10 @@ class Window:
     lost: int
     throttled: int
     thread_samples: dict[int, int]
-    code: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
+    code: NDArray[np.float64] = msgspec.field(default_factory=lambda: np.empty(0))
 
 
-@dataclass(frozen=True, slots=True)
-class Assignment:
+class Assignment(msgspec.Struct, frozen=True):
     """The phase that a window was found to belong to.
 
     Attributes:
@@ -56,8 +53,7 @@ class Assignment:
     merged: tuple[tuple[int, int], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Leader:
+class Leader(msgspec.Struct, frozen=True):
     """What a phase is known by.
 
     Attributes:
@@ -73,8 +69,7 @@ class Leader:
     windows: int
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(msgspec.Struct, frozen=True):
     """Whether to profile the coming window.
 
     Attributes:

@@ -8,8 +8,8 @@ samples have found it.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -24,8 +24,7 @@ _PLACES = 4  # a thread has as many debug registers
 _FIRST_PAUSE = 8  # windows, doubled with each search for the same code
 
 
-@dataclass(frozen=True, slots=True)
-class Sought:
+class Sought(msgspec.Struct, frozen=True):
     """Where to look for code.
 
     Attributes:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import pairwise
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 
@@ -21,8 +22,7 @@ def registers_of(raw: bytes) -> NDArray[np.uint64]:
     return np.frombuffer(raw, np.uint64).reshape(-1, 16)
 
 
-@dataclass(frozen=True, slots=True)
-class Counted:
+class Counted(msgspec.Struct, frozen=True):
     """What threads did between their sample before and each sample, by the CPU's counters.
 
     Attributes:
@@ -45,8 +45,7 @@ class Counted:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class BranchSamples:
+class BranchSamples(msgspec.Struct, frozen=True):
     """Instruction pointers sampled at a fixed period of user CPU time, or about so.
 
     Attributes:
@@ -71,7 +70,7 @@ class BranchSamples:
     tid: NDArray[np.int32]
     time_seconds: NDArray[np.float64]
     period_seconds: float
-    registers: NDArray[np.uint64] = field(default_factory=no_registers)
+    registers: NDArray[np.uint64] = msgspec.field(default_factory=no_registers)
     lost: int = 0
     throttled: int = 0
     exec_seconds: tuple[float, ...] = ()
@@ -127,15 +126,15 @@ class BurstEnd(StrEnum):
     EXIT = "exit"  # the thread, or the replica, ended
 
 
-@dataclass(frozen=True, slots=True)
-class BurstCost:
+class BurstCost(msgspec.Struct, frozen=True):
     """What one burst cost, in seconds of the resource named.
 
     Attributes:
         stop_seconds: wall time for which a thread of the target was held.
         stops: how often it was held.
         longest_stop_seconds: the longest of these times.
-        hit_seconds: CPU time that hits of breakpoints took from the target.
+        hit_seconds: CPU time that breakpoints took from the target: hits, and switches between
+            watched threads.
         replica_cpu_seconds: CPU time of the replica since the burst before, its start included,
             and of other children of memsampd's.
         tracer_cpu_seconds: CPU time of memsampd's tracing thread.
@@ -170,8 +169,7 @@ class BurstCost:
         return self.stop_seconds + self.hit_seconds
 
 
-@dataclass(frozen=True, slots=True)
-class TimedStretch:
+class TimedStretch(msgspec.Struct, frozen=True):
     """How long the target itself took for some of its accesses.
 
     Attributes:
@@ -192,8 +190,7 @@ class TimedStretch:
         return self.accesses / self.cpu_seconds
 
 
-@dataclass(frozen=True, slots=True)
-class Stretch:
+class Stretch(msgspec.Struct, frozen=True):
     """What a burst tells of a thread's registers.
 
     Attributes:
@@ -226,8 +223,7 @@ class Stretch:
         return replace(self, accesses=accesses, registers=self.registers[part], ip=self.ip[part])
 
 
-@dataclass(frozen=True, slots=True)
-class CodeRate:
+class CodeRate(msgspec.Struct, frozen=True):
     """How fast some code went for a while.
 
     Attributes:
@@ -241,8 +237,7 @@ class CodeRate:
     pairs: int
 
 
-@dataclass(frozen=True, slots=True)
-class Speed:
+class Speed(msgspec.Struct, frozen=True):
     """How fast a process went for a while.
 
     Attributes:
@@ -258,8 +253,7 @@ class Speed:
     cpu_seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class AccessChunk:
+class AccessChunk(msgspec.Struct, frozen=True):
     """Some consecutive rows of a burst; the arrays are only good until the next chunk.
 
     Attributes:
@@ -290,8 +284,7 @@ def makes_no_access(accesses: int, instructions: int) -> bool:
     return accesses == 0 and instructions >= _MEMORYLESS_INSTRUCTIONS
 
 
-@dataclass(frozen=True, slots=True)
-class Burst:
+class Burst(msgspec.Struct, frozen=True):
     """Consecutive data references of one thread, in program order.
 
     A reference that crosses a line is one row here; :func:`memsampd.models.lines.line_stream`
@@ -345,7 +338,7 @@ class Burst:
     prefetches: int
     end: BurstEnd
     end_detail: str = ""
-    cost: BurstCost = field(default_factory=BurstCost)
+    cost: BurstCost = msgspec.field(default_factory=BurstCost)
     accesses: int = -1
     writes: int = -1
     calls: int = 0
@@ -356,17 +349,17 @@ class Burst:
     beyond_accesses: int = 0
     is_plausible: bool = False
     cut_short: bool = False
-    stretch: NDArray[np.uint64] = field(default_factory=no_registers)
-    stretch_ip: NDArray[np.uint64] = field(default_factory=lambda: np.zeros(3, np.uint64))
+    stretch: NDArray[np.uint64] = msgspec.field(default_factory=no_registers)
+    stretch_ip: NDArray[np.uint64] = msgspec.field(default_factory=lambda: np.zeros(3, np.uint64))
     stretch_shares: tuple[float, float, float] = (0.0, 1.0, 1.0)
-    code_ip: NDArray[np.uint64] = field(default_factory=lambda: np.empty(0, np.uint64))
-    code_times: NDArray[np.uint64] = field(default_factory=lambda: np.empty(0, np.uint64))
+    code_ip: NDArray[np.uint64] = msgspec.field(default_factory=lambda: np.empty(0, np.uint64))
+    code_times: NDArray[np.uint64] = msgspec.field(default_factory=lambda: np.empty(0, np.uint64))
 
     def __post_init__(self) -> None:
         if self.accesses < 0:
-            object.__setattr__(self, "accesses", len(self.ip))
+            msgspec.structs.force_setattr(self, "accesses", len(self.ip))
         if self.writes < 0:
-            object.__setattr__(self, "writes", int(np.sum(self.is_write)))
+            msgspec.structs.force_setattr(self, "writes", int(np.sum(self.is_write)))
 
     def __len__(self) -> int:
         return len(self.ip)
@@ -382,8 +375,7 @@ class Burst:
         return self.accesses > 0 or self.is_memoryless
 
 
-@dataclass(frozen=True, slots=True)
-class BurstRequest:
+class BurstRequest(msgspec.Struct, frozen=True):
     """What is asked of an access source.
 
     Attributes:
@@ -402,8 +394,7 @@ class BurstRequest:
     beyond_seconds: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class AccessRate:
+class AccessRate(msgspec.Struct, frozen=True):
     """Accesses per second of CPU time, as far as it is known.
 
     Attributes:

@@ -35,6 +35,7 @@ MAX_POINTS = 2000
 MAX_STREAMS = 32
 _DAY_SECONDS = 86_400.0
 _HEARTBEAT_SECONDS = 15.0
+_HANGS_SECONDS = 60.0  # without a word of a daemon that says something every five
 _DIGITS = 6
 
 _Answer: TypeAlias = Callable[[Request], Document]
@@ -59,17 +60,6 @@ def api_routes(state: State) -> list[BaseRoute]:
             "node": None if state.node is None else node_document(state.node),
         }
 
-    def health(request: Request) -> Document:
-        live = [each for each in state.targets.values() if each.attached]
-        newest = max((each.snapshot.time_seconds for each in live), default=None)
-        return {
-            "version": VERSION,
-            "status": "ok",
-            "memsampd_version": __version__,
-            "targets": len(live),
-            "last_snapshot_age_seconds": None if newest is None else state.age_seconds(newest),
-        }
-
     def windows(request: Request) -> Document:
         observed = _observed(request, state)
         since = _number(request, "since", state.unix_seconds - _DAY_SECONDS, 0, math.inf)
@@ -79,7 +69,6 @@ def api_routes(state: State) -> list[BaseRoute]:
         return _windows(observed, since, int(points), state.unix_offset_seconds)
 
     answers: dict[str, tuple[_Answer, tuple[str, ...]]] = {
-        "/healthz": (health, ()),
         "/api/v1/openapi.json": (lambda request: described, ()),
         "/api/v1/targets": (targets, ()),
         "/api/v1/targets/{id}": (lambda request: _target(_observed(request, state), state), ()),
@@ -96,7 +85,28 @@ def api_routes(state: State) -> list[BaseRoute]:
     routes: list[BaseRoute] = [
         Route(path, _served(answer, parameters)) for path, (answer, parameters) in answers.items()
     ]
-    return [*routes, Route("/api/v1/events", _events_endpoint(state))]
+    more = {"/healthz": _health_endpoint(state), "/api/v1/events": _events_endpoint(state)}
+    return [*routes, *(Route(path, endpoint) for path, endpoint in more.items())]
+
+
+def _health_endpoint(state: State) -> Callable[[Request], object]:
+    async def serve(request: Request) -> Response:
+        _check_parameters(request, ())
+        live = [each for each in state.targets.values() if each.attached]
+        newest = max((each.snapshot.time_seconds for each in live), default=None)
+        node_age = None if state.node is None else state.age_seconds(state.node.time_seconds)
+        hangs = node_age is not None and node_age > _HANGS_SECONDS
+        document = {
+            "version": VERSION,
+            "status": "hangs" if hangs else "ok",
+            "memsampd_version": __version__,
+            "targets": len(live),
+            "last_snapshot_age_seconds": None if newest is None else state.age_seconds(newest),
+            "node_age_seconds": node_age,
+        }
+        return JsonResponse(document, 503 if hangs else 200)
+
+    return serve
 
 
 def _served(answer: _Answer, parameters: tuple[str, ...]) -> Callable[[Request], object]:

@@ -183,10 +183,11 @@ _WINDOWS = _object(
 )
 _HEALTH = _object(
     version={"const": VERSION},
-    status={"const": "ok"},
+    status={"enum": ["ok", "hangs"]},
     memsampd_version=_TEXT,
     targets=_COUNT,
     last_snapshot_age_seconds=_maybe(_NUMBER),
+    node_age_seconds=_maybe(_NUMBER),
 )
 _ERROR = _object(version={"const": VERSION}, cause=_TEXT, remedy=_TEXT)
 _ID: Schema = {
@@ -233,7 +234,7 @@ def openapi_document(default_points: int, max_points: int) -> Schema:
             "license": {"name": "Apache-2.0"},
         },
         "paths": {
-            "/healthz": _get("Whether the server works", _HEALTH),
+            "/healthz": _health(),
             "/api/v1/openapi.json": _get("This document", {"type": "object"}),
             "/api/v1/targets": _get(
                 "All targets, and how the node's daemon fares, if one serves this",
@@ -248,6 +249,15 @@ def openapi_document(default_points: int, max_points: int) -> Schema:
             "/api/v1/events": _events(),
         },
     }
+
+
+def _health() -> Schema:
+    found = _get("Whether the server works", _HEALTH)
+    found["get"]["responses"]["503"] = {
+        "description": "the daemon has not told anything for a minute: it hangs",
+        "content": {"application/json": {"schema": _HEALTH}},
+    }
+    return found
 
 
 def _get(summary: str, answer: Schema, *parameters: Schema) -> Schema:

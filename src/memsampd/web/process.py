@@ -21,7 +21,9 @@ import sys
 import threading
 import time
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from memsampd.errors import CapabilityError
 from memsampd.exporters.documents import target_id

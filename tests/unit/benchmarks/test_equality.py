@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -36,7 +37,7 @@ def run(rows: int = 10, end: str = "full", first_ip: int = 0x1000) -> Run:
 def changed(one: Run, name: str, row: int) -> Run:
     column = getattr(one.rows, name).copy()
     column[row] = not column[row] if column.dtype == bool else column[row] + 1
-    return dataclasses.replace(one, rows=dataclasses.replace(one.rows, **{name: column}))
+    return dataclasses.replace(one, rows=msgspec.structs.replace(one.rows, **{name: column}))
 
 
 def test_equal_runs_do_not_differ() -> None:

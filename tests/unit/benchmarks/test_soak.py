@@ -25,6 +25,7 @@ def sample(
         "ended": seconds // 10,
         "turn_seconds": 0.1,
         "scrape_seconds": scrape_seconds,
+        "scrape_cpu_seconds": 0.01,
         "series": series,
     }
 

@@ -48,6 +48,7 @@ class Entry:
     ("error", "status", "line"),
     [
         (CapabilityError("no PMU", "use a\nreplica"), 1, "no PMU; use a replica"),
+        (CapabilityError("process 7 (\x1b[31mred)"), 1, "process 7 (\ufffd[31mred)"),
         (MemoryError(), 1, "out of memory; free some or choose fewer sizes"),
         (OSError(28, "No space left on device", "/x"), 1, "/x: No space left on device"),
         (ZeroDivisionError("oh"), 1, "internal error: ZeroDivisionError: oh; please report it"),

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import io
 import json
-from dataclasses import replace
 
 import jsonschema
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from invented import make_snapshot
+from msgspec.structs import replace
 
 from memsampd.cli.status import (
     JsonStatus,
@@ -20,6 +22,7 @@ from memsampd.cli.status import (
     ratio_text,
     status_lines,
     waiting_line,
+    wrapped,
 )
 from memsampd.estimate.records import Estimate
 from memsampd.exporters.curves import CurvePoint
@@ -218,3 +221,18 @@ def test_a_terminal_shows_that_it_works_until_there_is_a_curve(
     assert "1 s, step 1 of 3" in drawn
     assert "2 s, step 1 of 3" in drawn
     assert "3 s, step" not in drawn
+
+
+@given(st.text("ab ,:.", min_size=1, max_size=300), st.integers(12, 100))
+def test_a_broken_line_fits_and_says_the_same(line: str, columns: int) -> None:
+    broken = wrapped(line, columns)
+    assert all(len(each) <= columns for each in broken)
+    assert "".join("".join(broken).split()) == "".join(line.split())
+
+
+def test_on_80_columns_all_caches_are_told() -> None:
+    lines = [part for line in status_lines(STATE) for part in wrapped(line, 79)]
+    whole = STATE.estimate.curves["lru"]
+    told = cache_ratios(whole, STATE.cache_sizes_bytes).split("  ")
+    assert all(any(each in line for line in lines) for each in told)
+    assert max(map(len, lines)) <= 79

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import pytest
 from documents_server import served
 from invented import make_snapshot
+from msgspec.structs import replace
 
 from memsampd.cli.main import main
 from memsampd.cli.top_rows import (

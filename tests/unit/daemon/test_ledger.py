@@ -26,6 +26,33 @@ def test_a_second_is_granted_and_no_more_in_the_first_ten() -> None:
     assert costs.allows_burst(is_urgent=True)
 
 
+def test_where_no_cpu_is_idle_bursts_have_nothing_in_advance() -> None:
+    costs = Ledger(0.01, 0.05, 1e-5, 100.0, usual_part=0.8, is_sparing=True)
+    costs.tell_time(100.0, 0.0, 0.4, True)  # its start
+    assert not costs.allows_burst(is_urgent=True)
+    costs.add_burst(BurstCost(tracer_cpu_seconds=0.09))
+    costs.tell_time(104.0, 4.0, 0.4 + 0.09 + 0.2, True)  # half of 0.05, whatever turns took
+    assert costs.allows_burst(is_urgent=True)
+    assert not costs.allows_burst()
+    costs.add_burst(BurstCost(tracer_cpu_seconds=0.02))
+    costs.tell_time(104.0, 4.0, 0.71, True)
+    assert not costs.allows_burst(is_urgent=True)
+    costs.tell_time(104.1, 4.0, 0.71, False)  # a CPU is idle: the second is granted
+    assert costs.allows_burst()
+    costs.tell_time(109.0, 8.0, 1.01, True)  # it is the most in any case
+    assert not costs.allows_burst(is_urgent=True)
+    costs.tell_time(124.0, 24.0, 1.19, True)  # and then the share
+    assert costs.allows_burst(is_urgent=True)
+    costs.tell_time(124.1, 24.0, 1.21, True)
+    assert not costs.allows_burst(is_urgent=True)
+
+
+def test_others_have_the_second_in_any_case() -> None:
+    costs = ledger()
+    costs.tell_time(101.0, 0.5, 0.70, True)
+    assert costs.allows_burst()
+
+
 def test_a_part_is_kept_for_phases_without_a_curve() -> None:
     costs = ledger()
     costs.tell_time(101.0, 0.5, 0.89)
@@ -157,3 +184,18 @@ def test_walks_and_watches_share_what_is_allowed_otherwise() -> None:
         each.tell_time(1.1, 1.0, 0.85)
         can.append(each.allows_burst())
     assert can == [False, True, True, False]
+
+
+def test_it_tells_how_busy_the_target_was_lately() -> None:
+    costs = ledger()
+    assert costs.busy_share == 1
+    target_seconds, shares = 0.0, []
+    for now_seconds, share in [(100 + at, 0.2) for at in range(1, 21)] + [(123.0, 4.0)]:
+        target_seconds += share
+        costs.tell_time(float(now_seconds), target_seconds, 0.1)
+        shares.append(costs.busy_share)
+    assert shares[:-1] == sorted(shares[:-1], reverse=True)
+    assert shares[-2] == pytest.approx(0.2, abs=0.01)
+    assert shares[-1] == pytest.approx(4 / 3)  # of the last three seconds: what was before is over
+    costs.tell_time(123.0, target_seconds, 0.1)  # no time has passed
+    assert costs.busy_share == shares[-1]

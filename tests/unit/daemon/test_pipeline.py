@@ -5,12 +5,13 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from memsampd.daemon.ledger import Ledger
 from memsampd.daemon.pipeline import Actions, Known, Learners, Pipeline, PipelineParts, Turn
@@ -602,3 +603,28 @@ def test_a_burst_is_awaited_until_it_has_come() -> None:
     while world.turn(0.01).order is not None:
         pass
     assert not world.pipeline.awaits_burst
+
+
+def test_accesses_from_elsewhere_leave_what_is_known_and_what_was_spent() -> None:
+    burst = replace(BURST, cost=replace(COST, stop_seconds=0.02))
+    world = World(lambda order: burst, schedule_name="phase-guided", watches=True)
+    for _ in range(10):
+        world.turn()
+    pipeline, parts = world.pipeline, world.pipeline.parts
+    taken, phase, spent = len(world.bursts()), pipeline.phase, world.overhead().spent_share
+    curve = world.estimator.estimate().curves["lru"].miss_ratio
+    assert taken
+    schedule = make_schedule("phase-guided", random.Random(3), window_seconds=WINDOW_SECONDS)
+    planner = Planner(schedule, world.ledger, BurstLimits(4000, 0.005, 6.0, seeks=False))
+    pipeline.change(schedule, planner, stops_nothing=True)
+    assert schedule.balance_seconds == pytest.approx(parts.schedule.balance_seconds)
+    assert world.overhead().spent_share == spent
+    assert np.array_equal(world.estimator.estimate().curves["lru"].miss_ratio, curve)
+    world.answer, world.orders = lambda order: replace(BURST, cost=BurstCost()), []
+    for _ in range(100):
+        world.turn()
+    assert pipeline.phase == phase
+    assert len(world.bursts()) > taken + 1
+    assert world.orders
+    assert all(not order.seek_ips for order in world.orders)
+    assert pipeline.counts.windows > 100

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 
 from memsampd.daemon.ledger import Ledger
 from memsampd.daemon.planner import BurstLimits, Planner

@@ -7,9 +7,9 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 
 from memsampd import _core
 from memsampd.daemon.tracer import CaptureOrder, CaptureResult, TracerThread

@@ -173,3 +173,23 @@ def test_without_a_stop_watches_have_all_of_the_budget() -> None:
         each.elapse(0.6)  # 6 ms of the budget
         can.append(bool(each.orders(1, 1, lambda: RATE)))
     assert can == [False, True]
+
+
+def test_lines_from_elsewhere_are_watched_as_theirs_are() -> None:
+    chosen = plan()
+    chosen.offer(lines(3), 7, 3, 1)
+    (before, *_) = chosen.orders(1, 4, lambda: RATE)
+    chosen.change(stops_nothing=True)
+    assert chosen.orders(1, 4, lambda: RATE) == ()  # of bursts
+    assert chosen.record(watched(before), since) is None
+    chosen.offer(lines(1, words=4), 7, 4, 1)
+    (order,) = chosen.orders(1, 4, lambda: RATE)
+    record = chosen.record(watched(order), since)
+    assert record is not None
+    assert record.resolution_seconds == RESOLUTION_SECONDS
+    chosen.change(stops_nothing=False)
+    chosen.offer(lines(1), 7, 5, 1)
+    (order,) = chosen.orders(1, 4, lambda: RATE)
+    record = chosen.record(watched(order), since)
+    assert record is not None
+    assert record.resolution_seconds == 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import tracemalloc
 from collections.abc import Sequence
 from pathlib import Path
@@ -31,6 +30,7 @@ from memsampd.exporters.recording import RecordingWriter, read_recording
 from memsampd.models.histogram import ReuseHistogram
 from memsampd.models.statstack import StatStack
 from memsampd.models.survival import SurvivalFunction
+from memsampd.sampler.records import CodeRate
 
 BINS = 16
 
@@ -88,8 +88,8 @@ def same(one: Estimate, other: Estimate) -> bool:
 def repr_of(value: object) -> object:
     if isinstance(value, np.ndarray):
         return (str(value.dtype), value.tobytes())
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return [repr_of(getattr(value, each.name)) for each in dataclasses.fields(value)]
+    if isinstance(value, msgspec.Struct):
+        return [repr_of(each) for each in msgspec.structs.astuple(value)]
     if isinstance(value, dict):
         return [(key, repr_of(each)) for key, each in value.items()]
     if isinstance(value, tuple):
@@ -157,6 +157,20 @@ def test_a_replayed_recording_says_what_was_said_live(
 
 
 @settings(deadline=None, max_examples=25)
+@given(histories(), st.integers(2, 40))
+def test_it_does_not_matter_how_often_it_is_asked(events: list[EstimatorEvent], every: int) -> None:
+    """Windows are shared out together: as many as have come since somebody asked."""
+    often, seldom = estimator_of(8, 20), estimator_of(8, 20)
+    for at, event in enumerate(events):
+        often.add(event)
+        seldom.add(event)
+        now = often.estimate()
+        if at % every == 0:
+            assert close(seldom.estimate(), now)
+    assert close(seldom.estimate(), often.estimate())
+
+
+@settings(deadline=None, max_examples=25)
 @given(histories())
 def test_what_is_said_is_possible(events: list[EstimatorEvent]) -> None:
     estimator = Estimator(SIZES_BYTES, 64, settle_windows=8, remembered_bursts=6)
@@ -189,7 +203,7 @@ def test_what_is_said_is_possible(events: list[EstimatorEvent]) -> None:
 
 
 def test_windows_are_shared_out_as_by_brute_force() -> None:
-    """Sample by sample, each among all bursts that ran its bin, nearby ones before others."""
+    """Bin by bin, each among all bursts that ran it, nearby ones before others; and once more."""
     random = np.random.default_rng(5)
     code = random.multinomial(50, random.dirichlet(np.ones(BINS), 20)).astype(float)
     ran = random.multinomial(1000, random.dirichlet(np.ones(BINS), 4)).astype(float)
@@ -213,13 +227,15 @@ def test_windows_are_shared_out_as_by_brute_force() -> None:
     background = 1 / 16384
     for index in range(20):
         distance = np.abs(np.array(at) - index)
-        nearness = 1 / (1 + (distance / (distance.min() + 1)) ** 2)
-        accesses, misses = 0.0, np.zeros(len(SIZES_BYTES))
-        for bin in range(BINS):
-            share = nearness * (ran[:, bin] / ran.sum(axis=1) + background)
-            seconds = 0.1 * code[index, bin] / code[index].sum() * share / share.sum()
-            accesses += float(seconds @ expected_rates)
-            misses += (seconds * expected_rates) @ curves
+        shares = 1 / (1 + (distance / (distance.min() + 1)) ** 2)
+        ran_bin = ran / ran.sum(axis=1, keepdims=True) + background
+        for _ in range(2):
+            weights, shares = shares, np.zeros(len(at))
+            for bin in range(BINS):
+                share = weights * ran_bin[:, bin]
+                shares += code[index, bin] / code[index].sum() * share / share.sum()
+        made = 0.1 * shares * expected_rates
+        accesses, misses = float(made.sum()), made @ curves
         assert known[index].accesses == pytest.approx(accesses, rel=1e-4)
         np.testing.assert_allclose(
             known[index].curves["lru"].miss_ratio, misses / accesses, rtol=1e-4
@@ -397,6 +413,32 @@ def test_a_burst_of_another_kind_is_not_continued_by_its_phase() -> None:
     assert curve.low[-1] < 0.01
 
 
+def test_windows_tell_the_rate_of_like_code_that_was_not_timed() -> None:
+    """The same code on a large and on a small array; only the former's burst was timed."""
+    code, slow, fast = 40 * np.eye(BINS)[0], 1.2e8, 2.5e9
+    large = _with(burst(0, 0, code, slow), ReuseHistogram.from_lines(np.arange(500, dtype="u8")))
+    few = ReuseHistogram.from_lines(np.arange(500, dtype=np.uint64) % np.uint64(2))
+    events: list[EstimatorEvent] = [
+        window(0, 0, code),
+        msgspec.structs.replace(large, timed_code=3),
+        window(1, 0, code),
+        _with(burst(1, 0, code, None), few),
+    ]
+    for index, rate in ((2, slow), (3, fast)):
+        told_rate = (CodeRate(3, rate, 5),)
+        events.append(msgspec.structs.replace(window(index, 0, code), rates=told_rate))
+    known: dict[int, WindowEstimate] = {}
+    estimator = Estimator(
+        SIZES_BYTES, 64, (StatStack(),), tell_window=lambda each: known.update({each.index: each})
+    )
+    for event in events:
+        estimator.add(event)
+    estimator.finish()
+    assert [known[at].accesses for at in (2, 3)] == pytest.approx([0.1 * slow, 0.1 * fast])
+    assert known[2].curves["lru"].miss_ratio[0] > 0.9
+    assert known[3].curves["lru"].miss_ratio[0] < 0.1
+
+
 def _with(record: BurstRecord, histogram: ReuseHistogram) -> BurstRecord:
     bins, reuses, censored = histogram.to_sparse()
     return msgspec.structs.replace(
@@ -485,7 +527,7 @@ def test_what_is_dropped_has_never_been(events: list[EstimatorEvent], count: int
         with_stored.add(StoreDropRecord(phase=phase, window=0))
     # Counters never run backwards: what was counted by bursts that were dropped stays counted.
     one, other = with_stored.estimate(), without.estimate()
-    assert close(dataclasses.replace(one, totals=other.totals), other)
+    assert close(msgspec.structs.replace(one, totals=other.totals), other)
     assert np.array_equal(with_stored.seen_code(), without.seen_code())
 
 
@@ -578,3 +620,33 @@ def test_it_tells_how_much_the_bursts_of_phases_differ() -> None:
     assert all(0 <= each <= 1 for each in bands.values())
     estimator.add(MergeRecord(gone=0, into=1))
     assert set(estimator.scatter()[0]) == {1}
+
+
+def test_stack_distances_of_a_burst_reach_its_curve_and_old_records_do_without() -> None:
+    turns = np.tile(np.concatenate([np.arange(3000) % 500, 1000 + np.arange(3000) % 8]), 20)
+    seen = ReuseHistogram.from_lines(turns.astype(np.uint64))
+    bins, reuses, censored = seen.to_sparse()
+    assert seen.stacks is not None
+    record = msgspec.structs.replace(
+        burst(0),
+        accesses=seen.accesses,
+        bins=bins.astype("<i4").tobytes(),
+        reuses=reuses.astype("<i8").tobytes(),
+        censored=censored.astype("<i8").tobytes(),
+        sampled_reuses=seen.stacks.reuse.astype("<u4").tobytes(),
+        sampled_stacks=seen.stacks.stack.astype("<u4").tobytes(),
+    )
+    old = msgspec.structs.replace(record, sampled_reuses=b"", sampled_stacks=b"")
+    curves = [
+        StatStack().curve(survival, SIZES_BYTES).miss_ratio
+        for survival in (
+            SurvivalFunction.from_histogram(seen),
+            msgspec.structs.replace(SurvivalFunction.from_histogram(seen), stacks=None),
+        )
+    ]
+    assert np.abs(curves[0] - curves[1]).max() > 0.2
+    for told_of, expected in zip((record, old), curves, strict=True):
+        estimator = estimator_of()
+        estimator.add(window(0))
+        estimator.add(told_of)
+        assert estimator.last_burst_ratios() == pytest.approx(expected, abs=1e-12)

@@ -37,6 +37,16 @@ def test_a_timed_burst_corrects_the_model_for_its_code_only() -> None:
     assert is_rated.tolist() == [True, True, False]
 
 
+def test_a_burst_that_was_not_timed_has_the_code_of_the_likest_one() -> None:
+    memory = BurstMemory(4, 1)
+    half = CODE[0] + 0.5 * CODE[1]
+    for code, timed_code in ((CODE[0], 7), (half, 8), (CODE[2], 9)):
+        memory.add(0, 0, code, np.zeros(1), 1e8, 0.05, 1e8, True, timed_code)
+    for code in (CODE[0], half, CODE[3], np.zeros(4)):
+        memory.add(1, 0, code, np.zeros(1), 1e8, 0.7, 1e8, False)
+    assert memory.like_code().tolist() == [-1, -1, -1, 7, 8, -1, -1]
+
+
 def test_many_timed_bursts_leave_no_doubt() -> None:
     memory = BurstMemory(4, 1, capacity=64)
     for at in range(60):

@@ -20,15 +20,20 @@ def brute_force(
     shares = np.zeros((len(index), len(taken)))
     for w in range(len(index)):
         least = min(abs(int(index[w]) - int(at)) for at in taken) + 1
-        samples = [b for b, hits in enumerate(code[w]) for _ in range(int(hits))]
-        for b in samples or range(code.shape[1]):
-            claims = []
-            for m in range(len(taken)):
-                seen = ran[m].sum()
-                there = ran[m, b] / seen if seen else 1 / ran.shape[1]
-                near = 1 / (1 + ((int(index[w]) - int(taken[m])) / least) ** 2)
-                claims.append((there + _BACKGROUND) * near)
-            shares[w] += np.array(claims) / sum(claims) / (len(samples) or code.shape[1])
+        near = [1 / (1 + ((int(index[w]) - int(at)) / least) ** 2) for at in taken]
+        shares[w] = share_samples(code[w], ran, share_samples(code[w], ran, np.array(near)))
+    return shares
+
+
+def share_samples(
+    hits: NDArray[np.float64], ran: NDArray[np.float64], weights: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    samples = [b for b, times in enumerate(hits) for _ in range(int(times))] or range(len(hits))
+    shares = np.zeros(len(ran))
+    for b in samples:
+        there = [each[b] / each.sum() if each.any() else 1 / len(hits) for each in ran]
+        claims = (np.array(there) + _BACKGROUND) * weights
+        shares += claims / claims.sum() / len(samples)
     return shares
 
 
@@ -51,6 +56,13 @@ def test_samples_go_to_bursts_that_ran_their_code() -> None:
     shares = burst_shares(np.array([5]), np.array([[45, 5]], float), np.array([4, 6, 20]), ran)[0]
     assert shares[2] == pytest.approx(0.1, rel=0.2)
     assert shares[0] == pytest.approx(shares[1])
+
+
+def test_a_burst_that_ran_much_else_gets_less_of_what_it_shares() -> None:
+    """The one half and half with code that the window did not run, the other this code alone."""
+    ran = np.array([[64, 64], [128, 0]], float)
+    shares = burst_shares(np.array([5]), np.array([[50, 0]], float), np.array([5, 5]), ran)[0]
+    assert shares == pytest.approx([1 / 5, 4 / 5], rel=0.01)  # 1 : 2, and that once more
 
 
 def test_where_all_ran_the_same_code_only_the_distance_counts() -> None:

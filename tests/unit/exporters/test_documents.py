@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 import pytest
 from invented import CACHES, OVERHEAD, SIZES_BYTES, make_node_status, make_snapshot
+from msgspec.structs import replace
 
 from memsampd.estimate.records import Estimate
 from memsampd.exporters.documents import (

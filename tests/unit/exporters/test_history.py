@@ -1,12 +1,11 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from invented import curve_of, make_snapshot
+from msgspec.structs import replace
 
 from memsampd.estimate.records import PhaseEstimate
 from memsampd.exporters.history import (

@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import urllib.error
 import urllib.request
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from invented import header, make_node_status, make_snapshot
+from msgspec.structs import replace
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample

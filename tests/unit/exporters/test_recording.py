@@ -15,7 +15,13 @@ from invented import burst_record, header, make_snapshot, stream, window_record,
 from memsampd.errors import RecordingError
 from memsampd.estimate.events import ExecRecord, MergeRecord, WindowRecord
 from memsampd.exporters.recording import Record, RecordingWriter, read_recording
-from memsampd.exporters.recording.format import FORMAT_VERSION, PRELUDE, encode_frame, prelude
+from memsampd.exporters.recording.format import (
+    FORMAT_VERSION,
+    PRELUDE,
+    READABLE_VERSIONS,
+    encode_frame,
+    prelude,
+)
 from memsampd.models.histogram import ReuseHistogram
 
 finite = st.floats(allow_nan=False, allow_infinity=False)
@@ -112,10 +118,11 @@ def test_other_versions_are_refused(recording_path: Path, version: int) -> None:
         read_recording(recording_path)
 
 
-def test_the_version_before_is_read(recording_path: Path) -> None:
+@pytest.mark.parametrize("version", READABLE_VERSIONS)
+def test_versions_before_are_read(recording_path: Path, version: int) -> None:
     data = bytearray(recording_path.read_bytes())
     before = read_recording(recording_path)
-    data[8:10] = struct.pack("<H", 3)
+    data[8:10] = struct.pack("<H", version)
     recording_path.write_bytes(data)
     assert read_recording(recording_path).events == before.events
 

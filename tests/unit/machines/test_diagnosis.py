@@ -4,6 +4,7 @@ import errno
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from memsampd.errors import CapabilityError
@@ -56,7 +57,7 @@ def find(evidence: Evidence, name: str) -> Finding:
 
 
 def with_capabilities(evidence: Evidence, mask: int) -> Evidence:
-    return replace(evidence, status=replace(evidence.status, cap_effective=mask))
+    return replace(evidence, status=msgspec.structs.replace(evidence.status, cap_effective=mask))
 
 
 def test_an_ordinary_user_is_served(evidence: Evidence) -> None:
@@ -97,7 +98,7 @@ def test_a_replica_of_our_own_user_is_told_with_what_is_lacking(evidence: Eviden
     assert (user.state, user.detail) == (State.LIMITED, "it keeps ours (0)")
     assert "as root" in user.remedy
     assert diagnose(kept).works
-    root = replace(kept, status=replace(kept.status, uid=0))
+    root = replace(kept, status=msgspec.structs.replace(kept.status, uid=0))
     assert find(root, "replica user").remedy == (
         "give memsampd CAP_SETUID, CAP_SETGID, CAP_SYS_PTRACE, CAP_KILL"
     )
@@ -202,7 +203,7 @@ def test_what_a_replica_needs(evidence: Evidence, name: str, state: State) -> No
 
 def test_own_seccomp_is_told(evidence: Evidence) -> None:
     assert find(evidence, "seccomp").state is State.OK
-    filtered = replace(evidence, status=replace(evidence.status, seccomp_mode=2))
+    filtered = replace(evidence, status=msgspec.structs.replace(evidence.status, seccomp_mode=2))
     assert find(filtered, "seccomp").state is State.LIMITED
 
 

@@ -169,3 +169,82 @@ def test_any_buffer_of_lines_will_do() -> None:
     counter.begin()
     counter.add(lines[::2])
     assert counter.histogram() == brute_force(lines[::2])
+
+
+def stack_pairs(lines: Lines) -> set[tuple[int, int, int]]:
+    """When, reuse and stack distance of each reuse, by the definition."""
+    last: dict[int, int] = {}
+    found = set()
+    for now, line in enumerate(lines.tolist()):
+        if line in last:
+            between = lines[last[line] + 1 : now]
+            found.add((now, len(between), len(np.unique(between))))
+        last[line] = now
+    return found
+
+
+def sampled_pairs(counter: LineCounter) -> list[tuple[int, int]]:
+    pairs = np.frombuffer(counter.core.stack_samples(), np.uint32).reshape(-1, 2)
+    return [(int(reuse), int(stack)) for reuse, stack in pairs]
+
+
+def is_in_order(wanted: list[tuple[int, int]], among: set[tuple[int, int, int]]) -> bool:
+    """Whether reuses with these distances came one after the other."""
+    times = iter(sorted(among))
+    return all(any((d, s) == pair for _, d, s in times) for pair in wanted)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_sampled_stack_distances_are_those_of_the_definition(seed: int) -> None:
+    rng = random.Random(seed)
+    counter = LineCounter()
+    sampled = 0
+    for lines in (2000, 30, 6000, 300):  # in the same memory, one burst after the other
+        accesses = np.repeat(scattered(lines, 7000, seed), seed % 3 + 1)
+        counter.begin()
+        feed(counter, accesses, rng)
+        pairs = sampled_pairs(counter)
+        assert is_in_order(pairs, stack_pairs(accesses))
+        assert min((reuse for reuse, _ in pairs), default=16) >= 16
+        sampled += len(pairs)
+    assert sampled > 100
+
+
+def test_which_stack_distances_are_sampled_does_not_hang_on_chunks() -> None:
+    lines = scattered(3000, 40_000, 5)
+    whole, pieces = LineCounter(), LineCounter()
+    whole.add(lines)
+    feed(pieces, lines, random.Random(1))
+    assert sampled_pairs(whole) == sampled_pairs(pieces) != []
+
+
+def test_reuses_at_each_place_of_a_loop_are_sampled_as_often() -> None:
+    near = np.arange(64, dtype=np.uint64)
+    counter = LineCounter()
+    counter.add(np.tile(np.concatenate([near[:32], near[:32], near]), 1000))
+    pairs, times = np.unique(np.array(sampled_pairs(counter)), axis=0, return_counts=True)
+    assert pairs.tolist() == [[31, 31], [63, 63], [127, 63]]
+    assert times / times.sum() == pytest.approx([0.5, 0.25, 0.25], abs=0.04)
+
+
+def test_long_stack_distances_are_not_sampled_once_lines_are_forgotten() -> None:
+    """Others still are, and are right: a loop within what many lines were touched before."""
+    many = np.arange(40_000, dtype=np.uint64) + np.uint64(1 << 30)
+    loop = np.tile(np.arange(500, dtype=np.uint64), 20)
+    lines = np.concatenate([many, loop, many[:20_000], loop])
+    counter = LineCounter()
+    counter.add(lines)
+    pairs = sampled_pairs(counter)
+    assert {pair for pair in pairs if pair[0] < EXACT_LIMIT} == {(499, 499)}
+    assert [pair for pair in pairs if pair[0] >= EXACT_LIMIT] == []
+
+
+def test_only_the_beginning_of_a_long_burst_is_sampled() -> None:
+    lines = np.tile(np.arange(100, dtype=np.uint64), 4000)
+    counter = LineCounter()
+    counter.add(lines[: 1 << 18])
+    before = sampled_pairs(counter)
+    counter.add(lines[1 << 18 :])
+    assert sampled_pairs(counter) == before
+    assert set(before) == {(99, 99)}
+    assert len(before) == pytest.approx((1 << 18) / 64, rel=0.05)

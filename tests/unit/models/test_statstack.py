@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from memsampd.models.exact import ExactLru
@@ -76,3 +77,41 @@ def test_agrees_with_exact_lru(streams: Any, kind: str) -> None:
     # What is unknown is bracketed.
     assert (truth <= curve.high + 0.025).all()
     assert (truth >= curve.low - 0.025).all()
+
+
+def taking_turns() -> Lines:
+    """A loop over 256 lines, then one over 8, and so on: windows of 256 accesses differ."""
+    turn = np.concatenate([np.arange(3072) % 256, 1000 + np.arange(3072) % 8])
+    return np.tile(turn, 20).astype(np.uint64)
+
+
+def test_stack_distances_that_were_seen_go_before_expected_ones() -> None:
+    lines, sizes = taking_turns(), [4, 100, 200, 256, 300]
+    exact = ExactLru(sizes)
+    exact.feed(lines[:6144])
+    exact.take_misses()
+    exact.feed(lines[6144:])
+    truth = exact.take_misses().miss_ratio
+    survival = SurvivalFunction.from_histogram(ReuseHistogram.from_lines(lines))
+    expected = StatStack().curve(replace(survival, stacks=None), 64 * np.array(sizes)).miss_ratio
+    assert expected[2] < truth[2] - 0.4  # what is mended
+    assert curve_of(lines, sizes).miss_ratio == pytest.approx(truth, abs=0.01)
+
+
+def test_without_samples_of_a_distance_its_expected_stack_distance_counts(streams: Any) -> None:
+    survival = SurvivalFunction.from_histogram(ReuseHistogram.from_lines(streams.mixed(300_000, 3)))
+    stacks = survival.stacks
+    assert stacks is not None
+    plain = StatStack().curve(replace(survival, stacks=None), 64 * SIZES_LINES)
+    none = StatStack().curve(replace(survival, stacks=stacks.none()), 64 * SIZES_LINES)
+    assert none.miss_ratio == pytest.approx(plain.miss_ratio, abs=1e-12)
+    assert none.low == pytest.approx(plain.low, abs=1e-12)
+    some = StatStack().curve(survival, 64 * SIZES_LINES)
+    assert not np.allclose(some.miss_ratio, plain.miss_ratio, atol=1e-3)
+    assert (some.low <= some.miss_ratio).all()
+    assert (some.miss_ratio <= some.high).all()
+    for each in (some.miss_ratio, some.low):
+        assert (np.diff(each) <= 0).all()
+    # Going on beyond the horizon changes nothing that is known within.
+    longer = survival.continued_by(survival.thinned())
+    assert longer.stacks is survival.stacks

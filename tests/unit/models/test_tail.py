@@ -111,7 +111,7 @@ def test_what_told_nothing_makes_bounds_wider() -> None:
         WatchedReuses(
             **{
                 name: getattr(reuses, name)
-                for name in WatchedReuses.__slots__
+                for name in WatchedReuses.__struct_fields__
                 if name != "inconclusive"
             },
             inconclusive=100,

@@ -1,12 +1,12 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from memsampd.phases.windows import WindowCutter, hash_bins
 from memsampd.sampler.records import BranchSamples

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -165,7 +164,7 @@ def test_what_was_disturbed_between_two_samples_tells_nothing() -> None:
     samples = thread(counting(1e9))
     waiting = PERIOD * np.arange(60) * 2  # as long again on another's CPU
     clock = ProgressClock()
-    clock.add(dataclasses.replace(samples, time_seconds=(10.0 + waiting).astype(np.float64)))
+    clock.add(msgspec.structs.replace(samples, time_seconds=(10.0 + waiting).astype(np.float64)))
     assert measured(clock, stretch({RBX: 200_000})) is None
 
 
@@ -219,7 +218,7 @@ def three_moments(advance: tuple[int, int], accesses: tuple[float, float]) -> St
     registers = np.stack([burst.registers[0], burst.registers[0], burst.registers[1]])
     registers[1, RBX] = (int(registers[1, RBX]) + advance[0]) % 2**64
     moments = np.array([0.0, *accesses])
-    return dataclasses.replace(burst, accesses=moments, registers=registers, ip=CODE[:3])
+    return msgspec.structs.replace(burst, accesses=moments, registers=registers, ip=CODE[:3])
 
 
 def test_a_part_of_a_burst_must_go_the_same_way_as_the_whole() -> None:
@@ -228,7 +227,7 @@ def test_a_part_of_a_burst_must_go_the_same_way_as_the_whole() -> None:
     clock.add(thread(counting(1e9)))
     astray = three_moments((6_000, -190_000), (6_000, 200_000))
     assert measured(clock, astray) == pytest.approx(1e9, rel=0.02)  # by what it did before
-    whole = dataclasses.replace(astray, ip=np.array([CODE[0], OTHER[0], CODE[0]]))
+    whole = msgspec.structs.replace(astray, ip=np.array([CODE[0], OTHER[0], CODE[0]]))
     assert measured(clock, whole) is None
 
 
@@ -238,7 +237,7 @@ def test_moments_of_a_burst_must_lie_on_one_line() -> None:
         clock = ProgressClock()
         clock.add(thread(counting(1e9)))
         burst = three_moments((at, 200_000), (100_000, 200_000))
-        told = measured(clock, dataclasses.replace(burst, ip=elsewhere))
+        told = measured(clock, msgspec.structs.replace(burst, ip=elsewhere))
         assert (told is not None) == is_told
 
 
@@ -246,7 +245,7 @@ def test_a_burst_that_began_elsewhere_is_timed_by_its_rest() -> None:
     clock = ProgressClock()
     clock.add(thread(counting(1e9)))
     burst = three_moments((-(2**40), -(2**40) + 150_000), (50_000, 200_000))
-    late = dataclasses.replace(burst, ip=np.array([OTHER[0], CODE[0], CODE[1]]))
+    late = msgspec.structs.replace(burst, ip=np.array([OTHER[0], CODE[0], CODE[1]]))
     assert measured(clock, late) == pytest.approx(1e9, rel=0.02)
 
 
@@ -263,7 +262,7 @@ def test_a_burst_that_ended_elsewhere_tells_nothing() -> None:
     clock = ProgressClock()
     clock.add(thread(counting(1e9)))
     burst = stretch({RBX: 200_000})
-    ended = dataclasses.replace(burst, ip=np.array([CODE[0], OTHER[0]]))
+    ended = msgspec.structs.replace(burst, ip=np.array([CODE[0], OTHER[0]]))
     assert clock.measure(ended) is None
 
 
@@ -276,5 +275,5 @@ def test_loops_are_what_is_executed_often() -> None:
 
 def test_samples_without_registers_are_left_out() -> None:
     clock = ProgressClock()
-    clock.add(dataclasses.replace(thread(counting(1e9)), registers=no_registers()))
+    clock.add(msgspec.structs.replace(thread(counting(1e9)), registers=no_registers()))
     assert measured(clock, stretch({RBX: 200_000})) is None

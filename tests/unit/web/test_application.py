@@ -3,9 +3,10 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from dataclasses import replace
 
-from invented import make_snapshot
+import pytest
+from invented import make_node_status, make_snapshot
+from msgspec.structs import replace
 from starlette.types import Message
 
 from memsampd.web.api import MAX_STREAMS
@@ -55,3 +56,31 @@ def test_names_that_are_no_utf8_are_told_all_the_same() -> None:
         assert json.loads(encoded(event.document))["command"] == "caf�"
     document: dict[str, object] = {command: [command, 1, None]}
     assert json.loads(encoded(document)) == {"caf�": ["caf�", 1, None]}
+
+
+async def health(state: State) -> tuple[int, dict[str, object]]:
+    """Status and document of /healthz."""
+    answer: list[Message] = []
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: Message) -> None:
+        answer.append(message)
+
+    scope: dict[str, object]
+    scope = {"type": "http", "method": "GET", "path": "/healthz", "query_string": b""}
+    scope |= {"headers": [(b"host", b"localhost")], "root_path": "", "asgi": {}}
+    await make_application(state, "127.0.0.1")(scope, receive, send)
+    body = b"".join(message.get("body", b"") for message in answer)
+    return answer[0]["status"], json.loads(body)
+
+
+@pytest.mark.parametrize(("seconds", "status", "word"), [(30, 200, "ok"), (90, 503, "hangs")])
+def test_a_daemon_that_tells_nothing_any_more_hangs(seconds: float, status: int, word: str) -> None:
+    told = make_node_status()
+    state = State(monotonic=lambda: told.time_seconds + seconds)
+    assert asyncio.run(health(state))[0] == 200  # nothing was to be told yet
+    state.receive(told)
+    found, document = asyncio.run(health(state))
+    assert (found, document["status"], document["node_age_seconds"]) == (status, word, seconds)

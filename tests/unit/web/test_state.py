@@ -1,8 +1,7 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 from invented import make_snapshot
+from msgspec.structs import replace
 from prometheus_client import generate_latest
 
 from memsampd.exporters.documents import target_id

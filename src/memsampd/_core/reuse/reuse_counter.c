@@ -10,6 +10,7 @@
  */
 #include "reuse_counter.h"
 #include "recent_lines.h"
+#include "stack_samples.h"
 
 #define EXACT_BITS 12
 #define OCTAVE_BITS 4
@@ -50,9 +51,11 @@ typedef struct reuse_counter {
     uint64_t repeats;       /* reuses at distance 0 within marks */
     uint64_t seed;          /* of the choice of lines: another one for each burst */
     unsigned halvings;      /* of the sample */
-    line_table sampled;     /* last accesses of its lines, as far as they are not among the recent */
+    unsigned line_halvings; /* ... that were needed for its lines: at most as many */
+    line_table sampled;     /* last accesses of lines that are not among the recent: all of the sample */
     reuse *distant;         /* of its lines, at distances from EXACT on */
     size_t distants;
+    stack_samples stacks;
     bool is_broken;         /* memory ran out half-way: what it holds is no longer exact */
 } counter;
 
@@ -66,33 +69,49 @@ hash_of(const counter *self, uint64_t line)
 }
 
 static bool
+is_left(uint64_t hash, unsigned halvings)
+{
+    return (hash & ((UINT64_C(1) << halvings) - 1)) == 0;
+}
+
+static bool
 is_sampled(const counter *self, uint64_t hash)
 {
-    return (hash & ((UINT64_C(1) << self->halvings) - 1)) == 0;
+    return is_left(hash, self->halvings);
 }
 
 /* Leave every other line out. */
-static int
+static void
 halve_sample(counter *self)
 {
-    const line_table all = self->sampled;
     size_t kept = 0;
 
-    if (self->halvings == HASH_BITS)
-        return 0;
-    if (table_init(&self->sampled, all.bits)) {
-        self->sampled = all;
-        return -1;
-    }
     self->halvings++;
-    for (uint64_t i = 0; i < table_entries(&all); i++)
-        if (all.entries[i].value && is_sampled(self, hash_of(self, all.entries[i].line)))
-            table_find_or_add(&self->sampled, all.entries[i].line, all.entries[i].value);
-    free(all.entries);
     for (size_t i = 0; i < self->distants; i++)
         if (is_sampled(self, self->distant[i].hash))
             self->distant[kept++] = self->distant[i];
     self->distants = kept;
+}
+
+/* ... and forget it. */
+static int
+halve_lines(counter *self)
+{
+    const line_table all = self->sampled;
+
+    if (table_init(&self->sampled, all.bits)) {
+        self->sampled = all;
+        return -1;
+    }
+    if (self->halvings == self->line_halvings)
+        halve_sample(self);
+    self->line_halvings++;
+    for (uint64_t i = 0; i < table_entries(&all); i++)
+        if (all.entries[i].value &&
+            is_left(hash_of(self, all.entries[i].line), self->line_halvings))
+            table_find_or_add(&self->sampled, all.entries[i].line, all.entries[i].value);
+    free(all.entries);
+    stack_samples_forget(&self->stacks, EXACT);
     return 0;
 }
 
@@ -103,12 +122,14 @@ put_out(counter *self, const recent_line *entry)
     const uint64_t hash = hash_of(self, entry->line);
     if (entry->time < self->start)
         return 0;
-    while (is_sampled(self, hash) && self->sampled.used >= SAMPLED_LINES &&
-           self->halvings < HASH_BITS)
-        if (halve_sample(self) < 0)
+    while (is_left(hash, self->line_halvings) && self->sampled.used >= SAMPLED_LINES &&
+           self->line_halvings < HASH_BITS)
+        if (halve_lines(self) < 0)
             return -1;
-    if (!is_sampled(self, hash))
+    if (!is_left(hash, self->line_halvings)) {
+        stack_samples_forget(&self->stacks, entry->time < self->now - EXACT ? EXACT : 0);
         return 0;
+    }
     if (table_reserve(&self->sampled, 1) < 0)
         return -1;
     table_find_or_add(&self->sampled, entry->line, entry->time)->value = entry->time;
@@ -179,20 +200,38 @@ make_place(counter *self, uint64_t line)
 
 /* A line of the sample returns at EXACT or more, or for the first time; it was last accessed at
  * `before`, or that is to be looked up if it is 0. */
-static __attribute__((noinline)) int
+static __attribute__((noinline)) void
 count_distant(counter *self, uint64_t line, uint64_t before)
 {
     const uint64_t hash = hash_of(self, line);
     if (before == 0)
         before = table_find(&self->sampled, line)->value;
     if (before < self->start)
-        return 0;
+        return;
     while (self->distants == SAMPLED_REUSES && self->halvings < HASH_BITS)
-        if (halve_sample(self) < 0)
-            return -1;
+        halve_sample(self);
     if (self->distants < SAMPLED_REUSES && is_sampled(self, hash))
         self->distant[self->distants++] = (reuse){before, self->now, hash};
-    return 0;
+}
+
+/* Whether the stack distances of what comes now are looked at. */
+static bool
+has_stacks(const counter *self)
+{
+    return self->now - self->start < STACK_ACCESSES - LINE_NUMBERS;
+}
+
+/* A line that is not at home is accessed again, or for the first time, which `before` = 0 tells as little
+ * as that it was not lately. */
+static void
+note_stack(counter *self, uint64_t line, uint64_t before)
+{
+    const uint64_t start = self->start;
+
+    if (before == 0 && self->stacks.below > EXACT)
+        before = table_find(&self->sampled, line)->value;
+    if (before >= start && self->now - before - 1 < self->stacks.below)
+        stack_samples_note(&self->stacks, (uint32_t)(before - start), (uint32_t)(self->now - start));
 }
 
 /* A line that is not at home. Its last access of these is at `last`. */
@@ -215,57 +254,90 @@ count_strange(counter *self, uint64_t line, uint64_t last)
         entry->line = line;
     }
     entry->time = last;
-    if (self->now - before - 1 < EXACT) {
+    if (has_stacks(self))
+        note_stack(self, line, before);
+    if (self->now - before - 1 < EXACT)
         self->exact[self->now - before - 1]++;
-        return 0;
-    }
-    return is_sampled(self, hash_of(self, line)) ? count_distant(self, line, before) : 0;
+    else if (is_sampled(self, hash_of(self, line)))
+        count_distant(self, line, before);
+    return 0;
 }
 
-bool
-reuse_counter_count(counter *self, struct line_marks *marks, size_t *rare)
+/* Marks that are being counted: from which on, at what time, and where the next rare line goes. */
+struct counting {
+    size_t i;
+    uint64_t now, *rare;
+};
+
+/* Count marks up to the last one, or as long as there are stack distances to be looked at. */
+ALWAYS_INLINE bool
+count_marks(counter *self, const struct line_marks *marks, struct counting *at, bool with_stacks)
 {
     recent_table recent = self->recent; /* by value: stores do not change it */
     uint32_t *const exact = self->exact;
-    uint64_t *const mark = marks->mark, *strange = mark;
-    const size_t count = marks->count;
-    const uint64_t started = self->now;
-    uint64_t now = started, next = count != 0 ? mark[0] : 0;
+    uint8_t *const is_last = self->stacks.is_last;
+    const uint64_t *const mark = marks->mark, start = self->start;
+    uint64_t now = at->now, next = mark[at->i], *rare = at->rare;
+    size_t i = at->i;
 
-    if (count != 0)
-        mark[count] = marks->accesses << LINE_BITS;
-    for (size_t i = 0; i < count; i++) {
+    for (; i < marks->count; i++) {
         const uint64_t line = next & LINE_MASK, number = next >> LINE_BITS;
+        const uint32_t since = (uint32_t)(now - start);
+        if (with_stacks && since >= STACK_ACCESSES - LINE_NUMBERS)
+            break;
         next = mark[i + 1];
         const uint64_t last = now + (((next >> LINE_BITS) - number - 1) & (LINE_NUMBERS - 1));
         recent_line *entry = recent_home(&recent, line);
-        int result = 0;
+        if (with_stacks)
+            is_last[last - start] = 1;
         if (__builtin_expect(entry->line == line, 1)) {
             const uint64_t before = entry->time, distance = now - before - 1;
             entry->time = last;
             if (__builtin_expect(distance < EXACT, 1)) {
                 exact[distance]++;
+                if (with_stacks) {
+                    is_last[before - start] = 0;
+                    if (__builtin_expect(stack_samples_want(since, STACK_NEAR), 0))
+                        stack_samples_take(&self->stacks, (uint32_t)(before - start), since);
+                }
             } else {
-                *strange++ = line;
+                *rare++ = line;
                 self->now = now;
+                if (with_stacks && before >= start)
+                    stack_samples_note(&self->stacks, (uint32_t)(before - start), since);
                 if (is_sampled(self, hash_of(self, line)))
-                    result = count_distant(self, line, before);
+                    count_distant(self, line, before);
             }
         } else {
-            *strange++ = line;
+            *rare++ = line;
             self->now = now;
-            result = count_strange(self, line, last);
+            if (__builtin_expect(count_strange(self, line, last) < 0, 0))
+                return false;
             recent = self->recent;
-        }
-        if (__builtin_expect(result < 0, 0)) {
-            self->is_broken = true;
-            return false;
         }
         now = last + 1;
     }
-    self->now = now;
-    self->repeats += now - started - count;
-    *rare = (size_t)(strange - mark);
+    *at = (struct counting){i, now, rare};
+    return true;
+}
+
+bool
+reuse_counter_count(counter *self, struct line_marks *marks, size_t *rare)
+{
+    const size_t count = marks->count;
+    const uint64_t started = self->now;
+    struct counting at = {0, started, marks->mark};
+
+    if (count != 0)
+        marks->mark[count] = marks->accesses << LINE_BITS;
+    if ((has_stacks(self) && !count_marks(self, marks, &at, true)) ||
+        (at.i < count && !count_marks(self, marks, &at, false))) {
+        self->is_broken = true;
+        return false;
+    }
+    self->now = at.now;
+    self->repeats += at.now - started - count;
+    *rare = (size_t)(at.rare - marks->mark);
     line_marks_take(marks);
     return true;
 }
@@ -286,7 +358,7 @@ sum_up_sample(const counter *self, uint64_t *reuses, uint64_t *censored)
     }
     for (uint64_t i = 0; i < table_entries(&self->sampled); i++) {
         const table_entry *entry = &self->sampled.entries[i];
-        if (!entry->value)
+        if (!entry->value || !is_sampled(self, hash_of(self, entry->line)))
             continue;
         const recent_line *recent = recent_find(&self->recent, entry->line);
         if (recent == NULL || recent->time < self->start)
@@ -352,7 +424,8 @@ begin(counter *self)
     self->now += EXACT + 1; /* what came before is not within EXACT of the present */
     self->start = self->now;
     self->seed += UINT64_C(0x9E3779B97F4A7C15);
-    self->distants = self->halvings = 0;
+    self->distants = self->halvings = self->line_halvings = 0;
+    stack_samples_begin(&self->stacks);
     if (self->sampled.used == 0)
         return 0;
     table_free(&self->sampled);
@@ -364,7 +437,8 @@ init(counter *self, uint64_t seed)
 {
     self->seed = seed;
     self->distant = malloc(SAMPLED_REUSES * sizeof *self->distant);
-    if (!self->distant || recent_init(&self->recent, RECENT_FIRST_BITS) < 0 ||
+    if (!self->distant || stack_samples_init(&self->stacks) < 0 ||
+        recent_init(&self->recent, RECENT_FIRST_BITS) < 0 ||
         table_init(&self->sampled, SAMPLED_FIRST_BITS) < 0)
         return -1;
     return begin(self);
@@ -408,6 +482,7 @@ reuse_counter_dealloc(PyObject *object)
     free(self->counter.recent.entries);
     free(self->counter.sampled.entries);
     free(self->counter.distant);
+    stack_samples_free(&self->counter.stacks);
     line_marks_free(&self->marks);
     freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
     release(object);
@@ -514,10 +589,28 @@ reuse_counter_histograms(PyObject *object, PyObject *unused)
     return result;
 }
 
+PyDoc_STRVAR(reuse_counter_stack_samples_doc,
+             "stack_samples()\n--\n\n"
+             "Return reuse and stack distances of a sample of the reuses so far, as bytes of uint32,\n"
+             "two each, in the order of time. A line's accesses in a row are one of them.");
+
+static PyObject *
+reuse_counter_stack_samples(PyObject *object, PyObject *unused)
+{
+    ReuseCounter *self = (ReuseCounter *)object;
+    (void)unused;
+    if (reuse_counter_check(self, false) < 0)
+        return NULL;
+    const stack_samples *stacks = &self->counter.stacks;
+    return PyBytes_FromStringAndSize((const char *)stacks->sample,
+                                     (Py_ssize_t)(stacks->count * sizeof *stacks->sample));
+}
+
 static PyMethodDef reuse_counter_methods[] = {
     {"begin", reuse_counter_begin, METH_NOARGS, reuse_counter_begin_doc},
     {"add", reuse_counter_add, METH_O, reuse_counter_add_doc},
     {"histograms", reuse_counter_histograms, METH_NOARGS, reuse_counter_histograms_doc},
+    {"stack_samples", reuse_counter_stack_samples, METH_NOARGS, reuse_counter_stack_samples_doc},
     {NULL, NULL, 0, NULL},
 };
 

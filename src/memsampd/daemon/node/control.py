@@ -24,6 +24,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from memsampd.closing import Closing
+from memsampd.daemon.config import AccessChoice
 from memsampd.errors import CapabilityError, MemsampdError
 from memsampd.sampler.process.identity import PROC, read_stat
 
@@ -48,11 +49,14 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         version: of the protocol.
         command: what is to be done.
         pid: the process ("attach", "detach").
+        accesses: where those of the process are to come from ("attach"); None: as before, or as
+            the configuration says.
     """
 
     version: int
     command: Literal["list", "status", "attach", "detach", "reload"]
     pid: int | None = None
+    accesses: AccessChoice | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ import psutil
 
 from memsampd import __version__
 from memsampd.daemon.attach import Surroundings
+from memsampd.daemon.config import AccessChoice
 from memsampd.daemon.node.budget import NodeBudget, Rotation
 from memsampd.daemon.node.config import ConfigError, NodeConfig, SessionOptions, session_config
 from memsampd.daemon.node.control import (
@@ -33,9 +34,9 @@ from memsampd.daemon.node.notify import Notifier
 from memsampd.daemon.node.state import AskedFor, StateFile
 from memsampd.daemon.node.targets import Costs, Target, Wanted, logged_only
 from memsampd.daemon.own_cpu import HelperCpu, ProcessCpu
-from memsampd.daemon.session import ANALYSIS_NICENESS, yield_to_others
+from memsampd.daemon.priority import ANALYSIS_NICENESS, yield_to_others
 from memsampd.daemon.store.database import ProfileStore
-from memsampd.errors import TargetError, UsageError
+from memsampd.errors import MemsampdError, TargetError, UsageError
 from memsampd.exporters.documents import target_document
 from memsampd.exporters.protocols import ApartExporter, Exporter, NodeExporter
 from memsampd.exporters.snapshot import NodeStatus
@@ -288,6 +289,7 @@ class Node:
                 self._add(Wanted(key, found.rule.name, config))
             elif known.wanted.asked_by is None and known.wanted.rule != found.rule.name:
                 known.wanted = replace(known.wanted, rule=found.rule.name)
+                self._follow_configuration(known)
         self._let_go &= {each.key for each in processes}
         seconds = time.thread_time() - before
         self._scan_allowed = before_next = time.monotonic() + seconds / (
@@ -393,7 +395,24 @@ class Node:
         self._budget.change(config.budget.own_cpu, config.budget.holds)
         self._rotation.slots = config.budget.profiled_targets
         self._scan_due = time.monotonic()
+        for target in self._targets.values():
+            with logged_only(f"changing how process {target.key.pid} is observed"):
+                self._follow_configuration(target)
         logger.info("the configuration was read again: %d rules", len(config.rules))
+
+    def _follow_configuration(self, target: Target) -> None:
+        """Of a session's settings, where accesses come from changes while it goes on."""
+        wanted = target.wanted
+        options = {rule.name: rule.session for rule in self._config.rules}
+        own = options.get(wanted.rule, SessionOptions())
+        choice = wanted.accesses or own.accesses or self._config.session.accesses or "auto"
+        if choice == wanted.config.accesses:
+            return
+        try:
+            target.change_accesses(choice)
+        except MemsampdError as error:
+            pid = target.key.pid
+            logger.warning("accesses of process %d come from where they did: %s", pid, error)
 
     # -- commands ------------------------------------------------------------------------------
 
@@ -416,7 +435,7 @@ class Node:
                 self.reload()
                 return {}
             case "attach":
-                return self._attach(_pid_of(request), peer)
+                return self._attach(_pid_of(request), peer, request.accesses)
             case "detach":
                 return self._detach(_pid_of(request), peer)
 
@@ -444,11 +463,11 @@ class Node:
         seen = {target.key.pid for target in self._seen_by(peer)}
         shown = tuple(each for each in status.targets if each.target.pid in seen)
         return {
-            **msgspec.to_builtins(replace(status, targets=shown)),
-            "by_state": replace(status, targets=shown).by_state(),
+            **msgspec.to_builtins(msgspec.structs.replace(status, targets=shown)),
+            "by_state": msgspec.structs.replace(status, targets=shown).by_state(),
         }
 
-    def _attach(self, pid: int, peer: Peer) -> Document:
+    def _attach(self, pid: int, peer: Peer, accesses: AccessChoice | None) -> Document:
         _check_owner(peer, pid)
         facts = check_target(pid, may_be_sealed=True)
         key = ProcessKey(facts.identity.pid, facts.identity.start_ticks)
@@ -457,10 +476,7 @@ class Node:
         known = self._targets.get(key)
         if known is None:
             self._check_room(peer)
-            wanted = Wanted(
-                key, USER_RULE, session_config(self._config.session, SessionOptions()), peer
-            )
-            target = self._add(wanted)
+            target = self._add(self._asked_for(key, peer, accesses))
             if not target.turn(time.monotonic()):
                 self._remove(target, ended=True)
                 _check_owner(peer, pid)
@@ -469,6 +485,10 @@ class Node:
             if status.state == "failed":
                 self._remove(target, ended=False)
                 raise TargetError(status.reason, status.remedy)
+            self._keep_asked_for()
+        elif accesses is not None:
+            known.change_accesses(accesses)
+            known.wanted = replace(known.wanted, accesses=accesses)
             self._keep_asked_for()
         return {"pid": pid, "command": facts.identity.command, "is_new": known is None}
 
@@ -497,7 +517,13 @@ class Node:
 
     def _keep_asked_for(self) -> None:
         self._state.write(
-            AskedFor(each.key.pid, each.key.start_ticks, asked_by.uid, asked_by.gid)
+            AskedFor(
+                each.key.pid,
+                each.key.start_ticks,
+                asked_by.uid,
+                asked_by.gid,
+                each.wanted.accesses,
+            )
             for each in self._targets.values()
             if (asked_by := each.wanted.asked_by) is not None
         )
@@ -512,8 +538,17 @@ class Node:
                 if not peer.may_have(each.pid, each.start_ticks):
                     logger.info("process %d is not taken up: it is not the user's now", each.pid)
                 else:
-                    config = session_config(self._config.session, SessionOptions())
-                    self._add(Wanted(each.key, USER_RULE, config, peer))
+                    with logged_only(f"taking up process {each.pid}"):
+                        self._add(self._asked_for(each.key, peer, each.accesses))
+
+    def _asked_for(self, key: ProcessKey, peer: Peer, accesses: AccessChoice | None) -> Wanted:
+        """What somebody wants.
+
+        Raises:
+            UsageError: it does not go together with the configuration.
+        """
+        own = SessionOptions(accesses=accesses)
+        return Wanted(key, USER_RULE, session_config(self._config.session, own), peer, accesses)
 
 
 def _with_an_account_of_its_own() -> ProcessCpu:

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import TextIO
 
+from memsampd.exporters.names import printable
+
 
 class Notifier:
     """Tells the service manager, if there is one that asked to be told.
@@ -78,7 +80,7 @@ class LogFormat(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Make the line."""
-        text = " ".join(super().format(record).split())
+        text = printable(" ".join(super().format(record).split()))
         if self._for_journal:
             priority = next((p for level, p in _PRIORITIES if record.levelno >= level), 7)
             return f"<{priority}>{text}"

@@ -18,15 +18,18 @@ class RestingTracer:
 
     Args:
         make: starts the thread.
+        source_name: of the access source that it has.
         now: monotonic time in seconds.
     """
 
-    source_name = "replica"
-
     def __init__(
-        self, make: Callable[[], TracerThread], now: Callable[[], float] = time.monotonic
+        self,
+        make: Callable[[], TracerThread],
+        source_name: str,
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._make = make
+        self.source_name = source_name
         self._now = now
         self._tracer: TracerThread | None = None
         self._failed: list[CaptureResult] = []
@@ -37,6 +40,11 @@ class RestingTracer:
     def is_awake(self) -> bool:
         """Whether there is a thread, and a replica."""
         return self._tracer is not None
+
+    def change(self, make: Callable[[], TracerThread], source_name: str) -> None:
+        """Have another thread, with another source, from the next order on."""
+        self.close()
+        self._make, self.source_name = make, source_name
 
     def order(self, order: CaptureOrder) -> None:
         """Have a burst taken, once the last one's result has been told."""

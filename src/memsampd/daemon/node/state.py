@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 
+from memsampd.daemon.config import AccessChoice
 from memsampd.daemon.node.discovery import ProcessKey
 
 logger = logging.getLogger(__name__)
@@ -26,12 +27,14 @@ class AskedFor(msgspec.Struct, frozen=True):
         start_ticks: its start time, in clock ticks since boot.
         uid: the user.
         gid: their group.
+        accesses: where they want its accesses to come from; None: as the configuration says.
     """
 
     pid: int
     start_ticks: int
     uid: int
     gid: int
+    accesses: AccessChoice | None = None
 
     @property
     def key(self) -> ProcessKey:

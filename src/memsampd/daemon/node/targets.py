@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import math
 import resource
@@ -12,15 +11,23 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 
-from memsampd.daemon.accesses import choose_accesses, settled
-from memsampd.daemon.attach import Surroundings, compose, tracing_thread
-from memsampd.daemon.config import SessionConfig
+import msgspec
+
+from memsampd.daemon.accesses import Accesses, choose_accesses, settled
+from memsampd.daemon.attach import (
+    Surroundings,
+    change_accesses,
+    compose,
+    source_name,
+    tracing_thread,
+)
+from memsampd.daemon.config import AccessChoice, SessionConfig
 from memsampd.daemon.node.budget import Candidate
 from memsampd.daemon.node.control import Peer
 from memsampd.daemon.node.discovery import ProcessKey
 from memsampd.daemon.node.resting import REST_SECONDS, RestingTracer
 from memsampd.daemon.own_cpu import CpuAccount
-from memsampd.daemon.session import Session, SessionParts
+from memsampd.daemon.session import Session
 from memsampd.daemon.store.database import ProfileStore
 from memsampd.daemon.tracer import TracerThread
 from memsampd.errors import MemsampdError, TargetError
@@ -65,12 +72,14 @@ class Wanted:
         rule: that chose it; "user" if somebody asked for it.
         config: how to observe it.
         asked_by: who asked for it; None: a rule did.
+        accesses: where somebody wants its accesses to come from; None: as the configuration says.
     """
 
     key: ProcessKey
     rule: str
     config: SessionConfig
     asked_by: Peer | None = None
+    accesses: AccessChoice | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +117,6 @@ class _Live:
     """What there is while a process is attached to."""
 
     session: Session
-    parts: SessionParts
     tracer: RestingTracer
     stack: ExitStack
 
@@ -240,15 +248,14 @@ class Target:
             if handle.identity.start_ticks != key.start_ticks:
                 raise TargetError(f"process {key.pid} is gone")
             facts = check_target(key.pid, may_be_sealed=config.accesses != "bursts")
-            trial = self._around.replica_trial
-            config = settled(config, choose_accesses(key.pid, config, facts.refusal, trial))
-            self._info = TargetInfo(**dataclasses.asdict(facts.identity))
+            config = settled(config, self._choose(config, facts.refusal))
+            self._info = TargetInfo(**msgspec.structs.asdict(facts.identity))
             self._owner = facts.status.uid
             tracers: list[RestingTracer] = []
 
             def make_tracer(pid: int, config: SessionConfig, account: CpuAccount) -> RestingTracer:
-                make = partial(tracing_thread, pid, config, account)
-                tracers.append(RestingTracer(lambda: self._start(make)))
+                make = self._tracer_maker(pid, config, account)
+                tracers.append(RestingTracer(make, source_name(config)))
                 return tracers[0]
 
             parts = compose(
@@ -269,7 +276,40 @@ class Target:
                 raise TargetError(f"process {key.pid} is gone")
             self._seen_cpu, self._turn_cpu_seconds = parts.target_cpu_at_start, 0.0
             session = Session(parts, config, self._exporters)
-            return _Live(session, parts, tracers[0], stack.pop_all())
+            return _Live(session, tracers[0], stack.pop_all())
+
+    def _choose(self, config: SessionConfig, refusal: TargetError | None) -> Accesses:
+        return choose_accesses(self.key.pid, config, refusal, self._around.replica_trial)
+
+    def _tracer_maker(
+        self, pid: int, config: SessionConfig, account: CpuAccount
+    ) -> Callable[[], TracerThread]:
+        make = partial(tracing_thread, pid, config, account)
+        return lambda: self._start(make)
+
+    def change_accesses(self, choice: AccessChoice) -> None:
+        """Take accesses from elsewhere from now on; what was learned of the process stays.
+
+        Raises:
+            MemsampdError: they cannot be had from there; all goes on as before.
+        """
+        wanted = msgspec.structs.replace(self.wanted.config, accesses=choice)
+        if self._live is not None:
+            self._change_accesses(self._live, wanted)
+        self.wanted = replace(self.wanted, config=wanted)
+
+    def _change_accesses(self, live: _Live, wanted: SessionConfig) -> None:
+        pid, parts = self.key.pid, live.session.parts
+        facts = check_target(pid, may_be_sealed=wanted.accesses != "bursts")
+        accesses = self._choose(wanted, facts.refusal)
+        config = settled(wanted, accesses)
+        if source_name(config) == live.tracer.source_name:
+            return
+        change_accesses(live.session, config, self._around, live.stack, _share_of_files())
+        live.tracer.change(self._tracer_maker(pid, config, parts.own_cpu), source_name(config))
+        self._is_changed = True
+        what = f"accesses by {accesses.source} from now on: {accesses.why}"
+        logger.info("process %d (%s): %s", pid, self._info.command, what)
 
     def _fail(
         self, error: MemsampdError, now_seconds: float, mistake: Exception | None = None
@@ -321,7 +361,7 @@ class Target:
         if shown is not None:
             for exporter in self._exporters:
                 with logged_only(f"the end of process {self._info.pid} in an exporter"):
-                    exporter.publish(replace(shown, alive=False))
+                    exporter.publish(msgspec.structs.replace(shown, alive=False))
 
     # -- turns ---------------------------------------------------------------------------------
 
@@ -330,11 +370,11 @@ class Target:
         is_wanted = runs or self.has_bursts or live.tracer.is_awake
         if is_wanted or now_seconds - self._stepped_seconds >= 30.0:
             before = time.thread_time()
-            with live.parts.own_cpu.charged():
+            with live.session.parts.own_cpu.charged():
                 live.session.step()
             self._turn_cpu_seconds += time.thread_time() - before
             self._stepped_seconds, self._is_changed = now_seconds, True
-            self.children += live.parts.branches.take_children()
+            self.children += live.session.parts.branches.take_children()
             if not self.has_bursts:
                 live.tracer.give_up_waiting()
             live.tracer.rest(REST_SECONDS if self.has_bursts else _SHORT_REST_SECONDS)
@@ -411,7 +451,7 @@ class Target:
             return None
         if now_seconds - self._ran_seconds >= _AWAITED_SECONDS:
             return None
-        costs, pipeline = self.costs(), self._live.parts.pipeline
+        costs, pipeline = self.costs(), self._live.session.parts.pipeline
         return Candidate(
             cpu_share=self._usual_share,
             unknown_share=self._unknown_share(),
@@ -430,7 +470,7 @@ class Target:
         """What it has cost."""
         if self._live is None:
             return self._before
-        ledger = self._live.parts.pipeline.parts.ledger
+        ledger = self._live.session.parts.pipeline.parts.ledger
         overhead = ledger.overhead()
         return self._before + Costs(
             burst_cpu_seconds=ledger.burst_cpu_seconds,
@@ -464,7 +504,10 @@ class Target:
             waits = "; a burst is taken when it runs" if self.has_bursts else ""
             return "idle", f"it uses no CPU time{waits}", ""
         if self.has_bursts:
-            return "profiled", self._live.parts.pipeline.trouble, ""
+            trouble = self._live.session.parts.pipeline.trouble
+            stops_nothing = self._live.session.stops_nothing
+            how = "nothing is stopped: accesses by watchpoints" if stops_nothing else ""
+            return "profiled", trouble or how, ""
         if self.wanted.config.schedule == "none":
             return "sampled", 'its schedule is "none"', ""
         return "sampled", "other targets have their turn", "raise profiled_targets in [budget]"

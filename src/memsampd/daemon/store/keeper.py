@@ -163,7 +163,9 @@ class ProfileKeeper:
         with_bursts = {each.phase for each in profile.bursts}
         leaders = [each for each in profile.leaders if each.phase in with_bursts]
         ids = {each.phase: id for id, each in enumerate(leaders, first_phase)}
-        program.clusterer.restore([replace(each, phase=ids[each.phase]) for each in leaders])
+        program.clusterer.restore(
+            [msgspec.structs.replace(each, phase=ids[each.phase]) for each in leaders]
+        )
         bursts = [
             replace(each, phase=ids[each.phase]) for each in profile.bursts if each.phase in ids
         ]

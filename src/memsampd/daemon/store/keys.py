@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import re
 import struct
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from memsampd.daemon.config import SessionConfig
 from memsampd.sampler.process.code_names import file_identity, present_memory
@@ -20,8 +21,7 @@ _AUXV_ENTRY = struct.Struct("<QQ")
 _MOST_ARGUMENT_BYTES = 4096
 
 
-@dataclass(frozen=True, slots=True)
-class ProgramKey:
+class ProgramKey(msgspec.Struct, frozen=True):
     """A program with a class of arguments, run by a user and observed in some way.
 
     Attributes:

@@ -1,4 +1,4 @@
-"""The recording's file format, version 3 (docs/recording.md).
+"""The recording's file format, version 8 (docs/recording.md).
 
 A file is a prelude, ``MEMSAMPD`` and the version as a little-endian u16, and then frames. A frame
 is three little-endian u32, the payload's length, the CRC-32 of these four bytes and the CRC-32 of
@@ -18,8 +18,10 @@ from memsampd.estimate.events import EstimatorEvent, Event
 from memsampd.exporters.snapshot import BurstTally, Overhead, TargetInfo
 
 MAGIC = b"MEMSAMPD"
-FORMAT_VERSION = 4
-READABLE_VERSIONS = (3, 4)  # 4 has kinds of records that 3 has not
+FORMAT_VERSION = 8
+# 4 has kinds of records that 3 has not, 8 has stack distances of bursts. A flipped bit makes none
+# of them another.
+READABLE_VERSIONS = (3, 4, 8)
 PRELUDE = struct.Struct("<8sH")
 FRAME_HEADER = struct.Struct("<III")
 _LEVEL = 1  # a fifth to two fifths of the time of the default level, a fifth more bytes

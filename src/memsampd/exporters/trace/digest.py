@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from memsampd.errors import TraceError
+from memsampd.exporters.names import printable
 from memsampd.exporters.trace.distinct import DistinctCounter
 from memsampd.exporters.trace.format import BurstFinish, BurstStart
 from memsampd.exporters.trace.reader import TraceBurst, TraceReader
@@ -48,11 +49,11 @@ def digest_lines(trace: TraceReader) -> Iterator[str]:
     header = trace.header
     target = header.target
     yield (
-        f"{target.command or 'unknown'} (process {target.pid}), accesses from {header.source}, "
-        f"written by memsampd {header.memsampd_version}"
+        f"{printable(target.command) or 'unknown'} (process {target.pid}), accesses from "
+        f"{header.source}, written by memsampd {header.memsampd_version}"
     )
     if header.command:
-        yield f"command: {' '.join(header.command)}"
+        yield f"command: {printable(' '.join(header.command))}"
     yield (
         f"{'burst':>5} {'thread':>8} {'time s':>9} {'rows':>11} {'stores':>6} {'instructions':>12} "
         f"{'ips':>8} {'lines':>9}  end"

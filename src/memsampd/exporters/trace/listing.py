@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from memsampd.errors import UsageError
+from memsampd.exporters.names import printable
 from memsampd.exporters.trace import lettering
 from memsampd.exporters.trace.protocols import BurstReader, ReadBurst
 from memsampd.sampler.records import AccessChunk
@@ -38,7 +39,8 @@ def list_trace(
         yield (
             f"# burst {index}: thread {start.tid} after {start.time_seconds:.6f} s{of_cpu}\n"
         ).encode()
-        prefix = f"{trace.header.target.command} {trace.header.target.pid}/{start.tid} [{index}] "
+        name = printable(trace.header.target.command)
+        prefix = f"{name} {trace.header.target.pid}/{start.tid} [{index}] "
         for chunk in burst:
             yield from _lines(chunk, prefix, left)
             left = None if left is None else max(0, left - len(chunk))

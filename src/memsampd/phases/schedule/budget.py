@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 
 class TokenBucket:
@@ -62,8 +62,7 @@ class TokenBucket:
         return float("inf") if self._share == float("inf") else self._balance
 
 
-@dataclass(frozen=True, slots=True)
-class BurstShape:
+class BurstShape(msgspec.Struct, frozen=True):
     """How long bursts may be, and what they cost before any was seen.
 
     What varies is seen by many bursts of the usual length; what large caches do by long ones.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 # What the need of a phase is at least, and at most: its scatter is known by few bursts.
 _LEAST_NEED, _MOST_NEED = 0.25, 4.0
@@ -12,8 +13,7 @@ USUAL_CPU_SECONDS = 0.03
 """What a burst takes of memsampd's own CPU time, as long as none was seen: counts as one."""
 
 
-@dataclass(slots=True)
-class PhaseNeed:
+class PhaseNeed(msgspec.Struct):
     """What a phase has had.
 
     Attributes:

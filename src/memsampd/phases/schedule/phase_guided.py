@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from memsampd.phases.records import Decision
 from memsampd.phases.schedule.base import (
@@ -19,8 +21,7 @@ from memsampd.phases.schedule.lengths import BurstLengths
 from memsampd.phases.schedule.need import USUAL_CPU_SECONDS, PhaseNeed, needs
 
 
-@dataclass(slots=True)
-class _Phase:
+class _Phase(msgspec.Struct):
     """What the schedule knows of one phase."""
 
     lengths: BurstLengths
@@ -29,7 +30,7 @@ class _Phase:
     age: int = 0  # its own windows since it was new or has drifted; more if it was known before
     windows_left: float = 0.0  # of its own, until it is due; each counts as much as it is needed
     drifted: bool = False
-    seen: PhaseNeed = field(default_factory=PhaseNeed)
+    seen: PhaseNeed = msgspec.field(default_factory=PhaseNeed)
 
 
 _LEAST_PART = 0.25

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import permutations
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -36,8 +36,7 @@ _SHARE_APART = 0.05
 _PART_OF_ROUND = 0.75  # a burst that goes on for longer may well have gone over the end of a round
 
 
-@dataclass(frozen=True, slots=True)
-class Pairs:
+class Pairs(msgspec.Struct, frozen=True):
     """Samples of one thread that another one follows.
 
     Attributes:
@@ -99,8 +98,7 @@ def joined(every: Sequence[Pairs]) -> Pairs:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Odometer:
+class Odometer(msgspec.Struct, frozen=True):
     """Registers that together advance steadily.
 
     That is a counter; or one that begins anew, and those that count how often it did; or one that
@@ -126,8 +124,7 @@ class Odometer:
         return np.asarray(speed[speed > 0] if self.begins_anew else speed)
 
 
-@dataclass(frozen=True, slots=True)
-class SteadyRate:
+class SteadyRate(msgspec.Struct, frozen=True):
     """A rate that most pairs of samples agree on.
 
     Attributes:

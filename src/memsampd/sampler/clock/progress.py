@@ -9,9 +9,10 @@ sample is steady.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from memsampd.sampler.clock.code import is_in, likeness
@@ -49,8 +50,7 @@ _OTHER_SPEED = 4.0  # by what other working sets may leave the limits of a burst
 _WINDOW_PAIRS_LEAST = 3
 
 
-@dataclass(slots=True)
-class _SteadyCode:
+class _SteadyCode(msgspec.Struct):
     """Code of which some registers are known to advance steadily.
 
     Attributes:

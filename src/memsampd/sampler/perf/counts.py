@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -16,8 +17,7 @@ from memsampd.sampler.records import Counted
 _SHARED_LESS_THAN = 0.95  # of the time: less is told
 
 
-@dataclass(frozen=True, slots=True)
-class CounterSet:
+class CounterSet(msgspec.Struct, frozen=True):
     """What the access clock counts.
 
     Attributes:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import resource
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from memsampd import _core
 from memsampd.errors import CapabilityError
@@ -15,8 +16,7 @@ from memsampd.machines.pmu import HardwareEvent
 TASK_CLOCK = HardwareEvent("task clock", _core.PERF_TYPE_SOFTWARE, _core.PERF_COUNT_SW_TASK_CLOCK)
 
 
-@dataclass(frozen=True, slots=True)
-class EventGroup:
+class EventGroup(msgspec.Struct, frozen=True):
     """An event that is sampled, and others that are counted and read at each sample.
 
     Attributes:
@@ -28,8 +28,7 @@ class EventGroup:
     counted: tuple[HardwareEvent, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class SamplerOptions:
+class SamplerOptions(msgspec.Struct, frozen=True):
     """How each event is opened.
 
     Attributes:

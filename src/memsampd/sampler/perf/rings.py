@@ -15,10 +15,11 @@ import select
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from memsampd import _core
@@ -52,8 +53,7 @@ _SEARCH_SECONDS = 0.02
 TaskEventKind = Literal["fork", "exit", "exec", "rename"]
 
 
-@dataclass(frozen=True, slots=True)
-class TaskEvent:
+class TaskEvent(msgspec.Struct, frozen=True):
     """Something that happened to a thread of the target, as the kernel told it.
 
     Attributes:
@@ -75,8 +75,7 @@ class TaskEvent:
     command: str
 
 
-@dataclass(frozen=True, slots=True)
-class Drained:
+class Drained(msgspec.Struct, frozen=True):
     """What was in the rings.
 
     Attributes:

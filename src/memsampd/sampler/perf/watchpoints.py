@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -14,6 +14,7 @@ from memsampd import _core
 from memsampd.errors import CaptureError
 from memsampd.sampler.perf.arrival import HIT_SECONDS
 from memsampd.sampler.perf.refusal import explain_refusal
+from memsampd.sampler.process.schedstat import read_scheduled
 
 POINTS = 4
 """Debug registers of an x86 thread."""
@@ -22,6 +23,11 @@ FEW_HITS, MOST_HITS = 12, 40
 MOST_THREADS = 8
 """A word is watched in so many threads: each takes two descriptors a word."""
 PATIENCE_SECONDS = 0.5
+SWITCH_SECONDS = 0.5e-6
+"""What each event, a word or its clock, takes whenever its thread is switched to and away from.
+
+Measured here (docs/long-distances.md); charged, whatever it is.
+"""
 _LONGEST_SECONDS = 60.0  # of wall time: a target that sleeps tells nothing
 # A pause counts as the one that is sought from so many times its least length on: how long that
 # is, is only estimated here.
@@ -32,8 +38,7 @@ _HIT = np.dtype([("task_ns", "u8"), ("time_ns", "u8"), ("ip", "u8"), ("point", "
 Ending = Literal["returned", "patience", "hits", "evicted", "gone"]
 
 
-@dataclass(frozen=True, slots=True)
-class WatchOrder:
+class WatchOrder(msgspec.Struct, frozen=True):
     """Words of a line, to be watched together.
 
     Attributes:
@@ -51,8 +56,7 @@ class WatchOrder:
     most_hits: int = FEW_HITS
 
 
-@dataclass(frozen=True, slots=True)
-class Watched:
+class Watched(msgspec.Struct, frozen=True):
     """What came of it.
 
     Attributes:
@@ -63,7 +67,8 @@ class Watched:
         hit_words: which of the addresses each hit touched.
         end: why it ended.
         patience_seconds: CPU time without a hit after which it was to end.
-        lost_seconds: CPU time that hits took from the target.
+        lost_seconds: CPU time that hits, and events at switches between threads, took from the
+            target.
     """
 
     order: WatchOrder
@@ -91,14 +96,17 @@ def has_seen_enough(hits_seconds: NDArray[np.float64], least_seconds: float) -> 
     return last - first >= _TIMES_AS_LONG * max(first, _CERTAIN * least_seconds)
 
 
-@dataclass(slots=True)
-class _Watch:
-    """One under way: breakpoints of each thread, the order's own first."""
+class _Watch(msgspec.Struct):
+    """One under way: breakpoints of each thread, the order's own first.
+
+    ``times`` is how often each thread had been switched to when it began.
+    """
 
     order: WatchOrder
     points: list[_core.Breakpoints]
     began_seconds: float
-    looks: list[tuple[float, float]] = field(default_factory=list)  # time, CPU time
+    times: dict[int, int]
+    looks: list[tuple[float, float]] = msgspec.field(default_factory=list)  # time, CPU time
     end: Ending | None = None
 
     def look(self, patience_seconds: float) -> None:
@@ -150,8 +158,20 @@ class _Watch:
             tuple(words.tolist()),
             self.end or "evicted",
             patience_seconds,
-            len(words) * HIT_SECONDS,
+            len(words) * HIT_SECONDS + self._switch_seconds(),
         )
+
+    def _switch_seconds(self) -> float:
+        """What events took at switches; of threads that are gone that is not known."""
+        now = _times_of(self.times)
+        switches = sum(now.get(tid, before) - before for tid, before in self.times.items())
+        return switches * SWITCH_SECONDS * (1 + len(self.order.addresses))
+
+
+def _times_of(tids: Iterable[int]) -> dict[int, int]:
+    """How often threads have been switched to, those that tell."""
+    told = {tid: read_scheduled(tid) for tid in tids}
+    return {tid: each.times for tid, each in told.items() if each is not None}
 
 
 class Watchpoints:
@@ -204,12 +224,14 @@ class Watchpoints:
             MemsampdError: the kernel refuses; why, and what to do.
         """
         points: list[_core.Breakpoints] = []
+        watched: list[int] = []
         words = [(_core.BREAKPOINT_ACCESS, address) for address in order.addresses]
         others = [tid for tid in tids if tid != order.tid][: self._threads - 1]
         try:
             for tid in (order.tid, *others):
                 try:
                     points.append(_core.Breakpoints(tid, words, order.most_hits))
+                    watched.append(tid)
                 except ProcessLookupError:
                     if not points:
                         raise
@@ -223,7 +245,7 @@ class Watchpoints:
             if isinstance(error, ProcessLookupError):
                 raise CaptureError("gone", f"{what}: it is gone") from error
             raise explain_refusal(error, what) from error
-        self._watches.append(_Watch(order, points, began_seconds))
+        self._watches.append(_Watch(order, points, began_seconds, _times_of(watched)))
 
     def poll(self) -> list[Watched]:
         """What has come to an end since the last call."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -28,8 +28,7 @@ _USER_END = np.uint64(1 << 47)
 LOAD, STORE, UNKNOWN = 0, 1, -1
 
 
-@dataclass(frozen=True, slots=True)
-class SampledAccesses:
+class SampledAccesses(msgspec.Struct, frozen=True):
     """Single accesses of running threads, chosen by the CPU.
 
     Attributes:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
+
+import msgspec
 
 from memsampd.errors import CapabilityError
 from memsampd.machines.machine import Cpu
@@ -23,8 +24,7 @@ ClockChoice = Literal["auto", "registers", "counters"]
 _COUNTED: tuple[Role, ...] = ("loads", "stores", "instructions", "cycles")
 
 
-@dataclass(frozen=True, slots=True)
-class PmuTrials:
+class PmuTrials(msgspec.Struct, frozen=True):
     """What came of trying the events of a machine.
 
     Attributes:
@@ -34,7 +34,7 @@ class PmuTrials:
         addresses: the same.
     """
 
-    plan: EventPlan = field(default_factory=EventPlan)
+    plan: EventPlan = msgspec.field(default_factory=EventPlan)
     branches: tuple[Trial, ...] = ()
     counters: tuple[tuple[Trial, ...], ...] = ()
     addresses: tuple[Trial, ...] = ()
@@ -142,8 +142,7 @@ def _running_on(cpus: frozenset[int]) -> Iterator[None]:
         os.sched_setaffinity(0, before)
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(msgspec.Struct, frozen=True):
     """What is used.
 
     Attributes:

@@ -132,7 +132,7 @@ class CodeNames:
         self._proc = proc
         self._now = now
         self._read = present_memory(pid, proc)
-        self._own = _number(b"process " + process)
+        self._own = name_of(b"process " + process)
         self._space: AddressSpace | None = None
         self._bases: dict[tuple[int, str, str, int], int | None] = {}
         self._started_seconds = now()
@@ -177,9 +177,10 @@ class CodeNames:
         if key not in self._bases:
             assert self._space is not None, "a mapping of it"
             found = file_identity(self._space, mapping, self._read)
-            self._bases[key] = None if found is None else _number(found)
+            self._bases[key] = None if found is None else name_of(found)
         return self._bases[key]
 
 
-def _number(identity: bytes) -> int:
+def name_of(identity: bytes) -> int:
+    """Return the name of the first byte of the file of this identity, see `file_identity`."""
     return int.from_bytes(hashlib.blake2b(identity, digest_size=8).digest(), "little")

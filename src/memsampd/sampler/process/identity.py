@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import select
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from memsampd.closing import Closing
 from memsampd.errors import TargetError
@@ -13,8 +14,7 @@ from memsampd.errors import TargetError
 PROC = Path("/proc")
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessStat:
+class ProcessStat(msgspec.Struct, frozen=True):
     """The fields of /proc/PID/stat that we use (proc_pid_stat(5)).
 
     The last three came with later kernels; where they are missing, they are 0.
@@ -81,8 +81,7 @@ def valid_text(name: bytes) -> str:
     return name.decode("utf-8", "replace")
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessIdentity:
+class ProcessIdentity(msgspec.Struct, frozen=True):
     """What names one process for good: pids are used again, pairs with the start time are not.
 
     Attributes:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from memsampd.sampler.process.identity import PROC, read_stat, valid_text
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessStatus:
+class ProcessStatus(msgspec.Struct, frozen=True):
     """The fields of a status file that matter for attaching (proc_pid_status(5)).
 
     A field that this kernel does not show is 0.
@@ -85,8 +85,7 @@ def list_threads(pid: int, proc: Path = PROC) -> tuple[int, ...]:
     return tuple(sorted(int(name) for name in names))
 
 
-@dataclass(frozen=True, slots=True)
-class ThreadState:
+class ThreadState(msgspec.Struct, frozen=True):
     """What one thread is doing.
 
     Attributes:

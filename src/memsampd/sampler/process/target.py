@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from memsampd.errors import TargetError, UsageError
 from memsampd.sampler.process.identity import (
@@ -26,8 +27,7 @@ _ELF_MACHINE = {"x86_64": 62}
 _PID_MAX = 1 << 22  # the kernel's own limit (PID_MAX_LIMIT)
 
 
-@dataclass(frozen=True, slots=True)
-class TargetFacts:
+class TargetFacts(msgspec.Struct, frozen=True):
     """A process that can be observed.
 
     Attributes:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import iced_x86
+import msgspec
 import numpy as np
 from iced_x86 import (
     Code,
@@ -150,8 +150,7 @@ _BROADCAST_BITS = re.compile("BROADCAST([0-9]+)_")
 _MEMORY_SIZE_NAMES = {v: k for k, v in vars(MemorySize).items() if isinstance(v, int)}
 
 
-@dataclass(frozen=True, slots=True)
-class _Mask:
+class _Mask(msgspec.Struct, frozen=True):
     kind: int = MASK_NONE
     register: int = 0
 

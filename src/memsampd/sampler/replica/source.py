@@ -6,11 +6,12 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from memsampd import _core
 from memsampd.errors import CaptureError
@@ -61,8 +62,7 @@ _CAUSES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class _Taken:
+class _Taken(msgspec.Struct, frozen=True):
     """What :meth:`_core.Replica.burst` says, by the names that it gives."""
 
     status: str

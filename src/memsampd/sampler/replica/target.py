@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from memsampd import _core
 from memsampd.errors import CaptureError
@@ -19,8 +20,7 @@ _AREA_CANDIDATES = [terabytes << 40 for terabytes in (32, 40, 48, 24, 20, 64)]
 _THREADS_LOOKED_AT = 64
 
 
-@dataclass(frozen=True, slots=True)
-class TargetTraits:
+class TargetTraits(msgspec.Struct, frozen=True):
     """What of a target decides how its memory is read.
 
     Attributes:

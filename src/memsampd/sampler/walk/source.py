@@ -6,9 +6,9 @@ import random
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 
 from memsampd import _core
 from memsampd.errors import CaptureError

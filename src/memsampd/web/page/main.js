@@ -37,7 +37,7 @@ function listItem(target) {
   return make("li", {}, make("a", { href: `#${target.target}`, "aria-current": target.target === state.id ? "true" : null },
     make("span", { class: "row" }, make("span", { class: "name" }, target.command), " ", make("span", { class: "ratio" }, cacheText(last))),
     " ", make("span", { class: "row small muted" }, make("span", {}, `pid ${target.pid} · ${condition(target)}`), " ",
-      make("span", {}, last ? `miss ${last.name}` : ""))));
+      make("span", {}, last && last.miss_ratio !== null ? `miss ${last.name}` : ""))));
 }
 
 function drawList() {

@@ -31,7 +31,7 @@ def test_all_keys_of_rules_are_described() -> None:
 
 def test_the_requests_that_are_shown_are_requests() -> None:
     (text,) = blocks("json")
-    assert len([msgspec.json.decode(line, type=Request) for line in text.splitlines()]) == 5
+    assert len([msgspec.json.decode(line, type=Request) for line in text.splitlines()]) == 6
 
 
 def test_the_commands_that_are_shown_can_be_parsed() -> None:

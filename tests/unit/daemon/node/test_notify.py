@@ -31,6 +31,11 @@ def test_others_are_told_when() -> None:
     assert line[:2] == "20"
 
 
+def test_names_of_processes_do_nothing_to_a_terminal() -> None:
+    line = LogFormat(False).format(record(logging.INFO, "process 7 (\x1b[31mred): it is let go"))
+    assert line.endswith("process 7 (\N{REPLACEMENT CHARACTER}[31mred): it is let go")
+
+
 def test_the_journal_is_known_by_its_file(tmp_path: Path) -> None:
     with (tmp_path / "log").open("w") as stream:
         status = os.fstat(stream.fileno())

@@ -5,9 +5,10 @@ from __future__ import annotations
 import random
 import subprocess
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
+from msgspec.structs import replace
 
 from memsampd import _core
 from memsampd.daemon.node.resting import RestingTracer
@@ -56,7 +57,7 @@ class Resting:
         self.now, self.pid = 0.0, 1
         self.sources: list[Source] = []
         self.refusal: Exception | None = None
-        self.tracer = RestingTracer(self.make, lambda: self.now)
+        self.tracer = RestingTracer(self.make, "invented", lambda: self.now)
 
     def make(self) -> TracerThread:
         if self.refusal is not None:
@@ -138,3 +139,15 @@ def test_an_order_that_is_not_done_at_the_end_has_a_result() -> None:
     told = resting.result()
     assert told.error is not None
     assert told.error.reason == "closed"
+
+
+def test_another_source_takes_the_next_order() -> None:
+    resting, other = Resting(), Resting()
+    resting.tracer.order(ORDER)
+    resting.tracer.change(other.make, "another")
+    assert resting.result()  # one result an order, come what may
+    assert (resting.sources[0].closed, resting.tracer.source_name) == ([True], "another")
+    resting.tracer.order(ORDER)
+    assert resting.result().counted is not None
+    resting.tracer.close()
+    assert (len(resting.sources), len(other.sources)) == (1, 1)

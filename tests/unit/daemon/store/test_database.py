@@ -12,6 +12,7 @@ from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 from invented import burst_record
@@ -34,7 +35,7 @@ PROFILE = Profile(LEADERS, BURSTS, "", "a processor")
 
 
 def key_of(number: int) -> ProgramKey:
-    return replace(KEY, digest=number.to_bytes(20, "little"))
+    return msgspec.structs.replace(KEY, digest=number.to_bytes(20, "little"))
 
 
 def same(one: Profile, other: Profile) -> bool:
@@ -84,14 +85,14 @@ def test_what_is_kept_is_found_again(tmp_path: Path) -> None:
 
 def test_nobody_is_told_what_another_s_program_does(tmp_path: Path) -> None:
     saved(tmp_path / "store")
-    assert found(tmp_path / "store", replace(KEY, uid=1001)) is None
-    assert found(tmp_path / "store", replace(KEY, digest=b"j" * 20)) is None
-    assert found(tmp_path / "store", replace(KEY, process="boot/8/1")) is not None
+    assert found(tmp_path / "store", msgspec.structs.replace(KEY, uid=1001)) is None
+    assert found(tmp_path / "store", msgspec.structs.replace(KEY, digest=b"j" * 20)) is None
+    assert found(tmp_path / "store", msgspec.structs.replace(KEY, process="boot/8/1")) is not None
 
 
 def test_a_profile_of_one_process_is_known_to_that_one_only(tmp_path: Path) -> None:
     saved(tmp_path / "store", replace(PROFILE, process=KEY.process))
-    assert found(tmp_path / "store", replace(KEY, process="boot/8/1")) is None
+    assert found(tmp_path / "store", msgspec.structs.replace(KEY, process="boot/8/1")) is None
     assert found(tmp_path / "store") is not None
 
 
@@ -334,9 +335,10 @@ def test_what_a_process_did_is_found_by_that_process_of_that_user_only(tmp_path:
     store.save_past(KEY, 4.0, b"frame", 5.0)
     store.save_past(KEY, 5.0, b"later", 6.0)
     assert store.find_past(KEY) == (5.0, b"later")
-    assert store.find_past(replace(KEY, digest=bytes(20))) == (5.0, b"later")  # after an exec
-    assert store.find_past(replace(KEY, process="boot/7/2")) is None
-    assert store.find_past(replace(KEY, uid=1001)) is None
+    after_exec = msgspec.structs.replace(KEY, digest=bytes(20))
+    assert store.find_past(after_exec) == (5.0, b"later")
+    assert store.find_past(msgspec.structs.replace(KEY, process="boot/7/2")) is None
+    assert store.find_past(msgspec.structs.replace(KEY, uid=1001)) is None
     store.forget(None)
     assert store.find_past(KEY) is None
     store.close()
@@ -344,7 +346,7 @@ def test_what_a_process_did_is_found_by_that_process_of_that_user_only(tmp_path:
 
 def test_what_is_forgotten_of_a_program_is_what_its_processes_did_too(tmp_path: Path) -> None:
     store = ProfileStore(tmp_path / "store")
-    other = replace(KEY, digest=bytes(20), process="boot/8/1")
+    other = msgspec.structs.replace(KEY, digest=bytes(20), process="boot/8/1")
     for key, saved_seconds in ((KEY, 5.0), (other, 6.0)):
         store.save(key, PROFILE, saved_seconds)
         store.save_past(key, saved_seconds, b"frame", 7.0)
@@ -358,7 +360,7 @@ def test_what_is_forgotten_of_a_program_is_what_its_processes_did_too(tmp_path: 
 def test_pasts_go_after_a_day_and_before_profiles(tmp_path: Path) -> None:
     store = ProfileStore(tmp_path / "store", 1 << 20)
     store.save(KEY, PROFILE, 5.0)
-    keys = [replace(KEY, process=f"boot/7/{number}") for number in range(40)]
+    keys = [msgspec.structs.replace(KEY, process=f"boot/7/{number}") for number in range(40)]
     for number, key in enumerate(keys):
         store.save_past(key, 5.0, bytes(40_000), 10.0 + number)
     assert store.find(KEY, BINS) is not None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sqlite3
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import msgspec
 import numpy as np
 import pytest
 from invented import burst_record, make_snapshot, window_record
+from msgspec.structs import replace
 from tracees import running
 
 from memsampd.daemon.config import SessionConfig

@@ -7,10 +7,10 @@ import shutil
 import subprocess
 import sys
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from tracees import running
 
 from memsampd.daemon.config import SessionConfig

@@ -1,0 +1,215 @@
+"""What a session costs memsampd itself: CPU time of its processes, by part.
+
+usage: python benchmarks/session_cost.py [--quick] [--json FILE] [-- PROGRAM ARGUMENT...]
+
+The bundled example, or a program, is observed as ``memsampd attach`` does by default. What is done
+for it is timed call by call (CPU time of the calling thread, without what called parts take), what
+is done before the first turn as a whole. Goals: the start takes 0.15 s, a turn 2 ms on the average,
+everything that follows from it included. Exit status 1 if one is missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from memsampd.daemon.attach import MappedBranches, attached
+from memsampd.daemon.config import OutputConfig, SessionConfig
+from memsampd.daemon.pipeline import Pipeline
+from memsampd.daemon.session import Session
+from memsampd.daemon.tracer import TracerThread
+from memsampd.demo.program import compile_demo
+from memsampd.estimate.estimator import Estimator
+from memsampd.phases.leader import LeaderFollower
+from memsampd.phases.unseen import UnseenCode
+from memsampd.phases.windows import WindowCutter
+from memsampd.sampler.clock.progress import ProgressClock
+from memsampd.sampler.perf.watchpoints import Watchpoints
+from memsampd.sampler.replica.source import ReplicaSource
+
+START_GOAL_SECONDS = 0.15
+TURN_GOAL_SECONDS = 0.002
+PARTS: dict[str, tuple[tuple[type, str], ...]] = {
+    "turns: reading samples": ((MappedBranches, "read"),),
+    "turns: windows, phases": (
+        (WindowCutter, "bins"),
+        (WindowCutter, "add"),
+        (LeaderFollower, "assign"),
+        (UnseenCode, "add"),
+        (Pipeline, "_end_window"),
+    ),
+    "turns: clock": tuple((ProgressClock, name) for name in ("add", "measure", "rates")),
+    "turns: estimate": tuple(
+        (Estimator, name)
+        for name in ("add", "scatter", "possible_rates", "contradicts", "present_rate", "finish")
+    ),
+    "turns: planning": ((Pipeline, "_plan"),),
+    "turns: watchpoints": tuple((Watchpoints, name) for name in ("poll", "start", "suspend")),
+    "turns: the rest": ((Session, "step"), (Session, "finish")),
+    "state, to be shown": ((Session, "snapshot"), (Session, "publish")),
+    "bursts: tracing": ((ReplicaSource, "_burst"),),
+    "bursts: expanding, counting": ((ReplicaSource, "_hand_over"),),
+    "bursts: the rest": ((TracerThread, "_take_or_tell"),),
+}
+
+
+@dataclass(slots=True)
+class Account:
+    """CPU time of one part.
+
+    Attributes:
+        calls: how often it was called from elsewhere.
+        seconds: without what it has other parts do.
+    """
+
+    calls: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(slots=True)
+class Accounts:
+    """CPU time by part, of all threads; each part is added to by one of them."""
+
+    parts: dict[str, Account] = field(default_factory=lambda: defaultdict(Account))
+    turns: int = 0
+    _stack: threading.local = field(default_factory=threading.local)
+
+    def observe(self) -> None:
+        """Time all parts from now on."""
+        for part, methods in PARTS.items():
+            for owner, name in methods:
+                setattr(owner, name, self._timed(part, getattr(owner, name)))
+
+    def _timed(self, part: str, method: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **options: Any) -> Any:
+            stack = self._stack.__dict__.setdefault("others", [])
+            stack.append(0.0)
+            account, before = self.parts[part], time.thread_time()
+            try:
+                result = method(*args, **options)
+                # Of a thread of the core, which has ended by now.
+                account.seconds += getattr(result, "tracer_cpu_seconds", 0.0)
+                return result
+            finally:
+                taken = time.thread_time() - before
+                account.calls += 1
+                account.seconds += taken - stack.pop()
+                if stack:
+                    stack[-1] += taken
+
+        return call
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """What a session cost, CPU seconds.
+
+    Attributes:
+        start: before the first turn, imports included.
+        target: of the target meanwhile.
+        total: of memsampd's processes.
+        replica: of these, the replica.
+        bursts: taken.
+        turns: taken.
+        without_curve: share of the target's CPU time in code that no burst has seen.
+        parts: the rest by part.
+    """
+
+    start: float
+    target: float
+    total: float
+    replica: float
+    bursts: int
+    turns: int
+    without_curve: float
+    parts: dict[str, Account]
+
+    @property
+    def a_turn(self) -> float:
+        """Of a turn on the average, with what follows from it."""
+        spent = sum(each.seconds for name, each in self.parts.items() if name.startswith("turns"))
+        return spent / max(self.turns, 1)
+
+
+def measure(command: list[str]) -> Costs:
+    """Observe a program from its start to its end."""
+    accounts = Accounts()
+    accounts.observe()
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    try:
+        with attached(process.pid, SessionConfig(), OutputConfig(listen="127.0.0.1:0")) as session:
+            start = time.process_time()
+            session.run()
+            state = session.snapshot()
+    finally:
+        process.kill()
+        process.wait()
+    overhead, estimate = state.overhead, state.estimate
+    return Costs(
+        start=start,
+        target=overhead.target_cpu_seconds,
+        total=overhead.own_cpu_seconds,
+        replica=overhead.replica_cpu_seconds,
+        bursts=sum(state.burst_ends.values()),
+        turns=accounts.parts["turns: reading samples"].calls,
+        without_curve=estimate.unknown_cpu_seconds / max(estimate.cpu_seconds, 1e-9),
+        parts={name: accounts.parts[name] for name in PARTS},
+    )
+
+
+def rows(costs: Costs) -> list[str]:
+    """The table."""
+    told = sum(each.seconds for each in costs.parts.values())
+    lines = [f"{'part':30}{'calls':>8}{'CPU ms':>9}{'us each':>9}"]
+    lines.append(f"{'start':30}{'':8}{1e3 * costs.start:9.1f}")
+    for name, each in costs.parts.items():
+        mean = 1e6 * each.seconds / max(each.calls, 1)
+        lines.append(f"{name:30}{each.calls:8}{1e3 * each.seconds:9.1f}{mean:9.0f}")
+    lines.append(f"{'replica':30}{costs.bursts:8}{1e3 * costs.replica:9.1f}")
+    other = costs.total - costs.start - told - costs.replica
+    lines.append(f"{'other':30}{'':8}{1e3 * other:9.1f}")
+    lines.append(
+        f"{costs.total:.2f} s, {100 * costs.total / max(costs.target, 1e-9):.1f} % of the target's "
+        f"{costs.target:.1f} s; {costs.bursts} bursts, {costs.turns} turns of "
+        f"{1e3 * costs.a_turn:.2f} ms; {100 * costs.without_curve:.1f} % without a curve"
+    )
+    return lines
+
+
+def main() -> int:
+    """Measure, print and judge."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--quick", action="store_true", help="one round of the example")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
+    parser.add_argument("program", nargs="*", help="what to observe in place of the example")
+    args = parser.parse_args()
+    command = args.program or [str(compile_demo()), "--rounds", "1" if args.quick else "3"]
+    costs = measure(command)
+    print("\n".join(rows(costs)))
+    if args.json:
+        parts = {name: [each.calls, each.seconds] for name, each in costs.parts.items()}
+        told = {name: getattr(costs, name) for name in Costs.__slots__} | {"parts": parts}
+        args.json.write_text(json.dumps(told, indent=1) + "\n")
+    missed = [
+        f"{name} takes {1e3 * value:.1f} ms, goal {1e3 * goal:g}"
+        for name, value, goal in (
+            ("the start", costs.start, START_GOAL_SECONDS),
+            ("a turn", costs.a_turn, TURN_GOAL_SECONDS),
+        )
+        if value > goal
+    ]
+    print("; ".join(missed) or "goals met")
+    return int(bool(missed))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

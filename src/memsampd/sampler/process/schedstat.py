@@ -1,0 +1,32 @@
+"""What the scheduler tells of a thread: for how long it ran and waited, how often it began to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from memsampd.sampler.process.identity import PROC
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduled:
+    """Since a thread began.
+
+    Attributes:
+        ran_seconds: its CPU time.
+        waited_seconds: for how long it was ready to run and had no CPU.
+        times: how often it was switched to.
+    """
+
+    ran_seconds: float = 0.0
+    waited_seconds: float = 0.0
+    times: int = 0
+
+
+def read_scheduled(task: int | str = "thread-self", proc: Path = PROC) -> Scheduled | None:
+    """Ask about a thread, by its id; None if it is gone, or this kernel does not tell."""
+    try:
+        ran_ns, waited_ns, times = map(int, (proc / str(task) / "schedstat").read_text().split())
+    except (OSError, ValueError):
+        return None
+    return Scheduled(ran_ns * 1e-9, waited_ns * 1e-9, times)

@@ -1,0 +1,64 @@
+"""Giving way to others, and noticing whether a CPU is to be had."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+
+from memsampd.daemon.priority import Contention, yield_to_others
+from memsampd.sampler.process.schedstat import Scheduled, read_scheduled
+
+
+def in_a_thread(work: Callable[[], None]) -> tuple[int, int]:
+    """Niceness and policy of a thread that has done this."""
+    told: list[tuple[int, int]] = []
+
+    def run() -> None:
+        work()
+        told.append((os.getpriority(os.PRIO_PROCESS, 0), os.sched_getscheduler(0)))
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    return told[0]
+
+
+def test_a_thread_gives_way_and_others_stay_as_they_are() -> None:
+    before = os.getpriority(os.PRIO_PROCESS, 0), os.sched_getscheduler(0)
+    assert in_a_thread(lambda: yield_to_others(19)) == (19, before[1])
+    assert in_a_thread(lambda: yield_to_others(19, preempts=False)) == (19, os.SCHED_BATCH)
+    assert (os.getpriority(os.PRIO_PROCESS, 0), os.sched_getscheduler(0)) == before
+
+
+def test_a_thread_that_waits_for_a_cpu_knows() -> None:
+    told = Scheduled(0.4, 0.1)
+    contention = Contention(lambda: told)
+    assert not contention.look(100.0)  # all since its begin
+    told = Scheduled(0.5, 0.4)
+    assert contention.look(100.1)
+    told = Scheduled(0.9, 0.4)
+    assert not contention.look(101.0)
+    told = Scheduled(0.901, 0.6)
+    assert contention.look(130.0)  # what was is forgotten
+    told = Scheduled(0.911, 0.6)
+    assert contention.look(131.0)
+
+
+def test_where_nothing_is_told_no_cpu_is_waited_for() -> None:
+    assert not Contention(lambda: None).look(1.0)
+
+
+def test_the_kernel_tells_what_a_thread_used() -> None:
+    before = read_scheduled()
+    assert before is not None
+    while (now := read_scheduled()) is not None and now.ran_seconds < before.ran_seconds + 0.01:
+        pass
+    time.sleep(0.001)  # and is switched to again
+    after = read_scheduled(threading.get_native_id())
+    assert after is not None
+    assert after.ran_seconds > before.ran_seconds
+    assert after.waited_seconds >= before.waited_seconds
+    assert after.times > before.times
+    assert read_scheduled(1 << 22) is None
