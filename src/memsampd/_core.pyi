@@ -151,6 +151,7 @@ class Replica:
         supplies_pages: bool = False,
         shares_clock: bool = True,
         may_execute: bool = False,
+        may_keep: bool = True,
     ) -> None: ...
     def burst(
         self,

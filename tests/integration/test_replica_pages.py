@@ -120,7 +120,11 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
     return program, int(use_ip, 16)
 
 
-@pytest.fixture(scope="module", params=[True, False], ids=["queried", "listed"])
+@pytest.fixture(
+    scope="module",
+    params=[(True, True), (False, True), (True, False)],
+    ids=["queried", "listed", "copied"],
+)
 def both(
     program: tuple[Path, int],
     request: pytest.FixtureRequest,
@@ -130,7 +134,8 @@ def both(
     with running(program[0], file) as process:
         assert process.stdout is not None
         target = Target(process.pid, process.stdout.readline(), program[1])
-        with held_replica(process.pid, can_query=request.param) as replica:
+        can_query, may_keep = request.param
+        with held_replica(process.pid, can_query=can_query, may_keep=may_keep) as replica:
             yield target, replica
         assert process.poll() is None
 

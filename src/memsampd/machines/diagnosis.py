@@ -48,9 +48,10 @@ _REPLICA_REMEDIES = {
     "seccomp profile; userfaultfd takes Linux 5.11 with CONFIG_USERFAULTFD",
     "burst": "allow ptrace, process_vm_readv and /proc/PID/pagemap (--cap-add SYS_PTRACE)",
     "read-only pages": "Linux 5.19 or later",
+    "kept pages": "Linux 6.4 or later",
     "procmap_query": "Linux 6.11 or later",
 }
-_ONLY_LIMITED_WITHOUT = {"procmap_query", "read-only pages", "replica user"}
+_ONLY_LIMITED_WITHOUT = {"kept pages", "procmap_query", "read-only pages", "replica user"}
 # To make it another user's, and to trace and end it then.
 _REPLICA_USER_TAKES = ("SETUID", "SETGID", "SYS_PTRACE", "KILL")
 

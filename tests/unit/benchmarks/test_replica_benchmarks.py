@@ -155,7 +155,7 @@ def test_no_burst_is_nothing_known() -> None:
 
 
 def speed(**changes: float) -> dict[str, Speed]:
-    good = Length(9, 1.0, 1e6, 400e6, 0.004, 0.005, 10, 1, 5e-9, 3e-9)
+    good = Length(9, 1.0, 1e6, 400e6, 0.004, 0.005, 10, 1, 5e-3, 5e-9, 3e-9)
     length = dataclasses.replace(good, **changes)  # type: ignore[arg-type]
     return {"x": Speed(0.5, 1, dict.fromkeys(LENGTHS, length))}
 

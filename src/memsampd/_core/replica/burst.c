@@ -401,6 +401,7 @@ go_on_dry(struct burst *b)
 
     save(b->r, &before);
     b->r->end = before.end == RUN_COLD ? RUN_COLD : RUN_GOES_ON;
+    b->r->pages.is_dry = true;
     run_dry(b, LEARNING_SECONDS);
     restore(b->r, &before);
 }
@@ -440,7 +441,8 @@ go_beyond(struct burst *b)
     r->end = before.end == RUN_COLD ? RUN_COLD : RUN_GOES_ON;
     run_dry(b, b->order->beyond_seconds);
     r->pages.reads_around = false;
-    if (went_astray(r->end))
+    r->beyond_is_vain = went_astray(r->end);
+    if (r->beyond_is_vain)
         restore(r, &before);
     else if (r->end == RUN_COLD)
         r->end = RUN_HOLD;
@@ -455,6 +457,7 @@ take_dry(struct burst *b)
     held_release(&b->held);
     unhurry(r->process.pid);
     go_anywhere(b);
+    r->pages.is_dry = true;
     if (runner_enter(r, &b->held, b->order->accesses))
         run_dry(b, b->order->dry_seconds);
     else
@@ -505,7 +508,10 @@ take(struct burst *b)
         return;
     }
     go_to_cpu_of(order->tid, r->process.pid);
-    loose_choose(&r->loose, &b->cpus);
+    if (order->beyond_seconds > 0 && !r->beyond_is_vain)
+        loose_forbid(&r->loose, &b->cpus); /* a stop takes two thirds of the CPU time of one let loose */
+    else
+        loose_choose(&r->loose, &b->cpus);
     if (order->may_hurry && order->hold_seconds <= HURRIED_SECONDS)
         hurry(r->process.pid);
     b->result->status = hold(b);
@@ -582,7 +588,7 @@ burst_take(struct runner *r, const struct burst_order *order, struct burst_resul
         return -1;
     }
     pthread_join(thread, NULL);
-    process_drop_all(&r->process); /* a sleeper has been let go before */
+    process_end_burst(&r->process); /* a sleeper has been let go before */
     wait_until_parted(order->tid);
     return 0;
 }

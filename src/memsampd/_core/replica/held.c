@@ -24,8 +24,9 @@
 #define USER_CODE_64 0x33
 #define STATUS_FILE_BYTES 4096
 #define RSEQ_SECTION_OFFSET 8
-#define ALARM_REPEATS_NANOSECONDS 100000L
-#define ALARMS_BEFORE_LOOKING 20
+#define ALARM_REPEATS_NANOSECONDS 100000L /* then twice as long, and so on */
+#define ALARM_LONGEST_NANOSECONDS 10000000L
+#define ALARMS_BEFORE_LOOKING 4
 /* How long a sleep that had ended when we broke it off may take to notice. */
 #define SETTLING_NANOSECONDS 100000L
 /* A thread that was killed while it was held is collected within some of these. */
@@ -77,7 +78,10 @@ thread_cpu_seconds(void)
 
 struct alarm {
     timer_t timer;
+    volatile long pause_nanoseconds; /* until it goes off again; 0: it is not to */
 };
+
+static _Thread_local struct alarm *own_alarm;
 
 int
 alarm_signal(void)
@@ -85,16 +89,28 @@ alarm_signal(void)
     return SIGRTMAX - 3;
 }
 
+/* It goes off again, as one that comes just before a wait does not end that. On a busy machine waits may be
+ * long: an alarm costs 10 to 30 us of CPU time. */
 static void
-ignore(int signal)
+repeat(int signal)
 {
+    struct alarm *a = own_alarm;
+    const int error = errno;
+
     (void)signal;
+    if (a != NULL && a->pause_nanoseconds != 0) {
+        const struct itimerspec at = {.it_value.tv_nsec = a->pause_nanoseconds};
+        if (a->pause_nanoseconds < ALARM_LONGEST_NANOSECONDS)
+            a->pause_nanoseconds *= 2;
+        timer_settime(a->timer, 0, &at, NULL);
+    }
+    errno = error;
 }
 
 int
 alarm_install(void)
 {
-    struct sigaction action = {.sa_handler = ignore}; /* no SA_RESTART: waits end with EINTR */
+    struct sigaction action = {.sa_handler = repeat}; /* no SA_RESTART: waits end with EINTR */
     return sigaction(alarm_signal(), &action, NULL);
 }
 
@@ -110,6 +126,8 @@ alarm_create(void)
         free(a);
         return NULL;
     }
+    a->pause_nanoseconds = 0;
+    own_alarm = a;
     sigemptyset(&ours);
     sigaddset(&ours, alarm_signal());
     pthread_sigmask(SIG_UNBLOCK, &ours, NULL);
@@ -121,8 +139,8 @@ alarm_set(struct alarm *a, double seconds)
 {
     struct itimerspec at = {{0, 0}, {0, 0}};
 
+    a->pause_nanoseconds = seconds > 0 ? ALARM_REPEATS_NANOSECONDS : 0;
     if (seconds > 0) {
-        at.it_interval.tv_nsec = ALARM_REPEATS_NANOSECONDS;
         at.it_value.tv_sec = (time_t)seconds;
         at.it_value.tv_nsec = (long)((seconds - (double)at.it_value.tv_sec) * 1e9);
     }
@@ -134,6 +152,7 @@ alarm_free(struct alarm *a)
 {
     if (a == NULL)
         return;
+    own_alarm = NULL;
     timer_delete(a->timer);
     free(a);
 }

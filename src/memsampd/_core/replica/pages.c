@@ -8,15 +8,14 @@
 #define FORGET_AFTER 8     /* bursts: no use of it is known any more */
 #define FORGET_EVERY 16
 #define FIRST_SHARE 0.7
-/* A page that is supplied in vain costs half of what one that is missed does. Every so many bursts the
+/* A page that is supplied in vain costs a fifth of what one that is missed does. Every so many bursts the
  * unlikely ones are tried all the same. */
-#define LEAST_SHARE 0.35
+#define LEAST_SHARE 0.2
 #define TRY_EVERY 16
 #define LEAST_AROUND 0.13 /* of fifteen neighbours two: as much as two misses cost */
 #define LEARNING 0.3
 #define FIRST_SECONDS_A_PAGE 4e-6
 #define PREDICTED_BATCH 64u
-#define RUN_BEFORE_READING_AHEAD 2
 #define PAGES_AROUND 4u
 #define PAGE_OF_ADDRESS 0x7ffffffff000u
 
@@ -25,7 +24,7 @@ pages_init(struct pages *p)
 {
     memset(p, 0, sizeof *p);
     p->seconds_a_page = FIRST_SECONDS_A_PAGE;
-    for (unsigned i = 0; i <= PAGES_RANKS; i++)
+    for (unsigned i = 0; i < PAGES_ALL_RANKS; i++)
         p->rank[i].share = FIRST_SHARE;
     p->slot = calloc(PAGES_SLOTS, sizeof *p->slot);
     p->live = malloc(PAGES_SLOTS * sizeof *p->live);
@@ -120,7 +119,7 @@ ascending(const void *a, const void *b)
 static void
 learn_shares(struct pages *p)
 {
-    for (unsigned i = 0; i <= PAGES_RANKS; i++) {
+    for (unsigned i = 0; i < PAGES_ALL_RANKS; i++) {
         if (p->rank[i].given != 0)
             p->rank[i].share +=
                 LEARNING * ((double)p->rank[i].used / p->rank[i].given - p->rank[i].share);
@@ -168,9 +167,10 @@ pages_begin(struct pages *p)
     learn_shares(p);
     p->burst++;
     p->here = p->gifts = p->shared = p->wanted = 0;
-    p->run = 0;
     p->aheads = p->freshes = 0;
-    p->last_missed = 0;
+    p->latest = 0;
+    p->is_dry = false;
+    memset(p->stream, 0, sizeof p->stream);
     p->predicted = p->missed = 0;
     forget_old(p);
     rank_pages(p);
@@ -181,11 +181,17 @@ static size_t
 supply(struct pages *p, struct process *process, struct remote *remote, const uint64_t *address,
        size_t count)
 {
-    uint8_t result[REMOTE_BATCH];
-    bool is_writable[REMOTE_BATCH], is_open[REMOTE_BATCH];
+    uint8_t result[REMOTE_BATCH], *place[REMOTE_BATCH] = {NULL};
+    bool is_writable[REMOTE_BATCH], is_open[REMOTE_BATCH], are_placed = true;
     size_t there = 0;
 
-    remote_read_pages(remote, address, count, p->bytes, result, is_writable);
+    if (p->used + count > PAGES_SLOTS / 4 * 3) /* what is not noted here might be written over later */
+        return 0;
+    for (size_t i = 0; i < count && are_placed; i++)
+        are_placed = (place[i] = process_place(process, address[i])) != NULL;
+    for (size_t i = 0; i < count && !are_placed; i++)
+        place[i] = p->bytes + i * PAGE_BYTES;
+    remote_read_pages(remote, address, count, place, result, is_writable);
     for (size_t i = 0; i < count; i++) { /* a store into what may be code is to be noticed */
         const struct remote_area *area = remote_find(remote, address[i]);
         is_open[i] = is_writable[i] && !area->is_executable;
@@ -197,7 +203,7 @@ supply(struct pages *p, struct process *process, struct remote *remote, const ui
         while (end < count && address[end] == address[end - 1] + PAGE_BYTES &&
                result[end] != PAGE_UNREADABLE && is_open[end] == is_open[i])
             end++;
-        size_t done = process_supply(process, address[i], p->bytes + i * PAGE_BYTES, end - i,
+        size_t done = process_supply(process, address[i], are_placed ? NULL : place[i], end - i,
                                      is_open[i]);
         for (size_t k = i; k < i + done; k++) {
             struct page *page = take(p, address[k]);
@@ -269,17 +275,43 @@ pages_note_lines(struct pages *p, const uint64_t *line, size_t count, unsigned s
     }
 }
 
+/* Where a miss comes next behind one of the last ones, in the direction of that stream. */
+static bool
+follows(const struct page_stream *s, uint64_t page)
+{
+    const uint64_t up = page - s->last, down = s->last - page;
+
+    return s->last != 0 && ((s->step >= 0 && up != 0 && up <= PAGES_AHEAD * PAGE_BYTES) ||
+                            (s->step <= 0 && down != 0 && down <= PAGES_AHEAD * PAGE_BYTES));
+}
+
+/* The stream that a miss belongs to; perhaps its first. */
+static struct page_stream *
+find_stream(struct pages *p, uint64_t missed)
+{
+    for (size_t i = 0; i < PAGES_STREAMS; i++) { /* the latest one first */
+        const size_t which = (p->latest + PAGES_STREAMS - i) % PAGES_STREAMS;
+        struct page_stream *s = &p->stream[which];
+        if (!follows(s, missed))
+            continue;
+        s->step = missed > s->last ? 1 : -1;
+        s->run++;
+        s->last = missed;
+        p->latest = which;
+        return s;
+    }
+    p->latest = (p->latest + 1) % PAGES_STREAMS;
+    p->stream[p->latest] = (struct page_stream){.last = missed};
+    return &p->stream[p->latest];
+}
+
 /* How many pages to read where one was missed: more and more where one follows the other. */
 static size_t
-pages_wanted(struct pages *p, uint64_t address)
+pages_wanted(const struct pages *p, const struct page_stream *stream)
 {
-    bool follows = address > p->last_missed && address - p->last_missed <= PAGES_AHEAD * PAGE_BYTES;
-
-    p->run = follows ? p->run + 1 : 0;
-    if (p->run < RUN_BEFORE_READING_AHEAD)
+    if (stream->run == 0 || !is_worth_supplying(p, PAGES_FOLLOWING))
         return 1;
-    size_t ahead = (size_t)1 << (p->run - RUN_BEFORE_READING_AHEAD + 1);
-    return p->run > 8 || ahead > PAGES_AHEAD ? PAGES_AHEAD : ahead;
+    return stream->run < 4 ? (size_t)1 << stream->run : PAGES_AHEAD;
 }
 
 static bool
@@ -293,17 +325,19 @@ is_near_wanted(struct pages *p, const struct remote_area *area, uint64_t page)
 static size_t
 pages_near(struct pages *p, const struct remote_area *area, uint64_t missed, uint64_t *wanted)
 {
-    size_t count = pages_wanted(p, missed), there = 0;
+    const struct page_stream *stream = find_stream(p, missed);
+    const bool pays = p->rank[PAGES_NEAR].share >= LEAST_AROUND || p->burst % TRY_EVERY == 0;
+    const bool may_be_far = p->reads_around && pays && p->here < PAGES_AROUND_MOST;
+    size_t count = pages_wanted(p, stream), there = 0;
     uint64_t at = missed;
 
-    const bool pays = p->rank[PAGES_RANKS].share >= LEAST_AROUND || p->burst % TRY_EVERY == 0;
-
-    if (p->reads_around && pays && p->here < PAGES_AROUND_MOST) {
-        count = PAGES_AHEAD;
-        at = missed & ~(uint64_t)(PAGES_AHEAD * PAGE_BYTES - 1);
-    } else if (count == 1 && is_worth_supplying(p, PAGES_RANKS)) {
-        count = PAGES_AROUND;
-        at = missed & ~(uint64_t)(PAGES_AROUND * PAGE_BYTES - 1);
+    p->ahead_rank = PAGES_FOLLOWING;
+    if (count > 1) {
+        at -= stream->step < 0 ? (count - 1) * PAGE_BYTES : 0;
+    } else if (may_be_far || is_worth_supplying(p, PAGES_NEAR)) {
+        count = may_be_far ? PAGES_AHEAD : PAGES_AROUND;
+        at = missed & ~(uint64_t)(count * PAGE_BYTES - 1);
+        p->ahead_rank = PAGES_NEAR;
     }
     for (size_t i = 0; i < count; i++, at += PAGE_BYTES)
         if (at == missed || is_near_wanted(p, area, at))
@@ -311,19 +345,23 @@ pages_near(struct pages *p, const struct remote_area *area, uint64_t missed, uin
     return there;
 }
 
-/* Pages that were supplied since they lie near one that was missed, the last one at most. */
+/* Pages that were supplied for that. The stream goes on behind them. */
 static void
-note_near(struct pages *p, const uint64_t *page, size_t count)
+note_ahead(struct pages *p, const uint64_t *page, size_t count)
 {
+    struct page_stream *stream = &p->stream[p->latest];
+
     for (size_t i = 0; i < count; i++) {
-        struct page *near = find(p, page[i]);
-        if (near->address != 0 && near->flags & PAGE_IS_HERE) {
-            near->rank = PAGES_RANKS;
-            p->rank[PAGES_RANKS].given++;
+        struct page *ahead = find(p, page[i]);
+        if (ahead->address == 0 || !(ahead->flags & PAGE_IS_HERE))
+            continue;
+        if (!p->is_dry) {
+            ahead->rank = p->ahead_rank;
+            p->rank[p->ahead_rank].given++;
         }
+        if (p->ahead_rank == PAGES_FOLLOWING && (page[i] > stream->last) == (stream->step > 0))
+            stream->last = page[i];
     }
-    if (count != 0 && page[count - 1] > p->last_missed)
-        p->last_missed = page[count - 1];
 }
 
 bool
@@ -334,7 +372,7 @@ pages_supply_ahead(struct pages *p, struct process *process, struct remote *remo
     if (count == 0)
         return false;
     supply(p, process, remote, p->ahead, count);
-    note_near(p, p->ahead, count);
+    note_ahead(p, p->ahead, count);
     for (size_t i = 0; i < count && p->freshes < PAGES_AHEAD; i++)
         p->fresh[p->freshes++] = p->ahead[i];
     p->aheads -= count;
@@ -356,8 +394,12 @@ was_fresh(struct pages *p, uint64_t page)
 
 /* A page that the replica has: why did it fault? */
 static enum page_fault
-judge_fault(const struct page *page)
+judge_fault(const struct page *page, struct process *process)
 {
+    const bool is_open = page->flags & PAGE_IS_WRITABLE && !(page->flags & PAGE_IS_GUARDED);
+
+    if (process_show_again(process, page->address, is_open))
+        return FAULT_SUPPLIED;
     return page->flags & PAGE_IS_GUARDED    ? FAULT_GUARDED
            : page->flags & PAGE_IS_WRITABLE ? FAULT_SUPPLIED
                                             : FAULT_FORBIDDEN;
@@ -373,7 +415,7 @@ pages_fault(struct pages *p, struct process *process, struct remote *remote, uin
     const bool is_fresh = was_fresh(p, first);
 
     if (page->address != 0 && page->flags & PAGE_IS_HERE)
-        return is_fresh ? FAULT_SUPPLIED : judge_fault(page);
+        return is_fresh ? FAULT_SUPPLIED : judge_fault(page, process);
     p->aheads = 0;
     if (p->here >= PAGES_MOST)
         return FAULT_FULL;
@@ -392,14 +434,13 @@ pages_fault(struct pages *p, struct process *process, struct remote *remote, uin
     if (page->address == 0 || !(page->flags & PAGE_IS_HERE))
         return FAULT_UNREADABLE;
     p->missed++;
-    p->last_missed = first;
     page->rank = 0; /* it was not predicted in time */
     note_use(p, first);
     for (size_t i = 0; i < there; i++)
         if (wanted[i] != first)
             p->ahead[p->aheads++] = wanted[i];
     if (!can_wait) {
-        note_near(p, p->ahead, p->aheads);
+        note_ahead(p, p->ahead, p->aheads);
         p->aheads = 0;
     }
     return FAULT_SUPPLIED;
@@ -415,11 +456,14 @@ pages_unguard(struct pages *p, struct process *process, uint64_t page)
 static void
 refresh_one(struct pages *p, struct process *process, struct remote *remote, struct page *page)
 {
-    uint8_t result;
+    uint8_t result, *place = process_place(process, page->address);
+    const bool is_placed = place != NULL;
     bool is_writable;
 
-    remote_read_pages(remote, &page->address, 1, p->bytes, &result, &is_writable);
-    if (result != PAGE_UNREADABLE && process_refresh(process, page->address, p->bytes))
+    place = is_placed ? place : p->bytes;
+    remote_read_pages(remote, &page->address, 1, &place, &result, &is_writable);
+    if (result != PAGE_UNREADABLE &&
+        (is_placed || process_refresh(process, page->address, p->bytes)))
         return;
     process_drop(process, page->address, page->address + PAGE_BYTES);
     page->flags = 0;

@@ -9,6 +9,10 @@
 #define PAGES_AROUND_MOST (PAGES_MOST / 4 * 3) /* from then on only those that are needed */
 #define PAGES_AHEAD 16u
 #define PAGES_RANKS 13u /* of likeliness: see likeliness() */
+#define PAGES_NEAR PAGES_RANKS           /* the rank of pages near one that was missed */
+#define PAGES_FOLLOWING (PAGES_RANKS + 1) /* and of those to which a stream of misses leads */
+#define PAGES_ALL_RANKS (PAGES_RANKS + 2)
+#define PAGES_STREAMS 8u
 
 enum page_flag {
     PAGE_IS_HERE = 1,     /* the replica has it */
@@ -22,7 +26,14 @@ struct page {
     uint32_t last_burst; /* up to which `uses` tells */
     uint8_t uses;        /* a bit for each of the last 8 bursts: it was touched; the lowest is the last */
     uint8_t flags;       /* of the present burst */
-    uint8_t rank;        /* of likeliness in this burst, or PAGES_RANKS, if it was supplied for that; else 0 */
+    uint8_t rank;        /* for which it was supplied in this burst; else 0 */
+};
+
+/* Misses that follow each other through memory. */
+struct page_stream {
+    uint64_t last; /* that was missed, or supplied since; 0: none */
+    int step;      /* up 1, down -1; not known yet: 0 */
+    unsigned run;  /* how many followed the first */
 };
 
 struct pages {
@@ -35,18 +46,20 @@ struct pages {
     struct {
         double share;         /* of the predicted ones that were touched, lately */
         uint32_t given, used; /* in this burst */
-    } rank[PAGES_RANKS + 1]; /* the last: pages near one that was missed */
+    } rank[PAGES_ALL_RANKS];
     uint32_t *given;       /* slots of the pages that were supplied in this burst */
     size_t gifts;
     size_t shared;         /* supplied pages that other processes may write to */
     uint32_t burst;
+    bool is_dry;           /* nobody will tell which of them are touched now */
     bool reads_around;     /* nobody waits: read many of the neighbours of a page that is missed */
     uint8_t *bytes;        /* REMOTE_BATCH pages */
     size_t here;           /* pages of the present burst */
-    uint64_t last_missed;  /* for reading ahead where the program goes through memory */
-    unsigned run;
+    struct page_stream stream[PAGES_STREAMS]; /* for reading ahead where the program goes through memory */
+    size_t latest; /* the stream of the last miss */
     uint64_t ahead[PAGES_AHEAD]; /* to be supplied behind the answer to a fault */
     size_t aheads;
+    uint8_t ahead_rank;
     uint64_t fresh[PAGES_AHEAD]; /* that were, since: it may have come to them just before */
     size_t freshes;
     uint64_t predicted, missed; /* of the present burst */

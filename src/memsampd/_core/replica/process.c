@@ -35,6 +35,9 @@
 #ifndef UFFD_USER_MODE_ONLY
 #define UFFD_USER_MODE_ONLY 1
 #endif
+#ifndef UFFDIO_CONTINUE_MODE_WP
+#define UFFDIO_CONTINUE_MODE_WP 2
+#endif
 #ifndef UFFD_FEATURE_WP_HUGETLBFS_SHMEM
 #define UFFD_FEATURE_WP_HUGETLBFS_SHMEM (1 << 12)
 #endif
@@ -54,7 +57,7 @@ open_userfaultfd(struct hello *hello)
     struct uffdio_api api = {
         .api = UFFD_API,
         .features = UFFD_FEATURE_SIGBUS | UFFD_FEATURE_MISSING_SHMEM |
-                    UFFD_FEATURE_WP_HUGETLBFS_SHMEM,
+                    UFFD_FEATURE_MINOR_SHMEM | UFFD_FEATURE_WP_HUGETLBFS_SHMEM,
     };
     int uffd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY);
 
@@ -62,7 +65,7 @@ open_userfaultfd(struct hello *hello)
         uffd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK);
     if (uffd < 0)
         return -1;
-    if (ioctl(uffd, UFFDIO_API, &api) < 0) { /* before Linux 5.19: protections are not mirrored */
+    if (ioctl(uffd, UFFDIO_API, &api) < 0) { /* before Linux 5.19: no protections, pages are not kept */
         close(uffd);
         uffd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY);
         api = (struct uffdio_api){.api = UFFD_API,
@@ -128,13 +131,20 @@ call(struct caller *c, long number, uint64_t a0, uint64_t a1, uint64_t a2, uint6
     regs.rax = (unsigned long)number;
     regs.orig_rax = (unsigned long)-1;
     regs.rdi = a0, regs.rsi = a1, regs.rdx = a2, regs.r10 = a3, regs.r8 = a4, regs.r9 = a5;
-    if (!write_registers(c->p->pid, &regs) || ptrace(PTRACE_CONT, c->p->pid, NULL, NULL) < 0) {
+    if (!write_registers(c->p->pid, &regs)) {
         c->error = ESRCH;
         return -1;
     }
-    while ((waited = held_wait(c->p->pid, &status)) == 1)
-        ;
-    if (waited < 0 || WSTOPSIG(status) != SIGTRAP || !read_registers(c->p->pid, &regs)) {
+    do { /* an interrupt may be due still */
+        if (ptrace(PTRACE_CONT, c->p->pid, NULL, NULL) < 0) {
+            c->error = ESRCH;
+            return -1;
+        }
+        while ((waited = held_wait(c->p->pid, &status)) == 1)
+            ;
+    } while (waited == 0 && is_event_stop(status));
+    if (waited < 0 || WSTOPSIG(status) != SIGTRAP || !read_registers(c->p->pid, &regs) ||
+        regs.rip != c->p->area_address + AREA_CALL + 3) {
         c->error = ESRCH;
         return -1;
     }
@@ -225,10 +235,11 @@ map_memory(struct caller *c, bool may_execute)
         struct uffdio_register request = {
             .range = {part->start, part->end - part->start},
             .mode = UFFDIO_REGISTER_MODE_MISSING |
-                    (p->can_protect ? UFFDIO_REGISTER_MODE_WP : 0),
+                    (p->can_protect ? UFFDIO_REGISTER_MODE_WP : 0) |
+                    (p->can_keep ? UFFDIO_REGISTER_MODE_MINOR : 0),
         };
         call(c, SYS_mmap, part->start, part->end - part->start, protection,
-             MAP_SHARED | MAP_FIXED_NOREPLACE | MAP_NORESERVE, (uint64_t)p->memory, part->start);
+             MAP_SHARED | MAP_FIXED_NOREPLACE | MAP_NORESERVE, (uint64_t)p->frames.file, part->start);
         if (c->error == 0 && ioctl(p->uffd, UFFDIO_REGISTER, &request) < 0)
             c->error = errno;
     }
@@ -281,16 +292,20 @@ may_have_other_user(void)
            (held[0].effective & needed) == needed;
 }
 
-/* No descriptor, no privilege, no call but pause and the return from a signal handler. */
+/* No descriptor, no privilege, no call but pause, the return from a signal handler, and the one that loses
+ * sight of pages. */
 static void
 confine(struct caller *c, const struct area *area)
 {
     static const struct sock_filter filter[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, arch)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AUDIT_ARCH_X86_64, 0, 3),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AUDIT_ARCH_X86_64, 0, 6),
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_pause, 2, 0),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_rt_sigreturn, 1, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_pause, 5, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_rt_sigreturn, 4, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_madvise, 0, 2),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[2])),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, MADV_DONTNEED, 1, 0),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
     };
@@ -338,24 +353,17 @@ say(struct process *p, const char *what)
     snprintf(p->trouble, sizeof p->trouble, "%s", what);
 }
 
-/* A file as large as the address space, of which no page is there. */
-static int
-create_memory(bool may_execute)
+/* Whether the kernel can show a page that is kept, read-only if it can do so with others. */
+static void
+try_keeping(struct process *p)
 {
-    int memory = (int)syscall(SYS_memfd_create, "memsampd-replica",
-                              MFD_CLOEXEC | (may_execute ? 0x10u : 0x08u));
+    static const uint8_t zeros[PAGE_BYTES];
+    const uint64_t page = p->part[0].start;
 
-    if (memory < 0 && errno == EINVAL) /* before Linux 6.3 */
-        memory = (int)syscall(SYS_memfd_create, "memsampd-replica", MFD_CLOEXEC);
-    if (memory < 0)
-        return -1;
-    if (set_file_size(memory, HIGHEST_ADDRESS) < 0) {
-        int error = errno;
-        close(memory);
-        errno = error;
-        return -1;
-    }
-    return memory;
+    if (!p->can_keep)
+        return;
+    p->can_keep = process_supply(p, page, zeros, 1, false) == 1;
+    process_drop_all(p);
 }
 
 static bool
@@ -397,7 +405,8 @@ lift_address_limit(pid_t pid)
 }
 
 int
-process_create(struct process *p, const struct area *area, uint64_t area_address, bool may_execute)
+process_create(struct process *p, const struct area *area, uint64_t area_address, bool may_execute,
+               bool may_keep)
 {
     struct hello *hello = (struct hello *)(area->bytes + AREA_SLOTS);
     pid_t parent = getpid();
@@ -406,7 +415,7 @@ process_create(struct process *p, const struct area *area, uint64_t area_address
     p->uffd = -1;
     p->area_address = area_address;
     memset((void *)hello, 0, sizeof *hello);
-    if ((p->memory = create_memory(may_execute)) < 0) {
+    if (frames_create(&p->frames, HIGHEST_ADDRESS, may_execute) < 0) {
         say(p, "a file for its memory");
         return -1;
     }
@@ -424,6 +433,7 @@ process_create(struct process *p, const struct area *area, uint64_t area_address
     int error = errno;
     p->uffd = is_ready ? hello->uffd : -1;
     p->can_protect = hello->features & UFFD_FEATURE_WP_HUGETLBFS_SHMEM;
+    p->can_keep = may_keep && hello->features & UFFD_FEATURE_MINOR_SHMEM;
     struct caller c = {.p = p, .error = 0};
     if (is_ready) {
         lift_address_limit(p->pid);
@@ -433,6 +443,7 @@ process_create(struct process *p, const struct area *area, uint64_t area_address
         map_memory(&c, may_execute);
         say(p, "an address space");
         if (c.error == 0) {
+            try_keeping(p);
             set_handler(&c, area);
             confine(&c, area);
             say(p, "its sandbox");
@@ -487,10 +498,9 @@ process_destroy(struct process *p)
     }
     if (p->uffd >= 0)
         close(p->uffd);
-    if (p->memory >= 0)
-        close(p->memory);
+    frames_close(&p->frames);
     p->pid = 0;
-    p->uffd = p->memory = -1;
+    p->uffd = -1;
     p->is_ours = false;
 }
 
@@ -560,6 +570,17 @@ take_pending_signals(pid_t pid)
     }
 }
 
+/* Have it lose sight of all pages. If it cannot, they are not kept. */
+static void
+hide_all(struct process *p, const struct user_regs_struct *regs)
+{
+    struct caller c = {.p = p, .regs = *regs, .error = 0};
+
+    for (size_t i = 0; i < p->parts; i++)
+        call(&c, SYS_madvise, p->part[i].start, p->part[i].end - p->part[i].start, MADV_DONTNEED, 0, 0, 0);
+    p->has_seen = c.error != 0;
+}
+
 void
 process_park(struct process *p)
 {
@@ -571,6 +592,8 @@ process_park(struct process *p)
     if (!read_registers(p->pid, &regs))
         return;
     process_unblock(p); /* in its handler, all signals are blocked */
+    if (p->has_seen)
+        hide_all(p, &regs);
     regs.rip = p->area_address + AREA_PARK;
     regs.orig_rax = (unsigned long)-1;
     write_registers(p->pid, &regs);
@@ -580,37 +603,76 @@ process_park(struct process *p)
 
 /* ---- Its memory ---- */
 
+uint8_t *
+process_place(struct process *p, uint64_t page)
+{
+    return p->can_keep ? frames_place(&p->frames, page) : NULL;
+}
+
+/* Pages of which the file has none. Returns how many were supplied, or 0 with errno set. */
+static size_t
+copy_pages(struct process *p, uint64_t page, const uint8_t *bytes, size_t count, bool is_writable)
+{
+    struct uffdio_copy copy = {
+        .dst = page,
+        .src = (uint64_t)(uintptr_t)bytes,
+        .len = count * PAGE_BYTES,
+        .mode = UFFDIO_COPY_MODE_DONTWAKE |
+                (p->can_protect && !is_writable ? UFFDIO_COPY_MODE_WP : 0),
+    };
+
+    if (ioctl(p->uffd, UFFDIO_COPY, &copy) == 0)
+        return count;
+    return copy.copy > 0 ? (size_t)copy.copy / PAGE_BYTES : 0;
+}
+
+/* Pages that the file has. */
+static size_t
+show_pages(struct process *p, uint64_t page, size_t count, bool is_writable)
+{
+    struct uffdio_continue show = {
+        .range = {page, count * PAGE_BYTES},
+        .mode = UFFDIO_CONTINUE_MODE_DONTWAKE |
+                (p->can_protect && !is_writable ? UFFDIO_CONTINUE_MODE_WP : 0),
+    };
+
+    p->has_seen = true;
+    if (ioctl(p->uffd, UFFDIO_CONTINUE, &show) == 0)
+        return count;
+    return show.mapped > 0 ? (size_t)show.mapped / PAGE_BYTES : 0;
+}
+
 size_t
 process_supply(struct process *p, uint64_t page, const uint8_t *bytes, size_t count,
                bool is_writable)
 {
     size_t done = 0;
 
+    if (p->can_keep && bytes != NULL)
+        for (size_t i = 0; i < count; i++)
+            frames_write(&p->frames, page + i * PAGE_BYTES, bytes + i * PAGE_BYTES);
     while (done < count) {
-        struct uffdio_copy copy = {
-            .dst = page + done * PAGE_BYTES,
-            .src = (uint64_t)(uintptr_t)(bytes + done * PAGE_BYTES),
-            .len = (count - done) * PAGE_BYTES,
-            .mode = UFFDIO_COPY_MODE_DONTWAKE |
-                    (p->can_protect && !is_writable ? UFFDIO_COPY_MODE_WP : 0),
-        };
-        int result = ioctl(p->uffd, UFFDIO_COPY, &copy);
-        if (result == 0)
-            return count;
-        if (copy.copy > 0)
-            done += (size_t)copy.copy / PAGE_BYTES;
-        else if (errno == EEXIST)
-            done++;
-        else if (errno != EAGAIN)
+        const uint64_t at = page + done * PAGE_BYTES;
+        size_t more = p->can_keep ? show_pages(p, at, count - done, is_writable)
+                                  : copy_pages(p, at, bytes + done * PAGE_BYTES, count - done,
+                                               is_writable);
+        if (more == 0 && errno != EEXIST && errno != EAGAIN)
             break;
+        done += more != 0 ? more : errno == EEXIST;
     }
     return done;
 }
 
 bool
+process_show_again(struct process *p, uint64_t page, bool is_writable)
+{
+    return p->can_keep && show_pages(p, page, 1, is_writable) == 1;
+}
+
+bool
 process_refresh(struct process *p, uint64_t page, const uint8_t *bytes)
 {
-    return pwrite(p->memory, bytes, PAGE_BYTES, (off_t)page) == (ssize_t)PAGE_BYTES;
+    return frames_write(&p->frames, page, bytes);
 }
 
 bool
@@ -626,14 +688,23 @@ process_drop(struct process *p, uint64_t start, uint64_t end)
 {
     end = end > HIGHEST_ADDRESS ? HIGHEST_ADDRESS : end;
     if (start < end)
-        fallocate(p->memory, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)start,
-                  (off_t)(end - start));
+        frames_drop(&p->frames, start, end);
 }
 
 void
 process_drop_all(struct process *p)
 {
     process_drop(p, 0, HIGHEST_ADDRESS);
+    p->has_seen = false;
+}
+
+void
+process_end_burst(struct process *p)
+{
+    if (p->has_seen || !p->can_keep)
+        process_drop_all(p);
+    else
+        frames_keep(&p->frames, HIGHEST_ADDRESS);
 }
 
 double

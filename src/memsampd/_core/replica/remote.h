@@ -63,8 +63,9 @@ bool remote_copy(pid_t pid, uint64_t address, void *bytes, size_t size);
 
 enum page_read { PAGE_UNREADABLE = 0, PAGE_READ, PAGE_ZERO };
 
-/* Read pages (addresses ascending) into `bytes`, PAGE_BYTES each. `result` is an enum page_read each. */
-void remote_read_pages(struct remote *r, const uint64_t *page, size_t count, uint8_t *bytes,
+/* Read pages (addresses ascending), REMOTE_BATCH at most, each to a place of its own. `result` is an enum
+ * page_read each. */
+void remote_read_pages(struct remote *r, const uint64_t *page, size_t count, uint8_t *const *place,
                        uint8_t *result, bool *is_writable);
 
 /* A code_reader of code as far as it is mapped; through /proc/PID/mem where it is executable only.

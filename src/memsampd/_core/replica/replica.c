@@ -501,8 +501,9 @@ replica_features(Replica *self, PyObject *ignored)
     const struct runner *r = &self->runner;
     (void)ignored;
 
-    return Py_BuildValue("{sO,sO}", "can_query", r->remote.can_query ? Py_True : Py_False,
-                         "can_protect", r->process.can_protect ? Py_True : Py_False);
+    return Py_BuildValue("{sO,sO,sO}", "can_query", r->remote.can_query ? Py_True : Py_False,
+                         "can_protect", r->process.can_protect ? Py_True : Py_False, "can_keep",
+                         r->process.can_keep ? Py_True : Py_False);
 }
 
 static PyObject *
@@ -542,7 +543,7 @@ replica_close(Replica *self, PyObject *ignored)
 }
 
 static int
-open_all(Replica *self, pid_t pid, uint64_t area_address, bool can_query)
+open_all(Replica *self, pid_t pid, uint64_t area_address, bool can_query, bool may_keep)
 {
     struct runner *r = &self->runner;
 
@@ -555,7 +556,7 @@ open_all(Replica *self, pid_t pid, uint64_t area_address, bool can_query)
         return -1;
     }
     r->blocks.area_address = area_address;
-    if (process_create(&r->process, &r->area, area_address, self->may_execute) < 0) {
+    if (process_create(&r->process, &r->area, area_address, self->may_execute, may_keep) < 0) {
         errno = errno == ESRCH ? ECHILD : errno; /* ours is gone, not the target */
         raise_errno(r->process.trouble);
         return -1;
@@ -567,13 +568,14 @@ static PyObject *
 replica_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
 {
     static char *names[] = {"pid", "area_address", "can_query", "supplies_pages", "shares_clock",
-                            "may_execute", NULL};
+                            "may_execute", "may_keep", NULL};
     allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
-    int pid, can_query = 1, supplies_pages = 0, shares_clock = 1, may_execute = 0;
+    int pid, can_query = 1, supplies_pages = 0, shares_clock = 1, may_execute = 0, may_keep = 1;
     unsigned long long area_address;
 
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "iK|pppp:Replica", names, &pid, &area_address,
-                                     &can_query, &supplies_pages, &shares_clock, &may_execute))
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "iK|ppppp:Replica", names, &pid, &area_address,
+                                     &can_query, &supplies_pages, &shares_clock, &may_execute,
+                                     &may_keep))
         return NULL;
     if (!__builtin_cpu_supports("sse4.2")) {
         PyErr_SetString(PyExc_OSError, "the translator needs a CPU with SSE 4.2");
@@ -584,7 +586,7 @@ replica_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
         return NULL;
     self->pid = pid;
     self->may_execute = may_execute;
-    if (open_all(self, pid, area_address, can_query) < 0) {
+    if (open_all(self, pid, area_address, can_query, may_keep) < 0) {
         Py_DECREF(self);
         return NULL;
     }

@@ -624,7 +624,7 @@ int
 runner_init(struct runner *r)
 {
     r->area.memfd = -1;
-    r->process.uffd = r->process.memory = -1;
+    r->process.uffd = r->process.frames.file = -1;
     r->remote.maps = r->remote.pagemap = r->remote.memory = -1;
     r->remote.pipe[0] = r->remote.pipe[1] = -1;
     r->words_per_access = FIRST_WORDS_PER_ACCESS;

@@ -44,6 +44,7 @@ struct runner {
     struct remote remote;
     struct pages pages;
     struct loose loose;
+    bool beyond_is_vain; /* the last burst that went on beyond its hold went astray */
 
     /* The present run. */
     enum run_end end;

@@ -58,10 +58,10 @@ hide_trap_flag(struct runner *r, uint64_t stack_pointer)
 {
     uint64_t flags;
 
-    if (pread(r->process.memory, &flags, sizeof flags, (off_t)stack_pointer) != sizeof flags)
+    if (pread(r->process.frames.file, &flags, sizeof flags, (off_t)stack_pointer) != sizeof flags)
         return;
     flags &= ~(uint64_t)TRAP_FLAG;
-    if (pwrite(r->process.memory, &flags, sizeof flags, (off_t)stack_pointer) != sizeof flags)
+    if (pwrite(r->process.frames.file, &flags, sizeof flags, (off_t)stack_pointer) != sizeof flags)
         return;
 }
 

@@ -56,6 +56,7 @@ class HeldReplica:
         pid: the target.
         proc: root of the proc file system.
         can_query: see ``ReplicaSource``.
+        may_keep: see ``ReplicaSource``.
         may_be_loose: it may be let loose, as in a session. If not, it is traced at the end of each
             run, so that all of its state can be read.
     """
@@ -66,6 +67,7 @@ class HeldReplica:
         proc: Path = PROC,
         *,
         can_query: bool = True,
+        may_keep: bool = True,
         may_be_loose: bool = True,
     ) -> None:
         self._may_be_loose = may_be_loose
@@ -77,6 +79,7 @@ class HeldReplica:
             supplies_pages=traits.supplies_pages,
             shares_clock=traits.shares_clock,
             may_execute=True,
+            may_keep=may_keep,
         )
         self._memory = os.open(proc / str(pid) / "mem", os.O_RDONLY | os.O_CLOEXEC)
         self._forms = FormDecoder()
@@ -166,7 +169,9 @@ class HeldReplica:
 
 
 @contextmanager
-def held_replica(pid: int, proc: Path = PROC, *, can_query: bool = True) -> Iterator[HeldReplica]:
+def held_replica(
+    pid: int, proc: Path = PROC, *, can_query: bool = True, may_keep: bool = True
+) -> Iterator[HeldReplica]:
     """A replica that is closed at the end."""
-    with closing(HeldReplica(pid, proc, can_query=can_query)) as replica:
+    with closing(HeldReplica(pid, proc, can_query=can_query, may_keep=may_keep)) as replica:
         yield replica

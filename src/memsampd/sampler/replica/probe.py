@@ -23,7 +23,8 @@ def probe() -> list[tuple[str, bool, str]]:
 
     Returns:
         What was tried, whether it works, and what was found: "replica process" (with the part of it
-        that could not be had), "replica user", "burst", "read-only pages", "procmap_query".
+        that could not be had), "replica user", "burst", "read-only pages", "kept pages",
+        "procmap_query".
     """
     with _busy_child() as pid:
         try:
@@ -43,6 +44,15 @@ def probe() -> list[tuple[str, bool, str]]:
             "stores into read-only memory end a burst, as they would end the program"
             if features["can_protect"]
             else "stores into read-only memory go unnoticed (needs Linux 5.19)",
+        )
+    )
+    found.append(
+        (
+            "kept pages",
+            features["can_keep"],
+            "pages of a replica are written over from burst to burst"
+            if features["can_keep"]
+            else "a replica's pages are made anew for each burst, at more cost (needs Linux 6.4)",
         )
     )
     found.append(

@@ -122,6 +122,7 @@ class ReplicaSource:
         proc: root of the proc file system.
         can_query: ask the kernel for single areas of the target, where it can tell (Linux 6.11);
             else read the list of all.
+        may_keep: keep the replica's pages from burst to burst, where the kernel can (Linux 6.4).
         may_hurry: go before other processes while the target is held, where that is permitted.
 
     Raises:
@@ -137,11 +138,13 @@ class ReplicaSource:
         proc: Path = PROC,
         *,
         can_query: bool = True,
+        may_keep: bool = True,
         may_hurry: bool = True,
     ) -> None:
         self._pid = pid
         self._proc = proc
         self._can_query = can_query
+        self._may_keep = may_keep
         self._may_hurry = may_hurry
         self._forms = FormDecoder()
         self._known_forms = common_forms()
@@ -160,6 +163,7 @@ class ReplicaSource:
                 can_query=self._can_query,
                 supplies_pages=traits.supplies_pages,
                 shares_clock=traits.shares_clock,
+                may_keep=self._may_keep,
             )
         except (ProcessLookupError, FileNotFoundError) as error:
             raise CaptureError("gone", f"process {self._pid} is gone: {error}") from error
@@ -231,7 +235,7 @@ class ReplicaSource:
         return self._replica.costs()
 
     def features(self) -> dict[str, bool]:
-        """What the kernel offers, as far as it was tried: "can_query", "can_protect"."""
+        """What the kernel offers, as far as tried: "can_query", "can_protect", "can_keep"."""
         return self._replica.features()
 
     def process(self) -> int:

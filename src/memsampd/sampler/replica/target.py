@@ -10,9 +10,8 @@ import msgspec
 
 from memsampd import _core
 from memsampd.errors import CaptureError
-from memsampd.sampler.process.identity import PROC
+from memsampd.sampler.process.identity import PROC, read_stat
 from memsampd.sampler.process.maps import read_maps
-from memsampd.sampler.process.status import read_threads
 
 # Between what kernels and runtimes use by themselves (executables at 0x55..., libraries at 0x7f...,
 # Go's heap at 0xc0_0000_0000, shadow memories of sanitizers below 16 TiB).
@@ -81,9 +80,16 @@ def _shares_clock(pid: int, proc: Path) -> bool:
 
 def has_company(pid: int, tid: int, proc: Path = PROC) -> bool:
     """Whether another thread of a process is running, or about to."""
+    folder = proc / str(pid) / "task"
     try:
-        if len(os.listdir(proc / str(pid) / "task")) > _THREADS_LOOKED_AT:
-            return True
+        others = set(os.listdir(folder)) - {str(tid)}
     except OSError:
         return False
-    return any(thread.state == "R" and thread.tid != tid for thread in read_threads(pid, proc))
+    return len(others) >= _THREADS_LOOKED_AT or any(_is_running(folder, each) for each in others)
+
+
+def _is_running(folder: Path, tid: str) -> bool:
+    try:
+        return read_stat(int(tid), folder).state == "R"
+    except OSError:  # it has exited
+        return False
