@@ -144,7 +144,10 @@ def test_another_process_of_the_program_is_known(program: Path, tmp_path: Path) 
         replayed.add(event)
     replayed.finish()
     again = replayed.estimate()
-    assert np.array_equal(live.curves["lru"].miss_ratio, again.curves["lru"].miss_ratio)
+    # But for rounding: the live one was asked more often.
+    assert again.curves["lru"].miss_ratio == pytest.approx(
+        live.curves["lru"].miss_ratio, rel=1e-9, abs=1e-12
+    )
     assert "known from before" in memsampd("report", "--partial", tmp_path / "second").stdout
 
 
