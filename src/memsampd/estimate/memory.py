@@ -11,6 +11,13 @@ from numpy.typing import NDArray
 # the likelier count.
 _ALIKE = 0.7
 _ALIKE_POWER = 8
+# Timings of bursts that ran the same code, and for which the model of rates (so how often they miss
+# caches) expects nearly the same rate, contradict each other if one is so many times the other.
+# Registers that begin anew between two samples, unseen, make code seem slower, never faster.
+_SAME_CODE = 0.9
+_SAME_MODEL = 0.15
+_CONTRADICTION = 2.0
+_CONFIRMATION = 1.3
 # What the rates of two stops in the same code are taken to differ by.
 _USUAL_VARIATION = 0.2
 # Bursts without an access say nothing of the rates of others.
@@ -54,6 +61,7 @@ class BurstMemory:
         self._log_model = np.zeros(capacity)
         self._curves = np.zeros((capacity, values))
         self._alike = np.zeros((capacity, capacity))
+        self._doubts_now: tuple[NDArray[np.bool_], NDArray[np.bool_]] | None = None
 
     # -- what is remembered --------------------------------------------------------------------
 
@@ -122,8 +130,11 @@ class BurstMemory:
 
     @property
     def timed_code(self) -> NDArray[np.int64]:
-        """Ids of their code in the rates of windows, -1 where it has none, shape (m,)."""
-        return self._timed_code[: self.count]
+        """Ids of their code in the rates of windows, shape (m,).
+
+        -1 where it has none, or where two timings of it contradict each other.
+        """
+        return np.where(self.is_in_doubt, -1, self._timed_code[: self.count])
 
     @property
     def rates(self) -> NDArray[np.float64]:
@@ -181,6 +192,7 @@ class BurstMemory:
         self._is_stored[row] = is_stored
         self._curves[row] = curve
         self._compare(row)
+        self._doubts_now = None
         return row, joined
 
     def _set_code(self, row: int, code: NDArray[np.float64]) -> None:
@@ -246,6 +258,7 @@ class BurstMemory:
         self._alike[:count, :count] = self._alike[np.ix_(kept, kept)]
         self._code[count:] = 0
         self.count = count
+        self._doubts_now = None
         self._forget_columns()
         return kept, dropped
 
@@ -313,6 +326,36 @@ class BurstMemory:
 
     # -- rates ---------------------------------------------------------------------------------
 
+    @property
+    def is_in_doubt(self) -> NDArray[np.bool_]:
+        """Whose timing another one of the same code contradicts, shape (m,)."""
+        return self._doubts()[0]
+
+    @property
+    def is_trusted(self) -> NDArray[np.bool_]:
+        """Whose timing counts, shape (m,); of those in doubt, a fast one that is confirmed."""
+        return self._doubts()[1]
+
+    def _doubts(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Who is in doubt and who is trusted; kept until another burst comes."""
+        if self._doubts_now is None:
+            rates, modelled = self._log_rate[: self.count], self._log_model[: self.count]
+            faster = np.subtract.outer(rates, rates)
+            same = (
+                np.logical_and.outer(self.is_timed, self.is_timed)
+                & np.equal.outer(self.is_stored, self.is_stored)
+                & (self._alike[: self.count, : self.count] >= _SAME_CODE)
+                & (np.abs(np.subtract.outer(modelled, modelled)) < _SAME_MODEL)
+            )
+            np.fill_diagonal(same, val=False)
+            apart = same & (np.abs(faster) > np.log(_CONTRADICTION))
+            is_slower = (apart & (faster < 0)).any(axis=1)
+            is_confirmed = (same & (np.abs(faster) < np.log(_CONFIRMATION))).any(axis=1)
+            in_doubt = apart.any(axis=1)
+            trusted = self.is_timed & ~is_slower & (is_confirmed | ~in_doubt)
+            self._doubts_now = in_doubt, trusted
+        return self._doubts_now
+
     def expected_rates(self) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
         """Rates of all bursts: those that were measured, and what these tell of the others.
 
@@ -320,21 +363,22 @@ class BurstMemory:
         missed the timed bursts of like code by: the mean logarithm, as if a quarter of a burst more
         had not been missed at all. What it misses other code by tells nothing of this one. Times of
         another run count where no like code was timed since: the same code may go at another rate
-        now.
+        now. Timings that contradict each other do not count (``is_trusted``).
 
         Returns:
             Accesses per CPU second, shape (m,), and whether one of like code was timed in the
             target.
         """
+        is_timed = self.is_trusted
         alike = self._alike[: self.count, : self.count]
         like = np.where(alike >= _ALIKE, alike, 0.0)
-        is_told = ((like > 0) & self.is_timed & ~self.is_stored).any(axis=1)
-        counts = self.is_timed & ~(self.is_stored & is_told)
-        weight = like**_ALIKE_POWER * (self.is_timed * self.bursts)
+        is_told = ((like > 0) & is_timed & ~self.is_stored).any(axis=1)
+        counts = is_timed & ~(self.is_stored & is_told)
+        weight = like**_ALIKE_POWER * (is_timed * self.bursts)
         weight[np.ix_(is_told, self.is_stored)] = 0.0
         modelled = self._log_model[: self.count]
         measured = self._log_rate[: self.count]
-        missed = np.where(self.is_timed, measured - modelled, 0.0)
+        missed = np.where(is_timed, measured - modelled, 0.0)
         corrected = modelled + weight @ missed / (weight.sum(axis=1) + _RIGHT_BURSTS)
         rates = np.exp(np.where(counts, measured, corrected))
         is_rated = counts | weight.any(axis=1) | self.is_memoryless

@@ -63,11 +63,28 @@ def test_where_no_code_is_known_each_has_its_own_rate() -> None:
 
 
 def test_the_same_code_may_go_at_two_rates() -> None:
-    """On two working sets: what was measured is not corrected."""
+    """On two working sets, which miss unlike: what was measured is not corrected."""
     memory = BurstMemory(4, 1)
-    for rate in (1e8, 4e8):
-        memory.add(0, 0, CODE[0], np.zeros(1), rate, 0.01, 1e9, True, 5)
+    for rate, modelled in ((1e8, 0.5e9), (4e8, 1e9)):
+        memory.add(0, 0, CODE[0], np.zeros(1), rate, 0.01, modelled, True, 5)
     assert memory.expected_rates()[0] == pytest.approx([1e8, 4e8])
+    assert memory.timed_code.tolist() == [5, 5]
+
+
+def test_timings_that_contradict_each_other_do_not_count() -> None:
+    """A slower one never; the fastest if it is confirmed. Else the model stands in for both."""
+    memory = BurstMemory(4, 1)
+    for rate, code in ((1e8, 0), (4e8, 0), (2e8, 1), (2.3e8, 1)):
+        memory.add(0, 0, CODE[code], np.zeros(1), rate, 0.01, 1e9, True, 5 + code)
+    assert memory.is_trusted.tolist() == [False, False, True, True]
+    rates, is_rated = memory.expected_rates()
+    assert rates == pytest.approx([1e9, 1e9, 2e8, 2.3e8])
+    assert is_rated.tolist() == [False, False, True, True]
+    assert memory.timed_code.tolist() == [-1, -1, 6, 6]
+    memory.add(1, 0, CODE[0], np.zeros(1), 4.2e8, 0.01, 1e9, True, 5)
+    assert memory.is_trusted.tolist() == [False, True, True, True, True]
+    assert memory.expected_rates()[0][[1, 4]] == pytest.approx([4e8, 4.2e8])
+    assert memory.timed_code.tolist() == [-1, -1, 6, 6, -1]
 
 
 def test_each_kind_of_code_has_the_same_part_however_many_bursts_ran_it() -> None:
