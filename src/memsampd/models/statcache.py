@@ -23,7 +23,7 @@ class StatCache:
 
     ``high`` takes all of S(horizon) as never returning, ``low`` as returning at the horizon; what
     is beyond it matters less the smaller the cache, so the two part gradually. The estimate is
-    ``high``, for the reason given with :class:`~memsampd.models.statstack.StatStack`.
+    ``high``: a share that was not seen to return is the only figure observed.
     """
 
     policy = "random"

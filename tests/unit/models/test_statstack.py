@@ -50,7 +50,7 @@ def test_equals_the_definition_summed_access_by_access(
     assert expected_stack_distances(survival) == pytest.approx(stack[edges], abs=1e-6)
     sizes = np.array([1, 2, 3, 10, 50, 200, 1000])
     curve = StatStack().curve(survival, 64 * sizes)
-    for size, miss, low in zip(sizes, curve.miss_ratio, curve.low, strict=True):
+    for size, miss, low in zip(sizes, curve.high, curve.low, strict=True):
         enough = np.flatnonzero(stack >= size * (1 - 1e-9))
         if len(enough):
             # D* is one access; two where ES meets the size but for rounding.
@@ -115,3 +115,37 @@ def test_without_samples_of_a_distance_its_expected_stack_distance_counts(stream
     # Going on beyond the horizon changes nothing that is known within.
     longer = survival.continued_by(survival.thinned())
     assert longer.stacks is survival.stacks
+
+
+def power_law(horizon_accesses: int, power: float) -> SurvivalFunction:
+    """S(k) = k ** -power, seen as far as the horizon."""
+    edges = np.unique(np.geomspace(1, horizon_accesses, 400).astype(np.int64))
+    return SurvivalFunction(np.append(0, edges), np.append(1.0, edges**-power), 1)
+
+
+@pytest.mark.parametrize("power", [0.1, 0.3])
+def test_beyond_the_horizon_it_goes_on_as_it_fell(power: float) -> None:
+    sizes = 64 * 2 ** np.arange(4, 16)
+    truth = StatStack().curve(power_law(10**7, power), sizes)
+    told = StatStack().curve(power_law(10**3, power), sizes)
+    is_known = told.low == told.high
+    assert is_known.any()
+    assert not is_known.all()
+    assert told.miss_ratio[is_known] == pytest.approx(told.high[is_known])
+    assert told.miss_ratio[~is_known] == pytest.approx(truth.miss_ratio[~is_known], rel=0.1)
+    assert told.high[-1] > 1.3 * truth.miss_ratio[-1]
+
+
+def test_a_stream_misses_in_larger_caches_as_well() -> None:
+    """An eighth of its accesses bring a new line; nothing returned in two octaves."""
+    stream = SurvivalFunction(np.array([0, 8, 100_000]), np.array([1.0, 0.125, 0.125]), 1)
+    curve = StatStack().curve(stream, 64 * 2 ** np.arange(4, 24))
+    assert curve.miss_ratio.tolist() == curve.high.tolist() == [0.125] * 20
+    assert curve.low[-1] == 0
+
+
+def test_no_steeper_than_the_square_root_rule() -> None:
+    steep = SurvivalFunction(np.array([0, 2500, 10_000]), np.array([1.0, 0.9, 0.01]), 1)
+    lines = np.array([100_000, 400_000])
+    curve = StatStack().curve(steep, 64 * lines)
+    assert curve.miss_ratio[1] == pytest.approx(curve.miss_ratio[0] / 2)
