@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import json
 import socket
 import threading
@@ -125,7 +126,8 @@ class Scraper:
     def scrape(self) -> None:
         """Read once, if anybody answers."""
         with (
-            contextlib.suppress(OSError),  # it does not listen yet, or no more
+            # It does not listen yet, or no more, or ends as it answers.
+            contextlib.suppress(OSError, http.client.HTTPException),
             urllib.request.urlopen(self._url, timeout=TIMEOUT_SECONDS) as answer,
         ):
             text = answer.read().decode()
