@@ -134,11 +134,13 @@ def observed(
     raise AssertionError(f"no {until}")
 
 
-def test_no_ptrace_call_is_made(target: subprocess.Popen[str], tmp_path: Path) -> None:
+@pytest.mark.parametrize("stops_nothing", [("--accesses", "watchpoints"), ("--max-stop", "0")])
+def test_no_ptrace_call_is_made(
+    stops_nothing: tuple[str, str], target: subprocess.Popen[str], tmp_path: Path
+) -> None:
     log = tmp_path / "calls"
     # What would trace a process, and what a replica is made with.
     under = ("strace", "-f", "-qq", "-o", str(log), "-e", "trace=ptrace,userfaultfd,kill,tgkill")
-    stops_nothing = ("--accesses", "watchpoints")
     found = observed(target.pid, tmp_path, *stops_nothing, under=under, until=BurstRecord)
     assert found.header.backend["accesses"] == "watchpoints"
     calls = log.read_text()

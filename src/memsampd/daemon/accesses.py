@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import os
 from typing import Literal
 
 import msgspec
@@ -92,6 +93,15 @@ def choose_accesses(
     chosen = _watchpoints(config, why)
     logger.warning("accesses by watchpoints only, as no burst can be taken: %s", why)
     return chosen
+
+
+def try_beforehand(config: SessionConfig, trial: ReplicaTrial) -> None:
+    """Try what :func:`choose_accesses` may ask of any process, before there is one to ask about.
+
+    Nothing is tried where nothing is to be stopped: there ptrace(2) is not called at all.
+    """
+    if not config.stops_nothing and config.max_stop_seconds > 0 and not ptrace_refusal():
+        trial.refusal(os.getpid())
 
 
 def _watchpoints(config: SessionConfig, why: str) -> Accesses:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memsampd import __version__
-from memsampd.daemon.accesses import ReplicaTrial, choose_accesses, settled
+from memsampd.daemon.accesses import ReplicaTrial, choose_accesses, settled, try_beforehand
 from memsampd.daemon.config import OutputConfig, SessionConfig
 from memsampd.daemon.ledger import Ledger
 from memsampd.daemon.own_cpu import CpuAccount, ProcessCpu
@@ -330,8 +330,7 @@ def prepared(
             serve = page_served if output.page else served
             exporters.append(serve(output.listen, stack))
         around = Surroundings.read(process_cpu)
-        if config.accesses == "auto":
-            around.replica_trial.refusal(os.getpid())  # of any process: it is not asked again
+        try_beforehand(config, around.replica_trial)
         yield Preparation(config, output, around, tuple(exporters))
 
 
