@@ -21,7 +21,7 @@ from scipy.optimize import nnls
 from evaluation.alignment import AlignmentError, Floats, align
 from evaluation.estimating import exported
 from evaluation.nearest import burst_curves
-from evaluation.replay import recordings
+from evaluation.replay import parse_chosen
 from memsampd.estimate.events import code_vector
 from memsampd.exporters.recording import Recording, read_recording
 from memsampd.models.statstack import StatStack
@@ -154,15 +154,8 @@ def _line(name: str, figures: tuple[float, ...]) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="evaluation.anatomy", description=__doc__)
-    parser.add_argument("paths", nargs="+", type=Path, metavar="FOLDER|FILE")
-    parser.add_argument("--programs", nargs="+", default=[], metavar="NAME")
-    parser.add_argument("--held-out", action="store_true", help="programs held out as well")
     parser.add_argument("--executables", type=Path, help="where programs lie that were moved")
-    args = parser.parse_args()
-    try:
-        found = list(recordings(args.paths, args.programs, args.held_out))
-    except (KeyError, ValueError) as error:
-        parser.error(f"--programs: {error}")
+    args, found = parse_chosen(parser)
     print(f"{'%':28}" + "".join(f"{field.name:>10}" for field in fields(Anatomy)))
     rows: dict[str, list[tuple[float, ...]]] = {}
     for name, file in found:

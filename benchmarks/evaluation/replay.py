@@ -86,21 +86,28 @@ def recordings(
                 yield program.name, file
 
 
+def parse_chosen(
+    parser: argparse.ArgumentParser,
+) -> tuple[argparse.Namespace, list[tuple[str, Path]]]:
+    """Parse the command line of what judges recordings: its arguments, programs and their files."""
+    parser.add_argument("paths", nargs="+", type=Path, metavar="FOLDER|FILE")
+    parser.add_argument("--programs", nargs="+", default=[], metavar="NAME")
+    parser.add_argument("--held-out", action="store_true", help="programs held out as well")
+    args = parser.parse_args()
+    try:
+        return args, list(recordings(args.paths, args.programs, args.held_out))
+    except (KeyError, ValueError) as error:
+        parser.error(f"--programs: {error}")
+
+
 def _line(name: str, figures: Sequence[float]) -> str:
     return f"{name:28}" + "".join(f"{figure:13.2f}" for figure in figures)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="evaluation.replay", description="Judge recordings.")
-    parser.add_argument("paths", nargs="+", type=Path, metavar="FOLDER|FILE")
     parser.add_argument("--policy", choices=("lru", "random"), default="lru")
-    parser.add_argument("--programs", nargs="+", default=[], metavar="NAME")
-    parser.add_argument("--held-out", action="store_true", help="programs held out as well")
-    args = parser.parse_args()
-    try:
-        found = list(recordings(args.paths, args.programs, args.held_out))
-    except (KeyError, ValueError) as error:
-        parser.error(f"--programs: {error}")
+    args, found = parse_chosen(parser)
     print(f"{'%':28}" + "".join(f"{field.name:>13}" for field in fields(Judgement)))
     rows: list[tuple[float, ...]] = []
     for name, file in found:

@@ -89,15 +89,8 @@ class MetricsServer:
 
 
 def _listening(host: str, port: int) -> socket.socket:
-    family, kind, protocol, _, address = socket.getaddrinfo(
+    family, _, _, _, address = socket.getaddrinfo(
         host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )[0]
-    listening = socket.socket(family, kind, protocol)
-    try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind(address)
-        listening.listen(_BACKLOG)
-    except BaseException:
-        listening.close()
-        raise
-    return listening
+    both = family == socket.AF_INET6 and socket.has_dualstack_ipv6()  # [::] is any address
+    return socket.create_server(address, family=family, backlog=_BACKLOG, dualstack_ipv6=both)

@@ -53,13 +53,16 @@ class StatStack:
             UsageError: a size below one line, or sizes that do not ascend.
         """
         lines = size_in_lines(sizes_bytes, line_bytes)
-        distance, known = _solve(survival, lines)
+        stack = expected_stack_distances(survival)
+        distance, known = _solve(survival, stack, lines)
         returned = np.maximum(survival(distance) - survival.never_returned, 0.0)
         if survival.stacks is not None:
             returned = _by_samples(survival, survival.stacks, lines, distance)
         returned = np.minimum.accumulate(returned)
         high = np.minimum(returned + survival.never_returned, 1.0)
-        late = survival.never_returned * np.where(known, 1.0, _still_missing(survival, lines))
+        late = survival.never_returned * np.where(
+            known, 1.0, _still_missing(survival, stack, lines)
+        )
         return MissRatioCurve(
             sizes_bytes=np.asarray(sizes_bytes, dtype=np.int64),
             miss_ratio=np.minimum.accumulate(np.minimum(returned + late, high)),
@@ -80,23 +83,24 @@ def expected_stack_distances(survival: SurvivalFunction) -> NDArray[np.float64]:
     return np.concatenate([[0.0], np.cumsum(within)])
 
 
-def _still_missing(survival: SurvivalFunction, lines: NDArray[np.int64]) -> NDArray[np.float64]:
+def _still_missing(
+    survival: SurvivalFunction, stack: NDArray[np.float64], lines: NDArray[np.int64]
+) -> NDArray[np.float64]:
     """Share that is taken to miss of what did not return within the horizon, for larger caches."""
     distances = survival.horizon_accesses * np.array([_SEEN_FROM, 1.0])
-    stack = np.interp(distances, survival.edges_accesses, expected_stack_distances(survival))
+    earlier, last = np.interp(distances, survival.edges_accesses, stack)
     before, after = survival(distances)
-    if after <= 0 or stack[0] <= 0:
+    if after <= 0 or earlier <= 0:
         return np.ones(len(lines))
-    grown, fallen = np.log(stack[1]) - np.log(stack[0]), np.log(before) - np.log(after)
+    grown, fallen = np.log(last) - np.log(earlier), np.log(before) - np.log(after)
     power = fallen / grown if fallen < _STEEPEST * grown else _STEEPEST
-    return np.asarray(np.minimum(stack[1] / lines, 1.0) ** power)
+    return np.asarray(np.minimum(last / lines, 1.0) ** power)
 
 
 def _solve(
-    survival: SurvivalFunction, lines: NDArray[np.int64]
+    survival: SurvivalFunction, stack: NDArray[np.float64], lines: NDArray[np.int64]
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """D* for each size, the horizon where it is beyond that, and whether it lies within."""
-    stack = expected_stack_distances(survival)
     wanted = lines * (1 - _ROUNDING)
     reached = np.searchsorted(stack, wanted, side="left")
     known = reached < len(stack)

@@ -80,6 +80,18 @@ def told(events: Sequence[EstimatorEvent], *, finish: bool = True, settle: int =
     return estimator.estimate()
 
 
+def windows_of(events: Sequence[EstimatorEvent]) -> dict[int, WindowEstimate]:
+    """What each window is said to have been once all is known."""
+    known: dict[int, WindowEstimate] = {}
+    estimator = Estimator(
+        SIZES_BYTES, 64, (StatStack(),), tell_window=lambda each: known.update({each.index: each})
+    )
+    for event in events:
+        estimator.add(event)
+    estimator.finish()
+    return known
+
+
 def same(one: Estimate, other: Estimate) -> bool:
     """Bit for bit."""
     return repr_of(one) == repr_of(other)
@@ -214,13 +226,7 @@ def test_windows_are_shared_out_as_by_brute_force() -> None:
         if index in at:
             mine = at.index(index)
             events.append(burst(index, 0, ran[mine], rates[mine]))
-    known: dict[int, WindowEstimate] = {}
-    estimator = Estimator(
-        SIZES_BYTES, 64, (StatStack(),), tell_window=lambda each: known.update({each.index: each})
-    )
-    for event in events:
-        estimator.add(event)
-    estimator.finish()
+    known = windows_of(events)
     bursts = [event for event in events if isinstance(event, BurstRecord)]
     expected_rates = np.array(rates)
     curves = _burst_curves(bursts)
@@ -401,13 +407,7 @@ def test_a_burst_of_another_kind_is_not_continued_by_its_phase() -> None:
     new = ReuseHistogram.from_lines(np.arange(2000, dtype=np.uint64))
     events: list[EstimatorEvent] = [window(0), _with(burst(0), hits)]
     events += [window(1), _with(burst(1), new)]
-    known: dict[int, WindowEstimate] = {}
-    estimator = Estimator(
-        SIZES_BYTES, 64, (StatStack(),), tell_window=lambda each: known.update({each.index: each})
-    )
-    for event in events:
-        estimator.add(event)
-    estimator.finish()
+    known = windows_of(events)
     curve = known[1].curves["lru"]
     assert curve.high[-1] > 0.2  # some of it may miss in the largest cache
     assert curve.low[-1] < 0.01
@@ -427,13 +427,7 @@ def test_windows_tell_the_rate_of_like_code_that_was_not_timed() -> None:
     for index, rate in ((2, slow), (3, fast)):
         told_rate = (CodeRate(3, rate, 5),)
         events.append(msgspec.structs.replace(window(index, 0, code), rates=told_rate))
-    known: dict[int, WindowEstimate] = {}
-    estimator = Estimator(
-        SIZES_BYTES, 64, (StatStack(),), tell_window=lambda each: known.update({each.index: each})
-    )
-    for event in events:
-        estimator.add(event)
-    estimator.finish()
+    known = windows_of(events)
     assert [known[at].accesses for at in (2, 3)] == pytest.approx([0.1 * slow, 0.1 * fast])
     assert known[2].curves["lru"].miss_ratio[0] > 0.9
     assert known[3].curves["lru"].miss_ratio[0] < 0.1

@@ -461,11 +461,9 @@ class Node:
     def _status_document(self, peer: Peer) -> Document:
         status = self.status()
         seen = {target.key.pid for target in self._seen_by(peer)}
-        shown = tuple(each for each in status.targets if each.target.pid in seen)
-        return {
-            **msgspec.to_builtins(msgspec.structs.replace(status, targets=shown)),
-            "by_state": msgspec.structs.replace(status, targets=shown).by_state(),
-        }
+        targets = tuple(each for each in status.targets if each.target.pid in seen)
+        shown = msgspec.structs.replace(status, targets=targets)
+        return {**msgspec.to_builtins(shown), "by_state": shown.by_state()}
 
     def _attach(self, pid: int, peer: Peer, accesses: AccessChoice | None) -> Document:
         _check_owner(peer, pid)
