@@ -104,9 +104,9 @@ def test_samples_stand_for_all_cpu_time(most_files: int | None) -> None:
             source.close()
         assert all(part.cpu_seconds is not None for part in parts)
         told = sum(float(part.cpu_seconds.sum()) for part in parts if part.cpu_seconds is not None)
-        assert told < 1.15 * used  # a guest's clocks of tasks may differ by some hundredths
         shares.append(told / used)
-        if shares[-1] > 0.8:
+        # What the host steals from a guest's CPU meanwhile is in samples, and in no CPU time.
+        if 0.8 < shares[-1] < 1.02:
             return
     pytest.fail(f"samples never stood for the CPU time: {shares}")
 
