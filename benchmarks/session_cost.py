@@ -80,7 +80,6 @@ class Accounts:
     """CPU time by part, of all threads; each part is added to by one of them."""
 
     parts: dict[str, Account] = field(default_factory=lambda: defaultdict(Account))
-    turns: int = 0
     _stack: threading.local = field(default_factory=threading.local)
 
     def observe(self) -> None:
