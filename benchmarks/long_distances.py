@@ -42,6 +42,7 @@ from memsampd.exporters.recording import Recording, read_recording
 from memsampd.sampler.perf.arrival import HIT_SECONDS
 from memsampd.sampler.perf.watchpoints import POINTS, WatchOrder, Watchpoints
 from memsampd.sampler.process.cputime import process_cpu_ns
+from programs.preparing import compiled
 from reference import store
 from reference.judging import bounds_hold
 from reference.programs import find
@@ -54,7 +55,6 @@ PROGRAMS = ("sorting", "fft", "hashjoin", "graph", "pagerank", "solver", "zstd",
 QUICK_PROGRAMS = ("sorting", "graph", "solver")
 
 
-SOURCE = Path(__file__).parent / "programs" / "sources" / "known_distance.c"
 LOOPS = (  # lines, near accesses between any two
     (1_000, 0),
     (10_000, 0),
@@ -113,9 +113,7 @@ class Score:
 
 def build(folder: Path) -> Path:
     """Compile the loop."""
-    program = folder / "known_distance"
-    subprocess.run(["cc", "-O2", "-o", str(program), str(SOURCE)], check=True)
-    return program
+    return compiled(folder, "known_distance.c", "known_distance", ("cc", "-O2"))
 
 
 @contextmanager

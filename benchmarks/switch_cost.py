@@ -23,8 +23,9 @@ from pathlib import Path
 from memsampd import _core
 from memsampd.sampler.perf.source import TaskClockSource
 from memsampd.sampler.perf.watchpoints import SWITCH_SECONDS
+from memsampd.sampler.process.maps import read_maps
+from programs.preparing import compiled
 
-SOURCE = Path(__file__).parent / "programs" / "sources" / "ping_pong.c"
 # Seconds between samples, 0: none; words that are watched.
 WAYS = ((0.0, 0), (0.002, 0), (0.004, 0), (0.01, 0), (0.02, 0), (0.0, 4), (0.002, 1), (0.002, 4))
 TURNS, QUICK_TURNS = 40, 12
@@ -34,17 +35,13 @@ FACTOR = 3.0
 
 def words_of(pid: int, count: int) -> list[tuple[int, int]]:
     """Words at the far end of a stack, which nobody touches."""
-    for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
-        if line.endswith("[stack]"):
-            begin = int(line.split("-")[0], 16)
-            return [(_core.BREAKPOINT_ACCESS, begin + 64 * each) for each in range(count)]
-    raise SystemExit("a process without a stack")
+    begin = next(each.start for each in read_maps(pid).mappings if each.path == "[stack]")
+    return [(_core.BREAKPOINT_ACCESS, begin + 64 * each) for each in range(count)]
 
 
 def measure(folder: Path, turns: int) -> dict[tuple[float, int], float]:
     """Seconds of CPU time a round."""
-    program = folder / "ping_pong"
-    subprocess.run(["cc", "-O2", "-o", str(program), str(SOURCE)], check=True)
+    program = compiled(folder, "ping_pong.c", "ping_pong", ("cc", "-O2"))
     found: dict[tuple[float, int], list[float]] = defaultdict(list)
     with subprocess.Popen(
         [str(program)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
