@@ -93,6 +93,13 @@ def replicas() -> list[int]:
     return [pid for pid, state, name in children(os.getpid()) if "memsampd" in name]
 
 
+def test_a_replica_soon_runs_no_further_than_its_burst(target: subprocess.Popen[str]) -> None:
+    with closing(ReplicaSource(target.pid)) as source:
+        bursts = [burst_of(source, target.pid, 200_000) for _ in range(40)]
+    full = [burst for burst in bursts if burst.end is BurstEnd.FULL]
+    assert full[-1].stretch_shares[2] < 1.5  # the loop takes a fourth of the words assumed at first
+
+
 def test_after_an_exec_nothing_is_known_any_more(
     target: subprocess.Popen[str], program: tuple[Path, int]
 ) -> None:

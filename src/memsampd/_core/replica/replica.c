@@ -191,13 +191,14 @@ expand_some(Replica *self)
     return 0;
 }
 
-/* Learn how many words an access takes, so that the buffer ends where the burst is full. */
+/* Learn how many words an access takes, so that the buffer ends where the burst is full. What lies behind
+ * the last access that was wanted tells nothing. */
 static void
-learn_words(struct runner *r)
+learn_words(struct runner *r, const uint64_t *until)
 {
     if (r->expansion.total < 1000)
         return;
-    double seen = (double)runner_words(r) / (double)r->expansion.total;
+    double seen = (double)(until - r->start) / (double)r->expansion.total;
     bool was_short = r->end == RUN_FULL && r->expansion.total < r->expansion.limit;
     r->words_per_access += (was_short ? 1.0 : 0.25) * (seen - r->words_per_access);
 }
@@ -236,7 +237,7 @@ replica_take(Replica *self, PyObject *ignored)
     if (failed < 0)
         return PyErr_NoMemory();
     if (self->is_expanded)
-        learn_words(&self->runner);
+        learn_words(&self->runner, self->at);
     PyObject *taken = self->counter != NULL
                           ? counts_taken(x)
                           : rows_take(&x->rows, x->instructions, x->prefetches);

@@ -12,7 +12,7 @@
 
 #define SMALLEST_CHUNK_WORDS 4096u
 #define FIRST_WORDS_PER_ACCESS 2.0 /* of programs that were seen, the most */
-#define MARGIN 1.3
+#define MARGIN 1.15
 #define STEPS_TO_A_BLOCK 64
 #define LOOKS_SECONDS 0.05
 #define ALARMS_A_STEP 10
