@@ -289,6 +289,20 @@ def test_a_burst_after_a_window_speaks_for_it_as_long_as_it_is_not_settled() -> 
     assert soon.totals.accesses > never.totals.accesses
 
 
+def test_counters_leave_the_latest_windows_to_the_next_burst() -> None:
+    """What it corrects of these is not worked off in later ones."""
+    events: list[EstimatorEvent] = [window(0), burst(0, rate=4e8)]
+    events += [window(index) for index in range(1, 10)]
+    late = burst(9, rate=3.6e8)
+    before, after = (told(each, finish=False).totals for each in (events, [*events, late]))
+    whole = told(events).totals
+    assert before.accesses == pytest.approx(0.7 * whole.accesses)
+    assert before.misses["lru"] == pytest.approx(0.7 * whole.misses["lru"])
+    assert after.accesses == before.accesses
+    assert before.accesses < told([*events, late]).totals.accesses < whole.accesses
+    assert told(events[:3], finish=False).totals.accesses == 0
+
+
 def test_another_program_begins_anew() -> None:
     exec_record = ExecRecord(time_seconds=0.2, command="b", executable="/b")
     assert same(
