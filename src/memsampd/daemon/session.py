@@ -51,6 +51,7 @@ _WATCHING_TURN_SECONDS = 0.1
 _IDLE_TURN_SECONDS = 0.25
 _IDLE_AFTER_SECONDS = 1.0
 _PUBLISH_SECONDS = 1.0  # as often as a Prometheus may ask
+_FIRST_SECONDS = 0.25  # by then there mostly is a curve
 
 
 State = Callable[[], Snapshot]
@@ -234,9 +235,11 @@ class Session:
         return reason
 
     def _is_to_publish(self) -> bool:
-        """Whether it is time; sooner where a display has had the state worked out anyway."""
+        """Whether it is time; sooner at first, and where a display has the state worked out."""
         since = time.monotonic() - self._published_seconds
-        return since >= (_PUBLISH_SECONDS if self._snapshot is None else _PUBLISH_SECONDS / 2)
+        observed = self._published_seconds - self._started_seconds
+        spacing = min(max(observed, _FIRST_SECONDS), _PUBLISH_SECONDS)
+        return since >= (spacing if self._snapshot is None else spacing / 2)
 
     def step(self) -> None:
         """Take one turn: read what has happened, and order what follows from it."""
