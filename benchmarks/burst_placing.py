@@ -21,14 +21,14 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from evaluation.clusterings import Merges
-from evaluation.offline import OfflineWindows, offline_windows
-from evaluation.simulation import SAMPLES, SimulatedSession, share_out
+from evaluation.offline import PRODUCT, OfflineWindows, offline_windows
 from memsampd.daemon.attach import burst_shape
-from memsampd.daemon.config import SessionConfig
 from memsampd.daemon.ledger import Ledger
 from memsampd.estimate.scatter import phase_scatter
+from memsampd.estimate.sharing import burst_shares
 from memsampd.phases.leader import LeaderFollower
 from memsampd.phases.predictor import RunLengthMarkov
 from memsampd.phases.schedule import make_schedule
@@ -37,7 +37,6 @@ from reference import store
 from reference.metrics import cdf_error, whole_run_error
 from reference.programs import judged
 
-PRODUCT = SessionConfig()
 WINDOW_SECONDS = PRODUCT.window_seconds
 WAYS = ("age", "paced", "paced by need")
 GOAL = 0.5  # %
@@ -73,7 +72,7 @@ class Session:
 
     def __init__(self, windows: OfflineWindows, way: str, seed: int) -> None:
         self._windows, self._way, self._seed = windows, way, seed
-        self._hits = windows.hits(SAMPLES, PRODUCT.bins, np.random.default_rng(seed), seed)
+        self._hits = windows.hits(seed)
         self._clusterer, self._predictor = LeaderFollower(), RunLengthMarkov()
         self._merges = Merges()
         self._labels: list[int] = []
@@ -89,8 +88,13 @@ class Session:
         self._bursts = {0: PRODUCT.burst_accesses}  # accesses by window; the first one at once
         self._ordered: int | None = 0
 
-    def run(self) -> SimulatedSession:
-        """Observe the whole run."""
+    def run(self) -> tuple[NDArray[np.float64], int]:
+        """Observe the whole run.
+
+        Returns:
+            Estimated miss ratios of its windows at ``SIZES_BYTES``, shape (w, s), and how many
+            bursts there were.
+        """
         now_seconds, own_seconds = TURN_SECONDS, START_SECONDS
         while len(self._labels) < len(self._hits):
             own_seconds += TURN_CPU_SECONDS
@@ -102,11 +106,20 @@ class Session:
             if self._ordered is None and ended:
                 self._order()
             now_seconds += TURN_SECONDS if self._ordered is None else BURST_TURN_SECONDS
+        return self._shared_out(), len(self._bursts)
+
+    def _shared_out(self) -> NDArray[np.float64]:
+        """Give each window the exact curves of profiled windows that ran its code."""
         phases = np.array([self._merges.final(label) for label in self._labels])
-        profiled, accesses = (
-            np.array([*each], np.int64) for each in (self._bursts.keys(), self._bursts.values())
+        profiled = np.array([*self._bursts])
+        shares = burst_shares(
+            np.arange(len(phases)),
+            self._hits,
+            profiled,
+            self._windows.hits(self._seed, samples=None)[profiled],
+            np.where(phases[:, None] == phases[profiled][None, :], 1.0, LIKE_CODE),
         )
-        return SimulatedSession(phases, profiled, 0.0, self._hits, self._seed, accesses)
+        return np.asarray(shares @ self._windows.miss_ratio[profiled])
 
     def _end_windows(self, now_seconds: float) -> int:
         """Put windows that have ended into phases; returns how many."""
@@ -171,12 +184,11 @@ def measure(program: str, way: str, length: int, seeds: int) -> Row:
     """Judge some sessions of a program, as if it took ``length`` times as long as usual."""
     windows, found = _run(program, length), []
     for seed in range(seeds):
-        session = Session(windows, way, seed).run()
-        curves = share_out(windows, session, windows.miss_ratio.__getitem__, LIKE_CODE)
+        curves, bursts = Session(windows, way, seed).run()
         overall = np.average(curves, axis=0, weights=windows.accesses)
         cdf = cdf_error(curves, windows.accesses, windows.miss_ratio, windows.accesses)
         whole = whole_run_error(overall, windows.overall)
-        found.append((whole, cdf, float(len(session.profiled))))
+        found.append((whole, cdf, float(bursts)))
     return Row(program, way, length, *np.mean(found, axis=0).tolist())
 
 

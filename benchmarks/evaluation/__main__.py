@@ -51,12 +51,11 @@ def open_results(experiment: Experiment, folder: Path) -> Results:
 def report(
     experiments: Sequence[Experiment], folder: Path, markdown: Path, scale: str
 ) -> list[Goal]:
-    """Write the sections and figures of all that is kept; returns the goals."""
-    pictures = markdown.parent / "images" / "evaluation"
+    """Write the sections of all that is kept; returns the goals."""
     goals: list[Goal] = []
     for experiment in experiments:
         rows = open_results(experiment, folder).rows
-        page = Page(experiment.name, pictures, "images/evaluation", folder / "figures")
+        page = Page()
         if not rows:
             page.text("Not measured at this scale.")
         goals += experiment.report(rows, page)

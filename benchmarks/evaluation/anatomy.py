@@ -19,9 +19,8 @@ import numpy as np
 from scipy.optimize import nnls
 
 from evaluation.alignment import AlignmentError, Floats, align
-from evaluation.estimating import exported
 from evaluation.nearest import burst_curves
-from evaluation.replay import parse_chosen
+from evaluation.replay import exported, parse_chosen
 from memsampd.estimate.events import code_vector
 from memsampd.exporters.recording import Recording, read_recording
 from memsampd.models.statstack import StatStack

@@ -23,9 +23,7 @@ class Scale:
         live_programs: how many are run, the shortest ones; None for all.
         offline_programs: the same for the offline experiments.
         seeds: simulated sessions a case.
-        repeats: live rounds of the main settings.
-        sweep_repeats: live rounds of the sweep over settings.
-        remade_references: whether a reference is made anew and compared.
+        repeats: live rounds.
     """
 
     name: str
@@ -33,14 +31,12 @@ class Scale:
     offline_programs: int | None
     seeds: int
     repeats: int
-    sweep_repeats: int
-    remade_references: bool
 
 
 SCALES = {
-    "whole": Scale("whole", None, None, 5, 5, 1, True),
-    "quick": Scale("quick", 4, None, 2, 2, 0, False),
-    "smoke": Scale("smoke", 1, 1, 1, 1, 0, False),
+    "whole": Scale("whole", None, None, 5, 5),
+    "quick": Scale("quick", 4, None, 2, 2),
+    "smoke": Scale("smoke", 1, 1, 1, 1),
 }
 
 
@@ -86,9 +82,10 @@ class Bench:
         """Cases of simulated sessions: every program with every seed."""
         return [(name, seed) for name in self.offline_names() for seed in self.seeds()]
 
-    def rounds(self, repeats: int) -> list[Case]:
+    def rounds(self) -> list[Case]:
         """Cases of live rounds: every program, round by round."""
-        return [(name, str(repeat)) for repeat in range(repeats) for name in self.live_names()]
+        rounds = range(self.scale.repeats)
+        return [(name, str(repeat)) for repeat in rounds for name in self.live_names()]
 
     def _kept(self) -> Iterator[str]:
         """Programs that are wanted and have a reference."""

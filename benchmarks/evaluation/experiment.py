@@ -40,7 +40,7 @@ class Experiment(Protocol):
 
     @property
     def name(self) -> str:
-        """Names its CSV file, its figures and its section of the documentation."""
+        """Names its CSV file and its section of the documentation."""
 
     @property
     def key(self) -> Sequence[str]:
@@ -57,4 +57,4 @@ class Experiment(Protocol):
         """Measure one case; the key's columns need not be in the rows."""
 
     def report(self, rows: Sequence[Mapping[str, str]], page: Page) -> Sequence[Goal]:
-        """Write tables and figures; returns the goals that this experiment judges."""
+        """Write tables; returns the goals that this experiment judges."""

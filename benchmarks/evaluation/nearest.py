@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from memsampd.models.histogram import ReuseHistogram
 from memsampd.models.protocols import CacheModel
@@ -13,7 +13,7 @@ from memsampd.models.records import MissRatioCurve
 from memsampd.models.survival import SurvivalFunction
 
 
-def nearest(windows: Sequence[int], profiled: Sequence[int]) -> NDArray[np.int64]:
+def nearest(windows: ArrayLike, profiled: ArrayLike) -> NDArray[np.int64]:
     """Return for each window the profiled window that is nearest to it, the earlier of two.
 
     Args:

@@ -8,12 +8,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from memsampd.daemon.config import SessionConfig
 from memsampd.models.statstack import StatStack
-from memsampd.models.survival import SurvivalFunction
 from memsampd.phases.windows import hash_bins
 from reference.store import Reference
-from reference.windows import ERROR_SIZES_BYTES, REUSE_EDGES
+from reference.survival import survival_of
+from reference.windows import ERROR_SIZES_BYTES
 
+PRODUCT = SessionConfig()
+SAMPLES = round(PRODUCT.window_seconds / PRODUCT.period_seconds)  # a window
 SIZES_BYTES = np.array(ERROR_SIZES_BYTES, dtype=np.int64)
 WINDOW_ACCESSES = 100_000_000  # about 0.1 s of CPU time, and the window length of the papers
 FEWEST_WINDOWS = 40
@@ -28,8 +31,8 @@ class OfflineWindows:
         accesses: shape (w,).
         misses: LRU misses at ``SIZES_BYTES``, shape (w, s).
         instructions: shape (w,).
-        reuses: accesses by reuse distance in bins of ``REUSE_EDGES``, shape (w, r).
-        cold: first touches, shape (w,).
+        reuses: accesses by reuse distance in bins of ``REUSE_EDGES``, shape (w, r), int64.
+        cold: first touches, shape (w,), int64.
         block_shares: chance that a timer sample of the window hits each block, shape (w, b).
         block_names: what a block is called, shape (b,), uint64.
     """
@@ -38,8 +41,8 @@ class OfflineWindows:
     accesses: NDArray[np.float64]
     misses: NDArray[np.float64]
     instructions: NDArray[np.float64]
-    reuses: NDArray[np.float64]
-    cold: NDArray[np.float64]
+    reuses: NDArray[np.int64]
+    cold: NDArray[np.int64]
     block_shares: NDArray[np.float64]
     block_names: NDArray[np.uint64]
 
@@ -57,15 +60,14 @@ class OfflineWindows:
         return np.asarray(self.misses.sum(axis=0) / self.accesses.sum())
 
     def hits(
-        self, samples: int | None, bins: int, rng: np.random.Generator, seed: int = 0
+        self, seed: int, samples: int | None = SAMPLES, bins: int = PRODUCT.bins
     ) -> NDArray[np.float64]:
         """Draw branch vectors.
 
         Args:
+            seed: of the drawing, and of the product's hash of branches into bins.
             samples: timer samples a window; None for their expectation (of 10,000).
             bins: length of a vector.
-            rng: of the drawing.
-            seed: of the product's hash of branches into bins.
 
         Returns:
             Hits a bin, shape (w, bins).
@@ -76,20 +78,8 @@ class OfflineWindows:
         shares /= shares.sum(axis=1, keepdims=True)
         if samples is None:
             return np.round(10_000 * shares)
+        rng = np.random.default_rng(seed)
         return np.array([rng.multinomial(samples, share) for share in shares], dtype=float)
-
-    def survival(
-        self, windows: NDArray[np.intp], horizon_accesses: float = np.inf
-    ) -> SurvivalFunction:
-        """Return the survival function of the windows given, pooled.
-
-        Args:
-            windows: indices, shape (n,).
-            horizon_accesses: distances beyond are censored, as they are in a burst.
-        """
-        return survival_of(
-            self.reuses[windows].sum(axis=0), float(self.cold[windows].sum()), horizon_accesses
-        )
 
     def curve(self, windows: NDArray[np.intp]) -> Curve:
         """Model the windows given, pooled, from their exact reuse distances.
@@ -100,28 +90,11 @@ class OfflineWindows:
         Returns:
             StatStack's miss ratio at ``SIZES_BYTES``, shape (s,).
         """
-        return StatStack().curve(self.survival(windows), SIZES_BYTES).miss_ratio
+        survival = survival_of(self.reuses[windows].sum(axis=0), int(self.cold[windows].sum()))
+        return StatStack().curve(survival, SIZES_BYTES).miss_ratio
 
 
 Curve = NDArray[np.float64]
-
-
-def survival_of(
-    reuses: NDArray[np.float64], cold: float, horizon_accesses: float = np.inf
-) -> SurvivalFunction:
-    """Return the survival function of exact reuse distances.
-
-    Args:
-        reuses: by bins of ``REUSE_EDGES``, shape (r,).
-        cold: accesses that follow no other to their line.
-        horizon_accesses: where the function ends.
-    """
-    total = float(reuses.sum()) + cold
-    last = int(np.flatnonzero(reuses)[-1]) + 1 if reuses.any() else 1
-    last = min(last, max(1, int(np.searchsorted(REUSE_EDGES, horizon_accesses, "right")) - 1))
-    fallen = np.concatenate([[0.0], np.cumsum(reuses[:last])]) / total
-    survival = np.minimum.accumulate(np.clip(1.0 - fallen, 0.0, 1.0))
-    return SurvivalFunction(REUSE_EDGES[: last + 1], survival, int(total))
 
 
 def windows_wanted(total_accesses: int, window_accesses: int = WINDOW_ACCESSES) -> int:
@@ -154,8 +127,8 @@ def offline_windows(reference: Reference, windows: int | None = None) -> Offline
         accesses=summed(reference.accesses),
         misses=summed(reference.lru[:, : len(SIZES_BYTES)]),
         instructions=summed(reference.instructions),
-        reuses=summed(reference.reuses),
-        cold=summed(reference.cold),
+        reuses=np.add.reduceat(reference.reuses, starts, axis=0),
+        cold=np.add.reduceat(reference.cold, starts),
         block_shares=spent / np.maximum(spent.sum(axis=1, keepdims=True), 1),
         block_names=objects[blocks.object_index] + blocks.offset.astype(np.uint64),
     )

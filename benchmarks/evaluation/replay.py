@@ -4,12 +4,13 @@ usage: python -m evaluation.replay [--policy lru|random] [--programs NAME...] [-
                                    FOLDER|FILE...
 
 Run it in ``benchmarks/``, or with that in PYTHONPATH. A recording's program is its file's name up
-to the first ``-``, as live runs name them (``gzip-default-main-0.mem``).
+to the first ``-``, as live runs name them (``gzip-scraped-live-0.mem``).
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, fields
@@ -18,8 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from evaluation.estimating import exported
-from memsampd.exporters.recording import read_recording
+from memsampd.exporters.analysis import analyse
+from memsampd.exporters.recording import Recording, read_recording
+from memsampd.exporters.tables import to_json
 from reference import store
 from reference.estimates import parse_estimate
 from reference.judging import bounds_hold, exact_overall, flat_cdf, judge
@@ -50,6 +52,13 @@ class Judgement:
     band_32k: float
     band_1m: float
     unknown_cpu: float
+
+
+def exported(recording: Recording, policy: str = "lru") -> dict[str, Any]:
+    """Return what ``memsampd export --format json`` says of a recording."""
+    sizes = np.array(ERROR_SIZES_BYTES, np.int64)
+    document: dict[str, Any] = json.loads(to_json(analyse(recording, policy, sizes)))
+    return document
 
 
 def judge_document(

@@ -1,67 +1,9 @@
-"""Medians with confidence intervals, agreement of labellings, variation within groups."""
+"""Agreement of labellings, variation within groups."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-
-RESAMPLES = 2000
-CONFIDENCE = 0.95
-
-
-@dataclass(frozen=True, slots=True)
-class Interval:
-    """An estimate and the ends of its confidence interval."""
-
-    value: float
-    low: float
-    high: float
-
-    def text(self, digits: int = 2) -> str:
-        """Return it for a table."""
-        return f"{self.value:.{digits}f} ({self.low:.{digits}f} to {self.high:.{digits}f})"
-
-
-def bootstrap(
-    values: Sequence[float],
-    statistic: Callable[..., NDArray[np.float64]] = np.median,
-    seed: int = 1,
-) -> Interval:
-    """Return a statistic with its percentile bootstrap interval (95 %).
-
-    Args:
-        values: the measurements, at least one.
-        statistic: of the last axis of an array, as ``np.median``.
-        seed: of the resampling.
-
-    References:
-        Efron, Tibshirani: An introduction to the bootstrap, 1993, section 13.3.
-    """
-    array = np.asarray(values, dtype=float)
-    drawn = np.random.default_rng(seed).integers(0, len(array), (RESAMPLES, len(array)))
-    spread = statistic(array[drawn], axis=-1)
-    low, high = np.quantile(spread, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
-    return Interval(float(statistic(array, axis=-1)), float(low), float(high))
-
-
-def mean_of_medians(groups: Sequence[Sequence[float]], seed: int = 1) -> Interval:
-    """Return the mean over groups (programs) of their medians, runs resampled within groups.
-
-    The programs are the ones of the evaluation, not a sample of all programs: they are not
-    resampled.
-    """
-    rng = np.random.default_rng(seed)
-    medians = []
-    for group in groups:
-        array = np.asarray(group, dtype=float)
-        drawn = rng.integers(0, len(array), (RESAMPLES, len(array)))
-        medians.append(np.median(array[drawn], axis=-1))
-    spread = np.mean(medians, axis=0)
-    low, high = np.quantile(spread, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
-    return Interval(float(np.mean([np.median(group) for group in groups])), float(low), float(high))
 
 
 def adjusted_rand_index(a: ArrayLike, b: ArrayLike) -> float:

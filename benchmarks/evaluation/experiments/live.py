@@ -9,13 +9,11 @@ import numpy as np
 
 from evaluation.bench import Bench
 from evaluation.counters import apart, judge_counters, miss_errors, replayed
-from evaluation.estimating import exported
 from evaluation.experiment import Goal
 from evaluation.page import Page
-from evaluation.replay import judge_document
+from evaluation.replay import exported, judge_document
 from evaluation.results import Case, Row, cell, distinct, numbers
 from evaluation.scraping import Scrape
-from evaluation.statistics import mean_of_medians
 from memsampd.estimate.events import BurstRecord
 from memsampd.estimate.records import Totals
 from reference.store import Reference
@@ -47,17 +45,13 @@ class Live:
 
     def cases(self, bench: Bench) -> Iterable[Case]:
         """Every program and round."""
-        return bench.rounds(bench.scale.repeats)
+        return bench.rounds()
 
     def measure(self, case: Case, bench: Bench) -> list[Row]:
         """Run a program and judge both."""
-        run, reference = bench.runs.scraped(case[0], int(case[1])), bench.reference(case[0])
-        recording = run.read()
-        return [
-            figures(
-                run.scrapes(), exported(recording), replayed(recording), recording.bursts, reference
-            )
-        ]
+        recording, scrapes = bench.runs.run(case[0], int(case[1])).read()
+        document, states = exported(recording), replayed(recording)
+        return [figures(scrapes, document, states, recording.bursts, bench.reference(case[0]))]
 
     def report(self, rows: Sequence[Mapping[str, str]], page: Page) -> Sequence[Goal]:
         """A table."""
@@ -184,5 +178,5 @@ def flat_is_better(rows: Sequence[Mapping[str, str]], way: str) -> float:
 
 def _mean(rows: Sequence[Mapping[str, str]], column: str) -> float:
     groups = [numbers(rows, column, program=program) for program in distinct(rows, "program")]
-    known = [group for group in groups if group]
-    return mean_of_medians(known).value if known else float("nan")
+    medians = [np.median(group) for group in groups if group]
+    return float(np.mean(medians)) if medians else float("nan")

@@ -7,7 +7,7 @@ from itertools import combinations
 
 import numpy as np
 
-from evaluation import clusterings, simulation
+from evaluation import clusterings
 from evaluation.bench import Bench
 from evaluation.clusterings import Labels
 from evaluation.experiment import Goal
@@ -99,9 +99,7 @@ def label(windows: OfflineWindows, method: str, seed: int) -> Labels:
             that sees code alone can do better.
         seed: of the branch samples.
     """
-    hits = windows.hits(
-        simulation.SAMPLES, simulation.PRODUCT.bins, np.random.default_rng(seed), seed
-    )
+    hits = windows.hits(seed)
     if method == "memsampd":
         return clusterings.product(hits)
     if method == "fixed 0.4":

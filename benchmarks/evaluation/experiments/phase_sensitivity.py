@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-import numpy as np
-
-from evaluation import clusterings, simulation
+from evaluation import clusterings
 from evaluation.bench import Bench
 from evaluation.experiment import Goal
 from evaluation.experiments.phase_quality import quality
-from evaluation.offline import WINDOW_ACCESSES, windows_wanted
+from evaluation.offline import PRODUCT, SAMPLES, WINDOW_ACCESSES, windows_wanted
 from evaluation.page import Page
-from evaluation.results import Case, Row, cell, mean_of
+from evaluation.results import Case, Row, cell
 from memsampd.phases.leader import LeaderFollower
 
 SWEEPS: dict[str, tuple[float, ...]] = {
@@ -52,12 +50,11 @@ class PhaseSensitivity:
             count = windows_wanted(total, int(length * 1e6))
         windows = bench.offline(name, count)
         # The sampling period stays: a longer window has more samples.
-        samples = simulation.SAMPLES * (length * 1e6 / WINDOW_ACCESSES if length else 1)
+        samples = SAMPLES * (length * 1e6 / WINDOW_ACCESSES if length else 1)
         hits = windows.hits(
-            round(asked.get("samples a window", samples)),
-            int(asked.get("bins", simulation.PRODUCT.bins)),
-            np.random.default_rng(seed),
             seed,
+            round(asked.get("samples a window", samples)),
+            int(asked.get("bins", PRODUCT.bins)),
         )
         tolerance = asked.get("tolerance")
         model = LeaderFollower() if tolerance is None else LeaderFollower(tolerance=tolerance)
@@ -68,20 +65,6 @@ class PhaseSensitivity:
         """Means over programs."""
         if not rows:
             return ()
-        with page.figure("sweeps", "phase detection over its settings", 1, len(SWEEPS)) as axes:
-            for at, (setting, values) in zip(axes[0], SWEEPS.items(), strict=True):
-                for figure, style in zip(FIGURES[1:], ("C0-o", "C1-s", "C2-^"), strict=True):
-                    means = [
-                        mean_of(rows, figure, setting=setting, value=f"{value:g}")
-                        for value in values
-                    ]
-                    at.plot(values, means, style, ms=3, label=figure.replace("_", " "))
-                at.set_xscale("log")
-                at.set_xticks(values, [f"{value:g}" for value in values])
-                at.minorticks_off()
-                at.set_xlabel(setting)
-                at.set_ylim(bottom=0)
-            axes[0, 0].legend(fontsize=7)
         page.table(
             ["setting", "value", *(figure.replace("_", " ") for figure in FIGURES)],
             [

@@ -7,13 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from evaluation import simulation
 from evaluation.bench import Bench
-from evaluation.clusterings import Labels
+from evaluation.clusterings import Labels, product
 from evaluation.experiment import Goal
+from evaluation.nearest import nearest
 from evaluation.offline import OfflineWindows
 from evaluation.page import Page
-from evaluation.results import Case, Row, cell, distinct, mean_of
+from evaluation.results import Case, Row, cell, distinct
 from reference.metrics import cdf_error, whole_run_error
 
 COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
@@ -38,7 +38,7 @@ class ProfiledWindows:
     def measure(self, case: Case, bench: Bench) -> list[Row]:
         """Errors of one program."""
         windows, seed = bench.offline(case[0]), int(case[1])
-        phases = simulation.simulate(windows, simulation.Settings(), seed).phases
+        phases = product(windows.hits(seed))
         rng = np.random.default_rng(seed)
         rows: list[Row] = []
         for order in ORDERS:
@@ -63,33 +63,24 @@ class ProfiledWindows:
         return rows
 
     def report(self, rows: Sequence[Mapping[str, str]], page: Page) -> Sequence[Goal]:
-        """Mean over programs."""
+        """Means over programs, and each program as memsampd does it."""
         if not rows:
             return ()
-        with page.figure("errors", "error over profiled windows a phase", 1, 2) as axes:
-            for at, column, label in zip(
-                axes[0],
-                ("whole_run_error", "cdf_error"),
-                ("whole-run error, %", "CDF error, %"),
-                strict=True,
-            ):
-                for order, marker in zip(ORDERS, ("o", "s"), strict=True):
-                    for stand_in, line in zip(SPREADS, ("--", "-"), strict=True):
-                        means = [
-                            mean_of(
-                                rows, column, order=order, stand_in=stand_in, windows=str(count)
-                            )
-                            for count in COUNTS
-                        ]
-                        at.plot(
-                            COUNTS, means, line, marker=marker, ms=3, label=f"{order}, {stand_in}"
-                        )
-                at.set_xscale("log", base=2)
-                at.set_xticks(COUNTS[::2], [str(count) for count in COUNTS[::2]])
-                at.set_xlabel("profiled windows a phase")
-                at.set_ylabel(label)
-                at.set_ylim(bottom=0)
-            axes[0, 0].legend(fontsize=7)
+        page.table(
+            ["mean of programs, %", *map(str, COUNTS)],
+            [
+                [
+                    f"{what}, {order}, {stand_in}",
+                    *(
+                        cell(rows, column, order=order, stand_in=stand_in, windows=str(count))
+                        for count in COUNTS
+                    ),
+                ]
+                for what, column in (("whole run", "whole_run_error"), ("CDF", "cdf_error"))
+                for order in ORDERS
+                for stand_in in SPREADS
+            ],
+        )
         rows = [row for row in rows if (row["order"], row["stand_in"]) == ("at random", "nearest")]
         page.table(
             ["CDF error, %, at random, nearest", *map(str, COUNTS)],
@@ -122,13 +113,11 @@ def spread(
     windows: OfflineWindows, phases: Labels, profiled: dict[int, NDArray[np.intp]], stand_in: str
 ) -> NDArray[np.float64]:
     """Give each window the mean of its phase's profiled ones, or the nearest of them, (w, s)."""
-    if stand_in == "nearest":
-        every = np.sort(np.concatenate(list(profiled.values())))
-        session = simulation.SimulatedSession(phases, every, 0.0)
-        return simulation.estimate(session, lambda window: windows.miss_ratio[window])[0]
     estimated = np.empty_like(windows.miss_ratio)
     for phase, chosen in profiled.items():
-        estimated[phases == phase] = (
-            windows.misses[chosen].sum(axis=0) / windows.accesses[chosen].sum()
-        )
+        mine = np.flatnonzero(phases == phase)
+        if stand_in == "nearest":
+            estimated[mine] = windows.miss_ratio[nearest(mine, chosen)]
+        else:
+            estimated[mine] = windows.misses[chosen].sum(axis=0) / windows.accesses[chosen].sum()
     return estimated

@@ -10,34 +10,27 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from invented_reference import WINDOW_ACCESSES, invented_reference, kinds
+from invented_reference import invented_reference, kinds
 
 from evaluation import bench as benches
-from evaluation import clusterings, simulation
+from evaluation import clusterings
 from evaluation.__main__ import measure, report
 from evaluation.bench import SCALES, Bench
 from evaluation.experiment import Experiment, Goal
 from evaluation.experiments import EXPERIMENTS
-from evaluation.experiments.ablation import PARTS, estimate
 from evaluation.experiments.average_curve import average_curves
-from evaluation.experiments.burst_scatter import expected_error
-from evaluation.experiments.heat_maps import columns_of
 from evaluation.experiments.phase_quality import quality
 from evaluation.experiments.profiled_windows import choose, spread
-from evaluation.live import ALONE, LiveRun, LiveRuns, slowdowns
-from evaluation.offline import OfflineWindows, offline_windows, survival_of
+from evaluation.live import LiveRuns
+from evaluation.offline import OfflineWindows, offline_windows
 from evaluation.page import Page
 from evaluation.results import Case, Results, Row, cell, numbers
 from evaluation.statistics import (
     adjusted_rand_index,
-    bootstrap,
     deviation,
     deviation_within,
-    mean_of_medians,
 )
 from reference.metrics import cdf_error, whole_run_error
-from reference.running import Timing
-from reference.windows import REUSE_EDGES
 
 REFERENCE = invented_reference()
 COUNT = len(REFERENCE.accesses)
@@ -78,21 +71,6 @@ def test_deviation_within_groups_is_that_about_their_means(labels: list[int], se
         deviation_within(values, weights, np.array(labels)), expected, atol=1e-12
     )
     assert (deviation(values, weights) >= expected - 1e-12).all()
-
-
-def test_bootstrap_covers_the_median_about_as_often_as_it_says() -> None:
-    rng = np.random.default_rng(0)
-    intervals = [bootstrap(rng.normal(5, 1, 25).tolist(), seed=i) for i in range(200)]
-    covered = sum(interval.low <= 5 <= interval.high for interval in intervals)
-    assert 0.9 * 200 <= covered <= 0.99 * 200
-    assert bootstrap([3.0]) == (alone := bootstrap([3.0, 3.0]))
-    assert (alone.value, alone.low, alone.high) == (3.0, 3.0, 3.0)
-
-
-def test_mean_of_medians_weighs_programs_alike() -> None:
-    interval = mean_of_medians([[1.0] * 9, [2.0, 3.0, 4.0]])
-    assert interval.value == 2.0
-    assert 1.5 <= interval.low <= 2.0 <= interval.high <= 2.5
 
 
 # -- kept results --------------------------------------------------------------------------------
@@ -154,14 +132,6 @@ def test_an_interrupted_evaluation_goes_on_where_it_stopped(tmp_path: Path) -> N
     assert "| squares | 4.00 | 3 | **missed** |" in document.read_text()
 
 
-def test_slowdowns_pair_runs_of_one_round() -> None:
-    def run(setting: str, repeat: int, wall: float) -> LiveRun:
-        return LiveRun("p", setting, repeat, Timing(wall, wall), None)
-
-    runs = [run(ALONE, 0, 2.0), run("x", 0, 2.2), run("x", 1, 3.3), run(ALONE, 1, 3.0)]
-    assert slowdowns(runs, "x") == pytest.approx([10.0, 10.0])
-
-
 # -- offline windows -----------------------------------------------------------------------------
 
 
@@ -171,18 +141,6 @@ def test_windows_add_up_to_the_run() -> None:
     assert coarse.accesses.sum() == REFERENCE.total_accesses
     np.testing.assert_array_equal(coarse.misses[0], REFERENCE.lru[:4, :12].sum(axis=0))
     np.testing.assert_allclose(coarse.block_shares.sum(axis=1), 1)
-
-
-def test_survival_of_exact_distances(windows: OfflineWindows) -> None:
-    survival = survival_of(windows.reuses[0], float(windows.cold[0]))
-    for bin_ in (0, 5, 20, 40):
-        edge = REUSE_EDGES[bin_]
-        returned = windows.reuses[0, :bin_].sum() / WINDOW_ACCESSES
-        assert survival([edge])[0] == pytest.approx(1 - returned)
-    assert survival.never_returned == pytest.approx(windows.cold[0] / WINDOW_ACCESSES)
-    cut = survival_of(windows.reuses[0], float(windows.cold[0]), 100)
-    assert cut.horizon_accesses <= 100
-    assert cut.never_returned == pytest.approx(float(survival([cut.horizon_accesses])[0]))
 
 
 def test_model_of_exact_distances_is_near_the_exact_misses(windows: OfflineWindows) -> None:
@@ -195,84 +153,21 @@ def test_model_of_exact_distances_is_near_the_exact_misses(windows: OfflineWindo
 
 
 def test_hits_follow_the_blocks(windows: OfflineWindows) -> None:
-    hits = windows.hits(50, 16, np.random.default_rng(0))
+    hits = windows.hits(0, 50, 16)
     assert hits.shape == (COUNT, 16)
     assert (hits.sum(axis=1) == 50).all()
-    labels = clusterings.product(windows.hits(2000, 64, np.random.default_rng(0)))
+    labels = clusterings.product(windows.hits(0, 2000, 64))
     code = np.minimum(kinds(COUNT), 1)  # the last two kinds run the same code
     assert adjusted_rand_index(labels, code) == 1.0
 
 
 def test_clusterings_find_what_there_is(windows: OfflineWindows) -> None:
-    hits = windows.hits(400, 64, np.random.default_rng(0))
+    hits = windows.hits(0, 400, 64)
     code = np.minimum(kinds(COUNT), 1)
     shares = hits / hits.sum(axis=1, keepdims=True)
     for labels in (clusterings.fixed_threshold(hits), clusterings.k_means(shares, 2, 0)):
         assert adjusted_rand_index(labels, code) == 1.0
     assert len(clusterings.dbstream(hits)) == COUNT
-
-
-# -- simulated sessions --------------------------------------------------------------------------
-
-
-def test_a_session_that_profiles_all_has_no_error(windows: OfflineWindows) -> None:
-    session = simulation.SimulatedSession(
-        np.zeros(COUNT, dtype=np.int64), np.arange(COUNT, dtype=np.int64), 1.0
-    )
-    estimated, known = simulation.estimate(session, lambda window: windows.miss_ratio[window])
-    np.testing.assert_array_equal(estimated, windows.miss_ratio)
-    assert known.all()
-
-
-def test_windows_take_the_nearest_of_their_phase(windows: OfflineWindows) -> None:
-    phases = np.array([0, 1] * (COUNT // 2))
-    session = simulation.SimulatedSession(phases, np.array([4, 9]), 1.0)
-    estimated, known = simulation.estimate(session, lambda window: np.full(12, float(window)))
-    assert estimated[:, 0].tolist() == [4.0, 9.0] * (COUNT // 2)
-    assert known.all()
-    none = simulation.SimulatedSession(phases, np.array([], dtype=np.int64), 1.0)
-    with pytest.raises(ValueError, match="without a burst"):
-        simulation.estimate(none, lambda window: np.zeros(12))
-
-
-def test_a_budget_of_nothing_profiles_little(windows: OfflineWindows) -> None:
-    rich = simulation.simulate(windows, simulation.Settings(budget_share=1.0), 0)
-    none = simulation.simulate(windows, simulation.Settings(schedule="none"), 0)
-    assert len(rich.profiled) > COUNT / 6
-    assert len(none.profiled) == 0
-    np.testing.assert_array_equal(rich.phases, none.phases)
-    again = simulation.simulate(windows, simulation.Settings(budget_share=1.0), 0)
-    np.testing.assert_array_equal(rich.profiled, again.profiled)
-
-
-def test_no_more_is_spent_than_the_budget_allows(windows: OfflineWindows) -> None:
-    found = simulation.simulate(windows, simulation.Settings(budget_share=0.002), 0)
-    rich = simulation.simulate(windows, simulation.Settings(budget_share=1.0), 0)
-    assert 0 < found.accesses.sum() < rich.accesses.sum()
-    assert len(rich.accesses) == len(rich.profiled)
-    assert {*rich.accesses.tolist()} == {200_000, simulation.PRODUCT.burst_accesses}
-
-
-def test_a_burst_is_continued_by_longer_ones_of_its_phase(windows: OfflineWindows) -> None:
-    phases = np.array(kinds(COUNT))
-    first, second = np.flatnonzero(phases == 0)[:2]
-    other = int(np.flatnonzero(phases == 1)[0])
-
-    def session(accesses: list[int]) -> simulation.SimulatedSession:
-        profiled = np.array([first, second, other])
-        return simulation.SimulatedSession(
-            phases, profiled, 1.0, accesses=np.array(accesses, dtype=np.int64)
-        )
-
-    # Bursts that see all of their windows tell what the model makes of these.
-    all_seen = simulation.burst_curves(windows, session([10**9] * 3))
-    for window in (int(first), other):
-        np.testing.assert_allclose(all_seen(window), windows.curve(np.array([window])))
-    # Below a short burst's horizon it is its own; behind, its phase's longer one goes on.
-    short = simulation.burst_curves(windows, session([50, 10**9, 10**9]))
-    alone = simulation.burst_curves(windows, session([50, 50, 50]))
-    exact = windows.curve(np.array([first]))
-    assert np.abs(short(int(first)) - exact).mean() < np.abs(alone(int(first)) - exact).mean()
 
 
 def test_phase_quality_tells_good_phases_from_bad(windows: OfflineWindows) -> None:
@@ -298,17 +193,6 @@ def test_all_windows_profiled_leave_no_error(windows: OfflineWindows) -> None:
     assert first[1].tolist() == [5, 6]
 
 
-def test_phase_mixing_leaves_the_whole_run_right(windows: OfflineWindows) -> None:
-    session = simulation.simulate(windows, simulation.Settings(budget_share=1.0), 0)
-    for part in PARTS:
-        estimated = estimate(windows, session, part)
-        assert estimated.shape == windows.miss_ratio.shape
-        error = whole_run_error(
-            np.average(estimated, axis=0, weights=windows.accesses), windows.overall
-        )
-        assert (error < 1e-9) == (part in ("phase mixing", "exact vectors"))
-
-
 def test_curves_by_phase_beat_pooled_ones(windows: OfflineWindows) -> None:
     errors = [
         {way: whole_run_error(curve, windows.overall) for way, curve in curves.items()}
@@ -319,38 +203,20 @@ def test_curves_by_phase_beat_pooled_ones(windows: OfflineWindows) -> None:
     assert means["burst"] < means["oblivious"]
 
 
-def test_columns_show_equal_shares_of_the_accesses() -> None:
-    values = np.array([[0.1], [0.2], [0.3]])
-    shown = columns_of(values, np.array([25.0, 50.0, 25.0]))[:, 0]
-    assert shown.tolist() == [0.1] * 25 + [0.2] * 50 + [0.3] * 25
-
-
 def test_offline_experiments_run_and_report(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(benches, "_reference", lambda name: REFERENCE)
     monkeypatch.setattr(Bench, "offline_names", lambda self: ["invented"])
     bench = Bench(SCALES["smoke"], tmp_path, LiveRuns(tmp_path, tmp_path))
-    offline = [each for each in EXPERIMENTS if each.name in OFFLINE]
-    assert len(offline) == len(OFFLINE)
-    for experiment in offline:
+    for experiment in EXPERIMENTS:
+        if experiment.name == "live":
+            continue
         measure(experiment, bench, tmp_path)
-        page = Page(experiment.name, tmp_path / "pictures", "pictures")
+        page = Page()
         results = Results(tmp_path / f"{experiment.name}.csv", experiment.key, experiment.columns)
         experiment.report(results.rows, page)
         assert "| " in page.markdown()
-    drawn = {path.name for path in (tmp_path / "pictures").glob("*.svg")}
-    assert {"ablation-parts.svg", "average_curve-curves.svg"} <= drawn
-
-
-OFFLINE = {
-    "ablation",
-    "average_curve",
-    "own_phase",
-    "phase_quality",
-    "phase_sensitivity",
-    "profiled_windows",
-}
 
 
 def test_experiments_have_names_of_their_own() -> None:
@@ -358,17 +224,3 @@ def test_experiments_have_names_of_their_own() -> None:
     assert len(set(names)) == len(names)
     for experiment in EXPERIMENTS:
         assert not set(experiment.key) & set(experiment.columns)
-
-
-# -- scatter of bursts ---------------------------------------------------------------------------
-
-
-def test_the_error_that_scatter_makes_is_that_of_drawn_bursts() -> None:
-    deviation, weights = np.array([0.1, 0.02]), np.array([3.0, 1.0])
-    bursts = np.array([4, 1])
-    rng = np.random.default_rng(5)
-    drawn = np.zeros((20_000, 2))
-    for weight, count in zip(weights / weights.sum(), bursts, strict=True):
-        drawn += weight * rng.normal(0, deviation, (20_000, count, 2)).mean(axis=1)
-    expected = expected_error(deviation, weights, bursts)
-    np.testing.assert_allclose(expected, np.abs(drawn).mean(axis=0), rtol=0.03)
