@@ -13,7 +13,7 @@ from evaluation.experiment import Goal
 from evaluation.nearest import nearest
 from evaluation.offline import OfflineWindows
 from evaluation.page import Page
-from evaluation.results import Case, Row, cell, distinct
+from evaluation.results import Case, Row, cell
 from reference.metrics import cdf_error, whole_run_error
 
 COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
@@ -63,7 +63,7 @@ class ProfiledWindows:
         return rows
 
     def report(self, rows: Sequence[Mapping[str, str]], page: Page) -> Sequence[Goal]:
-        """Means over programs, and each program as memsampd does it."""
+        """Means over programs."""
         if not rows:
             return ()
         page.table(
@@ -79,20 +79,6 @@ class ProfiledWindows:
                 for what, column in (("whole run", "whole_run_error"), ("CDF", "cdf_error"))
                 for order in ORDERS
                 for stand_in in SPREADS
-            ],
-        )
-        rows = [row for row in rows if (row["order"], row["stand_in"]) == ("at random", "nearest")]
-        page.table(
-            ["CDF error, %, at random, nearest", *map(str, COUNTS)],
-            [
-                [
-                    program,
-                    *(
-                        cell(rows, "cdf_error", program=program, windows=str(count))
-                        for count in COUNTS
-                    ),
-                ]
-                for program in distinct(rows, "program")
             ],
         )
         return ()
