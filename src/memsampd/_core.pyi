@@ -67,7 +67,6 @@ SAMPLE_REGISTERS: int
 SAMPLE_DATA_SOURCE: int
 SAMPLE_COUNTS_MOST: int
 SAMPLE_STACK: int  # not for PerfRing: sampler/walk/moments.py reads such samples by itself
-SAMPLE_STACK_BYTES: int
 
 _Records = tuple[bytearray, list[tuple[str, int, int, int, int, int, str]], int, int]
 
@@ -111,7 +110,6 @@ def perf_open_counter(
 # --- breakpoints.c, moments.c: a thread's CPU time at points of its course -------------------
 BREAKPOINT_EXECUTE: int
 BREAKPOINT_ACCESS: int
-BREAKPOINT_HITS: int
 
 class Breakpoints:
     """One to four breakpoints on a thread, in one group with its task clock."""

@@ -171,9 +171,9 @@ def _lines(rows: list[tuple[int, int, int, bool]], line_bytes: int) -> list[int]
 
 
 def _translated_lines(
-    replica: HeldReplica, limit: int, line_bytes: int
+    replica: HeldReplica, limit: int, line_bytes: int, *, by_vectors: bool
 ) -> tuple[ReuseHistogram, Counted]:
-    """Run once more, and have lines counted."""
+    """Run once more, and have lines counted; by vectors only if this CPU has them."""
     counter = _core.ReuseCounter()
     counter.begin()
     counted = Counted(line_bytes, counter)
@@ -181,8 +181,12 @@ def _translated_lines(
     core.place(ENOUGH, False, False)
     core.go(30.0)
     core.begin_take(limit, counted.line_shift, counter)
-    while (chunk := core.take()) is not None:
-        counted.take(chunk)
+    _core.use_vectors(by_vectors)
+    try:
+        while (chunk := core.take()) is not None:
+            counted.take(chunk)
+    finally:
+        _core.use_vectors(True)
     return ReuseHistogram.from_counter(counter), counted
 
 
@@ -214,7 +218,7 @@ def _compare(target: Target, replica: HeldReplica, seed: int, *, guided: bool) -
     rng = random.Random(seed)
     line_bytes, rows = 2 << rng.randrange(12), len(second.rows)
     found_reuses, counted = _translated_lines(
-        replica, rng.choice([rows // 2 + 1, ENOUGH]), line_bytes
+        replica, rng.choice([rows // 2 + 1, ENOUGH]), line_bytes, by_vectors=seed % 2 == 0
     )
     assert counted.rows >= min(rows // 2 + 1, rows)
     assert counted.writes == np.count_nonzero(second.rows.is_write[: counted.rows])

@@ -17,7 +17,7 @@ PACKAGE = SOURCE / "memsampd"
 
 # A module may import what stands on its own line or above it. The longest prefix counts.
 LAYERS = (
-    ("memsampd.errors", "memsampd.closing", "memsampd._core"),
+    ("memsampd.errors", "memsampd.names", "memsampd.closing", "memsampd._core"),
     ("memsampd.machines",),
     ("memsampd.sampler",),
     ("memsampd.phases",),
@@ -88,7 +88,7 @@ def test_commands_load_nothing_at_import() -> None:
         name
         for file in ("main.py", "command.py")
         for name in imported_modules((PACKAGE / "cli" / file).read_text(encoding="utf-8"))
-        if layer_of(name) not in (None, "memsampd.cli", "memsampd.errors")
+        if layer_of(name) not in (None, "memsampd.cli", "memsampd.errors", "memsampd.names")
     ]
 
 

@@ -16,7 +16,7 @@ from memsampd.cli.observing import (
     stopping_on,
     summarise,
 )
-from memsampd.exporters.names import printable
+from memsampd.names import printable
 
 
 class AttachCommand:

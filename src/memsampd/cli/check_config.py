@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from memsampd.exporters.names import printable
+from memsampd.names import printable
 
 _SHOWN = 5  # processes of a rule
 

@@ -6,7 +6,7 @@ import argparse
 import sys
 
 from memsampd.cli.list import add_socket, ask
-from memsampd.exporters.names import printable
+from memsampd.names import printable
 
 
 class DetachCommand:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from memsampd.exporters.names import printable
+from memsampd.names import printable
 
 if TYPE_CHECKING:
     from memsampd.machines.diagnosis import Diagnosis, Finding

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from memsampd.exporters.names import printable
+from memsampd.names import printable
 
 
 class ListCommand:

@@ -13,6 +13,7 @@ from memsampd import __version__
 from memsampd.cli.command import COMMANDS, CommandEntry
 from memsampd.cli.environment import use_one_thread
 from memsampd.errors import MemsampdError, UsageError
+from memsampd.names import printable
 
 EXIT_FAILURE = 1
 EXIT_INTERRUPTED = 128 + 2  # what a shell reports for SIGINT
@@ -65,10 +66,7 @@ def _run(argv: Sequence[str]) -> int:
 
 
 def _fail(message: object, status: int = EXIT_FAILURE) -> int:
-    line = " ".join(str(message).split())
-    # Names of processes are others'; exporters.names, which does this elsewhere, loads more.
-    shown = "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in line)
-    print(f"memsampd: error: {shown}", file=sys.stderr)
+    print(f"memsampd: error: {printable(' '.join(str(message).split()))}", file=sys.stderr)
     return status
 
 

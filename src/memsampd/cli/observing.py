@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Protocol, TextIO
 
 from memsampd.errors import UsageError
 from memsampd.exporters.listen import DEFAULT_LISTEN
-from memsampd.exporters.names import printable
 from memsampd.machines.cpulist import parse_cpu_list
+from memsampd.names import printable
 
 if TYPE_CHECKING:
     from memsampd.daemon.config import OutputConfig, SessionConfig

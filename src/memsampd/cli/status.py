@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, TextIO
 
 from memsampd.exporters.curves import CurvePoint, at_size
 from memsampd.exporters.documents import is_idle, present_phase, window_document
-from memsampd.exporters.names import age_words, printable
 from memsampd.exporters.snapshot import Overhead, Snapshot
 from memsampd.models.records import MissRatioCurve
 from memsampd.models.sizes import format_size
+from memsampd.names import age_words, printable
 from memsampd.phases.records import Assignment, Window
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from memsampd.errors import MemsampdError, UsageError
-from memsampd.exporters.names import printable
+from memsampd.names import printable
 
 if TYPE_CHECKING:
     from memsampd.daemon.store.database import ProfileLine, ProfileStore

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from memsampd.exporters.curves import CurvePoint
-from memsampd.exporters.names import printable
+from memsampd.names import printable
 
 Document = Mapping[str, Any]
 """A target document, as :func:`memsampd.exporters.documents.target_document` makes it."""

@@ -16,9 +16,9 @@ from memsampd.exporters.advice import (
     Portion,
     groups_of,
 )
-from memsampd.exporters.names import printable
 from memsampd.exporters.text import aligned
 from memsampd.models.sizes import format_size
+from memsampd.names import printable
 
 VERSION = 1
 _PAIRS_SHOWN = 10

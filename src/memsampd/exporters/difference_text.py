@@ -9,9 +9,9 @@ import msgspec
 
 from memsampd.exporters.analysis import Analysis
 from memsampd.exporters.difference import Change, Difference, Range
-from memsampd.exporters.names import printable
 from memsampd.exporters.text import UNKNOWN, aligned, subtitle, title
 from memsampd.models.sizes import format_size
+from memsampd.names import printable
 
 VERSION = 1
 _WORTH_A_RANGE = 0.1  # of the value

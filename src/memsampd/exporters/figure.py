@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from memsampd.errors import CapabilityError
 from memsampd.estimate.records import PhaseEstimate
 from memsampd.exporters.analysis import Analysis
-from memsampd.exporters.names import printable
 from memsampd.exporters.text import (
     by_weight,
     subtitle,
@@ -28,6 +27,7 @@ from memsampd.exporters.text import (
 )
 from memsampd.models.records import MissRatioCurve
 from memsampd.models.sizes import format_size
+from memsampd.names import printable
 
 # Okabe and Ito's colours, told apart with every common colour blindness; black is left for text.
 PHASE_COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442")

@@ -19,7 +19,6 @@ from memsampd.exporters.catalogue import CATALOGUE, Metric
 from memsampd.exporters.curves import at_size, fills, shown_sizes, thin_curve
 from memsampd.exporters.exposition import Exposition, Sample, families_of, family_of
 from memsampd.exporters.folding import PhaseView, fold_phases, fold_reasons
-from memsampd.exporters.names import printable
 from memsampd.exporters.snapshot import NodeStatus, Snapshot
 from memsampd.exporters.traffic import (
     TrafficTotals,
@@ -32,6 +31,7 @@ from memsampd.exporters.traffic import (
     write_share_of,
 )
 from memsampd.models.records import MissRatioCurve
+from memsampd.names import printable
 
 MAX_SIZES = 32
 MAX_PHASES = 16

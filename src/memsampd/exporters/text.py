@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from memsampd.estimate.records import PhaseEstimate
 from memsampd.exporters.analysis import Analysis
 from memsampd.exporters.curves import CurvePoint, at_size
-from memsampd.exporters.names import printable
 from memsampd.models.records import MissRatioCurve
 from memsampd.models.sizes import format_size
+from memsampd.names import printable
 from memsampd.sampler.records import AccessRate
 
 BAR_COLUMNS = 40

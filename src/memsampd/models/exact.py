@@ -6,7 +6,7 @@ memory grows with the distinct lines only. Neither is thread-safe, but both run 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -157,33 +157,6 @@ class ExactRandom:
 def lru_stack_distances(lines: Lines) -> NDArray[np.int64]:
     """Return the stack distance of each access of a stream, -1 for first touches, shape (n,)."""
     return ExactLru([1]).stack_distances(lines)
-
-
-def misses_by_window(
-    caches: ExactCaches, lines: NDArray[np.uint64], boundaries: Iterable[int]
-) -> list[CacheMisses]:
-    """Feed a stream and return the misses of each of its windows.
-
-    Args:
-        caches: go on from what they hold.
-        lines: shape (n,).
-        boundaries: positions 0..n, ascending, at which a window ends and the next begins. What
-            follows the last is fed, but left for the next take.
-
-    Raises:
-        ValueError: boundaries out of order or range.
-    """
-    ends = [int(end) for end in boundaries]
-    if any(a > b for a, b in zip([0, *ends], [*ends, len(lines)], strict=True)):
-        raise ValueError("window boundaries must ascend within 0..n")
-    windows = []
-    start = 0
-    for end in ends:
-        caches.feed(lines[start:end])
-        windows.append(caches.take_misses())
-        start = end
-    caches.feed(lines[start:])
-    return windows
 
 
 def _array(lines: Lines) -> NDArray[np.uint64]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -14,8 +13,7 @@ REUSE_EDGES = np.round(2.0 ** (np.arange(4 * _PARTS, 24 * _PARTS + 1) / _PARTS))
 (groups + 1,), int64, accesses."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class StackSamples:
+class StackSamples(msgspec.Struct, frozen=True, eq=False):
     """A sample of the reuses of one burst; of those of like reuse distance it is a fair one.
 
     Attributes:

@@ -8,7 +8,6 @@ from memsampd.exporters.documents import VERSION
 
 Schema: TypeAlias = dict[str, Any]
 
-_INTEGER: Schema = {"type": "integer"}
 _COUNT: Schema = {"type": "integer", "minimum": 0}
 _NUMBER: Schema = {"type": "number"}
 _AMOUNT: Schema = {"type": "number", "minimum": 0}

@@ -28,9 +28,9 @@ from msgspec.structs import replace
 from memsampd.errors import CapabilityError
 from memsampd.exporters.documents import target_id
 from memsampd.exporters.listen import DEFAULT_LISTEN, listening_error, parse_listen, url_of
-from memsampd.exporters.names import printable
 from memsampd.exporters.past import Past
 from memsampd.exporters.snapshot import NodeStatus, Snapshot, TargetInfo
+from memsampd.names import printable
 from memsampd.web.wire import Detached, Message, Restored, encode
 
 logger = logging.getLogger(__name__)

@@ -353,8 +353,7 @@ int
 memsampd_add_breakpoints(PyObject *module)
 {
     if (PyModule_AddIntConstant(module, "BREAKPOINT_EXECUTE", HW_BREAKPOINT_X) < 0 ||
-        PyModule_AddIntConstant(module, "BREAKPOINT_ACCESS", HW_BREAKPOINT_RW) < 0 ||
-        PyModule_AddIntConstant(module, "BREAKPOINT_HITS", HITS_MAX) < 0)
+        PyModule_AddIntConstant(module, "BREAKPOINT_ACCESS", HW_BREAKPOINT_RW) < 0)
         return -1;
     PyObject *type = PyType_FromSpec(&breakpoints_spec);
     if (!type)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import TextIO
 
-from memsampd.exporters.names import printable
+from memsampd.names import printable
 
 
 class Notifier:

@@ -31,9 +31,9 @@ from memsampd.estimate.events import (
     WindowRecord,
 )
 from memsampd.exporters.history import KEPT_TIERS, History
-from memsampd.exporters.names import age_words
 from memsampd.exporters.past import Past, pack_past, unpack_past
 from memsampd.exporters.snapshot import Snapshot
+from memsampd.names import age_words
 from memsampd.phases.leader import LeaderFollower
 from memsampd.phases.windows import code_bins
 

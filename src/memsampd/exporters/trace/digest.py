@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from memsampd.errors import TraceError
-from memsampd.exporters.names import printable
 from memsampd.exporters.trace.distinct import DistinctCounter
 from memsampd.exporters.trace.format import BurstFinish, BurstStart
 from memsampd.exporters.trace.reader import TraceBurst, TraceReader
 from memsampd.models.lines import line_stream
+from memsampd.names import printable
 from memsampd.sampler.records import AccessChunk
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from memsampd.errors import UsageError
-from memsampd.exporters.names import printable
 from memsampd.exporters.trace import lettering
 from memsampd.exporters.trace.protocols import BurstReader, ReadBurst
+from memsampd.names import printable
 from memsampd.sampler.records import AccessChunk
 
 

@@ -34,7 +34,6 @@ from memsampd.sampler.replica.decoder import (
 # Mirror the enums of _core/translator/forms.h.
 _FIELD_REG, _FIELD_RM, _FIELD_VVVV, _FIELD_REG_BYTE, _FIELD_RM_BYTE = 1, 2, 4, 8, 16
 _REG, _RM, _VVVV, _BASE, _INDEX = 9, 10, 12, 13, 14
-_DISPLACEMENT = 0x11223344
 _NEXT, _BRANCH, _SHORT_BRANCH, _JUMP, _CALL, _JUMP_INDIRECT, _CALL_INDIRECT, _RETURN, _STOP = range(
     9
 )
