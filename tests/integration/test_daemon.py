@@ -142,6 +142,14 @@ def test_users_ask_for_processes_and_let_them_go(tmp_path: Path) -> None:
         unknown = memsampd("detach", str(idle.pid), *options)
         assert unknown.returncode == 1
         assert "is not observed; memsampd list" in unknown.stderr
+        for unheard in (("--budget", "0.01"), ("--js",), ("-o", "x.mem")):
+            refused = memsampd("attach", "--daemon", str(idle.pid), *options, *unheard)
+            assert refused.returncode == 2
+            assert "observes as its configuration says, without --" in refused.stderr
+        alone = memsampd("attach", str(idle.pid), *options)
+        assert alone.returncode == 2
+        assert "add --daemon" in alone.stderr
+        assert running_daemon.targets() == {}
         nobody = memsampd("attach", "--daemon", "4194303", *options)
         assert nobody.returncode == 1
         assert "there is no process 4194303" in nobody.stderr

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
+from typing import Any
 
 from memsampd.cli.list import add_socket, ask
 from memsampd.cli.observing import (
@@ -16,7 +17,29 @@ from memsampd.cli.observing import (
     stopping_on,
     summarise,
 )
+from memsampd.errors import UsageError
 from memsampd.names import printable
+
+_FOR_DAEMON = ("--daemon", "--socket", "--accesses")
+
+
+class _Noted(argparse.Action):
+    """Keeps a value, and that its option was given."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        setattr(namespace, self.dest, values if self.nargs != 0 else True)
+        if self.option_strings:
+            namespace.given = (*getattr(namespace, "given", ()), self.option_strings[-1])
+
+
+def _noted_flag(option_strings: list[str], dest: str, **options: Any) -> argparse.Action:
+    return _Noted(option_strings, dest, nargs=0, default=False, **options)
 
 
 class AttachCommand:
@@ -27,6 +50,8 @@ class AttachCommand:
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""
+        parser.register("action", None, _Noted)
+        parser.register("action", "store_true", _noted_flag)
         parser.add_argument("pid", metavar="PID", help="process to observe")
         parser.add_argument(
             "--daemon",
@@ -40,10 +65,13 @@ class AttachCommand:
         """Observe until the time is up, the target ends or Ctrl-C.
 
         Raises:
-            MemsampdError: it cannot be observed.
+            MemsampdError: it cannot be observed, or options exclude each other.
         """
+        given = getattr(args, "given", ())
         if args.daemon:
-            return _ask_daemon(args)
+            return _ask_daemon(args, given)
+        if "--socket" in given:
+            raise UsageError("--socket names a daemon, and none is asked", "add --daemon")
         if args.accesses == "watchpoints" or args.max_stop == 0:  # nobody may be disturbed
             from memsampd.daemon.priority import ANALYSIS_NICENESS, yield_to_others
 
@@ -64,7 +92,12 @@ class AttachCommand:
         return 0
 
 
-def _ask_daemon(args: argparse.Namespace) -> int:
+def _ask_daemon(args: argparse.Namespace, given: tuple[str, ...]) -> int:
+    if unheard := [option for option in given if option not in _FOR_DAEMON]:
+        raise UsageError(
+            f"a daemon observes as its configuration says, without {', '.join(unheard)}",
+            "leave that out, configure the daemon, or attach without --daemon",
+        )
     from memsampd.sampler.process.target import parse_pid
 
     chosen = {} if args.accesses is None else {"accesses": args.accesses}
