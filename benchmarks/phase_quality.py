@@ -12,16 +12,14 @@ import argparse
 import json
 import statistics
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
-from river import base, cluster
 
+from evaluation import clusterings
 from evaluation.statistics import adjusted_rand_index
-from memsampd.phases.leader import LeaderFollower
 
 BINS = 32
 GOAL = 0.95
@@ -31,8 +29,8 @@ GOAL = 0.95
 class Stream:
     """Windows: ``hits`` of shape (windows, bins) and true phases, ``labels`` of (windows,)."""
 
-    hits: NDArray[np.int64]
-    labels: NDArray[np.int64]
+    hits: clusterings.Hits
+    labels: clusterings.Labels
 
 
 @dataclass(frozen=True)
@@ -48,28 +46,6 @@ class Row:
     microseconds: float
 
 
-class FixedThreshold:
-    """Leader-follower as published: nearest centroid, fixed L1 threshold, running mean."""
-
-    def __init__(self, threshold: float = 0.4) -> None:
-        self.threshold = threshold
-        self.centroids: list[NDArray[np.float64]] = []
-        self.counts: list[int] = []
-
-    def label(self, hits: NDArray[np.int64]) -> int:
-        """Learn a window and return its phase."""
-        share = hits / hits.sum()
-        distances = [float(np.abs(share - c).sum()) for c in self.centroids]
-        if not distances or min(distances) > self.threshold:
-            self.centroids.append(share)
-            self.counts.append(1)
-            return len(self.centroids) - 1
-        row = int(np.argmin(distances))
-        self.centroids[row] += (share - self.centroids[row]) / (self.counts[row] + 1)
-        self.counts[row] += 1
-        return row
-
-
 def make_stream(
     rng: np.random.Generator, hits: int, phases: int, overlap: float, windows: int
 ) -> Stream:
@@ -81,51 +57,13 @@ def make_stream(
         phase = int(rng.integers(phases))
         labels += [phase] * int(rng.geometric(1 / 8))
     truth = np.array(labels[:windows])
-    return Stream(np.stack([rng.multinomial(hits, p[k]) for k in truth]), truth)
+    return Stream(np.stack([rng.multinomial(hits, p[k]) for k in truth]).astype(float), truth)
 
 
-def ours(stream: Stream) -> tuple[list[int], int]:
-    """Labels by our clusterer, its merges applied to the past, and its live phases."""
-    model = LeaderFollower()
-    labels: list[int] = []
-    into: dict[int, int] = {}
-    for window in stream.hits:
-        assignment = model.learn_counts(window.astype(float))
-        into.update(assignment.merged)
-        labels.append(assignment.phase)
-
-    def alive(phase: int) -> int:
-        while phase in into:
-            phase = into[phase]
-        return phase
-
-    return [alive(phase) for phase in labels], len(model.phases)
-
-
-def fixed(stream: Stream) -> tuple[list[int], int]:
-    """Labels by the fixed threshold of 0.4."""
-    model = FixedThreshold()
-    labels = [model.label(window) for window in stream.hits]
-    return labels, len(model.centroids)
-
-
-def dbstream(stream: Stream) -> tuple[list[int], int]:
-    """Labels by river's DBSTREAM on shares, learned and predicted window by window."""
-    model: base.Clusterer = cluster.DBSTREAM(
-        clustering_threshold=0.25, fading_factor=0.001, cleanup_interval=50, minimum_weight=1
-    )
-    labels = []
-    for window in stream.hits:
-        share: dict[Hashable, float] = dict(enumerate((window / window.sum()).tolist()))
-        model.learn_one(share)
-        labels.append(model.predict_one(share))
-    return labels, len(set(labels))
-
-
-METHODS: dict[str, Callable[[Stream], tuple[list[int], int]]] = {
-    "memsampd": ours,
-    "fixed 0.4": fixed,
-    "DBSTREAM": dbstream,
+METHODS: dict[str, Callable[[clusterings.Hits], clusterings.Labels]] = {
+    "memsampd": clusterings.product,
+    "fixed 0.4": clusterings.fixed_threshold,
+    "DBSTREAM": clusterings.dbstream,
 }
 
 
@@ -139,8 +77,9 @@ def measure(
         for seed in range(seeds if method != "DBSTREAM" else dbstream_seeds):
             stream = make_stream(np.random.default_rng(seed), hits, phases, overlap, windows)
             start = time.perf_counter()
-            labels, found = run(stream)
+            labels = run(stream.hits)
             spent = (time.perf_counter() - start) / windows * 1e6
+            found = len(np.unique(labels))
             figures.append((adjusted_rand_index(stream.labels, labels), found, spent))
         if figures:
             medians = [statistics.median(column) for column in zip(*figures, strict=True)]

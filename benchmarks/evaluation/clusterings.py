@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,8 +14,6 @@ from memsampd.phases.leader import LeaderFollower
 
 Hits = NDArray[np.float64]
 Labels = NDArray[np.int64]
-Method = Callable[[Hits, Labels, int], Labels]
-"""``method(hits, product's labels, seed)``: labels of the windows, shape (w,)."""
 
 
 @dataclass

@@ -11,7 +11,6 @@ import msgspec
 import numpy as np
 import pytest
 
-from burst_length import Lengths
 from memsampd.sampler.process.status import list_threads
 from memsampd.sampler.records import Burst, BurstCost, BurstEnd
 from programs.equality import Comparison
@@ -175,19 +174,3 @@ def test_goals_are_missed_by_name(changes: dict[str, float], told: list[str]) ->
 
 def test_no_rate_at_all_is_a_miss() -> None:
     assert len(missed_goals({}, 0.005)) == 1
-
-
-# -- length --------------------------------------------------------------------------------------
-
-
-def test_calls_that_end_bursts_need_a_name() -> None:
-    lengths = Lengths()
-    assert not lengths.is_named()
-    lengths.add(burst(100, end=BurstEnd.SYSCALL, end_detail="read", calls=3))
-    lengths.add(burst(300, end=BurstEnd.HOLD, calls=5))
-    assert lengths.is_named()
-    assert lengths.summary()["accesses_mean"] == 200
-    assert lengths.summary()["calls_mean"] == 4
-    assert lengths.summary()["ends"] == {"syscall read": 1, "hold": 1}
-    lengths.add(burst(1, end=BurstEnd.SYSCALL, end_detail="456"))
-    assert not lengths.is_named()
