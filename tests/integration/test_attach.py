@@ -20,6 +20,7 @@ from typing import IO, Any
 
 import pytest
 import tracees
+from commands import MEMSAMPD, memsampd
 
 from memsampd.daemon.attach import attached
 from memsampd.daemon.config import OutputConfig, SessionConfig
@@ -28,7 +29,6 @@ from memsampd.exporters.recording import read_recording
 from memsampd.exporters.snapshot import Snapshot
 from memsampd.sampler.process.status import list_threads
 
-MEMSAMPD = str(Path(sys.executable).with_name("memsampd"))
 # Two kinds of work in turn, a second each, without system calls; ends by itself, or when told to.
 TWO_PHASES = """
 import hashlib, signal, sys, time
@@ -77,12 +77,6 @@ def target() -> Iterator[subprocess.Popen[str]]:
     yield process
     process.kill()
     process.communicate()
-
-
-def memsampd(*words: str, timeout: float = 90) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [MEMSAMPD, *words], capture_output=True, text=True, timeout=timeout, check=False
-    )
 
 
 def children_of(pid: int) -> list[str]:

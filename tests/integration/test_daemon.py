@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from daemons import MEMSAMPD, PATIENCE_SECONDS, Daemon, daemon, wait_for
+from commands import MEMSAMPD, PATIENCE_SECONDS, memsampd
+from daemons import Daemon, daemon, wait_for
 from tracees import compile_c, descriptors, running, wait_until_clean
 
 from memsampd.daemon.node.control import ControlClient, RefusedError
@@ -85,16 +86,6 @@ def mark(tmp_path: Path) -> str:
 def busy(mark: str) -> Iterator[subprocess.Popen[str]]:
     with running(sys.executable, "-c", BUSY, mark) as process:
         yield process
-
-
-def memsampd(*words: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [MEMSAMPD, *map(str, words)],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_SECONDS,
-        check=False,
-    )
 
 
 def is_unharmed(process: subprocess.Popen[str]) -> bool:

@@ -13,7 +13,8 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from daemons import MEMSAMPD, daemon, wait_for
+from commands import MEMSAMPD
+from daemons import daemon, wait_for
 from tracees import compile_c, running
 
 from memsampd.sampler.process.status import read_status

@@ -7,7 +7,8 @@ import signal
 import subprocess
 from pathlib import Path
 
-from daemons import MEMSAMPD, PATIENCE_SECONDS, wait_for
+from commands import MEMSAMPD, PATIENCE_SECONDS
+from daemons import wait_for
 from tracees import children
 
 

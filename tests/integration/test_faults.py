@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from daemons import MEMSAMPD, PATIENCE_SECONDS, Daemon, daemon, wait_for
+from commands import MEMSAMPD, PATIENCE_SECONDS
+from daemons import Daemon, daemon, wait_for
 from tracees import children, running, wait_until_clean
 
 from memsampd.exporters.recording import read_recording

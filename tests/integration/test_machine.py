@@ -9,9 +9,8 @@ import sys
 from contextlib import ExitStack
 from pathlib import Path
 
+from commands import MEMSAMPD
 from tracees import running
-
-MEMSAMPD = str(Path(sys.executable).with_name("memsampd"))
 
 
 def machine(state: Path, *words: str) -> subprocess.CompletedProcess[str]:

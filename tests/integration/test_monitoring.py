@@ -7,17 +7,16 @@ import os
 import re
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from commands import MEMSAMPD
 from monitored import RATE_INTERVAL, Monitoring, free_port, monitoring, tool
 from promql import ROOT, filled_in, panel_queries, variable_queries
 from tracees import compile_c, running
 
-MEMSAMPD = str(Path(sys.executable).with_name("memsampd"))
 KEPT = ROOT / "prometheus"
 BANDWIDTH = "MemsampdPhaseBandwidthBound"
 CONFIG = """

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from chromium import Chromium, wait_for
+from commands import MEMSAMPD
 from msgspec.structs import replace
 from serving import lasting_node_status, now_snapshot, serving
 
@@ -21,7 +22,6 @@ from memsampd.exporters.history import History
 from memsampd.exporters.snapshot import Snapshot
 from memsampd.web.process import WebProcess
 
-MEMSAMPD = str(Path(sys.executable).with_name("memsampd"))
 # A long stretch without memory, then one over a working set; again and again.
 TWO_KINDS = """
 import hashlib

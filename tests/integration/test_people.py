@@ -11,9 +11,9 @@ import time
 from pathlib import Path
 
 import jsonschema
+from commands import MEMSAMPD
 from tracees import running
 
-MEMSAMPD = str(Path(sys.executable).with_name("memsampd"))
 SCHEMA = Path(__file__).parents[2] / "docs" / "events.schema.json"
 SPIN = "while True: {i: str(i) for i in range(2000)}"
 # Names itself so that a terminal that shows the name turns red, or shows a line of its own.

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
-from tracees import PATIENCE_SECONDS, descriptors
+from tracees import PATIENCE_SECONDS, descriptors, go_on
 
 from memsampd import _core
 from memsampd.machines.pmu import HardwareEvent
@@ -72,12 +72,6 @@ def line(process: subprocess.Popen[str]) -> str:
     return process.stdout.readline()
 
 
-def go(process: subprocess.Popen[str]) -> None:
-    assert process.stdin is not None
-    process.stdin.write("\n")
-    process.stdin.flush()
-
-
 def until(is_enough: Callable[[], bool]) -> None:
     give_up = time.monotonic() + PATIENCE_SECONDS
     while not is_enough():
@@ -95,7 +89,7 @@ def test_samples_stand_for_all_cpu_time(most_files: int | None) -> None:
             source = PmuBranchSource(
                 process.pid, [TASK_CLOCK], period=PERIOD, most_files=most_files
             )
-            go(process)
+            go_on(process)
             parts = [source.read(0.1)]
             while not source.ended:
                 parts.append(source.read(0.1))
@@ -213,7 +207,7 @@ def test_addresses_of_every_event() -> None:
     with program(TOUCHING) as process:
         start = int(line(process))
         with AccessSampler(process.pid, [FAULTS], 1) as sampler:
-            go(process)
+            go_on(process)
             assert line(process) == "done\n"
             found = [sampler.read(0.1), sampler.read(0.1)]
             address = np.concatenate([part.address for part in found])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -11,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tracees import PATIENCE_SECONDS, compile_c, patiently, running
+from tracees import PATIENCE_SECONDS, address_of, compile_c, patiently, running
 
 from memsampd.sampler.records import Burst, BurstEnd, BurstRequest
 from memsampd.sampler.replica import source as source_module
@@ -29,9 +28,7 @@ WANTED_ROUNDS = 3
 def calling(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
     """The program, and the address of the instruction that tells what its calls returned."""
     program = compile_c(tmp_path_factory.mktemp("calling"), CALLING.read_text(), "-no-pie")
-    listing = subprocess.run(["nm", program], check=True, capture_output=True, text=True)
-    (use_ip,) = (line.split()[0] for line in listing.stdout.splitlines() if "use_ip" in line)
-    return program, int(use_ip, 16)
+    return program, address_of(program, "use_ip")
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tracees import children, compile_c, patiently, running, wait_until_clean
+from tracees import address_of, children, compile_c, patiently, running, wait_until_clean
 
 from memsampd.errors import CaptureError
 from memsampd.sampler.process.cputime import process_cpu_ns
@@ -63,9 +63,7 @@ LONG = 10**8  # accesses
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
     program = compile_c(tmp_path_factory.mktemp("life"), PROGRAM, "-no-pie")
-    listing = subprocess.run(["nm", program], check=True, capture_output=True, text=True)
-    (use_ip,) = (line.split()[0] for line in listing.stdout.splitlines() if "use_ip" in line)
-    return program, int(use_ip, 16)
+    return program, address_of(program, "use_ip")
 
 
 @pytest.fixture

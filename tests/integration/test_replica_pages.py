@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import re
 import signal
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from tracees import compile_c, running
+from tracees import address_of, compile_c, running
 
 from memsampd.sampler.process.identity import PROC
 from memsampd.sampler.replica.comparison import HeldReplica, Run, held_replica
@@ -115,9 +114,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
     program = compile_c(tmp_path_factory.mktemp("touching"), TOUCHING.read_text(), "-no-pie")
     with program.open("rb") as file:
         os.fsync(file.fileno())  # else its pages become clean when the kernel has written them
-    listing = subprocess.run(["nm", program], check=True, capture_output=True, text=True)
-    (use_ip,) = (line.split()[0] for line in listing.stdout.splitlines() if "use_ip" in line)
-    return program, int(use_ip, 16)
+    return program, address_of(program, "use_ip")
 
 
 @pytest.fixture(

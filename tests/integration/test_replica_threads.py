@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -10,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tracees import PATIENCE_SECONDS, compile_c, patiently, running
+from tracees import PATIENCE_SECONDS, address_of, compile_c, patiently, running
 
 from memsampd.sampler.process.status import read_threads
 from memsampd.sampler.records import Burst, BurstEnd, BurstRequest
@@ -84,9 +83,7 @@ int main(int argc, char **argv)
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
     program = compile_c(tmp_path_factory.mktemp("threads"), PROGRAM, "-no-pie")
-    listing = subprocess.run(["nm", program], check=True, capture_output=True, text=True)
-    (mark_ip,) = (line.split()[0] for line in listing.stdout.splitlines() if "mark_ip" in line)
-    return program, int(mark_ip, 16)
+    return program, address_of(program, "mark_ip")
 
 
 def bursts(program: Path, what: str) -> Iterator[Burst]:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from tracees import PATIENCE_SECONDS, compile_c, descriptors, running, wait_until_clean
+from tracees import PATIENCE_SECONDS, compile_c, descriptors, go_on, running, wait_until_clean
 
 from memsampd.daemon.tracer import CaptureOrder, CaptureResult, TracerThread
 from memsampd.sampler.perf.sleepers import wait_until_one_runs
@@ -74,12 +74,6 @@ def asleep(program: Path, which: str) -> Iterator[subprocess.Popen[str]]:
         yield process
 
 
-def wake(process: subprocess.Popen[str]) -> None:
-    assert process.stdin is not None
-    process.stdin.write("x")
-    process.stdin.flush()
-
-
 @pytest.fixture
 def never() -> Iterator[int]:
     fd = os.eventfd(0)
@@ -94,7 +88,7 @@ def test_the_thread_that_runs_first_is_told(program: Path, which: str, never: in
         threads = list_threads(process.pid)
         inside = descriptors()
         assert wait_until_one_runs(threads, 0.05, never) is None
-        wake(process)
+        go_on(process)
         assert wait_until_one_runs(threads, PATIENCE_SECONDS, never) == threads[-1]
         assert descriptors() == inside
     assert descriptors() <= before
@@ -172,7 +166,7 @@ def test_a_burst_is_taken_when_a_thread_wakes_up(program: Path, which: str) -> N
             found: list[CaptureResult] = []
             while not (found := tracer.results()):
                 assert time.monotonic() < give_up
-                wake(process)
+                go_on(process)
                 time.sleep(1)
         (result,) = found
         assert result.counted is not None, result.error

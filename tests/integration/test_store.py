@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from daemons import MEMSAMPD, Daemon, daemon, wait_for
+from commands import PATIENCE_SECONDS, memsampd
+from daemons import Daemon, daemon, wait_for
 from numpy.typing import NDArray
 from serving import ask
 from tracees import compile_c, running
@@ -34,7 +35,6 @@ from memsampd.sampler.perf.source import TaskClockSource
 from memsampd.sampler.process.maps import read_maps
 
 # For machines that are busy with other things; nothing is asserted on it.
-PATIENCE_SECONDS = 200.0
 # Goes through its area in one of two ways, for so long each that windows are of one of them.
 PROGRAM = r"""
 #include <stdlib.h>
@@ -75,16 +75,6 @@ int main(int count, char **words)
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return compile_c(tmp_path_factory.mktemp("program"), PROGRAM, "-fPIE", "-pie")
-
-
-def memsampd(*words: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [MEMSAMPD, *map(str, words)],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_SECONDS,
-        check=False,
-    )
 
 
 @contextmanager

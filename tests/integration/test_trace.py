@@ -15,12 +15,11 @@ from pathlib import Path
 
 import pytest
 import tracees
+from commands import MEMSAMPD, memsampd
 from lackey_text import obvious
 from tracing_rows import read_trace
 
 from memsampd.exporters.trace import BurstStart, TraceReader
-
-MEMSAMPD = str(Path(sys.executable).with_name("memsampd"))
 
 # Reads an array of 8-byte words in order, over and over, and says where it is.
 SCANNER = r"""
@@ -67,14 +66,8 @@ def scanner(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tracees.compile_c(tmp_path_factory.mktemp("c"), SCANNER)
 
 
-def trace(*words: str | Path | int, timeout: float = 400) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [MEMSAMPD, "trace", *map(str, words)],
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        check=False,
-    )
+def trace(*words: str | Path | int) -> subprocess.CompletedProcess[str]:
+    return memsampd("trace", *words, timeout_seconds=400)
 
 
 @contextmanager

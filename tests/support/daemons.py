@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -13,12 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from commands import MEMSAMPD, PATIENCE_SECONDS
+
 from memsampd.daemon.node.control import ControlClient
 from memsampd.errors import CapabilityError
-
-MEMSAMPD = str(Path(sys.executable).with_name("memsampd"))
-# For machines that are busy with other things; nothing is asserted on it.
-PATIENCE_SECONDS = 120.0
 
 
 @dataclass

@@ -29,10 +29,12 @@ from programs.observing import (
 __all__ = [
     "WAYS",
     "Tally",
+    "address_of",
     "attacker",
     "children",
     "compile_c",
     "descriptors",
+    "go_on",
     "observe",
     "observed",
     "patiently",
@@ -58,6 +60,20 @@ def compile_c(directory: Path, source: str, *flags: str) -> Path:
     command = ["gcc", "-O1", "-g", "-o", str(program), str(code), *flags, "-pthread"]
     subprocess.run(command, check=True)
     return program
+
+
+def address_of(program: Path, symbol: str) -> int:
+    """Where a symbol of a program lies that is not relocated."""
+    listing = subprocess.run(["nm", program], check=True, capture_output=True, text=True)
+    (found,) = (line.split()[0] for line in listing.stdout.splitlines() if symbol in line)
+    return int(found, 16)
+
+
+def go_on(process: subprocess.Popen[str]) -> None:
+    """Tell a program that waits for it to go on."""
+    assert process.stdin is not None
+    process.stdin.write("\n")
+    process.stdin.flush()
 
 
 def descriptors() -> set[str]:

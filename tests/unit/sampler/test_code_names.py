@@ -12,7 +12,7 @@ from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tracees import compile_c, running
+from tracees import compile_c, go_on, running
 
 from memsampd.sampler.process.code_names import (
     CodeNames,
@@ -48,12 +48,6 @@ int main(int argc, char **argv) {
 def told(process: subprocess.Popen[str]) -> list[int]:
     assert process.stdout is not None
     return [int(word, 16) for word in process.stdout.readline().split()]
-
-
-def go_on(process: subprocess.Popen[str]) -> None:
-    assert process.stdin is not None
-    process.stdin.write("\n")
-    process.stdin.flush()
 
 
 def test_build_ids_are_what_readelf_says() -> None:

@@ -171,7 +171,7 @@ def test_any_bytes(data: bytes, sample_type: int) -> None:
     assert len(samples) * 32 + len(events) * 8 <= len(data)
 
 
-@settings(max_examples=500)
+@settings(max_examples=200)
 @given(
     records=st.lists(FIELDS.map(lambda each: each.record(ALL)), min_size=1, max_size=4),
     damage=st.lists(st.tuples(st.integers(0, 2000), st.integers(0, 255)), max_size=4),

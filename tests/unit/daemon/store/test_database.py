@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from invented import burst_record
 
+from memsampd.daemon.store import database
 from memsampd.daemon.store.database import VERSION, ProfileStore, connected, prepare
 from memsampd.daemon.store.keys import ProgramKey
 from memsampd.daemon.store.profiles import Profile, StoredBurst, pack_burst, unpack_burst
@@ -281,14 +282,17 @@ def test_a_writer_that_is_killed_leaves_whole_profiles(tmp_path: Path) -> None:
 
 
 def test_a_disk_that_takes_its_time_does_not_keep_anybody_waiting(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(database, "_PATIENCE_SECONDS", 0.05)
     saved(tmp_path / "store")
     store, over = ProfileStore(tmp_path / "store"), threading.Event()
     store._worker.submit(over.wait)
     assert store.find(KEY, BINS) is None
     assert "takes too long to be read" in caplog.text
     over.set()
+    store.list()  # what was asked before is answered
+    monkeypatch.undo()
     assert store.find(KEY, BINS) is not None
     store.close()
 
