@@ -132,15 +132,6 @@ def test_find_agrees_with_a_linear_search(gaps: list[tuple[int, int]], address: 
     assert space.find(address) == expected
 
 
-@given(GAPS, st.integers(0, 2500), st.integers(1, 300))
-def test_within_agrees_with_a_linear_search(
-    gaps: list[tuple[int, int]], start: int, size: int
-) -> None:
-    space, end = spaced(gaps), start + size
-    expected = [m for m in space.mappings if m.start < end and start < m.end]
-    assert list(space.within(start, end)) == expected
-
-
 @given(GAPS, GAPS)
 def test_beyond_agrees_with_sets(
     ours: list[tuple[int, int]], theirs: list[tuple[int, int]]

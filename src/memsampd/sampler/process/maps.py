@@ -92,12 +92,6 @@ class AddressSpace:
         index = bisect.bisect_left(self._starts, mapping.start)
         return self.mappings[max(index - count, 0) : index + count + 1]
 
-    def within(self, start: int, end: int) -> Sequence[Mapping]:
-        """The areas that lie in [start, end), wholly or in part."""
-        first = max(bisect.bisect_right(self._starts, start) - 1, 0)
-        last = bisect.bisect_left(self._starts, end)
-        return [mapping for mapping in self.mappings[first:last] if mapping.end > start]
-
     def beyond(self, other: AddressSpace) -> tuple[tuple[int, int], ...]:
         """What is mapped here and not there: (start, end) in order of address."""
         found = []
