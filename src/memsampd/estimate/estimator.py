@@ -35,8 +35,7 @@ from memsampd.models.protocols import CacheModel
 from memsampd.models.survival import SurvivalFunction
 from memsampd.sampler.records import CodeRate
 
-# What a burst of another phase counts that ran the code: by it the CDF error of 18 programs fell
-# from 1.06 to 0.89 % in simulation (python -m evaluation --only own_phase).
+# What a burst of another phase counts that ran the code: it may work on other data there.
 _LIKE_CODE = 0.1
 # ... and what it counts where it is not known what code it, or the window, ran.
 _OTHER_PHASE = 1e-9
