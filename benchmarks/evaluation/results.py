@@ -82,13 +82,8 @@ def distinct(rows: Iterable[Mapping[str, str]], column: str) -> list[str]:
     return list(dict.fromkeys(row[column] for row in rows))
 
 
-def mean_of(rows: Iterable[Mapping[str, str]], column: str, **where: str) -> float:
-    """Return the mean of :func:`numbers`; NaN if there are none."""
-    found = numbers(rows, column, **where)
-    return sum(found) / len(found) if found else float("nan")
-
-
 def cell(rows: Iterable[Mapping[str, str]], column: str, digits: int = 2, **where: str) -> str:
-    """Return :func:`mean_of` for a table; a dash if there are none."""
-    mean = mean_of(rows, column, **where)
+    """Return the mean of :func:`numbers` for a table; a dash if there are none."""
+    found = numbers(rows, column, **where)
+    mean = sum(found) / len(found) if found else float("nan")
     return "-" if mean != mean else f"{mean:.{digits}f}"

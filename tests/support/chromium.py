@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import json
 import os
@@ -169,16 +168,6 @@ class Chromium:
 
         files: list[Path] = wait_for(complete, f"{count} files *.{suffix}")
         return files
-
-    def screenshot(self, path: Path, *, whole: bool = False) -> None:
-        """Write what is to be seen as PNG."""
-        more: dict[str, Any] = {}
-        if whole:
-            size = self.call("Page.getLayoutMetrics")["cssContentSize"]
-            clip = {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1}
-            more = {"clip": clip, "captureBeyondViewport": True}
-        shot = self.call("Page.captureScreenshot", format="png", **more)
-        path.write_bytes(base64.b64decode(shot["data"]))
 
     def requested(self) -> set[str]:
         """All addresses that were asked for so far."""
