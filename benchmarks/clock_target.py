@@ -12,15 +12,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-SOURCE = Path(__file__).parent / "programs" / "sources" / "clock_loops.c"
+from programs.preparing import compiled
 
 
 def build(folder: Path) -> Path:
     """Compile the loops."""
-    folder.mkdir(parents=True, exist_ok=True)
-    program = folder / "clock_loops"
-    subprocess.run(["cc", "-O2", "-o", str(program), str(SOURCE)], check=True)
-    return program
+    return compiled(folder, "clock_loops.c", "clock_loops", ("cc", "-O2"))
 
 
 @dataclass(frozen=True, slots=True)
