@@ -22,7 +22,7 @@ test: .venv/.installed .venv/.dev ## everything that continuous integration chec
 	$(BIN)/python -m pytest -n 2 --dist loadfile --doctest-modules --doctest-glob='*.md' --pyargs ./tests ./docs memsampd
 
 unit: .venv/.installed .venv/.dev ## the fast tests
-	$(BIN)/python -m pytest -q tests/unit
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile tests/unit
 
 lint: .venv/.installed .venv/.dev ## ruff and mypy
 	$(BIN)/ruff check .

@@ -65,8 +65,8 @@ def parse_answer(text: str, seconds: float = 0.0) -> Answer:
     for name, labels, value in _SAMPLE.findall(text):
         samples.setdefault(name, []).append((dict(_LABEL.findall(labels)), float(value)))
 
-    def total(*names: str) -> float:
-        return math.fsum(value for name in names for _, value in samples.get(name, ()))
+    def total(name: str) -> float:
+        return math.fsum(value for _, value in samples.get(name, ()))
 
     def curve(name: str) -> dict[str, float]:
         found = samples.get(name, ())
@@ -83,9 +83,9 @@ def parse_answer(text: str, seconds: float = 0.0) -> Answer:
         bands,
         total("overhead_spent_ratio") if "overhead_spent_ratio" in samples else None,
         total("target_cpu_seconds_total"),
-        total("own_cpu_seconds_total", "shadow_cpu_seconds_total"),
+        total("own_cpu_seconds_total"),
         int(total("bursts_total")),
-        int(total("phase_sampled_accesses_total", "phase_sampled_accesses")),
+        int(total("phase_sampled_accesses")),
         {labels["reason"]: int(n) for labels, n in samples.get("capture_errors_total", ())},
     )
 
