@@ -3,7 +3,7 @@
 
 BIN := .venv/bin
 SOURCES := $(shell find src -name __pycache__ -prune -o -print) meson.build pyproject.toml README.md
-BENCHMARKS := clock_loops lru_speed own_cost session_cost phase_quality sampling_cost switch_cost \
+BENCHMARKS := clock_loops own_cost session_cost phase_quality sampling_cost switch_cost \
 	replica_equality replica_speed burst_placing accuracy corun web
 
 .PHONY: help demo test unit lint format bench references evaluation clean

@@ -6,7 +6,6 @@
 #include <string.h>
 
 #define XMM_OFFSET 160
-#define XSAVE_HEADER_OFFSET 512
 #define XSAVE_HEADER_END 576
 #define COMPONENT_YMM 2
 #define COMPONENT_OPMASK 5
