@@ -25,7 +25,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from reference import store
@@ -35,6 +35,7 @@ from reference.judging import judge
 from reference.programs import PROGRAMS, Program, judged
 from reference.running import RunError, Timing, memsampd_command, run_alone, run_recorded
 from reference.windows import ERROR_SIZES_BYTES
+from verdict import add_options, finish
 
 # Goals: means over all programs, in percent.
 WHOLE_RUN_ERROR_GOAL = 5.0
@@ -216,12 +217,11 @@ def main() -> int:
         description="Compare memsampd's estimates with exact references.",
         epilog=f"programs: {', '.join(program.name for program in PROGRAMS)}",
     )
-    parser.add_argument("--quick", action="store_true", help="one run of three programs")
+    add_options(parser, "one run of three programs")
     parser.add_argument("--programs", nargs="+", default=[], metavar="NAME")
     parser.add_argument("--held-out", action="store_true", help="programs held out as well")
     parser.add_argument("--repeat", type=int, default=3, metavar="N", help="pairs a program")
     parser.add_argument("--policy", choices=("lru", "random"), default="lru")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="put the table there")
     parser.add_argument("options", nargs="*", help="options of 'memsampd run', after --")
     args = parser.parse_args()
@@ -247,16 +247,11 @@ def main() -> int:
         scores.append(result)
         print(f"{program.name} done", *(f"  ({text})" for text in warnings), sep="\n", flush=True)
     print_table(scores)
-    if args.json:
-        document = {"policy": args.policy, "means": means(scores)}
-        results = [asdict(each) for each in scores]
-        args.json.write_text(json.dumps({**document, "programs": results}, indent=1) + "\n")
     if args.markdown:
         table = f"{caption(scores, args.policy)}\n{markdown(scores)}"
         replace_section(args.markdown, "accuracy", table)
-    missed = missed_goals(scores)
-    print(*(missed or ["all goals met"]), sep="\n")
-    return 1 if missed else 0
+    figures = {"policy": args.policy, "means": means(scores), "programs": scores}
+    return finish(args.json, figures, missed_goals(scores))
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ Exit status 1 if the estimate of a loop is off by more than 10 %. One without a 
 from __future__ import annotations
 
 import argparse
-import json
 import random
 import statistics
 import sys
@@ -21,7 +20,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import closing, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +31,7 @@ from memsampd.sampler.clock.progress import ProgressClock, often_executed
 from memsampd.sampler.perf.source import TaskClockSource
 from memsampd.sampler.records import Burst, BurstRequest, Stretch, TimedStretch
 from memsampd.sampler.replica.source import ReplicaSource
+from verdict import add_options, finish
 
 ERROR_GOAL = 10.0
 BURST_ROWS = 200_000
@@ -109,11 +109,10 @@ def measure(program: Path, loop: tuple[str, str, int], timings: int, rng: random
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Time loops of known rates.")
-    parser.add_argument("--quick", action="store_true", help="8 timings a loop")
+    add_options(parser, "8 timings a loop")
     parser.add_argument("--timings", type=int, default=30, metavar="N", help="a loop")
     parser.add_argument("--loops", nargs="+", default=[], metavar="NAME", help='"chase 1 MiB" ...')
     parser.add_argument("--seed", type=int, default=1, metavar="N")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
     args = parser.parse_args()
     timings = 8 if args.quick else args.timings
     loops = [loop for loop in LOOPS if not args.loops or loop[0] in args.loops]
@@ -133,14 +132,10 @@ def main() -> int:
                 f"{error:>10}{r.spread_percent:10.1f}{r.bursts:10}{r.timed:10}",
                 flush=True,
             )
-    if args.json:
-        kept = {"goal_percent": ERROR_GOAL, "loops": [asdict(each) for each in results]}
-        args.json.write_text(json.dumps(kept, indent=1) + "\n")
     missed = [
         r.loop for r in results if r.error_percent is None or abs(r.error_percent) > ERROR_GOAL
     ]
-    print(f"missed: {', '.join(missed)}" if missed else "all within the goal")
-    return 1 if missed else 0
+    return finish(args.json, {"goal_percent": ERROR_GOAL, "loops": results}, missed)
 
 
 if __name__ == "__main__":

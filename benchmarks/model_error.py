@@ -17,7 +17,6 @@ status 1 if one is missed.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -36,6 +35,7 @@ from reference import tracer
 from reference.programs import environment, find
 from reference.records import LINE_BYTES
 from reference.windows import ERROR_SIZES_BYTES
+from verdict import add_options, finish
 
 BUILD = Path(__file__).resolve().parents[1] / "build" / "benchmarks"
 PROGRAMS = (
@@ -157,8 +157,7 @@ def row(name: str, results: dict[str, dict[str, float]]) -> str:
 def main() -> int:
     """Measure all programs and judge the mean."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--quick", action="store_true", help="three programs, for a short time")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
+    add_options(parser, "three programs, for a short time")
     parser.add_argument("--programs", nargs="+", metavar="NAME")
     parser.add_argument("--seconds", type=float, help="of tracing each program")
     args = parser.parse_args()
@@ -174,14 +173,13 @@ def main() -> int:
         if found:
             results[name] = found
             print(row(name, found), flush=True)
-    if args.json:
-        args.json.write_text(json.dumps(results, indent=1) + "\n")
     before, after = (
         float(np.mean([each[way]["error"] for each in results.values()])) for way in WAYS
     )
     is_met = after <= GOAL_POINTS and after <= GOAL_SHARE * before
-    print(f"mean error {before:.3f} -> {after:.3f} points: {'met' if is_met else 'MISSED'}")
-    return int(not is_met)
+    mean = f"mean error {before:.3f} -> {after:.3f} points"
+    print(mean)
+    return finish(args.json, results, [] if is_met else [mean])
 
 
 if __name__ == "__main__":

@@ -20,7 +20,6 @@ figures; the size of a loop from 1 MiB on within 30 %. Exit status 1 if one is m
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import subprocess
 import sys
@@ -28,7 +27,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +44,7 @@ from reference.running import memsampd_command, run_recorded
 from reference.windows import LRU_SIZES_BYTES
 from targets.agent import observing
 from targets.servers import SERVERS, Load, Start
+from verdict import add_options, finish
 
 WATCHPOINTS = ("--accesses", "watchpoints")
 WAYS: dict[str, tuple[str, ...] | None] = {
@@ -293,11 +293,10 @@ def knee_of(recording: Recording, most: float) -> float:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Measure accesses without a stop.")
-    parser.add_argument("--quick", action="store_true", help="three rounds, fewer programs")
+    add_options(parser, "three rounds, fewer programs")
     parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, metavar="PART")
     parser.add_argument("--rounds", type=int, metavar="N", help="of redis")
     parser.add_argument("--programs", nargs="+", metavar="NAME")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
     parser.add_argument(
         "--memsampd", type=Path, default=Path(sys.executable).with_name("memsampd"), metavar="PATH"
     )
@@ -311,7 +310,7 @@ def main() -> int:
             seconds = QUICK_SECONDS if args.quick else SECONDS
             lead_in = QUICK_LEAD_IN_SECONDS if args.quick else LEAD_IN_SECONDS
             served = measure_redis(args.memsampd, rounds, seconds, lead_in)
-            told["redis"] = [{way: asdict(one) for way, one in each.items()} for each in served]
+            told["redis"] = served
             missed += judge_redis(served)
         if "calls" in args.only:
             told["ptrace_calls"] = count_calls()
@@ -320,17 +319,14 @@ def main() -> int:
         if "programs" in args.only:
             names = args.programs or (QUICK_PROGRAMS if args.quick else PROGRAMS)
             scores = measure_programs(names, folder)
-            told["programs"] = [asdict(each) for each in scores]
+            told["programs"] = scores
             missed += judge_programs(scores)
         if "loops" in args.only:
             knees = measure_loops(QUICK_LOOPS if args.quick else LOOPS, folder)
-            told["loops"] = [asdict(each) for each in knees]
+            told["loops"] = knees
             far = [each for each in knees if each.exact_bytes >= KNEE_FROM_BYTES]
             missed += ["loops"] if any(not abs(each.error) <= KNEE_ERROR for each in far) else []
-    if args.json:
-        args.json.write_text(json.dumps(told, indent=1))
-    print(f"missed: {', '.join(missed)}" if missed else "all goals are met")
-    return 1 if missed else 0
+    return finish(args.json, told, missed)
 
 
 if __name__ == "__main__":

@@ -12,13 +12,11 @@ status 1 if it is missed.
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import sys
 import time
 from collections.abc import Sequence
 from contextlib import closing
-from pathlib import Path
 
 from memsampd.errors import CaptureError
 from memsampd.models.counting import LineCounter
@@ -27,6 +25,7 @@ from memsampd.sampler.replica.source import ReplicaSource
 from programs.catalogue import find
 from programs.preparing import PreparationError
 from programs.running import WorkloadError, busiest_threads, running
+from verdict import add_options, finish
 
 GOAL_NANOSECONDS = 4.0
 PROGRAMS = ("sqlite3", "cc1", "python3", "gzip", "xz", "perl", "numpy", "openssl")
@@ -107,21 +106,18 @@ def measure_all(names: Sequence[str], bursts: int, accesses: int) -> dict[str, F
 def main() -> int:
     """Measure all programs and judge the median."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--quick", action="store_true", help="fewer bursts")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
+    add_options(parser, "fewer bursts")
     parser.add_argument("--programs", nargs="+", default=PROGRAMS, metavar="NAME")
     parser.add_argument("--accesses", type=int, default=1_000_000, help="of a burst")
     parser.add_argument("--bursts", type=int, help="of each program")
     args = parser.parse_args()
     bursts = args.bursts or (12 if args.quick else 40)
     results = measure_all(args.programs, bursts, args.accesses)
-    if args.json:
-        args.json.write_text(json.dumps(results, indent=1) + "\n")
     totals = [each["total"] for each in results.values() if "total" in each]
     median = statistics.median(totals) if totals else float("nan")
-    verdict = "met" if median <= GOAL_NANOSECONDS else "MISSED"
-    print(f"median {median:.2f} ns an access, goal {GOAL_NANOSECONDS}: {verdict}")
-    return int(verdict != "met")
+    told = f"median {median:.2f} ns an access, goal {GOAL_NANOSECONDS}"
+    print(told)
+    return finish(args.json, results, [] if median <= GOAL_NANOSECONDS else [told])
 
 
 if __name__ == "__main__":

@@ -9,17 +9,16 @@ is at most 0.5, and a stream of one distribution is one phase at any number of h
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 
 import numpy as np
 
 from evaluation import clusterings
 from evaluation.statistics import adjusted_rand_index
+from verdict import add_options, finish
 
 BINS = 32
 GOAL = 0.95
@@ -90,8 +89,7 @@ def measure(
 def main() -> int:
     """Print the table; 1 if the goal is missed."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="fewer and shorter streams")
-    parser.add_argument("--json", type=Path, help="write the rows to this file")
+    add_options(parser, "fewer and shorter streams")
     options = parser.parse_args()
     seeds, windows, phase_counts = (3, 300, (1, 6)) if options.quick else (9, 600, (1, 2, 6, 12))
 
@@ -108,20 +106,16 @@ def main() -> int:
                         f"{row.ari:>6.3f} {row.found:>6.0f} {row.microseconds:>6.0f}",
                         flush=True,
                     )
-    if options.json:
-        options.json.write_text(json.dumps([asdict(row) for row in rows], indent=1))
 
     mine = [row for row in rows if row.method == "memsampd"]
     missed = [
-        row
+        str(row)
         for row in mine
         if (row.phases == 1 and row.found != 1)
         or (row.hits >= 100 and row.overlap <= 0.5 and row.ari < GOAL)
     ]
     print(f"median time a window: {statistics.median(r.microseconds for r in mine):.0f} us")
-    for row in missed:
-        print(f"missed: {row}")
-    return 1 if missed else 0
+    return finish(options.json, rows, missed)
 
 
 if __name__ == "__main__":

@@ -15,13 +15,11 @@ thread ran are equal, where there were 20 or more.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from collections import Counter
 from contextlib import closing, nullcontext
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
 from memsampd.errors import CaptureError
@@ -33,6 +31,7 @@ from programs.holding import others_held
 from programs.preparing import PreparationError
 from programs.running import WorkloadError, busiest_threads, running
 from programs.workload import Workload
+from verdict import add_options, finish
 
 GOAL_INSTRUCTIONS = 50_000
 QUICK_INSTRUCTIONS = 8_000
@@ -199,8 +198,7 @@ def _as_json(stretches: Stretches) -> dict[str, Any]:
 def main() -> int:
     """Compare all programs."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--quick", action="store_true", help=f"{QUICK_INSTRUCTIONS} instructions")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
+    add_options(parser, f"{QUICK_INSTRUCTIONS} instructions")
     parser.add_argument("--programs", nargs="+", default=[], metavar="NAME", help="these only")
     args = parser.parse_args()
     try:
@@ -214,11 +212,8 @@ def main() -> int:
         f"{'stretches':>14} {'all held':>14}"
     )
     results = {each.name: judge(each, instructions, bursts) for each in workloads}
-    if args.json:
-        args.json.write_text(json.dumps(results, indent=1) + "\n")
     wrong = [name for name, result in results.items() if result["problem"]]
-    print(f"goal (all equal): {'MISSED by ' + ', '.join(wrong) if wrong else 'met'}")
-    return int(bool(wrong))
+    return finish(args.json, results, wrong)
 
 
 if __name__ == "__main__":

@@ -24,15 +24,13 @@ more than 1 ms.
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, field
 
 from memsampd.errors import CaptureError
 from memsampd.models.counting import LineCounter
@@ -42,6 +40,7 @@ from programs.catalogue import find
 from programs.preparing import PreparationError
 from programs.running import WorkloadError, busiest_threads, running
 from programs.workload import Workload
+from verdict import add_options, finish
 
 LENGTHS = (100_000, 200_000, 1_000_000)
 FULL_SHARE = 0.9  # of what was asked for: a burst's buffer ends near it, not at it
@@ -320,8 +319,7 @@ def measure_all(
 def main() -> int:
     """Measure all programs and judge them."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--quick", action="store_true", help="fewer bursts")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
+    add_options(parser, "fewer bursts")
     parser.add_argument("--programs", nargs="+", default=[], metavar="NAME", help="these only")
     parser.add_argument(
         "--max-stop", type=float, default=0.005, metavar="SECONDS", help="hold of a burst"
@@ -340,12 +338,7 @@ def main() -> int:
         parser.error(f"no program {error}; see benchmarks/list_programs.py")
     bursts = QUICK_BURSTS if args.quick else BURSTS
     results = measure_all(workloads, bursts, args.max_stop, args.beyond)
-    if args.json:
-        figures = {name: asdict(speed) for name, speed in results.items()}
-        args.json.write_text(json.dumps(figures, indent=1) + "\n")
-    missed = missed_goals(results, args.max_stop)
-    print(f"goals: {'MISSED: ' + '; '.join(missed) if missed else 'met'}")
-    return int(bool(missed))
+    return finish(args.json, results, missed_goals(results, args.max_stop))
 
 
 if __name__ == "__main__":

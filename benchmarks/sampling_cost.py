@@ -10,17 +10,16 @@ Run: ``python benchmarks/sampling_cost.py [--quick] [--json FILE]``.
 from __future__ import annotations
 
 import argparse
-import json
 import random
 import select
 import statistics
 import subprocess
 import sys
 import time
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 
 from memsampd.sampler.perf.source import TaskClockSource
+from verdict import add_options, finish
 
 GOAL_SLOWDOWN = 0.01
 DEFAULT_HERTZ = 500
@@ -144,8 +143,7 @@ def measure(program: Program, rounds: int, hertz: int, pairs: int, order: random
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="fewer and shorter runs")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
+    add_options(parser, "fewer and shorter runs")
     parser.add_argument("--pairs", type=int, help="pairs of runs for each rate")
     args = parser.parse_args()
     pairs = args.pairs or (60 if args.quick else 300)
@@ -165,12 +163,9 @@ def main() -> int:
             f"{result.bytes_per_cpu_second / 1e3:.0f} kB/s, own CPU {result.own_cpu_share:.2%}, "
             f"lost {result.lost}, {result.pairs} pairs"
         )
-    if args.json:
-        args.json.write_text(json.dumps([asdict(result) for result in results], indent=2))
     default = next(result for result in results if result.hertz == DEFAULT_HERTZ)
-    met = default.slowdown <= GOAL_SLOWDOWN
-    print(f"goal (at most {GOAL_SLOWDOWN:.0%} at {DEFAULT_HERTZ} Hz): {'met' if met else 'MISSED'}")
-    return 0 if met else 1
+    goal = f"at most {GOAL_SLOWDOWN:.0%} at {DEFAULT_HERTZ} Hz"
+    return finish(args.json, results, [] if default.slowdown <= GOAL_SLOWDOWN else [goal])
 
 
 if __name__ == "__main__":

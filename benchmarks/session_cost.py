@@ -11,7 +11,6 @@ everything that follows from it included. Exit status 1 if one is missed.
 from __future__ import annotations
 
 import argparse
-import json
 import subprocess
 import sys
 import threading
@@ -19,7 +18,6 @@ import time
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from memsampd.daemon.attach import MappedBranches, attached
@@ -35,6 +33,7 @@ from memsampd.phases.windows import WindowCutter
 from memsampd.sampler.clock.progress import ProgressClock
 from memsampd.sampler.perf.watchpoints import Watchpoints
 from memsampd.sampler.replica.source import ReplicaSource
+from verdict import add_options, finish
 
 START_GOAL_SECONDS = 0.15
 TURN_GOAL_SECONDS = 0.002
@@ -187,17 +186,14 @@ def rows(costs: Costs) -> list[str]:
 def main() -> int:
     """Measure, print and judge."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--quick", action="store_true", help="one round of the example")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
+    add_options(parser, "one round of the example")
     parser.add_argument("program", nargs="*", help="what to observe in place of the example")
     args = parser.parse_args()
     command = args.program or [str(compile_demo()), "--rounds", "1" if args.quick else "3"]
     costs = measure(command)
     print("\n".join(rows(costs)))
-    if args.json:
-        parts = {name: [each.calls, each.seconds] for name, each in costs.parts.items()}
-        told = {name: getattr(costs, name) for name in Costs.__slots__} | {"parts": parts}
-        args.json.write_text(json.dumps(told, indent=1) + "\n")
+    parts = {name: [each.calls, each.seconds] for name, each in costs.parts.items()}
+    told = {name: getattr(costs, name) for name in Costs.__slots__} | {"parts": parts}
     missed = [
         f"{name} takes {1e3 * value:.1f} ms, goal {1e3 * goal:g}"
         for name, value, goal in (
@@ -206,8 +202,7 @@ def main() -> int:
         )
         if value > goal
     ]
-    print("; ".join(missed) or "goals met")
-    return int(bool(missed))
+    return finish(args.json, told, missed)
 
 
 if __name__ == "__main__":

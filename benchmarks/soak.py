@@ -49,6 +49,7 @@ from memsampd.sampler.process.cputime import process_cpu_ns
 from memsampd.sampler.process.status import read_status
 from reference.documents import replace_section
 from soak_figures import figures_of, markdown, missed
+from verdict import add_options, finish
 
 MEMSAMPD = str(Path(sys.executable).with_name("memsampd"))
 SOURCE = r"""
@@ -467,8 +468,7 @@ def measure(number: int, seconds: float, count: int) -> dict[str, Any]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure, print, judge."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="20 targets, a minute and a half")
-    parser.add_argument("--json", type=Path, metavar="FILE")
+    add_options(parser, "20 targets, a minute and a half")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write them in its section")
     parser.add_argument("--targets", type=int, default=50)
     parser.add_argument("--minutes", type=float, default=30.0)
@@ -480,15 +480,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         figures = measure(args.targets, args.minutes * 60, args.cycles)
     else:
         figures = measure_cycles(args.cycles)
-    if args.json is not None:
-        args.json.write_text(json.dumps(figures, indent=1) + "\n")
     print(json.dumps({key: value for key, value in figures.items() if key != "samples"}, indent=1))
     if args.markdown is not None and "samples" in figures:
         replace_section(args.markdown, "soak", markdown(figures))
-    misses = missed(figures)
-    for each in misses:
-        print(f"missed: {each}")
-    return 1 if misses else 0
+    return finish(args.json, figures, missed(figures))
 
 
 if __name__ == "__main__":

@@ -13,12 +13,11 @@ a curve but for half a point. Exit status 1 if one is missed.
 from __future__ import annotations
 
 import argparse
-import json
 import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +29,7 @@ from memsampd.models.sizes import default_sizes
 from programs.catalogue import find
 from programs.preparing import PreparationError
 from programs.running import WorkloadError, running
+from verdict import add_options, finish
 
 MEMSAMPD = str(Path(sys.executable).with_name("memsampd"))
 PROGRAMS = ("sqlite3", "python3", "perl", "gzip", "numpy", "openssl")
@@ -154,9 +154,8 @@ HEADING = f"{'':10}" + "".join(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure and judge; returns the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="fewer programs, 15 seconds")
+    add_options(parser, "fewer programs, 15 seconds")
     parser.add_argument("--seconds", type=float, help="how long each observation takes")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
     parser.add_argument("--programs", nargs="+", metavar="NAME", help="of the catalogue")
     args = parser.parse_args(arguments)
     programs = args.programs or (QUICK_PROGRAMS if args.quick else PROGRAMS)
@@ -171,26 +170,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 print(f"{program:10} left out: {error}")
             else:
                 print(line(rows[-1]), flush=True)
-    if args.json:
-        document = {"seconds": seconds, "programs": [asdict(row) for row in rows]}
-        args.json.write_text(json.dumps(document, indent=1) + "\n")
-    return judge(rows)
+    document = {"seconds": seconds, "programs": rows}
+    return finish(args.json, document, missed_goals(rows))
 
 
-def judge(rows: Sequence[Row]) -> int:
-    """Compare with the goals; returns the exit status."""
+def missed_goals(rows: Sequence[Row]) -> list[str]:
+    """Print both sums; returns the goals that are missed."""
     without = sum(row.without.bursts for row in rows)
     with_store = sum(row.with_store.bursts for row in rows)
     share = with_store / without if without else float("inf")
     shares = [row.with_store.unknown_share - row.without.unknown_share for row in rows]
     more = float(np.mean(shares)) if shares else float("inf")
-    is_good = share <= BURSTS_GOAL and more <= UNKNOWN_GOAL
-    print(
+    bursts = (
         f"{with_store} bursts with the store for {without} without: {share:.0%} (goal: at most "
-        f"{BURSTS_GOAL:.0%}); {100 * more:+.2f} points more time without a curve (goal: at most "
-        f"{100 * UNKNOWN_GOAL:g}): {'good' if is_good else 'MISSED'}"
+        f"{BURSTS_GOAL:.0%})"
     )
-    return 0 if is_good else 1
+    unknown = (
+        f"{100 * more:+.2f} points more time without a curve (goal: at most {100 * UNKNOWN_GOAL:g})"
+    )
+    print(bursts, unknown, sep="\n")
+    found = ((bursts, share <= BURSTS_GOAL), (unknown, more <= UNKNOWN_GOAL))
+    return [told for told, is_met in found if not is_met]
 
 
 if __name__ == "__main__":

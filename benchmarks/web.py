@@ -24,6 +24,8 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from verdict import add_options, finish
+
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 from invented import make_snapshot
 
@@ -155,8 +157,7 @@ def measure(rounds: int) -> dict[str, object]:
 
 def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="fewer rounds")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures")
+    add_options(parser, "fewer rounds")
     args = parser.parse_args(words)
     figures = measure(8 if args.quick else 40)
     times = figures["times"]
@@ -170,8 +171,6 @@ def main(words: Sequence[str] | None = None) -> int:
             f"{name:8} quartile {found['quartile_ms']:8.3f} ms,"
             f" greatest {found['greatest_ms']:8.3f}"
         )
-    if args.json:
-        args.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
     series = figures["series"]
     assert isinstance(series, int)
     missed = []
@@ -181,9 +180,7 @@ def main(words: Sequence[str] | None = None) -> int:
         missed.append(f"a scrape takes more than {GOAL_SCRAPE_MS:g} ms")
     if times["publish"]["quartile_ms"] > GOAL_PUBLISH_MS:
         missed.append(f"a publish takes more than {GOAL_PUBLISH_MS:g} ms")
-    for miss in missed:
-        print(f"goal missed: {miss}")
-    return 1 if missed else 0
+    return finish(args.json, figures, missed)
 
 
 if __name__ == "__main__":
