@@ -32,7 +32,6 @@ from numpy.typing import NDArray
 
 from memsampd.estimate.estimator import Estimator
 from memsampd.estimate.events import BurstRecord, WindowRecord
-from memsampd.estimate.speed import INSTRUCTION_SECONDS, MISS_SECONDS
 from memsampd.exporters.demand import demands_of
 from memsampd.models.corun import Demand, SharedMisses, share_cache
 from memsampd.models.histogram import ReuseHistogram
@@ -69,6 +68,8 @@ DIVIDED_BYTES = (1 << 20, 4 << 20, 16 << 20)
 WINDOWS = 40
 BURST_ACCESSES, LONG_BURST_ACCESSES, LONG_EVERY = 200_000, 1_000_000, 8
 CACHES = {"L1d": 32 << 10, "L2": 1 << 20, "L3": 32 << 20}
+INSTRUCTION_SECONDS = 0.10e-9
+MISS_SECONDS = {"L1d": 1.7e-9, "L2": 1.7e-9, "L3": 4e-9}
 BUILD = Path(__file__).resolve().parents[1] / "build" / "benchmarks"
 
 Floats = NDArray[np.float64]
@@ -107,7 +108,7 @@ class Part:
 
 
 def pace(trace: Trace) -> float:
-    """Return accesses a second: as memsampd models rates, but from exact counts."""
+    """Return accesses a second, by exact counts of what takes time."""
     misses = shared_ratios([trace.lines()], list(CACHES.values()))[0]
     seconds = INSTRUCTION_SECONDS * trace.instructions / trace.accesses
     return float(1 / (seconds + misses @ np.array([MISS_SECONDS[name] for name in CACHES])))

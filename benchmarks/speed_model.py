@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from memsampd.estimate.speed import INSTRUCTION_SECONDS, MISS_SECONDS, NEW_PAGE_SECONDS, SpeedModel
+from memsampd.estimate.speed import SECONDS, SpeedModel
 from memsampd.exporters.recording import Recording, read_recording
 from memsampd.models.histogram import ReuseHistogram
 from memsampd.models.survival import SurvivalFunction
@@ -31,7 +31,7 @@ _PRIOR = 0.02
 
 
 def burst_features(recording: Recording) -> NDArray[np.float64]:
-    """Instructions, misses and new pages an access of each burst, shape (bursts, 5)."""
+    """What each burst's rate is modelled by, shape (bursts, 4)."""
     bursts = [burst for burst in recording.bursts if burst.accesses >= _FEWEST_ACCESSES]
     model = SpeedModel(recording.header.cache_sizes_bytes, recording.header.line_bytes)
     whole = sum((burst.histogram() for burst in bursts), ReuseHistogram.empty())
@@ -40,7 +40,7 @@ def burst_features(recording: Recording) -> NDArray[np.float64]:
     for burst in bursts:
         survival = SurvivalFunction.from_histogram(burst.histogram()).continued_by(pooled)
         rows.append(model.features(burst, survival))
-    return np.array(rows).reshape(-1, 5)
+    return np.array(rows).reshape(-1, len(SECONDS))
 
 
 def modelled(rows: NDArray[np.float64], constants: NDArray[np.float64]) -> float:
@@ -70,7 +70,7 @@ def main() -> int:
     if not known:
         print(f"no recordings of known programs in {args.folder}", file=sys.stderr)
         return 2
-    present = np.array([INSTRUCTION_SECONDS, *MISS_SECONDS.values(), NEW_PAGE_SECONDS])
+    present = np.array(SECONDS)
 
     def loss(logarithms: NDArray[np.float64]) -> float:
         errors = [

@@ -7,15 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-# From what likeness of two branch vectors on, 0..1, they are of the same code, and how much more
-# the likelier count.
-_ALIKE = 0.7
-_ALIKE_POWER = 8
-# Timings of bursts that ran the same code, and for which the model of rates (so how often they miss
-# caches) expects nearly the same rate, contradict each other if one is so many times the other.
+_ALIKE = 0.7  # from what likeness of two branch vectors on, 0..1, they are of the same code
+# Timings of bursts that ran the same code, and whose curves differ by no more than a tenth of the
+# accesses anywhere, contradict each other if one is so many times the other.
 # Registers that begin anew between two samples, unseen, make code seem slower, never faster.
 _SAME_CODE = 0.9
-_SAME_MODEL = 0.15
+_SAME_CURVE = 0.1
 _CONTRADICTION = 2.0
 _CONFIRMATION = 1.3
 # What the rates of two stops in the same code are taken to differ by.
@@ -213,6 +210,7 @@ class BurstMemory:
     def set_curve(self, row: int, curve: NDArray[np.float64]) -> None:
         """Replace what is known of a burst's curve."""
         self._curves[row] = curve
+        self._doubts_now = None
 
     def merge_phases(self, gone: int, into: int) -> None:
         """Call a phase by another's id."""
@@ -337,18 +335,20 @@ class BurstMemory:
         return self._doubts()[1]
 
     def _doubts(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """Who is in doubt and who is trusted; kept until another burst comes."""
+        """Who is in doubt and who is trusted; kept until a burst comes or a curve changes."""
         if self._doubts_now is None:
-            rates, modelled = self._log_rate[: self.count], self._log_model[: self.count]
+            rates, curves = self._log_rate[: self.count], self.curves
             faster = np.subtract.outer(rates, rates)
             same = (
                 np.logical_and.outer(self.is_timed, self.is_timed)
                 & np.equal.outer(self.is_stored, self.is_stored)
                 & (self._alike[: self.count, : self.count] >= _SAME_CODE)
-                & (np.abs(np.subtract.outer(modelled, modelled)) < _SAME_MODEL)
             )
             np.fill_diagonal(same, val=False)
-            apart = same & (np.abs(faster) > np.log(_CONTRADICTION))
+            apart = np.abs(faster) > np.log(_CONTRADICTION)
+            for row in np.flatnonzero((same & apart).any(axis=1)):
+                same[row] &= np.abs(curves - curves[row]).max(axis=1) <= _SAME_CURVE
+            apart &= same
             is_slower = (apart & (faster < 0)).any(axis=1)
             is_confirmed = (same & (np.abs(faster) < np.log(_CONFIRMATION))).any(axis=1)
             in_doubt = apart.any(axis=1)
@@ -374,7 +374,7 @@ class BurstMemory:
         like = np.where(alike >= _ALIKE, alike, 0.0)
         is_told = ((like > 0) & is_timed & ~self.is_stored).any(axis=1)
         counts = is_timed & ~(self.is_stored & is_told)
-        weight = like**_ALIKE_POWER * (is_timed * self.bursts)
+        weight = like * (is_timed * self.bursts)
         weight[np.ix_(is_told, self.is_stored)] = 0.0
         modelled = self._log_model[: self.count]
         measured = self._log_rate[: self.count]

@@ -14,9 +14,6 @@ from numpy.typing import NDArray
 
 # Of a burst's time in any bin besides those in which it was seen: what 1024 samples of it may miss.
 _BACKGROUND = 1 / 16384
-# Steps of expectation maximisation. A second one takes 2 to 3 % off the errors of recordings, more
-# take off no more: some 50 samples a window do not tell better.
-_STEPS = 2
 
 
 def burst_shares(
@@ -30,13 +27,14 @@ def burst_shares(
 ) -> NDArray[np.float64]:
     """Share the time of windows among bursts.
 
-    A sample in bin b goes to burst m in proportion to (v_m(b) + background) * h(w, m), v_m being
+    A sample in bin b goes to burst m in proportion to (v_m(b) + background)^2 * h(w, m), v_m being
     the burst's own branch vector and h = 1 / (1 + (d / d_0)^2), d the distance from the window to
-    that of the burst and d_0 the least of them (of those preferred), plus one. Then once more, with
-    what a burst got of the whole window in the place of h: of bursts that share some code, one that
-    ran much else which the window did not run gets less. These are two steps of expectation
-    maximisation towards the mix of bursts that makes the window's samples likeliest. Where all
-    bursts ran the same code, only the distance counts.
+    that of the burst and d_0 the least of them (of those preferred), plus one. Where all bursts ran
+    the same code, only the distance counts.
+
+    Squares, as in least squares: with the curve of each burst the mean of those of its code, and
+    one curve for each bin, sum v^2 of the bursts' curves is what they tell of it. A burst that ran
+    mostly other code says little of the little that it ran of this.
 
     Of code that no burst ran nothing is known: it is as likely to be like one kind of code as like
     another. Had it been like the one that most bursts ran, these would have met it.
@@ -59,19 +57,16 @@ def burst_shares(
     best = wanted == wanted.max(axis=1, keepdims=True)
     least = np.where(best, distance, np.inf).min(axis=1, keepdims=True) + 1
     nearness = wanted * bursts / (1 + (distance / least) ** 2)
-    ran = code_shares(burst_code) + _BACKGROUND
+    ran = (code_shares(burst_code) + _BACKGROUND) ** 2
     times = code_shares(window_code)
     unseen = np.zeros(len(times))
     if kinds is not None and kinds.any():
         is_new = (window_code > 0) & ~burst_code.any(axis=0)
         unseen = (times * is_new).sum(axis=1)
         times = times * ~is_new
-    claims = nearness
-    for _ in range(_STEPS):
-        # Of each window, bin by bin: what all bursts together have to offer.
-        offered = claims @ ran
-        shares = claims * ((times / offered) @ ran.T)
-        claims = np.where(shares.any(axis=1, keepdims=True), shares, nearness)
+    # Of each window, bin by bin: what all bursts together have to offer.
+    offered = nearness @ ran
+    shares = nearness * ((times / offered) @ ran.T)
     if kinds is not None and unseen.any():
         shares += np.outer(unseen, kinds / kinds.sum())
     return np.asarray(shares)

@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memsampd.errors import UsageError
-from memsampd.estimate.speed import MISS_SECONDS
 from memsampd.exporters.demand import Program
 from memsampd.machines.resctrl import DividedCache, Group
 from memsampd.models.corun import Demand, SharedMisses, at_bound, run_alone, share_cache
@@ -24,7 +23,7 @@ SEARCHES: dict[Search, Callable[[NDArray[np.float64], Goal, int], list[int]]] = 
 }
 MOST_PAIRED = 16
 """Of more programs, pairs are told of those that would miss most with equal parts of the cache."""
-_MISS_SECONDS = MISS_SECONDS["L3"]
+_MISS_SECONDS = 4e-9  # what a line that the cache could have held costs: several are under way at once
 Demands = Sequence[Demand]
 
 

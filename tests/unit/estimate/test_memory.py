@@ -65,8 +65,8 @@ def test_where_no_code_is_known_each_has_its_own_rate() -> None:
 def test_the_same_code_may_go_at_two_rates() -> None:
     """On two working sets, which miss unlike: what was measured is not corrected."""
     memory = BurstMemory(4, 1)
-    for rate, modelled in ((1e8, 0.5e9), (4e8, 1e9)):
-        memory.add(0, 0, CODE[0], np.zeros(1), rate, 0.01, modelled, True, 5)
+    for rate, missed in ((1e8, 0.5), (4e8, 0.3)):
+        memory.add(0, 0, CODE[0], np.array([missed]), rate, 0.01, 1e9, True, 5)
     assert memory.expected_rates()[0] == pytest.approx([1e8, 4e8])
     assert memory.timed_code.tolist() == [5, 5]
 

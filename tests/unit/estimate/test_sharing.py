@@ -21,7 +21,7 @@ def brute_force(
     for w in range(len(index)):
         least = min(abs(int(index[w]) - int(at)) for at in taken) + 1
         near = [1 / (1 + ((int(index[w]) - int(at)) / least) ** 2) for at in taken]
-        shares[w] = share_samples(code[w], ran, share_samples(code[w], ran, np.array(near)))
+        shares[w] = share_samples(code[w], ran, np.array(near))
     return shares
 
 
@@ -32,7 +32,7 @@ def share_samples(
     shares = np.zeros(len(ran))
     for b in samples:
         there = [each[b] / each.sum() if each.any() else 1 / len(hits) for each in ran]
-        claims = (np.array(there) + _BACKGROUND) * weights
+        claims = (np.array(there) + _BACKGROUND) ** 2 * weights
         shares += claims / claims.sum() / len(samples)
     return shares
 
@@ -62,7 +62,7 @@ def test_a_burst_that_ran_much_else_gets_less_of_what_it_shares() -> None:
     """The one half and half with code that the window did not run, the other this code alone."""
     ran = np.array([[64, 64], [128, 0]], float)
     shares = burst_shares(np.array([5]), np.array([[50, 0]], float), np.array([5, 5]), ran)[0]
-    assert shares == pytest.approx([1 / 5, 4 / 5], rel=0.01)  # 1 : 2, and that once more
+    assert shares == pytest.approx([1 / 5, 4 / 5], rel=0.01)  # the square of 1 : 2
 
 
 def test_where_all_ran_the_same_code_only_the_distance_counts() -> None:
