@@ -23,7 +23,7 @@ SEARCHES: dict[Search, Callable[[NDArray[np.float64], Goal, int], list[int]]] = 
 }
 MOST_PAIRED = 16
 """Of more programs, pairs are told of those that would miss most with equal parts of the cache."""
-_MISS_SECONDS = 4e-9  # what a line that the cache could have held costs: several are under way at once
+_MISS_SECONDS = 4e-9  # for a line that the cache could have held: several are under way at once
 Demands = Sequence[Demand]
 
 

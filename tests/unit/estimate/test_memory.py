@@ -85,6 +85,9 @@ def test_timings_that_contradict_each_other_do_not_count() -> None:
     assert memory.is_trusted.tolist() == [False, True, True, True, True]
     assert memory.expected_rates()[0][[1, 4]] == pytest.approx([4e8, 4.2e8])
     assert memory.timed_code.tolist() == [-1, -1, 6, 6, -1]
+    memory.set_curve(0, np.array([0.2]))  # it went over other data, as turns out
+    assert memory.is_trusted.all()
+    assert memory.timed_code.tolist() == [5, 5, 6, 6, 5]
 
 
 def test_each_kind_of_code_has_the_same_part_however_many_bursts_ran_it() -> None:

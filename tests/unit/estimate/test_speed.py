@@ -37,6 +37,13 @@ def test_more_instructions_misses_and_pages_take_longer() -> None:
     assert hits > model.rate(burst(200_000, 500), survival(8))
 
 
+def test_what_is_touched_for_the_first_time_costs_no_more_than_what_returns_from_l3() -> None:
+    """Lines are swept in their order, and fetched ahead."""
+    model, usual = SpeedModel(CACHES, 64), burst(200_000)
+    swept = model.rate(usual, survival(200_000))
+    assert swept == pytest.approx(model.rate(usual, survival(40_000)))
+
+
 def test_machines_and_bursts_that_tell_nothing_are_usual() -> None:
     known = SpeedModel(CACHES, 64).rate(burst(300_000), survival(8))
     assert SpeedModel({}, 64).rate(burst(0), survival(8)) == known
