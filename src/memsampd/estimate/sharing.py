@@ -32,9 +32,9 @@ def burst_shares(
     that of the burst and d_0 the least of them (of those preferred), plus one. Where all bursts ran
     the same code, only the distance counts.
 
-    Squares, as in least squares: with the curve of each burst the mean of those of its code, and
-    one curve for each bin, sum v^2 of the bursts' curves is what they tell of it. A burst that ran
-    mostly other code says little of the little that it ran of this.
+    Squares, because a burst that ran mostly other code says little of the little that it ran of
+    this one: were its curve the mean of those of its code, least squares would find the curve of a
+    bin with these weights, all else alike.
 
     Of code that no burst ran nothing is known: it is as likely to be like one kind of code as like
     another. Had it been like the one that most bursts ran, these would have met it.
