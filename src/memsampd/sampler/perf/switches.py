@@ -16,6 +16,7 @@ _ROOM = 0.7  # of what is allowed: only then is the share doubled again
 
 _LOOK_SECONDS, _LOOK_SECONDS_A_THREAD = 1.0, 0.01  # reading takes 15 us a thread
 _MEMORY_SECONDS = 10.0
+_LEAST_CPU_SECONDS = 0.1
 _KNOWN_CPU_SECONDS = 1.0  # what was before the first look counts for so much
 
 
@@ -81,8 +82,11 @@ class SwitchCounter:
 
     @property
     def per_cpu_second(self) -> float:
-        """Switches in a second of its CPU time, lately; before it has run in its life so far."""
-        return self._lately / self._cpu_seconds if self._cpu_seconds > 0 else 0.0
+        """Switches in a second of its CPU time, lately; at the first look in its life so far.
+
+        Few, where it has hardly used any: that tells little.
+        """
+        return self._lately / max(self._cpu_seconds, _LEAST_CPU_SECONDS)
 
     def look(self, now_seconds: float) -> bool:
         """Ask, if it is time to.
