@@ -105,10 +105,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="memsampd-switch-") as folder:
         found = measure(Path(folder), QUICK_TURNS if args.quick else TURNS)
     alone = found[ALONE]
-    costs = sorted(
-        (measure_switch_cost() for _ in range(CALIBRATIONS)), key=attrgetter("timer_seconds")
-    )
-    cost = costs[CALIBRATIONS // 2]
+    calibrated = [measure_switch_cost() for _ in range(CALIBRATIONS)]
+    cost = sorted(calibrated, key=attrgetter("timer_seconds"))[CALIBRATIONS // 2]
     print(f"two switches to and away, alone: {1e6 * alone:.2f} us; calibrated: {cost}")
     missed = []
     for way, seconds in found.items():

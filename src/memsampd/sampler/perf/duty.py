@@ -105,7 +105,9 @@ class DutyCycle:
                 self._switch(_core.PERF_EVENT_IOC_DISABLE)
                 self._count()
             lasted = time.monotonic() - began_seconds
-            pause = min(lasted * (1 / self.share - 1), _LONGEST_PAUSE * cycle_seconds)
+            # An on-time ends late where the target keeps the CPU: it has more of it than its share.
+            late = min(max(1 / (self.share * self.weight), 1.0), _LONGEST_PAUSE)
+            pause = min(lasted * (1 / self.share - 1) * late, _LONGEST_PAUSE * cycle_seconds)
             self._own_seconds += 0.1 * (time.thread_time() - before_seconds - self._own_seconds)
             self._ended.wait(pause * self._rng.uniform(0.5, 1.5))
 
