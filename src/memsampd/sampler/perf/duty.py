@@ -21,6 +21,7 @@ _ON_SECONDS, _CYCLE_SECONDS = 0.005, 0.04  # at least
 _CYCLE_SECONDS_MOST = 2.0
 _OWN_SHARE = 0.005  # of the target's CPU time: so much may be used for enabling and disabling
 _MEMORY_SECONDS = 5.0
+_ASSUMED_NS = 1e7  # of CPU time, as if so much had been sampled as planned
 _LONGEST_PAUSE = 4.0  # of those planned: after an on-time that became far too long
 
 
@@ -59,10 +60,10 @@ class DutyCycle:
         self._rng = random.Random(seed)
         self._ended = threading.Event()
         self._execs: list[float] = []
-        self._counted_ns: dict[int, int] = {}
+        self._counted_ns = self._counts()
         self._cpu_ns = self._read_cpu_ns()
         self._seen_seconds = time.monotonic()
-        self._used_ns = self._sampled_ns = 0.0  # CPU time lately: all, and that of on-times
+        self._used_ns = self._sampled_ns = 0.0  # CPU time lately, all, and that of on-times
         self._own_seconds, self._busy_share = 1e-4, 1.0  # of a cycle; of the target
         self.thread = threading.Thread(target=self._run, name="memsampd-sampling", daemon=True)
         self.thread.start()
@@ -70,9 +71,8 @@ class DutyCycle:
     @property
     def weight(self) -> float:
         """CPU time of the target by that of on-times, lately."""
-        if self._sampled_ns <= 0:
-            return 1 / self.share
-        return max(self._used_ns / self._sampled_ns, 1.0)
+        planned_ns = self.share * _ASSUMED_NS
+        return max((self._used_ns + _ASSUMED_NS) / (self._sampled_ns + planned_ns), 1.0)
 
     def take_execs(self) -> list[float]:
         """CLOCK_MONOTONIC times at which the process was found to run another program.
@@ -91,7 +91,11 @@ class DutyCycle:
                 self._switch(_core.PERF_EVENT_IOC_ENABLE)
 
     def _run(self) -> None:
-        mark = None
+        mark = program_mark(self._pid, self._proc)
+        with self._lock:
+            self._switch(_core.PERF_EVENT_IOC_DISABLE)
+            self._count()
+        self._ended.wait(self._rng.random() * _ON_SECONDS / self.share)
         while not self._ended.is_set():
             before_seconds, began_seconds = time.thread_time(), time.monotonic()
             with self._lock:
@@ -128,8 +132,7 @@ class DutyCycle:
 
     def _count(self) -> None:
         """Add up what the target used since this was done last, and what of it was sampled."""
-        counted = {each: int.from_bytes(os.read(each, 8), "little") for each in self._files()}
-        gained_ns = 0
+        counted, gained_ns = self._counts(), 0
         for each, ns in counted.items():
             before_ns = self._counted_ns.get(each, 0)
             gained_ns += ns - before_ns if ns >= before_ns else ns  # else it is another event
@@ -140,6 +143,10 @@ class DutyCycle:
         self._sampled_ns = keep * self._sampled_ns + gained_ns
         self._busy_share += (1 - keep) * (1e-9 * used_ns / max(passed, 1e-6) - self._busy_share)
         self._counted_ns, self._cpu_ns, self._seen_seconds = counted, cpu_ns, now
+
+    def _counts(self) -> dict[int, int]:
+        """CPU time that each event has been enabled for, ns."""
+        return {each: int.from_bytes(os.read(each, 8), "little") for each in self._files()}
 
     def _read_cpu_ns(self) -> int:
         try:
