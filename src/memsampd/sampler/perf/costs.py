@@ -110,13 +110,14 @@ def _work_ns() -> int:
 def measure_switch_cost() -> SwitchCost:
     """What switches take, measured on this thread and another one that wake each other on one CPU.
 
-    In turns without an event on this thread, with one that is disabled, and with one that samples;
-    the medians of the differences count. No sample comes: the timer is started and stopped only.
+    In turns without an event on this thread, with one that is disabled, and with one that samples.
+    Of that the median counts, as now and then a turn falls before a tick; a disabled event takes so
+    little that the least times are compared. Hardly a sample comes: timers are started and stopped.
 
     Returns:
         The cost; nothing where it is too little to be seen, or the event is refused.
     """
-    found = []
+    found: list[tuple[int, int, int]] = []
     with ExitStack() as stack:
         pass_bytes = stack.enter_context(_partner())
         for _ in range(_SWITCH_TURNS):
@@ -130,11 +131,12 @@ def measure_switch_cost() -> SwitchCost:
             fcntl.ioctl(event, _core.PERF_EVENT_IOC_ENABLE, 0)
             sampled_ns = pass_bytes()
             os.close(event)
-            found.append((sampled_ns - alone_ns, open_ns - alone_ns))
-    timer, opened = (
-        max(statistics.median(each), 0.0) / _SWITCHES * 1e-9 for each in zip(*found, strict=True)
-    )
-    return SwitchCost(timer, min(opened, timer), time.clock_getres(_CLOCK_MONOTONIC_COARSE))
+            found.append((alone_ns, open_ns, sampled_ns))
+    alone, opened, sampled = zip(*found, strict=True)
+    open_seconds = max(min(opened) - min(alone), 0) / _SWITCHES * 1e-9
+    timer_seconds = (statistics.median(sampled) - statistics.median(alone)) / _SWITCHES * 1e-9
+    tick_seconds = time.clock_getres(_CLOCK_MONOTONIC_COARSE)
+    return SwitchCost(max(timer_seconds, open_seconds), open_seconds, tick_seconds)
 
 
 @contextmanager
