@@ -99,7 +99,7 @@ def test_a_target_of_ours(capsys: pytest.CaptureFixture[str]) -> None:
         status = doctor("--json", str(child.pid))
     report = json.loads(capsys.readouterr().out)
     found = {finding["name"]: finding for finding in report["target"]}
-    assert list(found) == ["target", "target: limits", "target: bursts"]
+    assert list(found) == ["target", "target: limits", "target: sampling", "target: bursts"]
     assert found["target"]["state"] == "ok"
     assert "of a CPU" in found["target: bursts"]["detail"]
     assert (status == 0) is report["works"]
