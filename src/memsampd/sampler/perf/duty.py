@@ -146,7 +146,11 @@ class DutyCycle:
 
     def _counts(self) -> dict[int, int]:
         """CPU time that each event has been enabled for, ns."""
-        return {each: int.from_bytes(os.read(each, 8), "little") for each in self._files()}
+        counts = {}
+        for each in self._files():
+            with contextlib.suppress(OSError):
+                counts[each] = int.from_bytes(os.read(each, 8), "little")
+        return counts
 
     def _read_cpu_ns(self) -> int:
         try:
