@@ -83,7 +83,7 @@ class Session:
             share=PRODUCT.budget_share,
             shape=burst_shape(PRODUCT.burst_accesses),
         )
-        self._ledger = Ledger(PRODUCT.budget_share, PRODUCT.own_cpu_share, 0.0, 0.0)
+        self._ledger = Ledger(PRODUCT.budget_share, PRODUCT.own_cpu_share, 0.0)
         self._ledger.tell_time(0.0, 0.0, START_SECONDS)
         self._bursts = {0: PRODUCT.burst_accesses}  # accesses by window; the first one at once
         self._ordered: int | None = 0

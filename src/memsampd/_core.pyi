@@ -51,6 +51,8 @@ class RandomCaches:
 INHERIT_NOTHING: int
 INHERIT_THREADS: int
 INHERIT_ALL: int
+PERF_EVENT_IOC_ENABLE: int
+PERF_EVENT_IOC_DISABLE: int
 PERF_EVENT_IOC_REFRESH: int
 PERF_EVENT_IOC_SET_OUTPUT: int
 PERF_TYPE_HARDWARE: int
@@ -106,6 +108,7 @@ def perf_open_counter(
     period: int = 0,
     exclude_kernel: bool = True,
 ) -> int: ...
+def pass_bytes(from_fd: int, to_fd: int, rounds: int, begins: bool, /) -> int: ...
 
 # --- breakpoints.c, moments.c: a thread's CPU time at points of its course -------------------
 BREAKPOINT_EXECUTE: int

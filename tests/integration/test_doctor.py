@@ -99,7 +99,7 @@ def test_a_target_of_ours(capsys: pytest.CaptureFixture[str]) -> None:
         status = doctor("--json", str(child.pid))
     report = json.loads(capsys.readouterr().out)
     found = {finding["name"]: finding for finding in report["target"]}
-    assert list(found) == ["target", "target: limits", "target: bursts"]
+    assert list(found) == ["target", "target: limits", "target: sampling", "target: bursts"]
     assert found["target"]["state"] == "ok"
     assert "of a CPU" in found["target: bursts"]["detail"]
     assert (status == 0) is report["works"]
@@ -125,10 +125,10 @@ def test_looking_at_a_target_does_not_touch_it() -> None:
         while not any("S (sleeping)" in line for line in before) or before != status():
             time.sleep(0.1)  # it may be asleep, and still on its way to its long sleep
             before = status()
-        finding, _, bursts = diagnose_target(str(child.pid), 200_000, 0.005)
+        finding, _, sampling, bursts = diagnose_target(str(child.pid), 200_000, 0.005, 0.002, 0.01)
         after = status()
         child.kill()
-    assert finding.state is State.OK
+    assert finding.state is sampling.state is State.OK
     assert "a burst waits until it runs" in bursts.detail
     assert after == before  # context switches included
 

@@ -61,7 +61,9 @@ def _diagnosed(pid: str) -> tuple[Finding, ...]:
 
     config = SessionConfig()
     usual = burst_shape(config.burst_accesses).usual_accesses
-    return diagnose_target(pid, usual, config.max_stop_seconds)
+    return diagnose_target(
+        pid, usual, config.max_stop_seconds, config.period_seconds, config.budget_share
+    )
 
 
 def as_json(diagnosis: Diagnosis, target: Iterable[Finding], works: bool) -> dict[str, Any]:

@@ -72,6 +72,10 @@ def status_lines(snapshot: Snapshot) -> list[str]:
         _cost_line(snapshot),
         own_cpu_line(overhead),
     ]
+    if overhead.sampling_why:
+        lines.append(
+            f"sampled for {100 * overhead.sampled_share:.2g} % of the time: {overhead.sampling_why}"
+        )
     if snapshot.tally.cut_short:
         lines.append(
             f"{snapshot.tally.cut_short} bursts had a call of the target return before all was "

@@ -24,6 +24,7 @@ from memsampd.daemon.planner import BurstLimits, Planner
 from memsampd.daemon.priority import WALKS_NICENESS, yield_to_others
 from memsampd.daemon.sampled_lines import PERIOD as SAMPLED_PERIOD
 from memsampd.daemon.sampled_lines import SampledLines
+from memsampd.daemon.sampling import SamplingPlan
 from memsampd.daemon.session import (
     BurstTaker,
     Session,
@@ -50,10 +51,11 @@ from memsampd.phases.schedule import BurstShape, make_schedule
 from memsampd.phases.unseen import UnseenCode
 from memsampd.phases.windows import WindowCutter
 from memsampd.sampler.clock.progress import ProgressClock
+from memsampd.sampler.perf.costs import SamplingCost, SwitchCost
 from memsampd.sampler.perf.counts import NO_COUNTERS
-from memsampd.sampler.perf.interrupts import measure_sample_seconds
 from memsampd.sampler.perf.rings import TaskEvent
-from memsampd.sampler.perf.source import RING_BYTES, TaskClockSource
+from memsampd.sampler.perf.source import RING_BYTES, StreamedBranches, TaskClockSource
+from memsampd.sampler.perf.switches import SwitchCounter
 from memsampd.sampler.perf.watchpoints import Watchpoints
 from memsampd.sampler.pmu.choice import NO_PMU, Choice, PmuTrials, choose, try_pmu
 from memsampd.sampler.process.code_names import CodeNames
@@ -70,7 +72,6 @@ if TYPE_CHECKING:
     from memsampd.daemon.store.keeper import ProfileKeeper
     from memsampd.exporters.past import Past
     from memsampd.exporters.recording import RecordingWriter
-    from memsampd.sampler.pmu.branches import PmuBranchSource
     from memsampd.sampler.walk.source import WalkSource
 
 logger = logging.getLogger(__name__)
@@ -228,7 +229,7 @@ class Surroundings(msgspec.Struct, frozen=True):
 
     Attributes:
         machine: this machine.
-        sample_seconds: CPU time that a branch sample takes from a target.
+        sampling_cost: what branch samples by the timer take from a target.
         process_cpu: accounts of what is done for each of them.
         memory_peak: what memory gives at most; None if it was not measured.
         pmu: what came of trying the PMU's events.
@@ -236,7 +237,7 @@ class Surroundings(msgspec.Struct, frozen=True):
     """
 
     machine: Machine
-    sample_seconds: float
+    sampling_cost: SamplingCost
     process_cpu: ProcessCpu
     memory_peak: MemoryPeak | None = None
     pmu: PmuTrials = NO_PMU
@@ -248,7 +249,7 @@ class Surroundings(msgspec.Struct, frozen=True):
         machine = read_machine()
         return cls(
             machine,
-            measure_sample_seconds(),
+            SamplingCost.measure(),
             process_cpu or ProcessCpu(),
             _memory_peak(machine),
             try_pmu(machine.cpu),
@@ -411,6 +412,7 @@ def compose(
     stack.callback(account.close)
     tracer = make_tracer(target.pid, config, account)
     stack.callback(tracer.close)
+    sampling = _sampling(target.pid, source, config, around, account, tell)
     keeper = None
     if store is not None:
         from memsampd.daemon.store.keeper import ProfileKeeper
@@ -451,7 +453,28 @@ def compose(
         keeper=keeper,
         past=_past(keeper, around.machine, config),
         sampled_lines=sampled_lines,
+        sampling=sampling,
     )
+
+
+def _sampling(
+    pid: int,
+    source: StreamedBranches,
+    config: SessionConfig,
+    around: Surroundings,
+    account: CpuAccount,
+    tell: Callable[[str], None],
+) -> SamplingPlan:
+    """Charges samples, and has them taken for a part of the time where switches are many."""
+    cost = around.sampling_cost
+    if source.name != TaskClockSource.name:  # what a PMU's events take at switches is not known
+        cost = msgspec.structs.replace(cost, switch=SwitchCost())
+
+    def thinned() -> None:
+        for thread in source.threads:
+            account.add_thread(thread)
+
+    return SamplingPlan(source, cost, config.budget_share, SwitchCounter(pid), thinned, tell)
 
 
 def _past(keeper: ProfileKeeper | None, machine: Machine, config: SessionConfig) -> Past | None:
@@ -532,7 +555,7 @@ def _branches(
     choice: Choice,
     ring_bytes: int,
     most_files: int | None,
-) -> TaskClockSource | PmuBranchSource:
+) -> StreamedBranches:
     """The branch source that was chosen, with counters if they are the clock."""
     counters = trials.counter_set if choice.clock == "counters" else NO_COUNTERS
     if choice.branches == "timer":
@@ -543,6 +566,7 @@ def _branches(
             ring_bytes=ring_bytes,
             most_files=most_files,
             counters=counters,
+            seed=config.seed + 4,
         )
     from memsampd.sampler.pmu.branches import PmuBranchSource
 
@@ -671,7 +695,6 @@ def _pipeline_parts(
     ledger = Ledger(
         config.budget_share,
         config.own_cpu_share,
-        around.sample_seconds,
         started_seconds,
         permit,
         **_parts_of_own_cpu(config),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from memsampd.daemon.sampling import Sampling
 from memsampd.exporters.snapshot import Overhead
 from memsampd.phases.schedule.need import USUAL_CPU_SECONDS
 from memsampd.sampler.records import BurstCost
@@ -38,7 +39,6 @@ class Ledger:
     Args:
         budget_share: share of the target's CPU time that bursts may cost it.
         own_cpu_share: CPU seconds that memsampd may use a CPU second of the target.
-        sample_seconds: CPU time that a branch sample takes from the target.
         now_seconds: monotonic time of the attach.
         permit: says whether others, who share the machine's budget, leave room for a burst.
         usual_part: of the share is for phases that have a curve already.
@@ -50,7 +50,6 @@ class Ledger:
         self,
         budget_share: float,
         own_cpu_share: float,
-        sample_seconds: float,
         now_seconds: float,
         permit: Callable[[], bool] = lambda: True,
         usual_part: float = USUAL_PART,
@@ -63,12 +62,11 @@ class Ledger:
         self._permit = permit
         self._budget_share = budget_share
         self._own_cpu_share = own_cpu_share
-        self._sample_seconds = sample_seconds
         self._started_seconds = self._now_seconds = self._ran_seconds = now_seconds
         self._target_cpu_seconds = 0.0
         self._busy_share = 1.0
         self._own_cpu_seconds = 0.0
-        self._samples = 0
+        self._sampling = Sampling()
         self._bursts = BurstCost()
         self._taken = 0  # bursts
         self._start_cpu_seconds: float | None = None  # own, of the start
@@ -120,9 +118,9 @@ class Ledger:
             self._start_cpu_seconds = own_cpu_seconds
         return elapsed
 
-    def add_samples(self, count: int) -> None:
-        """Note branch samples that were taken."""
-        self._samples += count
+    def tell_sampling(self, sampling: Sampling) -> None:
+        """Note what branch samples have cost so far."""
+        self._sampling = sampling
 
     def add_burst(self, cost: BurstCost, *, is_taken: bool = False) -> None:
         """Pay for a burst, taken or tried in vain."""
@@ -225,7 +223,7 @@ class Ledger:
             stop_seconds=cost.stop_seconds,
             longest_stop_seconds=cost.longest_stop_seconds,
             hit_seconds=cost.hit_seconds,
-            sampling_seconds=self._samples * self._sample_seconds,
+            sampling_seconds=self._sampling.seconds,
             budget_share=self._budget_share,
             spent_share=cost.target_seconds / target_cpu if target_cpu > 0 else 0.0,
             own_cpu_seconds=self._used_seconds,
@@ -233,4 +231,6 @@ class Ledger:
             own_cpu_share=self._own_cpu_share,
             own_cpu_waited_seconds=self._waited(),
             waits_for_own_cpu=self.is_waiting,
+            sampled_share=self._sampling.share,
+            sampling_why=self._sampling.why,
         )

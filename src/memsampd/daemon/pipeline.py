@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from memsampd.daemon.closed import ClosedWindows
 from memsampd.daemon.ledger import Ledger
 from memsampd.daemon.planner import Planner
+from memsampd.daemon.sampling import Sampling
 from memsampd.daemon.tracer import CaptureOrder, CaptureResult, CountedBurst
 from memsampd.daemon.watching import OPEN_LINES, WatchPlan
 from memsampd.errors import CaptureError, MemsampdError
@@ -104,6 +105,7 @@ class Turn(msgspec.Struct, frozen=True):
         refused_watches: such as could not begin, and why.
         free_watches: how many more words can be watched.
         sampled_lines: lines of accesses that a PMU sampled, and their threads.
+        sampling: what branch samples cost.
     """
 
     now_seconds: float
@@ -118,6 +120,7 @@ class Turn(msgspec.Struct, frozen=True):
     free_watches: int = 0
     sampled_lines: Sequence[tuple[OpenLine, int]] = ()
     waits_for_cpu: bool = False
+    sampling: Sampling = Sampling()
 
 
 class Actions(msgspec.Struct, frozen=True):
@@ -188,6 +191,7 @@ class Pipeline:
         self._closed = ClosedWindows()
         self._bursts = 0  # of this program
         self._ordered: CaptureOrder | None = None
+        self._sampled_share = 1.0
         self._waiting: list[CountedBurst] = []
         self._ran: Counter[int] = Counter()  # samples of each thread in this turn
         self._lately = self._ran  # in the last turn that had any
@@ -260,6 +264,8 @@ class Pipeline:
         elapsed = self.parts.ledger.tell_time(
             turn.now_seconds, turn.target_cpu_seconds, turn.own_cpu_seconds, turn.waits_for_cpu
         )
+        self.parts.ledger.tell_sampling(turn.sampling)
+        self._sampled_share = turn.sampling.share
         self.parts.schedule.elapse(elapsed)
         for result in turn.results:
             self._receive(result)
@@ -313,7 +319,6 @@ class Pipeline:
         counts.samples += len(samples)
         counts.lost += samples.lost
         counts.throttled += samples.throttled
-        self.parts.ledger.add_samples(len(samples))
         self._ran.update(samples.tid.tolist())
         bins = self.parts.cutter.bins(samples)
         self._learners.clock.add(samples)
@@ -343,6 +348,7 @@ class Pipeline:
                 cpu_seconds=window.cpu_seconds,
                 phase=phase,
                 samples=window.samples,
+                sampled_share=self._sampled_share,
                 lost=window.lost,
                 throttled=window.throttled,
                 predicted_phase=predicted,

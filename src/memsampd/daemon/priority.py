@@ -53,7 +53,7 @@ class Contention:
         """Whether it waits for half as long as it runs, or longer; monotonic time."""
         keep = math.exp((self._looked_seconds - now_seconds) / _MEMORY_SECONDS)
         last, now = self._last, self._scheduled() or Scheduled()
-        self._ran = keep * self._ran + now.ran_seconds - last.ran_seconds
-        self._waited = keep * self._waited + now.waited_seconds - last.waited_seconds
+        self._ran = keep * self._ran + now.ran_ns - last.ran_ns
+        self._waited = keep * self._waited + now.waited_ns - last.waited_ns
         self._looked_seconds, self._last = now_seconds, now
         return self._waited > _MUCH * self._ran

@@ -17,6 +17,7 @@ from memsampd.daemon.own_cpu import CpuAccount
 from memsampd.daemon.pipeline import Actions, Pipeline, Turn
 from memsampd.daemon.priority import ANALYSIS_NICENESS, Contention, yield_to_others
 from memsampd.daemon.sampled_lines import SampledLines
+from memsampd.daemon.sampling import SamplingPlan
 from memsampd.daemon.stopping import Stop
 from memsampd.daemon.tracer import CaptureOrder, CaptureResult
 from memsampd.errors import MemsampdError, TargetError
@@ -124,6 +125,7 @@ class SessionParts(msgspec.Struct, frozen=True):
         keeper: is shown every new state, to keep it; None: nothing is kept.
         past: what the target did before a restart of memsampd; None: nothing is known of it.
         sampled_lines: tells lines that a PMU has chosen; None: those of bursts and walks only.
+        sampling: charges samples, and says for which part of the time they are taken.
     """
 
     target: TargetInfo
@@ -136,6 +138,7 @@ class SessionParts(msgspec.Struct, frozen=True):
     clock_name: str
     started_seconds: float
     target_cpu_at_start: float
+    sampling: SamplingPlan
     memory_peak: MemoryPeak | None = None
     recorders: tuple[Recorder, ...] = ()
     watchpoints: Watchpoints | None = None
@@ -301,15 +304,19 @@ class Session:
         """Tell what has happened since the last turn: a turn for each program that has run."""
         parts = self._parts
         points = parts.watchpoints
-        self._waits_for_cpu = self._contention.look(time.monotonic())
+        if self._config.stops_nothing:  # nobody else asks
+            self._waits_for_cpu = self._contention.look(time.monotonic())
         with contextlib.suppress(TargetError):  # gone: as it was
             self._target_cpu = process_cpu_ns(self._target.pid) * 1e-9
-        for samples in parts.branches.read(0.0).programs():
+        target_cpu_seconds = self._target_cpu - parts.target_cpu_at_start
+        samples_read = parts.branches.read(0.0)
+        sampling = parts.sampling.look(time.monotonic(), target_cpu_seconds)
+        for samples in samples_read.programs():
             if samples.exec_seconds:
                 self._read_target()
             yield Turn(
                 now_seconds=time.monotonic(),
-                target_cpu_seconds=self._target_cpu - parts.target_cpu_at_start,
+                target_cpu_seconds=target_cpu_seconds,
                 own_cpu_seconds=parts.own_cpu.used_seconds,
                 waits_for_cpu=self._waits_for_cpu,
                 samples=samples,
@@ -320,6 +327,7 @@ class Session:
                 refused_watches=self._take_refused_watches(),
                 free_watches=0 if points is None else points.free,
                 sampled_lines=[] if parts.sampled_lines is None else parts.sampled_lines.take(),
+                sampling=sampling,
             )
 
     def _take_refused_watches(self) -> list[tuple[WatchOrder, MemsampdError]]:

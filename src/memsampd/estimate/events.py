@@ -57,6 +57,7 @@ class WindowRecord(Event, frozen=True, kw_only=True, tag="window"):
         cpu_seconds: CPU time that it covers.
         phase: the phase it was put into (ids that were merged later: see MergeRecord).
         samples: branch samples in it.
+        sampled_share: for this part of the time they were taken when it ended.
         lost: branch samples lost in it.
         throttled: throttle events in it.
         predicted_phase: the phase that was expected.
@@ -71,6 +72,7 @@ class WindowRecord(Event, frozen=True, kw_only=True, tag="window"):
     cpu_seconds: float
     phase: int
     samples: int = 0
+    sampled_share: float = 1.0
     lost: int = 0
     throttled: int = 0
     predicted_phase: int | None = None

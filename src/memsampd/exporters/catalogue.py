@@ -319,7 +319,13 @@ HITS = _counter(
 SAMPLING = _counter(
     "target_sampling_seconds",
     "seconds",
-    "Estimated CPU time that branch samples took from the target (not part of the budget).",
+    "Estimated CPU time that branch samples took from the target, at switches between threads, too "
+    "(not part of the budget of bursts).",
+)
+SAMPLED_SHARE = _gauge(
+    "target_sampled_ratio",
+    "ratio",
+    "Part of the time for which branch samples are taken: less where switches cost too much.",
 )
 OWN_CPU = _counter(
     "own_cpu_seconds",

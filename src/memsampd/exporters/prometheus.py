@@ -198,6 +198,7 @@ def _session_samples(snapshot: Snapshot) -> Iterator[Sample]:
         (catalogue.LONGEST_HOLD, cost.longest_stop_seconds),
         (catalogue.HITS, cost.hit_seconds),
         (catalogue.SAMPLING, cost.sampling_seconds),
+        (catalogue.SAMPLED_SHARE, cost.sampled_share),
         (catalogue.OWN_CPU, cost.own_cpu_seconds),
         (catalogue.REPLICA_CPU, cost.replica_cpu_seconds),
         (catalogue.OWN_CPU_LIMIT, cost.own_cpu_share),

@@ -76,7 +76,8 @@ class Overhead(msgspec.Struct, frozen=True):
         stop_seconds: wall time for which one of its threads was held.
         longest_stop_seconds: the longest of these times.
         hit_seconds: CPU time that breakpoints took from it: hits, and switches of watched threads.
-        sampling_seconds: estimate of the CPU time that branch samples took from it.
+        sampling_seconds: estimate of the CPU time that branch samples took from it: interrupts, and
+            more at switches between threads.
         budget_share: the share of the target's CPU time that bursts may cost.
         spent_share: the share that they cost: holds and hits.
         own_cpu_seconds: CPU time of memsampd's processes (tracing and the replica included).
@@ -84,6 +85,8 @@ class Overhead(msgspec.Struct, frozen=True):
         own_cpu_share: the share of the target's CPU time that they may use.
         own_cpu_waited_seconds: time for which bursts have waited because they had used it.
         waits_for_own_cpu: bursts wait for that at present.
+        sampled_share: for this part of the time branch samples are taken at present.
+        sampling_why: why not all the time, or what that takes where it has to be; else empty.
     """
 
     target_cpu_seconds: float
@@ -98,6 +101,8 @@ class Overhead(msgspec.Struct, frozen=True):
     own_cpu_share: float
     own_cpu_waited_seconds: float
     waits_for_own_cpu: bool
+    sampled_share: float = 1.0
+    sampling_why: str = ""
 
 
 class Snapshot(msgspec.Struct, frozen=True):

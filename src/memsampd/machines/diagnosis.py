@@ -6,7 +6,7 @@ import errno
 import os
 import platform
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from memsampd.machines.privileges import (
     detect_container,
     in_first_namespace,
 )
+from memsampd.sampler.perf.costs import SamplingCost
 from memsampd.sampler.perf.probes import (
     BusyChild,
     ProbeResult,
@@ -92,6 +93,7 @@ class Trials:
         replica: what a replica needs: its name, whether it is there, and what was found.
         pmu: events of the PMUs that there are.
         walk: whether accesses can be had without a stop, and what was found.
+        sampling_cost: what branch samples take.
     """
 
     ptrace: OSError | None
@@ -100,6 +102,7 @@ class Trials:
     replica: tuple[tuple[str, bool, str], ...]
     pmu: PmuTrials = NO_PMU
     walk: tuple[bool, str] = (False, "not tried")
+    sampling_cost: SamplingCost = field(default_factory=SamplingCost)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +171,7 @@ def gather_evidence(root: Path = Path("/")) -> Evidence:
             tuple(probe_replica()),
             try_plan(plan_events(machine.cpu, pmus, platform.release())),
             probe_walk(child.pid),
+            SamplingCost.measure(),
         )
     own = read_status(os.getpid(), root / "proc")
     return Evidence(root, platform.release(), machine, own, pmus, trials)
@@ -323,11 +327,14 @@ def _title(trial: str) -> str:
 
 def check_task_clock(evidence: Evidence) -> list[Finding]:
     """The branch source."""
+    cost = evidence.trials.sampling_cost
     return [
         _judge(
             "branch samples",
             evidence.trials.task_clock,
-            "samples of a busy child by the task clock",
+            "samples of a busy child by the task clock; each takes "
+            f"{1e6 * cost.interrupt_seconds:.1f} us of its CPU time, and a switch to and away from "
+            f"a thread that is sampled up to {1e6 * cost.switch.timer_seconds:.1f} us more",
         )
     ]
 

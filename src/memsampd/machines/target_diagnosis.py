@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import time
 from pathlib import Path
 
 from memsampd.errors import MemsampdError
 from memsampd.machines.diagnosis import Finding, State
+from memsampd.sampler.perf.costs import SwitchCost, measure_switch_cost
 from memsampd.sampler.perf.source import TaskClockSource
+from memsampd.sampler.perf.switches import SwitchCounter, planned_share
 from memsampd.sampler.process.cgroup import CgroupLimits, read_limits
 from memsampd.sampler.process.status import count_sleeps, read_threads
 from memsampd.sampler.process.target import check_target
@@ -19,7 +22,12 @@ _WORTH_SAYING = 0.02
 
 
 def diagnose_target(
-    pid: str, burst_accesses: int, max_stop_seconds: float, proc: Path = Path("/proc")
+    pid: str,
+    burst_accesses: int,
+    max_stop_seconds: float,
+    period_seconds: float,
+    budget_share: float,
+    proc: Path = Path("/proc"),
 ) -> tuple[Finding, ...]:
     """Check one process as attach would, without stopping it, and watch it for half a second.
 
@@ -27,6 +35,8 @@ def diagnose_target(
         pid: as typed by a user.
         burst_accesses: usual length of a burst.
         max_stop_seconds: how long a thread may be held.
+        period_seconds: CPU time between branch samples.
+        budget_share: of its CPU time: so much may they take at switches.
         proc: root of the proc file system.
     """
     try:
@@ -37,10 +47,15 @@ def diagnose_target(
         return (Finding("target", State.NO, error.cause, error.remedy),)
     detail = f"{facts.identity.pid} ({facts.identity.command}) can be observed"
     state = State.LIMITED if notes else State.OK
+    cost, counter = measure_switch_cost(), SwitchCounter(facts.identity.pid, proc)
+    counter.look(time.monotonic())
+    cpu_seconds, sleeps = _look(facts.identity.pid)
+    counter.look(math.inf)
     return (
         Finding("target", state, "; ".join([detail, *notes])),
         limits_finding(read_limits(facts.identity.pid)),
-        bursts_finding(*_look(facts.identity.pid), burst_accesses, max_stop_seconds),
+        sampling_finding(counter.per_cpu_second, cost, period_seconds, budget_share),
+        bursts_finding(cpu_seconds, sleeps, burst_accesses, max_stop_seconds),
     )
 
 
@@ -96,6 +111,35 @@ def bursts_finding(
             f" together from {burst_accesses / accesses:,.0f} stretches or so, and may end early"
         )
     return Finding(name, State.OK, f"{words}; {held}")
+
+
+def sampling_finding(
+    switches_per_cpu_second: float, cost: SwitchCost, period_seconds: float, budget_share: float
+) -> Finding:
+    """For which part of the time its branches will be sampled, as far as half a second tells.
+
+    Args:
+        switches_per_cpu_second: how often its threads were switched to, by their CPU time.
+        cost: of a switch.
+        period_seconds: CPU time between branch samples.
+        budget_share: of its CPU time: so much may they take at switches.
+    """
+    name = "target: sampling"
+    share = planned_share(switches_per_cpu_second, cost, period_seconds, budget_share)
+    taken = switches_per_cpu_second * cost.sampled_seconds(period_seconds)
+    words = (
+        f"its threads are switched to {switches_per_cpu_second:,.0f} times in a second of their "
+        f"CPU time; sampling all the time takes {100 * taken:.2g} % of it at switches"
+    )
+    if share == 1:
+        return Finding(name, State.OK, words)
+    return Finding(
+        name,
+        State.LIMITED,
+        f"{words}: it is sampled for {100 * share:.2g} % of the time",
+        "--budget allows more; changes of its phases that last for less than some pauses of "
+        "sampling are seen less well",
+    )
 
 
 def _look(pid: int) -> tuple[float, int]:

@@ -53,9 +53,10 @@ class WindowCutter:
     """Collects samples until they stand for a window of CPU time.
 
     Every window but a flushed one holds the same number of samples (for one sampling period), so
-    that all are equally noisy. Samples lost by the kernel stand for CPU time, too, but not for a
-    place in the vector: they are added to ``lost`` and ``cpu_seconds`` of the window that was open
-    when they were reported. Sum over windows, nothing of the target's time is missing.
+    that all are equally noisy; about so many where samples were taken for a part of the time.
+    Samples lost by the kernel stand for CPU time, too, but not for a place in the vector: they are
+    added to ``lost`` and ``cpu_seconds`` of the window that was open when they were reported. Sum
+    over windows, nothing of the target's time is missing.
 
     Args:
         window_seconds: CPU time of a window.
@@ -111,7 +112,7 @@ class WindowCutter:
         """
         self._lost += batch.lost
         if batch.cpu_seconds is None:  # else the sample after those lost stands for them, too
-            self._lost_seconds += batch.lost * batch.period_seconds
+            self._lost_seconds += batch.lost * batch.period_seconds * batch.weight
         self._throttled += batch.throttled
         if not len(batch):
             return []
@@ -119,7 +120,8 @@ class WindowCutter:
         bins = self.bins(batch) if bins is None else bins
         first = 0
         while first < len(batch):
-            missing = (self._window_seconds - self._sampled_seconds) / batch.period_seconds
+            stands_seconds = batch.period_seconds * batch.weight
+            missing = (self._window_seconds - self._sampled_seconds) / stands_seconds
             take = max(1, round(missing))
             part = slice(first, first + take)
             self._fill(batch, bins, part)
@@ -163,10 +165,13 @@ class WindowCutter:
         self._end_seconds = float(times[-1])
         self._code += np.bincount(bins[part], minlength=self._bins * _FINER)
         self._samples += len(times)
-        nominal_seconds = len(times) * batch.period_seconds
+        nominal_seconds = len(times) * batch.period_seconds * batch.weight
         told = batch.cpu_seconds
         self._sampled_seconds += nominal_seconds
-        self._cpu_seconds += nominal_seconds if told is None else float(told[part].sum())
+        if told is None:
+            self._cpu_seconds += nominal_seconds
+        else:
+            self._cpu_seconds += float(told[part].sum()) * batch.weight
         self._threads.update(batch.tid[part].tolist())
 
     def _close(self) -> Window:

@@ -53,9 +53,11 @@ class BranchSamples(msgspec.Struct, frozen=True):
         pid: process of each sample, shape (n,), int32.
         tid: thread of each sample, shape (n,), int32.
         time_seconds: CLOCK_MONOTONIC time of each sample, shape (n,), float64, ascending.
-        period_seconds: CPU time that one sample stands for; about so much where each tells.
-        cpu_seconds: CPU time that each sample stands for, shape (n,), float64; None where it is
-            the period.
+        period_seconds: CPU time between two samples of a thread that is sampled all the time;
+            about so much where each tells.
+        weight: each sample stands for so many times its CPU time, as samples were taken for a
+            part of the time only.
+        cpu_seconds: CPU time of each sample, shape (n,), float64; None where it is the period.
         counted: what was counted up to each sample; None where nobody asked.
         registers: rax, rbx, rcx, rdx, rsi, rdi, rbp, rsp, r8..r15 at each sample, shape (n, 16),
             uint64; shape (0, 16) where nobody asked.
@@ -76,6 +78,7 @@ class BranchSamples(msgspec.Struct, frozen=True):
     exec_seconds: tuple[float, ...] = ()
     cpu_seconds: NDArray[np.float64] | None = None
     counted: Counted | None = None
+    weight: float = 1.0
 
     def __len__(self) -> int:
         return len(self.ip)
@@ -92,6 +95,7 @@ class BranchSamples(msgspec.Struct, frozen=True):
             self.registers[row],
             cpu_seconds=None if self.cpu_seconds is None else self.cpu_seconds[row],
             counted=None if self.counted is None else self.counted.part(row),
+            weight=self.weight,
         )
 
     def programs(self) -> Iterator[BranchSamples]:

@@ -7,11 +7,12 @@ import math
 import pytest
 
 from memsampd.daemon.ledger import Ledger
+from memsampd.daemon.sampling import Sampling
 from memsampd.sampler.records import BurstCost
 
 
 def ledger(own_cpu_share: float = 0.05) -> Ledger:
-    return Ledger(0.01, own_cpu_share, sample_seconds=1e-5, now_seconds=100.0)
+    return Ledger(0.01, own_cpu_share, now_seconds=100.0)
 
 
 def test_a_second_is_granted_and_no_more_in_the_first_ten() -> None:
@@ -27,7 +28,7 @@ def test_a_second_is_granted_and_no_more_in_the_first_ten() -> None:
 
 
 def test_where_no_cpu_is_idle_bursts_have_nothing_in_advance() -> None:
-    costs = Ledger(0.01, 0.05, 1e-5, 100.0, usual_part=0.8, is_sparing=True)
+    costs = Ledger(0.01, 0.05, 100.0, usual_part=0.8, is_sparing=True)
     costs.tell_time(100.0, 0.0, 0.4, True)  # its start
     assert not costs.allows_burst(is_urgent=True)
     costs.add_burst(BurstCost(tracer_cpu_seconds=0.09))
@@ -90,14 +91,14 @@ def test_all_costs_add_up() -> None:
     costs = ledger()
     assert costs.tell_time(101.0, 4.0, 0.5) == 4.0
     assert costs.tell_time(102.0, 3.9, 0.5) == 0.0  # it has ended: its clock is gone
-    costs.add_samples(400)
+    costs.tell_sampling(Sampling(0.004, 0.25, "why"))
     for _ in range(2):
         costs.add_burst(BurstCost(0.002, 1, 0.002, hit_seconds=0.001, replica_cpu_seconds=0.1))
     told = costs.overhead()
     assert told.target_cpu_seconds == 4.0
     assert told.stop_seconds == pytest.approx(0.004)
     assert told.longest_stop_seconds == 0.002
-    assert told.sampling_seconds == pytest.approx(0.004)
+    assert (told.sampling_seconds, told.sampled_share, told.sampling_why) == (0.004, 0.25, "why")
     assert told.spent_share == pytest.approx(0.006 / 4)
     assert told.own_cpu_seconds == pytest.approx(0.7)
     assert told.replica_cpu_seconds == pytest.approx(0.2)
@@ -175,8 +176,8 @@ def test_later_what_comes_in_is_spent() -> None:
 
 def test_walks_and_watches_share_what_is_allowed_otherwise() -> None:
     """Where nothing else tells of large caches, watches have a larger part."""
-    usual = Ledger(0.01, 0.05, 0.0, 0.0)
-    walks = Ledger(0.01, 0.05, 0.0, 0.0, usual_part=0.75, spare_part=0.95)
+    usual = Ledger(0.01, 0.05, 0.0)
+    walks = Ledger(0.01, 0.05, 0.0, usual_part=0.75, spare_part=0.95)
     can = []
     for each in (usual, walks):
         each.tell_time(1.0, 1.0, 0.6)  # of a second that is granted at the start

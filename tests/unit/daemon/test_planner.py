@@ -25,7 +25,7 @@ def schedule() -> Schedule:
 
 
 def ledger() -> Ledger:
-    return Ledger(0.01, 0.05, 0.0, 0.0)
+    return Ledger(0.01, 0.05, 0.0)
 
 
 def window(index: int) -> Window:
@@ -85,7 +85,7 @@ def test_tries_end_after_some_in_a_row_until_another_window() -> None:
 
 def test_a_burst_that_found_nobody_awake_is_ordered_again_and_counts_for_nothing() -> None:
     permits = iter([True, False, *[True] * 100])
-    costs = Ledger(0.01, 0.05, 0.0, 0.0, lambda: next(permits))
+    costs = Ledger(0.01, 0.05, 0.0, lambda: next(permits))
     planner = Planner(schedule(), costs, LIMITS)
     order = planner.first(RAN)
     assert order is not None

@@ -171,3 +171,22 @@ def test_refuses_windows_without_time_or_bins() -> None:
     for seconds, bins in ((0.0, 8), (-1.0, 8), (0.1, 0)):
         with pytest.raises(ValueError, match="window"):
             WindowCutter(seconds, bins, identity)
+
+
+def test_samples_of_a_part_of_the_time_stand_for_all_of_it() -> None:
+    """A quarter of the time, four times as often: windows of as many samples, and as long."""
+    cutter = WindowCutter(0.1, 8, identity)
+    whole = cutter.add(batch(range(250), period=0.002))
+    part = cutter.add(batch(range(250), period=0.0005, weight=4.0, lost=3))
+    assert [window.samples for window in (*whole, *part)] == [50] * 10
+    assert whole[0].cpu_seconds == pytest.approx(0.1)
+    assert part[0].cpu_seconds == pytest.approx(0.1 + 3 * 0.002)
+    assert part[1].cpu_seconds == pytest.approx(0.1)
+
+
+def test_the_share_may_change_within_a_window() -> None:
+    cutter = WindowCutter(0.1, 8, identity)
+    assert cutter.add(batch(range(25), period=0.002)) == []
+    (window,) = cutter.add(batch(range(10), period=0.0005, weight=10.0))
+    assert window.samples == 35
+    assert window.cpu_seconds == pytest.approx(0.1)

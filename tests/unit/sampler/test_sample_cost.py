@@ -7,12 +7,12 @@ import os
 import pytest
 
 from memsampd import _core
-from memsampd.sampler.perf.interrupts import measure_sample_seconds
+from memsampd.sampler.perf.costs import measure_interrupt_seconds
 
 
 def test_it_is_a_time_and_leaves_nothing_open() -> None:
     before = len(os.listdir("/proc/self/fd"))
-    assert measure_sample_seconds() >= 0
+    assert measure_interrupt_seconds() >= 0
     assert len(os.listdir("/proc/self/fd")) == before
 
 
@@ -33,8 +33,8 @@ def test_it_is_the_difference_by_the_number_of_interrupts(monkeypatch: pytest.Mo
 
     worked: list[int] = []
     monkeypatch.setattr(_core, "perf_open_counter", open_counter)
-    monkeypatch.setattr("memsampd.sampler.perf.interrupts._work_ns", work_ns)
-    assert measure_sample_seconds() == pytest.approx(200_000e-9 / 24)
+    monkeypatch.setattr("memsampd.sampler.perf.costs._work_ns", work_ns)
+    assert measure_interrupt_seconds() == pytest.approx(200_000e-9 / 24)
     assert set(opened) == {50_000}
 
 
@@ -43,4 +43,4 @@ def test_a_refusal_is_no_cost(monkeypatch: pytest.MonkeyPatch) -> None:
         raise PermissionError
 
     monkeypatch.setattr(_core, "perf_open_counter", refuse)
-    assert measure_sample_seconds() == 0
+    assert measure_interrupt_seconds() == 0

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from abc import abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from memsampd import _core
 from memsampd.closing import Closing
-from memsampd.errors import UsageError
+from memsampd.errors import CapabilityError, TargetError, UsageError
 from memsampd.sampler.perf.counts import NO_COUNTERS, CounterSet, Readings
+from memsampd.sampler.perf.duty import DutyCycle
 from memsampd.sampler.perf.groups import TASK_CLOCK, SamplerOptions
 from memsampd.sampler.perf.rings import Drained, TaskEvent
 from memsampd.sampler.perf.stream import SampleStream
+from memsampd.sampler.perf.switches import shortened
 from memsampd.sampler.process.identity import PROC
 from memsampd.sampler.records import BranchSamples
 
@@ -23,6 +29,8 @@ from memsampd.sampler.records import BranchSamples
 _PERIOD_SECONDS_MIN = 10e-6
 RECORD_BYTES = 176  # of one sample in the ring
 RING_BYTES = 128 * 1024
+_MOST_SAMPLES = 200  # of a thread while it is sampled without a pause
+_PAUSE_SECONDS = 0.01  # of who waits for samples of a target that is sampled now and then
 
 
 class StreamedBranches(Closing):
@@ -32,7 +40,13 @@ class StreamedBranches(Closing):
         period_seconds: CPU time that a sample stands for.
         counters: counted beside the sampled event, and read at each sample.
         stream: the samples.
+
+    Attributes:
+        not_thinned: why it cannot sample for a part of the time only; empty if it can.
     """
+
+    name: str
+    not_thinned = "a PMU's events are sampled"
 
     def __init__(self, period_seconds: float, counters: CounterSet, stream: SampleStream) -> None:
         self.period_seconds = period_seconds
@@ -48,6 +62,34 @@ class StreamedBranches(Closing):
     def ended(self) -> bool:
         """Whether the last ``read`` found no thread left to sample (or the source is closed)."""
         return self._stream.ended
+
+    @property
+    def share(self) -> float:
+        """For so large a part of the time it samples."""
+        return 1.0
+
+    @property
+    def weight(self) -> float:
+        """CPU time of the target by that for which it was sampled, lately."""
+        return 1.0
+
+    @property
+    def threads(self) -> tuple[threading.Thread, ...]:
+        """Threads that it has at present."""
+        return ()
+
+    def thin(self, share: float) -> None:
+        """Sample for so large a part of the time from now on, 1 for all of it.
+
+        Raises:
+            CapabilityError: it cannot.
+        """
+        if share < 1:
+            raise CapabilityError("sampling for a part of the time", self.not_thinned)
+
+    @abstractmethod
+    def read(self, timeout_seconds: float) -> BranchSamples:
+        """Wait for samples, at most so long, and return all that have come, in order of time."""
 
     def _told(
         self, found: Drained, cpu_seconds: NDArray[np.float64] | None = None
@@ -101,6 +143,7 @@ class TaskClockSource(StreamedBranches):
         cpus: CPUs to sample on; None: all that are online.
         most_files: descriptors that may be opened; None: what the process may.
         counters: counted beside it, and read at each sample.
+        seed: of the times for which it samples, if not always.
 
     Attributes:
         name: "perf-task-clock".
@@ -126,13 +169,16 @@ class TaskClockSource(StreamedBranches):
         cpus: Sequence[int] | None = None,
         most_files: int | None = None,
         counters: CounterSet = NO_COUNTERS,
+        seed: int = 0,
     ) -> None:
         if not period_seconds >= _PERIOD_SECONDS_MIN:
             raise UsageError(
                 f"a sampling period of {period_seconds:g} s is too short",
                 f"the kernel keeps {_PERIOD_SECONDS_MIN:g} s and longer",
             )
-        options = SamplerOptions(
+        self._wakeup_seconds, self._ring_bytes = wakeup_seconds, ring_bytes
+        self._whole_period_seconds, self._cpus, self._seed = period_seconds, cpus, seed
+        self._options = SamplerOptions(
             pid=pid,
             period=round(period_seconds * 1e9),
             wakeup_bytes=wakeup_bytes(wakeup_seconds, period_seconds, RECORD_BYTES, ring_bytes),
@@ -143,8 +189,112 @@ class TaskClockSource(StreamedBranches):
             groups=counters.groups([TASK_CLOCK]),
             fields=_core.SAMPLE_REGISTERS | counters.fields,
         )
-        super().__init__(period_seconds, counters, SampleStream(options, cpus))
+        super().__init__(period_seconds, counters, SampleStream(self._options, cpus))
+        self.not_thinned = ""
+        if follow_forks or counters.kinds:
+            what = "child processes are sampled" if follow_forks else "counters are read"
+            self.not_thinned = f"{what}, too"
+        self._lock = threading.Lock()
+        self._cycle: DutyCycle | None = None
+        self._events: list[TaskEvent] = []
+        self._lost = 0
+        self._notes: tuple[str, ...] = ()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is not as it should be, a sentence each."""
+        return (*super().notes, *self._notes)
+
+    @property
+    def share(self) -> float:
+        """For so large a part of the time it samples."""
+        return 1.0 if self._cycle is None else self._cycle.share
+
+    @property
+    def weight(self) -> float:
+        """CPU time of the target by that for which it was sampled, lately."""
+        return 1.0 if self._cycle is None else self._cycle.weight
+
+    @property
+    def threads(self) -> tuple[threading.Thread, ...]:
+        """Threads that it has at present."""
+        return () if self._cycle is None else (self._cycle.thread,)
+
+    def thin(self, share: float) -> None:
+        """Sample for so large a part of the time from now on, 1 for all of it.
+
+        The period becomes shorter by as much, as far as that is sensible: samples are as many, and
+        each stands for as much CPU time.
+        """
+        if self.not_thinned:
+            super().thin(share)
+            return
+        if self._cycle is not None:
+            self._cycle.close()
+            self._cycle = None
+        self._change_period(shortened(self._whole_period_seconds, share))
+        if share < 1:
+            self._cycle = DutyCycle(
+                self._options.pid,
+                share,
+                self._stream.sampling_files,
+                self._lock,
+                most_seconds=_MOST_SAMPLES * self.period_seconds,
+                seed=self._seed,
+                proc=self._options.proc,
+            )
+
+    def _change_period(self, period_seconds: float) -> None:
+        """Open all events anew: those that threads have inherited keep their period."""
+        if period_seconds == self.period_seconds:
+            return
+        wakeup = wakeup_bytes(self._wakeup_seconds, period_seconds, RECORD_BYTES, self._ring_bytes)
+        options = replace(self._options, period=round(period_seconds * 1e9), wakeup_bytes=wakeup)
+        try:
+            stream = SampleStream(options, self._cpus)
+        except TargetError:  # it has just ended
+            return
+        except CapabilityError as error:
+            self._notes = (f"the period of samples cannot be changed: {error.cause}",)
+            return
+        last = self._stream.read(0.0)
+        self._lost += last.lost + len(last.samples)
+        self._events += self._stream.take_events()
+        self._stream.close()
+        self._stream, self.period_seconds = stream, period_seconds
 
     def read(self, timeout_seconds: float) -> BranchSamples:
         """Wait for samples, at most so long, and return all that have come, in order of time."""
-        return self._told(self._stream.read(timeout_seconds))
+        if self._cycle is None:
+            return self._read(timeout_seconds)
+        deadline_seconds = time.monotonic() + timeout_seconds
+        while True:  # the cycle goes on meanwhile
+            with self._lock:
+                samples = self._read(0.0)
+            left_seconds = deadline_seconds - time.monotonic()
+            if len(samples) or left_seconds <= 0 or self.ended:
+                return samples
+            time.sleep(min(left_seconds, _PAUSE_SECONDS))
+
+    def _read(self, timeout_seconds: float) -> BranchSamples:
+        found = self._stream.read(timeout_seconds)
+        lost, self._lost = self._lost, 0
+        told = self._told(replace(found, lost=found.lost + lost))
+        self._events += self._stream.take_events()
+        if self._cycle is None:
+            return told
+        pid = self._options.pid
+        for seconds in self._cycle.take_execs():
+            self._events.append(TaskEvent("exec", pid, pid, 0, 0, seconds, ""))
+        return replace(told, weight=self.weight)
+
+    def take_events(self) -> tuple[TaskEvent, ...]:
+        """Births, ends and execs of threads that came with the samples read since last asked."""
+        events, self._events = self._events, []
+        return tuple(sorted(events, key=lambda event: event.time_seconds))
+
+    def close(self) -> None:
+        """Release every descriptor and mapping; may be called twice."""
+        if self._cycle is not None:
+            self._cycle.close()
+        super().close()

@@ -76,6 +76,19 @@ def read_stat(pid: int, proc: Path = PROC) -> ProcessStat:
     return parse_stat(valid_text((proc / str(pid) / "stat").read_bytes()))
 
 
+def program_mark(pid: int, proc: Path = PROC) -> tuple[str, ...] | None:
+    """What an exec changes for good: where the code and the stack of a process begin, and the like.
+
+    Returns:
+        Zeroes where it may not be known; None if the process is gone.
+    """
+    try:
+        text = (proc / str(pid) / "stat").read_bytes().decode("latin-1")
+    except OSError:
+        return None
+    return tuple(text[text.rindex(")") :].split()[24:27])
+
+
 def valid_text(name: bytes) -> str:
     """Text that can be written anywhere: bytes that are no UTF-8 are replaced by U+FFFD."""
     return name.decode("utf-8", "replace")

@@ -13,20 +13,25 @@ class Scheduled(msgspec.Struct, frozen=True):
     """Since a thread began.
 
     Attributes:
-        ran_seconds: its CPU time.
-        waited_seconds: for how long it was ready to run and had no CPU.
+        ran_ns: its CPU time.
+        waited_ns: for how long it was ready to run and had no CPU.
         times: how often it was switched to.
     """
 
-    ran_seconds: float = 0.0
-    waited_seconds: float = 0.0
+    ran_ns: int = 0
+    waited_ns: int = 0
     times: int = 0
 
 
 def read_scheduled(task: int | str = "thread-self", proc: Path = PROC) -> Scheduled | None:
-    """Ask about a thread, by its id; None if it is gone, or this kernel does not tell."""
+    """Ask about a thread, by its id; None if it is gone, or this kernel does not tell.
+
+    Args:
+        task: the thread; by default the one that asks.
+        proc: root of the proc file system, or the ``task`` folder of the thread's process.
+    """
     try:
         ran_ns, waited_ns, times = map(int, (proc / str(task) / "schedstat").read_text().split())
     except (OSError, ValueError):
         return None
-    return Scheduled(ran_ns * 1e-9, waited_ns * 1e-9, times)
+    return Scheduled(ran_ns, waited_ns, times)

@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 
 from memsampd.sampler.process.identity import PROC, read_stat, valid_text
+from memsampd.sampler.process.schedstat import read_scheduled
 
 
 class ProcessStatus(msgspec.Struct, frozen=True):
@@ -106,10 +107,11 @@ def read_threads(pid: int, proc: Path = PROC) -> tuple[ThreadState, ...]:
         folder = proc / str(pid) / "task"
         try:
             stat = read_stat(tid, folder)
-            cpu_ns = int((folder / str(tid) / "schedstat").read_text().split()[0])
         except OSError:
             continue
-        found.append(ThreadState(tid, stat.state, cpu_ns))
+        scheduled = read_scheduled(tid, folder)
+        if scheduled is not None:
+            found.append(ThreadState(tid, stat.state, scheduled.ran_ns))
     return tuple(found)
 
 

@@ -93,7 +93,7 @@ def test_turns_go_on_after_a_leap() -> None:
 
 
 def test_a_ledger_grants_nothing_for_time_in_which_the_target_did_not_run() -> None:
-    ledger = Ledger(0.01, 0.05, 0.0, 0.0)
+    ledger = Ledger(0.01, 0.05, 0.0)
     ledger.tell_time(20.0, 1.0, 1.1)
     assert not ledger.allows_burst()
     ledger.tell_time(20.0 + DAY, 1.0, 1.1)

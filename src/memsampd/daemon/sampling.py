@@ -1,0 +1,145 @@
+"""What branch samples cost a target, and for which part of the time they are taken therefore."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import msgspec
+
+from memsampd.sampler.perf.costs import SamplingCost
+from memsampd.sampler.perf.switches import planned_share
+
+
+class Sampling(msgspec.Struct, frozen=True):
+    """What branch samples cost a target.
+
+    Attributes:
+        seconds: estimate of the CPU time that they took from it: interrupts, and what switches
+            between its threads and others took more.
+        share: for this part of the time they are taken at present.
+        why: why not all the time, or what that takes where it has to be; else empty.
+    """
+
+    seconds: float = 0.0
+    share: float = 1.0
+    why: str = ""
+
+
+class ThinnedSource(Protocol):
+    """A branch source that can sample for a part of the time only."""
+
+    period_seconds: float
+    not_thinned: str
+
+    @property
+    def share(self) -> float:
+        """For so large a part of the time it samples."""
+
+    @property
+    def weight(self) -> float:
+        """CPU time of the target by that for which it was sampled, lately."""
+
+    def thin(self, share: float) -> None:
+        """Sample for so large a part of the time from now on."""
+
+
+class Switches(Protocol):
+    """Counts how often threads are switched to."""
+
+    switches: int
+
+    @property
+    def per_cpu_second(self) -> float:
+        """Switches in a second of the target's CPU time, lately."""
+
+    def look(self, now_seconds: float) -> bool:
+        """Count, if it is time to; whether it was."""
+
+
+class SamplingPlan:
+    """Charges a target for its samples, and has it sampled so that switches take what they may.
+
+    Args:
+        source: where samples come from.
+        cost: of sampling.
+        allowed_share: of the target's CPU time: so much may sampling take at switches.
+        switches: counts them.
+        thinned: called when the share has changed.
+        tell: tells people why.
+    """
+
+    def __init__(
+        self,
+        source: ThinnedSource,
+        cost: SamplingCost,
+        allowed_share: float,
+        switches: Switches,
+        thinned: Callable[[], None] = lambda: None,
+        tell: Callable[[str], None] = lambda words: None,
+    ) -> None:
+        self._source, self._cost = source, cost
+        self._allowed_share, self._switches = allowed_share, switches
+        self._thinned, self._tell = thinned, tell
+        self._period_seconds = source.period_seconds  # of samples that are taken all the time
+        self._seconds = 0.0
+        self._cpu_seconds = 0.0
+        self._counted = 0
+
+    def look(self, now_seconds: float, target_cpu_seconds: float) -> Sampling:
+        """Charge what was, and plan what is to come.
+
+        Args:
+            now_seconds: monotonic time.
+            target_cpu_seconds: CPU time of the target since the attach.
+
+        Returns:
+            What it came to so far.
+        """
+        source, cost = self._source, self._cost
+        used = max(target_cpu_seconds - self._cpu_seconds, 0.0)
+        self._cpu_seconds += used
+        interrupts = used / (source.weight * source.period_seconds)
+        self._seconds += interrupts * cost.interrupt_seconds
+        if self._switches.look(now_seconds):
+            switches = self._switches.switches - self._counted
+            self._counted = self._switches.switches
+            self._seconds += switches * self._switch_seconds()
+            self._plan()
+        return Sampling(self._seconds, source.share, self._why())
+
+    def _switch_seconds(self) -> float:
+        """What sampling takes at a switch, in the mean."""
+        switch, source = self._cost.switch, self._source
+        more = switch.sampled_seconds(source.period_seconds) - switch.open_seconds
+        return switch.open_seconds + more / source.weight
+
+    def _plan(self) -> None:
+        source = self._source
+        if source.not_thinned:
+            return
+        share = planned_share(
+            self._switches.per_cpu_second,
+            self._cost.switch,
+            self._period_seconds,
+            self._allowed_share,
+            source.share,
+        )
+        if share != source.share:
+            source.thin(share)
+            self._thinned()
+            self._tell(f"sampled for {100 * share:.2g} % of the time: {self._why()}")
+
+    def _why(self) -> str:
+        """Why it is sampled for a part of the time, or what that costs where it cannot be."""
+        source, often = self._source, self._switches.per_cpu_second
+        took = often * self._cost.switch.sampled_seconds(self._period_seconds)
+        if source.share == 1 and not (source.not_thinned and took > self._allowed_share):
+            return ""
+        words = (
+            f"its threads are switched to {often:,.0f} times in a second of their CPU time: "
+            f"sampling all the time would take {100 * took:.0f} % of it"
+        )
+        if source.share == 1:
+            words = words.replace("would take", "takes") + f" (not less, as {source.not_thinned})"
+        return words

@@ -1,0 +1,175 @@
+"""What branch samples cost the thread that is sampled: interrupts, and more at each switch."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import statistics
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+
+import msgspec
+
+from memsampd import _core
+
+_INTERRUPTS_PERIOD_NS = 50_000  # a millisecond of work is then delayed by several per cent
+_PAIRS = 7
+_TURNS = 20_000  # some 0.4 ms
+
+# Longer, and the tick of the CPU may be due before it: nothing has to be programmed then. Shorter,
+# and interrupts come in between.
+_SWITCHES_PERIOD_NS = 500_000
+_CLOCK_MONOTONIC_COARSE = 6  # goes on by a tick
+_SWITCH_TURNS = 7
+_SWITCHES = 60  # a turn, three times: 2 to 4 ms in all
+
+
+class SwitchCost(msgspec.Struct, frozen=True):
+    """CPU time more whenever a thread is switched to and away from, all who run there together.
+
+    Attributes:
+        timer_seconds: while it is sampled, if its timer is what the CPU is to wake up for next.
+        open_seconds: while its event is there, but disabled.
+        tick_seconds: the CPU wakes up so often anyway.
+    """
+
+    timer_seconds: float = 0.0
+    open_seconds: float = 0.0
+    tick_seconds: float = 0.004
+
+    def sampled_seconds(self, period_seconds: float) -> float:
+        """While it is sampled: a timer that is due after the next tick is not programmed.
+
+        What is left of the period, and of the time to the tick, is evenly spread.
+        """
+        ratio = period_seconds / self.tick_seconds
+        sooner = 1 - ratio / 2 if ratio <= 1 else 0.5 / ratio
+        return self.open_seconds + sooner * (self.timer_seconds - self.open_seconds)
+
+
+class SamplingCost(msgspec.Struct, frozen=True):
+    """What sampling by a timer takes from a target.
+
+    Attributes:
+        interrupt_seconds: CPU time of one timer interrupt.
+        switch: at each switch between threads.
+    """
+
+    interrupt_seconds: float = 0.0
+    switch: SwitchCost = SwitchCost()
+
+    @classmethod
+    def measure(cls) -> SamplingCost:
+        """Measure it on this thread (some 15 ms of CPU time)."""
+        return cls(measure_interrupt_seconds(), measure_switch_cost())
+
+
+def measure_interrupt_seconds() -> float:
+    """CPU time that one timer interrupt of the branch source takes, measured on this thread.
+
+    The same work is done with and without the interrupts, in turns, some 6 ms in all; the median
+    of the differences counts. Writing the sample itself is not in it, and makes no difference
+    that can be seen.
+
+    Returns:
+        Seconds; 0 where that is too little to be seen, or the event is refused.
+    """
+    costs = []
+    for _ in range(_PAIRS):
+        alone_ns = _work_ns()
+        try:
+            event = _open_clock(_INTERRUPTS_PERIOD_NS)
+        except OSError:
+            return 0.0
+        sampled_ns = _work_ns()
+        os.close(event)
+        costs.append((sampled_ns - alone_ns) / (sampled_ns / _INTERRUPTS_PERIOD_NS))
+    return max(statistics.median(costs), 0.0) * 1e-9
+
+
+def _open_clock(period_ns: int) -> int:
+    """The event of the branch source, on this thread."""
+    return _core.perf_open_counter(
+        threading.get_native_id(),
+        _core.PERF_TYPE_SOFTWARE,
+        _core.PERF_COUNT_SW_TASK_CLOCK,
+        period=period_ns,
+    )
+
+
+def _work_ns() -> int:
+    """Do the work; CPU time that it took."""
+    start_ns = time.thread_time_ns()
+    for _ in range(_TURNS):
+        pass
+    return time.thread_time_ns() - start_ns
+
+
+def measure_switch_cost() -> SwitchCost:
+    """What switches take, measured on this thread and another one that wake each other on one CPU.
+
+    In turns without an event on this thread, with one that is disabled, and with one that samples.
+    Of that the median counts, as now and then a turn falls before a tick; a disabled event takes so
+    little that the least times are compared. Hardly a sample comes: timers are started and stopped.
+
+    Returns:
+        The cost; nothing where it is too little to be seen, or the event is refused.
+    """
+    found: list[tuple[int, int, int]] = []
+    with ExitStack() as stack:
+        pass_bytes = stack.enter_context(_partner())
+        for _ in range(_SWITCH_TURNS):
+            alone_ns = pass_bytes()
+            try:
+                event = _open_clock(_SWITCHES_PERIOD_NS)
+            except OSError:
+                return SwitchCost()
+            fcntl.ioctl(event, _core.PERF_EVENT_IOC_DISABLE, 0)
+            open_ns = pass_bytes()
+            fcntl.ioctl(event, _core.PERF_EVENT_IOC_ENABLE, 0)
+            sampled_ns = pass_bytes()
+            os.close(event)
+            found.append((alone_ns, open_ns, sampled_ns))
+    alone, opened, sampled = zip(*found, strict=True)
+    open_seconds = max(min(opened) - min(alone), 0) / _SWITCHES * 1e-9
+    timer_seconds = (statistics.median(sampled) - statistics.median(alone)) / _SWITCHES * 1e-9
+    tick_seconds = time.clock_getres(_CLOCK_MONOTONIC_COARSE)
+    return SwitchCost(max(timer_seconds, open_seconds), open_seconds, tick_seconds)
+
+
+@contextmanager
+def _partner() -> Iterator[Callable[[], int]]:
+    """A function that passes bytes to and fro with another thread: CPU time of both, ns."""
+    before = os.sched_getaffinity(0)
+    from_it, to_me = os.pipe()
+    from_me, to_it = os.pipe()
+    told: list[int] = []
+
+    def answer() -> None:
+        while True:
+            try:
+                told.append(_core.pass_bytes(from_me, to_me, _SWITCHES, False))
+            except OSError:  # closed: that is all
+                return
+
+    def pass_bytes() -> int:
+        turns = len(told)
+        mine_ns = _core.pass_bytes(from_it, to_it, _SWITCHES, True)
+        while len(told) == turns:
+            time.sleep(0)
+        return mine_ns + told[-1]
+
+    # Threads start on the CPUs of who starts them.
+    os.sched_setaffinity(0, {min(before)})
+    thread = threading.Thread(target=answer, name="memsampd-switches", daemon=True)
+    thread.start()
+    try:
+        yield pass_bytes
+    finally:
+        os.close(to_it)
+        thread.join()
+        for each in (from_it, to_me, from_me):
+            os.close(each)
+        os.sched_setaffinity(0, before)

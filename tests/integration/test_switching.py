@@ -1,0 +1,223 @@
+"""A program that switches often is sampled for a part of the time, and is told of as it is."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from subprocess import Popen
+
+import pytest
+from tracees import PATIENCE_SECONDS, compile_c, descriptors, running
+
+from memsampd.daemon.attach import attached
+from memsampd.daemon.config import OutputConfig, SessionConfig
+from memsampd.exporters.recording import read_recording
+from memsampd.phases.windows import WindowCutter
+from memsampd.sampler.perf.source import TaskClockSource
+from memsampd.sampler.perf.switches import LEAST_SHARE
+from memsampd.sampler.process.cputime import process_cpu_ns
+from memsampd.sampler.process.schedstat import read_scheduled
+from memsampd.sampler.process.status import list_threads
+from memsampd.sampler.records import BranchSamples
+
+# Two threads pass a byte over pipes; each time the second works for three times as long. At a byte
+# on its input it becomes another program, or starts a third thread that works without a pause.
+PROGRAM = r"""
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+static int to[2], from[2];
+static volatile long area[1 << 10];
+static void work(long times)
+{
+    for (long i = 0; i < times; i++) area[i & 1023]++;
+}
+static void *answer(void *words)
+{
+    char byte;
+    long times = 3 * *(long *)words;
+    while (read(to[0], &byte, 1) == 1) {
+        work(times);
+        if (write(from[1], &byte, 1) != 1) break;
+    }
+    return NULL;
+}
+static void *compute(void *unused)
+{
+    for (;;) work(1000);
+    return unused;
+}
+int main(int count, char **words)
+{
+    pthread_t thread;
+    char byte = 0;
+    static long times = 10000;
+    struct pollfd told = {0, POLLIN, 0};
+    if (count > 2) times = 100;
+    if (pipe(to) || pipe(from)) return 1;
+    pthread_create(&thread, NULL, answer, &times);
+    puts("ready");
+    fflush(stdout);
+    for (long round = 0;; round++) {
+        work(times);
+        if (write(to[1], &byte, 1) != 1 || read(from[0], &byte, 1) != 1) return 1;
+        if (round % 64 || poll(&told, 1, 0) != 1 || read(0, &byte, 1) != 1) continue;
+        if (byte == 'x') execl(words[0], words[0], "again", NULL);
+        pthread_create(&thread, NULL, compute, NULL);
+    }
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compile_c(tmp_path_factory.mktemp("switching"), PROGRAM, "-pthread")
+
+
+@contextmanager
+def thinned(pid: int, share: float) -> Iterator[TaskClockSource]:
+    with TaskClockSource(pid) as source:
+        source.thin(share)
+        yield source
+
+
+def read_until(
+    source: TaskClockSource, is_enough: Callable[[list[BranchSamples]], object]
+) -> list[BranchSamples]:
+    give_up = time.monotonic() + PATIENCE_SECONDS
+    parts: list[BranchSamples] = []
+    while not is_enough(parts):
+        assert time.monotonic() < give_up, parts[-3:]
+        parts.append(source.read(0.1))
+    return parts
+
+
+def tell(process: Popen[str], byte: str) -> None:
+    assert process.stdin is not None
+    process.stdin.write(byte)
+    process.stdin.flush()
+
+
+def samples_of(parts: list[BranchSamples]) -> int:
+    return sum(map(len, parts))
+
+
+def test_windows_hold_the_threads_as_they_ran(program: Path) -> None:
+    """And the CPU time of the samples, by their weights, is that of the process."""
+    with running(program) as process, thinned(process.pid, 1 / 8) as source:
+        assert (source.share, source.period_seconds) == (1 / 8, 0.00025)
+        first, second = list_threads(process.pid)
+
+        def ran_ns() -> list[int]:
+            told = [read_scheduled(tid) for tid in (first, second)]
+            return [0 if each is None else each.ran_ns for each in told]
+
+        # From here on weights are those that were measured.
+        read_until(source, lambda parts: samples_of(parts) > 100)
+        before_ns, cpu_before_ns = ran_ns(), process_cpu_ns(process.pid)
+        parts = read_until(source, lambda parts: samples_of(parts) > 1500)
+        used_ns = [ns - before for ns, before in zip(ran_ns(), before_ns, strict=True)]
+        cpu_ns = process_cpu_ns(process.pid) - cpu_before_ns
+    cutter = WindowCutter(0.1, 8, lambda pid, ips: ips)
+    windows = [window for part in parts for window in cutter.add(part)]
+    last = cutter.flush()
+    windows += [] if last is None else [last]
+    found: Counter[int] = Counter()
+    for window in windows:
+        found.update(window.thread_samples)
+    assert found.total() == samples_of(parts)
+    told = found[second] / found.total()
+    assert told == pytest.approx(used_ns[1] / sum(used_ns), abs=0.15)
+    stands_for = sum(len(part) * part.period_seconds * part.weight for part in parts)
+    assert sum(window.cpu_seconds for window in windows) == pytest.approx(
+        stands_for + sum(part.lost * part.period_seconds * part.weight for part in parts)
+    )
+    # Nearly all of it is in user mode: what weights leave out or count twice would be seen.
+    assert 0.4 < stands_for / (cpu_ns * 1e-9) < 1.6
+    assert all(part.weight > 1 for part in parts)
+
+
+def test_another_program_is_noticed_while_nothing_is_sampled(program: Path) -> None:
+    with running(program) as process, thinned(process.pid, LEAST_SHARE) as source:
+        read_until(source, samples_of)
+        for _ in range(3):  # most of the time nothing is
+            source.take_events()
+            tell(process, "x")
+            execs: list[float] = []
+
+            def has_execed(parts: list[BranchSamples], execs: list[float] = execs) -> bool:
+                execs += [each.time_seconds for each in source.take_events() if each.kind == "exec"]
+                return bool(execs)
+
+            read_until(source, has_execed)
+            read_until(source, samples_of)
+
+
+def test_threads_born_meanwhile_are_sampled(program: Path) -> None:
+    with running(program) as process, thinned(process.pid, 1 / 16) as source:
+        read_until(source, samples_of)
+        known = set(list_threads(process.pid))
+        tell(process, "t")
+        parts = read_until(source, lambda parts: any(set(part.tid) - known for part in parts))
+        (born,) = set(list_threads(process.pid)) - known
+        assert born in {tid for part in parts for tid in part.tid.tolist()}
+
+
+def test_all_is_as_it_was_when_there_are_few_switches_again(program: Path) -> None:
+    with running(program) as process, TaskClockSource(process.pid) as source:
+        opened, threads = len(descriptors()), threading.active_count()
+        for share in (1 / 2, 1 / 64, 1):
+            source.thin(share)
+            assert source.share == share
+            assert threading.active_count() == threads + (share < 1)
+            give_up = time.monotonic() + PATIENCE_SECONDS
+            while len(descriptors()) != opened:  # its thread has one for a moment, now and then
+                assert time.monotonic() < give_up
+            parts = read_until(source, samples_of)
+            assert parts[-1].period_seconds == source.period_seconds
+        assert (parts[-1].weight, source.period_seconds) == (1.0, 0.002)
+
+
+def test_the_end_of_the_process_ends_it(program: Path) -> None:
+    before = descriptors(), threading.active_count()
+    with running(program) as process, thinned(process.pid, 1 / 32) as source:
+        read_until(source, samples_of)
+        process.kill()
+        read_until(source, lambda parts: source.ended)
+        assert source.take_events() is not None
+    assert (descriptors(), threading.active_count()) == before
+
+
+def test_a_session_says_so_and_records_it(program: Path, tmp_path: Path) -> None:
+    config = SessionConfig(own_cpu_share=1e6, budget_share=1e-3)
+    path = tmp_path / "recording"
+    with running(program, "a", "b") as process:
+        with attached(process.pid, config, OutputConfig(path)) as session:
+            give_up = time.monotonic() + PATIENCE_SECONDS
+
+            def windows() -> int:
+                snapshot = session.snapshot()
+                is_thinned = snapshot.overhead.sampled_share < 1
+                return snapshot.estimate.windows if is_thinned else 0
+
+            begin = None
+            while begin is None or windows() < begin + 3:
+                assert time.monotonic() < give_up, session.snapshot()
+                begin = begin or windows() or None
+                time.sleep(0.05)
+                session.step()
+            overhead = session.snapshot().overhead
+            session.finish()
+        assert os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG) is None  # it lives
+    assert "switched to" in overhead.sampling_why
+    assert overhead.sampling_seconds > 0
+    shares = [window.sampled_share for window in read_recording(path).windows]
+    assert min(shares) < 1
+    assert shares[-1] == overhead.sampled_share

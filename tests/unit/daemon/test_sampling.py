@@ -1,0 +1,97 @@
+"""Samples are charged with what they take, and taken for the part of the time that is allowed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from memsampd.daemon.sampling import SamplingPlan
+from memsampd.sampler.perf.costs import SamplingCost, SwitchCost
+
+COST = SamplingCost(6e-6, SwitchCost(13e-6, 1e-6, 0.004))
+
+
+@dataclass
+class Source:
+    """Samples as it is told to; late by a tenth each time."""
+
+    not_thinned: str = ""
+    period_seconds: float = 0.002
+    share: float = 1.0
+    told: list[float] = field(default_factory=list)
+
+    @property
+    def weight(self) -> float:
+        return 1.0 if self.share == 1 else 0.9 / self.share
+
+    def thin(self, share: float) -> None:
+        self.told.append(share)
+        self.share, self.period_seconds = share, max(0.002 * share, 1e-4)
+
+
+@dataclass
+class Switches:
+    """As many as there were, told every second."""
+
+    per_cpu_second: float = 0.0
+    switches: int = 0
+    looked_seconds: float = -1.0
+
+    def look(self, now_seconds: float) -> bool:
+        is_due = now_seconds >= self.looked_seconds + 1
+        if is_due:
+            self.looked_seconds = now_seconds
+        return is_due
+
+
+def test_who_does_not_switch_pays_for_interrupts_only() -> None:
+    """Ticks in the kernel, too, which give no sample."""
+    source = Source()
+    plan = SamplingPlan(source, COST, 0.01, Switches())
+    for quarter in range(41):
+        told = plan.look(quarter / 4, 0.8 * quarter / 4)
+    assert told.seconds == pytest.approx(8.0 / 0.002 * 6e-6)
+    assert (told.share, told.why, source.told) == (1.0, "", [])
+    assert plan.look(11.0, 7.9).seconds == told.seconds  # it has ended: its clock is gone
+
+
+def test_who_switches_often_is_charged_and_sampled_for_a_part_of_the_time() -> None:
+    source, switches = Source(), Switches()
+    said: list[str] = []
+    changes: list[float] = []
+    plan = SamplingPlan(
+        source, COST, 0.01, switches, lambda: changes.append(source.share), said.append
+    )
+    told = plan.look(0.0, 0.0)
+    assert told.share == 1
+    switches.per_cpu_second, switches.switches = 20_000, 20_000
+    told = plan.look(1.0, 1.0)
+    whole = 1e-6 + 0.75 * 12e-6  # with 2 ms every fourth timer is due after the tick
+    assert told.seconds == pytest.approx(500 * 6e-6 + 20_000 * whole)
+    assert told.share == 1 / 32
+    assert "20,000 times" in told.why
+    assert "20 %" in told.why
+    assert changes == [1 / 32]
+    assert said == [f"sampled for 3.1 % of the time: {told.why}"]
+    switches.switches += 20_000
+    later = plan.look(2.0, 2.0)
+    part = (1 / 32) / 0.9  # of the time, as it came to
+    rest = 1e-6 + part * (1 - 1e-4 / 0.008) * 12e-6
+    interrupts = part / 1e-4
+    assert later.seconds - told.seconds == pytest.approx(interrupts * 6e-6 + 20_000 * rest)
+    assert later.share == 1 / 32
+    switches.per_cpu_second = 10.0
+    assert plan.look(3.0, 3.0).share == 1
+    assert plan.look(4.0, 4.0).why == ""
+    assert source.told == [1 / 32, 1]
+
+
+def test_where_it_cannot_be_less_that_is_said() -> None:
+    source, switches = Source("child processes are sampled, too"), Switches(20_000, 20_000)
+    plan = SamplingPlan(source, COST, 0.01, switches)
+    told = plan.look(0.0, 1.0)
+    assert told.seconds > 20_000 * 9e-6
+    assert told.share == 1
+    assert told.why.endswith("takes 20 % of it (not less, as child processes are sampled, too)")
+    assert source.told == []
