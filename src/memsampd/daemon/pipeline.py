@@ -211,6 +211,11 @@ class Pipeline:
         return self.parts.planner.hurries(self.phase) or (bool(self._waiting) and self._is_first)
 
     @property
+    def windows_left(self) -> float:
+        """After how many windows a burst will be due, if this phase goes on."""
+        return self.parts.planner.windows_left(self.phase)
+
+    @property
     def awaits_burst(self) -> bool:
         """Whether a burst was ordered that has not come yet."""
         return self._ordered is not None
@@ -286,11 +291,12 @@ class Pipeline:
     def _plan(self, ended: Window | None) -> CaptureOrder | None:
         if self._ran:
             self._lately, self._ran = self._ran, Counter()
-        for _, assignment in self._ended[1:]:  # the first one was decided on
-            self.parts.schedule.skip(self.parts.estimator.phase_now(assignment.phase))
+        planner = self.parts.planner
+        for window, assignment in self._ended:
+            if window.index != planner.asked_about:
+                self.parts.schedule.skip(self.parts.estimator.phase_now(assignment.phase))
         if self._ordered is not None:
             return None
-        planner = self.parts.planner
         if (again := planner.first(self._lately)) is not None or ended is None:
             return again
         seen = self.parts.estimator.seen_code()

@@ -295,7 +295,9 @@ class Session:
         if not ledger.is_waiting:  # who gets little CPU time has few windows: one a turn is enough
             pause = self._config.window_seconds / max(ledger.busy_share, 0.01)
         room_seconds = _CALM_TURN_SAMPLES * self._config.period_seconds
-        return max(min(pause, _CALM_TURN_SECONDS, room_seconds), _TURN_SECONDS)
+        usual = max(min(pause, _CALM_TURN_SECONDS, room_seconds), _TURN_SECONDS)
+        until_due = pipeline.windows_left * pause
+        return min(max(until_due, _BURST_TURN_SECONDS), usual) if until_due > 0 else usual
 
     def _turns(self) -> Iterator[Turn]:
         """Tell what has happened since the last turn: a turn for each program that has run."""
