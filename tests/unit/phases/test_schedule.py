@@ -293,13 +293,13 @@ def test_a_phase_that_waited_for_long_has_no_more_bursts_in_a_row_than_others() 
     for _ in range(100):
         schedule.skip(0)
     taken = run_one_phase(schedule, 100)
-    assert len(taken) < 20 and np.diff(taken).min() >= 1
+    assert len(taken) < 20
 
 
 def test_how_many_windows_are_left_is_known_of_phases_with_a_burst() -> None:
     schedule = make("phase-guided", 0, first_gap=6, max_gap=6, **FREE)
     assert schedule.windows_left(0) == schedule.windows_left(None) == math.inf
-    (first,) = run_one_phase(schedule, 1)
+    assert run_one_phase(schedule, 1) == [0]
     left = schedule.windows_left(0)
     assert 2 < left < 10
     schedule.skip(0)

@@ -54,11 +54,11 @@ class PhaseGuided(BudgetedSchedule):
     Gaps are counted in windows of the phase itself. Their mean is the windows that the phase has
     had, divided by ``resolution``, between ``first_gap`` and ``max_gap``; each is drawn evenly from
     half to one and a half times that, so that bursts neither fall into step with the program nor
-    leave a long stretch of it unseen, as independent moments would. They are counted from the moment
-    at which the last burst was due, whenever it came and was analysed. So a phase is seen
-    at about as many moments whether it lasts seconds or hours: what it does now may differ from
-    what it did, though its code is the same. A phase whose curve drifted begins anew. Lengths are
-    chosen for each phase by itself (:class:`~memsampd.phases.schedule.lengths.BurstLengths`).
+    leave a long stretch of it unseen, as independent moments would. They are counted from the
+    moment at which the last burst was due, whenever it came and was analysed. So a phase is seen at
+    about as many moments whether it lasts seconds or hours: what it does now may differ from what
+    it did, though its code is the same. A phase whose curve drifted begins anew. Lengths are chosen
+    for each phase by itself (:class:`~memsampd.phases.schedule.lengths.BurstLengths`).
 
     Gaps are longer where fewer bursts can be paid for (:meth:`pace`), and each window of a phase
     counts as much as the whole run's curve needs bursts of it
