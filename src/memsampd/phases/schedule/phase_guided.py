@@ -135,10 +135,9 @@ class PhaseGuided(BudgetedSchedule):
 
     def windows_left(self, phase: int | None) -> float:
         """Return after how many windows of a phase a burst will be due; 0 or less: it is."""
-        state = None if phase is None else self._phases.get(phase)
-        if state is None:
+        if phase is None or phase not in self._phases:
             return math.inf
-        return state.windows_left / self._needs.get(phase, 1.0)
+        return self._phases[phase].windows_left / self._needs.get(phase, 1.0)
 
     def _pass_window(self, id: int) -> _Phase:
         phase = self._phase(id)
