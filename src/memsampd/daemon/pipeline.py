@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
@@ -187,6 +188,7 @@ class Pipeline:
         self._learners = parts.learn_anew(0)
         self._closed = ClosedWindows()
         self._bursts = 0  # of this program
+        self._has_counted = False  # a burst, in this turn
         self._ordered: CaptureOrder | None = None
         self._waiting: list[CountedBurst] = []
         self._ran: Counter[int] = Counter()  # samples of each thread in this turn
@@ -212,8 +214,12 @@ class Pipeline:
 
     @property
     def windows_left(self) -> float:
-        """After how many windows a burst will be due, if this phase goes on."""
-        return self.parts.planner.windows_left(self.phase)
+        """After how many windows a burst will be due, if this phase goes on.
+
+        Infinite but in the turn in which the last one counted: one that is due later may come late,
+        as the next one comes sooner by as much, and a turn costs a tenth of a burst.
+        """
+        return self.parts.planner.windows_left(self.phase) if self._has_counted else math.inf
 
     @property
     def awaits_burst(self) -> bool:
@@ -262,6 +268,7 @@ class Pipeline:
     def _take_in(self, turn: Turn) -> Window | None:
         """Learn; returns the last window that ended."""
         self._now_seconds = turn.now_seconds
+        self._has_counted = False
         elapsed = self.parts.ledger.tell_time(
             turn.now_seconds, turn.target_cpu_seconds, turn.own_cpu_seconds, turn.waits_for_cpu
         )
@@ -431,6 +438,7 @@ class Pipeline:
         seen = burst.instructions if burst.is_memoryless else histogram.accesses
         parts.schedule.record(phase, seen, burst.cost.own_cpu_seconds)
         self._bursts += burst.tells
+        self._has_counted = True
         self.counts.ends[burst.end.value] += 1
         self.counts.tally = self.counts.tally.with_burst(burst)
         code = b""
