@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections import Counter
 from collections.abc import Callable
@@ -36,6 +37,7 @@ from memsampd.phases.drift import DriftMonitor
 from memsampd.phases.leader import LeaderFollower
 from memsampd.phases.predictor import RunLengthMarkov
 from memsampd.phases.schedule import make_schedule
+from memsampd.phases.schedule.phase_guided import PhaseGuided
 from memsampd.phases.unseen import UnseenCode
 from memsampd.phases.windows import WindowCutter
 from memsampd.sampler.clock.progress import ProgressClock
@@ -451,6 +453,33 @@ def test_a_burst_of_the_old_program_that_comes_late_is_dropped() -> None:
     assert world.pipeline.counts.errors == {"exec": 1}
     world.turn()
     assert len(world.bursts()) == 1  # tried again
+
+
+@pytest.mark.parametrize("turn_windows", [1, 3])
+def test_a_schedule_is_told_of_each_window_once(turn_windows: int) -> None:
+    """Whether a burst is awaited, or was just taken, or several windows have ended at once."""
+    world = World(lambda order: BURST, schedule_name="phase-guided")
+    for _ in range(20):
+        world.turn(turn_windows * WINDOW_SECONDS)
+    assert len(world.orders) > 3
+    schedule = world.pipeline.parts.schedule
+    assert isinstance(schedule, PhaseGuided)
+    told = sum(each.seen.windows for each in schedule._phases.values())
+    ended = world.pipeline.counts.windows
+    assert told in (ended, ended + 1)  # the next one, if it has been asked about
+
+
+def test_how_soon_a_burst_is_due_is_told_when_one_has_counted() -> None:
+    world = World(lambda order: BURST, schedule_name="phase-guided")
+    told = []
+    for _ in range(20):
+        counted = len(world.bursts())
+        world.turn()
+        has_counted = len(world.bursts()) > counted
+        assert has_counted == math.isfinite(world.pipeline.windows_left)
+        told.append(has_counted)
+    assert any(told)
+    assert not all(told)
 
 
 # -- what is known from before -------------------------------------------------------------------
