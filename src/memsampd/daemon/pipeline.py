@@ -217,7 +217,7 @@ class Pipeline:
         """After how many windows a burst will be due, if this phase goes on.
 
         Infinite but in the turn in which the last one counted: one that is due later may come late,
-        as the next one comes sooner by as much, and a turn costs a tenth of a burst.
+        as the next one comes sooner by as much, and a turn takes a millisecond whatever it does.
         """
         return self.parts.planner.windows_left(self.phase) if self._has_counted else math.inf
 

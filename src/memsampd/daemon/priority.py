@@ -17,7 +17,7 @@ WALKS_NICENESS = 10
 
 _MEMORY_SECONDS = 5.0
 _MUCH = 0.5  # of the time that the thread ran
-_SPACING_SECONDS = 0.5  # asking takes a tenth of what a turn does
+_SPACING_SECONDS = 0.5  # asking takes a tenth of a millisecond
 
 
 def yield_to_others(niceness: int, *, preempts: bool = True) -> None:
