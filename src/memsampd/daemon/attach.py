@@ -543,7 +543,7 @@ def _sampled_lines(
         most_files=None if most_files is None else most_files // 8,
         seed=config.seed,
     )
-    lines = SampledLines(sampler, config.line_bytes, np.random.default_rng(config.seed + 3))
+    lines = SampledLines(sampler, config.line_bytes, random.Random(config.seed + 3))
     stack.callback(lines.close)
     return lines
 

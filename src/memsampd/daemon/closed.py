@@ -44,6 +44,5 @@ class ClosedWindows:
 
     def find(self, time_seconds: float) -> ClosedWindow | None:
         """Return the window of a moment, CLOCK_MONOTONIC; None if it has not ended yet."""
-        ends = [window.end_seconds for window in self._windows]
-        at = bisect.bisect_left(ends, time_seconds)
-        return self._windows[at] if at < len(ends) else None
+        at = bisect.bisect_left(self._windows, time_seconds, key=lambda each: each.end_seconds)
+        return self._windows[at] if at < len(self._windows) else None

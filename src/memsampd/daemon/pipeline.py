@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
@@ -190,6 +191,7 @@ class Pipeline:
         self._learners = parts.learn_anew(0)
         self._closed = ClosedWindows()
         self._bursts = 0  # of this program
+        self._has_counted = False  # a burst, in this turn
         self._ordered: CaptureOrder | None = None
         self._sampled_share = 1.0
         self._waiting: list[CountedBurst] = []
@@ -213,6 +215,15 @@ class Pipeline:
     def hurries(self) -> bool:
         """Whether the program or phase still lacks its first burst: turns are to be short."""
         return self.parts.planner.hurries(self.phase) or (bool(self._waiting) and self._is_first)
+
+    @property
+    def windows_left(self) -> float:
+        """After how many windows a burst will be due, if this phase goes on.
+
+        Infinite but in the turn in which the last one counted: one that is due later may come late,
+        as the next one comes sooner by as much, and a turn takes a millisecond whatever it does.
+        """
+        return self.parts.planner.windows_left(self.phase) if self._has_counted else math.inf
 
     @property
     def awaits_burst(self) -> bool:
@@ -261,6 +272,7 @@ class Pipeline:
     def _take_in(self, turn: Turn) -> Window | None:
         """Learn; returns the last window that ended."""
         self._now_seconds = turn.now_seconds
+        self._has_counted = False
         elapsed = self.parts.ledger.tell_time(
             turn.now_seconds, turn.target_cpu_seconds, turn.own_cpu_seconds, turn.waits_for_cpu
         )
@@ -292,11 +304,12 @@ class Pipeline:
     def _plan(self, ended: Window | None) -> CaptureOrder | None:
         if self._ran:
             self._lately, self._ran = self._ran, Counter()
-        for _, assignment in self._ended[1:]:  # the first one was decided on
-            self.parts.schedule.skip(self.parts.estimator.phase_now(assignment.phase))
+        planner = self.parts.planner
+        for window, assignment in self._ended:
+            if window.index != planner.asked_about:
+                self.parts.schedule.skip(self.parts.estimator.phase_now(assignment.phase))
         if self._ordered is not None:
             return None
-        planner = self.parts.planner
         if (again := planner.first(self._lately)) is not None or ended is None:
             return again
         seen = self.parts.estimator.seen_code()
@@ -431,6 +444,7 @@ class Pipeline:
         seen = burst.instructions if burst.is_memoryless else histogram.accesses
         parts.schedule.record(phase, seen, burst.cost.own_cpu_seconds)
         self._bursts += burst.tells
+        self._has_counted = True
         self.counts.ends[burst.end.value] += 1
         self.counts.tally = self.counts.tally.with_burst(burst)
         code = b""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import msgspec
@@ -60,6 +61,9 @@ class Planner:
         schedule: says whether a phase is worth a burst now.
         ledger: says whether memsampd's own CPU time allows it.
         limits: of every burst.
+
+    Attributes:
+        asked_about: index of the window that the schedule was asked about last.
     """
 
     def __init__(self, schedule: Schedule, ledger: Ledger, limits: BurstLimits) -> None:
@@ -74,6 +78,7 @@ class Planner:
         self._again: CaptureOrder | None = None
         self._tries = 0
         self._has_curve = False
+        self.asked_about: int | None = None
 
     def restart(self) -> None:
         """Another program: nothing is known of it; what was spent stays spent."""
@@ -96,6 +101,11 @@ class Planner:
         if self._ledger.is_waiting or not self._schedule.can_pay:
             return False
         return not self._has_curve or self._schedule.is_new(phase)
+
+    def windows_left(self, phase: int | None) -> float:
+        """Return after how many windows of a phase a burst will be due, and may be had."""
+        is_possible = not self._backoff.is_on and not self._ledger.is_waiting
+        return self._schedule.windows_left(phase) if is_possible else math.inf
 
     # -- learning ------------------------------------------------------------------------------
 
@@ -192,7 +202,8 @@ class Planner:
         if not self._ledger.allows_burst(is_urgent=self._schedule.is_new(expected)):
             return None
         self._schedule.pace(*self._ledger.bursts_ahead())
-        decision = self._schedule.decide(window.index + 1, expected)
+        self.asked_about = window.index + 1
+        decision = self._schedule.decide(self.asked_about, expected)
         if not decision.profile:
             return None
         return self._capture(

@@ -17,6 +17,7 @@ WALKS_NICENESS = 10
 
 _MEMORY_SECONDS = 5.0
 _MUCH = 0.5  # of the time that the thread ran
+_SPACING_SECONDS = 0.5  # asking takes a tenth of a millisecond
 
 
 def yield_to_others(niceness: int, *, preempts: bool = True) -> None:
@@ -48,12 +49,19 @@ class Contention:
         self._looked_seconds = -math.inf
         self._last = Scheduled()
         self._ran = self._waited = 0.0
+        self._waits = False
 
     def look(self, now_seconds: float) -> bool:
-        """Whether it waits for half as long as it runs, or longer; monotonic time."""
+        """Whether it waits for half as long as it runs, or longer; monotonic time.
+
+        The kernel is asked now and then only.
+        """
+        if now_seconds - self._looked_seconds < _SPACING_SECONDS:
+            return self._waits
         keep = math.exp((self._looked_seconds - now_seconds) / _MEMORY_SECONDS)
         last, now = self._last, self._scheduled() or Scheduled()
         self._ran = keep * self._ran + now.ran_ns - last.ran_ns
         self._waited = keep * self._waited + now.waited_ns - last.waited_ns
         self._looked_seconds, self._last = now_seconds, now
-        return self._waited > _MUCH * self._ran
+        self._waits = self._waited > _MUCH * self._ran
+        return self._waits

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import numpy as np
+import random
 
 from memsampd.models.open_lines import OpenLine, line_of_access
 from memsampd.sampler.pmu.addresses import AccessSampler
@@ -21,7 +21,7 @@ class SampledLines:
         rng: chooses words.
     """
 
-    def __init__(self, sampler: AccessSampler, line_bytes: int, rng: np.random.Generator) -> None:
+    def __init__(self, sampler: AccessSampler, line_bytes: int, rng: random.Random) -> None:
         self._sampler = sampler
         self._line_bytes = line_bytes
         self._rng = rng
@@ -30,13 +30,13 @@ class SampledLines:
     def take(self) -> list[tuple[OpenLine, int]]:
         """Lines of what came since the last call, and the threads that touched them."""
         found = self._sampler.read(0.0)
-        chosen = self._rng.permutation(len(found))[:_MOST]
+        chosen = self._rng.sample(range(len(found)), min(len(found), _MOST))
         return [
             (
                 line_of_access(int(found.address[at]), self._line_bytes, self._rng),
                 int(found.tid[at]),
             )
-            for at in chosen.tolist()
+            for at in chosen
         ]
 
     def close(self) -> None:

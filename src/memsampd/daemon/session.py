@@ -22,7 +22,7 @@ from memsampd.daemon.stopping import Stop
 from memsampd.daemon.tracer import CaptureOrder, CaptureResult
 from memsampd.errors import MemsampdError, TargetError
 from memsampd.estimate.events import EstimatorEvent
-from memsampd.exporters.protocols import Exporter, PastExporter
+from memsampd.exporters.protocols import AskedExporter, Exporter, PastExporter
 from memsampd.exporters.snapshot import Snapshot, TargetInfo
 from memsampd.machines.machine_file import MemoryPeak
 from memsampd.phases.records import Assignment, Window
@@ -53,6 +53,7 @@ _IDLE_TURN_SECONDS = 0.25
 _IDLE_AFTER_SECONDS = 1.0
 _PUBLISH_SECONDS = 1.0  # as often as a Prometheus may ask
 _FIRST_SECONDS = 0.25  # by then there mostly is a curve
+_UNREAD_SECONDS = 5.0  # while nobody has: to work the state out costs what some turns do
 
 
 State = Callable[[], Snapshot]
@@ -241,8 +242,18 @@ class Session:
         """Whether it is time; sooner at first, and where a display has the state worked out."""
         since = time.monotonic() - self._published_seconds
         observed = self._published_seconds - self._started_seconds
-        spacing = min(max(observed, _FIRST_SECONDS), _PUBLISH_SECONDS)
-        return since >= (spacing if self._snapshot is None else spacing / 2)
+        longest = _PUBLISH_SECONDS if self._is_read else _UNREAD_SECONDS
+        spacing = min(max(observed, _FIRST_SECONDS), longest)
+        if self._snapshot is not None:
+            spacing = min(spacing, _PUBLISH_SECONDS) / 2
+        return since >= spacing
+
+    @property
+    def _is_read(self) -> bool:
+        """Whether anybody looks at what exporters show."""
+        kept = {id(each) for each in self._recorders}
+        shown = (each for each in self._exporters if id(each) not in kept)
+        return any(not isinstance(each, AskedExporter) or each.is_read for each in shown)
 
     def step(self) -> None:
         """Take one turn: read what has happened, and order what follows from it."""
@@ -298,7 +309,9 @@ class Session:
         if not ledger.is_waiting:  # who gets little CPU time has few windows: one a turn is enough
             pause = self._config.window_seconds / max(ledger.busy_share, 0.01)
         room_seconds = _CALM_TURN_SAMPLES * self._config.period_seconds
-        return max(min(pause, _CALM_TURN_SECONDS, room_seconds), _TURN_SECONDS)
+        usual = max(min(pause, _CALM_TURN_SECONDS, room_seconds), _TURN_SECONDS)
+        until_due = pipeline.windows_left * pause
+        return min(max(until_due, _BURST_TURN_SECONDS), usual) if until_due > 0 else usual
 
     def _turns(self) -> Iterator[Turn]:
         """Tell what has happened since the last turn: a turn for each program that has run."""

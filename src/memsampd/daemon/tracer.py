@@ -278,8 +278,7 @@ class TracerThread:
             return counted
         started = time.thread_time()
         address = source.rows_again(accesses).address
-        rng = np.random.default_rng(self._rng.getrandbits(64))
-        told = open_lines(address, self._line_bytes, least_accesses, count, rng)
+        told = open_lines(address, self._line_bytes, least_accesses, count, self._rng)
         more = BurstCost(tracer_cpu_seconds=time.thread_time() - started)
         return replace(counted, burst=replace(burst, cost=burst.cost + more), open_lines=told)
 

@@ -30,6 +30,7 @@ from memsampd.estimate.sharing import burst_shares
 from memsampd.estimate.speed import ERROR, SpeedModel
 from memsampd.estimate.summary import summarise
 from memsampd.estimate.watches import NEWS_OF_ALL, PhaseWatches, is_same_kind
+from memsampd.models.histogram import ReuseHistogram
 from memsampd.models.policies import MODELS
 from memsampd.models.protocols import CacheModel
 from memsampd.models.survival import SurvivalFunction
@@ -127,6 +128,7 @@ class Estimator:
         self._most_accesses = 0.0
         self._most_misses = np.zeros(len(self._layout.models) * len(self._layout.sizes_bytes))
         self._last_ratios: NDArray[np.float64] | None = None
+        self._last_read: tuple[tuple[bytes, ...], ReuseHistogram, SurvivalFunction] | None = None
 
     # -- events --------------------------------------------------------------------------------
 
@@ -177,7 +179,7 @@ class Estimator:
         stored &= memory.ran_like(code_vector(record.code))
         if not stored.any() or self._account(phase).taken.bursts >= _CHECKED_BURSTS:
             return False
-        own = SurvivalFunction.from_histogram(record.histogram())
+        own = self._read(record)[1]
         _, low, high = self._layout.table(self._layout.row(own))[0]
         tables = [self._layout.table(row)[0] for row in memory.curves[stored]]
         least = np.min([table[1] for table in tables], axis=0)
@@ -187,7 +189,7 @@ class Estimator:
 
     def possible_rates(self, burst: BurstRecord) -> tuple[float, float]:
         """Return the lowest and the highest rate of a burst's code, accesses per CPU second."""
-        return self._speed.limits(burst, SurvivalFunction.from_histogram(burst.histogram()))
+        return self._speed.limits(burst, self._read(burst)[1])
 
     def present_rate(self) -> float | None:
         """Return the latest rate that is known of a window, accesses per CPU second."""
@@ -277,15 +279,23 @@ class Estimator:
         self._value_again()
         self._settle()
 
+    def _read(self, record: BurstRecord) -> tuple[ReuseHistogram, SurvivalFunction]:
+        """What a burst saw; several things are asked about it before it is told."""
+        sampled = record.sampled_reuses, record.sampled_stacks
+        key = record.bins, record.reuses, record.censored, *sampled
+        if self._last_read is None or self._last_read[0] != key:
+            histogram = record.histogram()
+            self._last_read = key, histogram, SurvivalFunction.from_histogram(histogram)
+        return self._last_read[1:]
+
     def _add_accesses(self, record: BurstRecord, phase: int, account: PhaseAccount) -> None:
         """Model what a burst saw."""
-        histogram = record.histogram()
+        histogram, own = self._read(record)
         sums = account.stored if record.is_stored else account.taken
         sums.rows += record.rows
         sums.beyond_rows += min(record.beyond_accesses, record.rows)
         sums.writes += record.writes
         sums.histogram += histogram
-        own = SurvivalFunction.from_histogram(histogram)
         pooled = SurvivalFunction.from_histogram(account.histogram)
         whole = own.continued_by(pooled) if is_same_kind(own, pooled) else own
         row = self._row(own, pooled, account.watches)

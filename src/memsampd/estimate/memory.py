@@ -94,15 +94,15 @@ class BurstMemory:
         """Return branch vectors with the columns of :attr:`code`, shape (n, columns + 1).
 
         Args:
-            vectors: hits by bin; zeros stand in for those of another length.
+            vectors: hits by bin, whole numbers; zeros stand in for those of another length.
         """
         rows = np.zeros((len(vectors), self._columns + 1))
+        bins = np.flatnonzero(self._column_of >= 0)
+        bins = bins[np.argsort(self._column_of[bins])]
         for row, hits in zip(rows, vectors, strict=True):
             if len(hits) == len(self._column_of):
-                bins = np.flatnonzero(hits)
-                at = self._column_of[bins] + 1  # 0 where no burst ran it: the last column
-                told = np.bincount(at, hits[bins], minlength=self._columns + 1)
-                row[:-1], row[-1] = told[1:], told[0]
+                row[:-1] = hits[bins]
+                row[-1] = hits.sum() - row[:-1].sum()
         return rows
 
     @property

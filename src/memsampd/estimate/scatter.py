@@ -38,10 +38,10 @@ def phase_scatter(
     told = widths.mean(axis=0) < _WIDE_BAND
     moves = rates[:, None] * (ratios - overall)[:, told]
     squares, pairs = {}, {}
-    for phase in np.unique(phases).tolist():
+    for phase in sorted(set(phases.tolist())):
         rows = phases == phase
-        mean = np.average(moves[rows], axis=0, weights=bursts[rows])
-        apart = bursts[rows] @ (moves[rows] - mean) ** 2
+        weights, own = bursts[rows], moves[rows]
+        apart = weights @ (own - weights @ own / weights.sum()) ** 2
         squares[phase] = float(apart.mean()) if len(apart) else 0.0
         pairs[phase] = int(rows.sum()) - 1
     if not any(pairs.values()):
@@ -60,8 +60,9 @@ def phase_bands(
         bursts: how many each stands for, shape (m,).
         widths: of the bounds of their miss ratios, shape (m, s).
     """
+    width = widths.mean(axis=1)
     return {
-        phase: float(np.average(widths.mean(axis=1)[rows], weights=bursts[rows]))
-        for phase in np.unique(phases).tolist()
+        phase: float(bursts[rows] @ width[rows] / bursts[rows].sum())
+        for phase in sorted(set(phases.tolist()))
         for rows in [phases == phase]
     }

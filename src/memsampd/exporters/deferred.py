@@ -30,6 +30,11 @@ class DeferredPrometheus:
         """How often something was published."""
         return self._version
 
+    @property
+    def is_read(self) -> bool:
+        """Whether somebody has read it."""
+        return self._exporter is not None
+
     def publish(self, snapshot: Snapshot) -> None:
         """Show this state of its target; a dead target's series vanish."""
         with self._lock:

@@ -49,6 +49,18 @@ class PastExporter(Protocol):
 
 
 @runtime_checkable
+class AskedExporter(Protocol):
+    """An exporter that knows whether anybody has asked for what it shows: until then it may be old.
+
+    Contract: it never turns false again.
+    """
+
+    @property
+    def is_read(self) -> bool:
+        """Whether somebody has."""
+
+
+@runtime_checkable
 class ApartExporter(Protocol):
     """An exporter that has a process of its own, whose CPU time counts as memsampd's."""
 

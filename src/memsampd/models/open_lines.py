@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 
 import msgspec
@@ -39,7 +40,7 @@ def open_lines(
     line_bytes: int,
     least_accesses: int,
     count: int,
-    rng: np.random.Generator,
+    rng: random.Random,
 ) -> tuple[OpenLine, ...]:
     """Choose among a burst's accesses, uniformly, some whose lines did not return.
 
@@ -60,7 +61,7 @@ def open_lines(
     left = np.flatnonzero(is_last & (len(lines) - 1 - time >= least_accesses))
     word = address[time] >> np.uint64(_WORD_BITS)
     told = []
-    for last in rng.permutation(left)[:count].tolist():
+    for last in rng.sample(left.tolist(), min(count, len(left))):
         first = int(np.searchsorted(line, line[last]))
         apart = np.flatnonzero(np.diff(time[first : last + 1]) >= VISIT_ACCESSES)
         visit = slice(first + (int(apart[-1]) + 1 if len(apart) else 0), last + 1)
@@ -73,7 +74,7 @@ def open_lines(
     return tuple(told)
 
 
-def line_of_access(address: int, line_bytes: int, rng: np.random.Generator) -> OpenLine:
+def line_of_access(address: int, line_bytes: int, rng: random.Random) -> OpenLine:
     """The line of a single access that was sampled: of the others that touch it nothing is known.
 
     Args:
@@ -87,16 +88,16 @@ def line_of_access(address: int, line_bytes: int, rng: np.random.Generator) -> O
     return OpenLine(tuple(each << _WORD_BITS for each in words), 1, 1, 1)
 
 
-def _sample(lines: NDArray[np.uint64], rng: np.random.Generator) -> NDArray[np.int64]:
+def _sample(lines: NDArray[np.uint64], rng: random.Random) -> NDArray[np.int64]:
     """When lines of a random choice were accessed: all, if these are few."""
     if len(lines) <= _MOST_ROWS:
         return np.arange(len(lines))
-    odd = np.uint64(int(rng.integers(1 << 62)) * 2 + 1)
+    odd = np.uint64(2 * rng.getrandbits(62) + 1)
     part = (lines * odd) >> np.uint64(48)
     return np.flatnonzero(part < np.uint64((_MOST_ROWS << 16) // len(lines)))
 
 
-def _words(touched: list[int], line: int, words_bits: int, rng: np.random.Generator) -> list[int]:
+def _words(touched: list[int], line: int, words_bits: int, rng: random.Random) -> list[int]:
     """Choose words of a line: the first of those touched, or half of all, others by chance."""
     words = 1 << words_bits
     if len(touched) >= _NEARLY_ALL * words:
@@ -104,5 +105,4 @@ def _words(touched: list[int], line: int, words_bits: int, rng: np.random.Genera
     others = [
         each for each in range(line << words_bits, (line + 1) << words_bits) if each not in touched
     ]
-    rest: list[int] = rng.permutation(others).tolist()
-    return (touched + rest)[: words // 2]
+    return (touched + rng.sample(others, len(others)))[: words // 2]

@@ -29,11 +29,11 @@ def size_in_lines(sizes_bytes: NDArray[np.int64], line_bytes: int) -> NDArray[np
         UsageError: a size below one line, or sizes that do not ascend.
     """
     sizes_bytes = np.asarray(sizes_bytes, dtype=np.int64)
-    if line_bytes < 1 or np.any(sizes_bytes < line_bytes):
+    if line_bytes < 1 or (sizes_bytes < line_bytes).any():
         raise UsageError(
             f"a cache smaller than its line of {line_bytes} bytes", "ask for larger sizes"
         )
-    if np.any(np.diff(sizes_bytes) <= 0):
+    if (sizes_bytes[1:] <= sizes_bytes[:-1]).any():
         raise UsageError("cache sizes that do not ascend", "sort them, each once")
     return np.asarray(sizes_bytes // line_bytes, dtype=np.int64)
 

@@ -28,7 +28,7 @@ class StackSamples(msgspec.Struct, frozen=True, eq=False):
         reuse, stack = self.reuse, self.stack
         if reuse.ndim != 1 or reuse.shape != stack.shape:
             raise ValueError("stack and reuse distances differ in number")
-        if np.any(stack < 0) or np.any(stack > reuse) or np.any(np.diff(reuse) < 0):
+        if (stack < 0).any() or (stack > reuse).any() or (reuse[1:] < reuse[:-1]).any():
             raise ValueError("stack distances lie between 0 and ascending reuse distances")
 
     @classmethod
@@ -55,12 +55,15 @@ class StackSamples(msgspec.Struct, frozen=True, eq=False):
         """Return how many of each group had a stack distance of so many lines or more.
 
         Args:
-            lines: shape (s,).
+            lines: shape (s,), ascending.
 
         Returns:
             Shape (groups, s).
         """
-        first = np.searchsorted(self.reuse, REUSE_EDGES)
-        before = np.zeros((len(self.reuse) + 1, len(lines)), np.int64)
-        np.cumsum(self.stack[:, None] >= lines, axis=0, out=before[1:])
-        return np.asarray(np.diff(before[first], axis=0))
+        groups, sizes = len(REUSE_EDGES) - 1, len(lines) + 1
+        first, last = np.searchsorted(self.reuse, REUSE_EDGES[[0, -1]])
+        group = np.searchsorted(REUSE_EDGES, self.reuse[first:last], side="right") - 1
+        fitting = np.searchsorted(lines, self.stack[first:last], side="right")
+        found = np.bincount(group * sizes + fitting, minlength=groups * sizes)
+        # Who reaches some lines reaches all fewer ones.
+        return np.cumsum(found.reshape(groups, sizes)[:, :0:-1], axis=1)[:, ::-1]

@@ -94,15 +94,21 @@ def _solve(
     # A cache of one line keeps it only over d = 0: a rate beyond every other stands for infinity.
     leave = np.full(len(lines), 1e30)
     leave[lines > 1] = -np.log1p(-1.0 / lines[lines > 1])
-    rate = leave[:, None] * distance[None, :]
-    ratio = start
+    terms = np.column_stack([share, share * distance])
+    total = float(share.sum()) + never
+    ratio = start.copy()
+    left = np.arange(len(lines))  # sizes whose root is not reached yet
     for _ in range(_MAX_STEPS):
-        stays = np.exp(-np.minimum(rate * ratio[:, None], 800.0)) * share
-        value = share.sum() + never - stays.sum(axis=1) - ratio
-        slope = np.sum(stays * rate, axis=1) - 1.0
+        pace = leave[left]
+        stays = np.multiply.outer(-pace * ratio[left], distance)
+        np.exp(stays, out=stays)
+        staying, leaving = (stays @ terms).T
+        value, slope = total - staying - ratio[left], pace * leaving - 1.0
         falling = (slope < 0) & (value < 0)  # else rounding: the root is reached
-        step = -np.divide(value, slope, out=np.zeros(len(lines)), where=falling)
-        ratio = np.clip(ratio + step, 0.0, 1.0)
-        if np.all(step > -_TOLERANCE):
+        step = np.divide(value, slope, out=np.zeros(len(left)), where=falling)
+        is_far = step >= _TOLERANCE  # smaller ones are rounding: who begins at a root stays there
+        left = left[is_far]
+        if not len(left):
             break
+        ratio[left] = np.maximum(ratio[left] - step[is_far], 0.0)
     return np.minimum.accumulate(ratio)

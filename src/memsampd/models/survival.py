@@ -39,7 +39,8 @@ class SurvivalFunction(msgspec.Struct, frozen=True, eq=False):
         edges, survival = self.edges_accesses, self.survival
         if not (len(edges) == len(survival) >= 1 and edges[0] == 0 and survival[0] == 1):
             raise ValueError("a survival function starts with S(0) = 1")
-        if np.any(np.diff(edges) <= 0) or np.any(np.diff(survival) > 0) or survival[-1] < 0:
+        is_falling = not (survival[1:] > survival[:-1]).any() and survival[-1] >= 0
+        if (edges[1:] <= edges[:-1]).any() or not is_falling:
             raise ValueError("a survival function falls from 1 to 0 over ascending distances")
 
     @classmethod

@@ -57,7 +57,9 @@ class DriftMonitor:
         Raises:
             ValueError: if there are more or fewer sizes than before.
         """
-        detectors = self._detectors.setdefault(phase, [self._detector() for _ in values])
+        if phase not in self._detectors:
+            self._detectors[phase] = [self._detector() for _ in values]
+        detectors = self._detectors[phase]
         if len(detectors) != len(values):
             raise ValueError(f"{len(values)} values for {len(detectors)} sizes")
         for detector, value in zip(detectors, values, strict=True):

@@ -39,7 +39,8 @@ class Schedule(Protocol):
     """Decides which windows are worth a burst.
 
     Contract: ``decide`` is called with the *predicted* phase of the coming window, ``skip`` for
-    each window that went by without that because several had ended at once; ``spend`` once for
+    each window that went by without that because several had ended at once, or a burst was awaited,
+    or could not be had; ``spend`` once for
     each burst that was taken, or tried in vain, with what it cost the target; ``record`` once its
     phase is known; ``drift`` when a phase's curve changed; ``pace`` before it is asked, and
     ``weigh`` when there is a new burst, where anybody can tell. Costs are seconds (of holding a
@@ -62,6 +63,12 @@ class Schedule(Protocol):
 
     def skip(self, phase: int) -> None:
         """Note that a window of this phase is over, and that nobody asked about it."""
+
+    def windows_left(self, phase: int | None) -> float:
+        """Return after how many windows of a phase a burst will be due; infinite if nobody knows.
+
+        0 or less: it is due, and something was in the way.
+        """
 
     def spend(self, accesses: int, cost_seconds: float) -> None:
         """Pay for a burst."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections import Counter
 from collections.abc import Callable
@@ -36,6 +37,7 @@ from memsampd.phases.drift import DriftMonitor
 from memsampd.phases.leader import LeaderFollower
 from memsampd.phases.predictor import RunLengthMarkov
 from memsampd.phases.schedule import make_schedule
+from memsampd.phases.schedule.phase_guided import PhaseGuided
 from memsampd.phases.unseen import UnseenCode
 from memsampd.phases.windows import WindowCutter
 from memsampd.sampler.clock.progress import ProgressClock
@@ -452,6 +454,33 @@ def test_a_burst_of_the_old_program_that_comes_late_is_dropped() -> None:
     assert len(world.bursts()) == 1  # tried again
 
 
+@pytest.mark.parametrize("turn_windows", [1, 3])
+def test_a_schedule_is_told_of_each_window_once(turn_windows: int) -> None:
+    """Whether a burst is awaited, or was just taken, or several windows have ended at once."""
+    world = World(lambda order: BURST, schedule_name="phase-guided")
+    for _ in range(20):
+        world.turn(turn_windows * WINDOW_SECONDS)
+    assert len(world.orders) > 3
+    schedule = world.pipeline.parts.schedule
+    assert isinstance(schedule, PhaseGuided)
+    told = sum(each.seen.windows for each in schedule._phases.values())
+    ended = world.pipeline.counts.windows
+    assert told in (ended, ended + 1)  # the next one, if it has been asked about
+
+
+def test_how_soon_a_burst_is_due_is_told_when_one_has_counted() -> None:
+    world = World(lambda order: BURST, schedule_name="phase-guided")
+    told = []
+    for _ in range(20):
+        counted = len(world.bursts())
+        world.turn()
+        has_counted = len(world.bursts()) > counted
+        assert has_counted == math.isfinite(world.pipeline.windows_left)
+        told.append(has_counted)
+    assert any(told)
+    assert not all(told)
+
+
 # -- what is known from before -------------------------------------------------------------------
 
 
@@ -473,7 +502,7 @@ def test_a_known_program_has_its_curve_at_once_and_few_bursts() -> None:
     world = known_world()
     assert not world.pipeline.hurries
     assert world.turn(0.05).records == ()  # nothing is told before there is a window
-    assert world.turn(0.05).order is None
+    world.turn(0.05)
     (phase,) = world.estimator.estimate().phases
     assert (phase.bursts, phase.stored_bursts, phase.stored_age_seconds) == (0, 6, 90.0)
     assert "lru" in phase.curves

@@ -37,7 +37,8 @@ def test_a_thread_that_waits_for_a_cpu_knows() -> None:
     contention = Contention(lambda: told)
     assert not contention.look(100.0)  # all since its begin
     told = Scheduled(500, 400)
-    assert contention.look(100.1)
+    assert not contention.look(100.1)  # it was asked a moment ago
+    assert contention.look(100.5)
     told = Scheduled(900, 400)
     assert not contention.look(101.0)
     told = Scheduled(901, 600)

@@ -96,3 +96,19 @@ def test_each_kind_of_code_has_the_same_part_however_many_bursts_ran_it() -> Non
         memory.add(0, 0, CODE[row], np.zeros(1), 1e8, 0.1, 1e8, True)
     memory.add(0, 0, np.zeros(4), np.zeros(1), 1e8, 0.1, 1e8, True)  # of unknown code
     assert memory.parts_of_kinds() == pytest.approx([1 / 3, 1 / 3, 1 / 3, 1, 0])
+
+
+def test_windows_are_laid_out_by_what_bursts_ran() -> None:
+    rng = np.random.default_rng(1)
+    memory = BurstMemory(32, 2, capacity=6)
+    seen: list[int] = []
+    for window in range(4):
+        code = np.bincount(rng.integers(0, 32, 5), minlength=32).astype(np.float64)
+        memory.add(window, 0, code, np.zeros(2), 1e9, 0.1, 1e9, is_timed=False)
+        seen += [each for each in np.flatnonzero(code).tolist() if each not in seen]
+    vectors = [rng.integers(0, 9, 32).astype(np.float64) for _ in range(3)]
+    rows = memory.compact([*vectors, np.ones(7)])
+    for row, hits in zip(rows, vectors, strict=False):
+        assert row[:-1].tolist() == hits[seen].tolist()
+        assert row[-1] == np.delete(hits, seen).sum()
+    assert not rows[3].any()  # of another length: nothing is known of it

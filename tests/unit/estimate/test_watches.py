@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 
@@ -134,12 +135,12 @@ def watch(stream: Stream, line: OpenLine, start: int) -> WatchRecord:
 
 def watched(stream: Stream, watches: int, seed: int) -> PhaseWatches:
     """Watches of lines that bursts at random moments left open."""
-    rng = np.random.default_rng(seed)
+    rng, lines_rng = np.random.default_rng(seed), random.Random(seed)
     kept = PhaseWatches()
     while kept.count < watches:
         start = int(rng.integers(0, len(stream) // 3))
         burst = stream.address[start : start + BURST]
-        for line in open_lines(burst, 64, BURST // 2, 8, rng):
+        for line in open_lines(burst, 64, BURST // 2, 8, lines_rng):
             kept.add(watch(stream, line, start), None)
     return kept
 

@@ -13,6 +13,7 @@ from invented import make_node_status, make_snapshot
 from memsampd.exporters.deferred import DeferredPrometheus
 from memsampd.exporters.http import MetricsServer
 from memsampd.exporters.prometheus import PrometheusExporter
+from memsampd.exporters.protocols import AskedExporter
 
 
 @dataclass
@@ -63,6 +64,18 @@ def test_nothing_of_targets_is_shown_once_it_is_closed(reads_early: bool) -> Non
     deferred.close()
     assert deferred.version > before
     assert b"pid=" not in deferred.text(False)
+
+
+def test_it_knows_whether_anybody_has_read_it() -> None:
+    deferred = DeferredPrometheus()
+    deferred.publish(make_snapshot())
+    deferred.publish_node(make_node_status())
+    assert isinstance(deferred, AskedExporter)
+    assert not deferred.is_read
+    deferred.text(False)
+    assert deferred.is_read
+    deferred.close()
+    assert deferred.is_read
 
 
 def test_a_server_is_there_at_once_and_answers_again_and_again() -> None:

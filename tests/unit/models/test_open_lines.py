@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 
 import numpy as np
@@ -20,7 +21,7 @@ def naive(address: list[int], least: int) -> set[int]:
 @settings(deadline=None, max_examples=60)
 @given(st.lists(st.integers(0, 4000), max_size=400), st.integers(0, 200), st.integers(0, 99))
 def test_all_are_open_and_all_can_be_chosen(address: list[int], least: int, seed: int) -> None:
-    rng = np.random.default_rng(seed)
+    rng = random.Random(seed)
     told = open_lines(np.array(address, np.uint64), 64, least, 1000, rng)
     assert {each.words[0] >> 6 for each in told} == naive(address, least)
     for each in told:
@@ -36,7 +37,7 @@ def test_all_are_open_and_all_can_be_chosen(address: list[int], least: int, seed
 
 def test_the_choice_is_even() -> None:
     address = np.arange(100, dtype=np.uint64) << np.uint64(6)
-    rng = np.random.default_rng(1)
+    rng = random.Random(1)
     chosen = Counter(
         each.words[0] >> 6 for _ in range(2000) for each in open_lines(address, 64, 50, 5, rng)
     )
@@ -47,14 +48,14 @@ def test_the_choice_is_even() -> None:
 
 def test_the_word_touched_least_often_is_watched() -> None:
     often, rarely = [0, 0, 8, 8, 16, 24, 24, 32, 32, 40, 40], [4096 + 64 * i for i in range(100)]
-    (told,) = open_lines(np.array(often + rarely, np.uint64), 64, 100, 5, np.random.default_rng(1))
+    (told,) = open_lines(np.array(often + rarely, np.uint64), 64, 100, 5, random.Random(1))
     assert told.words == (16,)
 
 
 def test_only_the_last_visit_counts() -> None:
     away = [(1 + i % 50) << 12 for i in range(5000)]
     address = np.array([0, 8, 16, 24, 32, 40, *away, 48, *away], np.uint64)
-    told = open_lines(address, 64, 4900, 9, np.random.default_rng(1))
+    told = open_lines(address, 64, 4900, 9, random.Random(1))
     (line,) = (each for each in told if each.words[0] < 64)
     assert line.touched == 1
     assert line.words[0] == 48
@@ -64,7 +65,7 @@ def test_only_the_last_visit_counts() -> None:
 def test_of_many_rows_a_sample_of_lines_is_looked_at() -> None:
     """Whole lines: their words are all there."""
     address = np.arange(400_000, dtype=np.uint64) << np.uint64(3)
-    told = open_lines(address, 64, 200_000, 64, np.random.default_rng(1))
+    told = open_lines(address, 64, 200_000, 64, random.Random(1))
     assert len(told) == 64
     assert all(each.touched == 8 and len(each.words) == 1 for each in told)
     assert all(each.words[0] < 200_000 << 3 for each in told)
@@ -72,7 +73,7 @@ def test_of_many_rows_a_sample_of_lines_is_looked_at() -> None:
 
 def test_the_line_of_one_access() -> None:
     address = 0x7F0000001234
-    line = line_of_access(address, 64, np.random.default_rng(1))
+    line = line_of_access(address, 64, random.Random(1))
     assert len(line.words) == len(set(line.words)) == 4
     assert address // 8 * 8 in line.words
     assert {word // 64 for word in line.words} == {address // 64}

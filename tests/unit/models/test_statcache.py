@@ -72,3 +72,15 @@ def test_what_is_beyond_the_horizon_matters_little_to_small_caches() -> None:
     assert gap[0] < 1e-9
     assert (np.diff(gap) >= 0).all()
     assert gap[-1] == 1
+
+
+def test_who_begins_at_a_root_stays_there() -> None:
+    """So that bounds which meet are equal to the last bit: sizes in between are not known."""
+    share, distance = np.array([0.5, 0.3, 0.2]), np.array([3.0, 900.0, 40_000.0])
+    root = _solve(share, distance, 0.0, SIZES_LINES, np.ones(len(SIZES_LINES)))
+    assert np.array_equal(_solve(share, distance, 0.0, SIZES_LINES, root), root)
+    together = [
+        float(_solve(share, distance, 0.0, np.array([lines]), np.ones(1))[0])
+        for lines in SIZES_LINES.tolist()
+    ]
+    assert root == pytest.approx(together, abs=1e-9)

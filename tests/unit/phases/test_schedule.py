@@ -262,10 +262,49 @@ def test_gaps_grow_with_the_age_of_the_phase_between_their_limits(windows: int, 
         schedule._phases[0] = _Phase(BurstLengths(SHAPE), age=windows - 1, weight=1.0)
         (first, *later) = run_one_phase(schedule, 300)
         gaps.append(later[0] - first)
-    # Whole windows: what is drawn evenly from half to one and a half of the mean, rounded up.
-    even = np.ceil(mean * np.linspace(0.5, 1.5, 10_001)[1:-1])
+    # Whole windows: what is drawn evenly from half to one and a half of the mean, rounded.
+    even = np.ceil(mean * np.linspace(0.5, 1.5, 10_001)[1:-1] - 0.5)
     assert set(gaps) <= set(even)
     assert np.mean(gaps) == pytest.approx(even.mean(), abs=5 * even.std() / math.sqrt(len(gaps)))
+
+
+def test_what_comes_late_makes_the_next_burst_come_sooner() -> None:
+    """A burst is had, and analysed, some windows after it was due: gaps stay as meant."""
+    schedule = make("phase-guided", 0, first_gap=10, max_gap=10, **FREE)
+    taken, waiting, index = [], None, 0
+    while index < 3000:
+        if waiting is None:
+            decision = schedule.decide(index, 0)
+            if decision.profile:
+                schedule.spend(decision.max_accesses, 0.0)
+                taken.append(index)
+                waiting = index + 3
+        else:
+            schedule.skip(0)
+            if index == waiting:
+                schedule.record(0, 200_000)
+                waiting = None
+        index += 1
+    assert np.diff(taken).mean() == pytest.approx(10, rel=0.05)
+
+
+def test_a_phase_that_waited_for_long_has_no_more_bursts_in_a_row_than_others() -> None:
+    schedule = make("phase-guided", 0, first_gap=6, max_gap=6, **FREE)
+    for _ in range(100):
+        schedule.skip(0)
+    taken = run_one_phase(schedule, 100)
+    assert len(taken) < 20
+
+
+def test_how_many_windows_are_left_is_known_of_phases_with_a_burst() -> None:
+    schedule = make("phase-guided", 0, first_gap=6, max_gap=6, **FREE)
+    assert schedule.windows_left(0) == schedule.windows_left(None) == math.inf
+    assert run_one_phase(schedule, 1) == [0]
+    left = schedule.windows_left(0)
+    assert 2 < left < 10
+    schedule.skip(0)
+    assert schedule.windows_left(0) == pytest.approx(left - 1)
+    assert make("burst", **FREE).windows_left(0) == math.inf
 
 
 def test_a_phase_is_seen_as_often_in_each_octave_of_its_age() -> None:

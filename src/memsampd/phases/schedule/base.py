@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Mapping
 
@@ -74,6 +75,10 @@ class BudgetedSchedule:
     def skip(self, phase: int) -> None:
         """Note that a window of this phase is over, and that nobody asked about it."""
         self._skipped += 1
+
+    def windows_left(self, phase: int | None) -> float:
+        """Return after how many windows of a phase a burst will be due: that is not known."""
+        return math.inf
 
     def charge(self, cost_seconds: float) -> None:
         """Pay for something else than a burst: it leaves less for these."""

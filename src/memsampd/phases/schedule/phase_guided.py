@@ -38,6 +38,10 @@ _LEAST_PART = 0.25
 _NEW_PHASES = 3
 # Of phases whose bands are as narrow as this without them, long bursts tell nothing new.
 _NARROW_BAND = 0.01
+# A burst that came so many windows late, or less, makes the next one come sooner by as many. It is
+# in the middle of its window, on the average, and that one has been counted.
+_MOST_LATE = 4.0
+_IN_WINDOW = 0.5
 # Mean gaps, in windows of the phase, until one that was known before the attach is checked by a
 # burst, and from then on at least.
 _CHECK_GAP = 8.0
@@ -50,10 +54,11 @@ class PhaseGuided(BudgetedSchedule):
     Gaps are counted in windows of the phase itself. Their mean is the windows that the phase has
     had, divided by ``resolution``, between ``first_gap`` and ``max_gap``; each is drawn evenly from
     half to one and a half times that, so that bursts neither fall into step with the program nor
-    leave a long stretch of it unseen, as independent moments would. So a phase is seen
-    at about as many moments whether it lasts seconds or hours: what it does now may differ from
-    what it did, though its code is the same. A phase whose curve drifted begins anew. Lengths are
-    chosen for each phase by itself (:class:`~memsampd.phases.schedule.lengths.BurstLengths`).
+    leave a long stretch of it unseen, as independent moments would. They are counted from the
+    moment at which the last burst was due, whenever it came and was analysed. So a phase is seen at
+    about as many moments whether it lasts seconds or hours: what it does now may differ from what
+    it did, though its code is the same. A phase whose curve drifted begins anew. Lengths are chosen
+    for each phase by itself (:class:`~memsampd.phases.schedule.lengths.BurstLengths`).
 
     Gaps are longer where fewer bursts can be paid for (:meth:`pace`), and each window of a phase
     counts as much as the whole run's curve needs bursts of it
@@ -128,6 +133,12 @@ class PhaseGuided(BudgetedSchedule):
         """Note that a window of this phase is over, and that nobody asked about it."""
         self._pass_window(phase)
 
+    def windows_left(self, phase: int | None) -> float:
+        """Return after how many windows of a phase a burst will be due; 0 or less: it is."""
+        if phase is None or phase not in self._phases:
+            return math.inf
+        return self._phases[phase].windows_left / self._needs.get(phase, 1.0)
+
     def _pass_window(self, id: int) -> _Phase:
         phase = self._phase(id)
         phase.weight, phase.weighed_at = self._weight(phase) + 1, self._now
@@ -186,7 +197,8 @@ class PhaseGuided(BudgetedSchedule):
         mean_gap = min(gap, self._max_gap)
         if accesses > 0:
             mean_gap *= max(part, min(cpu_seconds / USUAL_CPU_SECONDS, 1.0))
-        state.windows_left = self._rng.uniform(0.5, 1.5) * mean_gap
+        late = min(max(-state.windows_left, 0.0), _MOST_LATE) - _IN_WINDOW
+        state.windows_left = self._rng.uniform(0.5, 1.5) * mean_gap - late
 
     def know(self, phase: int, windows: int, bursts: int) -> None:
         """Take a phase for known by so many windows and bursts from before the attach."""

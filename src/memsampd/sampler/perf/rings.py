@@ -179,12 +179,12 @@ def _has_hung_up(fd: int) -> bool:
 
 
 def _gather(rings: Iterable[_core.PerfRing]) -> Drained:
-    parts: list[NDArray[np.void]] = []
+    parts: list[bytearray] = []
     events: list[TaskEvent] = []
     lost = throttled = 0
     for ring in rings:
         samples, ring_events, ring_lost, ring_throttled = ring.drain()
-        parts.append(np.frombuffer(samples, dtype=SAMPLE_DTYPE))
+        parts.append(samples)
         for kind, pid, tid, parent_pid, parent_tid, time_ns, command in ring_events:
             events.append(
                 TaskEvent(
@@ -199,7 +199,7 @@ def _gather(rings: Iterable[_core.PerfRing]) -> Drained:
             )
         lost += ring_lost
         throttled += ring_throttled
-    samples_all = np.concatenate(parts) if parts else np.empty(0, SAMPLE_DTYPE)
+    samples_all = np.frombuffer(b"".join(parts), SAMPLE_DTYPE)
     return Drained(samples_all, tuple(events), lost, throttled)
 
 

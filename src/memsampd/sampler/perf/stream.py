@@ -55,7 +55,9 @@ class SampleStream(Closing):
         until_ns = time.monotonic_ns()
         drained = self._rings.drain()
         self._events.extend(sorted(drained.events, key=lambda event: event.time_seconds))
-        samples = np.concatenate([self._held, drained.samples])
+        samples = drained.samples
+        if len(self._held):
+            samples = np.concatenate([self._held, samples])
         if not self.ended:
             due = samples["time_ns"] <= until_ns
             self._held = samples[~due]
