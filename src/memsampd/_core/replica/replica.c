@@ -342,28 +342,20 @@ replica_release(Replica *self, PyObject *ignored)
     return PyFloat_FromDouble(self->held.held_seconds);
 }
 
-/* Put the replica, empty, where the held thread is; `stepping`: itself, not a translation. It is only
- * let loose if it may be: then nobody traces it in the end. */
+/* Put the replica, empty, where the held thread is; `stepping`: itself, not a translation. */
 static PyObject *
 replica_place(Replica *self, PyObject *args)
 {
     struct runner *r = &self->runner;
     unsigned long long accesses;
-    cpu_set_t cpus;
-    int stepping, may_be_loose;
+    int stepping;
     bool good;
 
-    if (!PyArg_ParseTuple(args, "Kpp:place", &accesses, &stepping, &may_be_loose))
+    if (!PyArg_ParseTuple(args, "Kp:place", &accesses, &stepping))
         return NULL;
     Py_BEGIN_ALLOW_THREADS
     runner_park(r);
     good = process_seize(&r->process);
-    if (sched_getaffinity(0, sizeof cpus, &cpus) == 0) {
-        if (may_be_loose)
-            loose_choose(&r->loose, &cpus);
-        else
-            loose_forbid(&r->loose, &cpus);
-    }
     process_drop_all(&r->process);
     pages_begin(&r->pages);
     remote_forget(&r->remote);
@@ -392,7 +384,6 @@ replica_go(Replica *self, PyObject *args)
     if (r->end == RUN_COLD) /* the form that was wanted has come */
         r->end = RUN_GOES_ON;
     runner_run(r, NULL, now_seconds() + seconds);
-    runner_settle(r);
     end = r->end;
     Py_END_ALLOW_THREADS
     self->at = r->start;
@@ -468,8 +459,8 @@ replica_costs(Replica *self, PyObject *ignored)
     (void)ignored;
 
     return Py_BuildValue(
-        "{sd,sd,sK,sK,sK,sd,sd,sd,sK,sK,sK}", "expansion_seconds", self->expansion_seconds,
-        "visits_seconds", self->visits_seconds, "traps", (unsigned long long)r->traps, "loose_traps", (unsigned long long)r->loose_traps, "faults",
+        "{sd,sd,sK,sK,sd,sd,sd,sK,sK,sK}", "expansion_seconds", self->expansion_seconds,
+        "visits_seconds", self->visits_seconds, "traps", (unsigned long long)r->traps, "faults",
         (unsigned long long)r->faults, "run_seconds", r->run_seconds, "fault_seconds",
         r->fault_seconds, "translation_seconds", r->translation_seconds, "translated_instructions",
         (unsigned long long)r->blocks.translated_instructions, "blocks",
