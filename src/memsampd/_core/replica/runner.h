@@ -78,6 +78,10 @@ bool runner_enter(struct runner *r, const struct held *h, uint64_t accesses);
  * still, on the pages that it has: it need not be waited for while the target is held. */
 enum run_end runner_run(struct runner *r, struct alarm *alarm, double until_seconds);
 
+/* Where the buffer is full: make room for a fourth as much behind what was recorded, or, if there is some,
+ * forget what lies behind so many words, and have it stand so that it goes on. False if that cannot be. */
+bool runner_make_room(struct runner *r, size_t kept_words);
+
 /* Have it stand, and take over what it has recorded. */
 void runner_settle(struct runner *r);
 
