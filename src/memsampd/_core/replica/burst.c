@@ -29,6 +29,7 @@
 #define HURRIED_SECONDS 0.02 /* for longer, nobody may be kept from a CPU */
 #define COLD_SHARE 0.2
 #define LEARNING_SECONDS 0.02
+#define FURTHER_SECONDS 0.003 /* CPU time */
 #define PART_WORDS 512 /* more than a record has */
 #define ROOM_BYTES (4u << 20) /* for the translations of one burst */
 
@@ -499,6 +500,51 @@ go_beyond(struct burst *b)
         restore(r, &before);
 }
 
+/* Of this thread and the replica. */
+static double
+cpu_seconds(const struct burst *b)
+{
+    return thread_cpu_seconds() + process_cpu_seconds(&b->r->process);
+}
+
+/* Behind a full burst: go on for a while, to see where the registers go. What is recorded is for nobody,
+ * and where it went astray nothing is known. */
+static void
+go_further(struct burst *b)
+{
+    struct runner *r = b->r;
+    struct burst_result *result = b->result;
+    const struct user_regs_struct regs = r->regs;
+    const uint64_t ip = r->ip;
+    const size_t words = runner_words(r);
+    const double give_up = now_seconds() + b->order->beyond_seconds, began = cpu_seconds(b);
+    const uint64_t missed = r->pages.missed;
+    size_t seen = words;
+
+    if (!runner_make_room(r, words))
+        return;
+    go_aside(b);
+    r->pages.is_dry = true;
+    do {
+        run_dry(b, give_up - now_seconds());
+        if (r->end != RUN_FULL)
+            break;
+        seen += runner_words(r) - words;
+        result->further[result->furthers++] = (struct moment){.words = seen, .regs = r->regs};
+    } while (result->furthers < FURTHER_MOST && cpu_seconds(b) - began < FURTHER_SECONDS &&
+             runner_make_room(r, words));
+    r->pages.missed = missed;
+    if (went_astray(r->end))
+        result->furthers = 0;
+    if (r->end == RUN_EXIT && process_is_dead(&r->process))
+        return;
+    runner_rewind(r, words);
+    r->end = RUN_FULL;
+    r->number = 0;
+    r->ip = ip;
+    r->regs = regs;
+}
+
 /* The target runs on, and nobody believes what the replica does. */
 static void
 take_dry(struct burst *b)
@@ -534,6 +580,10 @@ take_held(struct burst *b)
     if (goes_beyond(b)) {
         unhurry(r->process.pid);
         go_beyond(b);
+    } else if (r->end == RUN_FULL && b->order->beyond_seconds > 0 && b->result->calls == 0 &&
+               !b->held.is_asleep && !r->is_cancelled) {
+        unhurry(r->process.pid);
+        go_further(b);
     } else if (was_cold && !b->held.is_asleep) {
         unhurry(r->process.pid);
         go_anywhere(b);

@@ -60,13 +60,21 @@ put_registers(uint64_t *out, const struct user_regs_struct *r)
 static PyObject *
 result_as_dict(const struct runner *r, const struct burst_result *b)
 {
-    uint64_t stretch[48], ips[3] = {b->first.rip, b->released.rip, b->last.rip};
+    uint64_t stretch[16 * (3 + FURTHER_MOST)];
+    uint64_t ips[3 + FURTHER_MOST] = {b->first.rip, b->released.rip, b->last.rip};
+    uint64_t further[FURTHER_MOST];
+    const size_t moments = 3 + b->furthers;
 
     put_registers(stretch, &b->first);
     put_registers(stretch + 16, &b->released);
     put_registers(stretch + 32, &b->last);
+    for (unsigned i = 0; i < b->furthers; i++) {
+        put_registers(stretch + 16 * (3 + i), &b->further[i].regs);
+        ips[3 + i] = b->further[i].regs.rip;
+        further[i] = b->further[i].words;
+    }
     return Py_BuildValue(
-        "{ss,si,ss,sl,sK,sO,sd,sd,sd,sI,sI,sI,sI,sO,sK,sK,sd,sd,sd,sy#,sy#}",
+        "{ss,si,ss,sl,sK,sO,sd,sd,sd,sI,sI,sI,sI,sO,sK,sK,sd,sd,sd,sn,sy#,sy#,sy#}",
         "status", held_status_name(b->status), "error", b->error, "end", run_end_name(b->end),
         "number", r->number, "ip", (unsigned long long)r->ip,
         "is_lost", b->is_lost ? Py_True : Py_False, "started_seconds", b->started_seconds,
@@ -77,8 +85,10 @@ result_as_dict(const struct runner *r, const struct burst_result *b)
         "pages_missed", (unsigned long long)b->pages_missed,
         "replica_cpu_seconds", b->replica_cpu_seconds,
         "tracer_cpu_seconds", b->tracer_cpu_seconds, "beyond_share", beyond_share(r, b),
-        "stretch", (const char *)stretch, (Py_ssize_t)sizeof stretch,
-        "stretch_ip", (const char *)ips, (Py_ssize_t)sizeof ips);
+        "words", (Py_ssize_t)runner_words(r),
+        "further", (const char *)further, (Py_ssize_t)(b->furthers * sizeof *further),
+        "stretch", (const char *)stretch, (Py_ssize_t)(16 * moments * sizeof *stretch),
+        "stretch_ip", (const char *)ips, (Py_ssize_t)(moments * sizeof *ips));
 }
 
 struct describer {

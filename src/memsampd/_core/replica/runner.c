@@ -447,6 +447,29 @@ runner_cross(struct runner *r, const struct user_regs_struct *behind)
     return true;
 }
 
+bool
+runner_make_room(struct runner *r, size_t kept_words)
+{
+    const size_t free = (size_t)(r->start - buffer_start(r));
+    const size_t wanted = kept_words / 4 + SMALLEST_CHUNK_WORDS;
+    const size_t room = wanted < free ? wanted : free;
+
+    /* A block touches the last word of its record before anything else. */
+    if (r->end != RUN_FULL || (r->has_cut_record && r->part_exit.instructions != 0))
+        return false;
+    if (runner_words(r) == kept_words) { /* the first time */
+        if (room < SMALLEST_CHUNK_WORDS)
+            return false;
+        uint64_t *start = buffer_start(r) + (free - room);
+        memmove(start, r->start, kept_words * sizeof *start);
+        r->start = start;
+    }
+    r->written = r->start + kept_words;
+    *slot(r, SLOT_BUFFER) = to_replica(r, r->written);
+    start_at(r, r->ip);
+    return true;
+}
+
 void
 runner_park(struct runner *r)
 {
