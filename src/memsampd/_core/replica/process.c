@@ -657,8 +657,8 @@ process_end_burst(struct process *p)
         begin_era(p);
 }
 
-static double
-cpu_seconds(const struct process *p)
+double
+process_cpu_seconds(const struct process *p)
 {
     clockid_t clock;
     struct timespec used = {0, 0};
@@ -671,7 +671,7 @@ cpu_seconds(const struct process *p)
 double
 process_cpu_since(struct process *p)
 {
-    double before = p->told_cpu_seconds, now = cpu_seconds(p);
+    double before = p->told_cpu_seconds, now = process_cpu_seconds(p);
 
     p->told_cpu_seconds = now > before ? now : before;
     return p->told_cpu_seconds - before;

@@ -76,7 +76,8 @@ void process_drop_all(struct process *p);
 /* Behind a burst, when it is parked: it sees none of them any more; some are kept. */
 void process_end_burst(struct process *p);
 
-/* CPU time that it has used since this was told last. */
+/* CPU time that it has used, and the part of it that process_cpu_since has not told yet. */
+double process_cpu_seconds(const struct process *p);
 double process_cpu_since(struct process *p);
 
 #endif
