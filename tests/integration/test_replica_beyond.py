@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
+import numpy as np
 import pytest
+from msgspec.structs import replace
 from tracees import compile_c, patiently, traces_left
 
 from memsampd.sampler.records import Burst, BurstEnd, BurstRequest
@@ -66,6 +68,23 @@ int main(void)
 """
 
 
+# Reads 64 KiB again and again: an access a round, that it counts in a register.
+COUNTER = """
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+int main(void)
+{
+    volatile uint64_t *word = calloc(8192, 8);
+    printf("ready\\n");
+    fflush(stdout);
+    for (uint64_t i = 0; i < UINT64_MAX; i++)
+        (void)word[i % 8192];
+    return 0;
+}
+"""
+
+
 def started(program: Path) -> subprocess.Popen[str]:
     process = subprocess.Popen([program], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
@@ -76,6 +95,15 @@ def started(program: Path) -> subprocess.Popen[str]:
 @pytest.fixture
 def reader(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     process = started(compile_c(tmp_path, READER))
+    yield process
+    process.kill()
+    process.wait()
+    process.stdout.close()  # type: ignore[union-attr]
+
+
+@pytest.fixture
+def counter(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    process = started(compile_c(tmp_path, COUNTER))
     yield process
     process.kill()
     process.wait()
@@ -131,3 +159,25 @@ def test_what_went_astray_is_dropped(rounds: subprocess.Popen[str]) -> None:
             assert burst.end in (BurstEnd.HOLD, BurstEnd.FULL)
             assert burst.accesses > 0
     assert rounds.poll() is None
+
+
+def test_a_full_burst_tells_where_it_would_have_come(counter: subprocess.Popen[str]) -> None:
+    """The register that counts goes on as before; the rows are those of the burst itself."""
+    request = BurstRequest(counter.pid, ACCESSES, 1.0, beyond_seconds=0.02)
+    with closing(ReplicaSource(counter.pid)) as source:
+        for _ in range(100):  # it has 10 ms for it, and other processes want the CPU, too
+            burst = patiently(lambda: source.capture(request))
+            assert burst.end is BurstEnd.FULL
+            assert 0 < len(burst) <= ACCESSES
+            assert burst.beyond_accesses == 0
+            assert burst.stretch.shape == (len(burst.stretch_shares), 16)
+            assert burst.stretch_ip.shape == (len(burst.stretch_shares),)
+            if len(burst.stretch_shares) > 4:
+                break
+        shares = np.array(burst.stretch_shares)
+        assert (np.diff(shares)[2:] > 0).all()
+        advance = (burst.stretch - burst.stretch[0]).view(np.int64)
+        told = advance[1:] / (len(burst) * shares[1:, None])
+        assert (np.abs(told - 1) < 0.01).all(axis=0).any()
+        asked = replace(request, beyond_seconds=0.0)
+        assert len(patiently(lambda: source.capture(asked)).stretch) == 3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
@@ -49,6 +50,17 @@ int main(void)
 }}
 """
 
+# The same, in other pages from signal to signal.
+SENT = CHANGING.replace("turn / LONG % SETS", "asked % 2").replace(
+    "int main(void)\n{",
+    """#include <signal.h>
+static volatile sig_atomic_t asked;
+static void ask(int signal) { (void)signal; asked++; }
+int main(void)
+{
+    signal(SIGUSR1, ask);""",
+)
+
 # Writes to 128 MiB, page by page, upwards and downwards.
 LARGE = """
 #include <stdio.h>
@@ -74,6 +86,11 @@ int main(void)
 @pytest.fixture(scope="module")
 def changing(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return compile_c(tmp_path_factory.mktemp("changing"), CHANGING)
+
+
+@pytest.fixture(scope="module")
+def sent(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compile_c(tmp_path_factory.mktemp("sent"), SENT)
 
 
 @pytest.fixture(scope="module")
@@ -129,6 +146,21 @@ def test_no_burst_sees_a_page_as_it_was_in_another(changing: Path, may_keep: boo
             assert any(kept) == source.features()["can_keep"]
 
 
+def test_nor_one_that_was_long_forgotten(sent: Path) -> None:
+    """That it is kept is no longer known by the time it is needed again."""
+    with running(sent) as process:
+        assert process.stdout is not None
+        table = int(process.stdout.readline(), 16)
+        with closing(ReplicaSource(process.pid)) as source:
+            for _ in range(3):
+                # The first one may go over to the other pages on its way.
+                seen = [told(each, table) for each in bursts(process.pid, source, 4000)][1:]
+                for rounds in seen:
+                    assert np.all((rounds[PAGES:] - rounds[:-PAGES]) % ROUNDS == 1)
+                assert any(len(rounds) > 2 * PAGES for rounds in seen)
+                process.send_signal(signal.SIGUSR1)
+
+
 def test_few_pages_are_kept_and_sequences_are_foreseen(large: Path) -> None:
     with running(large) as process:
         assert process.stdout is not None
@@ -136,7 +168,7 @@ def test_few_pages_are_kept_and_sequences_are_foreseen(large: Path) -> None:
         with closing(ReplicaSource(process.pid)) as source:
             most = 0
             for length in (10_000, 40_000):
-                # One that may go on beyond its hold is not let loose, and read for in whole runs.
+                # One that goes on beyond its hold is read for in whole runs.
                 request = BurstRequest(process.pid, length, 5.0, beyond_seconds=1.0)
                 burst = patiently(partial(source.capture, request))
                 pages = len(np.unique(burst.address >> np.uint64(12)))

@@ -82,7 +82,7 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
 
 @pytest.fixture
 def replica(target: Target) -> Iterator[HeldReplica]:
-    replica = HeldReplica(target.pid, may_be_loose=False)
+    replica = HeldReplica(target.pid)
     yield replica
     replica.close()
 
@@ -178,7 +178,7 @@ def _translated_lines(
     counter.begin()
     counted = Counted(line_bytes, counter)
     core = replica._replica
-    core.place(ENOUGH, False, False)
+    core.place(ENOUGH, False)
     core.go(30.0)
     core.begin_take(limit, counted.line_shift, counter)
     _core.use_vectors(by_vectors)

@@ -320,10 +320,11 @@ class Burst(msgspec.Struct, frozen=True):
             perhaps not the one that came.
         cut_short: the hold found the thread inside a call that then returned before all was
             transferred, as a signal would have it.
-        stretch: the general registers at its begin, when the target was released, and at its end,
-            in the order of :attr:`BranchSamples.registers`, shape (3, 16), uint64; shape (0, 16)
-            where it goes over system calls, or nobody knows.
-        stretch_ip: where it was at these moments, shape (3,), uint64.
+        stretch: the general registers at its begin, when the target was released, at its end, and
+            where it would have come behind that, in the order of :attr:`BranchSamples.registers`,
+            shape (k, 16), uint64, k 3 or more; shape (0, 16) where it goes over system calls, or
+            nobody knows.
+        stretch_ip: where it was at these moments, shape (k,), uint64.
         stretch_shares: which part of the rows there was at these moments, ascending from 0; above
             1 where more was run than is told.
         code_ip: instructions that it executed, shape (c,), uint64, in no order, and some more than
@@ -355,7 +356,7 @@ class Burst(msgspec.Struct, frozen=True):
     cut_short: bool = False
     stretch: NDArray[np.uint64] = msgspec.field(default_factory=no_registers)
     stretch_ip: NDArray[np.uint64] = msgspec.field(default_factory=lambda: np.zeros(3, np.uint64))
-    stretch_shares: tuple[float, float, float] = (0.0, 1.0, 1.0)
+    stretch_shares: tuple[float, ...] = (0.0, 1.0, 1.0)
     code_ip: NDArray[np.uint64] = msgspec.field(default_factory=lambda: np.empty(0, np.uint64))
     code_times: NDArray[np.uint64] = msgspec.field(default_factory=lambda: np.empty(0, np.uint64))
 

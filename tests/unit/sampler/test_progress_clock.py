@@ -45,15 +45,21 @@ def counting(rate: float, step: int = 1, count: int = 60) -> NDArray[np.int64]:
 
 
 def stretch(
-    advance: dict[int, int], accesses: float = 200_000, time_seconds: float = 10.05
+    advance: dict[int, int],
+    accesses: float = 200_000,
+    time_seconds: float = 10.05,
+    parts: int = 4,
+    highest: float = LIMITS[1],
 ) -> Stretch:
     """A burst in which these registers advance by so much, and the others become anything."""
     rng = np.random.default_rng(2)
-    registers = rng.integers(-(2**62), 2**62, (2, 16))
+    registers = rng.integers(-(2**62), 2**62, (parts + 1, 16))
     for register, by in advance.items():
-        registers[1, register] = registers[0, register] + by
-    moments = np.array([0.0, accesses])
-    return Stretch(time_seconds, 7, moments, registers.view(np.uint64), CODE[:2], CODE, LIMITS)
+        registers[:, register] = registers[0, register] + by * np.arange(parts + 1) // parts
+    moments = accesses * np.arange(parts + 1) / parts
+    limits = LIMITS[0], highest
+    ip = CODE[: parts + 1]
+    return Stretch(time_seconds, 7, moments, registers.view(np.uint64), ip, CODE, limits)
 
 
 def measured(clock: ProgressClock, burst: Stretch) -> float | None:
@@ -117,19 +123,44 @@ def test_three_loops_in_each_other_tell_the_rate() -> None:
     assert told == pytest.approx(rate, rel=0.1)
 
 
-@pytest.mark.parametrize("pairs_a_round", [1.3, 2.7, 5.0])
-def test_a_register_that_begins_anew_tells_where_nobody_counts_how_often(
-    pairs_a_round: float,
-) -> None:
-    rate = 1e9
-    length = int(rate * PERIOD * pairs_a_round)
-    registers = counting(rate)
-    registers[:, RBX] = length - registers[:, RBX] % length  # it counts down
+def test_a_burst_of_one_part_does_not_tell_whether_registers_go_together() -> None:
+    rate, inner = 1e9, 3_100_000
+    done = counting(rate)[:, RBX]
+    registers = counting(1e6)
+    registers[:, RBX], registers[:, RCX] = 8 * (done % inner), done // inner
     clock = ProgressClock()
     clock.add(thread(registers))
-    assert measured(clock, stretch({RBX: -200_000})) == pytest.approx(rate, rel=0.03)
-    (told,) = clock.rates(10.0, 10.12)
-    assert told.accesses_per_cpu_second == pytest.approx(rate, rel=0.03)
+    advance = {RBX: 8 * 200_000, RCX: 0}
+    assert measured(clock, stretch(advance, parts=1)) is None
+    assert measured(clock, stretch(advance, parts=2)) == pytest.approx(rate, rel=0.02)
+
+
+@pytest.mark.parametrize("rounds", [1, 2, 5])
+@pytest.mark.parametrize("part", [0.13, 0.2, 0.3])
+def test_a_register_that_came_round_unseen_is_not_taken_for_a_slow_one(
+    rounds: int, part: float
+) -> None:
+    """From sample to sample it comes round some times and a part: only the part is seen."""
+    length = 0.9 * LIMITS[1] * PERIOD / (rounds + part)
+    rate = length * (rounds + part) / PERIOD
+    assert LIMITS[0] < rate < LIMITS[1]
+    registers = counting(rate)
+    registers[:, RBX] %= int(length)
+    clock = ProgressClock()
+    clock.add(thread(registers))
+    told = measured(clock, stretch({RBX: 200_000}))
+    assert told is None or told == pytest.approx(rate, rel=0.05)
+
+
+def test_a_register_that_can_not_have_come_round_tells_the_rate() -> None:
+    """The same samples: of a slow thread if a fast one is impossible, else of who knows whom."""
+    rate = 7e8
+    registers = counting(rate)
+    registers[:, RBX] %= int(7 * rate * PERIOD)
+    for highest, told in ((5 * rate, pytest.approx(rate, rel=0.03)), (12 * rate, None)):
+        clock = ProgressClock()
+        clock.add(thread(registers))
+        assert measured(clock, stretch({RBX: 200_000}, highest=highest)) == told
 
 
 def test_what_goes_back_at_any_time_is_no_counter() -> None:
@@ -181,9 +212,7 @@ def test_only_samples_in_the_code_of_the_burst_count() -> None:
 def test_what_no_cpu_can_do_is_not_believed() -> None:
     clock = ProgressClock()
     clock.add(thread(counting(1e9)))
-    burst = stretch({RBX: 200_000})
-    slow = Stretch(10.05, 7, burst.accesses, burst.registers, CODE[:2], CODE, (1e5, 5e8))
-    assert clock.measure(slow) is None
+    assert measured(clock, stretch({RBX: 200_000}, highest=5e8)) is None
 
 
 def test_windows_tell_at_what_rate_known_code_went() -> None:
@@ -214,7 +243,7 @@ def test_bursts_that_dispute_each_other_time_no_windows() -> None:
 
 def three_moments(advance: tuple[int, int], accesses: tuple[float, float]) -> Stretch:
     """A burst of which the registers are known at the release, too: rbx advances by so much."""
-    burst = stretch({RBX: advance[1]})
+    burst = stretch({RBX: advance[1]}, parts=1)
     registers = np.stack([burst.registers[0], burst.registers[0], burst.registers[1]])
     registers[1, RBX] = (int(registers[1, RBX]) + advance[0]) % 2**64
     moments = np.array([0.0, *accesses])
@@ -249,6 +278,14 @@ def test_a_burst_that_began_elsewhere_is_timed_by_its_rest() -> None:
     assert measured(clock, late) == pytest.approx(1e9, rel=0.02)
 
 
+def test_a_burst_that_went_astray_behind_its_end_is_timed_up_to_that() -> None:
+    clock = ProgressClock()
+    clock.add(thread(counting(1e9)))
+    burst = stretch({RBX: 400_000}, 400_000)
+    burst.registers[3:, RBX] = 5
+    assert measured(clock, burst) == pytest.approx(1e9, rel=0.02)
+
+
 def test_bursts_of_like_code_tell_together_how_much_a_step_is() -> None:
     clock = ProgressClock()
     clock.add(thread(counting(1e9)))
@@ -261,7 +298,7 @@ def test_bursts_of_like_code_tell_together_how_much_a_step_is() -> None:
 def test_a_burst_that_ended_elsewhere_tells_nothing() -> None:
     clock = ProgressClock()
     clock.add(thread(counting(1e9)))
-    burst = stretch({RBX: 200_000})
+    burst = stretch({RBX: 200_000}, parts=1)
     ended = msgspec.structs.replace(burst, ip=np.array([CODE[0], OTHER[0]]))
     assert clock.measure(ended) is None
 

@@ -1,6 +1,5 @@
 #include "core.h"
 #include "area.h"
-#include "post.h"
 
 #include <errno.h>
 #include <string.h>
@@ -40,7 +39,6 @@ area_create(struct area *a)
     a->bytes = bytes;
     memcpy(a->bytes + AREA_CALL, "\x0f\x05\xcc", 3);
     memcpy(a->bytes + AREA_PARK, "\xb8\x22\x00\x00\x00\x0f\x05\xeb\xf7", 9); /* pause, again */
-    post_put_handler(a->bytes);
     return 0;
 }
 

@@ -14,12 +14,9 @@ struct area {
     uint8_t *bytes; /* our mapping */
 };
 
-/* Code of ours at the end of the look-up's: `syscall; int3`, a sleep for ever, and the signal handler
- * (post.h). */
+/* Code of ours at the end of the look-up's: `syscall; int3`, and a sleep for ever. */
 #define AREA_CALL (AREA_CODE + LOOKUP_ROUTINE_BYTES - 32)
 #define AREA_PARK (AREA_CODE + LOOKUP_ROUTINE_BYTES - 24)
-#define AREA_HANDLER (AREA_CODE + LOOKUP_ROUTINE_BYTES - 128)
-#define AREA_HANDLER_BYTES 96u
 
 /* As large as that, whatever limit of file sizes we have; -1 with errno set. */
 int set_file_size(int file, uint64_t bytes);

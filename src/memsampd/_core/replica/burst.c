@@ -2,6 +2,7 @@
 #include "burst.h"
 
 #include <errno.h>
+#include <math.h>
 #include <pthread.h>
 #include <sched.h>
 #include <string.h>
@@ -13,7 +14,10 @@
 
 #define RETRY_NANOSECONDS 500000L /* after the first stop in vain; twice as long after each */
 #define LONGEST_RETRY_NANOSECONDS 8000000L
-#define PREDICTED_SHARE 0.4 /* of the hold */
+#define PREDICTED_SHARE 0.4 /* of the hold, and of the time beyond it */
+#define PREDICTED_SHARE_OF_TRIAL 0.8
+#define SHORTEST_TRIAL 0.25  /* of the hold, where it did not do again and again */
+#define TRIAL_MARGIN 1.5     /* by which the pace may rise */
 #define CALL_SECONDS 0.02   /* that a call may take before it counts as asleep */
 #define LOOK_SECONDS 0.001
 #define STRETCH_SECONDS 0.05 /* for a stretch, on a machine whose CPUs are all busy */
@@ -25,6 +29,7 @@
 #define HURRIED_SECONDS 0.02 /* for longer, nobody may be kept from a CPU */
 #define COLD_SHARE 0.2
 #define LEARNING_SECONDS 0.02
+#define FURTHER_SECONDS 0.003 /* CPU time */
 #define PART_WORDS 512 /* more than a record has */
 #define ROOM_BYTES (4u << 20) /* for the translations of one burst */
 
@@ -65,7 +70,6 @@ go_to_cpu_of(pid_t tid, pid_t replica)
 static void
 go_anywhere(struct burst *b)
 {
-    loose_forbid(&b->r->loose, &b->cpus); /* the target wants a CPU, too */
     sched_setaffinity(0, sizeof b->cpus, &b->cpus);
     sched_setaffinity(b->r->process.pid, sizeof b->cpus, &b->cpus);
 }
@@ -231,6 +235,49 @@ chain_end(struct burst *b, double give_up)
     return hold_left(b) <= 0 || now_seconds() > give_up ? RUN_HOLD : RUN_SYSCALL;
 }
 
+/* Held time after which it is judged whether the rest of it would do; it all, where nothing is to follow, or
+ * nothing came of that the last time. */
+static double
+trial_seconds(const struct burst *b)
+{
+    return b->order->hold_seconds * (b->order->beyond_seconds > 0 ? b->r->trial_share : 1.0);
+}
+
+/* Whether the burst may come to its end while the target is held, at the pace of `run_seconds`. */
+static bool
+is_within_reach(const struct burst *b, double run_seconds)
+{
+    const double done = (double)accesses_so_far(b->r), left = (double)b->order->accesses - done;
+
+    return left * run_seconds <= TRIAL_MARGIN * done * hold_left(b);
+}
+
+/* Run for as long as the target may be held; where the burst can be gone on with while the target runs, for
+ * a part of that if the whole of it would not do either. If so, less is tried the next time. Not where it has
+ * gone over a call, as it would end at the next one, nor where code is cold, as it is translated soonest now. */
+static void
+run_held(struct burst *b)
+{
+    struct runner *r = b->r;
+    const double started = now_seconds(), translated = r->translation_seconds;
+    const double rest = b->order->hold_seconds - trial_seconds(b);
+
+    if (rest > 0 && b->result->calls == 0) {
+        runner_run(r, b->alarm, started + hold_left(b) - rest);
+        if (r->end != RUN_HOLD)
+            return;
+        const double ran = now_seconds() - started;
+        const bool is_cold = r->translation_seconds - translated > COLD_SHARE * ran;
+        if (!is_cold && !is_within_reach(b, ran)) {
+            r->trial_share = fmax(r->trial_share / 2, SHORTEST_TRIAL);
+            return;
+        }
+        r->end = RUN_GOES_ON;
+        r->has_cut_record = false;
+    }
+    runner_run(r, b->alarm, now_seconds() + hold_left(b));
+}
+
 static void
 run_chain(struct burst *b)
 {
@@ -240,7 +287,7 @@ run_chain(struct burst *b)
     for (;;) {
         double started = now_seconds();
         size_t words = runner_words(r);
-        runner_run(r, b->alarm, started + hold_left(b));
+        run_held(b);
         if (r->end != RUN_SYSCALL)
             return;
         r->end = chain_end(b, give_up);
@@ -303,7 +350,9 @@ prepare(struct burst *b)
         return ends(b, RUN_NO_MEMORY, 0);
     if (!runner_enter(r, &b->held, b->order->accesses))
         return ends(b, RUN_UNSUPPORTED, 0);
-    pages_predict(&r->pages, &r->process, &r->remote, b->order->hold_seconds * PREDICTED_SHARE);
+    const double most = b->order->hold_seconds * PREDICTED_SHARE;
+    const double some = trial_seconds(b) * PREDICTED_SHARE_OF_TRIAL;
+    pages_predict(&r->pages, &r->process, &r->remote, some < most ? some : most);
     return true;
 }
 
@@ -341,7 +390,6 @@ go_aside(struct burst *b)
     const int theirs = thread_cpu(b->order->tid);
     cpu_set_t one = b->cpus;
 
-    loose_forbid(&b->r->loose, &b->cpus);
     if (theirs >= 0 && theirs < CPU_SETSIZE && CPU_COUNT(&one) > 1)
         CPU_CLR(theirs, &one);
     for (int cpu = 0, kept = 0; cpu < CPU_SETSIZE; cpu++)
@@ -436,16 +484,65 @@ go_beyond(struct burst *b)
     b->result->held_words = runner_words(r);
     b->result->released = r->regs;
     go_aside(b);
+    pages_predict(&r->pages, &r->process, &r->remote, b->order->beyond_seconds * PREDICTED_SHARE);
     r->pages.reads_around = true;
     r->has_cut_record = false;
     r->end = before.end == RUN_COLD ? RUN_COLD : RUN_GOES_ON;
     run_dry(b, b->order->beyond_seconds);
     r->pages.reads_around = false;
-    r->beyond_is_vain = went_astray(r->end);
-    if (r->beyond_is_vain)
-        restore(r, &before);
-    else if (r->end == RUN_COLD)
+    if (r->end == RUN_COLD)
         r->end = RUN_HOLD;
+    if (r->end != RUN_FULL && r->end != RUN_HOLD) /* the next one is to have its whole hold */
+        r->trial_share = 1.0;
+    else if (r->trial_share > TRIAL_SHARE)
+        r->trial_share = TRIAL_SHARE;
+    if (went_astray(r->end))
+        restore(r, &before);
+}
+
+/* Of this thread and the replica. */
+static double
+cpu_seconds(const struct burst *b)
+{
+    return thread_cpu_seconds() + process_cpu_seconds(&b->r->process);
+}
+
+/* Behind a full burst: go on for a while, to see where the registers go. What is recorded is for nobody,
+ * and where it went astray nothing is known. */
+static void
+go_further(struct burst *b)
+{
+    struct runner *r = b->r;
+    struct burst_result *result = b->result;
+    const struct user_regs_struct regs = r->regs;
+    const uint64_t ip = r->ip;
+    const size_t words = runner_words(r);
+    const double give_up = now_seconds() + b->order->beyond_seconds, began = cpu_seconds(b);
+    const uint64_t missed = r->pages.missed;
+    size_t seen = words;
+
+    if (!runner_make_room(r, words))
+        return;
+    go_aside(b);
+    r->pages.is_dry = true;
+    do {
+        run_dry(b, give_up - now_seconds());
+        if (r->end != RUN_FULL)
+            break;
+        seen += runner_words(r) - words;
+        result->further[result->furthers++] = (struct moment){.words = seen, .regs = r->regs};
+    } while (result->furthers < FURTHER_MOST && cpu_seconds(b) - began < FURTHER_SECONDS &&
+             runner_make_room(r, words));
+    r->pages.missed = missed;
+    if (went_astray(r->end))
+        result->furthers = 0;
+    if (r->end == RUN_EXIT && process_is_dead(&r->process))
+        return;
+    runner_rewind(r, words);
+    r->end = RUN_FULL;
+    r->number = 0;
+    r->ip = ip;
+    r->regs = regs;
 }
 
 /* The target runs on, and nobody believes what the replica does. */
@@ -474,15 +571,19 @@ take_held(struct burst *b)
     b->result->first = b->held.regs;
     if (prepare(b))
         run_chain(b);
-    loose_rest(&r->loose, &r->area);
     if (!b->held.is_asleep)
         held_release(&b->held);
-    runner_settle(r);
+    if (r->end == RUN_FULL)
+        r->trial_share = fmax(r->trial_share, TRIAL_SHARE);
     bool was_cold = r->end == RUN_COLD || (r->end == RUN_HOLD && r->translation_seconds - translated >
                                                                     COLD_SHARE * b->held.held_seconds);
     if (goes_beyond(b)) {
         unhurry(r->process.pid);
         go_beyond(b);
+    } else if (r->end == RUN_FULL && b->order->beyond_seconds > 0 && b->result->calls == 0 &&
+               !b->held.is_asleep && !r->is_cancelled) {
+        unhurry(r->process.pid);
+        go_further(b);
     } else if (was_cold && !b->held.is_asleep) {
         unhurry(r->process.pid);
         go_anywhere(b);
@@ -508,10 +609,6 @@ take(struct burst *b)
         return;
     }
     go_to_cpu_of(order->tid, r->process.pid);
-    if (order->beyond_seconds > 0 && !r->beyond_is_vain)
-        loose_forbid(&r->loose, &b->cpus); /* a stop takes two thirds of the CPU time of one let loose */
-    else
-        loose_choose(&r->loose, &b->cpus);
     if (order->may_hurry && order->hold_seconds <= HURRIED_SECONDS)
         hurry(r->process.pid);
     b->result->status = hold(b);
@@ -521,7 +618,6 @@ take(struct burst *b)
     else if (b->result->status == HELD_OK)
         take_held(b);
     unhurry(r->process.pid);
-    loose_forbid(&r->loose, &b->cpus);
     if (r->end == RUN_EXIT && process_is_dead(&r->process))
         b->result->is_lost = true;
     runner_park(r);

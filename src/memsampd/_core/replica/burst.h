@@ -20,6 +20,14 @@ struct burst_order {
     void *context;
 };
 
+#define FURTHER_MOST 8
+
+/* The program's registers behind so many words of the record. */
+struct moment {
+    size_t words;
+    struct user_regs_struct regs;
+};
+
 struct burst_result {
     enum held_status status; /* of the first hold; only if it is HELD_OK there is a burst */
     int error;
@@ -31,6 +39,8 @@ struct burst_result {
     bool cut_short;
     size_t held_words;       /* what was recorded up to here is what the target makes; SIZE_MAX: all */
     struct user_regs_struct first, released, last; /* the program's registers at these moments */
+    struct moment further[FURTHER_MOST];           /* where it came behind its end */
+    unsigned furthers;
     uint64_t pages_predicted, pages_missed;
     double replica_cpu_seconds, tracer_cpu_seconds;
 };

@@ -110,16 +110,18 @@ frames_drop(struct frames *f, uint64_t start, uint64_t end)
     fallocate(f->file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)start, (off_t)(end - start));
 }
 
-void
+bool
 frames_keep(struct frames *f, uint64_t end)
 {
     struct stat status;
 
     tell_kept(f, fstat(f->file, &status) < 0 ? FRAMES_KEPT_BYTES + 1 : (uint64_t)status.st_blocks * 512);
-    if (__atomic_load_n(&kept_by_all, __ATOMIC_RELAXED) > FRAMES_KEPT_BYTES) {
+    const bool are_few = __atomic_load_n(&kept_by_all, __ATOMIC_RELAXED) <= FRAMES_KEPT_BYTES;
+    if (!are_few) {
         frames_drop(f, 0, end);
         tell_kept(f, 0);
     }
     if (f->windows == FRAMES_WINDOWS)
         close_windows(f);
+    return are_few;
 }

@@ -39,7 +39,7 @@ bool frames_write(struct frames *f, uint64_t page, const uint8_t *bytes);
 /* Give pages back, and take them from the replica. */
 void frames_drop(struct frames *f, uint64_t start, uint64_t end);
 
-/* Behind a burst: keep them unless there are too many. */
-void frames_keep(struct frames *f, uint64_t end);
+/* Behind a burst: keep them unless there are too many. False: all were given back. */
+bool frames_keep(struct frames *f, uint64_t end);
 
 #endif

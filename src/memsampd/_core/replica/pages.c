@@ -7,7 +7,9 @@
 
 #define FORGET_AFTER 8     /* bursts: no use of it is known any more */
 #define FORGET_EVERY 16
+#define LEAST_RANK_OF_LAST 5u /* of pages that the last burst touched */
 #define FIRST_SHARE 0.7
+#define FIRST_SHARE_OF_OLD 0.25 /* of those that the last burst did not touch: tried once */
 /* A page that is supplied in vain costs a fifth of what one that is missed does. Every so many bursts the
  * unlikely ones are tried all the same. */
 #define LEAST_SHARE 0.2
@@ -25,7 +27,7 @@ pages_init(struct pages *p)
     memset(p, 0, sizeof *p);
     p->seconds_a_page = FIRST_SECONDS_A_PAGE;
     for (unsigned i = 0; i < PAGES_ALL_RANKS; i++)
-        p->rank[i].share = FIRST_SHARE;
+        p->rank[i].share = i < LEAST_RANK_OF_LAST ? FIRST_SHARE_OF_OLD : FIRST_SHARE;
     p->slot = calloc(PAGES_SLOTS, sizeof *p->slot);
     p->live = malloc(PAGES_SLOTS * sizeof *p->live);
     p->order = malloc(PAGES_SLOTS * sizeof *p->order);
@@ -81,7 +83,7 @@ likeliness(const struct pages *p, const struct page *page)
     uint32_t age = p->burst - 1 - page->last_burst; /* the present one has not begun */
     unsigned uses = age < FORGET_AFTER ? (unsigned)(page->uses << age) & 0xff : 0;
 
-    return uses == 0 ? 0 : (unsigned)__builtin_popcount(uses) + (uses & 1 ? 4 : 0);
+    return uses == 0 ? 0 : (unsigned)__builtin_popcount(uses) + (uses & 1 ? LEAST_RANK_OF_LAST - 1 : 0);
 }
 
 /* Forget what was not touched for long, or, with little room left, what is least likely. */
@@ -166,8 +168,7 @@ pages_begin(struct pages *p)
         p->slot[p->given[i]].flags = 0;
     learn_shares(p);
     p->burst++;
-    p->here = p->gifts = p->shared = p->wanted = 0;
-    p->aheads = p->freshes = 0;
+    p->here = p->gifts = p->shared = p->wanted = p->tried = 0;
     p->latest = 0;
     p->is_dry = false;
     memset(p->stream, 0, sizeof p->stream);
@@ -182,15 +183,16 @@ supply(struct pages *p, struct process *process, struct remote *remote, const ui
        size_t count)
 {
     uint8_t result[REMOTE_BATCH], *place[REMOTE_BATCH] = {NULL};
-    bool is_writable[REMOTE_BATCH], is_open[REMOTE_BATCH], are_placed = true;
+    bool is_writable[REMOTE_BATCH], is_open[REMOTE_BATCH], is_placed[REMOTE_BATCH];
     size_t there = 0;
 
     if (p->used + count > PAGES_SLOTS / 4 * 3) /* what is not noted here might be written over later */
         return 0;
-    for (size_t i = 0; i < count && are_placed; i++)
-        are_placed = (place[i] = process_place(process, address[i])) != NULL;
-    for (size_t i = 0; i < count && !are_placed; i++)
-        place[i] = p->bytes + i * PAGE_BYTES;
+    for (size_t i = 0; i < count; i++) {
+        place[i] = process_place(process, address[i], find(p, address[i])->era);
+        is_placed[i] = place[i] != NULL;
+        place[i] = is_placed[i] ? place[i] : p->bytes + i * PAGE_BYTES;
+    }
     remote_read_pages(remote, address, count, place, result, is_writable);
     for (size_t i = 0; i < count; i++) { /* a store into what may be code is to be noticed */
         const struct remote_area *area = remote_find(remote, address[i]);
@@ -201,14 +203,16 @@ supply(struct pages *p, struct process *process, struct remote *remote, const ui
         if (result[i] == PAGE_UNREADABLE)
             continue;
         while (end < count && address[end] == address[end - 1] + PAGE_BYTES &&
-               result[end] != PAGE_UNREADABLE && is_open[end] == is_open[i])
+               result[end] != PAGE_UNREADABLE && is_open[end] == is_open[i] &&
+               is_placed[end] == is_placed[i])
             end++;
-        size_t done = process_supply(process, address[i], are_placed ? NULL : place[i], end - i,
+        size_t done = process_supply(process, address[i], is_placed[i] ? NULL : place[i], end - i,
                                      is_open[i]);
         for (size_t k = i; k < i + done; k++) {
             struct page *page = take(p, address[k]);
             if (page == NULL)
                 continue;
+            page->era = process->era;
             const struct remote_area *area = remote_find(remote, address[k]);
             p->shared += area != NULL && area->is_shared;
             if (p->gifts < PAGES_SLOTS)
@@ -223,27 +227,40 @@ supply(struct pages *p, struct process *process, struct remote *remote, const ui
     return there;
 }
 
+/* The next pages to be supplied beforehand, `most` at most: those that it has are passed over. */
+static size_t
+next_wanted(struct pages *p, uint64_t *wanted, size_t most)
+{
+    size_t count = 0;
+
+    for (; p->tried < p->wanted && count < most; p->tried++)
+        if (!(find(p, p->order[p->tried])->flags & PAGE_IS_HERE))
+            wanted[count++] = p->order[p->tried];
+    qsort(wanted, count, sizeof *wanted, ascending); /* of two ranks, perhaps */
+    return count;
+}
+
 void
 pages_predict(struct pages *p, struct process *process, struct remote *remote, double seconds)
 {
     const double started = now_seconds();
+    const uint64_t before = p->predicted;
+    uint64_t wanted[PREDICTED_BATCH];
     double spent = 0.0;
 
-    for (size_t at = 0; at < p->wanted && p->here < PAGES_MOST;) {
-        double left = (seconds - spent) / p->seconds_a_page;
-        size_t count = p->wanted - at < PREDICTED_BATCH ? p->wanted - at : PREDICTED_BATCH;
-        count = left < (double)count ? (size_t)(left > 0 ? left : 0) : count;
+    while (p->here < PAGES_MOST) {
+        const double left = (seconds - spent) / p->seconds_a_page;
+        const size_t most = left >= PREDICTED_BATCH ? PREDICTED_BATCH : (size_t)(left > 0 ? left : 0);
+        const size_t count = next_wanted(p, wanted, most);
         if (count == 0)
-            return;
-        qsort(p->order + at, count, sizeof *p->order, ascending); /* of two ranks, perhaps */
-        p->predicted += supply(p, process, remote, p->order + at, count);
-        for (size_t i = at; i < at + count; i++)
-            p->rank[find(p, p->order[i])->rank].given++;
-        at += count;
+            break;
+        p->predicted += supply(p, process, remote, wanted, count);
+        for (size_t i = 0; i < count; i++)
+            p->rank[find(p, wanted[i])->rank].given++;
         spent = now_seconds() - started;
     }
-    if (p->predicted >= PREDICTED_BATCH)
-        p->seconds_a_page += 0.25 * (spent / (double)p->predicted - p->seconds_a_page);
+    if (p->predicted - before >= PREDICTED_BATCH)
+        p->seconds_a_page += 0.25 * (spent / (double)(p->predicted - before) - p->seconds_a_page);
 }
 
 static void
@@ -345,15 +362,15 @@ pages_near(struct pages *p, const struct remote_area *area, uint64_t missed, uin
     return there;
 }
 
-/* Pages that were supplied for that. The stream goes on behind them. */
+/* Pages that were supplied for that, beside the one that was missed. The stream goes on behind them. */
 static void
-note_ahead(struct pages *p, const uint64_t *page, size_t count)
+note_ahead(struct pages *p, const uint64_t *page, size_t count, uint64_t missed)
 {
     struct page_stream *stream = &p->stream[p->latest];
 
     for (size_t i = 0; i < count; i++) {
         struct page *ahead = find(p, page[i]);
-        if (ahead->address == 0 || !(ahead->flags & PAGE_IS_HERE))
+        if (page[i] == missed || ahead->address == 0 || !(ahead->flags & PAGE_IS_HERE))
             continue;
         if (!p->is_dry) {
             ahead->rank = p->ahead_rank;
@@ -362,34 +379,6 @@ note_ahead(struct pages *p, const uint64_t *page, size_t count)
         if (p->ahead_rank == PAGES_FOLLOWING && (page[i] > stream->last) == (stream->step > 0))
             stream->last = page[i];
     }
-}
-
-bool
-pages_supply_ahead(struct pages *p, struct process *process, struct remote *remote)
-{
-    const size_t count = p->aheads < PAGES_AROUND ? p->aheads : PAGES_AROUND;
-
-    if (count == 0)
-        return false;
-    supply(p, process, remote, p->ahead, count);
-    note_ahead(p, p->ahead, count);
-    for (size_t i = 0; i < count && p->freshes < PAGES_AHEAD; i++)
-        p->fresh[p->freshes++] = p->ahead[i];
-    p->aheads -= count;
-    memmove(p->ahead, p->ahead + count, p->aheads * sizeof p->ahead[0]);
-    return true;
-}
-
-/* Whether the replica may have come to a page just before it was supplied behind an answer. */
-static bool
-was_fresh(struct pages *p, uint64_t page)
-{
-    bool found = false;
-
-    for (size_t i = 0; i < p->freshes; i++)
-        found |= p->fresh[i] == page;
-    p->freshes = 0;
-    return found;
 }
 
 /* A page that the replica has: why did it fault? */
@@ -406,17 +395,14 @@ judge_fault(const struct page *page, struct process *process)
 }
 
 enum page_fault
-pages_fault(struct pages *p, struct process *process, struct remote *remote, uint64_t address,
-            bool can_wait)
+pages_fault(struct pages *p, struct process *process, struct remote *remote, uint64_t address)
 {
     uint64_t wanted[PAGES_AHEAD];
     const uint64_t first = address & ~(uint64_t)(PAGE_BYTES - 1);
     struct page *page = find(p, first);
-    const bool is_fresh = was_fresh(p, first);
 
     if (page->address != 0 && page->flags & PAGE_IS_HERE)
-        return is_fresh ? FAULT_SUPPLIED : judge_fault(page, process);
-    p->aheads = 0;
+        return judge_fault(page, process);
     if (p->here >= PAGES_MOST)
         return FAULT_FULL;
     const struct remote_area *area = remote_find(remote, first);
@@ -429,20 +415,14 @@ pages_fault(struct pages *p, struct process *process, struct remote *remote, uin
     if (area == NULL || !area->is_readable)
         return area == NULL || area->kind == AREA_PLAIN ? FAULT_UNMAPPED : FAULT_UNREADABLE;
     const size_t there = pages_near(p, area, first, wanted);
-    supply(p, process, remote, can_wait ? &first : wanted, can_wait ? 1 : there);
+    supply(p, process, remote, wanted, there);
     page = find(p, first);
     if (page->address == 0 || !(page->flags & PAGE_IS_HERE))
         return FAULT_UNREADABLE;
     p->missed++;
     page->rank = 0; /* it was not predicted in time */
     note_use(p, first);
-    for (size_t i = 0; i < there; i++)
-        if (wanted[i] != first)
-            p->ahead[p->aheads++] = wanted[i];
-    if (!can_wait) {
-        note_ahead(p, p->ahead, p->aheads);
-        p->aheads = 0;
-    }
+    note_ahead(p, wanted, there, first);
     return FAULT_SUPPLIED;
 }
 
@@ -456,14 +436,11 @@ pages_unguard(struct pages *p, struct process *process, uint64_t page)
 static void
 refresh_one(struct pages *p, struct process *process, struct remote *remote, struct page *page)
 {
-    uint8_t result, *place = process_place(process, page->address);
-    const bool is_placed = place != NULL;
+    uint8_t result, *place = p->bytes;
     bool is_writable;
 
-    place = is_placed ? place : p->bytes;
     remote_read_pages(remote, &page->address, 1, &place, &result, &is_writable);
-    if (result != PAGE_UNREADABLE &&
-        (is_placed || process_refresh(process, page->address, p->bytes)))
+    if (result != PAGE_UNREADABLE && process_refresh(process, page->address, p->bytes))
         return;
     process_drop(process, page->address, page->address + PAGE_BYTES);
     page->flags = 0;

@@ -27,6 +27,7 @@ struct page {
     uint8_t uses;        /* a bit for each of the last 8 bursts: it was touched; the lowest is the last */
     uint8_t flags;       /* of the present burst */
     uint8_t rank;        /* for which it was supplied in this burst; else 0 */
+    uint8_t era;         /* of the frames when one was made for it, if that matters: see process_place */
 };
 
 /* Misses that follow each other through memory. */
@@ -42,6 +43,7 @@ struct pages {
     size_t used;
     uint64_t *order;       /* the predicted ones, the likely ones first */
     size_t wanted;         /* how many these are */
+    size_t tried;          /* of these, that were supplied or cannot be */
     double seconds_a_page; /* that supplying one took lately */
     struct {
         double share;         /* of the predicted ones that were touched, lately */
@@ -57,11 +59,7 @@ struct pages {
     size_t here;           /* pages of the present burst */
     struct page_stream stream[PAGES_STREAMS]; /* for reading ahead where the program goes through memory */
     size_t latest; /* the stream of the last miss */
-    uint64_t ahead[PAGES_AHEAD]; /* to be supplied behind the answer to a fault */
-    size_t aheads;
-    uint8_t ahead_rank;
-    uint64_t fresh[PAGES_AHEAD]; /* that were, since: it may have come to them just before */
-    size_t freshes;
+    uint8_t ahead_rank; /* of the pages read beside the last one that was missed */
     uint64_t predicted, missed; /* of the present burst */
 };
 
@@ -71,7 +69,7 @@ void pages_free(struct pages *p);
 /* A new burst: the replica has none, and it is settled which ones are likely to be needed. */
 void pages_begin(struct pages *p);
 
-/* Supply what is likely to be needed, for so long at most. */
+/* Supply what is likely to be needed, for so long at most; called again, the rest. */
 void pages_predict(struct pages *p, struct process *process, struct remote *remote,
                    double seconds);
 
@@ -87,13 +85,10 @@ enum page_fault {
     FAULT_FULL,       /* too many pages */
 };
 
-/* The replica touched an address whose page it lacks, or must not write to. With `can_wait`, pages near
- * that one are left to pages_supply_ahead. */
+/* The replica touched an address whose page it lacks, or must not write to. Pages near that one may be
+ * supplied, too. */
 enum page_fault pages_fault(struct pages *p, struct process *process, struct remote *remote,
-                            uint64_t address, bool can_wait);
-
-/* Supply some of them, while the replica runs; false: there are none. */
-bool pages_supply_ahead(struct pages *p, struct process *process, struct remote *remote);
+                            uint64_t address);
 
 /* Let it write to a guarded page. */
 void pages_unguard(struct pages *p, struct process *process, uint64_t page);

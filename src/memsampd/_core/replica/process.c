@@ -1,6 +1,5 @@
 #include "core.h"
 #include "process.h"
-#include "post.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -245,40 +244,6 @@ map_memory(struct caller *c, bool may_execute)
     }
 }
 
-/* As the kernel's struct sigaction. */
-struct action {
-    uint64_t handler, flags, restorer, mask;
-};
-
-/* Have signals of its own come to the handler, on a stack of its own. A tracer sees them first. */
-static void
-set_handler(struct caller *c, const struct area *area)
-{
-    struct {
-        stack_t stack;
-        struct action action;
-        uint64_t blocked;
-    } *letter = (void *)(area->bytes + AREA_SLOTS);
-    const uint64_t base = c->p->area_address, at = base + AREA_SLOTS;
-    const uint64_t sa_restorer = 0x04000000;
-
-    letter->stack = (stack_t){.ss_sp = (void *)(uintptr_t)(base + AREA_STACK),
-                              .ss_size = AREA_STACK_BYTES};
-    letter->action = (struct action){
-        .handler = base + AREA_HANDLER,
-        .flags = (uint64_t)SA_SIGINFO | (uint64_t)SA_ONSTACK | sa_restorer,
-        .restorer = base + post_handler_end(),
-        .mask = ~(uint64_t)0,
-    };
-    letter->blocked = post_blocked();
-    call(c, SYS_sigaltstack, at + offsetof(__typeof__(*letter), stack), 0, 0, 0, 0, 0);
-    for (size_t i = 0; i < sizeof post_signal / sizeof post_signal[0]; i++)
-        call(c, SYS_rt_sigaction, (uint64_t)post_signal[i],
-             at + offsetof(__typeof__(*letter), action), 0, 8, 0, 0);
-    call(c, SYS_rt_sigprocmask, SIG_SETMASK, at + offsetof(__typeof__(*letter), blocked), 0, 8, 0, 0);
-    memset(letter, 0, sizeof *letter);
-}
-
 /* Traced again for each burst, and killed at its end and by our death (whose signal needs the right to send
  * one, too), it is to be of another user only if we may do both to those. */
 static bool
@@ -292,17 +257,15 @@ may_have_other_user(void)
            (held[0].effective & needed) == needed;
 }
 
-/* No descriptor, no privilege, no call but pause, the return from a signal handler, and the one that loses
- * sight of pages. */
+/* No descriptor, no privilege, no call but pause and the one that loses sight of pages. */
 static void
 confine(struct caller *c, const struct area *area)
 {
     static const struct sock_filter filter[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, arch)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AUDIT_ARCH_X86_64, 0, 6),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AUDIT_ARCH_X86_64, 0, 5),
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_pause, 5, 0),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_rt_sigreturn, 4, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_pause, 4, 0),
         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_madvise, 0, 2),
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[2])),
         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, MADV_DONTNEED, 1, 0),
@@ -362,7 +325,7 @@ try_keeping(struct process *p)
 
     if (!p->can_keep)
         return;
-    p->can_keep = process_supply(p, page, zeros, 1, false) == 1;
+    p->can_keep = frames_write(&p->frames, page, zeros) && process_show_again(p, page, false);
     process_drop_all(p);
 }
 
@@ -414,6 +377,7 @@ process_create(struct process *p, const struct area *area, uint64_t area_address
     memset(p, 0, sizeof *p);
     p->uffd = -1;
     p->area_address = area_address;
+    p->era = 1;
     memset((void *)hello, 0, sizeof *hello);
     if (frames_create(&p->frames, HIGHEST_ADDRESS, may_execute) < 0) {
         say(p, "a file for its memory");
@@ -444,7 +408,6 @@ process_create(struct process *p, const struct area *area, uint64_t area_address
         say(p, "an address space");
         if (c.error == 0) {
             try_keeping(p);
-            set_handler(&c, area);
             confine(&c, area);
             say(p, "its sandbox");
         }
@@ -512,43 +475,23 @@ process_is_dead(const struct process *p)
 }
 
 bool
-process_catch(struct process *p, int *status)
+process_seize(struct process *p)
 {
-    int waited;
+    int status, waited;
 
     if (p->pid <= 0 ||
         ptrace(PTRACE_SEIZE, p->pid, NULL, (void *)(PTRACE_O_EXITKILL | PTRACE_O_TRACESYSGOOD)) < 0)
         return false;
     ptrace(PTRACE_INTERRUPT, p->pid, NULL, NULL);
-    while ((waited = held_wait(p->pid, status)) == 1)
-        ;
-    p->is_ours = waited == 0;
-    return p->is_ours;
-}
-
-bool
-process_seize(struct process *p)
-{
-    int status, waited;
-
-    if (!process_catch(p, &status))
-        return false;
-    while (!is_event_stop(status)) {
-        ptrace(PTRACE_CONT, p->pid, NULL, NULL);
+    for (;;) {
         while ((waited = held_wait(p->pid, &status)) == 1)
             ;
         if (waited < 0)
-            return p->is_ours = false;
+            return false;
+        if (is_event_stop(status))
+            return p->is_ours = true;
+        ptrace(PTRACE_CONT, p->pid, NULL, NULL); /* a signal came first */
     }
-    return true;
-}
-
-void
-process_unblock(const struct process *p)
-{
-    const uint64_t blocked = post_blocked();
-
-    ptrace(PTRACE_SETSIGMASK, p->pid, (void *)sizeof blocked, &blocked);
 }
 
 /* A signal that it raised itself, and that was not reported before the stop, would kill it when it is
@@ -591,7 +534,6 @@ process_park(struct process *p)
     p->is_ours = false;
     if (!read_registers(p->pid, &regs))
         return;
-    process_unblock(p); /* in its handler, all signals are blocked */
     if (p->has_seen)
         hide_all(p, &regs);
     regs.rip = p->area_address + AREA_PARK;
@@ -604,12 +546,13 @@ process_park(struct process *p)
 /* ---- Its memory ---- */
 
 uint8_t *
-process_place(struct process *p, uint64_t page)
+process_place(struct process *p, uint64_t page, uint8_t era)
 {
-    return p->can_keep ? frames_place(&p->frames, page) : NULL;
+    return p->can_keep && era == p->era ? frames_place(&p->frames, page) : NULL;
 }
 
-/* Pages of which the file has none. Returns how many were supplied, or 0 with errno set. */
+/* Pages of which the file has none: in one go they are made, written and shown. Returns how many were, or 0
+ * with errno set. */
 static size_t
 copy_pages(struct process *p, uint64_t page, const uint8_t *bytes, size_t count, bool is_writable)
 {
@@ -621,6 +564,7 @@ copy_pages(struct process *p, uint64_t page, const uint8_t *bytes, size_t count,
                 (p->can_protect && !is_writable ? UFFDIO_COPY_MODE_WP : 0),
     };
 
+    p->has_seen = p->can_keep;
     if (ioctl(p->uffd, UFFDIO_COPY, &copy) == 0)
         return count;
     return copy.copy > 0 ? (size_t)copy.copy / PAGE_BYTES : 0;
@@ -648,14 +592,13 @@ process_supply(struct process *p, uint64_t page, const uint8_t *bytes, size_t co
 {
     size_t done = 0;
 
-    if (p->can_keep && bytes != NULL)
-        for (size_t i = 0; i < count; i++)
-            frames_write(&p->frames, page + i * PAGE_BYTES, bytes + i * PAGE_BYTES);
     while (done < count) {
         const uint64_t at = page + done * PAGE_BYTES;
-        size_t more = p->can_keep ? show_pages(p, at, count - done, is_writable)
-                                  : copy_pages(p, at, bytes + done * PAGE_BYTES, count - done,
-                                               is_writable);
+        const uint8_t *from = bytes == NULL ? NULL : bytes + done * PAGE_BYTES;
+        size_t more = from == NULL ? show_pages(p, at, count - done, is_writable)
+                                   : copy_pages(p, at, from, count - done, is_writable);
+        if (more == 0 && errno == EEXIST && from != NULL && p->can_keep) /* one that was kept */
+            more = frames_write(&p->frames, at, from) ? show_pages(p, at, 1, is_writable) : 0;
         if (more == 0 && errno != EEXIST && errno != EAGAIN)
             break;
         done += more != 0 ? more : errno == EEXIST;
@@ -691,11 +634,18 @@ process_drop(struct process *p, uint64_t start, uint64_t end)
         frames_drop(&p->frames, start, end);
 }
 
+static void
+begin_era(struct process *p)
+{
+    p->era = p->era == UINT8_MAX ? 1 : p->era + 1;
+}
+
 void
 process_drop_all(struct process *p)
 {
     process_drop(p, 0, HIGHEST_ADDRESS);
     p->has_seen = false;
+    begin_era(p);
 }
 
 void
@@ -703,8 +653,8 @@ process_end_burst(struct process *p)
 {
     if (p->has_seen || !p->can_keep)
         process_drop_all(p);
-    else
-        frames_keep(&p->frames, HIGHEST_ADDRESS);
+    else if (!frames_keep(&p->frames, HIGHEST_ADDRESS))
+        begin_era(p);
 }
 
 double

@@ -1,10 +1,9 @@
 /* The replica: a process of ours that stands in for the target.
  *
- * It has no descriptor, no privilege and no system call (seccomp kills it for any but pause, the return from
- * its signal handler and MADV_DONTNEED), and its memory is one area, empty at first, that covers what
- * addresses the target can have, but for the translator's own area. Pages are supplied from outside: a touch
- * of one that it does not see is a SIGBUS (userfaultfd with UFFD_FEATURE_SIGBUS), which stops it, or which its
- * handler tells (post.h), and nothing of its own waits for anybody else.
+ * It has no descriptor, no privilege and no system call (seccomp kills it for any but pause and
+ * MADV_DONTNEED), and its memory is one area, empty at first, that covers what addresses the target can have,
+ * but for the translator's own area. Pages are supplied from outside: a touch of one that it does not see is a
+ * SIGBUS (userfaultfd with UFFD_FEATURE_SIGBUS), which stops it, and nothing of its own waits for anybody else.
  */
 #ifndef MEMSAMPD_PROCESS_H
 #define MEMSAMPD_PROCESS_H
@@ -30,6 +29,7 @@ struct process {
     bool can_protect; /* pages can be supplied read-only */
     bool can_keep;    /* pages of which it sees nothing can be kept (Linux 5.13; read-only ones 6.4) */
     bool has_seen;    /* some, and may still */
+    uint8_t era;      /* another one since all pages were given back; not 0 */
     bool is_ours;     /* seized by this thread */
     double told_cpu_seconds; /* by process_cpu_since */
     char trouble[96]; /* what could not be done, for people */
@@ -45,21 +45,15 @@ void process_destroy(struct process *p);
 /* Whether it has ended: it is a zombie until process_destroy, so that its number stays its own. */
 bool process_is_dead(const struct process *p);
 
-/* Make this thread its tracer, and interrupt it; `status` is that of its first stop, which may be for a
- * signal of its own: then the interrupt is still to come. False if it is dead. */
-bool process_catch(struct process *p, int *status);
-
 /* Make this thread its tracer, and stop it; false if it is dead. */
 bool process_seize(struct process *p);
-
-/* Stopped: unblock the signals that it has a handler for. */
-void process_unblock(const struct process *p);
 
 /* Put it to sleep and let go of it. */
 void process_park(struct process *p);
 
-/* Where to write what a page is to contain; NULL: it is to be handed to process_supply or process_refresh. */
-uint8_t *process_place(struct process *p, uint64_t page);
+/* Where to write what a page is to contain that was supplied before in this era; NULL: process_supply is to
+ * make it. To be wrong about that takes longer, and no more. */
+uint8_t *process_place(struct process *p, uint64_t page, uint8_t era);
 
 /* Supply consecutive pages: what was written in their places, or `bytes` where these are not NULL. Returns
  * how many there are now. */

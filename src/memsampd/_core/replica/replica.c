@@ -60,13 +60,21 @@ put_registers(uint64_t *out, const struct user_regs_struct *r)
 static PyObject *
 result_as_dict(const struct runner *r, const struct burst_result *b)
 {
-    uint64_t stretch[48], ips[3] = {b->first.rip, b->released.rip, b->last.rip};
+    uint64_t stretch[16 * (3 + FURTHER_MOST)];
+    uint64_t ips[3 + FURTHER_MOST] = {b->first.rip, b->released.rip, b->last.rip};
+    uint64_t further[FURTHER_MOST];
+    const size_t moments = 3 + b->furthers;
 
     put_registers(stretch, &b->first);
     put_registers(stretch + 16, &b->released);
     put_registers(stretch + 32, &b->last);
+    for (unsigned i = 0; i < b->furthers; i++) {
+        put_registers(stretch + 16 * (3 + i), &b->further[i].regs);
+        ips[3 + i] = b->further[i].regs.rip;
+        further[i] = b->further[i].words;
+    }
     return Py_BuildValue(
-        "{ss,si,ss,sl,sK,sO,sd,sd,sd,sI,sI,sI,sI,sO,sK,sK,sd,sd,sd,sy#,sy#}",
+        "{ss,si,ss,sl,sK,sO,sd,sd,sd,sI,sI,sI,sI,sO,sK,sK,sd,sd,sd,sn,sy#,sy#,sy#}",
         "status", held_status_name(b->status), "error", b->error, "end", run_end_name(b->end),
         "number", r->number, "ip", (unsigned long long)r->ip,
         "is_lost", b->is_lost ? Py_True : Py_False, "started_seconds", b->started_seconds,
@@ -77,8 +85,10 @@ result_as_dict(const struct runner *r, const struct burst_result *b)
         "pages_missed", (unsigned long long)b->pages_missed,
         "replica_cpu_seconds", b->replica_cpu_seconds,
         "tracer_cpu_seconds", b->tracer_cpu_seconds, "beyond_share", beyond_share(r, b),
-        "stretch", (const char *)stretch, (Py_ssize_t)sizeof stretch,
-        "stretch_ip", (const char *)ips, (Py_ssize_t)sizeof ips);
+        "words", (Py_ssize_t)runner_words(r),
+        "further", (const char *)further, (Py_ssize_t)(b->furthers * sizeof *further),
+        "stretch", (const char *)stretch, (Py_ssize_t)(16 * moments * sizeof *stretch),
+        "stretch_ip", (const char *)ips, (Py_ssize_t)(moments * sizeof *ips));
 }
 
 struct describer {
@@ -342,28 +352,20 @@ replica_release(Replica *self, PyObject *ignored)
     return PyFloat_FromDouble(self->held.held_seconds);
 }
 
-/* Put the replica, empty, where the held thread is; `stepping`: itself, not a translation. It is only
- * let loose if it may be: then nobody traces it in the end. */
+/* Put the replica, empty, where the held thread is; `stepping`: itself, not a translation. */
 static PyObject *
 replica_place(Replica *self, PyObject *args)
 {
     struct runner *r = &self->runner;
     unsigned long long accesses;
-    cpu_set_t cpus;
-    int stepping, may_be_loose;
+    int stepping;
     bool good;
 
-    if (!PyArg_ParseTuple(args, "Kpp:place", &accesses, &stepping, &may_be_loose))
+    if (!PyArg_ParseTuple(args, "Kp:place", &accesses, &stepping))
         return NULL;
     Py_BEGIN_ALLOW_THREADS
     runner_park(r);
     good = process_seize(&r->process);
-    if (sched_getaffinity(0, sizeof cpus, &cpus) == 0) {
-        if (may_be_loose)
-            loose_choose(&r->loose, &cpus);
-        else
-            loose_forbid(&r->loose, &cpus);
-    }
     process_drop_all(&r->process);
     pages_begin(&r->pages);
     remote_forget(&r->remote);
@@ -392,7 +394,6 @@ replica_go(Replica *self, PyObject *args)
     if (r->end == RUN_COLD) /* the form that was wanted has come */
         r->end = RUN_GOES_ON;
     runner_run(r, NULL, now_seconds() + seconds);
-    runner_settle(r);
     end = r->end;
     Py_END_ALLOW_THREADS
     self->at = r->start;
@@ -468,8 +469,8 @@ replica_costs(Replica *self, PyObject *ignored)
     (void)ignored;
 
     return Py_BuildValue(
-        "{sd,sd,sK,sK,sK,sd,sd,sd,sK,sK,sK}", "expansion_seconds", self->expansion_seconds,
-        "visits_seconds", self->visits_seconds, "traps", (unsigned long long)r->traps, "loose_traps", (unsigned long long)r->loose_traps, "faults",
+        "{sd,sd,sK,sK,sd,sd,sd,sK,sK,sK}", "expansion_seconds", self->expansion_seconds,
+        "visits_seconds", self->visits_seconds, "traps", (unsigned long long)r->traps, "faults",
         (unsigned long long)r->faults, "run_seconds", r->run_seconds, "fault_seconds",
         r->fault_seconds, "translation_seconds", r->translation_seconds, "translated_instructions",
         (unsigned long long)r->blocks.translated_instructions, "blocks",

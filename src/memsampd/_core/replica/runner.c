@@ -90,26 +90,6 @@ has_written(struct runner *r, uint64_t address)
         r->written = at;
 }
 
-/* Its registers where it stands: traced, or in its handler. */
-static bool
-get_registers(struct runner *r, struct user_regs_struct *now)
-{
-    if (!r->loose.has_frame)
-        return read_registers(r->process.pid, now);
-    *now = r->regs; /* for what a frame does not have: segments and their bases */
-    post_read_registers(r->area.bytes, &r->loose.stop, now);
-    return true;
-}
-
-static bool
-set_registers(struct runner *r)
-{
-    if (!r->loose.has_frame)
-        return write_registers(r->process.pid, &r->regs);
-    post_write_registers(r->area.bytes, &r->loose.stop, &r->regs);
-    return true;
-}
-
 /* ---- Stops ---- */
 
 /* The program's registers at an exit: the pair lies in its slots. */
@@ -247,14 +227,13 @@ handle_page(struct runner *r, uint64_t address)
 {
     struct user_regs_struct now;
     double started = now_seconds();
-    enum page_fault fault =
-        pages_fault(&r->pages, &r->process, &r->remote, address, r->loose.is_on);
+    enum page_fault fault = pages_fault(&r->pages, &r->process, &r->remote, address);
 
     r->faults++;
     r->fault_seconds += now_seconds() - started;
     if (fault == FAULT_SUPPLIED)
         return;
-    if (!get_registers(r, &now))
+    if (!read_registers(r->process.pid, &now))
         finish(r, RUN_EXIT, 0);
     else if (fault == FAULT_GUARDED)
         handle_code_store(r, &now, address);
@@ -264,19 +243,25 @@ handle_page(struct runner *r, uint64_t address)
         handle_fault(r, &now, fault == FAULT_FULL ? RUN_FULL : RUN_UNREADABLE, 0);
 }
 
+/* It stopped at a signal. */
 static void
-handle_signal(struct runner *r, const struct stop *stop)
+handle_signal(struct runner *r, int signal)
 {
     struct user_regs_struct now;
-    const uint64_t base = r->blocks.area_address, address = stop->address;
-    const int signal = stop->signal;
+    const uint64_t base = r->blocks.area_address;
     const bool is_memory = signal == SIGBUS || signal == SIGSEGV;
+    siginfo_t info;
 
-    if (signal == SIGBUS && stop->code == BUS_ADRERR && address - base >= AREA_BYTES) {
+    if (ptrace(PTRACE_GETSIGINFO, r->process.pid, NULL, &info) < 0) {
+        finish(r, RUN_EXIT, 0);
+        return;
+    }
+    const uint64_t address = (uint64_t)(uintptr_t)info.si_addr;
+    if (signal == SIGBUS && info.si_code == BUS_ADRERR && address - base >= AREA_BYTES) {
         handle_page(r, address);
         return;
     }
-    if (!get_registers(r, &now)) {
+    if (!read_registers(r->process.pid, &now)) {
         finish(r, RUN_EXIT, 0);
         return;
     }
@@ -287,22 +272,6 @@ handle_signal(struct runner *r, const struct stop *stop)
     else if (is_memory || signal == SIGFPE || signal == SIGILL || signal == SIGTRAP)
         handle_fault(r, &now, RUN_FAULT, signal);
     /* All else comes from outside, and is for nobody. */
-}
-
-/* The traced replica stopped at a signal. */
-static void
-handle_traced_signal(struct runner *r, int signal)
-{
-    struct stop stop = {.signal = signal};
-    siginfo_t info;
-
-    if (ptrace(PTRACE_GETSIGINFO, r->process.pid, NULL, &info) < 0) {
-        finish(r, RUN_EXIT, 0);
-        return;
-    }
-    stop.code = info.si_code;
-    stop.address = (uint64_t)(uintptr_t)info.si_addr;
-    handle_signal(r, &stop);
 }
 
 /* One instruction. Where the alarm goes off again and again it hangs, as code that means harm may. */
@@ -359,17 +328,9 @@ look_up(struct alarm *alarm, double until_seconds)
         alarm_set(alarm, until_seconds < soon ? until_seconds : soon);
 }
 
-/* It ran from one stop to the next. */
+/* On to its next stop. */
 static void
-note_segment(struct runner *r, bool is_loose, double seconds)
-{
-    r->run_seconds += seconds;
-    r->traps++;
-    r->loose_traps += is_loose;
-}
-
-static void
-run_traced(struct runner *r, struct alarm *alarm, double until_seconds)
+run_to_stop(struct runner *r, struct alarm *alarm, double until_seconds)
 {
     double started = now_seconds();
     bool is_late = r->is_cancelled || started >= until_seconds;
@@ -377,7 +338,6 @@ run_traced(struct runner *r, struct alarm *alarm, double until_seconds)
 
     if (is_late)
         ptrace(PTRACE_INTERRUPT, r->process.pid, NULL, NULL);
-    r->loose.has_frame = false;
     if (ptrace(PTRACE_CONT, r->process.pid, NULL, NULL) < 0) {
         finish(r, RUN_EXIT, 0);
         return;
@@ -392,119 +352,14 @@ run_traced(struct runner *r, struct alarm *alarm, double until_seconds)
         is_late = true;
         ptrace(PTRACE_INTERRUPT, r->process.pid, NULL, NULL);
     }
-    const double lasted = now_seconds() - started;
-    note_segment(r, false, lasted);
-    loose_note_stop(&r->loose, lasted);
+    r->run_seconds += now_seconds() - started;
+    r->traps++;
     if (waited < 0)
         finish(r, RUN_EXIT, 0);
     else if (is_event_stop(status) && is_late)
         handle_stop(r, r->is_cancelled ? RUN_DEADLINE : RUN_HOLD);
     else if (status >> 16 == 0)
-        handle_traced_signal(r, WSTOPSIG(status));
-}
-
-/* Where it stands, nothing more is to be done. */
-static void
-end_here(struct runner *r, enum run_end end)
-{
-    struct user_regs_struct now;
-
-    if (r->end != RUN_GOES_ON)
-        return;
-    finish(r, end, 0);
-    if (!r->needs_target && get_registers(r, &now))
-        cut_record(r, &now, now.rip);
-}
-
-/* Trace it again. */
-static void
-tie(struct runner *r)
-{
-    const bool is_handled = r->loose.has_frame;
-    int status = 0;
-
-    switch (loose_end(&r->loose, &r->process, &r->area, &status)) {
-    case LOOSE_AT_CODE:
-        break;
-    case LOOSE_AT_POST:
-        if (!is_handled)
-            handle_signal(r, &r->loose.stop);
-        break;
-    case LOOSE_AT_SIGNAL:
-        handle_traced_signal(r, WSTOPSIG(status));
-        break;
-    case LOOSE_AT_END:
-        finish(r, RUN_EXIT, 0);
-    }
-}
-
-/* The same, when its time was over and it went on. No more pages are to be supplied. */
-void
-runner_settle(struct runner *r)
-{
-    int status = 0;
-
-    if (!r->loose.is_on || r->loose.has_frame || (r->end != RUN_HOLD && r->end != RUN_DEADLINE))
-        return;
-    const enum run_end end = r->end;
-    r->end = RUN_GOES_ON;
-    switch (loose_end(&r->loose, &r->process, &r->area, &status)) {
-    case LOOSE_AT_CODE:
-        handle_stop(r, end);
-        return;
-    case LOOSE_AT_POST:
-        if (r->loose.stop.signal != SIGBUS)
-            handle_signal(r, &r->loose.stop);
-        break;
-    case LOOSE_AT_SIGNAL:
-        if (WSTOPSIG(status) != SIGBUS)
-            handle_traced_signal(r, WSTOPSIG(status));
-        break;
-    case LOOSE_AT_END:
-        finish(r, RUN_EXIT, 0);
-    }
-    end_here(r, end);
-}
-
-static void
-run_loose(struct runner *r, double until_seconds)
-{
-    const double started = now_seconds();
-
-    if (r->loose.has_frame && (started >= until_seconds || r->is_cancelled)) {
-        end_here(r, r->is_cancelled ? RUN_DEADLINE : RUN_HOLD);
-        return;
-    }
-    if (r->loose.has_frame && !loose_answer(&r->loose, &r->process, &r->area)) {
-        finish(r, RUN_EXIT, 0);
-        return;
-    }
-    while (post_state(r->area.bytes) == POST_EMPTY &&
-           pages_supply_ahead(&r->pages, &r->process, &r->remote))
-        ;
-    const enum loose_wait got =
-        loose_wait(&r->loose, &r->process, &r->area, until_seconds, &r->is_cancelled);
-    note_segment(r, true, now_seconds() - started);
-    if (got == LOOSE_STOPPED)
-        handle_signal(r, &r->loose.stop);
-    else if (got == LOOSE_GONE)
-        finish(r, RUN_EXIT, 0);
-    else if (got == LOOSE_LATE)
-        finish(r, r->is_cancelled ? RUN_DEADLINE : RUN_HOLD, 0);
-    else
-        tie(r);
-}
-
-static void
-run_to_stop(struct runner *r, struct alarm *alarm, double until_seconds)
-{
-    if (!r->loose.is_on && !r->loose.has_frame &&
-        loose_is_due(&r->loose, until_seconds - now_seconds()))
-        loose_begin(&r->loose, &r->process, &r->area);
-    if (r->loose.is_on)
-        run_loose(r, until_seconds);
-    else
-        run_traced(r, alarm, until_seconds);
+        handle_signal(r, WSTOPSIG(status));
 }
 
 /* ---- What it needs to run on ---- */
@@ -529,7 +384,7 @@ enter_block(struct runner *r)
         blocks_publish(&r->blocks, block);
     r->regs.rip = r->blocks.area_address + r->blocks.block[block].cold;
     r->needs_target = false;
-    if (!set_registers(r))
+    if (!write_registers(r->process.pid, &r->regs))
         finish(r, RUN_EXIT, 0);
 }
 
@@ -567,8 +422,6 @@ enum run_end
 runner_run(struct runner *r, struct alarm *alarm, double until_seconds)
 {
     look_up(alarm, until_seconds);
-    if (r->loose.is_on && !r->loose.may_begin)
-        tie(r);
     while (r->end == RUN_GOES_ON) {
         while (r->needs_target && r->end == RUN_GOES_ON)
             enter_block(r);
@@ -594,14 +447,32 @@ runner_cross(struct runner *r, const struct user_regs_struct *behind)
     return true;
 }
 
+bool
+runner_make_room(struct runner *r, size_t kept_words)
+{
+    const size_t free = (size_t)(r->start - buffer_start(r));
+    const size_t wanted = kept_words / 4 + SMALLEST_CHUNK_WORDS;
+    const size_t room = wanted < free ? wanted : free;
+
+    /* A block touches the last word of its record before anything else. */
+    if (r->end != RUN_FULL || (r->has_cut_record && r->part_exit.instructions != 0))
+        return false;
+    if (runner_words(r) == kept_words) { /* the first time */
+        if (room < SMALLEST_CHUNK_WORDS)
+            return false;
+        uint64_t *start = buffer_start(r) + (free - room);
+        memmove(start, r->start, kept_words * sizeof *start);
+        r->start = start;
+    }
+    r->written = r->start + kept_words;
+    *slot(r, SLOT_BUFFER) = to_replica(r, r->written);
+    start_at(r, r->ip);
+    return true;
+}
+
 void
 runner_park(struct runner *r)
 {
-    int status;
-
-    if (r->loose.is_on)
-        loose_end(&r->loose, &r->process, &r->area, &status);
-    r->loose.has_frame = false;
     process_park(&r->process);
 }
 
@@ -628,7 +499,7 @@ runner_init(struct runner *r)
     r->remote.maps = r->remote.pagemap = r->remote.memory = -1;
     r->remote.pipe[0] = r->remote.pipe[1] = -1;
     r->words_per_access = FIRST_WORDS_PER_ACCESS;
-    r->loose.share = 1.0;
+    r->trial_share = TRIAL_SHARE;
     if (area_create(&r->area) < 0 || pages_init(&r->pages) < 0)
         return -1;
     blocks_init(&r->blocks, r->area.bytes);

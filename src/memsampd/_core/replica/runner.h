@@ -7,12 +7,12 @@
 #include "calls.h"
 #include "expansion.h"
 #include "held.h"
-#include "loose.h"
 #include "pages.h"
 #include "process.h"
 #include "remote.h"
 
 #define BUFFER_WORDS (BUFFER_BYTES / 8)
+#define TRIAL_SHARE 0.5
 
 /* Why a run or a burst ended; the names given to Python are in runner.c. */
 enum run_end {
@@ -43,8 +43,7 @@ struct runner {
     struct process process;
     struct remote remote;
     struct pages pages;
-    struct loose loose;
-    bool beyond_is_vain; /* the last burst that went on beyond its hold went astray */
+    double trial_share; /* of a hold, after which it is told whether the whole of it would do */
 
     /* The present run. */
     enum run_end end;
@@ -63,7 +62,7 @@ struct runner {
     volatile int is_cancelled;    /* set from another thread */
 
     /* What it cost, all runs together. */
-    uint64_t traps, loose_traps, faults;
+    uint64_t traps, faults;
     double run_seconds, translation_seconds, fault_seconds;
 };
 
@@ -74,12 +73,12 @@ void runner_free(struct runner *r);
  * take the state. */
 bool runner_enter(struct runner *r, const struct held *h, uint64_t accesses);
 
-/* Run until it ends, or to `until_seconds`, of which `alarm` tells. If it was let loose it may then run
- * still, on the pages that it has: it need not be waited for while the target is held. */
+/* Run until it ends, or to `until_seconds`, of which `alarm` tells. */
 enum run_end runner_run(struct runner *r, struct alarm *alarm, double until_seconds);
 
-/* Have it stand, and take over what it has recorded. */
-void runner_settle(struct runner *r);
+/* Where the buffer is full: make room for a fourth as much behind what was recorded, or, if there is some,
+ * forget what lies behind so many words, and have it stand so that it goes on. False if that cannot be. */
+bool runner_make_room(struct runner *r, size_t kept_words);
 
 /* Go on behind the system call that it stands before, with the target's registers. */
 bool runner_cross(struct runner *r, const struct user_regs_struct *behind);

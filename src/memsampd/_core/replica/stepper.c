@@ -87,8 +87,8 @@ step(struct runner *r, const struct recipe *recipe, struct user_regs_struct *reg
             return "exit";
         *number = WSTOPSIG(status);
         if (*number == SIGBUS && info.si_code == BUS_ADRERR &&
-            pages_fault(&r->pages, &r->process, &r->remote, (uint64_t)(uintptr_t)info.si_addr,
-                        false) == FAULT_SUPPLIED)
+            pages_fault(&r->pages, &r->process, &r->remote, (uint64_t)(uintptr_t)info.si_addr) ==
+                FAULT_SUPPLIED)
             continue;
         if (*number == SIGTRAP && info.si_code == TRAP_BRKPT && regs->rip == recipe->ip &&
             regs->rcx == count)

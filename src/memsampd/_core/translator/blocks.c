@@ -288,13 +288,49 @@ blocks_want_guiding(const struct blocks *b)
            records[0] > (records[0] + records[1]) / GUIDING_SHARE;
 }
 
+static uint64_t
+hits_of(const struct blocks *b, const struct block *block)
+{
+    uint64_t hits = 0;
+
+    for (const struct exit *x = &b->exit[block->first_exit], *end = x + block->exits; x < end; x++)
+        hits += x->kind == EXIT_CROSSED ? 0 : x->hits;
+    return hits;
+}
+
+/* Where the blocks begin that ran often. NULL: no memory. */
+static uint64_t *
+hot_heads(const struct blocks *b, size_t *count)
+{
+    uint64_t *head = malloc((b->count + 1) * sizeof *head);
+
+    *count = 0;
+    for (size_t i = 0; head != NULL && i < b->count; i++)
+        if (!b->block[i].is_dead && hits_of(b, &b->block[i]) >= b->hot_executions)
+            head[(*count)++] = b->block[i].ip;
+    return head;
+}
+
 int
 blocks_guide(struct blocks *b)
 {
+    size_t heads;
+    uint32_t found;
+    uint64_t *head = hot_heads(b, &heads);
+    bool noted = head != NULL;
+
     profile_age(&b->profile);
-    for (size_t i = 0; i < b->count; i++)
-        if (note_block(b, &b->block[i]) < 0)
-            return -1;
-    blocks_flush(b);
-    return 0;
+    for (size_t i = 0; noted && i < b->count; i++)
+        noted = note_block(b, &b->block[i]) >= 0;
+    if (noted)
+        blocks_flush(b);
+    b->written_pages = 0; /* what the last burst wrote to is as the program has it */
+    for (size_t i = 0; noted && i < heads && b->code_used < AREA_CODE_BYTES / 2; i++) {
+        enum translation result = blocks_translate(b, head[i], &found); /* what cannot be is found out when it runs */
+        noted = result != TRANSLATION_NO_MEMORY;
+        if (result == TRANSLATED)
+            blocks_publish(b, found);
+    }
+    free(head);
+    return noted ? 0 : -1;
 }

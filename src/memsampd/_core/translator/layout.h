@@ -7,11 +7,8 @@
 /* The area shared by tracer and replica, as offsets from its start. Everything that code refers to
  * lies within 2 GiB of it, so slots are addressed relative to the instruction pointer. */
 #define AREA_SLOTS 0u
-#define AREA_POST 0x800u  /* what a signal handler of ours tells: see replica/post.h */
-#define AREA_STACK 0x1000u /* the handler's */
-#define AREA_STACK_BYTES 0x4000u
 #define AREA_LOOKUP_BITS 16
-#define AREA_LOOKUP (AREA_STACK + AREA_STACK_BYTES) /* negated targets, then code addresses, 8 bytes each */
+#define AREA_LOOKUP 0x1000u /* negated targets, then code addresses, 8 bytes each */
 #define AREA_LOOKUP_BYTES (16u << AREA_LOOKUP_BITS)
 #define AREA_CODE (AREA_LOOKUP + AREA_LOOKUP_BYTES)
 #define AREA_CODE_BYTES (64u << 20)

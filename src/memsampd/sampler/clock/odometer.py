@@ -18,8 +18,10 @@ _STEADY = 0.2
 _ALIKE = 0.45
 _MOST = 0.85
 _STEPS_LEAST = 64  # smallest steps of a register in a burst: fewer tell too little
-# From so many pairs on several registers are tried together, or such as begin anew.
+# From so many pairs on several registers are tried together, and if so many parts of a burst tell
+# whether its own accesses go with their sum: one part always does.
 _MANY_PAIRS = 24
+_MANY_PARTS = 2
 _INNER_MOST, _OUTER_MOST = 3, 4  # registers that are tried together
 _LARGEST_ADVANCE = 2**44
 _STRAIGHT = 0.1
@@ -28,12 +30,9 @@ _PART_APART = 3.0
 # What least squares say of how far a register comes before it begins anew, as a part of how far it
 # was seen to come: less where the thread goes unevenly.
 _FITTED = (0.4, 1.3)
-# Of a register that begins anew: by how much its rounds may differ, in how many pairs it must go
-# on, and by how much the share of the others may differ from what is expected, beyond chance.
-_SAME_LENGTH = 0.3
-_FORWARD_LEAST = 0.2
-_SHARE_APART = 0.05
-_PART_OF_ROUND = 0.75  # a burst that goes on for longer may well have gone over the end of a round
+# Samples do not tell how often a register came round between two of them. They need not, where it
+# comes so many times as far as it advances: once round in nearly the same time would be chance.
+_FAR = 8.0
 
 
 class Pairs(msgspec.Struct, frozen=True):
@@ -75,6 +74,12 @@ class Pairs(msgspec.Struct, frozen=True):
         """The first so many of them."""
         return self.chosen(np.arange(min(count, len(self.seconds))))
 
+    def spans(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+        """How far some sums of registers come, weights of shape (c, 16): shape (c,)."""
+        first = self.registers.astype(np.float64) @ weights.T
+        second = first + self.advance.astype(np.float64) @ weights.T
+        return np.asarray(np.ptp(np.concatenate([first, second]), axis=0))
+
     @property
     def ranges(self) -> NDArray[np.float64]:
         """From where to where each register goes, as far as its values tell, shape (16,).
@@ -101,27 +106,23 @@ def joined(every: Sequence[Pairs]) -> Pairs:
 class Odometer(msgspec.Struct, frozen=True):
     """Registers that together advance steadily.
 
-    That is a counter; or one that begins anew, and those that count how often it did; or one that
-    begins anew now and then, and nobody counts how often.
+    That is a counter; or one that begins anew, and those that count how often it did.
 
     Attributes:
         weights: what an advance of each register by one counts, shape (16,).
         accesses_per_step: accesses in one step of the sum.
-        begins_anew: whether it goes back at times: such pairs of samples tell nothing.
     """
 
     weights: NDArray[np.float64]
     accesses_per_step: float
-    begins_anew: bool = False
 
     def steps(self, advance: NDArray[np.int64]) -> NDArray[np.float64]:
         """Steps of the sum in advances of the registers, shape (..., 16)."""
         return np.asarray(advance.astype(np.float64) @ self.weights)
 
     def rates(self, pairs: Pairs) -> NDArray[np.float64]:
-        """Accesses per second between the samples of pairs, those that tell it, shape (<= p,)."""
-        speed = self.steps(pairs.advance) * self.accesses_per_step / pairs.seconds
-        return np.asarray(speed[speed > 0] if self.begins_anew else speed)
+        """Accesses per second between the samples of pairs, shape (p,)."""
+        return np.asarray(self.steps(pairs.advance) * self.accesses_per_step / pairs.seconds)
 
 
 class SteadyRate(msgspec.Struct, frozen=True):
@@ -173,8 +174,8 @@ def find_odometer(
 ) -> tuple[Odometer, SteadyRate] | None:
     """Look for registers that advance steadily.
 
-    A single one is looked for first; then, where there are samples enough, one that begins anew,
-    with one or two others that count how often, or without.
+    A single one is looked for first; then, where there are samples and parts of the burst enough,
+    one that begins anew, with one or two others that count how often.
 
     Args:
         pairs: samples of the running thread.
@@ -185,8 +186,10 @@ def find_odometer(
     units = np.maximum(np.gcd.reduce(size, axis=0), 1)
     taken = np.abs(stretch.advance[-1]) / units
     inner = np.flatnonzero(size.any(axis=0) & (taken >= _STEPS_LEAST))
-    found = _steadiest(pairs, stretch, np.eye(size.shape[1])[inner])
-    if found is not None or len(pairs.seconds) < _MANY_PAIRS:
+    wider = pairs if wider is None else wider
+    found = _steadiest(pairs, stretch, np.eye(size.shape[1])[inner], wider)
+    parts = np.diff(stretch.accesses) >= _PART_LEAST * stretch.accesses[-1]
+    if found is not None or len(pairs.seconds) < _MANY_PAIRS or parts.sum() < _MANY_PARTS:
         return found
     is_counter = size.any(axis=0) & (size.max(axis=0, initial=0) < _LARGEST_ADVANCE)
     inner = inner[is_counter[inner]]
@@ -194,10 +197,8 @@ def find_odometer(
     kinds = np.array([len(set(column)) for column in pairs.advance.T.tolist()])
     outer = np.flatnonzero(is_counter)
     outer = outer[np.argsort(kinds[outer], kind="stable")][:_OUTER_MOST]
-    ranges = (pairs if wider is None else wider).ranges
-    nests = list(_nests(pairs, stretch, units, ranges, inner.tolist(), outer.tolist()))
-    found = _steadiest(pairs, stretch, np.array(nests), _is_fitted) if nests else None
-    return found or _that_begins_anew(pairs, stretch, inner.tolist())
+    nests = list(_nests(pairs, stretch, units, wider.ranges, inner.tolist(), outer.tolist()))
+    return _steadiest(pairs, stretch, np.array(nests), wider, _is_fitted) if nests else None
 
 
 def _nests(
@@ -242,9 +243,13 @@ def _steadiest(
     pairs: Pairs,
     stretch: Stretch,
     weights: NDArray[np.float64],
+    wider: Pairs,
     is_good: Callable[[Pairs, NDArray[np.float64]], bool] = lambda pairs, weights: True,
 ) -> tuple[Odometer, SteadyRate] | None:
-    """Of some sums of registers, weights of shape (c, 16), the good one that advances steadiest."""
+    """Of some sums of registers, weights of shape (c, 16), the good one that advances steadiest.
+
+    Pairs that are ``wider`` tell how far these come.
+    """
     steps = stretch.advance.astype(np.float64) @ weights.T
     fits = np.flatnonzero(_is_straight(steps, stretch))
     if not len(fits):
@@ -252,15 +257,28 @@ def _steadiest(
     per_step = stretch.accesses[-1] / steps[-1, fits]
     told = pairs.advance.astype(np.float64) @ weights[fits].T
     speeds = told * per_step / pairs.seconds[:, None]
+    rates = _steady_rates(speeds, stretch.limits)
+    faster = wider.spans(weights[fits]) * np.abs(per_step) / _median(pairs.seconds)
     found = [
         (Odometer(weights[at], float(each)), rate)
-        for at, each, rate in zip(
-            fits.tolist(), per_step, _steady_rates(speeds, stretch.limits), strict=True
-        )
-        if rate is not None
+        for at, each, rate, more in zip(fits.tolist(), per_step, rates, faster, strict=True)
+        if rate is not None and _is_alone(rate, float(more), stretch)
     ]
     found.sort(key=lambda each: -each[1].agreement)
     return next((each for each in found if is_good(pairs, each[0].weights)), None)
+
+
+def _is_alone(rate: SteadyRate, faster: float, stretch: Stretch) -> bool:
+    """Whether no faster rate explains the same samples.
+
+    Args:
+        rate: what they tell.
+        faster: by how much faster a thread at least goes that comes round once more between two
+            samples, accesses per second.
+        stretch: the burst, which tells what is possible.
+    """
+    told = rate.accesses_per_second
+    return told + faster > stretch.limits[1] or faster > _FAR * told
 
 
 def _is_straight(steps: NDArray[np.float64], stretch: Stretch) -> NDArray[np.bool_]:
@@ -277,53 +295,3 @@ def _is_straight(steps: NDArray[np.float64], stretch: Stretch) -> NDArray[np.boo
     made, gone = np.diff(share, axis=0), np.diff(told, axis=0)
     is_even = (gone > made / _PART_APART) & (gone < made * _PART_APART) | (made < _PART_LEAST)
     return np.asarray(is_moved & (away <= _STRAIGHT) & is_even.all(axis=0))
-
-
-def _that_begins_anew(
-    pairs: Pairs, stretch: Stretch, inner: Sequence[int]
-) -> tuple[Odometer, SteadyRate] | None:
-    """A single register that goes back now and then, always about as far, and as often as it must.
-
-    A counter of rounds of a length M goes back in ``v t / M`` of the pairs of samples, if it goes
-    on by v and they are t apart; those in which it does not tell v.
-    """
-    share = stretch.advance[-1] / stretch.accesses[-1]
-    found = []
-    for register in inner:
-        weights = np.zeros(pairs.advance.shape[1])
-        weights[register] = np.sign(share[register])
-        steps = (stretch.advance.astype(np.float64) @ weights)[:, None]
-        going = pairs.advance.astype(np.float64) @ weights
-        on = going > 0
-        length = _round_of(going, on, pairs.seconds)
-        if length is None or steps[-1, 0] > _PART_OF_ROUND * length:
-            continue
-        if not _is_straight(steps, stretch)[0]:
-            continue
-        odometer = Odometer(weights, float(1 / abs(share[register])), begins_anew=True)
-        rate = steady_rate(odometer.rates(pairs), stretch.limits)
-        if rate is not None:
-            found.append((odometer, rate))
-    return max(found, key=lambda each: each[1].agreement, default=None)
-
-
-def _round_of(
-    going: NDArray[np.float64], on: NDArray[np.bool_], seconds: NDArray[np.float64]
-) -> float | None:
-    """After how many steps a register begins anew; None if it does not go back as one that does.
-
-    Args:
-        going: its advances, shape (p,).
-        on: those that are no way back, shape (p,).
-        seconds: the time that each took, shape (p,).
-    """
-    if on.all() or on.mean() < _FORWARD_LEAST:
-        return None
-    pace = float(_median(going[on] / seconds[on]))
-    rounds = pace * seconds[~on] - going[~on]
-    length = float(_median(rounds))
-    expected = pace * float(seconds.mean()) / length
-    chance = 2 * (expected * max(1 - expected, 0) / len(on)) ** 0.5
-    is_even = bool((np.abs(rounds / length - 1) <= _SAME_LENGTH).all())
-    is_as_often = abs(float((~on).mean()) - expected) <= chance + _SHARE_APART
-    return length if expected < 1 and is_even and is_as_often else None

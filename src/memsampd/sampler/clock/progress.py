@@ -48,6 +48,7 @@ _SAME_CODE = 0.8  # of the instructions
 _SAME_PACE = 0.15
 _OTHER_SPEED = 4.0  # by what other working sets may leave the limits of a burst
 _WINDOW_PAIRS_LEAST = 3
+_RELEASE, _END = 1, 2  # of a burst, among the moments of its stretch
 
 
 class _SteadyCode(msgspec.Struct):
@@ -173,7 +174,7 @@ class ProgressClock:
             told = steps * known.odometer.accesses_per_step
             if abs(told / stretch.accesses[-1] - 1) < _SAME_PACE:
                 speed = known.odometer.rates(pairs)
-                rate = steady_rate(speed, stretch.limits) if len(speed) >= _PAIRS_LEAST else None
+                rate = steady_rate(speed, stretch.limits)
                 if rate is not None:
                     known.confirm(float(stretch.accesses[-1]), steps)
                     return known.id, rate
@@ -269,13 +270,13 @@ def _rate(code: _SteadyCode, pairs: Pairs) -> Iterator[CodeRate]:
 def _parts(stretch: Stretch) -> Iterator[Stretch]:
     """A burst and parts of it that begin and end in its loops: elsewhere registers have other uses.
 
-    That is the whole; what it did before its release, for later it may have gone astray; and what
-    it did since, where it began elsewhere.
+    That is all that is known of it; the same up to its end; what it did before its release, for
+    later it may have gone astray; and what it did since, where it began elsewhere.
     """
     last = len(stretch.registers) - 1
     inside = is_in(stretch.ip, stretch.code_ip)
-    for first, end in dict.fromkeys(((0, last), (0, last - 1), (last - 1, last))):
-        if not 0 <= first < end or not (inside[first] and inside[end]) or (first and inside[0]):
+    for first, end in dict.fromkeys(((0, last), (0, _END), (0, _RELEASE), (_RELEASE, last))):
+        if not first < end <= last or not (inside[first] and inside[end]) or (first and inside[0]):
             continue
         part = stretch.between(first, end)
         if part.accesses[-1] > 0:

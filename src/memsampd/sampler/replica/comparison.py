@@ -57,8 +57,6 @@ class HeldReplica:
         proc: root of the proc file system.
         can_query: see ``ReplicaSource``.
         may_keep: see ``ReplicaSource``.
-        may_be_loose: it may be let loose, as in a session. If not, it is traced at the end of each
-            run, so that all of its state can be read.
     """
 
     def __init__(
@@ -68,9 +66,7 @@ class HeldReplica:
         *,
         can_query: bool = True,
         may_keep: bool = True,
-        may_be_loose: bool = True,
     ) -> None:
-        self._may_be_loose = may_be_loose
         traits = read_traits(pid, proc)
         self._replica = _core.Replica(
             pid,
@@ -104,7 +100,7 @@ class HeldReplica:
 
     def translated(self, max_accesses: int, seconds: float = 10.0) -> Run:
         """Run from the held moment in translated code."""
-        self._replica.place(max_accesses, False, self._may_be_loose)
+        self._replica.place(max_accesses, False)
         give_up = time.monotonic() + seconds
         while True:
             end, ip, number = self._replica.go(max(give_up - time.monotonic(), 0.0))
@@ -127,7 +123,7 @@ class HeldReplica:
 
     def stepped(self, max_accesses: int, seconds: float = 60.0) -> Run:
         """Run from the held moment instruction by instruction."""
-        self._replica.place(max_accesses, True, False)
+        self._replica.place(max_accesses, True)
         give_up = time.monotonic() + seconds
         while True:
             end, ip, number = self._replica.step(max_accesses, max(give_up - time.monotonic(), 0.0))

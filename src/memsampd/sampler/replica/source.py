@@ -84,8 +84,20 @@ class _Taken(msgspec.Struct, frozen=True):
     replica_cpu_seconds: float
     tracer_cpu_seconds: float
     beyond_share: float
+    words: int
+    further: bytes
     stretch: bytes
     stretch_ip: bytes
+
+    def shares(self, taken_share: float) -> tuple[float, ...]:
+        """Accesses until each moment whose registers are known, in units of those taken.
+
+        Args:
+            taken_share: of what was recorded: a limit may have cut it off.
+        """
+        further = np.frombuffer(self.further, np.uint64) / max(self.words, 1)
+        ends = (1 - self.beyond_share, 1.0, *further.tolist())
+        return (0.0, *(end / taken_share for end in ends))
 
     @property
     def cost(self) -> BurstCost:
@@ -290,7 +302,7 @@ class ReplicaSource:
             cut_short=taken.cut_short,
             stretch=no_registers() if taken.calls else registers_of(taken.stretch),
             stretch_ip=np.frombuffer(taken.stretch_ip, np.uint64),
-            stretch_shares=(0.0, (1 - taken.beyond_share) / taken_share, 1 / taken_share),
+            stretch_shares=taken.shares(taken_share),
             code_ip=code_ip,
             code_times=code_times,
         )
