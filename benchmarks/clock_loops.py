@@ -7,7 +7,8 @@ timed by bursts of the replica at random moments, and by the samples about each.
 the mean of the rates; the truth is what the program counted in the tenths of seconds about the
 bursts.
 
-Exit status 1 if the estimate of a loop is off by more than 10 %. One without a timing is no miss.
+Exit status 1 if the estimate of a loop is off by more than 10 %, or none of its bursts could be
+timed.
 """
 
 from __future__ import annotations
