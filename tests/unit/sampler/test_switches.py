@@ -183,6 +183,15 @@ def test_two_threads_pass_a_byte() -> None:
         os.close(each)
 
 
+def test_a_process_that_has_exited_has_no_mark() -> None:
+    """It is no exec, though all that the mark is made of is gone."""
+    with subprocess.Popen(["sleep", "1000"]) as process:
+        assert program_mark(process.pid) is not None
+        process.kill()
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        assert program_mark(process.pid) is None
+
+
 def test_the_mark_changes_at_an_exec() -> None:
     """One that goes on to sleep: it is looked at until it is another program."""
     code = "import os; print(1, flush=True); input(); os.execv('/bin/cat', ['cat'])"

@@ -80,13 +80,14 @@ def program_mark(pid: int, proc: Path = PROC) -> tuple[str, ...] | None:
     """What an exec changes for good: where the code and the stack of a process begin, and the like.
 
     Returns:
-        Zeroes where it may not be known; None if the process is gone.
+        Always the same where it may not be known; None if the process is gone, or has exited.
     """
     try:
         text = (proc / str(pid) / "stat").read_bytes().decode("latin-1")
     except OSError:
         return None
-    return tuple(text[text.rindex(")") :].split()[24:27])
+    mark = tuple(text[text.rindex(")") :].split()[24:27])
+    return None if mark[0] == "0" else mark  # it ends, and has no memory any more
 
 
 def valid_text(name: bytes) -> str:
