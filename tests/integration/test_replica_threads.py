@@ -109,7 +109,7 @@ def test_a_stretch_that_the_target_did_not_go_is_dropped(program: tuple[Path, in
         if burst.is_plausible and burst.end is BurstEnd.DIFFERED and is_whole:
             assert burst.end_detail == "getppid"
             assert burst.calls_equal == burst.calls_compared - 1 == burst.calls
-            assert marks == burst.calls
+            assert marks in (burst.calls - 1, burst.calls)  # it may begin behind its first mark
             break
 
 
