@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
 from msgspec.structs import replace
-from tracees import compile_c, patiently, traces_left
+from tracees import compile_c, patiently, running, traces_left
 
 from memsampd.sampler.records import Burst, BurstEnd, BurstRequest
 from memsampd.sampler.replica.source import ReplicaSource
@@ -85,38 +85,30 @@ int main(void)
 """
 
 
-def started(program: Path) -> subprocess.Popen[str]:
-    process = subprocess.Popen([program], stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    assert process.stdout.readline() == "ready\n"
-    return process
+@contextmanager
+def started(folder: Path, code: str) -> Iterator[subprocess.Popen[str]]:
+    with running(compile_c(folder, code)) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        yield process
 
 
 @pytest.fixture
 def reader(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
-    process = started(compile_c(tmp_path, READER))
-    yield process
-    process.kill()
-    process.wait()
-    process.stdout.close()  # type: ignore[union-attr]
+    with started(tmp_path, READER) as process:
+        yield process
 
 
 @pytest.fixture
 def counter(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
-    process = started(compile_c(tmp_path, COUNTER))
-    yield process
-    process.kill()
-    process.wait()
-    process.stdout.close()  # type: ignore[union-attr]
+    with started(tmp_path, COUNTER) as process:
+        yield process
 
 
 @pytest.fixture
 def rounds(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
-    process = started(compile_c(tmp_path, ROUNDS))
-    yield process
-    process.kill()
-    process.wait()
-    process.stdout.close()  # type: ignore[union-attr]
+    with started(tmp_path, ROUNDS) as process:
+        yield process
 
 
 def taken(source: ReplicaSource, pid: int, beyond_seconds: float) -> Burst:

@@ -29,6 +29,8 @@ class ProcessStat(msgspec.Struct, frozen=True):
             exited included, where the path is a process's.
         system_ticks: the same of system CPU time.
         start_ticks: start time in ticks since boot.
+        program: where its code begins and ends, and its stack begins; zeroes once it has no memory,
+            ones and a zero where that may not be known.
     """
 
     pid: int
@@ -39,6 +41,7 @@ class ProcessStat(msgspec.Struct, frozen=True):
     user_ticks: int
     system_ticks: int
     start_ticks: int
+    program: tuple[str, ...]
 
     @property
     def is_kernel_thread(self) -> bool:
@@ -64,6 +67,7 @@ def parse_stat(text: str) -> ProcessStat:
         user_ticks=int(fields[11]),
         system_ticks=int(fields[12]),
         start_ticks=int(fields[19]),
+        program=tuple(fields[23:26]),
     )
 
 
@@ -83,10 +87,9 @@ def program_mark(pid: int, proc: Path = PROC) -> tuple[str, ...] | None:
         Always the same where it may not be known; None if the process is gone, or has exited.
     """
     try:
-        text = (proc / str(pid) / "stat").read_bytes().decode("latin-1")
+        mark = read_stat(pid, proc).program
     except OSError:
         return None
-    mark = tuple(text[text.rindex(")") :].split()[24:27])
     return None if mark[0] == "0" else mark  # it ends, and has no memory any more
 
 
