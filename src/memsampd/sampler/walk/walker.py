@@ -120,6 +120,8 @@ class Walker:
                     middle = (_known_of(state, begun), ip, rows)
                 if count % _LOOK_AT_CLOCK == 0:
                     _check_progress(state, deadline_seconds)
+            else:
+                end, detail = BurstEnd.DEADLINE, "code with few accesses"
         except WalkEndError as ended:
             end, detail = ended.end, ended.detail
         rows = len(state.rows)

@@ -207,6 +207,13 @@ def test_time_is_limited() -> None:
     assert walked.end is BurstEnd.DEADLINE
 
 
+def test_code_with_few_accesses_ends_short() -> None:
+    walked = Machine("ebfe").walk()  # jmp to itself
+    assert walked.end is BurstEnd.DEADLINE
+    assert walked.detail == "code with few accesses"
+    assert walked.rows == []
+
+
 def test_values_across_pages_and_unknown_words() -> None:
     pages = {0: bytes(PAGE_BYTES), 1: b"\xff" * PAGE_BYTES}
     memory = WalkMemory(lambda address, size: pages.get(address >> 12, b"")[:size])
