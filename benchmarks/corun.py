@@ -21,10 +21,9 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -44,6 +43,7 @@ from reference.documents import machine_text, replace_section
 from reference.interleaving import Trace, capture, shared_ratios, taking_part
 from reference.programs import find
 from reference.records import LINE_BYTES
+from verdict import add_options, finish
 
 ERROR_GOAL = 2.0  # points
 EXCESS_GOAL = 5.0  # percent
@@ -288,9 +288,8 @@ def mean_of(scores: Sequence[Score], key: str) -> float:
 def main() -> int:
     """Judge the pairs."""
     parser = argparse.ArgumentParser(description="Predicted against simulated shared caches.")
-    parser.add_argument("--quick", action="store_true", help="two pairs, short stretches")
+    add_options(parser, "two pairs, short stretches")
     parser.add_argument("--pairs", nargs="+", metavar="A+B", help="programs that share a cache")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="put the table in there")
     args = parser.parse_args()
     pairs: Sequence[tuple[str, ...]] = QUICK_PAIRS if args.quick else PAIRS
@@ -303,12 +302,12 @@ def main() -> int:
         scores.append(score(traces, [pace(trace) for trace in traces]))
         print(markdown(scores[-1:]).splitlines()[-2], flush=True)
     print(markdown(scores))
-    if args.json:
-        args.json.write_text(json.dumps([asdict(one) for one in scores], indent=1) + "\n")
     if args.markdown:
         replace_section(args.markdown, "corun", markdown(scores))
-    missed = mean_of(scores, "error") > ERROR_GOAL or mean_of(scores, "excess") > EXCESS_GOAL
-    return int(missed)
+    goals = (("error", ERROR_GOAL), ("excess", EXCESS_GOAL))
+    means = [(key, mean_of(scores, key), goal) for key, goal in goals]
+    missed = [f"mean {key} {mean:.2f}, goal {goal:g}" for key, mean, goal in means if mean > goal]
+    return finish(args.json, scores, missed)
 
 
 if __name__ == "__main__":

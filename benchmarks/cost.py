@@ -46,6 +46,7 @@ from targets.launching import (
 )
 from targets.programs import PROGRAMS, Program
 from targets.servers import SERVERS, Load, Served, Server, Start
+from verdict import finish
 
 HOLD_LIMIT_SECONDS = 0.005
 SPARE_BYTES = 1 << 30
@@ -328,6 +329,7 @@ def main(argv: list[str] | None = None) -> int:
     installations = options.installations(args)
     count = args.rounds or (QUICK_ROUNDS if args.quick else ROUNDS)
     found: dict[str, Any] = {}
+    document = {"machine": machine(), "busy": args.busy, "targets": found}
     problems: list[str] = []
     with busy(len(os.sched_getaffinity(0)) if args.busy else 0):
         for target in find(args.only):
@@ -344,11 +346,8 @@ def main(argv: list[str] | None = None) -> int:
             problems += [f"{target.name}: {title.strip()}" for title in failed]
             found[target.name] = {"verdicts": verdicts, "rounds": rounds, "details": rest}
             if args.json:  # a long run that is broken off leaves what it had
-                args.json.write_text(
-                    json.dumps({"machine": machine(), "busy": args.busy, "targets": found})
-                )
-    print("\nmissed:\n" + "\n".join(f"  {each}" for each in problems) if problems else "\nall met")
-    return int(bool(problems))
+                args.json.write_text(json.dumps(document))
+    return finish(args.json, document, problems)
 
 
 def machine() -> dict[str, Any]:

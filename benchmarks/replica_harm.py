@@ -31,6 +31,7 @@ from programs.hostility import ALL_WAYS, WAYS, area_of, compiled_hostile, harm
 from programs.observing import attacker, traces_left, wait_until_clean
 from programs.preparing import compiled
 from programs.running import FOLDER
+from verdict import finish
 
 KILL_WITHIN_SECONDS = 0.5
 HOLDS_AN_ATTACH = 50
@@ -146,8 +147,7 @@ def main() -> int:
     problems = holds(args.holds) if args.holds else []
     problems += kills(args.kills, random.Random(args.seed)) if args.kills else []
     problems += hostile(args.hostile, random.Random(args.seed)) if args.hostile else []
-    print(*(problems or ["goals: met"]), sep="\n")
-    return int(bool(problems))
+    return finish(None, None, problems)
 
 
 if __name__ == "__main__":

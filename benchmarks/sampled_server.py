@@ -15,14 +15,12 @@ if it is missed. Run: ``python benchmarks/sampled_server.py [--quick] [--json FI
 from __future__ import annotations
 
 import argparse
-import json
 import random
 import statistics
 import sys
 import time
 from collections import defaultdict
 from contextlib import ExitStack, closing
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -34,6 +32,7 @@ from memsampd.sampler.perf.source import TaskClockSource
 from memsampd.sampler.perf.switches import SwitchCounter
 from memsampd.sampler.process.cputime import process_cpu_ns
 from targets.servers import SERVERS, Served, Start
+from verdict import add_options, finish
 
 WAYS = ("alone", "all the time", "as a session does")
 ROUNDS, QUICK_ROUNDS = 40, 12
@@ -107,8 +106,7 @@ def change(mine: list[float], alone: list[float]) -> tuple[float, float, float]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Measure what branch samples take from a server.")
-    parser.add_argument("--quick", action="store_true", help="fewer rounds")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
+    add_options(parser, "fewer rounds")
     args = parser.parse_args()
     found = measure(QUICK_ROUNDS if args.quick else ROUNDS)
     told, missed = {}, []
@@ -138,10 +136,7 @@ def main() -> int:
         if way == WAYS[2]:
             missed += ["CPU time"] if cpu[0] > MOST else []
             missed += ["throughput"] if rate[0] < -MOST else []
-    if args.json:
-        args.json.write_text(json.dumps(told, indent=1))
-    print(f"missed: {', '.join(missed)}" if missed else "all goals are met")
-    return 1 if missed else 0
+    return finish(args.json, told, missed)
 
 
 if __name__ == "__main__":

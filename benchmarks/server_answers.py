@@ -14,14 +14,13 @@ Goals: a first number within 2 s of the start of memsampd, both bands at most 2 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +30,7 @@ from targets.agent import Answer, Observation, first_seconds, observing
 from targets.launching import LaunchError, available_bytes, busy, launched, read_memory_bytes
 from targets.programs import MIB, endless_spread
 from targets.servers import SERVERS, Start
+from verdict import finish
 
 GOAL_FIRST_SECONDS = 2.0
 GOAL_SECONDS = 30.0
@@ -183,7 +183,7 @@ def main(argv: list[str] | None = None) -> int:
     installations = options.installations(args)
     seconds = args.seconds or (10.0 if args.quick else GOAL_SECONDS + 4)
     found: dict[str, Any] = {}
-    is_missed = False
+    missed: list[str] = []
     with busy(len(os.sched_getaffinity(0)) if args.busy else 0):
         for name in args.only or NAMES:
             for installation, memsampd in installations.items():
@@ -191,14 +191,13 @@ def main(argv: list[str] | None = None) -> int:
                     outcome = measure(name, memsampd, seconds, args.quick)
                 except LaunchError as error:
                     print(f"{name:9} {installation:9} {error}", flush=True)
-                    is_missed |= installation == "memsampd"
+                    missed += [f"{name}: {error}"] if installation == "memsampd" else []
                     continue
                 print(line_of(name, installation, outcome), flush=True)
-                is_missed |= installation == "memsampd" and bool(outcome.missed())
-                found.setdefault(name, {})[installation] = asdict(outcome)
-    if args.json:
-        args.json.write_text(json.dumps({"busy": args.busy, "targets": found}))
-    return int(is_missed)
+                if installation == "memsampd":
+                    missed += [f"{name}: {what}" for what in outcome.missed()]
+                found.setdefault(name, {})[installation] = outcome
+    return finish(args.json, {"busy": args.busy, "targets": found}, missed)
 
 
 if __name__ == "__main__":

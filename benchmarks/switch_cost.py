@@ -12,7 +12,6 @@ Run: ``python benchmarks/switch_cost.py [--quick] [--json FILE]``.
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import subprocess
 import sys
@@ -30,6 +29,7 @@ from memsampd.sampler.perf.switches import shortened
 from memsampd.sampler.perf.watchpoints import SWITCH_SECONDS
 from memsampd.sampler.process.maps import read_maps
 from programs.preparing import compiled
+from verdict import add_options, finish
 
 
 class Way(NamedTuple):
@@ -99,8 +99,7 @@ def told(way: Way) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Measure what events take at switches.")
-    parser.add_argument("--quick", action="store_true", help="fewer turns")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
+    add_options(parser, "fewer turns")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="memsampd-switch-") as folder:
         found = measure(Path(folder), QUICK_TURNS if args.quick else TURNS)
@@ -124,11 +123,8 @@ def main() -> int:
         print(f"{words} words beside samples: {1e6 * took:.2f} us, charged {1e6 * as_charged:.2f}")
         if not is_near(as_charged, took, WORDS_FACTOR):
             missed.append(f"{words} words")
-    if args.json:
-        figures = [way._asdict() | {"seconds": seconds} for way, seconds in found.items()]
-        args.json.write_text(json.dumps(figures, indent=1))
-    print(f"missed: {'; '.join(missed)}" if missed else "all goals are met")
-    return 1 if missed else 0
+    figures = [way._asdict() | {"seconds": seconds} for way, seconds in found.items()]
+    return finish(args.json, figures, missed)
 
 
 def is_near(as_charged: float, took: float, factor: float) -> bool:

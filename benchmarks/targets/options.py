@@ -7,6 +7,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from verdict import add_options
+
 
 def parser(doc: str | None, names: Sequence[str], quick: str) -> argparse.ArgumentParser:
     """Return what reads the options that all of them have.
@@ -17,7 +19,7 @@ def parser(doc: str | None, names: Sequence[str], quick: str) -> argparse.Argume
         quick: what its quick form is.
     """
     options = argparse.ArgumentParser(description=(doc or "").splitlines()[0])
-    options.add_argument("--quick", action="store_true", help=quick)
+    add_options(options, quick)
     options.add_argument("--busy", action="store_true", help="keep every CPU busy besides")
     options.add_argument(
         "--only",
@@ -27,7 +29,6 @@ def parser(doc: str | None, names: Sequence[str], quick: str) -> argparse.Argume
         help=f"these targets: {', '.join(names)}",
         metavar="NAME",
     )
-    options.add_argument("--json", type=Path, metavar="FILE", help="write all figures")
     own = Path(sys.executable).with_name("memsampd")
     options.add_argument("--memsampd", type=Path, metavar="PATH", default=own)
     options.add_argument("--other", type=Path, metavar="PATH", help="measured beside it")
