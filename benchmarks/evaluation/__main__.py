@@ -26,6 +26,7 @@ from evaluation.page import Page
 from evaluation.results import Results
 from reference.documents import machine_text, replace_section
 from reference.programs import judged
+from verdict import finish
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT = ROOT / "docs" / "evaluation.md"
@@ -104,11 +105,11 @@ def main() -> int:
     if not args.report:
         for experiment in chosen:
             measure(experiment, bench, folder)
-    missed = [goal for goal in report(chosen, folder, markdown, scale.name) if not goal.is_met]
-    for goal in missed:
-        print(f"missed: {goal.what}: {goal.value:.2f}, goal {goal.limit:g}")
-    print(f"{markdown}\n{'goals missed' if missed else 'all goals met'}")
-    return 1 if missed else 0
+    goals = report(chosen, folder, markdown, scale.name)
+    missed = [goal for goal in goals if not goal.is_met]
+    print(markdown)
+    told = [f"{goal.what}: {goal.value:.2f}, goal {goal.limit:g}" for goal in missed]
+    return finish(None, None, told)
 
 
 if __name__ == "__main__":

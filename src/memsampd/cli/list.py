@@ -57,18 +57,22 @@ def ask(socket: Path | None, command: str, **fields: Any) -> dict[str, Any]:
         return client.ask(command, **fields)
 
 
+def columns(rows: Sequence[Sequence[str]]) -> str:
+    """Return rows of cells as lines of columns, left-aligned."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = (
+        "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True))
+        for row in rows
+    )
+    return "".join(f"{line.rstrip()}\n" for line in lines)
+
+
 _HEADINGS = ("PID", "COMMAND", "STATE", "RULE", "PHASES", "BURSTS", "MISS RATIO", "WHY")
 
 
 def table(targets: Sequence[dict[str, Any]]) -> str:
     """Targets as text, a line each; the miss ratio is that of the largest cache."""
-    rows = [_HEADINGS, *map(_row, targets)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADINGS) - 1)]
-    lines = (
-        "  ".join([*(f"{cell:{width}}" for cell, width in zip(row, widths, strict=False)), row[-1]])
-        for row in rows
-    )
-    return "".join(f"{line.rstrip()}\n" for line in lines)
+    return columns([_HEADINGS, *map(_row, targets)])
 
 
 def _row(target: dict[str, Any]) -> tuple[str, ...]:

@@ -7,9 +7,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
-from contextlib import ExitStack
-from types import FrameType
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from memsampd.cli.environment import environment_of_programs
@@ -109,27 +108,25 @@ def exit_status(return_code: int) -> int:
     return _KILLED - return_code if return_code < 0 else return_code
 
 
-class forwarding:  # noqa: N801  (a context manager, used as a verb)
+@contextmanager
+def forwarding(process: subprocess.Popen[bytes]) -> Iterator[None]:
     """Ctrl-C reaches the program by itself; what is sent to us alone is handed on."""
 
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
-        self._process = process
-
-    def __enter__(self) -> None:
-        self._before = {signal.SIGINT: signal.signal(signal.SIGINT, lambda number, frame: None)}
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            if not is_kept_off(number):
-                self._before[number] = signal.signal(number, self._forward)
-
-    def __exit__(self, *error: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def _forward(self, number: int, frame: FrameType | None) -> None:
+    def forward(number: int, frame: object) -> None:
         # Not by its send_signal, which looks whether the program has ended, and so might be told of
         # a stop that is for its tracer.
-        if self._process.returncode is None:
-            os.kill(self._process.pid, number)
+        if process.returncode is None:
+            os.kill(process.pid, number)
+
+    before = {signal.SIGINT: signal.signal(signal.SIGINT, lambda number, frame: None)}
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if not is_kept_off(number):
+            before[number] = signal.signal(number, forward)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 COMMAND = RunCommand()

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from memsampd.cli.list import columns
 from memsampd.errors import MemsampdError, UsageError
 from memsampd.names import printable
 
@@ -103,28 +104,20 @@ def _check(store: ProfileStore) -> None:
 
 def table(profiles: Sequence[ProfileLine]) -> str:
     """Profiles as text, a line each."""
-    rows = [
-        _HEADINGS,
-        *(
-            (
-                str(each.id),
-                printable(each.command),
-                str(each.uid),
-                str(each.phases),
-                str(each.bursts),
-                f"{each.size_bytes / 1024:.0f} KiB",
-                time.strftime("%Y-%m-%d %H:%M", time.localtime(each.saved_unix_seconds)),
-                printable(each.executable),
-            )
-            for each in profiles
-        ),
-    ]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADINGS))]
-    lines = (
-        "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True))
-        for row in rows
+    rows = (
+        (
+            str(each.id),
+            printable(each.command),
+            str(each.uid),
+            str(each.phases),
+            str(each.bursts),
+            f"{each.size_bytes / 1024:.0f} KiB",
+            time.strftime("%Y-%m-%d %H:%M", time.localtime(each.saved_unix_seconds)),
+            printable(each.executable),
+        )
+        for each in profiles
     )
-    return "".join(f"{line.rstrip()}\n" for line in lines)
+    return columns([_HEADINGS, *rows])
 
 
 COMMAND = StoreCommand()

@@ -112,7 +112,7 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     """Declare what may stand before a process id or program, and behind a process id."""
     add = parser.add_argument
     add("-o", "--output", type=Path, metavar="FILE", help="trace to write")
-    add(*("-f", "--force", "--overwrite"), action="store_true", help="replace it if it exists")
+    add("-f", "--force", action="store_true", help="replace it if it exists")
     add(
         "--accesses",
         type=int,

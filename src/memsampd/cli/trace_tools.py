@@ -77,9 +77,7 @@ class ConvertTool:
         parser.add_argument(
             "-o", "--output", type=Path, metavar="OUT", required=True, help="file to write"
         )
-        parser.add_argument(
-            *("-f", "--force", "--overwrite"), action="store_true", help="replace it if it exists"
-        )
+        parser.add_argument("-f", "--force", action="store_true", help="replace it if it exists")
         parser.add_argument(
             "--from",
             dest="source",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -315,12 +315,8 @@ def _pair(one: Program, other: Program, size_bytes: int) -> Pair:
 
 
 def _sum(parts: Sequence[Misses]) -> Misses:
-    total = Misses(0.0, 0.0, 0.0)
-    for part in parts:
-        total = replace(
-            total,
-            expected=total.expected + part.expected,
-            low=total.low + part.low,
-            high=total.high + part.high,
-        )
-    return total
+    return Misses(
+        sum(part.expected for part in parts),
+        sum(part.low for part in parts),
+        sum(part.high for part in parts),
+    )

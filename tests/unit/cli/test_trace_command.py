@@ -142,7 +142,7 @@ def test_convert_there_and_back(trace: Path, tmp_path: Path) -> None:
     one = ["trace", "convert", str(trace), "-o", str(back), "--burst"]
     assert main([*one, "1", "-f"]) == 0
     assert read_trace(back)[0] == [rows_of(SECOND)]
-    assert main([*one, "2", "--overwrite"]) == 2
+    assert main([*one, "2", "--force"]) == 2
     dinero = tmp_path / "x.din"
     assert main(["trace", "convert", str(trace), "-o", str(dinero), "--to", "dinero"]) == 0
     assert dinero.read_text().startswith("0 1000\n0 2000\n1 2000\n")

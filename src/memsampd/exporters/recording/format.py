@@ -19,9 +19,6 @@ from memsampd.exporters.snapshot import BurstTally, Overhead, TargetInfo
 
 MAGIC = b"MEMSAMPD"
 FORMAT_VERSION = 8
-# 4 has kinds of records that 3 has not, 8 has stack distances of bursts. A flipped bit makes none
-# of them another.
-READABLE_VERSIONS = (3, 4, 8)
 PRELUDE = struct.Struct("<8sH")
 FRAME_HEADER = struct.Struct("<III")
 _LEVEL = 1  # a fifth to two fifths of the time of the default level, a fifth more bytes

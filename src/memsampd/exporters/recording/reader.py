@@ -14,7 +14,6 @@ from memsampd.exporters.recording.format import (
     FRAME_HEADER,
     MAGIC,
     PRELUDE,
-    READABLE_VERSIONS,
     HeaderRecord,
     Record,
     StopRecord,
@@ -139,7 +138,7 @@ def _check_prelude(start: bytes, path: Path) -> None:
             f"{path} ends before its first record", "memsampd was stopped at once: record again"
         )
     _, version = PRELUDE.unpack(start)
-    if version not in READABLE_VERSIONS:
+    if version != FORMAT_VERSION:
         raise RecordingError(
             f"{path} has format version {version}, this memsampd reads version {FORMAT_VERSION}",
             "read it with the memsampd that wrote it",

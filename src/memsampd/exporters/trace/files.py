@@ -44,7 +44,7 @@ def open_new(path: Path, overwrite: bool) -> FileIO:
     try:
         return path.open("wb" if overwrite else "xb", buffering=0)
     except FileExistsError as error:
-        raise TraceError(f"{path} exists already", "choose another name, or --overwrite") from error
+        raise TraceError(f"{path} exists already", "choose another name, or --force") from error
     except OSError as error:
         raise TraceError(
             f"cannot write {path}: {error.strerror}", "choose a file in a writable directory"
