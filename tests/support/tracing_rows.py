@@ -93,7 +93,7 @@ def write_bursts(writer: BurstWriter, bursts: Iterable[Sequence[AccessChunk]]) -
     for tid, chunks in enumerate(bursts):
         writer.begin_burst(start(tid))
         for chunk in chunks:
-            writer.write(chunk.ip, chunk.address, chunk.size_bytes, chunk.is_write)
+            writer.write(chunk)
         writer.end_burst(finish(sum(map(len, chunks))))
     writer.close()
 

@@ -290,7 +290,7 @@ class _BurstSink:
         if not len(chunk):
             return
         self._rows = self._begin() + len(chunk)
-        self._writer.write(chunk.ip, chunk.address, chunk.size_bytes, chunk.is_write)
+        self._writer.write(chunk)
 
     def finish(self, burst: Burst, stopped_seconds: float) -> None:
         """Write how it ended."""

@@ -275,6 +275,12 @@ class AccessChunk(msgspec.Struct, frozen=True):
     def __len__(self) -> int:
         return len(self.ip)
 
+    def part(self, rows: slice | NDArray[np.int64]) -> AccessChunk:
+        """Return some of the rows."""
+        return AccessChunk(
+            self.ip[rows], self.address[rows], self.size_bytes[rows], self.is_write[rows]
+        )
+
 
 _MEMORYLESS_INSTRUCTIONS = 10_000
 """A burst of so many, and of no access, is of code that makes none: loops on registers."""

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -229,7 +230,7 @@ def test_a_full_file_system_leaves_what_was_written_readable(tmp_path: Path) -> 
     with largest_file(5000), TraceWriter(path, HEADER, block_rows=100) as writer:
         writer.begin_burst(start())
         with pytest.raises(TraceError, match="cannot write"):
-            writer.write(chunk.ip, chunk.address, chunk.size_bytes, chunk.is_write)
+            writer.write(chunk)
     assert path.stat().st_size <= 5000
     (burst,), finishes, message = read_trace(path)
     assert len(burst) >= 300
@@ -249,15 +250,15 @@ def test_wrong_use_is_refused(tmp_path: Path) -> None:
     chunk = invented(4)
     writer = TraceWriter(tmp_path / "x", HEADER)
     with pytest.raises(ValueError, match="no burst"):
-        writer.write(chunk.ip, chunk.address, chunk.size_bytes, chunk.is_write)
+        writer.write(chunk)
     with pytest.raises(ValueError, match="no burst"):
         writer.end_burst(finish(0))
     writer.begin_burst(start())
     with pytest.raises(ValueError, match="already"):
         writer.begin_burst(start())
     with pytest.raises(ValueError, match="lengths"):
-        writer.write(chunk.ip, chunk.address[:3], chunk.size_bytes, chunk.is_write)
-    writer.write(chunk.ip, chunk.address, chunk.size_bytes, chunk.is_write)
+        writer.write(msgspec.structs.replace(chunk, address=chunk.address[:3]))
+    writer.write(chunk)
     with pytest.raises(ValueError, match="another number"):
         writer.end_burst(finish(3))
     writer.close()

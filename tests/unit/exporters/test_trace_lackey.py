@@ -179,7 +179,7 @@ def test_what_the_caller_does_with_his_arrays_later_does_not_matter(
     path = tmp_path_factory.mktemp("l") / "x"
     writer = LackeyWriter(path)
     chunk = chunk_of(wanted)
-    writer.write(chunk.ip, chunk.address, chunk.size_bytes, chunk.is_write)
+    writer.write(chunk)
     chunk.address[:] = 0
     writer.end_burst(None)  # type: ignore[arg-type]
     writer.close()

@@ -42,17 +42,7 @@ _KEPT_LOG_BYTES = 1 << 20
 
 _MOST_PASTS = 500
 _PAST_SECONDS = 86_400.0
-_PAST_SCHEMA = """
-CREATE TABLE IF NOT EXISTS past (
-    process TEXT PRIMARY KEY,
-    uid INTEGER NOT NULL,
-    profile_unix_seconds REAL NOT NULL,
-    saved_unix_seconds REAL NOT NULL,
-    frame BLOB NOT NULL
-) STRICT, WITHOUT ROWID;
-"""
-_SCHEMA = (
-    """
+_SCHEMA = """
 CREATE TABLE IF NOT EXISTS profile (
     id INTEGER PRIMARY KEY,
     key BLOB NOT NULL UNIQUE,
@@ -80,9 +70,14 @@ CREATE TABLE IF NOT EXISTS burst (
     frame BLOB NOT NULL
 ) STRICT;
 CREATE INDEX IF NOT EXISTS burst_by_profile ON burst (profile);
+CREATE TABLE IF NOT EXISTS past (
+    process TEXT PRIMARY KEY,
+    uid INTEGER NOT NULL,
+    profile_unix_seconds REAL NOT NULL,
+    saved_unix_seconds REAL NOT NULL,
+    frame BLOB NOT NULL
+) STRICT, WITHOUT ROWID;
 """
-    + _PAST_SCHEMA
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,8 +346,7 @@ def prepare(file: sqlite3.Connection, most_bytes: int) -> None:
     is_new = not tables and not version
     if not is_new and application != _APPLICATION_ID:
         raise StoreUnusableError("it is no store of memsampd's")
-    is_older = not is_new and version == 1  # it lacks a table
-    if not is_new and not is_older and version != VERSION:
+    if not is_new and version != VERSION:
         raise StoreUnusableError(f"it has version {version}, this memsampd knows {VERSION}")
     if is_new:
         file.execute("PRAGMA auto_vacuum = INCREMENTAL")
@@ -368,11 +362,10 @@ def prepare(file: sqlite3.Connection, most_bytes: int) -> None:
         "cache_size = -512",
     ):
         file.execute(f"PRAGMA {pragma}").fetchall()
-    if is_new or is_older:
-        schema = _SCHEMA if is_new else _PAST_SCHEMA
+    if is_new:
         with file:
             file.executescript(
-                f"BEGIN IMMEDIATE;{schema}PRAGMA application_id = {_APPLICATION_ID};"
+                f"BEGIN IMMEDIATE;{_SCHEMA}PRAGMA application_id = {_APPLICATION_ID};"
                 f"PRAGMA user_version = {VERSION};COMMIT;"
             )
 

@@ -96,7 +96,7 @@ def _copy_burst(burst: ReadBurst, writer: BurstWriter) -> None:
             raise
         if chunk is None:
             break
-        writer.write(chunk.ip, chunk.address, chunk.size_bytes, chunk.is_write)
+        writer.write(chunk)
         rows += len(chunk)
     assert burst.finish is not None
     writer.end_burst(burst.finish)

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from memsampd.exporters.trace import lettering
 from memsampd.exporters.trace.files import open_new, write_all
 from memsampd.exporters.trace.format import BurstFinish, BurstStart
+from memsampd.sampler.records import AccessChunk
 
 
 class DineroWriter:
@@ -46,21 +47,15 @@ class DineroWriter:
     def begin_burst(self, start: BurstStart) -> None:
         """Begin a burst: nothing tells it from the one before."""
 
-    def write(
-        self,
-        ip: NDArray[np.uint64],
-        address: NDArray[np.uint64],
-        size_bytes: NDArray[np.uint16],
-        is_write: NDArray[np.bool_],
-    ) -> None:
+    def write(self, chunk: AccessChunk) -> None:
         """Append accesses.
 
         Raises:
             TraceError: they cannot be written.
         """
-        for at in range(0, len(address), lettering.SLICE_ROWS):
-            rows = slice(at, at + lettering.SLICE_ROWS)
-            columns = address[rows], size_bytes[rows], is_write[rows].astype(np.uint8)
+        for at in range(0, len(chunk), lettering.SLICE_ROWS):
+            part = chunk.part(slice(at, at + lettering.SLICE_ROWS))
+            columns = part.address, part.size_bytes, part.is_write.astype(np.uint8)
             text = self._extended_text(*columns) if self._extended else self._text(*columns)
             write_all(self._file, text, self.path)
 

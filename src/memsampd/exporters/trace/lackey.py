@@ -69,26 +69,18 @@ class LackeyWriter:
         """Begin a burst: its first reference names its instruction."""
         self._last_ip = None
 
-    def write(
-        self,
-        ip: NDArray[np.uint64],
-        address: NDArray[np.uint64],
-        size_bytes: NDArray[np.uint16],
-        is_write: NDArray[np.bool_],
-    ) -> None:
+    def write(self, chunk: AccessChunk) -> None:
         """Append accesses.
 
         Raises:
             TraceError: they cannot be written.
         """
-        for at in range(0, len(ip), lettering.SLICE_ROWS):
-            rows = slice(at, at + lettering.SLICE_ROWS)
-            part = AccessChunk(ip[rows], address[rows], size_bytes[rows], is_write[rows])
-            part = _concatenate(self._held, part)
+        for at in range(0, len(chunk), lettering.SLICE_ROWS):
+            part = _concatenate(self._held, chunk.part(slice(at, at + lettering.SLICE_ROWS)))
             # A load at the end waits for the next row: the two may be a modify.
             whole = len(part) - int(not part.is_write[-1])
-            self._held = _rows(part, slice(whole, None))
-            self._put(_rows(part, slice(whole)))
+            self._held = part.part(slice(whole, None))
+            self._put(part.part(slice(whole)))
 
     def end_burst(self, finish: BurstFinish) -> None:
         """End the burst.
@@ -342,12 +334,6 @@ def _concatenate(first: AccessChunk, second: AccessChunk) -> AccessChunk:
         np.concatenate([first.address, second.address]),
         np.concatenate([first.size_bytes, second.size_bytes]),
         np.concatenate([first.is_write, second.is_write]),
-    )
-
-
-def _rows(chunk: AccessChunk, rows: slice) -> AccessChunk:
-    return AccessChunk(
-        chunk.ip[rows], chunk.address[rows], chunk.size_bytes[rows], chunk.is_write[rows]
     )
 
 

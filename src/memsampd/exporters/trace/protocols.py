@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
 from memsampd.exporters.trace.format import BurstFinish, BurstStart, TraceHeader
 from memsampd.sampler.records import AccessChunk
 
@@ -50,14 +47,8 @@ class BurstWriter(Protocol):
     def begin_burst(self, start: BurstStart) -> None:
         """Begin a burst."""
 
-    def write(
-        self,
-        ip: NDArray[np.uint64],
-        address: NDArray[np.uint64],
-        size_bytes: NDArray[np.uint16],
-        is_write: NDArray[np.bool_],
-    ) -> None:
-        """Append accesses to it; the arrays may be used again once this returns."""
+    def write(self, chunk: AccessChunk) -> None:
+        """Append accesses to it; their arrays may be used again once this returns."""
 
     def end_burst(self, finish: BurstFinish) -> None:
         """End it."""

@@ -9,7 +9,6 @@ from types import TracebackType
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from memsampd.errors import TraceError
 from memsampd.exporters.trace.columns import BLOCK_ROWS, encode
@@ -79,20 +78,8 @@ class TraceWriter:
         self._rows_before_burst = self.rows
         self.bursts += 1
 
-    def write(
-        self,
-        ip: NDArray[np.uint64],
-        address: NDArray[np.uint64],
-        size_bytes: NDArray[np.uint16],
-        is_write: NDArray[np.bool_],
-    ) -> None:
-        """Append accesses to the burst; the arrays may be used again once this returns.
-
-        Args:
-            ip: address of the instruction, shape (n,).
-            address: first byte referenced, shape (n,).
-            size_bytes: bytes referenced, shape (n,).
-            is_write: store or load, shape (n,).
+    def write(self, chunk: AccessChunk) -> None:
+        """Append accesses to the burst; their arrays may be used again once this returns.
 
         Raises:
             TraceError: it cannot be written; what was written before stays readable.
@@ -100,11 +87,11 @@ class TraceWriter:
         """
         if self._rows_before_burst is None:
             raise ValueError("no burst has begun")
-        if not len(ip) == len(address) == len(size_bytes) == len(is_write):
+        if not len(chunk.ip) == len(chunk.address) == len(chunk.size_bytes) == len(chunk.is_write):
             raise ValueError("columns of different lengths")
         at = 0
-        while at < len(ip):
-            taken = self._buffer.add(AccessChunk(ip, address, size_bytes, is_write), at)
+        while at < len(chunk):
+            taken = self._buffer.add(chunk, at)
             at += taken
             self.rows += taken
             if self._buffer.is_full:

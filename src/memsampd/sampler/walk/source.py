@@ -157,7 +157,7 @@ class WalkSource:
         """The first rows of the last burst, but for those whose addresses nobody knows."""
         rows = self._rows
         at = np.flatnonzero(rows.address < USER_END)[:most]
-        return AccessChunk(rows.ip[at], rows.address[at], rows.size_bytes[at], rows.is_write[at])
+        return rows.part(at)
 
     def cancel(self) -> None:
         """Take no more; the present one takes half a second at most."""

@@ -8,7 +8,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -375,16 +375,3 @@ def test_pasts_go_after_a_day_and_before_profiles(tmp_path: Path) -> None:
     assert store.find_past(keys[-1]) is None
     store.close()
     assert (tmp_path / "store").stat().st_size <= 1 << 20
-
-
-def test_a_store_without_pasts_is_used_as_it_is(tmp_path: Path) -> None:
-    saved(tmp_path / "store")
-    with closing(sqlite3.connect(tmp_path / "store")) as file, file:
-        file.execute("DROP TABLE past")
-        file.execute("PRAGMA user_version = 1")
-    store = ProfileStore(tmp_path / "store")
-    store.save_past(KEY, 4.0, b"frame", 5.0)
-    assert store.find_past(KEY) == (4.0, b"frame")
-    assert store.find(KEY, BINS) is not None
-    store.close()
-    assert store.trouble == ""
