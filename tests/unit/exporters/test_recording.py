@@ -14,13 +14,9 @@ from invented import burst_record, header, make_snapshot, stream, window_record,
 
 from memsampd.errors import RecordingError
 from memsampd.estimate.events import ExecRecord, MergeRecord, WindowRecord
+from memsampd.exporters.frames import frame
 from memsampd.exporters.recording import Record, RecordingWriter, read_recording
-from memsampd.exporters.recording.format import (
-    FORMAT_VERSION,
-    PRELUDE,
-    encode_frame,
-    prelude,
-)
+from memsampd.exporters.recording.format import FORMAT, encode
 from memsampd.models.histogram import ReuseHistogram
 
 finite = st.floats(allow_nan=False, allow_infinity=False)
@@ -71,7 +67,7 @@ def test_bursts_and_summary_return(recording_path: Path) -> None:
 def test_every_truncation_keeps_the_whole_records_before_it(tmp_path: Path) -> None:
     path = tmp_path / "x"
     records: list[Record] = [window_record(0, 0), burst_record(0, 0, 50), window_record(1, 0)]
-    frames = [encode_frame(record) for record in records]
+    frames = [frame(encode(record)) for record in records]
     writer = RecordingWriter(path, header())
     for record in records:
         writer.write(record)
@@ -107,7 +103,7 @@ def test_no_flipped_bit_goes_unnoticed(tmp_path: Path) -> None:
             read_recording(path)
 
 
-@pytest.mark.parametrize("version", [FORMAT_VERSION - 1, FORMAT_VERSION + 1])
+@pytest.mark.parametrize("version", [FORMAT.version - 1, FORMAT.version + 1])
 def test_other_versions_are_refused(recording_path: Path, version: int) -> None:
     data = bytearray(recording_path.read_bytes())
     data[8:10] = struct.pack("<H", version)
@@ -118,11 +114,8 @@ def test_other_versions_are_refused(recording_path: Path, version: int) -> None:
 
 @pytest.mark.parametrize("payload", [b"\x80", b"\x00" * (65 << 20), b"\x91" * 100_000])
 def test_valid_frames_of_nonsense_are_refused(tmp_path: Path, payload: bytes) -> None:
-    packed = zlib.compress(payload)
-    length = struct.pack("<I", len(packed))
-    frame = length + struct.pack("<II", zlib.crc32(length), zlib.crc32(packed)) + packed
     path = tmp_path / "x"
-    path.write_bytes(PRELUDE.pack(b"MEMSAMPD", FORMAT_VERSION) + frame)
+    path.write_bytes(FORMAT.prelude() + frame(zlib.compress(payload)))
     with pytest.raises(RecordingError, match="corrupt at byte 10"):
         read_recording(path)
 
@@ -189,7 +182,7 @@ def test_where_no_more_can_be_written_the_recording_says_so(tmp_path: Path) -> N
     assert not _written_up_to(1 << 20, tmp_path / "whole")
     whole = read_recording(tmp_path / "whole")
     assert whole.warnings == ()
-    first_bytes = len(prelude()) + len(encode_frame(header())) + 200
+    first_bytes = len(FORMAT.prelude()) + len(frame(encode(header()))) + 200
     for limit_bytes in range(first_bytes, first_bytes + 400, 23):
         path = tmp_path / f"{limit_bytes}"
         assert _written_up_to(limit_bytes, path)

@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
+import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tracing_rows import (
@@ -28,14 +29,15 @@ from tracing_rows import (
 )
 
 from memsampd.errors import TraceError
+from memsampd.exporters.frames import FRAME_HEADER, PRELUDE
 from memsampd.exporters.trace import TraceReader, TraceWriter
+from memsampd.exporters.trace.columns import AccessBlock
 from memsampd.exporters.trace.format import (
-    FRAME_HEADER,
-    MAGIC,
-    PRELUDE,
-    FrameHeader,
-    FrameKind,
-    decode_header,
+    FORMAT,
+    BurstFinish,
+    BurstStart,
+    Record,
+    decode,
 )
 
 BLOCK_ROWS = 7
@@ -96,14 +98,14 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     return write_trace(path, [[chunk] for chunk in SMALL], BLOCK_ROWS).read_bytes()
 
 
-def frames(data: bytes) -> Iterator[tuple[int, int, FrameHeader]]:
-    """Begin, end and header of the frames of a whole trace."""
+def frames(data: bytes) -> Iterator[tuple[int, int, Record]]:
+    """Begin, end and record of the frames of a whole trace."""
     at = PRELUDE.size
     while at < len(data):
-        header = decode_header(data[at : at + FRAME_HEADER.size])
-        end = at + FRAME_HEADER.size + header.stored_bytes
-        yield at, end, header
-        at = end
+        begin = at + FRAME_HEADER.size
+        length, _, _ = FRAME_HEADER.unpack(data[at:begin])
+        yield at, begin + length, decode(data[begin : begin + length], zstandard.ZstdDecompressor())
+        at = begin + length
 
 
 def whole_before(data: bytes, position: int) -> tuple[list[int], int]:
@@ -111,16 +113,16 @@ def whole_before(data: bytes, position: int) -> tuple[list[int], int]:
     found: list[int] = []
     ended = 0
     left = 0
-    for _, end, header in frames(data):
+    for _, end, record in frames(data):
         if end > position:
             break
-        if header.kind is FrameKind.START:
+        if isinstance(record, BurstStart):
             found.append(0)
             left = len(TRUTH[len(found) - 1])
-        elif header.kind is FrameKind.ACCESSES:
+        elif isinstance(record, AccessBlock):
             found[-1] += min(BLOCK_ROWS, left)
             left -= min(BLOCK_ROWS, left)
-        elif header.kind is FrameKind.FINISH:
+        elif isinstance(record, BurstFinish):
             ended += 1
     return found, ended
 
@@ -141,7 +143,7 @@ def check(path: Path, data: bytes, small: bytes, position: int) -> str:
 def test_every_truncation_gives_what_is_whole_and_an_error(small: bytes, tmp_path: Path) -> None:
     for length in range(len(small)):
         message = check(tmp_path / "x", small[:length], small, length)
-        assert ("early" in message) == (length >= len(MAGIC)), message
+        assert ("early" in message) == (length >= len(FORMAT.magic)), message
 
 
 def test_no_flipped_bit_goes_unnoticed(small: bytes, tmp_path: Path) -> None:
@@ -168,13 +170,13 @@ def test_lost_doubled_swapped_and_added_frames_are_noticed(small: bytes, tmp_pat
     spans = [(begin, end) for begin, end, _ in frames(small)]
     for begin, end in spans[:-1]:
         message = check(tmp_path / "x", small[:begin] + small[end:], small, begin)
-        assert "out of place" in message
+        assert "corrupt" in message
     for begin, end in spans:
         message = check(tmp_path / "x", small[:end] + small[begin:], small, end)
         assert "corrupt" in message
     for (begin, middle), (_, end) in itertools.pairwise(spans):
         swapped = small[:begin] + small[middle:end] + small[begin:middle] + small[end:]
-        assert "out of place" in check(tmp_path / "x", swapped, small, begin)
+        assert "corrupt" in check(tmp_path / "x", swapped, small, begin)
 
 
 @pytest.mark.parametrize(
@@ -183,8 +185,8 @@ def test_lost_doubled_swapped_and_added_frames_are_noticed(small: bytes, tmp_pat
         (b"", "is empty"),
         (b"\x7fELF and more", "is no memsampd trace"),
         (b"MEMSAMPD\x01\x00", "is no memsampd trace"),
-        (b"MEMSAMPT\x63\x00", "format version 99, this memsampd reads version 1"),
-        (b"MEMSAMPT\x01\x00", "ends early, after 0 bursts and 0 rows"),
+        (b"MEMSAMPT\x63\x00", "format version 99, this memsampd reads version 2"),
+        (b"MEMSAMPT\x02\x00", "ends early, after 0 bursts and 0 rows"),
     ],
 )
 def test_what_is_no_trace_is_refused(content: bytes, message: str, tmp_path: Path) -> None:

@@ -14,12 +14,8 @@ import msgspec
 import numpy as np
 
 from memsampd.estimate.events import BurstRecord, code_vector
-from memsampd.exporters.recording.format import (
-    FRAME_HEADER,
-    decode_payload,
-    encode_frame,
-    frame_length,
-)
+from memsampd.exporters.frames import frame, payload_of
+from memsampd.exporters.recording.format import decode, encode
 from memsampd.phases.records import Leader
 from memsampd.sampler.records import BurstCost
 
@@ -86,27 +82,23 @@ def pack_burst(record: BurstRecord) -> bytes:
         analysed_seconds=None,
         is_stored=True,
     )
-    return encode_frame(kept)
+    return frame(encode(kept))
 
 
-def unpack_burst(frame: bytes, bins: int, *, is_same_cpu: bool) -> BurstRecord:
+def unpack_burst(kept: bytes, bins: int, *, is_same_cpu: bool) -> BurstRecord:
     """Undo :func:`pack_burst`.
 
     Args:
-        frame: what was kept.
+        kept: the frame.
         bins: length of branch vectors of bursts.
         is_same_cpu: it was taken on this machine's processor: its rate holds.
 
     Raises:
         ValueError: it is damaged, or says what no burst can.
     """
-    if not FRAME_HEADER.size <= len(frame) <= _MOST_FRAME_BYTES:
+    if len(kept) > _MOST_FRAME_BYTES:
         raise ValueError("a frame of a length that none has")
-    length, check = frame_length(frame[: FRAME_HEADER.size])
-    payload = frame[FRAME_HEADER.size :]
-    if length != len(payload):
-        raise ValueError("a frame of another length than it says")
-    record = decode_payload(payload, check)
+    record = decode(payload_of(kept))
     if not isinstance(record, BurstRecord) or not record.is_stored:
         raise ValueError("no stored burst")
     _check(record, bins)

@@ -1,28 +1,30 @@
-"""The recording's file format, version 8 (docs/recording.md).
+"""The records of a recording, and how they are frames (docs/recording.md).
 
-A file is a prelude, ``MEMSAMPD`` and the version as a little-endian u16, and then frames. A frame
-is three little-endian u32, the payload's length, the CRC-32 of these four bytes and the CRC-32 of
-the payload, and the payload: one record as MessagePack, compressed with zlib. The length has its
-own check so that a damaged length is told from a file that just ends early.
+A payload is one record as MessagePack, compressed with zlib.
 """
 
 from __future__ import annotations
 
-import struct
 import zlib
 from typing import Any, TypeAlias
 
 import msgspec
 
+from memsampd.errors import RecordingError
 from memsampd.estimate.events import EstimatorEvent, Event
+from memsampd.exporters.files import FileKind
+from memsampd.exporters.frames import FrameFormat
 from memsampd.exporters.snapshot import BurstTally, Overhead, TargetInfo
 
-MAGIC = b"MEMSAMPD"
-FORMAT_VERSION = 8
-PRELUDE = struct.Struct("<8sH")
-FRAME_HEADER = struct.Struct("<III")
+FORMAT = FrameFormat(
+    kind=FileKind("recording", RecordingError),
+    magic=b"MEMSAMPD",
+    version=8,
+    numbered=False,
+    source="'memsampd attach' or 'memsampd run'",
+)
 _LEVEL = 1  # a fifth to two fifths of the time of the default level, a fifth more bytes
-MAX_FRAME_BYTES = 64 << 20  # compressed or not; a record needs a few KiB
+_MAX_PLAIN_BYTES = 64 << 20  # a record needs a few KiB
 
 
 class HeaderRecord(Event, frozen=True, kw_only=True, tag="header"):
@@ -99,44 +101,20 @@ _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[Record] = msgspec.msgpack.Decoder(Record)
 
 
-def prelude() -> bytes:
-    """Return the first bytes of a recording."""
-    return PRELUDE.pack(MAGIC, FORMAT_VERSION)
+def encode(record: Record) -> bytes:
+    """Return a record as the payload of a frame."""
+    return zlib.compress(_encoder.encode(record), _LEVEL)
 
 
-def encode_frame(record: Record) -> bytes:
-    """Return a record as one frame."""
-    payload = zlib.compress(_encoder.encode(record), _LEVEL)
-    length = struct.pack("<I", len(payload))
-    return FRAME_HEADER.pack(len(payload), zlib.crc32(length), zlib.crc32(payload)) + payload
-
-
-def frame_length(header: bytes) -> tuple[int, int]:
-    """Read a frame's header.
-
-    Returns:
-        Length of its payload in bytes, and the payload's CRC-32.
+def decode(payload: bytes) -> Record:
+    """Read the payload of a frame.
 
     Raises:
-        ValueError: the header is damaged.
+        ValueError: it is no record of this version (msgspec's errors are ValueErrors).
     """
-    length, length_check, payload_check = FRAME_HEADER.unpack(header)
-    if zlib.crc32(header[:4]) != length_check or length > MAX_FRAME_BYTES:
-        raise ValueError("damaged length")
-    return length, payload_check
-
-
-def decode_payload(payload: bytes, check: int) -> Record:
-    """Read a frame's payload.
-
-    Raises:
-        ValueError: it is damaged or no record of this version (msgspec's errors are ValueErrors).
-    """
-    if zlib.crc32(payload) != check:
-        raise ValueError("wrong checksum")
     inflater = zlib.decompressobj()
     try:
-        plain = inflater.decompress(payload, MAX_FRAME_BYTES)
+        plain = inflater.decompress(payload, _MAX_PLAIN_BYTES)
     except zlib.error as error:
         raise ValueError(str(error)) from error
     if not inflater.eof:

@@ -5,21 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO
 
 from memsampd.errors import RecordingError
 from memsampd.estimate.events import BurstRecord, EstimatorEvent, ExecRecord, WindowRecord
+from memsampd.exporters.frames import PRELUDE, FrameReader
 from memsampd.exporters.recording.format import (
-    FORMAT_VERSION,
-    FRAME_HEADER,
-    MAGIC,
-    PRELUDE,
+    FORMAT,
     HeaderRecord,
     Record,
     StopRecord,
     SummaryRecord,
-    decode_payload,
-    frame_length,
+    decode,
 )
 
 
@@ -91,26 +87,18 @@ def read_recording(path: Path) -> Recording:
     Raises:
         RecordingError: no such file, not a recording, another version, or damaged inside.
     """
-    try:
-        with path.open("rb") as file:
-            return _read(file, path)
-    except FileNotFoundError as error:
-        raise RecordingError(f"no recording at {path}", "check the path") from error
-    except OSError as error:
-        raise RecordingError(
-            f"cannot read {path}: {error.strerror}", "name a file that you may read"
-        ) from error
+    with FrameReader(path, FORMAT) as frames:
+        return _read(frames)
 
 
-def _read(file: BinaryIO, path: Path) -> Recording:
-    _check_prelude(file.read(PRELUDE.size), path)
+def _read(frames: FrameReader) -> Recording:
     truncated, stopped = False, ""
     header: HeaderRecord | None = None
     summary: SummaryRecord | None = None
     events: list[EstimatorEvent] = []
-    for record in _frames(file, path):
+    for record in _records(frames):
         if header is None and not isinstance(record, HeaderRecord | None):
-            raise _corrupt(path, PRELUDE.size, "the first record is no header")
+            raise _corrupt(frames.path, PRELUDE.size, "the first record is no header")
         match record:
             case HeaderRecord():
                 header = record
@@ -124,48 +112,28 @@ def _read(file: BinaryIO, path: Path) -> Recording:
                 events.append(record)
     if header is None:
         raise RecordingError(
-            f"{path} ends before its first record", "memsampd was stopped at once: record again"
+            f"{frames.path} ends early, before its first record",
+            "memsampd was stopped at once: record again",
         )
     return Recording(header, events, summary, truncated, stopped)
 
 
-def _check_prelude(start: bytes, path: Path) -> None:
-    if not start.startswith(MAGIC):
-        cause = f"{path} is empty" if not start else f"{path} is not a memsampd recording"
-        raise RecordingError(cause, "name a file that 'memsampd attach' or 'memsampd run' wrote")
-    if len(start) < PRELUDE.size:
-        raise RecordingError(
-            f"{path} ends before its first record", "memsampd was stopped at once: record again"
-        )
-    _, version = PRELUDE.unpack(start)
-    if version != FORMAT_VERSION:
-        raise RecordingError(
-            f"{path} has format version {version}, this memsampd reads version {FORMAT_VERSION}",
-            "read it with the memsampd that wrote it",
-        )
-
-
-def _frames(file: BinaryIO, path: Path) -> Iterator[Record | None]:
+def _records(frames: FrameReader) -> Iterator[Record | None]:
     """Yield the records, and None at last if the file ends inside one."""
     while True:
-        offset = file.tell()
-        header = file.read(FRAME_HEADER.size)
-        if not header:
-            return
-        if len(header) < FRAME_HEADER.size:
-            yield None
-            return
+        offset = frames.bytes_read
         try:
-            length, check = frame_length(header)
-            payload = file.read(length)
-            if len(payload) < length:
-                yield None
+            payload = frames.next()
+            if payload is None:
                 return
-            record = decode_payload(payload, check)
+            record = decode(payload)
             if isinstance(record, BurstRecord):
                 record.histogram()  # checks its arrays
+        except EOFError:
+            yield None
+            return
         except (ValueError, RecursionError) as error:
-            raise _corrupt(path, offset, str(error)) from error
+            raise _corrupt(frames.path, offset, str(error)) from error
         yield record
 
 

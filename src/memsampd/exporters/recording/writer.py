@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections import deque
 from pathlib import Path
 
 from memsampd.errors import RecordingError
+from memsampd.exporters.frames import FrameWriter, frame
 from memsampd.exporters.recording.format import (
+    FORMAT,
     HeaderRecord,
     Record,
     StopRecord,
     SummaryRecord,
-    encode_frame,
-    prelude,
+    encode,
 )
 from memsampd.exporters.snapshot import Snapshot
 
@@ -44,33 +44,22 @@ class RecordingWriter:
     """
 
     def __init__(self, path: Path, header: HeaderRecord, *, overwrite: bool = False) -> None:
-        self.path = path
         self._last: Snapshot | None = None
-        self._whole_bytes = 0
         self._ends: deque[int] = deque(maxlen=_MOST_GIVEN_UP)  # of the last records, in bytes
         self._failure: RecordingError | None = None
+        self._frames = FrameWriter(path, FORMAT, overwrite=overwrite)
         try:
-            self._file = path.open("wb" if overwrite else "xb", buffering=0)
-        except FileExistsError as error:
-            raise RecordingError(
-                f"{path} exists already", "choose another name, or remove it"
-            ) from error
-        except OSError as error:
-            raise RecordingError(
-                f"cannot write {path}: {error.strerror}", "choose a file in a writable directory"
-            ) from error
-        try:
-            self._append(prelude() + encode_frame(header))
+            self._append(encode(header))
         except RecordingError:
-            self._file.close()
+            self._frames.close()
             raise
 
     def write(self, record: Record) -> None:
         """Append a record; where that fails the recording stops."""
-        if self._file.closed:
+        if self._frames.closed:
             return
         try:
-            self._append(encode_frame(record))
+            self._append(encode(record))
         except RecordingError as error:
             self._stop(error)
 
@@ -87,10 +76,10 @@ class RecordingWriter:
         Raises:
             RecordingError: the recording lacks its end.
         """
-        if not self._file.closed:
+        if not self._frames.closed:
             if self._last is not None:
                 self.write(_summary(self._last, exit_reason))
-            self._file.close()
+            self._frames.close()
         failure, self._failure = self._failure, None
         if failure is not None:
             raise failure
@@ -98,47 +87,29 @@ class RecordingWriter:
     def _stop(self, failure: RecordingError) -> None:
         """Say in the file that it stops here, at the price of the last records if need be."""
         self._failure = failure
-        frame = encode_frame(StopRecord(reason=failure.cause))
-        before, room = self._whole_bytes, iter(reversed(self._ends))
-        while not self._file.closed and not self._fits(frame):
+        last = encode(StopRecord(reason=failure.cause))
+        needed = len(frame(last))
+        before, room = self._frames.whole_bytes, iter(reversed(self._ends))
+        while not self._frames.closed and not self._fits(last):
             # What was written already has its place on the disk.
-            end = next((end for end in room if end + len(frame) <= before), None)
+            end = next((end for end in room if end + needed <= before), None)
             if end is None:
                 break
-            self._whole_bytes = end
-            self._drop_torn_frame()
-        self._file.close()
+            self._frames.cut(end)
+        self._frames.close()
         logger.error("the recording stops here, whatever is observed later: %s", failure)
 
-    def _fits(self, frame: bytes) -> bool:
-        """Append a last frame, if there is room for it."""
+    def _fits(self, payload: bytes) -> bool:
+        """Append a last record, if there is room for it."""
         try:
-            self._append(frame)
+            self._append(payload)
         except RecordingError:
             return False
         return True
 
-    def _append(self, data: bytes) -> None:
-        rest = memoryview(data)
-        try:
-            while rest:
-                rest = rest[self._file.write(rest) or 0 :]
-        except OSError as error:
-            self._drop_torn_frame()
-            raise RecordingError(
-                f"cannot write {self.path}: {error.strerror}",
-                "free space, or record to another file system",
-            ) from error
-        self._whole_bytes += len(data)
-        self._ends.append(self._whole_bytes)
-
-    def _drop_torn_frame(self) -> None:
-        """Cut what half a write left: later records must not follow half a frame."""
-        try:
-            os.ftruncate(self._file.fileno(), self._whole_bytes)
-            self._file.seek(self._whole_bytes)
-        except OSError:  # a pipe or the like: nothing to cut
-            self._file.close()
+    def _append(self, payload: bytes) -> None:
+        self._frames.append(payload)
+        self._ends.append(self._frames.whole_bytes)
 
 
 def _summary(last: Snapshot, exit_reason: str) -> SummaryRecord:

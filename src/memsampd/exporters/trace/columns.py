@@ -25,7 +25,7 @@ _MIX_IP, _MIX_KIND, _MIX_ROUND = (
 )
 
 
-class AccessBlock(msgspec.Struct, frozen=True, kw_only=True):
+class AccessBlock(msgspec.Struct, frozen=True, kw_only=True, tag_field="record", tag="accesses"):
     """A chunk of accesses, encoded.
 
     Planes hold all lowest bytes first, then all second ones, and so on. A *folded* number is

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from memsampd.errors import TraceError, UsageError
+from memsampd.exporters.files import TRACE, open_input, read_some
 from memsampd.exporters.trace.dinero import DineroWriter
-from memsampd.exporters.trace.files import open_input, read_some
-from memsampd.exporters.trace.format import MAGIC, BurstFinish, TraceHeader
+from memsampd.exporters.trace.format import FORMAT, BurstFinish, TraceHeader
 from memsampd.exporters.trace.lackey import LackeyReader, LackeyWriter
 from memsampd.exporters.trace.listing import no_such_burst
 from memsampd.exporters.trace.protocols import BurstReader, BurstWriter, ReadBurst
@@ -28,8 +28,9 @@ def open_reader(path: Path, file_format: str | None = None) -> TraceReader | Lac
         TraceError: it cannot be read or is of no such format.
     """
     if file_format is None:
-        with open_input(path) as file:
-            file_format = "trace" if read_some(file, len(MAGIC), path) == MAGIC else "lackey"
+        with open_input(path, TRACE) as file:
+            start = read_some(file, len(FORMAT.magic), path, TRACE)
+            file_format = "trace" if start == FORMAT.magic else "lackey"
     return TraceReader(path) if file_format == "trace" else LackeyReader(path)
 
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from memsampd.exporters.files import TRACE, open_new, write_all
 from memsampd.exporters.trace import lettering
-from memsampd.exporters.trace.files import open_new, write_all
 from memsampd.exporters.trace.format import BurstFinish, BurstStart
 from memsampd.sampler.records import AccessChunk
 
@@ -42,7 +42,7 @@ class DineroWriter:
         self.path = path
         self._line_bytes = line_bytes
         self._extended = extended
-        self._file = open_new(path, overwrite)
+        self._file = open_new(path, TRACE, overwrite)
 
     def begin_burst(self, start: BurstStart) -> None:
         """Begin a burst: nothing tells it from the one before."""
@@ -57,7 +57,7 @@ class DineroWriter:
             part = chunk.part(slice(at, at + lettering.SLICE_ROWS))
             columns = part.address, part.size_bytes, part.is_write.astype(np.uint8)
             text = self._extended_text(*columns) if self._extended else self._text(*columns)
-            write_all(self._file, text, self.path)
+            write_all(self._file, text, self.path, TRACE)
 
     def end_burst(self, finish: BurstFinish) -> None:
         """End the burst: the format has no place for what is known of it."""

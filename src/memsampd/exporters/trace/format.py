@@ -1,52 +1,34 @@
-"""The trace's file format, version 1 (docs/trace.md).
+"""The records of a trace, and how they are frames (docs/trace.md).
 
-A file is a prelude, ``MEMSAMPT`` and the version as a little-endian u16, and then frames: a header,
-for each burst its start, blocks of accesses and its finish, and a footer. A frame's header has its
-kind, its number in the file, two lengths and two checksums, so that a damaged, lost or swapped
-frame is told from a file that just ends early; its payload is one MessagePack map, compressed with
-zstandard.
+A header, for each burst its start, blocks of accesses and its finish, and a footer. A payload is
+one record as MessagePack, compressed with zstandard.
 """
 
 from __future__ import annotations
 
-import struct
-import zlib
-from dataclasses import dataclass
-from enum import Enum
 from typing import Any, TypeAlias
 
 import msgspec
 import zstandard
 
+from memsampd.exporters.files import TRACE
+from memsampd.exporters.frames import FrameFormat
 from memsampd.exporters.snapshot import TargetInfo
 from memsampd.exporters.trace.columns import AccessBlock
 from memsampd.sampler.records import BurstCost
 
-MAGIC = b"MEMSAMPT"
-FORMAT_VERSION = 1
-PRELUDE = struct.Struct("<8sH")
-# Kind, number, bytes stored, bytes decompressed, CRC-32 of the payload, CRC-32 of the above.
-FRAME_HEADER = struct.Struct("<cxxxIIIII")
-MAX_PLAIN_BYTES = 64 << 20  # a block of the most rows needs 30 MiB
-_CHECK_BYTES = 4
-_LEVEL = 3  # higher ones take several times as long for a few percent
+FORMAT = FrameFormat(
+    kind=TRACE, magic=b"MEMSAMPT", version=2, numbered=True, source="'memsampd trace'"
+)
+LEVEL = 3  # of compression: higher ones take several times as long for a few percent
+_MAX_PLAIN_BYTES = 64 << 20  # a block of the most rows needs 30 MiB
 
 
-class FrameKind(Enum):
-    """What a frame holds."""
-
-    HEADER = b"H"
-    START = b"S"
-    ACCESSES = b"A"
-    FINISH = b"F"
-    FOOTER = b"Z"
-
-
-class _Record(msgspec.Struct, frozen=True, kw_only=True):
+class _Record(msgspec.Struct, frozen=True, kw_only=True, tag_field="record"):
     """Base of all records: unknown keys are ignored, missing optional ones get their default."""
 
 
-class TraceHeader(_Record, frozen=True, kw_only=True):
+class TraceHeader(_Record, frozen=True, kw_only=True, tag="header"):
     """What was traced, where, with what.
 
     Attributes:
@@ -74,7 +56,7 @@ class TraceHeader(_Record, frozen=True, kw_only=True):
             raise ValueError("line_bytes out of range")
 
 
-class BurstStart(_Record, frozen=True, kw_only=True):
+class BurstStart(_Record, frozen=True, kw_only=True, tag="start"):
     """What is known when a burst begins.
 
     Attributes:
@@ -90,7 +72,7 @@ class BurstStart(_Record, frozen=True, kw_only=True):
     max_accesses: int | None = None
 
 
-class BurstFinish(_Record, frozen=True, kw_only=True):
+class BurstFinish(_Record, frozen=True, kw_only=True, tag="finish"):
     """What is known when a burst has ended.
 
     Attributes:
@@ -118,7 +100,7 @@ class BurstFinish(_Record, frozen=True, kw_only=True):
     is_plausible: bool = False
 
 
-class TraceFooter(_Record, frozen=True, kw_only=True):
+class TraceFooter(_Record, frozen=True, kw_only=True, tag="footer"):
     """The last record: it is missing if memsampd was killed.
 
     Attributes:
@@ -136,91 +118,25 @@ class TraceFooter(_Record, frozen=True, kw_only=True):
 
 Record: TypeAlias = TraceHeader | BurstStart | AccessBlock | BurstFinish | TraceFooter
 
-_TYPES: dict[FrameKind, type[Record]] = {
-    FrameKind.HEADER: TraceHeader,
-    FrameKind.START: BurstStart,
-    FrameKind.ACCESSES: AccessBlock,
-    FrameKind.FINISH: BurstFinish,
-    FrameKind.FOOTER: TraceFooter,
-}
-_KINDS = {kind_type: kind for kind, kind_type in _TYPES.items()}
+_encoder = msgspec.msgpack.Encoder()
+_decoder: msgspec.msgpack.Decoder[Record] = msgspec.msgpack.Decoder(Record)
 
 
-@dataclass(frozen=True, slots=True)
-class FrameHeader:
-    """What stands before a payload.
-
-    Attributes:
-        kind: what it holds.
-        number: 0, 1, 2, ... in the file.
-        stored_bytes: length of the payload.
-        plain_bytes: length of it, decompressed.
-        payload_check: its CRC-32.
-    """
-
-    kind: FrameKind
-    number: int
-    stored_bytes: int
-    plain_bytes: int
-    payload_check: int
+def encode(record: Record, compressor: zstandard.ZstdCompressor) -> bytes:
+    """Return a record as the payload of a frame."""
+    return compressor.compress(_encoder.encode(record))
 
 
-def prelude() -> bytes:
-    """Return the first bytes of a trace."""
-    return PRELUDE.pack(MAGIC, FORMAT_VERSION)
-
-
-class FrameEncoder:
-    """Makes frames, numbering them; not for several threads at once."""
-
-    def __init__(self) -> None:
-        self._compressor = zstandard.ZstdCompressor(level=_LEVEL)
-        self._number = 0
-
-    def encode(self, record: Record) -> bytes:
-        """Return a record as the next frame."""
-        plain = msgspec.msgpack.encode(record)
-        payload = self._compressor.compress(plain)
-        kind = _KINDS[type(record)].value
-        number, self._number = self._number, self._number + 1
-        lengths = len(payload), len(plain), zlib.crc32(payload)
-        header = FRAME_HEADER.pack(kind, number, *lengths, 0)[:-_CHECK_BYTES]
-        return header + zlib.crc32(header).to_bytes(_CHECK_BYTES, "little") + payload
-
-
-def decode_header(raw: bytes) -> FrameHeader:
-    """Read a frame's header.
+def decode(payload: bytes, decompressor: zstandard.ZstdDecompressor) -> Record:
+    """Read the payload of a frame.
 
     Raises:
-        ValueError: it is damaged.
+        ValueError: it is no record of this version (msgspec's errors are ValueErrors).
     """
-    kind, number, stored, plain, payload_check, check = FRAME_HEADER.unpack(raw)
-    if zlib.crc32(raw[:-_CHECK_BYTES]) != check:
-        raise ValueError("damaged frame header")
-    if max(stored, plain) > MAX_PLAIN_BYTES:
-        raise ValueError("a frame of more than 64 MiB")
-    return FrameHeader(FrameKind(kind), number, stored, plain, payload_check)
-
-
-class FrameDecoder:
-    """Reads payloads; not for several threads at once."""
-
-    def __init__(self) -> None:
-        self._decompressor = zstandard.ZstdDecompressor()
-
-    def decode(self, header: FrameHeader, payload: bytes) -> Record:
-        """Read a frame's payload.
-
-        Raises:
-            ValueError: it is damaged or no record of this version (msgspec's errors are
-                ValueErrors).
-        """
-        if zlib.crc32(payload) != header.payload_check:
-            raise ValueError("wrong checksum")
-        try:
-            if zstandard.frame_content_size(payload) != header.plain_bytes:
-                raise ValueError("wrong length once decompressed")
-            plain = self._decompressor.decompress(payload)
-        except zstandard.ZstdError as error:
-            raise ValueError(str(error)) from error
-        return msgspec.msgpack.decode(plain, type=_TYPES[header.kind])
+    try:
+        if not 0 <= zstandard.frame_content_size(payload) <= _MAX_PLAIN_BYTES:
+            raise ValueError("more than 64 MiB once decompressed")
+        plain = decompressor.decompress(payload)
+    except zstandard.ZstdError as error:
+        raise ValueError(str(error)) from error
+    return _decoder.decode(plain)

@@ -23,9 +23,9 @@ from numpy.typing import NDArray
 from memsampd import __version__
 from memsampd.closing import Closing
 from memsampd.errors import TraceError
+from memsampd.exporters.files import TRACE, open_input, open_new, read_some, write_all
 from memsampd.exporters.snapshot import TargetInfo
 from memsampd.exporters.trace import lettering
-from memsampd.exporters.trace.files import open_input, open_new, read_some, write_all
 from memsampd.exporters.trace.format import BurstFinish, BurstStart, TraceHeader
 from memsampd.sampler.records import AccessChunk, BurstEnd
 
@@ -61,7 +61,7 @@ class LackeyWriter:
 
     def __init__(self, path: Path, *, overwrite: bool = False) -> None:
         self.path = path
-        self._file = open_new(path, overwrite)
+        self._file = open_new(path, TRACE, overwrite)
         self._last_ip: int | None = None
         self._held = _NO_ROWS
 
@@ -97,7 +97,7 @@ class LackeyWriter:
 
     def _put(self, rows: AccessChunk) -> None:
         if len(rows):
-            write_all(self._file, self._text(rows), self.path)
+            write_all(self._file, self._text(rows), self.path, TRACE)
 
     def _text(self, rows: AccessChunk) -> bytes:
         ends_modify = _ends_modify(rows)
@@ -141,7 +141,7 @@ class LackeyReader(Closing):
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._file = open_input(path)
+        self._file = open_input(path, TRACE)
         self._block = self._read()
         lines = self._block.splitlines()
         if not any(_LINE.match(line) for line in lines):
@@ -190,7 +190,7 @@ class LackeyReader(Closing):
             )
 
     def _read(self) -> bytes:
-        return read_some(self._file, _READ_BYTES, self.path)
+        return read_some(self._file, _READ_BYTES, self.path, TRACE)
 
 
 class LackeyBurst:

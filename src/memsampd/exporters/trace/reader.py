@@ -6,24 +6,21 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeVar
 
+import zstandard
+
 from memsampd.closing import Closing
 from memsampd.errors import TraceError
-from memsampd.exporters.trace.columns import AccessBlock, decode
-from memsampd.exporters.trace.files import open_input, read_some
+from memsampd.exporters.frames import FrameReader
+from memsampd.exporters.trace import columns
+from memsampd.exporters.trace.columns import AccessBlock
 from memsampd.exporters.trace.format import (
-    FORMAT_VERSION,
-    FRAME_HEADER,
-    MAGIC,
-    PRELUDE,
+    FORMAT,
     BurstFinish,
     BurstStart,
-    FrameDecoder,
-    FrameHeader,
-    FrameKind,
     Record,
     TraceFooter,
     TraceHeader,
-    decode_header,
+    decode,
 )
 from memsampd.sampler.records import AccessChunk
 
@@ -46,25 +43,20 @@ class TraceReader(Closing):
     Attributes:
         header: what was traced.
         footer: how it ended; None until all was read.
-        bytes_read: how much of the file has been read.
 
     Raises:
         TraceError: no such file, not a trace, another version, or no header in it.
     """
 
     def __init__(self, path: Path) -> None:
-        self.path = path
         self.footer: TraceFooter | None = None
-        self.bytes_read = 0
-        self._decoder = FrameDecoder()
-        self._frame_number = 0
+        self._decompressor = zstandard.ZstdDecompressor()
         self._bursts = 0
         self._rows = 0
-        self._next: FrameHeader | None = None
-        self._file = open_input(path)
+        self._next: Record | None = None
+        self._frames = FrameReader(path, FORMAT)
         try:
-            self._check_prelude()
-            self.header = self._take(FrameKind.HEADER, TraceHeader)
+            self.header = self._take(TraceHeader)
         except BaseException:
             self.close()
             raise
@@ -75,84 +67,56 @@ class TraceReader(Closing):
         Raises:
             TraceError: the rest is damaged.
         """
-        while self._peek().kind is not FrameKind.FOOTER:
-            burst = TraceBurst(self, self._bursts, self._take(FrameKind.START, BurstStart))
+        while not isinstance(self._peek(), TraceFooter):
+            burst = TraceBurst(self, self._bursts, self._take(BurstStart))
             self._bursts += 1
             yield burst
             burst.skip()
-        footer = self._take(FrameKind.FOOTER, TraceFooter)
-        if (footer.bursts, footer.rows) != (self._bursts, self._rows) or self._read(1):
+        footer = self._take(TraceFooter)
+        if (footer.bursts, footer.rows) != (self._bursts, self._rows) or self._frames.has_more():
             raise self._corrupt("its footer does not fit")
         self.footer = footer
 
     def close(self) -> None:
         """Close the file; may be called twice."""
-        self._file.close()
+        self._frames.close()
 
-    def _check_prelude(self) -> None:
-        start = self._read(PRELUDE.size)
-        if not start.startswith(MAGIC):
-            cause = f"{self.path} is empty" if not start else f"{self.path} is no memsampd trace"
-            raise TraceError(cause, "name a file that 'memsampd trace' wrote")
-        if len(start) < PRELUDE.size:
-            raise self._truncated()
-        _, version = PRELUDE.unpack(start)
-        if version != FORMAT_VERSION:
-            raise TraceError(
-                f"{self.path} has format version {version}, this memsampd reads version "
-                f"{FORMAT_VERSION}",
-                "read it with the memsampd that wrote it",
-            )
+    @property
+    def bytes_read(self) -> int:
+        """How much of the file has been read."""
+        return self._frames.bytes_read
 
-    def _read(self, size_bytes: int) -> bytes:
-        data = read_some(self._file, size_bytes, self.path)
-        self.bytes_read += len(data)
-        return data
-
-    def _peek(self) -> FrameHeader:
-        """The header of the next frame."""
+    def _peek(self) -> Record:
+        """The next record."""
         if self._next is None:
-            raw = self._read(FRAME_HEADER.size)
-            if len(raw) < FRAME_HEADER.size:
-                raise self._truncated()
             try:
-                self._next = decode_header(raw)
+                payload = self._frames.next()
+                if payload is None:
+                    raise self._truncated()
+                self._next = decode(payload, self._decompressor)
+            except EOFError:
+                raise self._truncated() from None
             except ValueError as error:
                 raise self._corrupt(str(error)) from error
-            if self._next.number != self._frame_number:
-                raise self._corrupt("a frame is lost or out of place")
-            self._frame_number += 1
         return self._next
 
-    def _payload(self) -> tuple[FrameHeader, bytes]:
-        """The next frame."""
-        header, self._next = self._peek(), None
-        payload = self._read(header.stored_bytes)
-        if len(payload) < header.stored_bytes:
-            raise self._truncated()
-        return header, payload
-
-    def _take(self, kind: FrameKind, record_type: type[_RecordT]) -> _RecordT:
-        """The next frame's record, which must be of this kind."""
-        if self._peek().kind is not kind:
-            raise self._corrupt("a frame is out of place")
-        try:
-            record = self._decoder.decode(*self._payload())
-        except ValueError as error:
-            raise self._corrupt(str(error)) from error
-        assert isinstance(record, record_type)
+    def _take(self, record_type: type[_RecordT]) -> _RecordT:
+        """The next record, which must be of this type."""
+        record, self._next = self._peek(), None
+        if not isinstance(record, record_type):
+            raise self._corrupt("a record is out of place")
         return record
 
     def _truncated(self) -> TraceError:
         return TraceError(
-            f"{self.path} ends early, after {self._so_far()}",
+            f"{self._frames.path} ends early, after {self._so_far()}",
             "it is still being written, memsampd was killed, or it was cut; all before is whole",
         )
 
     def _corrupt(self, detail: str) -> TraceError:
         return TraceError(
-            f"{self.path} is corrupt before byte {self.bytes_read}, after {self._so_far()}: "
-            f"{detail}",
+            f"{self._frames.path} is corrupt before byte {self.bytes_read}, after "
+            f"{self._so_far()}: {detail}",
             "restore it from a copy, or trace again; all before is right",
         )
 
@@ -161,15 +125,15 @@ class TraceReader(Closing):
 
     def _accesses(self, burst_rows: int) -> AccessChunk | BurstFinish:
         """The next part of a burst of which so many rows were read."""
-        if self._peek().kind is FrameKind.ACCESSES:
-            block = self._take(FrameKind.ACCESSES, AccessBlock)
+        if isinstance(self._peek(), AccessBlock):
+            block = self._take(AccessBlock)
             try:
-                chunk = decode(block)
+                chunk = columns.decode(block)
             except ValueError as error:
                 raise self._corrupt(str(error)) from error
             self._rows += len(chunk)
             return chunk
-        finish = self._take(FrameKind.FINISH, BurstFinish)
+        finish = self._take(BurstFinish)
         if finish.rows != burst_rows:
             raise self._corrupt("a burst with other rows than it says")
         return finish

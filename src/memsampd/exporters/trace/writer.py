@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 import numpy as np
+import zstandard
 
 from memsampd.errors import TraceError
-from memsampd.exporters.trace.columns import BLOCK_ROWS, encode
-from memsampd.exporters.trace.files import open_new, write_all
+from memsampd.exporters.frames import FrameWriter
+from memsampd.exporters.trace import columns
+from memsampd.exporters.trace.columns import BLOCK_ROWS
 from memsampd.exporters.trace.format import (
+    FORMAT,
+    LEVEL,
     BurstFinish,
     BurstStart,
-    FrameEncoder,
     Record,
     TraceFooter,
     TraceHeader,
-    prelude,
+    encode,
 )
 from memsampd.sampler.records import AccessChunk
 
@@ -50,20 +52,13 @@ class TraceWriter:
         overwrite: bool = False,
         block_rows: int = BLOCK_ROWS,
     ) -> None:
-        self.path = path
         self.rows = 0
         self.bursts = 0
         self._buffer = _Rows(block_rows)
         self._rows_before_burst: int | None = None
-        self._frames = FrameEncoder()
-        self._whole_bytes = 0
-        self._file = open_new(path, overwrite)
-        try:
-            self._put(prelude())
-            self._append(header)
-        except TraceError:
-            self._file.close()
-            raise
+        self._compressor = zstandard.ZstdCompressor(level=LEVEL)
+        self._frames = FrameWriter(path, FORMAT, overwrite=overwrite)
+        self._append(header)
 
     def begin_burst(self, start: BurstStart) -> None:
         """Begin a burst.
@@ -127,7 +122,7 @@ class TraceWriter:
         Raises:
             TraceError: it cannot be written; what was written before stays readable.
         """
-        if self._file.closed:
+        if self._frames.closed:
             return
         try:
             if self._rows_before_burst is None:
@@ -142,7 +137,7 @@ class TraceWriter:
             else:
                 self._flush()
         finally:
-            self._file.close()
+            self._frames.close()
 
     def __enter__(self) -> Self:
         return self
@@ -156,32 +151,19 @@ class TraceWriter:
         if error is None:
             self.close()
         else:
-            self._file.close()
+            self._frames.close()
 
     def _flush(self) -> None:
         chunk = self._buffer.take()
         if len(chunk):
-            self._append(encode(chunk))
+            self._append(columns.encode(chunk))
 
     def _append(self, record: Record) -> None:
-        self._put(self._frames.encode(record))
-
-    def _put(self, data: bytes) -> None:
         try:
-            write_all(self._file, data, self.path)
+            self._frames.append(encode(record, self._compressor))
         except TraceError:
-            self._drop_torn_frame()
+            self._frames.close()  # write no more
             raise
-        self._whole_bytes += len(data)
-
-    def _drop_torn_frame(self) -> None:
-        """Cut what half a write left, and write no more."""
-        try:
-            os.ftruncate(self._file.fileno(), self._whole_bytes)
-        except OSError:  # a pipe or the like: nothing to cut
-            pass
-        finally:
-            self._file.close()
 
 
 class _Rows:

@@ -24,7 +24,8 @@ from memsampd.daemon.store.profiles import (
     unpack_leader,
 )
 from memsampd.estimate.events import WindowRecord, code_bytes
-from memsampd.exporters.recording.format import encode_frame
+from memsampd.exporters.frames import frame
+from memsampd.exporters.recording.format import encode
 from memsampd.phases.records import Leader
 from memsampd.sampler.records import BurstCost, TimedStretch
 
@@ -37,7 +38,7 @@ BURST = msgspec.structs.replace(
 
 
 def forged(**changes: Any) -> bytes:
-    return encode_frame(msgspec.structs.replace(BURST, is_stored=True, **changes))
+    return frame(encode(msgspec.structs.replace(BURST, is_stored=True, **changes)))
 
 
 def test_a_burst_is_kept_but_for_what_it_cost_and_where_it_was() -> None:
@@ -79,24 +80,24 @@ def test_a_burst_is_kept_but_for_what_it_cost_and_where_it_was() -> None:
 )
 def test_what_no_burst_can_say_is_refused(changes: dict[str, Any]) -> None:
     assert unpack_burst(forged(), BINS, is_same_cpu=True).is_stored
-    frame = forged(**changes)
+    kept = forged(**changes)
     with pytest.raises(ValueError, match=r"\w"):
-        unpack_burst(frame, BINS, is_same_cpu=True)
+        unpack_burst(kept, BINS, is_same_cpu=True)
 
 
 def test_other_records_are_refused() -> None:
     window = WindowRecord(index=0, start_seconds=0, end_seconds=1, cpu_seconds=1, phase=0)
-    for frame in (encode_frame(window), encode_frame(BURST), b"", pack_burst(BURST) + b"x"):
+    for kept in (frame(encode(window)), frame(encode(BURST)), b"", pack_burst(BURST) + b"x"):
         with pytest.raises(ValueError, match=r"\w"):
-            unpack_burst(frame, BINS, is_same_cpu=True)
+            unpack_burst(kept, BINS, is_same_cpu=True)
 
 
 @given(st.integers(0, len(pack_burst(BURST)) - 1), st.integers(1, 255), st.booleans())
 def test_damage_is_found(at: int, change: int, cut: bool) -> None:
-    frame = bytearray(pack_burst(BURST))
-    frame[at] ^= change
+    kept = bytearray(pack_burst(BURST))
+    kept[at] ^= change
     with pytest.raises(ValueError, match=r"\w"):
-        unpack_burst(bytes(frame[:at] if cut else frame), BINS, is_same_cpu=True)
+        unpack_burst(bytes(kept[:at] if cut else kept), BINS, is_same_cpu=True)
 
 
 @given(st.binary(max_size=200))

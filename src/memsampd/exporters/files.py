@@ -1,0 +1,88 @@
+"""Opening, reading and writing files, with errors for people."""
+
+from __future__ import annotations
+
+from io import FileIO
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+
+from memsampd.errors import MemsampdError, TraceError
+
+
+class FileKind(msgspec.Struct, frozen=True):
+    """A kind of files.
+
+    Attributes:
+        name: of one of them, for people: "trace".
+        error: what is raised where one cannot be used.
+    """
+
+    name: str
+    error: type[MemsampdError]
+
+
+TRACE = FileKind("trace", TraceError)
+
+
+def open_input(path: Path, kind: FileKind) -> BinaryIO:
+    """Open a file to read.
+
+    Raises:
+        MemsampdError: the kind's: there is none, or it may not be read.
+    """
+    try:
+        return path.open("rb")
+    except FileNotFoundError as error:
+        raise kind.error(f"no {kind.name} at {path}", "check the path") from error
+    except OSError as error:
+        raise _unreadable(path, kind, error) from error
+
+
+def read_some(file: BinaryIO, size_bytes: int, path: Path, kind: FileKind) -> bytes:
+    """Read so many bytes, or fewer at the end.
+
+    Raises:
+        MemsampdError: the kind's: they cannot be read.
+    """
+    try:
+        return file.read(size_bytes)
+    except OSError as error:
+        raise _unreadable(path, kind, error) from error
+
+
+def open_new(path: Path, kind: FileKind, overwrite: bool) -> FileIO:
+    """Make a file, unbuffered.
+
+    Raises:
+        MemsampdError: the kind's: it exists and is not to be overwritten, or cannot be written.
+    """
+    try:
+        return path.open("wb" if overwrite else "xb", buffering=0)
+    except FileExistsError as error:
+        raise kind.error(f"{path} exists already", "choose another name, or --force") from error
+    except OSError as error:
+        raise kind.error(
+            f"cannot write {path}: {error.strerror}", "choose a file in a writable directory"
+        ) from error
+
+
+def write_all(file: FileIO, data: bytes, path: Path, kind: FileKind) -> None:
+    """Write all of ``data``.
+
+    Raises:
+        MemsampdError: the kind's: it cannot be written.
+    """
+    rest = memoryview(data)
+    try:
+        while rest:
+            rest = rest[file.write(rest) or 0 :]
+    except OSError as error:
+        raise kind.error(
+            f"cannot write {path}: {error.strerror}", "free space, or write to another file system"
+        ) from error
+
+
+def _unreadable(path: Path, kind: FileKind, error: OSError) -> MemsampdError:
+    return kind.error(f"cannot read {path}: {error.strerror}", "name a file that you may read")
