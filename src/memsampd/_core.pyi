@@ -68,7 +68,7 @@ SAMPLE_RAW: int
 SAMPLE_REGISTERS: int
 SAMPLE_DATA_SOURCE: int
 SAMPLE_COUNTS_MOST: int
-SAMPLE_STACK: int  # not for PerfRing: sampler/walk/moments.py reads such samples by itself
+SAMPLE_STACK: int  # not for PerfRing: sampler/walk/thread_samples.py reads such samples by itself
 
 _Records = tuple[bytearray, list[tuple[str, int, int, int, int, int, str]], int, int]
 

@@ -118,7 +118,7 @@ def _served(answer: _Answer, parameters: tuple[str, ...]) -> Callable[[Request],
 
 
 def _check_parameters(request: Request, known: tuple[str, ...]) -> None:
-    """Refuse parameters that nobody reads: a slip of the pen must not pass for an answer."""
+    """Refuse unknown parameters: a misspelt one is an error, not ignored."""
     for name in request.query_params:
         if name not in known:
             raise BadRequest(

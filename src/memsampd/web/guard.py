@@ -78,7 +78,7 @@ def host_of(header: str) -> str:
 
 
 class Guard:
-    """Refuses strangers' names for this machine and adds the headers that confine a page.
+    """Refuses foreign host names for this machine and adds the headers that confine a page.
 
     A page of another origin can have its own name resolve to 127.0.0.1 and would then be of the
     same origin as ours (DNS rebinding). So whoever asks a server on a loopback address must call

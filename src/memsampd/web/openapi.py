@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any, TypeAlias
 
+import msgspec
+
 from memsampd.exporters.documents import VERSION
+from memsampd.exporters.snapshot import BurstTally, NodeStatus, NodeTarget, Overhead, TargetInfo
 
 Schema: TypeAlias = dict[str, Any]
 
@@ -34,6 +37,18 @@ def _object(**properties: Schema) -> Schema:
     return {"type": "object", "properties": properties, "required": list(properties)}
 
 
+_PLAIN = {int: _COUNT, float: _AMOUNT, bool: _TRUTH, str: _TEXT}
+
+
+def _fields(record: type[msgspec.Struct]) -> dict[str, Schema]:
+    """The plain fields of a record, as it is encoded; those of other types are left out."""
+    return {
+        field.name: _PLAIN[field.type]
+        for field in msgspec.structs.fields(record)
+        if field.type in _PLAIN
+    }
+
+
 _CURVE = {name: _maybe(_list(_SHARE)) for name in ("miss_ratio", "low", "high")}
 _HEAD = {"version": {"const": VERSION}, "target": _TEXT}
 _RATE = {"accesses_per_cpu_second": _maybe(_AMOUNT), "rate_spread": _maybe(_AMOUNT)}
@@ -46,35 +61,19 @@ _CACHE = _object(
     fill_bytes_per_cpu_second=_maybe(_AMOUNT),
 )
 _COST = _object(
-    target_cpu_seconds=_AMOUNT,
-    stop_seconds=_AMOUNT,
-    longest_stop_seconds=_AMOUNT,
-    hit_seconds=_AMOUNT,
-    sampling_seconds=_AMOUNT,
-    budget_share=_AMOUNT,
-    spent_share=_AMOUNT,
-    own_cpu_seconds=_AMOUNT,
-    replica_cpu_seconds=_AMOUNT,
-    own_cpu_share=_AMOUNT,
-    own_cpu_waited_seconds=_AMOUNT,
-    waits_for_own_cpu=_TRUTH,
-    sampled_share=_SHARE,
-    sampling_why=_TEXT,
+    **_fields(Overhead),
     samples=_COUNT,
     lost=_COUNT,
     throttled=_COUNT,
     burst_ends=_map(_COUNT),
-    bursts=_map(_COUNT),
+    bursts=_object(**_fields(BurstTally)),
 )
 _TARGET = _object(
     **_HEAD,
     time_monotonic_seconds=_NUMBER,
     time_unix_seconds=_NUMBER,
     first_seen_unix_seconds=_NUMBER,
-    pid=_COUNT,
-    start_ticks=_COUNT,
-    command=_TEXT,
-    executable=_TEXT,
+    **_fields(TargetInfo),
     alive=_TRUTH,
     attached=_TRUTH,
     idle=_TRUTH,
@@ -99,42 +98,15 @@ _TARGET = _object(
     not_known=_list(_object(what=_TEXT, why=_TEXT, share=_maybe(_SHARE))),
 )
 _NODE = _object(
-    version={"const": VERSION},
-    memsampd_version=_TEXT,
-    pid=_COUNT,
-    started_unix_seconds=_NUMBER,
-    time_seconds=_NUMBER,
-    left_out=_COUNT,
-    own_cpu_seconds=_AMOUNT,
-    own_cpu_share=_AMOUNT,
-    own_cpu_budget_share=_AMOUNT,
-    stop_seconds=_AMOUNT,
-    stop_share=_AMOUNT,
-    stop_budget_share=_AMOUNT,
-    rss_bytes=_COUNT,
-    open_descriptors=_COUNT,
-    threads=_COUNT,
-    turn_seconds=_AMOUNT,
-    ended_targets=_COUNT,
-    reload_trouble=_TEXT,
-    store_trouble=_TEXT,
-    by_state=_map(_COUNT),
-    targets=_list(
-        _object(
-            target=_TEXT,
-            pid=_COUNT,
-            start_ticks=_COUNT,
-            command=_TEXT,
-            executable=_TEXT,
-            state=_TEXT,
-            rule=_TEXT,
-            reason=_TEXT,
-            remedy=_TEXT,
-            own_cpu_seconds=_AMOUNT,
-            stop_seconds=_AMOUNT,
-            burst_share=_SHARE,
-        )
-    ),
+    **{
+        **_fields(NodeStatus),
+        "version": {"const": VERSION},
+        "memsampd_version": _TEXT,
+        "by_state": _map(_COUNT),
+        "targets": _list(
+            _object(**_fields(TargetInfo), **_fields(NodeTarget), target=_TEXT, state=_TEXT)
+        ),
+    }
 )
 _PHASES = _object(
     **_HEAD,

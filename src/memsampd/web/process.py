@@ -2,8 +2,8 @@
 
 The sampler may be root and reads other people's memory; a flaw in HTTP must not be one in it. So
 the listening socket is opened here and handed to a child that gives up all rights first
-(:mod:`memsampd.web.confine`) and is told snapshots through a pipe. Nothing comes back but its end:
-it can lie to those who ask it, not to us.
+(:mod:`memsampd.web.confine`) and is told snapshots through a pipe. Nothing is read back from it but
+its exit status.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""HTTP for clients that ask soon: who connects and says nothing must not take others' place."""
+"""HTTP with a time limit for requests: idle connections must not use up the connection limit."""
 
 from __future__ import annotations
 

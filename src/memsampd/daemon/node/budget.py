@@ -19,12 +19,12 @@ _BURST_PART = 0.5
 _RECENT_SECONDS = 60.0
 
 
-class Purse:
-    """Seconds that may be spent: a share of the time that passes.
+class TokenBucket:
+    """A token bucket of seconds that may be spent: a share of the time that passes.
 
-    >>> purse = Purse(0.02, now_seconds=0.0)
-    >>> purse.tell(10.0, 0.1)  # a tenth of a second used in ten
-    >>> round(purse.balance_seconds, 3)  # 2.4 were granted at the start, and no more is saved up
+    >>> bucket = TokenBucket(0.02, now_seconds=0.0)
+    >>> bucket.tell(10.0, 0.1)  # a tenth of a second used in ten
+    >>> round(bucket.balance_seconds, 3)  # 2.4 were granted at the start, and no more is saved up
     2.3
 
     Args:
@@ -65,7 +65,7 @@ class Purse:
 
 
 class NodeBudget:
-    """The node's two purses: own CPU time, and holds of targets.
+    """The node's token buckets: own CPU time, the part of it that bursts have, holds of targets.
 
     Args:
         own_cpu_share: CPU time of memsampd's processes, as a share of one CPU.
@@ -81,9 +81,9 @@ class NodeBudget:
         now_seconds: float,
         own_cpu_seconds: float = 0.0,
     ) -> None:
-        self.own_cpu = Purse(own_cpu_share, now_seconds, own_cpu_seconds)
-        self.bursts = Purse(own_cpu_share * _BURST_PART, now_seconds)
-        self.holds = Purse(hold_share, now_seconds)
+        self.own_cpu = TokenBucket(own_cpu_share, now_seconds, own_cpu_seconds)
+        self.bursts = TokenBucket(own_cpu_share * _BURST_PART, now_seconds)
+        self.holds = TokenBucket(hold_share, now_seconds)
 
     def change(self, own_cpu_share: float, hold_share: float) -> None:
         """Go on with other shares."""

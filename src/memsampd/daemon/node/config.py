@@ -14,6 +14,7 @@ from msgspec import Meta
 from memsampd.daemon.config import AccessChoice, SessionConfig
 from memsampd.errors import MemsampdError, UsageError
 from memsampd.exporters.listen import DEFAULT_LISTEN, parse_listen
+from memsampd.phases.schedule import SCHEDULES
 from memsampd.sampler.pmu.choice import BranchChoice, ClockChoice
 
 CONFIG_PATH = Path("/etc/memsampd/config.toml")
@@ -247,7 +248,6 @@ _SESSION_FIELDS = {
     "watchpoints": "watches",
     "random_replacement": "random_replacement",
 }
-SCHEDULES = ("phase-guided", "periodic", "burst", "all", "none")
 _CONDITIONS = ("command", "command_line", "user", "cgroup", "container", "unit")
 
 

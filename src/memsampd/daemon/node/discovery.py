@@ -262,13 +262,6 @@ class ProcessReader:
         self._known = known
         return [each.facts for each in known.values()]
 
-    def read(self, pid: int) -> ProcessFacts | None:
-        """Read one process between two scans; None if there is none."""
-        try:
-            return self._read_all(read_stat(pid, self._proc), 0.0)
-        except (OSError, ValueError):
-            return None
-
     def _read(self, stat: ProcessStat, old: _Known | None, elapsed: float | None) -> _Known:
         """What is known of one process after this scan."""
         if old is None or old.stat.start_ticks != stat.start_ticks:

@@ -37,7 +37,7 @@ from memsampd.daemon.own_cpu import HelperCpu, ProcessCpu
 from memsampd.daemon.priority import ANALYSIS_NICENESS, yield_to_others
 from memsampd.daemon.store.database import ProfileStore
 from memsampd.errors import MemsampdError, TargetError, UsageError
-from memsampd.exporters.documents import target_document
+from memsampd.exporters.documents import target_document, target_id
 from memsampd.exporters.protocols import ApartExporter, Exporter, NodeExporter
 from memsampd.exporters.snapshot import NodeStatus
 from memsampd.sampler.process.cputime import process_cpu_ns
@@ -220,7 +220,7 @@ class Node:
             for key, target in self._targets.items()
             if (candidate := target.candidate(now_seconds)) is not None
         }
-        if self._budget.allows_bursts:  # else nobody's turn goes by
+        if self._budget.allows_bursts:  # else turns do not pass
             self._burst_seconds += elapsed
         chosen = self._rotation.turn(self._burst_seconds, candidates)
         for key, target in self._targets.items():
@@ -450,7 +450,7 @@ class Node:
         seen = target_document(target.snapshot) if target.snapshot is not None else {}
         return {
             **seen,
-            "target": f"{status.target.pid}-{status.target.start_ticks}",
+            "target": target_id(status.target),
             **msgspec.to_builtins(status.target),
             "state": status.state,
             "rule": status.rule,

@@ -1,6 +1,6 @@
 """What is kept of a program, as rows of the store: made, and checked when it is read.
 
-All of it came from programs that may be hostile, and from a file: nothing is believed.
+All of it came from programs that may be hostile, and from a file: every field is checked.
 """
 
 from __future__ import annotations

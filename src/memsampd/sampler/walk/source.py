@@ -15,13 +15,13 @@ from memsampd.errors import CaptureError
 from memsampd.sampler.perf.arrival import HIT_SECONDS
 from memsampd.sampler.records import AccessChunk, Burst, BurstCost, BurstEnd, BurstRequest
 from memsampd.sampler.walk.memory import RunningMemory
-from memsampd.sampler.walk.moments import Moment, TimerMoments
 from memsampd.sampler.walk.state import RSP, USER_END
 from memsampd.sampler.walk.thread_area import find_thread_area
+from memsampd.sampler.walk.thread_samples import ThreadSample, ThreadSampler
 from memsampd.sampler.walk.walker import Walked, Walker
 
 LONGEST_ACCESSES = 4000
-"""Of a walk: each takes some 5 to 20 us, and the memory that it reads goes its own way."""
+"""Of a walk: each takes some 5 to 20 us, and the target changes the memory that it reads."""
 OPEN_LEAST_ACCESSES = 64
 """Lines that a walk left untouched for so long are worth a watch."""
 _PATIENCE_SECONDS = 0.2
@@ -45,7 +45,7 @@ class WalkSource:
 
     def __init__(self, pid: int, rng: random.Random) -> None:
         self._pid = pid
-        self._moments = TimerMoments(rng)
+        self._sampler = ThreadSampler(rng)
         self._memory = RunningMemory(pid)
         self._walker = Walker(self._memory, rng, self._memory.is_code)
         self._areas: dict[int, int | None] = {}
@@ -63,41 +63,41 @@ class WalkSource:
             return self._nothing(request.tid)
         began_seconds = time.thread_time()
         self._memory.begin()
-        moment = self._moment(request.tid)
+        sample = self._sample(request.tid)
         deadline_seconds = time.monotonic() + min(request.deadline_seconds, _MOST_SECONDS)
         most_rows = min(request.max_accesses, LONGEST_ACCESSES)
-        area = self._thread_area(moment)
+        area = self._thread_area(sample)
         walked = self._walker.walk(
-            moment.ip, moment.registers, most_rows, deadline_seconds, area, moment.stack
+            sample.ip, sample.registers, most_rows, deadline_seconds, area, sample.stack
         )
         self._rows = _chunk(walked.rows)
         cost = BurstCost(
             hit_seconds=HIT_SECONDS,  # an interrupt, too
             tracer_cpu_seconds=time.thread_time() - began_seconds,
         )
-        return self._burst(moment, walked, cost)
+        return self._burst(sample, walked, cost)
 
-    def _thread_area(self, moment: Moment) -> int | None:
+    def _thread_area(self, sample: ThreadSample) -> int | None:
         """The fs base of the thread, looked for once; again after an exec."""
         space = self._memory.space
         mapped = (space.mappings[0].start, space.mappings[-1].start) if space.mappings else (0, 0)
         if mapped != self._mapped:
             self._mapped, self._areas = mapped, {}
-        if moment.tid not in self._areas:
-            stack = moment.registers[RSP]
-            is_first = moment.tid == self._pid
-            self._areas[moment.tid] = find_thread_area(self._memory, space, stack, is_first)
-        return self._areas[moment.tid]
+        if sample.tid not in self._areas:
+            stack = sample.registers[RSP]
+            is_first = sample.tid == self._pid
+            self._areas[sample.tid] = find_thread_area(self._memory, space, stack, is_first)
+        return self._areas[sample.tid]
 
-    def _moment(self, tid: int) -> Moment:
-        moment = self._moments.next(tid, _PATIENCE_SECONDS)
-        if moment is None:
+    def _sample(self, tid: int) -> ThreadSample:
+        sample = self._sampler.next(tid, _PATIENCE_SECONDS)
+        if sample is None:
             raise CaptureError(
                 "not-running",
                 f"thread {tid} used no CPU time of its own for {_PATIENCE_SECONDS:g} s",
                 "it is tried again when a thread has run",
             )
-        return moment
+        return sample
 
     def _nothing(self, tid: int) -> Burst:
         """What there is after the end."""
@@ -115,7 +115,7 @@ class WalkSource:
             end=BurstEnd.DEADLINE,
         )
 
-    def _burst(self, moment: Moment, walked: Walked, cost: BurstCost) -> Burst:
+    def _burst(self, sample: ThreadSample, walked: Walked, cost: BurstCost) -> Burst:
         rows = self._rows
         return Burst(
             rows.ip,
@@ -123,8 +123,8 @@ class WalkSource:
             rows.size_bytes,
             rows.is_write,
             pid=self._pid,
-            tid=moment.tid,
-            time_seconds=moment.time_seconds,
+            tid=sample.tid,
+            time_seconds=sample.time_seconds,
             instructions=walked.code_times.total(),
             prefetches=walked.prefetches,
             end=walked.end,

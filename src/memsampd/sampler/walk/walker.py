@@ -180,7 +180,7 @@ def _known_of(state: State, begun: Sequence[int]) -> tuple[int, ...]:
 
 
 def _check_progress(state: State, deadline_seconds: float) -> None:
-    """End a walk that is late, or that has lost its way."""
+    """End a walk that is late, or of which too few addresses are known."""
     if time.monotonic() >= deadline_seconds:
         raise WalkEndError(BurstEnd.DEADLINE)
     made = len(state.rows) + state.unknown_rows

@@ -6,31 +6,31 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memsampd.daemon.node.budget import Candidate, NodeBudget, Purse, Rotation
+from memsampd.daemon.node.budget import Candidate, NodeBudget, Rotation, TokenBucket
 
 
-def test_a_purse_pays_no_more_than_its_share_in_the_long_run() -> None:
-    purse = Purse(0.02, 0.0)
+def test_a_bucket_pays_no_more_than_its_share_in_the_long_run() -> None:
+    bucket = TokenBucket(0.02, 0.0)
     spent = 0.0
     for second in range(1, 3601):
-        spent += 0.5 if purse.balance_seconds > 0 else 0.0
-        purse.tell(float(second), spent)
+        spent += 0.5 if bucket.balance_seconds > 0 else 0.0
+        bucket.tell(float(second), spent)
     assert 0.02 * 3600 <= spent <= 0.02 * (3600 + 120) + 0.5
-    assert purse.recent_share == pytest.approx(0.02, abs=0.01)
+    assert bucket.recent_share == pytest.approx(0.02, abs=0.01)
 
 
 def test_savings_have_a_limit() -> None:
-    purse = Purse(0.02, 0.0)
-    purse.tell(100.0, 2.4)
-    purse.tell(100_000.0, 2.4)
-    assert purse.balance_seconds <= 0.02 * 120
+    bucket = TokenBucket(0.02, 0.0)
+    bucket.tell(100.0, 2.4)
+    bucket.tell(100_000.0, 2.4)
+    assert bucket.balance_seconds <= 0.02 * 120
 
 
 def test_what_was_used_before_the_start_is_nobodys() -> None:
-    purse = Purse(0.02, 0.0, spent_seconds=5.0)
-    purse.tell(1.0, 5.0)
-    assert purse.balance_seconds > 0
-    assert purse.recent_share == 0
+    bucket = TokenBucket(0.02, 0.0, spent_seconds=5.0)
+    bucket.tell(1.0, 5.0)
+    assert bucket.balance_seconds > 0
+    assert bucket.recent_share == 0
 
 
 def test_bursts_have_a_part_though_all_the_rest_takes_too_much() -> None:

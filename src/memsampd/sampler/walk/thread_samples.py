@@ -1,4 +1,4 @@
-"""Moments of a running thread: a sample of where it is, with its registers and its stack."""
+"""Single samples of a running thread: where it is, with its registers and its stack."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _REGISTERS_OF_64_BITS = 2  # PERF_SAMPLE_REGS_ABI_64
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class ThreadSample:
     """Where a thread was.
 
     Attributes:
@@ -48,8 +48,8 @@ class Moment:
     stack: bytes = b""
 
 
-class TimerMoments:
-    """A moment that is random in the thread's CPU time: its task clock fires once, a little later.
+class ThreadSampler:
+    """Samples a thread once, at a random moment of its CPU time: by one shot of its task clock.
 
     Args:
         rng: draws how much later.
@@ -58,7 +58,7 @@ class TimerMoments:
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
 
-    def next(self, tid: int, patience_seconds: float) -> Moment | None:
+    def next(self, tid: int, patience_seconds: float) -> ThreadSample | None:
         """Interrupt the thread once, when it has used up to 0.4 ms of CPU time.
 
         Args:
@@ -66,7 +66,7 @@ class TimerMoments:
             patience_seconds: how long to wait.
 
         Returns:
-            None where the moment does not come in time: the thread sleeps.
+            None where that does not come in time: the thread sleeps.
 
         Raises:
             CaptureError: the thread is gone.
@@ -85,21 +85,21 @@ class TimerMoments:
             return _wait(fd, ring, time.monotonic() + patience_seconds)
 
 
-def _wait(fd: int, ring: mmap.mmap, deadline_seconds: float) -> Moment | None:
+def _wait(fd: int, ring: mmap.mmap, deadline_seconds: float) -> ThreadSample | None:
     poll = select.poll()
     poll.register(fd, select.POLLIN)
     while (left_seconds := deadline_seconds - time.monotonic()) > 0:
         events = poll.poll(1e3 * min(left_seconds, _LOOK_SECONDS))
         (head,) = _WORD.unpack_from(ring, _HEAD_OFFSET)
-        moment = moment_in(ring[mmap.PAGESIZE : mmap.PAGESIZE + min(head, _RING_BYTES)])
-        if moment is not None:
-            return moment
+        sample = first_sample(ring[mmap.PAGESIZE : mmap.PAGESIZE + min(head, _RING_BYTES)])
+        if sample is not None:
+            return sample
         if any(mask & (select.POLLHUP | select.POLLERR) for _, mask in events):
             return None
     return None
 
 
-def moment_in(records: bytes) -> Moment | None:
+def first_sample(records: bytes) -> ThreadSample | None:
     """Find the first sample of 64-bit code in records of perf events; None if there is none whole.
 
     Args:
@@ -112,12 +112,12 @@ def moment_in(records: bytes) -> Moment | None:
         if size < _HEADER.size or at + size > len(records):
             return None
         if kind == _PERF_RECORD_SAMPLE:
-            return _moment(record)
+            return _sample(record)
         at += size
     return None
 
 
-def _moment(record: bytes) -> Moment | None:
+def _sample(record: bytes) -> ThreadSample | None:
     if len(record) < _SAMPLE.size + _REGISTERS.size:
         return None
     _, ip, _, tid, time_ns, abi = _SAMPLE.unpack_from(record)
@@ -125,7 +125,7 @@ def _moment(record: bytes) -> Moment | None:
         return None
     registers = _REGISTERS.unpack_from(record, _SAMPLE.size)
     rest = record[_SAMPLE.size + _REGISTERS.size :]
-    return Moment(tid, ip, registers, time_ns * 1e-9, _stack(rest))
+    return ThreadSample(tid, ip, registers, time_ns * 1e-9, _stack(rest))
 
 
 def _stack(rest: bytes) -> bytes:
