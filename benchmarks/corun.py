@@ -34,7 +34,7 @@ from memsampd.estimate.events import BurstRecord, WindowRecord
 from memsampd.exporters.demand import demands_of
 from memsampd.models.corun import Demand, SharedMisses, share_cache
 from memsampd.models.histogram import ReuseHistogram
-from memsampd.models.partition import divide, lookahead
+from memsampd.models.partition import lookahead
 from memsampd.models.policies import MODELS
 from memsampd.models.records import MissRatioCurve
 from memsampd.models.sizes import default_sizes
@@ -80,8 +80,7 @@ class Score:
     """One pair: errors in points, misses beyond the best division's in percent of these.
 
     ``inside`` is the share of simulated ratios that lie between the bounds, ``shared_excess`` what
-    an undivided cache misses beyond the best division, ``exact_excess`` what that division does
-    that is the best by predicted curves.
+    an undivided cache misses beyond the best division.
     """
 
     pair: str
@@ -92,7 +91,6 @@ class Score:
     half: float
     inside: float
     excess: float
-    exact_excess: float
     shared_excess: float
 
 
@@ -211,8 +209,7 @@ def score(traces: Sequence[Trace], rates: Sequence[float]) -> Score:
         half=error(at([size // len(parts) for size in SIZES_BYTES])),
         inside=float(((low - 1e-9 <= truth) & (truth <= high + 1e-9)).mean()),
         excess=float(excesses[0]),
-        exact_excess=float(excesses[1]),
-        shared_excess=float(excesses[2]),
+        shared_excess=float(excesses[1]),
     )
 
 
@@ -221,11 +218,11 @@ def alone_at(part: Part, sizes_bytes: Sequence[int]) -> Floats:
     return np.interp(np.log2(sizes_bytes), np.log2(CURVE_SIZES_BYTES), part.alone)
 
 
-def division_excess(parts: Sequence[Part], size_bytes: int) -> tuple[float, float, float]:
+def division_excess(parts: Sequence[Part], size_bytes: int) -> tuple[float, float]:
     """Return misses beyond those of the best division, in percent of these.
 
     Returns:
-        Of the division by lookahead, of the best by predicted curves, and of the undivided cache.
+        Of the division by lookahead, and of the undivided cache.
     """
     ways_bytes = [size_bytes * ways // WAYS for ways in range(1, WAYS + 1)]
     truth = np.array([part.rate * alone_at(part, ways_bytes) for part in parts])
@@ -240,9 +237,9 @@ def division_excess(parts: Sequence[Part], size_bytes: int) -> tuple[float, floa
     best = min(map(misses, every))
     shared = shared_ratios([part.lines for part in parts], [size_bytes])[:, 0]
     undivided = float(sum(part.rate * ratio for part, ratio in zip(parts, shared, strict=True)))
-    found = (misses(lookahead(costs, "misses")), misses(divide(costs, "misses")), undivided)
-    chosen, exact, shared_by_all = (100 * (one / best - 1) if best else 0.0 for one in found)
-    return chosen, exact, shared_by_all
+    found = (misses(lookahead(costs, "misses")), undivided)
+    chosen, shared_by_all = (100 * (one / best - 1) if best else 0.0 for one in found)
+    return chosen, shared_by_all
 
 
 def predicted_costs(part: Part, ways_bytes: Sequence[int]) -> list[float]:
@@ -254,14 +251,14 @@ def markdown(scores: Sequence[Score]) -> str:
     """Return a table for the documentation."""
     rows = [
         "| pair | M accesses | error | exact curves | as if alone | as if halved | inside bounds % "
-        "| excess % | exact search % | undivided % |",
-        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
+        "| excess % | undivided % |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     rows += [
         f"| {one.pair.replace('+', ' + ')} | "
         f"{' + '.join(f'{n / 1e6:.0f}' for n in one.accesses)} | "
         f"{one.error:.2f} | {one.exact:.2f} | {one.alone:.2f} | {one.half:.2f} | "
-        f"{100 * one.inside:.0f} | {one.excess:+.1f} | {one.exact_excess:+.1f} | "
+        f"{100 * one.inside:.0f} | {one.excess:+.1f} | "
         f"{one.shared_excess:+.1f} |"
         for one in scores
     ]
@@ -269,14 +266,14 @@ def markdown(scores: Sequence[Score]) -> str:
     rows.append(
         f"| **mean** | | {mean['error']:.2f} | {mean['exact']:.2f} | {mean['alone']:.2f} | "
         f"{mean['half']:.2f} | {100 * mean['inside']:.0f} | {mean['excess']:+.1f} | "
-        f"{mean['exact_excess']:+.1f} | {mean['shared_excess']:+.1f} |"
+        f"{mean['shared_excess']:+.1f} |"
     )
     return f"Measured on {machine_text()}.\n\n" + "\n".join(rows) + "\n"
 
 
 FIGURES = (
     *("error", "exact", "alone", "half", "inside"),
-    *("excess", "exact_excess", "shared_excess"),
+    *("excess", "shared_excess"),
 )
 
 

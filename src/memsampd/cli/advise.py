@@ -69,12 +69,6 @@ class AdviseCommand:
             help="fewest misses in all, or least worst slowdown (default: %(default)s)",
         )
         parser.add_argument(
-            "--search",
-            choices=("lookahead", "exact"),
-            default="lookahead",
-            help="over the curves' convex hulls, or among all divisions (default: %(default)s)",
-        )
-        parser.add_argument(
             "--cache", metavar="SIZE", help="size of the cache (default: this machine's last level)"
         )
         parser.add_argument(
@@ -105,7 +99,7 @@ class AdviseCommand:
 
         cache = self._cache(args)
         programs = _programs(args, cache.size_bytes)
-        advice = advise(programs, cache, args.goal, args.search)
+        advice = advise(programs, cache, args.goal)
         if args.json:
             sys.stdout.write(f"{json.dumps(to_document(advice), indent=1)}\n")
         else:

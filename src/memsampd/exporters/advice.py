@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,13 +13,8 @@ from memsampd.errors import UsageError
 from memsampd.exporters.demand import Program
 from memsampd.machines.resctrl import DividedCache, Group
 from memsampd.models.corun import Demand, SharedMisses, at_bound, run_alone, share_cache
-from memsampd.models.partition import Goal, divide, lookahead
+from memsampd.models.partition import Goal, lookahead
 
-Search = Literal["lookahead", "exact"]
-SEARCHES: dict[Search, Callable[[NDArray[np.float64], Goal, int], list[int]]] = {
-    "lookahead": lookahead,
-    "exact": divide,
-}
 MOST_PAIRED = 16
 """Of more programs, pairs are told of those that would miss most with equal parts of the cache."""
 _MISS_SECONDS = 4e-9  # for a line that the cache could have held: several are under way at once
@@ -119,7 +113,6 @@ class Advice:
     Attributes:
         cache: the cache.
         goal: of the division.
-        search: how it was found.
         division: None if there is nothing to divide among.
         pairs: worst first.
         left_out: programs that are idle, or of which curve or rate is not known.
@@ -128,16 +121,13 @@ class Advice:
 
     cache: DividedCache
     goal: Goal
-    search: Search
     division: Division | None
     pairs: tuple[Pair, ...]
     left_out: tuple[Program, ...]
     programs: tuple[Program, ...]
 
 
-def advise(
-    programs: Sequence[Program], cache: DividedCache, goal: Goal, search: Search = "lookahead"
-) -> Advice:
+def advise(programs: Sequence[Program], cache: DividedCache, goal: Goal) -> Advice:
     """Work out a division of the cache, and which programs to keep apart.
 
     Raises:
@@ -151,8 +141,7 @@ def advise(
     return Advice(
         cache=cache,
         goal=goal,
-        search=search,
-        division=_division(known, cache, goal, search) if len(known) > 1 else None,
+        division=_division(known, cache, goal) if len(known) > 1 else None,
         pairs=_pairs(known, cache.size_bytes),
         left_out=tuple(program for program in programs if program.accesses_per_second <= 0),
         programs=known,
@@ -173,13 +162,11 @@ def groups_of(advice: Advice) -> list[Group]:
     ]
 
 
-def _division(
-    programs: Sequence[Program], cache: DividedCache, goal: Goal, search: Search
-) -> Division:
+def _division(programs: Sequence[Program], cache: DividedCache, goal: Goal) -> Division:
     groups = _grouped(programs, cache)
     tables = [_Table.of(group, cache) for group in groups]
     costs = np.array([table.costs(goal) for table in tables])
-    ways = SEARCHES[search](costs, goal, cache.least_ways)
+    ways = lookahead(costs, goal, cache.least_ways)
     demands = [program.demands for program in programs]
     shared = dict(zip(map(id, programs), share_cache(demands, cache.size_bytes), strict=True))
     portions, first_way = [], 0

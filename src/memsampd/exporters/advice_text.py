@@ -48,7 +48,6 @@ def to_document(advice: Advice) -> dict[str, Any]:
             "source": advice.cache.source,
         },
         "goal": advice.goal,
-        "search": advice.search,
         "division": None if division is None else _division_document(advice, division),
         "pairs": [_pair_document(pair) for pair in advice.pairs],
         "not_known": _not_known(advice),
@@ -135,7 +134,7 @@ def _division_lines(advice: Advice, division: Division) -> str:
     total = ["all", str(advice.cache.ways), format_size(advice.cache.size_bytes)]
     rows.append([*total, _millions(division.undivided), _millions(division.divided), ""])
     return (
-        f"division with {goals[advice.goal]} ({advice.search}); misses in millions a second\n"
+        f"division with {goals[advice.goal]}; misses in millions a second\n"
         f"{aligned([head, *rows])}{_verdict(advice, division)}\n"
     )
 

@@ -8,32 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Goal = Literal["misses", "fairness"]
-"""Least sum of costs, or least greatest cost (and of these the least sum)."""
-
-
-def divide(costs: NDArray[np.float64], goal: Goal, least_ways: int = 1) -> list[int]:
-    """Return the best division of all: every one is considered, by dynamic programming.
-
-    Costs may be any: curves with cliffs, which are not convex, are no trouble, and 16 programs on
-    20 ways take a few milliseconds.
-
-    Args:
-        costs: of each program with 0, 1, ... w ways, shape (n, w + 1); that of 0 is not read.
-        goal: what is to be least.
-        least_ways: that each gets.
-
-    Returns:
-        Ways of each program; their sum is w.
-
-    Raises:
-        ValueError: there are too few ways for so many programs.
-    """
-    _check(costs, least_ways)
-    if goal == "misses":
-        return _least(costs, least_ways, np.add)
-    found = _least(costs, least_ways, np.maximum)
-    worst = max(float(row[ways]) for row, ways in zip(costs, found, strict=True))
-    return _least(np.where(costs <= worst, costs, np.inf), least_ways, np.add)
+"""A small sum of costs, or a small greatest cost."""
 
 
 def lookahead(costs: NDArray[np.float64], goal: Goal, least_ways: int = 1) -> list[int]:
@@ -44,7 +19,7 @@ def lookahead(costs: NDArray[np.float64], goal: Goal, least_ways: int = 1) -> li
     no step fits or helps goes to the programs in turn.
 
     Args:
-        costs: as :func:`divide` takes them.
+        costs: of each program with 0, 1, ... w ways, shape (n, w + 1); that of 0 is not read.
         goal: what is to be small.
         least_ways: that each gets.
 
@@ -54,7 +29,10 @@ def lookahead(costs: NDArray[np.float64], goal: Goal, least_ways: int = 1) -> li
     Raises:
         ValueError: there are too few ways for so many programs.
     """
-    _check(costs, least_ways)
+    if not 0 < len(costs) * least_ways < costs.shape[1]:
+        raise ValueError(
+            f"{len(costs)} programs, {least_ways} ways each at least, {costs.shape[1] - 1} ways"
+        )
     ways = [least_ways] * len(costs)
     left = costs.shape[1] - 1 - sum(ways)
     while left:
@@ -71,31 +49,6 @@ def lookahead(costs: NDArray[np.float64], goal: Goal, least_ways: int = 1) -> li
     for i in range(left):
         ways[i % len(ways)] += 1
     return ways
-
-
-def _check(costs: NDArray[np.float64], least_ways: int) -> None:
-    programs, ways = len(costs), costs.shape[1] - 1
-    if not 0 < programs * least_ways <= ways:
-        raise ValueError(f"{programs} programs, {least_ways} ways each at least, {ways} ways")
-
-
-def _least(costs: NDArray[np.float64], least_ways: int, join: np.ufunc) -> list[int]:
-    """Return the division whose joined costs are least."""
-    total = costs.shape[1] - 1
-    best = np.full(total + 1, np.inf)  # of the programs so far with so many ways in all
-    best[0] = -np.inf if join is np.maximum else 0.0
-    choices = []
-    for row in costs:
-        table = np.full((total + 1, total + 1), np.inf)  # [ways in all, ways of this one]
-        for ways in range(least_ways, total + 1):
-            table[ways:, ways] = join(best[: total + 1 - ways], row[ways])
-        choices.append(table.argmin(axis=1))
-        best = table.min(axis=1)
-    ways_left, found = total, []
-    for choice in reversed(choices):
-        found.append(int(choice[ways_left]))
-        ways_left -= found[-1]
-    return found[::-1]
 
 
 def _step(row: NDArray[np.float64], has: int, left: int) -> tuple[float, int]:

@@ -57,11 +57,10 @@ def test_portions_do_not_overlap_and_fill_the_cache() -> None:
     assert all(one & other == 0 for one, other in pairwise(masks))
 
 
-@pytest.mark.parametrize("search", ["lookahead", "exact"])
-def test_fairness_serves_the_worst_off(search: str) -> None:
+def test_fairness_serves_the_worst_off() -> None:
     heavy = program(4, *[cliff(6, before=0.9)])
     light = program(5, *[cliff(12, before=0.1)])
-    advice = advise([heavy, light], CACHE, "fairness", search)  # type: ignore[arg-type]
+    advice = advise([heavy, light], CACHE, "fairness")
     assert advice.division is not None
     assert advice.division.portions[0].ways >= 6
 
