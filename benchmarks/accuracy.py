@@ -32,7 +32,7 @@ from reference import store
 from reference.documents import machine_text, replace_section
 from reference.estimates import Estimate, parse_estimate
 from reference.judging import judge
-from reference.programs import PROGRAMS, Program, judged
+from reference.programs import BUILD, PROGRAMS, Program, judged
 from reference.running import RunError, Timing, memsampd_command, run_alone, run_recorded
 from reference.windows import ERROR_SIZES_BYTES
 from verdict import add_options, finish
@@ -43,7 +43,6 @@ CDF_ERROR_GOAL = 5.0
 SLOWDOWN_GOAL = 5.0
 
 QUICK_PROGRAMS = ("gzip", "kernels", "python3")
-BUILD = Path(__file__).resolve().parents[1] / "build" / "benchmarks"
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +194,7 @@ def missed_goals(scores: Sequence[Score]) -> list[str]:
     }
     mean = means(scores)
     return [
-        f"missed: mean {name.replace('_', ' ')} {mean[name]:.2f} %, goal {goal:g} %"
+        f"mean {name.replace('_', ' ')} {mean[name]:.2f} %, goal {goal:g} %"
         for name, goal in goals.items()
         if mean[name] > goal
     ]

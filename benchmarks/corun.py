@@ -41,7 +41,7 @@ from memsampd.models.sizes import default_sizes
 from memsampd.sampler.records import BurstCost, BurstEnd
 from reference.documents import machine_text, replace_section
 from reference.interleaving import Trace, capture, shared_ratios, taking_part
-from reference.programs import find
+from reference.programs import BUILD, find
 from reference.records import LINE_BYTES
 from verdict import add_options, finish
 
@@ -70,7 +70,6 @@ BURST_ACCESSES, LONG_BURST_ACCESSES, LONG_EVERY = 200_000, 1_000_000, 8
 CACHES = {"L1d": 32 << 10, "L2": 1 << 20, "L3": 32 << 20}
 INSTRUCTION_SECONDS = 0.10e-9
 MISS_SECONDS = {"L1d": 1.7e-9, "L2": 1.7e-9, "L3": 4e-9}
-BUILD = Path(__file__).resolve().parents[1] / "build" / "benchmarks"
 
 Floats = NDArray[np.float64]
 

@@ -44,12 +44,11 @@ from memsampd.sampler.process.cputime import process_cpu_ns
 from programs.preparing import compiled
 from reference import store
 from reference.judging import bounds_hold
-from reference.programs import find
+from reference.programs import BUILD, find
 from reference.running import run_recorded
 from reference.windows import LRU_SIZES_BYTES
 from verdict import add_options, finish
 
-BUILD = Path(__file__).resolve().parents[1] / "build" / "benchmarks"
 SIZES_BYTES = tuple(size for size in LRU_SIZES_BYTES if size >= 4 << 20)
 PROGRAMS = ("sorting", "fft", "hashjoin", "graph", "pagerank", "solver", "zstd", "sqlite3")
 QUICK_PROGRAMS = ("sorting", "graph", "solver")

@@ -26,11 +26,10 @@ from typing import Any
 from reference import store, tracer
 from reference.comparison import TOLERANCE_PERCENT, compare, due
 from reference.documents import replace_section
-from reference.programs import PROGRAMS, Program, environment, find
+from reference.programs import BUILD, PROGRAMS, Program, environment, find
 from reference.records import Block
 from reference.windows import LRU_SIZES_BYTES, QUANTUM_ACCESSES, RunMisses, simulate
 
-BUILD = Path(__file__).resolve().parents[1] / "build" / "benchmarks"
 RANDOM_SEED = 1
 # What valgrind 3.19 takes away from CPUID of what programs choose their routines by.
 HIDDEN_FEATURES = r"avx512\w*|avx_vnni|fsrm|rtm|sha_ni|vaes|vpclmulqdq|gfni"

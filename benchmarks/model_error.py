@@ -21,7 +21,6 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import msgspec
 import numpy as np
@@ -32,12 +31,11 @@ from memsampd.models.histogram import ReuseHistogram
 from memsampd.models.statstack import StatStack
 from memsampd.models.survival import SurvivalFunction
 from reference import tracer
-from reference.programs import environment, find
+from reference.programs import BUILD, environment, find
 from reference.records import LINE_BYTES
 from reference.windows import ERROR_SIZES_BYTES
 from verdict import add_options, finish
 
-BUILD = Path(__file__).resolve().parents[1] / "build" / "benchmarks"
 PROGRAMS = (
     *("gzip", "bzip2", "xz", "sqlite3", "cc1", "python3", "perl", "image", "solver", "graph"),
     *("scripts", "fft", "zstd"),

@@ -33,13 +33,13 @@ from typing import Any
 
 import numpy as np
 
-from long_distances import BUILD, LINE_BYTES, build, looping
+from long_distances import LINE_BYTES, build, looping
 from memsampd.estimate.events import BurstRecord, WatchRecord
 from memsampd.exporters.analysis import analyse
 from memsampd.exporters.recording import Recording, read_recording
 from reference import store
 from reference.judging import bounds_hold
-from reference.programs import find
+from reference.programs import BUILD, find
 from reference.running import memsampd_command, run_recorded
 from reference.windows import LRU_SIZES_BYTES
 from targets.agent import observing

@@ -36,7 +36,7 @@ from memsampd.models.exact import ExactLru
 from memsampd.models.records import MissRatioCurve
 from memsampd.models.sizes import format_size
 from reference import tracer
-from reference.programs import environment
+from reference.programs import BUILD, environment
 from reference.records import LINE_BYTES, Block
 from targets import options
 from targets.launching import LaunchError
@@ -44,7 +44,6 @@ from targets.servers import SERVERS, Server, Start
 from verdict import finish
 
 GOAL = 0.01
-BUILD = Path(__file__).resolve().parents[1] / "build" / "benchmarks"
 SIZES_BYTES = tuple(1 << bits for bits in range(10, 27))
 WARM_SECONDS = 4.0
 SECONDS, QUICK_SECONDS = 30.0, 10.0

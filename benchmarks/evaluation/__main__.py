@@ -25,12 +25,11 @@ from evaluation.live import LiveRuns
 from evaluation.page import Page
 from evaluation.results import Results
 from reference.documents import machine_text, replace_section
-from reference.programs import judged
+from reference.programs import BUILD, judged
 from verdict import finish
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT = ROOT / "docs" / "evaluation.md"
-BUILD = ROOT / "build" / "benchmarks"
 
 
 def measure(experiment: Experiment, bench: Bench, folder: Path) -> None:

@@ -28,6 +28,8 @@ GLIBC_TUNABLES = ":".join(
 )
 
 SOURCES = Path(__file__).with_name("programs")
+BUILD = Path(__file__).resolve().parents[2] / "build" / "benchmarks"
+"""Where programs are built, and run."""
 
 
 @dataclass(frozen=True, slots=True)
