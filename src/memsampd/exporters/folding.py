@@ -3,42 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from memsampd.estimate.records import PhaseEstimate
 from memsampd.exporters.snapshot import Snapshot
 from memsampd.models.combine import combine
 from memsampd.models.records import MissRatioCurve
+from memsampd.sampler.records import AccessRate
 
 OTHER = "other"
 
 
 @dataclass(frozen=True, slots=True)
-class PhaseView:
+class ShownPhase:
     """A phase, or several light ones as one, as it is shown.
 
-    Attributes are those of :class:`~memsampd.estimate.records.PhaseEstimate`, and:
+    Attributes:
         label: the phase's id, or "other".
-        active: it is, or holds, the phase of the last window.
-        predicted: it is, or holds, the phase expected next.
+        ids: of the phases that it is, or stands for.
+        estimate: the phase's own, or that of all of them together.
     """
 
     label: str
-    active: bool
-    predicted: bool
-    windows: int
-    cpu_seconds: float
-    weight: float
-    bursts: int
-    sampled_accesses: int
-    censored_share: float
-    write_share: float
-    accesses_per_cpu_second: float | None
-    rate_spread: float | None
-    curves: Mapping[str, MissRatioCurve] = field(default_factory=dict)
+    ids: frozenset[int]
+    estimate: PhaseEstimate
 
 
-def fold_phases(snapshot: Snapshot, max_phases: int) -> list[PhaseView]:
+def fold_phases(snapshot: Snapshot, max_phases: int) -> list[ShownPhase]:
     """Show the heaviest phases one by one and the others as one.
 
     Args:
@@ -46,43 +39,37 @@ def fold_phases(snapshot: Snapshot, max_phases: int) -> list[PhaseView]:
         max_phases: how many are shown besides "other".
     """
     by_weight = sorted(snapshot.estimate.phases, key=lambda phase: (-phase.weight, phase.id))
-    shown = sorted(by_weight[:max_phases], key=lambda phase: phase.id)
-    views = [_fold(str(phase.id), [phase], snapshot) for phase in shown]
+    alone = sorted(by_weight[:max_phases], key=lambda phase: phase.id)
+    shown = [ShownPhase(str(phase.id), frozenset({phase.id}), phase) for phase in alone]
     if rest := by_weight[max_phases:]:
-        views.append(_fold(OTHER, rest, snapshot))
-    return views
+        shown.append(ShownPhase(OTHER, frozenset(phase.id for phase in rest), _together(rest)))
+    return shown
 
 
-def _fold(label: str, phases: Sequence[PhaseEstimate], snapshot: Snapshot) -> PhaseView:
-    ids = {phase.id for phase in phases}
-    weights = [phase.weight for phase in phases]
+def _together(phases: Sequence[PhaseEstimate]) -> PhaseEstimate:
+    if len(phases) == 1:
+        return phases[0]
     cpu_seconds = [phase.cpu_seconds for phase in phases]
     sampled = [phase.sampled_accesses for phase in phases]
     rates = [phase.rate.accesses_per_cpu_second for phase in phases]
     known_rates = [rate for rate in rates if rate is not None]
-    return PhaseView(
-        label=label,
-        active=snapshot.phase in ids,
-        predicted=snapshot.predicted_phase in ids,
+    # An unknown rate among them leaves the rate of all unknown.
+    rate = _mean(known_rates, cpu_seconds) if len(known_rates) == len(phases) else None
+    return replace(
+        phases[0],
         windows=sum(phase.windows for phase in phases),
         cpu_seconds=sum(cpu_seconds),
-        weight=sum(weights),
+        weight=sum(phase.weight for phase in phases),
         bursts=sum(phase.bursts for phase in phases),
         sampled_accesses=sum(sampled),
         censored_share=_mean([phase.censored_share for phase in phases], sampled),
         write_share=_mean([phase.write_share for phase in phases], sampled),
-        # An unknown rate among them leaves the rate of all unknown.
-        accesses_per_cpu_second=(
-            _mean(known_rates, cpu_seconds) if len(known_rates) == len(phases) else None
-        ),
-        rate_spread=phases[0].rate.spread if len(phases) == 1 else None,
+        rate=AccessRate(rate, None, "several phases"),
         curves=_fold_curves(phases),
     )
 
 
 def _fold_curves(phases: Sequence[PhaseEstimate]) -> Mapping[str, MissRatioCurve]:
-    if len(phases) == 1:
-        return phases[0].curves
     policies = dict.fromkeys(policy for phase in phases for policy in phase.curves)
     folded = {
         policy: combine((phase.weight, phase.curves.get(policy)) for phase in phases)

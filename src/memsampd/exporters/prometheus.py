@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from itertools import repeat
 
 import numpy as np
@@ -18,7 +18,7 @@ from memsampd.exporters import catalogue
 from memsampd.exporters.catalogue import CATALOGUE, Metric
 from memsampd.exporters.curves import at_size, fills, shown_sizes, thin_curve
 from memsampd.exporters.exposition import Exposition, Sample, families_of, family_of
-from memsampd.exporters.folding import PhaseView, fold_phases, fold_reasons
+from memsampd.exporters.folding import ShownPhase, fold_phases, fold_reasons
 from memsampd.exporters.snapshot import NodeStatus, Snapshot
 from memsampd.exporters.traffic import (
     TrafficTotals,
@@ -134,11 +134,11 @@ class PrometheusExporter(Collector):
         for curve in snapshot.estimate.curves.values():
             yield from self._curve_samples(_OVERALL, (), curve)
         usual = mean_write_share(snapshot.estimate.phases)
-        for phase in fold_phases(snapshot, self._max_phases):
-            yield from _phase_samples(phase, snapshot.cache_sizes_bytes)
-            yield from _phase_traffic_samples(phase, snapshot, usual)
-            for curve in phase.curves.values():
-                yield from self._curve_samples(_BY_PHASE, (phase.label,), curve)
+        for shown in fold_phases(snapshot, self._max_phases):
+            yield from _phase_samples(shown, snapshot)
+            yield from _phase_traffic_samples(shown, snapshot, usual)
+            for curve in shown.estimate.curves.values():
+                yield from self._curve_samples(_BY_PHASE, (shown.label,), curve)
 
     def _counter_samples(self, estimate: Estimate) -> Iterator[Sample]:
         if not estimate.totals.accesses > 0:
@@ -229,11 +229,12 @@ def _session_samples(snapshot: Snapshot) -> Iterator[Sample]:
         yield catalogue.CAPTURE_ERRORS, (reason,), count
 
 
-def _phase_samples(phase: PhaseView, cache_sizes_bytes: Mapping[str, int]) -> Iterator[Sample]:
-    rate = phase.accesses_per_cpu_second
+def _phase_samples(shown: ShownPhase, snapshot: Snapshot) -> Iterator[Sample]:
+    phase = shown.estimate
+    rate = phase.rate.accesses_per_cpu_second
     plain: list[tuple[Metric, float | None]] = [
-        (catalogue.PHASE_ACTIVE, phase.active),
-        (catalogue.PHASE_PREDICTED, phase.predicted),
+        (catalogue.PHASE_ACTIVE, snapshot.phase in shown.ids),
+        (catalogue.PHASE_PREDICTED, snapshot.predicted_phase in shown.ids),
         (catalogue.PHASE_WEIGHT, phase.weight),
         (catalogue.PHASE_WINDOWS, phase.windows),
         (catalogue.PHASE_CPU, phase.cpu_seconds),
@@ -242,11 +243,11 @@ def _phase_samples(phase: PhaseView, cache_sizes_bytes: Mapping[str, int]) -> It
         (catalogue.PHASE_CENSORED, phase.censored_share if phase.sampled_accesses else None),
         (catalogue.PHASE_WRITES, phase.write_share if phase.sampled_accesses else None),
         (catalogue.PHASE_RATE, rate),
-        (catalogue.PHASE_RATE_SPREAD, phase.rate_spread),
+        (catalogue.PHASE_RATE_SPREAD, phase.rate.spread),
     ]
-    yield from ((metric, (phase.label,), value) for metric, value in plain if value is not None)
-    for level, fill in fills(phase.curves.get("lru"), rate, cache_sizes_bytes):
-        yield catalogue.PHASE_BANDWIDTH, (phase.label, level), fill
+    yield from ((metric, (shown.label,), value) for metric, value in plain if value is not None)
+    for level, fill in fills(phase.curves.get("lru"), rate, snapshot.cache_sizes_bytes):
+        yield catalogue.PHASE_BANDWIDTH, (shown.label, level), fill
 
 
 def _traffic_samples(snapshot: Snapshot, totals: TrafficTotals | None) -> Iterator[Sample]:
@@ -265,21 +266,22 @@ def _traffic_samples(snapshot: Snapshot, totals: TrafficTotals | None) -> Iterat
 
 
 def _phase_traffic_samples(
-    phase: PhaseView, snapshot: Snapshot, usual_write_share: float | None
+    shown: ShownPhase, snapshot: Snapshot, usual_write_share: float | None
 ) -> Iterator[Sample]:
+    phase = shown.estimate
     traffic = phase_traffic(
         phase.curves.get("lru"),
-        phase.accesses_per_cpu_second,
+        phase.rate.accesses_per_cpu_second,
         write_share_of(phase, usual_write_share),
         largest_cache_bytes(snapshot.cache_sizes_bytes),
     )
     if traffic is None:
         return
-    yield catalogue.PHASE_MEMORY, (phase.label,), traffic.total
+    yield catalogue.PHASE_MEMORY, (shown.label,), traffic.total
     if snapshot.memory_peak is not None:
         peak = snapshot.memory_peak.one_thread
         share = peak.share(traffic.fetched, traffic.written_back)
-        yield catalogue.PHASE_MEMORY_SHARE, (phase.label,), share
+        yield catalogue.PHASE_MEMORY_SHARE, (shown.label,), share
 
 
 def _peak_samples(snapshots: Iterable[Snapshot]) -> Iterator[Sample]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import numpy as np
 
+from memsampd.estimate.records import PhaseEstimate
 from memsampd.exporters.curves import at_size
 from memsampd.exporters.snapshot import Snapshot
 from memsampd.models.records import MissRatioCurve
@@ -38,24 +38,12 @@ class Traffic:
         return self.fetched + self.written_back
 
 
-class Sampled(Protocol):
-    """What a phase, or several as one, must tell."""
-
-    @property
-    def sampled_accesses(self) -> int:
-        """Accesses observed in its bursts."""
-
-    @property
-    def write_share(self) -> float:
-        """Share of these that were stores."""
-
-
 def largest_cache_bytes(cache_sizes_bytes: Mapping[str, int]) -> int | None:
     """Size of the cache before memory; None if no cache is known."""
     return max(cache_sizes_bytes.values(), default=None)
 
 
-def mean_write_share(phases: Sequence[Sampled]) -> float | None:
+def mean_write_share(phases: Sequence[PhaseEstimate]) -> float | None:
     """Share of stores among all accesses that bursts observed; None before the first."""
     sampled = sum(phase.sampled_accesses for phase in phases)
     if not sampled:
@@ -94,7 +82,7 @@ def phase_traffic(
     )
 
 
-def write_share_of(phase: Sampled, usual: float | None) -> float | None:
+def write_share_of(phase: PhaseEstimate, usual: float | None) -> float | None:
     """Share of stores among a phase's accesses; that of the others where no burst was taken."""
     return phase.write_share if phase.sampled_accesses else usual
 

@@ -188,10 +188,12 @@ def test_cardinality_is_bounded_and_the_fold_weighs() -> None:
     other = fold_phases(snapshot, 4)[-1]
     assert other.label == "other"
     assert expected is not None
-    np.testing.assert_allclose(other.curves["lru"].high, expected.high)
+    np.testing.assert_allclose(other.estimate.curves["lru"].high, expected.high)
     rates = [phase.rate.accesses_per_cpu_second or 0.0 for phase in rest]
     cpu = [phase.cpu_seconds for phase in rest]
-    assert other.accesses_per_cpu_second == pytest.approx(np.average(rates, weights=cpu))
+    assert other.estimate.rate.accesses_per_cpu_second == pytest.approx(
+        np.average(rates, weights=cpu)
+    )
     reasons = [s.value for s in samples(exporter) if s.name == "memsampd_capture_errors_total"]
     assert (len(reasons), sum(reasons)) == (21, sum(range(1, 101)))
     assert fold_reasons({"other": 9, "a": 5, "b": 1}, 1) == {"other": 15}
