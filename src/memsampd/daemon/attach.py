@@ -422,7 +422,7 @@ def compose(
             target.pid,
             config,
             around.machine.cpu.name,
-            lambda: maps.passing_share(target.pid),
+            lambda: maps.anonymous_share(target.pid),
             tell,
             branches=choice.branches,
         )

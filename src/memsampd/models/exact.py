@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,19 +42,6 @@ class CacheMisses:
         if not self.accesses:
             return np.full(len(self.misses), np.nan)
         return self.misses / self.accesses
-
-
-class ExactCaches(Protocol):
-    """Simulated caches of several sizes over one stream."""
-
-    def feed(self, lines: Lines) -> None:
-        """Touch these lines in order."""
-
-    def feed_runs(self, runs: Lines) -> None:
-        """Touch the lines of these runs in order, as often as they tell (``RUN_LINE_BITS``)."""
-
-    def take_misses(self) -> CacheMisses:
-        """Return the misses since the last take; the caches keep their content."""
 
 
 class ExactLru:

@@ -52,7 +52,8 @@ class BranchMap:
     Attributes:
         samples: addresses looked up so far, repeated ones included.
         unmapped_samples: those of them in code that could not be read or decoded.
-        passing_samples: those in code whose name means nothing in another process.
+        anonymous_samples: those in anonymous memory (code that the program made itself): its name
+            means nothing in another process.
         decoded: addresses decoded (the misses of the cache).
 
     Examples:
@@ -75,11 +76,11 @@ class BranchMap:
         self._name = name
         self._max_entries = max_entries
         self._max_instructions = max_instructions
-        self._known: dict[int, tuple[int, bool, bool]] = {}  # address: (name, mapped, passing)
+        self._known: dict[int, tuple[int, bool, bool]] = {}  # address: (name, mapped, anonymous)
         self._pages: dict[int, bytes] = {}  # read in this lookup
         self.samples = 0
         self.unmapped_samples = 0
-        self.passing_samples = 0
+        self.anonymous_samples = 0
         self.decoded = 0
 
     def lookup(self, ips: NDArray[np.uint64]) -> NDArray[np.uint64]:
@@ -96,7 +97,7 @@ class BranchMap:
         found = [known.get(ip) or self._find(ip) for ip in ips.tolist()]
         self.samples += len(found)
         self.unmapped_samples += [mapped for _, mapped, _ in found].count(False)
-        self.passing_samples += [passing for _, _, passing in found].count(True)
+        self.anonymous_samples += [anonymous for _, _, anonymous in found].count(True)
         return np.array([name for name, _, _ in found], np.uint64)
 
     def branch_of(self, ip: int) -> int:
@@ -205,7 +206,7 @@ class BranchMaps:
         """Those of them in code that could not be read or decoded."""
         return self._gone_unmapped + sum(each.unmapped_samples for each in self._maps.values())
 
-    def passing_share(self, pid: int) -> float:
+    def anonymous_share(self, pid: int) -> float:
         """Share of a process's samples in code whose name means nothing in another process."""
         known = self._maps.get(pid)
-        return known.passing_samples / known.samples if known and known.samples else 0.0
+        return known.anonymous_samples / known.samples if known and known.samples else 0.0

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from memsampd import _core
 from memsampd.models.exact import (
     RUN_LINE_BITS,
-    ExactCaches,
     ExactLru,
     ExactRandom,
     lru_stack_distances,
@@ -179,7 +178,7 @@ def test_random_caches_agree_with_a_naive_one(oracles: Any, streams: Any, size: 
 @pytest.mark.parametrize("make", [ExactLru, lambda s: ExactRandom(s, seed=11)])
 @given(lines=SHORT, cuts=st.lists(st.integers(0, 300), max_size=4))
 def test_pieces_and_windows_add_up_to_the_whole(
-    make: Callable[[list[int]], ExactCaches], lines: Lines, cuts: list[int]
+    make: Callable[[list[int]], ExactLru | ExactRandom], lines: Lines, cuts: list[int]
 ) -> None:
     whole = make(SIZES)
     whole.feed(lines)
@@ -208,7 +207,7 @@ def test_a_random_cache_does_not_depend_on_the_others(streams: Any) -> None:
 
 @pytest.mark.parametrize("make", [ExactLru, lambda s: ExactRandom(s, seed=0)])
 def test_larger_fed_as_bytes_and_strided_arrays(
-    make: Callable[[list[int]], ExactCaches], streams: Any
+    make: Callable[[list[int]], ExactLru | ExactRandom], streams: Any
 ) -> None:
     stream = streams.mixed(5000, 1)
     results = []

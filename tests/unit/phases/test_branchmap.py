@@ -214,9 +214,9 @@ def test_names_need_not_depend_on_where_code_was_loaded() -> None:
     def names(base: Any) -> Any:
         code = at(base, "90 74 00 90 c3")
         branches = BranchMap(code, name=lambda a: ((7 << 48) | (a - base), a - base < 4))
-        assert branches.passing_samples == 0
+        assert branches.anonymous_samples == 0
         found = branches.lookup(base + np.arange(5, dtype=np.uint64)).tolist()
-        assert branches.passing_samples == 2  # both lead to the return
+        assert branches.anonymous_samples == 2  # both lead to the return
         return found
 
     assert names(0x1000) == names(0x7F0000002000)

@@ -42,7 +42,7 @@ logger = logging.getLogger(__name__)
 _SAVE_SECONDS = 240.0
 # A program of which so much of the time is in code of its own making is known again only as the
 # same process: such code has no name that lasts.
-_MOST_PASSING = 0.1
+_MOST_ANONYMOUS = 0.1
 
 
 @dataclass(slots=True)
@@ -55,7 +55,7 @@ class _Program:
         bursts: what is kept of its bursts.
         is_changed: there are others than those that the store has.
         is_unread: what is known of it has not been read.
-        is_passing: it runs too much code without a lasting name; None while it runs.
+        is_anonymous: it runs too much code without a lasting name; None while it runs.
         kept_ids: ids of its phases in the store, by those of this session.
         kept_unix_seconds: when that profile was written; 0: there is none.
     """
@@ -65,7 +65,7 @@ class _Program:
     bursts: tuple[StoredBurst, ...] = ()
     is_changed: bool = False
     is_unread: bool = False
-    is_passing: bool | None = None
+    is_anonymous: bool | None = None
     kept_ids: dict[int, int] = field(default_factory=dict)
     kept_unix_seconds: float = 0.0
 
@@ -80,7 +80,7 @@ class ProfileKeeper:
         pid: the process.
         config: how it is observed.
         cpu: name of this machine's processor.
-        passing_share: says which share of a process's samples are in code without a lasting name.
+        anonymous_share: says which share of a process's samples are in code without a lasting name.
         tell: tells people what is known again, and what is not.
         unix_seconds: wall-clock time.
         now: monotonic time in seconds.
@@ -97,7 +97,7 @@ class ProfileKeeper:
         pid: int,
         config: SessionConfig,
         cpu: str,
-        passing_share: Callable[[], float],
+        anonymous_share: Callable[[], float],
         tell: Callable[[str], None] = logger.debug,
         unix_seconds: Callable[[], float] = time.time,
         now: Callable[[], float] = time.monotonic,
@@ -107,7 +107,7 @@ class ProfileKeeper:
         self._pid = pid
         self._config = config
         self._cpu = cpu
-        self._passing_share = passing_share
+        self._anonymous_share = anonymous_share
         self._tell = tell
         self._unix_seconds = unix_seconds
         self._now = now
@@ -124,7 +124,7 @@ class ProfileKeeper:
     def end_program(self) -> None:
         """The process runs another program from now on; its code has not been forgotten yet."""
         if self._programs:
-            self._programs[-1].is_passing = self._runs_passing_code()
+            self._programs[-1].is_anonymous = self._runs_anonymous_code()
 
     def begin(self, clusterer: LeaderFollower, first_phase: int) -> Known:
         """Say what is known of the program that runs now, and keep what is learned of it.
@@ -272,8 +272,8 @@ class ProfileKeeper:
         )
         program.is_changed = True
 
-    def _runs_passing_code(self) -> bool:
-        return self._passing_share() > _MOST_PASSING
+    def _runs_anonymous_code(self) -> bool:
+        return self._anonymous_share() > _MOST_ANONYMOUS
 
     def _save(self, program: _Program) -> None:
         self._saved_seconds = self._now()
@@ -288,11 +288,11 @@ class ProfileKeeper:
         ]
         ids = {each.phase for each in leaders}
         bursts = tuple(each for each in program.bursts if each.phase in ids)
-        is_passing = program.is_passing
-        if is_passing is None:
-            is_passing = self._runs_passing_code()
+        is_anonymous = program.is_anonymous
+        if is_anonymous is None:
+            is_anonymous = self._runs_anonymous_code()
         profile = Profile(
-            tuple(leaders), bursts, program.key.process if is_passing else "", self._cpu
+            tuple(leaders), bursts, program.key.process if is_anonymous else "", self._cpu
         )
         program.kept_ids = {id: id for id in ids}
         program.kept_unix_seconds = self._unix_seconds()

@@ -47,7 +47,7 @@ class World:
         self.store = store
         self.unix_seconds = 1e9
         self.seconds = 0.0
-        self.passing_share = 0.0
+        self.anonymous_share = 0.0
         self.told: list[str] = []
 
     def keeper(self, pid: int, cpu: str = "a processor") -> ProfileKeeper:
@@ -58,7 +58,7 @@ class World:
             pid,
             CONFIG,
             cpu,
-            lambda: self.passing_share,
+            lambda: self.anonymous_share,
             self.told.append,
             lambda: self.unix_seconds,
             lambda: self.seconds,
@@ -201,7 +201,7 @@ def test_code_of_its_own_making_is_known_to_the_same_process_only(
     store: ProfileStore, program: list[int]
 ) -> None:
     world = World(store)
-    world.passing_share = 0.3
+    world.anonymous_share = 0.3
     learned(world, program[0], burst(0, 1.0))
     assert world.keeper(program[1]).begin(LeaderFollower(), 0).bursts() == ()
     assert len(world.keeper(program[0]).begin(LeaderFollower(), 0).bursts()) == 1
@@ -217,7 +217,7 @@ def test_the_program_before_is_saved_when_another_one_runs(
     keeper._programs[0].clusterer = clusterer_of(0)
     keeper.end_program()
     assert keeper.begin(LeaderFollower(first_id=1), 1).bursts() == ()
-    world.passing_share = 1.0  # of the new program: no matter
+    world.anonymous_share = 1.0  # of the new program: no matter
     keeper.write(burst(0, 1.0))
     keeper.write(ExecRecord(time_seconds=2.0, command="next", executable="/bin/next"))
     (line,) = store.list()
