@@ -29,7 +29,7 @@ from tracing_rows import (
 )
 
 from memsampd.errors import TraceError
-from memsampd.exporters.frames import FRAME_HEADER, PRELUDE
+from memsampd.exporters.frames import FRAME_HEADER, PRELUDE, frame
 from memsampd.exporters.trace import TraceReader, TraceWriter
 from memsampd.exporters.trace.columns import AccessBlock
 from memsampd.exporters.trace.format import (
@@ -193,6 +193,14 @@ def test_what_is_no_trace_is_refused(content: bytes, message: str, tmp_path: Pat
     path = tmp_path / "x"
     path.write_bytes(content)
     with pytest.raises(TraceError, match=message):
+        TraceReader(path)
+
+
+@pytest.mark.parametrize("plain", [b"\x80", b"\x00" * (65 << 20), b"\x91" * 100_000])
+def test_valid_frames_of_nonsense_are_refused(tmp_path: Path, plain: bytes) -> None:
+    path = tmp_path / "x"
+    path.write_bytes(FORMAT.prelude() + frame(zstandard.compress(plain)))
+    with pytest.raises(TraceError, match="is corrupt before byte"):
         TraceReader(path)
 
 

@@ -96,7 +96,7 @@ class TraceReader(Closing):
                 self._next = decode(payload, self._decompressor)
             except EOFError:
                 raise self._truncated() from None
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise self._corrupt(str(error)) from error
         return self._next
 
