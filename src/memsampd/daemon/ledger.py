@@ -25,6 +25,9 @@ USUAL_PART = 0.9
 _SOONER = 1.5
 _EARLIEST_SECONDS = 0.5
 _LATELY_SECONDS = 2.0
+# A program without any curve may have a burst so often though no own CPU time is left: where it
+# uses little, turns use all that it earns, and it would never have one.
+_FIRST_SPACING_SECONDS = 10.0
 # Watches tell of large caches only, and cost as much to be worked out as bursts: these come first.
 SPARE_PART = 0.35
 """Of what memsampd may use: while less is used, lines are watched."""
@@ -72,6 +75,7 @@ class Ledger:
         self._start_cpu_seconds: float | None = None  # own, of the start
         self._waited_seconds = 0.0
         self._waiting_since: float | None = None
+        self._lent_seconds = now_seconds  # when a burst last went on credit
 
     def change(
         self,
@@ -171,19 +175,29 @@ class Ledger:
     def _used_seconds(self) -> float:
         return self._own_cpu_seconds + self._bursts.replica_cpu_seconds
 
-    def allows_burst(self, *, is_urgent: bool = False) -> bool:
+    def allows_burst(self, *, is_urgent: bool = False, is_first: bool = False) -> bool:
         """Whether a burst may be taken now; from a no to the next yes bursts wait.
 
         Args:
             is_urgent: it is the first of its phase.
+            is_first: the program has no curve at all.
         """
         if not self._permit():
             return False
-        if self._used_seconds >= self._allowed_seconds(1.0 if is_urgent else self._usual_part):
+        part = 1.0 if is_urgent or is_first else self._usual_part
+        has_room = self._used_seconds < self._allowed_seconds(part)
+        if not has_room and not (is_first and self._lends()):
             if self._waiting_since is None:
                 self._waiting_since = self._now_seconds
             return False
         self._waited_seconds, self._waiting_since = self._waited(), None
+        return True
+
+    def _lends(self) -> bool:
+        """Whether a burst may go on credit; not again soon."""
+        if self._is_contended or self._now_seconds - self._lent_seconds < _FIRST_SPACING_SECONDS:
+            return False
+        self._lent_seconds = self._now_seconds
         return True
 
     def _allowed_seconds(self, part: float) -> float:

@@ -150,11 +150,11 @@ class Planner:
             return None
         again = self._again
         if again is not None:
-            if not self._ledger.allows_burst(is_urgent=not self._has_curve):
+            if not self._ledger.allows_burst(is_first=not self._has_curve):
                 return None
             self._again = None
             return self._capture(thread_samples, 0.0, again.max_accesses)
-        if self._has_curve or self._tries or not self._ledger.allows_burst(is_urgent=True):
+        if self._has_curve or self._tries or not self._ledger.allows_burst(is_first=True):
             return None
         return self._capture(thread_samples, 0.0, self._limits.first_accesses)
 
@@ -199,7 +199,8 @@ class Planner:
             return None
         if self._schedule.is_new(phase) and not self._schedule.is_new(expected):
             expected = phase
-        if not self._ledger.allows_burst(is_urgent=self._schedule.is_new(expected)):
+        is_urgent = self._schedule.is_new(expected)
+        if not self._ledger.allows_burst(is_urgent=is_urgent, is_first=not self._has_curve):
             return None
         self._schedule.pace(*self._ledger.bursts_ahead())
         self.asked_about = window.index + 1

@@ -27,6 +27,24 @@ def test_a_second_is_granted_and_no_more_in_the_first_ten() -> None:
     assert costs.allows_burst(is_urgent=True)
 
 
+def test_a_program_without_a_curve_has_a_try_now_and_then_though_nothing_is_left() -> None:
+    """Where it uses little CPU time, turns use more than it earns: there would never be a curve."""
+    costs, tries = ledger(), []
+    for second in range(1, 61):
+        costs.tell_time(100.0 + second, 0.001 * second, 1.0 + 0.01 * second)
+        assert not costs.allows_burst(is_urgent=True)
+        if costs.allows_burst(is_first=True):
+            assert not costs.overhead().waits_for_own_cpu
+            tries.append(second)
+    assert tries == [10, 20, 30, 40, 50, 60]
+
+
+def test_a_try_on_credit_disturbs_nobody() -> None:
+    costs = Ledger(0.01, 0.05, 100.0, is_sparing=True)
+    costs.tell_time(200.0, 0.1, 1.1, True)
+    assert not costs.allows_burst(is_first=True)
+
+
 def test_where_no_cpu_is_idle_bursts_have_nothing_in_advance() -> None:
     costs = Ledger(0.01, 0.05, 100.0, usual_part=0.8, is_sparing=True)
     costs.tell_time(100.0, 0.0, 0.4, True)  # its start

@@ -72,6 +72,22 @@ def test_a_burst_of_code_without_accesses_is_no_failure() -> None:
     assert planner.first(RAN) is None
 
 
+def test_a_first_burst_comes_though_own_cpu_time_is_used_up() -> None:
+    costs = ledger()
+    planner = Planner(schedule(), costs, LIMITS)
+    costs.tell_time(1.0, 0.01, 5.0)
+    assert planner.first(RAN) is None
+    costs.tell_time(10.0, 0.1, 5.0)
+    order = planner.first(RAN)
+    assert order is not None
+    planner.taken(order, burst())
+    costs.tell_time(100.0, 1.0, 5.0)
+    assert planner.first(RAN) is None
+    assert planner.next(window(3), phase=1, expected=1) is None
+    planner.restart()  # another program
+    assert planner.first(RAN) is not None
+
+
 def test_tries_end_after_some_in_a_row_until_another_window() -> None:
     planner = Planner(schedule(), ledger(), LIMITS)
     refusal = CaptureError("not-running", "it sleeps")
