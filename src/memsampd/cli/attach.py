@@ -73,9 +73,9 @@ class AttachCommand:
         if "--socket" in given:
             raise UsageError("--socket names a daemon, and none is asked", "add --daemon")
         if args.accesses == "watchpoints" or args.max_stop == 0:  # nobody may be disturbed
-            from memsampd.daemon.priority import ANALYSIS_NICENESS, yield_to_others
+            from memsampd.daemon.priority import yield_to_others
 
-            yield_to_others(ANALYSIS_NICENESS if args.nice is None else args.nice, preempts=False)
+            yield_to_others(args.nice, preempts=False)
         if sys.stderr.isatty():  # what comes next takes a moment
             announce(f"attaching to process {args.pid}")
         from memsampd.daemon.attach import attached

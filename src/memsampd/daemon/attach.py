@@ -618,8 +618,7 @@ def _walks(pid: int, config: SessionConfig, rng: random.Random) -> WalkSource:
     """Walks, by this thread, which goes behind the target: nobody waits for it."""
     from memsampd.sampler.walk.source import WalkSource
 
-    niceness = WALKS_NICENESS if config.niceness is None else config.niceness
-    yield_to_others(niceness, preempts=False)
+    yield_to_others(config.niceness, WALKS_NICENESS, preempts=False)
     return WalkSource(pid, rng)
 
 

@@ -20,16 +20,22 @@ _MUCH = 0.5  # of the time that the thread ran
 _SPACING_SECONDS = 0.5  # asking takes a tenth of a millisecond
 
 
-def yield_to_others(niceness: int, *, preempts: bool = True) -> None:
+def yield_to_others(
+    asked: int | None, usual: int = ANALYSIS_NICENESS, *, preempts: bool = True
+) -> None:
     """Analysis can wait, the target cannot: lower this thread (not the tracer, which stops it).
 
     Args:
-        niceness: of it, and of threads and processes that it starts from now on.
+        asked: niceness of it, and of threads and processes that it starts from now on; None: as
+            usual.
+        usual: the least that it has where nothing was asked for.
         preempts: whether it may take the CPU from who runs there when it wakes up; else it waits
             until that one has had its time.
     """
+    tid = threading.get_native_id()
     with contextlib.suppress(OSError):
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), niceness)
+        niceness = max(os.getpriority(os.PRIO_PROCESS, tid), usual) if asked is None else asked
+        os.setpriority(os.PRIO_PROCESS, tid, niceness)
     if not preempts:
         with contextlib.suppress(OSError):
             os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from memsampd.daemon.config import SessionConfig
 from memsampd.daemon.own_cpu import CpuAccount
 from memsampd.daemon.pipeline import Actions, Pipeline, Turn
-from memsampd.daemon.priority import ANALYSIS_NICENESS, Contention, yield_to_others
+from memsampd.daemon.priority import Contention, yield_to_others
 from memsampd.daemon.sampled_lines import SampledLines
 from memsampd.daemon.sampling import SamplingPlan
 from memsampd.daemon.stopping import Stop
@@ -221,11 +221,7 @@ class Session:
         Returns:
             Why it ended, for people.
         """
-        asked = self._config.niceness
-        yield_to_others(
-            ANALYSIS_NICENESS if asked is None else asked,
-            preempts=not self._config.stops_nothing,
-        )
+        yield_to_others(self._config.niceness, preempts=not self._config.stops_nothing)
         self._parts.own_cpu.add_thread(threading.current_thread())
         try:
             while (reason := self.ending()) is None:

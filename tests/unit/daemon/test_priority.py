@@ -32,6 +32,17 @@ def test_a_thread_gives_way_and_others_stay_as_they_are() -> None:
     assert (os.getpriority(os.PRIO_PROCESS, 0), os.sched_getscheduler(0)) == before
 
 
+def test_who_was_started_with_a_low_priority_keeps_it() -> None:
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    assert in_a_thread(lambda: yield_to_others(None))[0] == max(own, 5)
+
+    def lowered() -> None:
+        os.setpriority(os.PRIO_PROCESS, 0, 15)
+        yield_to_others(None)
+
+    assert in_a_thread(lowered)[0] == 15
+
+
 def test_a_thread_that_waits_for_a_cpu_knows() -> None:
     told = Scheduled(400, 100)
     contention = Contention(lambda: told)

@@ -34,7 +34,7 @@ from memsampd.daemon.node.notify import Notifier
 from memsampd.daemon.node.state import AskedFor, StateFile
 from memsampd.daemon.node.targets import Costs, Target, Wanted, logged_only
 from memsampd.daemon.own_cpu import HelperCpu, ProcessCpu
-from memsampd.daemon.priority import ANALYSIS_NICENESS, yield_to_others
+from memsampd.daemon.priority import yield_to_others
 from memsampd.daemon.store.database import ProfileStore
 from memsampd.errors import MemsampdError, TargetError, UsageError
 from memsampd.exporters.documents import target_document, target_id
@@ -148,7 +148,7 @@ class Node:
             stack.callback(self._close)
             # A thread has the priority of the one that starts it: tracing threads must not wait.
             self._starter.submit(int).result()
-            yield_to_others(ANALYSIS_NICENESS)
+            yield_to_others(None)
             self._take_up()
             self._notifier.ready()
             while not self._is_stopping and (now_seconds := time.monotonic()) < end:
