@@ -29,6 +29,7 @@
 #define OWN_UID 2061133857u /* nobody else's: no user may stop, read or pin it */
 #define NOBODY 65534u
 #define START_SECONDS 60.0 /* on a machine that is busy with other things */
+#define START_LOOKS 1000   /* at least: we, or the whole machine, may have been stopped for long */
 #define END_SECONDS 10.0
 
 #ifndef UFFD_USER_MODE_ONLY
@@ -334,9 +335,9 @@ wait_until_ready(struct process *p, struct hello *hello)
 {
     const struct timespec pause = {0, 20000};
     double give_up = now_seconds() + START_SECONDS;
-    int status;
+    int status, looks = 0;
 
-    while (!hello->is_ready && now_seconds() < give_up) {
+    while (!hello->is_ready && (now_seconds() < give_up || looks++ < START_LOOKS)) {
         if (waitpid(p->pid, &status, __WALL | WNOHANG) == p->pid) {
             p->pid = 0;
             errno = ECHILD;

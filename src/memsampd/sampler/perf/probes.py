@@ -19,7 +19,7 @@ from memsampd.sampler.perf.refusal import explain_refusal
 from memsampd.sampler.perf.source import TaskClockSource
 
 _BUSY_SECONDS = 0.05  # CPU time that is plenty for each probe
-_PATIENCE_SECONDS = 2.0  # wall time after which a loaded machine is given up on
+_PATIENCE_SECONDS = 20.0  # wall time after which a loaded machine is given up on
 _HW_BREAKPOINT_W = 2  # linux/hw_breakpoint.h
 
 

@@ -98,7 +98,7 @@ class HeldReplica:
         finally:
             self._replica.release()
 
-    def translated(self, max_accesses: int, seconds: float = 10.0) -> Run:
+    def translated(self, max_accesses: int, seconds: float = 60.0) -> Run:
         """Run from the held moment in translated code."""
         self._replica.place(max_accesses, False)
         give_up = time.monotonic() + seconds
