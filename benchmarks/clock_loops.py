@@ -72,7 +72,9 @@ def stretch_of(burst: Burst) -> Stretch:
     )
 
 
-def timed_bursts(pid: int, count: int, rng: random.Random) -> Iterator[TimedStretch | None]:
+def timed_bursts(
+    pid: int, count: int, rng: random.Random, beyond_seconds: float = 0.05
+) -> Iterator[TimedStretch | None]:
     """Take bursts at random moments, and time each by the samples before and after it."""
     clock = ProgressClock()
     with closing(TaskClockSource(pid)) as samples, closing(ReplicaSource(pid)) as source:
@@ -80,7 +82,7 @@ def timed_bursts(pid: int, count: int, rng: random.Random) -> Iterator[TimedStre
             clock.add(samples.read(0.0))
             time.sleep(_AROUND_SECONDS * (0.5 + rng.random()))
             with suppress(CaptureError):  # between two rounds it writes
-                burst = source.capture(BurstRequest(pid, BURST_ROWS, beyond_seconds=0.05))
+                burst = source.capture(BurstRequest(pid, BURST_ROWS, beyond_seconds=beyond_seconds))
                 time.sleep(_AROUND_SECONDS)
                 clock.add(samples.read(0.0))
                 found = clock.measure(stretch_of(burst))

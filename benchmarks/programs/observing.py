@@ -175,7 +175,10 @@ def traces_left(pid: int) -> list[str]:
     """What is still to be seen of memsampd in a living process: nothing, one hopes."""
     left = [f"child {child}" for child in children(pid)]
     for tid in list_threads(pid):
-        text = Path(f"/proc/{pid}/task/{tid}/status").read_text()
+        try:
+            text = Path(f"/proc/{pid}/task/{tid}/status").read_text()
+        except OSError:  # it has ended meanwhile
+            continue
         if "\nTracerPid:\t0\n" not in text:
             left.append(f"thread {tid} is traced")
         if "\nState:\tT" in text or "\nState:\tt" in text:

@@ -14,13 +14,13 @@ import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import IO, Any
 
 import pytest
 import tracees
-from commands import MEMSAMPD, memsampd
+from commands import MEMSAMPD, PATIENCE_SECONDS, free_port, memsampd
 
 from memsampd.daemon.attach import attached
 from memsampd.daemon.config import OutputConfig, SessionConfig
@@ -88,22 +88,24 @@ def children_of(pid: int) -> list[str]:
 
 def test_attach_records_phases_and_curves(target: subprocess.Popen[str], tmp_path: Path) -> None:
     recording = tmp_path / "a.memsampd"
-    done = memsampd(
-        "attach", str(target.pid), "--duration", "8", "--no-listen", "-o", str(recording)
-    )
-    assert done.returncode == 0, done.stderr
-    assert "window 0: phase 0 (new)" in done.stdout
-    assert "8 s have passed" in done.stderr
-    assert target.poll() is None
-    assert children_of(target.pid) == []
-
-    exported = memsampd("export", str(recording), "--format", "json")
-    assert exported.returncode == 0, exported.stderr
-    data = json.loads(exported.stdout)
-    assert data["backend"]["accesses"] == "replica"
+    for seconds in (4, 8, 16, 32, 64):  # a busy machine may let neither of them do much
+        words = ("attach", str(target.pid), "--duration", seconds, "--no-listen")
+        done = memsampd(*words, "-f", "-o", recording)
+        assert done.returncode == 0, done.stderr
+        assert f"{seconds} s have passed" in done.stderr
+        assert target.poll() is None
+        assert children_of(target.pid) == []
+        exported = memsampd("export", str(recording), "--format", "json")
+        assert exported.returncode == 0, exported.stderr
+        data = json.loads(exported.stdout)
+        sampled = sum(phase["sampled_accesses"] for phase in data["phases"])
+        if len(data["windows"]) > 1 and sampled > 1000:
+            break
     assert len(data["windows"]) > 1
+    assert sampled > 1000
+    assert "window 0: phase 0 (new)" in done.stdout
+    assert data["backend"]["accesses"] == "replica"
     assert sum(phase["windows"] for phase in data["phases"]) == len(data["windows"])
-    assert sum(phase["sampled_accesses"] for phase in data["phases"]) > 1000
     curve = data["overall"]["miss_ratio"]
     assert all(0 <= b <= a <= 1 for a, b in itertools.pairwise(curve))
     assert data["overhead"]["stop_seconds"] > 0
@@ -206,12 +208,15 @@ def test_memsampd_keeps_to_its_cpus(target: subprocess.Popen[str]) -> None:
                 break
         replicas = [pid for pid, _, _ in tracees.children(observing.pid)]
         processes = (observing.pid, *replicas)
-        cpus = {tid: os.sched_getaffinity(tid) for pid in processes for tid in list_threads(pid)}
+        cpus: set[frozenset[int]] = set()
+        for tid in (tid for pid in processes for tid in list_threads(pid)):
+            with suppress(ProcessLookupError):  # it has ended meanwhile
+                cpus.add(frozenset(os.sched_getaffinity(tid)))
         niceness = os.getpriority(os.PRIO_PROCESS, observing.pid)
         observing.send_signal(signal.SIGINT)
         observing.communicate()
     assert replicas
-    assert {frozenset(each) for each in cpus.values()} == {frozenset({cpu})}
+    assert cpus == {frozenset({cpu})}
     assert niceness == 7
     assert os.sched_getaffinity(target.pid) == before
 
@@ -228,7 +233,7 @@ def test_a_signal_ends_it_cleanly(
         assert process.stdout is not None
         process.stdout.readline()  # the first window
         process.send_signal(number)
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 0, errors
     assert f"ended: {number.name}" in errors
     assert "Traceback" not in errors
@@ -255,9 +260,7 @@ def test_the_end_of_the_target_ends_it() -> None:
 
 
 def test_metrics_while_it_runs(target: subprocess.Popen[str]) -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     command = [MEMSAMPD, "attach", str(target.pid), "--listen", f"127.0.0.1:{port}"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
@@ -269,7 +272,7 @@ def test_metrics_while_it_runs(target: subprocess.Popen[str]) -> None:
                 text = answer.read().decode()
             time.sleep(0.2)
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=60)
+        process.communicate(timeout=PATIENCE_SECONDS)
     assert f'pid="{target.pid}"' in text
     promtool = shutil.which("promtool")
     if promtool is None and os.environ.get("CI") != "true":

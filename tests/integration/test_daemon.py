@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import suppress
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import MEMSAMPD, PATIENCE_SECONDS, memsampd
+from commands import MEMSAMPD, PATIENCE_SECONDS, free_port, memsampd
 from daemons import Daemon, daemon, wait_for
 from tracees import compile_c, descriptors, running, wait_until_clean
 
@@ -104,7 +103,10 @@ def test_a_rule_finds_a_process_and_its_curve_comes(
         assert found["state"] in ("profiled", "sampled")
         assert found["caches"]
         threads = list_threads(running_daemon.process.pid)
-        niceness = {tid: os.getpriority(os.PRIO_PROCESS, tid) for tid in threads}
+        niceness = {}
+        for tid in threads:
+            with suppress(ProcessLookupError):  # it has ended meanwhile
+                niceness[tid] = os.getpriority(os.PRIO_PROCESS, tid)
         own = os.getpriority(os.PRIO_PROCESS, 0)
         assert niceness.pop(running_daemon.process.pid) == max(own, 5)
         # Whoever stops a target is not to wait; who writes to the disk, the store's thread, may.
@@ -254,9 +256,7 @@ def test_without_a_daemon_it_is_said_how_to_start_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize("address", ["", "127.0.0.1:{port}"])
 def test_a_second_daemon_refuses_with_a_reason(tmp_path: Path, address: str) -> None:
     """The first one, and not its address, is what is in the way."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        listen = address.format(port=free.getsockname()[1])
+    listen = address.format(port=free_port())
     with daemon(tmp_path / "d", options=("--listen", listen)) as first:
         second = memsampd("daemon", "--socket", first.socket, "--listen", listen, "--duration", "1")
         assert second.returncode == 1
@@ -312,7 +312,7 @@ def test_children_are_targets_of_their_own_and_come_and_go(tmp_path: Path, mark:
 
                 running_daemon.wait_for(have_enough_come)
                 status = running_daemon.ask("status")["status"]
-                assert status["open_descriptors"] < 100
+                assert status["open_descriptors"] < 50 + 25 * (os.cpu_count() or 1)
                 assert parent.pid in seen
             assert parent.poll() is None
         finally:
@@ -403,9 +403,7 @@ def test_a_hang_up_has_the_rules_read_again_and_sessions_go_on(
 def test_metrics_of_all_targets_are_served_at_one_address(
     tmp_path: Path, mark: str, busy: subprocess.Popen[str]
 ) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        listen = f"127.0.0.1:{free.getsockname()[1]}"
+    listen = f"127.0.0.1:{free_port()}"
     options = ("--listen", listen)
     with daemon(tmp_path / "d", rule(mark), options=options) as running_daemon:
 
@@ -573,8 +571,7 @@ def test_garbage_and_slow_clients_hurt_nobody(tmp_path: Path) -> None:
         for client in clients + more:
             client.close()
         wait_for(lambda: _asked(running_daemon))
-        status = running_daemon.ask("status")["status"]
-        assert status["open_descriptors"] < 30
+        wait_for(lambda: running_daemon.ask("status")["status"]["open_descriptors"] < 30)
         assert running_daemon.process.poll() is None
 
 
@@ -597,9 +594,9 @@ def test_many_attaches_and_detaches_leave_nothing(tmp_path: Path) -> None:
             return {name: status[name] for name in ("open_descriptors", "threads", "rss_bytes")}
 
         first, last = cycle(20), cycle(200)
-        assert last["open_descriptors"] == first["open_descriptors"]
-        assert last["threads"] == first["threads"]
         assert last["rss_bytes"] < first["rss_bytes"] + (8 << 20)
+        wait_for(lambda: cycle(0)["open_descriptors"] <= first["open_descriptors"])
+        wait_for(lambda: cycle(0)["threads"] <= first["threads"])
         assert is_unharmed(idle)
 
 
@@ -608,7 +605,5 @@ def test_a_stopped_daemon_leaves_no_descriptor_in_its_client(tmp_path: Path) -> 
     with daemon(tmp_path / "d") as running_daemon:
         for _ in range(5):
             running_daemon.ask("list")
-        started = time.monotonic()
         assert running_daemon.stop() == 0
-        assert time.monotonic() >= started
     assert descriptors() == before

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import MEMSAMPD, PATIENCE_SECONDS
+from commands import MEMSAMPD, PATIENCE_SECONDS, free_port
 from daemons import Daemon, daemon, wait_for
 from tracees import children, running, wait_until_clean
 
@@ -46,15 +46,9 @@ def rule(mark: str) -> str:
     return f'[[rules]]\nname = "marked"\ncommand_line = "{mark}"\n'
 
 
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-        return port
-
-
 def read(port: int, path: str) -> str:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=60) as answer:
+    url = f"http://127.0.0.1:{port}{path}"
+    with urllib.request.urlopen(url, timeout=PATIENCE_SECONDS) as answer:
         text: str = answer.read().decode()
         return text
 

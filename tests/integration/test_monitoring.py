@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from commands import MEMSAMPD
-from monitored import RATE_INTERVAL, Monitoring, free_port, monitoring, tool
+from commands import MEMSAMPD, free_port
+from monitored import RATE_INTERVAL, Monitoring, monitoring, tool
 from promql import ROOT, filled_in, panel_queries, variable_queries
 from tracees import compile_c, running
 

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from chromium import Chromium, wait_for
-from commands import MEMSAMPD
+from commands import MEMSAMPD, PATIENCE_SECONDS
 from msgspec.structs import replace
 from serving import lasting_node_status, now_snapshot, serving
 
@@ -58,7 +58,7 @@ def attached(tmp_path: Path) -> Iterator[str]:
         assert session.poll() is None, words.read_text()
         yield said[1]
         session.terminate()
-        assert session.wait(60) == 0, words.read_text()
+        assert session.wait(PATIENCE_SECONDS) == 0, words.read_text()
     finally:
         for process in (session, target):
             process.kill()
@@ -86,8 +86,7 @@ def test_phases_of_a_real_program_appear_and_can_be_picked_and_saved(
         browser.evaluate("document.querySelector('#phases input:checked').focus()")
         browser.press("ArrowRight")
         picked = browser.until(f"{PICKED} !== 'run' && {PICKED}")
-        label = browser.until("document.querySelector('#curves').ariaLabel")
-        assert f"phase {picked}" in label
+        browser.until(f"document.querySelector('#curves').ariaLabel.includes('phase {picked}')")
         # The figures are read by keyboard, too.
         browser.evaluate("document.querySelector('#heat').focus()")
         browser.press("ArrowLeft")

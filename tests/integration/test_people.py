@@ -77,7 +77,7 @@ def test_a_name_from_outside_does_nothing_to_a_terminal(tmp_path: Path) -> None:
         shown = [
             on_a_terminal("attach", str(pid), "--no-listen", "--duration", "1"),
             said("attach", pid, "--no-listen", "--duration", 1, "-o", recording),
-            said("trace", "-o", trace, "--accesses", 1000, pid),
+            said("trace", "-o", trace, "--accesses", 1000, "--deadline", 100, pid),
             said("doctor", pid),
             said("top", "--once", "--pid", pid, "--duration", 1),
             said("check-config", config),
@@ -88,8 +88,8 @@ def test_a_name_from_outside_does_nothing_to_a_terminal(tmp_path: Path) -> None:
             stderr=subprocess.PIPE,
             text=True,
         ) as daemon:
-            while not socket.exists():
-                time.sleep(0.01)
+            while memsampd("list", "--socket", socket).returncode:  # it does not answer yet
+                assert daemon.poll() is None
             shown += [
                 said(*words, "--socket", socket)
                 for words in (("attach", "--daemon", pid), ("list",), ("detach", pid))

@@ -145,8 +145,8 @@ def test_counters_are_read_at_each_sample(which: int) -> None:
     with busy_child() as child:
         word = stores_to(child.word_address)
         counters = CounterSet(((word, FAULTS, TASK_CLOCK, TASK_CLOCK),))
+        before = read_word(child.pid, child.word_address)
         for source in sources(counters, child.pid)[which : which + 1]:
-            before = read_word(child.pid, child.word_address)
             clock = CounterClock()
             parts = read_some(source, 50)
             os.kill(child.pid, signal.SIGSTOP)

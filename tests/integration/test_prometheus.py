@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import socket
 import subprocess
 import time
 import urllib.parse
@@ -13,6 +12,7 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+from commands import free_port
 from invented import make_snapshot
 from msgspec.structs import replace
 from prometheus_client import generate_latest
@@ -77,9 +77,7 @@ def test_prometheus_stores_what_was_published(
         "scrape_configs:\n- job_name: memsampd\n  scrape_interval: 1s\n"
         f"  static_configs:\n  - targets: ['127.0.0.1:{server.port}']\n"
     )
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     prometheus = subprocess.Popen(
         [
             program,

@@ -16,7 +16,7 @@ from memsampd.sampler.records import Burst, BurstEnd, BurstRequest
 from memsampd.sampler.replica.source import ReplicaSource
 
 HOLD_SECONDS = 0.001  # supplies some hundred pages at most
-BEYOND_SECONDS = 5.0  # as long as a busy machine may need; a burst ends when it is full
+BEYOND_SECONDS = 60.0  # as long as a busy machine may need; a burst ends when it is full
 ACCESSES = 50_000
 
 # Goes through 16 MiB at random until it is told to stop, and says what it has read. Its words are
@@ -146,10 +146,11 @@ def test_the_target_comes_to_its_own_result(reader: subprocess.Popen[str], tmp_p
 def test_what_went_astray_is_dropped(rounds: subprocess.Popen[str]) -> None:
     """The replica meets pages of later rounds, and the program's trap: not the program itself."""
     with closing(ReplicaSource(rounds.pid)) as source:
-        for _ in range(5):
+        bursts = 0
+        while bursts < 5:  # the hold may be over before the replica has had a CPU
             burst = taken(source, rounds.pid, 0.05)
             assert burst.end in (BurstEnd.HOLD, BurstEnd.FULL)
-            assert burst.accesses > 0
+            bursts += burst.accesses > 0
     assert rounds.poll() is None
 
 

@@ -96,10 +96,11 @@ class Target:
         return events - 100
 
     def footprint(self) -> tuple[list[str], str]:
-        """Its faults and its memory."""
+        """Its faults and its memory, whoever shares it, and whatever is written back meanwhile."""
         fields = (PROC / str(self.pid) / "stat").read_text().rpartition(")")[2].split()
         rollup = (PROC / str(self.pid) / "smaps_rollup").read_text().partition("\n")[2]
-        kept = [line for line in rollup.splitlines() if not line.startswith(("Pss", "Referenced"))]
+        others = ("Pss", "Referenced", "Shared_", "Private_")
+        kept = [line for line in rollup.splitlines() if not line.startswith(others)]
         return fields[7:11], "\n".join(kept)
 
     def used(self, run: Run) -> list[int]:

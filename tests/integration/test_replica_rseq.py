@@ -64,5 +64,6 @@ def test_a_sequence_is_not_aborted(program: Path, way: str) -> None:
         committed, aborted = (int(word, 16) for word in line.split())
         rows = tracees.rows_from(process.pid, way, 5000)
         assert np.count_nonzero(rows.address == committed) > 20
-        assert np.count_nonzero(rows.address == aborted) == 0
+        # It may begin where the kernel has just aborted one of the target itself.
+        assert np.count_nonzero(rows.address[4:] == aborted) == 0
         assert process.poll() is None

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tracees import PATIENCE_SECONDS, address_of, compile_c, patiently, running
+from tracees import PATIENCE_SECONDS, address_of, compile_c, patiently, running, sleeps
 
 from memsampd.sampler.process.status import read_threads
 from memsampd.sampler.records import Burst, BurstEnd, BurstRequest
@@ -92,7 +92,7 @@ def bursts(program: Path, what: str) -> Iterator[Burst]:
     with running(program, what) as process:
         assert process.stdout is not None
         process.stdout.readline()
-        while what == "sleeps" and read_threads(process.pid)[1].state != "S":
+        while what == "sleeps" and not sleeps(read_threads(process.pid)[1].tid):
             time.sleep(0.01)
         give_up = time.monotonic() + PATIENCE_SECONDS
         with closing(ReplicaSource(process.pid)) as source:

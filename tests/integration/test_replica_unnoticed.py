@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import IO, cast
 
 import pytest
-from tracees import compile_c, observed, running, traces_left, write_data
+from tracees import compile_c, observed, running, sleeps, write_data
 from watchful import COMMON, OBSERVER, outcome, tell
 
 from memsampd.errors import CaptureError, MemsampdError
 from memsampd.sampler.process.identity import read_stat
+from memsampd.sampler.process.status import read_status
 from memsampd.sampler.records import BurstRequest
 from memsampd.sampler.replica.source import ReplicaSource
 
@@ -895,7 +896,7 @@ def test_a_sleeper_is_refused(tmp_path: Path) -> None:
     with running(compile_c(tmp_path, SLEEPER)) as process:
         assert process.stdout is not None
         process.stdout.readline()
-        while read_stat(process.pid).state != "S":
+        while not sleeps(process.pid):
             time.sleep(0.01)
         with closing(ReplicaSource(process.pid)) as source, pytest.raises(CaptureError) as caught:
             source.capture(BurstRequest(process.pid, 100))
@@ -916,7 +917,7 @@ def test_one_that_a_debugger_holds_is_refused(tmp_path: Path) -> None:
             str(process.pid),
         ]
         with running(*debugger, stderr=subprocess.DEVNULL) as strace:
-            while traces_left(process.pid) == []:
+            while read_status(process.pid).tracer_pid != strace.pid:
                 time.sleep(0.01)
             caught = None
             with closing(ReplicaSource(process.pid)) as source:

@@ -12,7 +12,15 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from tracees import PATIENCE_SECONDS, compile_c, descriptors, go_on, running, wait_until_clean
+from tracees import (
+    PATIENCE_SECONDS,
+    compile_c,
+    descriptors,
+    go_on,
+    running,
+    sleeps,
+    wait_until_clean,
+)
 
 from memsampd.daemon.tracer import CaptureOrder, CaptureResult, TracerThread
 from memsampd.sampler.perf.sleepers import wait_until_one_runs
@@ -68,7 +76,7 @@ def asleep(program: Path, which: str) -> Iterator[subprocess.Popen[str]]:
         assert process.stdout.readline() == "ready\n"
         threads = 1 if which == "first" else 2
         give_up = time.monotonic() + PATIENCE_SECONDS
-        while [each.state for each in read_threads(process.pid)] != ["S"] * threads:
+        while [sleeps(each.tid) for each in read_threads(process.pid)] != [True] * threads:
             assert time.monotonic() < give_up
             time.sleep(0.01)
         yield process

@@ -12,14 +12,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from commands import MEMSAMPD
+from commands import MEMSAMPD, PATIENCE_SECONDS
 from daemons import daemon
 from documents_server import served
 from invented import make_snapshot
 from msgspec.structs import replace
 from tracees import running
 
-PATIENCE_SECONDS = 60.0
 needs_tmux = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
 
 

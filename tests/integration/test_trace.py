@@ -95,7 +95,9 @@ def has_bursts(path: Path) -> bool:
     return path.exists() and path.stat().st_size > 2000
 
 
-ENDLESS = ("--accesses", "300", "--bursts", "1000000")
+# For a machine that is busy with other things; nothing is asserted on it.
+PATIENTLY = ("--deadline", "100", "--max-stop", "1")
+ENDLESS = ("--accesses", "300", "--bursts", "1000000", *PATIENTLY)
 
 
 def starts(path: Path) -> list[BurstStart]:
@@ -108,7 +110,7 @@ def test_a_trace_has_what_the_process_did(scanner: Path, tmp_path: Path) -> None
     with tracees.running(scanner) as target:
         assert target.stdout is not None
         base = int(target.stdout.readline(), 16)
-        done = trace(target.pid, "-o", path, "--accesses", "3000", "--bursts", "3")
+        done = trace(target.pid, "-o", path, "--accesses", "3000", "--bursts", "3", *PATIENTLY)
         assert done.returncode == 0, done.stderr
         assert target.poll() is None
         assert tracees.wait_until_clean(target.pid) == []
@@ -151,7 +153,7 @@ def test_threads_are_chosen_or_named(tmp_path: Path) -> None:
     with tracees.running(program) as target:
         assert target.stdout is not None
         busy = {int(target.stdout.readline()) for _ in range(2)}
-        options = ["--accesses", "20", "--interval", "0.02"]
+        options = ["--accesses", "20", "--interval", "0.02", *PATIENTLY]
         done = trace("-o", path, *options, "--bursts", "28", target.pid)
         assert done.returncode == 0, done.stderr
         chosen = {start.tid for start in starts(path)}
@@ -247,7 +249,7 @@ sys.exit(7)
 def test_a_program_is_started_traced_and_waited_for(tmp_path: Path) -> None:
     path = tmp_path / "x"
     command = [sys.executable, "-c", UNTIL_TRACED, str(path)]
-    done = trace("--accesses", "5000", "--bursts", "3", "-o", path, "--", *command)
+    done = trace("--accesses", "5000", "--bursts", "3", *PATIENTLY, "-o", path, "--", *command)
     assert (done.returncode, done.stdout) == (7, "done\n")
     bursts, _, message = read_trace(path)
     assert (1 <= len(bursts) <= 3, message) == (True, "")

@@ -77,7 +77,7 @@ def test_rows_agree_with_stepping(
         for tries in range(200):
             if tries >= 8 and compared:
                 break
-            with replica.holding(pid):
+            with replica.holding(pid, 60):
                 first = replica.translated(accesses)
                 second = replica.stepped(5000)
             assert first.end in ends

@@ -238,7 +238,7 @@ def test_random_code_agrees(
     done = []
     for seed in range(CASES):
         _save(tmp_path, target, seed)
-        with replica.holding(target.pid):
+        with replica.holding(target.pid, 60):
             try:
                 done.append(_compare(target, replica, seed, guided=guided))
             finally:
@@ -256,7 +256,7 @@ def test_cases_end_in_different_ways(target: Target, replica: HeldReplica) -> No
     """The generator must not stop at its first instruction each time."""
     ends = []
     for seed in range(12):
-        with replica.holding(target.pid):
+        with replica.holding(target.pid, 60):
             code, data = _case(target.place, seed)
             target.write(target.place.data, data)
             target.write(target.place.code, code)

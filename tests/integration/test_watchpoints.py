@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tracees import compile_c, descriptors
+from tracees import PATIENCE_SECONDS, compile_c, descriptors
 
 from memsampd import _core
 from memsampd.daemon.attach import attached
@@ -32,7 +32,6 @@ from memsampd.sampler.perf.watchpoints import (
 from memsampd.sampler.process.schedstat import read_scheduled
 from memsampd.sampler.process.status import list_threads
 
-PATIENCE_SECONDS = 60.0
 LINES, NEAR, LINE_BYTES = 50_000, 9, 64
 DISTANCE = LINES * (NEAR + 1) - 1
 KNOWN_DISTANCE = (
@@ -184,6 +183,8 @@ def test_a_known_distance_is_measured(known_distance: Path, tmp_path: Path) -> N
                     points.start(WatchOrder((base + LINE_BYTES * line,), process.pid, 1e-4))
                 assert points.free == 0
                 watches = ended(points, 4)
+            process.send_signal(signal.SIGSTOP)
+            os.waitid(os.P_PID, process.pid, os.WSTOPPED)
             accesses = int.from_bytes(counted.read_bytes()[:8], "little")
             ticks = Path(f"/proc/{process.pid}/schedstat").read_text().split()[0]
         finally:
@@ -386,7 +387,7 @@ def test_a_session_watches_what_its_bursts_left_open(known_distance: Path, tmp_p
             config = SessionConfig(own_cpu_share=1e6, budget_share=0.5)
             path = tmp_path / "recording"
             with attached(process.pid, config, OutputConfig(recording=path)) as session:
-                deadline = time.monotonic() + 4 * PATIENCE_SECONDS
+                deadline = time.monotonic() + PATIENCE_SECONDS
                 while not watches_of(path) and time.monotonic() < deadline:
                     time.sleep(0.05)
                     session.step()
@@ -403,8 +404,10 @@ def test_a_session_watches_what_its_bursts_left_open(known_distance: Path, tmp_p
         again.add(event)
     again.finish()
     for policy, curve in again.estimate().curves.items():
-        assert np.array_equal(curve.miss_ratio, said.curves[policy].miss_ratio)
-        assert np.array_equal(curve.low, said.curves[policy].low)
+        # But for rounding: the live one was asked more often.
+        for name in ("miss_ratio", "low"):
+            live, replayed = getattr(said.curves[policy], name), getattr(curve, name)
+            assert replayed == pytest.approx(live, rel=1e-9, abs=1e-12)
 
 
 def watches_of(recording: Path) -> list[WatchRecord]:

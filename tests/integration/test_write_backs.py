@@ -2,37 +2,55 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 import sys
 import time
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
 import pytest
 from tracees import PATIENCE_SECONDS, patiently, running, write_data
 
+from memsampd.errors import CaptureError
 from memsampd.models.write_backs import most_written_back, written_back
 from memsampd.sampler.records import Burst, BurstRequest
 from memsampd.sampler.replica.source import ReplicaSource
 from write_backs import exact_traffic, line_accesses
 
+BURSTS, ROWS = 7, 250_000
 LEAST_ROWS = 100_000  # of fewer there is little to say
 HASHING = "d = {}\nwhile True:\n    for i in range(200000): d[i] = str(i)"
 
 
-def long_burst(pid: int) -> Burst:
-    """A burst that has gone on for some time."""
-    give_up = time.monotonic() + PATIENCE_SECONDS
-    with closing(ReplicaSource(pid)) as source:
+def long_bursts(pid: int) -> Iterator[Burst]:
+    """Bursts at random moments, each of which has gone on for some time."""
+    draw, give_up = random.Random(1), time.monotonic() + PATIENCE_SECONDS
+    with closing(ReplicaSource(pid)) as source, suppress(CaptureError):  # it may come to its end
         while time.monotonic() < give_up:
             burst = patiently(
-                lambda: source.capture(BurstRequest(pid, 1_000_000, 10)),
+                lambda: source.capture(BurstRequest(pid, ROWS, 10)),
                 ("not-running", "in-syscall", "in-rseq", "lost", "cold"),
             )
             if len(burst) >= LEAST_ROWS:
-                return burst
-    pytest.skip(f"no burst of {LEAST_ROWS} rows in {PATIENCE_SECONDS:g} s")
+                yield burst
+            time.sleep(draw.uniform(0, 0.2))
+
+
+def errors_of(burst: Burst) -> list[float]:
+    """Relative errors of the traffic at all sizes."""
+    lines, stores = line_accesses([burst])
+    errors = []
+    for exact in exact_traffic(lines, stores, [1 << octave for octave in range(4, 16)]):
+        most = most_written_back(exact.fetched, exact.write_share)
+        assert exact.written_back <= most + 1e-12
+        traffic = exact.fetched + exact.written_back
+        estimate = exact.fetched + written_back(exact.fetched, exact.write_share)
+        errors.append(abs(estimate / traffic - 1))
+    return errors
 
 
 @pytest.mark.parametrize("name", ["xz", "bzip2", "python"])
@@ -43,14 +61,7 @@ def test_traffic_of_a_real_program(name: str, tmp_path: Path) -> None:
     if shutil.which(command[0]) is None:
         pytest.skip(f"{name} is not installed (scripts/test-tools installs it)")
     with (tmp_path / "out").open("wb") as out, running(*command, stdout=out) as process:
-        burst = long_burst(process.pid)
-    lines, stores = line_accesses([burst])
-    sizes = [1 << octave for octave in range(4, 16)]
-    errors = []
-    for exact in exact_traffic(lines, stores, sizes):
-        most = most_written_back(exact.fetched, exact.write_share)
-        assert exact.written_back <= most + 1e-12
-        traffic = exact.fetched + exact.written_back
-        estimate = exact.fetched + written_back(exact.fetched, exact.write_share)
-        errors.append(abs(estimate / traffic - 1))
-    assert np.mean(errors) < 0.35  # docs/traffic.md: 15 % over all programs
+        bursts = list(islice(long_bursts(process.pid), BURSTS))
+    assert bursts
+    errors = [np.mean(errors_of(burst)) for burst in bursts]
+    assert np.median(errors) < 0.35  # docs/traffic.md: 15 % over all programs; one may do anything

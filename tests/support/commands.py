@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import random
+import socket
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 MEMSAMPD = str(Path(sys.executable).with_name("memsampd"))
@@ -22,3 +25,12 @@ def memsampd(
         timeout=timeout_seconds,
         check=False,
     )
+
+
+def free_port() -> int:
+    """A port of 127.0.0.1 that nobody has, and that nobody is given who does not ask for it."""
+    while True:
+        port = random.SystemRandom().randrange(20_000, 32_000)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port

@@ -40,6 +40,7 @@ __all__ = [
     "patiently",
     "rows_from",
     "running",
+    "sleeps",
     "traces_left",
     "wait_until_clean",
     "write_data",
@@ -94,6 +95,11 @@ def running(*command: str | Path, **options: object) -> Iterator[subprocess.Pope
     finally:
         process.kill()
         process.communicate()
+
+
+def sleeps(tid: int) -> bool:
+    """Whether a thread is off its CPU in a system call: "S" it is on its way to that already."""
+    return Path(f"/proc/{tid}/syscall").read_text() != "running\n"
 
 
 def rows_from(pid: int, way: str, accesses: int) -> AccessChunk:

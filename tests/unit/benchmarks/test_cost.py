@@ -259,7 +259,7 @@ def test_an_agent_ends_as_told_or_fails(
 
 def test_all_cpu_time_is_that_of_some_program() -> None:
     """What is busy is no less than what we know of, nor more than the CPUs have."""
-    busy, own, wall = busy_seconds(), time.process_time(), time.monotonic()
+    wall, busy, own = time.monotonic(), busy_seconds(), time.process_time()
     for _ in range(300):
         time.sleep(0.001)
         sum(range(20_000))

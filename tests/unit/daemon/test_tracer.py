@@ -91,7 +91,7 @@ def tracer_of(source: Scripted) -> Iterator[TracerThread]:
 
 def result_of(tracer: TracerThread, order: CaptureOrder = ORDER) -> CaptureResult:
     tracer.order(order)
-    give_up = time.monotonic() + 30
+    give_up = time.monotonic() + 200
     found: list[CaptureResult] = []
     while not found and time.monotonic() < give_up:
         found = tracer.results()
