@@ -21,7 +21,6 @@ from memsampd.models.counting import LineCounter
 from memsampd.models.histogram import ReuseHistogram
 from memsampd.models.open_lines import VISIT_ACCESSES, OpenLine, open_lines
 from memsampd.sampler.clock.progress import often_executed
-from memsampd.sampler.perf.arrival import wait_for
 from memsampd.sampler.process.identity import PROC
 from memsampd.sampler.process.status import list_threads
 from memsampd.sampler.protocols import AccessSource
@@ -257,10 +256,9 @@ class TracerThread:
             order.max_stop_seconds,
             order.deadline_seconds,
             order.beyond_seconds,
+            order.seek_ips,
         )
         cost = BurstCost(stop_seconds=wasted_seconds)
-        if order.seek_ips:
-            cost += BurstCost(hit_seconds=wait_for(tid, order.seek_ips, self._closing))
         self._counter.begin()
         burst = source.count_lines(request, self._line_bytes, self._counter.core)
         burst = replace(burst, cost=burst.cost + cost)
