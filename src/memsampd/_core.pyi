@@ -169,6 +169,7 @@ class Replica:
         beyond_seconds: float = 0.0,
         arrival_leader: int = -1,
         arrival: int = -1,
+        arrival_seconds: float = 0.0,
     ) -> dict[str, Any]:
         """The fields of memsampd.sampler.replica.source._Taken."""
     def begin_take(

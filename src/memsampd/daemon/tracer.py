@@ -45,6 +45,7 @@ class CaptureOrder(msgspec.Struct, frozen=True):
         patience_seconds: for how long to wait until a thread runs, where all of them sleep.
         seek_ips: places of code that is sought: the burst begins when the thread comes to one of
         them.
+        seek_seconds: for how long to wait for that.
         open_lines: how many lines to tell that had not returned when it ended; 0: none.
     """
 
@@ -56,6 +57,7 @@ class CaptureOrder(msgspec.Struct, frozen=True):
     beyond_seconds: float = 0.0
     patience_seconds: float = 0.0
     seek_ips: tuple[int, ...] = ()
+    seek_seconds: float = 0.0
     open_lines: int = 0
 
 
@@ -257,6 +259,7 @@ class TracerThread:
             order.deadline_seconds,
             order.beyond_seconds,
             order.seek_ips,
+            order.seek_seconds,
         )
         cost = BurstCost(stop_seconds=wasted_seconds)
         self._counter.begin()

@@ -398,6 +398,7 @@ class BurstRequest(msgspec.Struct, frozen=True):
         on.
         seek_ips: the burst begins where the thread comes to one of these places, at most four;
             none: where it is.
+        seek_seconds: for how long it is waited for there.
     """
 
     tid: int
@@ -406,6 +407,7 @@ class BurstRequest(msgspec.Struct, frozen=True):
     deadline_seconds: float = 10.0
     beyond_seconds: float = 0.0
     seek_ips: tuple[int, ...] = ()
+    seek_seconds: float = 0.0
 
 
 class AccessRate(msgspec.Struct, frozen=True):

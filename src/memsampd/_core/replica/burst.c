@@ -34,7 +34,6 @@
 #define LEARNING_SECONDS 0.02
 #define FURTHER_SECONDS 0.003 /* CPU time */
 #define PART_WORDS 512 /* more than a record has */
-#define ARRIVAL_SECONDS 0.2
 #define ARRIVAL_LOOK_MILLISECONDS 20 /* between looks whether the burst is cancelled */
 #define ROOM_BYTES (4u << 20) /* for the translations of one burst */
 
@@ -351,7 +350,7 @@ arrives(const struct burst *b)
 {
     const struct burst_order *order = b->order;
     struct pollfd hit = {.fd = order->arrival, .events = POLLIN};
-    const double give_up = now_seconds() + ARRIVAL_SECONDS;
+    const double give_up = now_seconds() + order->arrival_seconds;
 
     if (order->arrival < 0)
         return true;

@@ -60,7 +60,7 @@ _CAUSES = {
     "gone": ("the process or thread is gone", "other threads are tried"),
     "not-64-bit": ("the thread runs 32-bit code", "only 64-bit code is supported"),
     "not-reached": (
-        "the thread did not come to the code that was sought in 0.2 s",
+        "the thread did not come to the code that was sought",
         "it is sought again, ever more rarely",
     ),
     "unexpected": ("the thread stopped in an unknown way", "please report this"),
@@ -326,6 +326,7 @@ class ReplicaSource:
                     has_company=company,
                     beyond_seconds=request.beyond_seconds,
                     arrival=arrival.descriptors,
+                    arrival_seconds=request.seek_seconds,
                 )
                 cost += taken.cost + BurstCost(hit_seconds=arrival.lost_seconds)
             if taken.is_lost:
@@ -371,6 +372,7 @@ class ReplicaSource:
         has_company: bool = False,
         beyond_seconds: float = 0.0,
         arrival: tuple[int, int] = (-1, -1),
+        arrival_seconds: float = 0.0,
     ) -> _Taken:
         told: dict[str, Any] = self._replica.burst(
             tid,
@@ -385,6 +387,7 @@ class ReplicaSource:
             beyond_seconds=beyond_seconds,
             arrival_leader=arrival[0],
             arrival=arrival[1],
+            arrival_seconds=arrival_seconds,
         )
         taken = _Taken(**told)
         self._holds.append((time.monotonic(), taken.held_seconds))
