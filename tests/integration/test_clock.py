@@ -6,9 +6,8 @@ import os
 import random
 import signal
 import subprocess
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -18,8 +17,8 @@ from tracees import PATIENCE_SECONDS, descriptors
 from clock_loops import timed_bursts
 from clock_target import build, running
 from memsampd import _core
-from memsampd.errors import CaptureError, MemsampdError
-from memsampd.sampler.perf.arrival import wait_for
+from memsampd.errors import MemsampdError
+from memsampd.sampler.perf.arrival import Arrival
 
 EXECUTE, ACCESS = _core.BREAKPOINT_EXECUTE, _core.BREAKPOINT_ACCESS
 HIT_DTYPE = np.dtype(
@@ -146,7 +145,7 @@ def test_an_exit_in_the_midst_keeps_the_hits() -> None:
             opened.wait(201, PATIENCE_SECONDS)  # never so many: it is gone
             assert 5 <= len(read_hits(opened)) <= 200
         with pytest.raises(MemsampdError, match="gone"):
-            wait_for(_reaped(), [64], threading.Event())
+            Arrival(_reaped(), [64])
 
 
 def _reaped() -> int:
@@ -161,7 +160,7 @@ def test_taken_debug_registers_are_told() -> None:
             breakpoints(pid, [(ACCESS, words[0])] * 4, 1),
             pytest.raises(MemsampdError, match="in use"),
         ):
-            wait_for(pid, [words[1]], threading.Event())
+            Arrival(pid, [words[1]])
         with breakpoints(pid, [(ACCESS, words[0])] * 4, 1):
             pass  # given back
 
@@ -173,7 +172,7 @@ def test_a_process_of_another_user_is_told() -> None:
         if child == 0:
             os.setuid(65534)
             try:
-                wait_for(pid, [words[0]], threading.Event())
+                Arrival(pid, [words[0]])
                 os._exit(1)
             except MemsampdError as error:
                 os._exit(0 if error.remedy else 2)
@@ -200,24 +199,6 @@ def test_closed_breakpoints_hold_nothing_and_refuse() -> None:
         with pytest.raises(OSError, match="Invalid argument"):
             _core.Breakpoints(pid, [(ACCESS, words[0]), (ACCESS, words[0] + 1)], 1)
     assert descriptors() == before
-
-
-def test_a_thread_is_waited_for_where_it_comes_to() -> None:
-    with looping() as (pid, instructions, _):
-        lost_seconds = 0.0
-        while not lost_seconds:  # nothing says how soon it is there
-            with suppress(CaptureError):
-                lost_seconds = wait_for(pid, instructions, threading.Event())
-        with pytest.raises(CaptureError, match="did not come") as caught:
-            wait_for(pid, [64], threading.Event())
-        assert caught.value.reason == "not-reached"
-
-
-def test_a_cancelled_wait_ends() -> None:
-    cancelled = threading.Event()
-    cancelled.set()
-    with looping() as (pid, _, _words), pytest.raises(CaptureError):
-        wait_for(pid, [64], cancelled)
 
 
 def test_a_loop_is_timed_by_its_registers(loops: Path) -> None:

@@ -335,7 +335,7 @@ class Pipeline:
         self._ran.update(samples.tid.tolist())
         bins = self.parts.cutter.bins(samples)
         self._learners.clock.add(samples)
-        self._learners.unseen.add(samples.ip, samples.tid, bins)
+        self._learners.unseen.add(samples, bins)
         for window in self.parts.cutter.add(samples, bins):
             self._end_window(window)
 

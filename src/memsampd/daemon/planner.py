@@ -180,7 +180,7 @@ class Planner:
         if sought is None:
             return None
         order = self._capture({sought.tid: 1}, 0.0, self._limits.first_accesses)
-        return replace(order, seek_ips=sought.ips)
+        return replace(order, seek_ips=sought.ips, seek_seconds=sought.patience_seconds)
 
     def next(
         self,

@@ -21,7 +21,6 @@ from memsampd.models.counting import LineCounter
 from memsampd.models.histogram import ReuseHistogram
 from memsampd.models.open_lines import VISIT_ACCESSES, OpenLine, open_lines
 from memsampd.sampler.clock.progress import often_executed
-from memsampd.sampler.perf.arrival import wait_for
 from memsampd.sampler.process.identity import PROC
 from memsampd.sampler.process.status import list_threads
 from memsampd.sampler.protocols import AccessSource
@@ -46,6 +45,7 @@ class CaptureOrder(msgspec.Struct, frozen=True):
         patience_seconds: for how long to wait until a thread runs, where all of them sleep.
         seek_ips: places of code that is sought: the burst begins when the thread comes to one of
         them.
+        seek_seconds: for how long to wait for that.
         open_lines: how many lines to tell that had not returned when it ended; 0: none.
     """
 
@@ -57,6 +57,7 @@ class CaptureOrder(msgspec.Struct, frozen=True):
     beyond_seconds: float = 0.0
     patience_seconds: float = 0.0
     seek_ips: tuple[int, ...] = ()
+    seek_seconds: float = 0.0
     open_lines: int = 0
 
 
@@ -257,10 +258,10 @@ class TracerThread:
             order.max_stop_seconds,
             order.deadline_seconds,
             order.beyond_seconds,
+            order.seek_ips,
+            order.seek_seconds,
         )
         cost = BurstCost(stop_seconds=wasted_seconds)
-        if order.seek_ips:
-            cost += BurstCost(hit_seconds=wait_for(tid, order.seek_ips, self._closing))
         self._counter.begin()
         burst = source.count_lines(request, self._line_bytes, self._counter.core)
         burst = replace(burst, cost=burst.cost + cost)

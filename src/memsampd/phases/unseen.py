@@ -8,12 +8,14 @@ samples have found it.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from memsampd.sampler.latest import Latest
+from memsampd.sampler.records import BranchSamples
 
 _SAMPLES = 1000
 _SAMPLES_LEAST = 100
@@ -22,6 +24,8 @@ _RECURS = 50  # samples from the first to the last in some code, or more: it com
 _LATELY = 300
 _PLACES = 4  # a thread has as many debug registers
 _FIRST_PAUSE = 8  # windows, doubled with each search for the same code
+# For how long code is waited for: until it should have come again, by its samples.
+_LEAST_PATIENCE_SECONDS, _MOST_PATIENCE_SECONDS = 0.2, 1.0
 
 
 class Sought(msgspec.Struct, frozen=True):
@@ -32,32 +36,38 @@ class Sought(msgspec.Struct, frozen=True):
         ips: places that it passed, at most four.
         bins: their bins in branch vectors.
         share: of the latest samples, those in code that no burst has seen.
+        patience_seconds: for how long it is to be waited for.
     """
 
     tid: int
     ips: tuple[int, ...]
     bins: tuple[int, ...]
     share: float
+    patience_seconds: float
 
 
 class UnseenCode:
     """Remembers the latest samples, and which code was sought already.
 
     Code that was sought in vain, or still counts as not seen, is left alone for ever longer.
+    Several places are sought at a time, and one is found: it was not in vain for the others.
     """
 
     def __init__(self) -> None:
         self._ip = Latest(_SAMPLES, np.uint64)
         self._tid = Latest(_SAMPLES, np.int32)
         self._bin = Latest(_SAMPLES, np.int64)
+        self._seconds = Latest(_SAMPLES, np.float64)
+        self._sought: tuple[int, ...] = ()  # bins, lately
         self._tries: Counter[int] = Counter()
         self._rest_until: dict[int, int] = {}
 
-    def add(self, ip: NDArray[np.uint64], tid: NDArray[np.int32], bins: NDArray[np.int64]) -> None:
-        """Remember samples: addresses, threads, and bins in branch vectors, shape (n,)."""
-        self._ip.add(ip)
-        self._tid.add(tid)
+    def add(self, samples: BranchSamples, bins: NDArray[np.int64]) -> None:
+        """Remember samples, and their bins in branch vectors, shape (n,)."""
+        self._ip.add(samples.ip)
+        self._tid.add(samples.tid)
         self._bin.add(bins)
+        self._seconds.add(samples.time_seconds)
 
     def seek(self, is_seen: NDArray[np.bool_], window: int) -> Sought | None:
         """Choose where to look, if it is worth it.
@@ -66,6 +76,8 @@ class UnseenCode:
             is_seen: of each bin, whether a burst has run code in it, shape (bins,).
             window: index of the present window.
         """
+        if any(is_seen[bin] for bin in self._sought if bin < len(is_seen)):
+            self._spare(bin for bin in self._sought if not is_seen[bin])
         ran, tids = self._bin.rows, self._tid.rows
         if len(ran) < _SAMPLES_LEAST or ran.max() >= len(is_seen):
             return None
@@ -86,7 +98,22 @@ class UnseenCode:
         for bin in bins:
             self._tries[bin] += 1
             self._rest_until[bin] = window + (_FIRST_PAUSE << min(self._tries[bin], 16) - 1)
-        return Sought(tid, tuple(ips), tuple(bins), share)
+        self._sought = tuple(bins)
+        return Sought(tid, tuple(ips), self._sought, share, self._patience_seconds(bins))
+
+    def _spare(self, bins: Iterable[int]) -> None:
+        """Take it back that some code was sought in vain."""
+        self._sought = ()
+        for bin in bins:
+            self._tries[bin] -= 1
+            del self._rest_until[bin]
+
+    def _patience_seconds(self, bins: Iterable[int]) -> float:
+        """How long none of some code stayed away, at most, by its samples; within limits."""
+        seconds = self._seconds.rows
+        came = [seconds[self._bin.rows == bin] for bin in bins]
+        gaps = [np.diff(each, append=seconds[-1]).max() for each in came]
+        return float(np.clip(min(gaps), _LEAST_PATIENCE_SECONDS, _MOST_PATIENCE_SECONDS))
 
     def _recurs(self, bin: int) -> bool:
         """Whether some code is likely to be run again soon."""

@@ -396,6 +396,9 @@ class BurstRequest(msgspec.Struct, frozen=True):
         deadline_seconds: wall time after which it ends early.
         beyond_seconds: wall time for which to go on when the hold is over, while the target runs
         on.
+        seek_ips: the burst begins where the thread comes to one of these places, at most four;
+            none: where it is.
+        seek_seconds: for how long it is waited for there.
     """
 
     tid: int
@@ -403,6 +406,8 @@ class BurstRequest(msgspec.Struct, frozen=True):
     max_stop_seconds: float = 0.005
     deadline_seconds: float = 10.0
     beyond_seconds: float = 0.0
+    seek_ips: tuple[int, ...] = ()
+    seek_seconds: float = 0.0
 
 
 class AccessRate(msgspec.Struct, frozen=True):

@@ -3,8 +3,10 @@ from __future__ import annotations
 import numpy as np
 
 from memsampd.phases.unseen import UnseenCode
+from memsampd.sampler.records import BranchSamples
 
 BINS = 16
+PERIOD_SECONDS = 0.002
 
 
 def seen(*bins: int) -> np.ndarray:
@@ -15,11 +17,14 @@ def seen(*bins: int) -> np.ndarray:
 
 def samples(unseen: UnseenCode, bins: list[int], tid: int = 5) -> None:
     array = np.array(bins, np.int64)
-    unseen.add(
-        (array * 0x100 + np.arange(len(bins)) % 4).astype(np.uint64),
-        np.full(len(bins), tid, np.int32),
-        array,
+    taken = BranchSamples(
+        ip=(array * 0x100 + np.arange(len(bins)) % 4).astype(np.uint64),
+        pid=np.full(len(bins), tid, np.int32),
+        tid=np.full(len(bins), tid, np.int32),
+        time_seconds=np.arange(len(bins), dtype=np.float64) * PERIOD_SECONDS,
+        period_seconds=PERIOD_SECONDS,
     )
+    unseen.add(taken, array)
 
 
 def test_rare_code_that_comes_again_is_sought() -> None:
@@ -64,6 +69,27 @@ def test_at_most_four_places_are_sought() -> None:
     found = unseen.seek(seen(1), window=10)
     assert found is not None
     assert len(found.ips) == len(set(found.bins)) == 4
+
+
+def test_code_beside_that_which_was_found_was_not_sought_in_vain() -> None:
+    unseen = UnseenCode()
+    samples(unseen, ([1] * 18 + [2, 3]) * 20)
+    found = unseen.seek(seen(1), window=10)
+    assert found is not None
+    assert set(found.bins) == {2, 3}
+    assert unseen.seek(seen(1), window=11) is None  # nothing has come of it yet
+    again = unseen.seek(seen(1, 2), window=12)
+    assert again is not None
+    assert again.bins == (3,)
+
+
+def test_code_is_waited_for_until_it_should_have_come_again() -> None:
+    for period, patience_seconds in ((20, 0.2), (200, 0.4), (800, 1.0)):
+        unseen = UnseenCode()
+        samples(unseen, ([2] * 12 + [1] * (period - 12)) * (1200 // period) + [2] * 12)
+        found = unseen.seek(seen(1), window=10)
+        assert found is not None
+        assert abs(found.patience_seconds - patience_seconds) < 0.1 * patience_seconds
 
 
 def test_the_thread_is_one_that_ran_it() -> None:

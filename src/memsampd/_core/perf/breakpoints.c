@@ -175,16 +175,17 @@ is_open(const Breakpoints *self)
     return self->clock >= 0;
 }
 
-PyDoc_STRVAR(arm_doc, "arm()\n--\n\n"
+PyDoc_STRVAR(arm_doc, "arm(starts=True)\n--\n\n"
                       "Start the clock and all points; only once: armed a second time, an event\n"
-                      "counts nothing (Linux 6.18).");
+                      "counts nothing (Linux 6.18). Or have them ready: they start when the first of\n"
+                      "descriptors() is enabled.");
 
 static PyObject *
-breakpoints_arm(PyObject *object, PyObject *unused)
+breakpoints_arm(PyObject *object, PyObject *args)
 {
     Breakpoints *self = (Breakpoints *)object;
-    (void)unused;
-    if (!is_open(self))
+    int starts = 1;
+    if (!PyArg_ParseTuple(args, "|p", &starts) || !is_open(self))
         return NULL;
     if (self->is_armed)
         return PyErr_Format(PyExc_ValueError, "breakpoints are armed once");
@@ -192,7 +193,7 @@ breakpoints_arm(PyObject *object, PyObject *unused)
     for (int i = 0; i < self->points; i++)
         if (ioctl(self->fd[i], PERF_EVENT_IOC_REFRESH, self->hits) < 0)
             return PyErr_SetFromErrno(PyExc_OSError);
-    if (ioctl(self->clock, PERF_EVENT_IOC_ENABLE, 0) < 0)
+    if (starts && ioctl(self->clock, PERF_EVENT_IOC_ENABLE, 0) < 0)
         return PyErr_SetFromErrno(PyExc_OSError);
     Py_RETURN_NONE;
 }
@@ -285,6 +286,18 @@ breakpoints_hits(PyObject *object, PyObject *unused)
     return PyBytes_FromStringAndSize((const char *)hits, (Py_ssize_t)(count * sizeof *hits));
 }
 
+PyDoc_STRVAR(descriptors_doc, "descriptors()\n--\n\n"
+                              "What starts and ends the clock and all points, by ioctl(2), and what is\n"
+                              "readable once one was hit.");
+
+static PyObject *
+breakpoints_descriptors(PyObject *object, PyObject *unused)
+{
+    Breakpoints *self = (Breakpoints *)object;
+    (void)unused;
+    return is_open(self) ? Py_BuildValue("(ii)", self->clock, self->fd[0]) : NULL;
+}
+
 PyDoc_STRVAR(clock_doc, "clock()\n--\n\n"
                         "CPU time of the thread since the points were armed, nanoseconds, and whether\n"
                         "it can still hit: False once it has exited or executed a program, or the\n"
@@ -317,10 +330,11 @@ breakpoints_close(PyObject *self, PyObject *unused)
 }
 
 static PyMethodDef breakpoints_methods[] = {
-    {"arm", breakpoints_arm, METH_NOARGS, arm_doc},
+    {"arm", breakpoints_arm, METH_VARARGS, arm_doc},
     {"wait", breakpoints_wait, METH_VARARGS, wait_doc},
     {"hits", breakpoints_hits, METH_NOARGS, hits_doc},
     {"clock", breakpoints_clock, METH_NOARGS, clock_doc},
+    {"descriptors", breakpoints_descriptors, METH_NOARGS, descriptors_doc},
     {"close", breakpoints_close, METH_NOARGS,
      PyDoc_STR("close()\n--\n\nGive the debug registers back; may be called twice.")},
     {NULL, NULL, 0, NULL},

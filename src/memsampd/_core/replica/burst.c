@@ -2,10 +2,13 @@
 #include "burst.h"
 
 #include <errno.h>
+#include <linux/perf_event.h>
 #include <math.h>
+#include <poll.h>
 #include <pthread.h>
 #include <sched.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/ptrace.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -31,6 +34,7 @@
 #define LEARNING_SECONDS 0.02
 #define FURTHER_SECONDS 0.003 /* CPU time */
 #define PART_WORDS 512 /* more than a record has */
+#define ARRIVAL_LOOK_MILLISECONDS 20 /* between looks whether the burst is cancelled */
 #define ROOM_BYTES (4u << 20) /* for the translations of one burst */
 
 /* What the burst's thread works with. */
@@ -339,6 +343,25 @@ hold(struct burst *b)
     }
 }
 
+/* Wait until the thread comes to one of the places. All that takes time has been done before: it runs on
+ * until it is held. */
+static bool
+arrives(const struct burst *b)
+{
+    const struct burst_order *order = b->order;
+    struct pollfd hit = {.fd = order->arrival, .events = POLLIN};
+    const double give_up = now_seconds() + order->arrival_seconds;
+
+    if (order->arrival < 0)
+        return true;
+    if (ioctl(order->arrival_leader, PERF_EVENT_IOC_ENABLE, 0) < 0)
+        return false;
+    while (!b->r->is_cancelled && now_seconds() < give_up)
+        if (poll(&hit, 1, ARRIVAL_LOOK_MILLISECONDS) > 0)
+            return (hit.revents & POLLIN) != 0; /* else it has ended */
+    return false;
+}
+
 /* The replica stands where the held thread does, with the pages that it is likely to need. */
 static bool
 prepare(struct burst *b)
@@ -611,7 +634,9 @@ take(struct burst *b)
     go_to_cpu_of(order->tid, r->process.pid);
     if (order->may_hurry && order->hold_seconds <= HURRIED_SECONDS)
         hurry(r->process.pid);
-    b->result->status = hold(b);
+    b->result->status = arrives(b) ? hold(b) : HELD_NOT_REACHED;
+    if (order->arrival >= 0)
+        ioctl(order->arrival_leader, PERF_EVENT_IOC_DISABLE, 0);
     b->result->started_seconds = b->held.since_seconds;
     if (b->result->status == HELD_OK && order->dry_seconds > 0)
         take_dry(b);

@@ -14,6 +14,10 @@ struct burst_order {
     double beyond_seconds;   /* wall time to go on for when the hold is over, the target running, too */
     bool has_company;        /* other threads of the target may run meanwhile */
     bool may_hurry;          /* raise our priority while it is held */
+    /* Hold it where it comes to one of some places: a group of breakpoints that is enabled by its
+     * leader, and what is readable once it was there; -1: hold it at once. */
+    int arrival_leader, arrival;
+    double arrival_seconds;  /* to wait for that */
     /* Describe the form that the translator wants, and add it; false: it cannot be. Not called while the
      * target is held. */
     bool (*describe)(void *context);

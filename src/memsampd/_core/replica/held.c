@@ -53,7 +53,8 @@ held_status_name(enum held_status status)
 {
     static const char *const names[] = {
         "ok",          "gone",    "refused",    "not-running", "in-syscall",
-        "job-stopped", "in-rseq", "not-64-bit", "unexpected",
+        "job-stopped", "in-rseq", "not-64-bit", "not-reached",
+        "unexpected",
     };
     return names[status];
 }

@@ -26,6 +26,7 @@ enum held_status {
     HELD_JOB_STOPPED, /* it is stopped by a signal, as by Ctrl-Z */
     HELD_IN_RSEQ,     /* it was caught inside a restartable sequence */
     HELD_NOT_64_BIT,  /* it runs 32-bit code */
+    HELD_NOT_REACHED, /* it did not come to the place where it was waited for */
     HELD_UNEXPECTED,  /* it stopped in a way that we do not know */
 };
 

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from memsampd import _core
 from memsampd.errors import CaptureError
+from memsampd.sampler.perf.arrival import Arrival
 from memsampd.sampler.process.identity import PROC
 from memsampd.sampler.records import (
     AccessChunk,
@@ -58,6 +59,10 @@ _CAUSES = {
     "job-stopped": ("the process is stopped", "continue it (kill -CONT)"),
     "gone": ("the process or thread is gone", "other threads are tried"),
     "not-64-bit": ("the thread runs 32-bit code", "only 64-bit code is supported"),
+    "not-reached": (
+        "the thread did not come to the code that was sought",
+        "it is sought again, ever more rarely",
+    ),
     "unexpected": ("the thread stopped in an unknown way", "please report this"),
 }
 
@@ -312,15 +317,18 @@ class ReplicaSource:
         cost = BurstCost()
         for _ in range(_COLD_TRIES):
             self._wait_for_hold(request.max_stop_seconds)
-            taken = self._burst(
-                request.tid,
-                request.max_accesses,
-                request.max_stop_seconds - self._held_lately(),
-                chain_seconds=_CHAIN_SECONDS,
-                has_company=company,
-                beyond_seconds=request.beyond_seconds,
-            )
-            cost += taken.cost
+            with Arrival(request.tid, request.seek_ips) as arrival:
+                taken = self._burst(
+                    request.tid,
+                    request.max_accesses,
+                    request.max_stop_seconds - self._held_lately(),
+                    chain_seconds=_CHAIN_SECONDS,
+                    has_company=company,
+                    beyond_seconds=request.beyond_seconds,
+                    arrival=arrival.descriptors,
+                    arrival_seconds=request.seek_seconds,
+                )
+                cost += taken.cost + BurstCost(hit_seconds=arrival.lost_seconds)
             if taken.is_lost:
                 self._renew()
                 if taken.holds == 0:  # it was gone before: perhaps with the thread that made it
@@ -328,10 +336,10 @@ class ReplicaSource:
                 raise CaptureError(
                     "lost",
                     f"the replica of process {self._pid} was lost",
-                    stop_seconds=cost.stop_seconds,
+                    stop_seconds=cost.target_seconds,
                 )
             if taken.status != "ok":
-                raise self._refusal(taken, cost.stop_seconds)
+                raise self._refusal(taken, cost.target_seconds)
             if taken.end != "cold" or self._is_cancelled:
                 break
         return taken, cost
@@ -363,6 +371,8 @@ class ReplicaSource:
         dry_seconds: float = 0.0,
         has_company: bool = False,
         beyond_seconds: float = 0.0,
+        arrival: tuple[int, int] = (-1, -1),
+        arrival_seconds: float = 0.0,
     ) -> _Taken:
         told: dict[str, Any] = self._replica.burst(
             tid,
@@ -375,6 +385,9 @@ class ReplicaSource:
             may_hurry=self._may_hurry,
             describe=self._describe_form,
             beyond_seconds=beyond_seconds,
+            arrival_leader=arrival[0],
+            arrival=arrival[1],
+            arrival_seconds=arrival_seconds,
         )
         taken = _Taken(**told)
         self._holds.append((time.monotonic(), taken.held_seconds))
