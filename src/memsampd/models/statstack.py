@@ -129,7 +129,9 @@ def _by_samples(
     reached = survival(edges)
     seen = np.concatenate([[0], stacks.counts()])[:, None]
     missed = np.concatenate([np.zeros((1, len(lines))), stacks.reaching(lines)])
-    expected = survival(np.clip(distance, edges[:-1, None], edges[1:, None])) - reached[1:, None]
+    # S at the place in the group that is next to the distance.
+    nearest = np.clip(survival(distance), reached[1:, None], reached[:-1, None])
+    expected = nearest - reached[1:, None]
     returned = (reached[:-1] - reached[1:])[:, None]
     by_group = (missed * returned + expected) / (seen + 1)
     beyond = survival(np.maximum(distance, edges[-1])) - survival.never_returned
