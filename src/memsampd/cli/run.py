@@ -81,7 +81,9 @@ def _prepared(config: SessionConfig, output: OutputConfig, stack: ExitStack) -> 
     from memsampd.daemon.attach import prepared
 
     try:
-        return stack.enter_context(prepared(config, output))
+        ready = stack.enter_context(prepared(config, output))
+        ready.try_beforehand()
+        return ready
     except (MemsampdError, OSError) as error:
         announce(f"error: cannot observe the program: {error}")
         return None
