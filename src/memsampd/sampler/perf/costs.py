@@ -23,7 +23,7 @@ _TURNS = 10_000  # some 0.2 ms
 _SWITCHES_PERIOD_NS = 500_000
 _CLOCK_MONOTONIC_COARSE = 6  # goes on by a tick
 _SWITCH_TURNS = 5
-_SWITCHES = 60  # a turn, three times: 2 to 4 ms in all
+_SWITCHES = 60  # a turn, three times: some 10 ms in all
 
 
 class SwitchCost(msgspec.Struct, frozen=True):
