@@ -12,6 +12,7 @@ from memsampd.cli.observing import (
     add_options,
     announce,
     configs,
+    loading,
     logged,
     observer,
     stopping_on,
@@ -78,10 +79,11 @@ class AttachCommand:
             yield_to_others(args.nice, preempts=False)
         if sys.stderr.isatty():  # what comes next takes a moment
             announce(f"attaching to process {args.pid}")
-        from memsampd.daemon.attach import attached
+        with loading():
+            from memsampd.daemon.attach import attached
 
-        config, output = configs(args)
-        display = observer(args.json, sys.stdout)
+            config, output = configs(args)
+            display = observer(args.json, sys.stdout)
         with (
             logged(),
             attached(args.pid, config, output, [display]) as session,

@@ -68,12 +68,14 @@ def _diagnosed(pid: str) -> tuple[Finding, ...]:
 
 def as_json(diagnosis: Diagnosis, target: Iterable[Finding], works: bool) -> dict[str, Any]:
     """The diagnosis as an object for json."""
+    import msgspec
+
     return {
         "works": works,
         "branch_source": diagnosis.branch_source,
         "access_source": diagnosis.access_source,
         "clock": diagnosis.clock,
-        "machine": asdict(diagnosis.machine),
+        "machine": msgspec.to_builtins(diagnosis.machine),
         "findings": [asdict(finding) for finding in diagnosis.findings],
         "target": [asdict(finding) for finding in target],
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-_NAME = "OPENBLAS_NUM_THREADS"
+ONE_THREAD = "OPENBLAS_NUM_THREADS"
 _OURS = "01"  # nobody else writes it so
 
 
@@ -13,9 +13,11 @@ def use_one_thread() -> None:
 
     It reads this when it is loaded, so before the first command is imported.
     """
-    os.environ.setdefault(_NAME, _OURS)
+    os.environ.setdefault(ONE_THREAD, _OURS)
 
 
 def environment_of_programs() -> dict[str, str]:
     """The environment as we found it."""
-    return {name: value for name, value in os.environ.items() if (name, value) != (_NAME, _OURS)}
+    return {
+        name: value for name, value in os.environ.items() if (name, value) != (ONE_THREAD, _OURS)
+    }

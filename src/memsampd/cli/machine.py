@@ -7,7 +7,6 @@ import json
 import sys
 import time
 from collections import Counter
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -137,11 +136,11 @@ def _as_json(machine: Machine, path: Path | None, content: MachineFile | None) -
     if content is not None:
         measured = {
             **msgspec.to_builtins(content),
-            "peak": asdict(content.peak),
+            "peak": msgspec.to_builtins(content.peak),
             "is_of_this_machine": content.is_of(machine),
         }
     report = {
-        "machine": asdict(machine),
+        "machine": msgspec.to_builtins(machine),
         "pmus": [pmu.name for pmu in read_pmus()],
         "file": str(path) if path is not None else None,
         "measured": measured,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import logging
 import signal
 import sys
@@ -20,6 +21,17 @@ if TYPE_CHECKING:
     from memsampd.daemon.config import OutputConfig, SessionConfig
     from memsampd.daemon.session import SessionObserver
     from memsampd.exporters.snapshot import Snapshot
+
+
+@contextmanager
+def loading() -> Iterator[None]:
+    """What is loaded meanwhile stays: do not look for garbage in it, now or later."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

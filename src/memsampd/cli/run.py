@@ -17,6 +17,7 @@ from memsampd.cli.observing import (
     announce,
     configs,
     is_kept_off,
+    loading,
     logged,
     observer,
     summarise,
@@ -53,9 +54,10 @@ class RunCommand:
         command = args.program[1:] if args.program[:1] == ["--"] else args.program
         if not command:
             raise UsageError("no program to run", "name it behind --")
-        config, output = configs(args)
-        # Results of the program go to standard output: ours must not get between them.
-        display = observer(args.json, sys.stderr)
+        with loading():
+            config, output = configs(args)
+            # Results of the program go to standard output: ours must not get between them.
+            display = observer(args.json, sys.stderr)
         with logged(), ExitStack() as stack:
             serving = stack.enter_context(ExitStack())
             # Before the program starts: it must not wait for us, and little of it is to be missed.
@@ -78,10 +80,13 @@ class RunCommand:
 
 def _prepared(config: SessionConfig, output: OutputConfig, stack: ExitStack) -> Preparation | None:
     """What attaching needs; None, and it is said, if that cannot be had: the program runs on."""
-    from memsampd.daemon.attach import prepared
+    with loading():
+        from memsampd.daemon.attach import prepared
 
     try:
-        return stack.enter_context(prepared(config, output))
+        ready = stack.enter_context(prepared(config, output))
+        ready.try_beforehand()
+        return ready
     except (MemsampdError, OSError) as error:
         announce(f"error: cannot observe the program: {error}")
         return None

@@ -271,6 +271,10 @@ class Preparation(msgspec.Struct, frozen=True):
     around: Surroundings
     exporters: tuple[Exporter, ...]
 
+    def try_beforehand(self) -> None:
+        """Try what would else be tried with the process: it need not be there yet."""
+        try_beforehand(self.config, self.around.replica_trial)
+
     @contextmanager
     def attached(
         self, pid: int | str, observers: Sequence[SessionObserver] = ()
@@ -331,7 +335,6 @@ def prepared(
             serve = page_served if output.page else served
             exporters.append(serve(output.listen, stack))
         around = Surroundings.read(process_cpu)
-        try_beforehand(config, around.replica_trial)
         yield Preparation(config, output, around, tuple(exporters))
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +22,21 @@ _USUAL_VARIATION = 0.2
 # Bursts without an access say nothing of the rates of others.
 _MEMORYLESS_PRECISION = 1e-12
 _RIGHT_BURSTS = 0.25  # bursts that the model of rates is taken to have been right for, of any code
+
+_Found = TypeVar("_Found")
+
+
+def _until_changed(find: Callable[[BurstMemory], _Found]) -> Callable[[BurstMemory], _Found]:
+    """Keep what was found until bursts or their curves change; nobody may write into it."""
+
+    @wraps(find)
+    def kept(self: BurstMemory) -> _Found:
+        if find not in self._found:
+            self._found[find] = find(self)
+        found: _Found = self._found[find]
+        return found
+
+    return kept
 
 
 class BurstMemory:
@@ -58,7 +75,7 @@ class BurstMemory:
         self._log_model = np.zeros(capacity)
         self._curves = np.zeros((capacity, values))
         self._alike = np.zeros((capacity, capacity))
-        self._doubts_now: tuple[NDArray[np.bool_], NDArray[np.bool_]] | None = None
+        self._found: dict[Callable[[BurstMemory], Any], Any] = {}
 
     # -- what is remembered --------------------------------------------------------------------
 
@@ -97,13 +114,19 @@ class BurstMemory:
             vectors: hits by bin, whole numbers; zeros stand in for those of another length.
         """
         rows = np.zeros((len(vectors), self._columns + 1))
-        bins = np.flatnonzero(self._column_of >= 0)
-        bins = bins[np.argsort(self._column_of[bins])]
+        bins = self._bins()
         for row, hits in zip(rows, vectors, strict=True):
             if len(hits) == len(self._column_of):
                 row[:-1] = hits[bins]
-                row[-1] = hits.sum() - row[:-1].sum()
+                row[-1] = hits.sum()
+        rows[:, -1] -= rows[:, :-1].sum(axis=1)
         return rows
+
+    @_until_changed
+    def _bins(self) -> NDArray[np.int64]:
+        """The bin of each column but the last, shape (columns,)."""
+        bins = np.flatnonzero(self._column_of >= 0)
+        return bins[np.argsort(self._column_of[bins])]
 
     @property
     def curves(self) -> NDArray[np.float64]:
@@ -126,6 +149,7 @@ class BurstMemory:
         return self._is_stored[: self.count]
 
     @property
+    @_until_changed
     def timed_code(self) -> NDArray[np.int64]:
         """Ids of their code in the rates of windows, shape (m,).
 
@@ -189,7 +213,7 @@ class BurstMemory:
         self._is_stored[row] = is_stored
         self._curves[row] = curve
         self._compare(row)
-        self._doubts_now = None
+        self._found.clear()
         return row, joined
 
     def _set_code(self, row: int, code: NDArray[np.float64]) -> None:
@@ -210,7 +234,7 @@ class BurstMemory:
     def set_curve(self, row: int, curve: NDArray[np.float64]) -> None:
         """Replace what is known of a burst's curve."""
         self._curves[row] = curve
-        self._doubts_now = None
+        self._found.clear()
 
     def merge_phases(self, gone: int, into: int) -> None:
         """Call a phase by another's id."""
@@ -256,7 +280,7 @@ class BurstMemory:
         self._alike[:count, :count] = self._alike[np.ix_(kept, kept)]
         self._code[count:] = 0
         self.count = count
-        self._doubts_now = None
+        self._found.clear()
         self._forget_columns()
         return kept, dropped
 
@@ -334,28 +358,28 @@ class BurstMemory:
         """Whose timing counts, shape (m,); of those in doubt, a fast one that is confirmed."""
         return self._doubts()[1]
 
+    @_until_changed
     def _doubts(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """Who is in doubt and who is trusted; kept until a burst comes or a curve changes."""
-        if self._doubts_now is None:
-            rates, curves = self._log_rate[: self.count], self.curves
-            faster = np.subtract.outer(rates, rates)
-            same = (
-                np.logical_and.outer(self.is_timed, self.is_timed)
-                & np.equal.outer(self.is_stored, self.is_stored)
-                & (self._alike[: self.count, : self.count] >= _SAME_CODE)
-            )
-            np.fill_diagonal(same, val=False)
-            apart = np.abs(faster) > np.log(_CONTRADICTION)
-            for row in np.flatnonzero((same & apart).any(axis=1)):
-                same[row] &= np.abs(curves - curves[row]).max(axis=1) <= _SAME_CURVE
-            apart &= same
-            is_slower = (apart & (faster < 0)).any(axis=1)
-            is_confirmed = (same & (np.abs(faster) < np.log(_CONFIRMATION))).any(axis=1)
-            in_doubt = apart.any(axis=1)
-            trusted = self.is_timed & ~is_slower & (is_confirmed | ~in_doubt)
-            self._doubts_now = in_doubt, trusted
-        return self._doubts_now
+        """Who is in doubt and who is trusted."""
+        rates, curves = self._log_rate[: self.count], self.curves
+        faster = np.subtract.outer(rates, rates)
+        same = (
+            np.logical_and.outer(self.is_timed, self.is_timed)
+            & np.equal.outer(self.is_stored, self.is_stored)
+            & (self._alike[: self.count, : self.count] >= _SAME_CODE)
+        )
+        np.fill_diagonal(same, val=False)
+        apart = np.abs(faster) > np.log(_CONTRADICTION)
+        for row in np.flatnonzero((same & apart).any(axis=1)):
+            same[row] &= np.abs(curves - curves[row]).max(axis=1) <= _SAME_CURVE
+        apart &= same
+        is_slower = (apart & (faster < 0)).any(axis=1)
+        is_confirmed = (same & (np.abs(faster) < np.log(_CONFIRMATION))).any(axis=1)
+        in_doubt = apart.any(axis=1)
+        trusted = self.is_timed & ~is_slower & (is_confirmed | ~in_doubt)
+        return in_doubt, trusted
 
+    @_until_changed
     def expected_rates(self) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
         """Rates of all bursts: those that were measured, and what these tell of the others.
 
@@ -384,6 +408,7 @@ class BurstMemory:
         is_rated = counts | weight.any(axis=1) | self.is_memoryless
         return np.where(self.is_memoryless, 0.0, rates), is_rated
 
+    @_until_changed
     def like_code(self) -> NDArray[np.int64]:
         """Return of bursts whose code has no id that of the one that ran the likest, shape (m,).
 
@@ -395,6 +420,7 @@ class BurstMemory:
         is_like = ~has_id & (alike.max(axis=1) >= _ALIKE)
         return np.where(is_like, self.timed_code[likest], -1)
 
+    @_until_changed
     def parts_of_kinds(self) -> NDArray[np.float64]:
         """Share of each burst in the bursts of like code, shape (m,); 0 where that is not known.
 

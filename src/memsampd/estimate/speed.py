@@ -48,6 +48,7 @@ class SpeedModel:
         self._sizes_bytes = np.array([sizes[name] for name in order], np.int64)
         self._line_bytes = line_bytes
         self._model = StatStack()
+        self._latest: tuple[SurvivalFunction, NDArray[np.float64]] | None = None
 
     def rate(self, burst: BurstRecord, survival: SurvivalFunction) -> float:
         """Return accesses per CPU second.
@@ -71,5 +72,8 @@ class SpeedModel:
     def features(self, burst: BurstRecord, survival: SurvivalFunction) -> NDArray[np.float64]:
         """Return instructions, misses and new pages an access: what is multiplied, shape (4,)."""
         each = burst.instructions / burst.accesses or _USUAL_INSTRUCTIONS
-        misses = self._model.curve(survival, self._sizes_bytes, self._line_bytes).miss_ratio
+        if self._latest is None or self._latest[0] is not survival:
+            curve = self._model.curve(survival, self._sizes_bytes, self._line_bytes)
+            self._latest = survival, curve.miss_ratio
+        misses = self._latest[1]
         return np.array([each, *misses, burst.pages_missed / burst.accesses])

@@ -89,8 +89,9 @@ class MetricsServer:
 
 
 def _listening(host: str, port: int) -> socket.socket:
+    name = host.encode() if host.isascii() else host  # whose codec takes a while to be loaded
     family, _, _, _, address = socket.getaddrinfo(
-        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        name, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )[0]
     both = family == socket.AF_INET6 and socket.has_dualstack_ipv6()  # [::] is any address
     return socket.create_server(address, family=family, backlog=_BACKLOG, dualstack_ipv6=both)

@@ -7,9 +7,10 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+
+import msgspec
 
 from memsampd import _core
 from memsampd.errors import CapabilityError
@@ -27,8 +28,7 @@ _THREAD_LEAST = 32 << 20
 _MEMORY_SHARE = 0.25  # of the memory that is available
 
 
-@dataclass(frozen=True, slots=True)
-class Bandwidth:
+class Bandwidth(msgspec.Struct, frozen=True):
     """How fast memory is gone through.
 
     Attributes:
@@ -44,8 +44,7 @@ class Bandwidth:
     bytes_per_second: float
 
 
-@dataclass(frozen=True, slots=True)
-class Measurement:
+class Measurement(msgspec.Struct, frozen=True):
     """All that was measured.
 
     Attributes:

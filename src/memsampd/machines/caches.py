@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+
+import msgspec
 
 from memsampd.machines.cpulist import parse_cpu_list
 
@@ -18,8 +19,7 @@ _CPUID_KINDS: dict[int, CacheKind] = {1: "data", 2: "instruction", 3: "unified"}
 _CPUID_SUBLEAVES_MAX = 16
 
 
-@dataclass(frozen=True, slots=True)
-class Cache:
+class Cache(msgspec.Struct, frozen=True):
     """One cache.
 
     Attributes:

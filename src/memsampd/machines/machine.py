@@ -5,16 +5,16 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from memsampd import _core
 from memsampd.machines.caches import Cache, CpuidFunction, read_caches
 from memsampd.machines.cpulist import online_cpus
 
 
-@dataclass(frozen=True, slots=True)
-class Cpu:
+class Cpu(msgspec.Struct, frozen=True):
     """The processor. A field that nothing tells is empty or 0.
 
     Attributes:
@@ -36,8 +36,7 @@ class Cpu:
     source: str
 
 
-@dataclass(frozen=True, slots=True)
-class Machine:
+class Machine(msgspec.Struct, frozen=True):
     """What the models and the doctor want to know of the hardware.
 
     Attributes:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -17,8 +16,7 @@ VERSION = 1
 _SYSTEM = Path("/var/lib/memsampd/machine.json")
 
 
-@dataclass(frozen=True, slots=True)
-class Peak:
+class Peak(msgspec.Struct, frozen=True):
     """The fastest that memory was gone through, bytes per second.
 
     Attributes:
@@ -42,8 +40,7 @@ class Peak:
         return (fetched - written_back) / self.read + written_back / self.write
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryPeak:
+class MemoryPeak(msgspec.Struct, frozen=True):
     """What memory gives at most.
 
     Attributes:

@@ -7,10 +7,12 @@ from sysfs.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from memsampd import _core
 from memsampd.machines.cpulist import parse_cpu_list
@@ -28,8 +30,7 @@ _IBS_OF_PROCESSES = (6, 2)  # Linux: before, IBS sampled whole CPUs only
 _MOST_PRECISE = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Pmu:
+class Pmu(msgspec.Struct, frozen=True):
     """One unit under /sys/bus/event_source/devices.
 
     Attributes:
@@ -49,8 +50,7 @@ class Pmu:
     needs_load_auxiliary: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class CoreEvents:
+class CoreEvents(msgspec.Struct, frozen=True):
     """Events of one kind of core: see pmu_events.toml, which has the same names."""
 
     branches: int
@@ -63,8 +63,7 @@ class CoreEvents:
     is_speculative: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class HardwareEvent:
+class HardwareEvent(msgspec.Struct, frozen=True):
     """How one event is asked for: what perf_event_attr is filled with.
 
     Attributes:
@@ -95,8 +94,7 @@ class HardwareEvent:
     bp_type: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class EventPlan:
+class EventPlan(msgspec.Struct, frozen=True):
     """The events of a machine: one a kind of core in each, in the same order.
 
     Attributes:

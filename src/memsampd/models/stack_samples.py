@@ -49,7 +49,8 @@ class StackSamples(msgspec.Struct, frozen=True, eq=False):
 
     def counts(self) -> NDArray[np.int64]:
         """Return how many there are of each group of reuse distances, shape (groups,)."""
-        return np.diff(np.searchsorted(self.reuse, REUSE_EDGES))
+        ends = np.searchsorted(self.reuse, REUSE_EDGES)
+        return np.asarray(ends[1:] - ends[:-1])
 
     def reaching(self, lines: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return how many of each group had a stack distance of so many lines or more.
@@ -61,8 +62,9 @@ class StackSamples(msgspec.Struct, frozen=True, eq=False):
             Shape (groups, s).
         """
         groups, sizes = len(REUSE_EDGES) - 1, len(lines) + 1
-        first, last = np.searchsorted(self.reuse, REUSE_EDGES[[0, -1]])
-        group = np.searchsorted(REUSE_EDGES, self.reuse[first:last], side="right") - 1
+        ends = np.searchsorted(self.reuse, REUSE_EDGES)
+        first, last = ends[0], ends[-1]
+        group = np.repeat(np.arange(groups), ends[1:] - ends[:-1])
         fitting = np.searchsorted(lines, self.stack[first:last], side="right")
         found = np.bincount(group * sizes + fitting, minlength=groups * sizes)
         # Who reaches some lines reaches all fewer ones.

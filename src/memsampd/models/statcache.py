@@ -67,9 +67,10 @@ def _reuses(survival: SurvivalFunction) -> tuple[NDArray[np.float64], NDArray[np
     Neighbours that are less than 1 % apart are taken together, for solving takes time in proportion
     to their number, and most bins hold a single distance.
     """
-    share = -np.diff(survival.survival)
+    share = survival.survival[:-1] - survival.survival[1:]
     middle = (survival.edges_accesses[:-1] + survival.edges_accesses[1:] - 1) / 2
-    share, middle = share[share > 0], middle[share > 0]
+    some = share > 0
+    share, middle = share[some], middle[some]
     if not len(share):
         return share, middle
     log = _SHARP * (1 + np.log2(np.maximum(middle, 1) / _SHARP))

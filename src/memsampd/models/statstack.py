@@ -15,6 +15,7 @@ _ROUNDING = 1e-9  # relative; sums of products of ratios must not turn a hit int
 # the size on average (Hartstein et al., Computing Frontiers 2006: exponents of 0.3 to 0.7).
 _SEEN_FROM = 1 / 4
 _STEEPEST = 0.5
+_GROUP_EDGES = np.concatenate([[0], REUSE_EDGES])  # of reuses that are not looked at, too
 
 
 class StatStack:
@@ -76,11 +77,14 @@ class StatStack:
 
 def expected_stack_distances(survival: SurvivalFunction) -> NDArray[np.float64]:
     """Return ES at the edges of a survival function, shape (m + 1,), lines."""
-    width = np.diff(survival.edges_accesses)
+    edges = survival.edges_accesses
+    width = edges[1:] - edges[:-1]
     start, end = survival.survival[:-1], survival.survival[1:]
     # The sum of a linear S over the integers of a bin, its end excluded.
     within = width * start + (end - start) * (width - 1) / 2
-    return np.concatenate([[0.0], np.cumsum(within)])
+    stack = np.zeros(len(edges))
+    np.cumsum(within, out=stack[1:])
+    return stack
 
 
 def _still_missing(
@@ -107,13 +111,14 @@ def _solve(
     distance = np.full(len(lines), float(survival.horizon_accesses))
     segment = reached[known] - 1
     start, end = survival.survival[segment], survival.survival[segment + 1]
-    width = np.diff(survival.edges_accesses)[segment]
+    width = survival.edges_accesses[segment + 1] - survival.edges_accesses[segment]
     slope = (end - start) / width
     # Inside the bin ES grows by x * S(start) + slope * x * (x - 1) / 2: the first x that is enough.
     missing = wanted[known] - stack[segment]
     linear = start - slope / 2
     root = np.sqrt(np.maximum(linear**2 + 2 * slope * missing, 0))
-    steps = np.clip(np.ceil(2 * missing / (linear + root) - _ROUNDING), 1, width)
+    steps = np.ceil(2 * missing / (linear + root) - _ROUNDING)
+    steps = np.minimum(np.maximum(steps, 1), width)
     distance[known] = survival.edges_accesses[segment] + steps
     return distance, known
 
@@ -125,11 +130,13 @@ def _by_samples(
     distance: NDArray[np.float64],
 ) -> NDArray[np.float64]:
     """Share of the accesses that return within the horizon and miss, for each size."""
-    edges = np.minimum(np.concatenate([[0], REUSE_EDGES]), survival.horizon_accesses)
+    edges = np.minimum(_GROUP_EDGES, survival.horizon_accesses)
     reached = survival(edges)
-    seen = np.concatenate([[0], stacks.counts()])[:, None]
-    missed = np.concatenate([np.zeros((1, len(lines))), stacks.reaching(lines)])
-    expected = survival(np.clip(distance, edges[:-1, None], edges[1:, None])) - reached[1:, None]
+    seen, missed = np.zeros((len(REUSE_EDGES), 1)), np.zeros((len(REUSE_EDGES), len(lines)))
+    seen[1:, 0], missed[1:] = stacks.counts(), stacks.reaching(lines)
+    # S at the place in the group that is next to the distance.
+    nearest = np.maximum(np.minimum(survival(distance), reached[:-1, None]), reached[1:, None])
+    expected = nearest - reached[1:, None]
     returned = (reached[:-1] - reached[1:])[:, None]
     by_group = (missed * returned + expected) / (seen + 1)
     beyond = survival(np.maximum(distance, edges[-1])) - survival.never_returned

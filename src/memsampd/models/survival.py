@@ -64,7 +64,8 @@ class SurvivalFunction(msgspec.Struct, frozen=True, eq=False):
         # From the bin on for reuses, beyond it for what was censored in it: see ReuseHistogram.
         at_risk = np.cumsum((reuses + censored)[::-1])[::-1] - censored
         returned = np.divide(reuses, at_risk, out=np.zeros(len(reuses)), where=at_risk > 0)
-        survival = np.concatenate([[1.0], np.cumprod(1.0 - returned)])
+        survival = np.ones(len(reuses) + 1)
+        np.cumprod(1.0 - returned, out=survival[1:])
         start = survival[:-1]
         observable = np.divide(at_risk, start, out=np.zeros(len(start)), where=start > 0)
         needed = np.maximum(min_observable, OBSERVABLE_PER_DISTANCE * EDGES[1:])

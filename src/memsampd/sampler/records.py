@@ -103,6 +103,9 @@ class BranchSamples(msgspec.Struct, frozen=True):
 
         What was lost counts for the last one.
         """
+        if not self.exec_seconds:
+            yield self
+            return
         ends = np.searchsorted(self.time_seconds, np.array(self.exec_seconds)).tolist()
         execs = ((), *((each,) for each in self.exec_seconds))
         parts = [

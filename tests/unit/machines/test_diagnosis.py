@@ -133,7 +133,7 @@ def test_paranoid_levels(evidence: Evidence) -> None:
 
 
 def test_another_architecture(evidence: Evidence) -> None:
-    cpu = replace(EMERALD_RAPIDS, architecture="aarch64")
+    cpu = msgspec.structs.replace(EMERALD_RAPIDS, architecture="aarch64")
     arm = replace(evidence, machine=Machine(cpu, (0,), ()))
     assert find(arm, "architecture").state is State.NO
     assert diagnose(arm).access_source is None

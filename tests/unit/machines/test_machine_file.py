@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from memsampd.errors import CapabilityError
 from memsampd.machines.bandwidth import Bandwidth, OthersCpu, check_idle, measure_bandwidth

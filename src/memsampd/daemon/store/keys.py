@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 import struct
 from pathlib import Path
@@ -101,6 +100,8 @@ def program_key(
         config.follow_forks,
         branches,
     )
+    import hashlib  # loads a library of ciphers: where something is kept only
+
     digest = hashlib.blake2b(digest_size=20)
     for part in (program, arguments, repr(uids).encode(), repr(settings).encode()):
         digest.update(len(part).to_bytes(8, "little") + part)

@@ -16,14 +16,14 @@ from memsampd import _core
 
 _INTERRUPTS_PERIOD_NS = 50_000  # a millisecond of work is then delayed by several per cent
 _PAIRS = 7
-_TURNS = 20_000  # some 0.4 ms
+_TURNS = 10_000  # some 0.2 ms
 
 # Longer, and the tick of the CPU may be due before it: nothing has to be programmed then. Shorter,
 # and interrupts come in between.
 _SWITCHES_PERIOD_NS = 500_000
 _CLOCK_MONOTONIC_COARSE = 6  # goes on by a tick
-_SWITCH_TURNS = 7
-_SWITCHES = 60  # a turn, three times: 2 to 4 ms in all
+_SWITCH_TURNS = 5
+_SWITCHES = 60  # a turn, three times: some 10 ms in all
 
 
 class SwitchCost(msgspec.Struct, frozen=True):
@@ -62,14 +62,14 @@ class SamplingCost(msgspec.Struct, frozen=True):
 
     @classmethod
     def measure(cls) -> SamplingCost:
-        """Measure it on this thread (some 15 ms of CPU time)."""
+        """Measure it on this thread (some 13 ms of CPU time)."""
         return cls(measure_interrupt_seconds(), measure_switch_cost())
 
 
 def measure_interrupt_seconds() -> float:
     """CPU time that one timer interrupt of the branch source takes, measured on this thread.
 
-    The same work is done with and without the interrupts, in turns, some 6 ms in all; the median
+    The same work is done with and without the interrupts, in turns, some 3 ms in all; the median
     of the differences counts. Writing the sample itself is not in it, and makes no difference
     that can be seen.
 

@@ -204,6 +204,8 @@ def _gather(rings: Iterable[_core.PerfRing]) -> Drained:
 
 
 def _join(parts: Sequence[Drained]) -> Drained:
+    if len(parts) == 1:
+        return parts[0]
     return Drained(
         np.concatenate([part.samples for part in parts]),
         tuple(event for part in parts for event in part.events),

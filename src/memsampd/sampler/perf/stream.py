@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from msgspec.structs import replace
+from numpy.typing import NDArray
 
 from memsampd.closing import Closing
 from memsampd.machines.cpulist import online_cpus
@@ -58,15 +59,14 @@ class SampleStream(Closing):
         samples = drained.samples
         if len(self._held):
             samples = np.concatenate([self._held, samples])
+        samples = _in_order(samples)
+        due = len(samples)
         if not self.ended:
-            due = samples["time_ns"] <= until_ns
-            self._held = samples[~due]
-            samples = samples[due]
-        else:
-            self._held = self._held[:0]
+            due = int(np.searchsorted(samples["time_ns"], until_ns, side="right"))
+        self._held, samples = samples[due:], samples[:due]
         if not self._follow_forks:
-            samples = samples[samples["pid"] == self._pid]
-        samples = samples[np.argsort(samples["time_ns"], kind="stable")]
+            is_ours = samples["pid"] == self._pid
+            samples = samples if is_ours.all() else samples[is_ours]
         return replace(drained, samples=samples, events=())
 
     def take_events(self) -> tuple[TaskEvent, ...]:
@@ -81,3 +81,11 @@ class SampleStream(Closing):
     def close(self) -> None:
         """Release every descriptor and mapping; may be called twice."""
         self._rings.close()
+
+
+def _in_order(samples: NDArray[np.void]) -> NDArray[np.void]:
+    """Samples by time: those of one ring are in order already."""
+    times = samples["time_ns"]
+    if (times[1:] >= times[:-1]).all():
+        return samples
+    return samples[np.argsort(times, kind="stable")]

@@ -10,10 +10,11 @@ import os
 import struct
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from typing import Literal
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from memsampd import _core
@@ -34,8 +35,7 @@ _LEAST, _MOST, _MOST_SPECULATIVE = 0.9, 1.1, 2.0
 _INSIDE_LEAST = 0.9  # of samples: in the loop, or of its addresses
 
 
-@dataclass(frozen=True, slots=True)
-class Trial:
+class Trial(msgspec.Struct, frozen=True):
     """What came of trying an event.
 
     Attributes:
