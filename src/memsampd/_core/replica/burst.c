@@ -142,13 +142,11 @@ take_outputs(struct burst *b, const struct user_regs_struct *before, long number
         if (out.is_dropping)
             pages_drop(&r->pages, &r->process, out.range[i].start, out.range[i].end);
         else
-            pages_refresh(&r->pages, &r->process, &r->remote, out.range[i].start,
-                          out.range[i].end);
+            pages_mark_written(&r->pages, out.range[i].start, out.range[i].end);
     }
     if (b->held.rseq_address != 0) /* the kernel tells there which CPU it runs on */
-        pages_refresh(&r->pages, &r->process, &r->remote, b->held.rseq_address,
-                      b->held.rseq_address + 32);
-    pages_refresh_shared(&r->pages, &r->process, &r->remote, b->order->has_company);
+        pages_mark_written(&r->pages, b->held.rseq_address, b->held.rseq_address + 32);
+    pages_refresh(&r->pages, &r->process, &r->remote, b->order->has_company);
 }
 
 static bool

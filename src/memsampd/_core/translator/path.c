@@ -73,8 +73,8 @@ static bool
 cannot_copy(const struct step *s)
 {
     const struct parsed *p = &s->p;
-    /* 16-bit branches. */
-    if (p->operand_16 && s->form->flow != FLOW_NEXT)
+    /* 16-bit branches; REX.W goes before the prefix, which pads calls of __tls_get_addr. */
+    if (p->operand_16 && !p->rex_w && s->form->flow != FLOW_NEXT)
         return true;
     if (p->address_32 && (s->form->flow == FLOW_SHORT_BRANCH || s->form->flags & RECIPE_REPEATED ||
                           p->is_rip_relative))
