@@ -362,8 +362,9 @@ get_ready(struct runner *r)
     remote_forget(&r->remote);
     if (blocks_check_code(&r->blocks, false) < 0)
         return false;
-    bool is_full = r->blocks.code_used + ROOM_BYTES > AREA_CODE_BYTES;
-    return !(is_full || blocks_want_guiding(&r->blocks)) || blocks_guide(&r->blocks) == 0;
+    if (r->blocks.code_used + ROOM_BYTES > AREA_CODE_BYTES)
+        blocks_flush(&r->blocks);
+    return !blocks_want_guiding(&r->blocks) || blocks_guide(&r->blocks) == 0;
 }
 
 /* Run on while the target does the same, to learn code; forms that are not known are asked for. */

@@ -273,7 +273,8 @@ joins(const struct growth *g, uint64_t ip)
                blocks_find(g->b, ip) != NO_BLOCK;
     if (path->count >= UNROLLED_INSTRUCTIONS && is_on_path(path, ip))
         return true;
-    return path->count >= JOINING_INSTRUCTIONS && blocks_find(g->b, ip) != NO_BLOCK;
+    const uint32_t found = blocks_find(g->b, ip);
+    return path->count >= JOINING_INSTRUCTIONS && found != NO_BLOCK && g->b->block[found].is_guided;
 }
 
 enum translation
