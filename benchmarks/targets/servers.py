@@ -268,7 +268,7 @@ def _postgres(start: Start) -> Iterator[Served]:
                 yield Served(_backend(server.pid), client)
 
 
-def _wait_until_started(where: Sequence[str]) -> None:
+def _wait_until_started(where: Sequence[object]) -> None:
     """Wait until PostgreSQL, which listens before that, takes connections."""
     give_up = time.monotonic() + START_SECONDS
     while True:
