@@ -261,10 +261,25 @@ def _postgres(start: Start) -> Iterator[Served]:
         command = (str(_located("postgres")), "-D", data, *words)
         with child(command, signal.SIGQUIT, cwd=cwd, **owner) as server:
             wait_for(port, server)
+            _wait_until_started(where)
             _run("pgbench", "-i", "-q", "-s", scale, *where, "postgres")
             with asking("postgres", port, 1, scale * 100_000) as client:
                 client.ask(0.1)
                 yield Served(_backend(server.pid), client)
+
+
+def _wait_until_started(where: Sequence[object]) -> None:
+    """Wait until PostgreSQL, which listens before that, takes connections."""
+    give_up = time.monotonic() + START_SECONDS
+    while True:
+        try:
+            _run("pg_isready", "-q", *where)
+        except LaunchError:
+            if time.monotonic() > give_up:
+                raise
+            time.sleep(0.05)
+        else:
+            return
 
 
 def _backend(postmaster: int) -> int:
@@ -330,7 +345,7 @@ SERVERS: tuple[Server, ...] = (
         "postgres",
         "a backend of PostgreSQL, asked as by pgbench -S",
         packages=("postgresql",),
-        programs=("initdb", "postgres", "pgbench"),
+        programs=("initdb", "postgres", "pg_isready", "pgbench"),
         serve=_postgres,
     ),
     Server(

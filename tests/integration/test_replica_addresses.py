@@ -46,6 +46,7 @@ static void base_block(void)
         L(pop) "pop %%rdx\n"
         L(pop_memory) "push %%rdx\n" L(pop_to) "popq 8(%%rsp)\n"
         L(call) "call 1f\n jmp 2f\n 1:" L(ret) "ret\n 2:\n"
+        L(padded_call) ".byte 0x66, 0x66, 0x48\n call 3f\n jmp 4f\n 3: ret\n 4:\n" /* of TLS */
         L(pushf) "pushfq\n pop %0\n"
         L(address32) "addr32 mov (%%esi), %%edx\n"
         "mov $4, %%ecx\n" L(rep_movs) "rep movsb\n"
@@ -163,6 +164,7 @@ def expected(o: Observed) -> dict[str, Rows]:
         "pop_to": [(top - 8, 8, False), (top + 8, 8, True)],
         "call": [(top - 8, 8, True)],
         "ret": [(top - 8, 8, False)],
+        "padded_call": [(top - 8, 8, True)],
         "pushf": [(top - 8, 8, True)],
         "address32": [(a, 4, False)],
         "rep_movs": [row for i in range(4) for row in ((a + i, 1, False), (b + i, 1, True))],

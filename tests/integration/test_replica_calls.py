@@ -91,6 +91,65 @@ def test_rows_behind_calls_are_those_of_the_target(
         assert process.poll() is None
 
 
+# A child adds one to each of many shared pages while its parent waits for it in a call; the parent
+# then loads an entry of the table for each of them.
+SHARING = r"""
+#include <stdint.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <unistd.h>
+#define PAGES 700
+#define ROUNDS 1024
+static char table[ROUNDS];
+int main(void)
+{
+    int there[2], back[2];
+    char byte = 0;
+    volatile uint64_t *page =
+        mmap(NULL, PAGES * 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (page == MAP_FAILED || pipe(there) != 0 || pipe(back) != 0) return 1;
+    if (fork() == 0) {
+        close(there[1]);
+        while (read(there[0], &byte, 1) == 1) {
+            for (int i = 0; i < PAGES; i++) page[512 * i] = (page[512 * i] + 1) % ROUNDS;
+            if (write(back[1], &byte, 1) != 1) break;
+        }
+        _exit(0);
+    }
+    close(there[0]);
+    printf("%lx\n", (unsigned long)table);
+    fflush(stdout);
+    for (;;) {
+        if (write(there[1], &byte, 1) != 1 || read(back[0], &byte, 1) != 1) return 1;
+        for (volatile int i = 0; i < 1000; i++) {}
+        for (int i = 0; i < PAGES; i++) {
+            char seen;
+            const char *at = &table[page[512 * i]];
+            __asm__ volatile(".globl use_ip\nuse_ip: mov (%1), %0" : "=r"(seen) : "r"(at));
+        }
+    }
+}
+"""
+SHARED_PAGES = 700
+
+
+def test_what_other_processes_wrote_is_read_again(tmp_path: Path) -> None:
+    program = compile_c(tmp_path, SHARING, "-no-pie")
+    use_ip = address_of(program, "use_ip")
+    with running(program) as process:
+        assert process.stdout is not None
+        table = int(process.stdout.readline(), 16)
+        crossed = 0
+        for burst in bursts(process.pid):
+            found = (burst.address[burst.ip == use_ip] - np.uint64(table)).astype(np.int64)
+            changes = np.flatnonzero(np.diff(found))
+            assert np.all(np.diff(found)[changes] % ROUNDS == 1)
+            assert np.all(np.diff(changes) == SHARED_PAGES)
+            crossed += len(changes)
+            if crossed >= WANTED_ROUNDS:
+                break
+
+
 # Works, does one thing over and over, checks what came of it, and counts.
 ENDING = r"""
 #define _GNU_SOURCE

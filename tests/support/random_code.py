@@ -237,7 +237,8 @@ class RandomCode:
         stack = _move_constant(4, self._place.data + MIDDLE)
         kind = self._rng.randrange(4)
         if kind == 0:  # call over a nop to a pop
-            self._code += stack + b"\xe8\x01\x00\x00\x00\x90\x58"
+            padding = self._rng.choice([b"", b"\x66\x66\x48"])  # as calls of __tls_get_addr have
+            self._code += stack + padding + b"\xe8\x01\x00\x00\x00\x90\x58"
         elif kind == 1:  # push an address, ret to it
             self._code += stack + b"\x48\x8d\x05\x02\x00\x00\x00\x50\xc3"
         elif kind == 2:  # through a register

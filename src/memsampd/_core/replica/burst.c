@@ -146,13 +146,11 @@ take_outputs(struct burst *b, const struct user_regs_struct *before, long number
         if (out.is_dropping)
             pages_drop(&r->pages, &r->process, out.range[i].start, out.range[i].end);
         else
-            pages_refresh(&r->pages, &r->process, &r->remote, out.range[i].start,
-                          out.range[i].end);
+            pages_mark_written(&r->pages, out.range[i].start, out.range[i].end);
     }
     if (b->held.rseq_address != 0) /* the kernel tells there which CPU it runs on */
-        pages_refresh(&r->pages, &r->process, &r->remote, b->held.rseq_address,
-                      b->held.rseq_address + 32);
-    pages_refresh_shared(&r->pages, &r->process, &r->remote, b->order->has_company);
+        pages_mark_written(&r->pages, b->held.rseq_address, b->held.rseq_address + 32);
+    pages_refresh(&r->pages, &r->process, &r->remote, b->order->has_company);
 }
 
 static bool
@@ -387,8 +385,9 @@ get_ready(struct runner *r)
     remote_forget(&r->remote);
     if (blocks_check_code(&r->blocks, false) < 0)
         return false;
-    bool is_full = r->blocks.code_used + ROOM_BYTES > AREA_CODE_BYTES;
-    return !(is_full || blocks_want_guiding(&r->blocks)) || blocks_guide(&r->blocks) == 0;
+    if (r->blocks.code_used + ROOM_BYTES > AREA_CODE_BYTES)
+        blocks_flush(&r->blocks);
+    return !blocks_want_guiding(&r->blocks) || blocks_guide(&r->blocks) == 0;
 }
 
 /* Run on while the target does the same, to learn code; forms that are not known are asked for. */

@@ -168,7 +168,7 @@ pages_begin(struct pages *p)
         p->slot[p->given[i]].flags = 0;
     learn_shares(p);
     p->burst++;
-    p->here = p->gifts = p->shared = p->wanted = p->tried = 0;
+    p->here = p->gifts = p->shared = p->stale = p->wanted = p->tried = 0;
     p->latest = 0;
     p->is_dry = false;
     memset(p->stream, 0, sizeof p->stream);
@@ -433,31 +433,68 @@ pages_unguard(struct pages *p, struct process *process, uint64_t page)
     process_unprotect(process, page);
 }
 
+/* Read pages again that the replica has; drop those that cannot be read. */
 static void
-refresh_one(struct pages *p, struct process *process, struct remote *remote, struct page *page)
+refresh(struct pages *p, struct process *process, struct remote *remote, uint64_t *address,
+        size_t count)
 {
-    uint8_t result, *place = p->bytes;
-    bool is_writable;
+    uint8_t result[REMOTE_BATCH], *place[REMOTE_BATCH];
+    bool is_writable[REMOTE_BATCH], is_placed[REMOTE_BATCH];
 
-    remote_read_pages(remote, &page->address, 1, &place, &result, &is_writable);
-    if (result != PAGE_UNREADABLE && process_refresh(process, page->address, p->bytes))
-        return;
-    process_drop(process, page->address, page->address + PAGE_BYTES);
-    page->flags = 0;
-    p->here--;
+    qsort(address, count, sizeof *address, ascending);
+    for (size_t i = 0; i < count; i++) {
+        place[i] = process_place(process, address[i], find(p, address[i])->era);
+        is_placed[i] = place[i] != NULL;
+        place[i] = is_placed[i] ? place[i] : p->bytes + i * PAGE_BYTES;
+    }
+    remote_read_pages(remote, address, count, place, result, is_writable);
+    for (size_t i = 0; i < count; i++) {
+        struct page *page = find(p, address[i]);
+        if (result[i] != PAGE_UNREADABLE &&
+            (is_placed[i] || process_refresh(process, address[i], place[i])))
+            continue;
+        process_drop(process, address[i], address[i] + PAGE_BYTES);
+        p->here -= page->flags & PAGE_IS_HERE; /* it may be there twice */
+        page->flags = 0;
+    }
 }
 
 void
-pages_refresh(struct pages *p, struct process *process, struct remote *remote, uint64_t start,
-              uint64_t end)
+pages_mark_written(struct pages *p, uint64_t start, uint64_t end)
 {
     start &= ~(uint64_t)(PAGE_BYTES - 1);
     for (uint64_t at = start; at < end && at - start < (uint64_t)PAGES_MOST * PAGE_BYTES;
          at += PAGE_BYTES) {
         struct page *page = find(p, at);
-        if (page->address != 0 && page->flags & PAGE_IS_HERE)
-            refresh_one(p, process, remote, page);
+        if (page->address == 0 || !(page->flags & PAGE_IS_HERE))
+            continue;
+        p->stale += !(page->flags & PAGE_IS_STALE);
+        page->flags |= PAGE_IS_STALE;
     }
+}
+
+void
+pages_refresh(struct pages *p, struct process *process, struct remote *remote, bool all)
+{
+    const uint8_t wanted = PAGE_IS_STALE | PAGE_IS_SHARED | (all ? PAGE_IS_WRITABLE : 0);
+    uint64_t address[REMOTE_BATCH];
+    size_t count = 0;
+
+    if (p->stale == 0 && p->shared == 0 && !all)
+        return;
+    for (size_t i = 0; i < p->gifts; i++) {
+        struct page *page = &p->slot[p->given[i]];
+        if (!(page->flags & PAGE_IS_HERE) || !(page->flags & wanted))
+            continue;
+        page->flags &= (uint8_t)~PAGE_IS_STALE;
+        address[count++] = page->address;
+        if (count == REMOTE_BATCH) {
+            refresh(p, process, remote, address, count);
+            count = 0;
+        }
+    }
+    refresh(p, process, remote, address, count);
+    p->stale = 0;
 }
 
 void
@@ -475,18 +512,4 @@ pages_drop(struct pages *p, struct process *process, uint64_t start, uint64_t en
     }
     if (any)
         process_drop(process, start, (end + PAGE_BYTES - 1) & ~(uint64_t)(PAGE_BYTES - 1));
-}
-
-void
-pages_refresh_shared(struct pages *p, struct process *process, struct remote *remote, bool all)
-{
-    const uint8_t wanted = all ? PAGE_IS_WRITABLE | PAGE_IS_SHARED : PAGE_IS_SHARED;
-
-    if (p->shared == 0 && !all)
-        return;
-    for (size_t i = 0; i < p->gifts; i++) {
-        struct page *page = &p->slot[p->given[i]];
-        if (page->flags & PAGE_IS_HERE && page->flags & wanted)
-            refresh_one(p, process, remote, page);
-    }
 }

@@ -19,6 +19,7 @@ enum page_flag {
     PAGE_IS_WRITABLE = 2, /* as the target may write to it */
     PAGE_IS_GUARDED = 4,  /* read-only in the replica all the same: its area can be executed */
     PAGE_IS_SHARED = 8,   /* other processes may write to it */
+    PAGE_IS_STALE = 16,   /* the system has written to it since */
 };
 
 struct page {
@@ -52,6 +53,7 @@ struct pages {
     uint32_t *given;       /* slots of the pages that were supplied in this burst */
     size_t gifts;
     size_t shared;         /* supplied pages that other processes may write to */
+    size_t stale;          /* at most so many are marked so */
     uint32_t burst;
     bool is_dry;           /* nobody will tell which of them are touched now */
     bool reads_around;     /* nobody waits: read many of the neighbours of a page that is missed */
@@ -93,14 +95,14 @@ enum page_fault pages_fault(struct pages *p, struct process *process, struct rem
 /* Let it write to a guarded page. */
 void pages_unguard(struct pages *p, struct process *process, uint64_t page);
 
-/* Read pages between two addresses again that the replica has; drop those that cannot be read. */
-void pages_refresh(struct pages *p, struct process *process, struct remote *remote, uint64_t start,
-                   uint64_t end);
+/* Note that the system may have written between two addresses: pages there are to be read again. */
+void pages_mark_written(struct pages *p, uint64_t start, uint64_t end);
+
+/* Read pages again that the replica has, or drop them where they cannot be read: those marked, those that
+ * other processes may have written to, and with `all`, for other threads, every writable one. */
+void pages_refresh(struct pages *p, struct process *process, struct remote *remote, bool all);
 
 /* Take the pages between two addresses away. */
 void pages_drop(struct pages *p, struct process *process, uint64_t start, uint64_t end);
-
-/* Read all pages again that others may have written to: shared ones, or with `all` every writable one. */
-void pages_refresh_shared(struct pages *p, struct process *process, struct remote *remote, bool all);
 
 #endif

@@ -288,49 +288,84 @@ blocks_want_guiding(const struct blocks *b)
            records[0] > (records[0] + records[1]) / GUIDING_SHARE;
 }
 
-static uint64_t
-hits_of(const struct blocks *b, const struct block *block)
+/* Take the records into the profile; they count once. */
+static int
+note_blocks(struct blocks *b)
 {
-    uint64_t hits = 0;
-
-    for (const struct exit *x = &b->exit[block->first_exit], *end = x + block->exits; x < end; x++)
-        hits += x->kind == EXIT_CROSSED ? 0 : x->hits;
-    return hits;
+    profile_age(&b->profile);
+    for (size_t i = 0; i < b->count; i++)
+        if (note_block(b, &b->block[i]) < 0)
+            return -1;
+    for (struct exit *x = b->exit, *end = x + b->exits; x < end; x++) {
+        x->hits = x->votes = 0;
+        x->candidate = NO_BLOCK;
+    }
+    b->records[0] = b->records[1] = 0;
+    return 0;
 }
 
-/* Where the blocks begin that ran often. NULL: no memory. */
-static uint64_t *
-hot_heads(const struct blocks *b, size_t *count)
+/* Whether it ran often, and was laid out without knowing that. */
+static bool
+is_outdated(const struct blocks *b, const struct block *block)
 {
-    uint64_t *head = malloc((b->count + 1) * sizeof *head);
+    const struct branch_profile *head = profile_get(&b->profile, block->ip | PROFILE_HEAD);
 
-    *count = 0;
-    for (size_t i = 0; head != NULL && i < b->count; i++)
-        if (!b->block[i].is_dead && hits_of(b, &b->block[i]) >= b->hot_executions)
-            head[(*count)++] = b->block[i].ip;
-    return head;
+    return !block->is_dead && !block->is_guided && head != NULL && head->taken >= b->hot_executions;
+}
+
+/* Have the exits that go to blocks which are gone go to those that have taken their place. */
+static void
+link_anew(struct blocks *b)
+{
+    for (uint32_t i = 0; i < b->exits; i++) {
+        struct exit *x = &b->exit[i];
+        if (x->linked == NO_BLOCK || !b->block[x->linked].is_dead)
+            continue;
+        blocks_cut(b, x);
+        const uint32_t found = blocks_find(b, x->target);
+        if (found != NO_BLOCK)
+            set_link(b, i, found);
+    }
+}
+
+/* Translate again what begins at these addresses. */
+static int
+translate_anew(struct blocks *b, const uint64_t *head, size_t count)
+{
+    uint32_t found;
+
+    for (size_t i = 0; i < count; i++) {
+        const enum translation result = blocks_translate(b, head[i], &found);
+        if (result == TRANSLATION_NO_MEMORY)
+            return -1;
+        if (result == TRANSLATED)
+            blocks_publish(b, found);
+        else
+            lookup_clear(b->area); /* it may know the old one; why it cannot be is found out when it runs */
+    }
+    return 0;
 }
 
 int
 blocks_guide(struct blocks *b)
 {
-    size_t heads;
-    uint32_t found;
-    uint64_t *head = hot_heads(b, &heads);
-    bool noted = head != NULL;
+    uint64_t *head = malloc((b->count + 1) * sizeof *head);
+    size_t heads = 0;
 
-    profile_age(&b->profile);
-    for (size_t i = 0; noted && i < b->count; i++)
-        noted = note_block(b, &b->block[i]) >= 0;
-    if (noted)
-        blocks_flush(b);
-    b->written_pages = 0; /* what the last burst wrote to is as the program has it */
-    for (size_t i = 0; noted && i < heads && b->code_used < AREA_CODE_BYTES / 2; i++) {
-        enum translation result = blocks_translate(b, head[i], &found); /* what cannot be is found out when it runs */
-        noted = result != TRANSLATION_NO_MEMORY;
-        if (result == TRANSLATED)
-            blocks_publish(b, found);
+    if (head == NULL || note_blocks(b) < 0) {
+        free(head);
+        return -1;
     }
+    b->written_pages = 0; /* what the last burst wrote to is as the program has it */
+    for (size_t i = 0; i < b->count; i++)
+        if (is_outdated(b, &b->block[i])) {
+            b->block[i].is_dead = true;
+            head[heads++] = b->block[i].ip;
+        }
+    if (b->index_capacity != 0)
+        blocks_index_anew(b);
+    const int result = translate_anew(b, head, heads);
+    link_anew(b);
     free(head);
-    return noted ? 0 : -1;
+    return result;
 }

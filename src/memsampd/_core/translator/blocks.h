@@ -21,8 +21,7 @@ long blocks_check_code(struct blocks *b, bool only_volatile);
 /* Whether most of what ran lately was laid out without knowing how it would run. */
 bool blocks_want_guiding(const struct blocks *b);
 
-/* Drop all translations, but learn from the records how code runs, and translate accordingly what ran often.
- * -1: no memory. */
+/* Learn from the records how code runs, and translate accordingly what ran often. -1: no memory. */
 int blocks_guide(struct blocks *b);
 
 #endif

@@ -73,8 +73,8 @@ static bool
 cannot_copy(const struct step *s)
 {
     const struct parsed *p = &s->p;
-    /* 16-bit branches. */
-    if (p->operand_16 && s->form->flow != FLOW_NEXT)
+    /* 16-bit branches; REX.W goes before the prefix, which pads calls of __tls_get_addr. */
+    if (p->operand_16 && !p->rex_w && s->form->flow != FLOW_NEXT)
         return true;
     if (p->address_32 && (s->form->flow == FLOW_SHORT_BRANCH || s->form->flags & RECIPE_REPEATED ||
                           p->is_rip_relative))
@@ -273,7 +273,8 @@ joins(const struct growth *g, uint64_t ip)
                blocks_find(g->b, ip) != NO_BLOCK;
     if (path->count >= UNROLLED_INSTRUCTIONS && is_on_path(path, ip))
         return true;
-    return path->count >= JOINING_INSTRUCTIONS && blocks_find(g->b, ip) != NO_BLOCK;
+    const uint32_t found = blocks_find(g->b, ip);
+    return path->count >= JOINING_INSTRUCTIONS && found != NO_BLOCK && g->b->block[found].is_guided;
 }
 
 enum translation
