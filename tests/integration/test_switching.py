@@ -177,11 +177,9 @@ def test_all_is_as_it_was_when_there_are_few_switches_again(program: Path) -> No
             source.thin(share)
             assert source.share == share
             assert threading.active_count() == threads + (share < 1)
-            give_up = time.monotonic() + PATIENCE_SECONDS
-            while len(descriptors()) != opened:  # its thread has one for a moment, now and then
-                assert time.monotonic() < give_up
             parts = read_until(source, samples_of)
             assert parts[-1].period_seconds == source.period_seconds
+        assert len(descriptors()) == opened
         assert (parts[-1].weight, source.period_seconds) == (1.0, 0.002)
 
 

@@ -104,18 +104,13 @@ class SamplingPlan:
         if self._switches.look(now_seconds):
             switches = self._switches.switches - self._counted
             self._counted = self._switches.switches
-            self._seconds += switches * self._switch_seconds()
+            at_each = cost.switch.sampled_seconds(source.period_seconds)
+            self._seconds += switches * at_each / source.weight
             self._plan()
         return Sampling(self._seconds, source.share, self._why())
 
-    def _switch_seconds(self) -> float:
-        """What sampling takes at a switch, in the mean."""
-        switch, source = self._cost.switch, self._source
-        more = switch.sampled_seconds(source.period_seconds) - switch.open_seconds
-        return switch.open_seconds + more / source.weight
-
     def _plan(self) -> None:
-        source = self._source
+        source, before = self._source, self._source.share
         if source.not_thinned:
             return
         share = planned_share(
@@ -123,10 +118,11 @@ class SamplingPlan:
             self._cost.switch,
             self._period_seconds,
             self._allowed_share,
-            source.share,
+            before,
         )
-        if share != source.share:
+        if share != before:
             source.thin(share)
+        if source.share != before:
             self._thinned()
             self._tell(f"sampled for {100 * share:.2g} % of the time: {self._why()}")
 

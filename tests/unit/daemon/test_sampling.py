@@ -77,7 +77,7 @@ def test_who_switches_often_is_charged_and_sampled_for_a_part_of_the_time() -> N
     switches.switches += 20_000
     later = plan.look(2.0, 2.0)
     part = (1 / 32) / 0.9  # of the time, as it came to
-    rest = 1e-6 + part * (1 - 1e-4 / 0.008) * 12e-6
+    rest = part * (1e-6 + (1 - 1e-4 / 0.008) * 12e-6)
     interrupts = part / 1e-4
     assert later.seconds - told.seconds == pytest.approx(interrupts * 6e-6 + 20_000 * rest)
     assert later.share == 1 / 32

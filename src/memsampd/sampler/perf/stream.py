@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 
 import numpy as np
 from msgspec.structs import replace
@@ -77,6 +79,14 @@ class SampleStream(Closing):
     def sampling_files(self) -> list[int]:
         """Descriptors of the events that are sampled."""
         return self._rings.sampling_files()
+
+    def counted(self) -> int:
+        """What the sampled events have counted: CPU time in ns while there were timers."""
+        total = 0
+        for each in self.sampling_files():
+            with suppress(OSError):  # its thread has just exited
+                total += int.from_bytes(os.read(each, 8), "little")
+        return total
 
     def close(self) -> None:
         """Release every descriptor and mapping; may be called twice."""
