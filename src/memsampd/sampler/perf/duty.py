@@ -72,7 +72,7 @@ class DutyCycle(Closing):
         self._cpu_ns = self._read_cpu_ns()
         self._seen_seconds = time.monotonic()
         self._used_ns = self._sampled_ns = 0.0  # CPU time lately, all, and that of on-times
-        self._own_seconds, self._busy_share = 1e-3, 1.0  # of a cycle; of the target
+        self._own_seconds, self._busy_share = 2e-4, 1.0  # of a cycle; of the target
         self.thread = threading.Thread(target=self._run, name="memsampd-sampling", daemon=True)
         self.thread.start()
 
@@ -117,14 +117,14 @@ class DutyCycle(Closing):
         mark = program_mark(pid, proc)
         self._closing.wait(self._rng.random() * _ON_SECONDS / self.share)
         while not self._closing.is_set() and not self.ended:
-            before_seconds, began_seconds = time.thread_time(), time.monotonic()
+            before_seconds = time.thread_time()
             on_seconds, cycle_seconds = self._times()
             if mark not in (None, program_mark(pid, proc) or mark):
                 with self._lock:
-                    self._events.append(TaskEvent("exec", pid, pid, 0, 0, began_seconds, ""))
-            self._sample(on_seconds)
+                    now = time.monotonic()
+                    self._events.append(TaskEvent("exec", pid, pid, 0, 0, now, ""))
+            lasted = self._sample(on_seconds)
             mark = program_mark(pid, proc) or mark
-            lasted = time.monotonic() - began_seconds
             # An on-time ends late where the target keeps the CPU: it has more of it than its share.
             late = min(max(1 / (self.share * self.weight), 1.0), _LONGEST_PAUSE)
             pause = min(lasted * (1 / self.share - 1) * late, _LONGEST_PAUSE * cycle_seconds)
@@ -141,17 +141,20 @@ class DutyCycle(Closing):
         on = min(cycle * self.share, self._most_seconds)
         return on, on / self.share
 
-    def _sample(self, seconds: float) -> None:
+    def _sample(self, seconds: float) -> float:
+        """Sample for so long, about; for how long it came to be."""
         try:
             stream = SampleStream(self._options, self._cpus)
         except TargetError:  # gone
             self.ended = True
-            return
+            return seconds
         except CapabilityError as error:
             self.notes = (f"there are no samples at present: {error.cause}",)
-            return
+            return seconds
         with stream:
+            began_seconds = time.monotonic()
             self._closing.wait(seconds)
+            lasted = time.monotonic() - began_seconds
             sampled_ns = stream.counted()
             found, events = stream.read(0.0), stream.take_events()
             self.ended = stream.ended
@@ -162,6 +165,7 @@ class DutyCycle(Closing):
             if len(found.samples):
                 self._has_samples.set()
         self._count(sampled_ns)
+        return lasted
 
     def _count(self, sampled_ns: int) -> None:
         """Add up what the target used since this was done last, and what of it was sampled."""
