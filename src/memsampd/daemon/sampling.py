@@ -40,6 +40,10 @@ class ThinnedSource(Protocol):
     def weight(self) -> float:
         """CPU time of the target by that for which it was sampled, lately."""
 
+    @property
+    def keeps_events(self) -> bool:
+        """Whether events are there while it does not sample."""
+
     def thin(self, share: float) -> None:
         """Sample for so large a part of the time from now on."""
 
@@ -104,10 +108,16 @@ class SamplingPlan:
         if self._switches.look(now_seconds):
             switches = self._switches.switches - self._counted
             self._counted = self._switches.switches
-            at_each = cost.switch.sampled_seconds(source.period_seconds)
-            self._seconds += switches * at_each / source.weight
+            self._seconds += switches * self._switch_seconds()
             self._plan()
         return Sampling(self._seconds, source.share, self._why())
+
+    def _switch_seconds(self) -> float:
+        """What sampling takes at a switch, in the mean."""
+        switch, source = self._cost.switch, self._source
+        in_pauses = switch.open_seconds if source.keeps_events else 0.0
+        more = switch.sampled_seconds(source.period_seconds) - in_pauses
+        return in_pauses + more / source.weight
 
     def _plan(self) -> None:
         source, before = self._source, self._source.share

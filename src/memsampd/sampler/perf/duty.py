@@ -1,4 +1,4 @@
-"""Sampling for a part of the time: events are opened, and closed again, at random moments."""
+"""Sampling for a part of the time, that is made of moments at random."""
 
 from __future__ import annotations
 
@@ -27,12 +27,17 @@ _OWN_SHARE = 0.005  # of the target's CPU time: so much may be used for opening 
 _MEMORY_SECONDS = 5.0
 _ASSUMED_NS = 1e7  # of CPU time, as if so much had been sampled as planned
 _LONGEST_PAUSE = 4.0  # of those planned: after an on-time that became far too long
+_MOST_LEFT_OVER = 0.1  # of CPU time: so much may give no sample
+_NEW_PART = 0.5  # of an on-time in what is known of that
 
 
 class DutyCycle(Closing):
     """Samples a process for a share of the time, from a thread of its own.
 
-    In pauses it has no events: each switch takes longer with events that are disabled, too.
+    In pauses it has no events: each switch takes longer with events that are disabled, too. But
+    timers begin anew with each event: threads that run for less than a period in an on-time would
+    never be seen. Where that is more than a little, events are kept, disabled, and timers go on.
+
     On-times begin at random, whatever the program does. What they come to in CPU time of the target
     is counted by the events themselves: an on-time that ends late, for no CPU is idle, misleads
     nobody.
@@ -47,6 +52,7 @@ class DutyCycle(Closing):
     Attributes:
         ended: whether the process has no thread left to sample.
         notes: what is not as it should be, a sentence each.
+        keeps_events: whether there are events in pauses, that are disabled.
     """
 
     def __init__(
@@ -61,6 +67,9 @@ class DutyCycle(Closing):
         self.share = share
         self.ended = False
         self.notes: tuple[str, ...] = ()
+        self.keeps_events = True
+        self._left_over = 1.0  # of CPU time, if timers began anew
+        self._stream: SampleStream | None = None
         self._options, self._cpus = options, cpus
         self._most_seconds = most_seconds
         self._rng = random.Random(seed)
@@ -110,6 +119,7 @@ class DutyCycle(Closing):
     def _run(self) -> None:
         with _any_event():
             self._go_on_and_off()
+        self._forget_stream()
         self._has_samples.set()  # none will come any more
 
     def _go_on_and_off(self) -> None:
@@ -144,28 +154,50 @@ class DutyCycle(Closing):
     def _sample(self, seconds: float) -> float:
         """Sample for so long, about; for how long it came to be."""
         try:
-            stream = SampleStream(self._options, self._cpus)
+            stream = self._stream or SampleStream(self._options, self._cpus)
         except TargetError:  # gone
             self.ended = True
             return seconds
         except CapabilityError as error:
             self.notes = (f"there are no samples at present: {error.cause}",)
             return seconds
-        with stream:
-            began_seconds = time.monotonic()
-            self._closing.wait(seconds)
-            lasted = time.monotonic() - began_seconds
-            sampled_ns = stream.counted()
-            found, events = stream.read(0.0), stream.take_events()
-            self.ended = stream.ended
-        self.notes = stream.notes
+        before_ns: dict[int, int] = {}
+        if self._stream is not None:
+            before_ns = stream.counted()
+            stream.switch(_core.PERF_EVENT_IOC_ENABLE)
+        self._stream, began_seconds = stream, time.monotonic()
+        self._closing.wait(seconds)
+        lasted = time.monotonic() - began_seconds
+        counted_ns = [ns - before_ns.get(each, 0) for each, ns in stream.counted().items()]
+        self._take(stream)
+        self._count(sum(counted_ns))
+        self._look_at_rest(counted_ns)
+        if not self.keeps_events:
+            self._forget_stream()
+        elif not self._closing.is_set():
+            stream.switch(_core.PERF_EVENT_IOC_DISABLE)
+        return lasted
+
+    def _take(self, stream: SampleStream) -> None:
+        found, events = stream.read(0.0), stream.take_events()
+        self.ended, self.notes = stream.ended, stream.notes
         with self._lock:
             self._found.append(found)
             self._events += events
             if len(found.samples):
                 self._has_samples.set()
-        self._count(sampled_ns)
-        return lasted
+
+    def _look_at_rest(self, counted_ns: list[int]) -> None:
+        """See what of each event's CPU time was left over after the last whole period."""
+        if (used_ns := sum(counted_ns)) > 0:
+            rest_ns = sum(ns % self._options.period for ns in counted_ns)
+            self._left_over += _NEW_PART * (rest_ns / used_ns - self._left_over)
+            self.keeps_events = self._left_over > _MOST_LEFT_OVER
+
+    def _forget_stream(self) -> None:
+        if self._stream is not None:
+            self._stream.close()
+            self._stream = None
 
     def _count(self, sampled_ns: int) -> None:
         """Add up what the target used since this was done last, and what of it was sampled."""

@@ -77,6 +77,11 @@ class StreamedBranches(Closing):
         """Threads that it has at present."""
         return ()
 
+    @property
+    def keeps_events(self) -> bool:
+        """Whether events are there while it does not sample."""
+        return True
+
     def thin(self, share: float) -> None:
         """Sample for so large a part of the time from now on, 1 for all of it.
 
@@ -220,6 +225,11 @@ class TaskClockSource(StreamedBranches):
     def weight(self) -> float:
         """CPU time of the target by that for which it was sampled, lately."""
         return 1.0 if self._cycle is None else self._cycle.weight
+
+    @property
+    def keeps_events(self) -> bool:
+        """Whether events are there while it does not sample."""
+        return self._cycle is None or self._cycle.keeps_events
 
     @property
     def threads(self) -> tuple[threading.Thread, ...]:
