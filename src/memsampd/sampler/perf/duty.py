@@ -117,8 +117,11 @@ class DutyCycle(Closing):
         self.thread.join()
 
     def _run(self) -> None:
-        with _any_event():
-            self._go_on_and_off()
+        try:
+            with _any_event():
+                self._go_on_and_off()
+        except TargetError:  # gone
+            self.ended = True
         self._forget_stream()
         self._has_samples.set()  # none will come any more
 
@@ -155,9 +158,6 @@ class DutyCycle(Closing):
         """Sample for so long, about; for how long it came to be."""
         try:
             stream = self._stream or SampleStream(self._options, self._cpus)
-        except TargetError:  # gone
-            self.ended = True
-            return seconds
         except CapabilityError as error:
             self.notes = (f"there are no samples at present: {error.cause}",)
             return seconds
@@ -168,7 +168,8 @@ class DutyCycle(Closing):
         self._stream, began_seconds = stream, time.monotonic()
         self._closing.wait(seconds)
         lasted = time.monotonic() - began_seconds
-        counted_ns = [ns - before_ns.get(each, 0) for each, ns in stream.counted().items()]
+        now_ns = stream.counted()
+        counted_ns = [max(ns - before_ns.get(each, 0), 0) for each, ns in now_ns.items()]
         self._take(stream)
         self._count(sum(counted_ns))
         self._look_at_rest(counted_ns)
