@@ -185,6 +185,7 @@ def test_nothing_is_there_in_pauses(program: Path) -> None:
     before = len(events())
     with running(program) as process, TaskClockSource(process.pid, period_seconds=2e-5) as source:
         source.thin(LEAST_SHARE)
+        read_until(source, samples_of)
         give_up = time.monotonic() + PATIENCE_SECONDS
         while source.keeps_events or len(events()) != before + 1:  # one is of our own thread
             source.read(0.0)
@@ -196,6 +197,7 @@ def test_events_are_kept_where_threads_run_for_less_than_a_period(program: Path)
     """In an on-time; else they would never be seen."""
     with running(program) as process, TaskClockSource(process.pid, period_seconds=10.0) as source:
         source.thin(1 / 2)
+        read_until(source, lambda parts: source.keeps_events)
         for _ in range(20):
             source.read(0.05)
             assert source.keeps_events

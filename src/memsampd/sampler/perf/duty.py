@@ -67,8 +67,8 @@ class DutyCycle(Closing):
         self.share = share
         self.ended = False
         self.notes: tuple[str, ...] = ()
-        self.keeps_events = True
-        self._left_over = 1.0  # of CPU time, if timers began anew
+        self.keeps_events = False
+        self._left_over = 0.0  # of CPU time, if timers began anew
         self._stream: SampleStream | None = None
         self._options, self._cpus = options, cpus
         self._most_seconds = most_seconds
