@@ -204,16 +204,17 @@ def test_events_are_kept_where_threads_run_for_less_than_a_period(program: Path)
 
 
 def test_all_is_as_it_was_when_there_are_few_switches_again(program: Path) -> None:
-    with running(program) as process, TaskClockSource(process.pid) as source:
+    with running(program) as process:
         opened, threads = len(descriptors()), threading.active_count()
-        for share in (1 / 2, 1 / 64, 1):
-            source.thin(share)
-            assert source.share == share
-            assert threading.active_count() == threads + (share < 1)
-            parts = read_until(source, samples_of)
-            assert parts[-1].period_seconds == source.period_seconds
+        with TaskClockSource(process.pid) as source:
+            for share in (1 / 2, 1 / 64, 1):
+                source.thin(share)
+                assert source.share == share
+                assert threading.active_count() == threads + (share < 1)
+                parts = read_until(source, samples_of)
+                assert parts[-1].period_seconds == source.period_seconds
+            assert (parts[-1].weight, source.period_seconds) == (1.0, 0.002)
         assert len(descriptors()) == opened
-        assert (parts[-1].weight, source.period_seconds) == (1.0, 0.002)
 
 
 def test_the_end_of_the_process_ends_it(program: Path) -> None:
