@@ -92,7 +92,6 @@ class PhaseAccount(msgspec.Struct):
         taken: its bursts that were taken since the attach.
         stored: those that were known before.
         latest_stored_seconds: when the latest of these was taken, seconds since the attach.
-        horizon_accesses: how far the longest of them saw.
         watches: what watchpoints told of its lines.
     """
 
@@ -103,7 +102,6 @@ class PhaseAccount(msgspec.Struct):
     taken: BurstSums = msgspec.field(default_factory=BurstSums)
     stored: BurstSums = msgspec.field(default_factory=BurstSums)
     latest_stored_seconds: float = -np.inf
-    horizon_accesses: int = 0
     watches: PhaseWatches = msgspec.field(default_factory=PhaseWatches)
 
     @classmethod
@@ -121,7 +119,6 @@ class PhaseAccount(msgspec.Struct):
         self.stored.absorb(other.stored)
         self.latest_stored_seconds = max(self.latest_stored_seconds, other.latest_stored_seconds)
         self.watches.absorb(other.watches)
-        self.horizon_accesses = max(self.horizon_accesses, other.horizon_accesses)
 
     @property
     def histogram(self) -> ReuseHistogram:

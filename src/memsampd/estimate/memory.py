@@ -246,11 +246,34 @@ class BurstMemory:
         Args:
             code: a branch vector, hits, shape (bins,); of another length if it is not known.
         """
-        hits = self.compact([code])[0]
-        if not hits.any():
-            return np.ones(self.count, np.bool_)
-        likeness = np.sqrt(self.code) @ np.sqrt(hits / hits.sum())
-        return np.asarray((likeness >= _ALIKE) | ~self.code.any(axis=1))
+        is_known = self.compact([code]).any() & self.code.any(axis=1)
+        return np.asarray((self.likeness([code], [-1])[0] >= _ALIKE) | ~is_known)
+
+    def likeness(
+        self, vectors: Sequence[NDArray[np.float64]], phases: Sequence[int]
+    ) -> NDArray[np.float64]:
+        """Bhattacharyya's coefficient of code with that of the bursts, 0..1, shape (n, m).
+
+        Where one of the two is not known, 1 in the same phase and else 0.
+
+        Args:
+            vectors: branch vectors, hits, n of shape (bins,); of another length if not known.
+            phases: in which it ran.
+        """
+        hits = self.compact(vectors)
+        shares = hits / np.maximum(hits.sum(axis=1, keepdims=True), 1)
+        return self._or_phase(np.sqrt(shares) @ np.sqrt(self.code).T, shares, np.array(phases))
+
+    def likenesses(self) -> NDArray[np.float64]:
+        """Return the same of the bursts with each other, shape (m, m)."""
+        alike = self._alike[: self.count, : self.count]
+        return self._or_phase(alike, self.code, self.phase)
+
+    def _or_phase(
+        self, alike: NDArray[np.float64], code: NDArray[np.float64], phase: NDArray[np.int64]
+    ) -> NDArray[np.float64]:
+        is_known = np.logical_and.outer(code.any(axis=1), self.code.any(axis=1))
+        return np.where(is_known, alike, np.equal.outer(phase, self.phase))
 
     def drop_stored(self, phase: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Forget what was taken of a phase before the attach.
@@ -333,8 +356,9 @@ class BurstMemory:
     def scatter(self, phase: int, usual: NDArray[np.float64]) -> NDArray[np.float64]:
         """Variance of the curves of single bursts about what changes slowly.
 
-        Half the mean squared difference of a burst of the phase to the one before it, as if one
-        more pair had differed by what is usual.
+        Half the mean squared difference of a burst of the phase to the one before it, weighted by
+        how like their code was, as if one more pair had differed by what is usual: windows are
+        shared out by code, so what unlike code differs by is no scatter.
 
         Args:
             phase: its id.
@@ -344,7 +368,8 @@ class BurstMemory:
         rows = rows[np.argsort(self.window[rows], kind="stable")]
         single = 1 / self.bursts[rows]  # a mean of n bursts scatters by 1 / n of one's variance
         squares = np.diff(self.curves[rows], axis=0) ** 2 / (single[1:] + single[:-1])[:, None]
-        return np.asarray((squares.sum(axis=0) + usual) / max(len(rows), 1))
+        like = self.likenesses()[rows[1:], rows[:-1]]
+        return np.asarray((like @ squares + usual) / (like.sum() + 1))
 
     # -- rates ---------------------------------------------------------------------------------
 

@@ -14,8 +14,9 @@ _ROUNDING = 1e-9  # relative; sums of products of ratios must not turn a hit int
 # How the curve falls is seen from a quarter of the horizon on. Misses fall by the square root of
 # the size on average (Hartstein et al., Computing Frontiers 2006: exponents of 0.3 to 0.7).
 _SEEN_FROM = 1 / 4
-_STEEPEST = 0.5
 _GROUP_EDGES = np.concatenate([[0], REUSE_EDGES])  # of reuses that are not looked at, too
+_USUAL_FALL = 0.5
+_AS_BEFORE = 8  # times the largest size that the horizon tells; beyond, caches fall as usual
 
 
 class StatStack:
@@ -35,7 +36,8 @@ class StatStack:
     the horizon would fit. (Both are more by what is known to return and miss.) The estimate there
     goes on as the curve fell over the two octaves of distance before the horizon, as a power of the
     size, no steeper than the square root rule of caches: a stream, of which nothing returned within
-    them, stays at ``high``.
+    them, stays at ``high``. Beyond eight times the size that the horizon tells it falls by that
+    rule: working sets end.
     """
 
     policy = "lru"
@@ -97,8 +99,10 @@ def _still_missing(
     if after <= 0 or earlier <= 0:
         return np.ones(len(lines))
     grown, fallen = np.log(last) - np.log(earlier), np.log(before) - np.log(after)
-    power = fallen / grown if fallen < _STEEPEST * grown else _STEEPEST
-    return np.asarray(np.minimum(last / lines, 1.0) ** power)
+    power = fallen / grown if fallen < _USUAL_FALL * grown else _USUAL_FALL
+    larger = np.maximum(lines / last, 1.0)
+    near = np.minimum(larger, _AS_BEFORE)
+    return np.asarray(near**-power * (larger / near) ** -_USUAL_FALL)
 
 
 def _solve(

@@ -55,6 +55,32 @@ def test_many_timed_bursts_leave_no_doubt() -> None:
     assert memory.expected_rates()[0][-1] == pytest.approx(2e8, rel=0.01)
 
 
+def test_likeness_is_by_code_and_by_phase_where_that_is_not_known() -> None:
+    memory = BurstMemory(4, 1)
+    half = CODE[0] + CODE[1]
+    for phase, code in ((0, CODE[0]), (1, half), (1, np.zeros(4)), (2, CODE[2])):
+        memory.add(0, phase, code, np.zeros(1), 1e8, 0.7, 1e8, False)
+    alike = memory.likeness([CODE[0], half, CODE[3], np.zeros(0)], [1, 1, 1, 1])
+    root = np.sqrt(0.5)
+    expected = [[1, root, 1, 0], [root, 1, 1, 0], [0, 0, 1, 0], [0, 1, 1, 0]]
+    np.testing.assert_allclose(alike, expected, atol=1e-12)
+    expected = [[1, root, 0, 0], [root, 1, 1, 0], [0, 1, 1, 0], [0, 0, 0, 1]]
+    np.testing.assert_allclose(memory.likenesses(), expected, atol=1e-12)
+
+
+def test_what_bursts_of_other_code_differ_by_is_no_scatter() -> None:
+    usual = np.array([0.01])
+    for codes, expected in (
+        ((0, 0, 0), (0.04**2 / 2 + 0.06**2 / 2 + 0.01) / 3),
+        ((0, 0, 1), (0.04**2 / 2 + 0.01) / 2),
+        ((0, 1, 0), 0.01),
+    ):
+        memory = BurstMemory(4, 1)
+        for at, (code, ratio) in enumerate(zip(codes, (0.1, 0.14, 0.2), strict=True)):
+            memory.add(at, 0, CODE[code], np.array([ratio]), 1e8, 0.1, 1e8, True)
+        assert memory.scatter(0, usual) == pytest.approx(expected)
+
+
 def test_where_no_code_is_known_each_has_its_own_rate() -> None:
     memory = BurstMemory(4, 1)
     for rate in (1e8, 4e8):
