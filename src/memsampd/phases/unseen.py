@@ -25,7 +25,8 @@ _LATELY = 300
 _PLACES = 4  # a thread has as many debug registers
 _FIRST_PAUSE = 8  # windows, doubled with each search for the same code
 # For how long code is waited for: until it should have come again, by its samples.
-_LEAST_PATIENCE_SECONDS, _MOST_PATIENCE_SECONDS = 0.2, 1.0
+_LEAST_PATIENCE_SECONDS, _MOST_PATIENCE_SECONDS = 0.2, 0.7  # no other burst is taken meanwhile
+_OVERDUE = 2  # times as long as it ever stayed away: it may be over for good
 
 
 class Sought(msgspec.Struct, frozen=True):
@@ -117,6 +118,9 @@ class UnseenCode:
 
     def _recurs(self, bin: int) -> bool:
         """Whether some code is likely to be run again soon."""
-        ran = self._bin.rows
+        ran, seconds = self._bin.rows, self._seconds.rows
         found = np.flatnonzero(ran == bin)
-        return bool(found[-1] - found[0] >= _RECURS and len(ran) - found[-1] <= _LATELY)
+        if found[-1] - found[0] < _RECURS or len(ran) - found[-1] > _LATELY:
+            return False
+        stayed_away = max(float(np.diff(seconds[found]).max()), _LEAST_PATIENCE_SECONDS)
+        return bool(seconds[-1] - seconds[found[-1]] <= _OVERDUE * stayed_away)

@@ -84,12 +84,18 @@ def test_code_beside_that_which_was_found_was_not_sought_in_vain() -> None:
 
 
 def test_code_is_waited_for_until_it_should_have_come_again() -> None:
-    for period, patience_seconds in ((20, 0.2), (200, 0.4), (800, 1.0)):
+    for period, patience_seconds in ((20, 0.2), (200, 0.4), (800, 0.7)):
         unseen = UnseenCode()
         samples(unseen, ([2] * 12 + [1] * (period - 12)) * (1200 // period) + [2] * 12)
         found = unseen.seek(seen(1), window=10)
         assert found is not None
         assert abs(found.patience_seconds - patience_seconds) < 0.1 * patience_seconds
+
+
+def test_code_of_what_is_over_is_not_sought() -> None:
+    unseen = UnseenCode()
+    samples(unseen, [2, 3] * 100 + [1] * 250)  # for half a second
+    assert unseen.seek(seen(1), window=10) is None
 
 
 def test_the_thread_is_one_that_ran_it() -> None:
