@@ -32,7 +32,7 @@
 #define HURRIED_NICENESS (-15)
 #define HURRIED_SECONDS 0.02 /* for longer, nobody may be kept from a CPU */
 #define COLD_SHARE 0.2
-#define LEARNING_SECONDS 0.02
+#define LEARNING_SECONDS 0.02 /* of a run that learns code; longer ones look so often whether they still do */
 #define FURTHER_SECONDS 0.003 /* CPU time */
 #define PART_WORDS 512 /* more than a record has */
 #define ARRIVAL_LOOK_MILLISECONDS 20 /* between looks whether the burst is cancelled */
@@ -579,6 +579,27 @@ go_further(struct burst *b)
     r->regs = regs;
 }
 
+/* Run to learn code, until none is new for a while. */
+static void
+run_to_learn(struct burst *b, double seconds)
+{
+    struct runner *r = b->r;
+    const double give_up = now_seconds() + seconds;
+    double ran = 0.0;
+
+    for (;;) {
+        const uint64_t known = r->blocks.translated_instructions;
+        const double began = cpu_seconds(b), left = give_up - now_seconds();
+
+        run_dry(b, left < LEARNING_SECONDS ? left : LEARNING_SECONDS);
+        ran = r->blocks.translated_instructions > known ? 0.0 : ran + cpu_seconds(b) - began;
+        if (r->end != RUN_HOLD || ran >= LEARNING_SECONDS / 2 || now_seconds() >= give_up)
+            return;
+        r->end = RUN_GOES_ON;
+        r->has_cut_record = false;
+    }
+}
+
 /* The target runs on, and nobody believes what the replica does. */
 static void
 take_dry(struct burst *b)
@@ -590,7 +611,7 @@ take_dry(struct burst *b)
     go_anywhere(b);
     r->pages.is_dry = true;
     if (runner_enter(r, &b->held, b->order->accesses))
-        run_dry(b, b->order->dry_seconds);
+        run_to_learn(b, b->order->dry_seconds);
     else
         ends(b, RUN_UNSUPPORTED, 0);
 }
