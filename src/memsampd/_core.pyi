@@ -170,6 +170,7 @@ class Replica:
         arrival_leader: int = -1,
         arrival: int = -1,
         arrival_seconds: float = 0.0,
+        arrival_end: int = -1,
     ) -> dict[str, Any]:
         """The fields of memsampd.sampler.replica.source._Taken."""
     def begin_take(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import closing
@@ -83,3 +84,22 @@ def test_a_cancelled_wait_ends(target: tuple[int, int, int, int]) -> None:
         with pytest.raises(CaptureError):
             source.capture(request)
         canceller.join()
+
+
+def test_a_wait_ends_and_the_next_burst_is_taken(target: tuple[int, int, int, int]) -> None:
+    pid, _, _, never = target
+    end = os.eventfd(0, os.EFD_CLOEXEC)
+    try:
+        with closing(ReplicaSource(pid)) as source:
+            seek = BurstRequest(
+                pid, ACCESSES, 0.02, seek_ips=(never,), seek_seconds=1e9, seek_end=end
+            )
+            ender = threading.Timer(0.2, os.eventfd_write, (end, 1))
+            ender.start()
+            with pytest.raises(CaptureError) as caught:
+                source.capture(seek)
+            assert caught.value.reason == "not-reached"
+            ender.join()
+            assert patiently(partial(source.capture, BurstRequest(pid, ACCESSES))).accesses > 0
+    finally:
+        os.close(end)

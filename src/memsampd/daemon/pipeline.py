@@ -132,12 +132,14 @@ class Actions(msgspec.Struct, frozen=True):
         windows: of the present program that have ended, with their phases.
         order: a burst to take.
         watches: words to watch from now on.
+        ends_seeking: a burst of code that is sought is waited for, and another is needed sooner.
     """
 
     records: tuple[EstimatorEvent, ...]
     windows: tuple[tuple[Window, Assignment], ...]
     order: CaptureOrder | None
     watches: tuple[WatchOrder, ...] = ()
+    ends_seeking: bool = False
 
 
 class Counts(msgspec.Struct):
@@ -295,8 +297,11 @@ class Pipeline:
         has_spare = self.parts.ledger.has_spare
         if order is not None and plan is not None and has_spare and plan.wants_lines(self.phase):
             order = replace(order, open_lines=OPEN_LINES)
+        seeks = self._ordered is not None and self._ordered.seek_ips
+        ends_seeking = bool(seeks) and self.parts.planner.hurries(self.phase)
         self._ordered = self._ordered or order
-        actions = Actions(tuple(self._records), tuple(self._ended), order)
+        records, windows = tuple(self._records), tuple(self._ended)
+        actions = Actions(records, windows, order, ends_seeking=ends_seeking)
         self._records.clear()
         self._ended.clear()
         return actions

@@ -99,6 +99,9 @@ class BurstTaker(Protocol):
     def order(self, order: CaptureOrder) -> None:
         """Have a burst taken, once the last one's result has been told."""
 
+    def end_seeking(self) -> None:
+        """Wait no longer for a thread to come to code that is sought."""
+
     def results(self) -> list[CaptureResult]:
         """What has come since the last call: one result an order."""
 
@@ -360,6 +363,8 @@ class Session:
         self._watch(actions)
         if actions.order is not None:
             self._parts.tracer.order(actions.order)
+        if actions.ends_seeking:
+            self._parts.tracer.end_seeking()
         for observer in self._observers:
             for window, assignment in actions.windows:
                 observer.window(window, assignment, self.snapshot)

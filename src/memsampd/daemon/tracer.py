@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import random
@@ -149,6 +150,7 @@ class TracerThread:
         self.is_waiting = False
         self._closing = threading.Event()
         self._closing_fd = os.eventfd(0, os.EFD_CLOEXEC)
+        self._seek_end = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._started: queue.SimpleQueue[AccessSource | BaseException] = queue.SimpleQueue()
         self.thread = threading.Thread(
             target=self._run, args=(make_source,), name="tracer", daemon=True
@@ -157,7 +159,7 @@ class TracerThread:
         source = self._started.get()
         if isinstance(source, BaseException):
             self.thread.join()
-            os.close(self._closing_fd)
+            self._close_descriptors()
             raise source
         self._source = source
         self.source_name = source.name
@@ -165,6 +167,10 @@ class TracerThread:
     def order(self, order: CaptureOrder) -> None:
         """Have a burst taken, once the last one's result has been told."""
         self._orders.put(order)
+
+    def end_seeking(self) -> None:
+        """Wait no longer for a thread to come to code that is sought."""
+        os.eventfd_write(self._seek_end, 1)
 
     def results(self) -> list[CaptureResult]:
         """What has come since the last call: one result an order."""
@@ -182,7 +188,11 @@ class TracerThread:
         self._source.cancel()
         self._orders.put(None)
         self.thread.join()
+        self._close_descriptors()
+
+    def _close_descriptors(self) -> None:
         os.close(self._closing_fd)
+        os.close(self._seek_end)
 
     def _run(self, make_source: Callable[[], AccessSource]) -> None:
         try:
@@ -260,7 +270,10 @@ class TracerThread:
             order.beyond_seconds,
             order.seek_ips,
             order.seek_seconds,
+            self._seek_end if order.seek_ips else -1,
         )
+        with contextlib.suppress(BlockingIOError):  # it was meant for an earlier one
+            os.eventfd_read(self._seek_end)
         cost = BurstCost(stop_seconds=wasted_seconds)
         self._counter.begin()
         burst = source.count_lines(request, self._line_bytes, self._counter.core)

@@ -402,6 +402,7 @@ class BurstRequest(msgspec.Struct, frozen=True):
         seek_ips: the burst begins where the thread comes to one of these places, at most four;
             none: where it is.
         seek_seconds: for how long it is waited for there.
+        seek_end: a descriptor; the wait is over when it is readable. -1: nothing else ends it.
     """
 
     tid: int
@@ -411,6 +412,7 @@ class BurstRequest(msgspec.Struct, frozen=True):
     beyond_seconds: float = 0.0
     seek_ips: tuple[int, ...] = ()
     seek_seconds: float = 0.0
+    seek_end: int = -1
 
 
 class AccessRate(msgspec.Struct, frozen=True):

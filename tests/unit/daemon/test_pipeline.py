@@ -74,7 +74,8 @@ class World:
         answer: what comes of an order, in the turn after it.
         windows: how long it runs.
         lines: lines that a burst goes through, again and again.
-        code: address that all samples find.
+        code: address that samples find.
+        rare: one that every tenth of them finds, and bursts do not; None: there is none.
         execs: times of execs.
         rate: accesses per second, which a register counts; None: registers are not known.
         before: what another session learned of the program.
@@ -86,6 +87,7 @@ class World:
     schedule_name: str = "all"
     lines: int = 100
     code: int = 7
+    rare: int | None = None
     execs: list[float] = field(default_factory=list)
     now_seconds: float = 0.0
     orders: list[CaptureOrder] = field(default_factory=list)
@@ -151,6 +153,8 @@ class World:
         execs = tuple(each for each in self.execs if each < self.now_seconds)
         self.execs = [each for each in self.execs if each >= self.now_seconds]
         ips = np.full(count, self.code, np.uint64)
+        if self.rare is not None:
+            ips[::10] = self.rare
         registers = np.zeros((0, 16), np.uint64)
         if self.rate is not None:
             registers = np.zeros((count, 16), np.uint64)
@@ -631,6 +635,21 @@ def test_a_burst_is_awaited_until_it_has_come() -> None:
     while world.turn(0.01).order is not None:
         pass
     assert not world.pipeline.awaits_burst
+
+
+def test_a_new_phase_ends_the_wait_for_code_that_is_sought() -> None:
+    world = World(lambda order: BURST, schedule_name="phase-guided", rare=9)
+    while not world.turn().order or not world.orders[-1].seek_ips:
+        pass
+    world.waiting = []  # the thread does not come there
+    assert not world.turn().ends_seeking
+    world.code, world.rare = 300, None
+    assert any(world.turn().ends_seeking for _ in range(3))
+    world.waiting = [CaptureResult(None, CaptureError("not-reached", "it did not come"))]
+    first = world.turn()
+    assert not first.ends_seeking
+    assert first.order is not None
+    assert not first.order.seek_ips
 
 
 def test_accesses_from_elsewhere_leave_what_is_known_and_what_was_spent() -> None:

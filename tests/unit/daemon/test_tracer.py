@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import random
+import select
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -98,6 +100,32 @@ def result_of(tracer: TracerThread, order: CaptureOrder = ORDER) -> CaptureResul
         time.sleep(0.001)
     (result,) = found
     return result
+
+
+def test_the_end_of_a_search_is_told_to_its_burst_alone() -> None:
+    class Waiting(Scripted):
+        def count_lines(
+            self, request: BurstRequest, line_bytes: int, counter: _core.ReuseCounter
+        ) -> Burst:
+            if request.seek_ips:
+                started.set()
+                assert select.select([request.seek_end], [], [], 200)[0]
+            else:
+                assert request.seek_end == -1
+            return super().count_lines(request, line_bytes, counter)
+
+    started = threading.Event()
+    with tracer_of(Waiting([1], [2], [3])) as tracer:
+        for _ in range(2):
+            started.clear()
+            tracer.end_seeking()  # too soon: for none
+            tracer.order(replace(ORDER, seek_ips=(1,), seek_seconds=1.0))
+            assert started.wait(200)
+            assert not tracer.results()
+            tracer.end_seeking()
+            while not tracer.results():
+                time.sleep(0.001)
+        assert result_of(tracer).error is None
 
 
 def test_each_burst_is_counted_by_itself() -> None:

@@ -359,7 +359,8 @@ static bool
 arrives(const struct burst *b)
 {
     const struct burst_order *order = b->order;
-    struct pollfd hit = {.fd = order->arrival, .events = POLLIN};
+    struct pollfd look[] = {{.fd = order->arrival, .events = POLLIN},
+                            {.fd = order->arrival_end, .events = POLLIN}};
     const double give_up = now_seconds() + order->arrival_seconds;
 
     if (order->arrival < 0)
@@ -367,8 +368,8 @@ arrives(const struct burst *b)
     if (ioctl(order->arrival_leader, PERF_EVENT_IOC_ENABLE, 0) < 0)
         return false;
     while (!b->r->is_cancelled && now_seconds() < give_up)
-        if (poll(&hit, 1, ARRIVAL_LOOK_MILLISECONDS) > 0)
-            return (hit.revents & POLLIN) != 0; /* else it has ended */
+        if (poll(look, 2, ARRIVAL_LOOK_MILLISECONDS) > 0)
+            return (look[0].revents & POLLIN) != 0; /* else it has ended, or the wait */
     return false;
 }
 

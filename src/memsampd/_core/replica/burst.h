@@ -17,6 +17,7 @@ struct burst_order {
     /* Hold it where it comes to one of some places: a group of breakpoints that is enabled by its
      * leader, and what is readable once it was there; -1: hold it at once. */
     int arrival_leader, arrival;
+    int arrival_end;         /* the wait is over when this is readable; -1: nothing ends it */
     double arrival_seconds;  /* to wait for that */
     /* Describe the form that the translator wants, and add it; false: it cannot be. Not called while the
      * target is held. */

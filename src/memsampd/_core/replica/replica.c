@@ -117,18 +117,19 @@ replica_burst(Replica *self, PyObject *args, PyObject *keywords)
     static char *names[] = {"tid", "accesses", "hold_seconds", "patience_seconds", "chain_seconds",
                             "dry_seconds", "has_company", "may_hurry", "describe",
                             "beyond_seconds", "arrival_leader", "arrival",
-                            "arrival_seconds", NULL};
+                            "arrival_seconds", "arrival_end", NULL};
     struct describer describer = {self, NULL};
-    struct burst_order order = {.arrival_leader = -1, .arrival = -1};
+    struct burst_order order = {.arrival_leader = -1, .arrival = -1, .arrival_end = -1};
     unsigned long long accesses;
     int tid, has_company = 0, may_hurry = 1, failed;
 
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "iKd|dddppOdiid:burst", names, &tid, &accesses,
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "iKd|dddppOdiidi:burst", names, &tid, &accesses,
                                      &order.hold_seconds, &order.patience_seconds,
                                      &order.chain_seconds, &order.dry_seconds, &has_company,
                                      &may_hurry, &describer.callable,
                                      &order.beyond_seconds, &order.arrival_leader,
-                                     &order.arrival, &order.arrival_seconds))
+                                     &order.arrival, &order.arrival_seconds,
+                                     &order.arrival_end))
         return NULL;
     if (describer.callable != NULL && describer.callable != Py_None) {
         order.describe = describe_form;

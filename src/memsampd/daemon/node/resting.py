@@ -58,6 +58,11 @@ class RestingTracer:
             self._is_busy = True
             self._tracer.order(order)
 
+    def end_seeking(self) -> None:
+        """Wait no longer for a thread to come to code that is sought."""
+        if self._tracer is not None:
+            self._tracer.end_seeking()
+
     def results(self) -> list[CaptureResult]:
         """What has come since the last call: one result an order."""
         found, self._failed = self._failed, []

@@ -327,6 +327,7 @@ class ReplicaSource:
                     beyond_seconds=request.beyond_seconds,
                     arrival=arrival.descriptors,
                     arrival_seconds=request.seek_seconds,
+                    arrival_end=request.seek_end,
                 )
                 cost += taken.cost + BurstCost(hit_seconds=arrival.lost_seconds)
             if taken.is_lost:
@@ -373,6 +374,7 @@ class ReplicaSource:
         beyond_seconds: float = 0.0,
         arrival: tuple[int, int] = (-1, -1),
         arrival_seconds: float = 0.0,
+        arrival_end: int = -1,
     ) -> _Taken:
         told: dict[str, Any] = self._replica.burst(
             tid,
@@ -388,6 +390,7 @@ class ReplicaSource:
             arrival_leader=arrival[0],
             arrival=arrival[1],
             arrival_seconds=arrival_seconds,
+            arrival_end=arrival_end,
         )
         taken = _Taken(**told)
         self._holds.append((time.monotonic(), taken.held_seconds))
