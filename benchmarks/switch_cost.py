@@ -87,7 +87,9 @@ def measure(folder: Path, turns: int) -> dict[Way, float]:
 
 def charged(way: Way, cost: SwitchCost) -> float:
     """What a switch is charged with."""
-    return way.share * cost.sampled_seconds(shortened(way.period_seconds, way.share))
+    taken_seconds = shortened(way.period_seconds, way.share)
+    more = cost.sampled_seconds(taken_seconds) - cost.open_seconds
+    return cost.open_seconds + way.share * more
 
 
 def told(way: Way) -> str:

@@ -40,10 +40,6 @@ class ThinnedSource(Protocol):
     def weight(self) -> float:
         """CPU time of the target by that for which it was sampled, lately."""
 
-    @property
-    def keeps_events(self) -> bool:
-        """Whether events are there while it does not sample."""
-
     def thin(self, share: float) -> None:
         """Sample for so large a part of the time from now on."""
 
@@ -115,12 +111,11 @@ class SamplingPlan:
     def _switch_seconds(self) -> float:
         """What sampling takes at a switch, in the mean."""
         switch, source = self._cost.switch, self._source
-        in_pauses = switch.open_seconds if source.keeps_events else 0.0
-        more = switch.sampled_seconds(source.period_seconds) - in_pauses
-        return in_pauses + more / source.weight
+        more = switch.sampled_seconds(source.period_seconds) - switch.open_seconds
+        return switch.open_seconds + more / source.weight
 
     def _plan(self) -> None:
-        source, before = self._source, self._source.share
+        source = self._source
         if source.not_thinned:
             return
         share = planned_share(
@@ -128,11 +123,10 @@ class SamplingPlan:
             self._cost.switch,
             self._period_seconds,
             self._allowed_share,
-            before,
+            source.share,
         )
-        if share != before:
+        if share != source.share:
             source.thin(share)
-        if source.share != before:
             self._thinned()
             self._tell(f"sampled for {100 * share:.2g} % of the time: {self._why()}")
 

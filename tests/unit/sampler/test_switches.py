@@ -39,7 +39,8 @@ def test_a_timer_that_is_due_after_the_tick_is_not_programmed(period_seconds: fl
 
 
 def taken(share: float, often: float) -> float:
-    return share * often * COST.sampled_seconds(shortened(PERIOD_SECONDS, share))
+    more = COST.sampled_seconds(shortened(PERIOD_SECONDS, share)) - COST.open_seconds
+    return share * often * more
 
 
 @given(st.floats(0, 1e7))

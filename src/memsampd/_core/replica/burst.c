@@ -25,7 +25,6 @@
 #define LOOK_SECONDS 0.001
 #define STRETCH_SECONDS 0.05 /* for a stretch, on a machine whose CPUs are all busy */
 #define STRETCH_FACTOR 10.0
-#define DELAY_SECONDS 50e-6 /* at most, between two holds: what waits longer does so by itself */
 #define PARTING_ROUNDS 2000
 #define PARTING_NANOSECONDS 50000L
 #define BURST_STACK_BYTES (512u << 10)
@@ -46,7 +45,6 @@ struct burst {
     struct alarm *alarm;
     cpu_set_t cpus; /* where this thread may run */
     struct held held;
-    double delayed_seconds; /* between its holds, stopping the target and letting it go */
 };
 
 /* ---- Where it runs ---- */
@@ -155,18 +153,6 @@ take_outputs(struct burst *b, const struct user_regs_struct *before, long number
     pages_refresh(&r->pages, &r->process, &r->remote, b->order->has_company);
 }
 
-/* Have the target run to its next call, or through it. All of that delays it, for the stops take longer than
- * what it does between them. */
-static enum held_call
-to_call(struct burst *b, double seconds)
-{
-    const double began = now_seconds();
-    const enum held_call got = held_to_call(&b->held, b->alarm, began + seconds);
-
-    b->delayed_seconds += fmin(now_seconds() - began, DELAY_SECONDS);
-    return got;
-}
-
 static bool
 ends(struct burst *b, enum run_end end, long number)
 {
@@ -184,11 +170,13 @@ cross(struct burst *b, size_t words, double run_seconds)
     struct held *h = &b->held;
     const struct user_regs_struct before = r->regs;
     const long number = (long)before.rax;
+    double now = now_seconds();
 
     if (!call_is_known(number))
         return false;
     b->result->compared++;
-    enum held_call got = to_call(b, STRETCH_SECONDS + STRETCH_FACTOR * run_seconds);
+    enum held_call got =
+        held_to_call(h, b->alarm, now + STRETCH_SECONDS + STRETCH_FACTOR * run_seconds);
     if (got == CALL_GONE)
         return ends(b, RUN_EXIT, 0);
     if (got == CALL_SIGNAL)
@@ -202,7 +190,7 @@ cross(struct burst *b, size_t words, double run_seconds)
         return ends(b, RUN_DIFFERED, number);
     }
     b->result->equal++;
-    got = to_call(b, CALL_SECONDS);
+    got = held_to_call(h, b->alarm, now_seconds() + CALL_SECONDS);
     if (got == CALL_GONE)
         return ends(b, RUN_EXIT, 0);
     if (got == CALL_LATE) {
@@ -221,11 +209,11 @@ cross(struct burst *b, size_t words, double run_seconds)
     return runner_cross(r, &h->regs);
 }
 
-/* Held time that is left: whoever waits for the target waits for what passes between holds, too. */
+/* Held time that is left. */
 static double
 hold_left(const struct burst *b)
 {
-    double held = b->held.held_seconds + b->delayed_seconds;
+    double held = b->held.held_seconds;
 
     if (b->held.since_seconds != 0)
         held += now_seconds() - b->held.since_seconds;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from abc import abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +15,6 @@ from numpy.typing import NDArray
 from memsampd import _core
 from memsampd.closing import Closing
 from memsampd.errors import CapabilityError, TargetError, UsageError
-from memsampd.machines.cpulist import online_cpus
 from memsampd.sampler.perf.counts import NO_COUNTERS, CounterSet, Readings
 from memsampd.sampler.perf.duty import DutyCycle
 from memsampd.sampler.perf.groups import TASK_CLOCK, SamplerOptions
@@ -30,6 +30,7 @@ _PERIOD_SECONDS_MIN = 10e-6
 RECORD_BYTES = 176  # of one sample in the ring
 RING_BYTES = 128 * 1024
 _MOST_SAMPLES = 200  # of a thread while it is sampled without a pause
+_PAUSE_SECONDS = 0.01  # of who waits for samples of a target that is sampled now and then
 
 
 class StreamedBranches(Closing):
@@ -76,11 +77,6 @@ class StreamedBranches(Closing):
     def threads(self) -> tuple[threading.Thread, ...]:
         """Threads that it has at present."""
         return ()
-
-    @property
-    def keeps_events(self) -> bool:
-        """Whether events are there while it does not sample."""
-        return True
 
     def thin(self, share: float) -> None:
         """Sample for so large a part of the time from now on, 1 for all of it.
@@ -181,8 +177,7 @@ class TaskClockSource(StreamedBranches):
                 f"the kernel keeps {_PERIOD_SECONDS_MIN:g} s and longer",
             )
         self._wakeup_seconds, self._ring_bytes = wakeup_seconds, ring_bytes
-        self._whole_period_seconds, self._seed = period_seconds, seed
-        self._cpus = online_cpus() if cpus is None else cpus
+        self._whole_period_seconds, self._cpus, self._seed = period_seconds, cpus, seed
         self._options = SamplerOptions(
             pid=pid,
             period=round(period_seconds * 1e9),
@@ -194,13 +189,13 @@ class TaskClockSource(StreamedBranches):
             groups=counters.groups([TASK_CLOCK]),
             fields=_core.SAMPLE_REGISTERS | counters.fields,
         )
-        super().__init__(period_seconds, counters, SampleStream(self._options, self._cpus))
+        super().__init__(period_seconds, counters, SampleStream(self._options, cpus))
         self.not_thinned = ""
         if follow_forks or counters.kinds:
             what = "child processes are sampled" if follow_forks else "counters are read"
             self.not_thinned = f"{what}, too"
+        self._lock = threading.Lock()
         self._cycle: DutyCycle | None = None
-        # Of a stream or a cycle that is over, and not read yet.
         self._events: list[TaskEvent] = []
         self._lost = 0
         self._notes: tuple[str, ...] = ()
@@ -208,13 +203,7 @@ class TaskClockSource(StreamedBranches):
     @property
     def notes(self) -> tuple[str, ...]:
         """What is not as it should be, a sentence each."""
-        cycle = () if self._cycle is None else self._cycle.notes
-        return (*super().notes, *cycle, *self._notes)
-
-    @property
-    def ended(self) -> bool:
-        """Whether no thread is left to sample."""
-        return super().ended if self._cycle is None else self._cycle.ended
+        return (*super().notes, *self._notes)
 
     @property
     def share(self) -> float:
@@ -225,11 +214,6 @@ class TaskClockSource(StreamedBranches):
     def weight(self) -> float:
         """CPU time of the target by that for which it was sampled, lately."""
         return 1.0 if self._cycle is None else self._cycle.weight
-
-    @property
-    def keeps_events(self) -> bool:
-        """Whether events are there while it does not sample."""
-        return self._cycle is None or self._cycle.keeps_events
 
     @property
     def threads(self) -> tuple[threading.Thread, ...]:
@@ -245,47 +229,64 @@ class TaskClockSource(StreamedBranches):
         if self.not_thinned:
             super().thin(share)
             return
-        period_seconds = shortened(self._whole_period_seconds, share)
-        period = round(period_seconds * 1e9)
-        wakeup = wakeup_bytes(self._wakeup_seconds, period_seconds, RECORD_BYTES, self._ring_bytes)
-        options = replace(self._options, period=period, wakeup_bytes=wakeup)
-        stream = self._stream
-        if share == 1:
-            try:
-                stream = SampleStream(options, self._cpus)
-            except TargetError:  # it has just ended
-                return
-            except CapabilityError as error:
-                self._notes = (f"samples are not taken all the time: {error.cause}",)
-                return
-        self._leave()
-        self._stream, self.period_seconds, self._notes = stream, period_seconds, ()
+        if self._cycle is not None:
+            self._cycle.close()
+            self._cycle = None
+        self._change_period(shortened(self._whole_period_seconds, share))
         if share < 1:
             self._cycle = DutyCycle(
-                options,
-                self._cpus,
+                self._options.pid,
                 share,
-                most_seconds=_MOST_SAMPLES * period_seconds,
+                self._stream.sampling_files,
+                self._lock,
+                most_seconds=_MOST_SAMPLES * self.period_seconds,
                 seed=self._seed,
+                proc=self._options.proc,
             )
 
-    def _leave(self) -> None:
-        """End the way of sampling that there was. What was not read is lost, its events are not."""
-        from_it = self._stream if self._cycle is None else self._cycle
-        last = from_it.read(0.0)
+    def _change_period(self, period_seconds: float) -> None:
+        """Open all events anew: those that threads have inherited keep their period."""
+        if period_seconds == self.period_seconds:
+            return
+        wakeup = wakeup_bytes(self._wakeup_seconds, period_seconds, RECORD_BYTES, self._ring_bytes)
+        options = replace(self._options, period=round(period_seconds * 1e9), wakeup_bytes=wakeup)
+        try:
+            stream = SampleStream(options, self._cpus)
+        except TargetError:  # it has just ended
+            return
+        except CapabilityError as error:
+            self._notes = (f"the period of samples cannot be changed: {error.cause}",)
+            return
+        last = self._stream.read(0.0)
         self._lost += last.lost + len(last.samples)
-        from_it.close()
-        self._events += from_it.take_events()
-        self._cycle = None
+        self._events += self._stream.take_events()
+        self._stream.close()
+        self._stream, self.period_seconds = stream, period_seconds
 
     def read(self, timeout_seconds: float) -> BranchSamples:
         """Wait for samples, at most so long, and return all that have come, in order of time."""
-        from_it = self._stream if self._cycle is None else self._cycle
-        found = from_it.read(timeout_seconds)
-        self._events += from_it.take_events()
-        lost, self._lost = self._lost + found.lost, 0
-        told = self._told(replace(found, lost=lost))
-        return told if self._cycle is None else replace(told, weight=self.weight)
+        if self._cycle is None:
+            return self._read(timeout_seconds)
+        deadline_seconds = time.monotonic() + timeout_seconds
+        while True:  # the cycle goes on meanwhile
+            with self._lock:
+                samples = self._read(0.0)
+            left_seconds = deadline_seconds - time.monotonic()
+            if len(samples) or left_seconds <= 0 or self.ended:
+                return samples
+            time.sleep(min(left_seconds, _PAUSE_SECONDS))
+
+    def _read(self, timeout_seconds: float) -> BranchSamples:
+        found = self._stream.read(timeout_seconds)
+        lost, self._lost = self._lost, 0
+        told = self._told(replace(found, lost=found.lost + lost))
+        self._events += self._stream.take_events()
+        if self._cycle is None:
+            return told
+        pid = self._options.pid
+        for seconds in self._cycle.take_execs():
+            self._events.append(TaskEvent("exec", pid, pid, 0, 0, seconds, ""))
+        return replace(told, weight=self.weight)
 
     def take_events(self) -> tuple[TaskEvent, ...]:
         """Births, ends and execs of threads that came with the samples read since last asked."""

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 
 import numpy as np
 from msgspec.structs import replace
@@ -80,20 +77,6 @@ class SampleStream(Closing):
     def sampling_files(self) -> list[int]:
         """Descriptors of the events that are sampled."""
         return self._rings.sampling_files()
-
-    def counted(self) -> dict[int, int]:
-        """What each sampled event has counted, by its descriptor: CPU time in ns, for timers."""
-        counts = {}
-        for each in self.sampling_files():
-            with suppress(OSError):  # its thread has just exited
-                counts[each] = int.from_bytes(os.read(each, 8), "little")
-        return counts
-
-    def switch(self, request: int) -> None:
-        """Enable or disable the sampled events."""
-        for each in self.sampling_files():
-            with suppress(OSError):  # its thread has just exited
-                fcntl.ioctl(each, request, 0)
 
     def close(self) -> None:
         """Release every descriptor and mapping; may be called twice."""

@@ -48,8 +48,8 @@ def planned_share(
     """
 
     def taken(share: float) -> float:
-        at_each = cost.sampled_seconds(shortened(period_seconds, share))
-        return share * switches_per_cpu_second * at_each
+        more = cost.sampled_seconds(shortened(period_seconds, share)) - cost.open_seconds
+        return share * switches_per_cpu_second * more
 
     share = present
     while share > LEAST_SHARE and taken(share) > allowed_share:
