@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import subprocess
 import time
 import urllib.parse
@@ -14,6 +12,7 @@ from pathlib import Path
 import pytest
 from commands import free_port
 from invented import make_snapshot
+from monitored import tool
 from msgspec.structs import replace
 from prometheus_client import generate_latest
 
@@ -22,16 +21,6 @@ from memsampd.exporters.prometheus import PrometheusExporter
 from memsampd.exporters.protocols import Exporter
 from memsampd.exporters.snapshot import Snapshot
 from memsampd.web.process import WebProcess
-
-
-def tool(name: str) -> str:
-    path = shutil.which(name)
-    if path is None:
-        message = f"{name} is not installed (Debian package: prometheus)"
-        if os.environ.get("CI") == "true":
-            pytest.fail(message)
-        pytest.skip(message)
-    return path
 
 
 @pytest.fixture
@@ -50,7 +39,7 @@ def test_promtool_has_nothing_to_say(snapshot: Snapshot) -> None:
     exporter = PrometheusExporter()
     exporter.publish(snapshot)
     done = subprocess.run(
-        [tool("promtool"), "check", "metrics"],
+        [tool("promtool", "prometheus"), "check", "metrics"],
         input=generate_latest(exporter.registry),
         check=False,
         capture_output=True,
@@ -63,7 +52,7 @@ def test_promtool_has_nothing_to_say(snapshot: Snapshot) -> None:
 def test_prometheus_stores_what_was_published(
     where: str, snapshot: Snapshot, tmp_path: Path
 ) -> None:
-    program = tool("prometheus")
+    program = tool("prometheus", "prometheus")
     exporter: Exporter
     server: MetricsServer | WebProcess
     if where == "in a thread":
