@@ -653,7 +653,7 @@ take(struct burst *b)
         return;
     }
     go_to_cpu_of(order->tid, r->process.pid);
-    if (order->may_hurry && order->hold_seconds <= HURRIED_SECONDS)
+    if (order->hold_seconds <= HURRIED_SECONDS)
         hurry(r->process.pid);
     b->result->status = arrives(b) ? hold(b) : HELD_NOT_REACHED;
     if (order->arrival >= 0)
