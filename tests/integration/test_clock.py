@@ -12,7 +12,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tracees import PATIENCE_SECONDS, descriptors
+import tracees
+from tracees import PATIENCE_SECONDS, compile_c, descriptors
 
 from clock_loops import timed_bursts
 from clock_target import build, running
@@ -79,30 +80,21 @@ def loops(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def writer(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return compiled(tmp_path_factory.mktemp("writer") / "writer", WRITER)
+    return compile_c(tmp_path_factory.mktemp("writer"), WRITER)
 
 
 @pytest.fixture(scope="module")
 def looper(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return compiled(tmp_path_factory.mktemp("looper") / "looper", LOOPER)
-
-
-def compiled(program: Path, source: str) -> Path:
-    command = ["cc", "-O2", "-x", "c", "-", "-o", str(program)]
-    subprocess.run(command, check=True, input=source, text=True)
-    return program
+    return compile_c(tmp_path_factory.mktemp("looper"), LOOPER)
 
 
 @contextmanager
 def looping(program: Path) -> Iterator[tuple[int, list[int], list[int]]]:
     """Its pid, the addresses of what it runs in turns, and of the words that these write."""
-    with subprocess.Popen([str(program)], stdout=subprocess.PIPE) as process:
-        try:
-            assert process.stdout is not None
-            addresses = [int(word, 16) for word in process.stdout.readline().split()]
-            yield process.pid, addresses[:2], addresses[2:]
-        finally:
-            process.kill()
+    with tracees.running(program) as process:
+        assert process.stdout is not None
+        addresses = [int(word, 16) for word in process.stdout.readline().split()]
+        yield process.pid, addresses[:2], addresses[2:]
 
 
 @contextmanager
