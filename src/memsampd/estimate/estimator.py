@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 
 import msgspec
@@ -346,8 +346,9 @@ class Estimator:
             again = [phase] if says_new and account.histogram.accesses else []
         for id in again:
             self._phases[id].watches.told = self._phases[id].watches.count
-        if again:
-            self._model_phases_again(again)
+        if again and self._memory is not None:
+            phases = self._memory.phase
+            self._model_again(row for row in self._seen if phases[row] in again)
             self._value_again()
             self._settle()
 
@@ -435,11 +436,6 @@ class Estimator:
         self._seen.pop(at, None)
         return at
 
-    def _model_phases_again(self, phases: Collection[int]) -> None:
-        """Model the bursts of phases again: something else is known of what they did not see."""
-        if self._memory is not None:
-            self._model_again(row for row in self._seen if self._memory.phase[row] in phases)
-
     def _model_again(self, rows: Iterable[int]) -> None:
         """Model bursts again: beyond their horizons something else is known now."""
         rows, memory = list(rows), self._memory
@@ -482,7 +478,7 @@ class Estimator:
         self._seen = {row: seen[was] for row, was in enumerate(kept.tolist()) if was in seen}
         if not self._memory.count:
             self._memory = None
-        self._model_phases_again([phase])
+        self._model_again(self._seen)  # those of other phases, too: they went on as these did
         self._value_again()
 
     def _account(self, phase: int) -> PhaseAccount:
