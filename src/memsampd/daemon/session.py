@@ -41,9 +41,10 @@ logger = logging.getLogger(__name__)
 # finds the caches cold: a few windows at once are cheaper.
 _TURN_SECONDS = 0.25
 # While no burst can be paid for, or no window ends, there is nothing to decide. What is sampled
-# meanwhile must have room: a ring has some 700 samples.
+# meanwhile must have room, though the target may suddenly do more: a ring has some 700 samples.
 _CALM_TURN_SECONDS = 0.5
 _CALM_TURN_SAMPLES = 250
+_WAITING_TURN_SECONDS = 1.0  # of who uses little CPU time
 _HURRIED_TURN_SECONDS = 0.03
 _BURST_TURN_SECONDS = 0.12  # what was ordered has mostly come by then
 # Debug registers are idle from the end of a watch to the next turn: where nothing is stopped,
@@ -186,6 +187,12 @@ class Session:
         self._started_seconds = parts.started_seconds
         self._exporters = tuple(exporters)
         self._recorders = (*recorders, *parts.recorders)
+        kept = {id(each) for each in self._recorders}
+        self._asked = [  # None: it shows all that it is told
+            each if isinstance(each, AskedExporter) else None
+            for each in self._exporters
+            if id(each) not in kept
+        ]
         self._observers = tuple(observers)
         self._target = parts.target
         self._target_cpu = parts.target_cpu_at_start
@@ -250,9 +257,7 @@ class Session:
     @property
     def _is_read(self) -> bool:
         """Whether anybody looks at what exporters show."""
-        kept = {id(each) for each in self._recorders}
-        shown = (each for each in self._exporters if id(each) not in kept)
-        return any(not isinstance(each, AskedExporter) or each.is_read for each in shown)
+        return any(each is None or each.is_read for each in self._asked)
 
     def step(self) -> None:
         """Take one turn: read what has happened, and order what follows from it."""
@@ -304,10 +309,13 @@ class Session:
             return _WATCHING_TURN_SECONDS
         if pipeline.awaits_burst:
             return _BURST_TURN_SECONDS
-        ledger, pause = pipeline.parts.ledger, _CALM_TURN_SECONDS
-        if not ledger.is_waiting:  # who gets little CPU time has few windows: one a turn is enough
-            pause = self._config.window_seconds / max(ledger.busy_share, 0.01)
-        room_seconds = _CALM_TURN_SAMPLES * self._config.period_seconds
+        ledger, period_seconds = pipeline.parts.ledger, self._config.period_seconds
+        room_seconds, busy_share = _CALM_TURN_SAMPLES * period_seconds, max(ledger.busy_share, 0.01)
+        if ledger.is_waiting:
+            pause = min(_CALM_TURN_SECONDS, room_seconds) / min(busy_share, 1.0)
+            return max(min(pause, _WAITING_TURN_SECONDS), _TURN_SECONDS)
+        # Who gets little CPU time has few windows: one a turn is enough.
+        pause = self._config.window_seconds / busy_share
         usual = max(min(pause, _CALM_TURN_SECONDS, room_seconds), _TURN_SECONDS)
         until_due = pipeline.windows_left * pause
         return min(max(until_due, _BURST_TURN_SECONDS), usual) if until_due > 0 else usual

@@ -8,7 +8,7 @@ addresses.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import iced_x86
 import numpy as np
@@ -25,6 +25,7 @@ loaded, so that two runs can be compared."""
 
 PAGE_BYTES = 4096
 _CHUNK_BYTES = 128
+_LONGEST_BYTES = 15  # of an instruction
 _PASSED = frozenset(
     {FlowControl.NEXT, FlowControl.CALL, FlowControl.INDIRECT_CALL, FlowControl.XBEGIN_XABORT_XEND}
 )
@@ -39,9 +40,9 @@ class BranchMap:
     lowest of its jump targets, wherever it was entered. Code that cannot be read or decoded
     (kernel, vsyscall, a JIT's code that is gone) is named by its page and counted as unmapped.
 
-    Each address is decoded once. What was found is *kept* even if the code there changes: equal
-    addresses must go on to give equal bins, and a vector with a stale name for a piece of JIT code
-    is as good as one with the right name.
+    Each address is decoded once, with those on its way. What was found is *kept* even if the code
+    there changes: equal addresses must go on to give equal bins, and a vector with a stale name for
+    a piece of JIT code is as good as one with the right name.
 
     Args:
         read_code: reads the target's memory, see :data:`ReadCode`.
@@ -54,7 +55,7 @@ class BranchMap:
         unmapped_samples: those of them in code that could not be read or decoded.
         anonymous_samples: those in anonymous memory (code that the program made itself): its name
             means nothing in another process.
-        decoded: addresses decoded (the misses of the cache).
+        decoded: addresses from which code was decoded (the misses of the cache).
 
     Examples:
         >>> code = bytes.fromhex("4889d8 7502 c3".replace(" ", ""))  # mov rax,rbx; jne; ret
@@ -77,7 +78,8 @@ class BranchMap:
         self._max_entries = max_entries
         self._max_instructions = max_instructions
         self._known: dict[int, tuple[int, bool, bool]] = {}  # address: (name, mapped, anonymous)
-        self._pages: dict[int, bytes] = {}  # read in this lookup
+        self._pages: dict[int, tuple[iced_x86.Decoder, int]] = {}  # read in this lookup, and sizes
+        self._instruction = iced_x86.Instruction()  # decoded last
         self.samples = 0
         self.unmapped_samples = 0
         self.anonymous_samples = 0
@@ -111,57 +113,62 @@ class BranchMap:
         found = self._known.get(ip)
         if found is None:
             self.decoded += 1
-            branch = self._walk(ip)
-            name = ip & -PAGE_BYTES if branch is None else branch
-            is_lasting = False
-            if self._name is not None:
-                name, is_lasting = self._name(name)
-            found = name, branch is not None, not is_lasting
-            while len(self._known) >= self._max_entries:
+            found, passed = self._walk(ip)
+            self._known.update(dict.fromkeys(passed, found))
+            while len(self._known) > self._max_entries:
                 del self._known[next(iter(self._known))]
-            self._known[ip] = found
         return found
 
-    def _walk(self, ip: int) -> int | None:
-        """Follow the code from ``ip`` to what ends it; None if it cannot be read or decoded."""
+    def _walk(self, ip: int) -> tuple[tuple[int, bool, bool], list[int]]:
+        """Follow the code from ``ip`` to what ends it, or to where that is known already.
+
+        Returns:
+            What is to be known of ``ip``, and all instructions of which it holds.
+        """
+        begin, passed = ip, [ip]
         targets: list[int] = []
-        line = self._instructions(ip)
+        instruction, end = self._instruction, 0
         for _ in range(self._max_instructions):
-            instruction = next(line, None)
-            if instruction is None:
-                return None
-            ip = instruction.ip
+            if ip >= end:
+                decoder, end = self._decoder(ip)
+            decoder.decode_out(instruction)
             flow = instruction.flow_control
-            if flow == FlowControl.UNCONDITIONAL_BRANCH:
-                target = instruction.near_branch_target
-                if target in targets:
-                    return min(targets[targets.index(target) :])
-                targets.append(target)
-                line = self._instructions(target)
-            elif flow not in _PASSED:
-                break
-        return ip
-
-    def _instructions(self, ip: int) -> Iterator[iced_x86.Instruction]:
-        """Decode from ``ip`` on, chunk by chunk, up to what cannot be read or decoded."""
-        start = -1
-        while ip != start:
-            start = ip
-            for instruction in iced_x86.Decoder(64, self._read(ip), ip=ip):
-                if instruction.is_invalid:
-                    break  # nonsense, or cut off by the end of the chunk: read again from here
-                yield instruction
+            if flow in _PASSED:
                 ip = instruction.next_ip
+            elif flow == FlowControl.UNCONDITIONAL_BRANCH:
+                ip, end = instruction.near_branch_target, 0
+                if ip in targets:
+                    return self._named(min(targets[targets.index(ip) :])), passed
+                targets.append(ip)
+            elif instruction.is_invalid:
+                return self._named(begin & -PAGE_BYTES, is_mapped=False), [begin]
+            else:
+                return self._named(ip), passed
+            if (known := self._known.get(ip)) is not None and known[1]:
+                return known, passed
+            passed.append(ip)
+        return self._named(instruction.ip), [begin]
 
-    def _read(self, address: int) -> bytes:
-        """Some bytes: of a page that is read whole, as reading costs more than decoding."""
-        page, at = address & -PAGE_BYTES, address & (PAGE_BYTES - 1)
-        if at + _CHUNK_BYTES <= PAGE_BYTES:
-            if page not in self._pages:
-                self._pages[page] = self._try_read(page, PAGE_BYTES)
-            if len(chunk := self._pages[page][at : at + _CHUNK_BYTES]) == _CHUNK_BYTES:
-                return chunk
-        return self._try_read(address, _CHUNK_BYTES)
+    def _named(self, address: int, *, is_mapped: bool = True) -> tuple[int, bool, bool]:
+        """What is remembered of addresses that lead to this one, see ``_known``."""
+        name, is_lasting = (address, False) if self._name is None else self._name(address)
+        return name, is_mapped, not is_lasting
+
+    def _decoder(self, ip: int) -> tuple[iced_x86.Decoder, int]:
+        """A decoder that is at ``ip``, and the address up to which instructions are whole in it.
+
+        Pages are read whole, as reading costs more than decoding.
+        """
+        page, at = ip & -PAGE_BYTES, ip & (PAGE_BYTES - 1)
+        if page not in self._pages:
+            code = self._try_read(page, PAGE_BYTES)
+            self._pages[page] = iced_x86.Decoder(64, code, ip=page), len(code)
+        decoder, size_bytes = self._pages[page]
+        if at + _LONGEST_BYTES <= size_bytes:
+            decoder.position, decoder.ip = at, ip
+            return decoder, page + size_bytes - _LONGEST_BYTES + 1
+        code = self._try_read(ip, _CHUNK_BYTES)
+        return iced_x86.Decoder(64, code, ip=ip), ip + max(len(code) - _LONGEST_BYTES, 0) + 1
 
     def _try_read(self, address: int, size_bytes: int) -> bytes:
         try:

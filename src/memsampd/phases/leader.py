@@ -19,7 +19,6 @@ class _Found(NamedTuple):
     row: int
     accepts: bool
     distance: float
-    threshold: float
 
 
 class LeaderFollower(base.Clusterer):
@@ -210,30 +209,31 @@ class LeaderFollower(base.Clusterer):
             if len(self._ids) == self.max_phases:
                 merged.append(self._evict())
             phase = self._found(counts)
-            return Assignment(phase, found.distance, found.threshold, True, tuple(merged))
+            return Assignment(phase, found.distance, True, tuple(merged))
         self._join(found.row, counts)
         phase = self._ids[found.row]
         while (pair := self._merge_with_alike(phase)) is not None:
             merged.append(pair)
             phase = pair[1]
-        return Assignment(phase, found.distance, found.threshold, merged=tuple(merged))
+        return Assignment(phase, found.distance, merged=tuple(merged))
 
     def _find(self, counts: NDArray[np.float64]) -> _Found:
         """Find the nearest row that accepts the window, else the nearest row."""
         if not self._ids:
-            return _Found(0, False, 0.0, 0.0)
+            return _Found(0, False, 0.0)
         sums = self._padded(counts)
         shares = sums / sums.sum(axis=1, keepdims=True)
-        order = np.argsort(np.abs(shares - counts / counts.sum()).sum(axis=1), kind="stable")
-        found: list[_Found] = []
-        for row in order.tolist():
-            comparison = compare(counts, sums[row])
-            threshold = comparison.threshold(self.tolerance, self.deviations)
-            is_noise = comparison.distance <= threshold
-            found.append(_Found(row, is_noise, comparison.distance, threshold))
-            if found[-1].accepts:
-                return found[-1]
-        return found[0]
+        distances = np.abs(shares - counts / counts.sum()).sum(axis=1).clip(max=2.0)
+        order = np.argsort(distances, kind="stable").tolist()
+        for row in order:
+            distance = float(distances[row])
+            if distance <= self.tolerance or self._is_noise(counts, sums[row]):
+                return _Found(row, True, distance)
+        return _Found(order[0], False, float(distances[order[0]]))
+
+    def _is_noise(self, counts: NDArray[np.float64], centroid: NDArray[np.float64]) -> bool:
+        comparison = compare(counts, centroid)
+        return comparison.distance <= comparison.threshold(self.tolerance, self.deviations)
 
     def _padded(self, counts: NDArray[np.float64]) -> NDArray[np.float64]:
         """Centroids with as many columns as this vector (which predict_one may have widened)."""

@@ -41,14 +41,12 @@ class Assignment(msgspec.Struct, frozen=True):
     Attributes:
         phase: stable id, 0, 1, 2, ...
         distance: L1 distance (0..2) of its vector to the phase's centroid.
-        threshold: the noise-aware distance up to which it would have been taken in.
         is_new: the window founded the phase.
         merged: pairs (gone, into) of phases that were merged when it came.
     """
 
     phase: int
     distance: float
-    threshold: float
     is_new: bool = False
     merged: tuple[tuple[int, int], ...] = ()
 

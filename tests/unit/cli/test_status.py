@@ -49,7 +49,7 @@ def window(index: int) -> Window:
 
 
 def phase(number: int) -> Assignment:
-    return Assignment(number, 0.1, 0.2)
+    return Assignment(number, 0.1)
 
 
 def test_a_terminal_is_redrawn_when_it_is_due(monkeypatch: pytest.MonkeyPatch) -> None:

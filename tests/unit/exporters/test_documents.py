@@ -88,7 +88,7 @@ def test_phases_and_curves_hold_what_the_estimate_holds() -> None:
 
 def test_a_window_is_told_with_its_phase() -> None:
     snapshot = replace(make_snapshot(), window=WINDOW)
-    told = window_document(snapshot, None, Assignment(1, 0.25, 0.5, is_new=True))
+    told = window_document(snapshot, None, Assignment(1, 0.25, is_new=True))
     assert (told["window"], told["cpu_seconds"], told["lost"]) == (41, 0.1, 1)
     assert (told["phase"], told["is_new"], told["distance"]) == (1, True, 0.25)
     assert told["miss_ratio"] == snapshot.estimate.phases[1].curves["lru"].miss_ratio.tolist()

@@ -197,7 +197,7 @@ def test_decodes_each_address_once_and_keeps_what_it_found() -> None:
     assert branches.lookup(ips).tolist() == [1, 5, 1, 1, 5]
     code[:] = b"\x90" * 5 + b"\xc3"
     assert branches.lookup(ips).tolist() == [1, 5, 1, 1, 5]
-    assert branches.decoded == 3
+    assert branches.decoded == 2  # what 3 passed is known from it
     assert (branches.samples, branches.unmapped_samples) == (10, 0)
 
 

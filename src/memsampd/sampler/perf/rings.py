@@ -304,19 +304,20 @@ class PerCpuRings:
 
     def wait(self, timeout_seconds: float) -> None:
         """Wait until a ring has filled up to its watermark, at most so long."""
-        poll = select.poll()
-        live = 0
-        for groups in self._groups.values():
-            # A dead thread's descriptor is always ready: poll one that is still alive. Any
-            # will do, for the events of a CPU share its ring.
-            while groups and _has_hung_up(groups[0][0]):
+        # A dead thread's descriptor is always ready: poll one that is still alive. Any will do, for
+        # the events of a CPU share its ring.
+        while not self.ended:
+            poll = select.poll()
+            live = {groups[0][0]: groups for groups in self._groups.values() if groups}
+            for file in live:
+                poll.register(file, select.POLLIN)
+            self.ended = not live
+            ready = poll.poll(max(0.0, timeout_seconds) * 1000) if live else []
+            dead = [live[file] for file, mask in ready if mask & select.POLLHUP]
+            for groups in dead:
                 close_all([groups.pop(0)])
-            if groups:
-                poll.register(groups[0][0], select.POLLIN)
-                live += 1
-        self.ended = live == 0
-        if live:
-            poll.poll(max(0.0, timeout_seconds) * 1000)
+            if not dead:
+                return
 
     def drain(self) -> Drained:
         """Empty all rings."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import struct
 import time
+from _blake2 import blake2b  # hashlib's own, which loads a library of ciphers besides
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -83,7 +83,7 @@ def file_identity(space: AddressSpace, mapping: Mapping, read: ReadMemory) -> by
                 found = build_id(read(part.start + offset - part.offset, length))
                 if found is not None:
                     return b"build id " + found
-    return b"first page " + hashlib.blake2b(page, digest_size=20).digest()
+    return b"first page " + blake2b(page, digest_size=20).digest()
 
 
 def _is_same_file(one: Mapping, other: Mapping) -> bool:
@@ -183,4 +183,4 @@ class CodeNames:
 
 def name_of(identity: bytes) -> int:
     """Return the name of the first byte of the file of this identity, see `file_identity`."""
-    return int.from_bytes(hashlib.blake2b(identity, digest_size=8).digest(), "little")
+    return int.from_bytes(blake2b(identity, digest_size=8).digest(), "little")

@@ -77,7 +77,8 @@ def read_stat(pid: int, proc: Path = PROC) -> ProcessStat:
     Raises:
         OSError: FileNotFoundError or ProcessLookupError where there is no such process.
     """
-    return parse_stat(valid_text((proc / str(pid) / "stat").read_bytes()))
+    with open(f"{proc}/{pid}/stat", "rb", buffering=0) as file:
+        return parse_stat(valid_text(file.read()))
 
 
 def program_mark(pid: int, proc: Path = PROC) -> tuple[str, ...] | None:

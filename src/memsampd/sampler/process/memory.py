@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
+import struct
 import time
 from pathlib import Path
-
-import numpy as np
 
 from memsampd.sampler.process.identity import PROC
 from memsampd.sampler.process.maps import AddressSpace, read_maps
@@ -14,6 +13,7 @@ from memsampd.sampler.process.maps import AddressSpace, read_maps
 PRESENT = 1 << 63
 """Of an entry of a page map: the page is in memory (proc_pid_pagemap(5))."""
 _PAGE_BYTES = 4096
+_ENTRY = struct.Struct("<Q")
 _MAPPED_SECONDS = 1.0  # areas are read again after so long: there may be thousands
 
 
@@ -24,15 +24,19 @@ def read_present(pid: int, address: int, size_bytes: int, proc: Path = PROC) -> 
         OSError: the process is gone, or not ours to read.
     """
     first, last = address // _PAGE_BYTES, (address + size_bytes - 1) // _PAGE_BYTES
-    with open(proc / str(pid) / "pagemap", "rb", buffering=0) as pagemap:
-        entries = os.pread(pagemap.fileno(), 8 * (last - first + 1), 8 * first)
-    is_present = np.frombuffer(entries, np.uint64) & np.uint64(PRESENT) != 0
-    pages = len(is_present) if is_present.all() else int(np.argmin(is_present))
+    entries = _read(f"{proc}/{pid}/pagemap", 8 * (last - first + 1), 8 * first)
+    is_present = [entry & PRESENT != 0 for (entry,) in _ENTRY.iter_unpack(entries)]
+    pages = is_present.index(False) if False in is_present else len(is_present)
     readable_bytes = min((first + pages) * _PAGE_BYTES - address, size_bytes)
-    if readable_bytes <= 0:
-        return b""
-    with open(proc / str(pid) / "mem", "rb", buffering=0) as memory:
-        return os.pread(memory.fileno(), readable_bytes, address)
+    return _read(f"{proc}/{pid}/mem", readable_bytes, address) if readable_bytes > 0 else b""
+
+
+def _read(path: str, size_bytes: int, at: int) -> bytes:
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.pread(file, size_bytes, at)
+    finally:
+        os.close(file)
 
 
 class MappedFiles:

@@ -31,7 +31,8 @@ def read_scheduled(task: int | str = "thread-self", proc: Path = PROC) -> Schedu
         proc: root of the proc file system, or the ``task`` folder of the thread's process.
     """
     try:
-        ran_ns, waited_ns, times = map(int, (proc / str(task) / "schedstat").read_text().split())
+        with open(f"{proc}/{task}/schedstat", "rb", buffering=0) as file:
+            ran_ns, waited_ns, times = map(int, file.read().split())
     except (OSError, ValueError):
         return None
     return Scheduled(ran_ns, waited_ns, times)

@@ -75,7 +75,7 @@ def read_status(pid: int, proc: Path = PROC) -> ProcessStatus:
 def list_threads(pid: int, proc: Path = PROC) -> tuple[int, ...]:
     """Thread ids of a process, ascending; empty if it is gone."""
     try:
-        names = os.listdir(proc / str(pid) / "task")
+        names = os.listdir(f"{proc}/{pid}/task")
     except OSError:
         return ()
     return tuple(sorted(int(name) for name in names))
