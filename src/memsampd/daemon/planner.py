@@ -46,7 +46,7 @@ class BurstLimits(msgspec.Struct, frozen=True):
     max_stop_seconds: float
     deadline_seconds: float
     beyond_seconds: float = 0.05
-    again_seconds: float = 0.02
+    again_seconds: float = 0.04
     patience_seconds: float = 10.0
     seeks: bool = True
 
