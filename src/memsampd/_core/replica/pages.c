@@ -10,17 +10,17 @@
 #define LEAST_RANK_OF_LAST 5u /* of pages that the last burst touched */
 #define FIRST_SHARE 0.7
 #define FIRST_SHARE_OF_OLD 0.25 /* of those that the last burst did not touch: tried once */
-/* A page that is supplied in vain costs a fifth of what one that is missed does. Every so many bursts the
- * unlikely ones are tried all the same. */
+/* A page that is supplied in vain costs less than a tenth of what one that is missed does. Every so many
+ * bursts the unlikely ones are tried all the same. */
 #define LEAST_SHARE 0.1
 #define TRY_EVERY 16
-#define LEAST_AROUND 0.06 /* of fifteen neighbours two: as much as two misses cost */
+#define LEAST_AROUND 0.06 /* of fifteen neighbours one: as much as a miss costs */
 #define LEARNING 0.3
 #define FIRST_SECONDS_A_PAGE 4e-6
 #define PREDICTED_BATCH 64u
 #define PAGES_AROUND 4u
 #define BLOCK_PAGES REMOTE_BATCH
-#define DENSE_MISSES 4u
+#define DENSE_MISSES 4u /* in a block of memory: more will follow, sooner or later */
 #define PAGE_OF_ADDRESS 0x7ffffffff000u
 
 int
