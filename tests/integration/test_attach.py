@@ -21,6 +21,7 @@ from typing import IO, Any
 import pytest
 import tracees
 from commands import MEMSAMPD, PATIENCE_SECONDS, free_port, memsampd
+from monitored import tool
 
 from memsampd.daemon.attach import attached
 from memsampd.daemon.config import OutputConfig, SessionConfig
@@ -274,13 +275,8 @@ def test_metrics_while_it_runs(target: subprocess.Popen[str]) -> None:
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=PATIENCE_SECONDS)
     assert f'pid="{target.pid}"' in text
-    promtool = shutil.which("promtool")
-    if promtool is None and os.environ.get("CI") != "true":
-        pytest.skip("promtool is not installed (Debian package: prometheus)")
-    assert promtool is not None
-    done = subprocess.run(
-        [promtool, "check", "metrics"], input=text, text=True, capture_output=True, check=False
-    )
+    command = [tool("promtool", "prometheus"), "check", "metrics"]
+    done = subprocess.run(command, input=text, text=True, capture_output=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tracees import PATIENCE_SECONDS, descriptors
+import tracees
+from tracees import PATIENCE_SECONDS, compile_c, descriptors
 
 from clock_loops import timed_bursts
 from clock_target import build, running
@@ -48,6 +49,30 @@ int main(int argc, char **argv)
 """
 
 
+# Two functions in turns, each with a store to a line of its own, and a spin between.
+LOOPER = """
+#include <stdio.h>
+#include <stdint.h>
+#define STORER(name, at) \\
+    static void __attribute__((noinline)) name(void) { word[at] = 1; }
+static volatile uint64_t word[16];
+STORER(one, 0)
+STORER(other, 8)
+static void spin(void) { for (int i = 0; i < 2000; i++) __asm__ volatile(""); }
+int main(void)
+{
+    printf("%p %p %p %p\\n", (void *)one, (void *)other, (void *)&word[0], (void *)&word[8]);
+    fflush(stdout);
+    for (;;) {
+        one();
+        spin();
+        other();
+        spin();
+    }
+}
+"""
+
+
 @pytest.fixture(scope="module")
 def loops(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build(tmp_path_factory.mktemp("loops"))
@@ -55,21 +80,21 @@ def loops(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def writer(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("writer")
-    (folder / "writer.c").write_text(WRITER)
-    command = ["cc", "-O2", "-o", str(folder / "writer"), str(folder / "writer.c")]
-    subprocess.run(command, check=True)
-    return folder / "writer"
+    return compile_c(tmp_path_factory.mktemp("writer"), WRITER)
+
+
+@pytest.fixture(scope="module")
+def looper(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compile_c(tmp_path_factory.mktemp("looper"), LOOPER)
 
 
 @contextmanager
-def looping(spins: int = 2_000) -> Iterator[tuple[int, tuple[int, int], tuple[int, int]]]:
-    child = _core.spawn_looping_child(spins)
-    try:
-        yield child
-    finally:
-        os.kill(child[0], signal.SIGKILL)
-        os.waitpid(child[0], 0)
+def looping(program: Path) -> Iterator[tuple[int, list[int], list[int]]]:
+    """Its pid, the addresses of what it runs in turns, and of the words that these write."""
+    with tracees.running(program) as process:
+        assert process.stdout is not None
+        addresses = [int(word, 16) for word in process.stdout.readline().split()]
+        yield process.pid, addresses[:2], addresses[2:]
 
 
 @contextmanager
@@ -98,8 +123,8 @@ def read_hits(opened: _core.Breakpoints) -> np.ndarray:
 
 
 @pytest.mark.parametrize("kind", [EXECUTE, ACCESS])
-def test_hits_come_in_the_order_of_the_program(kind: int) -> None:
-    with looping() as (pid, instructions, words):
+def test_hits_come_in_the_order_of_the_program(looper: Path, kind: int) -> None:
+    with looping(looper) as (pid, instructions, words):
         points = instructions if kind == EXECUTE else words
         with breakpoints(pid, [(kind, address) for address in points], 20) as opened:
             opened.arm()
@@ -136,8 +161,8 @@ def test_another_program_is_not_hit(writer: Path) -> None:
         assert len(read_hits(b)) == 3
 
 
-def test_an_exit_in_the_midst_keeps_the_hits() -> None:
-    with looping() as (pid, instructions, _):
+def test_an_exit_in_the_midst_keeps_the_hits(looper: Path) -> None:
+    with looping(looper) as (pid, instructions, _):
         with breakpoints(pid, [(EXECUTE, instructions[0])], 200) as opened:
             opened.arm()
             assert opened.wait(5, PATIENCE_SECONDS)
@@ -154,8 +179,8 @@ def _reaped() -> int:
     return process.pid
 
 
-def test_taken_debug_registers_are_told() -> None:
-    with looping() as (pid, _, words):
+def test_taken_debug_registers_are_told(looper: Path) -> None:
+    with looping(looper) as (pid, _, words):
         with (
             breakpoints(pid, [(ACCESS, words[0])] * 4, 1),
             pytest.raises(MemsampdError, match="in use"),
@@ -166,8 +191,8 @@ def test_taken_debug_registers_are_told() -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become someone else")
-def test_a_process_of_another_user_is_told() -> None:
-    with looping() as (pid, _, words):
+def test_a_process_of_another_user_is_told(looper: Path) -> None:
+    with looping(looper) as (pid, _, words):
         child = os.fork()
         if child == 0:
             os.setuid(65534)
@@ -182,9 +207,9 @@ def test_a_process_of_another_user_is_told() -> None:
         assert os.waitstatus_to_exitcode(status) == 0
 
 
-def test_closed_breakpoints_hold_nothing_and_refuse() -> None:
+def test_closed_breakpoints_hold_nothing_and_refuse(looper: Path) -> None:
     before = descriptors()
-    with looping() as (pid, _, words):
+    with looping(looper) as (pid, _, words):
         opened = _core.Breakpoints(pid, [(ACCESS, words[0])] * 4, 1)
         opened.arm()
         with pytest.raises(ValueError, match="once"):

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import os
-import shutil
 import subprocess
-import time
-import urllib.parse
-import urllib.request
 from pathlib import Path
+from typing import Any
 
 import pytest
 from commands import free_port
 from invented import make_snapshot
+from monitored import Monitoring, tool
 from msgspec.structs import replace
 from prometheus_client import generate_latest
 
@@ -24,33 +20,20 @@ from memsampd.exporters.snapshot import Snapshot
 from memsampd.web.process import WebProcess
 
 
-def tool(name: str) -> str:
-    path = shutil.which(name)
-    if path is None:
-        message = f"{name} is not installed (Debian package: prometheus)"
-        if os.environ.get("CI") == "true":
-            pytest.fail(message)
-        pytest.skip(message)
-    return path
-
-
 @pytest.fixture
 def snapshot() -> Snapshot:
     return make_snapshot(1)
 
 
-def query(port: int, expression: str) -> list[tuple[dict[str, str], float]]:
-    quoted = urllib.parse.quote(expression)
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/v1/query?query={quoted}") as answer:
-        result = json.load(answer)["data"]["result"]
-    return [(row["metric"], float(row["value"][1])) for row in result]
+def value(row: dict[str, Any]) -> float:
+    return float(row["value"][1])
 
 
 def test_promtool_has_nothing_to_say(snapshot: Snapshot) -> None:
     exporter = PrometheusExporter()
     exporter.publish(snapshot)
     done = subprocess.run(
-        [tool("promtool"), "check", "metrics"],
+        [tool("promtool", "prometheus"), "check", "metrics"],
         input=generate_latest(exporter.registry),
         check=False,
         capture_output=True,
@@ -63,7 +46,7 @@ def test_promtool_has_nothing_to_say(snapshot: Snapshot) -> None:
 def test_prometheus_stores_what_was_published(
     where: str, snapshot: Snapshot, tmp_path: Path
 ) -> None:
-    program = tool("prometheus")
+    program = tool("prometheus", "prometheus")
     exporter: Exporter
     server: MetricsServer | WebProcess
     if where == "in a thread":
@@ -77,50 +60,39 @@ def test_prometheus_stores_what_was_published(
         "scrape_configs:\n- job_name: memsampd\n  scrape_interval: 1s\n"
         f"  static_configs:\n  - targets: ['127.0.0.1:{server.port}']\n"
     )
-    port = free_port()
+    monitoring = Monitoring(free_port(), alertmanager=0)
     prometheus = subprocess.Popen(
         [
             program,
             f"--config.file={config}",
             f"--storage.tsdb.path={tmp_path / 'data'}",
-            f"--web.listen-address=127.0.0.1:{port}",
+            f"--web.listen-address=127.0.0.1:{monitoring.prometheus}",
         ],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
     try:
-        wait_for(port, "memsampd_target_up", 1)
+        monitoring.wait_for("memsampd_target_up")
         curve = snapshot.estimate.curves["lru"]
         for size_bytes, miss_ratio in zip(curve.sizes_bytes, curve.miss_ratio, strict=True):
-            ((labels, value),) = query(
-                port, f'memsampd_phase_miss_ratio{{phase="0",size_bytes="{size_bytes}"}}'
+            (row,) = monitoring.query(
+                f'memsampd_phase_miss_ratio{{phase="0",size_bytes="{size_bytes}"}}'
             )
-            assert value == pytest.approx(miss_ratio)
-            assert (labels["pid"], labels["command"]) == ("4242", "sqlite3")
-        ((_, bandwidth),) = query(port, 'memsampd_phase_fill_bytes_per_cpu_second{level="L1d"}')
-        ((_, product),) = query(
-            port,
+            assert value(row) == pytest.approx(miss_ratio)
+            assert (row["metric"]["pid"], row["metric"]["command"]) == ("4242", "sqlite3")
+        (bandwidth,) = monitoring.query('memsampd_phase_fill_bytes_per_cpu_second{level="L1d"}')
+        (product,) = monitoring.query(
             "memsampd_phase_accesses_per_cpu_second"
             ' * on (pid) memsampd_miss_ratio{size_bytes="32768"}',
         )
-        assert bandwidth == pytest.approx(64 * product)
-        assert (
-            query(port, 'memsampd_capture_errors_total{reason="target is not running"}')[0][1] == 2
+        assert value(bandwidth) == pytest.approx(64 * value(product))
+        (refused,) = monitoring.query(
+            'memsampd_capture_errors_total{reason="target is not running"}'
         )
+        assert value(refused) == 2
         exporter.publish(replace(snapshot, alive=False))
-        wait_for(port, "memsampd_target_up", 0)
+        monitoring.wait_for("absent(memsampd_target_up)")
     finally:
         prometheus.kill()
         prometheus.wait()
         server.close()
-
-
-def wait_for(port: int, expression: str, series: int) -> None:
-    for _ in range(1800):
-        try:
-            if len(query(port, expression)) == series:
-                return
-        except OSError:  # not up yet
-            pass
-        time.sleep(0.1)
-    pytest.fail(f"{expression} never had {series} series")

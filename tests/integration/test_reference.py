@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from tracees import compile_c
 
 import make_references
 from memsampd.models.exact import RUN_LINE_BITS
@@ -174,9 +175,7 @@ def lackey_rows(log: Path) -> Iterator[Row]:
 
 @needs_valgrind
 def test_every_kind_of_reference_is_recorded_once(library: Path, tmp_path: Path) -> None:
-    (tmp_path / "program.c").write_text(PROGRAM)
-    program = tmp_path / "program"
-    subprocess.run(["cc", "-O1", "-o", program, tmp_path / "program.c"], check=True)
+    program = compile_c(tmp_path, PROGRAM)
     page = 0x10000000
     rows = [
         (address - page, size, kind)
@@ -241,11 +240,7 @@ def test_instructions_are_those_that_lackey_counts(library: Path, tmp_path: Path
 
 @needs_valgrind
 def test_samples_name_the_code_that_ran(library: Path, tmp_path: Path) -> None:
-    (tmp_path / "loops.c").write_text(LOOPS)
-    program = tmp_path / "loops"
-    subprocess.run(
-        ["cc", "-O1", "-falign-functions=64", "-o", program, tmp_path / "loops.c"], check=True
-    )
+    program = compile_c(tmp_path, LOOPS, "-falign-functions=64")
     blocks: list[Block] = []
     parts = stretches([str(program)], library, blocks)
     samples = np.concatenate([each.samples for each in parts])
@@ -269,9 +264,7 @@ def test_samples_name_the_code_that_ran(library: Path, tmp_path: Path) -> None:
 
 @needs_valgrind
 def test_glibc_chooses_the_same_routines_natively(tmp_path: Path) -> None:
-    (tmp_path / "routines.c").write_text(ROUTINES)
-    program = tmp_path / "routines"
-    subprocess.run(["cc", "-O1", "-o", program, tmp_path / "routines.c"], check=True)
+    program = compile_c(tmp_path, ROUTINES)
     native, under_valgrind = (
         subprocess.run(
             [*prefix, program], env=environment(), capture_output=True, text=True, check=True

@@ -26,7 +26,6 @@ from serving import ask, document, lasting_node_status, now_snapshot, serving, u
 
 from memsampd.errors import CapabilityError
 from memsampd.web import process as web_process
-from memsampd.web.api import DEFAULT_POINTS, MAX_POINTS
 from memsampd.web.openapi import openapi_document
 from memsampd.web.process import WebProcess
 from memsampd.web.state import KEPT_EVENTS
@@ -46,7 +45,7 @@ def web() -> Iterator[WebProcess]:
 # --- the API
 
 
-DESCRIBED = openapi_document(DEFAULT_POINTS, MAX_POINTS)["paths"]
+DESCRIBED = openapi_document()["paths"]
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,11 @@ import os
 import re
 import shutil
 import subprocess
-import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,8 +19,8 @@ from typing import Any
 import pytest
 import yaml
 from commands import free_port
+from daemons import wait_for
 
-PATIENCE_SECONDS = 240.0
 RATE_INTERVAL = "15s"
 
 
@@ -60,32 +59,23 @@ class Monitoring:
 
     def wait_for(self, expression: str) -> list[dict[str, Any]]:
         """Wait until Prometheus has an answer."""
-        give_up = time.monotonic() + PATIENCE_SECONDS
-        while time.monotonic() < give_up:
-            try:
-                if found := self.query(expression):
-                    return found
-            except (OSError, KeyError):  # not up yet
-                pass
-            time.sleep(0.3)
-        pytest.fail(f"never an answer to {expression}")
+        return list(wait_for(lambda: _told(lambda: self.query(expression)), lambda: expression))
 
     def wait_for_alert(self, name: str) -> dict[str, str]:
         """Wait until Alertmanager shows an alert."""
-        give_up = time.monotonic() + PATIENCE_SECONDS
-        while time.monotonic() < give_up:
-            try:
-                if (labels := self.alerts().get(name)) is not None:
-                    return labels
-            except OSError:
-                pass
-            time.sleep(0.3)
-        pytest.fail(f"Alertmanager never showed {name}")
+        return dict(wait_for(lambda: _told(lambda: self.alerts().get(name)), lambda: name))
 
     @staticmethod
     def _get(port: int, path: str) -> Any:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=30) as answer:
             return json.load(answer)
+
+
+def _told(ask: Callable[[], Any]) -> Any:
+    """What a server says; None while it is not up yet."""
+    with suppress(OSError, KeyError):
+        return ask()
+    return None
 
 
 def hurried(shipped: Path) -> str:

@@ -46,13 +46,13 @@ class DaemonCommand:
         from memsampd.daemon.node.config import default_socket, default_state_dir
         from memsampd.daemon.node.control import require_no_daemon
         from memsampd.daemon.node.node import Node
-        from memsampd.daemon.node.notify import Notifier, log_to
+        from memsampd.daemon.node.notify import Notifier, log_to_stderr
         from memsampd.daemon.node.state import StateFile
         from memsampd.daemon.store.database import FILE_NAME, ProfileStore
 
         keep_little()
         config = configuration(args.config)
-        log_to()
+        log_to_stderr()
         listen = config.listen if args.listen is None else args.listen
         state_dir = args.state_dir or Path(config.state_dir or default_state_dir())
         socket_path = args.socket or Path(config.socket or default_socket())

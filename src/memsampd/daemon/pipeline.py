@@ -233,6 +233,11 @@ class Pipeline:
         return self._ordered is not None
 
     @property
+    def _is_seeking(self) -> bool:
+        """Whether a burst of code that is sought is waited for."""
+        return self._ordered is not None and bool(self._ordered.seek_ips)
+
+    @property
     def _is_first(self) -> bool:
         """Whether no burst of this program has counted yet."""
         return self._bursts == 0
@@ -297,8 +302,7 @@ class Pipeline:
         has_spare = self.parts.ledger.has_spare
         if order is not None and plan is not None and has_spare and plan.wants_lines(self.phase):
             order = replace(order, open_lines=OPEN_LINES)
-        seeks = self._ordered is not None and self._ordered.seek_ips
-        ends_seeking = bool(seeks) and self.parts.planner.hurries(self.phase)
+        ends_seeking = self._is_seeking and self.parts.planner.hurries(self.phase)
         self._ordered = self._ordered or order
         records, windows = tuple(self._records), tuple(self._ended)
         actions = Actions(records, windows, order, ends_seeking=ends_seeking)
@@ -531,7 +535,7 @@ class Pipeline:
     def _watch(self, turn: Turn) -> tuple[WatchOrder, ...]:
         """Words to be watched: none while bursts need the debug registers, or our CPU time."""
         plan = self.parts.watching
-        if plan is None or (self._ordered is not None and self._ordered.seek_ips):
+        if plan is None or self._is_seeking:
             return ()
         if not self.parts.ledger.has_spare:
             return ()

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from memsampd.estimate.watches import PhaseWatches
 from memsampd.models.histogram import ReuseHistogram
+from memsampd.models.survival import SurvivalFunction
 
 
 class WindowSums(msgspec.Struct):
@@ -103,6 +104,7 @@ class PhaseAccount(msgspec.Struct):
     stored: BurstSums = msgspec.field(default_factory=BurstSums)
     latest_stored_seconds: float = -np.inf
     watches: PhaseWatches = msgspec.field(default_factory=PhaseWatches)
+    _pooled: tuple[ReuseHistogram, ReuseHistogram, SurvivalFunction] | None = None
 
     @classmethod
     def new(cls, values: int, capacity: int) -> PhaseAccount:
@@ -124,6 +126,13 @@ class PhaseAccount(msgspec.Struct):
     def histogram(self) -> ReuseHistogram:
         """Reuse histogram of all its bursts."""
         return self.taken.histogram + self.stored.histogram
+
+    def pooled(self) -> SurvivalFunction:
+        """Return the survival function of all its bursts, worked out once until there are more."""
+        taken, stored = self.taken.histogram, self.stored.histogram
+        if self._pooled is None or self._pooled[0] is not taken or self._pooled[1] is not stored:
+            self._pooled = taken, stored, SurvivalFunction.from_histogram(self.histogram)
+        return self._pooled[2]
 
     def keep_rows(self, kept: NDArray[np.int64], dropped: NDArray[np.int64]) -> None:
         """Some remembered bursts were forgotten: what they spoke for stays as uncertain as it was.

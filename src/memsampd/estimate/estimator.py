@@ -346,8 +346,9 @@ class Estimator:
             again = [phase] if says_new and account.histogram.accesses else []
         for id in again:
             self._phases[id].watches.told = self._phases[id].watches.count
-            self._model_phase_again(id)
-        if again:
+        if again and self._memory is not None:
+            phases = self._memory.phase
+            self._model_again(row for row in self._seen if phases[row] in again)
             self._value_again()
             self._settle()
 
@@ -389,10 +390,9 @@ class Estimator:
         own_tails, all_tails = (
             each.read(self._course.accesses) for each in (account.watches, self._all_watches)
         )
-        pooled = SurvivalFunction.from_histogram(account.histogram)
         horizon = whole.horizon_accesses
         # The same code on another working set: what its phase did says nothing of it.
-        tail = own_tails.beyond(horizon, None if is_same_kind(own, pooled) else own)
+        tail = own_tails.beyond(horizon, None if is_same_kind(own, account.pooled()) else own)
         parts = {} if tail is None else {MIDDLE: tail.middle, LOW: tail.low, HIGH: tail.high}
         if tail is None:
             tail = own_tails.beyond(horizon) or all_tails.beyond(horizon)
@@ -436,11 +436,6 @@ class Estimator:
         self._seen.pop(at, None)
         return at
 
-    def _model_phase_again(self, phase: int) -> None:
-        """Model the bursts of a phase again: something else is known of what they did not see."""
-        if self._memory is not None:
-            self._model_again(row for row in self._seen if self._memory.phase[row] == phase)
-
     def _model_again(self, rows: Iterable[int]) -> None:
         """Model bursts again: beyond their horizons something else is known now."""
         rows, memory = list(rows), self._memory
@@ -483,7 +478,7 @@ class Estimator:
         self._seen = {row: seen[was] for row, was in enumerate(kept.tolist()) if was in seen}
         if not self._memory.count:
             self._memory = None
-        self._model_phase_again(phase)
+        self._model_again(self._seen)  # those of other phases, too: they went on as these did
         self._value_again()
 
     def _account(self, phase: int) -> PhaseAccount:

@@ -22,7 +22,7 @@ from memsampd.exporters.files import FileKind, open_input, open_new, read_some, 
 
 PRELUDE = struct.Struct("<8sH")
 FRAME_HEADER = struct.Struct("<III")
-MAX_FRAME_BYTES = 64 << 20  # of a payload
+MAX_FRAME_BYTES = 64 << 20  # of a payload, and of what it holds once decompressed
 
 
 class FrameFormat(msgspec.Struct, frozen=True):

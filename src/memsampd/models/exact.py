@@ -27,12 +27,10 @@ class CacheMisses:
     """Misses of several caches over one stretch of a stream.
 
     Attributes:
-        sizes_lines: cache sizes in lines, shape (s,), int64, ascending.
         accesses: accesses of the stretch.
         misses: how many of them missed, first touches included, shape (s,), int64.
     """
 
-    sizes_lines: NDArray[np.int64]
     accesses: int
     misses: NDArray[np.int64]
 
@@ -66,7 +64,6 @@ class ExactLru:
         sizes = [int(size) for size in sizes_lines]
         bounds = None if reuse_bounds is None else [int(bound) for bound in reuse_bounds]
         self._stack = _core.LruStack(sizes, max_hint=expected_lines, reuse_bounds=bounds)
-        self._sizes = np.array(sizes, dtype=np.int64)
 
     def feed(self, lines: Lines) -> None:
         """Touch these lines in order."""
@@ -85,7 +82,7 @@ class ExactLru:
 
     def take_misses(self) -> CacheMisses:
         """Return the misses since the last take; the caches keep their content."""
-        return _taken(self._sizes, self._stack.take_misses())
+        return _taken(*self._stack.take_misses())
 
     def take_reuses(self) -> NDArray[np.int64]:
         """Return the accesses since the last take by their backward reuse distance.
@@ -125,7 +122,6 @@ class ExactRandom:
     def __init__(self, sizes_lines: Sequence[int], seed: int) -> None:
         sizes = [int(size) for size in sizes_lines]
         self._caches = _core.RandomCaches(sizes, seed)
-        self._sizes = np.array(sizes, dtype=np.int64)
 
     def feed(self, lines: Lines) -> None:
         """Touch these lines in order."""
@@ -137,7 +133,7 @@ class ExactRandom:
 
     def take_misses(self) -> CacheMisses:
         """Return the misses since the last take; the caches keep their content."""
-        return _taken(self._sizes, self._caches.take_misses())
+        return _taken(*self._caches.take_misses())
 
 
 def lru_stack_distances(lines: Lines) -> NDArray[np.int64]:
@@ -151,6 +147,5 @@ def _array(lines: Lines) -> NDArray[np.uint64]:
     return np.frombuffer(lines, dtype=np.uint64)
 
 
-def _taken(sizes: NDArray[np.int64], taken: tuple[int, bytes]) -> CacheMisses:
-    accesses, misses = taken
-    return CacheMisses(sizes, accesses, np.frombuffer(misses, np.uint64).astype(np.int64))
+def _taken(accesses: int, misses: bytes) -> CacheMisses:
+    return CacheMisses(accesses, np.frombuffer(misses, np.uint64).astype(np.int64))

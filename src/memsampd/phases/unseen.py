@@ -111,16 +111,19 @@ class UnseenCode:
 
     def _patience_seconds(self, bins: Iterable[int]) -> float:
         """How long none of some code stayed away, at most, by its samples; within limits."""
+        longest = min(float(self._away_seconds(bin).max()) for bin in bins)
+        return min(max(longest, _LEAST_PATIENCE_SECONDS), _MOST_PATIENCE_SECONDS)
+
+    def _away_seconds(self, bin: int) -> NDArray[np.float64]:
+        """For how long some code stayed away each time; last, since its latest sample."""
         seconds = self._seconds.rows
-        came = [seconds[self._bin.rows == bin] for bin in bins]
-        gaps = [np.diff(each, append=seconds[-1]).max() for each in came]
-        return float(np.clip(min(gaps), _LEAST_PATIENCE_SECONDS, _MOST_PATIENCE_SECONDS))
+        return np.diff(seconds[self._bin.rows == bin], append=seconds[-1])
 
     def _recurs(self, bin: int) -> bool:
         """Whether some code is likely to be run again soon."""
-        ran, seconds = self._bin.rows, self._seconds.rows
+        ran = self._bin.rows
         found = np.flatnonzero(ran == bin)
         if found[-1] - found[0] < _RECURS or len(ran) - found[-1] > _LATELY:
             return False
-        stayed_away = max(float(np.diff(seconds[found]).max()), _LEAST_PATIENCE_SECONDS)
-        return bool(seconds[-1] - seconds[found[-1]] <= _OVERDUE * stayed_away)
+        away = self._away_seconds(bin)
+        return bool(away[-1] <= _OVERDUE * max(away[:-1].max(), _LEAST_PATIENCE_SECONDS))

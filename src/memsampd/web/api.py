@@ -27,11 +27,9 @@ from memsampd.exporters.documents import (
 )
 from memsampd.models.records import MissRatioCurve
 from memsampd.web.guard import JsonResponse, encoded
-from memsampd.web.openapi import openapi_document
+from memsampd.web.openapi import DEFAULT_POINTS, MAX_POINTS, openapi_document
 from memsampd.web.state import Event, Observed, State
 
-DEFAULT_POINTS = 300
-MAX_POINTS = 2000
 MAX_STREAMS = 32
 _DAY_SECONDS = 86_400.0
 _HEARTBEAT_SECONDS = 15.0
@@ -50,7 +48,7 @@ class BadRequest(HTTPException):
 
 def api_routes(state: State) -> list[BaseRoute]:
     """Return the routes of the API and of /healthz."""
-    described = openapi_document(DEFAULT_POINTS, MAX_POINTS)
+    described = openapi_document()
 
     def targets(request: Request) -> Document:
         known = state.targets.values()

@@ -11,6 +11,9 @@ from memsampd.exporters.snapshot import BurstTally, NodeStatus, NodeTarget, Over
 
 Schema: TypeAlias = dict[str, Any]
 
+DEFAULT_POINTS = 300  # columns of /windows unless asked otherwise
+MAX_POINTS = 2000
+
 _COUNT: Schema = {"type": "integer", "minimum": 0}
 _NUMBER: Schema = {"type": "number"}
 _AMOUNT: Schema = {"type": "number", "minimum": 0}
@@ -172,13 +175,8 @@ _ID: Schema = {
 }
 
 
-def openapi_document(default_points: int, max_points: int) -> Schema:
-    """Return the document.
-
-    Args:
-        default_points: columns of /windows unless asked otherwise.
-        max_points: the most that can be asked for.
-    """
+def openapi_document() -> Schema:
+    """Return the document."""
     since = {
         "name": "since",
         "in": "query",
@@ -191,8 +189,8 @@ def openapi_document(default_points: int, max_points: int) -> Schema:
         "schema": {
             "type": "integer",
             "minimum": 1,
-            "maximum": max_points,
-            "default": default_points,
+            "maximum": MAX_POINTS,
+            "default": DEFAULT_POINTS,
         },
         "description": "columns at most; rows are added up to fit",
     }

@@ -15,11 +15,6 @@
 /* Written by the busy child all the time: a place to set a breakpoint on. */
 static volatile uint64_t busy_word;
 
-/* Written by the looping child after each spin; a line apart. */
-static volatile uint64_t loop_words[16] __attribute__((aligned(64)));
-extern const char loop_short[] __attribute__((visibility("hidden")));
-extern const char loop_long[] __attribute__((visibility("hidden")));
-
 static void
 become_probe(pid_t parent)
 {
@@ -37,28 +32,6 @@ spin(void)
 {
     for (;;)
         busy_word++;
-}
-
-/* A short and a long spin, in turns, without memory but for one store before each. */
-static void __attribute__((noreturn, noinline, noclone))
-loop(uint64_t spins)
-{
-    __asm__ volatile("xor %%r12d, %%r12d\n"
-                     ".globl loop_short\n.hidden loop_short\n"
-                     "loop_short:\n"
-                     "mov %%r12, (%1)\n"
-                     "mov %0, %%rcx\n"
-                     "1: inc %%r12\n dec %%rcx\n jnz 1b\n"
-                     ".globl loop_long\n.hidden loop_long\n"
-                     "loop_long:\n"
-                     "mov %%r12, 64(%1)\n"
-                     "lea (%0,%0,2), %%rcx\n"
-                     "1: inc %%r12\n dec %%rcx\n jnz 1b\n"
-                     "jmp loop_short\n"
-                     :
-                     : "r"(spins), "r"(loop_words)
-                     : "rcx", "r12", "memory", "cc");
-    __builtin_unreachable();
 }
 
 PyDoc_STRVAR(spawn_busy_child_doc,
@@ -81,37 +54,6 @@ spawn_busy_child(PyObject *module, PyObject *unused)
         spin();
     }
     return Py_BuildValue("(iK)", (int)child, (unsigned long long)(uintptr_t)&busy_word);
-}
-
-PyDoc_STRVAR(spawn_looping_child_doc,
-             "spawn_looping_child(spins)\n--\n\n"
-             "Fork a child that spins so many rounds, then three times as many, and so on;\n"
-             "register r12 counts the rounds.\n\n"
-             "Returns (pid, instructions, words): the addresses of the two instructions that each\n"
-             "spin begins with, and of the 8 bytes that each of them writes. The caller kills and\n"
-             "reaps it; it dies with the calling thread in any case.");
-
-static PyObject *
-spawn_looping_child(PyObject *module, PyObject *args)
-{
-    unsigned long long spins;
-    (void)module;
-    if (!PyArg_ParseTuple(args, "K", &spins))
-        return NULL;
-    if (spins == 0)
-        return PyErr_Format(PyExc_ValueError, "at least one round");
-    pid_t parent = getpid();
-    pid_t child = fork();
-    if (child < 0)
-        return PyErr_SetFromErrno(PyExc_OSError);
-    if (child == 0) {
-        become_probe(parent);
-        loop(spins);
-    }
-    return Py_BuildValue("(i(KK)(KK))", (int)child, (unsigned long long)(uintptr_t)loop_short,
-                         (unsigned long long)(uintptr_t)loop_long,
-                         (unsigned long long)(uintptr_t)&loop_words[0],
-                         (unsigned long long)(uintptr_t)&loop_words[8]);
 }
 
 /* Each round is four instructions: a load of known_words[0], a store to known_words[8], and a
@@ -228,7 +170,6 @@ cpuid(PyObject *module, PyObject *args)
 
 static PyMethodDef probe_functions[] = {
     {"spawn_busy_child", spawn_busy_child, METH_NOARGS, spawn_busy_child_doc},
-    {"spawn_looping_child", spawn_looping_child, METH_VARARGS, spawn_looping_child_doc},
     {"run_known_loop", run_known_loop, METH_VARARGS, run_known_loop_doc},
     {"probe_ptrace", probe_ptrace, METH_VARARGS, probe_ptrace_doc},
     {"cpuid", cpuid, METH_VARARGS, cpuid_doc},

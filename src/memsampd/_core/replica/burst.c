@@ -599,9 +599,9 @@ run_to_learn(struct burst *b, double seconds)
 
     for (;;) {
         const uint64_t known = r->blocks.translated_instructions;
-        const double began = cpu_seconds(b), left = give_up - now_seconds();
+        const double began = cpu_seconds(b);
 
-        run_dry(b, left < LEARNING_SECONDS ? left : LEARNING_SECONDS);
+        run_dry(b, fmin(give_up - now_seconds(), LEARNING_SECONDS));
         ran = r->blocks.translated_instructions > known ? 0.0 : ran + cpu_seconds(b) - began;
         if (r->end != RUN_HOLD || ran >= LEARNING_SECONDS / 2 || now_seconds() >= give_up)
             return;
@@ -674,7 +674,7 @@ take(struct burst *b)
         return;
     }
     go_to_cpu_of(order->tid, r->process.pid);
-    if (order->may_hurry && order->hold_seconds <= HURRIED_SECONDS)
+    if (order->hold_seconds <= HURRIED_SECONDS)
         hurry(r->process.pid);
     b->result->status = arrives(b) ? hold(b) : HELD_NOT_REACHED;
     if (order->arrival >= 0)

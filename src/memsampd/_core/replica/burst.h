@@ -13,7 +13,6 @@ struct burst_order {
     double dry_seconds;      /* not held, to learn code: instead of a burst, or 0 */
     double beyond_seconds;   /* wall time to go on for when the hold is over, the target running, too */
     bool has_company;        /* other threads of the target may run meanwhile */
-    bool may_hurry;          /* raise our priority while it is held */
     /* Hold it where it comes to one of some places: a group of breakpoints that is enabled by its
      * leader, and what is readable once it was there; -1: hold it at once. */
     int arrival_leader, arrival;

@@ -179,37 +179,53 @@ pages_begin(struct pages *p)
     rank_pages(p);
 }
 
-/* Supply pages that were read, run by run. Returns how many of them are there. */
+/* What the target's pages hold now. */
+struct batch {
+    uint8_t result[REMOTE_BATCH];
+    uint8_t *place[REMOTE_BATCH];
+    bool is_placed[REMOTE_BATCH]; /* where the replica has it; else to be copied there */
+    bool is_writable[REMOTE_BATCH];
+};
+
+static void
+read_batch(struct pages *p, struct process *process, struct remote *remote, const uint64_t *address,
+           size_t count, struct batch *batch)
+{
+    for (size_t i = 0; i < count; i++) {
+        batch->place[i] = process_place(process, address[i], find(p, address[i])->era);
+        batch->is_placed[i] = batch->place[i] != NULL;
+        if (!batch->is_placed[i])
+            batch->place[i] = p->bytes + i * PAGE_BYTES;
+    }
+    remote_read_pages(remote, address, count, batch->place, batch->result, batch->is_writable);
+}
+
+/* Read pages and supply them, run by run. Returns how many of them are there. */
 static size_t
 supply(struct pages *p, struct process *process, struct remote *remote, const uint64_t *address,
        size_t count)
 {
-    uint8_t result[REMOTE_BATCH], *place[REMOTE_BATCH] = {NULL};
-    bool is_writable[REMOTE_BATCH], is_open[REMOTE_BATCH], is_placed[REMOTE_BATCH];
+    struct batch batch;
+    bool is_open[REMOTE_BATCH];
     size_t there = 0;
 
     if (p->used + count > PAGES_SLOTS / 4 * 3) /* what is not noted here might be written over later */
         return 0;
-    for (size_t i = 0; i < count; i++) {
-        place[i] = process_place(process, address[i], find(p, address[i])->era);
-        is_placed[i] = place[i] != NULL;
-        place[i] = is_placed[i] ? place[i] : p->bytes + i * PAGE_BYTES;
-    }
-    remote_read_pages(remote, address, count, place, result, is_writable);
+    read_batch(p, process, remote, address, count, &batch);
     for (size_t i = 0; i < count; i++) { /* a store into what may be code is to be noticed */
         const struct remote_area *area = remote_find(remote, address[i]);
-        is_open[i] = is_writable[i] && !area->is_executable;
+        is_open[i] = batch.is_writable[i] && !area->is_executable;
     }
     for (size_t i = 0, end; i < count; i = end) {
         end = i + 1;
-        if (result[i] == PAGE_UNREADABLE)
+        if (batch.result[i] == PAGE_UNREADABLE)
             continue;
         while (end < count && address[end] == address[end - 1] + PAGE_BYTES &&
-               result[end] != PAGE_UNREADABLE && is_open[end] == is_open[i] &&
-               is_placed[end] == is_placed[i])
+               batch.result[end] != PAGE_UNREADABLE && is_open[end] == is_open[i] &&
+               batch.is_placed[end] == batch.is_placed[i])
             end++;
-        size_t done = process_supply(process, address[i], is_placed[i] ? NULL : place[i], end - i,
-                                     is_open[i]);
+        const uint8_t *bytes = batch.is_placed[i] ? NULL : batch.place[i];
+        size_t done = process_supply(process, address[i], bytes, end - i, is_open[i]);
         for (size_t k = i; k < i + done; k++) {
             struct page *page = take(p, address[k]);
             if (page == NULL)
@@ -219,8 +235,8 @@ supply(struct pages *p, struct process *process, struct remote *remote, const ui
             p->shared += area != NULL && area->is_shared;
             if (p->gifts < PAGES_SLOTS)
                 p->given[p->gifts++] = (uint32_t)(page - p->slot);
-            page->flags = (uint8_t)(PAGE_IS_HERE | (is_writable[k] ? PAGE_IS_WRITABLE : 0) |
-                                    (is_writable[k] && !is_open[k] ? PAGE_IS_GUARDED : 0) |
+            page->flags = (uint8_t)(PAGE_IS_HERE | (batch.is_writable[k] ? PAGE_IS_WRITABLE : 0) |
+                                    (batch.is_writable[k] && !is_open[k] ? PAGE_IS_GUARDED : 0) |
                                     (area != NULL && area->is_shared ? PAGE_IS_SHARED : 0));
         }
         there += done;
@@ -456,20 +472,14 @@ static void
 refresh(struct pages *p, struct process *process, struct remote *remote, uint64_t *address,
         size_t count)
 {
-    uint8_t result[REMOTE_BATCH], *place[REMOTE_BATCH];
-    bool is_writable[REMOTE_BATCH], is_placed[REMOTE_BATCH];
+    struct batch batch;
 
     qsort(address, count, sizeof *address, ascending);
-    for (size_t i = 0; i < count; i++) {
-        place[i] = process_place(process, address[i], find(p, address[i])->era);
-        is_placed[i] = place[i] != NULL;
-        place[i] = is_placed[i] ? place[i] : p->bytes + i * PAGE_BYTES;
-    }
-    remote_read_pages(remote, address, count, place, result, is_writable);
+    read_batch(p, process, remote, address, count, &batch);
     for (size_t i = 0; i < count; i++) {
         struct page *page = find(p, address[i]);
-        if (result[i] != PAGE_UNREADABLE &&
-            (is_placed[i] || process_refresh(process, address[i], place[i])))
+        if (batch.result[i] != PAGE_UNREADABLE &&
+            (batch.is_placed[i] || process_refresh(process, address[i], batch.place[i])))
             continue;
         process_drop(process, address[i], address[i] + PAGE_BYTES);
         p->here -= page->flags & PAGE_IS_HERE; /* it may be there twice */

@@ -115,21 +115,19 @@ static PyObject *
 replica_burst(Replica *self, PyObject *args, PyObject *keywords)
 {
     static char *names[] = {"tid", "accesses", "hold_seconds", "patience_seconds", "chain_seconds",
-                            "dry_seconds", "has_company", "may_hurry", "describe",
-                            "beyond_seconds", "arrival_leader", "arrival",
-                            "arrival_seconds", "arrival_end", NULL};
+                            "dry_seconds", "has_company", "describe", "beyond_seconds",
+                            "arrival_leader", "arrival", "arrival_seconds", "arrival_end", NULL};
     struct describer describer = {self, NULL};
     struct burst_order order = {.arrival_leader = -1, .arrival = -1, .arrival_end = -1};
     unsigned long long accesses;
-    int tid, has_company = 0, may_hurry = 1, failed;
+    int tid, has_company = 0, failed;
 
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "iKd|dddppOdiidi:burst", names, &tid, &accesses,
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "iKd|dddpOdiidi:burst", names, &tid, &accesses,
                                      &order.hold_seconds, &order.patience_seconds,
                                      &order.chain_seconds, &order.dry_seconds, &has_company,
-                                     &may_hurry, &describer.callable,
-                                     &order.beyond_seconds, &order.arrival_leader,
-                                     &order.arrival, &order.arrival_seconds,
-                                     &order.arrival_end))
+                                     &describer.callable, &order.beyond_seconds,
+                                     &order.arrival_leader, &order.arrival,
+                                     &order.arrival_seconds, &order.arrival_end))
         return NULL;
     if (describer.callable != NULL && describer.callable != Py_None) {
         order.describe = describe_form;
@@ -138,7 +136,6 @@ replica_burst(Replica *self, PyObject *args, PyObject *keywords)
     order.tid = tid;
     order.accesses = accesses;
     order.has_company = has_company;
-    order.may_hurry = may_hurry;
     Py_BEGIN_ALLOW_THREADS
     failed = burst_take(&self->runner, &order, &self->last);
     Py_END_ALLOW_THREADS

@@ -88,11 +88,10 @@ class LogFormat(logging.Formatter):
         return f"{moment} {record.levelname.lower()}: {text}"
 
 
-def log_to(stream: TextIO | None = None) -> None:
-    """Have what memsampd logs written, to standard error by default."""
-    stream = stream or sys.stderr
-    handler = logging.StreamHandler(stream)
-    handler.setFormatter(LogFormat(is_journal(stream)))
+def log_to_stderr() -> None:
+    """Have what memsampd logs written to standard error."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(LogFormat(is_journal(sys.stderr)))
     logger = logging.getLogger("memsampd")
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)

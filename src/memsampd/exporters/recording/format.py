@@ -13,7 +13,7 @@ import msgspec
 from memsampd.errors import RecordingError
 from memsampd.estimate.events import EstimatorEvent, Event
 from memsampd.exporters.files import FileKind
-from memsampd.exporters.frames import FrameFormat
+from memsampd.exporters.frames import MAX_FRAME_BYTES, FrameFormat
 from memsampd.exporters.snapshot import BurstTally, Overhead, TargetInfo
 
 FORMAT = FrameFormat(
@@ -24,7 +24,6 @@ FORMAT = FrameFormat(
     source="'memsampd attach' or 'memsampd run'",
 )
 _LEVEL = 1  # a fifth to two fifths of the time of the default level, a fifth more bytes
-_MAX_PLAIN_BYTES = 64 << 20  # a record needs a few KiB
 
 
 class HeaderRecord(Event, frozen=True, kw_only=True, tag="header"):
@@ -114,7 +113,7 @@ def decode(payload: bytes) -> Record:
     """
     inflater = zlib.decompressobj()
     try:
-        plain = inflater.decompress(payload, _MAX_PLAIN_BYTES)
+        plain = inflater.decompress(payload, MAX_FRAME_BYTES)
     except zlib.error as error:
         raise ValueError(str(error)) from error
     if not inflater.eof:

@@ -12,7 +12,7 @@ import msgspec
 import zstandard
 
 from memsampd.exporters.files import TRACE
-from memsampd.exporters.frames import FrameFormat
+from memsampd.exporters.frames import MAX_FRAME_BYTES, FrameFormat
 from memsampd.exporters.snapshot import TargetInfo
 from memsampd.exporters.trace.columns import AccessBlock
 from memsampd.sampler.records import BurstCost
@@ -21,7 +21,6 @@ FORMAT = FrameFormat(
     kind=TRACE, magic=b"MEMSAMPT", version=2, numbered=True, source="'memsampd trace'"
 )
 LEVEL = 3  # of compression: higher ones take several times as long for a few percent
-_MAX_PLAIN_BYTES = 64 << 20  # a block of the most rows needs 30 MiB
 
 
 class _Record(msgspec.Struct, frozen=True, kw_only=True, tag_field="record"):
@@ -134,7 +133,7 @@ def decode(payload: bytes, decompressor: zstandard.ZstdDecompressor) -> Record:
         ValueError: it is no record of this version (msgspec's errors are ValueErrors).
     """
     try:
-        if not 0 <= zstandard.frame_content_size(payload) <= _MAX_PLAIN_BYTES:
+        if not 0 <= zstandard.frame_content_size(payload) <= MAX_FRAME_BYTES:
             raise ValueError("more than 64 MiB once decompressed")
         plain = decompressor.decompress(payload)
     except zstandard.ZstdError as error:

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 from memsampd.phases.records import Decision
-from memsampd.phases.schedule.base import (
-    DEFAULT_ALLOWANCE_SECONDS,
-    DEFAULT_WINDOW_SECONDS,
-    BudgetedSchedule,
-)
-from memsampd.phases.schedule.budget import BurstShape
+from memsampd.phases.schedule.base import BudgetedSchedule
 
 
 class AllWindows(BudgetedSchedule):
@@ -21,15 +17,8 @@ class AllWindows(BudgetedSchedule):
 
     name = "all"
 
-    def __init__(
-        self,
-        rng: random.Random,
-        window_seconds: float = DEFAULT_WINDOW_SECONDS,
-        share: float = float("inf"),
-        allowance_seconds: float = DEFAULT_ALLOWANCE_SECONDS,
-        shape: BurstShape | None = None,
-    ) -> None:
-        super().__init__(rng, window_seconds, share, allowance_seconds, shape)
+    def __init__(self, rng: random.Random, *, share: float = float("inf"), **budget: Any) -> None:
+        super().__init__(rng, share=share, **budget)
 
     def decide(self, window_index: int, predicted_phase: int | None) -> Decision:
         """Say whether the coming window is to be profiled."""

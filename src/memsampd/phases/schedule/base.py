@@ -10,10 +10,6 @@ from memsampd.phases.records import Decision
 from memsampd.phases.schedule.budget import BurstShape, CostModel, TokenBucket
 from memsampd.phases.schedule.lengths import BurstLengths
 
-DEFAULT_WINDOW_SECONDS = 0.1
-DEFAULT_SHARE = 0.01
-DEFAULT_ALLOWANCE_SECONDS = 0.05
-
 
 class BudgetedSchedule:
     """Base of the schedules: the budget, the cost model and the random moment in the window.
@@ -33,9 +29,9 @@ class BudgetedSchedule:
     def __init__(
         self,
         rng: random.Random,
-        window_seconds: float = DEFAULT_WINDOW_SECONDS,
-        share: float = DEFAULT_SHARE,
-        allowance_seconds: float = DEFAULT_ALLOWANCE_SECONDS,
+        window_seconds: float = 0.1,
+        share: float = 0.01,
+        allowance_seconds: float = 0.05,
         shape: BurstShape | None = None,
     ) -> None:
         shape = shape or BurstShape()

@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 from memsampd.phases.records import Decision
-from memsampd.phases.schedule.base import (
-    DEFAULT_ALLOWANCE_SECONDS,
-    DEFAULT_SHARE,
-    DEFAULT_WINDOW_SECONDS,
-    BudgetedSchedule,
-)
-from memsampd.phases.schedule.budget import BurstShape
+from memsampd.phases.schedule.base import BudgetedSchedule
 
 
 class RandomBursts(BudgetedSchedule):
@@ -21,24 +16,16 @@ class RandomBursts(BudgetedSchedule):
     cannot fall into step with the program.
 
     Args:
-        rng, window_seconds, share, allowance_seconds, shape: see the base.
         mean_gap: windows from one burst to the next on average.
+        rng, budget: see the base.
     """
 
     name = "burst"
 
-    def __init__(
-        self,
-        rng: random.Random,
-        window_seconds: float = DEFAULT_WINDOW_SECONDS,
-        share: float = DEFAULT_SHARE,
-        allowance_seconds: float = DEFAULT_ALLOWANCE_SECONDS,
-        shape: BurstShape | None = None,
-        mean_gap: float = 10.0,
-    ) -> None:
+    def __init__(self, rng: random.Random, *, mean_gap: float = 10.0, **budget: Any) -> None:
         if mean_gap < 1:
             raise ValueError("mean_gap is at least 1")
-        super().__init__(rng, window_seconds, share, allowance_seconds, shape)
+        super().__init__(rng, **budget)
         self._chance = 1 / mean_gap
 
     def decide(self, window_index: int, predicted_phase: int | None) -> Decision:

@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 from memsampd.phases.records import Decision
-from memsampd.phases.schedule.base import (
-    DEFAULT_ALLOWANCE_SECONDS,
-    DEFAULT_SHARE,
-    DEFAULT_WINDOW_SECONDS,
-    BudgetedSchedule,
-)
-from memsampd.phases.schedule.budget import BurstShape
+from memsampd.phases.schedule.base import BudgetedSchedule
 
 
 class Periodic(BudgetedSchedule):
@@ -19,18 +14,10 @@ class Periodic(BudgetedSchedule):
 
     name = "periodic"
 
-    def __init__(
-        self,
-        rng: random.Random,
-        window_seconds: float = DEFAULT_WINDOW_SECONDS,
-        share: float = DEFAULT_SHARE,
-        allowance_seconds: float = DEFAULT_ALLOWANCE_SECONDS,
-        shape: BurstShape | None = None,
-        every: int = 10,
-    ) -> None:
+    def __init__(self, rng: random.Random, *, every: int = 10, **budget: Any) -> None:
         if every < 1:
             raise ValueError("every is at least 1")
-        super().__init__(rng, window_seconds, share, allowance_seconds, shape)
+        super().__init__(rng, **budget)
         self._every = every
 
     def decide(self, window_index: int, predicted_phase: int | None) -> Decision:

@@ -5,18 +5,13 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
 from memsampd.phases.records import Decision
-from memsampd.phases.schedule.base import (
-    DEFAULT_ALLOWANCE_SECONDS,
-    DEFAULT_SHARE,
-    DEFAULT_WINDOW_SECONDS,
-    BudgetedSchedule,
-)
-from memsampd.phases.schedule.budget import BurstShape
+from memsampd.phases.schedule.base import BudgetedSchedule
 from memsampd.phases.schedule.lengths import BurstLengths
 from memsampd.phases.schedule.need import USUAL_CPU_SECONDS, PhaseNeed, needs
 
@@ -76,11 +71,11 @@ class PhaseGuided(BudgetedSchedule):
     that has lasted for long.
 
     Args:
-        rng, window_seconds, share, allowance_seconds, shape: see the base.
         first_gap: mean gap at least, windows.
         max_gap: mean gap at most, windows.
         resolution: bursts that the age of a phase is divided into.
         memory_windows: windows after which one counts half in the weight of its phase.
+        rng, budget: see the base.
 
     References:
         Sembrant, Black-Schaffer, Hagersten: Phase guided profiling for fast cache modeling, CGO
@@ -92,18 +87,16 @@ class PhaseGuided(BudgetedSchedule):
     def __init__(
         self,
         rng: random.Random,
-        window_seconds: float = DEFAULT_WINDOW_SECONDS,
-        share: float = DEFAULT_SHARE,
-        allowance_seconds: float = DEFAULT_ALLOWANCE_SECONDS,
-        shape: BurstShape | None = None,
+        *,
         first_gap: float = 1.0,
         max_gap: float = 256.0,
         resolution: float = 32.0,
         memory_windows: float = 600.0,
+        **budget: Any,
     ) -> None:
         if not 0 < first_gap <= max_gap or min(memory_windows, resolution) <= 0:
             raise ValueError("gaps ascend; memory_windows and resolution are above 0")
-        super().__init__(rng, window_seconds, share, allowance_seconds, shape)
+        super().__init__(rng, **budget)
         self._first_gap = first_gap
         self._max_gap = max_gap
         self._resolution = resolution

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import TracebackType
-from typing import Self
 
 from memsampd import _core
+from memsampd.closing import Closing
 from memsampd.sampler.perf.refusal import explain_refusal
 
 # What a hit takes from the thread, here 10 to 31 us: charged, whatever it is.
@@ -14,7 +13,7 @@ HIT_SECONDS = 20e-6
 _HIT_BYTES = 32  # struct hit of _core/perf/breakpoints.c
 
 
-class Arrival:
+class Arrival(Closing):
     """Breakpoints at some instructions of a thread, each of which stops it once at most.
 
     They start when a burst waits for one of them (:meth:`_core.Replica.burst`): the thread runs on
@@ -49,14 +48,7 @@ class Arrival:
         hits = 0 if self._points is None else len(self._points.hits()) // _HIT_BYTES
         return hits * HIT_SECONDS
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """Remove them; may be called twice."""
         if self._points is not None:
             self._points.close()

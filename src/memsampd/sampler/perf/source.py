@@ -29,6 +29,7 @@ from memsampd.sampler.records import BranchSamples
 _PERIOD_SECONDS_MIN = 10e-6
 RECORD_BYTES = 176  # of one sample in the ring
 RING_BYTES = 128 * 1024
+_WAKEUP_SECONDS = 0.05  # CPU time's worth of samples in one ring that ends a wait
 _MOST_SAMPLES = 200  # of a thread while it is sampled without a pause
 _PAUSE_SECONDS = 0.01  # of who waits for samples of a target that is sampled now and then
 
@@ -118,9 +119,9 @@ class StreamedBranches(Closing):
         self._stream.close()
 
 
-def wakeup_bytes(seconds: float, period_seconds: float, record_bytes: int, ring_bytes: int) -> int:
-    """Bytes in a ring that so much CPU time's samples take: one at least, half of it at most."""
-    wanted = int(seconds / period_seconds) * record_bytes
+def wakeup_bytes(period_seconds: float, record_bytes: int, ring_bytes: int) -> int:
+    """Bytes in a ring that end a wait in ``read``: one sample at least, half of it at most."""
+    wanted = int(_WAKEUP_SECONDS / period_seconds) * record_bytes
     return min(max(wanted, record_bytes), ring_bytes // 2)
 
 
@@ -138,7 +139,6 @@ class TaskClockSource(StreamedBranches):
         follow_forks: sample processes that it starts, too.
         ring_bytes: size of each ring buffer (one a CPU), a power of two of pages; smaller rings
             are used where the limit of locked memory asks for it.
-        wakeup_seconds: CPU time's worth of samples in one ring that ends a wait in ``read``.
         proc: root of the proc file system.
         cpus: CPUs to sample on; None: all that are online.
         most_files: descriptors that may be opened; None: what the process may.
@@ -164,7 +164,6 @@ class TaskClockSource(StreamedBranches):
         period_seconds: float = 2e-3,
         follow_forks: bool = False,
         ring_bytes: int = RING_BYTES,
-        wakeup_seconds: float = 0.05,
         proc: Path = PROC,
         cpus: Sequence[int] | None = None,
         most_files: int | None = None,
@@ -176,12 +175,11 @@ class TaskClockSource(StreamedBranches):
                 f"a sampling period of {period_seconds:g} s is too short",
                 f"the kernel keeps {_PERIOD_SECONDS_MIN:g} s and longer",
             )
-        self._wakeup_seconds, self._ring_bytes = wakeup_seconds, ring_bytes
         self._whole_period_seconds, self._cpus, self._seed = period_seconds, cpus, seed
         self._options = SamplerOptions(
             pid=pid,
             period=round(period_seconds * 1e9),
-            wakeup_bytes=wakeup_bytes(wakeup_seconds, period_seconds, RECORD_BYTES, ring_bytes),
+            wakeup_bytes=wakeup_bytes(period_seconds, RECORD_BYTES, ring_bytes),
             ring_bytes=ring_bytes,
             follow_forks=follow_forks,
             proc=proc,
@@ -248,7 +246,7 @@ class TaskClockSource(StreamedBranches):
         """Open all events anew: those that threads have inherited keep their period."""
         if period_seconds == self.period_seconds:
             return
-        wakeup = wakeup_bytes(self._wakeup_seconds, period_seconds, RECORD_BYTES, self._ring_bytes)
+        wakeup = wakeup_bytes(period_seconds, RECORD_BYTES, self._options.ring_bytes)
         options = replace(self._options, period=round(period_seconds * 1e9), wakeup_bytes=wakeup)
         try:
             stream = SampleStream(options, self._cpus)

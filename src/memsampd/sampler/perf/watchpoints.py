@@ -188,7 +188,6 @@ class Watchpoints:
 
     Args:
         patience_seconds: of the thread's CPU time.
-        points: watch so many words at a time at most.
         most_files: descriptors that may be opened, about; fewer threads are then watched.
     """
 
@@ -197,12 +196,11 @@ class Watchpoints:
     def __init__(
         self,
         patience_seconds: float = PATIENCE_SECONDS,
-        points: int = POINTS,
         most_files: int | None = None,
     ) -> None:
         self._patience_seconds = patience_seconds
-        self._points = points
-        threads = MOST_THREADS if most_files is None else most_files // (2 * points)
+        self._points = POINTS
+        threads = MOST_THREADS if most_files is None else most_files // (2 * POINTS)
         self._threads = min(max(threads, 1), MOST_THREADS)
         self._watches: list[_Watch] = []
         self._told: list[Watched] = []

@@ -100,9 +100,7 @@ class AccessSampler(Closing):
         events: loads and stores, or what holds both, as they were found to work
             (:func:`memsampd.sampler.pmu.trial.try_sampled`).
         period: mean number of events between two samples.
-        ring_bytes: size of each ring buffer.
         proc: root of the proc file system.
-        cpus: CPUs to sample on; None: all that are online.
         most_files: descriptors that may be opened; None: what the process may.
         seed: of the periods.
 
@@ -122,9 +120,7 @@ class AccessSampler(Closing):
         events: Sequence[HardwareEvent],
         period: int,
         *,
-        ring_bytes: int = _RING_BYTES,
         proc: Path = PROC,
-        cpus: Sequence[int] | None = None,
         most_files: int | None = None,
         seed: int = 0,
     ) -> None:
@@ -134,15 +130,15 @@ class AccessSampler(Closing):
         options = SamplerOptions(
             pid=pid,
             period=self._periods.draw(),
-            wakeup_bytes=ring_bytes // 4,
-            ring_bytes=ring_bytes,
+            wakeup_bytes=_RING_BYTES // 4,
+            ring_bytes=_RING_BYTES,
             follow_forks=False,
             proc=proc,
             most_files=most_files,
             groups=tuple(EventGroup(event) for event in events),
             fields=sample_fields(events),
         )
-        self._stream = SampleStream(options, cpus)
+        self._stream = SampleStream(options)
 
     @property
     def notes(self) -> tuple[str, ...]:

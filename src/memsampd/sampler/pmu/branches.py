@@ -40,9 +40,7 @@ class PmuBranchSource(StreamedBranches):
         counters: read at each sample; none beside events of IBS.
         follow_forks: sample processes that it starts, too.
         ring_bytes: size of each ring buffer (one a CPU), a power of two of pages.
-        wakeup_seconds: CPU time's worth of samples in one ring that ends a wait in ``read``.
         proc: root of the proc file system.
-        cpus: CPUs to sample on; None: all that are online.
         most_files: descriptors that may be opened; None: what the process may.
         seed: of the periods.
 
@@ -66,9 +64,7 @@ class PmuBranchSource(StreamedBranches):
         counters: CounterSet = NO_COUNTERS,
         follow_forks: bool = False,
         ring_bytes: int = RING_BYTES,
-        wakeup_seconds: float = 0.05,
         proc: Path = PROC,
-        cpus: Sequence[int] | None = None,
         most_files: int | None = None,
         seed: int = 0,
     ) -> None:
@@ -79,7 +75,7 @@ class PmuBranchSource(StreamedBranches):
         options = SamplerOptions(
             pid=pid,
             period=self._periods.draw(),
-            wakeup_bytes=wakeup_bytes(wakeup_seconds, period_seconds, _RECORD_BYTES, ring_bytes),
+            wakeup_bytes=wakeup_bytes(period_seconds, _RECORD_BYTES, ring_bytes),
             ring_bytes=ring_bytes,
             follow_forks=follow_forks,
             proc=proc,
@@ -87,7 +83,7 @@ class PmuBranchSource(StreamedBranches):
             groups=counters.groups(events),
             fields=_core.SAMPLE_COUNTS | _core.SAMPLE_REGISTERS,
         )
-        super().__init__(period_seconds, counters, SampleStream(options, cpus))
+        super().__init__(period_seconds, counters, SampleStream(options))
 
     @property
     def mean_period(self) -> int:

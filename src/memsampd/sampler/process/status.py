@@ -63,18 +63,13 @@ def parse_status(text: str) -> ProcessStatus:
     )
 
 
-def read_status(pid: int, proc: Path = PROC, tid: int | None = None) -> ProcessStatus:
-    """Read the status of a process, or of one of its threads.
+def read_status(pid: int, proc: Path = PROC) -> ProcessStatus:
+    """Read the status of a process.
 
     Raises:
         OSError: FileNotFoundError or ProcessLookupError where there is no such process.
     """
-    return parse_status(valid_text((_folder(pid, proc, tid) / "status").read_bytes()))
-
-
-def _folder(pid: int, proc: Path, tid: int | None) -> Path:
-    folder = proc / str(pid)
-    return folder if tid is None else folder / "task" / str(tid)
+    return parse_status(valid_text((proc / str(pid) / "status").read_bytes()))
 
 
 def list_threads(pid: int, proc: Path = PROC) -> tuple[int, ...]:
@@ -120,7 +115,7 @@ def count_sleeps(pid: int, proc: Path = PROC) -> int:
     mark, total = b"\nvoluntary_ctxt_switches:", 0
     for tid in list_threads(pid, proc):
         try:
-            text = (_folder(pid, proc, tid) / "status").read_bytes()
+            text = (proc / str(pid) / "task" / str(tid) / "status").read_bytes()
         except OSError:
             continue
         rest = text.partition(mark)[2].split(None, 1)

@@ -140,7 +140,6 @@ class ReplicaSource:
         can_query: ask the kernel for single areas of the target, where it can tell (Linux 6.11);
             else read the list of all.
         may_keep: keep the replica's pages from burst to burst, where the kernel can (Linux 6.4).
-        may_hurry: go before other processes while the target is held, where that is permitted.
 
     Raises:
         CaptureError: the target is gone, or there is no room for translated code in it.
@@ -156,13 +155,11 @@ class ReplicaSource:
         *,
         can_query: bool = True,
         may_keep: bool = True,
-        may_hurry: bool = True,
     ) -> None:
         self._pid = pid
         self._proc = proc
         self._can_query = can_query
         self._may_keep = may_keep
-        self._may_hurry = may_hurry
         self._forms = FormDecoder()
         self._known_forms = common_forms()
         self._holds: deque[tuple[float, float]] = deque()  # end, seconds
@@ -384,7 +381,6 @@ class ReplicaSource:
             chain_seconds=chain_seconds,
             dry_seconds=dry_seconds,
             has_company=has_company,
-            may_hurry=self._may_hurry,
             describe=self._describe_form,
             beyond_seconds=beyond_seconds,
             arrival_leader=arrival[0],

@@ -115,16 +115,16 @@ def plus(value: int | None, more: int) -> int | None:
     return None if value is None else (value + more) & FULL
 
 
-def push_value(state: State, ip: int, value: int | None, size_bytes: int = 8) -> None:
+def push_value(state: State, ip: int, value: int | None) -> None:
     """Store a value below the stack pointer, and move that."""
-    address = plus(state.registers[RSP], -size_bytes)
-    state.store(ip, address, size_bytes, value)
+    address = plus(state.registers[RSP], -8)
+    state.store(ip, address, 8, value)
     state.registers[RSP] = address
 
 
-def pop_value(state: State, ip: int, size_bytes: int = 8) -> int | None:
+def pop_value(state: State, ip: int) -> int | None:
     """Load the value at the stack pointer, and move that."""
     address = state.registers[RSP]
-    value = state.load(ip, address, size_bytes)
-    state.registers[RSP] = plus(address, size_bytes)
+    value = state.load(ip, address, 8)
+    state.registers[RSP] = plus(address, 8)
     return value
