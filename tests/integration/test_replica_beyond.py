@@ -132,6 +132,17 @@ def test_a_burst_goes_on_and_says_how_much_of_it_is_beyond(reader: subprocess.Po
         assert again.end is BurstEnd.HOLD
 
 
+def test_memory_that_is_gone_through_at_random_is_read_in_blocks(
+    reader: subprocess.Popen[str],
+) -> None:
+    """Else each of its 4,096 pages would be missed by itself, at ten times the price."""
+    with closing(ReplicaSource(reader.pid)) as source:
+        burst = taken(source, reader.pid, BEYOND_SECONDS)
+    assert burst.end is BurstEnd.FULL
+    pages = len(np.unique(burst.address >> np.uint64(12)))
+    assert burst.pages_missed < pages / 4
+
+
 def test_the_target_comes_to_its_own_result(reader: subprocess.Popen[str], tmp_path: Path) -> None:
     with closing(ReplicaSource(reader.pid)) as source:
         for _ in range(3):

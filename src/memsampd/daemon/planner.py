@@ -34,9 +34,7 @@ class BurstLimits(msgspec.Struct, frozen=True):
         first_accesses: length of the first burst of all.
         max_stop_seconds: how long it may hold the target.
         deadline_seconds: wall time after which it ends early.
-        beyond_seconds: for how long to go on when the hold is over, in a phase's first burst, and
-            in long ones.
-        again_seconds: the same for others.
+        beyond_seconds: CPU time of ours for which to go on when the hold is over.
         patience_seconds: for how long to wait until a thread runs, where all of them sleep.
         seeks: breakpoints may catch a thread in code that is sought; else they are needed for
             watches.
@@ -46,7 +44,6 @@ class BurstLimits(msgspec.Struct, frozen=True):
     max_stop_seconds: float
     deadline_seconds: float
     beyond_seconds: float = 0.05
-    again_seconds: float = 0.02
     patience_seconds: float = 10.0
     seeks: bool = True
 
@@ -211,7 +208,6 @@ class Planner:
             window.thread_samples,
             decision.delay_cpu_seconds,
             decision.max_accesses,
-            self._schedule.is_new(expected),
         )
 
     def _capture(
@@ -219,17 +215,14 @@ class Planner:
         thread_samples: Mapping[int, int],
         delay_seconds: float,
         max_accesses: int,
-        is_first: bool = True,
     ) -> CaptureOrder:
-        """Order a burst: the first one of a phase, and long ones, go on for longer."""
         limits = self._limits
-        goes_far = is_first or max_accesses > limits.first_accesses
         return CaptureOrder(
             thread_samples,
             delay_seconds,
             max_accesses,
             limits.max_stop_seconds,
             limits.deadline_seconds,
-            limits.beyond_seconds if goes_far else limits.again_seconds,
+            limits.beyond_seconds,
             limits.patience_seconds,
         )

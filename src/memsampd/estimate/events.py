@@ -105,6 +105,7 @@ class BurstRecord(Event, frozen=True, kw_only=True, tag="burst"):
         censored: their censored accesses, int64 little-endian.
         sampled_reuses: reuse distances of some reuses, ascending, uint32 little-endian.
         sampled_stacks: stack distances of the same; both are empty where nobody looked.
+        scattered: accesses to lines that nothing told beforehand, see :class:`ReuseHistogram`.
         timed: what was timed of it in the target; None if nothing was.
         calls: system calls that it goes over.
         calls_compared: at so many of these the target was compared with its replica.
@@ -139,6 +140,7 @@ class BurstRecord(Event, frozen=True, kw_only=True, tag="burst"):
     censored: bytes
     sampled_reuses: bytes = b""
     sampled_stacks: bytes = b""
+    scattered: int = 0
     timed: TimedStretch | None = None
     calls: int = 0
     calls_compared: int = 0
@@ -204,6 +206,7 @@ class BurstRecord(Event, frozen=True, kw_only=True, tag="burst"):
             censored=censored.astype(cls._COUNT).tobytes(),
             sampled_reuses=stacks.reuse.astype(cls._DISTANCE).tobytes(),
             sampled_stacks=stacks.stack.astype(cls._DISTANCE).tobytes(),
+            scattered=histogram.scattered,
             calls=burst.calls,
             calls_compared=burst.calls_compared,
             calls_equal=burst.calls_equal,
@@ -236,7 +239,9 @@ class BurstRecord(Event, frozen=True, kw_only=True, tag="burst"):
             for raw in (self.sampled_reuses, self.sampled_stacks)
         )
         histogram = ReuseHistogram.from_sparse(bins, reuses, censored)
-        return msgspec.structs.replace(histogram, stacks=StackSamples(*sampled))
+        return msgspec.structs.replace(
+            histogram, stacks=StackSamples(*sampled), scattered=self.scattered
+        )
 
 
 class WatchRecord(Event, frozen=True, kw_only=True, tag="watch"):

@@ -32,11 +32,15 @@ class ReuseHistogram(msgspec.Struct, frozen=True, eq=False):
         censored: accesses not seen to return, by bin of what they could see, shape (BINS,), int64.
         stacks: stack distances of some of the reuses; None where nobody looked. They are those of
             one burst: a sum of histograms has none.
+        scattered: accesses to lines that had not been accessed within ``bins.EXACT_LIMIT`` others,
+            or never, and that were not beside the latest ones of these: nothing tells beforehand
+            that they come, so they have to be waited for. They are those of one burst, too.
     """
 
     reuses: NDArray[np.int64]
     censored: NDArray[np.int64]
     stacks: StackSamples | None = None
+    scattered: int = 0
 
     def __post_init__(self) -> None:
         if self.reuses.shape != (BINS,) or self.censored.shape != (BINS,):
@@ -72,6 +76,7 @@ class ReuseHistogram(msgspec.Struct, frozen=True, eq=False):
             np.frombuffer(reuses, np.int64),
             np.frombuffer(censored, np.int64),
             StackSamples.of(pairs),
+            counter.scattered(),
         )
 
     def __add__(self, other: ReuseHistogram) -> ReuseHistogram:

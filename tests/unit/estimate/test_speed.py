@@ -21,20 +21,28 @@ def survival(lines: int) -> SurvivalFunction:
     return SurvivalFunction.from_histogram(ReuseHistogram.from_lines(loop))
 
 
-def burst(instructions: int, pages: int = 0) -> BurstRecord:
+def burst(instructions: int, scattered: int = 0) -> BurstRecord:
     """Of 100,000 accesses."""
     record = burst_record(0, 0)
     return msgspec.structs.replace(
-        record, accesses=100_000, instructions=instructions, pages_missed=pages
+        record, accesses=100_000, instructions=instructions, scattered=scattered
     )
 
 
-def test_more_instructions_misses_and_pages_take_longer() -> None:
+def test_more_instructions_and_misses_take_longer() -> None:
     model, usual = SpeedModel(CACHES, 64), burst(200_000)
     hits, from_l2, from_l3 = (model.rate(usual, survival(n)) for n in (8, 4096, 40_000))
     assert hits > from_l2 > from_l3 > 0
     assert hits == pytest.approx(2 * model.rate(burst(400_000), survival(8)), rel=0.01)
-    assert hits > model.rate(burst(200_000, 500), survival(8))
+
+
+def test_misses_that_nothing_told_take_longest_but_for_those_that_l2_has() -> None:
+    model = SpeedModel(CACHES, 64)
+    swept, some, most = (model.rate(burst(200_000, n), survival(40_000)) for n in (0, 5000, 50_000))
+    assert swept > some > most
+    assert model.rate(burst(200_000, 50_000), survival(8)) == model.rate(
+        burst(200_000), survival(8)
+    )
 
 
 def test_what_is_touched_for_the_first_time_costs_no_more_than_what_returns_from_l3() -> None:

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from memsampd.models.bins import BINS, bin_of
+from memsampd.models.bins import BINS, EXACT_LIMIT, bin_of
+from memsampd.models.counting import LineCounter
 from memsampd.models.histogram import ReuseHistogram
 
 Lines = NDArray[np.uint64]
@@ -86,3 +87,53 @@ def test_extreme_line_numbers_and_odd_buffers() -> None:
     assert ReuseHistogram.from_lines(lines[:0]) == ReuseHistogram.empty()
     with pytest.raises(ValueError, match="line number"):
         ReuseHistogram.from_lines(np.array([2**58], np.uint64))
+
+
+def scattered(lines: NDArray[Any]) -> int:
+    return ReuseHistogram.from_lines(np.asarray(lines, np.uint64)).scattered
+
+
+def naive_scattered(lines: NDArray[Any]) -> int:
+    """Distant accesses with no line of the blocks beside them among the 64 distant ones before."""
+    last: dict[int, int] = {}
+    blocks: list[int] = []
+    count = 0
+    for now, line in enumerate(np.asarray(lines).tolist()):
+        if now - last.get(line, -(1 << 40)) - 1 >= EXACT_LIMIT:
+            lately = set(blocks[-64:])
+            count += not {(line - 1) // 4, (line + 1) // 4} & lately
+            blocks.append(line // 4)
+        last[line] = now
+    return count
+
+
+def test_lines_that_are_swept_are_not_scattered() -> None:
+    sweep = np.repeat(np.arange(20_000), 8)
+    assert scattered(sweep) == 1
+    assert scattered(sweep[::-1].copy()) == 1
+    assert scattered(np.stack([sweep, sweep + 10**6, sweep + 2 * 10**6], 1).ravel()) == 3
+
+
+def test_lines_that_nothing_told_are_scattered() -> None:
+    rng = np.random.default_rng(0)
+    anywhere = rng.integers(0, 1 << 40, 50_000) * 64
+    assert scattered(anywhere) == len(anywhere)
+    assert scattered(np.stack([anywhere, anywhere + 1], 1).ravel()) == len(anywhere)
+    few = rng.integers(0, 100, 50_000) * 64  # all of them return soon
+    assert scattered(few) == 100
+
+
+def test_scattered_lines_are_those_of_the_naive_count() -> None:
+    """But for the few whose place in the table another one has taken."""
+    rng = np.random.default_rng(1)
+    clusters = rng.integers(0, 1 << 14, 4_000)[:, None] * 16 + rng.integers(0, 6, (4_000, 5))
+    told, naive = scattered(clusters.ravel()), naive_scattered(clusters.ravel())
+    assert naive <= told <= 1.2 * naive
+
+
+def test_another_burst_begins_anew() -> None:
+    counter = LineCounter()
+    for _ in range(2):
+        counter.begin()
+        counter.add(np.arange(1000, dtype=np.uint64))
+        assert counter.histogram().scattered == 1

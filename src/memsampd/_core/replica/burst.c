@@ -31,6 +31,8 @@
 #define HURRIED_NICENESS (-15)
 #define HURRIED_SECONDS 0.02 /* for longer, nobody may be kept from a CPU */
 #define COLD_SHARE 0.2
+#define BUSY_FACTOR 5.0
+#define SHORTEST_RUN_SECONDS 0.0005
 #define LEARNING_SECONDS 0.02 /* of a run that learns code; longer ones look so often whether they still do */
 #define FURTHER_SECONDS 0.003 /* CPU time */
 #define PART_WORDS 512 /* more than a record has */
@@ -406,6 +408,31 @@ run_dry(struct burst *b, double seconds)
              b->order->describe(b->order->context));
 }
 
+/* Of this thread and the replica. */
+static double
+cpu_seconds(const struct burst *b)
+{
+    return thread_cpu_seconds() + process_cpu_seconds(&b->r->process);
+}
+
+/* Run on for so much CPU time of ours, on a machine whose CPUs are all busy for some times that. */
+static void
+run_on(struct burst *b, double seconds)
+{
+    struct runner *r = b->r;
+    const double began = cpu_seconds(b), give_up = now_seconds() + BUSY_FACTOR * seconds;
+    double left = seconds;
+
+    for (;;) {
+        run_dry(b, left);
+        left = fmin(seconds - (cpu_seconds(b) - began), give_up - now_seconds());
+        if (r->end != RUN_HOLD || left < SHORTEST_RUN_SECONDS || r->is_cancelled)
+            return;
+        r->end = RUN_GOES_ON;
+        r->has_cut_record = false;
+    }
+}
+
 /* To one CPU that the target does not use now, if there is one: a stop is quickest if both share it. */
 static void
 go_aside(struct burst *b)
@@ -511,8 +538,9 @@ go_beyond(struct burst *b)
     r->pages.reads_around = true;
     r->has_cut_record = false;
     r->end = before.end == RUN_COLD ? RUN_COLD : RUN_GOES_ON;
-    run_dry(b, b->order->beyond_seconds);
+    run_on(b, b->order->beyond_seconds);
     r->pages.reads_around = false;
+    r->pages.is_cut = r->end == RUN_HOLD;
     if (r->end == RUN_COLD)
         r->end = RUN_HOLD;
     if (r->end != RUN_FULL && r->end != RUN_HOLD) /* the next one is to have its whole hold */
@@ -521,13 +549,6 @@ go_beyond(struct burst *b)
         r->trial_share = TRIAL_SHARE;
     if (went_astray(r->end))
         restore(r, &before);
-}
-
-/* Of this thread and the replica. */
-static double
-cpu_seconds(const struct burst *b)
-{
-    return thread_cpu_seconds() + process_cpu_seconds(&b->r->process);
 }
 
 /* Behind a full burst: go on for a while, to see where the registers go. What is recorded is for nobody,

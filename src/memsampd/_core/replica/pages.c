@@ -10,15 +10,17 @@
 #define LEAST_RANK_OF_LAST 5u /* of pages that the last burst touched */
 #define FIRST_SHARE 0.7
 #define FIRST_SHARE_OF_OLD 0.25 /* of those that the last burst did not touch: tried once */
-/* A page that is supplied in vain costs a fifth of what one that is missed does. Every so many bursts the
- * unlikely ones are tried all the same. */
-#define LEAST_SHARE 0.2
+/* A page that is supplied in vain costs less than a tenth of what one that is missed does. Every so many
+ * bursts the unlikely ones are tried all the same. */
+#define LEAST_SHARE 0.1
 #define TRY_EVERY 16
-#define LEAST_AROUND 0.13 /* of fifteen neighbours two: as much as two misses cost */
+#define LEAST_AROUND 0.06 /* of fifteen neighbours one: as much as a miss costs */
 #define LEARNING 0.3
 #define FIRST_SECONDS_A_PAGE 4e-6
 #define PREDICTED_BATCH 64u
 #define PAGES_AROUND 4u
+#define BLOCK_PAGES REMOTE_BATCH
+#define DENSE_MISSES 4u /* in a block of memory: more will follow, sooner or later */
 #define PAGE_OF_ADDRESS 0x7ffffffff000u
 
 int
@@ -122,7 +124,7 @@ static void
 learn_shares(struct pages *p)
 {
     for (unsigned i = 0; i < PAGES_ALL_RANKS; i++) {
-        if (p->rank[i].given != 0)
+        if (p->rank[i].given != 0 && !(p->is_cut && i >= PAGES_NEAR))
             p->rank[i].share +=
                 LEARNING * ((double)p->rank[i].used / p->rank[i].given - p->rank[i].share);
         p->rank[i].given = p->rank[i].used = 0;
@@ -170,7 +172,7 @@ pages_begin(struct pages *p)
     p->burst++;
     p->here = p->gifts = p->shared = p->stale = p->wanted = p->tried = 0;
     p->latest = 0;
-    p->is_dry = false;
+    p->is_dry = p->is_cut = false;
     memset(p->stream, 0, sizeof p->stream);
     p->predicted = p->missed = 0;
     forget_old(p);
@@ -353,6 +355,18 @@ is_near_wanted(struct pages *p, const struct remote_area *area, uint64_t page)
     return page - area->start < area->end - area->start && !(find(p, page)->flags & PAGE_IS_HERE);
 }
 
+/* Whether a page was missed in a block of memory in which others were before. */
+static bool
+is_dense(struct pages *p, uint64_t missed)
+{
+    const uint64_t number = missed / (BLOCK_PAGES * PAGE_BYTES);
+    struct page_block *block = &p->block[number * 0x9e3779b97f4a7c15u >> 54];
+
+    if (block->number != number || block->burst != p->burst)
+        *block = (struct page_block){.number = number, .burst = p->burst};
+    return ++block->missed >= DENSE_MISSES && is_worth_supplying(p, PAGES_DENSE);
+}
+
 /* The pages to be read where one was missed, ascending: those that come next where it goes through
  * memory, else its neighbours, as long as that is worth while. */
 static size_t
@@ -367,6 +381,10 @@ pages_near(struct pages *p, const struct remote_area *area, uint64_t missed, uin
     p->ahead_rank = PAGES_FOLLOWING;
     if (count > 1) {
         at -= stream->step < 0 ? (count - 1) * PAGE_BYTES : 0;
+    } else if (p->reads_around && p->here < PAGES_AROUND_MOST && is_dense(p, missed)) {
+        count = BLOCK_PAGES;
+        at = missed & ~(uint64_t)(count * PAGE_BYTES - 1);
+        p->ahead_rank = PAGES_DENSE;
     } else if (may_be_far || is_worth_supplying(p, PAGES_NEAR)) {
         count = may_be_far ? PAGES_AHEAD : PAGES_AROUND;
         at = missed & ~(uint64_t)(count * PAGE_BYTES - 1);
@@ -413,7 +431,7 @@ judge_fault(const struct page *page, struct process *process)
 enum page_fault
 pages_fault(struct pages *p, struct process *process, struct remote *remote, uint64_t address)
 {
-    uint64_t wanted[PAGES_AHEAD];
+    uint64_t wanted[BLOCK_PAGES];
     const uint64_t first = address & ~(uint64_t)(PAGE_BYTES - 1);
     struct page *page = find(p, first);
 

@@ -11,7 +11,9 @@
 #define PAGES_RANKS 13u /* of likeliness: see likeliness() */
 #define PAGES_NEAR PAGES_RANKS           /* the rank of pages near one that was missed */
 #define PAGES_FOLLOWING (PAGES_RANKS + 1) /* and of those to which a stream of misses leads */
-#define PAGES_ALL_RANKS (PAGES_RANKS + 2)
+#define PAGES_DENSE (PAGES_RANKS + 2)    /* and of those in a block of memory with several misses */
+#define PAGES_ALL_RANKS (PAGES_RANKS + 3)
+#define PAGES_BLOCKS 1024u
 #define PAGES_STREAMS 8u
 
 enum page_flag {
@@ -38,6 +40,12 @@ struct page_stream {
     unsigned run;  /* how many followed the first */
 };
 
+/* A piece of memory in which pages were missed one by one. */
+struct page_block {
+    uint64_t number;
+    uint32_t burst, missed;
+};
+
 struct pages {
     struct page *slot;     /* PAGES_SLOTS, open addressing */
     uint32_t *live;        /* the slots in use */
@@ -57,10 +65,12 @@ struct pages {
     uint32_t burst;
     bool is_dry;           /* nobody will tell which of them are touched now */
     bool reads_around;     /* nobody waits: read many of the neighbours of a page that is missed */
+    bool is_cut;           /* the burst ended too soon to tell which of them are needed */
     uint8_t *bytes;        /* REMOTE_BATCH pages */
     size_t here;           /* pages of the present burst */
     struct page_stream stream[PAGES_STREAMS]; /* for reading ahead where the program goes through memory */
     size_t latest; /* the stream of the last miss */
+    struct page_block block[PAGES_BLOCKS]; /* by a hash; those of one place push each other out */
     uint8_t ahead_rank; /* of the pages read beside the last one that was missed */
     uint64_t predicted, missed; /* of the present burst */
 };

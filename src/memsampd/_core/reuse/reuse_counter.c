@@ -10,6 +10,7 @@
  */
 #include "reuse_counter.h"
 #include "recent_lines.h"
+#include "scattered.h"
 #include "stack_samples.h"
 
 #define EXACT_BITS 12
@@ -56,6 +57,7 @@ typedef struct reuse_counter {
     reuse *distant;         /* of its lines, at distances from EXACT on */
     size_t distants;
     stack_samples stacks;
+    scattered_lines scattered;
     bool is_broken;         /* memory ran out half-way: what it holds is no longer exact */
 } counter;
 
@@ -256,9 +258,12 @@ count_strange(counter *self, uint64_t line, uint64_t last)
     entry->time = last;
     if (has_stacks(self))
         note_stack(self, line, before);
-    if (self->now - before - 1 < EXACT)
+    if (self->now - before - 1 < EXACT) {
         self->exact[self->now - before - 1]++;
-    else if (is_sampled(self, hash_of(self, line)))
+        return 0;
+    }
+    scattered_note(&self->scattered, line);
+    if (is_sampled(self, hash_of(self, line)))
         count_distant(self, line, before);
     return 0;
 }
@@ -303,6 +308,7 @@ count_marks(counter *self, const struct line_marks *marks, struct counting *at, 
             } else {
                 *rare++ = line;
                 self->now = now;
+                scattered_note(&self->scattered, line);
                 if (with_stacks && before >= start)
                     stack_samples_note(&self->stacks, (uint32_t)(before - start), since);
                 if (is_sampled(self, hash_of(self, line)))
@@ -426,6 +432,7 @@ begin(counter *self)
     self->seed += UINT64_C(0x9E3779B97F4A7C15);
     self->distants = self->halvings = self->line_halvings = 0;
     stack_samples_begin(&self->stacks);
+    scattered_begin(&self->scattered);
     if (self->sampled.used == 0)
         return 0;
     table_free(&self->sampled);
@@ -606,10 +613,26 @@ reuse_counter_stack_samples(PyObject *object, PyObject *unused)
                                      (Py_ssize_t)(stacks->count * sizeof *stacks->sample));
 }
 
+PyDoc_STRVAR(reuse_counter_scattered_doc,
+             "scattered()\n--\n\n"
+             "Return how many accesses to lines that were not accessed within 2**REUSE_EXACT_BITS\n"
+             "before were not near others of these.");
+
+static PyObject *
+reuse_counter_scattered(PyObject *object, PyObject *unused)
+{
+    ReuseCounter *self = (ReuseCounter *)object;
+    (void)unused;
+    if (reuse_counter_check(self, false) < 0)
+        return NULL;
+    return PyLong_FromUnsignedLongLong(self->counter.scattered.count);
+}
+
 static PyMethodDef reuse_counter_methods[] = {
     {"begin", reuse_counter_begin, METH_NOARGS, reuse_counter_begin_doc},
     {"add", reuse_counter_add, METH_O, reuse_counter_add_doc},
     {"histograms", reuse_counter_histograms, METH_NOARGS, reuse_counter_histograms_doc},
+    {"scattered", reuse_counter_scattered, METH_NOARGS, reuse_counter_scattered_doc},
     {"stack_samples", reuse_counter_stack_samples, METH_NOARGS, reuse_counter_stack_samples_doc},
     {NULL, NULL, 0, NULL},
 };

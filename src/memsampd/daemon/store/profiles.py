@@ -115,6 +115,8 @@ def _check(record: BurstRecord, bins: int) -> None:
         raise ValueError("more stores than references")
     if not 0 <= record.instructions <= _MOST_COUNT or not 0 <= record.pages_missed <= record.rows:
         raise ValueError("more pages or instructions than a burst has")
+    if not 0 <= record.scattered <= record.accesses:
+        raise ValueError("more scattered accesses than a burst has")
     if len(code_vector(record.code)) not in (0, bins):
         raise ValueError("a branch vector of another length")
     timed = record.timed
