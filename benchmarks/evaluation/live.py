@@ -5,7 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from evaluation.scraping import Scrape, Scraper, free_address, read_scrapes, write_scrapes
+from evaluation.scraping import (
+    SCRAPE_SECONDS,
+    Scrape,
+    Scraper,
+    free_address,
+    read_scrapes,
+    write_scrapes,
+)
 from memsampd.exporters.recording import Recording, read_recording
 from reference.programs import find
 from reference.running import run_alone, run_recorded
@@ -61,9 +68,7 @@ class LiveRuns:
             run_alone(command, self._build)
             self._warm.add(program)
         address = free_address()
-        options = ("--force", "--seed", str(repeat))
+        options = ("--force", "--seed", str(repeat), "--linger", str(2 * SCRAPE_SECONDS))
         with Scraper(address).running() as scraper:
-            timing = run_recorded(
-                command, run.recording, self._build, options, address, scraper.scrape
-            )
+            timing = run_recorded(command, run.recording, self._build, options, address)
         write_scrapes(run.scrapes, scraper.scrapes(timing.start_seconds))

@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -72,7 +72,6 @@ def run_recorded(
     cwd: Path,
     options: Sequence[str] = (),
     address: str | None = None,
-    at_end: Callable[[], None] | None = None,
 ) -> Timing:
     """Run a program under ``memsampd run``.
 
@@ -82,21 +81,19 @@ def run_recorded(
         cwd: where it runs.
         options: further ones of ``memsampd run``.
         address: host and port where metrics are served; None for nowhere.
-        at_end: called as soon as the program has ended, while memsampd may still be there.
 
     Raises:
         RunError: it or memsampd failed.
     """
     listen = ("--no-listen",) if address is None else ("--listen", address)
     under = memsampd_command("run", "-o", str(recording), *listen, *options, "--", *command)
-    return _run(under, command[0], cwd, at_end)
+    return _run(under, command[0], cwd)
 
 
 def _run(
     command: Sequence[str],
     program: str | None,
     cwd: Path,
-    at_end: Callable[[], None] | None = None,
 ) -> Timing:
     """Run a command; if ``program`` is given, time the first process below it that runs that."""
     before = os.times()
@@ -118,8 +115,6 @@ def _run(
         if pid is not None:
             _wait_for_exit(pid)
         end = time.monotonic()
-        if at_end is not None:
-            at_end()
         _, problem = process.communicate()
     except BaseException:
         process.terminate()

@@ -91,6 +91,7 @@ class AttachCommand:
         ):
             reason = session.run()
             summarise(session.snapshot(), reason)
+            session.linger(output.linger_seconds)
         return 0
 
 

@@ -57,6 +57,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     listen.add_argument("--no-listen", action="store_true", help="serve no metrics")
     parser.add_argument(
+        "--linger",
+        type=float,
+        default=0.0,
+        metavar="S",
+        help="at the end, serve the last metrics until they have been read, for so long at most",
+    )
+    parser.add_argument(
         "--page",
         action="store_true",
         help="serve a page with live figures and a JSON API there, too, from a process without "
@@ -200,7 +207,12 @@ def configs(args: argparse.Namespace) -> tuple[SessionConfig, OutputConfig]:
     if args.page and args.no_listen:
         raise UsageError("--page and --no-listen exclude each other", "leave one of them out")
     listen = None if args.no_listen else args.listen
-    return config, OutputConfig(args.output, args.force, listen, args.page, args.store)
+    if not args.linger >= 0:
+        raise UsageError(f"--linger {args.linger} is out of range", "give seconds, 0 or more")
+    output = OutputConfig(
+        args.output, args.force, listen, args.page, args.store, linger_seconds=args.linger
+    )
+    return config, output
 
 
 def observer(as_json: bool, stream: TextIO) -> SessionObserver:

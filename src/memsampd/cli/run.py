@@ -69,6 +69,7 @@ class RunCommand:
                     with ready.attached(process.pid, [display]) as session:
                         reason = session.run()
                         summarise(session.snapshot(), reason)
+                        session.linger(output.linger_seconds)
                 except (MemsampdError, OSError) as error:
                     announce(f"error: cannot observe the program: {error}")
             serving.close()

@@ -109,6 +109,7 @@ class OutputConfig(msgspec.Struct, frozen=True):
         listen: HOST:PORT of the metrics; None for none.
         page: serve the page and the API there, too.
         store: file of profiles; None for none.
+        linger_seconds: for so long after the end metrics wait to be read once more.
     """
 
     recording: Path | None = None
@@ -116,3 +117,4 @@ class OutputConfig(msgspec.Struct, frozen=True):
     listen: str | None = None
     page: bool = False
     store: Path | None = None
+    linger_seconds: float = 0.0

@@ -46,6 +46,7 @@ _CALM_TURN_SECONDS = 0.5
 _CALM_TURN_SAMPLES = 250
 _WAITING_TURN_SECONDS = 1.0  # of who uses little CPU time
 _HURRIED_TURN_SECONDS = 0.03
+_LOOK_SECONDS = 0.05  # whether somebody has read the last state
 _BURST_TURN_SECONDS = 0.12  # what was ordered has mostly come by then
 # Debug registers are idle from the end of a watch to the next turn: where nothing is stopped,
 # nothing else tells of large caches. Not where no CPU is idle: a turn costs what a watch may.
@@ -235,7 +236,7 @@ class Session:
         self._parts.own_cpu.add_thread(threading.current_thread())
         try:
             while (reason := self.ending()) is None:
-                self._stop.wait(self.pause_seconds())
+                self._stop.wait(self.pause_seconds(), self._parts.handle.fileno())
                 self.step()
                 if self._is_to_publish():
                     self.publish()
@@ -243,6 +244,14 @@ class Session:
             self._parts.tracer.close()
         self.finish()
         return reason
+
+    def linger(self, seconds: float) -> None:
+        """Wait until its last state has been read by all who are served, for so long at most."""
+        give_up = time.monotonic() + seconds
+        while any(each is None or each.is_unread for each in self._asked):
+            if self._stop.reason is not None or time.monotonic() >= give_up:
+                return
+            self._stop.wait(_LOOK_SECONDS)
 
     def _is_to_publish(self) -> bool:
         """Whether it is time; sooner at first, and where a display has the state worked out."""

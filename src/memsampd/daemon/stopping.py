@@ -29,10 +29,21 @@ class Stop:
         self.reason = reason
         os.eventfd_write(self._told_fd, 1)
 
-    def wait(self, seconds: float) -> None:
+    def wait(self, seconds: float, other: int | None = None) -> None:
         """Wait for so long, to the next millisecond, or until there is a reason to end.
 
         A signal that comes just before a wait may be heard only after it: wait for short times.
+
+        Args:
+            seconds: for how long at most.
+            other: a descriptor that ends the wait, too, as soon as it is readable.
         """
-        if self.reason is None:
+        if self.reason is not None:
+            return
+        if other is not None:
+            self._poll.register(other, select.POLLIN)
+        try:
             self._poll.poll(math.ceil(seconds * 1000))
+        finally:
+            if other is not None:
+                self._poll.unregister(other)

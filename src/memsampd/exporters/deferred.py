@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
+from memsampd.exporters.shown import ShownSnapshots
 from memsampd.exporters.snapshot import NodeStatus, Snapshot
 
 if TYPE_CHECKING:
@@ -21,30 +22,33 @@ class DeferredPrometheus:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._exporter: PrometheusExporter | None = None
-        self._snapshots: dict[int, Snapshot] = {}
+        self._shown = ShownSnapshots()  # until there is an exporter
         self._node: NodeStatus | None = None
         self._version = 0
 
     @property
     def version(self) -> int:
-        """How often something was published."""
-        return self._version
+        """Another number whenever something else is to be shown."""
+        return self._version + (self._exporter.version if self._exporter is not None else 0)
 
     @property
     def is_read(self) -> bool:
         """Whether somebody has read it."""
         return self._exporter is not None
 
+    @property
+    def is_unread(self) -> bool:
+        """Whether a state of a target was published that nobody has read."""
+        return (self._shown if self._exporter is None else self._exporter).is_unread
+
     def publish(self, snapshot: Snapshot) -> None:
-        """Show this state of its target; a dead target's series vanish."""
+        """Show this state of its target; that of a dead one until it has been read once."""
         with self._lock:
             self._version += 1
             if self._exporter is not None:
                 self._exporter.publish(snapshot)
-            elif snapshot.alive:
-                self._snapshots[snapshot.target.pid] = snapshot
             else:
-                self._snapshots.pop(snapshot.target.pid, None)
+                self._shown.show(snapshot)
 
     def publish_node(self, status: NodeStatus) -> None:
         """Show this state of the daemon from now on."""
@@ -58,7 +62,7 @@ class DeferredPrometheus:
         """Show no target any more."""
         with self._lock:
             self._version += 1
-            self._snapshots.clear()
+            self._shown.clear()
             self._node = None
             if self._exporter is not None:
                 self._exporter.close()
@@ -78,9 +82,8 @@ class DeferredPrometheus:
     def _begin(self, exporter: PrometheusExporter) -> PrometheusExporter:
         """Show by it what was published so far, and what comes."""
         self._exporter = exporter
-        for snapshot in self._snapshots.values():
+        for snapshot in self._shown.read():
             exporter.publish(snapshot)
-        self._snapshots.clear()
         if self._node is not None:
             exporter.publish_node(self._node)
         return exporter

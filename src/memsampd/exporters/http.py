@@ -79,6 +79,8 @@ class MetricsServer:
             if server is None:
                 server = self._load()
             server.handle_request()
+        if server is not None:
+            server.server_close()
 
     def _load(self) -> RequestServer:
         """What only serves requests takes as much CPU time as several bursts to be loaded."""

@@ -19,6 +19,7 @@ from memsampd.exporters.catalogue import CATALOGUE, Metric
 from memsampd.exporters.curves import at_size, fills, shown_sizes, thin_curve
 from memsampd.exporters.exposition import Exposition, Sample, families_of, family_of
 from memsampd.exporters.folding import ShownPhase, fold_phases, fold_reasons
+from memsampd.exporters.shown import ShownSnapshots
 from memsampd.exporters.snapshot import NodeStatus, Snapshot
 from memsampd.exporters.traffic import (
     TrafficTotals,
@@ -39,7 +40,7 @@ MAX_REASONS = 20
 
 
 class PrometheusExporter(Collector):
-    """Shows the last snapshot of every live target through a registry of its own.
+    """Shows the last snapshot of every target through a registry of its own; when it ended, once.
 
     Args:
         registry: registry to serve; a new one by default, never the global one.
@@ -62,7 +63,7 @@ class PrometheusExporter(Collector):
         self._max_sizes = max_sizes
         self._max_phases = max_phases
         self._lock = threading.Lock()
-        self._snapshots: dict[int, Snapshot] = {}
+        self._shown = ShownSnapshots()
         self._traffic: dict[int, TrafficTotals] = {}
         self._node: NodeStatus | None = None
         self._exposition = Exposition()
@@ -70,18 +71,20 @@ class PrometheusExporter(Collector):
         self.registry.register(self)
 
     def publish(self, snapshot: Snapshot) -> None:
-        """Show this state of its target; a dead target's series vanish."""
+        """Show this state of its target; that of a dead one until it has been read once."""
         pid = snapshot.target.pid
         with self._lock:
             self.version += 1
-            if not snapshot.alive:
-                self._snapshots.pop(pid, None)
-                self._traffic.pop(pid, None)
-                return
-            self._snapshots[pid] = snapshot
+            self._shown.show(snapshot)
             totals = traffic_totals(snapshot, self._traffic.get(pid))
             if totals is not None:
                 self._traffic[pid] = totals
+            self._keep_traffic()
+
+    @property
+    def is_unread(self) -> bool:
+        """Whether a state of a target was published that nobody has read."""
+        return self._shown.is_unread
 
     def publish_node(self, status: NodeStatus) -> None:
         """Show this state of the daemon from now on."""
@@ -93,7 +96,7 @@ class PrometheusExporter(Collector):
         """Show no target any more."""
         with self._lock:
             self.version += 1
-            self._snapshots.clear()
+            self._shown.clear()
             self._traffic.clear()
             self._node = None
 
@@ -116,16 +119,24 @@ class PrometheusExporter(Collector):
     def samples(self) -> Iterator[Sample]:
         """Yield what there is to show now."""
         with self._lock:
-            snapshots = sorted(self._snapshots.items())
             traffic, node = dict(self._traffic), self._node
+            snapshots = self._shown.read()
+            if not all(each.alive for each in snapshots):  # the next reader is shown something else
+                self.version += 1
+            self._keep_traffic()
         yield catalogue.BUILD_INFO, (__version__,), 1
-        yield from _peak_samples(snapshot for _, snapshot in snapshots)
+        yield from _peak_samples(snapshots)
         if node is not None:
             yield from _node_samples(node)
-        for pid, snapshot in snapshots:
+        for snapshot in snapshots:
+            pid = snapshot.target.pid
             target = (str(pid), printable(snapshot.target.command))
             for metric, labels, value in self._samples(snapshot, traffic.get(pid)):
                 yield metric, (*target, *map(printable, labels)), value
+
+    def _keep_traffic(self) -> None:
+        """Of targets that are shown."""
+        self._traffic = {pid: self._traffic[pid] for pid in self._traffic if pid in self._shown}
 
     def _samples(self, snapshot: Snapshot, traffic: TrafficTotals | None) -> Iterator[Sample]:
         yield from _session_samples(snapshot)
@@ -174,7 +185,7 @@ def _session_samples(snapshot: Snapshot) -> Iterator[Sample]:
     cost, tally, estimate = snapshot.overhead, snapshot.tally, snapshot.estimate
     unknown = estimate.unknown_cpu_seconds / estimate.cpu_seconds if estimate.windows else None
     plain: list[tuple[Metric, float | None]] = [
-        (catalogue.TARGET_UP, 1),
+        (catalogue.TARGET_UP, snapshot.alive),
         (catalogue.WINDOWS, estimate.windows),
         (catalogue.WINDOW_CPU, estimate.cpu_seconds),
         (catalogue.UNKNOWN_CPU, unknown),

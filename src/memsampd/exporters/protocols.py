@@ -50,14 +50,15 @@ class PastExporter(Protocol):
 
 @runtime_checkable
 class AskedExporter(Protocol):
-    """An exporter that knows whether anybody has asked for what it shows: until then it may be old.
-
-    Contract: it never turns false again.
-    """
+    """An exporter that knows whether anybody asked for what it shows: until then it may be old."""
 
     @property
     def is_read(self) -> bool:
-        """Whether somebody has."""
+        """Whether somebody has ever; it never turns false again."""
+
+    @property
+    def is_unread(self) -> bool:
+        """Whether it shows something that nobody has asked for yet."""
 
 
 @runtime_checkable

@@ -13,6 +13,7 @@ from memsampd import __version__
 from memsampd.exporters.rendered import RenderedMetrics
 
 _GONE_SECONDS = 1.0  # for so long a connection is waited for that was there a moment ago
+_STUCK_SECONDS = 5.0
 
 _LANDING_PAGE = f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>memsampd</title>
@@ -35,6 +36,7 @@ class RequestServer(ThreadingWSGIServer):
     """
 
     timeout = _GONE_SECONDS
+    daemon_threads = False  # whoever is being answered at the end gets the answer
 
     def __init__(self, listening: socket.socket, metrics: RenderedMetrics) -> None:
         host, port, *_ = listening.getsockname()
@@ -47,7 +49,9 @@ class RequestServer(ThreadingWSGIServer):
 
 
 class _SilentHandler(WSGIRequestHandler):
-    """Logs no request."""
+    """Logs no request, and gives up who does not read the answer."""
+
+    timeout = _STUCK_SECONDS
 
     def log_message(self, format: str, *args: Any) -> None:
         """Nothing."""

@@ -43,13 +43,17 @@ def test_it_shows_what_one_shows_that_is_there_from_the_start(reads_early: bool)
     both.publish(22, alive=False)
     for each in (both.deferred, both.prompt):
         each.publish_node(make_node_status())
-    assert both.are_same()
     text = both.deferred.text(False)
+    assert text == both.prompt.text(False)
     assert b'pid="11"' in text
-    assert b'pid="22"' not in text
+    assert b'memsampd_target_up{command="sqlite3",pid="22"} 0' in text
+    assert b'pid="22"' not in both.deferred.text(False)
+    assert b'pid="22"' not in both.prompt.text(False)
+    assert both.are_same()
     assert b"memsampd_node_targets" in text
     both.publish(44)
     both.publish(11, alive=False)
+    assert both.deferred.text(True) == both.prompt.text(True)
     assert both.are_same()
 
 

@@ -36,9 +36,12 @@ def test_texts_are_those_of_the_client_library_whatever_comes_and_goes(phases: i
     assert is_as_the_library_says(exporter)
     one = of_target(7, "one", make_snapshot(phases))
     other = of_target(8, "other", make_snapshot(2))
-    for shown in (one, other, replace(one, samples=10**9, lost=3), replace(other, alive=False)):
+    for shown in (one, other, replace(one, samples=10**9, lost=3)):
         exporter.publish(shown)
         assert is_as_the_library_says(exporter)
+    exporter.publish(replace(other, alive=False))
+    exporter.text(False)  # which shows it for the last time
+    assert is_as_the_library_says(exporter)
     exporter.publish_node(make_node_status())
     assert is_as_the_library_says(exporter)
     exporter.close()

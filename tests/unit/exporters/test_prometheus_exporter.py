@@ -167,11 +167,14 @@ def test_every_metric_of_the_catalogue_is_served(snapshot: Snapshot) -> None:
     assert {sample.name for sample in samples(exporter)} == {metric.name for metric in CATALOGUE}
 
 
-def test_series_of_the_dead_vanish(snapshot: Snapshot) -> None:
+def test_series_of_the_dead_vanish_once_they_have_been_read(snapshot: Snapshot) -> None:
     exporter = PrometheusExporter()
     exporter.publish(snapshot)
     exporter.publish(make_snapshot(pid=7))
     exporter.publish(replace(snapshot, alive=False))
+    before = exporter.version
+    assert value(exporter, "memsampd_target_up", pid="4242") == 0
+    assert exporter.version > before  # what was read is no longer to be shown
     assert {sample.labels.get("pid") for sample in samples(exporter)} == {None, "7"}
 
 

@@ -56,6 +56,8 @@ def test_a_target_that_is_let_go_of_is_kept_but_has_no_series() -> None:
     state.receive(Detached("4242-99"))
     state.receive(Detached("4242-99"))
     state.receive(Detached("1-1"))
+    last = generate_latest(state.prometheus.registry)
+    assert b'memsampd_target_up{command="sqlite3",pid="4242"} 0' in last
     assert b'pid="4242"' not in generate_latest(state.prometheus.registry)
     assert not state.targets["4242-99"].attached
     assert state.targets["4242-99"].snapshot.alive

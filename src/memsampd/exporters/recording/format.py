@@ -19,7 +19,7 @@ from memsampd.exporters.snapshot import BurstTally, Overhead, TargetInfo
 FORMAT = FrameFormat(
     kind=FileKind("recording", RecordingError),
     magic=b"MEMSAMPD",
-    version=8,
+    version=9,
     numbered=False,
     source="'memsampd attach' or 'memsampd run'",
 )

@@ -1,0 +1,63 @@
+"""Which snapshots a server shows: the last one of each target, and of one that ended, once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+
+from memsampd.exporters.snapshot import Snapshot
+
+_LONGEST_SECONDS = 60.0
+"""For so long the last state of a target that ended waits for a reader."""
+
+
+class ShownSnapshots:
+    """The last snapshot of each target; that of a target that ended until it has been read.
+
+    What a target did since it was read last would be lost to those who read now and then, as
+    Prometheus does. Not for use by several threads at a time.
+
+    Args:
+        monotonic: clock, injected for tests.
+    """
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._monotonic = monotonic
+        self._latest: dict[int, Snapshot] = {}
+        self._ended: dict[int, float] = {}  # until when they wait for a reader
+        self.is_unread = False
+        """Whether something was shown that nobody has read."""
+
+    def show(self, snapshot: Snapshot) -> None:
+        """Show this from now on."""
+        pid, now = snapshot.target.pid, self._monotonic()
+        self.forget([each for each, until in self._ended.items() if until < now])
+        self._ended.pop(pid, None)
+        if not snapshot.alive:
+            self._ended[pid] = now + _LONGEST_SECONDS
+        self._latest[pid] = snapshot
+        self.is_unread = True
+
+    def read(self) -> list[Snapshot]:
+        """Return what is shown now, by pid; the last time for those that ended."""
+        now = self._monotonic()
+        self.forget([each for each, until in self._ended.items() if until < now])
+        shown = [self._latest[pid] for pid in sorted(self._latest)]
+        self.forget(list(self._ended))
+        self.is_unread = False
+        return shown
+
+    def __contains__(self, pid: int) -> bool:
+        return pid in self._latest
+
+    def forget(self, pids: Iterable[int]) -> None:
+        """Show these targets no more."""
+        for pid in pids:
+            self._latest.pop(pid, None)
+            self._ended.pop(pid, None)
+
+    def clear(self) -> None:
+        """Show no target any more."""
+        self._latest.clear()
+        self._ended.clear()
+        self.is_unread = False
