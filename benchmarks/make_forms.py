@@ -1,10 +1,11 @@
-"""Makes ``src/memsampd/sampler/replica/common_forms.bin``: forms of instructions that programs use.
+"""Adds to ``src/memsampd/sampler/replica/common_forms.bin``: forms of instructions that are used.
 
 usage: python benchmarks/make_forms.py FILE...
 
-Goes through the code of ELF files (libc, compilers, interpreters, numpy's libraries), and describes
-each form of instruction that is met. A form takes 0.1 ms to describe; a target that is held cannot
-wait for that, so memsampd brings the usual ones with it.
+Goes through the code of ELF files (libc, compilers, interpreters, numpy's libraries), or of others
+that hold nothing but code (what a JIT made), and describes each form of instruction that is met.
+A form takes 0.1 ms to describe; a target that is held cannot wait for that, so memsampd brings the
+usual ones with it. Those that are there stay.
 """
 
 from __future__ import annotations
@@ -26,9 +27,10 @@ _EXECUTABLE = 4
 
 
 def code_of(file: Path) -> Iterator[bytes]:
-    """Yield the sections of an ELF file that hold code."""
+    """Yield the sections of an ELF file that hold code, or all of another one."""
     raw = file.read_bytes()
     if raw[:5] != b"\x7fELF\x02":
+        yield raw
         return
     (table,) = struct.unpack_from("<Q", raw, 40)
     size, count = struct.unpack_from("<HH", raw, 58)
@@ -51,7 +53,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("file", nargs="+", type=Path)
     args = parser.parse_args()
-    examples: dict[int, bytes] = {}
+    examples = {int(row["form"]["key"]): bytes(row["example"]) for row in common_forms.read()}
     for file in args.file:
         before = len(examples)
         for code in code_of(file):

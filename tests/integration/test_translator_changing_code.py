@@ -106,3 +106,49 @@ def test_what_was_translated_is_forgotten_once_it_is_other_code(program: Path) -
             bursts += 1
     assert len(loaded) > 1
     assert all(data <= address < data + (1 << 16) for address in loaded)
+
+
+# Many functions that are called by pointers, in turn, and one that is rewritten now and then.
+FUNCTIONS = 400
+MANY = f"""
+#include <stdint.h>
+#include <string.h>
+#include <sys/mman.h>
+static volatile long sums[{FUNCTIONS}];
+{"".join(f"static void f{i}(void) {{ sums[{i}]++; }}" for i in range(FUNCTIONS))}
+static void (*volatile functions[])(void) = {{ {", ".join(f"f{i}" for i in range(FUNCTIONS))} }};
+int main(void) {{
+    uint8_t *code = mmap(0, 4096, PROT_READ | PROT_WRITE | PROT_EXEC,
+                         MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    memcpy(code, "\\xb8\\0\\0\\0\\0\\xc3", 6); // mov $round, %eax; ret
+    for (uint32_t round = 0;; round++) {{
+        if (round % 512 == 0)
+            memcpy(code + 1, &round, 4);
+        ((int (*)(void))code)();
+        for (int i = 0; i < {FUNCTIONS}; i++)
+            functions[i]();
+    }}
+}}
+"""
+
+
+def test_other_code_is_found_at_once_when_some_has_changed(tmp_path: Path) -> None:
+    def stops() -> float:
+        costs = source.costs()
+        return costs["traps"] - costs["faults"]
+
+    bursts: list[float] = []
+    with running(compile_c(tmp_path, MANY)) as target, closing(ReplicaSource(target.pid)) as source:
+        give_up = time.monotonic() + PATIENCE_SECONDS
+        while (not bursts or min(bursts) > FUNCTIONS / 2) and time.monotonic() < give_up:
+            before = stops()
+            burst = patiently(lambda: source.capture(BurstRequest(target.pid, 20_000, 1.0)))
+            if burst.end is BurstEnd.FULL:
+                bursts.append(stops() - before)
+        time.sleep(0.1)  # it is other code now
+        before, again = stops(), 0
+        while again < 4:
+            burst = patiently(lambda: source.capture(BurstRequest(target.pid, 20_000, 1.0)))
+            again += burst.end is BurstEnd.FULL
+            time.sleep(0.1)
+        assert stops() - before < 4 * FUNCTIONS / 2

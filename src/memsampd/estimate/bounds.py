@@ -11,12 +11,14 @@ from numpy.typing import NDArray
 from memsampd.estimate.accounts import WindowSums
 
 _DEVIATIONS = 2.0
-# Standard deviation of what the cache models themselves are wrong by, in units of sqrt(m (1 - m)).
+# Standard deviation of what the cache models themselves are wrong by, in units of sqrt(m (1 - m)),
+# and the same where bursts saw stack distances (``python benchmarks/model_error.py``).
 _MODEL = 0.02
+_MODEL_OF_SEEN = 0.007
 # The same of bursts, where these go on while the target does otherwise: in part or all of it.
 _BEYOND = 0.06
 # By how much other accesses differ that no burst met: of n bursts, 1 / n of all may be such.
-_UNMET = 0.06
+_UNMET = 0.05
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -28,6 +30,8 @@ class Part(msgspec.Struct, frozen=True):
         spread: relative standard deviation of its access rate; None if that is not known.
         scatter: variance of the curve of a single burst, shape (values,).
         beyond: share of its bursts that was made when the target ran on, 0..1.
+        seen: share of its accesses by bursts that saw stack distances as large, 0..1, shape
+            (values,) or for all of them.
     """
 
     sums: WindowSums
@@ -35,6 +39,7 @@ class Part(msgspec.Struct, frozen=True):
     spread: float | None
     scatter: NDArray[np.float64]
     beyond: float = 0.0
+    seen: NDArray[np.float64] | float = 0.0
 
 
 def mean_row(parts: Sequence[Part]) -> NDArray[np.float64]:
@@ -66,7 +71,9 @@ def bounded(parts: Sequence[Part], points: int) -> NDArray[np.float64]:
     row = mean_row(parts)
     ratio = np.clip(row, 0.0, 1.0)
     beyond = sum(part.beyond * part.sums.accesses for part in parts) / accesses
-    variance = (_MODEL**2 + (_BEYOND * beyond) ** 2) * ratio * (1 - ratio)
+    seen = sum(part.seen * part.sums.accesses for part in parts) / accesses
+    model = _MODEL + seen * (_MODEL_OF_SEEN - _MODEL)
+    variance = (model**2 + (_BEYOND * beyond) ** 2) * ratio * (1 - ratio)
     unmet = 0.0
     rate_spreads = [part.spread for part in parts if part.spread is not None]
     usual_spread = max(rate_spreads, default=0.5)

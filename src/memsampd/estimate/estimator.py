@@ -34,6 +34,7 @@ from memsampd.models.histogram import ReuseHistogram
 from memsampd.models.late_returns import LateReturns, continued
 from memsampd.models.policies import MODELS
 from memsampd.models.protocols import CacheModel
+from memsampd.models.statstack import expected_stack_distances
 from memsampd.models.survival import SurvivalFunction
 from memsampd.sampler.records import CodeRate
 
@@ -323,7 +324,8 @@ class Estimator:
         rate, error = modelled, ERROR
         if record.timed is not None:
             rate, error = record.timed.accesses_per_cpu_second, record.timed.error
-        at = self._keep(record, phase, row, rate, error, modelled)
+        sight_lines = expected_stack_distances(own)[-1] if record.sampled_reuses else 0.0
+        at = self._keep(record, phase, row, rate, error, modelled, sight_lines)
         self._seen[at] = _Seen(own.thinned(), LateReturns.of(own), 0.0)
         octaves = self._octaves()
         self._seen[at].told = octaves[at]
@@ -410,6 +412,7 @@ class Estimator:
         rate: float,
         error: float,
         modelled: float,
+        sight_lines: float = 0.0,
     ) -> int:
         """Remember a burst; returns where."""
         code = code_vector(record.code)
@@ -427,6 +430,7 @@ class Estimator:
             record.timed is not None,
             record.timed_code,
             record.is_stored,
+            sight_lines,
         )
         if joined is not None:
             gone, into = joined

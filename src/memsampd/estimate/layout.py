@@ -40,6 +40,24 @@ class CurveLayout(msgspec.Struct, frozen=True):
             [part for curve in curves for part in (curve.miss_ratio, curve.low, curve.high)]
         )
 
+    def seen(
+        self, weights: NDArray[np.float64], sight_lines: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """Return of which part of some bursts stack distances as large as caches were seen.
+
+        Args:
+            weights: of the bursts, shape (m,).
+            sight_lines: up to which stack distance each saw some, shape (m,).
+
+        Returns:
+            0..1, shape (values,); 0 for policies for which these tell nothing.
+        """
+        lines = self.sizes_bytes / self.line_bytes
+        total = max(float(weights.sum()), 1.0)
+        share = weights @ (sight_lines[:, None] >= lines) / total
+        parts = [share if model.policy == "lru" else 0 * share for model in self.models]
+        return np.concatenate([np.tile(part, 3) for part in parts])
+
     def table(self, row: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return a row as shape (policies, 3, s), a view."""
         return row.reshape(len(self.models), 3, len(self.sizes_bytes))

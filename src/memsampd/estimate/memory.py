@@ -72,6 +72,7 @@ class BurstMemory:
         self._is_memoryless = np.zeros(capacity, np.bool_)
         self._timed_code = np.full(capacity, -1, np.int64)
         self._is_stored = np.zeros(capacity, np.bool_)
+        self._sight_lines = np.zeros(capacity)
         self._log_model = np.zeros(capacity)
         self._curves = np.zeros((capacity, values))
         self._alike = np.zeros((capacity, capacity))
@@ -149,6 +150,11 @@ class BurstMemory:
         return self._is_stored[: self.count]
 
     @property
+    def sight_lines(self) -> NDArray[np.float64]:
+        """Up to which stack distance they saw some, shape (m,)."""
+        return self._sight_lines[: self.count]
+
+    @property
     @_until_changed
     def timed_code(self) -> NDArray[np.int64]:
         """Ids of their code in the rates of windows, shape (m,).
@@ -181,6 +187,7 @@ class BurstMemory:
         is_timed: bool,
         timed_code: int = -1,
         is_stored: bool = False,
+        sight_lines: float = 0.0,
     ) -> tuple[int, tuple[int, int] | None]:
         """Remember a burst.
 
@@ -195,6 +202,7 @@ class BurstMemory:
             is_timed: it was measured in the target.
             timed_code: id of its code in the rates of windows, or -1.
             is_stored: it was taken before the attach.
+            sight_lines: up to which stack distance it saw some.
 
         Returns:
             Its row, and rows (gone, into) if two others were made one to make room for it.
@@ -210,7 +218,7 @@ class BurstMemory:
         self._precision[row] = precision if rate else _MEMORYLESS_PRECISION
         self._error[row], self._is_timed[row] = error, is_timed
         self._log_model[row], self._timed_code[row] = np.log(modelled), timed_code
-        self._is_stored[row] = is_stored
+        self._is_stored[row], self._sight_lines[row] = is_stored, sight_lines
         self._curves[row] = curve
         self._compare(row)
         self._found.clear()
@@ -296,6 +304,7 @@ class BurstMemory:
             self._is_memoryless,
             self._timed_code,
             self._is_stored,
+            self._sight_lines,
             self._log_model,
             self._curves,
         ):
@@ -348,6 +357,7 @@ class BurstMemory:
         self._is_timed[into] |= self._is_timed[gone]
         self._is_memoryless[into] &= self._is_memoryless[gone]
         self._is_stored[into] &= self._is_stored[gone]
+        self._sight_lines[into] = min(self._sight_lines[gone], self._sight_lines[into])
         self._bursts[into] += self._bursts[gone]
         self._code[gone] = 0
         self._compare(into)
@@ -357,8 +367,8 @@ class BurstMemory:
         """Variance of the curves of single bursts about what changes slowly.
 
         Half the mean squared difference of a burst of the phase to the one before it, weighted by
-        how like their code was, as if one more pair had differed by what is usual: windows are
-        shared out by code, so what unlike code differs by is no scatter.
+        how like their code was: windows are shared out by code, so what unlike code differs by is
+        no scatter. Beside n pairs, 1 / (n + 1) of one that differs by what is usual counts.
 
         Args:
             phase: its id.
@@ -369,7 +379,9 @@ class BurstMemory:
         single = 1 / self.bursts[rows]  # a mean of n bursts scatters by 1 / n of one's variance
         squares = np.diff(self.curves[rows], axis=0) ** 2 / (single[1:] + single[:-1])[:, None]
         like = self.likenesses()[rows[1:], rows[:-1]]
-        return np.asarray((like @ squares + usual) / (like.sum() + 1))
+        pairs = like.sum()
+        doubt = 1 / (pairs + 1)
+        return np.asarray((like @ squares + doubt * usual) / (pairs + doubt))
 
     # -- rates ---------------------------------------------------------------------------------
 

@@ -16,8 +16,8 @@ from memsampd.estimate.records import Estimate, PhaseEstimate, Totals
 from memsampd.sampler.clock.rates import mean_rate
 from memsampd.sampler.records import UNKNOWN_RATE, AccessRate
 
-# Variance of a burst's miss ratio m before two were seen, in units of m (1 - m).
-_USUAL_SCATTER = 0.04
+USUAL_SCATTER = 0.04
+"""Variance of a burst's miss ratio m before two were seen, in units of m (1 - m)."""
 _ROUNDING = 1e-9  # of sums that were added to and taken from
 
 
@@ -50,7 +50,7 @@ def summarise(
         sum(account.cpu_seconds for account in accounts.values()),
         sum(each.unknown_cpu_seconds for each in sums.values()),
     )
-    parts = {id: _part(id, account, sums[id], memory) for id, account in accounts.items()}
+    parts = {id: _part(id, account, sums[id], memory, layout) for id, account in accounts.items()}
     phases = tuple(
         _phase(id, accounts[id], parts[id], whole, layout)
         for id in sorted(parts)
@@ -75,17 +75,24 @@ def summarise(
     )
 
 
-def _part(id: int, account: PhaseAccount, sums: WindowSums, memory: BurstMemory | None) -> Part:
+def _part(
+    id: int,
+    account: PhaseAccount,
+    sums: WindowSums,
+    memory: BurstMemory | None,
+    layout: CurveLayout,
+) -> Part:
     """A phase as a part of the run, with what its bursts say of errors."""
     ratio = np.clip(sums.misses / sums.accesses, 0, 1) if sums.accesses > 0 else 0 * sums.misses
-    usual: NDArray[np.float64] = _USUAL_SCATTER * ratio * (1 - ratio)
+    usual: NDArray[np.float64] = USUAL_SCATTER * ratio * (1 - ratio)
     rows = account.taken.rows + account.stored.rows
     beyond = (account.taken.beyond_rows + account.stored.beyond_rows) / rows if rows else 0.0
     if memory is None:
         return Part(sums, account.squares, None, usual, beyond)
     mine = (memory.phase == id) & ~memory.is_memoryless
     spread = mean_rate(memory.rates[mine], memory.errors[mine])[1] if mine.any() else None
-    return Part(sums, account.squares, spread, memory.scatter(id, usual), beyond)
+    seen = layout.seen(sums.weights[: memory.count], memory.sight_lines)
+    return Part(sums, account.squares, spread, memory.scatter(id, usual), beyond, seen)
 
 
 def _phase(

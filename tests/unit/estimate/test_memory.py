@@ -71,8 +71,8 @@ def test_likeness_is_by_code_and_by_phase_where_that_is_not_known() -> None:
 def test_what_bursts_of_other_code_differ_by_is_no_scatter() -> None:
     usual = np.array([0.01])
     for codes, expected in (
-        ((0, 0, 0), (0.04**2 / 2 + 0.06**2 / 2 + 0.01) / 3),
-        ((0, 0, 1), (0.04**2 / 2 + 0.01) / 2),
+        ((0, 0, 0), (0.04**2 / 2 + 0.06**2 / 2 + 0.01 / 3) / (2 + 1 / 3)),
+        ((0, 0, 1), (0.04**2 / 2 + 0.01 / 2) / (1 + 1 / 2)),
         ((0, 1, 0), 0.01),
     ):
         memory = BurstMemory(4, 1)

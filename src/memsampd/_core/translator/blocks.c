@@ -105,7 +105,10 @@ blocks_check_code(struct blocks *b, bool only_volatile)
         if (block->is_dead)
             continue;
         block->is_dead = uses_changed_page(b, block);
-        dropped += block->is_dead;
+        if (!block->is_dead)
+            continue;
+        lookup_drop(b->area, b->area_address, block->ip);
+        dropped++;
     }
     for (size_t i = 0; i < b->exits; i++) {
         struct exit *x = &b->exit[i];
@@ -114,10 +117,8 @@ blocks_check_code(struct blocks *b, bool only_volatile)
     }
     for (size_t i = 0; i < b->page_capacity; i++)
         b->page[i].has_changed = false;
-    if (dropped != 0) {
+    if (dropped != 0)
         blocks_index_anew(b);
-        lookup_clear(b->area);
-    }
     return dropped;
 }
 
@@ -341,7 +342,7 @@ translate_anew(struct blocks *b, const uint64_t *head, size_t count)
         if (result == TRANSLATED)
             blocks_publish(b, found);
         else
-            lookup_clear(b->area); /* it may know the old one; why it cannot be is found out when it runs */
+            lookup_drop(b->area, b->area_address, head[i]); /* why it cannot be is found out when it runs */
     }
     return 0;
 }

@@ -5,8 +5,8 @@
 #define PLACES ((size_t)1 << AREA_LOOKUP_BITS)
 #define NOTHING 1u /* negated, no address that code can have: of the kernel's half */
 
-void
-lookup_clear(uint8_t *area)
+static void
+clear(uint8_t *area)
 {
     uint64_t *negated = (uint64_t *)(area + AREA_LOOKUP);
     for (size_t i = 0; i < PLACES; i++)
@@ -56,7 +56,7 @@ lookup_init(uint8_t *area)
 {
     struct emitter e = {area, AREA_CODE};
 
-    lookup_clear(area);
+    clear(area);
     emit_slot(&e, 0x89, R10, SLOT_GPR(R10));
     emit_slot(&e, 0x89, R11, SLOT_GPR(R11));
     emit_slot(&e, 0x8b, R10, SLOT_TARGET);
@@ -77,14 +77,37 @@ lookup_init(uint8_t *area)
     return trap;
 }
 
-__attribute__((target("sse4.2"))) void
+/* The two places of an address. */
+__attribute__((target("sse4.2"))) static void
+find_places(uint64_t area_address, uint64_t ip, size_t place[2])
+{
+    const uint32_t hash = (uint32_t)_mm_crc32_u64((uint32_t)(area_address + AREA_LOOKUP), ip);
+
+    place[0] = hash & (PLACES - 1);
+    place[1] = __builtin_bswap32(hash) & (PLACES - 1);
+}
+
+void
 lookup_put(uint8_t *area, uint64_t area_address, uint64_t ip, uint32_t entry)
 {
     uint64_t *negated = (uint64_t *)(area + AREA_LOOKUP);
-    uint32_t hash = (uint32_t)_mm_crc32_u64((uint32_t)(area_address + AREA_LOOKUP), ip);
-    size_t first = hash & (PLACES - 1), second = __builtin_bswap32(hash) & (PLACES - 1);
-    size_t place = negated[first] == NOTHING || negated[first] == -ip ? first : second;
+    size_t place[2];
 
-    negated[place] = -ip;
-    negated[place + PLACES] = area_address + entry;
+    find_places(area_address, ip, place);
+    const uint64_t in_first = negated[place[0]];
+    const size_t at = in_first == NOTHING || in_first == -ip ? place[0] : place[1];
+    negated[at] = -ip;
+    negated[at + PLACES] = area_address + entry;
+}
+
+void
+lookup_drop(uint8_t *area, uint64_t area_address, uint64_t ip)
+{
+    uint64_t *negated = (uint64_t *)(area + AREA_LOOKUP);
+    size_t place[2];
+
+    find_places(area_address, ip, place);
+    for (size_t i = 0; i < 2; i++) /* in both, if the first became free behind its back */
+        if (negated[place[i]] == -ip)
+            negated[place[i]] = NOTHING;
 }

@@ -16,10 +16,11 @@
  * too. */
 uint32_t lookup_init(uint8_t *area);
 
-void lookup_clear(uint8_t *area);
-
 /* Have an address found. The table is seen by code at `area_address`. */
 void lookup_put(uint8_t *area, uint64_t area_address, uint64_t ip, uint32_t entry);
+
+/* Have it not found any more. */
+void lookup_drop(uint8_t *area, uint64_t area_address, uint64_t ip);
 
 /* hash = the first place of `target`; table = the address of the table. */
 void emit_hash(struct emitter *e, unsigned hash, unsigned table, unsigned target);
