@@ -280,6 +280,36 @@ def test_metrics_while_it_runs(target: subprocess.Popen[str]) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
+def lingering(port: int) -> subprocess.Popen[str]:
+    """Observe a program to its end, which has come; nobody has read the metrics yet."""
+    words = (MEMSAMPD, "run", "--listen", f"127.0.0.1:{port}", "--linger", "3600", "--")
+    program = (sys.executable, "-c", "sum(range(10**7))")
+    observing = subprocess.Popen([*words, *program], stderr=subprocess.PIPE, text=True)
+    assert observing.stderr is not None
+    for line in observing.stderr:
+        if "the target ended" in line:
+            return observing
+    raise AssertionError("it went before its metrics were read")
+
+
+def test_the_last_state_waits_until_it_has_been_read() -> None:
+    port = free_port()
+    with lingering(port) as observing:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+            text = answer.read().decode()
+        observing.communicate(timeout=PATIENCE_SECONDS)
+    assert observing.returncode == 0
+    (up,) = (line for line in text.splitlines() if line.startswith("memsampd_target_up{"))
+    assert float(up.split()[-1]) == 0
+
+
+def test_ctrl_c_ends_the_wait_for_a_reader() -> None:
+    with lingering(free_port()) as observing:
+        observing.send_signal(signal.SIGINT)
+        observing.communicate(timeout=PATIENCE_SECONDS)
+    assert observing.returncode == 0
+
+
 @pytest.mark.parametrize(
     ("words", "status"),
     [(("true",), 0), (("sh", "-c", "exit 7"), 7), (("sh", "-c", "kill -9 $$"), 137)],

@@ -20,6 +20,7 @@ from memsampd.cli.observing import (
     loading,
     logged,
     observer,
+    stopping_on,
     summarise,
 )
 from memsampd.errors import MemsampdError, UsageError
@@ -68,8 +69,9 @@ class RunCommand:
                 try:
                     with ready.attached(process.pid, [display]) as session:
                         reason = session.run()
-                        summarise(session.snapshot(), reason)
-                        session.linger(output.linger_seconds)
+                        with stopping_on(session, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                            summarise(session.snapshot(), reason)
+                            session.linger(output.linger_seconds)
                 except (MemsampdError, OSError) as error:
                     announce(f"error: cannot observe the program: {error}")
             serving.close()

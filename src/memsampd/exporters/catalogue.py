@@ -410,8 +410,8 @@ _PREAMBLE = """\
 
 `memsampd` serves these at `/metrics`, on `127.0.0.1:9753` by default. `memsampd_build_info` and
 `memsampd_memory_peak_bytes_per_second` are of the machine, `memsampd_node_*` of the daemon; all
-others carry the labels `pid` and `command` of their target. When it has ended its last state is shown
-until it has been read once, for a minute at most. Rules and dashboards made of them:
+others carry the labels `pid` and `command` of their target. When it has ended its last state is
+shown until it has been read once, for a minute at most. Rules and dashboards made of them:
 [prometheus.md](prometheus.md).
 
 The number of series is bounded: at most 32 sizes a curve; the 16 heaviest phases, the others
