@@ -79,7 +79,7 @@ def increases(scrapes: Sequence[Scrape]) -> tuple[Floats, Floats]:
 
 
 def replayed(recording: Recording) -> list[Totals]:
-    """Return the counters after each event of a recording, as its estimator is told them again."""
+    """Return the counters after each event of a recording, and at its end, as told again."""
     header = recording.header
     estimator = Estimator(
         np.array(ERROR_SIZES_BYTES, np.int64),
@@ -90,7 +90,8 @@ def replayed(recording: Recording) -> list[Totals]:
     for event in recording.events:
         estimator.add(event)
         states.append(estimator.estimate().totals)
-    return states
+    estimator.finish()
+    return [*states, estimator.estimate().totals]
 
 
 def apart(scrapes: Sequence[Scrape], states: Sequence[Totals]) -> float:
