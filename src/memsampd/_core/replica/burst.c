@@ -32,6 +32,7 @@
 #define HURRIED_SECONDS 0.02 /* for longer, nobody may be kept from a CPU */
 #define COLD_SHARE 0.2
 #define BUSY_FACTOR 5.0
+#define SHORTEST_BEYOND 0.4 /* of the time beyond the hold */
 #define SHORTEST_RUN_SECONDS 0.0005
 #define LEARNING_SECONDS 0.02 /* of a run that learns code; longer ones look so often whether they still do */
 #define FURTHER_SECONDS 0.003 /* CPU time */
@@ -529,16 +530,17 @@ go_beyond(struct burst *b)
 {
     struct runner *r = b->r;
     struct standing before;
+    const double seconds = b->order->beyond_seconds * r->beyond_share;
 
     save(r, &before);
     b->result->held_words = runner_words(r);
     b->result->released = r->regs;
     go_aside(b);
-    pages_predict(&r->pages, &r->process, &r->remote, b->order->beyond_seconds * PREDICTED_SHARE);
+    pages_predict(&r->pages, &r->process, &r->remote, seconds * PREDICTED_SHARE);
     r->pages.reads_around = true;
     r->has_cut_record = false;
     r->end = before.end == RUN_COLD ? RUN_COLD : RUN_GOES_ON;
-    run_on(b, b->order->beyond_seconds);
+    run_on(b, seconds);
     r->pages.reads_around = false;
     r->pages.is_cut = r->end == RUN_HOLD;
     if (r->end == RUN_COLD)
@@ -547,6 +549,11 @@ go_beyond(struct burst *b)
         r->trial_share = 1.0;
     else if (r->trial_share > TRIAL_SHARE)
         r->trial_share = TRIAL_SHARE;
+    /* Where all that time does not see it through by far, more bursts tell more than longer ones. */
+    if (r->end == RUN_FULL || r->end == RUN_HOLD)
+        r->beyond_share = 2 * accesses_so_far(r) < b->order->accesses
+                              ? fmax(r->beyond_share / 2, SHORTEST_BEYOND)
+                              : fmin(r->beyond_share * 2, 1.0);
     if (went_astray(r->end))
         restore(r, &before);
 }

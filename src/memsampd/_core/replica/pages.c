@@ -355,7 +355,7 @@ is_near_wanted(struct pages *p, const struct remote_area *area, uint64_t page)
     return page - area->start < area->end - area->start && !(find(p, page)->flags & PAGE_IS_HERE);
 }
 
-/* Whether a page was missed in a block of memory in which others were before. */
+/* Whether so many pages were missed one by one in a block of memory that all of it is to be read. */
 static bool
 is_dense(struct pages *p, uint64_t missed)
 {
@@ -368,7 +368,7 @@ is_dense(struct pages *p, uint64_t missed)
 }
 
 /* The pages to be read where one was missed, ascending: those that come next where it goes through
- * memory, else its neighbours, as long as that is worth while. */
+ * memory, all of a block where it goes about in that, else its neighbours, as long as it is worth while. */
 static size_t
 pages_near(struct pages *p, const struct remote_area *area, uint64_t missed, uint64_t *wanted)
 {

@@ -500,6 +500,7 @@ runner_init(struct runner *r)
     r->remote.pipe[0] = r->remote.pipe[1] = -1;
     r->words_per_access = FIRST_WORDS_PER_ACCESS;
     r->trial_share = TRIAL_SHARE;
+    r->beyond_share = 1.0;
     if (area_create(&r->area) < 0 || pages_init(&r->pages) < 0)
         return -1;
     blocks_init(&r->blocks, r->area.bytes);

@@ -44,6 +44,7 @@ struct runner {
     struct remote remote;
     struct pages pages;
     double trial_share; /* of a hold, after which it is told whether the whole of it would do */
+    double beyond_share; /* of the time beyond a hold that is used */
 
     /* The present run. */
     enum run_end end;
