@@ -549,11 +549,11 @@ go_beyond(struct burst *b)
         r->trial_share = 1.0;
     else if (r->trial_share > TRIAL_SHARE)
         r->trial_share = TRIAL_SHARE;
-    /* Where all that time does not see it through by far, more bursts tell more than longer ones. */
-    if (r->end == RUN_FULL || r->end == RUN_HOLD)
-        r->beyond_share = 2 * accesses_so_far(r) < b->order->accesses
-                              ? fmax(r->beyond_share / 2, SHORTEST_BEYOND)
-                              : fmin(r->beyond_share * 2, 1.0);
+    /* Where a burst has no room for all pages that it would touch, more bursts tell more than long ones. */
+    if (2 * accesses_so_far(r) >= b->order->accesses)
+        r->beyond_share = fmin(r->beyond_share * 2, 1.0);
+    else if (r->pages.here >= PAGES_AROUND_MOST)
+        r->beyond_share = fmax(r->beyond_share / 2, SHORTEST_BEYOND);
     if (went_astray(r->end))
         restore(r, &before);
 }
