@@ -131,7 +131,8 @@ def test_access_sources_give_rows(name: str, busy: subprocess.Popen[str]) -> Non
     assert {len(column) for column in columns} == {len(burst)} == {burst.accesses}
     assert 2000 <= len(burst) < 2100  # a last instruction may have several
     assert (burst.pid, burst.tid) == (busy.pid, busy.pid)
-    assert burst.instructions > 0
+    # One that repeats itself makes as many accesses, and has not ended then.
+    assert burst.instructions > 0 or len(np.unique(burst.ip)) == 1
     assert (burst.cost.stops >= 1) == (name in STOPPING)
     assert (burst.cost.stop_seconds > 0) == (name in STOPPING)
     assert len(streamed) == 0
