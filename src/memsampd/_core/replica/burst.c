@@ -538,10 +538,11 @@ go_beyond(struct burst *b)
     go_aside(b);
     pages_predict(&r->pages, &r->process, &r->remote, seconds * PREDICTED_SHARE);
     r->pages.reads_around = true;
+    r->pages.reads_blocks = r->beyond_share == 1.0; /* else there is no room for them */
     r->has_cut_record = false;
     r->end = before.end == RUN_COLD ? RUN_COLD : RUN_GOES_ON;
     run_on(b, seconds);
-    r->pages.reads_around = false;
+    r->pages.reads_around = r->pages.reads_blocks = false;
     r->pages.is_cut = r->end == RUN_HOLD;
     if (r->end == RUN_COLD)
         r->end = RUN_HOLD;

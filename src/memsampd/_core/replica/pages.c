@@ -16,6 +16,8 @@
 #define TRY_EVERY 16
 #define LEAST_AROUND 0.06 /* of fifteen neighbours one: as much as a miss costs */
 #define LEARNING 0.3
+#define LEARNING_BY_MANY 0.8
+#define MANY_PAGES 256u
 #define FIRST_SECONDS_A_PAGE 4e-6
 #define PREDICTED_BATCH 64u
 #define PAGES_AROUND 4u
@@ -124,9 +126,10 @@ static void
 learn_shares(struct pages *p)
 {
     for (unsigned i = 0; i < PAGES_ALL_RANKS; i++) {
-        if (p->rank[i].given != 0 && !(p->is_cut && i >= PAGES_NEAR))
-            p->rank[i].share +=
-                LEARNING * ((double)p->rank[i].used / p->rank[i].given - p->rank[i].share);
+        const bool are_many = i >= PAGES_NEAR && p->rank[i].given >= MANY_PAGES;
+        if (p->rank[i].given != 0 && !(p->is_cut && i == PAGES_DENSE))
+            p->rank[i].share += (are_many ? LEARNING_BY_MANY : LEARNING) *
+                                ((double)p->rank[i].used / p->rank[i].given - p->rank[i].share);
         p->rank[i].given = p->rank[i].used = 0;
     }
 }
@@ -381,7 +384,7 @@ pages_near(struct pages *p, const struct remote_area *area, uint64_t missed, uin
     p->ahead_rank = PAGES_FOLLOWING;
     if (count > 1) {
         at -= stream->step < 0 ? (count - 1) * PAGE_BYTES : 0;
-    } else if (p->reads_around && p->here < PAGES_AROUND_MOST && is_dense(p, missed)) {
+    } else if (p->reads_blocks && p->here < PAGES_AROUND_MOST && is_dense(p, missed)) {
         count = BLOCK_PAGES;
         at = missed & ~(uint64_t)(count * PAGE_BYTES - 1);
         p->ahead_rank = PAGES_DENSE;

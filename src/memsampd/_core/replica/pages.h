@@ -65,7 +65,8 @@ struct pages {
     uint32_t burst;
     bool is_dry;           /* nobody will tell which of them are touched now */
     bool reads_around;     /* nobody waits: read many of the neighbours of a page that is missed */
-    bool is_cut;           /* the burst ended too soon to tell which of them are needed */
+    bool reads_blocks;     /* ... and all pages of a block with several misses */
+    bool is_cut;           /* the burst ended too soon to tell which of these are needed */
     uint8_t *bytes;        /* REMOTE_BATCH pages */
     size_t here;           /* pages of the present burst */
     struct page_stream stream[PAGES_STREAMS]; /* for reading ahead where the program goes through memory */
