@@ -22,7 +22,7 @@
 #define PREDICTED_BATCH 64u
 #define PAGES_AROUND 4u
 #define BLOCK_PAGES REMOTE_BATCH
-#define DENSE_MISSES 4u /* in a block of memory: more will follow, sooner or later */
+#define DENSE_MISSES 8u /* in a block of memory: more will follow, sooner or later */
 #define PAGE_OF_ADDRESS 0x7ffffffff000u
 
 int
