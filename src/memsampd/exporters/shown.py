@@ -30,28 +30,30 @@ class ShownSnapshots:
 
     def show(self, snapshot: Snapshot) -> None:
         """Show this from now on."""
-        pid, now = snapshot.target.pid, self._monotonic()
-        self.forget([each for each, until in self._ended.items() if until < now])
+        self._forget_expired()
+        pid = snapshot.target.pid
         self._ended.pop(pid, None)
         if not snapshot.alive:
-            self._ended[pid] = now + _LONGEST_SECONDS
+            self._ended[pid] = self._monotonic() + _LONGEST_SECONDS
         self._latest[pid] = snapshot
         self.is_unread = True
 
     def read(self) -> list[Snapshot]:
         """Return what is shown now, by pid; the last time for those that ended."""
-        now = self._monotonic()
-        self.forget([each for each, until in self._ended.items() if until < now])
+        self._forget_expired()
         shown = [self._latest[pid] for pid in sorted(self._latest)]
-        self.forget(list(self._ended))
+        self._forget(list(self._ended))
         self.is_unread = False
         return shown
 
     def __contains__(self, pid: int) -> bool:
         return pid in self._latest
 
-    def forget(self, pids: Iterable[int]) -> None:
-        """Show these targets no more."""
+    def _forget_expired(self) -> None:
+        now = self._monotonic()
+        self._forget([pid for pid, until in self._ended.items() if until < now])
+
+    def _forget(self, pids: Iterable[int]) -> None:
         for pid in pids:
             self._latest.pop(pid, None)
             self._ended.pop(pid, None)

@@ -397,8 +397,8 @@ class BurstRequest(msgspec.Struct, frozen=True):
         max_accesses: rows after which the burst is full.
         max_stop_seconds: how long the target may be held for it, all holds together.
         deadline_seconds: wall time after which it ends early.
-        beyond_seconds: wall time for which to go on when the hold is over, while the target runs
-        on.
+        beyond_seconds: CPU time of ours for which to go on when the hold is over, while the target
+            runs on.
         seek_ips: the burst begins where the thread comes to one of these places, at most four;
             none: where it is.
         seek_seconds: for how long it is waited for there.

@@ -240,6 +240,14 @@ chain_end(struct burst *b, double give_up)
     return hold_left(b) <= 0 || now_seconds() > give_up ? RUN_HOLD : RUN_SYSCALL;
 }
 
+/* Go on where it was stopped from outside. */
+static void
+resume(struct runner *r)
+{
+    r->end = RUN_GOES_ON;
+    r->has_cut_record = false;
+}
+
 /* Held time after which it is judged whether the rest of it would do; it all, where nothing is to follow, or
  * nothing came of that the last time. */
 static double
@@ -277,8 +285,7 @@ run_held(struct burst *b)
             r->trial_share = fmax(r->trial_share / 2, SHORTEST_TRIAL);
             return;
         }
-        r->end = RUN_GOES_ON;
-        r->has_cut_record = false;
+        resume(r);
     }
     runner_run(r, b->alarm, now_seconds() + hold_left(b));
 }
@@ -429,8 +436,7 @@ run_on(struct burst *b, double seconds)
         left = fmin(seconds - (cpu_seconds(b) - began), give_up - now_seconds());
         if (r->end != RUN_HOLD || left < SHORTEST_RUN_SECONDS || r->is_cancelled)
             return;
-        r->end = RUN_GOES_ON;
-        r->has_cut_record = false;
+        resume(r);
     }
 }
 
@@ -613,8 +619,7 @@ run_to_learn(struct burst *b, double seconds)
         ran = r->blocks.translated_instructions > known ? 0.0 : ran + cpu_seconds(b) - began;
         if (r->end != RUN_HOLD || ran >= LEARNING_SECONDS / 2 || now_seconds() >= give_up)
             return;
-        r->end = RUN_GOES_ON;
-        r->has_cut_record = false;
+        resume(r);
     }
 }
 

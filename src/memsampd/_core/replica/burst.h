@@ -11,7 +11,7 @@ struct burst_order {
     double patience_seconds; /* to find the thread at work outside of the kernel */
     double chain_seconds;    /* wall time that a chain over system calls may take; 0: end at the first */
     double dry_seconds;      /* not held, to learn code: instead of a burst, or 0 */
-    double beyond_seconds;   /* wall time to go on for when the hold is over, the target running, too */
+    double beyond_seconds;   /* CPU time of ours to go on for when the hold is over, the target running, too */
     bool has_company;        /* other threads of the target may run meanwhile */
     /* Hold it where it comes to one of some places: a group of breakpoints that is enabled by its
      * leader, and what is readable once it was there; -1: hold it at once. */

@@ -20,11 +20,23 @@ typedef struct {
     uint64_t count;
 } scattered_lines;
 
+ALWAYS_INLINE uint32_t
+scattered_block(uint64_t line)
+{
+    return (uint32_t)(line >> SCATTERED_BLOCK_BITS);
+}
+
+ALWAYS_INLINE unsigned
+scattered_place(uint32_t block)
+{
+    return block * UINT32_C(0x9E3779B1) >> (32 - SCATTERED_BITS);
+}
+
 ALWAYS_INLINE bool
 scattered_is_near(const scattered_lines *s, uint64_t line)
 {
-    const uint32_t block = (uint32_t)(line >> SCATTERED_BLOCK_BITS);
-    const unsigned at = block * UINT32_C(0x9E3779B1) >> (32 - SCATTERED_BITS);
+    const uint32_t block = scattered_block(line);
+    const unsigned at = scattered_place(block);
 
     return s->latest[at].block == block && s->time - s->latest[at].time < SCATTERED_LATELY;
 }
@@ -33,8 +45,8 @@ scattered_is_near(const scattered_lines *s, uint64_t line)
 ALWAYS_INLINE void
 scattered_note(scattered_lines *s, uint64_t line)
 {
-    const uint32_t block = (uint32_t)(line >> SCATTERED_BLOCK_BITS);
-    const unsigned at = block * UINT32_C(0x9E3779B1) >> (32 - SCATTERED_BITS);
+    const uint32_t block = scattered_block(line);
+    const unsigned at = scattered_place(block);
 
     s->count += !scattered_is_near(s, line - 1) && !scattered_is_near(s, line + 1);
     s->latest[at].block = block;
