@@ -49,17 +49,31 @@ class ReplicaTrial:
 
     def __init__(self) -> None:
         self._was_made = False
+        self._kept: tuple[int, ReplicaSource] | None = None
 
     def refusal(self, pid: int) -> str:
         """Why none can be made for a process; empty if one was, for this or another."""
         if self._was_made:
             return ""
         try:
-            ReplicaSource(pid).close()
+            self._kept = pid, ReplicaSource(pid)
         except (OSError, CaptureError) as error:
             return f"no replica can be made: {error}"
         self._was_made = True
         return ""
+
+    def take(self, pid: int) -> ReplicaSource | None:
+        """Hand over the replica that was made, if it is of this process: its taker closes it."""
+        if self._kept is None or self._kept[0] != pid:
+            return None
+        source, self._kept = self._kept[1], None
+        return source
+
+    def close(self) -> None:
+        """Close the replica that was made, if nobody took it."""
+        if self._kept is not None:
+            self._kept[1].close()
+            self._kept = None
 
 
 def choose_accesses(
@@ -102,6 +116,7 @@ def try_beforehand(config: SessionConfig, trial: ReplicaTrial) -> None:
     """
     if not config.stops_nothing and config.max_stop_seconds > 0 and not ptrace_refusal():
         trial.refusal(os.getpid())
+        trial.close()
 
 
 def _watchpoints(config: SessionConfig, why: str) -> Accesses:

@@ -8,6 +8,7 @@ import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
@@ -51,7 +52,7 @@ from memsampd.phases.schedule import BurstShape, make_schedule
 from memsampd.phases.unseen import UnseenCode
 from memsampd.phases.windows import WindowCutter
 from memsampd.sampler.clock.progress import ProgressClock
-from memsampd.sampler.perf.costs import SamplingCost, SwitchCost
+from memsampd.sampler.perf.costs import SamplingCost, SwitchCost, measure_switch_cost
 from memsampd.sampler.perf.counts import NO_COUNTERS
 from memsampd.sampler.perf.rings import TaskEvent
 from memsampd.sampler.perf.source import RING_BYTES, StreamedBranches, TaskClockSource
@@ -230,6 +231,7 @@ class Surroundings(msgspec.Struct, frozen=True):
     Attributes:
         machine: this machine.
         sampling_cost: what branch samples by the timer take from a target.
+        switch_cost: tells what switches between threads take more then: measured once.
         process_cpu: accounts of what is done for each of them.
         memory_peak: what memory gives at most; None if it was not measured.
         pmu: what came of trying the PMU's events.
@@ -242,6 +244,9 @@ class Surroundings(msgspec.Struct, frozen=True):
     memory_peak: MemoryPeak | None = None
     pmu: PmuTrials = NO_PMU
     replica_trial: ReplicaTrial = msgspec.field(default_factory=ReplicaTrial)
+    switch_cost: Callable[[], SwitchCost] = msgspec.field(
+        default_factory=lambda: cache(measure_switch_cost)
+    )
 
     @classmethod
     def read(cls, process_cpu: ProcessCpu | None = None) -> Surroundings:
@@ -249,7 +254,7 @@ class Surroundings(msgspec.Struct, frozen=True):
         machine = read_machine()
         return cls(
             machine,
-            SamplingCost.measure(),
+            SamplingCost.measure_interrupts(),
             process_cpu or ProcessCpu(),
             _memory_peak(machine),
             try_pmu(machine.cpu),
@@ -293,11 +298,12 @@ class Preparation(msgspec.Struct, frozen=True):
             logger.warning(note)
         target = TargetInfo(**msgspec.structs.asdict(facts.identity))
         trial = self.around.replica_trial
-        accesses = choose_accesses(target.pid, self.config, facts.refusal, trial)
-        logger.debug("accesses by %s: %s", accesses.source, accesses.why)
-        config = settled(self.config, accesses)
         with ExitStack() as stack:
-            stack.enter_context(confined(config.cpu_affinity))
+            stack.enter_context(confined(self.config.cpu_affinity))
+            stack.callback(trial.close)
+            accesses = choose_accesses(target.pid, self.config, facts.refusal, trial)
+            logger.debug("accesses by %s: %s", accesses.source, accesses.why)
+            config = settled(self.config, accesses)
             handle = stack.enter_context(ProcessHandle(target.pid))
             store = None
             if self.output.store is not None:
@@ -306,8 +312,9 @@ class Preparation(msgspec.Struct, frozen=True):
                 store = ProfileStore(self.output.store)
                 stack.callback(store.close)
             around = self.around
+            make_tracer = partial(tracing_thread, trial=trial)
             parts = compose(
-                target, handle, config, around, stack, tracing_thread, store=store, tell=logger.info
+                target, handle, config, around, stack, make_tracer, store=store, tell=logger.info
             )
             recorders = _recorders(self.output, parts, config, around.machine, accesses.why)
             for recorder in recorders:
@@ -470,14 +477,17 @@ def _sampling(
 ) -> SamplingPlan:
     """Charges samples, and has them taken for a part of the time where switches are many."""
     cost = around.sampling_cost
+    measure: Callable[[], SwitchCost] | None = around.switch_cost
     if source.name != TaskClockSource.name:  # what a PMU's events take at switches is not known
-        cost = msgspec.structs.replace(cost, switch=SwitchCost())
+        cost, measure = msgspec.structs.replace(cost, switch=SwitchCost()), None
 
     def thinned() -> None:
         for thread in source.threads:
             account.add_thread(thread)
 
-    return SamplingPlan(source, cost, config.budget_share, SwitchCounter(pid), thinned, tell)
+    return SamplingPlan(
+        source, cost, config.budget_share, SwitchCounter(pid), thinned, tell, measure
+    )
 
 
 def _past(keeper: ProfileKeeper | None, machine: Machine, config: SessionConfig) -> Past | None:
@@ -598,8 +608,17 @@ def named_branches(pid: int) -> BranchMaps:
     return BranchMaps(lambda each: BranchMap(code_reader(each), CodeNames(each, process)))
 
 
-def tracing_thread(pid: int, config: SessionConfig, account: CpuAccount) -> TracerThread:
-    """Start the thread that takes bursts of a process, or walks beside it."""
+def tracing_thread(
+    pid: int, config: SessionConfig, account: CpuAccount, trial: ReplicaTrial | None = None
+) -> TracerThread:
+    """Start the thread that takes bursts of a process, or walks beside it.
+
+    Args:
+        pid: the process.
+        config: how to observe.
+        account: pays for the thread.
+        trial: may have a replica of the process.
+    """
     rng = random.Random(config.seed)
     if config.stops_nothing:
         from memsampd.sampler.walk.source import OPEN_LEAST_ACCESSES
@@ -612,7 +631,8 @@ def tracing_thread(pid: int, config: SessionConfig, account: CpuAccount) -> Trac
             open_least_accesses=OPEN_LEAST_ACCESSES,
         )
     else:
-        tracer = TracerThread(pid, lambda: access_source(pid), rng, config.line_bytes)
+        made = trial and trial.take(pid)
+        tracer = TracerThread(pid, lambda: made or access_source(pid), rng, config.line_bytes)
     account.add_thread(tracer.thread)
     return tracer
 

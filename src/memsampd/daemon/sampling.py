@@ -7,8 +7,11 @@ from typing import Protocol
 
 import msgspec
 
-from memsampd.sampler.perf.costs import SamplingCost
+from memsampd.sampler.perf.costs import SamplingCost, SwitchCost
 from memsampd.sampler.perf.switches import planned_share
+
+# What switches cost is measured once they may take this part of what is allowed: it takes 10 ms.
+_MATTERS_SHARE = 0.5
 
 
 class Sampling(msgspec.Struct, frozen=True):
@@ -67,6 +70,8 @@ class SamplingPlan:
         switches: counts them.
         thinned: called when the share has changed.
         tell: tells people why.
+        measure_switch: measures what a switch costs, once threads are switched to so often that it
+            matters; None: it costs what ``cost`` says.
     """
 
     def __init__(
@@ -77,8 +82,11 @@ class SamplingPlan:
         switches: Switches,
         thinned: Callable[[], None] = lambda: None,
         tell: Callable[[str], None] = lambda words: None,
+        measure_switch: Callable[[], SwitchCost] | None = None,
     ) -> None:
-        self._source, self._cost = source, cost
+        self._source, self._switch = source, cost.switch
+        self._interrupt_seconds = cost.interrupt_seconds
+        self._measure_switch = measure_switch
         self._allowed_share, self._switches = allowed_share, switches
         self._thinned, self._tell = thinned, tell
         self._period_seconds = source.period_seconds  # of samples that are taken all the time
@@ -96,21 +104,28 @@ class SamplingPlan:
         Returns:
             What it came to so far.
         """
-        source, cost = self._source, self._cost
+        source = self._source
         used = max(target_cpu_seconds - self._cpu_seconds, 0.0)
         self._cpu_seconds += used
         interrupts = used / (source.weight * source.period_seconds)
-        self._seconds += interrupts * cost.interrupt_seconds
+        self._seconds += interrupts * self._interrupt_seconds
         if self._switches.look(now_seconds):
+            self._measure_once()
             switches = self._switches.switches - self._counted
             self._counted = self._switches.switches
             self._seconds += switches * self._switch_seconds()
             self._plan()
         return Sampling(self._seconds, source.share, self._why())
 
+    def _measure_once(self) -> None:
+        """Measure what switches cost, if they may take so much that it matters."""
+        taken_share = self._switches.per_cpu_second * self._switch.timer_seconds
+        if self._measure_switch and taken_share > _MATTERS_SHARE * self._allowed_share:
+            self._switch, self._measure_switch = self._measure_switch(), None
+
     def _switch_seconds(self) -> float:
         """What sampling takes at a switch, in the mean."""
-        switch, source = self._cost.switch, self._source
+        switch, source = self._switch, self._source
         more = switch.sampled_seconds(source.period_seconds) - switch.open_seconds
         return switch.open_seconds + more / source.weight
 
@@ -120,7 +135,7 @@ class SamplingPlan:
             return
         share = planned_share(
             self._switches.per_cpu_second,
-            self._cost.switch,
+            self._switch,
             self._period_seconds,
             self._allowed_share,
             source.share,
@@ -133,7 +148,7 @@ class SamplingPlan:
     def _why(self) -> str:
         """Why it is sampled for a part of the time, or what that costs where it cannot be."""
         source, often = self._source, self._switches.per_cpu_second
-        took = often * self._cost.switch.sampled_seconds(self._period_seconds)
+        took = often * self._switch.sampled_seconds(self._period_seconds)
         if source.share == 1 and not (source.not_thinned and took > self._allowed_share):
             return ""
         words = (

@@ -95,3 +95,25 @@ def test_where_it_cannot_be_less_that_is_said() -> None:
     assert told.share == 1
     assert told.why.endswith("takes 20 % of it (not less, as child processes are sampled, too)")
     assert source.told == []
+
+
+def test_what_a_switch_costs_is_measured_once_it_matters() -> None:
+    """Until then it costs what is usual."""
+    measured: list[SwitchCost] = []
+
+    def measure() -> SwitchCost:
+        measured.append(SwitchCost(26e-6, 2e-6, 0.004))
+        return measured[0]
+
+    source, switches = Source(), Switches(100.0)
+    plan = SamplingPlan(source, COST, 0.01, switches, measure_switch=measure)
+    plan.look(0.0, 0.0)
+    switches.switches = 100
+    usual = 500 * 6e-6 + 100 * (1e-6 + 0.75 * 12e-6)
+    assert plan.look(1.0, 1.0).seconds == pytest.approx(usual)
+    assert not measured
+    switches.per_cpu_second, switches.switches = 500.0, 600
+    told = plan.look(2.0, 2.0)
+    assert told.seconds == pytest.approx(usual + 500 * 6e-6 + 500 * (2e-6 + 0.75 * 24e-6))
+    plan.look(3.0, 3.0)
+    assert len(measured) == 1

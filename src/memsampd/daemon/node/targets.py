@@ -279,7 +279,11 @@ class Target:
             return _Live(session, tracers[0], stack.pop_all())
 
     def _choose(self, config: SessionConfig, refusal: TargetError | None) -> Accesses:
-        return choose_accesses(self.key.pid, config, refusal, self._around.replica_trial)
+        trial = self._around.replica_trial
+        try:
+            return choose_accesses(self.key.pid, config, refusal, trial)
+        finally:
+            trial.close()  # bursts of it are taken by a process of its own
 
     def _tracer_maker(
         self, pid: int, config: SessionConfig, account: CpuAccount
