@@ -22,6 +22,7 @@ _USUAL_VARIATION = 0.2
 # Bursts without an access say nothing of the rates of others.
 _MEMORYLESS_PRECISION = 1e-12
 _RIGHT_BURSTS = 0.25  # bursts that the model of rates is taken to have been right for, of any code
+_LEAST_WEIGHT = 1e-12
 
 _Found = TypeVar("_Found")
 
@@ -422,9 +423,12 @@ class BurstMemory:
 
         A burst that was not timed goes as fast as the model says, corrected by what the model
         missed the timed bursts of like code by: the mean logarithm, as if a quarter of a burst more
-        had not been missed at all. What it misses other code by tells nothing of this one. Times of
-        another run count where no like code was timed since: the same code may go at another rate
-        now. Timings that contradict each other do not count (``is_trusted``).
+        had not been missed at all. What it misses other code by tells nothing of this one. Where
+        fewer bursts of like code were timed than were not, registers may have been steady by chance,
+        and tell too low a rate: for those too many, too, the model is taken to have been right, and
+        a measured rate is not taken whole. Times of another run count where no like code was timed
+        since: the same code may go at another rate now. Timings that contradict each other do not
+        count (``is_trusted``).
 
         Returns:
             Accesses per CPU second, shape (m,), and whether one of like code was timed in the
@@ -440,8 +444,11 @@ class BurstMemory:
         modelled = self._log_model[: self.count]
         measured = self._log_rate[: self.count]
         missed = np.where(is_timed, measured - modelled, 0.0)
-        corrected = modelled + weight @ missed / (weight.sum(axis=1) + _RIGHT_BURSTS)
-        rates = np.exp(np.where(counts, measured, corrected))
+        told = weight.sum(axis=1)
+        doubt = np.maximum(like @ (~self.is_timed * self.bursts) - told, 0.0)
+        corrected = modelled + weight @ missed / (told + doubt + _RIGHT_BURSTS)
+        believed = measured - missed * doubt / np.maximum(told + doubt, _LEAST_WEIGHT)
+        rates = np.exp(np.where(counts, believed, corrected))
         is_rated = counts | weight.any(axis=1) | self.is_memoryless
         return np.where(self.is_memoryless, 0.0, rates), is_rated
 

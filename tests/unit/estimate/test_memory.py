@@ -55,6 +55,21 @@ def test_many_timed_bursts_leave_no_doubt() -> None:
     assert memory.expected_rates()[0][-1] == pytest.approx(2e8, rel=0.01)
 
 
+def test_one_timing_of_many_tries_is_not_taken_whole() -> None:
+    """Its registers may have been steady by chance; if half of the bursts were timed, not."""
+    memory = BurstMemory(4, 1, capacity=8)
+    memory.add(0, 0, CODE[0], np.zeros(1), 1e8, 0.05, 8e8, True)
+    for at in range(1, 5):
+        memory.add(at, 0, CODE[0], np.zeros(1), 8e8, 0.7, 8e8, False)
+    rates, is_rated = memory.expected_rates()
+    expected = [8e8 * (1 / 8) ** (1 / 4), *4 * [8e8 * (1 / 8) ** (1 / 4.25)]]
+    assert rates == pytest.approx(expected)
+    assert is_rated.all()
+    for at in range(5, 8):
+        memory.add(at, 0, CODE[0], np.zeros(1), 1e8, 0.05, 8e8, True)
+    assert memory.expected_rates()[0][[0, 5, 6, 7]] == pytest.approx(4 * [1e8])
+
+
 def test_likeness_is_by_code_and_by_phase_where_that_is_not_known() -> None:
     memory = BurstMemory(4, 1)
     half = CODE[0] + CODE[1]
