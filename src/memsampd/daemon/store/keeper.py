@@ -40,6 +40,7 @@ from memsampd.phases.windows import code_bins
 logger = logging.getLogger(__name__)
 
 _SAVE_SECONDS = 240.0
+_PATIENCE_SECONDS = 0.25  # with a program that has just begun: others have their turns
 # A program of which so much of the time is in code of its own making is known again only as the
 # same process: such code has no name that lasts.
 _MOST_ANONYMOUS = 0.1
@@ -133,7 +134,9 @@ class ProfileKeeper:
             clusterer: of its phases: it is given those that are known.
             first_phase: their ids begin with it.
         """
-        key = program_key(self._pid, self._config, self._branches)
+        key = program_key(
+            self._pid, self._config, self._branches, patience_seconds=_PATIENCE_SECONDS
+        )
         program = _Program(key, clusterer)
         self._programs.append(program)
         found = self._store.find(key, self._config.bins) if key is not None else None

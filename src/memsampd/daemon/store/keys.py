@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import struct
+import time
 from pathlib import Path
 
 import msgspec
@@ -66,25 +67,37 @@ def process_name(pid: int, proc: Path = PROC) -> str:
 
 
 def program_key(
-    pid: int, config: SessionConfig, branches: str = "timer", proc: Path = PROC
+    pid: int,
+    config: SessionConfig,
+    branches: str = "timer",
+    proc: Path = PROC,
+    patience_seconds: float = 0.0,
 ) -> ProgramKey | None:
     """Say which program a process runs now.
+
+    In the midst of an exec that cannot be told, nor before the new program has run a little: its
+    first page is not present yet.
 
     Args:
         pid: the process.
         config: how it is observed: bursts and branch vectors depend on that.
         branches: where branch samples come from: vectors of other sources are others.
         proc: root of the proc file system.
+        patience_seconds: how long to ask again where it cannot be told.
 
     Returns:
         None if it is gone, not ours to look at, or its program cannot be told from others.
     """
     try:
+        program = _program(pid, proc)
+        give_up = time.monotonic() + patience_seconds
+        while program is None and time.monotonic() < give_up:
+            time.sleep(0.001)
+            program = _program(pid, proc)
         identity = read_identity(pid, proc)
         with open(proc / str(pid) / "cmdline", "rb") as file:
             arguments = arguments_class(file.read(_MOST_ARGUMENT_BYTES))
         uids = _uids((proc / str(pid) / "status").read_bytes())
-        program = _program(pid, proc)
         process = process_name(pid, proc)
     except (OSError, ValueError):
         return None

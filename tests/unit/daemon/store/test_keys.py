@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
-from tracees import running
+from tracees import PATIENCE_SECONDS, running
 
 from memsampd.daemon.config import SessionConfig
 from memsampd.daemon.store.keys import ProgramKey, arguments_class, program_key
@@ -48,10 +48,8 @@ def test_the_same_program_with_arguments_of_the_same_kind_is_the_same(tmp_path: 
             script, *rest = arguments
             third = key_of(stack, sys.executable, str(tmp_path / script), *rest)
             assert third.digest != one.digest, arguments
-        elsewhere = stack.enter_context(
-            running("sh", "-c", "echo here; read x", "job.py", "--size=10")
-        )
-        assert program_key(elsewhere.pid, CONFIG) != one
+        elsewhere = key_of(stack, "sh", "-c", "echo here; read x", "job.py", "--size=10")
+        assert elsewhere.digest != one.digest
 
 
 def test_it_is_not_the_same_observed_otherwise() -> None:
@@ -78,6 +76,13 @@ def test_it_is_not_the_same_run_by_somebody_else() -> None:
         )
     assert theirs.uid == 65534
     assert mine.digest != theirs.digest
+
+
+def test_a_program_that_has_just_begun_has_a_key() -> None:
+    """It cannot be told before the first page of the program is there."""
+    for _ in range(20):
+        with running("sleep", "1000000") as process:
+            assert program_key(process.pid, CONFIG, patience_seconds=PATIENCE_SECONDS) is not None
 
 
 def test_a_process_that_is_gone_has_no_key() -> None:
