@@ -12,7 +12,7 @@ from pathlib import Path
 
 import jsonschema
 from commands import MEMSAMPD, memsampd
-from tracees import running
+from tracees import running, sleeping
 
 SCHEMA = Path(__file__).parents[2] / "docs" / "events.schema.json"
 SPIN = "while True: {i: str(i) for i in range(2000)}"
@@ -41,7 +41,7 @@ def on_a_terminal(*words: str) -> str:
 
 
 def test_attach_says_first_of_all_that_it_works_and_what_it_waits_for() -> None:
-    with running("sleep", "600") as asleep:
+    with sleeping() as asleep:
         shown = on_a_terminal("attach", str(asleep.pid), "--no-listen", "--duration", "2")
     assert shown.startswith(f"memsampd: attaching to process {asleep.pid}\r\n")
     assert "step 1 of 3: waiting for the target to use CPU time" in shown
