@@ -313,10 +313,10 @@ def test_nonsense_by_http_and_by_the_socket_stops_nothing(
         first = web_process(running_daemon)
         windows = running_daemon.wait_for(lambda targets: targets[busy.pid].get("windows"))
         for _ in range(150):
-            _send(socket.create_connection(("127.0.0.1", port), 60), nonsense(rng))
+            _send(socket.create_connection(("127.0.0.1", port), PATIENCE_SECONDS), nonsense(rng))
         for number in range(150):
             client = socket.socket(socket.AF_UNIX)
-            client.settimeout(60)
+            client.settimeout(PATIENCE_SECONDS)
             client.connect(str(running_daemon.socket))
             _send(client, broken_command(rng, number))
         assert web_process(running_daemon) == first
