@@ -273,16 +273,25 @@ def test_metrics_while_it_runs(target: subprocess.Popen[str]) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-def lingering(port: int) -> subprocess.Popen[str]:
+UNTIL_TOLD = """
+import select
+while not select.select([0], [], [], 0)[0]:
+    sum(range(10**5))
+"""
+
+
+@contextmanager
+def lingering(port: int) -> Iterator[subprocess.Popen[str]]:
     """Observe a program to its end, which has come; nobody has read the metrics yet."""
     words = (MEMSAMPD, "run", "--listen", f"127.0.0.1:{port}", "--linger", "3600", "--")
-    program = (sys.executable, "-c", "sum(range(10**7))")
-    observing = subprocess.Popen([*words, *program], stderr=subprocess.PIPE, text=True)
-    assert observing.stderr is not None
-    for line in observing.stderr:
-        if "the target ended" in line:
-            return observing
-    raise AssertionError("it went before its metrics were read")
+    program = (sys.executable, "-c", UNTIL_TOLD)
+    with tracees.running(*words, *program, stderr=subprocess.PIPE) as observing:
+        assert observing.stderr is not None
+        said = iter(observing.stderr)
+        assert any(line.startswith("window ") for line in said)
+        tracees.go_on(observing)
+        assert any("the target ended" in line for line in said), "it went before it was read"
+        yield observing
 
 
 def test_the_last_state_waits_until_it_has_been_read() -> None:

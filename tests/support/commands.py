@@ -12,7 +12,7 @@ from pathlib import Path
 
 MEMSAMPD = str(Path(sys.executable).with_name("memsampd"))
 # For machines that are busy with other things; nothing is asserted on it.
-PATIENCE_SECONDS = 200.0
+PATIENCE_SECONDS = 500.0
 
 
 def memsampd(

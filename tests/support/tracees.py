@@ -53,7 +53,7 @@ __all__ = [
 WAYS = ("stepped", "translated", "source")
 BUSY_REASONS = ("not-running", "in-syscall", "in-rseq")
 # For machines that are busy with other things; nothing is asserted on it.
-PATIENCE_SECONDS = 200.0
+PATIENCE_SECONDS = 500.0
 _SLEEPS = ("35", "230")  # nanosleep, clock_nanosleep
 
 
