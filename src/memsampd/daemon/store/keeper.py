@@ -13,7 +13,7 @@ import msgspec
 from memsampd.daemon.config import SessionConfig
 from memsampd.daemon.pipeline import Known
 from memsampd.daemon.store.database import ProfileStore
-from memsampd.daemon.store.keys import ProgramKey, program_key
+from memsampd.daemon.store.keys import ProgramKey, has_just_begun, program_key
 from memsampd.daemon.store.profiles import (
     Profile,
     StoredBurst,
@@ -134,8 +134,11 @@ class ProfileKeeper:
             clusterer: of its phases: it is given those that are known.
             first_phase: their ids begin with it.
         """
+        # Of one that has run for long, a first page that is not there will not come.
+        is_new = bool(self._programs) or has_just_begun(self._pid)
+        patience_seconds = _PATIENCE_SECONDS if is_new else 0.0
         key = program_key(
-            self._pid, self._config, self._branches, patience_seconds=_PATIENCE_SECONDS
+            self._pid, self._config, self._branches, patience_seconds=patience_seconds
         )
         program = _Program(key, clusterer)
         self._programs.append(program)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import struct
 import time
@@ -19,6 +20,7 @@ _MEANING = 1
 _AT_PHDR = 3
 _AUXV_ENTRY = struct.Struct("<QQ")
 _MOST_ARGUMENT_BYTES = 4096
+_MOMENT_SECONDS = 10.0
 
 
 class ProgramKey(msgspec.Struct, frozen=True):
@@ -64,6 +66,15 @@ def process_name(pid: int, proc: Path = PROC) -> str:
     except OSError:
         boot = ""
     return f"{boot}/{pid}/{read_identity(pid, proc).start_ticks}"
+
+
+def has_just_begun(pid: int, proc: Path = PROC) -> bool:
+    """Whether a process was started a moment ago; what it executed since does not count."""
+    try:
+        started_seconds = read_identity(pid, proc).start_ticks / os.sysconf("SC_CLK_TCK")
+    except OSError:
+        return False
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - started_seconds < _MOMENT_SECONDS
 
 
 def program_key(
