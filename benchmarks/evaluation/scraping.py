@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import random
 import socket
 import threading
 import time
@@ -77,10 +78,15 @@ def parse_scrape(text: str, seconds: float, policy: str = "lru") -> Scrape:
 
 
 def free_address() -> str:
-    """Return an address of this machine that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{probe.getsockname()[1]}"
+    """Return an address of this machine that nobody listens on now.
+
+    Its port is none that who connects is given: else a scraper might connect to itself.
+    """
+    while True:
+        address = "127.0.0.1", random.SystemRandom().randrange(20_000, 32_000)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(address)
+            return f"{address[0]}:{address[1]}"
 
 
 class Scraper:

@@ -57,7 +57,7 @@ class Tally:
         self.refusals = self.refusals or {}
         self.refusals[reason] = self.refusals.get(reason, 0) + 1
 
-    def wait(self, is_enough: Callable[[], bool], patience_seconds: float = 200.0) -> None:
+    def wait(self, is_enough: Callable[[], bool], patience_seconds: float = 500.0) -> None:
         """Wait until it is enough, or over.
 
         Raises:
@@ -186,7 +186,7 @@ def traces_left(pid: int) -> list[str]:
     return left
 
 
-def wait_until_clean(pid: int, patience_seconds: float = 60.0) -> list[str]:
+def wait_until_clean(pid: int, patience_seconds: float = 200.0) -> list[str]:
     """What is left after some patience: [] as soon as nothing is."""
     give_up = time.monotonic() + patience_seconds
     while (left := traces_left(pid)) and time.monotonic() < give_up:

@@ -64,20 +64,14 @@ int main(int count, char **words)
 """
 
 
-def spawn(*words: str, seconds: float = 600) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [*(words or (sys.executable, "-c", TWO_PHASES, str(seconds)))],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+def spawned() -> AbstractContextManager[subprocess.Popen[str]]:
+    return tracees.running(sys.executable, "-c", TWO_PHASES, "3600")
 
 
 @pytest.fixture
 def target() -> Iterator[subprocess.Popen[str]]:
-    process = spawn()
-    yield process
-    process.kill()
-    process.communicate()
+    with spawned() as process:
+        yield process
 
 
 def children_of(pid: int) -> list[str]:
@@ -138,7 +132,7 @@ def test_another_program_has_its_own_curve_and_name(tmp_path: Path) -> None:
     large, recording = small.with_name("large"), tmp_path / "x.memsampd"
     shutil.copy(small, large)
     command = [str(small), str(16 << 10), str(large), str(256 << 10)]
-    with subprocess.Popen(command) as target:
+    with tracees.running(*command) as target:
         observing = [MEMSAMPD, "attach", str(target.pid), "--no-listen", "--json"]
         with subprocess.Popen(
             [*observing, "-o", str(recording)], stdout=subprocess.PIPE, text=True
@@ -163,20 +157,20 @@ def test_one_process_observes_two_targets_and_tells_their_costs_apart() -> None:
     told: dict[int, Snapshot] = {}
 
     def observe(pid: int) -> None:
-        config = SessionConfig(duration_seconds=3.0)
-        with attached(pid, config, OutputConfig(), process_cpu=process_cpu) as session:
-            session.run()
+        with attached(pid, SessionConfig(), OutputConfig(), process_cpu=process_cpu) as session:
+            begun = time.monotonic()
+            while time.monotonic() < begun + 3 or not session.snapshot().samples:
+                time.sleep(0.05)
+                session.step()
             told[pid] = session.snapshot()
 
-    programs = [spawn() for _ in range(2)]
-    threads = [threading.Thread(target=observe, args=(each.pid,)) for each in programs]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    for program in programs:
-        program.kill()
-        program.communicate()
+    with spawned() as one, spawned() as other:
+        programs = one, other
+        threads = [threading.Thread(target=observe, args=(each.pid,)) for each in programs]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
     assert set(told) == {each.pid for each in programs}
     for pid, state in told.items():
         assert state.target.pid == pid
@@ -244,20 +238,19 @@ def test_a_signal_ends_it_cleanly(
     assert "killed" not in report.stdout
 
 
-def test_the_end_of_the_target_ends_it() -> None:
-    process = spawn(seconds=600)
-    command = [MEMSAMPD, "attach", str(process.pid), "--no-listen"]
+def test_the_end_of_the_target_ends_it(target: subprocess.Popen[str]) -> None:
+    command = [MEMSAMPD, "attach", str(target.pid), "--no-listen"]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as observing:
         assert observing.stdout is not None
         observing.stdout.readline()  # the first window
-        process.send_signal(signal.SIGUSR1)
-        assert process.communicate()[0] == "finished\n"
+        target.send_signal(signal.SIGUSR1)
+        assert target.communicate()[0] == "finished\n"
         _, errors = observing.communicate()
     assert observing.returncode == 0, errors
     assert "the target ended" in errors
-    assert process.returncode == 0
+    assert target.returncode == 0
 
 
 def test_metrics_while_it_runs(target: subprocess.Popen[str]) -> None:
@@ -280,16 +273,25 @@ def test_metrics_while_it_runs(target: subprocess.Popen[str]) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-def lingering(port: int) -> subprocess.Popen[str]:
+UNTIL_TOLD = """
+import select
+while not select.select([0], [], [], 0)[0]:
+    sum(range(10**5))
+"""
+
+
+@contextmanager
+def lingering(port: int) -> Iterator[subprocess.Popen[str]]:
     """Observe a program to its end, which has come; nobody has read the metrics yet."""
     words = (MEMSAMPD, "run", "--listen", f"127.0.0.1:{port}", "--linger", "3600", "--")
-    program = (sys.executable, "-c", "sum(range(10**7))")
-    observing = subprocess.Popen([*words, *program], stderr=subprocess.PIPE, text=True)
-    assert observing.stderr is not None
-    for line in observing.stderr:
-        if "the target ended" in line:
-            return observing
-    raise AssertionError("it went before its metrics were read")
+    program = (sys.executable, "-c", UNTIL_TOLD)
+    with tracees.running(*words, *program, stderr=subprocess.PIPE) as observing:
+        assert observing.stderr is not None
+        said = iter(observing.stderr)
+        assert any(line.startswith("window ") for line in said)
+        tracees.go_on(observing)
+        assert any("the target ended" in line for line in said), "it went before it was read"
+        yield observing
 
 
 def test_the_last_state_waits_until_it_has_been_read() -> None:

@@ -154,9 +154,10 @@ def test_a_sample_stands_for_a_period_of_cpu_time(
             program.go()
             samples = read_all(source)
             cpu_seconds = cpu_seconds_of(program.pid, start_ns)
-        assert samples.lost == samples.throttled == 0
+        assert samples.lost == 0
         assert set(samples.pid.tolist()) == set(samples.tid.tolist()) == {program.pid}
-        return len(samples) * period_seconds / cpu_seconds
+        # Where interrupts seem slow, as on a host that is busy itself, the kernel throttles them.
+        return 0.0 if samples.throttled else len(samples) * period_seconds / cpu_seconds
 
     assert_covers(run)
 

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from commands import MEMSAMPD, PATIENCE_SECONDS, free_port, memsampd
 from daemons import Daemon, daemon, wait_for
-from tracees import compile_c, descriptors, running, wait_until_clean
+from tracees import compile_c, descriptors, running, sleeping, wait_until_clean
 
 from memsampd.daemon.node.control import ControlClient, RefusedError
 from memsampd.errors import MemsampdError
@@ -97,10 +97,14 @@ def test_a_rule_finds_a_process_and_its_curve_comes(
 ) -> None:
     with daemon(tmp_path / "d", rule(mark)) as running_daemon:
         found = running_daemon.wait_for(
-            lambda targets: (each := targets.get(busy.pid)) and each.get("bursts") and each
+            lambda targets: (
+                (each := targets.get(busy.pid))
+                and each.get("bursts")
+                and each["state"] in ("profiled", "sampled")  # not idle, as where it gets no CPU
+                and each
+            )
         )
         assert found["rule"] == "marked"
-        assert found["state"] in ("profiled", "sampled")
         assert found["caches"]
         threads = list_threads(running_daemon.process.pid)
         niceness = {}
@@ -121,7 +125,7 @@ def test_a_rule_finds_a_process_and_its_curve_comes(
 
 
 def test_users_ask_for_processes_and_let_them_go(tmp_path: Path) -> None:
-    with running("sleep", "600") as idle, daemon(tmp_path / "d") as running_daemon:
+    with sleeping() as idle, daemon(tmp_path / "d") as running_daemon:
         options = ("--socket", str(running_daemon.socket))
         attached = memsampd("attach", "--daemon", str(idle.pid), *options)
         assert attached.returncode == 0, attached.stderr
@@ -267,7 +271,7 @@ def test_a_second_daemon_refuses_with_a_reason(tmp_path: Path, address: str) -> 
 def test_a_killed_daemon_leaves_targets_unharmed_and_the_next_one_takes_over(
     tmp_path: Path, mark: str, busy: subprocess.Popen[str]
 ) -> None:
-    with running("sleep", "600") as idle:
+    with sleeping() as idle:
         with daemon(tmp_path / "d", rule(mark)) as first:
             first.ask("attach", pid=idle.pid)
             first.wait_for(lambda targets: targets.get(busy.pid, {}).get("bursts"))
@@ -380,7 +384,8 @@ sys.stdin.read()
 def test_a_hang_up_has_the_rules_read_again_and_sessions_go_on(
     tmp_path: Path, mark: str, busy: subprocess.Popen[str]
 ) -> None:
-    with running("sleep", "600") as idle, daemon(tmp_path / "d", rule(mark)) as running_daemon:
+    seconds = f"1{os.getpid()}"  # as nobody else sleeps
+    with running("sleep", seconds) as idle, daemon(tmp_path / "d", rule(mark)) as running_daemon:
         running_daemon.wait_for(lambda targets: targets.get(busy.pid, {}).get("windows"))
         config = tmp_path / "d" / "config.toml"
         text = config.read_text()
@@ -389,7 +394,7 @@ def test_a_hang_up_has_the_rules_read_again_and_sessions_go_on(
         wait_for(lambda: running_daemon.ask("status")["status"]["reload_trouble"])
         assert "line " in running_daemon.ask("status")["status"]["reload_trouble"]
         windows = running_daemon.targets()[busy.pid]["windows"]
-        config.write_text(text + "[[rules]]\nname = 'idle'\ncommand_line = '^sleep 600$'\n")
+        config.write_text(text + f"[[rules]]\nname = 'idle'\ncommand_line = '^sleep {seconds}$'\n")
         running_daemon.ask("reload")
         running_daemon.wait_for(lambda targets: idle.pid in targets)
         assert running_daemon.ask("status")["status"]["reload_trouble"] == ""
@@ -466,7 +471,7 @@ def test_a_read_only_state_directory_is_said_and_nothing_else_stops(
     (tmp_path / "d" / "state").write_text("a file, not a directory")
     with daemon(tmp_path / "d", rule(mark)) as running_daemon:
         running_daemon.wait_for(lambda targets: busy.pid in targets)
-        with running("sleep", "600") as idle:
+        with sleeping() as idle:
             running_daemon.ask("attach", pid=idle.pid)
             assert idle.pid in running_daemon.targets()
         assert "are forgotten at a restart" in running_daemon.log
@@ -480,7 +485,7 @@ def test_users_see_and_ask_for_their_own_processes_only(
     shared.mkdir(mode=0o755)
     try:
         with (
-            running("sleep", "600", user=NOBODY, group=NOBODY) as theirs,
+            sleeping(user=NOBODY, group=NOBODY) as theirs,
             daemon(shared / "d") as running_daemon,
         ):
             (shared / "d").chmod(0o755)
@@ -583,7 +588,7 @@ def _asked(running_daemon: Daemon) -> bool:
 
 
 def test_many_attaches_and_detaches_leave_nothing(tmp_path: Path) -> None:
-    with running("sleep", "600") as idle, daemon(tmp_path / "d") as running_daemon:
+    with sleeping() as idle, daemon(tmp_path / "d") as running_daemon:
 
         def cycle(times: int) -> dict[str, int]:
             with ControlClient(running_daemon.socket, PATIENCE_SECONDS) as client:

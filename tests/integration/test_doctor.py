@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tracees import sleeping
 
 from memsampd import _core
 from memsampd.cli.doctor import Doctor, as_table
@@ -45,7 +46,7 @@ def test_the_table_names_each_check_once(capsys: pytest.CaptureFixture[str]) -> 
 def test_a_container_that_forbids_perf_events() -> None:
     folder = Path(__file__).parent.parent / "unit/sampler"
     code = (
-        f"import sys; sys.path.insert(0, {str(folder)!r})\n"
+        f"import sys; sys.path[:0] = {[str(folder), *sys.path]!r}\n"
         "from test_perf_refusal import deny_perf_event_open\n"
         "from memsampd.cli.doctor import Doctor\n"
         "import argparse\n"
@@ -114,7 +115,7 @@ def test_a_target_that_cannot_be(capsys: pytest.CaptureFixture[str], pid: str) -
 
 
 def test_looking_at_a_target_does_not_touch_it() -> None:
-    with subprocess.Popen(["sleep", "60"]) as child:
+    with sleeping() as child:
 
         def status() -> list[str]:
             """All but the queued signals, which are those of all processes of the user."""
@@ -127,7 +128,6 @@ def test_looking_at_a_target_does_not_touch_it() -> None:
             before = status()
         finding, _, sampling, bursts = diagnose_target(str(child.pid), 200_000, 0.005, 0.002, 0.01)
         after = status()
-        child.kill()
     assert finding.state is sampling.state is State.OK
     assert "a burst waits until it runs" in bursts.detail
     assert after == before  # context switches included

@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 from commands import MEMSAMPD, PATIENCE_SECONDS, free_port
 from daemons import Daemon, daemon, wait_for
-from tracees import children, running, wait_until_clean
+from tracees import children, running, sleeping, wait_until_clean
 
 from memsampd.exporters.recording import read_recording
 
@@ -121,7 +121,7 @@ def test_a_state_directory_on_a_read_only_disk(
     with (
         mounted(tmp_path / "d" / "state", "ro,size=16k"),
         daemon(tmp_path / "d", rule(mark)) as running_daemon,
-        running("sleep", "600") as idle,
+        sleeping() as idle,
     ):
         running_daemon.wait_for(lambda targets: busy.pid in targets)
         running_daemon.ask("attach", pid=idle.pid)
@@ -313,18 +313,22 @@ def test_nonsense_by_http_and_by_the_socket_stops_nothing(
         first = web_process(running_daemon)
         windows = running_daemon.wait_for(lambda targets: targets[busy.pid].get("windows"))
         for _ in range(150):
-            _send(socket.create_connection(("127.0.0.1", port), 60), nonsense(rng))
+            _send(socket.create_connection(("127.0.0.1", port), PATIENCE_SECONDS), nonsense(rng))
         for number in range(150):
             client = socket.socket(socket.AF_UNIX)
-            client.settimeout(60)
+            client.settimeout(PATIENCE_SECONDS)
             client.connect(str(running_daemon.socket))
             _send(client, broken_command(rng, number))
         assert web_process(running_daemon) == first
         wait_for(lambda: f'pid="{busy.pid}"' in read(port, "/metrics"))
         found: dict[str, Any] = running_daemon.wait_for(
-            lambda targets: targets[busy.pid]["windows"] > windows and targets[busy.pid]
+            lambda targets: (
+                (each := targets[busy.pid])["windows"] > windows
+                and each["state"] in ("profiled", "sampled")  # not idle, as where it gets no CPU
+                and each
+            )
         )
-        assert found["state"] in ("profiled", "sampled")
+        assert found["caches"]
         assert "Traceback" not in running_daemon.log
 
 

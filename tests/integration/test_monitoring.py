@@ -176,8 +176,7 @@ def answers_all(monitors: Monitoring, name: str, pid: int, *, with_node: bool) -
         assert monitors.label_values(filled_in(selector, values), label)
     for _, expression in panel_queries(name):
         if with_node or "memsampd_node_" not in expression:
-            found = monitors.wait_for(filled_in(expression, values))
-            assert all(series["value"][1] != "NaN" for series in found), expression
+            monitors.wait_for_figures(filled_in(expression, values))
 
 
 def test_an_absent_memsampd_is_told(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tracees import PATIENCE_SECONDS, compile_c, descriptors, patiently
+from tracees import PATIENCE_SECONDS, compile_c, descriptors, patiently, running
 
 from memsampd import _core
 from memsampd.daemon.accesses import ReplicaTrial, choose_accesses, ptrace_refusal
@@ -99,16 +99,10 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def target(program: Path) -> Iterator[subprocess.Popen[str]]:
-    process = subprocess.Popen(
-        [str(program)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    try:
+    with running(program) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         yield process
-    finally:
-        process.kill()
-        process.communicate()
 
 
 def is_unharmed(process: subprocess.Popen[str]) -> bool:

@@ -17,6 +17,7 @@ from chromium import Chromium, wait_for
 from commands import MEMSAMPD, PATIENCE_SECONDS
 from msgspec.structs import replace
 from serving import lasting_node_status, now_snapshot, serving
+from tracees import running
 
 from memsampd.exporters.history import History
 from memsampd.exporters.snapshot import Snapshot
@@ -43,14 +44,15 @@ def read(figure: str) -> str:
 def attached(tmp_path: Path) -> Iterator[str]:
     """The address of the page of a session on a program of two kinds of work."""
     words = tmp_path / "words"
-    target = subprocess.Popen([sys.executable, "-c", TWO_KINDS])
-    with words.open("w") as file:
-        session = subprocess.Popen(
-            [MEMSAMPD, "attach", str(target.pid), "--page", "--listen", "127.0.0.1:0"],
+    with (
+        words.open("w") as file,
+        running(sys.executable, "-c", TWO_KINDS) as target,
+        running(
+            *(MEMSAMPD, "attach", str(target.pid), "--page", "--listen", "127.0.0.1:0"),
             stdout=subprocess.DEVNULL,
             stderr=file,
-        )
-    try:
+        ) as session,
+    ):
         said = wait_for(
             lambda: re.search(r"page: (\S+)", words.read_text()) or session.poll() is not None,
             "the address of the page",
@@ -59,10 +61,6 @@ def attached(tmp_path: Path) -> Iterator[str]:
         yield said[1]
         session.terminate()
         assert session.wait(PATIENCE_SECONDS) == 0, words.read_text()
-    finally:
-        for process in (session, target):
-            process.kill()
-            process.wait()
 
 
 def clean(browser: Chromium, url: str) -> None:

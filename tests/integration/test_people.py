@@ -12,7 +12,7 @@ from pathlib import Path
 
 import jsonschema
 from commands import MEMSAMPD, memsampd
-from tracees import running
+from tracees import running, sleeping
 
 SCHEMA = Path(__file__).parents[2] / "docs" / "events.schema.json"
 SPIN = "while True: {i: str(i) for i in range(2000)}"
@@ -41,7 +41,7 @@ def on_a_terminal(*words: str) -> str:
 
 
 def test_attach_says_first_of_all_that_it_works_and_what_it_waits_for() -> None:
-    with running("sleep", "600") as asleep:
+    with sleeping() as asleep:
         shown = on_a_terminal("attach", str(asleep.pid), "--no-listen", "--duration", "2")
     assert shown.startswith(f"memsampd: attaching to process {asleep.pid}\r\n")
     assert "step 1 of 3: waiting for the target to use CPU time" in shown
@@ -126,12 +126,21 @@ def test_advice_on_two_running_processes() -> None:
     assert len(told) == 2 or left_out
 
 
+# It may take a while until it is attached to.
+WHILE_RECORDED = """
+import os, sys, time
+while not os.path.exists(sys.argv[1]): sum(range(1000))
+end = time.process_time() + 1.5
+while time.process_time() < end: {i: str(i) for i in range(2000)}
+"""
+
+
 def test_a_figure_of_two_real_recordings(tmp_path: Path) -> None:
-    work = "sum(len({i: str(i) for i in range(2000)}) for _ in range(1500))"
+    program = (sys.executable, "-c", WHILE_RECORDED)
     paths = [tmp_path / name for name in ("before", "after")]
     for path in paths:
         subprocess.run(
-            [MEMSAMPD, "run", "-o", path, "--no-listen", "--", sys.executable, "-c", work],
+            [MEMSAMPD, "run", "-o", path, "--no-listen", "--", *program, path],
             capture_output=True,
             check=True,
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import time
 from collections.abc import Iterator
 from itertools import count
@@ -10,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
-from tracees import PATIENCE_SECONDS, compile_c
+from tracees import PATIENCE_SECONDS, compile_c, running
 
 from memsampd import _core
 from memsampd.daemon.attach import attached
@@ -38,9 +37,8 @@ int main(void)
 
 @pytest.fixture
 def looping(tmp_path: Path) -> Iterator[int]:
-    with subprocess.Popen([compile_c(tmp_path, LOOPING)]) as process:
+    with running(compile_c(tmp_path, LOOPING)) as process:
         yield process.pid
-        process.kill()
 
 
 def stand_ins() -> PmuTrials:

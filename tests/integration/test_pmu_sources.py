@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
-from tracees import PATIENCE_SECONDS, descriptors, go_on
+from tracees import PATIENCE_SECONDS, descriptors, go_on, running
 
 from memsampd import _core
 from memsampd.machines.pmu import HardwareEvent
@@ -60,11 +60,8 @@ def stores_to(address: int) -> HardwareEvent:
 
 @contextmanager
 def program(code: str) -> Iterator[subprocess.Popen[str]]:
-    with subprocess.Popen(
-        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
+    with running(sys.executable, "-c", code) as process:
         yield process
-        process.kill()
 
 
 def line(process: subprocess.Popen[str]) -> str:

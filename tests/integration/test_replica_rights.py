@@ -8,14 +8,13 @@ import os
 import resource
 import signal
 import struct
-import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tracees import PATIENCE_SECONDS, children, patiently
+from tracees import PATIENCE_SECONDS, children, patiently, running
 
 from memsampd.sampler.process.status import read_status
 from memsampd.sampler.records import BurstRequest
@@ -35,13 +34,14 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 def observe() -> dict[str, Any]:
     """Bursts of a busy child of ours."""
     before = {pid for pid, _, _ in children(os.getpid())}  # of other tests
-    with subprocess.Popen(BUSY) as target:
+    with running(*BUSY) as target:
         try:
             with closing(ReplicaSource(target.pid)) as source:
                 request = BurstRequest(target.pid, 2000, 1.0)
-                bursts = [patiently(lambda: source.capture(request)) for _ in range(3)]
+                for _ in range(3):  # some are over at once: it is just beginning
+                    while patiently(lambda: source.capture(request)).accesses == 0:
+                        pass
             return {
-                "accesses": sum(burst.accesses for burst in bursts),
                 "lives": target.poll() is None,
                 "left": [
                     each
@@ -51,8 +51,6 @@ def observe() -> dict[str, Any]:
             }
         except OSError as error:
             return {"error": error.errno, "lives": target.poll() is None}
-        finally:
-            target.kill()
 
 
 def in_a_child(prepare: Callable[[], None]) -> dict[str, Any]:
@@ -120,7 +118,6 @@ def limit_addresses(room_bytes: int, is_hard: bool) -> Callable[[], None]:
 
 def assert_works(told: dict[str, Any]) -> None:
     assert told.get("error") is None
-    assert told["accesses"] > 0
     assert told["lives"]
     assert told["left"] == []
 

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, closing
 
 import numpy as np
 import pytest
-from tracees import PATIENCE_SECONDS, descriptors, patiently
+from tracees import PATIENCE_SECONDS, descriptors, patiently, running
 
 from memsampd import _core
 from memsampd.daemon.attach import MappedBranches, code_reader
@@ -38,12 +38,10 @@ BUSY = "print('ready', flush=True)\nwhile True: d = {i: str(i) for i in range(99
 
 @pytest.fixture
 def busy() -> Iterator[subprocess.Popen[str]]:
-    process = subprocess.Popen([sys.executable, "-c", BUSY], stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    process.stdout.readline()
-    yield process
-    process.kill()
-    process.communicate()
+    with running(sys.executable, "-c", BUSY) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        yield process
 
 
 def mapped(pid: int) -> BranchSource:
@@ -176,7 +174,7 @@ def test_access_sources_can_be_cancelled(name: str, busy: subprocess.Popen[str])
         ):
             assert time.monotonic() < give_up
         for _ in range(3):  # and so does each later one
-            later = source.stream(request, lambda _: None)
+            later = patiently(lambda: source.stream(request, lambda _: None))
             assert later.end in (BurstEnd.DEADLINE, BurstEnd.COLD)
 
 

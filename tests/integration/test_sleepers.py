@@ -76,8 +76,12 @@ def asleep(program: Path, which: str) -> Iterator[subprocess.Popen[str]]:
         assert process.stdout.readline() == "ready\n"
         threads = 1 if which == "first" else 2
         give_up = time.monotonic() + PATIENCE_SECONDS
-        while [sleeps(each.tid) for each in read_threads(process.pid)] != [True] * threads:
+        before: list[int] = []
+        while [sleeps(each.tid) for each in read_threads(process.pid)] != [True] * threads or (
+            before != switches(process.pid)  # it may have slept, and still be on its way
+        ):
             assert time.monotonic() < give_up
+            before = switches(process.pid)
             time.sleep(0.01)
         yield process
 

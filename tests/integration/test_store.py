@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -199,7 +200,9 @@ def test_two_runs_of_a_program_have_like_vectors_wherever_it_is_loaded(program: 
     assert np.sqrt(one.named * other.named).sum() > 0.9
     if one.start == other.start:
         pytest.skip("this machine loads programs at the same address each time")
-    assert np.sqrt(one.addressed * other.addressed).sum() < 0.1
+    # By chance two addresses fall into one bin, now and then.
+    others = chain([other], (vectors(program) for _ in range(2)))
+    assert any(np.sqrt(one.addressed * each.addressed).sum() < 0.1 for each in others)
 
 
 # -- the daemon ----------------------------------------------------------------------------------

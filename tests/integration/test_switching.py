@@ -82,6 +82,19 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @contextmanager
+def switching(program: Path, *words: str) -> Iterator[Popen[str]]:
+    """The program, once it has both threads."""
+    with running(program, *words) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        yield process
+
+
+def sampling_threads() -> list[threading.Thread]:
+    return [each for each in threading.enumerate() if each.name == "memsampd-sampling"]
+
+
+@contextmanager
 def thinned(pid: int, share: float) -> Iterator[TaskClockSource]:
     with TaskClockSource(pid) as source:
         source.thin(share)
@@ -111,7 +124,7 @@ def samples_of(parts: list[BranchSamples]) -> int:
 
 def test_windows_hold_the_threads_as_they_ran(program: Path) -> None:
     """And the CPU time of the samples, by their weights, is that of the process."""
-    with running(program) as process, thinned(process.pid, 1 / 8) as source:
+    with switching(program) as process, thinned(process.pid, 1 / 8) as source:
         assert (source.share, source.period_seconds) == (1 / 8, 0.00025)
         first, second = list_threads(process.pid)
 
@@ -145,7 +158,7 @@ def test_windows_hold_the_threads_as_they_ran(program: Path) -> None:
 
 
 def test_another_program_is_noticed_while_nothing_is_sampled(program: Path) -> None:
-    with running(program) as process, thinned(process.pid, LEAST_SHARE) as source:
+    with switching(program) as process, thinned(process.pid, LEAST_SHARE) as source:
         read_until(source, samples_of)
         for _ in range(3):  # most of the time nothing is
             source.take_events()
@@ -161,7 +174,7 @@ def test_another_program_is_noticed_while_nothing_is_sampled(program: Path) -> N
 
 
 def test_threads_born_meanwhile_are_sampled(program: Path) -> None:
-    with running(program) as process, thinned(process.pid, 1 / 16) as source:
+    with switching(program) as process, thinned(process.pid, 1 / 16) as source:
         read_until(source, samples_of)
         known = set(list_threads(process.pid))
         tell(process, "t")
@@ -171,12 +184,12 @@ def test_threads_born_meanwhile_are_sampled(program: Path) -> None:
 
 
 def test_all_is_as_it_was_when_there_are_few_switches_again(program: Path) -> None:
-    with running(program) as process, TaskClockSource(process.pid) as source:
-        opened, threads = len(descriptors()), threading.active_count()
+    with switching(program) as process, TaskClockSource(process.pid) as source:
+        opened = len(descriptors())
         for share in (1 / 2, 1 / 64, 1):
             source.thin(share)
             assert source.share == share
-            assert threading.active_count() == threads + (share < 1)
+            assert len(sampling_threads()) == (share < 1)
             give_up = time.monotonic() + PATIENCE_SECONDS
             while len(descriptors()) != opened:  # its thread has one for a moment, now and then
                 assert time.monotonic() < give_up
@@ -186,19 +199,20 @@ def test_all_is_as_it_was_when_there_are_few_switches_again(program: Path) -> No
 
 
 def test_the_end_of_the_process_ends_it(program: Path) -> None:
-    before = descriptors(), threading.active_count()
-    with running(program) as process, thinned(process.pid, 1 / 32) as source:
+    before = descriptors()
+    with switching(program) as process, thinned(process.pid, 1 / 32) as source:
         read_until(source, samples_of)
         process.kill()
         read_until(source, lambda parts: source.ended)
         assert source.take_events() is not None
-    assert (descriptors(), threading.active_count()) == before
+    assert descriptors() == before
+    assert sampling_threads() == []
 
 
 def test_a_session_says_so_and_records_it(program: Path, tmp_path: Path) -> None:
     config = SessionConfig(own_cpu_share=1e6, budget_share=1e-3)
     path = tmp_path / "recording"
-    with running(program, "a", "b") as process:
+    with switching(program, "a", "b") as process:
         with attached(process.pid, config, OutputConfig(path)) as session:
             give_up = time.monotonic() + PATIENCE_SECONDS
 

@@ -117,16 +117,13 @@ def test_a_server_that_has_gone_is_said_and_waited_for(terminal: Terminal) -> No
 
 
 def test_a_process_of_our_own_without_a_daemon() -> None:
-    with subprocess.Popen([sys.executable, "-c", "while True: sum(range(1000))"]) as busy:
-        try:
-            done = subprocess.run(
-                [MEMSAMPD, "top", "--once", "--json", "--duration", "3", "--pid", str(busy.pid)],
-                capture_output=True,
-                text=True,
-                check=True,
-            )
-        finally:
-            busy.kill()
+    with running(sys.executable, "-c", "while True: sum(range(1000))") as busy:
+        done = subprocess.run(
+            [MEMSAMPD, "top", "--once", "--json", "--duration", "3", "--pid", str(busy.pid)],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
     (target,) = json.loads(done.stdout)["targets"]
     assert target["pid"] == busy.pid
     assert target["alive"]

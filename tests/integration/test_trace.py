@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 import tracees
-from commands import MEMSAMPD, memsampd
+from commands import MEMSAMPD, PATIENCE_SECONDS, memsampd
 from lackey_text import obvious
 from tracing_rows import read_trace
 
@@ -84,7 +84,7 @@ def started(*words: str | Path | int) -> Iterator[subprocess.Popen[str]]:
 
 def wait_for(process: subprocess.Popen[str], is_there: Callable[[], bool]) -> None:
     """Wait for something that a living process is about to do."""
-    give_up = time.monotonic() + 100
+    give_up = time.monotonic() + PATIENCE_SECONDS
     while not is_there():
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < give_up
@@ -226,7 +226,7 @@ def test_the_end_of_the_target_ends_it(scanner: Path, tmp_path: Path) -> None:
 
 def test_the_reason_of_a_refusal_is_told(tmp_path: Path) -> None:
     path = tmp_path / "x"
-    with tracees.running("sleep", "600") as target:
+    with tracees.sleeping() as target:
         done = trace(target.pid, "-o", path, "--deadline", "0.3")
         assert target.poll() is None
     assert done.returncode == 1

@@ -60,8 +60,9 @@ def test_traffic_of_a_real_program(name: str, tmp_path: Path) -> None:
     command = [sys.executable, "-c", HASHING] if name == "python" else [name, "-c", str(data)]
     if shutil.which(command[0]) is None:
         pytest.skip(f"{name} is not installed (scripts/test-tools installs it)")
-    with (tmp_path / "out").open("wb") as out, running(*command, stdout=out) as process:
-        bursts = list(islice(long_bursts(process.pid), BURSTS))
-    assert bursts
+    bursts: list[Burst] = []
+    while len(bursts) < BURSTS:  # it may end before
+        with (tmp_path / "out").open("wb") as out, running(*command, stdout=out) as process:
+            bursts += islice(long_bursts(process.pid), BURSTS - len(bursts))
     errors = [np.mean(errors_of(burst)) for burst in bursts]
     assert np.median(errors) < 0.35  # docs/traffic.md: 15 % over all programs; one may do anything

@@ -16,7 +16,7 @@ from typing import Any, Self
 
 import pytest
 
-_WAIT_SECONDS = 120
+_WAIT_SECONDS = 300
 _CLOSE_SECONDS = 20
 
 
@@ -81,8 +81,12 @@ class Chromium:
 
     def open_tab(self, size: tuple[int, int], scheme: str) -> None:
         """Attach to the tab and have everything of interest reported."""
-        pages = self.call("Target.getTargets")["targetInfos"]
-        page = next(each["targetId"] for each in pages if each["type"] == "page")
+
+        def page_of() -> str | None:  # it may answer before it has one
+            targets = self.call("Target.getTargets")["targetInfos"]
+            return next((each["targetId"] for each in targets if each["type"] == "page"), None)
+
+        page = wait_for(page_of, "a page")
         attached = self.call("Target.attachToTarget", targetId=page, flatten=True)
         self._session = attached["sessionId"]
         for domain in ("Page", "Runtime", "Network", "Log"):
@@ -213,7 +217,8 @@ class Chromium:
 
 def wait_for(ask: Callable[[], Any], what: str) -> Any:
     """Ask until the answer is true; returns it."""
-    for _ in range(1200):
+    give_up = time.monotonic() + _WAIT_SECONDS
+    while time.monotonic() < give_up:
         if found := ask():
             return found
         time.sleep(0.1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import socket
 import subprocess
@@ -11,7 +12,7 @@ from pathlib import Path
 
 MEMSAMPD = str(Path(sys.executable).with_name("memsampd"))
 # For machines that are busy with other things; nothing is asserted on it.
-PATIENCE_SECONDS = 200.0
+PATIENCE_SECONDS = 500.0
 
 
 def memsampd(
@@ -28,9 +29,14 @@ def memsampd(
 
 
 def free_port() -> int:
-    """A port of 127.0.0.1 that nobody has, and that nobody is given who does not ask for it."""
+    """A port of 127.0.0.1 that nobody has, and that nobody is given who does not ask for it.
+
+    Of those that run tests at a time (of pytest-xdist) each has ports of its own.
+    """
+    worker = int("".join(filter(str.isdigit, os.environ.get("PYTEST_XDIST_WORKER", ""))) or 0)
+    first = 20_000 + worker % 12 * 1000
     while True:
-        port = random.SystemRandom().randrange(20_000, 32_000)
+        port = random.SystemRandom().randrange(first, first + 1000)
         with socket.socket() as probe, suppress(OSError):
             probe.bind(("127.0.0.1", port))
             return port

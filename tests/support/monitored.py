@@ -61,6 +61,15 @@ class Monitoring:
         """Wait until Prometheus has an answer."""
         return list(wait_for(lambda: _told(lambda: self.query(expression)), lambda: expression))
 
+    def wait_for_figures(self, expression: str) -> list[dict[str, Any]]:
+        """Wait until Prometheus has an answer, and every series of it a value."""
+
+        def found() -> list[dict[str, Any]] | None:
+            series = self.wait_for(expression)
+            return series if all(each["value"][1] != "NaN" for each in series) else None
+
+        return list(wait_for(found, lambda: f"a value in each of {expression}"))
+
     def wait_for_alert(self, name: str) -> dict[str, str]:
         """Wait until Alertmanager shows an alert."""
         return dict(wait_for(lambda: _told(lambda: self.alerts().get(name)), lambda: name))
@@ -124,6 +133,7 @@ def monitoring(kept: Path, directory: Path, scraped: int) -> Iterator[Monitoring
             )
             stack.callback(process.wait)
             stack.callback(process.kill)
+        wait_for(lambda: _told(lambda: [ports.alerts()]), lambda: "an Alertmanager")
         yield ports
 
 

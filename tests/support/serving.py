@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from chromium import wait_for
+from commands import PATIENCE_SECONDS
 from invented import make_node_status, make_snapshot
 from msgspec.structs import replace
 
@@ -31,7 +32,9 @@ def lasting_node_status() -> NodeStatus:
 def ask(url: str, path: str, method: str = "GET", **headers: str) -> tuple[int, Any, Any]:
     """Return status, headers and body (decoded where it is JSON)."""
     parts = urlsplit(url)
-    connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=60)
+    connection = http.client.HTTPConnection(
+        parts.hostname or "", parts.port, timeout=PATIENCE_SECONDS
+    )
     try:
         connection.request(method, path, headers=headers)
         answer = connection.getresponse()

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from memsampd.errors import CaptureError
+from memsampd.sampler.process.identity import wait_until_made
 from memsampd.sampler.records import AccessChunk, Burst, BurstRequest
 from memsampd.sampler.replica.comparison import held_replica
 from memsampd.sampler.replica.source import ReplicaSource
@@ -40,8 +41,10 @@ __all__ = [
     "patiently",
     "rows_from",
     "running",
+    "sleeping",
     "sleeps",
     "traces_left",
+    "wait_until",
     "wait_until_clean",
     "write_data",
 ]
@@ -50,7 +53,8 @@ __all__ = [
 WAYS = ("stepped", "translated", "source")
 BUSY_REASONS = ("not-running", "in-syscall", "in-rseq")
 # For machines that are busy with other things; nothing is asserted on it.
-PATIENCE_SECONDS = 200.0
+PATIENCE_SECONDS = 500.0
+_SLEEPS = ("35", "230")  # nanosleep, clock_nanosleep
 
 
 def compile_c(directory: Path, source: str, *flags: str) -> Path:
@@ -85,16 +89,36 @@ def descriptors() -> set[str]:
 
 @contextmanager
 def running(*command: str | Path, **options: object) -> Iterator[subprocess.Popen[str]]:
-    """A child that is killed at the end, whatever happens."""
+    """A child that is killed at the end, whatever happens.
+
+    It is there to be looked at: Popen returns while the kernel has mapped nothing of the program
+    yet. It may not have executed an instruction: who needs that it has waits for what it does.
+    """
     process = subprocess.Popen(  # type: ignore[call-overload]
         [str(part) for part in command],
         **{"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, **options},
     )
     try:
+        wait_until_made(process.pid)
         yield process
     finally:
         process.kill()
         process.communicate()
+
+
+@contextmanager
+def sleeping(**options: object) -> Iterator[subprocess.Popen[str]]:
+    """A child that sleeps, for good."""
+    with running("sleep", "1000000", **options) as process:
+        call = Path(f"/proc/{process.pid}/syscall")
+        wait_until(lambda: call.read_text().split()[0] in _SLEEPS)
+        yield process
+
+
+def wait_until(is_so: Callable[[], object]) -> None:
+    """Wait until something holds, as long as a test may take."""
+    while not is_so():
+        time.sleep(0.001)
 
 
 def sleeps(tid: int) -> bool:

@@ -259,13 +259,18 @@ def test_an_agent_ends_as_told_or_fails(
 
 def test_all_cpu_time_is_that_of_some_program() -> None:
     """What is busy is no less than what we know of, nor more than the CPUs have."""
-    wall, busy, own = time.monotonic(), busy_seconds(), time.process_time()
-    for _ in range(300):
-        time.sleep(0.001)
-        sum(range(20_000))
-    own_used, busy_used = time.process_time() - own, busy_seconds() - busy
-    assert own_used - 0.05 <= busy_used
-    assert busy_used <= (time.monotonic() - wall) * (os.cpu_count() or 1) + 0.05
+
+    def agrees() -> bool:
+        wall, busy, own = time.monotonic(), busy_seconds(), time.process_time()
+        for _ in range(300):
+            time.sleep(0.001)
+            sum(range(20_000))
+        own_used, busy_used = time.process_time() - own, busy_seconds() - busy
+        most = (time.monotonic() - wall) * (os.cpu_count() or 1)
+        return own_used - 0.05 <= busy_used <= most + 0.05
+
+    # Two clocks are read behind one another, and a CPU may be taken away between.
+    assert any(agrees() for _ in range(20))
 
 
 def test_what_a_server_lacks_is_named_with_its_remedy() -> None:

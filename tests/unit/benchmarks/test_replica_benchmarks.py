@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import subprocess
 import sys
 from pathlib import Path
 
 import msgspec
 import numpy as np
 import pytest
+from tracees import running
 
 from memsampd.sampler.process.status import list_threads
 from memsampd.sampler.records import Burst, BurstCost, BurstEnd
@@ -92,7 +92,7 @@ TWO_THREADS = """
 import threading, time
 threading.Thread(target=lambda: [None for _ in iter(int, 1)], daemon=True).start()
 print("ready", flush=True)
-time.sleep(60)
+time.sleep(1e6)
 """
 
 
@@ -104,21 +104,17 @@ def _state(pid: int, tid: int) -> tuple[str, int]:
 
 
 def test_other_threads_are_held_and_let_go() -> None:
-    command = [sys.executable, "-c", TWO_THREADS]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as program:
-        try:
-            assert program.stdout is not None
-            program.stdout.readline()
-            threads = list_threads(program.pid)
-            for left_alone in threads:
-                others = [tid for tid in threads if tid != left_alone]
-                with others_held(program.pid, left_alone, asleep=True) as held:
-                    assert held == len(others)
-                    assert {_state(program.pid, tid)[0] for tid in others} == {"t"}
-                    assert _state(program.pid, left_alone)[1] == 0
-                assert {_state(program.pid, tid)[1] for tid in threads} == {0}
-        finally:
-            program.kill()
+    with running(sys.executable, "-c", TWO_THREADS) as program:
+        assert program.stdout is not None
+        program.stdout.readline()
+        threads = list_threads(program.pid)
+        for left_alone in threads:
+            others = [tid for tid in threads if tid != left_alone]
+            with others_held(program.pid, left_alone, asleep=True) as held:
+                assert held == len(others)
+                assert {_state(program.pid, tid)[0] for tid in others} == {"t"}
+                assert _state(program.pid, left_alone)[1] == 0
+            assert {_state(program.pid, tid)[1] for tid in threads} == {0}
 
 
 # -- speed ---------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import jsonschema
 import pytest
+from tracees import sleeping
 
 from memsampd.cli.command import COMMANDS
 from memsampd.cli.completion import SHELLS, script
@@ -123,11 +124,8 @@ def completed(shell: str, tmp_path: Path, line: str) -> list[str]:
 def test_shells_offer_commands_choices_and_processes(shell: str, tmp_path: Path) -> None:
     assert completed(shell, tmp_path, "memsampd repo") == ["report"]
     assert completed(shell, tmp_path, "memsampd advise --goal ") == ["misses", "fairness"]
-    with subprocess.Popen(["sleep", "60"]) as sleeping:
-        try:
-            assert str(sleeping.pid) in completed(shell, tmp_path, "memsampd attach ")
-        finally:
-            sleeping.kill()
+    with sleeping() as target:
+        assert str(target.pid) in completed(shell, tmp_path, "memsampd attach ")
 
 
 def test_the_schema_of_events_is_what_the_code_says() -> None:

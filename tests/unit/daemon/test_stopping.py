@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import random
 import signal
 import threading
 import time
 from collections.abc import Callable
+
+from tracees import descriptors
 
 from memsampd.daemon.stopping import Stop
 
@@ -69,7 +70,7 @@ def test_a_first_wait_ends_however_short_it_is() -> None:
 
 
 def test_it_leaves_no_descriptor() -> None:
-    before = os.listdir("/proc/self/fd")
+    before = descriptors()
     for _ in range(10):
         Stop()
-    assert len(os.listdir("/proc/self/fd")) == len(before)
+    assert descriptors() == before

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 
 import numpy as np
 from msgspec.structs import replace
+from tracees import PATIENCE_SECONDS
 
 from memsampd import _core
 from memsampd.daemon.tracer import CaptureOrder, CaptureResult, TracerThread
@@ -93,7 +94,7 @@ def tracer_of(source: Scripted) -> Iterator[TracerThread]:
 
 def result_of(tracer: TracerThread, order: CaptureOrder = ORDER) -> CaptureResult:
     tracer.order(order)
-    give_up = time.monotonic() + 200
+    give_up = time.monotonic() + PATIENCE_SECONDS
     found: list[CaptureResult] = []
     while not found and time.monotonic() < give_up:
         found = tracer.results()
@@ -109,7 +110,7 @@ def test_the_end_of_a_search_is_told_to_its_burst_alone() -> None:
         ) -> Burst:
             if request.seek_ips:
                 started.set()
-                assert select.select([request.seek_end], [], [], 200)[0]
+                assert select.select([request.seek_end], [], [], PATIENCE_SECONDS)[0]
             else:
                 assert request.seek_end == -1
             return super().count_lines(request, line_bytes, counter)
@@ -120,7 +121,7 @@ def test_the_end_of_a_search_is_told_to_its_burst_alone() -> None:
             started.clear()
             tracer.end_seeking()  # too soon: for none
             tracer.order(replace(ORDER, seek_ips=(1,), seek_seconds=1.0))
-            assert started.wait(200)
+            assert started.wait(PATIENCE_SECONDS)
             assert not tracer.results()
             tracer.end_seeking()
             while not tracer.results():

@@ -6,8 +6,6 @@ import dataclasses
 import os
 import random
 import signal
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -16,6 +14,7 @@ from typing import TypeAlias
 
 import msgspec
 import pytest
+from tracees import sleeping
 from tracing_rows import COST, HEADER, invented, read_trace, rows_of
 
 from memsampd.daemon.tracing import ThreadChooser, TraceConfig, TraceResult, Tracing
@@ -106,11 +105,8 @@ class Scripted:
 @pytest.fixture
 def target() -> Iterator[ProcessHandle]:
     """A process that is there, and nothing else."""
-    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    with ProcessHandle(process.pid) as handle:
+    with sleeping() as process, ProcessHandle(process.pid) as handle:
         yield handle
-    process.kill()
-    process.communicate()
 
 
 def trace(

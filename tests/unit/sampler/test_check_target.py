@@ -7,15 +7,15 @@ import struct
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
+from tracees import running, sleeping, wait_until
 
 from memsampd.errors import MemsampdError, TargetError, UsageError
 from memsampd.sampler.process.identity import read_stat
-from memsampd.sampler.process.status import read_status
 from memsampd.sampler.process.target import check_target, parse_pid
 
 NOBODY = 65534
@@ -23,16 +23,9 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user"
 
 
 @pytest.fixture
-def sleeper() -> Iterator[subprocess.Popen[bytes]]:
-    with subprocess.Popen(["sleep", "60"]) as child:
-        wait_until(lambda: read_stat(child.pid).command == "sleep")
+def sleeper() -> Iterator[subprocess.Popen[str]]:
+    with sleeping() as child:
         yield child
-        child.kill()
-
-
-def wait_until(condition: object) -> None:
-    while not condition():  # type: ignore[operator]
-        time.sleep(0.001)
 
 
 def refusal(pid: int | str, **options: object) -> TargetError:
@@ -43,7 +36,7 @@ def refusal(pid: int | str, **options: object) -> TargetError:
     return caught.value
 
 
-def test_a_process_of_ours(sleeper: subprocess.Popen[bytes]) -> None:
+def test_a_process_of_ours(sleeper: subprocess.Popen[str]) -> None:
     facts = check_target(str(sleeper.pid))
     assert facts.identity.pid == facts.status.pid == sleeper.pid
     assert facts.identity.executable.endswith("sleep") or "coreutils" in facts.identity.executable
@@ -86,13 +79,12 @@ def test_a_thread_of_ours() -> None:
 
 
 def test_a_thread_of_another() -> None:
-    code = "import threading,time\nthreading.Thread(target=time.sleep,args=(60,)).start()\n"
-    with subprocess.Popen([sys.executable, "-c", code + "print(1,flush=True)"], stdout=-1) as child:
+    code = "import threading,time\nthreading.Thread(target=time.sleep,args=(1e6,)).start()\n"
+    with running(sys.executable, "-c", code + "print(1,flush=True)") as child:
         assert child.stdout is not None
         child.stdout.readline()
         tid = next(int(t) for t in os.listdir(f"/proc/{child.pid}/task") if int(t) != child.pid)
         error = refusal(tid)
-        child.kill()
     assert f"is a thread of process {child.pid}" in error.cause
     assert error.remedy == f"use {child.pid}"
 
@@ -113,38 +105,36 @@ def test_a_zombie() -> None:
 
 def test_a_process_whose_main_thread_has_exited() -> None:
     code = (
-        "import threading,time,ctypes\nthreading.Thread(target=time.sleep,args=(60,)).start()\n"
+        "import threading,time,ctypes\nthreading.Thread(target=time.sleep,args=(1e6,)).start()\n"
         "ctypes.CDLL(None).syscall(60, 0)"  # exit of this thread only
     )
-    with subprocess.Popen([sys.executable, "-c", code]) as child:
+    with running(sys.executable, "-c", code) as child:
         wait_until(lambda: read_stat(child.pid).state == "Z")
         error = refusal(child.pid)
-        child.kill()
     assert "main thread" in error.cause
 
 
-def test_a_traced_process(sleeper: subprocess.Popen[bytes]) -> None:
+def test_a_traced_process(sleeper: subprocess.Popen[str]) -> None:
     code = (
         "import ctypes,sys\nlibc=ctypes.CDLL(None)\n"
         f"assert libc.ptrace(0x4206, {sleeper.pid}, None, None) == 0\n"  # PTRACE_SEIZE
         "print(1, flush=True)\nsys.stdin.read()"
     )
-    with subprocess.Popen([sys.executable, "-c", code], stdin=-1, stdout=-1) as tracer:
+    with running(sys.executable, "-c", code) as tracer:
         assert tracer.stdout is not None
         tracer.stdout.readline()
         error = refusal(sleeper.pid)
-        tracer.kill()
     assert f"is traced by process {tracer.pid}" in error.cause
 
 
-def test_our_own_tracer(sleeper: subprocess.Popen[bytes], tmp_path: Path) -> None:
+def test_our_own_tracer(sleeper: subprocess.Popen[str], tmp_path: Path) -> None:
     tree = Tree(tmp_path)
     tree.add(7)
     tree.add(9, tracer_pid=7)
     assert "traces memsampd" in refusal(7, proc=tmp_path, own_pid=9).cause
 
 
-def test_a_stopped_process_is_accepted_with_a_note(sleeper: subprocess.Popen[bytes]) -> None:
+def test_a_stopped_process_is_accepted_with_a_note(sleeper: subprocess.Popen[str]) -> None:
     sleeper.send_signal(signal.SIGSTOP)
     wait_until(lambda: read_stat(sleeper.pid).state == "T")
     assert "stopped" in check_target(sleeper.pid).notes[0]
@@ -168,10 +158,8 @@ def test_a_32_bit_program(tmp_path: Path) -> None:
     program.write_bytes(tiny_elf32())
     program.chmod(0o755)
     try:
-        with subprocess.Popen([program]) as child:
-            wait_until(lambda: read_stat(child.pid).command == "tiny32")
+        with running(program) as child:
             error = refusal(child.pid)
-            child.kill()
     except OSError:  # no IA32 emulation here: the same file in a fake tree
         tree = Tree(tmp_path)
         tree.add(7, exe=program)
@@ -207,14 +195,14 @@ def test_a_name_is_text_and_never_more_than_a_name(tmp_path: Path, name: bytes) 
     code = "import ctypes,sys\nlibc = ctypes.CDLL(None)\nlibc.prctl(15, sys.stdin.buffer.read(15))"
     code += "\nprint(1,flush=True)\nsys.stdin.read()"
     home = {**os.environ, "PYTHONHOME": sys.base_prefix}
-    with subprocess.Popen([program, "-c", code], stdin=-1, stdout=-1, env=home) as child:
-        assert child.stdout is not None
-        assert child.stdin is not None
-        child.stdin.write(name.ljust(15, b"\0"))
-        child.stdin.flush()
-        child.stdout.readline()
+    with running(program, "-c", code, env=home, text=False) as child:
+        pipes = cast("subprocess.Popen[bytes]", child)  # text=False
+        assert pipes.stdout is not None
+        assert pipes.stdin is not None
+        pipes.stdin.write(name.ljust(15, b"\0"))
+        pipes.stdin.flush()
+        pipes.stdout.readline()
         facts = check_target(child.pid)
-        child.kill()
     assert facts.identity.command == name.decode(errors="replace")
     assert facts.identity.executable.encode().endswith("/\ufffd".encode())
     assert (facts.status.pid, facts.status.uid) == (child.pid, os.geteuid())
@@ -223,6 +211,23 @@ def test_a_name_is_text_and_never_more_than_a_name(tmp_path: Path, name: bytes) 
 def test_a_machine_without_a_tracer(tmp_path: Path) -> None:
     Tree(tmp_path).add(7)
     assert "riscv64 is not supported" in refusal(7, proc=tmp_path, machine="riscv64").cause
+
+
+def test_one_that_an_exec_is_making_is_waited_for_and_then_refused(tmp_path: Path) -> None:
+    Tree(tmp_path).add(7, mark="0 0 9000")
+    refused = refusal(7, proc=tmp_path, machine="x86_64", patience_seconds=0.01)
+    assert refused.cause == "process 7 (fake) is in the midst of an exec"
+    stat, next_stat = tmp_path / "7" / "stat", tmp_path / "made"
+    next_stat.write_text(stat.read_text().replace(" 0 0 9000", " 4096 8192 9000"))
+    made = threading.Timer(0.05, next_stat.replace, (stat,))
+    made.start()
+    assert check_target(7, tmp_path, "x86_64").identity.command == "fake"
+    made.join()
+
+
+def test_what_exits_is_not_in_the_midst_of_an_exec(tmp_path: Path) -> None:
+    Tree(tmp_path).add(7, mark="0 0 0", flags=4194560 | 4)  # its memory has gone already
+    assert check_target(7, tmp_path, "x86_64").identity.command == "fake"
 
 
 @pytest.mark.parametrize("missing", ["stat", "mem", "exe"])
@@ -244,12 +249,18 @@ class Tree:
         self.root = root
 
     def add(
-        self, pid: int, exe: Path = Path(sys.executable), tracer_pid: int = 0, extra: str = ""
+        self,
+        pid: int,
+        exe: Path = Path(sys.executable),
+        tracer_pid: int = 0,
+        extra: str = "",
+        mark: str = "4096 8192 9000",
+        flags: int = 4194560,
     ) -> None:
         folder = self.root / str(pid)
         (folder / "task" / str(pid)).mkdir(parents=True)
         (folder / "stat").write_text(
-            f"{pid} (fake) S 1 7 7 0 -1 4194560 1 2 3 4 150 25 0 0 20 0 1 0 4711 0 0 0 0 0"
+            f"{pid} (fake) S 1 7 7 0 -1 {flags} 1 2 3 4 150 25 0 0 20 0 1 0 4711 0 0 0 {mark}"
         )
         (folder / "status").write_text(
             f"Name:\tfake\nTgid:\t{pid}\nPid:\t{pid}\nTracerPid:\t{tracer_pid}\n{extra}"
@@ -259,18 +270,15 @@ class Tree:
 
 
 @needs_root
-def test_a_process_of_another_user(sleeper: subprocess.Popen[bytes]) -> None:
+def test_a_process_of_another_user(sleeper: subprocess.Popen[str]) -> None:
     cause = as_nobody(sleeper.pid)
     assert f"process {sleeper.pid} (sleep) belongs to user 0, you are {NOBODY}" in cause
 
 
 @needs_root
 def test_root_may_observe_a_process_of_another_user() -> None:
-    with subprocess.Popen(["sleep", "60"], user=NOBODY) as child:
-        wait_until(lambda: read_status(child.pid).uid == NOBODY)
-        wait_until(lambda: read_stat(child.pid).command == "sleep")
+    with sleeping(user=NOBODY) as child:
         assert check_target(child.pid).status.uid == NOBODY
-        child.kill()
 
 
 @needs_root
@@ -279,11 +287,10 @@ def test_an_undumpable_process_of_ones_own() -> None:
         "import ctypes,os,sys\nlibc = ctypes.CDLL(None)\nos.setuid(65534)\nlibc.prctl(4, 0)\n"
         "print(1,flush=True)\nsys.stdin.read()"
     )
-    with subprocess.Popen([sys.executable, "-c", code], stdin=-1, stdout=-1) as child:
+    with running(sys.executable, "-c", code) as child:
         assert child.stdout is not None
         child.stdout.readline()
         cause = as_nobody(child.pid)
-        child.kill()
     # The kernel gives the /proc files of an undumpable process to root, so its status tells
     # whose it is, and the permission is what is refused.
     assert "refuses to let you trace" in cause

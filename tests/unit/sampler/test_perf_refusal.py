@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tracees import sleeping
 
 from memsampd.errors import CapabilityError, TargetError, UsageError
 from memsampd.sampler.perf.refusal import explain_refusal
@@ -76,9 +77,9 @@ def deny_perf_event_open(number: int) -> None:
 
 @pytest.mark.parametrize(("number", "word"), [(errno.EPERM, "seccomp"), (errno.ENOSYS, "sandbox")])
 def test_a_container_that_forbids_perf_events(number: int, word: str) -> None:
-    with subprocess.Popen(["sleep", "60"]) as target:
+    with sleeping() as target:
         code = (
-            f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
+            f"import sys; sys.path[:0] = {[str(Path(__file__).parent), *sys.path]!r}\n"
             f"from {Path(__file__).stem} import *\n"
             f"deny_perf_event_open({number})\n"
             f"try: TaskClockSource({target.pid})\n"
@@ -87,7 +88,6 @@ def test_a_container_that_forbids_perf_events(number: int, word: str) -> None:
         done = subprocess.run(
             [sys.executable, "-c", code], capture_output=True, text=True, check=False
         )
-        target.kill()
     assert f"sampling process {target.pid}: perf_event_open is" in done.stdout, done.stderr
     assert word in done.stdout
 

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -11,10 +10,18 @@ import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tracees import go_on, running, wait_until
 
 from memsampd.errors import TargetError
 from memsampd.sampler.process.cputime import process_cpu_ns
-from memsampd.sampler.process.identity import ProcessHandle, parse_stat, read_identity, read_stat
+from memsampd.sampler.process.identity import (
+    ProcessHandle,
+    parse_stat,
+    program_mark,
+    read_identity,
+    read_stat,
+    wait_until_made,
+)
 from memsampd.sampler.process.maps import AddressSpace, Mapping, parse_maps, read_maps
 from memsampd.sampler.process.status import parse_status, read_status, read_threads
 
@@ -48,6 +55,37 @@ def test_stat_of_a_zombie_tells_that_it_is_dead() -> None:
     assert (stat.state, stat.is_dead) == ("Z", True)
 
 
+@pytest.mark.parametrize(
+    ("state", "flags", "code", "is_half_made"),
+    [
+        ("D", 0, 0, True),
+        ("R", 0, 0x1000, False),
+        ("R", 0x4, 0, False),  # it exits
+        ("Z", 0, 0, False),
+        ("S", 0x00200000, 0, False),  # a thread of the kernel
+    ],
+)
+def test_what_an_exec_is_making_is_told_from_what_ends(
+    state: str, flags: int, code: int, is_half_made: bool
+) -> None:
+    tail = STAT_TAIL.replace("S 1", f"{state} 1", 1).replace("4194560", str(flags))
+    stat = parse_stat(f"7 (x) {tail.replace(' 0 0 0 0', f' {code} 0 0 0', 1)}")
+    assert stat.program[0] == str(code)
+    assert stat.is_half_made == is_half_made
+
+
+def test_a_program_that_was_just_started_is_made_when_it_was_waited_for() -> None:
+    for _ in range(50):
+        with subprocess.Popen(["sleep", "1000000"]) as child:
+            try:
+                assert wait_until_made(child.pid)
+                assert program_mark(child.pid) is not None
+                assert Path(f"/proc/{child.pid}/cmdline").read_bytes() == b"sleep\0001000000\0"
+            finally:
+                child.kill()
+    assert wait_until_made(child.pid)  # it is gone
+
+
 def test_status_fields() -> None:
     status = parse_status(
         "Name:\tx\nTgid:\t7\nPid:\t9\nTracerPid:\t3\nUid:\t1\t2\t3\t4\nThreads:\t5\n"
@@ -65,14 +103,11 @@ def test_status_of_an_old_kernel_has_zeroes() -> None:
 
 
 def test_threads_of_a_real_process() -> None:
-    code = "import threading,time\nt=threading.Thread(target=time.sleep,args=(60,))\nt.start()\n"
-    with subprocess.Popen(
-        [sys.executable, "-c", code + "print(1, flush=True)"], stdout=-1
-    ) as child:
+    code = "import threading,time\nt=threading.Thread(target=time.sleep,args=(1e6,))\nt.start()\n"
+    with running(sys.executable, "-c", code + "print(1, flush=True)") as child:
         assert child.stdout is not None
         child.stdout.readline()
         threads = read_threads(child.pid)
-        child.kill()
     assert len(threads) == 2
     assert threads[0].tid == child.pid
     assert threads[0].cpu_ns > 0
@@ -144,15 +179,12 @@ def test_beyond_agrees_with_sets(
 
 
 def test_handle_sees_the_exit_and_survives_an_exec() -> None:
-    code = "import os,sys\nsys.stdin.readline()\nos.execv('/bin/sleep',['sleep','60'])"
-    with subprocess.Popen([sys.executable, "-c", code], stdin=-1) as child:
-        assert child.stdin is not None
+    code = "import os,sys\nsys.stdin.readline()\nos.execv('/bin/sleep',['sleep','1000000'])"
+    with running(sys.executable, "-c", code) as child:
         with ProcessHandle(child.pid) as handle:
             assert handle.alive()
-            child.stdin.write(b"\n")
-            child.stdin.flush()
-            while read_identity(child.pid).command != "sleep":
-                time.sleep(0.001)
+            go_on(child)
+            wait_until(lambda: read_identity(child.pid).command == "sleep")
             assert handle.alive()
             child.kill()
             os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
@@ -183,9 +215,9 @@ def test_cpu_time_counts_threads_that_have_exited() -> None:
         "def work():\n"
         "    while time.thread_time_ns() < 50_000_000: sum(range(9999))\n"
         "    print(time.thread_time_ns(), flush=True)\n"
-        "t=threading.Thread(target=work);t.start();t.join();print(1,flush=True);sys.stdin.read()"
+        "t=threading.Thread(target=work);t.start();t.join();print(1,flush=True);input()"
     )
-    with subprocess.Popen([sys.executable, "-c", code], stdin=-1, stdout=-1) as child:
+    with running(sys.executable, "-c", code) as child:
         assert child.stdout is not None
         thread_ns = int(child.stdout.readline())
         child.stdout.readline()
@@ -193,7 +225,7 @@ def test_cpu_time_counts_threads_that_have_exited() -> None:
             Path(f"/proc/{child.pid}/task/{child.pid}/schedstat").read_text().split()[0]
         )
         total_ns = process_cpu_ns(child.pid)
-        child.stdin.close() if child.stdin else None
+        go_on(child)
         _, _, usage = os.wait4(child.pid, 0)
         child.returncode = 0
     whole_seconds = usage.ru_utime + usage.ru_stime + 1e-5  # told in microseconds

@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 
 import pytest
+from tracees import descriptors
 
 from memsampd import _core
 from memsampd.sampler.perf.costs import measure_interrupt_seconds
 
 
 def test_it_is_a_time_and_leaves_nothing_open() -> None:
-    before = len(os.listdir("/proc/self/fd"))
+    before = descriptors()
     assert measure_interrupt_seconds() >= 0
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert descriptors() == before
 
 
 def test_it_is_the_difference_by_the_number_of_interrupts(monkeypatch: pytest.MonkeyPatch) -> None:

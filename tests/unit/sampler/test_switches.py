@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tracees import descriptors, running, sleeping
 
 from memsampd import _core
 from memsampd.sampler.perf import costs
@@ -133,12 +133,12 @@ def test_one_that_is_gone_switches_no_more(tmp_path: Path) -> None:
 
 
 def test_measuring_leaves_nothing_behind() -> None:
-    before = len(os.listdir("/proc/self/fd")), os.sched_getaffinity(0), threading.active_count()
+    before, threads = (descriptors(), os.sched_getaffinity(0)), set(threading.enumerate())
     cost = measure_switch_cost()
     assert 0 <= cost.open_seconds <= cost.timer_seconds
     assert cost.tick_seconds > 0
-    after = len(os.listdir("/proc/self/fd")), os.sched_getaffinity(0), threading.active_count()
-    assert after == before
+    assert (descriptors(), os.sched_getaffinity(0)) == before
+    assert set(threading.enumerate()) <= threads
 
 
 def test_the_cost_is_the_difference_by_the_number_of_switches(
@@ -185,7 +185,7 @@ def test_two_threads_pass_a_byte() -> None:
 
 def test_a_process_that_has_exited_has_no_mark() -> None:
     """It is no exec, though all that the mark is made of is gone."""
-    with subprocess.Popen(["sleep", "1000"]) as process:
+    with sleeping() as process:
         assert program_mark(process.pid) is not None
         process.kill()
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
@@ -195,7 +195,7 @@ def test_a_process_that_has_exited_has_no_mark() -> None:
 def test_the_mark_changes_at_an_exec() -> None:
     """One that goes on to sleep: it is looked at until it is another program."""
     code = "import os; print(1, flush=True); input(); os.execv('/bin/cat', ['cat'])"
-    with subprocess.Popen(["python3", "-c", code], stdin=-1, stdout=-1, text=True) as process:
+    with running("python3", "-c", code) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         process.stdout.readline()
@@ -204,5 +204,4 @@ def test_the_mark_changes_at_an_exec() -> None:
         process.stdin.flush()
         marks = (program_mark(process.pid) for _ in count())
         next(mark for mark in marks if mark not in (None, before))  # in between it has none
-        process.stdin.close()
     assert program_mark(process.pid) is None

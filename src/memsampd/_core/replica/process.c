@@ -30,7 +30,7 @@
 #define NOBODY 65534u
 #define START_SECONDS 60.0 /* on a machine that is busy with other things */
 #define START_LOOKS 1000   /* at least: we, or the whole machine, may have been stopped for long */
-#define END_SECONDS 10.0
+#define END_SECONDS 60.0   /* the same */
 
 #ifndef UFFD_USER_MODE_ONLY
 #define UFFD_USER_MODE_ONLY 1

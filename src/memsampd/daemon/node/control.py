@@ -444,7 +444,7 @@ class ControlClient(Closing):
         CapabilityError: there is no daemon, or it may not be asked.
     """
 
-    def __init__(self, path: Path, timeout_seconds: float = 10.0) -> None:
+    def __init__(self, path: Path, timeout_seconds: float = 60.0) -> None:
         self.path = path
         self._to = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._to.settimeout(timeout_seconds)

@@ -247,16 +247,21 @@ class ProcessReader:
         self._users: dict[int, str] = {}
 
     def scan(self) -> list[ProcessFacts]:
-        """Read all processes, kernel threads and the dead left out."""
+        """Read all processes; kernel threads, the dead and what an exec is making are left out.
+
+        Of a process that is known, what it was before an exec is told until that is done.
+        """
         now_seconds = self._now()
         before, self._scanned_seconds = self._scanned_seconds, now_seconds
         elapsed = now_seconds - before if before is not None else None
         known: dict[int, _Known] = {}
         for pid in self._list_pids():
             try:
-                stat = read_stat(pid, self._proc)
-                if not (stat.is_kernel_thread or stat.is_dead):
-                    known[pid] = self._read(stat, self._known.get(pid), elapsed)
+                stat, old = read_stat(pid, self._proc), self._known.get(pid)
+                if old is not None and old.stat.start_ticks != stat.start_ticks:
+                    old = None
+                if not (stat.is_kernel_thread or stat.is_dead or (stat.is_half_made and not old)):
+                    known[pid] = self._read(stat, old, elapsed)
             except (OSError, ValueError):  # it has ended meanwhile
                 continue
         self._known = known
@@ -264,15 +269,17 @@ class ProcessReader:
 
     def _read(self, stat: ProcessStat, old: _Known | None, elapsed: float | None) -> _Known:
         """What is known of one process after this scan."""
-        if old is None or old.stat.start_ticks != stat.start_ticks:
+        if old is None:
             return _Known(stat, self._read_all(stat, 0.0), 0)
         ticks = (stat.user_ticks + stat.system_ticks) - (
             old.stat.user_ticks + old.stat.system_ticks
         )
         share = ticks / os.sysconf("SC_CLK_TCK") / elapsed if elapsed else 0.0
+        facts = replace(old.facts, parent_pid=stat.parent_pid, cpu_share=share)
+        if stat.is_half_made:
+            return _Known(stat, facts, _READ_AGAIN_SCANS)
         if old.stat.command != stat.command or old.scans >= _READ_AGAIN_SCANS:
             return _Known(stat, self._read_all(stat, share), 0)
-        facts = replace(old.facts, parent_pid=stat.parent_pid, cpu_share=share)
         return _Known(stat, facts, old.scans + 1)
 
     def _read_all(self, stat: ProcessStat, cpu_share: float) -> ProcessFacts:

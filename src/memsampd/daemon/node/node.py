@@ -32,7 +32,7 @@ from memsampd.daemon.node.control import (
 from memsampd.daemon.node.discovery import ProcessKey, ProcessReader, choose
 from memsampd.daemon.node.notify import Notifier
 from memsampd.daemon.node.state import AskedFor, StateFile
-from memsampd.daemon.node.targets import Costs, Target, Wanted, logged_only
+from memsampd.daemon.node.targets import EXEC_SECONDS, Costs, Target, Wanted, logged_only
 from memsampd.daemon.own_cpu import HelperCpu, ProcessCpu
 from memsampd.daemon.priority import yield_to_others
 from memsampd.daemon.store.database import ProfileStore
@@ -467,7 +467,7 @@ class Node:
 
     def _attach(self, pid: int, peer: Peer, accesses: AccessChoice | None) -> Document:
         _check_owner(peer, pid)
-        facts = check_target(pid, may_be_sealed=True)
+        facts = check_target(pid, may_be_sealed=True, patience_seconds=EXEC_SECONDS)
         key = ProcessKey(facts.identity.pid, facts.identity.start_ticks)
         _check_owner(peer, pid)  # it may be another process by now, of the same number
         self._let_go.discard(key)

@@ -36,7 +36,7 @@ from memsampd.exporters.snapshot import NodeTarget, Snapshot, TargetInfo, Target
 from memsampd.sampler.perf.source import RECORD_BYTES
 from memsampd.sampler.process.cputime import process_cpu_ns
 from memsampd.sampler.process.identity import ProcessHandle
-from memsampd.sampler.process.target import check_target
+from memsampd.sampler.process.target import TargetFacts, check_target
 
 logger = logging.getLogger(__name__)
 
@@ -60,6 +60,7 @@ _LONGEST_RETRY_SECONDS = 300.0
 _GOOD_SECONDS = 60.0  # without a failure, and those before are forgotten
 _MOST_FAILURES = 16  # that are counted: no pause is longer after more
 _SMALL_RING_CPUS = 16
+EXEC_SECONDS = 0.1  # to wait for one: others have their turns, and it is tried again
 _FILES_PART = 0.25  # of all descriptors that the daemon may open
 
 
@@ -247,7 +248,7 @@ class Target:
             handle = stack.enter_context(ProcessHandle(key.pid))
             if handle.identity.start_ticks != key.start_ticks:
                 raise TargetError(f"process {key.pid} is gone")
-            facts = check_target(key.pid, may_be_sealed=config.accesses != "bursts")
+            facts = _checked(key.pid, config)
             config = settled(config, self._choose(config, facts.refusal))
             self._info = TargetInfo(**msgspec.structs.asdict(facts.identity))
             self._owner = facts.status.uid
@@ -304,7 +305,7 @@ class Target:
 
     def _change_accesses(self, live: _Live, wanted: SessionConfig) -> None:
         pid, parts = self.key.pid, live.session.parts
-        facts = check_target(pid, may_be_sealed=wanted.accesses != "bursts")
+        facts = _checked(pid, wanted)
         accesses = self._choose(wanted, facts.refusal)
         config = settled(wanted, accesses)
         if source_name(config) == live.tracer.source_name:
@@ -515,6 +516,12 @@ class Target:
         if self.wanted.config.schedule == "none":
             return "sampled", 'its schedule is "none"', ""
         return "sampled", "other targets have their turn", "raise profiled_targets in [budget]"
+
+
+def _checked(pid: int, config: SessionConfig) -> TargetFacts:
+    return check_target(
+        pid, may_be_sealed=config.accesses != "bursts", patience_seconds=EXEC_SECONDS
+    )
 
 
 def _is_there(key: ProcessKey) -> bool:

@@ -13,7 +13,7 @@ import msgspec
 from memsampd.daemon.config import SessionConfig
 from memsampd.daemon.pipeline import Known
 from memsampd.daemon.store.database import ProfileStore
-from memsampd.daemon.store.keys import ProgramKey, program_key
+from memsampd.daemon.store.keys import ProgramKey, has_just_begun, program_key
 from memsampd.daemon.store.profiles import (
     Profile,
     StoredBurst,
@@ -40,6 +40,7 @@ from memsampd.phases.windows import code_bins
 logger = logging.getLogger(__name__)
 
 _SAVE_SECONDS = 240.0
+_PATIENCE_SECONDS = 0.25  # with a program that has just begun: others have their turns
 # A program of which so much of the time is in code of its own making is known again only as the
 # same process: such code has no name that lasts.
 _MOST_ANONYMOUS = 0.1
@@ -133,7 +134,12 @@ class ProfileKeeper:
             clusterer: of its phases: it is given those that are known.
             first_phase: their ids begin with it.
         """
-        key = program_key(self._pid, self._config, self._branches)
+        # Of one that has run for long, a first page that is not there will not come.
+        is_new = bool(self._programs) or has_just_begun(self._pid)
+        patience_seconds = _PATIENCE_SECONDS if is_new else 0.0
+        key = program_key(
+            self._pid, self._config, self._branches, patience_seconds=patience_seconds
+        )
         program = _Program(key, clusterer)
         self._programs.append(program)
         found = self._store.find(key, self._config.bins) if key is not None else None

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import struct
+import time
 from pathlib import Path
 
 import msgspec
@@ -18,6 +20,7 @@ _MEANING = 1
 _AT_PHDR = 3
 _AUXV_ENTRY = struct.Struct("<QQ")
 _MOST_ARGUMENT_BYTES = 4096
+_MOMENT_SECONDS = 10.0
 
 
 class ProgramKey(msgspec.Struct, frozen=True):
@@ -65,26 +68,47 @@ def process_name(pid: int, proc: Path = PROC) -> str:
     return f"{boot}/{pid}/{read_identity(pid, proc).start_ticks}"
 
 
+def has_just_begun(pid: int, proc: Path = PROC) -> bool:
+    """Whether a process was started a moment ago; what it executed since does not count."""
+    try:
+        started_seconds = read_identity(pid, proc).start_ticks / os.sysconf("SC_CLK_TCK")
+    except OSError:
+        return False
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - started_seconds < _MOMENT_SECONDS
+
+
 def program_key(
-    pid: int, config: SessionConfig, branches: str = "timer", proc: Path = PROC
+    pid: int,
+    config: SessionConfig,
+    branches: str = "timer",
+    proc: Path = PROC,
+    patience_seconds: float = 0.0,
 ) -> ProgramKey | None:
     """Say which program a process runs now.
+
+    In the midst of an exec that cannot be told, nor before the new program has run a little: its
+    first page is not present yet.
 
     Args:
         pid: the process.
         config: how it is observed: bursts and branch vectors depend on that.
         branches: where branch samples come from: vectors of other sources are others.
         proc: root of the proc file system.
+        patience_seconds: how long to ask again where it cannot be told.
 
     Returns:
         None if it is gone, not ours to look at, or its program cannot be told from others.
     """
     try:
+        program = _program(pid, proc)
+        give_up = time.monotonic() + patience_seconds
+        while program is None and time.monotonic() < give_up:
+            time.sleep(0.001)
+            program = _program(pid, proc)
         identity = read_identity(pid, proc)
         with open(proc / str(pid) / "cmdline", "rb") as file:
             arguments = arguments_class(file.read(_MOST_ARGUMENT_BYTES))
         uids = _uids((proc / str(pid) / "status").read_bytes())
-        program = _program(pid, proc)
         process = process_name(pid, proc)
     except (OSError, ValueError):
         return None

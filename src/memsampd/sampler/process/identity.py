@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
 import select
+import time
 from pathlib import Path
 
 import msgspec
@@ -12,6 +14,7 @@ from memsampd.closing import Closing
 from memsampd.errors import TargetError
 
 PROC = Path("/proc")
+_KERNEL_THREAD, _EXITING = 0x00200000, 0x00000004  # PF_ bits
 
 
 class ProcessStat(msgspec.Struct, frozen=True):
@@ -29,8 +32,8 @@ class ProcessStat(msgspec.Struct, frozen=True):
             exited included, where the path is a process's.
         system_ticks: the same of system CPU time.
         start_ticks: start time in ticks since boot.
-        program: where its code begins and ends, and its stack begins; zeroes once it has no memory,
-            ones and a zero where that may not be known.
+        program: where its code begins and ends, and its stack begins; the first is zero while an
+            exec makes it and once it has no memory; ones and a zero where that may not be known.
     """
 
     pid: int
@@ -46,12 +49,22 @@ class ProcessStat(msgspec.Struct, frozen=True):
     @property
     def is_kernel_thread(self) -> bool:
         """Whether it is a thread of the kernel (PF_KTHREAD)."""
-        return bool(self.flags & 0x00200000)
+        return bool(self.flags & _KERNEL_THREAD)
 
     @property
     def is_dead(self) -> bool:
         """Whether it has exited: a zombie or just going."""
         return self.state in "ZXx"
+
+    @property
+    def is_half_made(self) -> bool:
+        """Whether an exec has ended the program before, and the next one is not there yet.
+
+        The kernel tells those who wait for the exec before it has mapped the program and written
+        its arguments: what /proc says of it is partly of neither.
+        """
+        is_no_program = self.is_dead or self.flags & (_KERNEL_THREAD | _EXITING)
+        return self.program[0] == "0" and not is_no_program
 
 
 def parse_stat(text: str) -> ProcessStat:
@@ -85,13 +98,40 @@ def program_mark(pid: int, proc: Path = PROC) -> tuple[str, ...] | None:
     """What an exec changes for good: where the code and the stack of a process begin, and the like.
 
     Returns:
-        Always the same where it may not be known; None if the process is gone, or has exited.
+        Always the same where it may not be known; None if the process is gone, has exited, or is in
+        the midst of an exec.
     """
     try:
         mark = read_stat(pid, proc).program
     except OSError:
         return None
-    return None if mark[0] == "0" else mark  # it ends, and has no memory any more
+    return None if mark[0] == "0" else mark  # it has no memory any more, or not yet
+
+
+def wait_until_made(pid: int, patience_seconds: float = math.inf, proc: Path = PROC) -> bool:
+    """Wait while an exec makes the program of a process; that takes less than a millisecond of CPU.
+
+    Args:
+        pid: the process.
+        patience_seconds: how long to wait at most.
+        proc: root of the proc file system.
+
+    Returns:
+        Whether it is made, or gone.
+    """
+    give_up = time.monotonic() + patience_seconds
+    while _is_half_made(pid, proc):
+        if time.monotonic() > give_up:
+            return False
+        time.sleep(0.001)
+    return True
+
+
+def _is_half_made(pid: int, proc: Path) -> bool:
+    try:
+        return read_stat(pid, proc).is_half_made
+    except OSError:
+        return False
 
 
 def valid_text(name: bytes) -> str:

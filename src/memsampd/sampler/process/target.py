@@ -14,6 +14,7 @@ from memsampd.sampler.process.identity import (
     ProcessStat,
     read_identity,
     read_stat,
+    wait_until_made,
 )
 from memsampd.sampler.process.status import (
     ProcessStatus,
@@ -66,10 +67,12 @@ def check_target(
     own_pid: int | None = None,
     *,
     may_be_sealed: bool = False,
+    patience_seconds: float = 60.0,
 ) -> TargetFacts:
     """Check that a process can be observed by this user on this machine.
 
-    Nothing is done to it: the permission to trace is asked for by opening its memory file.
+    Nothing is done to it: the permission to trace is asked for by opening its memory file. One that
+    is in the midst of an exec is waited for.
 
     Args:
         pid: the process.
@@ -77,6 +80,7 @@ def check_target(
         machine: architecture as uname(2) says; the running one by default.
         own_pid: the process that will observe; this one by default.
         may_be_sealed: a process of one's own that may not be traced will do, too.
+        patience_seconds: how long to wait for an exec: its file may come from a slow disk.
 
     Raises:
         TargetError: it cannot be observed.
@@ -85,11 +89,14 @@ def check_target(
     number = parse_pid(pid) if isinstance(pid, str) else pid
     machine = machine or os.uname().machine
     own_pid = own_pid or os.getpid()
+    is_made = wait_until_made(number, patience_seconds, proc)
     try:
         status = read_status(number, proc)
         _check_identity(number, status, own_pid, proc)
         stat = read_stat(number, proc)
         _check_life(number, stat, status, proc)
+        if not is_made:
+            raise TargetError(f"{_name(number, proc)} is in the midst of an exec", "try again")
         refusal = _permission_refusal(number, status, proc)
         if refusal is not None and (not may_be_sealed or status.uid != os.geteuid()):
             raise refusal

@@ -7,7 +7,6 @@ import os
 import resource
 import select
 import socket
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tracees import running
 
 from memsampd.daemon.node.control import ControlClient, ControlServer, Document, Peer, Request
 from memsampd.errors import CapabilityError, TargetError
@@ -324,12 +324,10 @@ def test_users_own_what_all_ids_say(tmp_path: Path) -> None:
 def acting(code: str) -> Iterator[int]:
     """The pid of a process that does something with the C library, and waits."""
     whole = f"import ctypes,os,sys\nlibc = ctypes.CDLL(None)\n{code}\nprint(flush=True)\ninput()"
-    words = [sys.executable, "-c", whole]
-    with subprocess.Popen(words, stdin=-1, stdout=-1, text=True) as child:
+    with running(sys.executable, "-c", whole) as child:
         assert child.stdout is not None
         child.stdout.readline()
         yield child.pid
-        child.kill()
 
 
 def test_users_do_not_own_what_may_not_be_dumped() -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tracees import running
 
 from memsampd.daemon.node.config import Rule
 from memsampd.daemon.node.discovery import (
@@ -125,12 +125,16 @@ def test_children_stay_when_their_parent_has_ended() -> None:
     assert not choose([rule], [replace(orphan, key=ProcessKey(11, 6))], {orphan.key: "a"}, 9).found
 
 
-def fake_process(proc: Path, pid: int, command: str, ticks: int, start: int = 7) -> None:
+def fake_process(
+    proc: Path, pid: int, command: str, ticks: int, start: int = 7, *, is_half_made: bool = False
+) -> None:
     folder = proc / str(pid)
     folder.mkdir(parents=True, exist_ok=True)
     fields = ["S", "1", *["0"] * 9, str(ticks), "0", *["0"] * 6, str(start), *["0"] * 30]
+    if not is_half_made:
+        fields[23:26] = ["4096", "8192", "9000"]
     (folder / "stat").write_text(f"{pid} ({command}) {' '.join(fields)}\n")
-    (folder / "cmdline").write_bytes(command.encode() + b"\0-x\0")
+    (folder / "cmdline").write_bytes(b"" if is_half_made else command.encode() + b"\0-x\0")
     (folder / "status").write_text("Pid:\t1\nUid:\t1\t4242424\t1\t1\n")
     (folder / "cgroup").write_text("0::/a.slice/b.service\n")
 
@@ -156,6 +160,21 @@ def test_a_scan_tells_cpu_time_since_the_one_before(tmp_path: Path) -> None:
     assert reader.scan()[0].cpu_share == 0.0
 
 
+def test_what_an_exec_is_making_is_what_it_was_until_that_is_done(tmp_path: Path) -> None:
+    reader = ProcessReader(tmp_path, lambda: [5])
+    fake_process(tmp_path, 5, "one", 100, is_half_made=True)
+    assert reader.scan() == []
+    fake_process(tmp_path, 5, "one", 100)
+    assert reader.scan()[0].command_line == "one -x"
+    for command in ("two", "two"):  # its name is there before its arguments
+        fake_process(tmp_path, 5, command, 100, is_half_made=True)
+        (facts,) = reader.scan()
+        assert (facts.command, facts.command_line) == ("one", "one -x")
+    fake_process(tmp_path, 5, "two", 100)
+    (facts,) = reader.scan()
+    assert (facts.command, facts.command_line) == ("two", "two -x")
+
+
 def test_of_a_command_line_without_end_the_beginning_is_read(tmp_path: Path) -> None:
     fake_process(tmp_path, 5, "one", 100)
     with (tmp_path / "5" / "cmdline").open("wb") as file:
@@ -167,11 +186,8 @@ def test_of_a_command_line_without_end_the_beginning_is_read(tmp_path: Path) -> 
 
 
 def test_real_processes_are_found() -> None:
-    with subprocess.Popen(
-        [sys.executable, "-c", "input()", "a mark"], stdin=subprocess.PIPE
-    ) as child:
+    with running(sys.executable, "-c", "input()", "a mark") as child:
         found = {facts.key.pid: facts for facts in ProcessReader().scan()}
-        child.kill()
     assert found[child.pid].command_line.endswith("input() a mark")
     assert found[child.pid].uid == os.geteuid()
     assert found[child.pid].parent_pid == os.getpid()

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import random
-import subprocess
 import time
 from dataclasses import dataclass, field
 
 import numpy as np
 from msgspec.structs import replace
+from tracees import sleeping
 
 from memsampd import _core
 from memsampd.daemon.node.resting import RestingTracer
@@ -103,15 +103,12 @@ def test_an_order_that_waits_for_the_target_to_run_can_be_given_up() -> None:
     resting.result()
     resting.tracer.give_up_waiting()
     assert resting.tracer.is_awake  # nothing waits
-    with subprocess.Popen(["sleep", "600"]) as sleeper:
-        try:
-            resting.pid = sleeper.pid
-            resting.tracer.close()
-            resting.tracer.order(replace(ORDER, patience_seconds=1000.0))
-            while resting.tracer.is_awake:
-                resting.tracer.give_up_waiting()
-        finally:
-            sleeper.kill()
+    with sleeping() as sleeper:
+        resting.pid = sleeper.pid
+        resting.tracer.close()
+        resting.tracer.order(replace(ORDER, patience_seconds=1000.0))
+        while resting.tracer.is_awake:
+            resting.tracer.give_up_waiting()
     told = resting.result()
     assert told.error is not None
     assert told.error.reason == "closed"

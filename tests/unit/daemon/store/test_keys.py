@@ -11,10 +11,16 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
-from tracees import running
+from tracees import PATIENCE_SECONDS, running
 
 from memsampd.daemon.config import SessionConfig
-from memsampd.daemon.store.keys import ProgramKey, arguments_class, program_key
+from memsampd.daemon.store import keys
+from memsampd.daemon.store.keys import (
+    ProgramKey,
+    arguments_class,
+    has_just_begun,
+    program_key,
+)
 
 CONFIG = SessionConfig()
 
@@ -48,10 +54,8 @@ def test_the_same_program_with_arguments_of_the_same_kind_is_the_same(tmp_path: 
             script, *rest = arguments
             third = key_of(stack, sys.executable, str(tmp_path / script), *rest)
             assert third.digest != one.digest, arguments
-        elsewhere = stack.enter_context(
-            running("sh", "-c", "echo here; read x", "job.py", "--size=10")
-        )
-        assert program_key(elsewhere.pid, CONFIG) != one
+        elsewhere = key_of(stack, "sh", "-c", "echo here; read x", "job.py", "--size=10")
+        assert elsewhere.digest != one.digest
 
 
 def test_it_is_not_the_same_observed_otherwise() -> None:
@@ -78,6 +82,17 @@ def test_it_is_not_the_same_run_by_somebody_else() -> None:
         )
     assert theirs.uid == 65534
     assert mine.digest != theirs.digest
+
+
+def test_a_program_that_has_just_begun_has_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It cannot be told before the first page of the program is there."""
+    for _ in range(20):
+        with running("sleep", "1000000") as process:
+            assert has_just_begun(process.pid)
+            assert program_key(process.pid, CONFIG, patience_seconds=PATIENCE_SECONDS) is not None
+    assert not has_just_begun(process.pid)  # it is gone
+    monkeypatch.setattr(keys, "_MOMENT_SECONDS", 0.0)
+    assert not has_just_begun(os.getpid())
 
 
 def test_a_process_that_is_gone_has_no_key() -> None:
