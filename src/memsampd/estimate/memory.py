@@ -424,11 +424,11 @@ class BurstMemory:
         A burst that was not timed goes as fast as the model says, corrected by what the model
         missed the timed bursts of like code by: the mean logarithm, as if a quarter of a burst more
         had not been missed at all. What it misses other code by tells nothing of this one. Where
-        fewer bursts of like code were timed than were not, registers may have been steady by chance,
-        and tell too low a rate: for those too many, too, the model is taken to have been right, and
-        a measured rate is not taken whole. Times of another run count where no like code was timed
-        since: the same code may go at another rate now. Timings that contradict each other do not
-        count (``is_trusted``).
+        fewer bursts of like code were timed than were not, registers may have been steady by
+        chance, which tells too low a rate: for those too many the model is taken to have been
+        right, too, and a measured rate is not taken whole. Times of another run count where no like
+        code was timed since: the same code may go at another rate now. Timings that contradict each
+        other do not count (``is_trusted``).
 
         Returns:
             Accesses per CPU second, shape (m,), and whether one of like code was timed in the
