@@ -53,7 +53,7 @@ def _solver(quick: bool) -> Sequence[str]:
 
 def _threads(quick: bool) -> Sequence[str]:
     flags = ("g++", "-std=c++17", "-O2", "-pthread", *WARNINGS)
-    return str(compiled(FOLDER, "threads.cpp", "threads", flags)), "300" if quick else "1000"
+    return str(compiled(FOLDER, "threads.cpp", "threads", flags)), "300" if quick else "3600"
 
 
 def _spread(mib: tuple[int, int], millions: tuple[int, int]) -> Callable[[bool], Sequence[str]]:
