@@ -442,9 +442,8 @@ def compose(
         watchpoints = Watchpoints(most_files=None if most_files is None else most_files // 8)
         stack.callback(watchpoints.close)
     sampled_lines = _sampled_lines(target.pid, config, around.pmu, stack, most_files)
-    make_clock = _clock(choice)
     pipeline_parts = _pipeline_parts(
-        target.pid, config, maps, around, started_seconds, permit, make_clock, keeper
+        target.pid, config, maps, around, started_seconds, permit, choice.clock, keeper
     )
     return SessionParts(
         target=target,
@@ -497,13 +496,13 @@ def _past(keeper: ProfileKeeper | None, machine: Machine, config: SessionConfig)
     return keeper.past.fitting(curve_sizes(machine), config.line_bytes)
 
 
-def _clock(choice: Choice) -> Callable[[], AccessClock]:
-    """Makes clocks of the kind that was chosen."""
-    if choice.clock == ProgressClock.name:
-        return ProgressClock
+def _clock(name: str, around: Surroundings) -> AccessClock:
+    """A clock of the kind that was chosen."""
+    if name == ProgressClock.name:
+        return ProgressClock(around.sampling_cost.interrupt_seconds)
     from memsampd.sampler.clock.counters import CounterClock
 
-    return CounterClock
+    return CounterClock()
 
 
 def change_accesses(
@@ -532,7 +531,8 @@ def change_accesses(
     pipeline = parts.pipeline
     schedule = _schedule(config)
     pipeline.parts.ledger.change(**_parts_of_own_cpu(config))
-    planner = Planner(schedule, pipeline.parts.ledger, _limits(config))
+    limits = _limits(config, around, session.parts.clock_name)
+    planner = Planner(schedule, pipeline.parts.ledger, limits)
     pipeline.change(schedule, planner, stops_nothing=config.stops_nothing)
     session.change(msgspec.structs.replace(parts, sampled_lines=lines), config)
 
@@ -689,12 +689,14 @@ def _schedule(config: SessionConfig) -> Schedule:
     )
 
 
-def _limits(config: SessionConfig) -> BurstLimits:
+def _limits(config: SessionConfig, around: Surroundings, clock: str) -> BurstLimits:
+    has_use = clock == ProgressClock.name and not config.stops_nothing
     return BurstLimits(
         _shape(config).usual_accesses,
         config.max_stop_seconds,
         config.burst_seconds,
         seeks=not config.stops_nothing,
+        sample_seconds=around.sampling_cost.interrupt_seconds if has_use else None,
     )
 
 
@@ -710,7 +712,7 @@ def _pipeline_parts(
     around: Surroundings,
     started_seconds: float,
     permit: Callable[[], bool],
-    make_clock: Callable[[], AccessClock],
+    clock: str,
     keeper: ProfileKeeper | None = None,
 ) -> PipelineParts:
     schedule = _schedule(config)
@@ -732,7 +734,7 @@ def _pipeline_parts(
             clusterer,
             RunLengthMarkov(),
             DriftMonitor(),
-            make_clock(),
+            _clock(clock, around),
             UnseenCode(),
             known,
         )
@@ -740,7 +742,7 @@ def _pipeline_parts(
     return PipelineParts(
         cutter=WindowCutter(config.window_seconds, config.bins, maps.lookup, seed=config.seed),
         schedule=schedule,
-        planner=Planner(schedule, ledger, _limits(config)),
+        planner=Planner(schedule, ledger, _limits(config, around, clock)),
         ledger=ledger,
         estimator=Estimator(
             curve_sizes(around.machine),

@@ -496,7 +496,7 @@ class Pipeline:
             counted.code_ip,
             self.parts.estimator.possible_rates(record),
         )
-        found = self._learners.clock.measure(stretch)
+        found = self._learners.clock.measure(stretch, counted.close_samples)
         if found is None:
             return record
         return msgspec.structs.replace(record, timed=found[0], timed_code=found[1])

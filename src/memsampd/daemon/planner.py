@@ -38,6 +38,8 @@ class BurstLimits(msgspec.Struct, frozen=True):
         patience_seconds: for how long to wait until a thread runs, where all of them sleep.
         seeks: breakpoints may catch a thread in code that is sought; else they are needed for
             watches.
+        sample_seconds: what a sample takes from the thread, of those taken in quick succession;
+            None: there is no need of them.
     """
 
     first_accesses: int
@@ -46,6 +48,7 @@ class BurstLimits(msgspec.Struct, frozen=True):
     beyond_seconds: float = 0.05
     patience_seconds: float = 10.0
     seeks: bool = True
+    sample_seconds: float | None = None
 
 
 class Planner:
@@ -225,4 +228,5 @@ class Planner:
             limits.deadline_seconds,
             limits.beyond_seconds,
             limits.patience_seconds,
+            sample_seconds=limits.sample_seconds,
         )

@@ -21,15 +21,20 @@ from memsampd.errors import CaptureError, MemsampdError
 from memsampd.models.counting import LineCounter
 from memsampd.models.histogram import ReuseHistogram
 from memsampd.models.open_lines import VISIT_ACCESSES, OpenLine, open_lines
+from memsampd.sampler.clock.fitted import MOMENTS_LEAST
 from memsampd.sampler.clock.progress import often_executed
+from memsampd.sampler.perf.closely import sample_closely
 from memsampd.sampler.process.identity import PROC
 from memsampd.sampler.process.status import list_threads
 from memsampd.sampler.protocols import AccessSource
-from memsampd.sampler.records import Burst, BurstCost, BurstRequest
+from memsampd.sampler.records import BranchSamples, Burst, BurstCost, BurstRequest
 
 _CODE_SAMPLES = 1024
 # A thread that was found to run may sleep again before it can be held: it is waited for again.
 _TRIES = 4
+# After so many bursts in a row of which too few registers are known, only every eighth thread is
+# sampled in quick succession.
+_FEW, _RARELY = 3, 8
 _OPEN_LINES_ROWS = 250_000  # of a burst: rows cost more than counting lines
 
 
@@ -48,6 +53,8 @@ class CaptureOrder(msgspec.Struct, frozen=True):
         them.
         seek_seconds: for how long to wait for that.
         open_lines: how many lines to tell that had not returned when it ended; 0: none.
+        sample_seconds: what a sample takes from the thread, of those taken in quick succession;
+            None: there is no need of them.
     """
 
     thread_samples: Mapping[int, int]
@@ -60,6 +67,7 @@ class CaptureOrder(msgspec.Struct, frozen=True):
     seek_ips: tuple[int, ...] = ()
     seek_seconds: float = 0.0
     open_lines: int = 0
+    sample_seconds: float | None = None
 
 
 class CountedBurst(msgspec.Struct, frozen=True):
@@ -72,6 +80,8 @@ class CountedBurst(msgspec.Struct, frozen=True):
             them would find, shape (1024,) or (0,), uint64.
         code_ip: instructions that it executed often, shape (c,), uint64, ascending.
         open_lines: lines that it left open, as far as they were asked for.
+        close_samples: of its thread in quick succession, just before it, or behind a burst of code
+            that was sought; None if there are none.
     """
 
     burst: Burst
@@ -79,6 +89,7 @@ class CountedBurst(msgspec.Struct, frozen=True):
     code_ips: NDArray[np.uint64] = msgspec.field(default_factory=lambda: np.empty(0, np.uint64))
     code_ip: NDArray[np.uint64] = msgspec.field(default_factory=lambda: np.empty(0, np.uint64))
     open_lines: tuple[OpenLine, ...] = ()
+    close_samples: BranchSamples | None = None
 
 
 class CaptureResult(msgspec.Struct, frozen=True):
@@ -144,6 +155,7 @@ class TracerThread:
         self._rng = rng
         self._line_bytes = line_bytes
         self._counter = LineCounter()
+        self._without_moments = 0  # bursts in a row
         self._proc = proc
         self._orders: queue.SimpleQueue[CaptureOrder | None] = queue.SimpleQueue()
         self._results: queue.SimpleQueue[CaptureResult] = queue.SimpleQueue()
@@ -275,11 +287,28 @@ class TracerThread:
         with contextlib.suppress(BlockingIOError):  # it was meant for an earlier one
             os.eventfd_read(self._seek_end)
         cost = BurstCost(stop_seconds=wasted_seconds)
+        close = None if order.seek_ips else self._sample_closely(order, tid)
         self._counter.begin()
         burst = source.count_lines(request, self._line_bytes, self._counter.core)
+        if order.seek_ips:  # the thread was elsewhere before
+            close = self._sample_closely(order, tid)
+        taken = 0 if close is None else len(close)
+        cost += BurstCost(hit_seconds=taken * (order.sample_seconds or 0.0))
         burst = replace(burst, cost=burst.cost + cost)
-        counted = _counted(burst, self._counter.histogram())
+        has_moments = len(burst.stretch) >= MOMENTS_LEAST
+        self._without_moments = 0 if has_moments else self._without_moments + 1
+        counted = replace(_counted(burst, self._counter.histogram()), close_samples=close)
         return self._with_open_lines(counted, source, order.open_lines)
+
+    def _sample_closely(self, order: CaptureOrder, tid: int) -> BranchSamples | None:
+        """Sample a thread in quick succession, unless that was of no use lately.
+
+        It tells nothing of bursts whose registers are known at few moments.
+        """
+        is_of_use = self._without_moments < _FEW or self._without_moments % _RARELY == 0
+        if order.sample_seconds is None or not is_of_use:
+            return None
+        return sample_closely(tid, self._closing_fd)
 
     def _with_open_lines(
         self, counted: CountedBurst, source: AccessSource, count: int

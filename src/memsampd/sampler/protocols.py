@@ -85,8 +85,13 @@ class AccessClock(Protocol):
     def add(self, samples: BranchSamples) -> None:
         """Take in samples of the running target."""
 
-    def measure(self, stretch: Stretch) -> tuple[TimedStretch, int] | None:
-        """Time the code of a burst; the id of that code says which windows' rates are its own."""
+    def measure(
+        self, stretch: Stretch, close: BranchSamples | None = None
+    ) -> tuple[TimedStretch, int] | None:
+        """Time the code of a burst; the id of that code says which windows' rates are its own.
+
+        ``close`` are samples of its thread in quick succession, about when it was taken.
+        """
 
     def rates(self, start_seconds: float, end_seconds: float) -> tuple[CodeRate, ...]:
         """How fast code that is known went from one moment to another (CLOCK_MONOTONIC)."""

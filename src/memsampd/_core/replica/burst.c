@@ -460,6 +460,7 @@ go_aside(struct burst *b)
 /* A burst as it is, to come back to. */
 struct standing {
     uint64_t part[PART_WORDS]; /* of a record in progress */
+    size_t part_words;
     enum run_end end;
     long number;
     uint64_t ip;
@@ -472,7 +473,10 @@ struct standing {
 static void
 save(const struct runner *r, struct standing *s)
 {
-    memcpy(s->part, r->written, sizeof s->part);
+    const size_t room = runner_room_words(r);
+
+    s->part_words = room < PART_WORDS ? room : PART_WORDS;
+    memcpy(s->part, r->written, s->part_words * sizeof *s->part);
     s->end = r->end;
     s->number = r->number;
     s->ip = r->ip;
@@ -486,7 +490,7 @@ save(const struct runner *r, struct standing *s)
 static void
 restore(struct runner *r, const struct standing *s)
 {
-    memcpy((void *)(uintptr_t)s->written, s->part, sizeof s->part);
+    memcpy((void *)(uintptr_t)s->written, s->part, s->part_words * sizeof *s->part);
     if (r->end == RUN_EXIT && process_is_dead(&r->process))
         return;
     r->end = s->end;
@@ -573,35 +577,30 @@ go_further(struct burst *b)
 {
     struct runner *r = b->r;
     struct burst_result *result = b->result;
-    const struct user_regs_struct regs = r->regs;
-    const uint64_t ip = r->ip;
+    struct standing before;
     const size_t words = runner_words(r);
     const double give_up = now_seconds() + b->order->beyond_seconds, began = cpu_seconds(b);
     const uint64_t missed = r->pages.missed;
     size_t seen = words;
 
+    save(r, &before);
     if (!runner_make_room(r, words))
         return;
+    before.written = r->start + words;
     go_aside(b);
     r->pages.is_dry = true;
     do {
+        runner_go_further(r, words);
         run_dry(b, give_up - now_seconds());
-        if (r->end != RUN_FULL)
+        if (r->end != RUN_FULL || !r->has_cut_record)
             break;
         seen += runner_words(r) - words;
         result->further[result->furthers++] = (struct moment){.words = seen, .regs = r->regs};
-    } while (result->furthers < FURTHER_MOST && cpu_seconds(b) - began < FURTHER_SECONDS &&
-             runner_make_room(r, words));
+    } while (result->furthers < FURTHER_MOST && cpu_seconds(b) - began < FURTHER_SECONDS);
     r->pages.missed = missed;
     if (went_astray(r->end))
         result->furthers = 0;
-    if (r->end == RUN_EXIT && process_is_dead(&r->process))
-        return;
-    runner_rewind(r, words);
-    r->end = RUN_FULL;
-    r->number = 0;
-    r->ip = ip;
-    r->regs = regs;
+    restore(r, &before);
 }
 
 /* Run to learn code, until none is new for a while. */
@@ -659,14 +658,15 @@ take_held(struct burst *b)
     if (goes_beyond(b)) {
         unhurry(r->process.pid);
         go_beyond(b);
-    } else if (r->end == RUN_FULL && b->order->beyond_seconds > 0 && b->result->calls == 0 &&
-               !b->held.is_asleep && !r->is_cancelled) {
-        unhurry(r->process.pid);
-        go_further(b);
     } else if (was_cold && !b->held.is_asleep) {
         unhurry(r->process.pid);
         go_anywhere(b);
         go_on_dry(b);
+    }
+    if (r->end == RUN_FULL && b->order->beyond_seconds > 0 && b->result->calls == 0 &&
+        !b->held.is_asleep && !r->is_cancelled) {
+        unhurry(r->process.pid);
+        go_further(b);
     }
 }
 

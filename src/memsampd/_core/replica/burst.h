@@ -24,7 +24,7 @@ struct burst_order {
     void *context;
 };
 
-#define FURTHER_MOST 8
+#define FURTHER_MOST 40
 
 /* The program's registers behind so many words of the record. */
 struct moment {

@@ -11,6 +11,8 @@
 #include <sys/wait.h>
 
 #define SMALLEST_CHUNK_WORDS 4096u
+#define FURTHER_PARTS 16u /* of a burst: after so much of it registers are noted again */
+#define SMALLEST_PART_WORDS 2048u
 #define FIRST_WORDS_PER_ACCESS 2.0 /* of programs that were seen, the most */
 #define MARGIN 1.15
 #define STEPS_TO_A_BLOCK 64
@@ -447,27 +449,33 @@ runner_cross(struct runner *r, const struct user_regs_struct *behind)
     return true;
 }
 
+size_t
+runner_room_words(const struct runner *r)
+{
+    return (size_t)(buffer_end(r) - r->written);
+}
+
 bool
-runner_make_room(struct runner *r, size_t kept_words)
+runner_make_room(struct runner *r, size_t words)
 {
     const size_t free = (size_t)(r->start - buffer_start(r));
-    const size_t wanted = kept_words / 4 + SMALLEST_CHUNK_WORDS;
-    const size_t room = wanted < free ? wanted : free;
+    const size_t wanted = words / FURTHER_PARTS + SMALLEST_PART_WORDS;
 
-    /* A block touches the last word of its record before anything else. */
-    if (r->end != RUN_FULL || (r->has_cut_record && r->part_exit.instructions != 0))
+    if (r->end != RUN_FULL || !r->has_cut_record || free < SMALLEST_PART_WORDS)
         return false;
-    if (runner_words(r) == kept_words) { /* the first time */
-        if (room < SMALLEST_CHUNK_WORDS)
-            return false;
-        uint64_t *start = buffer_start(r) + (free - room);
-        memmove(start, r->start, kept_words * sizeof *start);
-        r->start = start;
-    }
-    r->written = r->start + kept_words;
+    uint64_t *start = buffer_start(r) + (wanted < free ? free - wanted : 0);
+    memmove(start, r->start, words * sizeof *start);
+    r->start = start;
+    return true;
+}
+
+void
+runner_go_further(struct runner *r, size_t words)
+{
+    r->written = r->start + words;
+    r->has_cut_record = false;
     *slot(r, SLOT_BUFFER) = to_replica(r, r->written);
     start_at(r, r->ip);
-    return true;
 }
 
 void

@@ -77,9 +77,14 @@ bool runner_enter(struct runner *r, const struct held *h, uint64_t accesses);
 /* Run until it ends, or to `until_seconds`, of which `alarm` tells. */
 enum run_end runner_run(struct runner *r, struct alarm *alarm, double until_seconds);
 
-/* Where the buffer is full: make room for a fourth as much behind what was recorded, or, if there is some,
- * forget what lies behind so many words, and have it stand so that it goes on. False if that cannot be. */
-bool runner_make_room(struct runner *r, size_t kept_words);
+/* Words that the buffer has room for behind what was recorded. */
+size_t runner_room_words(const struct runner *r);
+
+/* Where the buffer is full: make room behind so many words of it. False if that cannot be. */
+bool runner_make_room(struct runner *r, size_t words);
+
+/* Forget what lies behind so many words, and have it stand so that it goes on from where it is. */
+void runner_go_further(struct runner *r, size_t words);
 
 /* Go on behind the system call that it stands before, with the target's registers. */
 bool runner_cross(struct runner *r, const struct user_regs_struct *behind);

@@ -49,11 +49,14 @@ class CounterClock:
         self._ip = np.concatenate([self._ip, samples.ip])[-_SAMPLES:]
         self._counted = np.concatenate([self._counted, rows])[-_SAMPLES:]
 
-    def measure(self, stretch: Stretch) -> tuple[TimedStretch, int] | None:
+    def measure(
+        self, stretch: Stretch, close: BranchSamples | None = None
+    ) -> tuple[TimedStretch, int] | None:
         """Time the code of a burst; None if too few samples about it found its thread there.
 
         Args:
             stretch: what the burst tells.
+            close: not needed.
 
         Returns:
             The time that it takes, and the id of its code in :class:`CodeRate`.

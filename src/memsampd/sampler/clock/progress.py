@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from memsampd.sampler.clock.code import is_in, likeness
+from memsampd.sampler.clock.fitted import fitted_rate
 from memsampd.sampler.clock.odometer import (
     Odometer,
     Pairs,
@@ -47,6 +48,9 @@ _OFTEN = 0.01  # of the times of the instruction that was executed most often
 _SAME_CODE = 0.8  # of the instructions
 _SAME_PACE = 0.15
 _OTHER_SPEED = 4.0  # by what other working sets may leave the limits of a burst
+_SAME_AS_CLOSELY = 1.3  # by what samples about a burst may differ from those just before it
+_CLOSE_SECONDS = 3.2e-3  # that samples in quick succession take
+_NO_CODE = -1
 _WINDOW_PAIRS_LEAST = 3
 _RELEASE, _END = 1, 2  # of a burst, among the moments of its stretch
 
@@ -88,11 +92,16 @@ class _SteadyCode(msgspec.Struct):
 
 
 class ProgressClock:
-    """Remembers the latest samples of a process, and times bursts and windows by them."""
+    """Remembers the latest samples of a process, and times bursts and windows by them.
+
+    Args:
+        interrupt_seconds: CPU time that a sample takes from the thread.
+    """
 
     name = "registers"
 
-    def __init__(self) -> None:
+    def __init__(self, interrupt_seconds: float = 0.0) -> None:
+        self._interrupt_seconds = interrupt_seconds
         self._ip = Latest(_SAMPLES, np.uint64)
         self._tid = Latest(_SAMPLES, np.int32)
         self._time = Latest(_SAMPLES, np.float64)  # ascending
@@ -117,71 +126,106 @@ class ProgressClock:
         self._time.add(samples.time_seconds)
         self._registers.add(samples.registers)
 
-    def measure(self, stretch: Stretch) -> tuple[TimedStretch, int] | None:
+    def measure(
+        self, stretch: Stretch, close: BranchSamples | None = None
+    ) -> tuple[TimedStretch, int] | None:
         """Time the code of a burst; None if no register of it advances steadily.
 
         What a burst did when the target ran on may have led it astray, and its begin may lie
-        elsewhere: then what it did before, or only since, is looked at.
+        elsewhere: then what it did before, or only since, is looked at. Samples in quick succession
+        show what comes round unseen between two others: what they contradict is not believed.
 
         Args:
             stretch: what the burst tells.
+            close: samples of its thread in quick succession, about when it was taken.
 
         Returns:
-            The time that it takes, and the id of its code in :class:`CodeRate`.
+            The time that it takes, and the id of its code in :class:`CodeRate`, or -1.
         """
         if not len(stretch.registers) or not len(stretch.code_ip):
             return None
+        rate = None if close is None else self._close_rate(stretch, close)
+        if rate is None:
+            return self._measure_about(stretch, stretch.limits)
+        told = rate.accesses_per_second
+        nearly = replace(stretch, limits=(told / _SAME_AS_CLOSELY, told * _SAME_AS_CLOSELY))
+        found = self._measure_about(nearly, stretch.limits)
+        if found is not None:
+            return found
+        code = next((known.id for known, _ in self._known(stretch)), _NO_CODE)
+        return self._timed(rate, _CLOSE_SECONDS), code
+
+    def _close_rate(self, stretch: Stretch, close: BranchSamples) -> SteadyRate | None:
+        """How fast the thread went by sums of registers that count a burst's accesses."""
+        used = np.full(len(close), close.period_seconds)
+        pairs = _undisturbed(close.ip, close.time_seconds, close.registers, used)
+        pairs = pairs.inside(stretch.code_ip)
+        worked = np.maximum(pairs.seconds - self._interrupt_seconds, pairs.seconds / 2)
+        return fitted_rate(stretch, replace(pairs, seconds=worked))
+
+    def _measure_about(
+        self, stretch: Stretch, possible: tuple[float, float]
+    ) -> tuple[TimedStretch, int] | None:
+        """Time it by the samples before and after it; what its code may do at all is possible."""
         start, end = (stretch.time_seconds + at for at in (-_NEAR_SECONDS, _NEAR_SECONDS))
         pairs = self._pairs(stretch.tid, start, end).inside(stretch.code_ip)
         away = np.abs(pairs.time_seconds - stretch.time_seconds)
         near = pairs.chosen(np.argsort(away, kind="stable")[:_WIDER])
         for part in _parts(stretch):
-            found = self._measure_part(part, near)
+            found = self._measure_part(part, near, possible)
             if found is not None:
                 return found
         return None
 
-    def _measure_part(self, stretch: Stretch, near: Pairs) -> tuple[TimedStretch, int] | None:
+    def _measure_part(
+        self, stretch: Stretch, near: Pairs, possible: tuple[float, float]
+    ) -> tuple[TimedStretch, int] | None:
         for many in _PAIRS:
             if many == _PAIRS[0] or many < len(near.seconds):
-                found = self._measure(stretch, near.part(many), near)
+                found = self._measure(stretch, near.part(many), near, possible)
                 if found is not None:
                     return found
         return None
 
     def _measure(
-        self, stretch: Stretch, pairs: Pairs, wider: Pairs
+        self, stretch: Stretch, pairs: Pairs, wider: Pairs, possible: tuple[float, float]
     ) -> tuple[TimedStretch, int] | None:
         if len(pairs.seconds) < _PAIRS_LEAST:
             return None
         found = self._by_known(stretch, pairs)
         if found is None:
             odometer = find_odometer(pairs, stretch, wider)
-            found = odometer and (self._learn(stretch, odometer[0]), odometer[1])
+            found = odometer and (self._learn(stretch, odometer[0], possible), odometer[1])
         if found is None:
             return None
         code, rate = found
-        total = float(pairs.seconds.sum())
-        accesses = round(rate.accesses_per_second * total)
-        return TimedStretch(accesses, total, self.name, error=rate.error), code
+        return self._timed(rate, float(pairs.seconds.sum())), code
+
+    def _timed(self, rate: SteadyRate, seconds: float) -> TimedStretch:
+        accesses = round(rate.accesses_per_second * seconds)
+        return TimedStretch(accesses, seconds, self.name, error=rate.error)
 
     def _by_known(self, stretch: Stretch, pairs: Pairs) -> tuple[int, SteadyRate] | None:
         """The rate by what is known of the same code, if that fits this burst, too."""
+        for known, steps in self._known(stretch):
+            rate = steady_rate(known.odometer.rates(pairs), stretch.limits)
+            if rate is not None:
+                known.confirm(float(stretch.accesses[-1]), steps)
+                return known.id, rate
+        return None
+
+    def _known(self, stretch: Stretch) -> Iterator[tuple[_SteadyCode, float]]:
+        """The same code, as far as known, whose odometer fits a burst, and its steps in that."""
         for known in self._codes:
             if likeness(known.code_ip, stretch.code_ip) < _SAME_CODE:
                 continue
             steps = float(known.odometer.steps(stretch.advance[-1]))
             told = steps * known.odometer.accesses_per_step
             if abs(told / stretch.accesses[-1] - 1) < _SAME_PACE:
-                speed = known.odometer.rates(pairs)
-                rate = steady_rate(speed, stretch.limits)
-                if rate is not None:
-                    known.confirm(float(stretch.accesses[-1]), steps)
-                    return known.id, rate
-        return None
+                yield known, steps
 
-    def _learn(self, stretch: Stretch, odometer: Odometer) -> int:
-        low, high = stretch.limits
+    def _learn(self, stretch: Stretch, odometer: Odometer, possible: tuple[float, float]) -> int:
+        low, high = possible
         limits = low / _OTHER_SPEED, high * _OTHER_SPEED
         accesses = float(stretch.accesses[-1])
         steps = accesses / odometer.accesses_per_step
@@ -243,19 +287,40 @@ class ProgressClock:
         """Pairs of undisturbed samples of one thread in an interval."""
         inside = self._between(start_seconds, end_seconds)
         index = inside.start + np.flatnonzero(self._tid.rows[inside] == tid)
-        time, ip, registers = self._time.rows, self._ip.rows, self._registers.rows
-        lasted, used = np.diff(time[index]), self._used.rows[index[1:]]
-        low, high = _UNDISTURBED
-        good = np.flatnonzero((lasted > low * used) & (lasted < high * used))
-        first, second = index[good], index[good + 1]
-        return Pairs(
-            ip[first],
-            ip[second],
-            time[first],
-            lasted[good],
-            registers[first].view(np.int64),
-            (registers[second] - registers[first]).view(np.int64),
+        return _undisturbed(
+            self._ip.rows[index],
+            self._time.rows[index],
+            self._registers.rows[index],
+            self._used.rows[index],
         )
+
+
+def _undisturbed(
+    ip: NDArray[np.uint64],
+    time_seconds: NDArray[np.float64],
+    registers: NDArray[np.uint64],
+    used_seconds: NDArray[np.float64],
+) -> Pairs:
+    """Pairs of samples of a thread that ran all the time between them.
+
+    Args:
+        ip: where each sample found it, shape (n,).
+        time_seconds: when, shape (n,).
+        registers: shape (n, 16).
+        used_seconds: CPU time since the sample before, shape (n,).
+    """
+    lasted, used = np.diff(time_seconds), used_seconds[1:]
+    low, high = _UNDISTURBED
+    first = np.flatnonzero((lasted > low * used) & (lasted < high * used))
+    second = first + 1
+    return Pairs(
+        ip[first],
+        ip[second],
+        time_seconds[first],
+        lasted[first],
+        registers[first].view(np.int64),
+        (registers[second] - registers[first]).view(np.int64),
+    )
 
 
 def _rate(code: _SteadyCode, pairs: Pairs) -> Iterator[CodeRate]:

@@ -1,0 +1,109 @@
+"""Sums of registers that count a burst's accesses, found in the burst itself.
+
+A burst knows its registers at some forty moments. Counters and pointers of loops in loops are such
+that a sum of one to three of them goes on with the accesses: least squares find which, and what
+each counts. Samples of the running thread in quick succession then tell how fast it goes.
+"""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memsampd.sampler.clock.code import is_in
+from memsampd.sampler.clock.odometer import Pairs, SteadyRate, steady_rate
+from memsampd.sampler.records import Stretch
+
+MOMENTS_LEAST = 8
+"""Moments of a burst at which its registers are known: fewer tell too little."""
+_TOGETHER_MOST = 3
+_FITTED = 0.02  # the deviation from a sum, as a part of the burst
+_CANDIDATES = 16
+_LARGEST_ADVANCE = 2.0**44
+# Where loops begin anew that the burst did not see, pairs of samples tell something else. The
+# others agree.
+_ALIKE = 0.1
+_SHARE = 0.5
+_PAIRS_LEAST = 6
+
+
+def fitted_rate(stretch: Stretch, pairs: Pairs) -> SteadyRate | None:
+    """How fast a thread goes by sums of registers that count the accesses of a burst.
+
+    Args:
+        stretch: the burst.
+        pairs: samples of the running thread about a tenth of a millisecond apart, both in the
+            loops of the burst.
+
+    Returns:
+        The rate that most of them agree on; None if they do not, or no sum counts the accesses.
+    """
+    inside = np.flatnonzero(is_in(stretch.ip, stretch.code_ip))
+    if len(inside) < MOMENTS_LEAST or len(pairs.seconds) < _PAIRS_LEAST:
+        return None
+    advance = stretch.advance[inside].astype(np.float64)
+    weights = _counting(advance, stretch.accesses[inside])
+    speeds = pairs.advance.astype(np.float64) @ weights.T / pairs.seconds[:, None]
+    rates = (_agreed_rate(each, stretch.limits) for each in speeds.T)
+    return max((each for each in rates if each), key=lambda each: each.agreement, default=None)
+
+
+def _counting(advance: NDArray[np.float64], accesses: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Weights of sums that go on with the accesses, of as few registers as will do, best first.
+
+    Args:
+        advance: of each register up to each moment, shape (k, 16).
+        accesses: made up to each moment, shape (k,).
+
+    Returns:
+        Accesses for each unit of a register, shape (c, 16).
+    """
+    registers = advance - advance.mean(axis=0)
+    made = accesses - accesses.mean()
+    scale = np.sqrt((registers**2).sum(axis=0))
+    length = float(np.sqrt((made**2).sum()))
+    moved = np.flatnonzero((scale > 0) & (np.abs(advance).max(axis=0) < _LARGEST_ADVANCE))
+    if not len(moved) or not length:
+        return np.empty((0, advance.shape[1]))
+    unit = registers[:, moved] / scale[moved]
+    products, told = unit.T @ unit, unit.T @ (made / length)
+    most = (_FITTED * np.ptp(accesses)) ** 2 * len(accesses) / length**2
+    for together in range(1, min(_TOGETHER_MOST, len(moved)) + 1):
+        chosen = np.array(list(combinations(range(len(moved)), together)))
+        # Registers that always go together would have no single solution.
+        square = products[chosen[:, :, None], chosen[:, None, :]] + 1e-9 * np.eye(together)
+        parts = np.linalg.solve(square, told[chosen][..., None])[..., 0]
+        left = 1 - (parts * told[chosen]).sum(axis=1)
+        good = np.argsort(left, kind="stable")[:_CANDIDATES]
+        good = good[left[good] < most]
+        if len(good):
+            weights = np.zeros((len(good), advance.shape[1]))
+            which = moved[chosen[good]]
+            np.put_along_axis(weights, which, parts[good] * length / scale[which], axis=1)
+            return weights
+    return np.empty((0, advance.shape[1]))
+
+
+def _agreed_rate(speed: NDArray[np.float64], limits: tuple[float, float]) -> SteadyRate | None:
+    """The rate that nearly all of these agree on about, or half of them closely.
+
+    Args:
+        speed: accesses per second by pairs of samples, at least one, shape (p,).
+        limits: what is possible.
+    """
+    steady = steady_rate(speed, limits)
+    if steady is not None:
+        return steady
+    ordered = np.sort(speed[speed > 0])
+    if not len(ordered):
+        return None
+    alike = np.searchsorted(ordered, ordered * (1 + 2 * _ALIKE), side="right")
+    alike -= np.arange(len(ordered))
+    first = int(alike.argmax())
+    count = int(alike[first])
+    rate = float(ordered[first + count // 2])
+    if count < max(_PAIRS_LEAST, _SHARE * len(speed)) or not limits[0] < rate < limits[1]:
+        return None
+    return SteadyRate(rate, _ALIKE / count**0.5, count / len(speed))
