@@ -7,6 +7,7 @@ each counts. Samples of the running thread in quick succession then tell how fas
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import combinations
 
 import numpy as np
@@ -20,6 +21,7 @@ MOMENTS_LEAST = 8
 """Moments of a burst at which its registers are known: fewer tell too little."""
 _TOGETHER_MOST = 3
 _FITTED = 0.02  # the deviation from a sum, as a part of the burst
+_DEVIATION_MOST = 0.25  # the same, as a part of what is done between two samples
 _CANDIDATES = 16
 _LARGEST_ADVANCE = 2.0**44
 # Where loops begin anew that the burst did not see, pairs of samples tell something else. The
@@ -44,46 +46,52 @@ def fitted_rate(stretch: Stretch, pairs: Pairs) -> SteadyRate | None:
     if len(inside) < MOMENTS_LEAST or len(pairs.seconds) < _PAIRS_LEAST:
         return None
     advance = stretch.advance[inside].astype(np.float64)
-    weights = _counting(advance, stretch.accesses[inside])
-    speeds = pairs.advance.astype(np.float64) @ weights.T / pairs.seconds[:, None]
-    rates = (_agreed_rate(each, stretch.limits) for each in speeds.T)
-    return max((each for each in rates if each), key=lambda each: each.agreement, default=None)
+    for weights, deviations in _counting(advance, stretch.accesses[inside]):
+        speeds = pairs.advance.astype(np.float64) @ weights.T / pairs.seconds[:, None]
+        told = [
+            rate
+            for speed, deviation in zip(speeds.T, deviations / pairs.seconds.mean(), strict=True)
+            if (rate := _agreed_rate(speed, stretch.limits)) is not None
+            and deviation < _DEVIATION_MOST * rate.accesses_per_second
+        ]
+        if told:
+            return max(told, key=lambda rate: rate.agreement)
+    return None
 
 
-def _counting(advance: NDArray[np.float64], accesses: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Weights of sums that go on with the accesses, of as few registers as will do, best first.
+def _counting(
+    advance: NDArray[np.float64], accesses: NDArray[np.float64]
+) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64]]]:
+    """Find sums of one register, of two, and of three that go on with the accesses, best first.
 
     Args:
         advance: of each register up to each moment, shape (k, 16).
         accesses: made up to each moment, shape (k,).
 
-    Returns:
-        Accesses for each unit of a register, shape (c, 16).
+    Yields:
+        Accesses for each unit of a register, shape (c, 16), and by how many accesses each sum
+        deviates, shape (c,).
     """
     registers = advance - advance.mean(axis=0)
     made = accesses - accesses.mean()
     scale = np.sqrt((registers**2).sum(axis=0))
     length = float(np.sqrt((made**2).sum()))
     moved = np.flatnonzero((scale > 0) & (np.abs(advance).max(axis=0) < _LARGEST_ADVANCE))
-    if not len(moved) or not length:
-        return np.empty((0, advance.shape[1]))
     unit = registers[:, moved] / scale[moved]
     products, told = unit.T @ unit, unit.T @ (made / length)
-    most = (_FITTED * np.ptp(accesses)) ** 2 * len(accesses) / length**2
     for together in range(1, min(_TOGETHER_MOST, len(moved)) + 1):
         chosen = np.array(list(combinations(range(len(moved)), together)))
         # Registers that always go together would have no single solution.
         square = products[chosen[:, :, None], chosen[:, None, :]] + 1e-9 * np.eye(together)
         parts = np.linalg.solve(square, told[chosen][..., None])[..., 0]
-        left = 1 - (parts * told[chosen]).sum(axis=1)
-        good = np.argsort(left, kind="stable")[:_CANDIDATES]
-        good = good[left[good] < most]
-        if len(good):
-            weights = np.zeros((len(good), advance.shape[1]))
-            which = moved[chosen[good]]
-            np.put_along_axis(weights, which, parts[good] * length / scale[which], axis=1)
-            return weights
-    return np.empty((0, advance.shape[1]))
+        left = np.maximum(1 - (parts * told[chosen]).sum(axis=1), 0.0)
+        deviations = np.sqrt(left / len(accesses)) * length
+        good = np.argsort(deviations, kind="stable")[:_CANDIDATES]
+        good = good[deviations[good] < _FITTED * np.ptp(accesses)]
+        weights = np.zeros((len(good), advance.shape[1]))
+        which = moved[chosen[good]]
+        np.put_along_axis(weights, which, parts[good] * length / scale[which], axis=1)
+        yield weights, deviations[good]
 
 
 def _agreed_rate(speed: NDArray[np.float64], limits: tuple[float, float]) -> SteadyRate | None:

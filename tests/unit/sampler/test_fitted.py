@@ -1,0 +1,155 @@
+"""Sums of registers that count a burst's accesses, on loops that are made up."""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from memsampd.sampler.clock.fitted import MOMENTS_LEAST, fitted_rate
+from memsampd.sampler.clock.odometer import Pairs
+from memsampd.sampler.clock.progress import ProgressClock
+from memsampd.sampler.records import BranchSamples, Stretch
+
+GAP = 1e-4
+CODE = np.arange(0x1000, 0x1040, 4).astype(np.uint64)
+OTHER = CODE + np.uint64(0x8000)
+LIMITS = (1e5, 2e10)
+# A blocked matrix multiplication: 3 accesses in the innermost loop, 32 rounds of each of three
+# loops in a tile, 12 tiles in a row of them.
+LOOPS = ((1, 96), (96, 32), (3072, 32), (98_304, 12))
+
+
+def nest(done: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Registers after so many accesses: the counters of the loops, and garbage, shape (n, 16)."""
+    rng = np.random.default_rng(len(done))
+    registers = rng.integers(-(2**62), 2**62, (len(done), 16))
+    whole = done.astype(np.int64)
+    for register, (accesses, rounds) in enumerate(LOOPS):
+        registers[:, register] = 8 * (whole // accesses % rounds)
+    return registers
+
+
+def burst(registers: NDArray[np.int64], accesses: NDArray[np.float64]) -> Stretch:
+    ip = np.resize(CODE, len(accesses))
+    return Stretch(10.0, 7, accesses - accesses[0], registers.view(np.uint64), ip, CODE, LIMITS)
+
+
+def pairs(registers: NDArray[np.int64], gap: float = GAP) -> Pairs:
+    count = len(registers) - 1
+    ip = np.resize(CODE, count)
+    advance = registers[1:] - registers[:-1]
+    seconds = np.full(count, gap)
+    return Pairs(ip, ip, 9.0 + gap * np.arange(count), seconds, registers[:-1], advance)
+
+
+def moments(
+    count: int = 40, first: float = 40_000.0, each: float = 31_000.0
+) -> NDArray[np.float64]:
+    """Within one row of tiles if it begins at its begin."""
+    return first + each * np.arange(count)
+
+
+@settings(max_examples=25, deadline=None)
+@given(rate=st.floats(2e8, 5e9), begin=st.integers(0, 10**9))
+def test_loops_in_loops_are_counted(rate: float, begin: int) -> None:
+    samples = nest(begin + rate * GAP * np.arange(33))
+    found = fitted_rate(burst(nest(moments(36)), moments(36)), pairs(samples))
+    assert found is not None
+    assert found.accesses_per_second == pytest.approx(rate, rel=0.1)
+
+
+def test_what_most_pairs_agree_on_counts() -> None:
+    """Four in ten come round: a burst within one row of tiles knows nothing of the next row."""
+    rate = 4.5e9
+    samples = nest(rate * GAP * np.arange(33))
+    found = fitted_rate(burst(nest(moments(36)), moments(36)), pairs(samples))
+    assert found is not None
+    assert found.agreement < 0.8
+    assert found.accesses_per_second == pytest.approx(rate, rel=0.02)
+
+
+def test_pairs_that_do_not_agree_tell_nothing() -> None:
+    rng = np.random.default_rng(1)
+    samples = nest(np.cumsum(rng.integers(1, 10**6, 33)).astype(np.float64))
+    assert fitted_rate(burst(nest(moments(36)), moments(36)), pairs(samples)) is None
+
+
+def test_registers_that_do_not_count_tell_nothing() -> None:
+    """They go on with the samples as evenly as can be, but not with the accesses of the burst."""
+    rng = np.random.default_rng(2)
+    registers = nest(moments(36))
+    registers[:, 0] = np.sort(rng.integers(0, 10**6, 36)) ** 2
+    registers[:, 1:4] = 0
+    samples = nest(1e9 * GAP * np.arange(33))
+    samples[:, 0], samples[:, 1:4] = np.arange(33) * 10**6, 0
+    assert fitted_rate(burst(registers, moments(36)), pairs(samples)) is None
+
+
+@pytest.mark.parametrize(("count", "is_told"), [(MOMENTS_LEAST - 1, False), (MOMENTS_LEAST, True)])
+def test_few_moments_tell_nothing(count: int, is_told: bool) -> None:
+    samples = nest(1e9 * GAP * np.arange(33))
+    one = burst(nest(moments(count)), moments(count))
+    assert (fitted_rate(one, pairs(samples)) is not None) == is_told
+    outside = msgspec.structs.replace(one, ip=np.resize(OTHER, count))
+    assert fitted_rate(outside, pairs(samples)) is None
+
+
+def test_what_no_cpu_can_do_is_not_believed() -> None:
+    samples = nest(3e9 * GAP * np.arange(33))
+    slow = msgspec.structs.replace(burst(nest(moments(36)), moments(36)), limits=(1e5, 1e9))
+    assert fitted_rate(slow, pairs(samples)) is None
+
+
+def closely(registers: NDArray[np.int64], gap: float = GAP) -> BranchSamples:
+    count = len(registers)
+    tid = np.full(count, 7, np.int32)
+    time = 9.99 + gap * np.arange(count)
+    ip = np.resize(CODE, count)
+    return BranchSamples(ip, tid, tid, time, gap, registers.view(np.uint64))
+
+
+def counting(rate: float, gap: float, count: int) -> NDArray[np.int64]:
+    """rbx goes on by one an access, the rest is garbage."""
+    registers = np.random.default_rng(3).integers(-(2**62), 2**62, (count, 16))
+    registers[:, 1] = rate * gap * np.arange(count)
+    return registers
+
+
+def test_the_clock_takes_off_what_samples_take() -> None:
+    one = burst(nest(moments(36)), moments(36))
+    samples = closely(nest(0.8 * 1e9 * GAP * np.arange(33)))
+    for interrupt_seconds, rate in ((0.0, 0.8e9), (2e-5, 1e9), (1.0, 1.6e9)):
+        found = ProgressClock(interrupt_seconds).measure(one, samples)
+        assert found is not None
+        assert found[0].accesses_per_cpu_second == pytest.approx(rate, rel=0.02)
+        assert found[1] == -1  # windows are not timed by it
+
+
+def test_what_samples_in_quick_succession_contradict_is_not_believed() -> None:
+    """Every 2 ms a register is seen to go on by so much, in truth twenty times as much."""
+    one = burst(counting(1.0, 31_000.0, 36), moments(36, 0.0))
+    usual = closely(counting(5e7, 2e-3, 60), 2e-3)
+    for rate, is_by_usual in ((1e9, False), (5.2e7, True)):
+        clock = ProgressClock()
+        clock.add(usual)
+        found = clock.measure(one, closely(counting(rate, GAP, 33)))
+        assert found is not None
+        assert found[0].accesses_per_cpu_second == pytest.approx(rate, rel=0.05)
+        assert (found[1] >= 0) == is_by_usual
+
+
+def test_code_that_is_known_is_told_by_its_id() -> None:
+    one = burst(counting(1.0, 31_000.0, 36), moments(36, 0.0))
+    clock = ProgressClock()
+    clock.add(closely(counting(1e9, 2e-3, 60), 2e-3))
+    known = clock.measure(one)
+    later = msgspec.structs.replace(one, time_seconds=100.0)
+    found = clock.measure(later, closely(counting(3e8, GAP, 33)))
+    assert known is not None
+    assert found is not None
+    assert found[1] == known[1]
+    assert found[0].accesses_per_cpu_second == pytest.approx(3e8, rel=0.02)
