@@ -14,6 +14,7 @@ timed.
 from __future__ import annotations
 
 import argparse
+import os
 import random
 import statistics
 import sys
@@ -29,6 +30,8 @@ import numpy as np
 from clock_target import build, running
 from memsampd.errors import CaptureError
 from memsampd.sampler.clock.progress import ProgressClock, often_executed
+from memsampd.sampler.perf.closely import sample_closely
+from memsampd.sampler.perf.costs import measure_interrupt_seconds
 from memsampd.sampler.perf.source import TaskClockSource
 from memsampd.sampler.records import Burst, BurstRequest, Stretch, TimedStretch
 from memsampd.sampler.replica.source import ReplicaSource
@@ -76,16 +79,21 @@ def timed_bursts(
     pid: int, count: int, rng: random.Random, beyond_seconds: float = 0.05
 ) -> Iterator[TimedStretch | None]:
     """Take bursts at random moments, and time each by the samples before and after it."""
-    clock = ProgressClock()
-    with closing(TaskClockSource(pid)) as samples, closing(ReplicaSource(pid)) as source:
+    clock = ProgressClock(measure_interrupt_seconds())
+    with (
+        open(os.eventfd(0)) as never,
+        closing(TaskClockSource(pid)) as samples,
+        closing(ReplicaSource(pid)) as source,
+    ):
         for _ in range(count):
             clock.add(samples.read(0.0))
             time.sleep(_AROUND_SECONDS * (0.5 + rng.random()))
             with suppress(CaptureError):  # between two rounds it writes
+                close = sample_closely(pid, never.fileno())
                 burst = source.capture(BurstRequest(pid, BURST_ROWS, beyond_seconds=beyond_seconds))
                 time.sleep(_AROUND_SECONDS)
                 clock.add(samples.read(0.0))
-                found = clock.measure(stretch_of(burst))
+                found = clock.measure(stretch_of(burst), close)
                 yield None if found is None else found[0]
 
 
