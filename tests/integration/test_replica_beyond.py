@@ -174,9 +174,8 @@ def test_a_full_burst_tells_where_it_would_have_come(counter: subprocess.Popen[s
             assert burst.end is BurstEnd.FULL
             assert 0 < len(burst) <= ACCESSES
             assert burst.beyond_accesses == 0
-            assert (
-                np.diff(burst.address) % np.uint64(65536) == 8
-            ).all()  # none twice, none left out
+            # None of them stands there twice, or is left out.
+            assert (np.diff(burst.address) % np.uint64(65536) == 8).all()
             assert burst.stretch.shape == (len(burst.stretch_shares), 16)
             assert burst.stretch_ip.shape == (len(burst.stretch_shares),)
             if len(burst.stretch_shares) > 4:

@@ -1,0 +1,133 @@
+"""Samples in quick succession: of a thread that runs, with its bursts, and without a trace."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+from msgspec.structs import replace
+from tracees import PATIENCE_SECONDS, compile_c, descriptors, running, sleeping, traces_left
+
+from memsampd.daemon.tracer import CaptureOrder, CaptureResult, TracerThread
+from memsampd.sampler.perf.closely import SAMPLES, sample_closely
+from memsampd.sampler.records import BranchSamples
+from memsampd.sampler.replica.source import ReplicaSource
+
+SAMPLE_SECONDS = 2e-5
+
+# Counts in a register, without an end; what it reads is in a page.
+COUNTER = """
+#include <stdint.h>
+#include <stdio.h>
+int main(void)
+{
+    static volatile uint64_t word[64];
+    printf("ready\\n");
+    fflush(stdout);
+    for (uint64_t i = 0; i < UINT64_MAX; i++)
+        (void)word[i % 64];
+    return 0;
+}
+"""
+
+
+@pytest.fixture
+def counter(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    with running(compile_c(tmp_path, COUNTER)) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        yield process
+
+
+@pytest.fixture
+def never() -> Iterator[int]:
+    fd = os.eventfd(0)
+    yield fd
+    os.close(fd)
+
+
+def sampled(tid: int, never: int) -> BranchSamples:
+    """As many as it takes, on a busy machine, until there are two."""
+    give_up = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        samples = sample_closely(tid, never)
+        assert samples is not None
+        if len(samples) > 1:
+            return samples
+        assert time.monotonic() < give_up
+
+
+def test_a_register_goes_on_from_sample_to_sample(
+    counter: subprocess.Popen[str], never: int
+) -> None:
+    before = descriptors()
+    samples = sampled(counter.pid, never)
+    assert set(samples.tid.tolist()) == {counter.pid}
+    assert (np.diff(samples.time_seconds) > 0).all()
+    assert len(samples) <= SAMPLES + 1  # one may come before the limit is set
+    advance = np.diff(samples.registers.view(np.int64), axis=0)
+    assert (advance > 0).all(axis=0).any()
+    assert descriptors() == before
+    assert traces_left(counter.pid) == []
+
+
+def test_a_thread_that_sleeps_is_left_alone(never: int) -> None:
+    with sleeping() as process:
+        samples = sample_closely(process.pid, never)
+    assert samples is not None
+    assert len(samples) == 0
+    assert sample_closely(process.pid, never) is None  # it has ended
+
+
+def test_it_ends_at_once_when_it_is_cancelled(counter: subprocess.Popen[str]) -> None:
+    fd = os.eventfd(1)
+    try:
+        assert sample_closely(counter.pid, fd) is not None
+    finally:
+        os.close(fd)
+
+
+@contextmanager
+def tracer_of(process: subprocess.Popen[str]) -> Iterator[TracerThread]:
+    tracer = TracerThread(process.pid, lambda: ReplicaSource(process.pid), random.Random(1))
+    try:
+        yield tracer
+    finally:
+        tracer.close()
+
+
+def result_of(tracer: TracerThread, order: CaptureOrder) -> CaptureResult:
+    """What comes of it, at last: a hold of a busy machine may see nothing."""
+    give_up = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        tracer.order(order)
+        while not (found := tracer.results()):
+            assert time.monotonic() < give_up
+            time.sleep(0.01)
+        if found[0].counted is not None:
+            return found[0]
+        assert time.monotonic() < give_up
+
+
+def test_a_burst_brings_them_along_and_is_charged_for_them(
+    counter: subprocess.Popen[str],
+) -> None:
+    order = CaptureOrder({counter.pid: 1}, 0.0, 10_000, 0.05, 10.0, patience_seconds=10.0)
+    with tracer_of(counter) as tracer:
+        without = result_of(tracer, order)
+        assert without.counted is not None
+        assert without.counted.close_samples is None
+        assert without.cost.hit_seconds == 0.0
+        told = result_of(tracer, replace(order, sample_seconds=SAMPLE_SECONDS))
+    assert told.counted is not None
+    samples = told.counted.close_samples
+    assert samples is not None
+    assert told.cost.hit_seconds == pytest.approx(len(samples) * SAMPLE_SECONDS)
+    assert counter.poll() is None
