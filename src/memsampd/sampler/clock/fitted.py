@@ -23,6 +23,7 @@ _TOGETHER_MOST = 3
 _FITTED = 0.02  # the deviation from a sum, as a part of the burst
 _DEVIATION_MOST = 0.25  # the same, as a part of what is done between two samples
 _CANDIDATES = 16
+_PARTS = (1, 2, 4)  # where the whole burst went through several loops, its halves, its quarters
 _LARGEST_ADVANCE = 2.0**44
 # Where loops begin anew that the burst did not see, pairs of samples tell something else. The
 # others agree.
@@ -43,10 +44,22 @@ def fitted_rate(stretch: Stretch, pairs: Pairs) -> SteadyRate | None:
         The rate that most of them agree on; None if they do not, or no sum counts the accesses.
     """
     inside = np.flatnonzero(is_in(stretch.ip, stretch.code_ip))
-    if len(inside) < MOMENTS_LEAST or len(pairs.seconds) < _PAIRS_LEAST:
+    if len(pairs.seconds) < _PAIRS_LEAST:
         return None
-    advance = stretch.advance[inside].astype(np.float64)
-    for weights, deviations in _counting(advance, stretch.accesses[inside]):
+    for parts in _PARTS:
+        found = (_rate_of_part(stretch, pairs, each) for each in np.array_split(inside, parts))
+        best = max(filter(None, found), key=lambda rate: rate.agreement, default=None)
+        if best is not None:
+            return best
+    return None
+
+
+def _rate_of_part(stretch: Stretch, pairs: Pairs, moments: NDArray[np.int64]) -> SteadyRate | None:
+    """The same by what a part of a burst tells, some of its moments."""
+    if len(moments) < MOMENTS_LEAST:
+        return None
+    advance = stretch.advance[moments].astype(np.float64)
+    for weights, deviations in _counting(advance, stretch.accesses[moments]):
         speeds = pairs.advance.astype(np.float64) @ weights.T / pairs.seconds[:, None]
         told = [
             rate
@@ -76,7 +89,7 @@ def _counting(
     made = accesses - accesses.mean()
     scale = np.sqrt((registers**2).sum(axis=0))
     length = float(np.sqrt((made**2).sum()))
-    moved = np.flatnonzero((scale > 0) & (np.abs(advance).max(axis=0) < _LARGEST_ADVANCE))
+    moved = np.flatnonzero((scale > 0) & (np.ptp(advance, axis=0) < _LARGEST_ADVANCE))
     unit = registers[:, moved] / scale[moved]
     products, told = unit.T @ unit, unit.T @ (made / length)
     for together in range(1, min(_TOGETHER_MOST, len(moved)) + 1):
