@@ -140,8 +140,8 @@ class BurstCost(msgspec.Struct, frozen=True):
         stop_seconds: wall time for which a thread of the target was held.
         stops: how often it was held.
         longest_stop_seconds: the longest of these times.
-        hit_seconds: CPU time that breakpoints took from the target: hits, and switches between
-            watched threads.
+        hit_seconds: CPU time that breakpoints took from the target, hits and switches between
+            watched threads, and samples in quick succession.
         replica_cpu_seconds: CPU time of the replica since the burst before, its start included,
             and of other children of memsampd's.
         tracer_cpu_seconds: CPU time of memsampd's tracing thread.
