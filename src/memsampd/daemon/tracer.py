@@ -123,6 +123,11 @@ def _counted(burst: Burst, histogram: ReuseHistogram) -> CountedBurst:
     return CountedBurst(replace(burst, code_ip=none, code_times=none), histogram, ips, code_ip)
 
 
+def _sampling_seconds(order: CaptureOrder, samples: BranchSamples | None) -> float:
+    """What samples in quick succession took from the target."""
+    return 0.0 if samples is None else len(samples) * (order.sample_seconds or 0.0)
+
+
 class TracerThread:
     """Takes bursts in a thread of its own, one at a time, and counts their reuse distances.
 
@@ -286,17 +291,19 @@ class TracerThread:
         )
         with contextlib.suppress(BlockingIOError):  # it was meant for an earlier one
             os.eventfd_read(self._seek_end)
-        cost = BurstCost(stop_seconds=wasted_seconds)
         close = None if order.seek_ips else self._sample_closely(order, tid)
         self._counter.begin()
-        burst = source.count_lines(request, self._line_bytes, self._counter.core)
+        try:
+            burst = source.count_lines(request, self._line_bytes, self._counter.core)
+        except CaptureError as error:
+            error.stop_seconds += _sampling_seconds(order, close)
+            raise
         if order.seek_ips:  # the thread was elsewhere before
             close = self._sample_closely(order, tid)
-        taken = 0 if close is None else len(close)
-        cost += BurstCost(hit_seconds=taken * (order.sample_seconds or 0.0))
-        burst = replace(burst, cost=burst.cost + cost)
         has_moments = len(burst.stretch) >= MOMENTS_LEAST
         self._without_moments = 0 if has_moments else self._without_moments + 1
+        cost = BurstCost(stop_seconds=wasted_seconds, hit_seconds=_sampling_seconds(order, close))
+        burst = replace(burst, cost=burst.cost + cost)
         counted = replace(_counted(burst, self._counter.histogram()), close_samples=close)
         return self._with_open_lines(counted, source, order.open_lines)
 

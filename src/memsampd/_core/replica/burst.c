@@ -592,8 +592,8 @@ go_further(struct burst *b)
     do {
         runner_go_further(r, words);
         run_dry(b, give_up - now_seconds());
-        if (r->end != RUN_FULL || !r->has_cut_record)
-            break;
+        if (r->end != RUN_FULL || !r->has_cut_record || runner_room_words(r) >= PART_WORDS)
+            break; /* or there is no room for pages */
         seen += runner_words(r) - words;
         result->further[result->furthers++] = (struct moment){.words = seen, .regs = r->regs};
     } while (result->furthers < FURTHER_MOST && cpu_seconds(b) - began < FURTHER_SECONDS);
