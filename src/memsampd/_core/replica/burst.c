@@ -743,20 +743,6 @@ wait_until_parted(pid_t tid)
         nanosleep(&pause, NULL);
 }
 
-/* Each stop of a replica would send SIGCHLD, which wakes a thread of ours that does not block it: of stops
- * only those who wait for them are to know. */
-static void
-silence_stops(void)
-{
-    struct sigaction action;
-
-    if (sigaction(SIGCHLD, NULL, &action) == 0 && action.sa_handler == SIG_DFL &&
-        !(action.sa_flags & SA_NOCLDSTOP)) {
-        action.sa_flags |= SA_NOCLDSTOP;
-        sigaction(SIGCHLD, &action, NULL);
-    }
-}
-
 int
 burst_take(struct runner *r, const struct burst_order *order, struct burst_result *result)
 {
@@ -767,7 +753,6 @@ burst_take(struct runner *r, const struct burst_order *order, struct burst_resul
 
     memset(result, 0, sizeof *result);
     result->status = HELD_UNEXPECTED;
-    silence_stops();
     pthread_attr_init(&attributes);
     pthread_attr_setstacksize(&attributes, BURST_STACK_BYTES);
     sigfillset(&all); /* the program's signals are for its own threads */

@@ -115,6 +115,18 @@ alarm_install(void)
     return sigaction(alarm_signal(), &action, NULL);
 }
 
+void
+silence_stops(void)
+{
+    struct sigaction action;
+
+    if (sigaction(SIGCHLD, NULL, &action) == 0 && action.sa_handler == SIG_DFL &&
+        !(action.sa_flags & SA_NOCLDSTOP)) {
+        action.sa_flags |= SA_NOCLDSTOP;
+        sigaction(SIGCHLD, &action, NULL);
+    }
+}
+
 struct alarm *
 alarm_create(void)
 {

@@ -58,6 +58,10 @@ struct alarm *alarm_create(void); /* for the calling thread; NULL with errno set
 void alarm_set(struct alarm *a, double seconds);
 void alarm_free(struct alarm *a);
 int alarm_install(void); /* once a process; -1 with errno set */
+
+/* Each stop of a replica would send SIGCHLD, which wakes a thread of ours that does not block it: of stops
+ * only those who wait for them are to know. */
+void silence_stops(void);
 int alarm_signal(void);
 
 /* Wait for a stop of `tid`. 0: stopped; -1: gone; 1: interrupted by the alarm. */

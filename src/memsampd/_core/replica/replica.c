@@ -553,6 +553,7 @@ open_all(Replica *self, pid_t pid, uint64_t area_address, bool can_query, bool m
         PyErr_NoMemory();
         return -1;
     }
+    silence_stops();
     if (remote_open(&r->remote, pid, can_query) < 0) {
         PyErr_SetFromErrno(PyExc_OSError);
         return -1;
