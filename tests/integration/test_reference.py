@@ -80,7 +80,7 @@ int main(void)
         "std\n\t"
         "leaq 0xc3c(%0), %%rdi\n\t"
         "movl $10, %%ecx\n\t"
-        "rep stosq\n\t"                             /* from line to line, two of which it is across */
+        "rep stosq\n\t"                             /* across lines where it comes to them */
         "cld\n\t"
         "leaq 0xd00(%0), %%rdi\n\t"
         "movl $3, %%ecx\n\t"
