@@ -379,4 +379,5 @@ def test_kept_references_obey_the_laws_of_caches(program: Program) -> None:
         far = kept.reuses.sum(axis=0)[REUSE_EDGES[1:] > size].sum()
         assert misses <= far + kept.distinct_lines
     per_window = kept.branches.table().sum(axis=1)
-    assert per_window.mean() == pytest.approx(SAMPLES_A_WINDOW, rel=0.05)
+    taken = kept.instructions.mean() / tracer.SAMPLE_EVERY_INSTRUCTIONS
+    assert per_window.mean() == pytest.approx(min(taken, SAMPLES_A_WINDOW), rel=0.05)
