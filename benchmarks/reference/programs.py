@@ -16,7 +16,7 @@ from memsampd.demo.program import compile_demo
 from reference.inputs import MIB, write_c_source, write_corpus, write_picture
 
 # valgrind hides AVX-512, RTM and FSRM, so glibc takes other string routines there, and starts to
-# use rep movsb (an access an element) at other lengths. These settings make it choose natively as
+# use rep movsb (an access a line) at other lengths. These settings make it choose natively as
 # it does under valgrind, where they change nothing; tests/integration/test_reference.py checks it.
 GLIBC_TUNABLES = ":".join(
     (

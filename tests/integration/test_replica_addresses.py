@@ -50,7 +50,11 @@ static void base_block(void)
         L(pushf) "pushfq\n pop %0\n"
         L(address32) "addr32 mov (%%esi), %%edx\n"
         "mov $4, %%ecx\n" L(rep_movs) "rep movsb\n"
-        "mov $3, %%ecx\n" L(rep_stos) "rep stosq\n"
+        "mov $20, %%ecx\n" L(rep_stos) "rep stosq\n"
+        "lea a+50(%%rip), %%rsi\n lea b+61(%%rip), %%rdi\n"
+        "mov $50, %%ecx\n" L(rep_across) "rep movsl\n"
+        "std\n lea a+261(%%rip), %%rsi\n lea b+258(%%rip), %%rdi\n"
+        "mov $70, %%ecx\n" L(rep_back) "rep movsw\n cld\n"
         "xor %%ecx, %%ecx\n" L(rep_none) "rep movsb\n"
         "lea a(%%rip), %%rdi\n mov $1, %%al\n mov $5, %%ecx\n" L(scan) "repne scasb\n"
         "mov %%r15, %%rsp\n"
@@ -150,6 +154,19 @@ def observed(program: Path, request: pytest.FixtureRequest) -> Iterator[Observed
         yield Observed(rows, labels, a, b, stack)
 
 
+def to_other_lines(iterations: list[Rows]) -> Rows:
+    """Rows that touch a line which the same operand of the iteration before did not touch."""
+    kept: Rows = []
+    before: dict[bool, set[int]] = {}
+    for row in (row for rows in iterations for row in rows):
+        address, size_bytes, is_write = row
+        lines = {address // 64, (address + size_bytes - 1) // 64}
+        if not lines <= before.get(is_write, set()):
+            kept.append(row)
+        before[is_write] = lines
+    return kept
+
+
 def expected(o: Observed) -> dict[str, Rows]:
     a, b, stack = o.a, o.b, o.stack
     top = stack + 2048
@@ -167,8 +184,14 @@ def expected(o: Observed) -> dict[str, Rows]:
         "padded_call": [(top - 8, 8, True)],
         "pushf": [(top - 8, 8, True)],
         "address32": [(a, 4, False)],
-        "rep_movs": [row for i in range(4) for row in ((a + i, 1, False), (b + i, 1, True))],
-        "rep_stos": [(b + 4 + 8 * i, 8, True) for i in range(3)],
+        "rep_movs": [(a, 1, False), (b, 1, True)],
+        "rep_stos": to_other_lines([[(b + 4 + 8 * i, 8, True)] for i in range(20)]),
+        "rep_across": to_other_lines(
+            [[(a + 50 + 4 * i, 4, False), (b + 61 + 4 * i, 4, True)] for i in range(50)]
+        ),
+        "rep_back": to_other_lines(
+            [[(a + 261 - 2 * i, 2, False), (b + 258 - 2 * i, 2, True)] for i in range(70)]
+        ),
         "scan": [(a + i, 1, False) for i in range(3)],
     }
 

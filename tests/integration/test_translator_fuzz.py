@@ -246,6 +246,41 @@ def test_random_code_agrees(
     assert np.median(done) > INSTRUCTIONS / 2
 
 
+# rep movsb, rep stosq backwards, one that has nothing to do, rep stosb.
+REPEATED = "fc f3a4 fd b928000000 f348ab fc f3ab b9c8320000 f3aa 0f05".replace(" ", "")
+# Of so many elements before it each is an access: a pause for the caller falls in the last one.
+REPEATED_LONG = "fc 31c0 f3ae b9c8320000 f3aa 0f05".replace(" ", "")
+
+
+@pytest.mark.parametrize(
+    ("code", "elements", "limits"),
+    [(REPEATED, 400, [*range(1, 40), 200, ENOUGH]), (REPEATED_LONG, 32_700, [32_720, ENOUGH])],
+)
+def test_parts_of_repeated_instructions_agree(
+    target: Target, replica: HeldReplica, code: str, elements: int, limits: list[int]
+) -> None:
+    data = target.place.data
+    start = struct.pack(
+        "<2sQ2sQsI", b"\x48\xbe", data + 5000, b"\x48\xbf", data + 61, b"\xb9", elements
+    )
+    with replica.holding(target.pid, 60):
+        try:
+            target.write(data, bytes(DATA_BYTES))
+            target.write(target.place.code, start + bytes.fromhex(code))
+            for limit in limits:
+                first, second = replica.translated(limit), replica.stepped(limit)
+                assert _rows(first) == _rows(second)
+                assert first.instructions == second.instructions
+                for by_vectors in (False, True):
+                    reuses, counted = _translated_lines(replica, limit, 64, by_vectors=by_vectors)
+                    assert counted.rows == len(first.rows)
+                    lines = _lines(_rows(first), 64)
+                    assert reuses == ReuseHistogram.from_lines(np.array(lines, np.uint64))
+        finally:
+            target.write(target.place.code, STAY)
+    assert len(first.rows) > elements // 64
+
+
 def test_lines_are_only_made_for_a_counter(replica: HeldReplica) -> None:
     for arguments in ((1, 6), (1, 0, _core.ReuseCounter()), (1 << 31, 6, _core.ReuseCounter())):
         with pytest.raises(ValueError, match="lines are counted"):

@@ -6,9 +6,11 @@
  *
  * What counts as a reference is what lackey --trace-mem=yes prints as L and S, with M (a
  * read-modify-write) as a load and a store; of all threads of the process (valgrind runs one at a
- * time), of no forked child. One difference: VEX translates a locked read-modify-write into a load
+ * time), of no forked child. Two differences: VEX translates a locked read-modify-write into a load
  * and a compare-and-swap, which lackey prints as L and M; here it is a load and a store like any
- * other.
+ * other. And an iteration of rep movs and rep stos makes a reference, and counts as an instruction,
+ * only if it touches a line that the one before did not touch with that operand: CPUs move lines.
+ * One that has nothing to do is an instruction too.
  *
  * The output is a sequence of frames (struct frame below). A frame of runs holds accesses in
  * program order. One word is a run, accesses to one and the same 64-byte line one after the other:
@@ -60,7 +62,9 @@ enum {
     ADDRESS_BITS = 48,
     WRITE_BIT = 63,
     MAX_LOADS_AN_INSTRUCTION = 64,
+    LONGEST_INSTRUCTION = 15,
 };
+#define NOWHERE (~0ULL)
 #define RUN_LIMIT ((1ULL << (64 - RUN_LINE_BITS)) - 1)
 
 typedef enum { FRAME_OF_RUNS = 1, FRAME_OF_BLOCKS = 2 } FrameKind;
@@ -87,6 +91,8 @@ static ULong *cursor = buffer;
 static Long until_sample;  /* instructions; below 0: a sample is due */
 static ULong newest_block; /* superblock entered last */
 static Long planned;       /* instructions at which the next sample is due */
+/* Where the iteration before of a repeated instruction loaded and stored; NOWHERE between two. */
+static ULong element_before[2] = {NOWHERE, NOWHERE};
 
 /* The frame in the making. */
 static ULong runs[FRAME_RUNS];
@@ -297,6 +303,8 @@ typedef struct {
     Int pending;   /* records stored from there on */
     Bool advanced; /* the cursor in memory is behind base + pending */
     Int executed;  /* instructions since the count in memory was advanced */
+    IRExpr *also;  /* and so many more, unless NULL */
+    Bool repeats;  /* the current instruction moves lines */
     IRExpr *loads[MAX_LOADS_AN_INSTRUCTION]; /* addresses loaded by the current instruction */
     Int n_loads;
 } Block;
@@ -335,13 +343,16 @@ static void save_progress(Block *block)
         IRExpr *here = position(block);
         addStmtToIRSB(block->out, IRStmt_Store(Iend_LE, constant((Addr)&cursor), here));
     }
-    if (block->executed > 0) {
+    if (block->executed > 0 || block->also != NULL) {
         IRExpr *left = assign(block, Ity_I64, IRExpr_Load(Iend_LE, Ity_I64, countdown));
         left = assign(block, Ity_I64, IRExpr_Binop(Iop_Sub64, left, constant(block->executed)));
+        if (block->also != NULL)
+            left = assign(block, Ity_I64, IRExpr_Binop(Iop_Sub64, left, block->also));
         addStmtToIRSB(block->out, IRStmt_Store(Iend_LE, countdown, left));
     }
     block->advanced = False;
     block->executed = 0;
+    block->also = NULL;
 }
 
 static void begin_block(Block *block, IRSB *out, ULong number)
@@ -354,6 +365,8 @@ static void begin_block(Block *block, IRSB *out, ULong number)
     block->pending = 0;
     block->advanced = False;
     block->executed = 0;
+    block->also = NULL;
+    block->repeats = False;
     block->n_loads = 0;
 
     /* Both are negative when it is time: one test of the sign does for the two. */
@@ -370,11 +383,78 @@ static void begin_block(Block *block, IRSB *out, ULong number)
     block->base = load_cursor(block);
 }
 
+/* ---- rep movs and rep stos, which VEX translates into one iteration and a jump back to it ---- */
+
+static Bool moves_lines(Addr at, UInt length)
+{
+    const UChar *code = (const UChar *)at;
+    Bool repeats = False;
+
+    for (UInt i = 0; i < length && i < LONGEST_INSTRUCTION; i++) {
+        repeats |= code[i] == 0xf3 || code[i] == 0xf2;
+        if (code[i] == 0xa4 || code[i] == 0xa5 || code[i] == 0xaa || code[i] == 0xab)
+            return repeats;
+        if (code[i] != 0xf3 && code[i] != 0xf2 && code[i] != 0x66 && code[i] != 0x67 &&
+            code[i] >> 4 != 4)
+            return False;
+    }
+    return False;
+}
+
+/* Whether an element touches a line that the one before did not. Called by translated code. */
+static ULong touches_another(ULong before, ULong at, ULong size)
+{
+    ULong first = at >> LINE_SHIFT, last = (at + size - 1) >> LINE_SHIFT;
+    ULong first_before = before >> LINE_SHIFT, last_before = (before + size - 1) >> LINE_SHIFT;
+
+    return (first != first_before && first != last_before) ||
+           (last != first_before && last != last_before);
+}
+
+/* The guard of a reference of an iteration, which counts as an instruction if it makes any. */
+static IRExpr *guard_of_iteration(Block *block, IRExpr *address, Int size, Bool is_write)
+{
+    IRExpr *place = constant((Addr)&element_before[is_write]);
+    IRExpr *before = assign(block, Ity_I64, IRExpr_Load(Iend_LE, Ity_I64, place));
+    IRExpr *touches = assign(
+        block, Ity_I64,
+        mkIRExprCCall(Ity_I64, 0, "touches_another", VG_(fnptr_to_fnentry)(&touches_another),
+                      mkIRExprVec_3(before, address, constant((ULong)size))));
+
+    addStmtToIRSB(block->out, IRStmt_Store(Iend_LE, place, address));
+    block->also = block->also == NULL
+                      ? touches
+                      : assign(block, Ity_I64, IRExpr_Binop(Iop_Or64, block->also, touches));
+    return assign(block, Ity_I1, IRExpr_Binop(Iop_CmpNE64, touches, constant(0)));
+}
+
+/* Where a repeated instruction may have come to its end: at the exit before each iteration. */
+static void end_repetition(Block *block, IRExpr *is_over)
+{
+    IRExpr *before, *is_empty = NULL;
+
+    for (Int is_write = 0; is_write < 2; is_write++) {
+        IRExpr *place = constant((Addr)&element_before[is_write]);
+        before = assign(block, Ity_I64, IRExpr_Load(Iend_LE, Ity_I64, place));
+        is_empty = assign(block, Ity_I1, IRExpr_Binop(Iop_CmpEQ64, before, constant(NOWHERE)));
+        before = assign(block, Ity_I64, IRExpr_ITE(is_over, constant(NOWHERE), before));
+        addStmtToIRSB(block->out, IRStmt_Store(Iend_LE, place, before));
+    }
+    is_over = assign(block, Ity_I64, IRExpr_Unop(Iop_1Uto64, is_over));
+    is_empty = assign(block, Ity_I64, IRExpr_Unop(Iop_1Uto64, is_empty)); /* by what is stored */
+    is_empty = assign(block, Ity_I64, IRExpr_Binop(Iop_And64, is_empty, is_over));
+    block->also = block->also == NULL
+                      ? is_empty
+                      : assign(block, Ity_I64, IRExpr_Binop(Iop_Add64, block->also, is_empty));
+}
+
 /* Record one reference; with a guard only if that is true when the program gets here. */
 static void record(Block *block, IRExpr *address, Int size, Bool is_write, IRExpr *guard)
 {
     tl_assert(size > 0 && size < 1 << (WRITE_BIT - ADDRESS_BITS));
     tl_assert(block->pending < MARGIN_RECORDS);
+    if (block->repeats)
+        guard = guard_of_iteration(block, address, size, is_write);
     ULong tag = (ULong)size << ADDRESS_BITS | (ULong)(is_write ? 1 : 0) << WRITE_BIT;
     IRExpr *word = assign(block, Ity_I64, IRExpr_Binop(Iop_Or64, address, constant(tag)));
 
@@ -438,6 +518,9 @@ static void record_references(Block *block, const IRStmt *statement)
     switch (statement->tag) {
     case Ist_IMark:
         block->n_loads = 0;
+        block->repeats =
+            moves_lines(statement->Ist.IMark.addr, statement->Ist.IMark.len);
+        block->executed += !block->repeats;
         break;
     case Ist_WrTmp: {
         const IRExpr *value = statement->Ist.WrTmp.data;
@@ -514,11 +597,11 @@ static IRSB *memtrace_instrument(VgCallbackClosure *closure, IRSB *in,
         addStmtToIRSB(out, in->stmts[i++]);
     begin_block(&block, out, describe_block(closure->readdr, in));
     for (; i < in->stmts_used; i++) {
-        if (in->stmts[i]->tag == Ist_IMark)
-            block.executed++;
-        if (in->stmts[i]->tag == Ist_Exit)
+        if (in->stmts[i]->tag == Ist_Exit) {
+            if (block.repeats)
+                end_repetition(&block, in->stmts[i]->Ist.Exit.guard);
             save_progress(&block);
-        else
+        } else
             record_references(&block, in->stmts[i]);
         addStmtToIRSB(out, in->stmts[i]);
     }

@@ -102,6 +102,38 @@ step(struct runner *r, const struct recipe *recipe, struct user_regs_struct *reg
     return NULL;
 }
 
+/* Where the iteration before loaded and stored. */
+struct element {
+    uint64_t first_line[2], last_line[2];
+    bool is_there;
+};
+
+/* Of the rows of an iteration from `from` on keep those that touch a line that the one before did not.
+ * Returns whether it counts as an instruction. */
+static bool
+keep_other_lines(struct rows *rows, size_t from, struct element *before)
+{
+    const struct element was = *before;
+    size_t kept = from;
+
+    before->is_there = rows->count > from;
+    for (size_t i = from; i < rows->count; i++) {
+        const uint8_t way = rows->is_write[i];
+        const uint64_t first = rows->address[i] >> MOVED_LINE_SHIFT;
+        const uint64_t last = (rows->address[i] + rows->size_bytes[i] - 1) >> MOVED_LINE_SHIFT;
+        before->first_line[way] = first;
+        before->last_line[way] = last;
+        if (was.is_there && (first == was.first_line[way] || first == was.last_line[way]) &&
+            (last == was.first_line[way] || last == was.last_line[way]))
+            continue;
+        rows->address[kept] = rows->address[i];
+        rows->size_bytes[kept] = rows->size_bytes[i];
+        rows->is_write[kept++] = way;
+    }
+    rows->count = kept;
+    return !was.is_there || kept > from;
+}
+
 const char *
 stepper_run(struct stepper *s, struct runner *r, size_t max_rows, double until_seconds,
             uint64_t *ip, long *number)
@@ -109,6 +141,7 @@ stepper_run(struct stepper *s, struct runner *r, size_t max_rows, double until_s
     struct user_regs_struct regs;
     const pid_t pid = r->process.pid;
     const char *end = NULL;
+    struct element element = {.is_there = false};
 
     *number = 0;
     if (!read_registers(pid, &regs))
@@ -136,12 +169,16 @@ stepper_run(struct stepper *s, struct runner *r, size_t max_rows, double until_s
         size_t before = s->rows.count;
         if (recipe_references(recipe, &regs, s->xstate, rows_add, &s->rows) != 0)
             return "memory";
+        const bool moves_lines = recipe_moves_lines(recipe);
+        const bool counts = moves_lines && keep_other_lines(&s->rows, before, &element);
         end = step(r, recipe, &regs, number);
         if (end != NULL) {
             s->rows.count = before; /* it did not happen */
             break;
         }
-        s->instructions += !(recipe->flags & RECIPE_REPEATED) || regs.rip != recipe->ip;
+        const bool goes_on = recipe->flags & RECIPE_REPEATED && regs.rip == recipe->ip;
+        element.is_there &= goes_on;
+        s->instructions += moves_lines ? counts : !goes_on;
         s->prefetches += (recipe->flags & RECIPE_PREFETCHES) != 0;
     }
     return end;

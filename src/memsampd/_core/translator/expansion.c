@@ -65,20 +65,37 @@ load_operands(struct expansion *x, const struct special *s, const uint64_t *word
     }
 }
 
-/* Another iteration: what the last one referenced, so many rows, a step further on. */
-static enum expanded
-repeat_rows(struct rows *rows, size_t count, uint64_t step)
+/* An iteration of a repeated instruction. */
+struct iteration {
+    struct rows *rows;
+    uint64_t number, next; /* its own, and that of the next one that accesses anything */
+    uint64_t step;         /* from element to element */
+    bool moves_lines, is_backwards;
+};
+
+/* How many elements, from one on, touch no line but those that it touches. */
+static uint64_t
+elements_in_lines(uint64_t address, unsigned size_bytes, bool is_backwards)
 {
-    if (rows_reserve(rows, count) < 0)
-        return EXPANDED_NO_MEMORY;
-    for (size_t i = 0; i < count; i++, rows->count++) {
-        const size_t to = rows->count, from = to - count;
-        rows->ip[to] = rows->ip[from];
-        rows->address[to] = rows->address[from] + step;
-        rows->size_bytes[to] = rows->size_bytes[from];
-        rows->is_write[to] = rows->is_write[from];
+    const uint64_t in_line = (UINT64_C(1) << MOVED_LINE_SHIFT) - 1, end = address + size_bytes - 1;
+    return (is_backwards ? address & in_line : in_line - (end & in_line)) / size_bytes + 1;
+}
+
+/* A recipe_emit: `context` is the iteration. */
+static int
+add_element(void *context, uint64_t ip, uint64_t address, unsigned size_bytes, int is_write)
+{
+    struct iteration *now = context;
+
+    if (now->moves_lines) {
+        const uint64_t next =
+            now->number + elements_in_lines(address, size_bytes, now->is_backwards);
+        now->next = next < now->next ? next : now->next;
+        if (now->number != 0 &&
+            elements_in_lines(address - now->step, size_bytes, now->is_backwards) > 1)
+            return 0;
     }
-    return EXPANDED_ALL;
+    return rows_add(now->rows, ip, address, size_bytes, is_write);
 }
 
 /* The iterations of a repeated instruction: how many the counter tells, and which way the pointer. */
@@ -87,43 +104,41 @@ expand_repeated(struct expansion *x, const struct special *s, const uint64_t *wo
 {
     const struct recipe_reference *first = &s->recipe.reference[0];
     struct user_regs_struct *regs = &x->regs;
-    const uint64_t from = first->is_32_bit ? (uint32_t)regs->rcx : regs->rcx;
-    const uint64_t left = words[s->count_after_word];
+    const uint64_t from = regs->rcx, left = words[s->count_after_word];
     /* Where the program has written over its record there may be more left than it began with. */
-    uint64_t count = left <= from ? from - left : 0, pointer;
+    const uint64_t count = left <= from ? from - left : 0;
+    const uint64_t rsi = regs->rsi, rdi = regs->rdi;
+    uint64_t pointer;
     memcpy(&pointer, (char *)regs + 8 * (size_t)first->base, 8);
-    bool backwards = (int64_t)(words[s->pointer_after_word] - pointer) < 0;
-    uint64_t step = first->size_bytes;
-    step = backwards ? -step : step;
+    struct iteration now = {
+        .rows = &x->rows,
+        .number = x->resume_iteration,
+        .moves_lines = recipe_moves_lines(&s->recipe),
+        .is_backwards = (int64_t)(words[s->pointer_after_word] - pointer) < 0,
+    };
+    now.step = now.is_backwards ? -(uint64_t)first->size_bytes : first->size_bytes;
 
-    regs->rsi += x->resume_iteration * step;
-    regs->rdi += x->resume_iteration * step;
-    const uint64_t begun = x->resume_iteration;
-    size_t each = 0; /* rows of an iteration */
-    for (uint64_t i = begun; i < count; i++) {
+    for (; now.number < count; now.number = now.next) {
         const size_t before = x->rows.count;
-        enum expanded result = EXPANDED_ALL;
         if (x->total >= x->limit) {
             x->is_full = true;
             x->resume_iteration = 0;
             return EXPANDED_FULL;
         }
         if (before >= x->chunk_rows) {
-            x->resume_iteration = i;
+            x->resume_iteration = now.number;
             return EXPANDED_CHUNK;
         }
-        if (i != begun && !first->is_32_bit)
-            result = repeat_rows(&x->rows, each, step);
-        else if (recipe_references(&s->recipe, regs, x->xstate, rows_add, &x->rows) != 0)
-            result = EXPANDED_NO_MEMORY;
-        if (result != EXPANDED_ALL)
-            return result;
-        each = x->rows.count - before;
-        x->total += each;
+        now.next = now.moves_lines ? UINT64_MAX : now.number + 1;
+        regs->rsi = rsi + now.number * now.step;
+        regs->rdi = rdi + now.number * now.step;
+        if (recipe_references(&s->recipe, regs, x->xstate, add_element, &now) != 0)
+            return EXPANDED_NO_MEMORY;
+        x->total += x->rows.count - before;
+        x->instructions += now.moves_lines;
         x->iterations++;
-        regs->rsi += step;
-        regs->rdi += step;
     }
+    x->instructions -= now.moves_lines && count != 0; /* the record tells of one */
     x->resume_iteration = 0;
     return EXPANDED_ALL;
 }

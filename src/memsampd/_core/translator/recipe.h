@@ -6,6 +6,7 @@
 #ifndef MEMSAMPD_RECIPE_H
 #define MEMSAMPD_RECIPE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/user.h>
@@ -68,6 +69,20 @@ struct recipe {
     uint8_t padding[6];
     struct recipe_reference reference[RECIPE_REFERENCES];
 };
+
+/* Whether it is rep movs or rep stos: CPUs move whole lines then. So an iteration makes an access, and
+ * counts as an instruction, only if it touches a line that the one before did not touch with that
+ * operand. All others make an access an element. */
+static inline bool
+recipe_moves_lines(const struct recipe *r)
+{
+    bool stores = false;
+    for (unsigned i = 0; i < r->references; i++)
+        stores |= r->reference[i].stores;
+    return stores && r->flags & RECIPE_REPEATED;
+}
+
+#define MOVED_LINE_SHIFT 6
 
 /* Called once a reference found. */
 typedef int (*recipe_emit)(void *context, uint64_t ip, uint64_t address, unsigned size_bytes,

@@ -32,6 +32,7 @@ from memsampd.sampler.walk.state import (
     RDI,
     RSI,
     RSP,
+    USER_END,
     State,
     Step,
     WalkEndError,
@@ -46,6 +47,7 @@ _WRITES = {OpAccess.WRITE, OpAccess.COND_WRITE, OpAccess.READ_WRITE, OpAccess.RE
 _STRINGS_WITHOUT_RESULT = {
     getattr(Mnemonic, f"{operation}{size}") for operation in ("MOVS", "STOS") for size in "BWDQ"
 }
+_MOVED_LINE_BYTES = 64  # as in _core/translator/recipe.h
 
 
 class Compiler:
@@ -213,27 +215,32 @@ def _prefetch(next_ip: int) -> Step:
 
 
 def _repeated(instruction: iced_x86.Instruction, references: NDArray[np.void]) -> Step:
-    """A repeated string instruction, element by element, as bursts count it."""
+    """A string instruction that moves lines: an access to each, as bursts count it."""
     if instruction.mnemonic not in _STRINGS_WITHOUT_RESULT:
         raise WalkEndError(BurstEnd.UNSUPPORTED, str(instruction))
-    told = [reference_of(each) for each in references]
+    told = sorted((reference_of(each) for each in references), key=lambda each: each[3])
     ip, next_ip = instruction.ip, instruction.next_ip
-    size_bytes = told[0][1]
+    size = told[0][1]
     moves = len(told) > 1
 
     def step(state: State) -> int:
-        """One element: what is left is done the next time, as the CPU does when interrupted."""
+        """Up to where another line begins: what is left is done the next time."""
         count = known(state.registers[RCX])
         if count == 0:
             return next_ip
-        for address, size, loads, stores in told:
-            if loads:
-                state.refer(ip, address(state), size, False)
-            if stores:
-                state.store(ip, address(state), size, None)
+        goes_on, done = state.repeated_ip == ip, count
+        places = [state.place(address(state)) for address, *_ in told]
+        for at, (*_, stores) in zip(places, told, strict=True):
+            last = -1 if at is None else (at + size - 1) % _MOVED_LINE_BYTES
+            if not goes_on or last < size:  # the element before ended in another line
+                state.refer(ip, at, size, stores)
+            done = min(done, (_MOVED_LINE_BYTES - 1 - last) // size + (last >= 0))
+        if places[-1] is not None and places[-1] < USER_END:
+            state.memory.store(places[-1], done * size, None)
         for register in (RSI, RDI) if moves else (RDI,):
-            state.registers[register] = plus(state.registers[register], size_bytes)
-        state.registers[RCX] = count - 1
-        return ip if count > 1 else next_ip
+            state.registers[register] = plus(state.registers[register], done * size)
+        state.registers[RCX] = count - done
+        state.repeated_ip = ip if done < count else None
+        return ip if done < count else next_ip
 
     return step

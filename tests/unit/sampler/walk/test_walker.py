@@ -145,12 +145,55 @@ def test_jumps_that_cannot_be_known_are_guessed_and_counted() -> None:
     assert walked.guesses == len(walked.rows) > 0
 
 
-def test_repeated_stores_count_one_by_one() -> None:
-    machine = Machine("f348ab 0f0b".replace(" ", ""))  # rep stosq; ud2
+def elements_to_other_lines(address: int, size: int, count: int) -> list[int]:
+    """Addresses of those that touch a line which the one before did not touch."""
+    found, before = [], set[int]()
+    for at in range(address, address + count * size, size):
+        lines = {at // 64, (at + size - 1) // 64}
+        if not lines <= before:
+            found.append(at)
+        before = lines
+    return found
+
+
+@pytest.mark.parametrize("offset", [0, 4, 60, 61])
+def test_repeated_stores_count_line_by_line(offset: int) -> None:
+    machine = Machine("f348ab 4889c8 48ffc1 f3aa 488b07 0f0b".replace(" ", ""))
+    # rep stosq; mov rax, rcx; inc rcx; rep stosb; mov rax, [rdi]; ud2
+    start, count = DATA + offset, 20
+    machine.registers[RDI], machine.registers[RCX] = start, count
+    walked = machine.walk()
+    end = start + 8 * count
+    expected = [*elements_to_other_lines(start, 8, count), end, end + 1]
+    assert [row[1] for row in walked.rows] == expected
+    assert walked.registers[2][RCX] == 0
+    assert walked.registers[2][RDI] == end + 1
+    # The mov and the inc make no reference; a repeated instruction is one for each of its own.
+    assert walked.code_times.total() == len(expected) + 2
+
+
+def test_what_repeated_stores_leave_is_not_known() -> None:
+    machine = Machine("f348ab 488b47f8 488b18 0f0b".replace(" ", ""))
+    # rep stosq; mov rax, [rdi - 8]; mov rbx, [rax]; ud2
     machine.registers[RDI], machine.registers[RCX] = DATA, 20
     walked = machine.walk()
-    assert [row[1] for row in walked.rows] == [DATA + 8 * i for i in range(20)]
-    assert walked.registers[2][RCX] == 0
+    assert walked.unknown_rows == 1
+
+
+@pytest.mark.parametrize("offset", [0, 40, 63])
+def test_repeated_moves_count_line_by_line(offset: int) -> None:
+    machine = Machine("f3a4 0f0b".replace(" ", ""))  # rep movsb; ud2
+    machine.registers[RSI], machine.registers[RDI] = DATA, DATA + 1000 + offset
+    machine.registers[RCX] = 300
+    walked = machine.walk()
+    loads = elements_to_other_lines(DATA, 1, 300)
+    stores = elements_to_other_lines(DATA + 1000 + offset, 1, 300)
+    assert [row[1] for row in walked.rows if not row[3]] == loads
+    assert [row[1] for row in walked.rows if row[3]] == stores
+    # In the order of the elements, each of which is loaded before it is stored.
+    order = [(row[1] - (DATA + 1000 + offset if row[3] else DATA), row[3]) for row in walked.rows]
+    assert order == sorted(order)
+    assert walked.code_times.total() == len({element for element, _ in order})
 
 
 @pytest.mark.parametrize(
