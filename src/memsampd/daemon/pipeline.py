@@ -495,6 +495,7 @@ class Pipeline:
             burst.stretch_ip[: len(burst.stretch)],
             counted.code_ip,
             self.parts.estimator.possible_rates(record),
+            self.parts.estimator.modelled_rate(record),
         )
         found = self._learners.clock.measure(stretch, counted.close_samples)
         if found is None:

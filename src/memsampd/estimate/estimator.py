@@ -209,6 +209,10 @@ class Estimator:
         """Return the lowest and the highest rate of a burst's code, accesses per CPU second."""
         return self._speed.limits(burst, self._read(burst)[1])
 
+    def modelled_rate(self, burst: BurstRecord) -> float:
+        """Return the rate that is likely of a burst's code, accesses per CPU second."""
+        return self._speed.rate(burst, self._read(burst)[1])
+
     def present_rate(self) -> float | None:
         """Return the latest rate that is known of a window, accesses per CPU second."""
         self._take_stock()

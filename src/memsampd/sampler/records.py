@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from enum import StrEnum
 from itertools import pairwise
@@ -208,6 +209,7 @@ class Stretch(msgspec.Struct, frozen=True):
         ip: where it was at these moments, shape (k,), uint64.
         code_ip: its loops: instructions that it executed often, shape (c,), uint64, ascending.
         limits: the lowest and the highest rate that are possible, accesses per second.
+        modelled: the rate that is likely where nobody times it; NaN where that is not known.
     """
 
     time_seconds: float
@@ -217,6 +219,7 @@ class Stretch(msgspec.Struct, frozen=True):
     ip: NDArray[np.uint64]
     code_ip: NDArray[np.uint64]
     limits: tuple[float, float] = (1e5, 2e10)
+    modelled: float = math.nan
 
     @property
     def advance(self) -> NDArray[np.int64]:

@@ -241,6 +241,25 @@ def test_bursts_that_dispute_each_other_time_no_windows() -> None:
     assert [rate.code for rate in clock.rates(10.0, 10.1)] == [one[1]]
 
 
+@pytest.mark.parametrize(("modelled", "is_known"), [(1e9, True), (3e9, True), (2e10, False)])
+def test_of_two_registers_that_are_far_apart_the_likelier_one_is_believed(
+    modelled: float, is_known: bool
+) -> None:
+    """A search that finds marks of later hardly adds to its queue, and goes on over its list."""
+    registers = counting(1e9)
+    registers[:, RCX] = 3 * registers[:, RBX]
+    clock = ProgressClock()
+    clock.add(thread(registers))
+    known = clock.measure(stretch({RBX: 200_000}))
+    astray = msgspec.structs.replace(stretch({RCX: 60_000}), modelled=modelled)
+    found = clock.measure(astray)
+    assert known is not None
+    assert found is not None
+    assert (found[1] == known[1]) == is_known
+    rate = 1e9 if is_known else 1e10
+    assert found[0].accesses_per_cpu_second == pytest.approx(rate, rel=0.02)
+
+
 def three_moments(advance: tuple[int, int], accesses: tuple[float, float]) -> Stretch:
     """A burst of which the registers are known at the release, too: rbx advances by so much."""
     burst = stretch({RBX: advance[1]}, parts=1)

@@ -8,6 +8,7 @@ sample is steady.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import msgspec
@@ -47,6 +48,7 @@ _CODES = 32
 _OFTEN = 0.01  # of the times of the instruction that was executed most often
 _SAME_CODE = 0.8  # of the instructions
 _SAME_PACE = 0.15
+_FAR_APART = math.log(3)  # of what two odometers say of the same samples: one of them is wrong
 _OTHER_SPEED = 4.0  # by what other working sets may leave the limits of a burst
 _SAME_AS_CLOSELY = 1.3  # by what samples about a burst may differ from those just before it
 _CLOSE_SECONDS = 3.2e-3  # that samples in quick succession take
@@ -195,7 +197,10 @@ class ProgressClock:
         found = self._by_known(stretch, pairs)
         if found is None:
             odometer = find_odometer(pairs, stretch, wider)
-            found = odometer and (self._learn(stretch, odometer[0], possible), odometer[1])
+            found = odometer and (
+                self._known_better(stretch, odometer[1], pairs)
+                or (self._learn(stretch, odometer[0], possible), odometer[1])
+            )
         if found is None:
             return None
         code, rate = found
@@ -223,6 +228,29 @@ class ProgressClock:
             told = steps * known.odometer.accesses_per_step
             if abs(told / stretch.accesses[-1] - 1) < _SAME_PACE:
                 yield known, steps
+
+    def _known_better(
+        self, stretch: Stretch, rate: SteadyRate, pairs: Pairs
+    ) -> tuple[int, SteadyRate] | None:
+        """What a known odometer of the same code says, if it is far from a rate, and likelier.
+
+        A burst that went on with what the target had changed meanwhile does as much, but other
+        work: some registers then advance too little in it.
+        """
+        for known in self._codes:
+            if likeness(known.code_ip, stretch.code_ip) < _SAME_CODE:
+                continue
+            other = steady_rate(known.odometer.rates(pairs), stretch.limits)
+            if other is None:
+                continue
+            told, known_told = (
+                math.log(each.accesses_per_second / stretch.modelled) for each in (rate, other)
+            )
+            if abs(told - known_told) > _FAR_APART:
+                if abs(known_told) < abs(told):
+                    return known.id, other
+                known.bursts = 1  # it has to be confirmed anew
+        return None
 
     def _learn(self, stretch: Stretch, odometer: Odometer, possible: tuple[float, float]) -> int:
         low, high = possible
