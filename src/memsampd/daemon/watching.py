@@ -26,9 +26,10 @@ _SOME, _MANY = 64, 256
 _MANY_TURNS = 5
 _REFUSED_TURNS = 100
 _FEWEST_HITS = 4
-_LINES_OF_A_WALK = 6  # which is too short for its lines to differ
 SHORT_BURST = 16_384
 """Accesses: lines of bursts no longer than this are found at once."""
+_LINES_OF_A_MOMENT = 6  # a walk, or a burst as short: its lines hardly differ
+_LONGEST_WALK = 4096  # accesses
 # After so many watches of a phase without any hit one word a line is watched, where one was
 # touched: four lines that do not return tell more than one does.
 _SILENT = 4
@@ -93,7 +94,8 @@ class WatchPlan:
     def offer(self, lines: Sequence[OpenLine], tid: int, window: int, phase: int) -> None:
         """Remember lines that a burst left open, in random order."""
         kept = self._lines.setdefault(phase, deque(maxlen=_REMEMBERED))
-        told = lines[:_LINES_OF_A_WALK] if self._stops_nothing else lines
+        is_long = any(line.least_accesses > _LONGEST_WALK / 2 for line in lines)
+        told = lines if is_long and not self._stops_nothing else lines[:_LINES_OF_A_MOMENT]
         kept.extend(_Line(line, tid, window, phase) for line in told)
         shuffled = list(kept)
         self._rng.shuffle(shuffled)

@@ -207,6 +207,18 @@ def test_lines_of_short_bursts_are_watched_as_those_of_walks() -> None:
     assert chosen.orders(1, 4, lambda: RATE) == ()  # it is not watched again for longer
 
 
+def test_short_bursts_tell_few_lines_each() -> None:
+    """They hardly differ: others are to come from other bursts."""
+    chosen = plan()
+    for window in range(4):
+        chosen.offer([OpenLine((64 * each,), 8, 500) for each in range(24)], 7, window, 1)
+    found = []
+    while orders := chosen.orders(1, 4, lambda: 1e7):
+        found += [chosen.record(watched(each), since) for each in orders]
+    windows = [each.window for each in found if each is not None]
+    assert {windows.count(window) for window in range(4)} == {6}
+
+
 def silent(order: WatchOrder) -> Watched:
     return Watched(order, (10.0, 10.5), (0.0, 0.5), (), "patience", 0.5, 0.0)
 
