@@ -147,7 +147,8 @@ class WatchPlan:
     ) -> WatchOrder:
         """Have a line watched; one of a burst that was as short as a walk, as if it were of one."""
         seconds, most_hits = line.line.least_accesses / accesses_per_cpu_second, line.most_hits
-        if self._stops_nothing or seconds < RESOLUTION_SECONDS:
+        is_short = line.line.least_accesses <= SHORT_BURST and seconds < RESOLUTION_SECONDS
+        if self._stops_nothing or is_short:
             seconds = max(seconds, RESOLUTION_SECONDS)
             line = replace(line, resolution_seconds=RESOLUTION_SECONDS)
             most_hits = max(FEW_HITS // len(words), _FEWEST_HITS)  # of the line: each is felt

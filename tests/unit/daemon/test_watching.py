@@ -198,8 +198,8 @@ def test_lines_from_elsewhere_are_watched_as_theirs_are() -> None:
 def test_lines_of_short_bursts_are_watched_as_those_of_walks() -> None:
     """Pauses as short as the burst was are lost in what hits take."""
     chosen = plan()
-    chosen.offer(lines(1), 7, 3, 1)
-    (order,) = chosen.orders(1, 4, lambda: 2 * 50_000 / RESOLUTION_SECONDS)
+    chosen.offer([OpenLine((0,), 8, 4000)], 7, 3, 1)
+    (order,) = chosen.orders(1, 4, lambda: 2 * 4000 / RESOLUTION_SECONDS)
     assert order.least_seconds == RESOLUTION_SECONDS
     record = chosen.record(watched(order, "hits"), since)
     assert record is not None
