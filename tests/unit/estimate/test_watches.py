@@ -183,7 +183,9 @@ def test_one_word_of_lines_that_never_return_tells_that() -> None:
 
 
 def test_few_watches_know_little() -> None:
-    few = watched(Stream(nodes(np.random.default_rng(1), 4_000_000)), 8, 3)
+    stream = Stream(nodes(np.random.default_rng(1), 4_000_000))
+    of_one_burst, few = watched(stream, 8, 3), watched(stream, 16, 3)
+    assert of_one_burst.read(accesses).beyond(BURST // 2) is None
     tail = few.read(accesses).beyond(BURST // 2)
     assert tail is not None
     assert tail.high(100_000) - tail.low(100_000) > 0.4
