@@ -621,15 +621,7 @@ def tracing_thread(
     """
     rng = random.Random(config.seed)
     if config.stops_nothing:
-        from memsampd.sampler.walk.source import OPEN_LEAST_ACCESSES
-
-        tracer = TracerThread(
-            pid,
-            lambda: _walks(pid, config, rng),
-            rng,
-            config.line_bytes,
-            open_least_accesses=OPEN_LEAST_ACCESSES,
-        )
+        tracer = TracerThread(pid, lambda: _walks(pid, config, rng), rng, config.line_bytes)
     else:
         made = trial and trial.take(pid)
         tracer = TracerThread(pid, lambda: made or access_source(pid), rng, config.line_bytes)

@@ -28,7 +28,8 @@ _LATELY_SECONDS = 2.0
 # A program without any curve may have a burst so often though no own CPU time is left: where it
 # uses little, turns use all that it earns, and it would never have one.
 _FIRST_SPACING_SECONDS = 10.0
-# Watches tell of large caches only, and cost as much to be worked out as bursts: these come first.
+# Watches tell of large caches only, and lines of long bursts cost as much to be found as a burst:
+# these come first.
 SPARE_PART = 0.35
 """Of what memsampd may use: while less is used, lines are watched."""
 
@@ -214,10 +215,13 @@ class Ledger:
         without_bursts = self._own_cpu_seconds - self._bursts.tracer_cpu_seconds
         return min(max(earned, without_bursts + _WORK_PART * earned), granted)
 
-    @property
-    def has_spare(self) -> bool:
-        """Whether so much own CPU time is left that watches take none from bursts."""
-        return self._used_seconds < self._allowed_seconds(self._spare_part)
+    def has_spare(self, *, is_open: bool = False) -> bool:
+        """Whether so much own CPU time is left that watches take none from bursts, or little.
+
+        Args:
+            is_open: bursts leave much open that watches may tell: all that is allowed is for both.
+        """
+        return self._used_seconds < self._allowed_seconds(1.0 if is_open else self._spare_part)
 
     @property
     def is_waiting(self) -> bool:

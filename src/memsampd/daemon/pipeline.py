@@ -15,7 +15,7 @@ from memsampd.daemon.ledger import Ledger
 from memsampd.daemon.planner import Planner
 from memsampd.daemon.sampling import Sampling
 from memsampd.daemon.tracer import CaptureOrder, CaptureResult, CountedBurst
-from memsampd.daemon.watching import OPEN_LINES, WatchPlan
+from memsampd.daemon.watching import OPEN_LINES, SHORT_BURST, WatchPlan
 from memsampd.errors import CaptureError, MemsampdError
 from memsampd.estimate.estimator import Estimator
 from memsampd.estimate.events import (
@@ -38,6 +38,10 @@ from memsampd.phases.windows import WindowCutter
 from memsampd.sampler.perf.watchpoints import Watched, WatchOrder
 from memsampd.sampler.protocols import AccessClock
 from memsampd.sampler.records import BranchSamples, BurstCost, Stretch
+
+# Bursts of a phase whose miss ratios they leave open by more than this, mean over sizes, are too
+# short: watches then tell more than further bursts.
+_OPEN_BAND = 0.1
 
 
 class Known(msgspec.Struct, frozen=True):
@@ -196,6 +200,7 @@ class Pipeline:
         self._has_counted = False  # a burst, in this turn
         self._ordered: CaptureOrder | None = None
         self._sampled_share = 1.0
+        self._bands: Mapping[int, float] = {}
         self._waiting: list[CountedBurst] = []
         self._ran: Counter[int] = Counter()  # samples of each thread in this turn
         self._lately = self._ran  # in the last turn that had any
@@ -261,6 +266,12 @@ class Pipeline:
             self.parts.watching.change(stops_nothing=stops_nothing)
         self.parts = replace(self.parts, schedule=schedule, planner=planner)
 
+    @property
+    def _may_watch(self) -> bool:
+        """Whether own CPU time is left for watches, as much as they are needed."""
+        is_open = self.phase is not None and self._bands.get(self.phase, 0.0) > _OPEN_BAND
+        return self.parts.ledger.has_spare(is_open=is_open)
+
     # -- a turn --------------------------------------------------------------------------------
 
     def step(self, turn: Turn) -> Actions:
@@ -299,9 +310,11 @@ class Pipeline:
 
     def _actions(self, order: CaptureOrder | None) -> Actions:
         plan = self.parts.watching
-        has_spare = self.parts.ledger.has_spare
-        if order is not None and plan is not None and has_spare and plan.wants_lines(self.phase):
-            order = replace(order, open_lines=OPEN_LINES)
+        if order is not None and plan is not None and plan.wants_lines(self.phase):
+            if self.parts.ledger.has_spare():
+                order = replace(order, open_lines=OPEN_LINES)
+            elif self._may_watch:
+                order = replace(order, open_lines=OPEN_LINES, open_accesses=SHORT_BURST)
         ends_seeking = self._is_seeking and self.parts.planner.hurries(self.phase)
         self._ordered = self._ordered or order
         records, windows = tuple(self._records), tuple(self._ended)
@@ -480,7 +493,8 @@ class Pipeline:
         ratios = parts.estimator.last_burst_ratios()
         if ratios is not None and learners.drift.update(phase, ratios.tolist()):
             parts.schedule.drift(phase)
-        parts.schedule.weigh(*parts.estimator.scatter())
+        scatter, self._bands = parts.estimator.scatter()
+        parts.schedule.weigh(scatter, self._bands)
 
     def _timed(self, record: BurstRecord, counted: CountedBurst) -> BurstRecord:
         """The burst, with the time that the samples about it tell."""
@@ -538,7 +552,7 @@ class Pipeline:
         plan = self.parts.watching
         if plan is None or self._is_seeking:
             return ()
-        if not self.parts.ledger.has_spare:
+        if not self._may_watch:
             return ()
         return plan.orders(self.phase, turn.free_watches, self.parts.estimator.present_rate)
 
@@ -605,4 +619,5 @@ class Pipeline:
         self._closed = ClosedWindows()
         self.accuracy = AccuracyTracker()
         self.window = self.phase = None
+        self._bands = {}
         self._begin_program()

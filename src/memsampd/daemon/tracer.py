@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import queue
 import random
@@ -20,7 +21,7 @@ from memsampd.daemon.threads import choose_thread, wait_for_run
 from memsampd.errors import CaptureError, MemsampdError
 from memsampd.models.counting import LineCounter
 from memsampd.models.histogram import ReuseHistogram
-from memsampd.models.open_lines import VISIT_ACCESSES, OpenLine, open_lines
+from memsampd.models.open_lines import OpenLine, open_lines
 from memsampd.sampler.clock.fitted import MOMENTS_LEAST
 from memsampd.sampler.clock.progress import often_executed
 from memsampd.sampler.perf.closely import sample_closely
@@ -36,6 +37,7 @@ _TRIES = 4
 # sampled in quick succession.
 _FEW, _RARELY = 3, 8
 _OPEN_LINES_ROWS = 250_000  # of a burst: rows cost more than counting lines
+_OPEN_LEAST_ACCESSES = 64  # for so long an open line was not touched
 
 
 class CaptureOrder(msgspec.Struct, frozen=True):
@@ -55,6 +57,7 @@ class CaptureOrder(msgspec.Struct, frozen=True):
         open_lines: how many lines to tell that had not returned when it ended; 0: none.
         sample_seconds: what a sample takes from the thread, of those taken in quick succession;
             None: there is no need of them.
+        open_accesses: tell them of a burst that is no longer than this.
     """
 
     thread_samples: Mapping[int, int]
@@ -68,6 +71,7 @@ class CaptureOrder(msgspec.Struct, frozen=True):
     seek_seconds: float = 0.0
     open_lines: int = 0
     sample_seconds: float | None = None
+    open_accesses: float = math.inf
 
 
 class CountedBurst(msgspec.Struct, frozen=True):
@@ -137,7 +141,6 @@ class TracerThread:
         rng: chooses threads.
         line_bytes: size of a cache line, a power of two.
         proc: root of the proc file system.
-        open_least_accesses: an open line was not touched for so long, at least.
 
     Attributes:
         is_waiting: whether the present order waits for a thread to run.
@@ -153,9 +156,7 @@ class TracerThread:
         rng: random.Random,
         line_bytes: int = 64,
         proc: Path = PROC,
-        open_least_accesses: int = VISIT_ACCESSES,
     ) -> None:
-        self._open_least_accesses = open_least_accesses
         self._pid = pid
         self._rng = rng
         self._line_bytes = line_bytes
@@ -305,7 +306,7 @@ class TracerThread:
         cost = BurstCost(stop_seconds=wasted_seconds, hit_seconds=_sampling_seconds(order, close))
         burst = replace(burst, cost=burst.cost + cost)
         counted = replace(_counted(burst, self._counter.histogram()), close_samples=close)
-        return self._with_open_lines(counted, source, order.open_lines)
+        return self._with_open_lines(counted, source, order)
 
     def _sample_closely(self, order: CaptureOrder, tid: int) -> BranchSamples | None:
         """Sample a thread in quick succession, unless that was of no use lately.
@@ -318,17 +319,18 @@ class TracerThread:
         return sample_closely(tid, self._closing_fd)
 
     def _with_open_lines(
-        self, counted: CountedBurst, source: AccessSource, count: int
+        self, counted: CountedBurst, source: AccessSource, order: CaptureOrder
     ) -> CountedBurst:
         """Add lines that did not return within half of a burst or more."""
         burst = counted.burst
         accesses = min(burst.accesses, _OPEN_LINES_ROWS)
         least_accesses = accesses // 2
-        if not count or least_accesses < self._open_least_accesses:
+        is_wanted = order.open_lines and burst.accesses <= order.open_accesses
+        if not is_wanted or least_accesses < _OPEN_LEAST_ACCESSES:
             return counted
         started = time.thread_time()
         address = source.rows_again(accesses).address
-        told = open_lines(address, self._line_bytes, least_accesses, count, self._rng)
+        told = open_lines(address, self._line_bytes, least_accesses, order.open_lines, self._rng)
         more = BurstCost(tracer_cpu_seconds=time.thread_time() - started)
         return replace(counted, burst=replace(burst, cost=burst.cost + more), open_lines=told)
 

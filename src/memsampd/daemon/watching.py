@@ -26,7 +26,13 @@ _SOME, _MANY = 64, 256
 _MANY_TURNS = 5
 _REFUSED_TURNS = 100
 _FEWEST_HITS = 4
-_LINES_OF_A_WALK = 6  # which is too short for its lines to differ
+SHORT_BURST = 16_384
+"""Accesses: lines of bursts no longer than this are found at once."""
+_LINES_OF_A_MOMENT = 6  # a walk, or a burst as short: its lines hardly differ
+_LONGEST_WALK = 4096  # accesses
+# After so many watches of a phase without any hit one word a line is watched, where one was
+# touched: four lines that do not return tell more than one does.
+_SILENT = 4
 RESOLUTION_SECONDS = 40e-6
 """Pauses of less CPU time are lost in what hits take, 10 to 31 us each."""
 
@@ -39,6 +45,7 @@ class _Line(msgspec.Struct, frozen=True):
     window: int
     phase: int
     most_hits: int = FEW_HITS
+    resolution_seconds: float = 0.0
 
 
 class WatchPlan:
@@ -64,9 +71,8 @@ class WatchPlan:
 
     def change(self, *, stops_nothing: bool) -> None:
         """Take lines from elsewhere; those that are known were chosen otherwise, and go."""
-        self._resolution_seconds = RESOLUTION_SECONDS if stops_nothing else 0.0
+        self._stops_nothing = stops_nothing
         self._budget_part = 1.0 if stops_nothing else _BUDGET_PART
-        self._most_hits = FEW_HITS if stops_nothing else MOST_HITS
         self.restart()
 
     def restart(self) -> None:
@@ -74,6 +80,7 @@ class WatchPlan:
         self._lines: dict[int, deque[_Line]] = {}
         self._watched: dict[int, _Line] = {}
         self._taken: Counter[int] = Counter()
+        self._silent: Counter[int] = Counter()  # watches without a hit, since the last that had one
 
     def elapse(self, target_cpu_seconds: float) -> None:
         """Tell how much CPU time the target has used since the last call."""
@@ -87,7 +94,8 @@ class WatchPlan:
     def offer(self, lines: Sequence[OpenLine], tid: int, window: int, phase: int) -> None:
         """Remember lines that a burst left open, in random order."""
         kept = self._lines.setdefault(phase, deque(maxlen=_REMEMBERED))
-        told = lines[:_LINES_OF_A_WALK] if self._resolution_seconds else lines
+        is_long = any(line.least_accesses > _LONGEST_WALK / 2 for line in lines)
+        told = lines if is_long and not self._stops_nothing else lines[:_LINES_OF_A_MOMENT]
         kept.extend(_Line(line, tid, window, phase) for line in told)
         shuffled = list(kept)
         self._rng.shuffle(shuffled)
@@ -98,7 +106,8 @@ class WatchPlan:
         """Carry over what is known of a phase that turned out to be another."""
         kept = self._lines.setdefault(into, deque(maxlen=_REMEMBERED))
         kept.extend(self._lines.pop(gone, ()))
-        self._taken[into] += self._taken.pop(gone, 0)
+        for counts in (self._taken, self._silent):
+            counts[into] += counts.pop(gone, 0)
 
     def orders(
         self, phase: int | None, free: int, present_rate: Callable[[], float | None]
@@ -120,19 +129,32 @@ class WatchPlan:
         if not accesses_per_cpu_second:
             return ()
         orders: list[WatchOrder] = []
-        while lines and len(orders) < self._wanted(phase) and len(lines[-1].line.words) <= free:
-            line = lines.pop()
-            self._number += 1
-            self._watched[self._number] = line
-            seconds = line.line.least_accesses / accesses_per_cpu_second
-            seconds = max(seconds, self._resolution_seconds)
-            most_hits = line.most_hits
-            if self._resolution_seconds:  # of the line: each is felt
-                most_hits = max(FEW_HITS // len(line.line.words), _FEWEST_HITS)
-            orders.append(WatchOrder(line.line.words, line.tid, seconds, self._number, most_hits))
-            free -= len(line.line.words)
+        while lines and len(orders) < self._wanted(phase):
+            words = self._words(lines[-1])
+            if len(words) > free:
+                break
+            orders.append(self._order(lines.pop(), words, accesses_per_cpu_second))
+            free -= len(words)
         self._taken[phase] += len(orders)
         return tuple(orders)
+
+    def _words(self, line: _Line) -> tuple[int, ...]:
+        is_silent = self._silent[line.phase] >= _SILENT and line.line.touched == 1
+        return line.line.words[: 1 if is_silent else None]
+
+    def _order(
+        self, line: _Line, words: tuple[int, ...], accesses_per_cpu_second: float
+    ) -> WatchOrder:
+        """Have a line watched; one of a burst that was as short as a walk, as if it were of one."""
+        seconds, most_hits = line.line.least_accesses / accesses_per_cpu_second, line.most_hits
+        is_short = line.line.least_accesses <= SHORT_BURST and seconds < RESOLUTION_SECONDS
+        if self._stops_nothing or is_short:
+            seconds = max(seconds, RESOLUTION_SECONDS)
+            line = replace(line, resolution_seconds=RESOLUTION_SECONDS)
+            most_hits = max(FEW_HITS // len(words), _FEWEST_HITS)  # of the line: each is felt
+        self._number += 1
+        self._watched[self._number] = line
+        return WatchOrder(words, line.tid, seconds, self._number, most_hits)
 
     def _wanted(self, phase: int) -> int:
         taken = self._taken[phase]
@@ -157,7 +179,9 @@ class WatchPlan:
         line = self._watched.pop(watched.order.number, None)
         if line is None:
             return None
-        if watched.end == "hits" and line.most_hits < self._most_hits:  # it needs more
+        self._silent[line.phase] = 0 if watched.hit_words else self._silent[line.phase] + 1
+        needs_more = watched.end == "hits" and line.most_hits < MOST_HITS
+        if needs_more and not line.resolution_seconds:
             kept = self._lines.setdefault(line.phase, deque(maxlen=_REMEMBERED))
             kept.append(replace(line, most_hits=MOST_HITS))
             return None
@@ -174,6 +198,6 @@ class WatchPlan:
             touched=line.line.touched,
             hit_words=watched.hit_words,
             hit_seconds=watched.lost_seconds,
-            resolution_seconds=self._resolution_seconds,
+            resolution_seconds=line.resolution_seconds,
             visit_touches=line.line.touches,
         )

@@ -32,7 +32,10 @@ _SAME_KIND = 0.1
 # So many times as many watches are worth modelling the bursts of a phase again, and those of all:
 # it is the most costly thing about watches.
 NEWS, NEWS_OF_ALL = 2.0, 4.0
-_WALK_ALIKE = 0.7  # the correlation of lines of one walk, which is a moment of the program
+# The correlation of lines of one walk, or of a burst as short, which is a moment of the program.
+_WALK_ALIKE = 0.7
+# Who touches a line at random words so many times leaves one of its eight alone in 0.12 of cases.
+_VISITS_FOR_A_WORD = 16
 _GOLDEN = 0.6180339887498949  # its multiples fill an interval evenly, however many there are
 
 
@@ -75,20 +78,26 @@ def read_watch(watch: WatchRecord, accesses: Accesses) -> ReadWatch | None:
     it was watched. How long the first touch took to come is no distance: nobody knows when the one
     before it was.
 
+    Where one word was watched of a line of which others may be touched, too, a touch tells nothing;
+    that there was none tells that the line did not return in a part of the time: else there would
+    have been many returns.
+
     Returns:
         None where nothing can be concluded.
     """
     moments = list(zip(watch.times_seconds, watch.cpu_seconds, strict=True))
     lengths = _lengths(watch, moments, accesses)
-    sight = accesses(moments[0][0], moments[-1][0], watch.patience_seconds)
-    if not all(map(math.isfinite, [*lengths, sight])):
+    part = 1 / _VISITS_FOR_A_WORD if _is_one_of_many(watch) else 1.0
+    sight = part * accesses(moments[0][0], moments[-1][0], watch.patience_seconds)
+    is_vague = _is_one_of_many(watch) and watch.hit_words
+    if is_vague or not all(map(math.isfinite, [*lengths, sight])):
         return None
     pauses, before = [], set(watch.hit_words[:1])
     for length, word in zip(lengths[1:-1], watch.hit_words[1:], strict=True):
         pauses.append(Pause(length, True, len(before) / watch.words, word in before))
         before.add(word)
     if watch.end not in ("returned", "hits"):
-        pauses.append(Pause(lengths[-1], False))
+        pauses.append(Pause(part * lengths[-1], False))
     if watch.resolution_seconds > 0:
         shortest = accesses(moments[0][0], moments[-1][0], watch.resolution_seconds)
         pauses = _resolved(watch, pauses, shortest)
@@ -285,14 +294,14 @@ class Tails:
             self._pauses = _Pauses.of(self._known)
         pauses = self._pauses.of_watches(told)
         known = [watch for (watch, _), is_told in zip(self._known, told, strict=True) if is_told]
-        is_open = [watch.end == "hits" and said is None for watch, said, _ in self._watches]
+        is_open = [said is None and _is_inconclusive(watch) for watch, said, _ in self._watches]
         span = pauses.span
         reuses = replace(
             pauses.reuses,
             end=_spread(span),
             inconclusive=int((wanted & is_open).sum()),
             bursts=len({watch.window for watch in known}),
-            alike=_WALK_ALIKE if known[0].resolution_seconds > 0 else LINES_ALIKE,
+            alike=_WALK_ALIKE if any(each.resolution_seconds for each in known) else LINES_ALIKE,
         )
         constancy = pauses.constancy()
         middle = tail_beyond(horizon_accesses, reuses, constancy)
@@ -330,3 +339,13 @@ def _chance(watch: WatchRecord) -> float:
     """Of one word it is taken to stand for all of its line."""
     words = 2 * watch.words
     return 1.0 if watch.words == 1 else chance_of(watch.words, min(watch.touched, words), words)
+
+
+def _is_one_of_many(watch: WatchRecord) -> bool:
+    """Whether one word was watched that tells little of what was done to the rest of its line."""
+    return watch.words == watch.touched == 1
+
+
+def _is_inconclusive(watch: WatchRecord) -> bool:
+    """Whether one that tells nothing had a chance to: its words were touched."""
+    return watch.end == "hits" or (_is_one_of_many(watch) and bool(watch.hit_words))

@@ -12,7 +12,10 @@ from memsampd.models.bins import BINS, EDGES, bin_of
 from memsampd.models.survival import SurvivalFunction
 
 MIN_WATCHES = 4
-"""Fewest watches that must have been able to see a distance to be within the horizon."""
+"""Fewest watches that must have been able to see a distance to be within the horizon.
+
+Those of one burst are alike, and count for fewer.
+"""
 _DEVIATIONS = 2.0
 LINES_ALIKE = 0.25
 """How much alike the lines of one burst are: the correlation of what their watches tell."""
@@ -144,18 +147,18 @@ def tail_beyond(horizon_accesses: int, reuses: WatchedReuses, constancy: Constan
     begin = np.maximum(np.searchsorted(EDGES, np.ceil(reuses.entry)), first)
     seen = bin_of(np.maximum(reuses.sight, 0))
     observable = _between(begin, np.maximum(seen, begin), reuses.weight)[first:]
-    poor = np.flatnonzero(observable < MIN_WATCHES - _ROUNDING)
-    bins = int(poor[0]) if len(poor) else len(observable)
+    number = observable / reuses.watches_for_one
+    poor = np.flatnonzero(number < MIN_WATCHES - _ROUNDING)
+    bins = int(poor[0]) if len(poor) else len(number)
     if bins == 0:
         return None
     survival = [
         _product_limit(reuses, begin, each)[first : first + bins]
         for each in (constancy.low, constancy.middle, constancy.high)
     ]
-    number = observable[:bins] / reuses.watches_for_one
     told = reuses.watches / (reuses.watches + reuses.inconclusive)
-    low = wilson(survival[0], number)[0] * told
-    high = wilson(survival[2], number)[1] * told + (1 - told)
+    low = wilson(survival[0], number[:bins])[0] * told
+    high = wilson(survival[2], number[:bins])[1] * told + (1 - told)
     edges = np.concatenate([[0], EDGES[first : first + bins + 1]])
     return Tail(*(_function(edges, each, reuses.watches) for each in (low, survival[1], high)))
 

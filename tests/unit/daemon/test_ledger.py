@@ -135,12 +135,15 @@ def test_an_idle_target_is_told_from_a_busy_one() -> None:
 def test_watches_leave_bursts_most_of_own_cpu_time() -> None:
     costs = ledger()
     costs.tell_time(101.0, 1.0, 0.34)
-    assert costs.has_spare
+    assert costs.has_spare()
     costs.tell_time(102.0, 2.0, 0.36)
-    assert not costs.has_spare
+    assert not costs.has_spare()
+    assert costs.has_spare(is_open=True)
     assert costs.allows_burst()
-    costs.tell_time(200.0, 90.0, 0.9)
-    assert costs.has_spare
+    costs.tell_time(103.0, 3.0, 1.01)
+    assert not costs.has_spare(is_open=True)
+    costs.tell_time(200.0, 90.0, 1.02)
+    assert costs.has_spare()
 
 
 def bursts_ahead(costs: Ledger, bursts: int, cpu_seconds: float) -> tuple[float, float]:
@@ -199,7 +202,7 @@ def test_walks_and_watches_share_what_is_allowed_otherwise() -> None:
     can = []
     for each in (usual, walks):
         each.tell_time(1.0, 1.0, 0.6)  # of a second that is granted at the start
-        can.append(each.has_spare)
+        can.append(each.has_spare())
         each.tell_time(1.1, 1.0, 0.85)
         can.append(each.allows_burst())
     assert can == [False, True, True, False]

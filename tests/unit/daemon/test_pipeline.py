@@ -18,7 +18,7 @@ from memsampd.daemon.ledger import Ledger
 from memsampd.daemon.pipeline import Actions, Known, Learners, Pipeline, PipelineParts, Turn
 from memsampd.daemon.planner import BurstLimits, Planner
 from memsampd.daemon.tracer import CaptureOrder, CaptureResult, CountedBurst
-from memsampd.daemon.watching import WatchPlan
+from memsampd.daemon.watching import SHORT_BURST, WatchPlan
 from memsampd.errors import CapabilityError, CaptureError, MemsampdError
 from memsampd.estimate.estimator import Estimator
 from memsampd.estimate.events import (
@@ -99,6 +99,7 @@ class World:
     watches: bool = False
     watch_orders: list[WatchOrder] = field(default_factory=list)
     watch_error: MemsampdError | None = None
+    own_cpu_seconds: float = 0.0
 
     def __post_init__(self) -> None:
         schedule = make_schedule(
@@ -177,7 +178,8 @@ class World:
 
     def told(self, samples: BranchSamples, results: list[CaptureResult]) -> Turn:
         now = self.now_seconds
-        turn = Turn(now, now, 0.0, samples, results, "other", "/bin/other", free_watches=4)
+        own = self.own_cpu_seconds
+        turn = Turn(now, now, own, samples, results, "other", "/bin/other", free_watches=4)
         if self.watch_error is not None:
             refused = [(order, self.watch_error) for order in self.watch_orders]
             return replace(turn, refused_watches=refused)
@@ -576,6 +578,27 @@ def test_lines_that_bursts_left_open_are_watched() -> None:
     overhead = world.overhead()
     hits = 4e-5 * len(watches) + 0.001 * len(world.bursts())
     assert overhead.hit_seconds == pytest.approx(hits)
+
+
+def test_lines_of_short_bursts_are_watched_where_they_leave_much_open() -> None:
+    """Even while watches have no own CPU time of their own."""
+    near, far = (
+        World(
+            lambda order: BURST,
+            watches=True,
+            rate=1e6,
+            own_cpu_share=0.05,
+            own_cpu_seconds=0.5,
+            lines=lines,
+        )
+        for lines in (16, 10**9)
+    )
+    for world in (near, far):
+        world.run()
+    assert not watches_of(near)
+    assert {order.open_lines for order in near.orders} == {0}
+    assert watches_of(far)
+    assert {order.open_accesses for order in far.orders if order.open_lines} == {SHORT_BURST}
 
 
 def test_without_watchpoints_no_lines_are_asked_for() -> None:

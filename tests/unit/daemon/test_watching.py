@@ -193,3 +193,57 @@ def test_lines_from_elsewhere_are_watched_as_theirs_are() -> None:
     record = chosen.record(watched(order), since)
     assert record is not None
     assert record.resolution_seconds == 0
+
+
+def test_lines_of_short_bursts_are_watched_as_those_of_walks() -> None:
+    """Pauses as short as the burst was are lost in what hits take."""
+    chosen = plan()
+    chosen.offer([OpenLine((0,), 8, 4000)], 7, 3, 1)
+    (order,) = chosen.orders(1, 4, lambda: 2 * 4000 / RESOLUTION_SECONDS)
+    assert order.least_seconds == RESOLUTION_SECONDS
+    record = chosen.record(watched(order, "hits"), since)
+    assert record is not None
+    assert record.resolution_seconds == RESOLUTION_SECONDS
+    assert chosen.orders(1, 4, lambda: RATE) == ()  # it is not watched again for longer
+
+
+def test_short_bursts_tell_few_lines_each() -> None:
+    """They hardly differ: others are to come from other bursts."""
+    chosen = plan()
+    for window in range(4):
+        chosen.offer([OpenLine((64 * each,), 8, 500) for each in range(24)], 7, window, 1)
+    found = []
+    while orders := chosen.orders(1, 4, lambda: 1e7):
+        found += [chosen.record(watched(each), since) for each in orders]
+    windows = [each.window for each in found if each is not None]
+    assert {windows.count(window) for window in range(4)} == {6}
+
+
+def silent(order: WatchOrder) -> Watched:
+    return Watched(order, (10.0, 10.5), (0.0, 0.5), (), "patience", 0.5, 0.0)
+
+
+def test_of_lines_that_do_not_return_one_word_each_is_watched() -> None:
+    chosen = plan()
+    touched_once = [
+        OpenLine(tuple(64 * line + 8 * word for word in range(4)), 1, 50_000) for line in range(40)
+    ]
+    chosen.offer(touched_once, 7, 3, 1)
+    for _ in range(4):
+        (order,) = chosen.orders(1, 4, lambda: RATE)
+        assert len(order.addresses) == 4
+        assert chosen.record(silent(order), since) is not None
+    orders = chosen.orders(1, 4, lambda: RATE)
+    assert [each.addresses[0] % 64 for each in orders] == [0, 0, 0, 0]  # that was touched
+    assert {len(each.addresses) for each in orders} == {1}
+    told = [chosen.record(silent(each), since) for each in orders]
+    assert [each.words for each in told if each is not None] == [1, 1, 1, 1]
+    (order, *_) = chosen.orders(1, 4, lambda: RATE)
+    chosen.record(watched(order), since)  # it returned
+    (order,) = chosen.orders(1, 4, lambda: RATE)
+    assert len(order.addresses) == 4
+    for _ in range(4):
+        chosen.record(silent(order), since)
+    chosen.offer([OpenLine((0, 8, 16, 24), 3, 50_000)], 7, 4, 2)
+    (order,) = chosen.orders(2, 4, lambda: RATE)
+    assert len(order.addresses) == 4  # of another phase nothing is known

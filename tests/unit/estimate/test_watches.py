@@ -133,14 +133,15 @@ def watch(stream: Stream, line: OpenLine, start: int) -> WatchRecord:
     )
 
 
-def watched(stream: Stream, watches: int, seed: int) -> PhaseWatches:
-    """Watches of lines that bursts at random moments left open."""
+def watched(stream: Stream, watches: int, seed: int, most_words: int = 4) -> PhaseWatches:
+    """Watches of lines that bursts at random moments left open, of so many words at most."""
     rng, lines_rng = np.random.default_rng(seed), random.Random(seed)
     kept = PhaseWatches()
     while kept.count < watches:
         start = int(rng.integers(0, len(stream) // 3))
         burst = stream.address[start : start + BURST]
-        for line in open_lines(burst, 64, BURST // 2, 8, lines_rng):
+        for each in open_lines(burst, 64, BURST // 2, 8, lines_rng):
+            line = msgspec.structs.replace(each, words=each.words[:most_words])
             kept.add(watch(stream, line, start), None)
     return kept
 
@@ -159,8 +160,32 @@ def test_watches_tell_the_tail(kind: Callable[[np.random.Generator, int], Addres
     assert np.all(exact <= tail.high(distances) + TOLERANCE / 2)
 
 
+def test_one_word_of_a_line_tells_less() -> None:
+    """Others may have been touched: the bounds hold that, and a touch tells nothing."""
+    address = table(np.random.default_rng(1), 6_000_000)
+    horizon, distances = BURST // 2, [60_000, 80_000]
+    exact = exact_tail(address, horizon, distances)
+    tail = watched(Stream(address), WATCHES, 2, 1).read(accesses).beyond(horizon)
+    assert tail is not None
+    assert np.all(tail.low(distances) <= exact)
+    assert np.all(exact <= tail.high(distances))
+    returns = Stream(nodes(np.random.default_rng(1), 6_000_000))
+    assert watched(returns, 32, 2, 1).read(accesses).beyond(horizon) is None
+
+
+def test_one_word_of_lines_that_never_return_tells_that() -> None:
+    address = np.arange(4_000_000, dtype=np.uint64) << np.uint64(6)
+    tail = watched(Stream(address), WATCHES, 2, 1).read(accesses).beyond(BURST // 2)
+    assert tail is not None
+    assert tail.middle(90_000) == 1
+    assert tail.low(90_000) > 0.9
+    assert tail.middle.horizon_accesses < PATIENCE_ACCESSES / 8
+
+
 def test_few_watches_know_little() -> None:
-    few = watched(Stream(nodes(np.random.default_rng(1), 4_000_000)), 8, 3)
+    stream = Stream(nodes(np.random.default_rng(1), 4_000_000))
+    of_one_burst, few = watched(stream, 8, 3), watched(stream, 16, 3)
+    assert of_one_burst.read(accesses).beyond(BURST // 2) is None
     tail = few.read(accesses).beyond(BURST // 2)
     assert tail is not None
     assert tail.high(100_000) - tail.low(100_000) > 0.4

@@ -22,8 +22,6 @@ from memsampd.sampler.walk.walker import Walked, Walker
 
 LONGEST_ACCESSES = 4000
 """Of a walk: each takes some 5 to 20 us, and the target changes the memory that it reads."""
-OPEN_LEAST_ACCESSES = 64
-"""Lines that a walk left untouched for so long are worth a watch."""
 _PATIENCE_SECONDS = 0.2
 _MOST_SECONDS = 0.5
 
