@@ -55,9 +55,9 @@ class CaptureOrder(msgspec.Struct, frozen=True):
         them.
         seek_seconds: for how long to wait for that.
         open_lines: how many lines to tell that had not returned when it ended; 0: none.
+        open_accesses: tell them of a burst that is no longer than this.
         sample_seconds: what a sample takes from the thread, of those taken in quick succession;
             None: there is no need of them.
-        open_accesses: tell them of a burst that is no longer than this.
     """
 
     thread_samples: Mapping[int, int]
@@ -70,8 +70,8 @@ class CaptureOrder(msgspec.Struct, frozen=True):
     seek_ips: tuple[int, ...] = ()
     seek_seconds: float = 0.0
     open_lines: int = 0
-    sample_seconds: float | None = None
     open_accesses: float = math.inf
+    sample_seconds: float | None = None
 
 
 class CountedBurst(msgspec.Struct, frozen=True):
