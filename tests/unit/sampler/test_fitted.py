@@ -75,6 +75,18 @@ def test_what_most_pairs_agree_on_counts() -> None:
     assert found.accesses_per_second == pytest.approx(rate, rel=0.02)
 
 
+def test_where_no_loop_begins_anew_slow_pairs_count_too() -> None:
+    """A third of the time it goes at a quarter of the rate: most pairs agree on the other one."""
+    slow = np.arange(33) % 3 == 0
+    done = np.cumsum(np.where(slow, 0.25, 1.0) * 1e9 * GAP)
+    registers = counting(1.0, 31_000.0, 36)
+    samples = np.random.default_rng(6).integers(-(2**62), 2**62, (33, 16))
+    samples[:, 1] = done
+    found = fitted_rate(burst(registers, moments(36, 0.0)), pairs(samples))
+    assert found is not None
+    assert found.accesses_per_second == pytest.approx(0.75e9, rel=0.05)
+
+
 def test_pairs_that_do_not_agree_tell_nothing() -> None:
     rng = np.random.default_rng(1)
     samples = nest(np.cumsum(rng.integers(1, 10**6, 33)).astype(np.float64))

@@ -30,6 +30,7 @@ _LARGEST_ADVANCE = 2.0**44
 _ALIKE = 0.1
 _SHARE = 0.5
 _PAIRS_LEAST = 6
+_NONE_ANEW = 3.0  # times their rate: if no pair goes further, or back, no loop began anew
 
 
 def fitted_rate(stretch: Stretch, pairs: Pairs) -> SteadyRate | None:
@@ -125,6 +126,10 @@ def _agreed_rate(speed: NDArray[np.float64], limits: tuple[float, float]) -> Ste
     first = int(alike.argmax())
     count = int(alike[first])
     rate = float(ordered[first + count // 2])
-    if count < max(_PAIRS_LEAST, _SHARE * len(speed)) or not limits[0] < rate < limits[1]:
+    if count < max(_PAIRS_LEAST, _SHARE * len(speed)):
+        return None
+    if speed.min() > 0 and speed.max() < _NONE_ANEW * rate:  # slower and faster, but none anew
+        rate = float(speed.mean())
+    if not limits[0] < rate < limits[1]:
         return None
     return SteadyRate(rate, _ALIKE / count**0.5, count / len(speed))

@@ -50,7 +50,9 @@ _SAME_CODE = 0.8  # of the instructions
 _SAME_PACE = 0.15
 _FAR_APART = math.log(3)  # of what two odometers say of the same samples: one of them is wrong
 _OTHER_SPEED = 4.0  # by what other working sets may leave the limits of a burst
-_SAME_AS_CLOSELY = 1.3  # by what samples about a burst may differ from those just before it
+# By what samples about a burst may differ from those just before it: threads go faster and slower
+# from millisecond to millisecond.
+_SAME_AS_CLOSELY = 1.6
 _CLOSE_SECONDS = 3.2e-3  # that samples in quick succession take
 _NO_CODE = -1
 _WINDOW_PAIRS_LEAST = 3
