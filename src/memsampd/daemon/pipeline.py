@@ -31,13 +31,14 @@ from memsampd.exporters.snapshot import BurstTally
 from memsampd.models.open_lines import OpenLine
 from memsampd.phases.accuracy import AccuracyTracker
 from memsampd.phases.drift import DriftMonitor
+from memsampd.phases.paces import Paces
 from memsampd.phases.protocols import Predictor, Schedule, WindowClusterer
 from memsampd.phases.records import Assignment, Window
 from memsampd.phases.unseen import UnseenCode
 from memsampd.phases.windows import WindowCutter
 from memsampd.sampler.perf.watchpoints import Watched, WatchOrder
 from memsampd.sampler.protocols import AccessClock
-from memsampd.sampler.records import BranchSamples, BurstCost, Stretch
+from memsampd.sampler.records import BranchSamples, BurstCost, CodeRate, Stretch
 
 
 class Known(msgspec.Struct, frozen=True):
@@ -65,6 +66,7 @@ class Learners(msgspec.Struct, frozen=True):
     clock: AccessClock
     unseen: UnseenCode
     known: Known = msgspec.field(default_factory=Known)
+    paces: Paces = msgspec.field(default_factory=Paces)
 
 
 class PipelineParts(msgspec.Struct, frozen=True):
@@ -196,6 +198,7 @@ class Pipeline:
         self._has_counted = False  # a burst, in this turn
         self._ordered: CaptureOrder | None = None
         self._sampled_share = 1.0
+        self._rates: tuple[CodeRate, ...] = ()  # of the latest window
         self._waiting: list[CountedBurst] = []
         self._ran: Counter[int] = Counter()  # samples of each thread in this turn
         self._lately = self._ran  # in the last turn that had any
@@ -325,6 +328,8 @@ class Pipeline:
         sought = planner.seek(self._learners.unseen, seen, ended.index, self.phase)
         if sought is not None:
             return sought
+        if not self._waiting and self._learners.paces.seek(self._rates, ended.samples):
+            self.parts.schedule.hasten(self.phase)
         return planner.next(ended, self.phase, self.predicted_phase)
 
     def _emit(self, record: EstimatorEvent) -> None:
@@ -362,6 +367,7 @@ class Pipeline:
         learners.predictor.observe(phase)
         self.window, self.phase = window, phase
         self.counts.windows += 1
+        self._rates = learners.clock.rates(window.start_seconds, window.end_seconds)
         self._emit(
             WindowRecord(
                 index=window.index,
@@ -375,7 +381,7 @@ class Pipeline:
                 throttled=window.throttled,
                 predicted_phase=predicted,
                 code=code_bytes(window.code),
-                rates=learners.clock.rates(window.start_seconds, window.end_seconds),
+                rates=self._rates,
                 speed=learners.clock.speed(window.start_seconds, window.end_seconds),
             )
         )
@@ -499,7 +505,9 @@ class Pipeline:
         found = self._learners.clock.measure(stretch)
         if found is None:
             return record
-        return msgspec.structs.replace(record, timed=found[0], timed_code=found[1])
+        timed, code = found
+        self._learners.paces.add(code, timed.accesses_per_cpu_second)
+        return msgspec.structs.replace(record, timed=timed, timed_code=code)
 
     def _drop_stored(self, phase: int, window: int) -> None:
         """The program does otherwise now than what was stored of a phase."""

@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+from memsampd.phases.paces import Paces
+from memsampd.sampler.records import CodeRate
+
+SAMPLES = 50
+
+
+def seeks(paces: Paces, rate: float, code: int = 3, pairs: int = 40) -> bool:
+    return paces.seek((CodeRate(code, rate, pairs),), SAMPLES)
+
+
+def test_code_that_goes_as_in_no_burst_of_it_is_sought_but_not_forever() -> None:
+    paces = Paces()
+    paces.add(3, 1e9)
+    assert [seeks(paces, rate) for rate in (1.05e9, 0.95e9)] == [False, False]
+    assert [seeks(paces, rate) for rate in (2e8, 2.02e8, 2.01e8)] == [True, True, False]
+    assert seeks(paces, 4e8)
+    paces.add(3, 4.1e8)
+    assert not seeks(paces, 4e8)
+
+
+def test_a_rate_of_other_code_or_of_few_samples_tells_nothing() -> None:
+    paces = Paces()
+    paces.add(3, 1e9)
+    assert not seeks(paces, 2e8, pairs=5)
+    assert not paces.seek((), SAMPLES)
+    assert seeks(paces, 1e9, code=4)
+
+
+def test_what_is_remembered_is_bounded() -> None:
+    paces = Paces()
+    found = [seeks(paces, 1e6 * 1.02**step) for step in range(700)]
+    assert sum(found) < 2 * 700 * 0.02 / 0.1 + 2  # two at each rate that can be told apart
+    for code in range(1000):
+        paces.add(code, 1e9)
+    assert len(paces._known) == 64
+    for _ in range(100):
+        paces.add(999, 1e9)
+    assert len(paces._known[999]) == 2
