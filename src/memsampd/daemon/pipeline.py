@@ -38,7 +38,7 @@ from memsampd.phases.unseen import UnseenCode
 from memsampd.phases.windows import WindowCutter
 from memsampd.sampler.perf.watchpoints import Watched, WatchOrder
 from memsampd.sampler.protocols import AccessClock
-from memsampd.sampler.records import BranchSamples, BurstCost, CodeRate, Stretch
+from memsampd.sampler.records import BranchSamples, BurstCost, Stretch
 
 
 class Known(msgspec.Struct, frozen=True):
@@ -198,7 +198,6 @@ class Pipeline:
         self._has_counted = False  # a burst, in this turn
         self._ordered: CaptureOrder | None = None
         self._sampled_share = 1.0
-        self._rates: tuple[CodeRate, ...] = ()  # of the latest window
         self._waiting: list[CountedBurst] = []
         self._ran: Counter[int] = Counter()  # samples of each thread in this turn
         self._lately = self._ran  # in the last turn that had any
@@ -328,7 +327,7 @@ class Pipeline:
         sought = planner.seek(self._learners.unseen, seen, ended.index, self.phase)
         if sought is not None:
             return sought
-        if not self._waiting and self._learners.paces.seek(self._rates, ended.samples):
+        if not self._waiting and self._learners.paces.seek():
             self.parts.schedule.hasten(self.phase)
         return planner.next(ended, self.phase, self.predicted_phase)
 
@@ -367,7 +366,8 @@ class Pipeline:
         learners.predictor.observe(phase)
         self.window, self.phase = window, phase
         self.counts.windows += 1
-        self._rates = learners.clock.rates(window.start_seconds, window.end_seconds)
+        rates = learners.clock.rates(window.start_seconds, window.end_seconds)
+        learners.paces.add_window(rates, window.samples)
         self._emit(
             WindowRecord(
                 index=window.index,
@@ -381,7 +381,7 @@ class Pipeline:
                 throttled=window.throttled,
                 predicted_phase=predicted,
                 code=code_bytes(window.code),
-                rates=self._rates,
+                rates=rates,
                 speed=learners.clock.speed(window.start_seconds, window.end_seconds),
             )
         )

@@ -422,10 +422,10 @@ def test_code_that_goes_at_another_pace_gets_a_burst_at_once(rate: float, gets_o
     world = World(timed_burst, schedule_name="phase-guided")
     world.rate = 1e9
     world.turn()
-    while world.waiting or world.pipeline.parts.schedule.windows_left(0) < 4:
+    while world.waiting or world.pipeline.parts.schedule.windows_left(0) < 5:
         world.turn()
     before, world.rate = len(world.orders), rate
-    for _ in range(3):
+    for _ in range(4):
         world.turn()
     assert (len(world.orders) > before) == gets_one
 
