@@ -31,6 +31,7 @@ from memsampd.exporters.snapshot import BurstTally
 from memsampd.models.open_lines import OpenLine
 from memsampd.phases.accuracy import AccuracyTracker
 from memsampd.phases.drift import DriftMonitor
+from memsampd.phases.paces import Paces
 from memsampd.phases.protocols import Predictor, Schedule, WindowClusterer
 from memsampd.phases.records import Assignment, Window
 from memsampd.phases.unseen import UnseenCode
@@ -69,6 +70,7 @@ class Learners(msgspec.Struct, frozen=True):
     clock: AccessClock
     unseen: UnseenCode
     known: Known = msgspec.field(default_factory=Known)
+    paces: Paces = msgspec.field(default_factory=Paces)
 
 
 class PipelineParts(msgspec.Struct, frozen=True):
@@ -338,6 +340,8 @@ class Pipeline:
         sought = planner.seek(self._learners.unseen, seen, ended.index, self.phase)
         if sought is not None:
             return sought
+        if not self._waiting and self._learners.paces.seek():
+            self.parts.schedule.hasten(self.phase)
         return planner.next(ended, self.phase, self.predicted_phase)
 
     def _emit(self, record: EstimatorEvent) -> None:
@@ -375,6 +379,8 @@ class Pipeline:
         learners.predictor.observe(phase)
         self.window, self.phase = window, phase
         self.counts.windows += 1
+        rates = learners.clock.rates(window.start_seconds, window.end_seconds)
+        learners.paces.add_window(rates, window.samples)
         self._emit(
             WindowRecord(
                 index=window.index,
@@ -388,7 +394,7 @@ class Pipeline:
                 throttled=window.throttled,
                 predicted_phase=predicted,
                 code=code_bytes(window.code),
-                rates=learners.clock.rates(window.start_seconds, window.end_seconds),
+                rates=rates,
                 speed=learners.clock.speed(window.start_seconds, window.end_seconds),
             )
         )
@@ -514,7 +520,9 @@ class Pipeline:
         found = self._learners.clock.measure(stretch, counted.close_samples)
         if found is None:
             return record
-        return msgspec.structs.replace(record, timed=found[0], timed_code=found[1])
+        timed, code = found
+        self._learners.paces.add(code, timed.accesses_per_cpu_second)
+        return msgspec.structs.replace(record, timed=timed, timed_code=code)
 
     def _drop_stored(self, phase: int, window: int) -> None:
         """The program does otherwise now than what was stored of a phase."""

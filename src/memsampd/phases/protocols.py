@@ -102,6 +102,9 @@ class Schedule(Protocol):
     def drift(self, phase: int) -> None:
         """Make a phase due again: its curve has changed."""
 
+    def hasten(self, phase: int | None) -> None:
+        """Make a phase due now: it works on other data, by its pace."""
+
     def merge(self, gone: int, into: int) -> None:
         """Carry over what is known of a phase that turned out to be another."""
 

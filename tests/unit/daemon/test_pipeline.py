@@ -419,6 +419,19 @@ def test_bursts_are_timed_by_the_samples_about_them() -> None:
     assert told[0].accesses_per_cpu_second == pytest.approx(1e9, rel=0.05)
 
 
+@pytest.mark.parametrize(("rate", "gets_one"), [(1.03e9, False), (2e8, True)])
+def test_code_that_goes_at_another_pace_gets_a_burst_at_once(rate: float, gets_one: bool) -> None:
+    world = World(timed_burst, schedule_name="phase-guided")
+    world.rate = 1e9
+    world.turn()
+    while world.waiting or world.pipeline.parts.schedule.windows_left(0) < 5:
+        world.turn()
+    before, world.rate = len(world.orders), rate
+    for _ in range(4):
+        world.turn()
+    assert (len(world.orders) > before) == gets_one
+
+
 def test_another_program_starts_with_nothing_known() -> None:
     world = World(lambda order: BURST, windows=10)
     world.run()

@@ -366,6 +366,23 @@ def test_new_phases_are_profiled_at_once_and_drifted_ones_again() -> None:
     assert schedule._phases[0].age == 1
 
 
+def test_a_phase_that_works_on_other_data_is_due_at_once() -> None:
+    schedule = make("phase-guided", **FREE)
+    schedule.hasten(None)
+    schedule.hasten(0)  # not known yet: nothing to do
+    run_one_phase(schedule, 200)
+    while schedule.windows_left(0) <= 1:
+        run_one_phase(schedule, 1, start=300)
+    schedule.hasten(0)
+    decision = schedule.decide(400, 0)
+    assert (decision.profile, decision.reason) == (True, "other-pace")
+    assert decision.delay_cpu_seconds == 0
+    schedule.spend(1000, 0.0)
+    schedule.record(0, 1000)
+    assert schedule.windows_left(0) > 0
+    assert schedule.decide(401, 0).reason != "other-pace"
+
+
 def test_a_phase_known_from_before_is_checked_soon_and_seen_rarely() -> None:
     def bursts(known: bool) -> list[int]:
         schedule = make("phase-guided", **FREE)

@@ -96,6 +96,9 @@ class BudgetedSchedule:
     def drift(self, phase: int) -> None:
         """Make a phase due again: its curve has changed. No matter if phases do not."""
 
+    def hasten(self, phase: int | None) -> None:
+        """Make a phase due now: it works on other data. No matter if phases do not."""
+
     def merge(self, gone: int, into: int) -> None:
         """Carry over what is known of a phase that turned out to be another."""
 

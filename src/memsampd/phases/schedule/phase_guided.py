@@ -25,6 +25,7 @@ class _Phase(msgspec.Struct):
     age: int = 0  # its own windows since it was new or has drifted; more if it was known before
     windows_left: float = 0.0  # of its own, until it is due; each counts as much as it is needed
     drifted: bool = False
+    hastened: bool = False
     seen: PhaseNeed = msgspec.field(default_factory=PhaseNeed)
 
 
@@ -116,11 +117,13 @@ class PhaseGuided(BudgetedSchedule):
         if phase.windows_left > 0:
             return Decision(False, "not-due")
         reason = "drift" if phase.drifted else "due" if phase.seen.bursts else "new-phase"
+        reason = "other-pace" if phase.hastened else reason
         is_open = self._bands.get(predicted_phase, 1.0) > _NARROW_BAND
         reserve_seconds = self._reserve_seconds(phase)
         decision = self._take(reason, phase.lengths, reserve_seconds, may_be_long=is_open)
-        # A new phase may be over before a window is.
-        return decision if phase.seen.bursts else replace(decision, delay_cpu_seconds=0.0)
+        # What is new may be over before a window is.
+        is_new = phase.hastened or not phase.seen.bursts
+        return replace(decision, delay_cpu_seconds=0.0) if is_new else decision
 
     def skip(self, phase: int) -> None:
         """Note that a window of this phase is over, and that nobody asked about it."""
@@ -182,6 +185,7 @@ class PhaseGuided(BudgetedSchedule):
         state = self._phase(phase)
         part = min(accesses / self._shape.min_accesses, 1.0)
         part = max(part, _LEAST_PART) if accesses > 0 else 0.0
+        state.hastened = False
         if accesses > 0:
             state.seen.bursts += part
             state.seen.cpu_seconds += cpu_seconds
@@ -219,6 +223,12 @@ class PhaseGuided(BudgetedSchedule):
             state.lengths, state.drifted = BurstLengths(self._shape), True
             state.seen = PhaseNeed()
             self._needs.pop(phase, None)
+
+    def hasten(self, phase: int | None) -> None:
+        """Make a phase due now: it works on other data, by its pace."""
+        if phase in self._phases and not self.is_new(phase):
+            self._phases[phase].hastened = True
+            self._phases[phase].windows_left = min(self._phases[phase].windows_left, 0.0)
 
     def merge(self, gone: int, into: int) -> None:
         """Carry over what is known of a phase that turned out to be another."""

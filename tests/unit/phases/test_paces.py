@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+from memsampd.phases.paces import Paces
+from memsampd.sampler.records import CodeRate
+
+SAMPLES = 50
+
+
+def seeks(paces: Paces, *rates: float, code: int = 3, pairs: int = 40) -> list[bool]:
+    """Whether a burst is to be tried for after each of some windows."""
+    found = []
+    for rate in rates:
+        paces.add_window((CodeRate(code, rate, pairs),), SAMPLES)
+        found.append(paces.seek())
+    return found
+
+
+def test_code_that_goes_as_in_no_burst_of_it_is_sought_but_not_forever() -> None:
+    paces = Paces()
+    paces.add(3, 1e9)
+    assert seeks(paces, 1.05e9, 1.04e9, 0.95e9, 0.94e9) == 4 * [False]
+    assert seeks(paces, 2e8, 2.02e8, 2.01e8, 2e8) == [False, True, True, False]
+    assert seeks(paces, 4e8, 4e8) == [False, True]
+    paces.add(3, 4.1e8)
+    assert seeks(paces, 4e8) == [False]
+
+
+def test_rates_that_vary_from_window_to_window_are_left_to_chance() -> None:
+    paces = Paces()
+    paces.add(3, 1e9)
+    assert not any(seeks(paces, *(2e8 * 1.1**step for step in range(40))))
+
+
+def test_a_rate_of_other_code_or_of_few_samples_tells_nothing() -> None:
+    paces = Paces()
+    paces.add(3, 1e9)
+    assert seeks(paces, 2e8, 2e8, pairs=5) == [False, False]
+    paces.add_window((), SAMPLES)
+    assert not paces.seek()
+    assert seeks(paces, 1e9, 1e9, code=4) == [False, True]
+
+
+def test_what_is_remembered_is_bounded() -> None:
+    paces = Paces()
+    found = seeks(paces, *(1e6 * 1.02**step for step in range(700)))
+    assert 0 < sum(found) < 2 * 700 * 0.02 / 0.1 + 2  # two at each rate that can be told apart
+    for code in range(1000):
+        paces.add(code, 1e9)
+    assert len(paces._known) == 64
+    for _ in range(100):
+        paces.add(999, 1e9)
+    assert len(paces._known[999]) == 2
