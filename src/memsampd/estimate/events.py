@@ -106,6 +106,7 @@ class BurstRecord(Event, frozen=True, kw_only=True, tag="burst"):
         sampled_reuses: reuse distances of some reuses, ascending, uint32 little-endian.
         sampled_stacks: stack distances of the same; both are empty where nobody looked.
         scattered: accesses to lines that nothing told beforehand, see :class:`ReuseHistogram`.
+        rare_branches: conditional branches that went the way which they went more seldom in it.
         timed: what was timed of it in the target; None if nothing was.
         calls: system calls that it goes over.
         calls_compared: at so many of these the target was compared with its replica.
@@ -141,6 +142,7 @@ class BurstRecord(Event, frozen=True, kw_only=True, tag="burst"):
     sampled_reuses: bytes = b""
     sampled_stacks: bytes = b""
     scattered: int = 0
+    rare_branches: int = 0
     timed: TimedStretch | None = None
     calls: int = 0
     calls_compared: int = 0
@@ -207,6 +209,7 @@ class BurstRecord(Event, frozen=True, kw_only=True, tag="burst"):
             sampled_reuses=stacks.reuse.astype(cls._DISTANCE).tobytes(),
             sampled_stacks=stacks.stack.astype(cls._DISTANCE).tobytes(),
             scattered=histogram.scattered,
+            rare_branches=burst.rare_branches,
             calls=burst.calls,
             calls_compared=burst.calls_compared,
             calls_equal=burst.calls_equal,

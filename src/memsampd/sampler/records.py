@@ -342,6 +342,7 @@ class Burst(msgspec.Struct, frozen=True):
         code_ip: instructions that it executed, shape (c,), uint64, in no order, and some more than
             once; none where nobody counted.
         code_times: how often each, shape (c,), uint64; those of an instruction add up.
+        rare_branches: conditional branches that went the way which they went more seldom.
     """
 
     ip: NDArray[np.uint64]
@@ -371,6 +372,7 @@ class Burst(msgspec.Struct, frozen=True):
     stretch_shares: tuple[float, ...] = (0.0, 1.0, 1.0)
     code_ip: NDArray[np.uint64] = msgspec.field(default_factory=lambda: np.empty(0, np.uint64))
     code_times: NDArray[np.uint64] = msgspec.field(default_factory=lambda: np.empty(0, np.uint64))
+    rare_branches: int = 0
 
     def __post_init__(self) -> None:
         if self.accesses < 0:

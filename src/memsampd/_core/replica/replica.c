@@ -283,8 +283,8 @@ replica_visits(Replica *self, PyObject *ignored)
     if (!visits_collect(&x->visits, x->blocks))
         return PyErr_NoMemory();
     self->visits_seconds += thread_cpu_seconds() - started;
-    return Py_BuildValue("(NN)", words_as_bytes(ran->ip, ran->count),
-                         words_as_bytes(ran->times, ran->count));
+    return Py_BuildValue("(NNK)", words_as_bytes(ran->ip, ran->count),
+                         words_as_bytes(ran->times, ran->count), (unsigned long long)ran->rare);
 }
 
 /* ---- Forms ---- */

@@ -274,7 +274,8 @@ class ReplicaSource:
         cost += more
         self._hand_over(request, collector)
         self._last = request
-        visits, taken_share = self._replica.visits(), self._replica.taken_share() or 1.0
+        *visits, rare_branches = self._replica.visits()
+        taken_share = self._replica.taken_share() or 1.0
         code_ip, code_times = (np.frombuffer(each, np.uint64) for each in visits)
         cost += BurstCost(tracer_cpu_seconds=time.thread_time() - started)
         end, detail = self._ending(taken)
@@ -307,6 +308,7 @@ class ReplicaSource:
             stretch_shares=taken.shares(taken_share),
             code_ip=code_ip,
             code_times=code_times,
+            rare_branches=rare_branches,
         )
 
     def _take(self, request: BurstRequest, company: bool) -> tuple[_Taken, BurstCost]:
