@@ -13,12 +13,12 @@ from memsampd.models.survival import SurvivalFunction
 
 ERROR = 0.7
 """Relative error that such a rate may have; it is less for whole programs than for their loops."""
-# For an instruction; for a branch that goes the rarer way, as most of them were guessed wrong; for an
-# access that misses L1d, and more if it misses L2, much more if nothing told beforehand that it
-# comes: what is swept line by line is fetched before it is asked for, from wherever. They are small
-# because several misses are under way at once. Fitted to the exact accesses of the evaluation's
-# programs (benchmarks/speed_model.py): whole runs, not single loops.
-SECONDS = (0.10e-9, 4e-9, 1.7e-9, 0.5e-9, 10e-9)
+# For an instruction; for a branch that goes the rarer way, as about half of those were guessed
+# wrong; for an access that misses L1d, and more if it misses L2, much more if nothing told
+# beforehand that it comes: what is swept line by line is fetched before it is asked for, from
+# wherever. They are small because several misses are under way at once. Fitted to the exact
+# accesses of the evaluation's programs (benchmarks/speed_model.py): whole runs, not single loops.
+SECONDS = (0.10e-9, 3e-9, 1.7e-9, 0.5e-9, 10e-9)
 _SLOW_INSTRUCTION_SECONDS, _FAST_INSTRUCTION_SECONDS = 2e-9, 0.035e-9
 _SLOW_MISS_SECONDS = 300e-9  # a page walk and DRAM
 _USUAL_SIZES_BYTES = {"L1d": 32 << 10, "L2": 1 << 20}
@@ -29,10 +29,10 @@ class SpeedModel:
     """Rates of code that was not timed in the target.
 
     ``seconds an access = i * t_i + b * t_b + m(L1d) * t_1 + m(L2) * t_2 + min(s, m(L2)) * t_s``,
-    with i the instructions and b the branches that go the rarer way an access, m(.) the miss ratios of LRU caches of this machine's sizes, and s the
-    scattered accesses (:class:`ReuseHistogram`) an access. Rates of unlike code differ a
-    hundredfold, this model by some 70 % (one factor for all code, the machine's, cancels out
-    wherever accesses only weigh).
+    with i the instructions and b the branches that go the rarer way an access, m(.) the miss ratios
+    of LRU caches of this machine's sizes, and s the scattered accesses (:class:`ReuseHistogram`) an
+    access. Rates of unlike code differ a hundredfold, this model by some 70 % (one factor for all
+    code, the machine's, cancels out wherever accesses only weigh).
 
     Args:
         cache_sizes_bytes: this machine's data caches by name; usual ones stand in for others.

@@ -21,11 +21,14 @@ def survival(lines: int) -> SurvivalFunction:
     return SurvivalFunction.from_histogram(ReuseHistogram.from_lines(loop))
 
 
-def burst(instructions: int, scattered: int = 0) -> BurstRecord:
+def burst(instructions: int, scattered: int = 0, rare_branches: int = 0) -> BurstRecord:
     """Of 100,000 accesses."""
-    record = burst_record(0, 0)
     return msgspec.structs.replace(
-        record, accesses=100_000, instructions=instructions, scattered=scattered
+        burst_record(0, 0),
+        accesses=100_000,
+        instructions=instructions,
+        scattered=scattered,
+        rare_branches=rare_branches,
     )
 
 
@@ -34,6 +37,13 @@ def test_more_instructions_and_misses_take_longer() -> None:
     hits, from_l2, from_l3 = (model.rate(usual, survival(n)) for n in (8, 4096, 40_000))
     assert hits > from_l2 > from_l3 > 0
     assert hits == pytest.approx(2 * model.rate(burst(400_000), survival(8)), rel=0.01)
+
+
+def test_branches_that_are_guessed_wrong_take_longer() -> None:
+    model = SpeedModel(CACHES, 64)
+    loop, sort = burst(300_000), burst(300_000, rare_branches=15_000)
+    assert model.rate(loop, survival(8)) > 1.5 * model.rate(sort, survival(8))
+    assert model.limits(loop, survival(8)) == model.limits(sort, survival(8))
 
 
 def test_misses_that_nothing_told_take_longest_but_for_those_that_l2_has() -> None:
