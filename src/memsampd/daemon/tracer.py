@@ -84,8 +84,7 @@ class CountedBurst(msgspec.Struct, frozen=True):
             them would find, shape (1024,) or (0,), uint64.
         code_ip: instructions that it executed often, shape (c,), uint64, ascending.
         open_lines: lines that it left open, as far as they were asked for.
-        close_samples: of its thread in quick succession, just before it, or behind a burst of code
-            that was sought; None if there are none.
+        close_samples: of its thread in quick succession, just before it; None if there are none.
     """
 
     burst: Burst
@@ -292,6 +291,7 @@ class TracerThread:
         )
         with contextlib.suppress(BlockingIOError):  # it was meant for an earlier one
             os.eventfd_read(self._seek_end)
+        # Before it comes to code that is sought a thread is elsewhere.
         close = None if order.seek_ips else self._sample_closely(order, tid)
         self._counter.begin()
         try:
@@ -299,8 +299,6 @@ class TracerThread:
         except CaptureError as error:
             error.stop_seconds += _sampling_seconds(order, close)
             raise
-        if order.seek_ips:  # the thread was elsewhere before
-            close = self._sample_closely(order, tid)
         has_moments = len(burst.stretch) >= MOMENTS_LEAST
         self._without_moments = 0 if has_moments else self._without_moments + 1
         cost = BurstCost(stop_seconds=wasted_seconds, hit_seconds=_sampling_seconds(order, close))
