@@ -90,7 +90,7 @@ class AccessClock(Protocol):
     ) -> tuple[TimedStretch, int] | None:
         """Time the code of a burst; the id of that code says which windows' rates are its own.
 
-        ``close`` are samples of its thread in quick succession, about when it was taken.
+        ``close`` are samples of its thread in quick succession, just before it was taken.
         """
 
     def rates(self, start_seconds: float, end_seconds: float) -> tuple[CodeRate, ...]:

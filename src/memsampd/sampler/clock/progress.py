@@ -141,7 +141,7 @@ class ProgressClock:
 
         Args:
             stretch: what the burst tells.
-            close: samples of its thread in quick succession, about when it was taken.
+            close: samples of its thread in quick succession, just before it was taken.
 
         Returns:
             The time that it takes, and the id of its code in :class:`CodeRate`, or -1.
