@@ -25,10 +25,11 @@ _DEVIATION_MOST = 0.25  # the same, as a part of what is done between two sample
 _CANDIDATES = 16
 _PARTS = (1, 2, 4)  # where the whole burst went through several loops, its halves, its quarters
 _LARGEST_ADVANCE = 2.0**44
-# Where loops begin anew that the burst did not see, pairs of samples tell something else. The
-# others agree.
+# Where loops begin anew that the burst did not see, pairs of samples go back. Half of the others
+# agree, and a fifth of all.
 _ALIKE = 0.1
 _SHARE = 0.5
+_SHARE_OF_ALL = 0.2
 _PAIRS_LEAST = 6
 _NONE_ANEW = 3.0  # times their rate: if no pair goes further, or back, no loop began anew
 
@@ -65,11 +66,13 @@ def _rate_of_part(stretch: Stretch, pairs: Pairs, moments: NDArray[np.int64]) ->
         told = [
             rate
             for speed, deviation in zip(speeds.T, deviations / pairs.seconds.mean(), strict=True)
-            if (rate := _agreed_rate(speed, stretch.limits)) is not None
+            if (rate := _agreed_rate(speed)) is not None
             and deviation < _DEVIATION_MOST * rate.accesses_per_second
         ]
-        if told:
-            return max(told, key=lambda rate: rate.agreement)
+        if told:  # if the best of them is impossible, others are chance
+            best = max(told, key=lambda rate: rate.agreement)
+            low, high = stretch.limits
+            return best if low < best.accesses_per_second < high else None
     return None
 
 
@@ -108,14 +111,13 @@ def _counting(
         yield weights, deviations[good]
 
 
-def _agreed_rate(speed: NDArray[np.float64], limits: tuple[float, float]) -> SteadyRate | None:
-    """The rate that nearly all of these agree on about, or half of them closely.
+def _agreed_rate(speed: NDArray[np.float64]) -> SteadyRate | None:
+    """The rate that nearly all of these agree on about, or half of those that go on closely.
 
     Args:
         speed: accesses per second by pairs of samples, at least one, shape (p,).
-        limits: what is possible.
     """
-    steady = steady_rate(speed, limits)
+    steady = steady_rate(speed, (0.0, np.inf))
     if steady is not None:
         return steady
     ordered = np.sort(speed[speed > 0])
@@ -126,10 +128,8 @@ def _agreed_rate(speed: NDArray[np.float64], limits: tuple[float, float]) -> Ste
     first = int(alike.argmax())
     count = int(alike[first])
     rate = float(ordered[first + count // 2])
-    if count < max(_PAIRS_LEAST, _SHARE * len(speed)):
+    if count < max(_PAIRS_LEAST, _SHARE * len(ordered), _SHARE_OF_ALL * len(speed)):
         return None
     if speed.min() > 0 and speed.max() < _NONE_ANEW * rate:  # slower and faster, but none anew
         rate = float(speed.mean())
-    if not limits[0] < rate < limits[1]:
-        return None
     return SteadyRate(rate, _ALIKE / count**0.5, count / len(speed))
