@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -20,6 +21,14 @@ def pytest_configure() -> None:
     inherit that.
     """
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture
+def never() -> Iterator[int]:
+    """A descriptor from which there is never anything to read."""
+    fd = os.eventfd(0)
+    yield fd
+    os.close(fd)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import os
-import random
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
 from msgspec.structs import replace
-from tracees import PATIENCE_SECONDS, compile_c, descriptors, running, sleeping, traces_left
+from tracees import (
+    PATIENCE_SECONDS,
+    compile_c,
+    descriptors,
+    result_of,
+    running,
+    sleeping,
+    tracer_of,
+    traces_left,
+)
 
 from memsampd.daemon.tracer import CaptureOrder, CaptureResult, TracerThread
 from memsampd.sampler.perf.closely import SAMPLES, sample_closely
 from memsampd.sampler.records import BranchSamples
-from memsampd.sampler.replica.source import ReplicaSource
 
 SAMPLE_SECONDS = 2e-5
 
@@ -44,13 +50,6 @@ def counter(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         yield process
-
-
-@pytest.fixture
-def never() -> Iterator[int]:
-    fd = os.eventfd(0)
-    yield fd
-    os.close(fd)
 
 
 def sampled(tid: int, never: int) -> BranchSamples:
@@ -94,25 +93,14 @@ def test_it_ends_at_once_when_it_is_cancelled(counter: subprocess.Popen[str]) ->
         os.close(fd)
 
 
-@contextmanager
-def tracer_of(process: subprocess.Popen[str]) -> Iterator[TracerThread]:
-    tracer = TracerThread(process.pid, lambda: ReplicaSource(process.pid), random.Random(1))
-    try:
-        yield tracer
-    finally:
-        tracer.close()
-
-
-def result_of(tracer: TracerThread, order: CaptureOrder) -> CaptureResult:
+def taken(tracer: TracerThread, order: CaptureOrder) -> CaptureResult:
     """What comes of it, at last: a hold of a busy machine may see nothing."""
     give_up = time.monotonic() + PATIENCE_SECONDS
     while True:
         tracer.order(order)
-        while not (found := tracer.results()):
-            assert time.monotonic() < give_up
-            time.sleep(0.01)
-        if found[0].counted is not None:
-            return found[0]
+        result = result_of(tracer)
+        if result.counted is not None:
+            return result
         assert time.monotonic() < give_up
 
 
@@ -121,11 +109,11 @@ def test_a_burst_brings_them_along_and_is_charged_for_them(
 ) -> None:
     order = CaptureOrder({counter.pid: 1}, 0.0, 10_000, 0.05, 10.0, patience_seconds=10.0)
     with tracer_of(counter) as tracer:
-        without = result_of(tracer, order)
+        without = taken(tracer, order)
         assert without.counted is not None
         assert without.counted.close_samples is None
         assert without.cost.hit_seconds == 0.0
-        told = result_of(tracer, replace(order, sample_seconds=SAMPLE_SECONDS))
+        told = taken(tracer, replace(order, sample_seconds=SAMPLE_SECONDS))
     assert told.counted is not None
     samples = told.counted.close_samples
     assert samples is not None

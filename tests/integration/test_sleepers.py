@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import subprocess
 import threading
 import time
@@ -17,15 +16,16 @@ from tracees import (
     compile_c,
     descriptors,
     go_on,
+    result_of,
     running,
     sleeps,
+    tracer_of,
     wait_until_clean,
 )
 
-from memsampd.daemon.tracer import CaptureOrder, CaptureResult, TracerThread
+from memsampd.daemon.tracer import CaptureOrder, CaptureResult
 from memsampd.sampler.perf.sleepers import wait_until_one_runs
 from memsampd.sampler.process.status import list_threads, read_threads
-from memsampd.sampler.replica.source import ReplicaSource
 
 # Runs for a while whenever a byte comes: in its first thread, or in a second one.
 WAKING = r"""
@@ -86,13 +86,6 @@ def asleep(program: Path, which: str) -> Iterator[subprocess.Popen[str]]:
         yield process
 
 
-@pytest.fixture
-def never() -> Iterator[int]:
-    fd = os.eventfd(0)
-    yield fd
-    os.close(fd)
-
-
 @pytest.mark.parametrize("which", ["first", "second"])
 def test_the_thread_that_runs_first_is_told(program: Path, which: str, never: int) -> None:
     before = descriptors()
@@ -127,24 +120,6 @@ def order(process: subprocess.Popen[str], patience_seconds: float) -> CaptureOrd
     return CaptureOrder(
         {process.pid: 1}, 0.0, 10_000, 0.05, 10.0, patience_seconds=patience_seconds
     )
-
-
-@contextmanager
-def tracer_of(process: subprocess.Popen[str]) -> Iterator[TracerThread]:
-    tracer = TracerThread(process.pid, lambda: ReplicaSource(process.pid), random.Random(1))
-    try:
-        yield tracer
-    finally:
-        tracer.close()
-
-
-def result_of(tracer: TracerThread) -> CaptureResult:
-    give_up = time.monotonic() + PATIENCE_SECONDS
-    while not (found := tracer.results()):
-        assert time.monotonic() < give_up
-        time.sleep(0.01)
-    (result,) = found
-    return result
 
 
 def switches(pid: int) -> list[int]:

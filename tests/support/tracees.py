@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import random
 import subprocess
 import time
 from collections.abc import Callable, Container, Iterator
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from memsampd.daemon.tracer import CaptureResult, TracerThread
 from memsampd.errors import CaptureError
 from memsampd.sampler.process.identity import wait_until_made
 from memsampd.sampler.records import AccessChunk, Burst, BurstRequest
@@ -39,10 +41,12 @@ __all__ = [
     "observe",
     "observed",
     "patiently",
+    "result_of",
     "rows_from",
     "running",
     "sleeping",
     "sleeps",
+    "tracer_of",
     "traces_left",
     "wait_until",
     "wait_until_clean",
@@ -167,3 +171,23 @@ def write_data(path: Path, size_bytes: int) -> None:
             (draw.random(size_bytes // 7 + 1, np.float32) ** 3 * 5000).astype(np.int16)
         ].tobytes()[:size_bytes]
     )
+
+
+@contextmanager
+def tracer_of(process: subprocess.Popen[str]) -> Iterator[TracerThread]:
+    """A thread that takes bursts of a process from a replica."""
+    tracer = TracerThread(process.pid, lambda: ReplicaSource(process.pid), random.Random(1))
+    try:
+        yield tracer
+    finally:
+        tracer.close()
+
+
+def result_of(tracer: TracerThread) -> CaptureResult:
+    """What came of the order that it was given."""
+    give_up = time.monotonic() + PATIENCE_SECONDS
+    while not (found := tracer.results()):
+        assert time.monotonic() < give_up
+        time.sleep(0.01)
+    (result,) = found
+    return result

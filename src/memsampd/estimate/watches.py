@@ -89,8 +89,7 @@ def read_watch(watch: WatchRecord, accesses: Accesses) -> ReadWatch | None:
     lengths = _lengths(watch, moments, accesses)
     part = 1 / _VISITS_FOR_A_WORD if _is_one_of_many(watch) else 1.0
     sight = part * accesses(moments[0][0], moments[-1][0], watch.patience_seconds)
-    is_vague = _is_one_of_many(watch) and watch.hit_words
-    if is_vague or not all(map(math.isfinite, [*lengths, sight])):
+    if _is_vague(watch) or not all(map(math.isfinite, [*lengths, sight])):
         return None
     pauses, before = [], set(watch.hit_words[:1])
     for length, word in zip(lengths[1:-1], watch.hit_words[1:], strict=True):
@@ -346,6 +345,11 @@ def _is_one_of_many(watch: WatchRecord) -> bool:
     return watch.words == watch.touched == 1
 
 
+def _is_vague(watch: WatchRecord) -> bool:
+    """Whether that one word was touched: what was done to the rest of its line is not known."""
+    return _is_one_of_many(watch) and bool(watch.hit_words)
+
+
 def _is_inconclusive(watch: WatchRecord) -> bool:
     """Whether one that tells nothing had a chance to: its words were touched."""
-    return watch.end == "hits" or (_is_one_of_many(watch) and bool(watch.hit_words))
+    return watch.end == "hits" or _is_vague(watch)

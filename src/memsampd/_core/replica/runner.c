@@ -472,8 +472,7 @@ runner_make_room(struct runner *r, size_t words)
 void
 runner_go_further(struct runner *r, size_t words)
 {
-    r->written = r->start + words;
-    r->has_cut_record = false;
+    runner_rewind(r, words);
     *slot(r, SLOT_BUFFER) = to_replica(r, r->written);
     start_at(r, r->ip);
 }

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memsampd.sampler.clock.code import is_in
-from memsampd.sampler.clock.odometer import Pairs, SteadyRate, steady_rate
+from memsampd.sampler.clock.odometer import LARGEST_ADVANCE, Pairs, SteadyRate, steady_rate
 from memsampd.sampler.records import Stretch
 
 MOMENTS_LEAST = 8
@@ -24,7 +24,6 @@ _FITTED = 0.02  # the deviation from a sum, as a part of the burst
 _DEVIATION_MOST = 0.25  # the same, as a part of what is done between two samples
 _CANDIDATES = 16
 _PARTS = (1, 2, 4)  # where the whole burst went through several loops, its halves, its quarters
-_LARGEST_ADVANCE = 2.0**44
 # Where loops begin anew that the burst did not see, pairs of samples go back. Half of the others
 # agree, and a fifth of all.
 _ALIKE = 0.1
@@ -93,7 +92,7 @@ def _counting(
     made = accesses - accesses.mean()
     scale = np.sqrt((registers**2).sum(axis=0))
     length = float(np.sqrt((made**2).sum()))
-    moved = np.flatnonzero((scale > 0) & (np.ptp(advance, axis=0) < _LARGEST_ADVANCE))
+    moved = np.flatnonzero((scale > 0) & (np.ptp(advance, axis=0) < LARGEST_ADVANCE))
     unit = registers[:, moved] / scale[moved]
     products, told = unit.T @ unit, unit.T @ (made / length)
     for together in range(1, min(_TOGETHER_MOST, len(moved)) + 1):

@@ -23,7 +23,8 @@ _STEPS_LEAST = 64  # smallest steps of a register in a burst: fewer tell too lit
 _MANY_PAIRS = 24
 _MANY_PARTS = 2
 _INNER_MOST, _OUTER_MOST = 3, 4  # registers that are tried together
-_LARGEST_ADVANCE = 2**44
+LARGEST_ADVANCE = 2**44
+"""What counts goes no further from one sample to the next."""
 _STRAIGHT = 0.1
 _PART_LEAST = 0.02  # of a burst's accesses: of so many the advance is looked at by itself
 _PART_APART = 3.0
@@ -191,7 +192,7 @@ def find_odometer(
     parts = np.diff(stretch.accesses) >= _PART_LEAST * stretch.accesses[-1]
     if found is not None or len(pairs.seconds) < _MANY_PAIRS or parts.sum() < _MANY_PARTS:
         return found
-    is_counter = size.any(axis=0) & (size.max(axis=0, initial=0) < _LARGEST_ADVANCE)
+    is_counter = size.any(axis=0) & (size.max(axis=0, initial=0) < LARGEST_ADVANCE)
     inner = inner[is_counter[inner]]
     inner = inner[np.argsort(-taken[inner], kind="stable")][:_INNER_MOST]
     kinds = np.array([len(set(column)) for column in pairs.advance.T.tolist()])

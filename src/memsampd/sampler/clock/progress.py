@@ -221,11 +221,15 @@ class ProgressClock:
                 return known.id, rate
         return None
 
+    def _like(self, stretch: Stretch) -> Iterator[_SteadyCode]:
+        """The same code as a burst's, as far as known."""
+        for known in self._codes:
+            if likeness(known.code_ip, stretch.code_ip) >= _SAME_CODE:
+                yield known
+
     def _known(self, stretch: Stretch) -> Iterator[tuple[_SteadyCode, float]]:
         """The same code, as far as known, whose odometer fits a burst, and its steps in that."""
-        for known in self._codes:
-            if likeness(known.code_ip, stretch.code_ip) < _SAME_CODE:
-                continue
+        for known in self._like(stretch):
             steps = float(known.odometer.steps(stretch.advance[-1]))
             told = steps * known.odometer.accesses_per_step
             if abs(told / stretch.accesses[-1] - 1) < _SAME_PACE:
@@ -239,9 +243,7 @@ class ProgressClock:
         A burst that went on with what the target had changed meanwhile does as much, but other
         work: some registers then advance too little in it.
         """
-        for known in self._codes:
-            if likeness(known.code_ip, stretch.code_ip) < _SAME_CODE:
-                continue
+        for known in self._like(stretch):
             other = steady_rate(known.odometer.rates(pairs), stretch.limits)
             if other is None:
                 continue
@@ -260,9 +262,8 @@ class ProgressClock:
         accesses = float(stretch.accesses[-1])
         steps = accesses / odometer.accesses_per_step
         new = _SteadyCode(self._next_code, stretch.code_ip, odometer, limits, accesses, steps)
-        for known in self._codes:
-            if likeness(known.code_ip, new.code_ip) >= _SAME_CODE:
-                known.is_disputed = new.is_disputed = True
+        for known in self._like(stretch):
+            known.is_disputed = new.is_disputed = True
         self._codes.append(new)
         self._codes = self._codes[-_CODES:]
         self._next_code += 1

@@ -12,6 +12,7 @@ import numpy as np
 
 from memsampd import _core
 from memsampd.sampler.perf.rings import SAMPLE_DTYPE
+from memsampd.sampler.perf.source import branch_samples
 from memsampd.sampler.records import BranchSamples
 
 PERIOD_SECONDS = 1e-4
@@ -54,11 +55,4 @@ def sample_closely(tid: int, cancelled_fd: int) -> BranchSamples | None:
         poll.register(cancelled_fd, select.POLLIN)
         poll.poll(_PATIENCE_SECONDS * 1000)
         samples = np.frombuffer(ring.drain()[0], SAMPLE_DTYPE)
-    return BranchSamples(
-        ip=samples["ip"].astype(np.uint64),
-        pid=samples["pid"].astype(np.int32),
-        tid=samples["tid"].astype(np.int32),
-        time_seconds=samples["time_ns"].astype(np.float64) * 1e-9,
-        period_seconds=PERIOD_SECONDS,
-        registers=samples["registers"].copy(),
-    )
+    return branch_samples(samples, PERIOD_SECONDS)

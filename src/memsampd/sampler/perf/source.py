@@ -96,18 +96,12 @@ class StreamedBranches(Closing):
         self, found: Drained, cpu_seconds: NDArray[np.float64] | None = None
     ) -> BranchSamples:
         """Make branch samples of what was read."""
-        samples = found.samples
-        return BranchSamples(
-            ip=samples["ip"].astype(np.uint64),
-            pid=samples["pid"].astype(np.int32),
-            tid=samples["tid"].astype(np.int32),
-            time_seconds=samples["time_ns"].astype(np.float64) * 1e-9,
-            period_seconds=self.period_seconds,
-            registers=samples["registers"],
+        return replace(
+            branch_samples(found.samples, self.period_seconds),
             lost=found.lost,
             throttled=found.throttled,
             cpu_seconds=cpu_seconds,
-            counted=self._readings.counted(samples),
+            counted=self._readings.counted(found.samples),
         )
 
     def take_events(self) -> tuple[TaskEvent, ...]:
@@ -117,6 +111,18 @@ class StreamedBranches(Closing):
     def close(self) -> None:
         """Release every descriptor and mapping; may be called twice."""
         self._stream.close()
+
+
+def branch_samples(samples: NDArray[np.void], period_seconds: float) -> BranchSamples:
+    """Make branch samples of those that a ring gave, of SAMPLE_DTYPE, shape (n,)."""
+    return BranchSamples(
+        ip=samples["ip"].astype(np.uint64),
+        pid=samples["pid"].astype(np.int32),
+        tid=samples["tid"].astype(np.int32),
+        time_seconds=samples["time_ns"].astype(np.float64) * 1e-9,
+        period_seconds=period_seconds,
+        registers=samples["registers"],
+    )
 
 
 def wakeup_bytes(period_seconds: float, record_bytes: int, ring_bytes: int) -> int:
