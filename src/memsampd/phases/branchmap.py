@@ -96,11 +96,15 @@ class BranchMap:
         """
         self._pages.clear()  # code may have changed since
         known = self._known
-        found = [known.get(ip) or self._find(ip) for ip in ips.tolist()]
-        self.samples += len(found)
-        self.unmapped_samples += [mapped for _, mapped, _ in found].count(False)
-        self.anonymous_samples += [anonymous for _, _, anonymous in found].count(True)
-        return np.array([name for name, _, _ in found], np.uint64)
+        # Of a burst the same address comes many times in a row.
+        first = np.flatnonzero(np.append(True, ips[1:] != ips[:-1])[: len(ips)])
+        times = np.diff(first, append=len(ips))
+        found = [known.get(ip) or self._find(ip) for ip in ips[first].tolist()]
+        names, mapped, anonymous = zip(*found, strict=True) if found else ((), (), ())
+        self.samples += len(ips)
+        self.unmapped_samples += int(times @ ~np.array(mapped, np.bool_))
+        self.anonymous_samples += int(times @ np.array(anonymous, np.bool_))
+        return np.repeat(np.array(names, np.uint64), times)
 
     def branch_of(self, ip: int) -> int:
         """Map one address, without counting it as a sample."""

@@ -201,6 +201,16 @@ def test_decodes_each_address_once_and_keeps_what_it_found() -> None:
     assert (branches.samples, branches.unmapped_samples) == (10, 0)
 
 
+def test_each_of_many_equal_addresses_counts() -> None:
+    """Those of a burst come in runs, those of samples may."""
+    branches = BranchMap(lambda address, length: b"\xc3"[: 0x1001 - address])
+    ips = np.repeat(np.array([0x1000, 0x5000, 0x1000], np.uint64), [3, 2, 1])
+    one_by_one = [branches.branch_of(int(ip)) for ip in ips]
+    assert branches.lookup(ips).tolist() == one_by_one
+    assert (branches.samples, branches.unmapped_samples) == (6, 2)
+    assert branches.lookup(ips[:0]).tolist() == []
+
+
 def test_cache_is_bounded() -> None:
     branches = BranchMap(lambda address, length: b"\xc3" * length, max_entries=10)
     ips = np.arange(1000, dtype=np.uint64)
