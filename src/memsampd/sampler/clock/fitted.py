@@ -14,7 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memsampd.sampler.clock.code import is_in
-from memsampd.sampler.clock.odometer import LARGEST_ADVANCE, Pairs, SteadyRate, steady_rate
+from memsampd.sampler.clock.odometer import (
+    LARGEST_ADVANCE,
+    Odometer,
+    Pairs,
+    SteadyRate,
+    steady_rate,
+)
 from memsampd.sampler.records import Stretch
 
 MOMENTS_LEAST = 8
@@ -33,8 +39,8 @@ _PAIRS_LEAST = 6
 _NONE_ANEW = 3.0  # times their rate: if no pair goes further, or back, no loop began anew
 
 
-def fitted_rate(stretch: Stretch, pairs: Pairs) -> SteadyRate | None:
-    """How fast a thread goes by sums of registers that count the accesses of a burst.
+def fitted_rate(stretch: Stretch, pairs: Pairs) -> tuple[Odometer, SteadyRate] | None:
+    """Look for a sum of registers that counts the accesses of a burst, and how fast a thread goes.
 
     Args:
         stretch: the burst.
@@ -42,20 +48,26 @@ def fitted_rate(stretch: Stretch, pairs: Pairs) -> SteadyRate | None:
             loops of the burst.
 
     Returns:
-        The rate that most of them agree on; None if they do not, or no sum counts the accesses.
+        The sum, and the rate that most of them agree on; None if they do not, or if there is none.
     """
     inside = np.flatnonzero(is_in(stretch.ip, stretch.code_ip))
     if len(pairs.seconds) < _PAIRS_LEAST:
         return None
     for parts in _PARTS:
         found = (_rate_of_part(stretch, pairs, each) for each in np.array_split(inside, parts))
-        best = max(filter(None, found), key=lambda rate: rate.agreement, default=None)
+        best = max(filter(None, found), key=_agreement, default=None)
         if best is not None:
             return best
     return None
 
 
-def _rate_of_part(stretch: Stretch, pairs: Pairs, moments: NDArray[np.int64]) -> SteadyRate | None:
+def _agreement(found: tuple[Odometer, SteadyRate]) -> float:
+    return found[1].agreement
+
+
+def _rate_of_part(
+    stretch: Stretch, pairs: Pairs, moments: NDArray[np.int64]
+) -> tuple[Odometer, SteadyRate] | None:
     """The same by what a part of a burst tells, some of its moments."""
     if len(moments) < MOMENTS_LEAST:
         return None
@@ -63,15 +75,17 @@ def _rate_of_part(stretch: Stretch, pairs: Pairs, moments: NDArray[np.int64]) ->
     for weights, deviations in _counting(advance, stretch.accesses[moments]):
         speeds = pairs.advance.astype(np.float64) @ weights.T / pairs.seconds[:, None]
         told = [
-            rate
-            for speed, deviation in zip(speeds.T, deviations / pairs.seconds.mean(), strict=True)
+            (Odometer(weight, 1.0), rate)
+            for weight, speed, deviation in zip(
+                weights, speeds.T, deviations / pairs.seconds.mean(), strict=True
+            )
             if (rate := _agreed_rate(speed)) is not None
             and deviation < _DEVIATION_MOST * rate.accesses_per_second
         ]
         if told:  # if the best of them is impossible, others are chance
-            best = max(told, key=lambda rate: rate.agreement)
+            best = max(told, key=_agreement)
             low, high = stretch.limits
-            return best if low < best.accesses_per_second < high else None
+            return best if low < best[1].accesses_per_second < high else None
     return None
 
 

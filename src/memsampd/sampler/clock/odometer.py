@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from itertools import permutations
+from collections.abc import Sequence
 
 import msgspec
 import numpy as np
@@ -18,19 +17,11 @@ _STEADY = 0.2
 _ALIKE = 0.45
 _MOST = 0.85
 _STEPS_LEAST = 64  # smallest steps of a register in a burst: fewer tell too little
-# From so many pairs on several registers are tried together, and if so many parts of a burst tell
-# whether its own accesses go with their sum: one part always does.
-_MANY_PAIRS = 24
-_MANY_PARTS = 2
-_INNER_MOST, _OUTER_MOST = 3, 4  # registers that are tried together
 LARGEST_ADVANCE = 2**44
 """What counts goes no further from one sample to the next."""
 _STRAIGHT = 0.1
 _PART_LEAST = 0.02  # of a burst's accesses: of so many the advance is looked at by itself
 _PART_APART = 3.0
-# What least squares say of how far a register comes before it begins anew, as a part of how far it
-# was seen to come: less where the thread goes unevenly.
-_FITTED = (0.4, 1.3)
 # Samples do not tell how often a register came round between two of them. They need not, where it
 # comes so many times as far as it advances: once round in nearly the same time would be chance.
 _FAR = 8.0
@@ -80,16 +71,6 @@ class Pairs(msgspec.Struct, frozen=True):
         first = self.registers.astype(np.float64) @ weights.T
         second = first + self.advance.astype(np.float64) @ weights.T
         return np.asarray(np.ptp(np.concatenate([first, second]), axis=0))
-
-    @property
-    def ranges(self) -> NDArray[np.float64]:
-        """From where to where each register goes, as far as its values tell, shape (16,).
-
-        The largest and the smallest of n values are (n - 1) / (n + 1) of their range apart.
-        """
-        seen = np.concatenate([self.registers, self.registers + self.advance]).astype(np.float64)
-        values = len(self.seconds) + 1  # most second samples are the first ones of the next pair
-        return np.asarray(np.ptp(seen, axis=0) * (values + 1) / (values - 1))
 
 
 def joined(every: Sequence[Pairs]) -> Pairs:
@@ -175,9 +156,6 @@ def find_odometer(
 ) -> tuple[Odometer, SteadyRate] | None:
     """Look for registers that advance steadily.
 
-    A single one is looked for first; then, where there are samples and parts of the burst enough,
-    one that begins anew, with one or two others that count how often.
-
     Args:
         pairs: samples of the running thread.
         stretch: a burst of it.
@@ -188,56 +166,7 @@ def find_odometer(
     taken = np.abs(stretch.advance[-1]) / units
     inner = np.flatnonzero(size.any(axis=0) & (taken >= _STEPS_LEAST))
     wider = pairs if wider is None else wider
-    found = _steadiest(pairs, stretch, np.eye(size.shape[1])[inner], wider)
-    parts = np.diff(stretch.accesses) >= _PART_LEAST * stretch.accesses[-1]
-    if found is not None or len(pairs.seconds) < _MANY_PAIRS or parts.sum() < _MANY_PARTS:
-        return found
-    is_counter = size.any(axis=0) & (size.max(axis=0, initial=0) < LARGEST_ADVANCE)
-    inner = inner[is_counter[inner]]
-    inner = inner[np.argsort(-taken[inner], kind="stable")][:_INNER_MOST]
-    kinds = np.array([len(set(column)) for column in pairs.advance.T.tolist()])
-    outer = np.flatnonzero(is_counter)
-    outer = outer[np.argsort(kinds[outer], kind="stable")][:_OUTER_MOST]
-    nests = list(_nests(pairs, stretch, units, wider.ranges, inner.tolist(), outer.tolist()))
-    return _steadiest(pairs, stretch, np.array(nests), wider, _is_fitted) if nests else None
-
-
-def _nests(
-    pairs: Pairs,
-    stretch: Stretch,
-    units: NDArray[np.int64],
-    ranges: NDArray[np.float64],
-    inner: Sequence[int],
-    outer: Sequence[int],
-) -> Iterator[NDArray[np.float64]]:
-    """Weights of registers that begin anew, with others that count how often, shape (16,) each.
-
-    A loop in a loop: the inner register comes as far as it was seen to come, M, and the outer one
-    then goes one unit on. So does the next outer one. The inner one counts 1, or -1.
-    """
-    direction = np.sign(np.sign(pairs.advance).sum(axis=0))
-    for register in inner:
-        for count in (1, 2):
-            for others in permutations([each for each in outer if each != register], count):
-                weights = np.zeros(len(ranges))
-                weights[register] = float(np.sign(stretch.advance[-1, register]))
-                each_time = ranges[register]
-                for other in others:
-                    weights[other] = each_time * direction[other] / units[other]
-                    each_time *= ranges[other] / units[other] + 1
-                if weights[list(others)].all():
-                    yield weights
-
-
-def _is_fitted(pairs: Pairs, weights: NDArray[np.float64]) -> bool:
-    """Whether least squares find about the same: the inner one goes back when others go on."""
-    told = pairs.advance.astype(np.float64) * weights
-    used = np.flatnonzero(weights)
-    inner = used[np.argmin(np.abs(weights[used]))]
-    known = np.column_stack([pairs.seconds, told[:, used[used != inner]]])
-    scale = np.abs(known).max(axis=0)
-    parts = -(np.linalg.pinv(known / scale) @ told[:, inner] / scale)[1:]
-    return bool(((_FITTED[0] <= parts) & (parts <= _FITTED[1])).all())
+    return _steadiest(pairs, stretch, np.eye(size.shape[1])[inner], wider)
 
 
 def _steadiest(
@@ -245,9 +174,8 @@ def _steadiest(
     stretch: Stretch,
     weights: NDArray[np.float64],
     wider: Pairs,
-    is_good: Callable[[Pairs, NDArray[np.float64]], bool] = lambda pairs, weights: True,
 ) -> tuple[Odometer, SteadyRate] | None:
-    """Of some sums of registers, weights of shape (c, 16), the good one that advances steadiest.
+    """Of some sums of registers, weights of shape (c, 16), the one that advances steadiest.
 
     Pairs that are ``wider`` tell how far these come.
     """
@@ -265,8 +193,7 @@ def _steadiest(
         for at, each, rate, more in zip(fits.tolist(), per_step, rates, faster, strict=True)
         if rate is not None and _is_alone(rate, float(more), stretch)
     ]
-    found.sort(key=lambda each: -each[1].agreement)
-    return next((each for each in found if is_good(pairs, each[0].weights)), None)
+    return max(found, key=lambda each: each[1].agreement, default=None)
 
 
 def _is_alone(rate: SteadyRate, faster: float, stretch: Stretch) -> bool:

@@ -148,19 +148,30 @@ class ProgressClock:
         """
         if not len(stretch.registers) or not len(stretch.code_ip):
             return None
-        rate = None if close is None else self._close_rate(stretch, close)
-        if rate is None:
+        fitted = None if close is None else self._close_rate(stretch, close)
+        if fitted is None:
             return self._measure_about(stretch, stretch.limits)
+        odometer, rate = fitted
         told = rate.accesses_per_second
         nearly = replace(stretch, limits=(told / _SAME_AS_CLOSELY, told * _SAME_AS_CLOSELY))
         found = self._measure_about(nearly, stretch.limits)
         if found is not None:
             return found
         code = next((known.id for known, _ in self._known(stretch)), _NO_CODE)
+        if code == _NO_CODE and self._is_steady(odometer, nearly):
+            code = self._learn(stretch, odometer, stretch.limits)
         return self._timed(rate, _CLOSE_SECONDS), code
 
-    def _close_rate(self, stretch: Stretch, close: BranchSamples) -> SteadyRate | None:
-        """How fast the thread went by sums of registers that count a burst's accesses."""
+    def _is_steady(self, odometer: Odometer, stretch: Stretch) -> bool:
+        """Whether the usual samples about a burst agree on what its registers tell, too."""
+        pairs = self._near(stretch).part(_PAIRS[0])
+        speed = odometer.rates(pairs)
+        return len(speed) >= _PAIRS_LEAST and steady_rate(speed, stretch.limits) is not None
+
+    def _close_rate(
+        self, stretch: Stretch, close: BranchSamples
+    ) -> tuple[Odometer, SteadyRate] | None:
+        """A sum of registers that counts a burst's accesses, and how fast the thread went."""
         used = np.full(len(close), close.period_seconds)
         pairs = _undisturbed(close.ip, close.time_seconds, close.registers, used)
         pairs = pairs.inside(stretch.code_ip)
@@ -171,15 +182,19 @@ class ProgressClock:
         self, stretch: Stretch, possible: tuple[float, float]
     ) -> tuple[TimedStretch, int] | None:
         """Time it by the samples before and after it; what its code may do at all is possible."""
-        start, end = (stretch.time_seconds + at for at in (-_NEAR_SECONDS, _NEAR_SECONDS))
-        pairs = self._pairs(stretch.tid, start, end).inside(stretch.code_ip)
-        away = np.abs(pairs.time_seconds - stretch.time_seconds)
-        near = pairs.chosen(np.argsort(away, kind="stable")[:_WIDER])
+        near = self._near(stretch)
         for part in _parts(stretch):
             found = self._measure_part(part, near, possible)
             if found is not None:
                 return found
         return None
+
+    def _near(self, stretch: Stretch) -> Pairs:
+        """Samples about a burst and in its loops, the nearest first."""
+        start, end = (stretch.time_seconds + at for at in (-_NEAR_SECONDS, _NEAR_SECONDS))
+        pairs = self._pairs(stretch.tid, start, end).inside(stretch.code_ip)
+        away = np.abs(pairs.time_seconds - stretch.time_seconds)
+        return pairs.chosen(np.argsort(away, kind="stable")[:_WIDER])
 
     def _measure_part(
         self, stretch: Stretch, near: Pairs, possible: tuple[float, float]
