@@ -19,6 +19,7 @@ from memsampd.sampler.clock.odometer import (
     Odometer,
     Pairs,
     SteadyRate,
+    steadiest,
     steady_rate,
 )
 from memsampd.sampler.records import Stretch
@@ -55,14 +56,10 @@ def fitted_rate(stretch: Stretch, pairs: Pairs) -> tuple[Odometer, SteadyRate] |
         return None
     for parts in _PARTS:
         found = (_rate_of_part(stretch, pairs, each) for each in np.array_split(inside, parts))
-        best = max(filter(None, found), key=_agreement, default=None)
+        best = steadiest(filter(None, found))
         if best is not None:
             return best
     return None
-
-
-def _agreement(found: tuple[Odometer, SteadyRate]) -> float:
-    return found[1].agreement
 
 
 def _rate_of_part(
@@ -74,16 +71,15 @@ def _rate_of_part(
     advance = stretch.advance[moments].astype(np.float64)
     for weights, deviations in _counting(advance, stretch.accesses[moments]):
         speeds = pairs.advance.astype(np.float64) @ weights.T / pairs.seconds[:, None]
-        told = [
+        best = steadiest(
             (Odometer(weight, 1.0), rate)
             for weight, speed, deviation in zip(
                 weights, speeds.T, deviations / pairs.seconds.mean(), strict=True
             )
             if (rate := _agreed_rate(speed)) is not None
             and deviation < _DEVIATION_MOST * rate.accesses_per_second
-        ]
-        if told:  # if the best of them is impossible, others are chance
-            best = max(told, key=_agreement)
+        )
+        if best is not None:  # if it is impossible, others are chance
             low, high = stretch.limits
             return best if low < best[1].accesses_per_second < high else None
     return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 import numpy as np
@@ -66,10 +66,11 @@ class Pairs(msgspec.Struct, frozen=True):
         """The first so many of them."""
         return self.chosen(np.arange(min(count, len(self.seconds))))
 
-    def spans(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
-        """How far some sums of registers come, weights of shape (c, 16): shape (c,)."""
-        first = self.registers.astype(np.float64) @ weights.T
-        second = first + self.advance.astype(np.float64) @ weights.T
+    @property
+    def spans(self) -> NDArray[np.float64]:
+        """How far each register comes, shape (16,)."""
+        first = self.registers.astype(np.float64)
+        second = first + self.advance.astype(np.float64)
         return np.asarray(np.ptp(np.concatenate([first, second]), axis=0))
 
 
@@ -152,47 +153,39 @@ def _median(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def find_odometer(
-    pairs: Pairs, stretch: Stretch, wider: Pairs | None = None
+    pairs: Pairs, stretch: Stretch, wider: Pairs
 ) -> tuple[Odometer, SteadyRate] | None:
-    """Look for registers that advance steadily.
+    """Look for the register that advances steadiest.
 
     Args:
         pairs: samples of the running thread.
         stretch: a burst of it.
-        wider: more of them, which tell how far registers come; the same by default.
+        wider: more of them, which tell how far registers come.
     """
     size = np.abs(pairs.advance)
     units = np.maximum(np.gcd.reduce(size, axis=0), 1)
     taken = np.abs(stretch.advance[-1]) / units
-    inner = np.flatnonzero(size.any(axis=0) & (taken >= _STEPS_LEAST))
-    wider = pairs if wider is None else wider
-    return _steadiest(pairs, stretch, np.eye(size.shape[1])[inner], wider)
-
-
-def _steadiest(
-    pairs: Pairs,
-    stretch: Stretch,
-    weights: NDArray[np.float64],
-    wider: Pairs,
-) -> tuple[Odometer, SteadyRate] | None:
-    """Of some sums of registers, weights of shape (c, 16), the one that advances steadiest.
-
-    Pairs that are ``wider`` tell how far these come.
-    """
-    steps = stretch.advance.astype(np.float64) @ weights.T
-    fits = np.flatnonzero(_is_straight(steps, stretch))
-    if not len(fits):
+    tried = np.flatnonzero(size.any(axis=0) & (taken >= _STEPS_LEAST))
+    steps = stretch.advance.astype(np.float64)
+    tried = tried[_is_straight(steps[:, tried], stretch)]
+    if not len(tried):
         return None
-    per_step = stretch.accesses[-1] / steps[-1, fits]
-    told = pairs.advance.astype(np.float64) @ weights[fits].T
-    speeds = told * per_step / pairs.seconds[:, None]
+    per_step = stretch.accesses[-1] / steps[-1, tried]
+    speeds = pairs.advance[:, tried] * per_step / pairs.seconds[:, None]
     rates = _steady_rates(speeds, stretch.limits)
-    faster = wider.spans(weights[fits]) * np.abs(per_step) / _median(pairs.seconds)
-    found = [
-        (Odometer(weights[at], float(each)), rate)
-        for at, each, rate, more in zip(fits.tolist(), per_step, rates, faster, strict=True)
+    faster = wider.spans[tried] * np.abs(per_step) / _median(pairs.seconds)
+    counters = np.eye(len(taken))[tried]
+    return steadiest(
+        (Odometer(counter, float(each)), rate)
+        for counter, each, rate, more in zip(counters, per_step, rates, faster, strict=True)
         if rate is not None and _is_alone(rate, float(more), stretch)
-    ]
+    )
+
+
+def steadiest(
+    found: Iterable[tuple[Odometer, SteadyRate]],
+) -> tuple[Odometer, SteadyRate] | None:
+    """Return the one of which samples agree best, the first of equals; None of none."""
     return max(found, key=lambda each: each[1].agreement, default=None)
 
 
@@ -210,10 +203,10 @@ def _is_alone(rate: SteadyRate, faster: float, stretch: Stretch) -> bool:
 
 
 def _is_straight(steps: NDArray[np.float64], stretch: Stretch) -> NDArray[np.bool_]:
-    """Whether a burst's own moments lie on one line, for each of some sums, shape (c,).
+    """Whether a burst's own moments lie on one line, for each of some registers, shape (c,).
 
     Args:
-        steps: of each sum up to each moment, shape (k, c).
+        steps: of each up to each moment, shape (k, c).
         stretch: the burst.
     """
     is_moved = np.abs(steps[-1]) >= 1

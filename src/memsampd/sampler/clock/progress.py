@@ -149,24 +149,22 @@ class ProgressClock:
         if not len(stretch.registers) or not len(stretch.code_ip):
             return None
         fitted = None if close is None else self._close_rate(stretch, close)
+        near = self._near(stretch)
         if fitted is None:
-            return self._measure_about(stretch, stretch.limits)
+            return self._measure_about(stretch, near, stretch.limits)
         odometer, rate = fitted
         told = rate.accesses_per_second
         nearly = replace(stretch, limits=(told / _SAME_AS_CLOSELY, told * _SAME_AS_CLOSELY))
-        found = self._measure_about(nearly, stretch.limits)
+        found = self._measure_about(nearly, near, stretch.limits)
         if found is not None:
             return found
         code = next((known.id for known, _ in self._known(stretch)), _NO_CODE)
-        if code == _NO_CODE and self._is_steady(odometer, nearly):
-            code = self._learn(stretch, odometer, stretch.limits)
+        if code == _NO_CODE:
+            # Windows are timed by it if the usual samples about the burst agree on it, too.
+            speed = odometer.rates(near.part(_PAIRS[0]))
+            if len(speed) >= _PAIRS_LEAST and steady_rate(speed, nearly.limits) is not None:
+                code = self._learn(stretch, odometer, stretch.limits)
         return self._timed(rate, _CLOSE_SECONDS), code
-
-    def _is_steady(self, odometer: Odometer, stretch: Stretch) -> bool:
-        """Whether the usual samples about a burst agree on what its registers tell, too."""
-        pairs = self._near(stretch).part(_PAIRS[0])
-        speed = odometer.rates(pairs)
-        return len(speed) >= _PAIRS_LEAST and steady_rate(speed, stretch.limits) is not None
 
     def _close_rate(
         self, stretch: Stretch, close: BranchSamples
@@ -179,10 +177,9 @@ class ProgressClock:
         return fitted_rate(stretch, replace(pairs, seconds=worked))
 
     def _measure_about(
-        self, stretch: Stretch, possible: tuple[float, float]
+        self, stretch: Stretch, near: Pairs, possible: tuple[float, float]
     ) -> tuple[TimedStretch, int] | None:
         """Time it by the samples before and after it; what its code may do at all is possible."""
-        near = self._near(stretch)
         for part in _parts(stretch):
             found = self._measure_part(part, near, possible)
             if found is not None:
