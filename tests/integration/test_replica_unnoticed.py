@@ -648,18 +648,19 @@ int main(int argc, char **argv)
 STOPS = (
     COMMON
     + r"""
-static volatile int *continued;
+static volatile int *continued, *is_over;
 static void count(int n) { (void)n; ++*continued; }
 int main(int argc, char **argv)
 {
     (void)argc;
     int rounds = atoi(argv[1]), status;
     continued = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    is_over = continued + 1;
     pid_t child = fork();
     if (child == 0) {
         struct sigaction action = {.sa_handler = count, .sa_flags = SA_RESTART};
         sigaction(SIGCONT, &action, NULL);
-        while (*continued < rounds) { compute(0.001); getppid(); }
+        while (!*is_over) { compute(0.001); getppid(); }  /* until the last one was waited for */
         _exit(9);
     }
     usleep(20000);
@@ -678,6 +679,7 @@ int main(int argc, char **argv)
         while (*continued <= i) usleep(100);
         usleep((unsigned)rand() % 3000);
     }
+    *is_over = 1;
     if (waitpid(child, &status, 0) != child || !WIFEXITED(status) || WEXITSTATUS(status) != 9)
         fail("lost");
     puts(*continued == rounds ? "right" : "doubled");
