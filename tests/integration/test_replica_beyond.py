@@ -84,6 +84,41 @@ int main(void)
 }
 """
 
+# Three loops in turn, of which the records are as unlike as can be: places that are known
+# beforehand, places that are not, and lines that one instruction fills. A register counts their
+# accesses.
+UNEVEN = """
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+int main(void)
+{
+    char *memory = aligned_alloc(64, 1 << 16);
+    register uint64_t made asm("r15") = 0;
+    for (int i = 0; i < 1 << 16; i++)
+        memory[i] = 0;
+    printf("ready\\n");
+    fflush(stdout);
+    for (uint64_t at = 1, turn = 0; turn < UINT64_MAX; turn++) {
+        for (int i = 0; i < 1000; i++)
+            asm volatile("mov (%1), %%rax\\n mov 8(%1), %%rax\\n mov 64(%1), %%rax\\n"
+                         "mov 72(%1), %%rax\\n mov 128(%1), %%rax\\n mov 136(%1), %%rax\\n"
+                         "mov 192(%1), %%rax\\n mov 200(%1), %%rax\\n add $8, %0"
+                         : "+r"(made) : "r"(memory) : "rax", "memory");
+        for (int i = 0; i < 4000; i++) {
+            at = at * 6364136223846793005u + 1442695040888963407u;
+            asm volatile("mov (%1), %%rax\\n inc %0"
+                         : "+r"(made) : "r"(memory + (at >> 48 & 0xfff8)) : "rax", "memory");
+        }
+        void *to = memory;
+        uint64_t count = 8192;
+        asm volatile("rep stosq" : "+D"(to), "+c"(count) : "a"(turn) : "memory");
+        asm volatile("add $1024, %0" : "+r"(made));
+    }
+    return 0;
+}
+"""
+
 
 @contextmanager
 def started(folder: Path, code: str) -> Iterator[subprocess.Popen[str]]:
@@ -102,6 +137,12 @@ def reader(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
 @pytest.fixture
 def counter(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     with started(tmp_path, COUNTER) as process:
+        yield process
+
+
+@pytest.fixture
+def uneven(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    with started(tmp_path, UNEVEN) as process:
         yield process
 
 
@@ -187,3 +228,23 @@ def test_a_full_burst_tells_where_it_would_have_come(counter: subprocess.Popen[s
         assert (np.abs(told - 1) < 0.01).all(axis=0).any()
         asked = replace(request, beyond_seconds=0.0)
         assert len(patiently(lambda: source.capture(asked)).stretch) == 3
+
+
+def test_moments_are_told_in_accesses_however_these_are_recorded(
+    uneven: subprocess.Popen[str],
+) -> None:
+    """Of two loops with as many accesses one may take ten times the words of the other."""
+    request = BurstRequest(uneven.pid, ACCESSES, 1.0, beyond_seconds=0.02)
+    with closing(ReplicaSource(uneven.pid)) as source:
+        for _ in range(
+            100
+        ):  # it has some milliseconds for it, and other processes want the CPU, too
+            burst = patiently(lambda: source.capture(request))
+            assert burst.end is BurstEnd.FULL
+            if len(burst.stretch_shares) > 8:
+                break
+        made = len(burst) * np.array(burst.stretch_shares)
+        counted = (burst.stretch - burst.stretch[0]).view(np.int64)[:, -1]
+        # The register is behind by what its loop, or its one instruction, has not counted yet.
+        assert (np.abs(counted - made) <= 1100).all()
+        assert counted[-1] > ACCESSES

@@ -581,7 +581,7 @@ go_further(struct burst *b)
     const size_t words = runner_words(r);
     const double give_up = now_seconds() + b->order->beyond_seconds, began = cpu_seconds(b);
     const uint64_t missed = r->pages.missed;
-    size_t seen = words;
+    uint64_t seen = 0;
 
     save(r, &before);
     if (!runner_make_room(r, words))
@@ -594,8 +594,8 @@ go_further(struct burst *b)
         run_dry(b, give_up - now_seconds());
         if (r->end != RUN_FULL || !r->has_cut_record || runner_room_words(r) >= PART_WORDS)
             break; /* or there is no room for pages */
-        seen += runner_words(r) - words;
-        result->further[result->furthers++] = (struct moment){.words = seen, .regs = r->regs};
+        seen += count_accesses(&r->blocks, r->start + words, r->written);
+        result->further[result->furthers++] = (struct moment){.accesses = seen, .regs = r->regs};
     } while (result->furthers < FURTHER_MOST && cpu_seconds(b) - began < FURTHER_SECONDS);
     r->pages.missed = missed;
     if (went_astray(r->end))
@@ -704,6 +704,19 @@ take(struct burst *b)
     runner_park(r);
 }
 
+static void
+count_recorded(const struct runner *r, struct burst_result *result)
+{
+    const size_t words = runner_words(r);
+    const size_t held = result->held_words < words ? result->held_words : words;
+
+    result->held_accesses = count_accesses(&r->blocks, r->start, r->start + held);
+    result->accesses =
+        result->held_accesses + count_accesses(&r->blocks, r->start + held, r->start + words);
+    for (unsigned i = 0; i < result->furthers; i++)
+        result->further[i].accesses += result->accesses;
+}
+
 static void *
 run_burst(void *argument)
 {
@@ -721,6 +734,7 @@ run_burst(void *argument)
     result->last = b->r->regs;
     if (result->held_words == SIZE_MAX)
         result->released = result->last;
+    count_recorded(b->r, result);
     result->error = b->held.error;
     result->held_seconds = b->held.held_seconds;
     result->longest_seconds = b->held.longest_seconds;

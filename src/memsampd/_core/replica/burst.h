@@ -26,9 +26,9 @@ struct burst_order {
 
 #define FURTHER_MOST 40
 
-/* The program's registers behind so many words of the record. */
+/* The program's registers behind so many accesses. */
 struct moment {
-    size_t words;
+    uint64_t accesses;
     struct user_regs_struct regs;
 };
 
@@ -42,6 +42,7 @@ struct burst_result {
     unsigned calls, compared, equal;
     bool cut_short;
     size_t held_words;       /* what was recorded up to here is what the target makes; SIZE_MAX: all */
+    uint64_t held_accesses, accesses; /* what was recorded makes so many: up to there, and in all */
     struct user_regs_struct first, released, last; /* the program's registers at these moments */
     struct moment further[FURTHER_MOST];           /* where it came behind its end */
     unsigned furthers;

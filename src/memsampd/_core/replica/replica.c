@@ -39,15 +39,6 @@ raise_errno(const char *what)
 
 /* ---- A burst ---- */
 
-/* How much of what was recorded is not known to be what the target makes. */
-static double
-beyond_share(const struct runner *r, const struct burst_result *b)
-{
-    const size_t words = runner_words(r);
-
-    return words > b->held_words ? (double)(words - b->held_words) / (double)words : 0.0;
-}
-
 /* In the order of samples (perf.c). */
 static void
 put_registers(uint64_t *out, const struct user_regs_struct *r)
@@ -71,10 +62,10 @@ result_as_dict(const struct runner *r, const struct burst_result *b)
     for (unsigned i = 0; i < b->furthers; i++) {
         put_registers(stretch + 16 * (3 + i), &b->further[i].regs);
         ips[3 + i] = b->further[i].regs.rip;
-        further[i] = b->further[i].words;
+        further[i] = b->further[i].accesses;
     }
     return Py_BuildValue(
-        "{ss,si,ss,sl,sK,sO,sd,sd,sd,sI,sI,sI,sI,sO,sK,sK,sd,sd,sd,sn,sy#,sy#,sy#}",
+        "{ss,si,ss,sl,sK,sO,sd,sd,sd,sI,sI,sI,sI,sO,sK,sK,sd,sd,sK,sK,sy#,sy#,sy#}",
         "status", held_status_name(b->status), "error", b->error, "end", run_end_name(b->end),
         "number", r->number, "ip", (unsigned long long)r->ip,
         "is_lost", b->is_lost ? Py_True : Py_False, "started_seconds", b->started_seconds,
@@ -84,8 +75,9 @@ result_as_dict(const struct runner *r, const struct burst_result *b)
         "pages_predicted", (unsigned long long)b->pages_predicted,
         "pages_missed", (unsigned long long)b->pages_missed,
         "replica_cpu_seconds", b->replica_cpu_seconds,
-        "tracer_cpu_seconds", b->tracer_cpu_seconds, "beyond_share", beyond_share(r, b),
-        "words", (Py_ssize_t)runner_words(r),
+        "tracer_cpu_seconds", b->tracer_cpu_seconds,
+        "held_accesses", (unsigned long long)b->held_accesses,
+        "accesses", (unsigned long long)b->accesses,
         "further", (const char *)further, (Py_ssize_t)(b->furthers * sizeof *further),
         "stretch", (const char *)stretch, (Py_ssize_t)(16 * moments * sizeof *stretch),
         "stretch_ip", (const char *)ips, (Py_ssize_t)(moments * sizeof *ips));
@@ -253,16 +245,6 @@ replica_take(Replica *self, PyObject *ignored)
                           : rows_take(&x->rows, x->instructions, x->prefetches);
     x->instructions = x->prefetches = 0;
     return taken;
-}
-
-static PyObject *
-replica_taken_share(Replica *self, PyObject *ignored)
-{
-    const size_t words = runner_words(&self->runner);
-    (void)ignored;
-
-    return PyFloat_FromDouble(
-        words == 0 ? 1.0 : (double)(self->at - self->runner.start) / (double)words);
 }
 
 static PyObject *
@@ -618,8 +600,6 @@ static PyMethodDef replica_methods[] = {
      "Begin to take what was recorded: at most so many rows, or, given a shift and a counter, have lines "
      "of 1 << shift bytes counted."},
     {"take", (PyCFunction)replica_take, METH_NOARGS, "The next chunk; None behind the last."},
-    {"taken_share", (PyCFunction)replica_taken_share, METH_NOARGS,
-     "How much of what was recorded was taken; a limit may have cut it off."},
     {"visits", (PyCFunction)replica_visits, METH_NOARGS,
      "Addresses of the instructions that ran, and how often each did."},
     {"wanted_form", (PyCFunction)replica_wanted_form, METH_NOARGS, "The form to describe."},

@@ -316,3 +316,40 @@ expand_part(struct expansion *x, const uint64_t *words, const struct exit *part)
 {
     return expand_one(x, part, words);
 }
+
+/* How many accesses an instruction makes besides the one that its exit counts: of repeated ones what
+ * their counter tells, at most as many as there could be in a burst. */
+static uint64_t
+more_accesses(const struct special *s, const uint64_t *words)
+{
+    const struct recipe *r = &s->recipe;
+    uint64_t elements = 1, from = 0;
+
+    if (r->flags & RECIPE_REPEATED) {
+        for (unsigned i = 0; i < SPECIAL_GPRS && s->gpr[i] != NO_GPR; i++)
+            from = s->gpr[i] == RCX ? words[s->gpr_word[i]] : from;
+        const uint64_t left = words[s->count_after_word];
+        elements = left <= from && from - left < UINT32_MAX ? from - left : 0;
+        if (recipe_moves_lines(r))
+            elements = (elements * r->reference[0].size_bytes + 63) >> MOVED_LINE_SHIFT;
+    } else if (r->reference[0].kind == REFERENCE_GATHER) {
+        elements = r->reference[0].lanes;
+    }
+    return elements * r->references - 1;
+}
+
+uint64_t
+count_accesses(const struct blocks *blocks, const uint64_t *at, const uint64_t *end)
+{
+    const struct accesses *a = &blocks->accesses;
+    const struct exit *x;
+    uint64_t accesses = 0;
+
+    for (size_t words; at < end && (x = exit_of_record(blocks, at, end, &words)) != NULL; at += words) {
+        accesses += x->accesses;
+        for (size_t i = x->first_access; !x->is_plain && i < (size_t)x->first_access + x->accesses; i++)
+            if (a->operand[i].source == ACCESS_SPECIAL)
+                accesses += more_accesses(&blocks->special[a->delta[i]], at);
+    }
+    return accesses;
+}

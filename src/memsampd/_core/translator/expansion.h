@@ -49,6 +49,9 @@ enum expanded expand(struct expansion *x, const uint64_t **from, const uint64_t 
 /* Expand the first accesses of a block whose record is cut off: it never reached an exit. */
 enum expanded expand_part(struct expansion *x, const uint64_t *words, const struct exit *part);
 
+/* How many accesses whole records make, without looking at these. */
+uint64_t count_accesses(const struct blocks *blocks, const uint64_t *at, const uint64_t *end);
+
 /* Begin another burst. If its lines are counted, the counter must be there whenever it goes on. */
 void expansion_begin(struct expansion *x, uint64_t limit, unsigned line_shift);
 

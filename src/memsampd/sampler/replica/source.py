@@ -88,21 +88,21 @@ class _Taken(msgspec.Struct, frozen=True):
     pages_missed: int
     replica_cpu_seconds: float
     tracer_cpu_seconds: float
-    beyond_share: float
-    words: int
+    held_accesses: int
+    accesses: int
     further: bytes
     stretch: bytes
     stretch_ip: bytes
 
-    def shares(self, taken_share: float) -> tuple[float, ...]:
+    def shares(self, rows: int) -> tuple[float, ...]:
         """Accesses until each moment whose registers are known, in units of those taken.
 
         Args:
-            taken_share: of what was recorded: a limit may have cut it off.
+            rows: that were taken: a limit may have cut off some that were recorded.
         """
-        further = np.frombuffer(self.further, np.uint64) / max(self.words, 1)
-        ends = (1 - self.beyond_share, 1.0, *further.tolist())
-        return (0.0, *(end / taken_share for end in ends))
+        further = np.frombuffer(self.further, np.uint64).tolist()
+        ends = (self.held_accesses, self.accesses, *further)
+        return (0.0, *(end / max(rows, 1) for end in ends))
 
     @property
     def cost(self) -> BurstCost:
@@ -114,18 +114,6 @@ class _Taken(msgspec.Struct, frozen=True):
             replica_cpu_seconds=self.replica_cpu_seconds,
             tracer_cpu_seconds=self.tracer_cpu_seconds,
         )
-
-
-def beyond_rows(rows: int, beyond_share: float, taken_share: float) -> int:
-    """How many rows of those taken were made when the target ran on.
-
-    Args:
-        rows: that were taken.
-        beyond_share: of what was recorded.
-        taken_share: of what was recorded: a limit may have cut it off.
-    """
-    held = (1 - beyond_share) / taken_share
-    return round(rows * max(1 - held, 0.0))
 
 
 class ReplicaSource:
@@ -275,7 +263,6 @@ class ReplicaSource:
         self._hand_over(request, collector)
         self._last = request
         *visits, rare_branches = self._replica.visits()
-        taken_share = self._replica.taken_share() or 1.0
         code_ip, code_times = (np.frombuffer(each, np.uint64) for each in visits)
         cost += BurstCost(tracer_cpu_seconds=time.thread_time() - started)
         end, detail = self._ending(taken)
@@ -300,12 +287,12 @@ class ReplicaSource:
             calls_equal=taken.equal,
             pages_predicted=taken.pages_predicted,
             pages_missed=taken.pages_missed,
-            beyond_accesses=beyond_rows(collector.rows, taken.beyond_share, taken_share),
+            beyond_accesses=max(collector.rows - taken.held_accesses, 0),
             is_plausible=company,
             cut_short=taken.cut_short,
             stretch=no_registers() if taken.calls else registers_of(taken.stretch),
             stretch_ip=np.frombuffer(taken.stretch_ip, np.uint64),
-            stretch_shares=taken.shares(taken_share),
+            stretch_shares=taken.shares(collector.rows),
             code_ip=code_ip,
             code_times=code_times,
             rare_branches=rare_branches,
