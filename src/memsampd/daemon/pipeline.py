@@ -113,6 +113,7 @@ class Turn(msgspec.Struct, frozen=True):
         free_watches: how many more words can be watched.
         sampled_lines: lines of accesses that a PMU sampled, and their threads.
         sampling: what branch samples cost.
+        thread_seconds: CPU time of threads since the last turn, that in the kernel included.
     """
 
     now_seconds: float
@@ -128,6 +129,7 @@ class Turn(msgspec.Struct, frozen=True):
     sampled_lines: Sequence[tuple[OpenLine, int]] = ()
     waits_for_cpu: bool = False
     sampling: Sampling = Sampling()
+    thread_seconds: Mapping[int, float] = msgspec.field(default_factory=dict)
 
 
 class Actions(msgspec.Struct, frozen=True):
@@ -303,7 +305,7 @@ class Pipeline:
             self._receive(result)
         for execed_seconds in turn.samples.exec_seconds:
             self._execute(execed_seconds, turn)
-        self._add_samples(turn.samples)
+        self._add_samples(turn.samples, turn.thread_seconds)
         self._take_bursts()
         self._take_watches(turn, elapsed)
         if self._is_first:
@@ -353,14 +355,14 @@ class Pipeline:
 
     # -- windows -------------------------------------------------------------------------------
 
-    def _add_samples(self, samples: BranchSamples) -> None:
+    def _add_samples(self, samples: BranchSamples, thread_seconds: Mapping[int, float]) -> None:
         counts = self.counts
         counts.samples += len(samples)
         counts.lost += samples.lost
         counts.throttled += samples.throttled
         self._ran.update(samples.tid.tolist())
         bins = self.parts.cutter.bins(samples)
-        self._learners.clock.add(samples)
+        self._learners.clock.add(samples, thread_seconds)
         self._learners.unseen.add(samples, bins)
         for window in self.parts.cutter.add(samples, bins):
             self._end_window(window)

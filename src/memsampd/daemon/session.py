@@ -29,6 +29,7 @@ from memsampd.phases.records import Assignment, Window
 from memsampd.sampler.perf.watchpoints import WatchOrder, Watchpoints
 from memsampd.sampler.process.cputime import process_cpu_ns
 from memsampd.sampler.process.identity import ProcessHandle, read_identity
+from memsampd.sampler.process.schedstat import ThreadTimes
 from memsampd.sampler.process.status import list_threads
 from memsampd.sampler.protocols import BranchSource
 
@@ -204,6 +205,8 @@ class Session:
         self._stop = Stop()
         self._refused_watches: list[tuple[WatchOrder, MemsampdError]] = []
         self._contention = Contention()
+        self._thread_times = ThreadTimes(parts.target.pid)
+        self._thread_times.since(list_threads(parts.target.pid))
         self._waits_for_cpu = False
 
     def stop(self, reason: str) -> None:
@@ -357,6 +360,7 @@ class Session:
                 free_watches=0 if points is None else points.free,
                 sampled_lines=[] if parts.sampled_lines is None else parts.sampled_lines.take(),
                 sampling=sampling,
+                thread_seconds=self._thread_times.since(dict.fromkeys(samples.tid.tolist())),
             )
 
     def _take_refused_watches(self) -> list[tuple[WatchOrder, MemsampdError]]:

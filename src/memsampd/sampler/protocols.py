@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol, runtime_checkable
 
 from memsampd import _core
@@ -82,8 +82,12 @@ class AccessClock(Protocol):
 
     name: str
 
-    def add(self, samples: BranchSamples) -> None:
-        """Take in samples of the running target."""
+    def add(self, samples: BranchSamples, cpu_seconds: Mapping[int, float] | None = None) -> None:
+        """Take in samples of the running target.
+
+        ``cpu_seconds`` is what threads used since the last time, that in the kernel included;
+        rates are told by user time, as samples are.
+        """
 
     def measure(
         self, stretch: Stretch, close: BranchSamples | None = None

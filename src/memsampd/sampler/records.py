@@ -182,7 +182,7 @@ class TimedStretch(msgspec.Struct, frozen=True):
 
     Attributes:
         accesses: to lines.
-        cpu_seconds: CPU time of the thread for them; time in the kernel counts.
+        cpu_seconds: CPU time of the thread in user mode for them.
         method: how it was timed, for people ("registers").
         error: estimate of the relative standard error; 0 if not known.
     """

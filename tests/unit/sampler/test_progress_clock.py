@@ -78,6 +78,15 @@ def test_a_counter_tells_the_rate(rate: float, step: int) -> None:
     assert measured(clock, stretch({RBX: 200_000 * step})) == pytest.approx(rate, rel=0.02)
 
 
+def test_rates_are_told_by_user_time() -> None:
+    """A fifth of its CPU time is in the kernel, where no sample finds it."""
+    clock = ProgressClock()
+    clock.add(thread(counting(1e9)), {7: 1.25 * 60 * PERIOD})
+    assert measured(clock, stretch({RBX: 200_000})) == pytest.approx(1.25e9, rel=0.02)
+    (told,) = clock.rates(10.0, 10.1)
+    assert told.accesses_per_cpu_second == pytest.approx(1.25e9, rel=0.02)
+
+
 @pytest.mark.parametrize("rounds", [1, 2, 5])
 @pytest.mark.parametrize("part", [0.13, 0.2, 0.3])
 def test_a_register_that_came_round_unseen_is_not_taken_for_a_slow_one(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -36,7 +38,7 @@ class CounterClock:
         self._codes: list[tuple[int, NDArray[np.uint64]]] = []
         self._next_code = 0
 
-    def add(self, samples: BranchSamples) -> None:
+    def add(self, samples: BranchSamples, cpu_seconds: Mapping[int, float] | None = None) -> None:
         """Remember samples; such as counted nothing tell nothing."""
         counted = samples.counted
         if counted is None or not len(samples):

@@ -9,7 +9,7 @@ sample is steady.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import msgspec
 import numpy as np
@@ -26,6 +26,7 @@ from memsampd.sampler.clock.odometer import (
     joined,
     steady_rate,
 )
+from memsampd.sampler.clock.user_time import UserTime
 from memsampd.sampler.latest import Latest
 from memsampd.sampler.records import (
     BranchSamples,
@@ -53,6 +54,7 @@ _OTHER_SPEED = 4.0  # by what other working sets may leave the limits of a burst
 # By what samples about a burst may differ from those just before it: threads go faster and slower
 # from millisecond to millisecond.
 _SAME_AS_CLOSELY = 1.6
+_AROUND = 0.05  # seconds about a burst: how much of these was user time
 _CLOSE_SECONDS = 3.2e-3  # that samples in quick succession take
 _NO_CODE = -1
 _WINDOW_PAIRS_LEAST = 3
@@ -111,16 +113,23 @@ class ProgressClock:
         self._time = Latest(_SAMPLES, np.float64)  # ascending
         self._registers = Latest(_SAMPLES, np.uint64, no_registers().shape[1])
         self._used = Latest(_SAMPLES, np.float64)  # CPU time since the sample before
+        self._user_time = UserTime()
         self._codes: list[_SteadyCode] = []
         self._next_code = 0
         # Instructions of all of these, ascending, and of which: a bit for each of them.
         self._any_ip = np.empty(0, np.uint64)
         self._whose = np.empty(0, np.uint64)
 
-    def add(self, samples: BranchSamples) -> None:
-        """Remember samples; such as have no registers tell nothing."""
+    def add(self, samples: BranchSamples, cpu_seconds: Mapping[int, float] | None = None) -> None:
+        """Remember samples; such as have no registers tell nothing.
+
+        Args:
+            samples: of the running target.
+            cpu_seconds: what threads used since the last time, that in the kernel included.
+        """
         if len(samples.registers) != len(samples) or not len(samples):
             return
+        self._user_time.add(samples, cpu_seconds or {})
         used = samples.cpu_seconds
         if used is None:
             used = np.full(len(samples), samples.period_seconds)
@@ -133,7 +142,7 @@ class ProgressClock:
     def measure(
         self, stretch: Stretch, close: BranchSamples | None = None
     ) -> tuple[TimedStretch, int] | None:
-        """Time the code of a burst; None if no register of it advances steadily.
+        """Time the code of a burst, by user time; None if no register of it advances steadily.
 
         What a burst did when the target ran on may have led it astray, and its begin may lie
         elsewhere: then what it did before, or only since, is looked at. Samples in quick succession
@@ -148,6 +157,18 @@ class ProgressClock:
         """
         if not len(stretch.registers) or not len(stretch.code_ip):
             return None
+        found = self._measure_closely(stretch, close)
+        if found is None:
+            return None
+        timed, code = found
+        at = stretch.time_seconds
+        by_user_time = self._user_time.factor({stretch.tid}, at - _AROUND, at + _AROUND)
+        return replace(timed, accesses=round(timed.accesses * by_user_time)), code
+
+    def _measure_closely(
+        self, stretch: Stretch, close: BranchSamples | None
+    ) -> tuple[TimedStretch, int] | None:
+        """The same by all CPU time."""
         fitted = None if close is None else self._close_rate(stretch, close)
         near = self._near(stretch)
         if fitted is None:
@@ -309,8 +330,9 @@ class ProgressClock:
         pairs = joined([self._pairs(tid, start_seconds, end_seconds) for tid in threads])
         stayed = self._codes_of(pairs.first_ip) & self._codes_of(pairs.second_ip)
         met = int(np.bitwise_or.reduce(stayed))
+        by_user_time = self._user_time.factor(set(threads), start_seconds, end_seconds)
         return tuple(
-            rate
+            replace(rate, accesses_per_cpu_second=rate.accesses_per_cpu_second * by_user_time)
             for at, code in enumerate(self._codes)
             if code.is_believed and met >> at & 1
             for rate in _rate(code, pairs.chosen(np.flatnonzero(stayed & np.uint64(1 << at))))

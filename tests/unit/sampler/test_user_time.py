@@ -1,0 +1,98 @@
+"""User time and all CPU time, of made-up threads and of made-up /proc files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from memsampd.sampler.clock.user_time import UserTime
+from memsampd.sampler.process.schedstat import ThreadTimes
+from memsampd.sampler.records import BranchSamples
+
+PERIOD = 0.002
+
+
+def sampled(start: float, counts: dict[int, int], weight: float = 1.0) -> BranchSamples:
+    """So many samples of each thread, evenly in a quarter of a second."""
+    tid = np.repeat(np.array(list(counts), np.int32), list(counts.values()))
+    time_seconds = start + np.sort(np.random.default_rng(1).random(len(tid))) * 0.25
+    time_seconds[-1] = start + 0.25
+    return BranchSamples(
+        np.zeros(len(tid), np.uint64),
+        np.full(len(tid), 7, np.int32),
+        tid,
+        time_seconds,
+        PERIOD,
+        weight=weight,
+    )
+
+
+def test_samples_that_are_missing_were_in_the_kernel() -> None:
+    times = UserTime()
+    times.add(sampled(10.0, {7: 100}), {7: 0.25})  # of 125 ticks 25 found it in the kernel
+    times.add(sampled(10.25, {7: 125}), {7: 0.25})
+    assert times.factor({7}, 10.1, 10.2) == pytest.approx(1.25)
+    assert times.factor({7}, 10.3, 10.4) == pytest.approx(1.0)
+    assert times.factor({7}, 10.2, 10.3) == pytest.approx(0.5 / 0.45)
+
+
+def test_each_thread_has_its_own() -> None:
+    times = UserTime()
+    times.add(sampled(10.0, {7: 125, 8: 25}), {7: 0.25, 8: 0.25})
+    assert times.factor({7}, 10.1, 10.2) == pytest.approx(1.0)
+    assert times.factor({8}, 10.1, 10.2) == pytest.approx(5.0)
+    assert times.factor({7, 8}, 10.1, 10.2) == pytest.approx(0.5 / 0.3)
+
+
+def test_a_thread_that_was_in_the_kernel_all_the_time_counts() -> None:
+    times = UserTime()
+    times.add(sampled(10.0, {7: 125, 8: 125}), {7: 0.25, 8: 0.25})
+    times.add(sampled(10.25, {8: 125}), {7: 0.25, 8: 0.25})
+    assert times.factor({7}, 10.1, 10.4) == pytest.approx(2.0)
+
+
+def test_what_is_sampled_for_a_part_of_the_time_stands_for_more() -> None:
+    times = UserTime()
+    times.add(sampled(10.0, {7: 25}, weight=4.0), {7: 0.25})
+    assert times.factor({7}, 10.1, 10.2) == pytest.approx(1.25)
+
+
+@pytest.mark.parametrize(
+    ("samples", "used"), [({7: 8}, {7: 0.25}), ({7: 100}, {}), ({7: 130}, {7: 0.25})]
+)
+def test_what_is_not_known_is_one(samples: dict[int, int], used: dict[int, float]) -> None:
+    """Too few samples, CPU time that nobody told, and more samples than there can be."""
+    times = UserTime()
+    times.add(sampled(10.0, samples), used)
+    assert times.factor({7}, 10.1, 10.2) == 1.0
+    assert times.factor({7}, 20.0, 20.1) == 1.0
+
+
+def test_many_threads_are_forgotten_in_turn() -> None:
+    times = UserTime()
+    for tid in range(1000):
+        times.add(sampled(10.0, {tid: 100}), {tid: 0.25})
+    assert times.factor({999}, 10.1, 10.2) > 1
+    assert times.factor({0}, 10.1, 10.2) == 1.0
+
+
+def told(proc: Path, tid: int, seconds: float) -> None:
+    task = proc / "7" / "task" / str(tid)
+    task.mkdir(parents=True, exist_ok=True)
+    (task / "schedstat").write_text(f"{round(seconds * 1e9)} 0 1\n")
+
+
+def test_cpu_time_of_threads_since_they_were_asked(tmp_path: Path) -> None:
+    times = ThreadTimes(7, most=2, proc=tmp_path)
+    for tid in (7, 8, 9):
+        told(tmp_path, tid, 1.0)
+    assert times.since([7, 8, 9]) == {}
+    told(tmp_path, 7, 1.25)
+    told(tmp_path, 9, 1.5)
+    assert times.since([7]) == pytest.approx({7: 0.25})
+    assert times.since([9, 8]) == pytest.approx({8: 0.0})
+    told(tmp_path, 9, 1.75)
+    (tmp_path / "7" / "task" / "7" / "schedstat").unlink()
+    assert times.since([7, 9]) == pytest.approx({9: 0.25})
