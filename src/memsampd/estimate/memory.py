@@ -17,6 +17,11 @@ _SAME_CODE = 0.9
 _SAME_CURVE = 0.1
 _CONTRADICTION = 2.0
 _CONFIRMATION = 1.3
+# The model of rates is no further off than this, mostly: the faster of two that contradict each
+# other is taken if it is as near to the model, and none that is so much faster than the model
+# unless another one confirms it.
+_NEAR_MODEL = 3.0
+_TOO_FAST = 5.0
 # What the rates of two stops in the same code are taken to differ by.
 _USUAL_VARIATION = 0.2
 # Bursts without an access say nothing of the rates of others.
@@ -388,12 +393,12 @@ class BurstMemory:
 
     @property
     def is_in_doubt(self) -> NDArray[np.bool_]:
-        """Whose timing another one of the same code contradicts, shape (m,)."""
+        """Whose timing another one of the same code contradicts, or the model, shape (m,)."""
         return self._doubts()[0]
 
     @property
     def is_trusted(self) -> NDArray[np.bool_]:
-        """Whose timing counts, shape (m,); of those in doubt, a fast one that is confirmed."""
+        """Whose timing counts, shape (m,); of those in doubt, a fast one that is likely."""
         return self._doubts()[1]
 
     @_until_changed
@@ -413,8 +418,11 @@ class BurstMemory:
         apart &= same
         is_slower = (apart & (faster < 0)).any(axis=1)
         is_confirmed = (same & (np.abs(faster) < np.log(_CONFIRMATION))).any(axis=1)
-        in_doubt = apart.any(axis=1)
-        trusted = self.is_timed & ~is_slower & (is_confirmed | ~in_doubt)
+        over_model = rates - self._log_model[: self.count]
+        is_too_fast = self.is_timed & (over_model > np.log(_TOO_FAST)) & ~is_confirmed
+        in_doubt = apart.any(axis=1) | is_too_fast
+        is_likely = is_confirmed | (np.abs(over_model) < np.log(_NEAR_MODEL))
+        trusted = self.is_timed & ~is_slower & (is_likely | ~in_doubt)
         return in_doubt, trusted
 
     @_until_changed
@@ -428,7 +436,7 @@ class BurstMemory:
         chance, which tells too low a rate: for those too many the model is taken to have been
         right, too, and a measured rate is not taken whole. Times of another run count where no like
         code was timed since: the same code may go at another rate now. Timings that contradict each
-        other do not count (``is_trusted``).
+        other, or are impossible by the model, do not count (``is_trusted``).
 
         Returns:
             Accesses per CPU second, shape (m,), and whether one of like code was timed in the

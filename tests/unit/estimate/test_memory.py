@@ -116,19 +116,42 @@ def test_timings_that_contradict_each_other_do_not_count() -> None:
     """A slower one never; the fastest if it is confirmed. Else the model stands in for both."""
     memory = BurstMemory(4, 1)
     for rate, code in ((1e8, 0), (4e8, 0), (2e8, 1), (2.3e8, 1)):
-        memory.add(0, 0, CODE[code], np.zeros(1), rate, 0.01, 1e9, True, 5 + code)
+        memory.add(0, 0, CODE[code], np.zeros(1), rate, 0.01, 2e9, True, 5 + code)
     assert memory.is_trusted.tolist() == [False, False, True, True]
     rates, is_rated = memory.expected_rates()
-    assert rates == pytest.approx([1e9, 1e9, 2e8, 2.3e8])
+    assert rates == pytest.approx([2e9, 2e9, 2e8, 2.3e8])
     assert is_rated.tolist() == [False, False, True, True]
     assert memory.timed_code.tolist() == [-1, -1, 6, 6]
-    memory.add(1, 0, CODE[0], np.zeros(1), 4.2e8, 0.01, 1e9, True, 5)
+    memory.add(1, 0, CODE[0], np.zeros(1), 4.2e8, 0.01, 2e9, True, 5)
     assert memory.is_trusted.tolist() == [False, True, True, True, True]
     assert memory.expected_rates()[0][[1, 4]] == pytest.approx([4e8, 4.2e8])
     assert memory.timed_code.tolist() == [-1, -1, 6, 6, -1]
     memory.set_curve(0, np.array([0.2]))  # it went over other data, as turns out
     assert memory.is_trusted.all()
     assert memory.timed_code.tolist() == [5, 5, 6, 6, 5]
+
+
+@pytest.mark.parametrize(("model", "trusted"), [(1.1e9, True), (1.3e9, False), (1.4e8, True)])
+def test_of_two_that_contradict_each_other_the_one_near_the_model_counts(
+    model: float, trusted: bool
+) -> None:
+    memory = BurstMemory(4, 1)
+    for rate in (1e8, 4e8):
+        memory.add(0, 0, CODE[0], np.zeros(1), rate, 0.01, model, True, 5)
+    assert memory.is_trusted.tolist() == [False, trusted]
+    assert memory.timed_code.tolist() == [-1, -1]
+
+
+def test_a_timing_that_is_too_fast_to_be_true_counts_only_if_it_is_confirmed() -> None:
+    memory = BurstMemory(4, 1)
+    for code, rate in ((0, 4.9e8), (1, 5.1e8)):
+        memory.add(0, 0, CODE[code], np.zeros(1), rate, 0.01, 1e8, True, 5 + code)
+    assert memory.is_trusted.tolist() == [True, False]
+    assert memory.timed_code.tolist() == [5, -1]
+    assert memory.expected_rates()[0] == pytest.approx([4.9e8, 1e8])
+    memory.add(1, 0, CODE[1], np.zeros(1), 6e8, 0.01, 1e8, True, 6)
+    assert memory.is_trusted.all()
+    assert memory.timed_code.tolist() == [5, 6, 6]
 
 
 def test_each_kind_of_code_has_the_same_part_however_many_bursts_ran_it() -> None:
