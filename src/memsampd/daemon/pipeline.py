@@ -34,7 +34,7 @@ from memsampd.phases.drift import DriftMonitor
 from memsampd.phases.paces import Paces
 from memsampd.phases.protocols import Predictor, Schedule, WindowClusterer
 from memsampd.phases.records import Assignment, Window
-from memsampd.phases.unseen import UnseenCode
+from memsampd.phases.unseen import LATEST, UnseenCode
 from memsampd.phases.windows import WindowCutter
 from memsampd.sampler.perf.watchpoints import Watched, WatchOrder
 from memsampd.sampler.protocols import AccessClock
@@ -228,6 +228,19 @@ class Pipeline:
         return self.parts.planner.hurries(self.phase) or (bool(self._waiting) and self._is_first)
 
     @property
+    def may_hurry(self) -> bool:
+        """Whether a burst may be had at once where the program goes on to other code."""
+        return self._ordered is None and self.parts.planner.may_hurry
+
+    def runs_new_code(self, samples: BranchSamples) -> bool:
+        """Whether the latest of samples that the next turn tells are in code no burst has seen."""
+        if not len(samples) or not self.may_hurry:
+            return False
+        latest = samples.part(max(len(samples) - LATEST, 0), len(samples))
+        bins = self.parts.cutter.bins(latest)
+        return self._learners.unseen.is_new(bins, self.parts.estimator.seen_code())
+
+    @property
     def windows_left(self) -> float:
         """After how many windows a burst will be due, if this phase goes on.
 
@@ -336,9 +349,14 @@ class Pipeline:
                 self.parts.schedule.skip(self.parts.estimator.phase_now(assignment.phase))
         if self._ordered is not None:
             return None
-        if (again := planner.first(self._lately)) is not None or ended is None:
+        if (again := planner.first(self._lately)) is not None:
             return again
         seen = self.parts.estimator.seen_code()
+        tid = self._learners.unseen.new_thread(seen)
+        if tid is not None and (at_once := planner.at_once(tid)) is not None:
+            return at_once
+        if ended is None:
+            return None
         sought = planner.seek(self._learners.unseen, seen, ended.index, self.phase)
         if sought is not None:
             return sought

@@ -182,6 +182,19 @@ class Planner:
         order = self._capture({sought.tid: 1}, 0.0, self._limits.first_accesses)
         return replace(order, seek_ips=sought.ips, seek_seconds=sought.patience_seconds)
 
+    @property
+    def may_hurry(self) -> bool:
+        """Whether a burst may be had at once where the program has gone on to other code."""
+        schedule = self._schedule
+        is_possible = schedule.takes_bursts and schedule.can_pay and self._has_curve
+        return is_possible and not self._backoff.is_on and self._ledger.allows_burst(is_urgent=True)
+
+    def at_once(self, tid: int) -> CaptureOrder | None:
+        """Order a burst of code that may be over before a window is: no burst has seen it."""
+        if not self.may_hurry:
+            return None
+        return self._capture({tid: 1}, 0.0, self._limits.first_accesses)
+
     def next(
         self,
         window: Window,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -32,6 +33,7 @@ from memsampd.sampler.process.identity import ProcessHandle, read_identity
 from memsampd.sampler.process.schedstat import ThreadTimes
 from memsampd.sampler.process.status import list_threads
 from memsampd.sampler.protocols import BranchSource
+from memsampd.sampler.records import BranchSamples
 
 if TYPE_CHECKING:
     from memsampd.exporters.past import Past
@@ -47,6 +49,7 @@ _CALM_TURN_SECONDS = 0.5
 _CALM_TURN_SAMPLES = 250
 _WAITING_TURN_SECONDS = 1.0  # of who uses little CPU time
 _HURRIED_TURN_SECONDS = 0.03
+_GLANCE_SECONDS = 0.08  # between two turns: has the target gone on to other code?
 _LOOK_SECONDS = 0.05  # whether somebody has read the last state
 _BURST_TURN_SECONDS = 0.12  # what was ordered has mostly come by then
 # Debug registers are idle from the end of a watch to the next turn: where nothing is stopped,
@@ -208,6 +211,7 @@ class Session:
         self._thread_times = ThreadTimes(parts.target.pid)
         self._thread_times.since(list_threads(parts.target.pid))
         self._waits_for_cpu = False
+        self._early: BranchSamples | None = None  # read before the turn that tells them
 
     def stop(self, reason: str) -> None:
         """End soon; may be called from a signal handler."""
@@ -239,7 +243,7 @@ class Session:
         self._parts.own_cpu.add_thread(threading.current_thread())
         try:
             while (reason := self.ending()) is None:
-                self._stop.wait(self.pause_seconds(), self._parts.handle.fileno())
+                self._pause()
                 self.step()
                 if self._is_to_publish():
                     self.publish()
@@ -332,6 +336,33 @@ class Session:
         until_due = pipeline.windows_left * pause
         return min(max(until_due, _BURST_TURN_SECONDS), usual) if until_due > 0 else usual
 
+    def _pause(self) -> None:
+        """Wait for the next turn; it comes at once where the target has gone on to other code."""
+        end = time.monotonic() + self.pause_seconds()
+        glance = _GLANCE_SECONDS if self._may_hurry else math.inf
+        while (left := end - time.monotonic()) > 0:
+            if self._stop.wait(min(left, glance), self._parts.handle.fileno()):
+                return
+            if left > glance and self._runs_new_code():
+                return
+
+    @property
+    def _may_hurry(self) -> bool:
+        pipeline = self._parts.pipeline
+        is_idle = pipeline.parts.ledger.idle_seconds >= _IDLE_AFTER_SECONDS
+        return pipeline.may_hurry and not is_idle and not self._config.stops_nothing
+
+    def _runs_new_code(self) -> bool:
+        came = self._parts.branches.read(0.0)
+        self._early = came if self._early is None else self._early.followed_by(came)
+        return not came.exec_seconds and self._parts.pipeline.runs_new_code(came)
+
+    def _read_samples(self) -> BranchSamples:
+        """All samples that have come since the last turn."""
+        early, self._early = self._early, None
+        came = self._parts.branches.read(0.0)
+        return came if early is None else early.followed_by(came)
+
     def _turns(self) -> Iterator[Turn]:
         """Tell what has happened since the last turn: a turn for each program that has run."""
         parts = self._parts
@@ -341,7 +372,7 @@ class Session:
         with contextlib.suppress(TargetError):  # gone: as it was
             self._target_cpu = process_cpu_ns(self._target.pid) * 1e-9
         target_cpu_seconds = self._target_cpu - parts.target_cpu_at_start
-        samples_read = parts.branches.read(0.0)
+        samples_read = self._read_samples()
         sampling = parts.sampling.look(time.monotonic(), target_cpu_seconds)
         for samples in samples_read.programs():
             if samples.exec_seconds:

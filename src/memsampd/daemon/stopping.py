@@ -29,7 +29,7 @@ class Stop:
         self.reason = reason
         os.eventfd_write(self._told_fd, 1)
 
-    def wait(self, seconds: float, other: int | None = None) -> None:
+    def wait(self, seconds: float, other: int | None = None) -> bool:
         """Wait for so long, to the next millisecond, or until there is a reason to end.
 
         A signal that comes just before a wait may be heard only after it: wait for short times.
@@ -37,13 +37,16 @@ class Stop:
         Args:
             seconds: for how long at most.
             other: a descriptor that ends the wait, too, as soon as it is readable.
+
+        Returns:
+            Whether something ended it.
         """
         if self.reason is not None:
-            return
+            return True
         if other is not None:
             self._poll.register(other, select.POLLIN)
         try:
-            self._poll.poll(math.ceil(seconds * 1000))
+            return bool(self._poll.poll(math.ceil(seconds * 1000)))
         finally:
             if other is not None:
                 self._poll.unregister(other)

@@ -26,6 +26,12 @@ _PLACES = 4  # a thread has as many debug registers
 _FIRST_PAUSE = 8  # windows, doubled with each search for the same code
 # For how long code is waited for: until it should have come again, by its samples.
 _LEAST_PATIENCE_SECONDS, _MOST_PATIENCE_SECONDS = 0.2, 0.7  # no other burst is taken meanwhile
+# Where so many of so few samples are in code that no burst has seen, the program has gone on to
+# other code, which may be over soon; so many samples later it may have gone on again.
+LATEST = 12
+"""Samples that tell whether a program has gone on to other code."""
+_NEW_SHARE = 0.75
+_NEW_AGAIN = 100
 _OVERDUE = 2  # times as long as it ever stayed away: it may be over for good
 
 
@@ -62,6 +68,8 @@ class UnseenCode:
         self._sought: tuple[int, ...] = ()  # bins, lately
         self._tries: Counter[int] = Counter()
         self._rest_until: dict[int, int] = {}
+        self._added = self._told_at = 0  # samples
+        self._new, self._new_pause = np.empty(0, np.int64), _NEW_AGAIN  # bins that were told
 
     def add(self, samples: BranchSamples, bins: NDArray[np.int64]) -> None:
         """Remember samples, and their bins in branch vectors, shape (n,)."""
@@ -69,6 +77,37 @@ class UnseenCode:
         self._tid.add(samples.tid)
         self._bin.add(bins)
         self._seconds.add(samples.time_seconds)
+        self._added += len(samples)
+
+    @staticmethod
+    def is_new(bins: NDArray[np.int64], is_seen: NDArray[np.bool_]) -> bool:
+        """Whether the latest samples are in code that no burst has seen.
+
+        Args:
+            bins: of samples in branch vectors, shape (n,).
+            is_seen: of each bin, whether a burst has run code in it, shape (bins,).
+        """
+        latest = bins[-LATEST:]
+        if len(latest) < LATEST or latest.max() >= len(is_seen) or not is_seen.any():
+            return False
+        return float(np.mean(~is_seen[latest])) >= _NEW_SHARE
+
+    def new_thread(self, is_seen: NDArray[np.bool_]) -> int | None:
+        """Return the thread that has just begun to run code which no burst has seen, once.
+
+        Args:
+            is_seen: of each bin, whether a burst has run code in it, shape (bins,).
+        """
+        if not self.is_new(self._bin.rows, is_seen):
+            return None
+        if self._new.size and is_seen[self._new].any():
+            self._new_pause = _NEW_AGAIN  # it was not in vain
+        if self._new.size and self._added - self._told_at < self._new_pause:
+            return None
+        self._new_pause *= 2 if self._new.size else 1
+        self._told_at, self._new = self._added, np.unique(self._bin.rows[-LATEST:])
+        threads: list[int] = self._tid.rows[-LATEST:].tolist()
+        return Counter(threads).most_common(1)[0][0]
 
     def seek(self, is_seen: NDArray[np.bool_], window: int) -> Sought | None:
         """Choose where to look, if it is worth it.

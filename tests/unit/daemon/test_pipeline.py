@@ -100,6 +100,7 @@ class World:
     watch_orders: list[WatchOrder] = field(default_factory=list)
     watch_error: MemsampdError | None = None
     own_cpu_seconds: float = 0.0
+    tells_code: bool = False  # bursts tell what code they ran
 
     def __post_init__(self) -> None:
         schedule = make_schedule(
@@ -199,7 +200,8 @@ class World:
         code = np.array([self.code], np.uint64)
         histogram = ReuseHistogram.from_lines(lines)
         left = tuple(OpenLine((64 * line,), 8, 2000) for line in range(order.open_lines))
-        return CaptureResult(CountedBurst(burst, histogram, code_ip=code, open_lines=left))
+        counted = CountedBurst(burst, histogram, code_ip=code, open_lines=left)
+        return CaptureResult(replace(counted, code_ips=code) if self.tells_code else counted)
 
     def run(self) -> None:
         for _ in range(self.windows):
@@ -430,6 +432,27 @@ def test_code_that_goes_at_another_pace_gets_a_burst_at_once(rate: float, gets_o
     for _ in range(4):
         world.turn()
     assert (len(world.orders) > before) == gets_one
+
+
+def test_a_program_that_goes_on_to_other_code_gets_a_burst_at_once() -> None:
+    """Before a window of it has ended; while its burst is awaited, and then, it is not asked for."""
+    world = World(lambda order: BURST, schedule_name="phase-guided", tells_code=True)
+    for _ in range(10):
+        world.turn()
+    while world.waiting or world.pipeline.awaits_burst:
+        world.turn()
+    assert not world.pipeline.runs_new_code(world.samples(0.03))
+    before, world.code = len(world.orders), 300
+    assert world.pipeline.runs_new_code(world.samples(0.03))
+    world.turn(0.01)
+    assert len(world.orders) == before
+    world.turn(0.03)
+    assert len(world.orders) == before + 1
+    assert world.orders[-1].delay_cpu_seconds == 0
+    assert not world.pipeline.runs_new_code(world.samples(0.03))
+    world.turn()
+    world.turn()
+    assert not world.pipeline.runs_new_code(world.samples(0.03))
 
 
 def test_another_program_starts_with_nothing_known() -> None:

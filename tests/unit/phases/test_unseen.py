@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from memsampd.phases.unseen import UnseenCode
 from memsampd.sampler.records import BranchSamples
@@ -105,3 +106,41 @@ def test_the_thread_is_one_that_ran_it() -> None:
     found = unseen.seek(seen(1), window=10)
     assert found is not None
     assert found.tid == 9
+
+
+def test_a_program_that_has_gone_on_to_other_code_is_told_once() -> None:
+    unseen = UnseenCode()
+    samples(unseen, [1] * 200)
+    assert unseen.new_thread(seen(1)) is None
+    samples(unseen, [2] * 8)
+    assert unseen.new_thread(seen(1)) is None  # it may have been there in passing
+    samples(unseen, [2] * 4, tid=9)
+    assert unseen.new_thread(seen(1)) == 5
+    samples(unseen, [2] * 90)
+    assert unseen.new_thread(seen(1)) is None
+    assert unseen.new_thread(seen(1, 2)) is None
+
+
+def test_code_that_no_burst_can_see_is_told_ever_more_rarely() -> None:
+    unseen = UnseenCode()
+    told = []
+    for at in range(200):
+        samples(unseen, [2] * 50)
+        if unseen.new_thread(seen(1)) is not None:
+            told.append(at)
+    gaps = np.diff(told)
+    assert len(told) > 3
+    assert (gaps[1:] > gaps[:-1]).all()
+    samples(unseen, [3] * 400)
+    assert unseen.new_thread(seen(1, 2)) == 5  # what was told before has been seen: not in vain
+    samples(unseen, [4] * 100)
+    assert unseen.new_thread(seen(1, 2, 3)) == 5
+
+
+@pytest.mark.parametrize(
+    ("bins", "is_new"),
+    [([2] * 12, True), ([1] * 3 + [2] * 9, True), ([1] * 4 + [2] * 8, False), ([2] * 11, False)],
+)
+def test_most_of_the_latest_samples_tell_that_code_is_new(bins: list[int], is_new: bool) -> None:
+    assert UnseenCode.is_new(np.array(bins, np.int64), seen(1)) == is_new
+    assert not UnseenCode.is_new(np.array(bins, np.int64), np.empty(0, np.bool_))
