@@ -704,19 +704,6 @@ take(struct burst *b)
     runner_park(r);
 }
 
-static void
-count_recorded(const struct runner *r, struct burst_result *result)
-{
-    const size_t words = runner_words(r);
-    const size_t held = result->held_words < words ? result->held_words : words;
-
-    result->held_accesses = count_accesses(&r->blocks, r->start, r->start + held);
-    result->accesses =
-        result->held_accesses + count_accesses(&r->blocks, r->start + held, r->start + words);
-    for (unsigned i = 0; i < result->furthers; i++)
-        result->further[i].accesses += result->accesses;
-}
-
 static void *
 run_burst(void *argument)
 {
@@ -734,7 +721,6 @@ run_burst(void *argument)
     result->last = b->r->regs;
     if (result->held_words == SIZE_MAX)
         result->released = result->last;
-    count_recorded(b->r, result);
     result->error = b->held.error;
     result->held_seconds = b->held.held_seconds;
     result->longest_seconds = b->held.longest_seconds;
@@ -745,6 +731,20 @@ run_burst(void *argument)
     result->replica_cpu_seconds = process_cpu_since(&b->r->process);
     result->tracer_cpu_seconds = thread_cpu_seconds() - own;
     return NULL;
+}
+
+/* When the target has been let go for good. */
+static void
+count_recorded(const struct runner *r, struct burst_result *result)
+{
+    const size_t words = runner_words(r);
+    const size_t held = result->held_words < words ? result->held_words : words;
+
+    result->held_accesses = count_accesses(&r->blocks, r->start, r->start + held);
+    result->accesses =
+        result->held_accesses + count_accesses(&r->blocks, r->start + held, r->start + words);
+    for (unsigned i = 0; i < result->furthers; i++)
+        result->further[i].accesses += result->accesses;
 }
 
 /* The end of a thread takes effect on its tracees with some delay. */
@@ -781,5 +781,6 @@ burst_take(struct runner *r, const struct burst_order *order, struct burst_resul
     pthread_join(thread, NULL);
     process_end_burst(&r->process); /* a sleeper has been let go before */
     wait_until_parted(order->tid);
+    count_recorded(r, result);
     return 0;
 }
