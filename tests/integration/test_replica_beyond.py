@@ -236,9 +236,7 @@ def test_moments_are_told_in_accesses_however_these_are_recorded(
     """Of two loops with as many accesses one may take ten times the words of the other."""
     request = BurstRequest(uneven.pid, ACCESSES, 1.0, beyond_seconds=0.02)
     with closing(ReplicaSource(uneven.pid)) as source:
-        for _ in range(
-            100
-        ):  # it has some milliseconds for it, and other processes want the CPU, too
+        for _ in range(100):  # it has few milliseconds for it, and others want the CPU, too
             burst = patiently(lambda: source.capture(request))
             assert burst.end is BurstEnd.FULL
             if len(burst.stretch_shares) > 8:

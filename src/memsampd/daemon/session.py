@@ -353,15 +353,13 @@ class Session:
         return pipeline.may_hurry and not is_idle and not self._config.stops_nothing
 
     def _runs_new_code(self) -> bool:
-        came = self._parts.branches.read(0.0)
-        self._early = came if self._early is None else self._early.followed_by(came)
+        came, self._early = self._read()
         return not came.exec_seconds and self._parts.pipeline.runs_new_code(came)
 
-    def _read_samples(self) -> BranchSamples:
-        """All samples that have come since the last turn."""
-        early, self._early = self._early, None
+    def _read(self) -> tuple[BranchSamples, BranchSamples]:
+        """Samples that have come since the last look, and since the last turn."""
         came = self._parts.branches.read(0.0)
-        return came if early is None else early.followed_by(came)
+        return came, came if self._early is None else self._early.followed_by(came)
 
     def _turns(self) -> Iterator[Turn]:
         """Tell what has happened since the last turn: a turn for each program that has run."""
@@ -372,7 +370,8 @@ class Session:
         with contextlib.suppress(TargetError):  # gone: as it was
             self._target_cpu = process_cpu_ns(self._target.pid) * 1e-9
         target_cpu_seconds = self._target_cpu - parts.target_cpu_at_start
-        samples_read = self._read_samples()
+        _, samples_read = self._read()
+        self._early = None
         sampling = parts.sampling.look(time.monotonic(), target_cpu_seconds)
         for samples in samples_read.programs():
             if samples.exec_seconds:

@@ -7,6 +7,7 @@ samples have found it.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable
 
@@ -68,8 +69,9 @@ class UnseenCode:
         self._sought: tuple[int, ...] = ()  # bins, lately
         self._tries: Counter[int] = Counter()
         self._rest_until: dict[int, int] = {}
-        self._added = self._told_at = 0  # samples
-        self._new, self._new_pause = np.empty(0, np.int64), _NEW_AGAIN  # bins that were told
+        self._added = 0  # samples
+        # Bins that were told as new, after how many samples, and how many until others may be.
+        self._new, self._told_at, self._new_pause = np.empty(0, np.int64), -math.inf, _NEW_AGAIN / 2
 
     def add(self, samples: BranchSamples, bins: NDArray[np.int64]) -> None:
         """Remember samples, and their bins in branch vectors, shape (n,)."""
@@ -100,11 +102,11 @@ class UnseenCode:
         """
         if not self.is_new(self._bin.rows, is_seen):
             return None
-        if self._new.size and is_seen[self._new].any():
+        if is_seen[self._new].any():
             self._new_pause = _NEW_AGAIN  # it was not in vain
-        if self._new.size and self._added - self._told_at < self._new_pause:
+        if self._added - self._told_at < self._new_pause:
             return None
-        self._new_pause *= 2 if self._new.size else 1
+        self._new_pause *= 2
         self._told_at, self._new = self._added, np.unique(self._bin.rows[-LATEST:])
         threads: list[int] = self._tid.rows[-LATEST:].tolist()
         return Counter(threads).most_common(1)[0][0]

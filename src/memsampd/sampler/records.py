@@ -124,6 +124,13 @@ class BranchSamples(msgspec.Struct, frozen=True):
             else self.counted.followed_by(later.counted),
         )
 
+    @property
+    def each_cpu_seconds(self) -> NDArray[np.float64]:
+        """CPU time of each sample, without its weight, shape (n,)."""
+        if self.cpu_seconds is None:
+            return np.full(len(self), self.period_seconds)
+        return self.cpu_seconds
+
     def programs(self) -> Iterator[BranchSamples]:
         """Yield the samples of each program: all but the first begin with their exec.
 

@@ -331,7 +331,8 @@ more_accesses(const struct special *s, const uint64_t *words)
         const uint64_t left = words[s->count_after_word];
         elements = left <= from && from - left < UINT32_MAX ? from - left : 0;
         if (recipe_moves_lines(r))
-            elements = (elements * r->reference[0].size_bytes + 63) >> MOVED_LINE_SHIFT;
+            elements = (elements * r->reference[0].size_bytes + (1u << MOVED_LINE_SHIFT) - 1) >>
+                       MOVED_LINE_SHIFT;
     } else if (r->reference[0].kind == REFERENCE_GATHER) {
         elements = r->reference[0].lanes;
     }

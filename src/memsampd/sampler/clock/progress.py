@@ -130,10 +130,7 @@ class ProgressClock:
         if len(samples.registers) != len(samples) or not len(samples):
             return
         self._user_time.add(samples, cpu_seconds or {})
-        used = samples.cpu_seconds
-        if used is None:
-            used = np.full(len(samples), samples.period_seconds)
-        self._used.add(used)
+        self._used.add(samples.each_cpu_seconds)
         self._ip.add(samples.ip)
         self._tid.add(samples.tid)
         self._time.add(samples.time_seconds)
@@ -157,7 +154,7 @@ class ProgressClock:
         """
         if not len(stretch.registers) or not len(stretch.code_ip):
             return None
-        found = self._measure_closely(stretch, close)
+        found = self._measure_by_cpu_time(stretch, close)
         if found is None:
             return None
         timed, code = found
@@ -165,7 +162,7 @@ class ProgressClock:
         by_user_time = self._user_time.factor({stretch.tid}, at - _AROUND, at + _AROUND)
         return replace(timed, accesses=round(timed.accesses * by_user_time)), code
 
-    def _measure_closely(
+    def _measure_by_cpu_time(
         self, stretch: Stretch, close: BranchSamples | None
     ) -> tuple[TimedStretch, int] | None:
         """The same by all CPU time."""

@@ -49,9 +49,7 @@ class UserTime:
             samples: of them, not empty.
             cpu_seconds: CPU time by thread; of others nothing is learned.
         """
-        each = samples.cpu_seconds
-        if each is None:
-            each = np.full(len(samples), samples.period_seconds)
+        each = samples.each_cpu_seconds
         end_seconds = float(samples.time_seconds[-1])
         for tid, used in cpu_seconds.items():
             own = samples.tid == tid
