@@ -451,7 +451,8 @@ class Pipeline:
         cost, counted, error = result.cost, result.counted, result.error
         self.parts.ledger.add_burst(cost, is_taken=counted is not None)
         if counted is not None or cost.target_seconds > 0:
-            accesses = counted.burst.accesses if counted is not None else 0
+            parts = (counted, *counted.rest) if counted is not None else ()
+            accesses = sum(part.burst.accesses for part in parts)
             self.parts.schedule.spend(accesses, cost.target_seconds)
         assert order is not None, "a result without an order"
         if error is not None:
@@ -461,7 +462,7 @@ class Pipeline:
             self._count_error(CaptureError("exec", "another program took its place meanwhile"))
         elif counted is not None:
             self.parts.planner.taken(order, counted.burst)
-            self._waiting.append(counted)
+            self._waiting.extend((counted, *counted.rest))
 
     def _refused(self, order: CaptureOrder, error: CaptureError) -> None:
         if error.reason != "none-ran":
@@ -493,8 +494,9 @@ class Pipeline:
         parts.schedule.record(phase, seen, burst.cost.own_cpu_seconds)
         self._bursts += burst.tells
         self._has_counted = True
-        self.counts.ends[burst.end.value] += 1
-        self.counts.tally = self.counts.tally.with_burst(burst)
+        if burst.part == 0:
+            self.counts.ends[burst.end.value] += 1
+            self.counts.tally = self.counts.tally.with_burst(burst)
         code = b""
         if len(counted.code_ips):
             code = code_bytes(parts.cutter.vector(burst.pid, counted.code_ips))

@@ -85,6 +85,7 @@ class CountedBurst(msgspec.Struct, frozen=True):
         code_ip: instructions that it executed often, shape (c,), uint64, ascending.
         open_lines: lines that it left open, as far as they were asked for.
         close_samples: of its thread in quick succession, just before it; None if there are none.
+        rest: its other parts, if its code changed to such as goes at another speed.
     """
 
     burst: Burst
@@ -93,6 +94,7 @@ class CountedBurst(msgspec.Struct, frozen=True):
     code_ip: NDArray[np.uint64] = msgspec.field(default_factory=lambda: np.empty(0, np.uint64))
     open_lines: tuple[OpenLine, ...] = ()
     close_samples: BranchSamples | None = None
+    rest: tuple[CountedBurst, ...] = ()
 
 
 class CaptureResult(msgspec.Struct, frozen=True):
@@ -304,7 +306,22 @@ class TracerThread:
         cost = BurstCost(stop_seconds=wasted_seconds, hit_seconds=_sampling_seconds(order, close))
         burst = replace(burst, cost=burst.cost + cost)
         counted = replace(_counted(burst, self._counter.histogram()), close_samples=close)
-        return self._with_open_lines(counted, source, order)
+        counted = self._with_open_lines(counted, source, order)
+        return self._with_rest(counted, source)
+
+    def _with_rest(self, counted: CountedBurst, source: AccessSource) -> CountedBurst:
+        """Add the other parts of a burst, what they cost to the first."""
+        started = time.thread_time()
+        rest = []
+        self._counter.begin()
+        while (burst := source.count_rest(self._line_bytes, self._counter.core)) is not None:
+            rest.append(_counted(replace(burst, cost=BurstCost()), self._counter.histogram()))
+            self._counter.begin()
+        if not rest:
+            return counted
+        more = BurstCost(tracer_cpu_seconds=time.thread_time() - started)
+        whole = replace(counted.burst, cost=counted.burst.cost + more)
+        return replace(counted, burst=whole, rest=tuple(rest))
 
     def _sample_closely(self, order: CaptureOrder, tid: int) -> BranchSamples | None:
         """Sample a thread in quick succession, unless that was of no use lately.

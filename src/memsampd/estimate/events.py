@@ -20,6 +20,7 @@ from memsampd.sampler.records import (
     BurstCost,
     BurstEnd,
     CodeRate,
+    CoreTimes,
     Speed,
     TimedStretch,
     makes_no_access,
@@ -106,7 +107,8 @@ class BurstRecord(Event, frozen=True, kw_only=True, tag="burst"):
         sampled_reuses: reuse distances of some reuses, ascending, uint32 little-endian.
         sampled_stacks: stack distances of the same; both are empty where nobody looked.
         scattered: accesses to lines that nothing told beforehand, see :class:`ReuseHistogram`.
-        rare_branches: conditional branches that went the way which they went more seldom in it.
+        core: how long parts of it would take on a modelled core; None where nobody asked.
+        part: 1, 2, ... if its code changed: the next part of the burst before.
         timed: what was timed of it in the target; None if nothing was.
         calls: system calls that it goes over.
         calls_compared: at so many of these the target was compared with its replica.
@@ -142,7 +144,8 @@ class BurstRecord(Event, frozen=True, kw_only=True, tag="burst"):
     sampled_reuses: bytes = b""
     sampled_stacks: bytes = b""
     scattered: int = 0
-    rare_branches: int = 0
+    core: CoreTimes | None = None
+    part: int = 0
     timed: TimedStretch | None = None
     calls: int = 0
     calls_compared: int = 0
@@ -209,7 +212,8 @@ class BurstRecord(Event, frozen=True, kw_only=True, tag="burst"):
             sampled_reuses=stacks.reuse.astype(cls._DISTANCE).tobytes(),
             sampled_stacks=stacks.stack.astype(cls._DISTANCE).tobytes(),
             scattered=histogram.scattered,
-            rare_branches=burst.rare_branches,
+            core=burst.core,
+            part=burst.part,
             calls=burst.calls,
             calls_compared=burst.calls_compared,
             calls_equal=burst.calls_equal,

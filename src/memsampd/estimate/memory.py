@@ -21,7 +21,7 @@ _CONFIRMATION = 1.3
 # other is taken if it is as near to the model, and none that is so much faster than the model
 # unless another one confirms it.
 _NEAR_MODEL = 3.0
-_TOO_FAST = 5.0
+_TOO_FAST = 3.0
 # What the rates of two stops in the same code are taken to differ by.
 _USUAL_VARIATION = 0.2
 # Bursts without an access say nothing of the rates of others.

@@ -10,29 +10,35 @@ from numpy.typing import NDArray
 from memsampd.estimate.events import BurstRecord
 from memsampd.models.statstack import StatStack
 from memsampd.models.survival import SurvivalFunction
+from memsampd.sampler.records import DISTANT_CYCLES, CoreTimes
 
-ERROR = 0.7
+ERROR = 0.5
 """Relative error that such a rate may have; it is less for whole programs than for their loops."""
-# For an instruction; for a branch that goes the rarer way, as about half of those were guessed
-# wrong; for an access that misses L1d, and more if it misses L2, much more if nothing told
-# beforehand that it comes: what is swept line by line is fetched before it is asked for, from
-# wherever. They are small because several misses are under way at once. Fitted to the exact
-# accesses of the evaluation's programs (benchmarks/speed_model.py): whole runs, not single loops.
-SECONDS = (0.10e-9, 3e-9, 1.7e-9, 0.5e-9, 10e-9)
+# For a cycle of the modelled core; for an access that misses L1d, and more if it misses L2; and for
+# one that misses L2 and that nothing told beforehand, as far as such misses wait for each other:
+# what is swept line by line is fetched before it is asked for. Fitted to the exact accesses of the
+# evaluation's programs (benchmarks/speed_model.py): whole runs, not single loops.
+SECONDS = (0.33e-9, 0.7e-9, 0.95e-9, 200e-9)
 _SLOW_INSTRUCTION_SECONDS, _FAST_INSTRUCTION_SECONDS = 2e-9, 0.035e-9
 _SLOW_MISS_SECONDS = 300e-9  # a page walk and DRAM
 _USUAL_SIZES_BYTES = {"L1d": 32 << 10, "L2": 1 << 20}
-_USUAL_INSTRUCTIONS = 3.0  # an access, where nobody counted
+# Where nobody looked.
+_USUAL_INSTRUCTIONS = 3.0  # an access
+_USUAL_CYCLES = 0.45  # an instruction
+_USUAL_EXPOSURE = 0.1
+_LEAST_EXPOSURE = 0.005
 
 
 class SpeedModel:
     """Rates of code that was not timed in the target.
 
-    ``seconds an access = i * t_i + b * t_b + m(L1d) * t_1 + m(L2) * t_2 + min(s, m(L2)) * t_s``,
-    with i the instructions and b the branches that go the rarer way an access, m(.) the miss ratios
-    of LRU caches of this machine's sizes, and s the scattered accesses (:class:`ReuseHistogram`) an
-    access. Rates of unlike code differ a hundredfold, this model by some 70 % (one factor for all
-    code, the machine's, cancels out wherever accesses only weigh).
+    ``seconds an access = c * t_c + m(L1d) * t_1 + m(L2) * t_2 + min(s, m(L2)) * x * t_x``, with c
+    the cycles an access on the modelled core (``_core/translator/core_model.h``) if all hit, m(.)
+    the miss ratios of LRU caches of this machine's sizes, s the scattered accesses
+    (:class:`ReuseHistogram`) an access, and x the part of a distant access's time by which the
+    modelled core takes longer: 1 where each waits for the one before, as in a chase of pointers.
+    Rates of unlike code differ a hundredfold, this model by some 50 % (one factor for all code, the
+    machine's, cancels out wherever accesses only weigh).
 
     Args:
         cache_sizes_bytes: this machine's data caches by name; usual ones stand in for others.
@@ -65,16 +71,33 @@ class SpeedModel:
         Every miss in L1d waits for memory, or none does; instructions are slow, or as fast as any
         CPU.
         """
-        each, _, missed, *_ = self.features(burst, survival)
+        each = burst.instructions / burst.accesses or _USUAL_INSTRUCTIONS
+        missed = self._misses(survival)[0]
         slow = _SLOW_INSTRUCTION_SECONDS * each + _SLOW_MISS_SECONDS * missed
         return 1 / slow, 1 / (_FAST_INSTRUCTION_SECONDS * each)
 
     def features(self, burst: BurstRecord, survival: SurvivalFunction) -> NDArray[np.float64]:
-        """Return the factors: instructions, rare branches and misses an access, shape (5,)."""
-        each = burst.instructions / burst.accesses or _USUAL_INSTRUCTIONS
+        """Return the factors: cycles, misses and scattered misses an access, shape (4,)."""
+        core = burst.core
+        if core is not None and core.accesses:
+            cycles = core.near_cycles / core.accesses
+        else:
+            cycles = _USUAL_CYCLES * (burst.instructions / burst.accesses or _USUAL_INSTRUCTIONS)
+        misses = self._misses(survival)
+        scattered = min(burst.scattered / burst.accesses, misses[-1])
+        return np.array([cycles, *misses, scattered * _exposure(core)])
+
+    def _misses(self, survival: SurvivalFunction) -> NDArray[np.float64]:
+        """Miss ratios of L1d and L2, shape (2,)."""
         if self._latest is None or self._latest[0] is not survival:
             curve = self._model.curve(survival, self._sizes_bytes, self._line_bytes)
             self._latest = survival, curve.miss_ratio
-        misses = self._latest[1]
-        scattered = min(burst.scattered / burst.accesses, misses[-1])
-        return np.array([each, burst.rare_branches / burst.accesses, *misses, scattered])
+        return self._latest[1]
+
+
+def _exposure(core: CoreTimes | None) -> float:
+    """By which part of a distant access's time all takes longer, above 0 and up to 1."""
+    if core is None or not core.distant:
+        return _USUAL_EXPOSURE
+    longer = (core.distant_cycles - core.near_cycles) / (core.distant * DISTANT_CYCLES)
+    return min(max(longer, _LEAST_EXPOSURE), 1.0)

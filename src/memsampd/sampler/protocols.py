@@ -63,6 +63,12 @@ class AccessSource(Protocol):
         The counter's burst has begun; a line is a power of two long.
         """
 
+    def count_rest(self, line_bytes: int, counter: _core.ReuseCounter) -> Burst | None:
+        """The next part of the last burst that was counted; None: there is none.
+
+        A burst whose code changes to such as goes at quite another speed is told in parts.
+        """
+
     def rows_again(self, most: int) -> AccessChunk:
         """The first rows of the last burst that was taken; none if they are not kept."""
 

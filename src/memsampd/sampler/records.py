@@ -12,6 +12,8 @@ import numpy as np
 from msgspec.structs import astuple, replace
 from numpy.typing import NDArray
 
+from memsampd import _core
+
 
 def no_registers() -> NDArray[np.uint64]:
     """Registers of no samples."""
@@ -332,6 +334,27 @@ def makes_no_access(accesses: int, instructions: int) -> bool:
     return accesses == 0 and instructions >= _MEMORYLESS_INSTRUCTIONS
 
 
+DISTANT_CYCLES: int = _core.DISTANT_CYCLES
+
+
+class CoreTimes(msgspec.Struct, frozen=True):
+    """How long parts of a burst would take on a modelled core (``_core/translator/core_model.h``).
+
+    Attributes:
+        instructions: executed in these parts.
+        accesses: that they made.
+        distant: those of them that are in no small cache, and of which nothing told that they come.
+        near_cycles: if all accesses hit in the nearest cache.
+        distant_cycles: if each distant one takes :data:`DISTANT_CYCLES` more.
+    """
+
+    instructions: int
+    accesses: int
+    distant: int
+    near_cycles: float
+    distant_cycles: float
+
+
 class Burst(msgspec.Struct, frozen=True):
     """Consecutive data references of one thread, in program order.
 
@@ -374,7 +397,9 @@ class Burst(msgspec.Struct, frozen=True):
         code_ip: instructions that it executed, shape (c,), uint64, in no order, and some more than
             once; none where nobody counted.
         code_times: how often each, shape (c,), uint64; those of an instruction add up.
-        rare_branches: conditional branches that went the way which they went more seldom.
+        core: how long parts of it would take on a modelled core; None where nobody asked.
+        part: 1, 2, ... if its code changed: the next part of the burst before, at whose cost it was
+            taken.
     """
 
     ip: NDArray[np.uint64]
@@ -404,7 +429,8 @@ class Burst(msgspec.Struct, frozen=True):
     stretch_shares: tuple[float, ...] = (0.0, 1.0, 1.0)
     code_ip: NDArray[np.uint64] = msgspec.field(default_factory=lambda: np.empty(0, np.uint64))
     code_times: NDArray[np.uint64] = msgspec.field(default_factory=lambda: np.empty(0, np.uint64))
-    rare_branches: int = 0
+    core: CoreTimes | None = None
+    part: int = 0
 
     def __post_init__(self) -> None:
         if self.accesses < 0:

@@ -32,6 +32,7 @@ class Scripted:
         self.script = list(script)
         self.requests: list[BurstRequest] = []
         self.asked_again: list[int] = []
+        self.rest: list[list[int]] = []
 
     def capture(self, request: BurstRequest) -> Burst:
         raise AssertionError("sessions count")
@@ -49,6 +50,13 @@ class Scripted:
         for part in (act[:2], act[2:]):
             counter.add(np.array(part, np.uint64))
         return burst(len(act))
+
+    def count_rest(self, line_bytes: int, counter: _core.ReuseCounter) -> Burst | None:
+        if not self.rest:
+            return None
+        part = self.rest.pop(0)
+        counter.add(np.array(part, np.uint64))
+        return replace(burst(len(part)), cost=BurstCost(stops=1))
 
     def rows_again(self, most: int) -> AccessChunk:
         self.asked_again.append(most)
@@ -138,6 +146,21 @@ def test_each_burst_is_counted_by_itself() -> None:
     assert [(result.error, result.cost) for result in results] == [(None, COST)] * 2
     counted = [result.counted for result in results]
     assert [each.histogram.accesses for each in counted if each is not None] == [3, 4]
+
+
+def test_parts_are_counted_each_by_itself_at_the_cost_of_the_first() -> None:
+    source = Scripted([1, 2, 1, 2], [3])
+    source.rest = [[1, 1], [5, 6, 5]]
+    with tracer_of(source) as tracer:
+        counted = result_of(tracer).counted
+        assert counted is not None
+        other = result_of(tracer).counted
+    assert other is not None
+    assert not other.rest
+    parts = (counted, *counted.rest)
+    assert [int(part.histogram.reuses.sum()) for part in parts] == [2, 1, 1]
+    assert [part.burst.cost.stops for part in parts] == [COST.stops, 0, 0]
+    assert [len(part.code_ips) > 0 for part in parts] == [True] * 3
 
 
 def test_a_few_instructions_stand_for_all() -> None:

@@ -62,6 +62,9 @@ class Scripted:
     def count_lines(self, request: BurstRequest, line_bytes: int, counter: object) -> Burst:
         raise AssertionError("a trace is of rows")
 
+    def count_rest(self, line_bytes: int, counter: object) -> Burst | None:
+        raise AssertionError("a trace is of rows")
+
     def rows_again(self, most: int) -> AccessChunk:
         raise AssertionError("a trace has them already")
 

@@ -144,12 +144,12 @@ def test_of_two_that_contradict_each_other_the_one_near_the_model_counts(
 
 def test_a_timing_that_is_too_fast_to_be_true_counts_only_if_it_is_confirmed() -> None:
     memory = BurstMemory(4, 1)
-    for code, rate in ((0, 4.9e8), (1, 5.1e8)):
+    for code, rate in ((0, 2.9e8), (1, 3.1e8)):
         memory.add(0, 0, CODE[code], np.zeros(1), rate, 0.01, 1e8, True, 5 + code)
     assert memory.is_trusted.tolist() == [True, False]
     assert memory.timed_code.tolist() == [5, -1]
-    assert memory.expected_rates()[0] == pytest.approx([4.9e8, 1e8])
-    memory.add(1, 0, CODE[1], np.zeros(1), 6e8, 0.01, 1e8, True, 6)
+    assert memory.expected_rates()[0] == pytest.approx([2.9e8, 1e8])
+    memory.add(1, 0, CODE[1], np.zeros(1), 3.6e8, 0.01, 1e8, True, 6)
     assert memory.is_trusted.all()
     assert memory.timed_code.tolist() == [5, 6, 6]
 

@@ -11,6 +11,7 @@ from memsampd.estimate.events import BurstRecord
 from memsampd.estimate.speed import SpeedModel
 from memsampd.models.histogram import ReuseHistogram
 from memsampd.models.survival import SurvivalFunction
+from memsampd.sampler.records import DISTANT_CYCLES, CoreTimes
 
 CACHES = {"L1d": 32 << 10, "L2": 1 << 20, "L3": 32 << 20}
 
@@ -21,14 +22,14 @@ def survival(lines: int) -> SurvivalFunction:
     return SurvivalFunction.from_histogram(ReuseHistogram.from_lines(loop))
 
 
-def burst(instructions: int, scattered: int = 0, rare_branches: int = 0) -> BurstRecord:
+def burst(instructions: int, scattered: int = 0, core: CoreTimes | None = None) -> BurstRecord:
     """Of 100,000 accesses."""
     return msgspec.structs.replace(
         burst_record(0, 0),
         accesses=100_000,
         instructions=instructions,
         scattered=scattered,
-        rare_branches=rare_branches,
+        core=core,
     )
 
 
@@ -39,11 +40,26 @@ def test_more_instructions_and_misses_take_longer() -> None:
     assert hits == pytest.approx(2 * model.rate(burst(400_000), survival(8)), rel=0.01)
 
 
-def test_branches_that_are_guessed_wrong_take_longer() -> None:
+def core(near_cycles: float, distant: int = 0, exposed: float = 0.0) -> CoreTimes:
+    """Of a tenth of the burst, 10,000 accesses: distant ones take so much of their time."""
+    near = near_cycles * 10_000
+    return CoreTimes(20_000, 10_000, distant, near, near + distant * exposed * DISTANT_CYCLES)
+
+
+def test_what_waits_on_the_modelled_core_takes_longer() -> None:
     model = SpeedModel(CACHES, 64)
-    loop, sort = burst(300_000), burst(300_000, rare_branches=15_000)
-    assert model.rate(loop, survival(8)) > 1.5 * model.rate(sort, survival(8))
-    assert model.limits(loop, survival(8)) == model.limits(sort, survival(8))
+    independent, chase = (burst(200_000, core=core(each)) for each in (0.5, 4.0))
+    assert model.rate(independent, survival(8)) == pytest.approx(
+        8 * model.rate(chase, survival(8)), rel=0.01
+    )
+    assert model.limits(independent, survival(8)) == model.limits(chase, survival(8))
+
+
+def test_misses_that_wait_for_each_other_take_longer() -> None:
+    model = SpeedModel(CACHES, 64)
+    gather, chase = (burst(200_000, 50_000, core(1.0, 5000, exposed)) for exposed in (0.02, 1.0))
+    assert model.rate(gather, survival(40_000)) > 10 * model.rate(chase, survival(40_000))
+    assert model.rate(gather, survival(8)) == model.rate(chase, survival(8))
 
 
 def test_misses_that_nothing_told_take_longest_but_for_those_that_l2_has() -> None:

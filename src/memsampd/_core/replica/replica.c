@@ -1,6 +1,7 @@
 /* memsampd._core.Replica: bursts of one target, from a process of ours that stands in for it. */
 #include "core.h"
 #include "burst.h"
+#include "code_change.h"
 #include "stepper.h"
 
 #include <errno.h>
@@ -14,12 +15,15 @@ typedef struct {
     PyObject_HEAD
     struct runner runner;
     struct stepper stepper;
+    struct core_model *core;
+    struct burst_parts parts; /* of the last burst, as far as somebody asked */
     struct held held; /* by the calls that are made one by one */
     pid_t pid;
     bool may_execute, is_open;
     double expansion_seconds, visits_seconds; /* CPU time of this thread's, counting included */
     bool has_cut_record; /* still to be expanded */
     const uint64_t *at; /* of what was recorded, expanded up to here */
+    const uint64_t *from, *until; /* the part of it that is taken */
     bool is_expanded;
     PyObject *counter; /* a ReuseCounter that takes the lines, or NULL */
     struct burst_result last;
@@ -133,21 +137,40 @@ replica_burst(Replica *self, PyObject *args, PyObject *keywords)
     Py_END_ALLOW_THREADS
     if (failed < 0)
         return PyErr_SetFromErrno(PyExc_OSError);
-    self->at = self->runner.start;
+    self->parts.count = 0;
     return result_as_dict(&self->runner, &self->last);
 }
 
 /* ---- What it recorded ---- */
+
+/* How many parts the last burst has, up to so many accesses; and let `part_end` tell where they end. */
+static PyObject *
+replica_parts(Replica *self, PyObject *args)
+{
+    struct runner *r = &self->runner;
+    unsigned long long most_accesses;
+
+    if (!PyArg_ParseTuple(args, "K:parts", &most_accesses))
+        return NULL;
+    if (self->core == NULL && (self->core = core_model_create()) == NULL)
+        return PyErr_NoMemory();
+    Py_BEGIN_ALLOW_THREADS
+    self->parts = find_parts(self->core, &r->blocks, r->expansion.segment_base, r->start,
+                             r->written, most_accesses);
+    Py_END_ALLOW_THREADS
+    return PyLong_FromSize_t(self->parts.count);
+}
 
 static PyObject *
 replica_begin_take(Replica *self, PyObject *args)
 {
     unsigned long long limit;
     unsigned line_shift;
+    int part = -1;
     PyObject *counter = Py_None;
     struct runner *r = &self->runner;
 
-    if (!PyArg_ParseTuple(args, "KI|O:begin_take", &limit, &line_shift, &counter))
+    if (!PyArg_ParseTuple(args, "KI|Oi:begin_take", &limit, &line_shift, &counter, &part))
         return NULL;
     if ((counter != Py_None) != (line_shift != 0) || (line_shift != 0 && limit > UINT32_MAX / 2)) {
         PyErr_SetString(PyExc_ValueError, "lines are counted, less than 2**31 of them");
@@ -157,12 +180,17 @@ replica_begin_take(Replica *self, PyObject *args)
         PyErr_SetString(PyExc_ValueError, "lines are at most 4 GiB long");
         return NULL;
     }
+    if (part >= (int)self->parts.count) {
+        PyErr_SetString(PyExc_ValueError, "there is no such part");
+        return NULL;
+    }
     Py_XDECREF(self->counter);
     self->counter = counter == Py_None ? NULL : Py_NewRef(counter);
     r->expansion.chunk_rows = CHUNK_ROWS;
     expansion_begin(&r->expansion, limit, line_shift);
-    self->has_cut_record = r->has_cut_record;
-    self->at = r->start;
+    self->from = self->at = part > 0 ? self->parts.end[part - 1] : r->start;
+    self->until = part >= 0 ? self->parts.end[part] : r->written;
+    self->has_cut_record = r->has_cut_record && self->until == r->written;
     self->is_expanded = false;
     Py_RETURN_NONE;
 }
@@ -179,7 +207,7 @@ expand_some(Replica *self)
 {
     struct runner *r = &self->runner;
     struct expansion *x = &r->expansion;
-    enum expanded result = expand(x, &self->at, r->written);
+    enum expanded result = expand(x, &self->at, self->until);
 
     if (result == EXPANDED_ALL && self->has_cut_record && !x->is_full) {
         result = expand_part(x, r->written, &r->part_exit);
@@ -196,11 +224,11 @@ expand_some(Replica *self)
 /* Learn how many words an access takes, so that the buffer ends where the burst is full. What lies behind
  * the last access that was wanted tells nothing. */
 static void
-learn_words(struct runner *r, const uint64_t *until)
+learn_words(struct runner *r, const uint64_t *from, const uint64_t *until)
 {
     if (r->expansion.total < 1000)
         return;
-    double seen = (double)(until - r->start) / (double)r->expansion.total;
+    double seen = (double)(until - from) / (double)r->expansion.total;
     bool was_short = r->end == RUN_FULL && r->expansion.total < r->expansion.limit;
     r->words_per_access += (was_short ? 1.0 : 0.25) * (seen - r->words_per_access);
 }
@@ -238,8 +266,8 @@ replica_take(Replica *self, PyObject *ignored)
         reuse_counter_give_back(self->counter);
     if (failed < 0)
         return PyErr_NoMemory();
-    if (self->is_expanded)
-        learn_words(&self->runner, self->at);
+    if (self->is_expanded && self->until == self->runner.written)
+        learn_words(&self->runner, self->from, self->at);
     PyObject *taken = self->counter != NULL
                           ? counts_taken(x)
                           : rows_take(&x->rows, x->instructions, x->prefetches);
@@ -265,8 +293,28 @@ replica_visits(Replica *self, PyObject *ignored)
     if (!visits_collect(&x->visits, x->blocks))
         return PyErr_NoMemory();
     self->visits_seconds += thread_cpu_seconds() - started;
-    return Py_BuildValue("(NNK)", words_as_bytes(ran->ip, ran->count),
-                         words_as_bytes(ran->times, ran->count), (unsigned long long)ran->rare);
+    return Py_BuildValue("(NN)", words_as_bytes(ran->ip, ran->count),
+                         words_as_bytes(ran->times, ran->count));
+}
+
+/* What the core model says of what was taken: (instructions, accesses, distant ones, cycles if all are near, cycles). */
+static PyObject *
+replica_core_times(Replica *self, PyObject *ignored)
+{
+    const struct runner *r = &self->runner;
+    struct core_times t;
+    double started = thread_cpu_seconds();
+    (void)ignored;
+
+    if (self->core == NULL && (self->core = core_model_create()) == NULL)
+        return PyErr_NoMemory();
+    Py_BEGIN_ALLOW_THREADS
+    t = core_model_run(self->core, &r->blocks, r->expansion.segment_base, self->from, self->at);
+    Py_END_ALLOW_THREADS
+    self->visits_seconds += thread_cpu_seconds() - started;
+    return Py_BuildValue("(KKKdd)", (unsigned long long)t.instructions,
+                         (unsigned long long)t.accesses, (unsigned long long)t.distant,
+                         t.near_cycles, t.distant_cycles);
 }
 
 /* ---- Forms ---- */
@@ -378,7 +426,6 @@ replica_go(Replica *self, PyObject *args)
     runner_run(r, NULL, now_seconds() + seconds);
     end = r->end;
     Py_END_ALLOW_THREADS
-    self->at = r->start;
     return Py_BuildValue("(sKl)", run_end_name(end), (unsigned long long)r->ip, r->number);
 }
 
@@ -587,6 +634,7 @@ replica_dealloc(Replica *self)
     freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
 
     Py_XDECREF(self->counter);
+    free(self->core);
     runner_free(&self->runner);
     stepper_free(&self->stepper);
     release(self);
@@ -597,9 +645,13 @@ static PyMethodDef replica_methods[] = {
     {"burst", (PyCFunction)(void (*)(void))replica_burst, METH_VARARGS | METH_KEYWORDS,
      "Hold a thread and run its replica; then take what it recorded."},
     {"begin_take", (PyCFunction)replica_begin_take, METH_VARARGS,
-     "Begin to take what was recorded: at most so many rows, or, given a shift and a counter, have lines "
-     "of 1 << shift bytes counted."},
+     "Begin to take what was recorded, or a part: at most so many rows, or, given a shift and a counter, "
+     "have lines of 1 << shift bytes counted."},
     {"take", (PyCFunction)replica_take, METH_NOARGS, "The next chunk; None behind the last."},
+    {"core_times", (PyCFunction)replica_core_times, METH_NOARGS,
+     "How long what was taken would take on a modelled core."},
+    {"parts", (PyCFunction)replica_parts, METH_VARARGS,
+     "How many parts it has that go at unlike speeds."},
     {"visits", (PyCFunction)replica_visits, METH_NOARGS,
      "Addresses of the instructions that ran, and how often each did."},
     {"wanted_form", (PyCFunction)replica_wanted_form, METH_NOARGS, "The form to describe."},
@@ -683,6 +735,7 @@ memsampd_add_replica(PyObject *module)
 {
     PyObject *type = PyType_FromSpec(&replica_spec);
     if (type == NULL || PyModule_AddIntConstant(module, "FORM_BYTES", sizeof(struct form)) < 0 ||
+        PyModule_AddIntConstant(module, "DISTANT_CYCLES", DISTANT_CYCLES) < 0 ||
         PyModule_AddIntConstant(module, "RECIPE_BYTES", sizeof(struct recipe)) < 0 ||
         PyModule_AddIntConstant(module, "AREA_BYTES", AREA_BYTES + GUARD_BYTES) < 0 ||
         PyModule_AddIntConstant(module, "HOT_EXECUTIONS", HOT_EXECUTIONS) < 0)

@@ -317,10 +317,8 @@ expand_part(struct expansion *x, const uint64_t *words, const struct exit *part)
     return expand_one(x, part, words);
 }
 
-/* How many accesses an instruction makes besides the one that its exit counts: of repeated ones what
- * their counter tells, at most as many as there could be in a burst. */
-static uint64_t
-more_accesses(const struct special *s, const uint64_t *words)
+uint64_t
+special_accesses(const struct special *s, const uint64_t *words)
 {
     const struct recipe *r = &s->recipe;
     uint64_t elements = 1, from = 0;
@@ -336,21 +334,28 @@ more_accesses(const struct special *s, const uint64_t *words)
     } else if (r->reference[0].kind == REFERENCE_GATHER) {
         elements = r->reference[0].lanes;
     }
-    return elements * r->references - 1;
+    return elements * r->references;
+}
+
+uint64_t
+record_accesses(const struct blocks *blocks, const struct exit *x, const uint64_t *words)
+{
+    const struct accesses *a = &blocks->accesses;
+    uint64_t accesses = x->accesses;
+
+    for (size_t i = x->first_access; !x->is_plain && i < (size_t)x->first_access + x->accesses; i++)
+        if (a->operand[i].source == ACCESS_SPECIAL)
+            accesses += special_accesses(&blocks->special[a->delta[i]], words) - 1;
+    return accesses;
 }
 
 uint64_t
 count_accesses(const struct blocks *blocks, const uint64_t *at, const uint64_t *end)
 {
-    const struct accesses *a = &blocks->accesses;
     const struct exit *x;
     uint64_t accesses = 0;
 
-    for (size_t words; at < end && (x = exit_of_record(blocks, at, end, &words)) != NULL; at += words) {
-        accesses += x->accesses;
-        for (size_t i = x->first_access; !x->is_plain && i < (size_t)x->first_access + x->accesses; i++)
-            if (a->operand[i].source == ACCESS_SPECIAL)
-                accesses += more_accesses(&blocks->special[a->delta[i]], at);
-    }
+    for (size_t words; at < end && (x = exit_of_record(blocks, at, end, &words)) != NULL; at += words)
+        accesses += record_accesses(blocks, x, at);
     return accesses;
 }

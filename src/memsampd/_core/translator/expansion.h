@@ -49,6 +49,13 @@ enum expanded expand(struct expansion *x, const uint64_t **from, const uint64_t 
 /* Expand the first accesses of a block whose record is cut off: it never reached an exit. */
 enum expanded expand_part(struct expansion *x, const uint64_t *words, const struct exit *part);
 
+/* How many accesses an instruction makes that has one entry among its block's: of repeated ones what their
+ * counter tells, at most as many as there could be in a burst. */
+uint64_t special_accesses(const struct special *s, const uint64_t *words);
+
+/* How many accesses a record makes that left by an exit. */
+uint64_t record_accesses(const struct blocks *blocks, const struct exit *x, const uint64_t *words);
+
 /* How many accesses whole records make, without looking at these. */
 uint64_t count_accesses(const struct blocks *blocks, const uint64_t *at, const uint64_t *end);
 

@@ -46,6 +46,9 @@ enum flow {
 /* Which explicit fields are general registers, for form.used and form.written. */
 enum { FIELD_REG = 1, FIELD_RM = 2, FIELD_VVVV = 4, FIELD_REG_BYTE = 8, FIELD_RM_BYTE = 16 };
 
+/* What it reads and writes besides registers, and whether it clears a register that it names twice. */
+enum form_effect { READS_FLAGS = 1, WRITES_FLAGS = 2, CLEARS_SAME = 4, USES_X87 = 8 };
+
 /* One reference of a form: a recipe_reference with the numbers of the sample's registers. */
 struct form_reference {
     struct recipe_reference reference; /* base and index as numbers in machine code */
@@ -58,14 +61,18 @@ struct form_reference {
 struct form {
     uint64_t key;
     uint16_t implicit_used, implicit_written; /* sets of general registers, bit n: number n */
+    uint16_t implicit_read;
     int16_t stack_delta;                      /* what a plain push, pop or call adds to rsp */
-    uint8_t used, written;                    /* sets of FIELD_* */
+    uint8_t used, written, read;              /* sets of FIELD_*; not of what an address is made of */
+    uint8_t vector_read, vector_written;      /* the same of vector registers */
+    uint8_t effects;                          /* enum form_effect */
+    uint8_t latency_cycles;                   /* from what it reads to what it writes */
     uint8_t immediate_bytes;
     uint8_t flow;
     uint8_t flags;      /* enum recipe_flag */
     uint8_t references;
     uint8_t displacement_scale; /* of an 8-bit displacement: EVEX */
-    uint8_t padding[3];
+    uint8_t padding[4];
     struct form_reference reference[RECIPE_REFERENCES];
 };
 

@@ -1,4 +1,5 @@
 #include "superblock.h"
+#include "dependences.h"
 #include "emitter.h"
 #include "lookup.h"
 #include "path.h"
@@ -713,7 +714,8 @@ emit_step(struct builder *u, unsigned number)
         return;
     }
     b->instruction[b->instructions++] =
-        (struct instruction){s->ip, u->e.at, u->block.accesses, u->prefetches, s->form->flow};
+        (struct instruction){s->ip, u->e.at, u->block.accesses, u->prefetches, s->form->flow,
+                             dependences_of(&s->p, s->form)};
     if (is_special(s->form))
         record_special(u, number);
     else

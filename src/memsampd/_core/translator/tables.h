@@ -65,12 +65,21 @@ enum access_source {
     ACCESS_SPECIAL,  /* specials[delta] evaluated: any number of accesses */
 };
 
+/* Which registers an instruction waits for, and which it sets when that is done. */
+struct dependences {
+    uint64_t data, address, results; /* general ones by number, and enum other_register */
+    uint8_t latency_cycles;          /* behind its loads */
+};
+
+enum other_register { FIRST_VECTOR = 16, FLAGS_REGISTER = 48, X87_REGISTER = 49 };
+
 struct instruction {
     uint64_t ip;
     uint32_t code_at;        /* where its copy begins */
     uint16_t accesses_before;
     uint16_t prefetches_before;
     uint8_t flow;            /* enum flow */
+    struct dependences dependences;
 };
 
 struct block {

@@ -7,7 +7,7 @@ void
 visits_begin(struct visits *v)
 {
     v->first += v->count + 1; /* so that 0 is of no burst */
-    v->count = v->ran.count = v->ran.rare = 0;
+    v->count = v->ran.count = 0;
 }
 
 void
@@ -63,26 +63,6 @@ repeated_instruction(const struct blocks *b, const struct exit *x)
     return 0;
 }
 
-/* Of the branches of a block, those that went the way which they went more seldom there. A branch at the
- * end of a block has two exits, each of which counts half. */
-static uint64_t
-rare_branches(const struct visits *v, const struct blocks *b, const struct block *block,
-              const uint64_t *times)
-{
-    uint64_t twice = 0;
-
-    for (const struct exit *x = &b->exit[block->first_exit];
-         x < &b->exit[block->first_exit] + block->exits; x++) {
-        const struct visit *visit = visit_of(v, x);
-        if (visit == NULL || x->kind != EXIT_DIRECT || x->instructions == 0)
-            continue;
-        const uint64_t left = x->hits - visit->hits_before;
-        const uint64_t stayed = times[x->instructions - 1] - left;
-        twice += (left < stayed ? left : stayed) * (x->instructions < block->instructions ? 2 : 1);
-    }
-    return twice / 2;
-}
-
 /* Each exit tells that all instructions up to it ran. Room is there. */
 static void
 collect_block(struct visits *v, const struct blocks *b, const struct block *block)
@@ -99,7 +79,6 @@ collect_block(struct visits *v, const struct blocks *b, const struct block *bloc
     }
     for (uint32_t i = block->instructions; i-- > 1;)
         times[i - 1] += times[i];
-    v->ran.rare += rare_branches(v, b, block, times);
     for (const struct exit *x = first; x < first + block->exits; x++)
         if (visit_of(v, x) != NULL && visit_of(v, x)->repeats != 0)
             times[repeated_instruction(b, x)] += visit_of(v, x)->repeats;

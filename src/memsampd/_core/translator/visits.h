@@ -18,7 +18,6 @@ struct visits {
     struct ran {
         uint64_t *ip, *times; /* of blocks that are gone by now, and then of all */
         size_t count, capacity;
-        uint64_t rare; /* conditional branches that went the way which they went more seldom */
     } ran;
 };
 

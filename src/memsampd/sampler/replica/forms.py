@@ -30,9 +30,11 @@ from memsampd.sampler.replica.decoder import (
     WORD_OF_REGISTER,
     RecipeDecoder,
 )
+from memsampd.sampler.replica.latencies import latency_cycles
 
 # Mirror the enums of _core/translator/forms.h.
 _FIELD_REG, _FIELD_RM, _FIELD_VVVV, _FIELD_REG_BYTE, _FIELD_RM_BYTE = 1, 2, 4, 8, 16
+_READS_FLAGS, _WRITES_FLAGS, _CLEARS_SAME, _USES_X87 = 1, 2, 4, 8
 _REG, _RM, _VVVV, _BASE, _INDEX = 9, 10, 12, 13, 14
 _NEXT, _BRANCH, _SHORT_BRANCH, _JUMP, _CALL, _JUMP_INDIRECT, _CALL_INDIRECT, _RETURN, _STOP = range(
     9
@@ -46,15 +48,21 @@ FORM = np.dtype(
         ("key", "<u8"),
         ("implicit_used", "<u2"),
         ("implicit_written", "<u2"),
+        ("implicit_read", "<u2"),
         ("stack_delta", "<i2"),
         ("used", "u1"),
         ("written", "u1"),
+        ("read", "u1"),
+        ("vector_read", "u1"),
+        ("vector_written", "u1"),
+        ("effects", "u1"),
+        ("latency_cycles", "u1"),
         ("immediate_bytes", "u1"),
         ("flow", "u1"),
         ("flags", "u1"),
         ("references", "u1"),
         ("displacement_scale", "u1"),
-        ("padding", "u1", 3),
+        ("padding", "u1", 4),
         ("reference", FORM_REFERENCE, REFERENCES_MAXIMUM),
     ]
 )
@@ -72,6 +80,21 @@ _WRITES = {
     OpAccess.READ_WRITE,
     OpAccess.COND_WRITE,
     OpAccess.READ_COND_WRITE,
+}
+# A part of a register that is written, or perhaps is: the rest stays as it was.
+_READS = {
+    OpAccess.READ,
+    OpAccess.READ_WRITE,
+    OpAccess.COND_READ,
+    OpAccess.READ_COND_WRITE,
+    OpAccess.COND_WRITE,
+}
+_CLEARING = {
+    getattr(Mnemonic, name)
+    for name in (
+        *("XOR", "SUB", "PXOR", "VPXOR", "XORPS", "XORPD", "VXORPS", "VXORPD", "VPXORD", "VPXORQ"),
+        *("PSUBB", "PSUBW", "PSUBD", "PSUBQ", "VPSUBB", "VPSUBW", "VPSUBD", "VPSUBQ"),
+    )
 }
 _FLOWS = {
     FlowControl.NEXT: _NEXT,
@@ -100,6 +123,7 @@ _NOT_MOVABLE = {
 _PLAIN_STACK = {Mnemonic.PUSH, Mnemonic.POP, Mnemonic.CALL, Mnemonic.RET, Mnemonic.PUSHFQ}
 
 
+_MERGED_BELOW_BYTES = 4  # narrower parts of a general register keep the rest of it
 _LEGACY_PREFIXES = frozenset(b"\x66\x67\xf0\xf2\xf3\x64\x65\x26\x2e\x36\x3e")
 
 
@@ -152,6 +176,7 @@ class FormDecoder:
             form["flags"] = UNSUPPORTED
             return form
         self._settle_registers(form, instruction)
+        self._settle_dependences(form, instruction)
         form["references"] = recipe["references"]
         for row, reference in zip(form["reference"], recipe["reference"], strict=True):
             _settle_reference(row, reference)
@@ -196,6 +221,37 @@ class FormDecoder:
                 form["implicit_used"] |= 1 << number
                 if writes:
                     form["implicit_written"] |= 1 << number
+
+    def _settle_dependences(
+        self, form: NDArray[np.void], instruction: iced_x86.Instruction
+    ) -> None:
+        fields = {_REG: _FIELD_REG, _RM: _FIELD_RM, _VVVV: _FIELD_VVVV}
+        # A field that says "none" also says "the first"; and where that is implied, it says so.
+        vector_fields = {**fields, 0: _FIELD_VVVV}
+        for used in self._info.info(instruction).used_registers():
+            number = _number(used.register)
+            size_bytes = iced_x86.RegisterExt.size(used.register)
+            reads = used.access in _READS or (
+                number is not None and size_bytes < _MERGED_BELOW_BYTES
+            )
+            if Register.ST0 <= used.register <= Register.ST7:
+                form["effects"] |= _USES_X87
+            elif number is None:
+                if not iced_x86.RegisterExt.is_vector_register(used.register):
+                    continue
+                field = vector_fields.get(iced_x86.RegisterExt.number(used.register), 0)
+                form["vector_read"] |= field if reads else 0
+                form["vector_written"] |= field if used.access in _WRITES else 0
+            elif number in fields:
+                form["read"] |= fields[number] if reads else 0
+            elif number not in (_BASE, _INDEX) and reads:
+                form["implicit_read"] |= 1 << number
+        form["latency_cycles"] = latency_cycles(instruction)
+        form["effects"] |= (
+            (_READS_FLAGS if instruction.rflags_read else 0)
+            | (_WRITES_FLAGS if instruction.rflags_modified else 0)
+            | (_CLEARS_SAME if instruction.mnemonic in _CLEARING else 0)
+        )
 
 
 def _settle_reference(row: np.void, reference: np.void) -> None:

@@ -23,6 +23,7 @@ from memsampd.sampler.records import (
     BurstCost,
     BurstEnd,
     BurstRequest,
+    CoreTimes,
     no_registers,
     registers_of,
 )
@@ -114,6 +115,26 @@ class _Taken(msgspec.Struct, frozen=True):
             replica_cpu_seconds=self.replica_cpu_seconds,
             tracer_cpu_seconds=self.tracer_cpu_seconds,
         )
+
+
+class _Rest(msgspec.Struct, frozen=True):
+    """What of a burst was not handed over yet.
+
+    Attributes:
+        request: what was asked for.
+        taken: what came of it.
+        company: whether other threads could run meanwhile.
+        parts: how many it has; code of unlike speeds was run in them.
+        part: the next one.
+        rows: of the parts before.
+    """
+
+    request: BurstRequest
+    taken: _Taken
+    company: bool
+    parts: int
+    part: int = 0
+    rows: int = 0
 
 
 class ReplicaSource:
@@ -214,12 +235,17 @@ class ReplicaSource:
         """
         return self._capture(request, Counted(line_bytes, counter))
 
+    def count_rest(self, line_bytes: int, counter: _core.ReuseCounter) -> Burst | None:
+        """The next part of the last burst, if its code changed to such as goes at another speed."""
+        if self._rest is None or self._is_closed:
+            return None
+        return self._hand_over_part(self._rest, Counted(line_bytes, counter), BurstCost())
+
     def rows_again(self, most: int) -> AccessChunk:
         """The first rows of the last burst that was taken, from what the replica recorded."""
         rows = Rows()
         if self._last is not None and not self._is_closed:
-            kept = min(most, self._last.max_accesses)
-            self._hand_over(replace(self._last, max_accesses=kept), rows)
+            self._hand_over(min(most, self._last.max_accesses), rows)
         return rows.kept()
 
     def cancel(self) -> None:
@@ -249,7 +275,7 @@ class ReplicaSource:
     def _capture(self, request: BurstRequest, collector: Collector) -> Burst:
         if self._is_closed:
             raise CaptureError("closed", "the access source is closed")
-        self._last = None
+        self._last = self._rest = None
         started = time.thread_time()
         if self._replica.is_stale():
             self._renew()
@@ -260,20 +286,34 @@ class ReplicaSource:
         company = has_company(self._pid, request.tid, self._proc)
         taken, more = self._take(request, company)
         cost += more
-        self._hand_over(request, collector)
         self._last = request
-        *visits, rare_branches = self._replica.visits()
-        code_ip, code_times = (np.frombuffer(each, np.uint64) for each in visits)
+        parts = self._replica.parts(request.max_accesses) if collector.counter else 1
         cost += BurstCost(tracer_cpu_seconds=time.thread_time() - started)
-        end, detail = self._ending(taken)
+        self._rest = _Rest(request, taken, company, parts)
+        return self._hand_over_part(self._rest, collector, cost)
+
+    def _hand_over_part(self, rest: _Rest, collector: Collector, cost: BurstCost) -> Burst:
+        """The next part of what was taken, or all of it."""
+        started = time.thread_time()
+        taken, begun_rows = rest.taken, rest.rows
+        is_whole, is_last = rest.parts == 1, rest.part + 1 == rest.parts
+        limit = rest.request.max_accesses - begun_rows
+        self._hand_over(limit, collector, -1 if is_whole else rest.part)
+        code_ip, code_times = (np.frombuffer(each, np.uint64) for each in self._replica.visits())
+        core = CoreTimes(*self._replica.core_times())
+        self._rest = None
+        if not is_last:
+            self._rest = replace(rest, part=rest.part + 1, rows=begun_rows + collector.rows)
+        end, detail = self._ending(taken) if is_last else (BurstEnd.FULL, "its code changed")
         rows = collector.kept()
+        cost += BurstCost(tracer_cpu_seconds=time.thread_time() - started)
         return Burst(
             ip=rows.ip,
             address=rows.address,
             size_bytes=rows.size_bytes,
             is_write=rows.is_write,
             pid=self._pid,
-            tid=request.tid,
+            tid=rest.request.tid,
             time_seconds=taken.started_seconds,
             instructions=collector.instructions,
             prefetches=collector.prefetches,
@@ -287,15 +327,18 @@ class ReplicaSource:
             calls_equal=taken.equal,
             pages_predicted=taken.pages_predicted,
             pages_missed=taken.pages_missed,
-            beyond_accesses=max(collector.rows - taken.held_accesses, 0),
-            is_plausible=company,
+            beyond_accesses=begun_rows
+            + collector.rows
+            - min(max(taken.held_accesses, begun_rows), begun_rows + collector.rows),
+            is_plausible=rest.company,
             cut_short=taken.cut_short,
-            stretch=no_registers() if taken.calls else registers_of(taken.stretch),
+            part=rest.part,
+            stretch=registers_of(taken.stretch) if is_whole and not taken.calls else no_registers(),
             stretch_ip=np.frombuffer(taken.stretch_ip, np.uint64),
             stretch_shares=taken.shares(collector.rows),
             code_ip=code_ip,
             code_times=code_times,
-            rare_branches=rare_branches,
+            core=core,
         )
 
     def _take(self, request: BurstRequest, company: bool) -> tuple[_Taken, BurstCost]:
@@ -389,8 +432,8 @@ class ReplicaSource:
         self._known_forms += form
         self._replica.add_forms(form)
 
-    def _hand_over(self, request: BurstRequest, collector: Collector) -> None:
-        self._replica.begin_take(request.max_accesses, collector.line_shift, collector.counter)
+    def _hand_over(self, most: int, collector: Collector, part: int = -1) -> None:
+        self._replica.begin_take(most, collector.line_shift, collector.counter, part)
         while (chunk := self._replica.take()) is not None:
             collector.take(chunk)
 

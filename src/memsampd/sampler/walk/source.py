@@ -151,6 +151,11 @@ class WalkSource:
         counter.add(_core.line_stream(burst.address, burst.size_bytes, line_bytes.bit_length() - 1))
         return _without_rows(burst)
 
+    def count_rest(self, line_bytes: int, counter: _core.ReuseCounter) -> Burst | None:
+        """None: a walk is too short to be told in parts."""
+        del line_bytes, counter
+        return None
+
     def rows_again(self, most: int) -> AccessChunk:
         """The first rows of the last burst, but for those whose addresses nobody knows."""
         rows = self._rows

@@ -43,6 +43,9 @@ class Source:
             end=BurstEnd.FULL,
         )
 
+    def count_rest(self, line_bytes: int, counter: _core.ReuseCounter) -> Burst | None:
+        return None
+
     def cancel(self) -> None:
         pass
 

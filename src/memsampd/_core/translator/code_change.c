@@ -1,0 +1,190 @@
+#include "code_change.h"
+#include "expansion.h"
+
+#include <string.h>
+
+#define PIECES 64      /* of about equal weight, and perhaps some more */
+#define PIECES_MOST (2 * PIECES + 2)
+#define BINS 64        /* blocks by a hash */
+#define ALIKE 0.5      /* pieces that have so much of their code in common are of one part */
+#define UNLIKE_SPEED 4 /* parts whose accesses take so many times as long, one or the other */
+#define FEWEST_ACCESSES 2000
+
+/* Some records: how much of what they did, instructions and accesses, they did where. */
+struct piece {
+    const uint64_t *begin;
+    uint64_t accesses;
+    double weight, bin[BINS];
+};
+
+struct pieces {
+    struct piece item[PIECES_MOST];
+    size_t count;
+    const uint64_t *end;
+};
+
+static unsigned
+bin_of(const struct exit *x)
+{
+    return (uint32_t)x->block * UINT32_C(0x9E3779B1) >> 26;
+}
+
+_Static_assert(BINS == 1 << (32 - 26), "a bin for each hash");
+
+static double
+weight_of(const struct exit *x, uint64_t accesses)
+{
+    return (double)(x->instructions + accesses);
+}
+
+static void
+add(struct piece *sum, const struct piece *more)
+{
+    sum->accesses += more->accesses;
+    sum->weight += more->weight;
+    for (unsigned i = 0; i < BINS; i++)
+        sum->bin[i] += more->bin[i];
+}
+
+static double
+in_common(const struct piece *a, const struct piece *b)
+{
+    double common = 0;
+
+    for (unsigned i = 0; i < BINS; i++) {
+        const double x = a->bin[i] / a->weight, y = b->bin[i] / b->weight;
+        common += x < y ? x : y;
+    }
+    return common;
+}
+
+/* What all records did that are up to so many accesses. */
+static struct piece
+sum_up(const struct blocks *b, const uint64_t *at, const uint64_t **end, uint64_t most_accesses)
+{
+    struct piece sum = {.begin = at};
+    const struct exit *x;
+    size_t words;
+
+    for (; at < *end && sum.accesses < most_accesses && (x = exit_of_record(b, at, *end, &words)) != NULL;
+         at += words) {
+        const uint64_t accesses = record_accesses(b, x, at);
+        sum.accesses += accesses;
+        sum.weight += weight_of(x, accesses);
+    }
+    *end = at;
+    return sum;
+}
+
+/* One that does more than a piece should is a piece by itself. */
+static void
+cut_into_pieces(const struct blocks *b, const uint64_t *at, const uint64_t *end, double weight,
+                struct pieces *p)
+{
+    const struct exit *x;
+    size_t words;
+
+    for (; at < end && (x = exit_of_record(b, at, end, &words)) != NULL; at += words) {
+        const uint64_t accesses = record_accesses(b, x, at);
+        const double more = weight_of(x, accesses);
+        const bool is_full = p->count == 0 || p->item[p->count - 1].weight >= weight / PIECES ||
+                             more >= weight / PIECES;
+        if (is_full && p->count < PIECES_MOST)
+            p->item[p->count++] = (struct piece){.begin = at};
+        struct piece *last = &p->item[p->count - 1];
+        last->accesses += accesses;
+        last->weight += more;
+        last->bin[bin_of(x)] += more;
+    }
+    p->end = at;
+}
+
+/* Pieces one after the other that have code in common are made one. */
+static void
+join_alike(struct pieces *p)
+{
+    size_t parts = 0;
+
+    for (size_t i = 0; i < p->count; i++) {
+        if (parts != 0 && in_common(&p->item[parts - 1], &p->item[i]) >= ALIKE)
+            add(&p->item[parts - 1], &p->item[i]);
+        else
+            p->item[parts++] = p->item[i];
+    }
+    p->count = parts;
+}
+
+/* Where best to cut between two parts: most of what is like the one before, most like the other behind. */
+static const uint64_t *
+best_cut(const struct blocks *b, const struct piece *before, const struct piece *behind,
+         const uint64_t *end)
+{
+    const uint64_t *at = before->begin, *best = behind->begin;
+    double score = 0, most = 0;
+    const struct exit *x;
+    size_t words;
+
+    for (; at < end && (x = exit_of_record(b, at, end, &words)) != NULL; at += words) {
+        if (score > most) {
+            most = score;
+            best = at;
+        }
+        const unsigned bin = bin_of(x);
+        const double more = weight_of(x, record_accesses(b, x, at));
+        score += before->bin[bin] / before->weight > behind->bin[bin] / behind->weight ? more : -more;
+    }
+    return best;
+}
+
+static const uint64_t *
+end_of(const struct pieces *p, size_t part)
+{
+    return part + 1 < p->count ? p->item[part + 1].begin : p->end;
+}
+
+/* Cycles an access. */
+static double
+pace(struct core_model *m, const struct blocks *b, const uint64_t segment_base[3],
+     const uint64_t *at, const uint64_t *end)
+{
+    const struct core_times t = core_model_run(m, b, segment_base, at, end);
+    return t.accesses != 0 ? t.distant_cycles / (double)t.accesses : 0;
+}
+
+static bool
+are_unlike(double a, double b)
+{
+    return a > UNLIKE_SPEED * b || b > UNLIKE_SPEED * a;
+}
+
+struct burst_parts
+find_parts(struct core_model *m, const struct blocks *blocks, const uint64_t segment_base[3],
+           const uint64_t *at, const uint64_t *end, uint64_t most_accesses)
+{
+    struct burst_parts parts = {1, {end}};
+    struct pieces p = {.count = 0};
+    const uint64_t *until = end;
+    const struct piece sum = sum_up(blocks, at, &until, most_accesses);
+
+    cut_into_pieces(blocks, at, until, sum.weight, &p);
+    join_alike(&p);
+    if (p.count < 2 || p.count > PARTS_MOST)
+        return parts;
+    for (size_t i = 1; i < p.count; i++)
+        p.item[i].begin = best_cut(blocks, &p.item[i - 1], &p.item[i], end_of(&p, i));
+    parts.count = 0;
+    double before = pace(m, blocks, segment_base, p.item[0].begin, end_of(&p, 0));
+    uint64_t accesses = p.item[0].accesses;
+    for (size_t i = 1; i < p.count; i++) {
+        const double now = pace(m, blocks, segment_base, p.item[i].begin, end_of(&p, i));
+        if (are_unlike(before, now) && accesses >= FEWEST_ACCESSES &&
+            p.item[i].accesses >= FEWEST_ACCESSES) {
+            parts.end[parts.count++] = p.item[i].begin;
+            accesses = 0;
+        }
+        accesses += p.item[i].accesses;
+        before = now;
+    }
+    parts.end[parts.count++] = end;
+    return parts;
+}

@@ -1,0 +1,366 @@
+#include "core_model.h"
+#include "expansion.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define WIDTH 5          /* instructions a cycle */
+#define ACCESSES_WIDTH 3 /* accesses a cycle */
+#define WINDOW 256       /* instructions under way */
+#define LOAD_CYCLES 4
+#define WRONG_GUESS_CYCLES 13 /* from the moment the branch is known */
+
+#define STRETCHES 6
+#define STRETCH_INSTRUCTIONS 12288
+#define WARM_INSTRUCTIONS 4096
+
+/* ---- Branches: a small predictor with a geometric series of histories (Seznec's TAGE) ---- */
+
+#define GUESS_BITS 13
+#define TABLES 3 /* by so many latest branches: */
+static const unsigned history_bits[TABLES] = {0, 10, 30};
+
+struct guess {
+    uint8_t tag;    /* 0: none yet */
+    int8_t counter; /* taken if not negative */
+};
+
+struct predictor {
+    struct guess guess[TABLES][1 << GUESS_BITS];
+    uint64_t target[1 << GUESS_BITS]; /* of indirect ones, and above it the block they went to */
+    uint64_t history;
+};
+
+static uint32_t
+hash(uint64_t value)
+{
+    return (uint32_t)(value * UINT64_C(0x9E3779B97F4A7C15) >> 32);
+}
+
+static uint64_t
+remembered(const struct predictor *p, unsigned table)
+{
+    return p->history & ((UINT64_C(1) << history_bits[table]) - 1);
+}
+
+static void
+learn(struct guess *g, bool is_taken)
+{
+    if (is_taken && g->counter < 3)
+        g->counter++;
+    else if (!is_taken && g->counter > -4)
+        g->counter--;
+}
+
+static bool
+is_sure(const struct guess *g)
+{
+    return g->counter > 0 || g->counter < -1;
+}
+
+/* Whether a branch was guessed as it went: by the longest history that is sure, else by none. One that was
+ * not met before was: the program has met it. */
+static bool
+guess_branch(struct predictor *p, uint32_t branch, bool is_taken)
+{
+    struct guess *slot[TABLES];
+    uint8_t tag[TABLES];
+    unsigned by = TABLES, longest = TABLES;
+
+    for (unsigned i = 0; i < TABLES; i++) {
+        const uint32_t place = hash((uint64_t)branch << 32 ^ remembered(p, i) * 0x9E3779B1u);
+        slot[i] = &p->guess[i][place >> (32 - GUESS_BITS)];
+        tag[i] = (uint8_t)(place & 0xff) | 1;
+        if (slot[i]->tag != tag[i])
+            continue;
+        longest = i;
+        by = i == 0 || is_sure(slot[i]) ? i : by;
+    }
+    p->history = p->history << 1 | is_taken;
+    if (by == TABLES) {
+        *slot[0] = (struct guess){tag[0], is_taken ? 0 : -1};
+        return true;
+    }
+    const bool is_right = (slot[by]->counter >= 0) == is_taken;
+    learn(slot[by], is_taken);
+    if (longest != by)
+        learn(slot[longest], is_taken);
+    else if (!is_right && by + 1 < TABLES)
+        *slot[by + 1] = (struct guess){tag[by + 1], is_taken ? 0 : -1};
+    return is_right;
+}
+
+/* The same of an indirect one, by the instruction and the block that it went to. */
+static bool
+guess_target(struct predictor *p, uint32_t branch, uint32_t block)
+{
+    uint64_t *target = &p->target[hash((uint64_t)branch << 32 ^ (p->history & 0xfff)) >>
+                                  (32 - GUESS_BITS)];
+    const uint64_t now = (uint64_t)block << 32 | branch;
+    const bool is_right = *target == now || (uint32_t)*target != branch;
+
+    *target = now;
+    p->history = p->history << 2 | (block & 3);
+    return is_right;
+}
+
+/* ---- Which accesses are distant ---- */
+
+#define SETS 64
+#define WAYS 8
+#define STREAMS 64 /* lines that were fetched lately */
+
+struct nearest {
+    uint64_t line[SETS][WAYS]; /* the latest first */
+    uint64_t fetched[STREAMS];
+    unsigned next;
+};
+
+static bool
+was_fetched(const struct nearest *n, uint64_t line)
+{
+    for (unsigned i = 0; i < STREAMS; i++)
+        if (n->fetched[i] == line)
+            return true;
+    return false;
+}
+
+static bool
+is_distant(struct nearest *n, uint64_t address)
+{
+    const uint64_t line = address >> 6;
+    uint64_t *way = n->line[line % SETS];
+    unsigned i = 0;
+
+    while (i < WAYS - 1 && way[i] != line)
+        i++;
+    const bool is_there = way[i] == line;
+    memmove(way + 1, way, i * sizeof *way);
+    way[0] = line;
+    if (is_there)
+        return false;
+    const bool is_near = was_fetched(n, line - 1) || was_fetched(n, line + 1);
+    n->fetched[n->next++ % STREAMS] = line;
+    return !is_near;
+}
+
+/* ---- Cores ---- */
+
+#define STORES 256 /* latest stores by address: loads of the same word wait for them */
+
+struct core {
+    double ready[64];       /* by register: when it is known, in cycles */
+    double retired[WINDOW]; /* by instruction: when it and all before it had ended */
+    double fetched;         /* when the next one can be */
+    struct {
+        uint64_t word;
+        double ready;
+    } store[STORES];
+};
+
+struct core_model {
+    struct predictor predictor;
+    struct nearest nearest;
+    struct core near, far;
+    uint64_t count; /* instructions so far */
+};
+
+static inline double
+latest(const struct core *c, uint64_t registers, double time)
+{
+    for (; registers != 0; registers &= registers - 1) {
+        const double ready = c->ready[__builtin_ctzll(registers)];
+        time = ready > time ? ready : time;
+    }
+    return time;
+}
+
+/* What an instruction accesses. */
+struct touched {
+    uint64_t load_word, store_word; /* 0: none */
+    unsigned accesses, distant_cycles;
+    bool loads;
+};
+
+static inline void
+step(struct core *c, uint64_t count, const struct dependences *d, const struct touched *t,
+     unsigned distant_cycles, bool is_wrong)
+{
+    const double room = c->retired[count % WINDOW];
+    const double begin = c->fetched > room ? c->fetched : room;
+    double known = latest(c, d->data, begin);
+
+    if (t->loads) {
+        double loaded = latest(c, d->address, begin) + LOAD_CYCLES + distant_cycles;
+        const unsigned at = hash(t->load_word) % STORES;
+        if (c->store[at].word == t->load_word && c->store[at].ready + LOAD_CYCLES > loaded)
+            loaded = c->store[at].ready + LOAD_CYCLES;
+        known = loaded > known ? loaded : known;
+    }
+    known += d->latency_cycles;
+    for (uint64_t set = d->results; set != 0; set &= set - 1)
+        c->ready[__builtin_ctzll(set)] = known;
+    if (t->store_word != 0) {
+        const unsigned at = hash(t->store_word) % STORES;
+        c->store[at].word = t->store_word;
+        c->store[at].ready = known;
+    }
+    const double before = c->retired[(count + WINDOW - 1) % WINDOW];
+    c->retired[count % WINDOW] = known > before ? known : before;
+    const double slot = 1.0 / WIDTH, ports = (double)t->accesses / ACCESSES_WIDTH;
+    c->fetched = begin + (ports > slot ? ports : slot);
+    if (is_wrong && known + WRONG_GUESS_CYCLES > c->fetched)
+        c->fetched = known + WRONG_GUESS_CYCLES;
+}
+
+/* ---- Records ---- */
+
+struct walk {
+    struct core_model *model;
+    const struct blocks *blocks;
+    const uint64_t *segment_base;
+    uint64_t instructions, accesses, distant;
+};
+
+static uint64_t
+address_of(const struct walk *w, size_t access, const uint64_t *words)
+{
+    const struct operand *o = &w->blocks->accesses.operand[access];
+    return (o->word != 0 ? words[o->word] : 0) + w->segment_base[o->source] +
+           (uint64_t)w->blocks->accesses.delta[access];
+}
+
+/* What the accesses of an instruction touch, from `*access` on. */
+static struct touched
+touch(struct walk *w, const struct exit *x, unsigned instruction, size_t *access,
+      const uint64_t *words)
+{
+    const struct accesses *a = &w->blocks->accesses;
+    const size_t end = (size_t)x->first_access + x->accesses;
+    struct touched t = {0};
+
+    for (; *access < end && a->instruction[*access] == instruction; ++*access) {
+        if (a->operand[*access].source == ACCESS_SPECIAL) {
+            const uint64_t all =
+                special_accesses(&w->blocks->special[a->delta[*access]], words);
+            t.accesses += all < 100000 ? (unsigned)all : 100000;
+            t.loads = true;
+            continue;
+        }
+        const uint64_t address = address_of(w, *access, words);
+        const bool distant = is_distant(&w->model->nearest, address);
+        w->distant += distant;
+        t.accesses++;
+        if (a->is_write[*access]) {
+            t.store_word = address >> 3 | 1ull << 63;
+        } else {
+            t.load_word = address >> 3 | 1ull << 63;
+            t.distant_cycles |= distant ? DISTANT_CYCLES : 0;
+            t.loads = true;
+        }
+    }
+    w->accesses += t.accesses;
+    return t;
+}
+
+/* Whether the predictor is wrong about the last instruction of a record, or one that is a branch. */
+static bool
+is_wrong_guess(struct walk *w, const struct exit *x, const struct instruction *now, bool is_last,
+               const struct exit *next)
+{
+    struct predictor *p = &w->model->predictor;
+    const uint32_t number = (uint32_t)(now - w->blocks->instruction);
+
+    if (now->flow == FLOW_BRANCH || now->flow == FLOW_SHORT_BRANCH)
+        return !guess_branch(p, number, is_last && !x->is_inverted);
+    if (!is_last || next == NULL || x->kind != EXIT_INDIRECT || now->flow == FLOW_RETURN)
+        return false;
+    return !guess_target(p, number, next->block);
+}
+
+static void
+run_record(struct walk *w, const struct exit *x, const struct exit *next, const uint64_t *words)
+{
+    const struct block *block = &w->blocks->block[x->block];
+    struct core_model *m = w->model;
+    size_t access = x->first_access;
+
+    for (unsigned i = 0; i < x->instructions; i++) {
+        const struct instruction *now = &w->blocks->instruction[block->first_instruction + i];
+        const struct touched t = touch(w, x, i, &access, words);
+        const bool is_wrong = is_wrong_guess(w, x, now, i + 1u == x->instructions, next);
+        step(&m->near, m->count, &now->dependences, &t, 0, is_wrong);
+        step(&m->far, m->count, &now->dependences, &t, t.distant_cycles, is_wrong);
+        m->count++;
+    }
+    w->instructions += x->instructions;
+}
+
+static double
+time_of(const struct core_model *m, const struct core *c)
+{
+    return c->retired[(m->count + WINDOW - 1) % WINDOW];
+}
+
+static void
+add_stretch(struct core_times *sum, const struct walk *w, const struct walk *warm, double near,
+            double far)
+{
+    sum->instructions += w->instructions - warm->instructions;
+    sum->accesses += w->accesses - warm->accesses;
+    sum->distant += w->distant - warm->distant;
+    sum->near_cycles += near;
+    sum->distant_cycles += far;
+}
+
+/* One stretch from `*at` on, moved behind it. */
+static void
+run_stretch(struct walk *w, struct core_times *sum, const uint64_t **at, const uint64_t *end)
+{
+    struct core_model *m = w->model;
+    struct walk warm = *w; /* a stretch that ends before is told whole */
+    double near = time_of(m, &m->near), far = time_of(m, &m->far);
+    bool is_warm = false;
+    size_t words, next_words;
+    const uint64_t begun = w->instructions;
+
+    for (const struct exit *x = exit_of_record(w->blocks, *at, end, &words), *next;
+         x != NULL && w->instructions - begun < STRETCH_INSTRUCTIONS; x = next, words = next_words) {
+        next = *at + words < end ? exit_of_record(w->blocks, *at + words, end, &next_words) : NULL;
+        run_record(w, x, next, *at);
+        *at += words;
+        if (!is_warm && w->instructions - begun >= WARM_INSTRUCTIONS) {
+            is_warm = true;
+            warm = *w;
+            near = time_of(m, &m->near);
+            far = time_of(m, &m->far);
+        }
+    }
+    add_stretch(sum, w, &warm, time_of(m, &m->near) - near, time_of(m, &m->far) - far);
+}
+
+struct core_times
+core_model_run(struct core_model *m, const struct blocks *blocks, const uint64_t segment_base[3],
+               const uint64_t *at, const uint64_t *end)
+{
+    struct walk w = {m, blocks, segment_base, 0, 0, 0};
+    struct core_times sum = {0};
+    const uint64_t *const start = at;
+    size_t words;
+
+    for (unsigned i = 0; i < STRETCHES; i++) {
+        const uint64_t *from = start + (size_t)(end - start) / STRETCHES * i;
+        while (at < from && exit_of_record(blocks, at, end, &words) != NULL)
+            at += words;
+        if (at >= end)
+            break;
+        run_stretch(&w, &sum, &at, end);
+    }
+    return sum;
+}
+
+struct core_model *
+core_model_create(void)
+{
+    return calloc(1, sizeof(struct core_model));
+}

@@ -1,0 +1,120 @@
+"""What the modelled core says of programs whose code is known, in cycles: on any machine."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from tracees import compile_c, patiently, running
+
+from memsampd.sampler.records import DISTANT_CYCLES, BurstEnd, BurstRequest, CoreTimes
+from memsampd.sampler.replica.source import ReplicaSource
+
+PROGRAM = """
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+static uint64_t *line; /* the first word of each tells where the next one is, in a random cycle */
+static uint64_t random_state = 1;
+static uint64_t draw(void)
+{
+    random_state = random_state * 6364136223846793005u + 1442695040888963407u;
+    return random_state >> 33;
+}
+static void make(uint64_t lines)
+{
+    line = aligned_alloc(64, lines * 64);
+    for (uint64_t i = 0; i < lines; i++)
+        line[8 * i] = i;
+    for (uint64_t i = lines - 1; i > 0; i--) { /* Sattolo: one cycle */
+        uint64_t j = draw() % i, kept = line[8 * i];
+        line[8 * i] = line[8 * j];
+        line[8 * j] = kept;
+    }
+    for (uint64_t i = 0; i < lines; i++)
+        line[8 * i] = (uint64_t)&line[8 * line[8 * i]];
+}
+int main(void)
+{
+    uint64_t x = 0;
+    make(LINES);
+    printf("ready\\n");
+    fflush(stdout);
+    volatile uint64_t *at = line;
+    for (uint64_t i = 0;; i++) {
+        BODY
+    }
+    return (int)x;
+}
+"""
+CHASE = "at = (uint64_t *)*at;"
+# Independent: each address follows from a counter.
+GATHER = "x += *(volatile uint64_t *)&line[8 * ((i * 0x9E3779B97F4A7C15u >> 40) % LINES)];"
+IN_L1, FAR = 128, 1 << 16
+ACCESSES = 60_000
+WRONG_GUESS_CYCLES = 13  # and what it takes to find out
+
+
+def core_times(folder: Path, body: str, lines: int = IN_L1) -> CoreTimes:
+    source = PROGRAM.replace("BODY", body).replace("LINES", str(lines))
+    with running(compile_c(folder, source, "-O2")) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        request = BurstRequest(process.pid, ACCESSES, 1.0)
+        with closing(ReplicaSource(process.pid)) as replica:
+            burst = patiently(lambda: replica.capture(request))
+            while burst.end is not BurstEnd.FULL:  # cold code, on a busy machine
+                burst = patiently(lambda: replica.capture(request))
+    assert burst.core is not None
+    return burst.core
+
+
+def exposed(core: CoreTimes) -> float:
+    """By which part of a distant access's time all takes longer."""
+    return (core.distant_cycles - core.near_cycles) / (core.distant * DISTANT_CYCLES)
+
+
+def test_loads_that_wait_for_each_other_take_their_latency(tmp_path: Path) -> None:
+    core = core_times(tmp_path, CHASE)
+    assert core.near_cycles / core.accesses == pytest.approx(4, rel=0.01)
+    assert core.distant == 0
+
+
+def test_loads_that_do_not_wait_take_none(tmp_path: Path) -> None:
+    core = core_times(tmp_path, GATHER)
+    assert core.near_cycles / core.instructions == pytest.approx(1 / 5, rel=0.1)
+
+
+def test_distant_loads_wait_where_their_addresses_are_loaded(tmp_path: Path) -> None:
+    core = core_times(tmp_path, CHASE, FAR)
+    assert core.distant > 0.9 * core.accesses
+    assert exposed(core) == pytest.approx(1, rel=0.02)
+
+
+def test_distant_loads_overlap_where_their_addresses_are_computed(tmp_path: Path) -> None:
+    core = core_times(tmp_path, GATHER, FAR)
+    assert core.distant > 0.9 * core.accesses
+    assert exposed(core) < 0.1
+
+
+def test_chains_of_arithmetic_take_their_latency(tmp_path: Path) -> None:
+    three = 'x += *at; __asm__ volatile("imul %0, %0\\n imul %0, %0\\n imul %0, %0" : "+r"(x));'
+    core = core_times(tmp_path, three)
+    assert core.near_cycles / core.accesses == pytest.approx(3 * 3 + 1, rel=0.02)
+
+
+def test_what_is_loaded_waits_for_what_was_stored(tmp_path: Path) -> None:
+    core = core_times(tmp_path, "*at += 1;")
+    assert core.near_cycles / (core.accesses / 2) == pytest.approx(5, rel=0.05)
+
+
+def test_branches_that_nobody_can_guess_take_long(tmp_path: Path) -> None:
+    body = '(void)*at; if (draw() < CHANCE * 2147483648.0) __asm__ volatile("nop; nop");'
+    cycles = []
+    for chance in (1e-9, 0.1, 0.5):
+        core = core_times(tmp_path, body.replace("CHANCE", str(chance)))
+        cycles.append(core.near_cycles / core.accesses)
+    never, seldom, often = cycles
+    assert seldom - never == pytest.approx(0.1 * WRONG_GUESS_CYCLES, rel=0.5)
+    assert often - never == pytest.approx(0.5 * WRONG_GUESS_CYCLES, rel=0.5)

@@ -1,0 +1,120 @@
+"""Bursts whose code changes to such as goes at quite another speed are told in parts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from tracees import compile_c, patiently, running
+
+from memsampd import _core
+from memsampd.models.counting import LineCounter
+from memsampd.sampler.records import Burst, BurstEnd, BurstRequest
+from memsampd.sampler.replica.source import ReplicaSource
+
+# Over and over: a chase of pointers through 1 MiB, and a sum over 16 KiB, which goes fifty times as
+# fast an access.
+PROGRAM = """
+#include <stdint.h>
+#include <stdio.h>
+#define LINES (1 << 14)
+static uint64_t line[8 * LINES] __attribute__((aligned(64)));
+static uint64_t table[2048] __attribute__((aligned(64)));
+int main(void)
+{
+    uint64_t state = 1, sum = 0;
+    for (uint64_t i = 0; i < LINES; i++)
+        line[8 * i] = i;
+    for (uint64_t i = LINES - 1; i > 0; i--) { /* Sattolo: one cycle */
+        state = state * 6364136223846793005u + 1442695040888963407u;
+        uint64_t j = (state >> 33) % i, kept = line[8 * i];
+        line[8 * i] = line[8 * j];
+        line[8 * j] = kept;
+    }
+    for (uint64_t i = 0; i < LINES; i++)
+        line[8 * i] = (uint64_t)&line[8 * line[8 * i]];
+    for (uint64_t i = 0; i < 2048; i++)
+        table[i] = i;
+    printf("ready\\n");
+    fflush(stdout);
+    volatile uint64_t *at = line, *word = table;
+    for (;;) {
+        for (int i = 0; i < CHASED; i++)
+            at = (uint64_t *)*at;
+        for (int i = 0; i < SUMMED; i++)
+            sum += word[i % 2048];
+    }
+    return (int)sum;
+}
+"""
+LINE_BYTES = 64
+CHASED, SUMMED = 30_000, 50_000
+
+
+def parts_of(source: ReplicaSource, pid: int, accesses: int) -> list[tuple[Burst, int]]:
+    """A burst's parts, each with the lines that its counter met first."""
+    counting = LineCounter()
+    counting.begin()
+    request = BurstRequest(pid, accesses, 1.0)
+    burst: Burst | None = patiently(lambda: source.count_lines(request, LINE_BYTES, counting.core))
+    parts = []
+    while burst is not None:
+        parts.append((burst, counting.histogram().accesses))
+        counting.begin()
+        burst = source.count_rest(LINE_BYTES, counting.core)
+    return parts
+
+
+@pytest.fixture
+def pid(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[int]:
+    chased, summed = request.param
+    source = PROGRAM.replace("CHASED", str(chased)).replace("SUMMED", str(summed))
+    with running(compile_c(tmp_path, source)) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        yield process.pid
+
+
+def full_parts(pid: int, accesses: int) -> list[tuple[Burst, int]]:
+    with closing(ReplicaSource(pid)) as source:
+        parts = parts_of(source, pid, accesses)
+        while parts[-1][0].end is not BurstEnd.FULL:  # cold code, on a busy machine
+            parts = parts_of(source, pid, accesses)
+        assert source.count_rest(LINE_BYTES, _core.ReuseCounter(0)) is None
+        assert sum(burst.accesses for burst, _ in parts) == len(source.rows_again(accesses).ip)
+    return parts
+
+
+@pytest.mark.parametrize("pid", [(CHASED, SUMMED)], indirect=True)
+def test_parts_are_of_one_code_each(pid: int) -> None:
+    parts = full_parts(pid, CHASED + SUMMED)
+    assert 2 <= len(parts) <= 3  # it begins anywhere in a round
+    assert [burst.part for burst, _ in parts] == list(range(len(parts)))
+    paces = []
+    for burst, counted in parts:
+        assert counted == burst.accesses
+        assert len(burst.stretch) == 0  # they are timed all together, at no speed of theirs
+        assert burst.core is not None
+        paces.append(burst.core.distant_cycles / burst.core.accesses)
+    assert all(pace < 10 or pace > 150 for pace in paces)
+    assert {pace < 10 for pace in paces} == {True, False}
+    assert [burst.cost.stops for burst, _ in parts[1:]] == [0] * (len(parts) - 1)
+
+
+@pytest.mark.parametrize("pid", [(CHASED, SUMMED)], indirect=True)
+def test_bursts_within_one_code_are_whole(pid: int) -> None:
+    with closing(ReplicaSource(pid)) as source:
+        for _ in range(100):
+            parts = parts_of(source, pid, 1000)
+            if parts[0][0].accesses:
+                assert len(parts) == 1
+                assert len(parts[0][0].stretch)
+                return
+    pytest.fail("no burst of a hundred had an access")
+
+
+@pytest.mark.parametrize("pid", [(20, 40)], indirect=True)
+def test_code_that_alternates_is_not_cut(pid: int) -> None:
+    assert len(full_parts(pid, CHASED + SUMMED)) == 1
