@@ -6,7 +6,7 @@ SOURCES := $(shell find src -name __pycache__ -prune -o -print) meson.build pypr
 BENCHMARKS := clock_loops own_cost session_cost phase_quality sampling_cost switch_cost \
 	replica_equality replica_speed burst_placing accuracy corun web
 
-.PHONY: help demo test unit lint format bench references evaluation clean
+.PHONY: help demo test unit lint fuzz format bench references evaluation clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 16
@@ -28,6 +28,9 @@ lint: .venv/.installed .venv/.dev ## ruff and mypy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+fuzz: .venv/.installed .venv/.fuzz ## the parsers of perf records, 10 min (SECONDS=60: 1 min)
+	@scripts/fuzz $(or $(SECONDS),600)
 
 format: .venv/.dev ## let ruff mend what it can
 	$(BIN)/ruff check --fix .
@@ -58,6 +61,6 @@ clean: ## remove what was made here
 	@scripts/bootstrap
 	@touch $@
 
-.venv/.dev: pyproject.toml scripts/bootstrap | .venv/.installed
-	@scripts/bootstrap dev
+.venv/.dev .venv/.fuzz: pyproject.toml scripts/bootstrap | .venv/.installed
+	@scripts/bootstrap $(patsubst .%,%,$(@F))
 	@touch $@

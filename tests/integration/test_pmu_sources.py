@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -15,6 +16,8 @@ import pytest
 from tracees import PATIENCE_SECONDS, descriptors, go_on, running
 
 from memsampd import _core
+from memsampd.daemon.sampled_lines import SampledLines
+from memsampd.exporters.snapshot import AddressTally
 from memsampd.machines.pmu import HardwareEvent
 from memsampd.sampler.clock.counters import CounterClock
 from memsampd.sampler.perf.counts import CounterSet
@@ -211,3 +214,35 @@ def test_addresses_of_every_event() -> None:
             mine = address[(address >= start) & (address < start + 256 * PAGE)]
             assert (mine == start + np.arange(256, dtype=np.uint64) * PAGE + 8).all()
             assert sum(part.lost for part in found) == 0
+
+
+def tally_until(
+    sampler: AccessSampler, is_enough: Callable[[AddressTally], bool], pause_seconds: float = 0.0
+) -> AddressTally:
+    """What a session counts, reading as seldom as this."""
+    lines, tally = SampledLines(sampler, 64, random.Random(1)), AddressTally()
+
+    def has_enough() -> bool:
+        nonlocal tally
+        time.sleep(pause_seconds)
+        tally += lines.take()[1]
+        return is_enough(tally)
+
+    until(has_enough)
+    return tally
+
+
+def test_sampled_accesses_that_are_lost_are_counted() -> None:
+    """Each store is sampled, and the ring is read when it has long been full."""
+    with (
+        busy_child() as child,
+        AccessSampler(child.pid, [stores_to(child.word_address)], 1) as sampler,
+    ):
+        tally = tally_until(sampler, lambda tally: tally.lost > 0 and tally.samples > 0, 0.3)
+        assert tally.invalid == 0
+
+
+def test_samples_without_an_address_are_counted() -> None:
+    with busy_child() as child, AccessSampler(child.pid, [TASK_CLOCK], PERIOD) as sampler:
+        tally = tally_until(sampler, lambda tally: tally.invalid >= 20)
+        assert tally.samples == 0

@@ -13,7 +13,7 @@ from pathlib import Path
 # enum perf_event_sample_format
 IP, TID, TIME, ADDR, READ = 1 << 0, 1 << 1, 1 << 2, 1 << 3, 1 << 4
 ID, CPU, PERIOD, STREAM_ID, RAW = 1 << 6, 1 << 7, 1 << 8, 1 << 9, 1 << 10
-REGS_USER, WEIGHT, DATA_SRC, IDENTIFIER = 1 << 12, 1 << 14, 1 << 15, 1 << 16
+REGS_USER, STACK_USER, WEIGHT, DATA_SRC, IDENTIFIER = 1 << 12, 1 << 13, 1 << 14, 1 << 15, 1 << 16
 WEIGHT_STRUCT = 1 << 24
 ALWAYS = IP | TID | TIME
 OTHERS = (ADDR, READ, ID, CPU, PERIOD, STREAM_ID, RAW, REGS_USER, WEIGHT, DATA_SRC, IDENTIFIER)
@@ -55,6 +55,8 @@ class SampleFields:
     registers: Sequence[int] | None = field(default_factory=lambda: tuple(range(16)))
     data_source: int = 0
     mode: int = USER
+    stack: bytes = b""
+    stack_known: int = 0
 
     @property
     def padded_raw(self) -> bytes:
@@ -85,6 +87,9 @@ class SampleFields:
         if sample_type & REGS_USER:
             body += struct.pack("<Q", 0 if self.registers is None else 2)
             body += struct.pack(f"<{len(self.registers or ())}Q", *(self.registers or ()))
+        if sample_type & STACK_USER:
+            body += struct.pack("<Q", len(self.stack)) + self.stack
+            body += struct.pack("<Q", self.stack_known) if self.stack else b""
         if sample_type & (WEIGHT | WEIGHT_STRUCT):
             body += struct.pack("<Q", 77)
         if sample_type & DATA_SRC:

@@ -27,7 +27,7 @@ from memsampd.estimate.events import (
     WindowRecord,
     code_bytes,
 )
-from memsampd.exporters.snapshot import BurstTally
+from memsampd.exporters.snapshot import AddressTally, BurstTally
 from memsampd.models.open_lines import OpenLine
 from memsampd.phases.accuracy import AccuracyTracker
 from memsampd.phases.drift import DriftMonitor
@@ -112,6 +112,7 @@ class Turn(msgspec.Struct, frozen=True):
         refused_watches: such as could not begin, and why.
         free_watches: how many more words can be watched.
         sampled_lines: lines of accesses that a PMU sampled, and their threads.
+        addresses: how many accesses these were chosen of, and what was lost.
         sampling: what branch samples cost.
         thread_seconds: CPU time of threads since the last turn, that in the kernel included.
     """
@@ -127,6 +128,7 @@ class Turn(msgspec.Struct, frozen=True):
     refused_watches: Sequence[tuple[WatchOrder, MemsampdError]] = ()
     free_watches: int = 0
     sampled_lines: Sequence[tuple[OpenLine, int]] = ()
+    addresses: AddressTally = AddressTally()
     waits_for_cpu: bool = False
     sampling: Sampling = Sampling()
     thread_seconds: Mapping[int, float] = msgspec.field(default_factory=dict)
@@ -164,6 +166,7 @@ class Counts(msgspec.Struct):
         tally: what became of all bursts.
         store_drops: phases of which what was stored did not hold.
         watches: lines that were watched, with something to tell.
+        addresses: what became of accesses that a PMU sampled.
     """
 
     samples: int = 0
@@ -176,6 +179,7 @@ class Counts(msgspec.Struct):
     tally: BurstTally = msgspec.field(default_factory=BurstTally)
     store_drops: int = 0
     watches: int = 0
+    addresses: AddressTally = AddressTally()
 
 
 class Pipeline:
@@ -311,6 +315,7 @@ class Pipeline:
         elapsed = self.parts.ledger.tell_time(
             turn.now_seconds, turn.target_cpu_seconds, turn.own_cpu_seconds, turn.waits_for_cpu
         )
+        self.counts.addresses += turn.addresses
         self.parts.ledger.tell_sampling(turn.sampling)
         self._sampled_share = turn.sampling.share
         self.parts.schedule.elapse(elapsed)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+from memsampd.exporters.snapshot import AddressTally
 from memsampd.models.open_lines import OpenLine, line_of_access
 from memsampd.sampler.pmu.addresses import AccessSampler
 
@@ -27,17 +28,23 @@ class SampledLines:
         self._rng = rng
         self.name = sampler.name
 
-    def take(self) -> list[tuple[OpenLine, int]]:
-        """Lines of what came since the last call, and the threads that touched them."""
+    def take(self) -> tuple[list[tuple[OpenLine, int]], AddressTally]:
+        """Take what came since the last call.
+
+        Returns:
+            Some lines and the threads that touched them; what became of all samples.
+        """
         found = self._sampler.read(0.0)
+        tally = AddressTally(len(found), found.invalid, found.lost, found.throttled)
         chosen = self._rng.sample(range(len(found)), min(len(found), _MOST))
-        return [
+        lines = [
             (
                 line_of_access(int(found.address[at]), self._line_bytes, self._rng),
                 int(found.tid[at]),
             )
             for at in chosen
         ]
+        return lines, tally
 
     def close(self) -> None:
         """Release the events."""

@@ -24,7 +24,7 @@ from memsampd.daemon.tracer import CaptureOrder, CaptureResult
 from memsampd.errors import MemsampdError, TargetError
 from memsampd.estimate.events import EstimatorEvent
 from memsampd.exporters.protocols import AskedExporter, Exporter, PastExporter
-from memsampd.exporters.snapshot import Snapshot, TargetInfo
+from memsampd.exporters.snapshot import AddressTally, Snapshot, TargetInfo
 from memsampd.machines.machine_file import MemoryPeak
 from memsampd.phases.records import Assignment, Window
 from memsampd.sampler.perf.watchpoints import WatchOrder, Watchpoints
@@ -376,6 +376,8 @@ class Session:
         for samples in samples_read.programs():
             if samples.exec_seconds:
                 self._read_target()
+            source = parts.sampled_lines
+            lines, addresses = ([], AddressTally()) if source is None else source.take()
             yield Turn(
                 now_seconds=time.monotonic(),
                 target_cpu_seconds=target_cpu_seconds,
@@ -388,7 +390,8 @@ class Session:
                 watched=[] if points is None else points.poll(),
                 refused_watches=self._take_refused_watches(),
                 free_watches=0 if points is None else points.free,
-                sampled_lines=[] if parts.sampled_lines is None else parts.sampled_lines.take(),
+                sampled_lines=lines,
+                addresses=addresses,
                 sampling=sampling,
                 thread_seconds=self._thread_times.since(dict.fromkeys(samples.tid.tolist())),
             )
@@ -481,4 +484,5 @@ class Session:
             memory_peak=parts.memory_peak,
             store_drops=counts.store_drops,
             watches=counts.watches,
+            addresses=counts.addresses,
         )

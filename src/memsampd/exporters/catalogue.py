@@ -297,6 +297,17 @@ WATCHES = _counter(
     "lines",
     "Lines that were watched for distances longer than bursts, with something to tell.",
 )
+ADDRESSES = _counter(
+    "address_samples",
+    "samples",
+    "Accesses that a PMU sampled: valid, without a valid address, or lost; only where it does so.",
+    "result",
+)
+ADDRESS_THROTTLES = _counter(
+    "address_throttles",
+    "events",
+    "Times that the kernel throttled the sampling of accesses; only where a PMU does so.",
+)
 NO_BURSTS = _gauge(
     "no_bursts", "bool", "1 while no burst can be taken, with the reason and its remedy.", "reason"
 )

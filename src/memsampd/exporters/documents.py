@@ -178,6 +178,7 @@ def cost_fields(snapshot: Snapshot) -> Document:
         "throttled": snapshot.throttled,
         "burst_ends": {str(end): count for end, count in snapshot.burst_ends.items()},
         "bursts": msgspec.to_builtins(snapshot.tally),
+        "addresses": msgspec.to_builtins(snapshot.addresses),
     }
 
 
@@ -260,6 +261,8 @@ def not_known(snapshot: Snapshot) -> list[Document]:
         say("refused", words)
     if snapshot.lost:
         say("samples", f"{snapshot.lost} branch samples were lost")
+    if snapshot.addresses.lost:
+        say("samples", f"{snapshot.addresses.lost} samples of accesses were lost")
     return found
 
 

@@ -20,7 +20,7 @@ from memsampd.exporters.curves import at_size, fills, shown_sizes, thin_curve
 from memsampd.exporters.exposition import Exposition, Sample, families_of, family_of
 from memsampd.exporters.folding import ShownPhase, fold_phases, fold_reasons
 from memsampd.exporters.shown import ShownSnapshots
-from memsampd.exporters.snapshot import NodeStatus, Snapshot
+from memsampd.exporters.snapshot import AddressTally, NodeStatus, Snapshot
 from memsampd.exporters.traffic import (
     TrafficTotals,
     largest_cache_bytes,
@@ -228,6 +228,11 @@ def _session_samples(snapshot: Snapshot) -> Iterator[Sample]:
         point = at_size(curve, size_bytes) if curve is not None else None
         if point is not None:
             yield catalogue.BAND, (level,), point.high - point.low
+    if (addresses := snapshot.addresses) != AddressTally():
+        yield catalogue.ADDRESSES, ("valid",), addresses.samples
+        yield catalogue.ADDRESSES, ("invalid",), addresses.invalid
+        yield catalogue.ADDRESSES, ("lost",), addresses.lost
+        yield catalogue.ADDRESS_THROTTLES, (), addresses.throttled
     if snapshot.trouble:
         yield catalogue.NO_BURSTS, (snapshot.trouble,), 1
     for role, name in snapshot.backend.items():

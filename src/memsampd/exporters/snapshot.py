@@ -68,6 +68,31 @@ class BurstTally(msgspec.Struct, frozen=True):
         )
 
 
+class AddressTally(msgspec.Struct, frozen=True):
+    """What became of all accesses that a PMU sampled.
+
+    Attributes:
+        samples: those with a valid address.
+        invalid: samples that told none: other instructions mostly.
+        lost: samples that the kernel dropped, or that could not be read.
+        throttled: throttle events; each hides an unknown number.
+    """
+
+    samples: int = 0
+    invalid: int = 0
+    lost: int = 0
+    throttled: int = 0
+
+    def __add__(self, other: AddressTally) -> AddressTally:
+        """That of both."""
+        return AddressTally(
+            self.samples + other.samples,
+            self.invalid + other.invalid,
+            self.lost + other.lost,
+            self.throttled + other.throttled,
+        )
+
+
 class Overhead(msgspec.Struct, frozen=True):
     """What memsampd cost so far, in seconds, and what that is a share of.
 
@@ -135,6 +160,7 @@ class Snapshot(msgspec.Struct, frozen=True):
         memory_peak: what memory gives at most; None if it was not measured.
         store_drops: phases of which what was stored did not hold any more, so far.
         watches: lines that were watched, so far.
+        addresses: what became of accesses that a PMU sampled; all 0 where none does.
     """
 
     target: TargetInfo
@@ -160,6 +186,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     memory_peak: MemoryPeak | None = None
     store_drops: int = 0
     watches: int = 0
+    addresses: AddressTally = AddressTally()
 
     def refused(self) -> list[str]:
         """Say what was refused, how often, why, and what can be done about it; a line a reason."""

@@ -7,7 +7,14 @@ from typing import Any, TypeAlias
 import msgspec
 
 from memsampd.exporters.documents import VERSION
-from memsampd.exporters.snapshot import BurstTally, NodeStatus, NodeTarget, Overhead, TargetInfo
+from memsampd.exporters.snapshot import (
+    AddressTally,
+    BurstTally,
+    NodeStatus,
+    NodeTarget,
+    Overhead,
+    TargetInfo,
+)
 
 Schema: TypeAlias = dict[str, Any]
 
@@ -70,6 +77,7 @@ _COST = _object(
     throttled=_COUNT,
     burst_ends=_map(_COUNT),
     bursts=_object(**_fields(BurstTally)),
+    addresses=_object(**_fields(AddressTally)),
 )
 _TARGET = _object(
     **_HEAD,

@@ -30,7 +30,7 @@ from memsampd.estimate.events import (
     WindowRecord,
 )
 from memsampd.estimate.records import Estimate
-from memsampd.exporters.snapshot import BurstTally, Overhead
+from memsampd.exporters.snapshot import AddressTally, BurstTally, Overhead
 from memsampd.models.histogram import ReuseHistogram
 from memsampd.models.open_lines import OpenLine
 from memsampd.phases.drift import DriftMonitor
@@ -594,6 +594,14 @@ def test_another_program_in_its_place_is_known_by_ids_of_its_own() -> None:
     assert all(each.is_stored and each.phase == 1 for each in again)
     assert {each.phase for each in after if isinstance(each, WindowRecord)} == {1}
     assert again[0].time_seconds == pytest.approx(2.1 - 90, abs=0.2)
+
+
+def test_what_became_of_sampled_accesses_adds_up() -> None:
+    """Whether or not lines of theirs are wanted."""
+    world = World(lambda order: BURST)
+    for tally in (AddressTally(5, 1, 0, 0), AddressTally(2, 0, 40, 3)):
+        world.pipeline.step(replace(world.told(world.samples(0.1), []), addresses=tally))
+    assert world.pipeline.counts.addresses == AddressTally(7, 1, 40, 3)
 
 
 def watches_of(world: World) -> list[WatchRecord]:

@@ -20,7 +20,7 @@ from memsampd.exporters.documents import (
     target_id,
     window_document,
 )
-from memsampd.exporters.snapshot import Snapshot
+from memsampd.exporters.snapshot import AddressTally, Snapshot
 from memsampd.phases.records import Assignment, Window
 
 WINDOW = Window(41, 4.1, 4.2, 0.1, np.ones(4), 4, 1, 0, {7: 4})
@@ -129,7 +129,10 @@ def test_without_bursts_no_miss_ratio_is_known() -> None:
 def test_when_all_is_known_nothing_is_said() -> None:
     snapshot = make_snapshot()
     estimate = replace(snapshot.estimate, unknown_cpu_seconds=0.0, rate_known_share=1.0)
-    assert not_known(replace(snapshot, estimate=estimate, errors={}, lost=0)) == []
+    bare = replace(snapshot, estimate=estimate, errors={}, lost=0)
+    assert not_known(bare) == []
+    (told,) = not_known(replace(bare, addresses=AddressTally(lost=3)))
+    assert told["why"] == "3 samples of accesses were lost"
 
 
 def test_a_target_that_has_ended_is_not_idle() -> None:

@@ -21,7 +21,7 @@ from memsampd.exporters.listen import parse_listen
 from memsampd.exporters.prometheus import PrometheusExporter
 from memsampd.exporters.protocols import Exporter
 from memsampd.exporters.recording import RecordingWriter, read_recording
-from memsampd.exporters.snapshot import Snapshot
+from memsampd.exporters.snapshot import AddressTally, Snapshot
 from memsampd.models.combine import combine
 
 
@@ -48,8 +48,12 @@ def test_exporter_contract(kind: str, tmp_path: Path) -> None:
     for count in (1, 3):
         exporter.publish(make_snapshot(count))
     last = make_snapshot()
-    exporter.publish(replace(last, estimate=replace(last.estimate, windows=77)))
+    estimate, addresses = replace(last.estimate, windows=77), AddressTally(5, 4, 3, 2)
+    exporter.publish(replace(last, estimate=estimate, addresses=addresses))
     if isinstance(exporter, PrometheusExporter):
+        for result, count in (("valid", 5), ("invalid", 4), ("lost", 3)):
+            assert value(exporter, "memsampd_address_samples_total", result=result) == count
+        assert value(exporter, "memsampd_address_throttles_total") == 2
         assert value(exporter, "memsampd_windows_total") == 77
     exporter.close()
     exporter.close()
@@ -58,7 +62,7 @@ def test_exporter_contract(kind: str, tmp_path: Path) -> None:
     else:
         summary = read_recording(path).summary
         assert summary is not None
-        assert summary.windows == 77
+        assert (summary.windows, summary.addresses) == (77, addresses)
 
 
 def test_values(snapshot: Snapshot) -> None:
@@ -162,7 +166,9 @@ def test_what_one_more_mebibyte_saves(snapshot: Snapshot) -> None:
 
 def test_every_metric_of_the_catalogue_is_served(snapshot: Snapshot) -> None:
     exporter = PrometheusExporter()
-    exporter.publish(replace(snapshot, trouble="not permitted; become root"))
+    addresses = AddressTally(samples=5)  # of a PMU
+    trouble = "not permitted; become root"
+    exporter.publish(replace(snapshot, trouble=trouble, addresses=addresses))
     exporter.publish_node(make_node_status())
     assert {sample.name for sample in samples(exporter)} == {metric.name for metric in CATALOGUE}
 

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
+import random
 import struct
-from itertools import chain, combinations
 
 import numpy as np
+import perf_inputs
 import perf_records as abi
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from perf_inputs import COMBINATIONS, PerfInput
 from perf_records import SampleFields
 
 from memsampd import _core
 from memsampd.sampler.perf.rings import SAMPLE_DTYPE
 
 ALL = abi.ALWAYS | sum(abi.OTHERS)
-COMBINATIONS = [
-    abi.ALWAYS | sum(chosen)
-    for chosen in chain.from_iterable(
-        combinations(abi.OTHERS, count) for count in range(len(abi.OTHERS) + 1)
-    )
-]
 
 
 def parse(
@@ -164,25 +160,38 @@ def test_more_counts_than_anyone_asked_for() -> None:
 
 
 @settings(max_examples=500)
-@given(data=st.binary(max_size=3000), sample_type=st.sampled_from(COMBINATIONS))
-def test_any_bytes(data: bytes, sample_type: int) -> None:
-    """Nothing more comes out than went in, and nothing worse happens."""
-    samples, events, _, _ = parse(data, sample_type)
-    assert len(samples) * 32 + len(events) * 8 <= len(data)
+@given(data=st.binary(max_size=3000))
+def test_any_bytes(data: bytes) -> None:
+    perf_inputs.check(data)
 
 
 @settings(max_examples=200)
 @given(
     records=st.lists(FIELDS.map(lambda each: each.record(ALL)), min_size=1, max_size=4),
     damage=st.lists(st.tuples(st.integers(0, 2000), st.integers(0, 255)), max_size=4),
-    tail=st.integers(0, 2**64 - 2**20),
+    tail=st.integers(0, 2**63 - 1),
 )
 def test_damaged_records(records: list[bytes], damage: list[tuple[int, int]], tail: int) -> None:
-    data = bytearray(b"".join(records))
+    ring = bytearray(b"".join(records))
     for place, byte in damage:
-        data[place % len(data)] = byte
-    samples, _, _, _ = parse(bytes(data), ALL, tail, tail + len(data))
-    assert len(samples) * 32 <= len(data)
+        ring[place % len(ring)] = byte
+    perf_inputs.check(PerfInput(ALL, bytes(ring), tail).encode())
+
+
+def test_inputs_that_fuzzing_begins_with() -> None:
+    seeds = perf_inputs.seeds()
+    assert len(seeds) == len(set(seeds)) > len(COMBINATIONS)
+    for seed in seeds:
+        assert PerfInput.decode(seed).encode() == seed
+        perf_inputs.check(seed)
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_inputs_as_fuzzing_makes_them(number: int) -> None:
+    """Without its guidance (``make fuzz``), and fewer of them."""
+    rng, seeds = random.Random(number), perf_inputs.seeds()
+    for _ in range(10_000):
+        perf_inputs.check(perf_inputs.changed(rng, seeds))
 
 
 @pytest.mark.parametrize(

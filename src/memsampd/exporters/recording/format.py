@@ -14,7 +14,7 @@ from memsampd.errors import RecordingError
 from memsampd.estimate.events import EstimatorEvent, Event
 from memsampd.exporters.files import FileKind
 from memsampd.exporters.frames import MAX_FRAME_BYTES, FrameFormat
-from memsampd.exporters.snapshot import BurstTally, Overhead, TargetInfo
+from memsampd.exporters.snapshot import AddressTally, BurstTally, Overhead, TargetInfo
 
 FORMAT = FrameFormat(
     kind=FileKind("recording", RecordingError),
@@ -69,6 +69,7 @@ class SummaryRecord(Event, frozen=True, kw_only=True, tag="summary"):
         burst_ends: bursts by reason of their end.
         errors: refused or failed captures by reason.
         prediction_accuracy: share of predictions that came true; None before the first.
+        addresses: what became of accesses that a PMU sampled; all 0 where none did.
     """
 
     alive: bool
@@ -82,6 +83,7 @@ class SummaryRecord(Event, frozen=True, kw_only=True, tag="summary"):
     burst_ends: dict[str, int]
     errors: dict[str, int]
     prediction_accuracy: float | None
+    addresses: AddressTally = AddressTally()
 
 
 class StopRecord(Event, frozen=True, kw_only=True, tag="stop"):

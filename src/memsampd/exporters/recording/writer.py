@@ -125,4 +125,5 @@ def _summary(last: Snapshot, exit_reason: str) -> SummaryRecord:
         burst_ends=dict(last.burst_ends),
         errors=dict(last.errors),
         prediction_accuracy=last.prediction_accuracy,
+        addresses=last.addresses,
     )
