@@ -14,7 +14,7 @@ import perf_records as abi
 
 READABLE = abi.ALWAYS | sum(abi.OTHERS) | abi.WEIGHT_STRUCT
 MOST_BYTES = 1024  # of a record that are looked at: far more than any that is asked for has
-_HYPERVISOR, _GUEST_KERNEL, _MODES = 3, 4, 7
+_HYPERVISOR, _GUEST_KERNEL, _GUEST_USER, _MODES = 3, 4, 5, 7
 _MOST_COUNTS, _REGISTERS, _IBS_BYTES = 5, 16, 4 + 5 * 8
 _REGISTERS_OF_64_BITS = 2
 _ROW = struct.Struct("<QQII5Q5Q2Q16Q")  # SAMPLE_DTYPE
@@ -82,7 +82,7 @@ def _take(found: Found, kind: int, misc: int, body: _Body, sample_type: int) -> 
     match kind:
         case abi.SAMPLE:
             row = _sample(body, sample_type)
-            if misc & _MODES not in (abi.KERNEL, _HYPERVISOR, _GUEST_KERNEL):
+            if misc & _MODES not in (abi.KERNEL, _HYPERVISOR, _GUEST_KERNEL, _GUEST_USER):
                 found.samples += row
         case abi.LOST:
             found.lost += body.words(2)[1]

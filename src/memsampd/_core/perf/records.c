@@ -183,13 +183,14 @@ typedef struct {
     unsigned long long lost, throttled;
 } Found;
 
-/* Whether the kernel, or whoever is below it, was at work: what was asked for is user code. */
+/* Whether the kernel, or whoever is below it or a guest's, was at work: what was asked for is user code of
+ * the process itself. */
 static int
 is_elsewhere(const struct perf_event_header *header)
 {
     unsigned mode = header->misc & PERF_RECORD_MISC_CPUMODE_MASK;
     return mode == PERF_RECORD_MISC_KERNEL || mode == PERF_RECORD_MISC_HYPERVISOR ||
-           mode == PERF_RECORD_MISC_GUEST_KERNEL;
+           mode == PERF_RECORD_MISC_GUEST_KERNEL || mode == PERF_RECORD_MISC_GUEST_USER;
 }
 
 /* One record; -1 with an exception set. */

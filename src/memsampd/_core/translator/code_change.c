@@ -7,7 +7,7 @@
 #define PIECES_MOST (2 * PIECES + 2)
 #define BINS 64        /* blocks by a hash */
 #define ALIKE 0.5      /* pieces that have so much of their code in common are of one part */
-#define UNLIKE_SPEED 4 /* parts whose accesses take so many times as long, one or the other */
+#define UNLIKE_SPEED 20 /* parts whose accesses take so many times as long, one or the other */
 #define FEWEST_ACCESSES 2000
 
 /* Some records: how much of what they did, instructions and accesses, they did where. */
