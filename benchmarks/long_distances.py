@@ -65,8 +65,6 @@ SIZES_BYTES = tuple(size for size in LRU_SIZES_BYTES if size >= LARGE_BYTES)
 DISTANCES = nearest_edges((1e4, 1e5, 1e6, 1e7, 1e8))
 QUICK_PROGRAMS = ("sorting", "graph", "solver")
 PARTS = ("loops", "programs")
-
-
 LOOPS = (  # lines, near accesses between any two
     (1_000, 0),
     (10_000, 0),
@@ -233,13 +231,24 @@ def paired(without: Compared, with_watches: Compared) -> list[Share]:
     ]
 
 
-def measure(name: str, path: Path, options: Sequence[str]) -> Score:
-    """Run a program once."""
-    (program,) = find([name])
-    path.parent.mkdir(parents=True, exist_ok=True)
-    command = program.command(BUILD / "programs")
-    run_recorded(command, path.resolve(), BUILD, ("--force", *options))
-    return score(store.load(store.path_of(name)), read_recording(path))
+def measure_all(
+    names: Sequence[str], rounds: int, folder: Path, options: Sequence[str]
+) -> Iterator[Score]:
+    """Run each program so many times; recordings stay in the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for program in find(names):
+        command = program.command(BUILD / "programs")
+        for number in range(rounds):
+            path = folder.resolve() / f"{program.name}-{number}.mem"
+            run_recorded(command, path, BUILD, ("--force", *options))
+            yield score(store.load(store.path_of(program.name)), read_recording(path))
+
+
+def judge_all(names: Sequence[str], folder: Path) -> Iterator[Score]:
+    """Judge recordings that were kept."""
+    for name in names:
+        for path in sorted(folder.glob(f"{name}-*.mem")):
+            yield score(store.load(store.path_of(name)), read_recording(path))
 
 
 def score(reference: store.Reference, recording: Recording) -> Score:
@@ -285,16 +294,14 @@ def main() -> int:
         if "loops" in args.only and not args.judge:
             distances = measure_loops(Path(temporary))
         if "programs" in args.only:
-            for name in names:
-                folder = args.judge or args.keep or Path(temporary)
-                paths = [folder / f"{name}-{number}.mem" for number in range(args.rounds)]
-                for path in sorted(folder.glob(f"{name}-*.mem")) if args.judge else paths:
-                    if args.judge:
-                        reference = store.load(store.path_of(name))
-                        scores.append(score(reference, read_recording(path)))
-                    else:
-                        scores.append(measure(name, path, args.options))
-                    print(*lines_of(scores[-1]), sep="\n", flush=True)
+            if args.judge:
+                found = judge_all(names, args.judge)
+            else:
+                folder = args.keep or Path(temporary)
+                found = measure_all(names, args.rounds, folder, args.options)
+            for each in found:
+                scores.append(each)
+                print(*lines_of(each), sep="\n", flush=True)
     if args.markdown:
         write_tables(args.markdown, distances, scores)
     told = {"loops": distances, "programs": scores}
