@@ -43,7 +43,7 @@ bench: .venv/.installed .venv/.dev ## the quick form of each benchmark
 		$(BIN)/python benchmarks/$$name.py --quick || failed="$$failed $$name"; \
 	done; [ -z "$$failed" ] || { echo "goals missed:$$failed" >&2; exit 1; }
 
-evaluation: .venv/.installed .venv/.dev ## docs/evaluation.md, 20 min (QUICK=1: 5 min)
+evaluation: .venv/.installed .venv/.dev ## docs/evaluation.md, 40 min (QUICK=1: 7 min)
 	@scripts/benchmark-tools >/dev/null || true
 	PYTHONPATH=benchmarks $(BIN)/python -m evaluation \
 		$(if $(QUICK),--quick,--markdown docs/evaluation.md)

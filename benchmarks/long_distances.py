@@ -1,26 +1,29 @@
 """Distances longer than bursts, measured by watchpoints: against exact ones.
 
-usage: python benchmarks/long_distances.py [--quick] [--programs NAME...] [--rounds N]
-                                           [--keep FOLDER] [--judge FOLDER] [--json FILE]
+usage: python benchmarks/long_distances.py [--quick] [--only PART...] [--programs NAME...]
+                                           [--rounds N] [--keep FOLDER] [--judge FOLDER]
+                                           [--markdown FILE] [--json FILE]
                                            [-- MEMSAMPD-RUN-OPTIONS...]
 
-First loops whose lines return after 1e3 to 1e9 accesses (``programs/sources/known_distance.c``):
-words of some lines are watched, and the pauses between hits, in CPU time, are made accesses by what
-the program itself counts.
+- ``loops``: their lines return after 1e3 to 1e9 accesses (``programs/sources/known_distance.c``):
+  words of some lines are watched, and the pauses between hits, in CPU time, are made accesses by
+  what the program itself counts.
+- ``programs``: programs with exact references (``benchmarks/reference/data``) run under
+  ``memsampd run``. Each recording is read twice, with what watchpoints told and without it, and
+  compared with the whole run: the survival function of reuse distances at some 1e4 to 1e8
+  accesses, and miss ratios of LRU caches of 4 to 64 MiB.
 
-Then programs with exact references (``benchmarks/reference/data``) run under ``memsampd run``. Each
-recording is read twice, with what watchpoints told and without it, and compared with the exact
-miss ratio of the whole run at 4 to 64 MiB: error, width of the bounds, how much of that width are
-accesses of code that no burst has seen (0 to 100 %, whatever watchpoints tell of other code), and
-whether bounds hold it. A folder of recordings is judged without running anything (``--judge``).
+A folder of recordings is judged without running anything (``--judge``; ``--keep`` makes one).
 
-Exit status 1 if a distance from 1e5 on is off by more than 25 %, if watches make the mean error
-larger, or if bounds with them hold less than 95 % of the exact figures.
+Exit status 1 if a distance from 1e5 on is off by more than 25 %, if watches make the mean error of
+a survival function or of miss ratios larger, or if bounds with them hold less than 95 % of the
+exact figures.
 """
 
 from __future__ import annotations
 
 import argparse
+import datetime
 import random
 import statistics
 import subprocess
@@ -29,13 +32,13 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
-from memsampd.estimate.events import EstimatorEvent, WatchRecord
+from evaluation.page import Page
+from memsampd.estimate.events import WatchRecord
 from memsampd.exporters.analysis import analyse
 from memsampd.exporters.recording import Recording, read_recording
 from memsampd.sampler.perf.arrival import HIT_SECONDS
@@ -43,17 +46,25 @@ from memsampd.sampler.perf.watchpoints import POINTS, WatchOrder, Watchpoints
 from memsampd.sampler.process.cputime import process_cpu_ns
 from programs.preparing import compiled
 from reference import store
-from reference.judging import bounds_hold
+from reference.documents import machine_text, replace_section
 from reference.programs import BUILD, find
 from reference.running import run_recorded
+from reference.whole_runs import (
+    LARGE_BYTES,
+    LARGE_PROGRAMS,
+    Compared,
+    compare_distances,
+    compare_sizes,
+    nearest_edges,
+    without_watches,
+)
 from reference.windows import LRU_SIZES_BYTES
 from verdict import add_options, finish
 
-SIZES_BYTES = tuple(size for size in LRU_SIZES_BYTES if size >= 4 << 20)
-PROGRAMS = ("sorting", "fft", "hashjoin", "graph", "pagerank", "solver", "zstd", "sqlite3")
+SIZES_BYTES = tuple(size for size in LRU_SIZES_BYTES if size >= LARGE_BYTES)
+DISTANCES = nearest_edges((1e4, 1e5, 1e6, 1e7, 1e8))
 QUICK_PROGRAMS = ("sorting", "graph", "solver")
-
-
+PARTS = ("loops", "programs")
 LOOPS = (  # lines, near accesses between any two
     (1_000, 0),
     (10_000, 0),
@@ -85,29 +96,69 @@ class Distance:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
-    """One way to read a recording; means over sizes, in percent."""
+class Share:
+    """A share of all accesses, exact and as told without watches and with them.
 
-    error: float
-    band: float
-    unseen: float  # of the band: code that no burst has seen
-    held: float
+    Attributes:
+        at: a distance in accesses, or a size in bytes.
+        exact: 0..1.
+        without: low bound, estimate, high bound.
+        with_watches: the same.
+        without_holds: whether these bounds hold the exact share.
+        with_holds: the same with watches.
+    """
+
+    at: int
+    exact: float
+    without: tuple[float, float, float]
+    with_watches: tuple[float, float, float]
+    without_holds: bool
+    with_holds: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """One run of a program."""
+    """One run of a program.
+
+    Attributes:
+        program: its name.
+        own_cpu: what memsampd could use of CPU time, as a share of the program's.
+        distances: of the accesses, how many are not repeated within so many others.
+        sizes: miss ratios.
+        unseen: share of the accesses in code that no burst has seen, 0..1.
+        watches: how many there were.
+        returned: of these, whose line returned.
+        hit_share: CPU time that hits took, of the program's.
+    """
 
     program: str
-    without: Judged
-    with_watches: Judged
+    own_cpu: float
+    distances: list[Share]
+    sizes: list[Share]
+    unseen: float
     watches: int
     returned: int
     hit_share: float
-    estimate: list[float]
-    low: list[float]
-    high: list[float]
-    exact: list[float]
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """Over some shares, without watches and with them; in points, how many hold in percent."""
+
+    error: tuple[float, float]
+    width: tuple[float, float]
+    held: tuple[float, float]
+
+    @classmethod
+    def of(cls, shares: Sequence[Share]) -> Means:
+        """Take the means."""
+        exact = np.array([each.exact for each in shares])
+        told = np.array([(each.without, each.with_watches) for each in shares])
+        holds = np.array([(each.without_holds, each.with_holds) for each in shares])
+        errors = np.abs(told[:, :, 1] - exact[:, None]).mean(axis=0)
+        widths = (told[:, :, 2] - told[:, :, 0]).mean(axis=0)
+        pairs = [(100 * float(a), 100 * float(b)) for a, b in (errors, widths, holds.mean(axis=0))]
+        return cls(*pairs)
 
 
 def build(folder: Path) -> Path:
@@ -161,84 +212,98 @@ def measure_distance(program: Path, lines: int, near: int, rng: random.Random) -
     return Distance(exact, measured, 100 * (measured / exact - 1), len(pauses), seconds, hits)
 
 
-def exact_ratios(name: str) -> NDArray[np.float64]:
-    """Miss ratios of the whole run at ``SIZES_BYTES``."""
-    reference = store.load(store.path_of(name))
-    columns = [LRU_SIZES_BYTES.index(size) for size in SIZES_BYTES]
-    return np.asarray(reference.lru[:, columns].sum(axis=0) / reference.total_accesses)
-
-
-def judge(recording: Recording, exact: NDArray[np.float64]) -> tuple[Judged, NDArray[np.float64]]:
-    """Compare; and the estimate with its bounds, shape (3, s)."""
-    analysis = analyse(recording, "lru", np.array(SIZES_BYTES, np.int64))
-    curve = analysis.overall
-    if curve is None:
-        raise SystemExit("a run without a burst: try again")
-    error = 100 * float(np.mean(np.abs(curve.miss_ratio - exact)))
-    band = 100 * float(np.mean(curve.high - curve.low))
-    held = 100 * float(np.mean(bounds_hold(curve.low, curve.high, exact)))
-    weight = np.array([each.weight for each in analysis.windows])
-    is_unseen = np.array([not each.is_known for each in analysis.windows])
-    unseen = 100 * float(weight[is_unseen].sum() / weight.sum())
-    return Judged(error, band, unseen, held), np.array([curve.miss_ratio, curve.low, curve.high])
-
-
-def without_watches(recording: Recording) -> Recording:
-    """The same, as if there were no watchpoints."""
-    kept: list[EstimatorEvent] = [
-        event for event in recording.events if not isinstance(event, WatchRecord)
+def paired(without: Compared, with_watches: Compared) -> list[Share]:
+    """Put the same points of both ways to read a recording side by side."""
+    told = [
+        np.column_stack([way.low, way.estimate, way.high]).tolist()
+        for way in (without, with_watches)
     ]
-    return replace(recording, events=kept)
+    return [
+        Share(at, exact, tuple(before), tuple(after), before_holds, after_holds)
+        for at, exact, before, after, before_holds, after_holds in zip(
+            without.points.tolist(),
+            without.exact.tolist(),
+            *told,
+            without.holds.tolist(),
+            with_watches.holds.tolist(),
+            strict=True,
+        )
+    ]
 
 
-def measure(name: str, folder: Path, options: Sequence[str]) -> Score:
-    """Run a program once."""
-    (program,) = find([name])
-    path = folder / f"{name}.mem"
-    run_recorded(program.command(BUILD / "programs"), path, BUILD, ("--force", *options))
-    return score(name, read_recording(path))
+def measure_all(
+    names: Sequence[str], rounds: int, folder: Path, options: Sequence[str]
+) -> Iterator[Score]:
+    """Run each program so many times; recordings stay in the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for program in find(names):
+        command = program.command(BUILD / "programs")
+        for number in range(rounds):
+            path = folder.resolve() / f"{program.name}-{number}.mem"
+            run_recorded(command, path, BUILD, ("--force", *options))
+            yield score(store.load(store.path_of(program.name)), read_recording(path))
 
 
-def score(name: str, recording: Recording) -> Score:
-    """Judge a recording."""
-    exact = exact_ratios(name)
+def judge_all(names: Sequence[str], folder: Path) -> Iterator[Score]:
+    """Judge recordings that were kept."""
+    for name in names:
+        for path in sorted(folder.glob(f"{name}-*.mem")):
+            yield score(store.load(store.path_of(name)), read_recording(path))
+
+
+def score(reference: store.Reference, recording: Recording) -> Score:
+    """Judge a recording, read without its watches and with them."""
     watches = [event for event in recording.events if isinstance(event, WatchRecord)]
-    judged, told = judge(recording, exact)
-    cpu_seconds = sum(getattr(event, "cpu_seconds", 0.0) for event in recording.windows)
+    cpu_seconds = sum(window.cpu_seconds for window in recording.windows)
+    ways = (without_watches(recording), recording)
     return Score(
-        program=name,
-        without=judge(without_watches(recording), exact)[0],
-        with_watches=judged,
+        program=reference.name,
+        own_cpu=recording.header.config["own_cpu_share"],
+        distances=paired(*(compare_distances(way, reference, DISTANCES) for way in ways)),
+        sizes=paired(*(compare_sizes(way, reference, SIZES_BYTES) for way in ways)),
+        unseen=unseen_share(recording),
         watches=len(watches),
         returned=sum(each.end == "returned" for each in watches),
         hit_share=sum(each.hit_seconds for each in watches) / cpu_seconds,
-        estimate=told[0].tolist(),
-        low=told[1].tolist(),
-        high=told[2].tolist(),
-        exact=exact.tolist(),
     )
+
+
+def unseen_share(recording: Recording) -> float:
+    """Of the accesses, how many are of windows whose code no burst has seen, 0..1."""
+    windows = analyse(recording, "lru", np.array(SIZES_BYTES, np.int64)).windows
+    weight = np.array([each.weight for each in windows])
+    is_known = np.array([each.is_known for each in windows])
+    return float(weight[~is_known].sum() / weight.sum())
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Measure distances longer than bursts.")
     add_options(parser, "three programs")
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, metavar="PART")
     parser.add_argument("--programs", nargs="+", default=[], metavar="NAME")
     parser.add_argument("--rounds", type=int, default=1, metavar="N")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep the recordings there")
     parser.add_argument("--judge", type=Path, metavar="FOLDER", help="judge recordings from there")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="put the tables there")
     parser.add_argument("options", nargs="*", metavar="OPTION")
     args = parser.parse_args()
-    names = args.programs or (QUICK_PROGRAMS if args.quick else PROGRAMS)
-    scores = []
+    names = args.programs or (QUICK_PROGRAMS if args.quick else LARGE_PROGRAMS)
+    distances: list[Distance] = []
+    scores: list[Score] = []
     with tempfile.TemporaryDirectory(prefix="memsampd-long-") as temporary:
-        distances = [] if args.programs or args.judge else measure_loops(Path(temporary))
-        for name in [each for each in names for _ in range(args.rounds)]:
+        if "loops" in args.only and not args.judge:
+            distances = measure_loops(Path(temporary))
+        if "programs" in args.only:
             if args.judge:
-                each = score(name, read_recording(args.judge / f"{name}.mem"))
+                found = judge_all(names, args.judge)
             else:
-                each = measure(name, args.keep or Path(temporary), args.options)
-            scores.append(each)
-            print(line(each), flush=True)
+                folder = args.keep or Path(temporary)
+                found = measure_all(names, args.rounds, folder, args.options)
+            for each in found:
+                scores.append(each)
+                print(*lines_of(each), sep="\n", flush=True)
+    if args.markdown:
+        write_tables(args.markdown, distances, scores)
     told = {"loops": distances, "programs": scores}
     return finish(args.json, told, missed_goals(distances, scores))
 
@@ -260,41 +325,149 @@ def measure_loops(folder: Path) -> list[Distance]:
 def missed_goals(distances: Sequence[Distance], scores: Sequence[Score]) -> list[str]:
     """Print means; returns the goals that are missed."""
     far = [abs(each.error) for each in distances if each.exact >= FROM_DISTANCE - 1]
-    before, after = (
-        [
-            statistics.mean(getattr(getattr(each, way), figure) for each in scores)
-            for figure in ("error", "band", "unseen", "held")
-        ]
-        for way in ("without", "with_watches")
-    )
-    print(
-        f"mean       error {before[0]:5.2f} -> {after[0]:5.2f}  band {before[1]:5.1f} -> "
-        f"{after[1]:5.1f}  (unseen {before[2]:.1f})  held {before[3]:3.0f} -> {after[3]:3.0f}"
-    )
-    goals = {
-        "a distance": max(far, default=0.0) <= DISTANCE_ERROR,
-        "error with watches": after[0] <= before[0],
-        "bounds that hold": after[3] >= HELD_GOAL,
+    goals = {"a distance": max(far, default=0.0) <= DISTANCE_ERROR}
+    parts = {
+        "survival functions": [share for each in scores for share in each.distances],
+        "miss ratios": [share for each in scores for share in each.sizes],
     }
+    for name, shares in parts.items():
+        if not shares:
+            continue
+        means = Means.of(shares)
+        print(f"mean of {name}: {_means_line(means)}")
+        goals[f"error of {name} with watches"] = means.error[1] <= means.error[0]
+        goals[f"bounds of {name} that hold"] = means.held[1] >= HELD_GOAL
     return [goal for goal, is_met in goals.items() if not is_met]
 
 
-def line(score: Score) -> str:
-    """A row of the table."""
-    before, after = score.without, score.with_watches
-    figures = " ".join(
-        f"{100 * low:.1f}<{100 * middle:.1f}({100 * exact:.1f})<{100 * high:.1f}"
-        for low, middle, exact, high in zip(
-            score.low, score.estimate, score.exact, score.high, strict=True
-        )
-    )
+def _means_line(means: Means) -> str:
     return (
-        f"{score.program:10} error {before.error:5.2f} -> {after.error:5.2f}  "
-        f"band {before.band:5.1f} -> {after.band:5.1f} (unseen {before.unseen:4.1f})  "
-        f"held {before.held:3.0f} -> {after.held:3.0f}  "
-        f"{score.watches} watches, {score.returned} returned, "
-        f"{100 * score.hit_share:.2f} % of its CPU time  {figures}"
+        "error {:.2f} -> {:.2f}".format(*means.error)
+        + "  width {:.1f} -> {:.1f}".format(*means.width)
+        + "  held {:.0f} -> {:.0f} %".format(*means.held)
     )
+
+
+def lines_of(score: Score) -> list[str]:
+    """What is printed of a program."""
+    return [
+        f"{score.program:10} sizes: {_means_line(Means.of(score.sizes))}  "
+        f"unseen {100 * score.unseen:.1f} %  {score.watches} watches, {score.returned} returned, "
+        f"{100 * score.hit_share:.2f} % of its CPU time",
+        *(
+            f"{'':10} {share.at:11,}  exact {100 * share.exact:6.2f}  "
+            f"without {_bounded(share.without)}  with {_bounded(share.with_watches)}"
+            for share in score.distances
+        ),
+    ]
+
+
+def _bounded(told: tuple[float, float, float]) -> str:
+    low, middle, high = (100 * each for each in told)
+    return f"{middle:.2f} ({low:.2f} to {high:.2f})"
+
+
+# -- tables --------------------------------------------------------------------------------------
+
+
+def write_tables(path: Path, distances: Sequence[Distance], scores: Sequence[Score]) -> None:
+    """Replace the sections of a document of which there are figures."""
+    pages: dict[str, Page] = {}
+    if distances:
+        pages["loops"] = loops_page(distances)
+    if scores:
+        pages |= {"distances": distances_page(scores), "sizes": sizes_page(scores)}
+    for name, page in pages.items():
+        replace_section(path, name, page.markdown())
+
+
+def _dated_page(scores: Sequence[Score] = ()) -> Page:
+    page = Page()
+    settings = sorted({f"--own-cpu {each.own_cpu:g}" for each in scores})
+    with_them = f", with {', '.join(settings)}" if settings else ""
+    today = datetime.date.today().isoformat()
+    page.text(f"Measured {today} on {machine_text()}{with_them}.")
+    return page
+
+
+def loops_page(distances: Sequence[Distance]) -> Page:
+    """Write the table of loops."""
+    page = _dated_page()
+    page.table(
+        ("exact distance", "measured", "error, %", "pauses", "hits"),
+        [
+            (f"{e.exact:,}", f"{e.measured:,.0f}", f"{e.error:+.1f}", str(e.pauses), str(e.hits))
+            for e in distances
+        ],
+    )
+    return page
+
+
+def distances_page(scores: Sequence[Score]) -> Page:
+    """Write the tables of survival functions: means by distance, then every run."""
+    page = _dated_page(scores)
+    means = [
+        (f"{distance:,}", *_paired_cells([each.distances[at] for each in scores]))
+        for at, distance in enumerate(DISTANCES.tolist())
+    ]
+    everything = _paired_cells([share for each in scores for share in each.distances])
+    page.table(("distance", *_PAIRED), [*means, ("**mean**", *everything)])
+    page.table(
+        ("program", "distance", "exact, %", "without watches", "with them", "bounds hold"),
+        [
+            (
+                each.program,
+                f"{share.at:,}",
+                f"{100 * share.exact:.2f}",
+                _bounded(share.without),
+                _bounded(share.with_watches),
+                f"{_yes(share.without_holds)}, {_yes(share.with_holds)}",
+            )
+            for each in scores
+            for share in each.distances
+        ],
+    )
+    return page
+
+
+def sizes_page(scores: Sequence[Score]) -> Page:
+    """Write the table of miss ratios."""
+    page = _dated_page(scores)
+    rows = [
+        (
+            each.program,
+            *_paired_cells(each.sizes),
+            f"{100 * each.unseen:.1f}",
+            str(each.watches),
+            f"{100 * each.hit_share:.2f}",
+        )
+        for each in scores
+    ]
+    everything = _paired_cells([share for each in scores for share in each.sizes])
+    page.table(
+        ("program", *_PAIRED, "unseen code, %", "watches", "hits, % of CPU time"),
+        [*rows, ("**mean**", *everything, "", "", "")],
+    )
+    return page
+
+
+_PAIRED = (
+    *("error without watches", "with them", "width without", "with them"),
+    *("held without, %", "with them, %"),
+)
+
+
+def _paired_cells(shares: Sequence[Share]) -> list[str]:
+    means = Means.of(shares)
+    return [
+        *(f"{each:.2f}" for each in means.error),
+        *(f"{each:.1f}" for each in means.width),
+        *(f"{each:.0f}" for each in means.held),
+    ]
+
+
+def _yes(holds: bool) -> str:
+    return "yes" if holds else "**no**"
 
 
 if __name__ == "__main__":

@@ -7,14 +7,14 @@ usage: python benchmarks/no_stop.py [--quick] [--only PART...] [--rounds N] [--j
   ``--accesses watchpoints``, observed with bursts. Throughput as fast as can be, and the times to
   an answer at a quarter of that. Compared within a round; medians over rounds.
 - ``calls``: ``strace -f`` of memsampd while it observes redis: its calls of ptrace.
-- ``programs``: whole runs with exact references (``benchmarks/reference/data``), LRU caches of
-  1 KiB to 2 MiB, and of 4 to 64 MiB: mean error, width of the bounds, and how much they hold.
 - ``loops``: loops whose lines all return after the same distance: the size at which the misses
   have become half as many, against the exact one.
 
+Whole runs of programs with exact references are judged by the experiment ``sources`` of the
+evaluation (docs/evaluation.md).
+
 Goals, without a stop: p99.9 at most 1 ms later and throughput at most 3 % less; no call of ptrace;
-a mean error of at most 5 points up to 2 MiB and 10 beyond; bounds that hold 95 % of the exact
-figures; the size of a loop from 1 MiB on within 30 %. Exit status 1 if one is missed.
+the size of a loop from 1 MiB on within 30 %. Exit status 1 if one is missed.
 """
 
 from __future__ import annotations
@@ -34,14 +34,9 @@ from typing import Any
 import numpy as np
 
 from long_distances import LINE_BYTES, build, looping
-from memsampd.estimate.events import BurstRecord, WatchRecord
 from memsampd.exporters.analysis import analyse
 from memsampd.exporters.recording import Recording, read_recording
-from reference import store
-from reference.judging import bounds_hold
-from reference.programs import BUILD, find
-from reference.running import memsampd_command, run_recorded
-from reference.windows import LRU_SIZES_BYTES
+from reference.running import memsampd_command
 from targets.agent import observing
 from targets.servers import SERVERS, Load, Start
 from verdict import add_options, finish
@@ -57,17 +52,13 @@ ROUNDS, QUICK_ROUNDS = 10, 3
 LEAD_IN_SECONDS, QUICK_LEAD_IN_SECONDS = 12.0, 2.0
 SECONDS, QUICK_SECONDS = 4.0, 3.0
 PACED_SHARE = 0.25
-PROGRAMS = ("solver", "pagerank", "hashjoin", "sorting", "zstd", "gzip", "python3", "fft")
-QUICK_PROGRAMS = ("solver", "hashjoin", "zstd", "python3", "fft")
 LOOPS = ((1_000, 0), (10_000, 0), (100_000, 0), (1_000_000, 0), (1_000_000, 9))
 QUICK_LOOPS = LOOPS[1:4]
 LOOP_SECONDS = 12.0
-LARGE_BYTES = 4 << 20
 # Goals.
 LATER_SECONDS, LOSS = 0.001, 0.03
-SMALL_ERROR, LARGE_ERROR, HELD = 5.0, 10.0, 95.0
 KNEE_FROM_BYTES, KNEE_ERROR = 1 << 20, 30.0
-PARTS = ("redis", "calls", "programs", "loops")
+PARTS = ("redis", "calls", "loops")
 
 
 # -- a server ------------------------------------------------------------------------------------
@@ -160,91 +151,6 @@ def count_calls() -> int:
         return log.read().count("ptrace(")
 
 
-# -- programs ------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Score:
-    """One run; means over sizes, in percent."""
-
-    program: str
-    way: str
-    small_error: float
-    large_error: float
-    small_band: float
-    large_band: float
-    held: float
-    bursts: int
-    timed: int
-    watches: int
-    hit_share: float
-
-
-def score(name: str, way: str, recording: Recording) -> Score:
-    """Compare a recording with the exact miss ratios."""
-    reference = store.load(store.path_of(name))
-    exact = np.asarray(reference.lru.sum(axis=0) / reference.total_accesses)
-    sizes = np.array(LRU_SIZES_BYTES, np.int64)
-    curve = analyse(recording, "lru", sizes).overall
-    if curve is None:
-        raise SystemExit("a run that tells nothing: try again")
-    error, band = np.abs(curve.miss_ratio - exact), curve.high - curve.low
-    is_large = sizes >= LARGE_BYTES
-    bursts = [each for each in recording.events if isinstance(each, BurstRecord)]
-    watches = [each for each in recording.events if isinstance(each, WatchRecord)]
-    cpu_seconds = sum(getattr(each, "cpu_seconds", 0.0) for each in recording.windows)
-    return Score(
-        name,
-        way,
-        100 * float(error[~is_large].mean()),
-        100 * float(error[is_large].mean()),
-        100 * float(band[~is_large].mean()),
-        100 * float(band[is_large].mean()),
-        100 * float(np.mean(bounds_hold(curve.low, curve.high, exact))),
-        len(bursts),
-        sum(each.timed is not None for each in bursts),
-        len(watches),
-        sum(each.hit_seconds for each in watches) / cpu_seconds,
-    )
-
-
-def measure_programs(names: Sequence[str], folder: Path) -> list[Score]:
-    """Run each program without a stop, and, to compare with, with bursts."""
-    scores = []
-    for name in names:
-        (program,) = find([name])
-        for way in ("watchpoints", "bursts"):
-            path, options = folder / f"{name}-{way}.mem", ("--force", "--accesses", way)
-            run_recorded(program.command(BUILD / "programs"), path, BUILD, options)
-            each = score(name, way, read_recording(path))
-            scores.append(each)
-            print(
-                f"{name:9} {way:11} error {each.small_error:5.2f} {each.large_error:5.2f}  "
-                f"band {each.small_band:5.1f} {each.large_band:5.1f}  held {each.held:3.0f} %  "
-                f"{each.bursts} bursts, {each.timed} timed, {each.watches} watches, "
-                f"hits {100 * each.hit_share:.2f} % of its CPU time",
-                flush=True,
-            )
-    return scores
-
-
-def judge_programs(scores: Sequence[Score]) -> list[str]:
-    """Print means; which goals are missed."""
-    missed = []
-    for way in ("watchpoints", "bursts"):
-        mine = [each for each in scores if each.way == way]
-        small, large, held = (
-            statistics.mean(getattr(each, name) for each in mine)
-            for name in ("small_error", "large_error", "held")
-        )
-        print(f"mean      {way:11} error {small:5.2f} {large:5.2f}  held {held:3.0f} %")
-        if way == "watchpoints":
-            missed += ["error up to 2 MiB"] if small > SMALL_ERROR else []
-            missed += ["error from 4 MiB on"] if large > LARGE_ERROR else []
-            missed += ["bounds"] if held < HELD else []
-    return missed
-
-
 # -- loops ---------------------------------------------------------------------------------------
 
 
@@ -293,10 +199,9 @@ def knee_of(recording: Recording, most: float) -> float:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Measure accesses without a stop.")
-    add_options(parser, "three rounds, fewer programs")
+    add_options(parser, "three rounds, fewer loops")
     parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, metavar="PART")
     parser.add_argument("--rounds", type=int, metavar="N", help="of redis")
-    parser.add_argument("--programs", nargs="+", metavar="NAME")
     parser.add_argument(
         "--memsampd", type=Path, default=Path(sys.executable).with_name("memsampd"), metavar="PATH"
     )
@@ -316,11 +221,6 @@ def main() -> int:
             told["ptrace_calls"] = count_calls()
             print(f"calls of ptrace: {told['ptrace_calls']}")
             missed += ["ptrace"] if told["ptrace_calls"] else []
-        if "programs" in args.only:
-            names = args.programs or (QUICK_PROGRAMS if args.quick else PROGRAMS)
-            scores = measure_programs(names, folder)
-            told["programs"] = scores
-            missed += judge_programs(scores)
         if "loops" in args.only:
             knees = measure_loops(QUICK_LOOPS if args.quick else LOOPS, folder)
             told["loops"] = knees

@@ -51,25 +51,39 @@ def open_results(experiment: Experiment, folder: Path) -> Results:
 def report(
     experiments: Sequence[Experiment], folder: Path, markdown: Path, scale: str
 ) -> list[Goal]:
-    """Write the sections of all that is kept; returns the goals."""
+    """Write the sections of all that is kept, goals in one of their own; returns the goals."""
     goals: list[Goal] = []
     for experiment in experiments:
         rows = open_results(experiment, folder).rows
         page = Page()
         if not rows:
             page.text("Not measured at this scale.")
-        goals += experiment.report(rows, page)
+        judged_by_it = experiment.report(rows, page)
         replace_section(markdown, experiment.name, page.markdown())
-    lines = [
-        f"| {goal.what} | {goal.value:.2f} | {goal.limit:g} | "
-        f"{'met' if goal.is_met else '**missed**'} |"
-        for goal in goals
-    ]
-    measured = f"Measured {datetime.date.today().isoformat()} on {machine_text()}, scale: {scale}."
-    table = ["| goal | measured | at most | |", "| --- | ---: | ---: | --- |", *lines]
-    if lines:
-        replace_section(markdown, "goals", "\n".join([measured, "", *table]))
+        if judged_by_it:
+            text = goals_page(judged_by_it, scale).markdown()
+            replace_section(markdown, f"{experiment.name} goals", text)
+        goals += judged_by_it
     return goals
+
+
+def goals_page(goals: Sequence[Goal], scale: str) -> Page:
+    """Write which goals are met."""
+    page = Page()
+    page.text(f"Measured {datetime.date.today().isoformat()} on {machine_text()}, scale: {scale}.")
+    page.table(
+        ("goal", "measured", "at most", ""),
+        [
+            (
+                goal.what,
+                f"{goal.value:.2f}",
+                f"{goal.limit:g}",
+                "met" if goal.is_met else "**missed**",
+            )
+            for goal in goals
+        ],
+    )
+    return page
 
 
 def main() -> int:
@@ -93,7 +107,7 @@ def main() -> int:
     scale = SCALES["quick" if args.quick else "smoke" if args.smoke else "whole"]
     if args.rounds is not None:
         scale = replace(scale, repeats=args.rounds)
-    folder = args.folder or ROOT / "build" / "evaluation" / scale.name
+    folder = (args.folder or ROOT / "build" / "evaluation" / scale.name).resolve()
     markdown = args.markdown or folder / "evaluation.md"
     folder.mkdir(parents=True, exist_ok=True)
     if not markdown.exists():

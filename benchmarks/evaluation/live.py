@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,14 +62,40 @@ class LiveRuns:
             self._make(run, program, repeat)
         return run
 
+    def recorded(self, program: str, repeat: int, kind: str, options: Sequence[str]) -> Recording:
+        """Return the recording of a run with other options, whose metrics nobody reads.
+
+        Args:
+            program: its name.
+            repeat: which of the runs, and the session's seed.
+            kind: what names these options, and the folder beside that of the scraped runs.
+            options: of ``memsampd run``.
+
+        Raises:
+            RunError: the program or memsampd failed.
+        """
+        path = self._folder.parent / kind / f"{program}-{repeat}.mem"
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            unfinished = path.with_suffix(".new")
+            told = ("--force", "--seed", str(repeat), *options)
+            run_recorded(self._warmed(program), unfinished, self._build, told)
+            unfinished.rename(path)
+        return read_recording(path)
+
     def _make(self, run: LiveRun, program: str, repeat: int) -> None:
-        (found,) = find([program])
-        command = found.command(self._build / "programs")
-        if program not in self._warm:  # files into the page cache
-            run_alone(command, self._build)
-            self._warm.add(program)
+        command = self._warmed(program)
         address = free_address()
         options = ("--force", "--seed", str(repeat), "--linger", str(2 * SCRAPE_SECONDS))
         with Scraper(address).running() as scraper:
             timing = run_recorded(command, run.recording, self._build, options, address)
         write_scrapes(run.scrapes, scraper.scrapes(timing.start_seconds))
+
+    def _warmed(self, program: str) -> list[str]:
+        """Prepare a program, run it once, and return its command line."""
+        (found,) = find([program])
+        command = found.command(self._build / "programs")
+        if program not in self._warm:  # files into the page cache
+            run_alone(command, self._build)
+            self._warm.add(program)
+        return command

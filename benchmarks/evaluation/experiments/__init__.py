@@ -8,6 +8,7 @@ from evaluation.experiments.live import Live
 from evaluation.experiments.phase_quality import PhaseQuality
 from evaluation.experiments.phase_sensitivity import PhaseSensitivity
 from evaluation.experiments.profiled_windows import ProfiledWindows
+from evaluation.experiments.sources import Sources
 
 EXPERIMENTS: tuple[Experiment, ...] = (
     AverageCurve(),
@@ -15,4 +16,5 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     PhaseQuality(),
     PhaseSensitivity(),
     Live(),
+    Sources(),
 )
