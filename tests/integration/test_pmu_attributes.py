@@ -127,7 +127,8 @@ else:
 SAMPLED = "type config precise_ip exclude_user exclude_kernel exclude_hv exclude_idle exclude_host"
 """What makes the event; fields of the sample and how long it runs are each program's own matter.
 
-So is ``exclude_guest``: perf leaves guests out, where a CPU runs virtual machines; we do not.
+So is ``exclude_guest``: perf leaves guests out, where a CPU runs virtual machines; we drop their
+samples.
 """
 
 
