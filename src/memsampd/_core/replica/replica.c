@@ -143,7 +143,16 @@ replica_burst(Replica *self, PyObject *args, PyObject *keywords)
 
 /* ---- What it recorded ---- */
 
-/* How many parts the last burst has, up to so many accesses; and let `part_end` tell where they end. */
+/* Made when it is wanted first. False without memory, with an exception set. */
+static bool
+has_core(Replica *self)
+{
+    if (self->core == NULL && (self->core = core_model_create()) == NULL)
+        PyErr_NoMemory();
+    return self->core != NULL;
+}
+
+/* How many parts the last burst has, up to so many accesses. */
 static PyObject *
 replica_parts(Replica *self, PyObject *args)
 {
@@ -152,8 +161,8 @@ replica_parts(Replica *self, PyObject *args)
 
     if (!PyArg_ParseTuple(args, "K:parts", &most_accesses))
         return NULL;
-    if (self->core == NULL && (self->core = core_model_create()) == NULL)
-        return PyErr_NoMemory();
+    if (!has_core(self))
+        return NULL;
     Py_BEGIN_ALLOW_THREADS
     self->parts = find_parts(self->core, &r->blocks, r->expansion.segment_base, r->start,
                              r->written, most_accesses);
@@ -306,8 +315,8 @@ replica_core_times(Replica *self, PyObject *ignored)
     double started = thread_cpu_seconds();
     (void)ignored;
 
-    if (self->core == NULL && (self->core = core_model_create()) == NULL)
-        return PyErr_NoMemory();
+    if (!has_core(self))
+        return NULL;
     Py_BEGIN_ALLOW_THREADS
     t = core_model_run(self->core, &r->blocks, r->expansion.segment_base, self->from, self->at);
     Py_END_ALLOW_THREADS

@@ -222,14 +222,6 @@ struct walk {
     uint64_t instructions, accesses, distant;
 };
 
-static uint64_t
-address_of(const struct walk *w, size_t access, const uint64_t *words)
-{
-    const struct operand *o = &w->blocks->accesses.operand[access];
-    return (o->word != 0 ? words[o->word] : 0) + w->segment_base[o->source] +
-           (uint64_t)w->blocks->accesses.delta[access];
-}
-
 /* What the accesses of an instruction touch, from `*access` on. */
 static struct touched
 touch(struct walk *w, const struct exit *x, unsigned instruction, size_t *access,
@@ -247,7 +239,7 @@ touch(struct walk *w, const struct exit *x, unsigned instruction, size_t *access
             t.loads = true;
             continue;
         }
-        const uint64_t address = address_of(w, *access, words);
+        const uint64_t address = address_of_access(w->blocks, w->segment_base, *access, words);
         const bool distant = is_distant(&w->model->nearest, address);
         w->distant += distant;
         t.accesses++;

@@ -157,14 +157,6 @@ expand_special(struct expansion *x, const struct special *s, const uint64_t *wor
     return EXPANDED_ALL;
 }
 
-static inline uint64_t
-address_of(const struct expansion *x, size_t access, const uint64_t *words)
-{
-    const struct operand *o = &x->blocks->accesses.operand[access];
-    uint64_t base = o->word != 0 ? words[o->word] : 0;
-    return base + x->segment_base[o->source] + (uint64_t)x->blocks->accesses.delta[access];
-}
-
 /* Count the first so many instructions of a record. */
 static void
 count_part(struct expansion *x, const struct block *block, const struct exit *part,
@@ -199,7 +191,8 @@ expand_slowly(struct expansion *x, const struct block *block, const struct exit 
                 break;
             continue;
         }
-        if (rows_add(&x->rows, a->ip[at], address_of(x, at, words), a->size_bytes[at],
+        if (rows_add(&x->rows, a->ip[at],
+                     address_of_access(x->blocks, x->segment_base, at, words), a->size_bytes[at],
                      a->is_write[at]) != 0)
             return EXPANDED_NO_MEMORY;
         x->total++;
@@ -235,7 +228,7 @@ add_rows(struct expansion *x, const struct exit *part, const uint64_t *words)
     memcpy(rows->is_write + rows->count, a->is_write + first, n);
     uint64_t *address = rows->address + rows->count;
     for (size_t i = 0; i < n; i++)
-        address[i] = address_of(x, first + i, words);
+        address[i] = address_of_access(x->blocks, x->segment_base, first + i, words);
     rows->count += n;
     return true;
 }

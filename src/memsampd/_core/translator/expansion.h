@@ -67,7 +67,7 @@ bool expansion_count(struct expansion *x);
 
 #define MARKS_AT_ONCE 2048 /* in the nearest cache */
 
-/* ---- Shared by expansion.c and plain_lines.c ---- */
+/* ---- Shared by what goes through records ---- */
 
 /* The exit that the record at `at` names, if a whole one stands there, and how many words that has: by
  * what stands there, which is known sooner than what is known of the exit. */
@@ -81,6 +81,16 @@ exit_of_record(const struct blocks *b, const uint64_t *at, const uint64_t *end, 
     if (number >= b->exits || b->exit[number].words != *words || *words > (size_t)(end - at))
         return NULL;
     return &b->exit[number];
+}
+
+/* The address of an access that is no ACCESS_SPECIAL, by its block's columns and the words of its record. */
+static inline uint64_t
+address_of_access(const struct blocks *b, const uint64_t segment_base[3], size_t access,
+                  const uint64_t *words)
+{
+    const struct operand *o = &b->accesses.operand[access];
+    const uint64_t base = o->word != 0 ? words[o->word] : 0;
+    return base + segment_base[o->source] + (uint64_t)b->accesses.delta[access];
 }
 
 /* Count a record, for the layout of later translations and for the visits. False without memory. */

@@ -119,13 +119,11 @@ _SYSTEM_CALLS = {Mnemonic.SYSCALL, Mnemonic.SYSENTER, Mnemonic.INT}
 _PUSH_FLAGS = {Mnemonic.PUSHF, Mnemonic.PUSHFD, Mnemonic.PUSHFQ}
 
 
-_MNEMONICS = tuple(
-    (name, value) for name, value in vars(Mnemonic).items() if isinstance(value, int)
-)
+MNEMONIC_NAMES = {v: k for k, v in vars(Mnemonic).items() if isinstance(v, int)}
 
 
 def _mnemonics(*prefixes: str) -> set[int]:
-    return {value for name, value in _MNEMONICS if name.startswith(prefixes)}
+    return {value for value, name in MNEMONIC_NAMES.items() if name.startswith(prefixes)}
 
 
 _PREFETCHES = _mnemonics("PREFETCH")

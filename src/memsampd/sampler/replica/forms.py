@@ -81,7 +81,7 @@ _WRITES = {
     OpAccess.COND_WRITE,
     OpAccess.READ_COND_WRITE,
 }
-# A part of a register that is written, or perhaps is: the rest stays as it was.
+# What is written only perhaps stays as it was otherwise: so it is read.
 _READS = {
     OpAccess.READ,
     OpAccess.READ_WRITE,

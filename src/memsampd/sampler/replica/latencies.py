@@ -8,10 +8,11 @@ adds these.
 from __future__ import annotations
 
 import re
-from functools import cache
 
 import iced_x86
 from iced_x86 import Mnemonic, OpKind, RegisterExt
+
+from memsampd.sampler.replica.decoder import MNEMONIC_NAMES
 
 # By the begin of the mnemonic; the first that matches.
 _LATENCIES: tuple[tuple[str, int], ...] = (
@@ -43,7 +44,7 @@ _LOCKED_CYCLES = 18
 
 def latency_cycles(instruction: iced_x86.Instruction) -> int:
     """Cycles from when what it reads is there, loaded data too, to when what it writes is."""
-    name = _names()[instruction.mnemonic]
+    name = MNEMONIC_NAMES[instruction.mnemonic]
     if re.match(_PLAIN_MOVES, name):
         return 0  # cores rename registers, and the model adds loads
     if name in ("MOVD", "MOVQ", "VMOVD", "VMOVQ") and not _crosses(instruction):
@@ -53,11 +54,6 @@ def latency_cycles(instruction: iced_x86.Instruction) -> int:
         instruction.op_kind(number) for number in range(instruction.op_count)
     )
     return cycles + (_LOCKED_CYCLES if instruction.has_lock_prefix or swaps else 0)
-
-
-@cache
-def _names() -> dict[int, str]:
-    return {value: name for name, value in vars(Mnemonic).items() if isinstance(value, int)}
 
 
 def _crosses(instruction: iced_x86.Instruction) -> bool:

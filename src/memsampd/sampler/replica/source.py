@@ -296,6 +296,7 @@ class ReplicaSource:
         """The next part of what was taken, or all of it."""
         started = time.thread_time()
         taken, begun_rows = rest.taken, rest.rows
+        held_rows = max(taken.held_accesses, begun_rows)
         is_whole, is_last = rest.parts == 1, rest.part + 1 == rest.parts
         limit = rest.request.max_accesses - begun_rows
         self._hand_over(limit, collector, -1 if is_whole else rest.part)
@@ -327,9 +328,7 @@ class ReplicaSource:
             calls_equal=taken.equal,
             pages_predicted=taken.pages_predicted,
             pages_missed=taken.pages_missed,
-            beyond_accesses=begun_rows
-            + collector.rows
-            - min(max(taken.held_accesses, begun_rows), begun_rows + collector.rows),
+            beyond_accesses=max(begun_rows + collector.rows - held_rows, 0),
             is_plausible=rest.company,
             cut_short=taken.cut_short,
             part=rest.part,
