@@ -36,6 +36,7 @@ from memsampd.phases.windows import WindowCutter
 from memsampd.sampler.clock.progress import ProgressClock
 from memsampd.sampler.perf.watchpoints import Watchpoints
 from memsampd.sampler.replica.source import ReplicaSource
+from memsampd.sampler.spacing import DataSpacing
 from verdict import add_options, finish
 
 START_GOAL_SECONDS = 0.15
@@ -49,6 +50,7 @@ PARTS: dict[str, tuple[tuple[type, str], ...]] = {
         (UnseenCode, "add"),
         (Pipeline, "_end_window"),
     ),
+    "turns: spacing of data": ((DataSpacing, "add"), (DataSpacing, "between")),
     "turns: clock": tuple((ProgressClock, name) for name in ("add", "measure", "rates")),
     "turns: estimate": tuple(
         (Estimator, name)

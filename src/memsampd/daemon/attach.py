@@ -67,6 +67,7 @@ from memsampd.sampler.process.target import check_target
 from memsampd.sampler.protocols import AccessClock, AccessSource, BranchSource
 from memsampd.sampler.records import BranchSamples
 from memsampd.sampler.replica.source import ReplicaSource
+from memsampd.sampler.spacing import DataSpacing
 
 if TYPE_CHECKING:
     from memsampd.daemon.store.database import ProfileStore
@@ -728,6 +729,7 @@ def _pipeline_parts(
             DriftMonitor(),
             _clock(clock, around),
             UnseenCode(),
+            DataSpacing(pid, code_reader(pid)),
             known,
         )
 

@@ -39,6 +39,7 @@ from memsampd.phases.windows import WindowCutter
 from memsampd.sampler.perf.watchpoints import Watched, WatchOrder
 from memsampd.sampler.protocols import AccessClock
 from memsampd.sampler.records import BranchSamples, BurstCost, Stretch
+from memsampd.sampler.spacing import DataSpacing
 
 # Bursts of a phase whose miss ratios they leave open by more than this, mean over sizes, are too
 # short: watches then tell more than further bursts.
@@ -69,6 +70,7 @@ class Learners(msgspec.Struct, frozen=True):
     drift: DriftMonitor
     clock: AccessClock
     unseen: UnseenCode
+    spacing: DataSpacing
     known: Known = msgspec.field(default_factory=Known)
     paces: Paces = msgspec.field(default_factory=Paces)
 
@@ -387,6 +389,7 @@ class Pipeline:
         bins = self.parts.cutter.bins(samples)
         self._learners.clock.add(samples, thread_seconds)
         self._learners.unseen.add(samples, bins)
+        self._learners.spacing.add(samples)
         for window in self.parts.cutter.add(samples, bins):
             self._end_window(window)
 
@@ -405,7 +408,8 @@ class Pipeline:
         self.window, self.phase = window, phase
         self.counts.windows += 1
         rates = learners.clock.rates(window.start_seconds, window.end_seconds)
-        learners.paces.add_window(rates, window.samples)
+        spacing = learners.spacing.between(window.start_seconds, window.end_seconds)
+        learners.paces.add_window(rates, window.samples, phase, spacing)
         self._emit(
             WindowRecord(
                 index=window.index,
@@ -420,10 +424,11 @@ class Pipeline:
                 predicted_phase=predicted,
                 code=code_bytes(window.code),
                 rates=rates,
+                spacing=spacing,
                 speed=learners.clock.speed(window.start_seconds, window.end_seconds),
             )
         )
-        self._closed.add(window, phase)
+        self._closed.add(window, phase, spacing)
         self._ended.append((window, assignment))
         self._take_bursts()
 
@@ -484,6 +489,7 @@ class Pipeline:
             if window is None:
                 waiting.append(counted)
             else:
+                self._learners.paces.add_spacing(window.phase, window.spacing)
                 self._take_burst(counted, window.index, window.phase)
         self._waiting = waiting
 

@@ -36,7 +36,7 @@ from memsampd.models.policies import MODELS
 from memsampd.models.protocols import CacheModel
 from memsampd.models.statstack import expected_stack_distances
 from memsampd.models.survival import SurvivalFunction
-from memsampd.sampler.records import CodeRate
+from memsampd.sampler.records import CodeRate, Spacing
 
 # What a burst of another phase counts that ran the code: it may work on other data there.
 _LIKE_CODE = 0.1
@@ -48,6 +48,11 @@ _MOST_UNSEEN = 0.1
 # counts an eighth: 4 % are usual for the same working set, and some 5 to 10 lie between others.
 _SAME_RATE = 0.04
 _LIKE_RATE = 0.5  # the same of a burst whose own rate is only told by those of like code
+# By how many octaves the data of two windows are apart where a burst of the one counts an eighth
+# for the other, what both are known to added: in replays of 42 runs of 21 programs this was best.
+_SAME_SPACING = 0.4
+_SPACING_ERRORS = 2.0
+_LEAST_LIKENESS = 1e-3
 # From how large a difference of miss ratios on the stored bursts of a phase do not hold any more.
 _OTHER_ANYWHERE = 0.1
 _OTHER_EVERYWHERE = 0.05
@@ -70,6 +75,7 @@ class _Waiting(msgspec.Struct):
     cpu_seconds: float
     hits: NDArray[np.float64]
     rates: tuple[CodeRate, ...]
+    spacing: Spacing | None
     sums: WindowSums
     is_known: bool = False
 
@@ -261,6 +267,7 @@ class Estimator:
             record.cpu_seconds,
             code_vector(record.code),
             record.rates,
+            record.spacing,
             WindowSums.nothing(self._layout.values, self._capacity),
         )
         self._waiting.append(window)
@@ -434,6 +441,7 @@ class Estimator:
             record.timed_code,
             record.is_stored,
             sight_lines,
+            self._spacing_of(record.window),
         )
         if joined is not None:
             gone, into = joined
@@ -442,6 +450,11 @@ class Estimator:
             self._seen.pop(into, None)
         self._seen.pop(at, None)
         return at
+
+    def _spacing_of(self, index: int) -> Spacing | None:
+        """How far apart data lay in a window, as long as it waits."""
+        found = (window.spacing for window in reversed(self._waiting) if window.index == index)
+        return next(found, None)
 
     def _model_again(self, rows: Iterable[int]) -> None:
         """Model bursts again: beyond their horizons something else is known now."""
@@ -525,7 +538,7 @@ class Estimator:
             memory.window,
             memory.code,
             np.where(own, 1.0, np.where(is_told, _LIKE_CODE, _OTHER_PHASE)),
-            memory.bursts * evidence,
+            memory.bursts * evidence * _likeness_of_spacing(windows, memory.spacing),
             memory.parts_of_kinds(),
         )
         seconds = shares * cpu_seconds[:, None]
@@ -671,3 +684,24 @@ def _rates_of(
             # It tells which of these bursts, not whether they or those of other code.
             evidence[row, same] = speaks / speaks.max()
     return rates, evidence
+
+
+def _likeness_of_spacing(
+    windows: Sequence[_Waiting] | deque[_Waiting], spacing: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """How much bursts speak for windows, by how far apart the data of both lay, shape (w, m).
+
+    Args:
+        windows: w of them.
+        spacing: octaves and errors of the bursts' windows, NaN where not known, shape (m, 2).
+    """
+    own = np.array(
+        [
+            (np.nan, np.nan) if each.spacing is None else (each.spacing.octaves, each.spacing.error)
+            for each in windows
+        ]
+    )
+    variance = _SAME_SPACING**2 + _SPACING_ERRORS * np.add.outer(own[:, 1] ** 2, spacing[:, 1] ** 2)
+    apart = np.subtract.outer(own[:, 0], spacing[:, 0]) ** 2 / variance
+    # What is not known counts as one deviation.
+    return np.maximum((1 + np.where(np.isnan(apart), 1.0, apart)) ** -3.0, _LEAST_LIKENESS)

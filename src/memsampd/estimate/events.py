@@ -21,6 +21,7 @@ from memsampd.sampler.records import (
     BurstEnd,
     CodeRate,
     CoreTimes,
+    Spacing,
     Speed,
     TimedStretch,
     makes_no_access,
@@ -64,6 +65,7 @@ class WindowRecord(Event, frozen=True, kw_only=True, tag="window"):
         predicted_phase: the phase that was expected.
         code: its branch vector, hits a bin, uint16 little-endian; empty if it was not kept.
         rates: how fast code went in it that bursts were timed in.
+        spacing: how far apart its data lay; None where samples do not tell.
         speed: accesses, instructions and cycles as counters told them; None without counters.
     """
 
@@ -79,6 +81,7 @@ class WindowRecord(Event, frozen=True, kw_only=True, tag="window"):
     predicted_phase: int | None = None
     code: bytes = b""
     rates: tuple[CodeRate, ...] = ()
+    spacing: Spacing | None = None
     speed: Speed | None = None
 
     def __post_init__(self) -> None:

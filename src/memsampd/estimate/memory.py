@@ -9,6 +9,8 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from memsampd.sampler.records import Spacing
+
 _ALIKE = 0.7  # from what likeness of two branch vectors on, 0..1, they are of the same code
 # Timings of bursts that ran the same code, and whose curves differ by no more than a tenth of the
 # accesses anywhere, contradict each other if one is so many times the other.
@@ -79,6 +81,7 @@ class BurstMemory:
         self._timed_code = np.full(capacity, -1, np.int64)
         self._is_stored = np.zeros(capacity, np.bool_)
         self._sight_lines = np.zeros(capacity)
+        self._spacing = np.full((capacity, 2), np.nan)
         self._log_model = np.zeros(capacity)
         self._curves = np.zeros((capacity, values))
         self._alike = np.zeros((capacity, capacity))
@@ -179,6 +182,11 @@ class BurstMemory:
         """Relative errors that these may have, shape (m,)."""
         return self._error[: self.count]
 
+    @property
+    def spacing(self) -> NDArray[np.float64]:
+        """Octaves and error of how far apart data lay in their windows, or NaN, shape (m, 2)."""
+        return self._spacing[: self.count]
+
     # -- learning ------------------------------------------------------------------------------
 
     def add(
@@ -194,6 +202,7 @@ class BurstMemory:
         timed_code: int = -1,
         is_stored: bool = False,
         sight_lines: float = 0.0,
+        spacing: Spacing | None = None,
     ) -> tuple[int, tuple[int, int] | None]:
         """Remember a burst.
 
@@ -209,6 +218,7 @@ class BurstMemory:
             timed_code: id of its code in the rates of windows, or -1.
             is_stored: it was taken before the attach.
             sight_lines: up to which stack distance it saw some.
+            spacing: how far apart the data of its window lay.
 
         Returns:
             Its row, and rows (gone, into) if two others were made one to make room for it.
@@ -225,6 +235,7 @@ class BurstMemory:
         self._error[row], self._is_timed[row] = error, is_timed
         self._log_model[row], self._timed_code[row] = np.log(modelled), timed_code
         self._is_stored[row], self._sight_lines[row] = is_stored, sight_lines
+        self._spacing[row] = np.nan if spacing is None else (spacing.octaves, spacing.error)
         self._curves[row] = curve
         self._compare(row)
         self._found.clear()
@@ -364,6 +375,7 @@ class BurstMemory:
         self._is_memoryless[into] &= self._is_memoryless[gone]
         self._is_stored[into] &= self._is_stored[gone]
         self._sight_lines[into] = min(self._sight_lines[gone], self._sight_lines[into])
+        self._spacing[into] = share * self._spacing[gone] + (1 - share) * self._spacing[into]
         self._bursts[into] += self._bursts[gone]
         self._code[gone] = 0
         self._compare(into)

@@ -267,6 +267,23 @@ class Stretch(msgspec.Struct, frozen=True):
         return replace(self, accesses=accesses, registers=self.registers[part], ip=self.ip[part])
 
 
+class Spacing(msgspec.Struct, frozen=True):
+    """How far apart the data lay that a thread was found at, from sample to sample.
+
+    Of each of the data that samples found the thread at, the distance in lines to the nearest
+    other, and one more; of these the median, as a logarithm to base 2. Data at random in an area
+    of so many lines lie some area / 2n apart where n samples found any; so it tells whether the
+    same code works on a small area or on a large one.
+
+    Attributes:
+        octaves: the median.
+        error: its standard error.
+    """
+
+    octaves: float
+    error: float
+
+
 class CodeRate(msgspec.Struct, frozen=True):
     """How fast some code went for a while.
 

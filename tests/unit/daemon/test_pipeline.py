@@ -43,6 +43,7 @@ from memsampd.phases.windows import WindowCutter
 from memsampd.sampler.clock.progress import ProgressClock
 from memsampd.sampler.perf.watchpoints import Watched, WatchOrder
 from memsampd.sampler.records import BranchSamples, Burst, BurstCost, BurstEnd
+from memsampd.sampler.spacing import DataSpacing
 
 PID = 4242
 WINDOW_SECONDS, PERIOD_SECONDS = 0.1, 0.01
@@ -78,6 +79,7 @@ class World:
         rare: one that every tenth of them finds, and bursts do not; None: there is none.
         execs: times of execs.
         rate: accesses per second, which a register counts; None: registers are not known.
+        area_bytes: its code reads all over so large an area; None: there is no code to be seen.
         before: what another session learned of the program.
     """
 
@@ -95,6 +97,7 @@ class World:
     waiting: list[CaptureResult] = field(default_factory=list)
     forgotten: int = 0
     rate: float | None = None
+    area_bytes: int | None = None
     before: World | None = None
     watches: bool = False
     watch_orders: list[WatchOrder] = field(default_factory=list)
@@ -144,8 +147,14 @@ class World:
             DriftMonitor(),
             ProgressClock(),
             UnseenCode(),
+            DataSpacing(PID, lambda address, size_bytes: self.machine_code[:size_bytes]),
             known,
         )
+
+    @property
+    def machine_code(self) -> bytes:
+        """At any address: a load through rdi."""
+        return b"" if self.area_bytes is None else bytes.fromhex("488b07")
 
     def samples(self, seconds: float) -> BranchSamples:
         count = round(seconds / PERIOD_SECONDS)
@@ -162,6 +171,9 @@ class World:
             registers = np.zeros((count, 16), np.uint64)
             jitter = 1e-4 * np.random.default_rng(count).random(count)
             registers[:, 1] = (self.rate * (times + jitter)).astype(np.uint64)
+        if self.area_bytes is not None:
+            registers = np.zeros((count, 16), np.uint64)
+            registers[:, 5] = np.linspace(0, self.area_bytes, count)
         return BranchSamples(
             ips, tids, tids, times.astype(np.float64), PERIOD_SECONDS, registers, exec_seconds=execs
         )
@@ -432,6 +444,24 @@ def test_code_that_goes_at_another_pace_gets_a_burst_at_once(rate: float, gets_o
     for _ in range(4):
         world.turn()
     assert (len(world.orders) > before) == gets_one
+
+
+@pytest.mark.parametrize(("area_bytes", "gets_one"), [(1 << 16, False), (1 << 26, True)])
+def test_code_that_works_on_a_larger_area_gets_a_burst_at_once(
+    area_bytes: int, gets_one: bool
+) -> None:
+    world = World(lambda order: BURST, schedule_name="phase-guided", area_bytes=1 << 16)
+    world.turn()
+    while world.waiting or world.pipeline.parts.schedule.windows_left(0) < 5:
+        world.turn()
+    before, world.area_bytes = len(world.orders), area_bytes
+    for _ in range(4):
+        world.turn()
+    assert (len(world.orders) > before) == gets_one
+    told = [each.spacing for each in world.records if isinstance(each, WindowRecord)]
+    octaves = [each.octaves for each in told if each is not None]
+    assert len(octaves) == len(told)
+    assert octaves[-1] - octaves[0] == pytest.approx(10 if gets_one else 0, abs=0.1)
 
 
 def test_a_program_that_goes_on_to_other_code_gets_a_burst_at_once() -> None:

@@ -30,7 +30,7 @@ from memsampd.exporters.recording import RecordingWriter, read_recording
 from memsampd.models.histogram import ReuseHistogram
 from memsampd.models.statstack import StatStack
 from memsampd.models.survival import SurvivalFunction
-from memsampd.sampler.records import CodeRate
+from memsampd.sampler.records import CodeRate, Spacing
 
 BINS = 16
 
@@ -468,6 +468,25 @@ def test_windows_tell_the_rate_of_like_code_that_was_not_timed() -> None:
     assert [known[at].accesses for at in (2, 3)] == pytest.approx([0.1 * slow, 0.1 * fast])
     assert known[2].curves["lru"].miss_ratio[0] > 0.9
     assert known[3].curves["lru"].miss_ratio[0] < 0.1
+
+
+def test_among_bursts_of_like_code_those_speak_whose_data_lay_as_far_apart() -> None:
+    code = np.eye(BINS)[3] * 50
+    near, far = burst_of(100, 0), burst_of(4000, 1)
+    spacings = (2.0, 9.0, 8.6, 2.3, None, 5.5)
+    events: list[EstimatorEvent] = []
+    for index, octaves in enumerate(spacings):
+        spacing = None if octaves is None else Spacing(octaves, 0.2)
+        events.append(msgspec.structs.replace(window(index, 0, code), spacing=spacing))
+    known = windows_of([*events[:2], near, far, *events[2:]])
+    size = int(np.searchsorted(SIZES_BYTES, 2 * 100 * 64))
+    ratios = [known[at].curves["lru"].miss_ratio[size] for at in range(len(spacings))]
+    small, large = ratios[0], ratios[1]
+    assert large - small > 0.5
+    assert ratios[2] == pytest.approx(large, abs=0.05)
+    assert ratios[3] == pytest.approx(small, abs=0.05)
+    # Where it is not known, or like neither, both speak.
+    assert all(small + 0.1 < each < large - 0.1 for each in ratios[4:])
 
 
 def _with(record: BurstRecord, histogram: ReuseHistogram) -> BurstRecord:

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from memsampd.phases.paces import Paces
-from memsampd.sampler.records import CodeRate
+from memsampd.sampler.records import CodeRate, Spacing
 
 SAMPLES = 50
 
@@ -10,7 +10,7 @@ def seeks(paces: Paces, *rates: float, code: int = 3, pairs: int = 40) -> list[b
     """Whether a burst is to be tried for after each of some windows."""
     found = []
     for rate in rates:
-        paces.add_window((CodeRate(code, rate, pairs),), SAMPLES)
+        paces.add_window((CodeRate(code, rate, pairs),), SAMPLES, 0, None)
         found.append(paces.seek())
     return found
 
@@ -35,7 +35,7 @@ def test_a_rate_of_other_code_or_of_few_samples_tells_nothing() -> None:
     paces = Paces()
     paces.add(3, 1e9)
     assert seeks(paces, 2e8, 2e8, pairs=5) == [False, False]
-    paces.add_window((), SAMPLES)
+    paces.add_window((), SAMPLES, 0, None)
     assert not paces.seek()
     assert seeks(paces, 1e9, 1e9, code=4) == [False, True]
 
@@ -49,4 +49,27 @@ def test_what_is_remembered_is_bounded() -> None:
     assert len(paces._known) == 64
     for _ in range(100):
         paces.add(999, 1e9)
-    assert len(paces._known[999]) == 2
+    assert sum(map(len, paces._known.values())) <= 2 * 64
+
+
+def spaced(paces: Paces, *octaves: float, phase: int = 1, error: float = 0.2) -> list[bool]:
+    """The same for windows whose data lay so far apart."""
+    found = []
+    for each in octaves:
+        paces.add_window((), SAMPLES, phase, Spacing(each, error))
+        found.append(paces.seek())
+    return found
+
+
+def test_data_that_lie_as_in_no_burst_of_their_phase_are_sought() -> None:
+    paces = Paces()
+    paces.add_spacing(1, Spacing(4.0, 0.2))
+    paces.add_spacing(1, None)
+    assert spaced(paces, 4.4, 4.3, 3.5, 3.6) == 4 * [False]
+    assert spaced(paces, 9.0, 9.2, 8.9, 9.1) == [False, True, True, False]
+    paces.add_spacing(1, Spacing(12.0, 0.2))
+    assert spaced(paces, 12.1, 12.3) == [False, False]
+    # Not those of another phase, nor where windows differ or tell too little.
+    assert spaced(paces, 4.0, 4.0, phase=2) == [False, True]
+    assert not any(spaced(paces, *(0.6 * step for step in range(20)), phase=3))
+    assert not any(spaced(paces, 20.0, 20.0, error=0.8))

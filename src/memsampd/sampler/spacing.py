@@ -1,0 +1,196 @@
+"""How far apart the data lie that a thread is found at: what the same code works on, in a word.
+
+Branch samples tell what code runs, not on what data: the same loop over 16 KiB and over 16 MiB has
+one branch vector. But a sample has the thread's registers, too. Where the instruction before it, or
+one of the next, makes an access, they tell its address; and addresses of some tens of samples tell
+how large an area they are of.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+import iced_x86
+import numpy as np
+from iced_x86 import FlowControl, OpAccess, Register
+from numpy.typing import NDArray
+
+from memsampd.sampler.latest import Latest
+from memsampd.sampler.records import BranchSamples, Spacing, no_registers
+
+ReadCode = Callable[[int, int], bytes]
+"""``read_code(address, length)``: the bytes there, fewer or none where it is not readable."""
+
+_SAMPLES = 512  # that are remembered: of some windows
+_LEAST_ADDRESSES = 8
+_LINE_SHIFT = np.uint64(6)
+_KNOWN = 4096  # instructions that are remembered
+_DECODED = 16  # in a window at most: the decoder takes some 40 us for each
+_LEAST_TIMES = 2  # code that was sampled once may never be again
+
+_ORDER = "RAX RBX RCX RDX RSI RDI RBP RSP R8 R9 R10 R11 R12 R13 R14 R15"
+_POSITION = {getattr(Register, name): at for at, name in enumerate(_ORDER.split())}
+_NOTHING = len(_POSITION)  # where a register would stand: adds 0
+_UNKNOWN = _NOTHING, _NOTHING, 0, 0
+_WRAP = 1 << 64
+_NO_ACCESS = (OpAccess.NONE, OpAccess.NO_MEM_ACCESS)
+_WRITES = (OpAccess.WRITE, OpAccess.COND_WRITE, OpAccess.READ_WRITE, OpAccess.READ_COND_WRITE)
+# Instructions have no marks at their ends: they are decoded from some places before, which meet
+# after a few instructions nearly always.
+_BEFORE_BYTES, _BEGINS = 48, 5
+_AFTER_BYTES, _AFTER = 64, 8  # how far on an access is looked for: bytes and instructions
+
+Operand = tuple[int, int, int, int]
+"""Positions of base and index among a sample's registers, scale, displacement modulo 2^64."""
+
+
+class DataOperands:
+    """Which of a thread's registers tell an address of its data, by where a sample found it.
+
+    A sample's registers are those after the instruction before: if that made an access and kept the
+    registers of its address, they tell it. It is mostly the one that the thread had waited for.
+    Else the first access that follows is told, as long as nothing changes its registers before.
+    What lies on the stack, or at a fixed address, tells nothing of the data.
+
+    Args:
+        read_code: reads the target's code.
+    """
+
+    def __init__(self, read_code: ReadCode) -> None:
+        self._read_code = read_code
+        self._info = iced_x86.InstructionInfoFactory()
+
+    def at(self, ip: int) -> Operand | None:
+        """Return what tells an address at an instruction; None if nothing does."""
+        previous = self._before(ip)
+        if previous is not None and previous.flow_control == FlowControl.NEXT:
+            operand, written = self._describe(previous)
+            if operand is not None and not written & set(operand[:2]):
+                return operand
+        changed: set[int] = set()
+        code = self._read_code(ip, _AFTER_BYTES)
+        for number, instruction in enumerate(iced_x86.Decoder(64, code, ip=ip)):
+            if number == _AFTER or instruction.is_invalid:
+                break
+            operand, written = self._describe(instruction)
+            if operand is not None:
+                return None if changed & set(operand[:2]) else operand
+            if instruction.flow_control != FlowControl.NEXT:
+                break
+            changed |= written
+        return None
+
+    def _before(self, ip: int) -> iced_x86.Instruction | None:
+        """The instruction that most likely lies just before an address."""
+        begin = ip - _BEFORE_BYTES
+        code = self._read_code(begin, _BEFORE_BYTES) if begin > 0 else b""
+        if len(code) < _BEFORE_BYTES:
+            return None
+        found: Counter[int] = Counter()
+        for skipped in range(_BEGINS):
+            for instruction in iced_x86.Decoder(64, code[skipped:], ip=begin + skipped):
+                if instruction.next_ip == ip and not instruction.is_invalid:
+                    found[instruction.ip] += 1
+        if not found:
+            return None
+        likeliest = found.most_common(1)[0][0]
+        return next(iter(iced_x86.Decoder(64, code[likeliest - begin :], ip=likeliest)))
+
+    def _describe(self, instruction: iced_x86.Instruction) -> tuple[Operand | None, set[int]]:
+        """Its access to data, if there is one, and the registers that it writes."""
+        info = self._info.info(instruction)
+        written = {
+            _POSITION[full]
+            for used in info.used_registers()
+            if used.access in _WRITES
+            and (full := iced_x86.RegisterExt.full_register(used.register)) in _POSITION
+        }
+        for memory in info.used_memory():
+            operand = _operand(memory)
+            if operand is not None:
+                return operand, written
+        return None, written
+
+
+def _operand(memory: iced_x86.UsedMemory) -> Operand | None:
+    if memory.access in _NO_ACCESS or memory.segment in (Register.FS, Register.GS):
+        return None
+    registers = [each for each in (memory.base, memory.index) if each != Register.NONE]
+    if not registers or memory.base == Register.RSP or not set(registers) <= _POSITION.keys():
+        return None
+    base, index = (_POSITION.get(each, _NOTHING) for each in (memory.base, memory.index))
+    return base, index, memory.scale, memory.displacement % _WRAP
+
+
+class DataSpacing:
+    """Remembers the latest samples of a process, and tells how far apart its data lay.
+
+    Args:
+        pid: the process; samples of others tell nothing.
+        read_code: reads its code.
+    """
+
+    def __init__(self, pid: int, read_code: ReadCode) -> None:
+        self._pid = pid
+        self._operands = DataOperands(read_code)
+        self._known: dict[int, Operand] = {}
+        self._ip = Latest(_SAMPLES, np.uint64)
+        self._time = Latest(_SAMPLES, np.float64)  # ascending
+        self._registers = Latest(_SAMPLES, np.uint64, no_registers().shape[1])
+
+    def add(self, samples: BranchSamples) -> None:
+        """Remember samples; such as have no registers tell nothing."""
+        if len(samples.registers) != len(samples) or not len(samples):
+            return
+        is_own = samples.pid == self._pid
+        self._ip.add(samples.ip[is_own])
+        self._time.add(samples.time_seconds[is_own])
+        self._registers.add(samples.registers[is_own])
+
+    def between(self, start_seconds: float, end_seconds: float) -> Spacing | None:
+        """Return the spacing from one moment to another; None if too few samples tell it."""
+        time = self._time.rows
+        first = int(np.searchsorted(time, start_seconds))
+        end = int(np.searchsorted(time, end_seconds, side="right"))
+        if end - first < _LEAST_ADDRESSES:
+            return None
+        ips = self._ip.rows[first:end].tolist()
+        self._learn(ips)
+        return spacing_of(self._addresses(ips, self._registers.rows[first:end]))
+
+    def _learn(self, ips: list[int]) -> None:
+        """Decode code that samples found again and again, the most often found first."""
+        new = {ip for ip in ips if ip not in self._known}
+        if not new:
+            return
+        times = Counter(ip for ip in self._ip.rows.tolist() if ip in new)
+        for ip, count in times.most_common(_DECODED):
+            if count >= _LEAST_TIMES:
+                self._known[ip] = self._operands.at(ip) or _UNKNOWN
+        while len(self._known) > _KNOWN:
+            del self._known[next(iter(self._known))]
+
+    def _addresses(self, ips: list[int], registers: NDArray[np.uint64]) -> NDArray[np.uint64]:
+        """Addresses of data, of those samples that tell one."""
+        told = np.array([self._known.get(ip, _UNKNOWN) for ip in ips], np.uint64)
+        base, index = told[:, 0].astype(np.int64), told[:, 1].astype(np.int64)
+        values = np.column_stack([registers, np.zeros(len(registers), np.uint64)])
+        row = np.arange(len(values))
+        address = values[row, base] + values[row, index] * told[:, 2] + told[:, 3]
+        return np.asarray(address[(base < _NOTHING) | (index < _NOTHING)])
+
+
+def spacing_of(address: NDArray[np.uint64]) -> Spacing | None:
+    """Return the spacing of some addresses, shape (n,); None of fewer than eight."""
+    if len(address) < _LEAST_ADDRESSES:
+        return None
+    line = np.sort(address >> _LINE_SHIFT)
+    gap = np.concatenate([[np.inf], np.diff(line).astype(np.float64), [np.inf]])
+    octaves = np.sort(np.log2(1 + np.minimum(gap[:-1], gap[1:])))
+    # The median's rank has a standard deviation of half the root of n.
+    middle, apart = (len(octaves) - 1) / 2, 0.5 * len(octaves) ** 0.5
+    low, median, high = np.interp(
+        [middle - apart, middle, middle + apart], np.arange(len(octaves)), octaves
+    ).tolist()
+    return Spacing(median, (high - low) / 2)

@@ -1,0 +1,177 @@
+"""Addresses of data by a sample's registers, and how far apart they lie."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memsampd.sampler.records import BranchSamples, Spacing
+from memsampd.sampler.spacing import DataOperands, DataSpacing, spacing_of
+
+BASE = 0x401000
+RAX, RBX, RCX, RDI, NOTHING = 0, 1, 2, 5, 16
+PADDING = 64
+
+
+def memory_of(code: str) -> tuple[bytes, int]:
+    """Code between instructions that do nothing, and the address at which it begins."""
+    return b"\x90" * PADDING + bytes.fromhex(code) + b"\xc3" * PADDING, BASE + PADDING
+
+
+def operand_at(code: str, at: int) -> tuple[int, int, int, int] | None:
+    """What tells an address at the byte `at` of some code."""
+    memory, begin = memory_of(code)
+
+    def read(address: int, size_bytes: int) -> bytes:
+        return memory[address - BASE :][:size_bytes] if address >= BASE else b""
+
+    return DataOperands(read).at(begin + at)
+
+
+@pytest.mark.parametrize(
+    ("what", "code", "at", "expected"),
+    [
+        ("the load before: add rax, [rdi+rcx*8+16]", "480344cf10 4889d8", 5, (RDI, RCX, 8, 16)),
+        ("a store before: mov [rdi-8], rax", "488947f8 4889d8", 4, (RDI, NOTHING, 1, -8)),
+        (
+            "a load that changed its own base, and the next: mov rax, [rax]; mov rcx, [rbx]",
+            "488b00 488b0b",
+            3,
+            (RBX, NOTHING, 1, 0),
+        ),
+        ("a chase, at its load: mov rax, [rax]", "488b00", 0, (RAX, NOTHING, 1, 0)),
+        ("the base changes in between: add rbx, 8; mov rcx, [rbx]", "4883c308 488b0b", 0, None),
+        ("others change: add rcx, 8; mov rcx, [rbx]", "4883c108 488b0b", 0, (RBX, NOTHING, 1, 0)),
+        ("behind a jump the load above is not the last: jmp +0", "488b0b eb00 4889d8", 5, None),
+        ("not over a branch: jne +0; mov rcx, [rbx]", "7500 488b0b", 0, None),
+        ("an address is no access: lea rax, [rbx+rcx]", "488d040b 4889d8", 4, None),
+        ("the stack: mov rax, [rsp+8]", "488b442408 4889d8", 5, None),
+        ("a variable at a fixed place: mov rax, [rip+64]", "488b0540000000 4889d8", 7, None),
+        ("of the thread: mov rax, fs:[rbx]", "64488b03 4889d8", 4, None),
+    ],
+)
+def test_which_registers_tell_an_address(
+    what: str, code: str, at: int, expected: tuple[int, int, int, int] | None
+) -> None:
+    found = operand_at(code.replace(" ", ""), at)
+    if expected is not None:
+        expected = (*expected[:3], expected[3] % 2**64)
+    assert found == expected, what
+
+
+def test_what_cannot_be_read_tells_nothing() -> None:
+    assert DataOperands(lambda address, size_bytes: b"").at(BASE) is None
+    # A page begins at the address, and the one before is not there.
+    code = bytes.fromhex("488b0b")
+    at_page = DataOperands(lambda address, size_bytes: code if address == BASE else b"")
+    assert at_page.at(BASE) == (RBX, NOTHING, 1, 0)
+    assert DataOperands(lambda address, size_bytes: code).at(8) == (RBX, NOTHING, 1, 0)
+
+
+def nearest_octaves(address: list[int]) -> list[float]:
+    """By brute force."""
+    lines = [each // 64 for each in address]
+    return [
+        math.log2(1 + min(abs(line - lines[k]) for k in range(len(lines)) if k != at))
+        for at, line in enumerate(lines)
+    ]
+
+
+@given(st.lists(st.integers(0, 2**47), min_size=8, max_size=60))
+def test_spacing_is_the_median_distance_to_the_nearest(address: list[int]) -> None:
+    found = spacing_of(np.array(address, np.uint64))
+    assert found is not None
+    octaves = nearest_octaves(address)
+    assert found.octaves == pytest.approx(float(np.median(octaves)))
+    assert 0 <= found.error <= (max(octaves) - min(octaves)) / 2 + 1e-9
+
+
+def test_few_addresses_tell_nothing() -> None:
+    assert spacing_of(np.arange(7, dtype=np.uint64)) is None
+    assert spacing_of(np.zeros(8, np.uint64)) == Spacing(0.0, 0.0)
+
+
+def samples(address: np.ndarray, begin_seconds: float, pid: int = 7) -> BranchSamples:
+    """Samples of a load through rbx, behind it."""
+    registers = np.zeros((len(address), 16), np.uint64)
+    registers[:, RBX] = address
+    times = begin_seconds + 0.002 * np.arange(len(address), dtype=np.float64)
+    ids = np.full(len(address), pid, np.int32)
+    ips = np.full(len(address), BASE + PADDING + 3, np.uint64)
+    return BranchSamples(ips, ids, ids, times, 0.002, registers)
+
+
+def spacing_reader() -> DataSpacing:
+    memory, _ = memory_of("488b0b 4889d8")  # mov rcx, [rbx]; mov rax, rbx
+
+    def read(address: int, size_bytes: int) -> bytes:
+        return memory[address - BASE :][:size_bytes]
+
+    return DataSpacing(7, read)
+
+
+def test_windows_on_larger_data_have_a_larger_spacing() -> None:
+    reader, rng = spacing_reader(), np.random.default_rng(1)
+    found = []
+    for window, size_bytes in enumerate((1 << 14, 1 << 18, 1 << 24)):
+        reader.add(samples(rng.integers(0, size_bytes, 50).astype(np.uint64), window))
+        found.append(reader.between(window, window + 0.5))
+    octaves = [each.octaves for each in found if each is not None]
+    assert len(octaves) == 3
+    # Fifty of so many lines: the nearest of them lies about the hundredth part of the area away.
+    expected = [
+        math.log2(1 + (size_bytes / 64) / 100) for size_bytes in (1 << 14, 1 << 18, 1 << 24)
+    ]
+    assert octaves == pytest.approx(expected, abs=1.0)
+    assert reader.between(10.0, 11.0) is None
+
+
+def test_samples_of_others_and_such_without_registers_tell_nothing() -> None:
+    reader, address = spacing_reader(), np.arange(50, dtype=np.uint64) * np.uint64(4096)
+    reader.add(samples(address, 0.0, pid=8))
+    bare = samples(address, 1.0)
+    reader.add(BranchSamples(bare.ip, bare.pid, bare.tid, bare.time_seconds, bare.period_seconds))
+    assert reader.between(0.0, 2.0) is None
+
+
+def test_code_is_decoded_once_it_was_sampled_twice_and_what_is_kept_is_bounded() -> None:
+    asked = []
+
+    def read(address: int, size_bytes: int) -> bytes:
+        asked.append(address)
+        return b""
+
+    reader = DataSpacing(7, read)
+    once = samples(np.zeros(40, np.uint64), 0.0)
+    once = BranchSamples(
+        BASE + np.arange(40, dtype=np.uint64),
+        once.pid,
+        once.tid,
+        once.time_seconds,
+        0.002,
+        once.registers,
+    )
+    reader.add(once)
+    assert reader.between(0.0, 1.0) is None
+    assert not asked
+    reader.add(once)
+    for _ in range(5):
+        reader.between(0.0, 1.0)
+    assert len(set(asked)) == 2 * 40  # before each, and behind it
+    seen = len(asked)
+    reader.between(0.0, 1.0)
+    assert len(asked) == seen
+    for page in range(200):
+        many = BASE + np.uint64(4096 * page) + np.repeat(np.arange(20, dtype=np.uint64), 2)
+        reader.add(
+            BranchSamples(
+                many, once.pid, once.tid, once.time_seconds + page + 2, 0.002, once.registers
+            )
+        )
+        for _ in range(2):
+            reader.between(page + 2.0, page + 2.5)
+    assert len(reader._known) <= 4096
