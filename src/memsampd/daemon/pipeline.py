@@ -339,7 +339,9 @@ class Pipeline:
                 order = replace(order, open_lines=OPEN_LINES)
             elif self._may_watch:
                 order = replace(order, open_lines=OPEN_LINES, open_accesses=SHORT_BURST)
-        ends_seeking = self._is_seeking and self.parts.planner.hurries(self.phase)
+        planner = self.parts.planner
+        is_needed = planner.hurries(self.phase) or planner.is_overdue(self.phase)
+        ends_seeking = self._is_seeking and is_needed
         self._ordered = self._ordered or order
         records, windows = tuple(self._records), tuple(self._ended)
         actions = Actions(records, windows, order, ends_seeking=ends_seeking)

@@ -25,6 +25,9 @@ _PASSING = {"not-running", "in-rseq", "gone"}
 # so often in short turns.
 _TRIES_IN_A_ROW = 8
 _HURRIED_TRIES = 16
+# Code that is sought may be waited for as long as this many windows of a phase that a burst is due
+# of; no other burst is taken meanwhile.
+_OVERDUE_WINDOWS = 2.0
 
 
 class BurstLimits(msgspec.Struct, frozen=True):
@@ -107,6 +110,10 @@ class Planner:
         is_possible = not self._backoff.is_on and not self._ledger.is_waiting
         return self._schedule.windows_left(phase) if is_possible else math.inf
 
+    def is_overdue(self, phase: int | None) -> bool:
+        """Whether a burst of a phase has been due for so long that nothing else is waited for."""
+        return self.windows_left(phase) <= -_OVERDUE_WINDOWS
+
     # -- learning ------------------------------------------------------------------------------
 
     def taken(self, order: CaptureOrder, burst: Burst) -> None:
@@ -167,9 +174,9 @@ class Planner:
             unseen: knows what has run.
             is_seen: of each bin of branch vectors, whether a burst ran code in it, shape (bins,).
             window: index of the latest window.
-            phase: its phase: one without a burst comes first.
+            phase: its phase: a burst that is due of it comes first.
         """
-        if self._schedule.is_new(phase) or not self._limits.seeks:
+        if self._schedule.is_new(phase) or not self._limits.seeks or self.windows_left(phase) <= 0:
             return None
         is_possible = self._schedule.takes_bursts and self._schedule.can_pay and self._has_curve
         if not is_possible or self._backoff.waits(window):

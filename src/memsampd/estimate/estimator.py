@@ -335,7 +335,8 @@ class Estimator:
         if record.timed is not None:
             rate, error = record.timed.accesses_per_cpu_second, record.timed.error
         sight_lines = expected_stack_distances(own)[-1] if record.sampled_reuses else 0.0
-        at = self._keep(record, phase, row, rate, error, modelled, sight_lines)
+        highest = self._speed.highest(record, whole)
+        at = self._keep(record, phase, row, rate, error, modelled, sight_lines, highest)
         self._seen[at] = _Seen(own.thinned(), LateReturns.of(own), 0.0)
         octaves = self._octaves()
         self._seen[at].told = octaves[at]
@@ -423,6 +424,7 @@ class Estimator:
         error: float,
         modelled: float,
         sight_lines: float = 0.0,
+        highest: float | None = None,
     ) -> int:
         """Remember a burst; returns where."""
         code = code_vector(record.code)
@@ -442,6 +444,7 @@ class Estimator:
             record.is_stored,
             sight_lines,
             self._spacing_of(record.window),
+            highest,
         )
         if joined is not None:
             gone, into = joined
@@ -680,7 +683,9 @@ def _rates_of(
                 continue
             rates[row, same] = measured.accesses_per_cpu_second
             apart = np.log(measured.accesses_per_cpu_second / expected[same]) / deviation[same]
-            speaks = (1 + apart**2) ** -3.0
+            # Of a wide distribution each place is as much less likely; threads go faster and slower
+            # at times, so timed bursts are not ruled out by far either.
+            speaks = (1 + apart**2) ** -1.5 * (_SAME_RATE / deviation[same])
             # It tells which of these bursts, not whether they or those of other code.
             evidence[row, same] = speaks / speaks.max()
     return rates, evidence

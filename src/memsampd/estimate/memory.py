@@ -83,6 +83,7 @@ class BurstMemory:
         self._sight_lines = np.zeros(capacity)
         self._spacing = np.full((capacity, 2), np.nan)
         self._log_model = np.zeros(capacity)
+        self._log_highest = np.zeros(capacity)
         self._curves = np.zeros((capacity, values))
         self._alike = np.zeros((capacity, capacity))
         self._found: dict[Callable[[BurstMemory], Any], Any] = {}
@@ -203,6 +204,7 @@ class BurstMemory:
         is_stored: bool = False,
         sight_lines: float = 0.0,
         spacing: Spacing | None = None,
+        highest: float | None = None,
     ) -> tuple[int, tuple[int, int] | None]:
         """Remember a burst.
 
@@ -219,6 +221,7 @@ class BurstMemory:
             is_stored: it was taken before the attach.
             sight_lines: up to which stack distance it saw some.
             spacing: how far apart the data of its window lay.
+            highest: the rate by the model if nothing misses that may have hit; None: no other.
 
         Returns:
             Its row, and rows (gone, into) if two others were made one to make room for it.
@@ -234,6 +237,7 @@ class BurstMemory:
         self._precision[row] = precision if rate else _MEMORYLESS_PRECISION
         self._error[row], self._is_timed[row] = error, is_timed
         self._log_model[row], self._timed_code[row] = np.log(modelled), timed_code
+        self._log_highest[row] = np.log(modelled if highest is None else highest)
         self._is_stored[row], self._sight_lines[row] = is_stored, sight_lines
         self._spacing[row] = np.nan if spacing is None else (spacing.octaves, spacing.error)
         self._curves[row] = curve
@@ -368,7 +372,7 @@ class BurstMemory:
         part = self._precision[gone] / (self._precision[gone] + self._precision[into])
         if self._timed_code[gone] != self._timed_code[into]:
             self._timed_code[into] = -1
-        for values in (self._log_rate, self._error, self._log_model):
+        for values in (self._log_rate, self._error, self._log_model, self._log_highest):
             values[into] = part * values[gone] + (1 - part) * values[into]
         self._precision[into] += self._precision[gone]
         self._is_timed[into] |= self._is_timed[gone]
@@ -431,7 +435,8 @@ class BurstMemory:
         is_slower = (apart & (faster < 0)).any(axis=1)
         is_confirmed = (same & (np.abs(faster) < np.log(_CONFIRMATION))).any(axis=1)
         over_model = rates - self._log_model[: self.count]
-        is_too_fast = self.is_timed & (over_model > np.log(_TOO_FAST)) & ~is_confirmed
+        over_highest = rates - self._log_highest[: self.count]
+        is_too_fast = self.is_timed & (over_highest > np.log(_TOO_FAST)) & ~is_confirmed
         in_doubt = apart.any(axis=1) | is_too_fast
         is_likely = is_confirmed | (np.abs(over_model) < np.log(_NEAR_MODEL))
         trusted = self.is_timed & ~is_slower & (is_likely | ~in_doubt)

@@ -65,6 +65,14 @@ class SpeedModel:
         """
         return float(1 / (self.features(burst, survival) @ np.array(SECONDS)))
 
+    def highest(self, burst: BurstRecord, survival: SurvivalFunction) -> float:
+        """Return the rate if nothing misses that may have hit, accesses per CPU second.
+
+        What a burst was too short to see return may have been in L2: of a loop on some tens of KiB
+        that brings in a line now and then, such lines make most of the time that is modelled.
+        """
+        return float(1 / (_features(burst, self._misses(survival)[1]) @ np.array(SECONDS)))
+
     def limits(self, burst: BurstRecord, survival: SurvivalFunction) -> tuple[float, float]:
         """Return the lowest and the highest rate that are possible, accesses per CPU second.
 
@@ -72,27 +80,30 @@ class SpeedModel:
         CPU.
         """
         each = burst.instructions / burst.accesses or _USUAL_INSTRUCTIONS
-        missed = self._misses(survival)[0]
+        missed = self._misses(survival)[0][0]
         slow = _SLOW_INSTRUCTION_SECONDS * each + _SLOW_MISS_SECONDS * missed
         return 1 / slow, 1 / (_FAST_INSTRUCTION_SECONDS * each)
 
     def features(self, burst: BurstRecord, survival: SurvivalFunction) -> NDArray[np.float64]:
         """Return the factors: cycles, misses and scattered misses an access, shape (4,)."""
-        core = burst.core
-        if core is not None and core.accesses:
-            cycles = core.near_cycles / core.accesses
-        else:
-            cycles = _USUAL_CYCLES * (burst.instructions / burst.accesses or _USUAL_INSTRUCTIONS)
-        misses = self._misses(survival)
-        scattered = min(burst.scattered / burst.accesses, misses[-1])
-        return np.array([cycles, *misses, scattered * _exposure(core)])
+        return _features(burst, self._misses(survival)[0])
 
     def _misses(self, survival: SurvivalFunction) -> NDArray[np.float64]:
-        """Miss ratios of L1d and L2, shape (2,)."""
+        """Miss ratios of L1d and L2, shape (2, 2): likely ones, and the lowest possible."""
         if self._latest is None or self._latest[0] is not survival:
             curve = self._model.curve(survival, self._sizes_bytes, self._line_bytes)
-            self._latest = survival, curve.miss_ratio
+            self._latest = survival, np.array([curve.miss_ratio, curve.low])
         return self._latest[1]
+
+
+def _features(burst: BurstRecord, misses: NDArray[np.float64]) -> NDArray[np.float64]:
+    core = burst.core
+    if core is not None and core.accesses:
+        cycles = core.near_cycles / core.accesses
+    else:
+        cycles = _USUAL_CYCLES * (burst.instructions / burst.accesses or _USUAL_INSTRUCTIONS)
+    scattered = min(burst.scattered / burst.accesses, misses[-1])
+    return np.array([cycles, *misses, scattered * _exposure(core)])
 
 
 def _exposure(core: CoreTimes | None) -> float:

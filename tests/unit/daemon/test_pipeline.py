@@ -749,6 +749,24 @@ def test_a_new_phase_ends_the_wait_for_code_that_is_sought() -> None:
     assert not first.order.seek_ips
 
 
+def test_code_is_sought_between_bursts_and_one_that_is_overdue_ends_the_wait() -> None:
+    world = World(lambda order: BURST, schedule_name="phase-guided", rare=9)
+    while not world.turn().order or not world.orders[-1].seek_ips:
+        pass
+    planner = world.pipeline.parts.planner
+    assert planner.windows_left(world.pipeline.phase) > 0
+    world.waiting = []  # the thread does not come there
+    waited = 0
+    while not world.turn().ends_seeking:
+        waited += 1
+    assert waited >= 2
+    assert planner.is_overdue(world.pipeline.phase)
+    world.waiting = [CaptureResult(None, CaptureError("not-reached", "it did not come"))]
+    order = world.turn().order
+    assert order is not None
+    assert not order.seek_ips
+
+
 def test_accesses_from_elsewhere_leave_what_is_known_and_what_was_spent() -> None:
     burst = replace(BURST, cost=replace(COST, stop_seconds=0.02))
     world = World(lambda order: burst, schedule_name="phase-guided", watches=True)

@@ -154,6 +154,14 @@ def test_a_timing_that_is_too_fast_to_be_true_counts_only_if_it_is_confirmed() -
     assert memory.timed_code.tolist() == [5, 6, 6]
 
 
+def test_a_timing_is_not_too_fast_where_what_was_not_seen_to_return_may_have_hit() -> None:
+    memory = BurstMemory(4, 1)
+    for code, highest in ((0, 2e8), (1, 1.1e8)):
+        memory.add(0, 0, CODE[code], np.zeros(1), 5e8, 0.01, 1e8, True, 5 + code, highest=highest)
+    assert memory.is_trusted.tolist() == [True, False]
+    assert memory.expected_rates()[0] == pytest.approx([5e8, 1e8])
+
+
 def test_each_kind_of_code_has_the_same_part_however_many_bursts_ran_it() -> None:
     memory = BurstMemory(4, 1)
     for row in (0, 0, 0, 1):

@@ -71,6 +71,24 @@ def test_misses_that_nothing_told_take_longest_but_for_those_that_l2_has() -> No
     )
 
 
+def test_the_highest_rate_is_that_without_misses_that_may_have_hit() -> None:
+    model, exposed = SpeedModel(CACHES, 64), core(0.5, 5000, 1.0)
+    # Eight lines again and again, and a new one now and then: L2 may have it, or not.
+    loop = np.arange(100_000, dtype=np.uint64) % np.uint64(8)
+    loop[::500] = 1_000_000 + 1000 * np.arange(200, dtype=np.uint64)
+    unknown = SurvivalFunction.from_histogram(ReuseHistogram.from_lines(loop))
+    brings = burst(200_000, 200, exposed)
+    assert model.highest(brings, unknown) > 1.5 * model.rate(brings, unknown)
+    assert model.highest(brings, unknown) == pytest.approx(
+        model.rate(burst(200_000, core=core(0.5)), survival(8)), rel=0.05
+    )
+    # What does not return within more lines than L2 has misses for certain.
+    chase = burst(200_000, 50_000, core(1.0, 5000, 1.0))
+    assert model.highest(chase, survival(40_000)) == pytest.approx(
+        model.rate(chase, survival(40_000)), rel=0.3
+    )
+
+
 def test_what_is_touched_for_the_first_time_costs_no_more_than_what_returns_from_l3() -> None:
     """Lines are swept in their order, and fetched ahead."""
     model, usual = SpeedModel(CACHES, 64), burst(200_000)
