@@ -204,6 +204,7 @@ class Pipeline:
         self._started_seconds = self._now_seconds = started_seconds
         self._program_since_seconds = -np.inf
         self._next_phase = 0
+        self._phases: set[int] = set()  # of this program
         self._learners = parts.learn_anew(0)
         self._closed = ClosedWindows()
         self._bursts = 0  # of this program
@@ -404,6 +405,8 @@ class Pipeline:
         for gone, into in assignment.merged:
             self._merge(gone, into)
         phase = assignment.phase
+        self._phases.add(phase)
+        self.parts.ledger.tell_phases(len(self._phases))
         self._next_phase = max(self._next_phase, phase + 1)
         self.accuracy.update(predicted, phase)
         learners.predictor.observe(phase)
@@ -441,6 +444,7 @@ class Pipeline:
         self._closed.merge(gone, into)
         if self.parts.watching is not None:
             self.parts.watching.merge(gone, into)
+        self._phases.discard(gone)
         if self.phase == gone:
             self.phase = into
         self._emit(MergeRecord(gone=gone, into=into))
@@ -663,4 +667,5 @@ class Pipeline:
         self.accuracy = AccuracyTracker()
         self.window = self.phase = None
         self._bands = {}
+        self._phases = set()
         self._begin_program()

@@ -27,7 +27,7 @@ _TRIES_IN_A_ROW = 8
 _HURRIED_TRIES = 16
 # Code that is sought may be waited for as long as this many windows of a phase that a burst is due
 # of; no other burst is taken meanwhile.
-_OVERDUE_WINDOWS = 2.0
+_OVERDUE_WINDOWS = 4.0
 
 
 class BurstLimits(msgspec.Struct, frozen=True):
@@ -174,9 +174,9 @@ class Planner:
             unseen: knows what has run.
             is_seen: of each bin of branch vectors, whether a burst ran code in it, shape (bins,).
             window: index of the latest window.
-            phase: its phase: a burst that is due of it comes first.
+            phase: its phase: one without a burst comes first, and a burst of it that is overdue.
         """
-        if self._schedule.is_new(phase) or not self._limits.seeks or self.windows_left(phase) <= 0:
+        if self._schedule.is_new(phase) or self.is_overdue(phase) or not self._limits.seeks:
             return None
         is_possible = self._schedule.takes_bursts and self._schedule.can_pay and self._has_curve
         if not is_possible or self._backoff.waits(window):

@@ -81,6 +81,21 @@ def test_a_part_is_kept_for_phases_without_a_curve() -> None:
     assert costs.allows_burst(is_urgent=True)
 
 
+def test_the_more_phases_a_program_has_had_the_more_is_kept_for_others() -> None:
+    found = []
+    for phases in (1, 2, 3, 6, 9, 40):
+        costs = ledger()
+        costs.tell_phases(phases)
+        own = [0.01 * step for step in range(101)]
+        for used in own:
+            costs.tell_time(103.0, 3.0, used)
+            if not costs.allows_burst():
+                break
+        assert costs.allows_burst(is_urgent=True)
+        found.append(used)
+    assert found == pytest.approx([0.9, 0.9, 0.88, 0.82, 0.76, 0.75], abs=0.011)
+
+
 def test_the_share_holds_after_the_start() -> None:
     costs = ledger(0.1)
     costs.tell_time(160.0, 49.0, 5.0)
