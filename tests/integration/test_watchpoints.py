@@ -24,6 +24,7 @@ from memsampd.estimate.events import WatchRecord
 from memsampd.exporters.recording import read_recording
 from memsampd.sampler.perf.watchpoints import (
     FEW_HITS,
+    POINTS,
     SWITCH_SECONDS,
     Watched,
     WatchOrder,
@@ -55,15 +56,39 @@ static void *touch(void *unused)
     return NULL;
 }
 
-static sem_t asked, answered;
+static struct worker { sem_t asked, answered; int ends; pthread_t thread; } early, late;
 
-static void *wait_and_touch(void *unused)
+static void *wait_and_touch(void *argument)
 {
+    struct worker *worker = argument;
     for (;;) {
-        sem_wait(&asked);
-        touch(unused);
-        sem_post(&answered);
+        sem_wait(&worker->asked);
+        if (worker->ends)
+            return NULL;
+        touch(NULL);
+        sem_post(&worker->answered);
     }
+}
+
+static void begin(struct worker *worker)
+{
+    sem_init(&worker->asked, 0, 0);
+    sem_init(&worker->answered, 0, 0);
+    worker->ends = 0;
+    pthread_create(&worker->thread, NULL, wait_and_touch, worker);
+}
+
+static void ask(struct worker *worker)
+{
+    sem_post(&worker->asked);
+    sem_wait(&worker->answered);
+}
+
+static void end(struct worker *worker)
+{
+    worker->ends = 1;
+    sem_post(&worker->asked);
+    pthread_join(worker->thread, NULL);
 }
 
 static void spin(void)
@@ -75,10 +100,7 @@ static void spin(void)
 int main(int argc, char **argv)
 {
     char letter;
-    pthread_t other;
-    sem_init(&asked, 0, 0);
-    sem_init(&answered, 0, 0);
-    pthread_create(&other, NULL, wait_and_touch, NULL);
+    begin(&early);
     printf("%" PRIuPTR "\n", (uintptr_t)&line);
     fflush(stdout);
     while (read(0, &letter, 1) == 1) {
@@ -89,7 +111,10 @@ int main(int argc, char **argv)
         case 'n': line.words[1] = 3; break;
         case 'k': if (pipe((int *)&line.words[0]) < 0) return 8; break; /* the kernel writes */
         case 'p': pthread_create(&thread, NULL, touch, NULL); pthread_join(thread, NULL); break;
-        case 'o': sem_post(&asked); sem_wait(&answered); break; /* the other thread does */
+        case 'o': ask(&early); break; /* the other thread does */
+        case 'b': begin(&late); break;
+        case 'l': ask(&late); break;
+        case 'e': end(&late); break;
         case 'f': if (fork() == 0) { touch(NULL); _exit(0); } wait(&status);
                   if (status != 0) return 7;
                   break;
@@ -257,12 +282,73 @@ def test_reading_the_memory_of_the_target_is_no_hit(touching: Path) -> None:
 def test_other_threads_are_watched_if_they_are_there(touching: Path) -> None:
     with running(touching) as target, closing(Watchpoints()) as points:
         points.start(target.order(), list_threads(target.process.pid))
-        target.do("otp")  # the last one begins later, and is not seen
+        target.do("otp")  # the last one begins later and is gone at once: it is not seen
         assert told(points).hit_words == (0, 0)
         points.start(target.order())
         target.do("o")
         assert told(points).hit_words == ()
         assert target.end() == 5
+
+
+def test_threads_that_begin_later_are_watched_from_the_next_turn_on(touching: Path) -> None:
+    with running(touching) as target, closing(Watchpoints()) as points:
+        pid = target.process.pid
+        points.start(target.order(), list_threads(pid))
+        target.do("bl")  # nobody knows of it yet
+        points.follow(list_threads(pid))
+        target.do("lto")
+        points.follow(list_threads(pid))  # nothing new: nothing is watched twice
+        target.do("l")
+        watched = told(points)
+        assert watched.hit_words == (0, 0, 0, 0)
+        assert list(watched.times_seconds) == sorted(watched.times_seconds)
+        assert target.end() == 5
+
+
+def test_threads_that_end_make_room_for_others(touching: Path) -> None:
+    """What they touched is kept, their descriptors are not."""
+    with running(touching) as target, closing(Watchpoints(most_files=3 * 2 * POINTS)) as points:
+        pid, before = target.process.pid, descriptors()
+        points.start(target.order(), list_threads(pid))
+        of_two = descriptors()
+        for _ in range(4):
+            target.do("b")
+            points.follow(list_threads(pid))
+            assert descriptors() > of_two
+            target.do("le")
+            threads_are(pid, 2)
+            points.follow(list_threads(pid))
+            assert descriptors() == of_two
+        assert told(points).hit_words == (0, 0, 0, 0)
+        assert descriptors() == before
+        assert target.end() == 5
+
+
+def test_a_thread_that_cannot_be_watched_ends_the_watch(touching: Path) -> None:
+    """Or its touches would be missed, and distances be longer than they are."""
+    before = descriptors()
+    with running(touching) as target, closing(Watchpoints()) as points:
+        known = list_threads(target.process.pid)
+        points.start(target.order(), known)
+        target.do("tb")
+        (new,) = set(list_threads(target.process.pid)) - set(known)
+        words = [(_core.BREAKPOINT_ACCESS, target.line + 8 * word) for word in range(4)]
+        debugger = _core.Breakpoints(new, words, 1)
+        points.follow(list_threads(target.process.pid))
+        assert points.free == POINTS
+        (watched,) = points.poll()
+        assert (watched.end, watched.hit_words) == ("evicted", (0,))
+        debugger.close()
+        assert target.end() == 5
+    assert descriptors() == before
+
+
+def threads_are(pid: int, count: int) -> None:
+    """Wait until a process has so many threads: one that was joined is not gone at once."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while len(list_threads(pid)) != count and time.monotonic() < deadline:
+        time.sleep(0.001)
+    assert len(list_threads(pid)) == count
 
 
 def test_with_few_descriptors_fewer_threads_are_watched(touching: Path) -> None:
@@ -377,8 +463,13 @@ def test_a_killed_watcher_leaves_the_target_alone(touching: Path) -> None:
         assert target.end() == 5
 
 
-def test_a_session_watches_what_its_bursts_left_open(known_distance: Path, tmp_path: Path) -> None:
+def test_a_session_watches_what_its_bursts_left_open(
+    known_distance: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Told again, its records say the same; the debug registers are free afterwards."""
+    followed: set[tuple[int, ...]] = set()
+    monkeypatch.setattr(Watchpoints, "is_watching", True)  # those of this program end in a turn
+    monkeypatch.setattr(Watchpoints, "follow", lambda _, tids: followed.add(tuple(tids)))
     command = [str(known_distance), str(LINES), str(NEAR), str(tmp_path / "counted")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
@@ -399,6 +490,7 @@ def test_a_session_watches_what_its_bursts_left_open(known_distance: Path, tmp_p
         finally:
             process.kill()
     assert watches_of(path)
+    assert followed == {(process.pid,)}  # its threads
     again = Estimator(said.sizes_bytes, 64, cache_sizes_bytes=session.snapshot().cache_sizes_bytes)
     for event in read_recording(path).events:
         again.add(event)

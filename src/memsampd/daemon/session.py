@@ -27,7 +27,7 @@ from memsampd.exporters.protocols import AskedExporter, Exporter, PastExporter
 from memsampd.exporters.snapshot import AddressTally, Snapshot, TargetInfo
 from memsampd.machines.machine_file import MemoryPeak
 from memsampd.phases.records import Assignment, Window
-from memsampd.sampler.perf.watchpoints import WatchOrder, Watchpoints
+from memsampd.sampler.perf.watchpoints import Watched, WatchOrder, Watchpoints
 from memsampd.sampler.process.cputime import process_cpu_ns
 from memsampd.sampler.process.identity import ProcessHandle, read_identity
 from memsampd.sampler.process.schedstat import ThreadTimes
@@ -387,7 +387,7 @@ class Session:
                 results=parts.tracer.results(),
                 command=self._target.command,
                 executable=self._target.executable,
-                watched=[] if points is None else points.poll(),
+                watched=[] if points is None else self._poll(points),
                 refused_watches=self._take_refused_watches(),
                 free_watches=0 if points is None else points.free,
                 sampled_lines=lines,
@@ -395,6 +395,13 @@ class Session:
                 sampling=sampling,
                 thread_seconds=self._thread_times.since(dict.fromkeys(samples.tid.tolist())),
             )
+
+    def _poll(self, points: Watchpoints) -> list[Watched]:
+        """Take what watches told; those that go on are for threads that have begun since, too."""
+        watched = points.poll()
+        if points.is_watching:
+            points.follow(list_threads(self._target.pid))
+        return watched
 
     def _take_refused_watches(self) -> list[tuple[WatchOrder, MemsampdError]]:
         refused, self._refused_watches = self._refused_watches, []

@@ -37,6 +37,9 @@ _WALK_ALIKE = 0.7
 # Who touches a line at random words so many times leaves one of its eight alone in 0.12 of cases.
 _VISITS_FOR_A_WORD = 16
 _GOLDEN = 0.6180339887498949  # its multiples fill an interval evenly, however many there are
+# Ends that have nothing to do with the line, and what a watch counts at most for others.
+_FROM_OUTSIDE = ("evicted", "gone")
+_MOST_COUNT = 4.0
 
 
 class Pause(msgspec.Struct, frozen=True):
@@ -200,8 +203,10 @@ class _Pauses(msgspec.Struct, frozen=True):
     is_partial: NDArray[np.bool_]
 
     @classmethod
-    def of(cls, known: Sequence[tuple[WatchRecord, ReadWatch]]) -> _Pauses:
-        """Lay them out."""
+    def of(
+        cls, known: Sequence[tuple[WatchRecord, ReadWatch]], counts: NDArray[np.float64]
+    ) -> _Pauses:
+        """Lay them out; each watch counts as told, shape (n,)."""
         rows = [
             (watch, said, pause, at)
             for at, (watch, said) in enumerate(known)
@@ -217,7 +222,7 @@ class _Pauses(msgspec.Struct, frozen=True):
             chance=np.array([chances[at] for *_, at in rows]),
             same=np.array([pause.is_same for _, _, pause, _ in rows]),
             before=np.array([pause.share_before for _, _, pause, _ in rows]),
-            weight=np.array([1 / len(said.pauses) for _, said, *_ in rows]),
+            weight=np.array([counts[at] / len(said.pauses) for _, said, _, at in rows]),
         )
         watch = np.array([at for *_, at in rows])
         return cls(reuses, span, watch, np.array([each.words > 1 for each, *_ in rows]))
@@ -261,6 +266,8 @@ class Tails:
         self._watches = watches
         self._known = [(watch, said) for watch, said, _ in watches if said is not None]
         self._bursts = {id(burst): burst for *_, burst in watches if burst is not None}
+        self._counts = counts_of([watch for watch, *_ in watches])
+        self._is_known = np.array([said is not None for _, said, _ in watches], np.bool_)
         self._pauses: _Pauses | None = None
         self._of_all: dict[int, Tail | None] = {}  # by horizon
 
@@ -285,20 +292,23 @@ class Tails:
 
     def _beyond(self, horizon_accesses: int, wanted: NDArray[np.bool_]) -> Tail | None:
         """The same by some of the watches."""
-        is_known = np.array([said is not None for _, said, _ in self._watches])
-        told = wanted[is_known]
+        counts = self._counts[self._is_known]
+        told = wanted[self._is_known] & (counts > 0)
         if told.sum() < MIN_WATCHES:
             return None
         if self._pauses is None:
-            self._pauses = _Pauses.of(self._known)
+            self._pauses = _Pauses.of(self._known, counts)
         pauses = self._pauses.of_watches(told)
         known = [watch for (watch, _), is_told in zip(self._known, told, strict=True) if is_told]
         is_open = [said is None and _is_inconclusive(watch) for watch, said, _ in self._watches]
         span = pauses.span
+        # Watches that count for different numbers tell as much as fewer that count alike.
+        as_alike = float(counts[told].sum() / np.square(counts[told]).sum())
         reuses = replace(
             pauses.reuses,
             end=_spread(span),
-            inconclusive=int((wanted & is_open).sum()),
+            weight=pauses.reuses.weight * as_alike,
+            inconclusive=float(self._counts[wanted & is_open].sum()) * as_alike,
             bursts=len({watch.window for watch in known}),
             alike=_WALK_ALIKE if any(each.resolution_seconds for each in known) else LINES_ALIKE,
         )
@@ -313,6 +323,25 @@ class Tails:
         ]
         low, high = (middle if each is None else each for each in bounds)
         return Tail(low.low, middle.middle, high.high)
+
+
+def counts_of(watches: Sequence[WatchRecord]) -> NDArray[np.float64]:
+    """What each watch counts, those made up for that others ended, shape (n,).
+
+    Ends from outside come at any moment, whatever the line does: watches that take long meet them,
+    and what they had seen by then is what a line does in a long pause. So such a watch hands what
+    it counts to those that had gone on for longer, in equal parts (Efron 1967), and tells nothing
+    itself. It keeps that where there are none, or too few.
+    """
+    counts, each, left = np.zeros(len(watches)), 1.0, len(watches)
+    for at in sorted(range(len(watches)), key=lambda at: watches[at].cpu_seconds[-1]):
+        left -= 1
+        handed = each * (left + 1) / left if left else math.inf
+        if watches[at].end in _FROM_OUTSIDE and handed <= _MOST_COUNT:
+            each = handed
+        else:
+            counts[at] = each
+    return counts
 
 
 def _span(pause: Pause) -> tuple[float, float]:

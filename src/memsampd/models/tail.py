@@ -34,7 +34,8 @@ class WatchedReuses(msgspec.Struct, frozen=True):
             watched, shape (w,), float64.
         same: whether it returned to a word that had been touched before, shape (w,), bool.
         before: share of the watched words that had, shape (w,), float64.
-        weight: what each counts: those of a watch together 1, shape (w,), float64.
+        weight: what each counts: those of a watch together 1 where all watches count alike, shape
+            (w,), float64.
         inconclusive: watches that told nothing: their words were touched too often.
         bursts: how many bursts told the lines; 0: as many as there are watches.
         alike: how much alike the lines of one burst are: the correlation of what their watches
@@ -49,7 +50,7 @@ class WatchedReuses(msgspec.Struct, frozen=True):
     same: NDArray[np.bool_]
     before: NDArray[np.float64]
     weight: NDArray[np.float64]
-    inconclusive: int = 0
+    inconclusive: float = 0.0
     bursts: int = 0
     alike: float = LINES_ALIKE
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterable, Sequence
 from typing import Literal
@@ -97,21 +98,39 @@ def has_seen_enough(hits_seconds: NDArray[np.float64], least_seconds: float) -> 
 
 
 class _Watch(msgspec.Struct):
-    """One under way: breakpoints of each thread, the order's own first.
+    """One under way: breakpoints by thread, the order's own first.
 
-    ``times`` is how often each thread had been switched to when it began.
+    ``times`` is how often each thread had been switched to when it was first watched, ``past`` the
+    hits of those that have ended.
     """
 
     order: WatchOrder
-    points: list[_core.Breakpoints]
+    points: dict[int, _core.Breakpoints]
     began_seconds: float
     times: dict[int, int]
     looks: list[tuple[float, float]] = msgspec.field(default_factory=list)  # time, CPU time
     end: Ending | None = None
+    past: list[bytes] = msgspec.field(default_factory=list)
+
+    def follow(self, tids: Sequence[int], most_threads: int) -> None:
+        """Watch threads that have begun since, in place of those that have ended.
+
+        Raises:
+            OSError: the kernel refuses one; none of the new ones is watched.
+        """
+        for tid in self.points.keys() - {self.order.tid, *tids}:
+            ended = self.points.pop(tid)
+            self.past.append(ended.hits())
+            ended.close()
+        room = max(most_threads - len(self.points), 0)
+        new = _open(self.order, [tid for tid in tids if tid not in self.points][:room])
+        _arm(new)
+        self.points |= new
+        self.times |= _times_of(new)
 
     def look(self, patience_seconds: float) -> None:
         """See whether it is over."""
-        task_ns, is_alive = self.points[0].clock()
+        task_ns, is_alive = self.points[self.order.tid].clock()
         now, cpu = time.monotonic(), task_ns * 1e-9
         self.looks = [*self.looks[-1:], (now, cpu)]
         _, cpus, words = self.moments()
@@ -129,7 +148,8 @@ class _Watch(msgspec.Struct):
 
     def moments(self) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
         """Times, and CPU times of the thread, of the begin, the hits and the end; words of hits."""
-        mine, *others = (np.frombuffer(each.hits(), _HIT) for each in self.points)
+        told = [*(each.hits() for each in self.points.values()), *self.past]
+        mine, *others = (np.frombuffer(each, _HIT) for each in told)
         looks = np.array(self.looks)
         known_times = np.concatenate([[self.began_seconds], mine["time_ns"] * 1e-9, looks[:, 0]])
         known_cpus = np.concatenate([[0.0], mine["task_ns"] * 1e-9, looks[:, 1]])
@@ -142,8 +162,7 @@ class _Watch(msgspec.Struct):
         return times, cpus, hits["point"].astype(np.int64)
 
     def close(self) -> None:
-        for each in self.points:
-            each.close()
+        _close(self.points)
 
     def told(self, patience_seconds: float) -> Watched:
         """What came of it; it is over."""
@@ -166,6 +185,35 @@ class _Watch(msgspec.Struct):
         now = _times_of(self.times)
         switches = sum(now.get(tid, before) - before for tid, before in self.times.items())
         return switches * SWITCH_SECONDS * (1 + len(self.order.addresses))
+
+
+def _open(order: WatchOrder, tids: Iterable[int]) -> dict[int, _core.Breakpoints]:
+    """Breakpoints of each thread that is not gone, not armed yet; all or none."""
+    words = [(_core.BREAKPOINT_ACCESS, address) for address in order.addresses]
+    points: dict[int, _core.Breakpoints] = {}
+    try:
+        for tid in tids:
+            with contextlib.suppress(ProcessLookupError):
+                points[tid] = _core.Breakpoints(tid, words, order.most_hits)
+    except OSError:
+        _close(points)
+        raise
+    return points
+
+
+def _arm(points: dict[int, _core.Breakpoints]) -> None:
+    """Start them; all or none."""
+    try:
+        for each in points.values():
+            each.arm()
+    except OSError:
+        _close(points)
+        raise
+
+
+def _close(points: dict[int, _core.Breakpoints]) -> None:
+    for each in points.values():
+        each.close()
 
 
 def _times_of(tids: Iterable[int]) -> dict[int, int]:
@@ -206,6 +254,11 @@ class Watchpoints:
         self._told: list[Watched] = []
 
     @property
+    def is_watching(self) -> bool:
+        """Whether any word is watched."""
+        return bool(self._watches)
+
+    @property
     def free(self) -> int:
         """How many more words can be watched."""
         return self._points - sum(len(each.order.addresses) for each in self._watches)
@@ -221,29 +274,34 @@ class Watchpoints:
             CaptureError: the thread is gone.
             MemsampdError: the kernel refuses; why, and what to do.
         """
-        points: list[_core.Breakpoints] = []
-        watched: list[int] = []
-        words = [(_core.BREAKPOINT_ACCESS, address) for address in order.addresses]
         others = [tid for tid in tids if tid != order.tid][: self._threads - 1]
+        what = f"watching memory of thread {order.tid}"
         try:
-            for tid in (order.tid, *others):
-                try:
-                    points.append(_core.Breakpoints(tid, words, order.most_hits))
-                    watched.append(tid)
-                except ProcessLookupError:
-                    if not points:
-                        raise
+            points = _open(order, (order.tid, *others))
+            if order.tid not in points:
+                _close(points)
+                raise CaptureError("gone", f"{what}: it is gone")
             began_seconds = time.monotonic()
-            for each in points:
-                each.arm()
+            _arm(points)
         except OSError as error:
-            for each in points:
-                each.close()
-            what = f"watching memory of thread {order.tid}"
-            if isinstance(error, ProcessLookupError):
-                raise CaptureError("gone", f"{what}: it is gone") from error
             raise explain_refusal(error, what) from error
-        self._watches.append(_Watch(order, points, began_seconds, _times_of(watched)))
+        self._watches.append(_Watch(order, points, began_seconds, _times_of(points)))
+
+    def follow(self, tids: Sequence[int]) -> None:
+        """Watch the words in threads that have begun since, too.
+
+        Where the kernel refuses one, its watches end: touches by that thread would be missed.
+
+        Args:
+            tids: threads that the process has now.
+        """
+        for watch in self._watches:
+            try:
+                watch.follow(tids, self._threads)
+            except OSError:
+                watch.look(self._patience_seconds)
+                watch.end = watch.end or "evicted"
+        self._end([watch for watch in self._watches if watch.end is not None])
 
     def poll(self) -> list[Watched]:
         """What has come to an end since the last call."""
