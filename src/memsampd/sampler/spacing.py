@@ -25,6 +25,7 @@ ReadCode = Callable[[int, int], bytes]
 _SAMPLES = 512  # that are remembered: of some windows
 _LEAST_ADDRESSES = 8
 _LINE_SHIFT = np.uint64(6)
+_CHANGE = 2.0  # octaves, besides what both halves of a window are known to
 _KNOWN = 4096  # instructions that are remembered
 _DECODED = 16  # in a window at most: the decoder takes some 40 us for each
 _LEAST_TIMES = 2  # code that was sampled once may never be again
@@ -157,7 +158,8 @@ class DataSpacing:
             return None
         ips = self._ip.rows[first:end].tolist()
         self._learn(ips)
-        return spacing_of(self._addresses(ips, self._registers.rows[first:end]))
+        address = self._addresses(ips, self._registers.rows[first:end])
+        return None if _changes(address) else spacing_of(address)
 
     def _learn(self, ips: list[int]) -> None:
         """Decode code that samples found again and again, the most often found first."""
@@ -179,6 +181,18 @@ class DataSpacing:
         row = np.arange(len(values))
         address = values[row, base] + values[row, index] * told[:, 2] + told[:, 3]
         return np.asarray(address[(base < _NOTHING) | (index < _NOTHING)])
+
+
+def _changes(address: NDArray[np.uint64]) -> bool:
+    """Whether the first half of some addresses, in order, is spaced quite otherwise than the other.
+
+    A window in which the code went on to other data is like neither.
+    """
+    middle = len(address) // 2
+    first, second = spacing_of(address[:middle]), spacing_of(address[middle:])
+    if first is None or second is None:
+        return False
+    return abs(first.octaves - second.octaves) > _CHANGE + first.error + second.error
 
 
 def spacing_of(address: NDArray[np.uint64]) -> Spacing | None:

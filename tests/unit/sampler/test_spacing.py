@@ -130,6 +130,16 @@ def test_windows_on_larger_data_have_a_larger_spacing() -> None:
     assert reader.between(10.0, 11.0) is None
 
 
+def test_a_window_in_which_the_data_changed_has_no_spacing() -> None:
+    reader, rng = spacing_reader(), np.random.default_rng(2)
+    small, large = (rng.integers(0, size, 25).astype(np.uint64) for size in (1 << 14, 1 << 24))
+    for window, addresses in enumerate((small, large, np.concatenate([small, large]))):
+        reader.add(samples(addresses, window))
+    assert reader.between(0.0, 0.5) is not None
+    assert reader.between(1.0, 1.5) is not None
+    assert reader.between(2.0, 2.5) is None
+
+
 def test_samples_of_others_and_such_without_registers_tell_nothing() -> None:
     reader, address = spacing_reader(), np.arange(50, dtype=np.uint64) * np.uint64(4096)
     reader.add(samples(address, 0.0, pid=8))
