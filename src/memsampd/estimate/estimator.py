@@ -45,7 +45,7 @@ _OTHER_PHASE = 1e-9
 # Windows of phases without a burst are of known code if bursts of others ran so much of it.
 _MOST_UNSEEN = 0.1
 # By what the rates of a window and of a burst of its code are apart (a logarithm) where the burst
-# counts an eighth: 4 % are usual for the same working set, and some 5 to 10 lie between others.
+# counts a third: 4 % are usual for the same working set, and some 5 to 10 lie between others.
 _SAME_RATE = 0.04
 _LIKE_RATE = 0.5  # the same of a burst whose own rate is only told by those of like code
 # By how many octaves the data of two windows are apart where a burst of the one counts an eighth
