@@ -9,7 +9,6 @@ how large an area they are of.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 
 import iced_x86
 import numpy as np
@@ -17,10 +16,9 @@ from iced_x86 import FlowControl, OpAccess, Register
 from numpy.typing import NDArray
 
 from memsampd.sampler.latest import Latest
+from memsampd.sampler.process.code_names import ReadMemory
 from memsampd.sampler.records import BranchSamples, Spacing, no_registers
-
-ReadCode = Callable[[int, int], bytes]
-"""``read_code(address, length)``: the bytes there, fewer or none where it is not readable."""
+from memsampd.sampler.registers import POSITION, written_registers
 
 _SAMPLES = 512  # that are remembered: of some windows
 _LEAST_ADDRESSES = 8
@@ -30,13 +28,10 @@ _KNOWN = 4096  # instructions that are remembered
 _DECODED = 16  # in a window at most: the decoder takes some 40 us for each
 _LEAST_TIMES = 2  # code that was sampled once may never be again
 
-_ORDER = "RAX RBX RCX RDX RSI RDI RBP RSP R8 R9 R10 R11 R12 R13 R14 R15"
-_POSITION = {getattr(Register, name): at for at, name in enumerate(_ORDER.split())}
-_NOTHING = len(_POSITION)  # where a register would stand: adds 0
+_NOTHING = len(POSITION)  # where a register would stand: adds 0
 _UNKNOWN = _NOTHING, _NOTHING, 0, 0
 _WRAP = 1 << 64
 _NO_ACCESS = (OpAccess.NONE, OpAccess.NO_MEM_ACCESS)
-_WRITES = (OpAccess.WRITE, OpAccess.COND_WRITE, OpAccess.READ_WRITE, OpAccess.READ_COND_WRITE)
 # Instructions have no marks at their ends: they are decoded from some places before, which meet
 # after a few instructions nearly always.
 _BEFORE_BYTES, _BEGINS = 48, 5
@@ -58,7 +53,7 @@ class DataOperands:
         read_code: reads the target's code.
     """
 
-    def __init__(self, read_code: ReadCode) -> None:
+    def __init__(self, read_code: ReadMemory) -> None:
         self._read_code = read_code
         self._info = iced_x86.InstructionInfoFactory()
 
@@ -101,26 +96,18 @@ class DataOperands:
     def _describe(self, instruction: iced_x86.Instruction) -> tuple[Operand | None, set[int]]:
         """Its access to data, if there is one, and the registers that it writes."""
         info = self._info.info(instruction)
-        written = {
-            _POSITION[full]
-            for used in info.used_registers()
-            if used.access in _WRITES
-            and (full := iced_x86.RegisterExt.full_register(used.register)) in _POSITION
-        }
-        for memory in info.used_memory():
-            operand = _operand(memory)
-            if operand is not None:
-                return operand, written
-        return None, written
+        operands = (_operand(memory) for memory in info.used_memory())
+        found = next((each for each in operands if each is not None), None)
+        return found, written_registers(info)
 
 
 def _operand(memory: iced_x86.UsedMemory) -> Operand | None:
     if memory.access in _NO_ACCESS or memory.segment in (Register.FS, Register.GS):
         return None
     registers = [each for each in (memory.base, memory.index) if each != Register.NONE]
-    if not registers or memory.base == Register.RSP or not set(registers) <= _POSITION.keys():
+    if not registers or memory.base == Register.RSP or not set(registers) <= POSITION.keys():
         return None
-    base, index = (_POSITION.get(each, _NOTHING) for each in (memory.base, memory.index))
+    base, index = (POSITION.get(each, _NOTHING) for each in (memory.base, memory.index))
     return base, index, memory.scale, memory.displacement % _WRAP
 
 
@@ -132,7 +119,7 @@ class DataSpacing:
         read_code: reads its code.
     """
 
-    def __init__(self, pid: int, read_code: ReadCode) -> None:
+    def __init__(self, pid: int, read_code: ReadMemory) -> None:
         self._pid = pid
         self._operands = DataOperands(read_code)
         self._known: dict[int, Operand] = {}

@@ -433,13 +433,18 @@ def test_bursts_are_timed_by_the_samples_about_them() -> None:
     assert told[0].accesses_per_cpu_second == pytest.approx(1e9, rel=0.05)
 
 
+def between_bursts(world: World) -> None:
+    """Go on until no burst is awaited, and none is due soon."""
+    world.turn()
+    while world.waiting or world.pipeline.parts.schedule.windows_left(0) < 5:
+        world.turn()
+
+
 @pytest.mark.parametrize(("rate", "gets_one"), [(1.03e9, False), (2e8, True)])
 def test_code_that_goes_at_another_pace_gets_a_burst_at_once(rate: float, gets_one: bool) -> None:
     world = World(timed_burst, schedule_name="phase-guided")
     world.rate = 1e9
-    world.turn()
-    while world.waiting or world.pipeline.parts.schedule.windows_left(0) < 5:
-        world.turn()
+    between_bursts(world)
     before, world.rate = len(world.orders), rate
     for _ in range(4):
         world.turn()
@@ -451,9 +456,7 @@ def test_code_that_works_on_a_larger_area_gets_a_burst_at_once(
     area_bytes: int, gets_one: bool
 ) -> None:
     world = World(lambda order: BURST, schedule_name="phase-guided", area_bytes=1 << 16)
-    world.turn()
-    while world.waiting or world.pipeline.parts.schedule.windows_left(0) < 5:
-        world.turn()
+    between_bursts(world)
     before, world.area_bytes = len(world.orders), area_bytes
     for _ in range(4):
         world.turn()

@@ -26,6 +26,7 @@ from iced_x86 import (
 from numpy.typing import NDArray
 
 from memsampd import _core
+from memsampd.sampler.registers import WRITES
 
 REFERENCES_MAXIMUM = 4
 CODE_BYTES_MAXIMUM = 15
@@ -113,7 +114,7 @@ _SEGMENT_WORD = {Register.FS: _WORDS.index("FS_BASE"), Register.GS: _WORDS.index
 
 _LOADS = {OpAccess.READ, OpAccess.COND_READ, OpAccess.READ_WRITE, OpAccess.READ_COND_WRITE}
 # cmpxchg writes back what it read where the comparison fails: a store on every path.
-_STORES = {OpAccess.WRITE, OpAccess.COND_WRITE, OpAccess.READ_WRITE, OpAccess.READ_COND_WRITE}
+_STORES = WRITES
 
 _SYSTEM_CALLS = {Mnemonic.SYSCALL, Mnemonic.SYSENTER, Mnemonic.INT}
 _PUSH_FLAGS = {Mnemonic.PUSHF, Mnemonic.PUSHFD, Mnemonic.PUSHFQ}

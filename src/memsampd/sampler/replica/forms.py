@@ -15,6 +15,7 @@ from iced_x86 import Code, FlowControl, Mnemonic, OpAccess, Register
 from numpy.typing import NDArray
 
 from memsampd import _core
+from memsampd.sampler.registers import WRITES
 from memsampd.sampler.replica.decoder import (
     BIT,
     GATHER,
@@ -74,12 +75,6 @@ _MACHINE_ORDER = [
 ]
 _NUMBER_OF_WORD = {
     WORD_OF_REGISTER[getattr(Register, name)]: number for number, name in enumerate(_MACHINE_ORDER)
-}
-_WRITES = {
-    OpAccess.WRITE,
-    OpAccess.READ_WRITE,
-    OpAccess.COND_WRITE,
-    OpAccess.READ_COND_WRITE,
 }
 # What is written only perhaps stays as it was otherwise: so it is read.
 _READS = {
@@ -210,7 +205,7 @@ class FormDecoder:
             number = _number(used.register)
             if number is None or number in (_BASE, _INDEX):
                 continue
-            writes = used.access in _WRITES
+            writes = used.access in WRITES
             if number in fields:
                 form["used"] |= fields[number]
                 if iced_x86.RegisterExt.size(used.register) == 1:
@@ -241,7 +236,7 @@ class FormDecoder:
                     continue
                 field = vector_fields.get(iced_x86.RegisterExt.number(used.register), 0)
                 form["vector_read"] |= field if reads else 0
-                form["vector_written"] |= field if used.access in _WRITES else 0
+                form["vector_written"] |= field if used.access in WRITES else 0
             elif number in fields:
                 form["read"] |= fields[number] if reads else 0
             elif number not in (_BASE, _INDEX) and reads:

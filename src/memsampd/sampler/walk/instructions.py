@@ -11,10 +11,11 @@ from collections.abc import Callable
 
 import iced_x86
 import numpy as np
-from iced_x86 import ConditionCode, FlowControl, Mnemonic, OpAccess
+from iced_x86 import ConditionCode, FlowControl, Mnemonic
 from numpy.typing import NDArray
 
 from memsampd.sampler.records import BurstEnd
+from memsampd.sampler.registers import WRITES, written_registers
 from memsampd.sampler.replica.decoder import (
     CODE_BYTES_MAXIMUM,
     PREFETCHES,
@@ -26,7 +27,7 @@ from memsampd.sampler.replica.decoder import (
 )
 from memsampd.sampler.walk.flags import is_met
 from memsampd.sampler.walk.integer import MAKERS
-from memsampd.sampler.walk.operands import POSITION, is_general, operand_of, reference_of
+from memsampd.sampler.walk.operands import is_general, operand_of, reference_of
 from memsampd.sampler.walk.state import (
     RCX,
     RDI,
@@ -43,7 +44,6 @@ from memsampd.sampler.walk.state import (
 )
 from memsampd.sampler.walk.vectors import VECTOR_MAKERS, number_of
 
-_WRITES = {OpAccess.WRITE, OpAccess.COND_WRITE, OpAccess.READ_WRITE, OpAccess.READ_COND_WRITE}
 _STRINGS_WITHOUT_RESULT = {
     getattr(Mnemonic, f"{operation}{size}") for operation in ("MOVS", "STOS") for size in "BWDQ"
 }
@@ -96,16 +96,11 @@ class Compiler:
             return _repeated(instruction, references)
         told = [reference_of(each) for each in references]
         info = self._info.info(instruction)
-        written = {
-            POSITION[full]
-            for used in info.used_registers()
-            if used.access in _WRITES
-            and (full := iced_x86.RegisterExt.full_register(used.register)) in POSITION
-        }
+        written = written_registers(info)
         vectors = {
             number
             for used in info.used_registers()
-            if used.access in _WRITES and (number := number_of(used.register)) is not None
+            if used.access in WRITES and (number := number_of(used.register)) is not None
         }
         sets_flags = instruction.rflags_modified != 0
 

@@ -9,6 +9,7 @@ import iced_x86
 import numpy as np
 from iced_x86 import OpKind, Register
 
+from memsampd.sampler.registers import POSITION
 from memsampd.sampler.replica.decoder import (
     BIT,
     GATHER,
@@ -22,9 +23,6 @@ from memsampd.sampler.walk.state import FULL, RAX, RBX, RCX, RDX, THREAD_AREA, S
 Get: TypeAlias = Callable[[State], "int | None"]
 Set: TypeAlias = Callable[[State, "int | None"], None]
 
-_ORDER = "RAX RBX RCX RDX RSI RDI RBP RSP R8 R9 R10 R11 R12 R13 R14 R15"
-POSITION = {getattr(Register, name): at for at, name in enumerate(_ORDER.split())}
-"""Positions of general registers in samples."""
 # Positions of the recipes' registers, as words of user_regs_struct, in samples.
 _OF_WORD = {WORD_OF_REGISTER[register]: at for register, at in POSITION.items()}
 _HIGH_BYTES = {Register.AH: RAX, Register.BH: RBX, Register.CH: RCX, Register.DH: RDX}
