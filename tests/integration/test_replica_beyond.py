@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
+import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -12,6 +14,7 @@ import pytest
 from msgspec.structs import replace
 from tracees import compile_c, patiently, running, traces_left
 
+from memsampd.errors import CaptureError
 from memsampd.sampler.records import Burst, BurstEnd, BurstRequest
 from memsampd.sampler.replica.source import ReplicaSource
 
@@ -67,6 +70,58 @@ int main(void)
 }
 """
 
+
+# Goes through 48 MiB at random, none of whose words is zero, and stores to the first, whose place
+# it tells, if it reads one that is.
+NO_ZEROS = """
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#define WORDS (6u << 20)
+int main(void)
+{
+    volatile uint64_t *word = malloc(8ul * WORDS);
+    for (uint64_t i = 0; i < WORDS; i++)
+        word[i] = i + 1;
+    printf("%lu\\n", (unsigned long)word);
+    fflush(stdout);
+    for (uint64_t at = 1;;) {
+        at = at * 6364136223846793005u + 1442695040888963407u;
+        if (word[(at >> 32) % (WORDS - 512) + 512] == 0)
+            word[0]++;
+    }
+}
+"""
+
+# The same for a while, then in other memory, after that has been given back: in one of two places
+# in turn.
+GIVEN_BACK = """
+#include <stdint.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#define WORDS (6ul << 20)
+static uint64_t *place(unsigned which)
+{
+    return (uint64_t *)(0x100000000000 + which * 0x10000000000);
+}
+int main(void)
+{
+    printf("%lu %lu\\n", (unsigned long)place(0), (unsigned long)place(1));
+    fflush(stdout);
+    for (uint64_t at = 1, turn = 0;; turn++) {
+        volatile uint64_t *word = mmap(place(turn & 1), 8 * WORDS, PROT_READ | PROT_WRITE,
+                                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+        for (uint64_t i = 0; i < WORDS; i++)
+            word[i] = i + 1;
+        for (int i = 0; i < 8000000; i++) {
+            at = at * 6364136223846793005u + 1442695040888963407u;
+            if (word[(at >> 32) % (WORDS - 512) + 512] == 0)
+                word[0]++;
+        }
+        munmap((void *)word, 8 * WORDS);
+    }
+}
+"""
 
 # Reads 64 KiB again and again: an access a round, that it counts in a register.
 COUNTER = """
@@ -246,3 +301,47 @@ def test_moments_are_told_in_accesses_however_these_are_recorded(
         # The register is behind by what its loop, or its one instruction, has not counted yet.
         assert (np.abs(counted - made) <= 1100).all()
         assert counted[-1] > ACCESSES
+
+
+def reads_a_zero(burst: Burst, places: list[int]) -> bool:
+    """Whether it has stored to a first word, more often than to fill the memory."""
+    stores = burst.address[burst.is_write].tolist()
+    return any(stores.count(place) > 1 for place in places)
+
+
+# Longer than the targets' memory lasts.
+LONG = BurstRequest(0, 2_000_000, HOLD_SECONDS, beyond_seconds=60.0)
+
+
+def test_memory_of_a_target_that_has_ended_is_not_zero(tmp_path: Path) -> None:
+    """It was: there is nothing in its page map, and what that lacks is zero."""
+    binary = compile_c(tmp_path, NO_ZEROS)
+    astray = 0
+    for attempt in range(60):
+        with running(binary) as process, closing(ReplicaSource(process.pid)) as source:
+            assert process.stdout is not None
+            places = [int(process.stdout.readline())]
+            request = replace(LONG, tid=process.pid)
+            source.capture(replace(request, max_accesses=1000))
+            # Holds are a tenth of a second apart: the next burst begins about then.
+            killer = threading.Timer(0.1 + 0.01 * attempt, process.kill)
+            killer.start()
+            with contextlib.suppress(CaptureError):
+                burst = source.capture(request)
+                assert not reads_a_zero(burst, places)
+                astray += burst.pages_missed > 1 and len(burst) < 1000
+            killer.join()
+        if astray >= 3:
+            return
+    assert astray, "it outlived all bursts, or none began"
+
+
+def test_memory_that_is_given_back_is_not_zero(tmp_path: Path) -> None:
+    """It was, where it was known as an area before."""
+    with running(compile_c(tmp_path, GIVEN_BACK)) as process:
+        assert process.stdout is not None
+        places = [int(place) for place in process.stdout.readline().split()]
+        request = replace(LONG, tid=process.pid)
+        with closing(ReplicaSource(process.pid)) as source:
+            for _ in range(20):
+                assert not reads_a_zero(patiently(lambda: source.capture(request)), places)

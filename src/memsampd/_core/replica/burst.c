@@ -379,6 +379,7 @@ prepare(struct burst *b)
     struct runner *r = b->r;
 
     remote_forget(&r->remote);
+    r->remote.is_running = b->order->has_company;
     if (!area_is_free(r) || blocks_check_code(&r->blocks, true) < 0)
         return ends(b, RUN_NO_MEMORY, 0);
     if (!runner_enter(r, &b->held, b->order->accesses))
@@ -630,6 +631,7 @@ take_dry(struct burst *b)
     struct runner *r = b->r;
 
     held_release(&b->held);
+    r->remote.is_running = true;
     unhurry(r->process.pid);
     go_anywhere(b);
     r->pages.is_dry = true;
@@ -651,6 +653,7 @@ take_held(struct burst *b)
         run_chain(b);
     if (!b->held.is_asleep)
         held_release(&b->held);
+    r->remote.is_running = true;
     if (r->end == RUN_FULL)
         r->trial_share = fmax(r->trial_share, TRIAL_SHARE);
     bool was_cold = r->end == RUN_COLD || (r->end == RUN_HOLD && r->translation_seconds - translated >

@@ -217,7 +217,7 @@ supply(struct pages *p, struct process *process, struct remote *remote, const ui
     read_batch(p, process, remote, address, count, &batch);
     for (size_t i = 0; i < count; i++) { /* a store into what may be code is to be noticed */
         const struct remote_area *area = remote_find(remote, address[i]);
-        is_open[i] = batch.is_writable[i] && !area->is_executable;
+        is_open[i] = batch.is_writable[i] && area != NULL && !area->is_executable;
     }
     for (size_t i = 0, end; i < count; i = end) {
         end = i + 1;

@@ -335,10 +335,9 @@ look_up_pages(struct remote *r, const uint64_t *page, size_t count, uint64_t *en
                           page[end] - page[i] < sizeof span / sizeof span[0] * PAGE_BYTES;)
             end++;
         const size_t all = (page[end - 1] - page[i]) / PAGE_BYTES + 1;
-        if (!read_entries(r, page[i], all, span))
-            memset(span, 0, sizeof span[0] * all);
+        const bool is_read = read_entries(r, page[i], all, span); /* not where it has ended */
         for (size_t k = i; k < end; k++)
-            entry[k] = span[(page[k] - page[i]) / PAGE_BYTES];
+            entry[k] = is_read ? span[(page[k] - page[i]) / PAGE_BYTES] : SWAPPED;
     }
 }
 
@@ -386,6 +385,20 @@ read_present(struct remote *r, const uint64_t *page, uint8_t *const *place, cons
     }
 }
 
+/* What a running target has given back looks like memory that it has not touched yet. */
+static void
+check_zeros(struct remote *r, const uint64_t *page, size_t count, uint8_t *result)
+{
+    if (memchr(result, PAGE_ZERO, count) == NULL)
+        return;
+    remote_forget(r);
+    for (size_t i = 0; i < count; i++) {
+        const struct remote_area *area = result[i] == PAGE_ZERO ? remote_find(r, page[i]) : NULL;
+        if (result[i] == PAGE_ZERO && (area == NULL || !area->is_readable || !area->is_anonymous))
+            result[i] = PAGE_UNREADABLE;
+    }
+}
+
 void
 remote_read_pages(struct remote *r, const uint64_t *page, size_t count, uint8_t *const *place,
                   uint8_t *result, bool *is_writable)
@@ -412,6 +425,8 @@ remote_read_pages(struct remote *r, const uint64_t *page, size_t count, uint8_t 
             which[wanted++] = i;
     }
     read_present(r, page, place, which, wanted, result);
+    if (r->is_running)
+        check_zeros(r, page, count, result);
 }
 
 void

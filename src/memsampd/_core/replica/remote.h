@@ -39,6 +39,7 @@ struct remote {
     bool can_query;        /* the kernel tells of one area (Linux 6.11) */
     bool supplies_pages;   /* it has a userfaultfd: what is not present need not be zero */
     bool shares_clock;     /* it is in our time namespace */
+    bool is_running;       /* its areas may go at any moment */
     struct remote_area area[REMOTE_AREAS]; /* known of this moment */
     size_t areas;
     char *text;            /* of /proc/PID/maps, without queries */
