@@ -14,6 +14,7 @@ from tracees import PATIENCE_SECONDS, compile_c, running
 from memsampd import _core
 from memsampd.daemon.attach import attached
 from memsampd.daemon.config import OutputConfig, SessionConfig
+from memsampd.estimate.events import WatchRecord
 from memsampd.exporters.recording import Recording, read_recording
 from memsampd.machines.pmu import EventPlan, HardwareEvent
 from memsampd.sampler.perf.groups import TASK_CLOCK
@@ -31,6 +32,23 @@ int main(void)
         for (long i = 0; i < n; i++)
             if ((sum += words[i]) & 1)
                 words[i] = sum;
+}
+"""
+# Its pages come and go: a page fault tells the address of an access, as a PMU's sample does.
+FAULTING = """
+#include <sys/mman.h>
+enum { BYTES = 4 << 20, WORDS = BYTES / 8 };
+int main(void)
+{
+    volatile long *words =
+        mmap(0, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    madvise((void *)words, BYTES, MADV_NOHUGEPAGE);
+    for (;;) {
+        for (int round = 0; round < 50; round++)
+            for (long i = 0; i < WORDS; i++)
+                words[i]++;
+        madvise((void *)words, BYTES, MADV_DONTNEED);
+    }
 }
 """
 
@@ -95,3 +113,35 @@ def test_accesses_are_those_that_were_counted(
     for speed in speeds:
         assert speed.instructions_per_cpu_second == pytest.approx(1e9, rel=0.05)
         assert speed.cycles_per_instruction == pytest.approx(1.0, rel=0.05)
+
+
+def test_lines_come_from_bursts_and_from_sampled_accesses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Page faults in the place of PEBS; both kinds of lines are watched, and told apart."""
+    trials = PmuTrials(addresses=(Trial(FAULTS, ""),))
+    monkeypatch.setattr("memsampd.daemon.attach.try_pmu", lambda cpu: trials)
+    monkeypatch.setattr("memsampd.daemon.attach.SAMPLED_PERIOD", 20)
+    path = tmp_path / "recording"
+    config = SessionConfig(own_cpu_share=1e6, budget_share=0.5)
+    give_up = time.monotonic() + PATIENCE_SECONDS
+
+    def watches() -> list[WatchRecord]:
+        return [each for each in read_recording(path).events if isinstance(each, WatchRecord)]
+
+    with (
+        running(compile_c(tmp_path, FAULTING)) as process,
+        attached(process.pid, config, OutputConfig(path)) as session,
+    ):
+        while {each.is_sampled for each in watches()} != {False, True}:
+            assert time.monotonic() < give_up, session.snapshot().errors
+            time.sleep(0.05)
+            session.step()
+        session.finish(observed_no_more=True)
+    recording = read_recording(path)
+    assert recording.header.backend["accesses"] == "replica"
+    assert recording.header.backend["lines"] == "replica, pmu-accesses"
+    windows = {window.index for window in recording.windows}
+    for watch in watches():
+        assert watch.window in windows
+        assert (watch.least_accesses == 1) is watch.is_sampled

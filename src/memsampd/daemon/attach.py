@@ -545,8 +545,8 @@ def _sampled_lines(
     stack: ExitStack,
     most_files: int | None,
 ) -> SampledLines | None:
-    """Lines of accesses that the PMU samples, where nothing else tells any; None if it cannot."""
-    if not (config.watches and config.stops_nothing and trials.address_events):
+    """Lines of accesses that the PMU samples; None if it cannot."""
+    if not (config.watches and trials.address_events):
         return None
     from memsampd.sampler.pmu.addresses import AccessSampler
 

@@ -164,8 +164,14 @@ class SessionParts(msgspec.Struct, frozen=True):
             "accesses": self.tracer.source_name,
             "clock": self.clock_name,
             "long_distances": "none" if self.watchpoints is None else self.watchpoints.name,
-            **({} if self.sampled_lines is None else {"lines": self.sampled_lines.name}),
+            **({} if self.sampled_lines is None else {"lines": self._line_sources}),
         }
+
+    @property
+    def _line_sources(self) -> str:
+        """Who tells lines that are watched, where it is not only who tells accesses."""
+        assert self.sampled_lines is not None
+        return f"{self.tracer.source_name}, {self.sampled_lines.name}"
 
 
 class Session:

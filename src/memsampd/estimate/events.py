@@ -257,10 +257,11 @@ class BurstRecord(Event, frozen=True, kw_only=True, tag="burst"):
 class WatchRecord(Event, frozen=True, kw_only=True, tag="watch"):
     """What watchpoints told of words of one line: when they were touched while the target ran on.
 
-    It is a line that a burst touched and that had not returned when it ended.
+    It is a line that a burst touched and that had not returned when it ended, or that of an access
+    which a PMU sampled.
 
     Attributes:
-        window: index of the window of that burst.
+        window: index of the window of that burst or access.
         phase: phase of that window.
         tid: thread that was observed.
         least_accesses: the line had not returned within so many accesses: only longer distances
@@ -278,6 +279,7 @@ class WatchRecord(Event, frozen=True, kw_only=True, tag="watch"):
         resolution_seconds: shorter pauses cannot be told from the time that hits take: they are
             part of one visit to the line, or shorter distances; 0: all are distances.
         visit_touches: how often its last visit in the burst touched these words.
+        is_sampled: a PMU sampled an access to it; else a burst (or walk) left it open.
     """
 
     window: int
@@ -294,6 +296,7 @@ class WatchRecord(Event, frozen=True, kw_only=True, tag="watch"):
     hit_seconds: float = 0.0
     resolution_seconds: float = 0.0
     visit_touches: int = 0
+    is_sampled: bool = False
 
     def __post_init__(self) -> None:
         if len(self.times_seconds) < 2 or len(self.times_seconds) != len(self.cpu_seconds):

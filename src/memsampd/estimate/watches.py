@@ -66,12 +66,17 @@ class ReadWatch(msgspec.Struct, frozen=True):
     """What a watch says.
 
     Attributes:
-        pauses: those that were long enough, together as good as one access of its line.
+        pauses: those that were long enough.
         sight: how far the line would have been watched, accesses.
+        entry: how long a pause must be at least to be among these, accesses.
+        count: so many pauses are together as good as one access of the line: those above, and of a
+            line that a PMU sampled also the shorter ones.
     """
 
     pauses: tuple[Pause, ...]
     sight: float
+    entry: float
+    count: int
 
 
 def read_watch(watch: WatchRecord, accesses: Accesses) -> ReadWatch | None:
@@ -84,6 +89,11 @@ def read_watch(watch: WatchRecord, accesses: Accesses) -> ReadWatch | None:
     Where one word was watched of a line of which others may be touched, too, a touch tells nothing;
     that there was none tells that the line did not return in a part of the time: else there would
     have been many returns.
+
+    Of a line that a burst left open, pauses as long as the burst said are together one access, as
+    it was chosen among accesses with such a pause. A line that a PMU sampled was chosen among all
+    accesses: all of its pauses are together one, and those that are too short to be told were seen
+    to be short.
 
     Returns:
         None where nothing can be concluded.
@@ -100,11 +110,16 @@ def read_watch(watch: WatchRecord, accesses: Accesses) -> ReadWatch | None:
         before.add(word)
     if watch.end not in ("returned", "hits"):
         pauses.append(Pause(part * lengths[-1], False))
+    entry = float(watch.least_accesses)
     if watch.resolution_seconds > 0:
         shortest = accesses(moments[0][0], moments[-1][0], watch.resolution_seconds)
-        pauses = _resolved(watch, pauses, shortest)
-    told = tuple(each for each in pauses if each.accesses >= watch.least_accesses)
-    return ReadWatch(told, sight) if told else None
+        if watch.is_sampled:
+            entry = max(entry, shortest)
+        else:
+            pauses = _resolved(watch, pauses, shortest)
+    told = tuple(each for each in pauses if each.accesses >= entry)
+    count = len(pauses if watch.is_sampled else told)
+    return ReadWatch(told, sight, entry, count) if told else None
 
 
 def _lengths(
@@ -215,14 +230,14 @@ class _Pauses(msgspec.Struct, frozen=True):
         chances = [_chance(watch) for watch, _ in known]
         span = np.array([_span(pause) for _, _, pause, _ in rows])
         reuses = WatchedReuses(
-            entry=np.array([watch.least_accesses for watch, *_ in rows], np.float64),
+            entry=np.array([said.entry for _, said, *_ in rows], np.float64),
             end=span[:, 1],
             returned=np.array([pause.returned for _, _, pause, _ in rows]),
             sight=np.array([max(said.sight, pause.accesses) for _, said, pause, _ in rows]),
             chance=np.array([chances[at] for *_, at in rows]),
             same=np.array([pause.is_same for _, _, pause, _ in rows]),
             before=np.array([pause.share_before for _, _, pause, _ in rows]),
-            weight=np.array([counts[at] / len(said.pauses) for _, said, _, at in rows]),
+            weight=np.array([counts[at] / said.count for _, said, _, at in rows]),
         )
         watch = np.array([at for *_, at in rows])
         return cls(reuses, span, watch, np.array([each.words > 1 for each, *_ in rows]))
@@ -309,8 +324,8 @@ class Tails:
             end=_spread(span),
             weight=pauses.reuses.weight * as_alike,
             inconclusive=float(self._counts[wanted & is_open].sum()) * as_alike,
-            bursts=len({watch.window for watch in known}),
-            alike=_WALK_ALIKE if any(each.resolution_seconds for each in known) else LINES_ALIKE,
+            bursts=_moments_of(known),
+            alike=_WALK_ALIKE if any(map(_is_of_a_moment, known)) else LINES_ALIKE,
         )
         constancy = pauses.constancy()
         middle = tail_beyond(horizon_accesses, reuses, constancy)
@@ -342,6 +357,17 @@ def counts_of(watches: Sequence[WatchRecord]) -> NDArray[np.float64]:
         else:
             counts[at] = each
     return counts
+
+
+def _moments_of(watches: Sequence[WatchRecord]) -> int:
+    """How many moments of the program told the lines: each burst one, each sampled access one."""
+    bursts = {watch.window for watch in watches if not watch.is_sampled}
+    return len(bursts) + sum(watch.is_sampled for watch in watches)
+
+
+def _is_of_a_moment(watch: WatchRecord) -> bool:
+    """Whether a walk told the line, or a burst as short."""
+    return watch.resolution_seconds > 0 and not watch.is_sampled
 
 
 def _span(pause: Pause) -> tuple[float, float]:
@@ -380,5 +406,8 @@ def _is_vague(watch: WatchRecord) -> bool:
 
 
 def _is_inconclusive(watch: WatchRecord) -> bool:
-    """Whether one that tells nothing had a chance to: its words were touched."""
-    return watch.end == "hits" or _is_vague(watch)
+    """Whether one that tells nothing had a chance to: its words were touched.
+
+    Where a PMU sampled the line that says something: most accesses return soon.
+    """
+    return (watch.end == "hits" and not watch.is_sampled) or _is_vague(watch)

@@ -244,6 +244,23 @@ def test_pauses_are_read(watch: WatchRecord, expected: list[tuple[float, bool]])
         assert [each.returned for each in said.pauses] == [returned for _, returned in expected]
 
 
+def test_of_a_sampled_access_all_pauses_count() -> None:
+    """A burst's line was chosen for its long pauses; a sampled one may have a few among many."""
+    watch = record(0, 0.5, *(0.5 + 1e-6 * each for each in range(1, 10)), 0.6, 0.7)
+    watch = msgspec.structs.replace(watch, resolution_seconds=4e-5, least_accesses=1)
+    burst, sampled = (
+        read_watch(msgspec.structs.replace(watch, is_sampled=each), accesses)
+        for each in (False, True)
+    )
+    assert burst is not None
+    assert sampled is not None
+    assert [each.accesses for each in sampled.pauses] == pytest.approx([1e7], rel=1e-3)
+    assert sampled.entry == pytest.approx(4e-5 * RATE)
+    assert sampled.count == 10
+    assert (burst.entry, burst.count) == (1, 10)  # the short ones are bounded, not left out
+    assert len(burst.pauses) == 10
+
+
 def test_without_a_rate_nothing_is_concluded() -> None:
     assert read_watch(record(0, 0.5, 0.6, 0.7), Course().accesses) is None
 
