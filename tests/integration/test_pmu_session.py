@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 
+import numpy as np
 import pytest
 from msgspec.structs import replace
 from tracees import PATIENCE_SECONDS, compile_c, running
@@ -51,6 +52,26 @@ int main(void)
     }
 }
 """
+# A word is touched ten times while all lines are gone through once.
+TICKING = """
+#include <stdio.h>
+enum { LINES = 200000, WORDS = 8, TICKS = 10 };
+static _Alignas(64) volatile long lines[LINES][WORDS];
+static _Alignas(64) volatile long ticks;
+int main(void)
+{
+    printf("%p\\n", (void *)&ticks);
+    fflush(stdout);
+    for (;;)
+        for (long i = 0; i < LINES; i++) {
+            for (long j = 0; j < WORDS; j++)
+                lines[i][j] = i;
+            if (i % (LINES / TICKS) == 0)
+                ticks = i;
+        }
+}
+"""
+TICKS = 10
 
 
 @pytest.fixture
@@ -145,3 +166,36 @@ def test_lines_come_from_bursts_and_from_sampled_accesses(
     for watch in watches():
         assert watch.window in windows
         assert (watch.least_accesses == 1) is watch.is_sampled
+
+
+def test_distances_are_what_was_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stores to one word in the place of all: every line returns after ten of them."""
+    path = tmp_path / "recording"
+    config = SessionConfig(own_cpu_share=1e6, budget_share=0.5, branches="timer", clock="counters")
+    give_up = time.monotonic() + PATIENCE_SECONDS
+    # What counts needs debug registers here.
+    monkeypatch.setattr("memsampd.sampler.perf.watchpoints.POINTS", 1)
+    with running(compile_c(tmp_path, TICKING)) as process:
+        assert process.stdout is not None
+        word = int(process.stdout.readline(), 16)
+        ticks = HardwareEvent("ticks", _core.PERF_TYPE_BREAKPOINT, 0, word, 8, bp_type=2)
+        counters = (ticks, FAULTS, TASK_CLOCK, TASK_CLOCK)
+        trials = tuple(Trial(event, "") for event in counters)
+        pmu = PmuTrials(EventPlan(counters=(counters,)), counters=(trials,))
+        monkeypatch.setattr("memsampd.daemon.attach.try_pmu", lambda cpu: pmu)
+        with attached(process.pid, config, OutputConfig(path)) as session:
+            pauses: list[float] = []
+            while len(pauses) < 20:
+                assert time.monotonic() < give_up, session.snapshot().errors
+                time.sleep(0.05)
+                session.step()
+                events = read_recording(path).events
+                watches = [each for each in events if isinstance(each, WatchRecord)]
+                counted = [np.diff(each.counted[1:-1]) for each in watches if each.counted]
+                pauses = [float(each) for each in np.concatenate([[], *counted])]
+            session.finish(observed_no_more=True)
+    recording = read_recording(path)
+    assert recording.header.backend["distances"] == "counters"
+    # A hypervisor may tell a hit twice, of the line or of what is counted.
+    assert np.median(pauses) == TICKS
+    assert np.mean(np.array(pauses) == TICKS) > 0.8

@@ -75,7 +75,9 @@ class _World:
         self.now_seconds = 0.0
         self.lines: dict[int, _Line] = {}
 
-    def breakpoints(self, tid: int, words: Sequence[tuple[int, int]], hits: int) -> _Breakpoints:
+    def breakpoints(
+        self, tid: int, words: Sequence[tuple[int, int]], hits: int, counters: Sequence[object]
+    ) -> _Breakpoints:
         ((_, address),) = words
         return _Breakpoints(self, self.lines[address // 64], hits)
 
@@ -92,8 +94,8 @@ class _Breakpoints:
         self._line.skip(self._began_seconds)
         self._upcoming_seconds = self._line.take()
 
-    def clock(self) -> tuple[int, bool]:
-        return round(1e9 * (self._world.now_seconds - self._began_seconds)), True
+    def clock(self) -> tuple[int, bool, int, bool]:
+        return round(1e9 * (self._world.now_seconds - self._began_seconds)), True, 0, False
 
     def hits(self) -> bytes:
         while len(self._hits) < self._most_hits:
@@ -102,7 +104,7 @@ class _Breakpoints:
             if at > self._world.now_seconds:
                 break
             moments = round(1e9 * (at - self._began_seconds)), round(1e9 * at)
-            self._hits = np.append(self._hits, np.array([(*moments, 0, 0, 0)], watchpoints._HIT))
+            self._hits = np.append(self._hits, np.array([(*moments, 0, 0, 0, 0)], watchpoints._HIT))
             self._upcoming_seconds = self._line.take()
         return self._hits.tobytes()
 

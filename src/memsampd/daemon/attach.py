@@ -440,7 +440,10 @@ def compose(
         stack.callback(keeper.close)
     watchpoints = None
     if config.watches:  # of its descriptors samples have most
-        watchpoints = Watchpoints(most_files=None if most_files is None else most_files // 8)
+        watchpoints = Watchpoints(
+            most_files=None if most_files is None else most_files // 8,
+            counters=around.pmu.distance_counters(choice),
+        )
         stack.callback(watchpoints.close)
     sampled_lines = _sampled_lines(target.pid, config, around.pmu, stack, most_files)
     pipeline_parts = _pipeline_parts(

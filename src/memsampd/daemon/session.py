@@ -165,6 +165,7 @@ class SessionParts(msgspec.Struct, frozen=True):
             "clock": self.clock_name,
             "long_distances": "none" if self.watchpoints is None else self.watchpoints.name,
             **({} if self.sampled_lines is None else {"lines": self._line_sources}),
+            **({"distances": "counters"} if self.watchpoints and self.watchpoints.counts else {}),
         }
 
     @property
@@ -217,6 +218,7 @@ class Session:
         self._thread_times = ThreadTimes(parts.target.pid)
         self._thread_times.since(list_threads(parts.target.pid))
         self._waits_for_cpu = False
+        self._told: set[str] = set()  # of watchpoints
         self._early: BranchSamples | None = None  # read before the turn that tells them
 
     def stop(self, reason: str) -> None:
@@ -405,6 +407,9 @@ class Session:
     def _poll(self, points: Watchpoints) -> list[Watched]:
         """Take what watches told; those that go on are for threads that have begun since, too."""
         watched = points.poll()
+        for note in set(points.notes) - self._told:
+            logger.warning(note)
+            self._told.add(note)
         if points.is_watching:
             points.follow(list_threads(self._target.pid))
         return watched

@@ -244,4 +244,5 @@ class WatchPlan:
             resolution_seconds=line.resolution_seconds,
             visit_touches=line.line.touches,
             is_sampled=line.is_sampled,
+            counted=watched.counted,
         )

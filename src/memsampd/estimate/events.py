@@ -280,6 +280,8 @@ class WatchRecord(Event, frozen=True, kw_only=True, tag="watch"):
             part of one visit to the line, or shorter distances; 0: all are distances.
         visit_touches: how often its last visit in the burst touched these words.
         is_sampled: a PMU sampled an access to it; else a burst (or walk) left it open.
+        counted: accesses of the thread since it was armed, at these moments, as counters told them;
+            empty where none did.
     """
 
     window: int
@@ -297,11 +299,14 @@ class WatchRecord(Event, frozen=True, kw_only=True, tag="watch"):
     resolution_seconds: float = 0.0
     visit_touches: int = 0
     is_sampled: bool = False
+    counted: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         if len(self.times_seconds) < 2 or len(self.times_seconds) != len(self.cpu_seconds):
             raise ValueError("a watch has a begin and an end")
-        for moments in (self.times_seconds, self.cpu_seconds):
+        if self.counted and len(self.counted) != len(self.times_seconds):
+            raise ValueError("what a watch counted is told for all of its moments")
+        for moments in (self.times_seconds, self.cpu_seconds, self.counted):
             if not all(before <= after for before, after in itertools.pairwise(moments)):
                 raise ValueError("moments of a watch do not ascend")
         if len(self.hit_words) != len(self.times_seconds) - 2:

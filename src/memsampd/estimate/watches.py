@@ -84,7 +84,7 @@ def read_watch(watch: WatchRecord, accesses: Accesses) -> ReadWatch | None:
 
     A touch begins a distance; a line that was not touched at all has not returned for as long as
     it was watched. How long the first touch took to come is no distance: nobody knows when the one
-    before it was.
+    before it was. Where accesses were counted, no rate is needed, and no pause is too short.
 
     Where one word was watched of a line of which others may be touched, too, a touch tells nothing;
     that there was none tells that the line did not return in a part of the time: else there would
@@ -101,7 +101,7 @@ def read_watch(watch: WatchRecord, accesses: Accesses) -> ReadWatch | None:
     moments = list(zip(watch.times_seconds, watch.cpu_seconds, strict=True))
     lengths = _lengths(watch, moments, accesses)
     part = 1 / _VISITS_FOR_A_WORD if _is_one_of_many(watch) else 1.0
-    sight = part * accesses(moments[0][0], moments[-1][0], watch.patience_seconds)
+    sight = part * _sight(watch, accesses)
     if _is_vague(watch) or not all(map(math.isfinite, [*lengths, sight])):
         return None
     pauses, before = [], set(watch.hit_words[:1])
@@ -111,7 +111,7 @@ def read_watch(watch: WatchRecord, accesses: Accesses) -> ReadWatch | None:
     if watch.end not in ("returned", "hits"):
         pauses.append(Pause(part * lengths[-1], False))
     entry = float(watch.least_accesses)
-    if watch.resolution_seconds > 0:
+    if watch.resolution_seconds > 0 and not watch.counted:
         shortest = accesses(moments[0][0], moments[-1][0], watch.resolution_seconds)
         if watch.is_sampled:
             entry = max(entry, shortest)
@@ -125,7 +125,12 @@ def read_watch(watch: WatchRecord, accesses: Accesses) -> ReadWatch | None:
 def _lengths(
     watch: WatchRecord, moments: Sequence[tuple[float, float]], accesses: Accesses
 ) -> list[float]:
-    """Accesses between the moments; those of walks are many, and each goes at its mean rate."""
+    """Accesses between the moments; those of walks are many, and each goes at its mean rate.
+
+    What was counted between two touches has the second one in it, which a distance has not.
+    """
+    if watch.counted:
+        return [max(after - before - 1, 0.0) for before, after in itertools.pairwise(watch.counted)]
     if watch.resolution_seconds > 0 and moments[-1][1] > moments[0][1]:
         (begin, cpu_begin), (end, cpu_end) = moments[0], moments[-1]
         rate = accesses(begin, end, cpu_end - cpu_begin) / (cpu_end - cpu_begin)
@@ -134,6 +139,13 @@ def _lengths(
         accesses(begin, end, cpu_end - cpu_begin)
         for (begin, cpu_begin), (end, cpu_end) in itertools.pairwise(moments)
     ]
+
+
+def _sight(watch: WatchRecord, accesses: Accesses) -> float:
+    """How many accesses the thread makes within the patience; counted as it went while watched."""
+    if watch.counted and watch.cpu_seconds[-1] > 0:
+        return watch.patience_seconds * watch.counted[-1] / watch.cpu_seconds[-1]
+    return accesses(watch.times_seconds[0], watch.times_seconds[-1], watch.patience_seconds)
 
 
 def _resolved(watch: WatchRecord, pauses: list[Pause], shortest: float) -> list[Pause]:

@@ -62,7 +62,7 @@ TARGET_UP = _gauge("target_up", "bool", "1 while the target is alive and observe
 BACKEND_INFO = _gauge(
     "backend_info",
     "1",
-    "Backend that fills a role (branches, accesses, clock, long_distances, lines).",
+    "Backend that fills a role (branches, accesses, clock, long_distances, lines, distances).",
     "role",
     "name",
 )

@@ -213,9 +213,11 @@ def _check_backend(
     branches: str | None, accesses: str | None, choice: Choice, pmu: PmuTrials
 ) -> Finding:
     lines = "accesses and the PMU" if pmu.address_events else "accesses"
+    counted = pmu.distance_counters(choice)
+    distances = "as counted between touches" if counted else "CPU time at the clock's rates"
     detail = (
         f"branches: {branches or 'none'}, accesses: {accesses or 'none'}, clock: {choice.clock} "
-        f"({choice.said}), lines to watch: of {lines}"
+        f"({choice.said}), lines to watch: of {lines}, long distances: {distances}"
     )
     if branches and accesses == WALK_SOURCE:
         return Finding(

@@ -261,6 +261,21 @@ def test_of_a_sampled_access_all_pauses_count() -> None:
     assert len(burst.pauses) == 10
 
 
+def test_counted_pauses_need_no_rate_and_are_never_too_short() -> None:
+    """What was counted has the second touch in it."""
+    watch = msgspec.structs.replace(
+        record(0, 0.5, 0.5 + 1e-6, 0.6, 0.7, end="patience"),
+        resolution_seconds=4e-5,
+        counted=(0.0, 7e7, 7e7 + 5001, 9e7, 14e7),
+    )
+    said = read_watch(watch, Course().accesses)  # which knows of none
+    assert said is not None
+    assert [each.accesses for each in said.pauses] == [5000, 2e7 - 5002, 5e7 - 1]
+    assert [each.returned for each in said.pauses] == [True, True, False]
+    assert all(each.from_accesses is None for each in said.pauses)
+    assert said.sight == pytest.approx(2e8)  # a second of CPU time, as fast as it went
+
+
 def test_without_a_rate_nothing_is_concluded() -> None:
     assert read_watch(record(0, 0.5, 0.6, 0.7), Course().accesses) is None
 
@@ -299,6 +314,8 @@ def test_the_course_is_remembered_for_long_and_not_for_ever() -> None:
         {"hit_words": (1,)},
         {"words": 0, "hit_words": (0,)},
         {"touched": 0},
+        {"counted": (0.0, 1.0)},
+        {"counted": (0.0, 2.0, 1.0)},
     ],
 )
 def test_impossible_watches_are_refused(changes: dict[str, object]) -> None:
