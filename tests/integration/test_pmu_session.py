@@ -95,6 +95,11 @@ def record_until_timed(pid: int, config: SessionConfig, path: Path) -> Recording
         with attached(pid, longer, OutputConfig(path, overwrite=True)) as session:
             session.run()
             errors = session.snapshot().errors
+            # A nanosecond is a cycle and an instruction.
+            phases = session.snapshot().estimate.phases
+            assert [each.cycles_per_instruction for each in phases] == pytest.approx(
+                [1.0] * len(phases), rel=0.05
+            )
         recording = read_recording(path)
         if any(burst.timed is not None for burst in recording.bursts):
             break

@@ -261,6 +261,7 @@ class Estimator:
         account = self._account(phase)
         account.windows += 1
         account.cpu_seconds += record.cpu_seconds
+        account.add_speed(record.speed, record.cpu_seconds)
         window = _Waiting(
             record.index,
             phase,

@@ -222,6 +222,12 @@ PHASE_CENSORED = _gauge(
 PHASE_WRITES = _gauge(
     "phase_write_ratio", "ratio", "Share of a phase's sampled accesses that are stores.", "phase"
 )
+PHASE_CPI = _gauge(
+    "phase_cycles_per_instruction",
+    "cycles per instruction",
+    "Cycles that a phase's instructions take, as a PMU counted them; absent without its counters.",
+    "phase",
+)
 PHASE_RATE = _gauge(
     "phase_accesses_per_cpu_second",
     "accesses per CPU second",
