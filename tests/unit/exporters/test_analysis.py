@@ -20,7 +20,7 @@ from invented import (
 )
 
 from memsampd.errors import UsageError
-from memsampd.estimate.events import BurstRecord, EstimatorEvent, MergeRecord, code_bytes
+from memsampd.estimate.events import BurstRecord, MergeRecord, code_bytes
 from memsampd.exporters.analysis import analyse
 from memsampd.exporters.recording import Recording, RecordingWriter, read_recording
 from memsampd.exporters.tables import to_csv, to_json
@@ -320,8 +320,7 @@ def test_cycles_are_a_column_where_they_were_counted() -> None:
     merge = MergeRecord(gone=1, into=0)
     texts = []
     for windows in (plain, counted):
-        events: list[EstimatorEvent] = [*windows, merge]
-        analysis = analyse(recording_of(events), "lru", default_sizes())
+        analysis = analyse(recording_of(windows, merges=[merge]), "lru", default_sizes())
         texts.append(to_text(analysis))
     assert "CPI" not in texts[0]
     assert "CPI" in texts[1]
