@@ -19,7 +19,7 @@ enum {
     COUNTERS_MAX = 2,
     HITS_MAX = 256, /* of all points together: what the ring holds */
     RING_BYTES = 64 << 10,
-    FEW_HITS_RING_BYTES = 4 << 10, /* locked memory is scarce where one may not lock much */
+    FEW_HITS_RING_BYTES = 4 << 10, /* if hits fill less: who may not lock much has little of it */
     POLL_MILLISECONDS = 20, /* between looks at what has come: each disturbs the machine */
 };
 
@@ -193,7 +193,7 @@ breakpoints_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     self->hits = hits;
     const int members = (int)count + (counters ? (int)PySequence_Size(counters) : 0);
     const size_t bytes = hits * count * (offsetof(struct hit_record, counts) + 8 * members);
-    self->ring_bytes = bytes <= FEW_HITS_RING_BYTES ? FEW_HITS_RING_BYTES : RING_BYTES;
+    self->ring_bytes = bytes < FEW_HITS_RING_BYTES ? FEW_HITS_RING_BYTES : RING_BYTES;
     if (open_all(self, tid, points, counters) < 0) {
         int error = errno; /* closing may change it */
         close_all(self);
