@@ -23,7 +23,14 @@ from memsampd.sampler.perf.arrival import Arrival
 
 EXECUTE, ACCESS = _core.BREAKPOINT_EXECUTE, _core.BREAKPOINT_ACCESS
 HIT_DTYPE = np.dtype(
-    [("task_ns", "<u8"), ("time_ns", "<u8"), ("ip", "<u8"), ("point", "<u4"), ("padding", "<u4")]
+    [
+        ("task_ns", "<u8"),
+        ("time_ns", "<u8"),
+        ("ip", "<u8"),
+        ("counted", "<u8"),
+        ("point", "<u4"),
+        ("padding", "<u4"),
+    ]
 )
 
 WRITER = """

@@ -198,17 +198,17 @@ def test_a_pmu_chooses_lines(
     path = tmp_path / "a.mem"
     offered: list[OpenLine] = []
     ordered: list[WatchOrder] = []
-    offer, start = WatchPlan.offer, Watchpoints.start
+    offer, start = WatchPlan.offer_sampled, Watchpoints.start
 
-    def note_offer(plan: WatchPlan, lines: Sequence[OpenLine], *rest: int) -> None:
-        offered.extend(line for line in lines if line.least_accesses == 1)
-        offer(plan, lines, *rest)
+    def note_offer(plan: WatchPlan, line: OpenLine, *rest: int) -> None:
+        offered.append(line)
+        offer(plan, line, *rest)
 
     def note_start(points: Watchpoints, order: WatchOrder, tids: Sequence[int] = ()) -> None:
         ordered.append(order)
         start(points, order, tids)  # refused: the stand-in has one of the four registers
 
-    monkeypatch.setattr(WatchPlan, "offer", note_offer)
+    monkeypatch.setattr(WatchPlan, "offer_sampled", note_offer)
     monkeypatch.setattr(Watchpoints, "start", note_start)
     # All that this process has used before counts as its own CPU time.
     config = SessionConfig(accesses="watchpoints", own_cpu_share=1e6, budget_share=0.2)
@@ -219,7 +219,7 @@ def test_a_pmu_chooses_lines(
             time.sleep(0.05)
             session.step()
         session.finish()
-    assert read_recording(path).header.backend["lines"] == "pmu-accesses"
+    assert read_recording(path).header.backend["lines"] == "watchpoints, pmu-accesses"
     assert offered
     assert all(word in line.words and len(line.words) == 4 for line in offered)
     assert all(each // 64 == word // 64 for line in offered for each in line.words)

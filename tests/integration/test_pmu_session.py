@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 
+import numpy as np
 import pytest
 from msgspec.structs import replace
 from tracees import PATIENCE_SECONDS, compile_c, running
@@ -14,6 +15,7 @@ from tracees import PATIENCE_SECONDS, compile_c, running
 from memsampd import _core
 from memsampd.daemon.attach import attached
 from memsampd.daemon.config import OutputConfig, SessionConfig
+from memsampd.estimate.events import WatchRecord
 from memsampd.exporters.recording import Recording, read_recording
 from memsampd.machines.pmu import EventPlan, HardwareEvent
 from memsampd.sampler.perf.groups import TASK_CLOCK
@@ -33,6 +35,43 @@ int main(void)
                 words[i] = sum;
 }
 """
+# Its pages come and go: a page fault tells the address of an access, as a PMU's sample does.
+FAULTING = """
+#include <sys/mman.h>
+enum { BYTES = 4 << 20, WORDS = BYTES / 8 };
+int main(void)
+{
+    volatile long *words =
+        mmap(0, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    madvise((void *)words, BYTES, MADV_NOHUGEPAGE);
+    for (;;) {
+        for (int round = 0; round < 50; round++)
+            for (long i = 0; i < WORDS; i++)
+                words[i]++;
+        madvise((void *)words, BYTES, MADV_DONTNEED);
+    }
+}
+"""
+# A word is touched ten times while all lines are gone through once.
+TICKING = """
+#include <stdio.h>
+enum { LINES = 200000, WORDS = 8, TICKS = 10 };
+static _Alignas(64) volatile long lines[LINES][WORDS];
+static _Alignas(64) volatile long ticks;
+int main(void)
+{
+    printf("%p\\n", (void *)&ticks);
+    fflush(stdout);
+    for (;;)
+        for (long i = 0; i < LINES; i++) {
+            for (long j = 0; j < WORDS; j++)
+                lines[i][j] = i;
+            if (i % (LINES / TICKS) == 0)
+                ticks = i;
+        }
+}
+"""
+TICKS = 10
 
 
 @pytest.fixture
@@ -56,6 +95,11 @@ def record_until_timed(pid: int, config: SessionConfig, path: Path) -> Recording
         with attached(pid, longer, OutputConfig(path, overwrite=True)) as session:
             session.run()
             errors = session.snapshot().errors
+            # A nanosecond is a cycle and an instruction.
+            phases = session.snapshot().estimate.phases
+            assert [each.cycles_per_instruction for each in phases] == pytest.approx(
+                [1.0] * len(phases), rel=0.05
+            )
         recording = read_recording(path)
         if any(burst.timed is not None for burst in recording.bursts):
             break
@@ -95,3 +139,68 @@ def test_accesses_are_those_that_were_counted(
     for speed in speeds:
         assert speed.instructions_per_cpu_second == pytest.approx(1e9, rel=0.05)
         assert speed.cycles_per_instruction == pytest.approx(1.0, rel=0.05)
+
+
+def test_lines_come_from_bursts_and_from_sampled_accesses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Page faults in the place of PEBS; both kinds of lines are watched, and told apart."""
+    trials = PmuTrials(addresses=(Trial(FAULTS, ""),))
+    monkeypatch.setattr("memsampd.daemon.attach.try_pmu", lambda cpu: trials)
+    monkeypatch.setattr("memsampd.daemon.attach.SAMPLED_PERIOD", 20)
+    path = tmp_path / "recording"
+    config = SessionConfig(own_cpu_share=1e6, budget_share=0.5)
+    give_up = time.monotonic() + PATIENCE_SECONDS
+
+    def watches() -> list[WatchRecord]:
+        return [each for each in read_recording(path).events if isinstance(each, WatchRecord)]
+
+    with (
+        running(compile_c(tmp_path, FAULTING)) as process,
+        attached(process.pid, config, OutputConfig(path)) as session,
+    ):
+        while {each.is_sampled for each in watches()} != {False, True}:
+            assert time.monotonic() < give_up, session.snapshot().errors
+            time.sleep(0.05)
+            session.step()
+        session.finish(observed_no_more=True)
+    recording = read_recording(path)
+    assert recording.header.backend["accesses"] == "replica"
+    assert recording.header.backend["lines"] == "replica, pmu-accesses"
+    windows = {window.index for window in recording.windows}
+    for watch in watches():
+        assert watch.window in windows
+        assert (watch.least_accesses == 1) is watch.is_sampled
+
+
+def test_distances_are_what_was_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stores to one word in the place of all: every line returns after ten of them."""
+    path = tmp_path / "recording"
+    config = SessionConfig(own_cpu_share=1e6, budget_share=0.5, branches="timer", clock="counters")
+    give_up = time.monotonic() + PATIENCE_SECONDS
+    # What counts needs debug registers here.
+    monkeypatch.setattr("memsampd.sampler.perf.watchpoints.POINTS", 1)
+    with running(compile_c(tmp_path, TICKING)) as process:
+        assert process.stdout is not None
+        word = int(process.stdout.readline(), 16)
+        ticks = HardwareEvent("ticks", _core.PERF_TYPE_BREAKPOINT, 0, word, 8, bp_type=2)
+        counters = (ticks, FAULTS, TASK_CLOCK, TASK_CLOCK)
+        trials = tuple(Trial(event, "") for event in counters)
+        pmu = PmuTrials(EventPlan(counters=(counters,)), counters=(trials,))
+        monkeypatch.setattr("memsampd.daemon.attach.try_pmu", lambda cpu: pmu)
+        with attached(process.pid, config, OutputConfig(path)) as session:
+            pauses: list[float] = []
+            while len(pauses) < 20:
+                assert time.monotonic() < give_up, session.snapshot().errors
+                time.sleep(0.05)
+                session.step()
+                events = read_recording(path).events
+                watches = [each for each in events if isinstance(each, WatchRecord)]
+                counted = [np.diff(each.counted[1:-1]) for each in watches if each.counted]
+                pauses = [float(each) for each in np.concatenate([[], *counted])]
+            session.finish(observed_no_more=True)
+    recording = read_recording(path)
+    assert recording.header.backend["distances"] == "counters"
+    # A hypervisor may tell a hit twice, of the line or of what is counted.
+    assert np.median(pauses) == TICKS
+    assert np.mean(np.array(pauses) == TICKS) > 0.8

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 from tracees import PATIENCE_SECONDS, compile_c, descriptors
@@ -22,6 +23,7 @@ from memsampd.errors import CaptureError, MemsampdError
 from memsampd.estimate.estimator import Estimator
 from memsampd.estimate.events import WatchRecord
 from memsampd.exporters.recording import read_recording
+from memsampd.machines.pmu import HardwareEvent
 from memsampd.sampler.perf.watchpoints import (
     FEW_HITS,
     POINTS,
@@ -33,6 +35,7 @@ from memsampd.sampler.perf.watchpoints import (
 from memsampd.sampler.process.schedstat import read_scheduled
 from memsampd.sampler.process.status import list_threads
 
+FAULTS = HardwareEvent("page faults", _core.PERF_TYPE_SOFTWARE, 2)
 LINES, NEAR, LINE_BYTES = 50_000, 9, 64
 DISTANCE = LINES * (NEAR + 1) - 1
 KNOWN_DISTANCE = (
@@ -109,6 +112,7 @@ int main(int argc, char **argv)
         switch (letter) {
         case 't': touch(NULL); break;
         case 'n': line.words[1] = 3; break;
+        case 'c': line.words[7] = 4; break; /* what is counted */
         case 'k': if (pipe((int *)&line.words[0]) < 0) return 8; break; /* the kernel writes */
         case 'p': pthread_create(&thread, NULL, touch, NULL); pthread_join(thread, NULL); break;
         case 'o': ask(&early); break; /* the other thread does */
@@ -396,6 +400,94 @@ def test_too_many_hits_end_a_watch(touching: Path) -> None:
         (watched,) = ended(points, 1)
         assert watched.end == "hits"
         assert len(watched.hit_words) == FEW_HITS
+        assert target.end() == 5
+
+
+def touches_of_word_7(target: Toucher) -> HardwareEvent:
+    """In the place of loads and stores: how many there are is known."""
+    last = target.line + 56
+    return HardwareEvent("stores", _core.PERF_TYPE_BREAKPOINT, 0, last, 8, bp_type=2)
+
+
+def test_what_is_counted_between_touches(touching: Path) -> None:
+    """Exactly, whatever time passes; nothing that came before."""
+    with running(touching) as target:
+        counter = touches_of_word_7(target)
+        with closing(Watchpoints(counters=[counter])) as points:
+            target.do("ccc")
+            points.start(target.order())
+            target.do("cct" + 4 * "c" + "sttn" + 7 * "c" + "tc")
+            found = told(points)
+            assert points.counts
+        assert found.counted == (0, 2, 6, 6, 13, 14)
+        assert points.notes == ()
+        assert target.end() == 5
+
+
+def test_one_watch_at_a_time_has_the_counters(touching: Path) -> None:
+    with running(touching) as target, closing(Watchpoints(counters=[FAULTS])) as points:
+        for _ in range(2):
+            points.start(target.order(target.line))
+            points.start(target.order(target.line + 8))
+            assert [bool(each.counters) for each in points._watches] == [True, False]
+            points.suspend()
+            assert len(points.poll()) == 2
+        assert points.counts
+        assert target.end() == 5
+
+
+def test_another_threads_touches_are_counted_between_those_of_the_own(touching: Path) -> None:
+    with running(touching) as target:
+        with closing(Watchpoints(counters=[touches_of_word_7(target)])) as points:
+            points.start(target.order(), list_threads(target.process.pid))
+            target.do("cctccoccccto")
+            found = told(points)
+        assert len(found.hit_words) == 4
+        mine, other, again, last = found.counted[1:5]
+        assert (mine, again) == (2, 8)
+        assert mine <= other <= again  # its own counter tells what lies between
+        assert last == found.counted[-1] == 8
+        assert target.end() == 5
+
+
+def test_counters_that_cannot_be_had_are_given_up_in_words(touching: Path) -> None:
+    """Four words take all debug registers, and the counter needs one here."""
+    with running(touching) as target:
+        with closing(Watchpoints(counters=[touches_of_word_7(target)])) as points:
+            words = tuple(target.line + 8 * word for word in range(4))
+            points.start(msgspec.structs.replace(target.order(), addresses=words))
+            assert not points.counts
+            (note,) = points.notes
+            assert "no longer counted" in note
+            target.do("tct")
+            found = told(points)
+        assert len(found.hit_words) == 2
+        assert found.counted == ()
+        assert target.end() == 5
+
+
+def test_counters_that_are_taken_away_end_the_watch(touching: Path) -> None:
+    """As when somebody pins events of his own: the kernel gives the whole group up."""
+    with running(touching) as target, closing(Watchpoints(counters=[FAULTS])) as points:
+        points.start(target.order())
+        target.do("t")
+        (watch,) = points._watches
+        real = watch.points[target.process.pid]
+
+        class GivenUp:
+            """What the kernel says then; nothing here makes it do so."""
+
+            hits, close = real.hits, real.close
+
+            def clock(self) -> tuple[int, bool, int, bool]:
+                return 0, False, 0, True
+
+        watch.points[target.process.pid] = GivenUp()  # type: ignore[assignment]
+        (found,) = points.poll()
+        assert found.end == "evicted"
+        assert len(found.hit_words) == 1
+        assert not points.counts
+        assert points.notes
         assert target.end() == 5
 
 

@@ -141,7 +141,12 @@ def curve_of(phase: int) -> MissRatioCurve:
 
 
 def make_snapshot(
-    phases: int = 3, *, alive: bool = True, pid: int = TARGET.pid, trouble: str = ""
+    phases: int = 3,
+    *,
+    alive: bool = True,
+    pid: int = TARGET.pid,
+    trouble: str = "",
+    counters: bool = False,
 ) -> Snapshot:
     """The last phase is the lightest and has no burst."""
     weights = np.arange(phases, 0, -1) / (phases * (phases + 1) / 2)
@@ -157,6 +162,8 @@ def make_snapshot(
             write_share=0.25,
             rate=AccessRate(1e8 * (id + 1), 0.1, "in-target"),
             curves={"lru": curve_of(id)} if id < phases - 1 or phases == 1 else {},
+            instructions=1e9 * (phases - id) if counters else 0.0,
+            cycles_per_instruction=0.5 * (id + 1) if counters else None,
         )
         for id in range(phases)
     )

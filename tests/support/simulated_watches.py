@@ -32,6 +32,8 @@ _NOBODY = -1  # a thread of which /proc tells nothing
 _TURN_SECONDS = 0.1
 _SOUGHT_TURNS = 3  # in which nothing is watched, when code is sought
 _PHASE = 1
+_SAMPLED_A_TURN = 2
+_NEAR = 1000.0  # accesses: the distance of lines that return soon
 
 Pauses = Callable[[random.Random], Iterator[float]]
 """The pauses of a line, accesses, from its last touch in a burst on: the first is a distance."""
@@ -73,7 +75,9 @@ class _World:
         self.now_seconds = 0.0
         self.lines: dict[int, _Line] = {}
 
-    def breakpoints(self, tid: int, words: Sequence[tuple[int, int]], hits: int) -> _Breakpoints:
+    def breakpoints(
+        self, tid: int, words: Sequence[tuple[int, int]], hits: int, counters: Sequence[object]
+    ) -> _Breakpoints:
         ((_, address),) = words
         return _Breakpoints(self, self.lines[address // 64], hits)
 
@@ -90,8 +94,8 @@ class _Breakpoints:
         self._line.skip(self._began_seconds)
         self._upcoming_seconds = self._line.take()
 
-    def clock(self) -> tuple[int, bool]:
-        return round(1e9 * (self._world.now_seconds - self._began_seconds)), True
+    def clock(self) -> tuple[int, bool, int, bool]:
+        return round(1e9 * (self._world.now_seconds - self._began_seconds)), True, 0, False
 
     def hits(self) -> bytes:
         while len(self._hits) < self._most_hits:
@@ -100,7 +104,7 @@ class _Breakpoints:
             if at > self._world.now_seconds:
                 break
             moments = round(1e9 * (at - self._began_seconds)), round(1e9 * at)
-            self._hits = np.append(self._hits, np.array([(*moments, 0, 0, 0)], watchpoints._HIT))
+            self._hits = np.append(self._hits, np.array([(*moments, 0, 0, 0, 0)], watchpoints._HIT))
             self._upcoming_seconds = self._line.take()
         return self._hits.tobytes()
 
@@ -117,8 +121,25 @@ def _simulated(world: _World) -> Iterator[None]:
         yield
 
 
+class Sampled(msgspec.Struct, frozen=True):
+    """Accesses that a PMU samples, each with the same chance.
+
+    Attributes:
+        near: share of them that are of lines which always return soon; the others are of lines of
+            the kind.
+        alone: no burst tells lines.
+    """
+
+    near: float
+    alone: bool = False
+
+
 def session(
-    kind: Kind, rng: random.Random, seconds: float, between_evictions_seconds: float = math.inf
+    kind: Kind,
+    rng: random.Random,
+    seconds: float,
+    between_evictions_seconds: float = math.inf,
+    sampled: Sampled | None = None,
 ) -> list[WatchRecord]:
     """Watch lines of a kind, four at a time, until the session ends.
 
@@ -128,6 +149,7 @@ def session(
         seconds: length of the session.
         between_evictions_seconds: mean time until code is sought again, for which all debug
             registers are needed.
+        sampled: a PMU tells lines, too; None: it does not.
     """
     world, plan = _World(), WatchPlan(0.1, rng)
     points, numbers = watchpoints.Watchpoints(), itertools.count()
@@ -144,6 +166,14 @@ def session(
         lines = [OpenLine((64 * each,), 8, OPEN, 1) for each in opened]
         plan.offer(lines, _NOBODY, window, _PHASE)
 
+    def sample(near: float) -> None:
+        number = next(numbers)
+        pauses = itertools.repeat(_NEAR) if rng.random() < near else kind.pauses(rng)
+        for _ in range(rng.randrange(20)):  # any of its accesses
+            next(pauses)
+        world.lines[number] = _Line(pauses, world.now_seconds)
+        plan.offer_sampled(OpenLine((64 * number,), 8, 1, 1), _NOBODY, number, _PHASE)
+
     sought = between_evictions_seconds * rng.expovariate(1.0)
     with _simulated(world):
         while world.now_seconds < seconds:
@@ -155,8 +185,10 @@ def session(
                 world.now_seconds += _SOUGHT_TURNS * _TURN_SECONDS
                 sought = world.now_seconds + between_evictions_seconds * rng.expovariate(1.0)
                 continue
-            if plan.wants_lines(_PHASE):
+            if plan.wants_lines(_PHASE) and not (sampled and sampled.alone):
                 burst()
+            for _ in range(_SAMPLED_A_TURN if sampled else 0):
+                sample(sampled.near if sampled else 0.0)
             for order in plan.orders(_PHASE, points.free, lambda: RATE):
                 points.start(order)
         points.close()

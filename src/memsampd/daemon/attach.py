@@ -440,7 +440,10 @@ def compose(
         stack.callback(keeper.close)
     watchpoints = None
     if config.watches:  # of its descriptors samples have most
-        watchpoints = Watchpoints(most_files=None if most_files is None else most_files // 8)
+        watchpoints = Watchpoints(
+            most_files=None if most_files is None else most_files // 8,
+            counters=around.pmu.distance_counters(choice),
+        )
         stack.callback(watchpoints.close)
     sampled_lines = _sampled_lines(target.pid, config, around.pmu, stack, most_files)
     pipeline_parts = _pipeline_parts(
@@ -545,8 +548,8 @@ def _sampled_lines(
     stack: ExitStack,
     most_files: int | None,
 ) -> SampledLines | None:
-    """Lines of accesses that the PMU samples, where nothing else tells any; None if it cannot."""
-    if not (config.watches and config.stops_nothing and trials.address_events):
+    """Lines of accesses that the PMU samples; None if it cannot."""
+    if not (config.watches and trials.address_events):
         return None
     from memsampd.sampler.pmu.addresses import AccessSampler
 

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from memsampd.daemon.closed import ClosedWindows
 from memsampd.daemon.ledger import Ledger
 from memsampd.daemon.planner import Planner
+from memsampd.daemon.sampled_lines import SampledLine
 from memsampd.daemon.sampling import Sampling
 from memsampd.daemon.tracer import CaptureOrder, CaptureResult, CountedBurst
 from memsampd.daemon.watching import OPEN_LINES, SHORT_BURST, WatchPlan
@@ -28,7 +29,6 @@ from memsampd.estimate.events import (
     code_bytes,
 )
 from memsampd.exporters.snapshot import AddressTally, BurstTally
-from memsampd.models.open_lines import OpenLine
 from memsampd.phases.accuracy import AccuracyTracker
 from memsampd.phases.drift import DriftMonitor
 from memsampd.phases.paces import Paces
@@ -44,6 +44,7 @@ from memsampd.sampler.spacing import DataSpacing
 # Bursts of a phase whose miss ratios they leave open by more than this, mean over sizes, are too
 # short: watches then tell more than further bursts.
 _OPEN_BAND = 0.1
+_MOST_SAMPLED = 64  # lines whose window has not ended: the latest
 
 
 class Known(msgspec.Struct, frozen=True):
@@ -113,7 +114,7 @@ class Turn(msgspec.Struct, frozen=True):
         watched: watches that have ended.
         refused_watches: such as could not begin, and why.
         free_watches: how many more words can be watched.
-        sampled_lines: lines of accesses that a PMU sampled, and their threads.
+        sampled_lines: lines of accesses that a PMU sampled.
         addresses: how many accesses these were chosen of, and what was lost.
         sampling: what branch samples cost.
         thread_seconds: CPU time of threads since the last turn, that in the kernel included.
@@ -129,7 +130,7 @@ class Turn(msgspec.Struct, frozen=True):
     watched: Sequence[Watched] = ()
     refused_watches: Sequence[tuple[WatchOrder, MemsampdError]] = ()
     free_watches: int = 0
-    sampled_lines: Sequence[tuple[OpenLine, int]] = ()
+    sampled_lines: Sequence[SampledLine] = ()
     addresses: AddressTally = AddressTally()
     waits_for_cpu: bool = False
     sampling: Sampling = Sampling()
@@ -213,6 +214,7 @@ class Pipeline:
         self._sampled_share = 1.0
         self._bands: Mapping[int, float] = {}
         self._waiting: list[CountedBurst] = []
+        self._sampled_lines: list[SampledLine] = []  # their windows have not ended
         self._ran: Counter[int] = Counter()  # samples of each thread in this turn
         self._lately = self._ran  # in the last turn that had any
         self._records: list[EstimatorEvent] = []
@@ -578,9 +580,7 @@ class Pipeline:
         if plan is None:
             return
         plan.elapse(elapsed_seconds)
-        for line, tid in turn.sampled_lines:
-            if self.window is not None and self.phase is not None and plan.wants_lines(self.phase):
-                plan.offer([line], tid, self.window.index, self.phase)
+        self._take_sampled_lines(plan, turn.sampled_lines)
         for watched in turn.watched:
             self.parts.ledger.add_burst(BurstCost(hit_seconds=watched.lost_seconds))
             self.parts.schedule.charge(watched.lost_seconds)
@@ -593,6 +593,19 @@ class Pipeline:
             if not isinstance(error, CaptureError):  # else its thread has ended: nothing is wrong
                 self.counts.errors["watch"] += 1
                 self.counts.words["watch"] = str(error)
+
+    def _take_sampled_lines(self, plan: WatchPlan, lines: Sequence[SampledLine]) -> None:
+        """Offer lines in the phase of their moment, once its window has ended."""
+        since = self._program_since_seconds
+        waiting = [each for each in (*self._sampled_lines, *lines) if each.time_seconds >= since]
+        waiting = waiting[-_MOST_SAMPLED:]
+        self._sampled_lines = []
+        for each in waiting:
+            window = self._closed.find(each.time_seconds)
+            if window is None:
+                self._sampled_lines.append(each)
+            elif plan.wants_lines(window.phase, is_sampled=True):
+                plan.offer_sampled(each.line, each.tid, window.index, window.phase)
 
     def _watch(self, turn: Turn) -> tuple[WatchOrder, ...]:
         """Words to be watched: none while bursts need the debug registers, or our CPU time."""
@@ -651,6 +664,7 @@ class Pipeline:
         self._end_program()
         self._ended.clear()  # what is told with them is of the next program
         self._waiting = later
+        self._sampled_lines = []
         self._program_since_seconds = time_seconds
         self._emit(
             ExecRecord(

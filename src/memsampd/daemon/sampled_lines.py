@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 
+import msgspec
+
 from memsampd.exporters.snapshot import AddressTally
 from memsampd.models.open_lines import OpenLine, line_of_access
 from memsampd.sampler.pmu.addresses import AccessSampler
@@ -11,6 +13,20 @@ from memsampd.sampler.pmu.addresses import AccessSampler
 PERIOD = 20_000_000
 """Accesses between two samples: some tens a second."""
 _MOST = 16  # of a turn
+
+
+class SampledLine(msgspec.Struct, frozen=True):
+    """The line of an access that was sampled.
+
+    Attributes:
+        line: its words.
+        tid: the thread that touched it.
+        time_seconds: when, CLOCK_MONOTONIC.
+    """
+
+    line: OpenLine
+    tid: int
+    time_seconds: float
 
 
 class SampledLines:
@@ -28,19 +44,20 @@ class SampledLines:
         self._rng = rng
         self.name = sampler.name
 
-    def take(self) -> tuple[list[tuple[OpenLine, int]], AddressTally]:
+    def take(self) -> tuple[list[SampledLine], AddressTally]:
         """Take what came since the last call.
 
         Returns:
-            Some lines and the threads that touched them; what became of all samples.
+            Some lines, chosen at random; what became of all samples.
         """
         found = self._sampler.read(0.0)
         tally = AddressTally(len(found), found.invalid, found.lost, found.throttled)
         chosen = self._rng.sample(range(len(found)), min(len(found), _MOST))
         lines = [
-            (
+            SampledLine(
                 line_of_access(int(found.address[at]), self._line_bytes, self._rng),
                 int(found.tid[at]),
+                float(found.time_seconds[at]),
             )
             for at in chosen
         ]

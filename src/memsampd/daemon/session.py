@@ -164,8 +164,15 @@ class SessionParts(msgspec.Struct, frozen=True):
             "accesses": self.tracer.source_name,
             "clock": self.clock_name,
             "long_distances": "none" if self.watchpoints is None else self.watchpoints.name,
-            **({} if self.sampled_lines is None else {"lines": self.sampled_lines.name}),
+            **({} if self.sampled_lines is None else {"lines": self._line_sources}),
+            **({"distances": "counters"} if self.watchpoints and self.watchpoints.counts else {}),
         }
+
+    @property
+    def _line_sources(self) -> str:
+        """Who tells lines that are watched, where it is not only who tells accesses."""
+        assert self.sampled_lines is not None
+        return f"{self.tracer.source_name}, {self.sampled_lines.name}"
 
 
 class Session:
@@ -211,6 +218,7 @@ class Session:
         self._thread_times = ThreadTimes(parts.target.pid)
         self._thread_times.since(list_threads(parts.target.pid))
         self._waits_for_cpu = False
+        self._told: set[str] = set()  # of watchpoints
         self._early: BranchSamples | None = None  # read before the turn that tells them
 
     def stop(self, reason: str) -> None:
@@ -399,6 +407,9 @@ class Session:
     def _poll(self, points: Watchpoints) -> list[Watched]:
         """Take what watches told; those that go on are for threads that have begun since, too."""
         watched = points.poll()
+        for note in set(points.notes) - self._told:
+            logger.warning(note)
+            self._told.add(note)
         if points.is_watching:
             points.follow(list_threads(self._target.pid))
         return watched

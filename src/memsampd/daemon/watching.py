@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Sequence
 
 import msgspec
@@ -44,12 +44,30 @@ class _Line(msgspec.Struct, frozen=True):
     tid: int
     window: int
     phase: int
+    is_sampled: bool = False
     most_hits: int = FEW_HITS
     resolution_seconds: float = 0.0
 
 
+class _Queue(msgspec.Struct):
+    """Lines of a phase that one source told, those of bursts or those that a PMU sampled.
+
+    Attributes:
+        waiting: in random order; the last one is the next.
+        taken: how many were watched.
+        silent: watches without a hit, since the last that had one.
+    """
+
+    waiting: deque[_Line] = msgspec.field(default_factory=lambda: deque(maxlen=_REMEMBERED))
+    taken: int = 0
+    silent: int = 0
+
+
 class WatchPlan:
     """Chooses the lines, phase by phase and at random, and pays for them.
+
+    Lines that bursts (or walks) left open and lines of accesses that a PMU sampled take turns, as
+    long as there are both: neither crowds the other out, however many it tells.
 
     Args:
         budget_share: share of the target's CPU time that bursts may cost it.
@@ -77,37 +95,52 @@ class WatchPlan:
 
     def restart(self) -> None:
         """Another program: its memory is another."""
-        self._lines: dict[int, deque[_Line]] = {}
+        self._queues: dict[tuple[int, bool], _Queue] = {}  # by phase, and whether a PMU sampled
         self._watched: dict[int, _Line] = {}
-        self._taken: Counter[int] = Counter()
-        self._silent: Counter[int] = Counter()  # watches without a hit, since the last that had one
+        self._last_was_sampled = True
 
     def elapse(self, target_cpu_seconds: float) -> None:
         """Tell how much CPU time the target has used since the last call."""
         earned = self._budget_part * self._budget_share * target_cpu_seconds
         self._balance_seconds = min(self._balance_seconds + earned, _AT_ONCE_SECONDS)
 
-    def wants_lines(self, phase: int | None) -> bool:
-        """Whether a burst in this phase is to tell lines."""
-        return phase is None or len(self._lines.get(phase, ())) < _ENOUGH_LINES
+    def wants_lines(self, phase: int | None, *, is_sampled: bool = False) -> bool:
+        """Whether a burst in this phase is to tell lines, or the PMU."""
+        if phase is None:
+            return True
+        queue = self._queues.get((phase, is_sampled))
+        return queue is None or len(queue.waiting) < _ENOUGH_LINES
 
     def offer(self, lines: Sequence[OpenLine], tid: int, window: int, phase: int) -> None:
         """Remember lines that a burst left open, in random order."""
-        kept = self._lines.setdefault(phase, deque(maxlen=_REMEMBERED))
         is_long = any(line.least_accesses > _LONGEST_WALK / 2 for line in lines)
         told = lines if is_long and not self._stops_nothing else lines[:_LINES_OF_A_MOMENT]
-        kept.extend(_Line(line, tid, window, phase) for line in told)
-        shuffled = list(kept)
+        self._keep([_Line(line, tid, window, phase) for line in told], phase, is_sampled=False)
+
+    def offer_sampled(self, line: OpenLine, tid: int, window: int, phase: int) -> None:
+        """Remember the line of an access that a PMU sampled."""
+        self._keep([_Line(line, tid, window, phase, is_sampled=True)], phase, is_sampled=True)
+
+    def _keep(self, lines: Sequence[_Line], phase: int, *, is_sampled: bool) -> None:
+        waiting = self._queue(phase, is_sampled).waiting
+        waiting.extend(lines)
+        shuffled = list(waiting)
         self._rng.shuffle(shuffled)
-        kept.clear()
-        kept.extend(shuffled)
+        waiting.clear()
+        waiting.extend(shuffled)
+
+    def _queue(self, phase: int, is_sampled: bool) -> _Queue:
+        return self._queues.setdefault((phase, is_sampled), _Queue())
 
     def merge(self, gone: int, into: int) -> None:
         """Carry over what is known of a phase that turned out to be another."""
-        kept = self._lines.setdefault(into, deque(maxlen=_REMEMBERED))
-        kept.extend(self._lines.pop(gone, ()))
-        for counts in (self._taken, self._silent):
-            counts[into] += counts.pop(gone, 0)
+        for is_sampled in (False, True):
+            other = self._queues.pop((gone, is_sampled), None)
+            if other is not None:
+                queue = self._queue(into, is_sampled)
+                queue.waiting.extend(other.waiting)
+                queue.taken += other.taken
+                queue.silent += other.silent
 
     def orders(
         self, phase: int | None, free: int, present_rate: Callable[[], float | None]
@@ -122,25 +155,34 @@ class WatchPlan:
         """
         self._turn += 1
         self._refused_turns = max(self._refused_turns - 1, 0)
-        lines = None if phase is None else self._lines.get(phase)
-        if not lines or phase is None or self._refused_turns or self._balance_seconds <= 0:
+        if phase is None or self._refused_turns or self._balance_seconds <= 0:
+            return ()
+        if self._next(phase) is None:
             return ()
         accesses_per_cpu_second = present_rate()
         if not accesses_per_cpu_second:
             return ()
         orders: list[WatchOrder] = []
-        while lines and len(orders) < self._wanted(phase):
-            words = self._words(lines[-1])
+        wanted = self._wanted(phase)
+        while len(orders) < wanted and (queue := self._next(phase)) is not None:
+            line = queue.waiting[-1]
+            is_silent = queue.silent >= _SILENT and line.line.touched == 1
+            words = line.line.words[: 1 if is_silent else None]
             if len(words) > free:
-                break
-            orders.append(self._order(lines.pop(), words, accesses_per_cpu_second))
+                break  # nobody is passed for having many words
+            orders.append(self._order(queue.waiting.pop(), words, accesses_per_cpu_second))
+            queue.taken += 1
+            self._last_was_sampled = line.is_sampled
             free -= len(words)
-        self._taken[phase] += len(orders)
         return tuple(orders)
 
-    def _words(self, line: _Line) -> tuple[int, ...]:
-        is_silent = self._silent[line.phase] >= _SILENT and line.line.touched == 1
-        return line.line.words[: 1 if is_silent else None]
+    def _next(self, phase: int) -> _Queue | None:
+        """The queue whose turn it is; None if no line waits."""
+        for is_sampled in (not self._last_was_sampled, self._last_was_sampled):
+            queue = self._queues.get((phase, is_sampled))
+            if queue is not None and queue.waiting:
+                return queue
+        return None
 
     def _order(
         self, line: _Line, words: tuple[int, ...], accesses_per_cpu_second: float
@@ -148,7 +190,7 @@ class WatchPlan:
         """Have a line watched; one of a burst that was as short as a walk, as if it were of one."""
         seconds, most_hits = line.line.least_accesses / accesses_per_cpu_second, line.most_hits
         is_short = line.line.least_accesses <= SHORT_BURST and seconds < RESOLUTION_SECONDS
-        if self._stops_nothing or is_short:
+        if self._stops_nothing or is_short or line.is_sampled:
             seconds = max(seconds, RESOLUTION_SECONDS)
             line = replace(line, resolution_seconds=RESOLUTION_SECONDS)
             most_hits = max(FEW_HITS // len(words), _FEWEST_HITS)  # of the line: each is felt
@@ -157,7 +199,8 @@ class WatchPlan:
         return WatchOrder(words, line.tid, seconds, self._number, most_hits)
 
     def _wanted(self, phase: int) -> int:
-        taken = self._taken[phase]
+        queues = (self._queues.get((phase, each)) for each in (False, True))
+        taken = sum(each.taken for each in queues if each is not None)
         if taken >= _MANY:
             return int(self._turn % _MANY_TURNS == 0)
         return 1 if taken >= _SOME else 4
@@ -179,11 +222,11 @@ class WatchPlan:
         line = self._watched.pop(watched.order.number, None)
         if line is None:
             return None
-        self._silent[line.phase] = 0 if watched.hit_words else self._silent[line.phase] + 1
+        queue = self._queue(line.phase, line.is_sampled)
+        queue.silent = 0 if watched.hit_words else queue.silent + 1
         needs_more = watched.end == "hits" and line.most_hits < MOST_HITS
         if needs_more and not line.resolution_seconds:
-            kept = self._lines.setdefault(line.phase, deque(maxlen=_REMEMBERED))
-            kept.append(replace(line, most_hits=MOST_HITS))
+            queue.waiting.append(replace(line, most_hits=MOST_HITS))
             return None
         return WatchRecord(
             window=line.window,
@@ -200,4 +243,6 @@ class WatchPlan:
             hit_seconds=watched.lost_seconds,
             resolution_seconds=line.resolution_seconds,
             visit_touches=line.line.touches,
+            is_sampled=line.is_sampled,
+            counted=watched.counted,
         )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
@@ -9,6 +11,7 @@ from numpy.typing import NDArray
 from memsampd.estimate.watches import PhaseWatches
 from memsampd.models.histogram import ReuseHistogram
 from memsampd.models.survival import SurvivalFunction
+from memsampd.sampler.records import Speed
 
 
 class WindowSums(msgspec.Struct):
@@ -94,6 +97,8 @@ class PhaseAccount(msgspec.Struct):
         stored: those that were known before.
         latest_stored_seconds: when the latest of these was taken, seconds since the attach.
         watches: what watchpoints told of its lines.
+        instructions: executed in the windows of which counters told it.
+        cycles: that these took.
     """
 
     settled: WindowSums
@@ -104,6 +109,8 @@ class PhaseAccount(msgspec.Struct):
     stored: BurstSums = msgspec.field(default_factory=BurstSums)
     latest_stored_seconds: float = -np.inf
     watches: PhaseWatches = msgspec.field(default_factory=PhaseWatches)
+    instructions: float = 0.0
+    cycles: float = 0.0
     _pooled: tuple[ReuseHistogram, ReuseHistogram, SurvivalFunction] | None = None
 
     @classmethod
@@ -121,6 +128,26 @@ class PhaseAccount(msgspec.Struct):
         self.stored.absorb(other.stored)
         self.latest_stored_seconds = max(self.latest_stored_seconds, other.latest_stored_seconds)
         self.watches.absorb(other.watches)
+        self.instructions += other.instructions
+        self.cycles += other.cycles
+
+    def add_speed(self, speed: Speed | None, cpu_seconds: float) -> None:
+        """Count what a window executed.
+
+        Args:
+            speed: as counters told it, for a part of the time where others had them; None: nothing.
+            cpu_seconds: of all of the window.
+        """
+        if speed is None or not math.isfinite(speed.cycles_per_instruction):
+            return
+        instructions = speed.instructions_per_cpu_second * cpu_seconds
+        self.instructions += instructions
+        self.cycles += instructions * speed.cycles_per_instruction
+
+    @property
+    def cycles_per_instruction(self) -> float | None:
+        """CPI of its windows; None where no counter told it."""
+        return self.cycles / self.instructions if self.instructions > 0 else None
 
     @property
     def histogram(self) -> ReuseHistogram:

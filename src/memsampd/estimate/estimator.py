@@ -261,6 +261,7 @@ class Estimator:
         account = self._account(phase)
         account.windows += 1
         account.cpu_seconds += record.cpu_seconds
+        account.add_speed(record.speed, record.cpu_seconds)
         window = _Waiting(
             record.index,
             phase,
@@ -366,9 +367,9 @@ class Estimator:
             self._settle()
 
     def _burst_of(self, watch: WatchRecord) -> SurvivalFunction | None:
-        """What the burst saw that told the line; None if it is no longer remembered by itself."""
+        """What the burst saw that told the line; None if none did, or it is not remembered."""
         memory = self._memory
-        if memory is None:
+        if memory is None or watch.is_sampled:
             return None
         found = [row for row in self._seen if memory.window[row] == watch.window]
         return self._seen[found[0]].own if found else None

@@ -257,10 +257,11 @@ class BurstRecord(Event, frozen=True, kw_only=True, tag="burst"):
 class WatchRecord(Event, frozen=True, kw_only=True, tag="watch"):
     """What watchpoints told of words of one line: when they were touched while the target ran on.
 
-    It is a line that a burst touched and that had not returned when it ended.
+    It is a line that a burst touched and that had not returned when it ended, or that of an access
+    which a PMU sampled.
 
     Attributes:
-        window: index of the window of that burst.
+        window: index of the window of that burst or access.
         phase: phase of that window.
         tid: thread that was observed.
         least_accesses: the line had not returned within so many accesses: only longer distances
@@ -278,6 +279,9 @@ class WatchRecord(Event, frozen=True, kw_only=True, tag="watch"):
         resolution_seconds: shorter pauses cannot be told from the time that hits take: they are
             part of one visit to the line, or shorter distances; 0: all are distances.
         visit_touches: how often its last visit in the burst touched these words.
+        is_sampled: a PMU sampled an access to it; else a burst (or walk) left it open.
+        counted: accesses of the thread since it was armed, at these moments, as counters told them;
+            empty where none did.
     """
 
     window: int
@@ -294,11 +298,15 @@ class WatchRecord(Event, frozen=True, kw_only=True, tag="watch"):
     hit_seconds: float = 0.0
     resolution_seconds: float = 0.0
     visit_touches: int = 0
+    is_sampled: bool = False
+    counted: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         if len(self.times_seconds) < 2 or len(self.times_seconds) != len(self.cpu_seconds):
             raise ValueError("a watch has a begin and an end")
-        for moments in (self.times_seconds, self.cpu_seconds):
+        if self.counted and len(self.counted) != len(self.times_seconds):
+            raise ValueError("what a watch counted is told for all of its moments")
+        for moments in (self.times_seconds, self.cpu_seconds, self.counted):
             if not all(before <= after for before, after in itertools.pairwise(moments)):
                 raise ValueError("moments of a watch do not ascend")
         if len(self.hit_words) != len(self.times_seconds) - 2:

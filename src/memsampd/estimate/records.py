@@ -29,6 +29,8 @@ class PhaseEstimate(msgspec.Struct, frozen=True):
             the first burst.
         stored_bursts: bursts from before the attach that speak for it, too.
         stored_age_seconds: how old the latest of these was at the attach; None if there are none.
+        instructions: executed in its windows, as counters told; 0 without these.
+        cycles_per_instruction: CPI of these; None without counters.
     """
 
     id: int
@@ -43,6 +45,8 @@ class PhaseEstimate(msgspec.Struct, frozen=True):
     curves: Mapping[str, MissRatioCurve] = msgspec.field(default_factory=dict)
     stored_bursts: int = 0
     stored_age_seconds: float | None = None
+    instructions: float = 0.0
+    cycles_per_instruction: float | None = None
 
 
 class Totals(msgspec.Struct, frozen=True):

@@ -126,6 +126,8 @@ def _phase(
         curves=curves,
         stored_bursts=account.stored.bursts,
         stored_age_seconds=-account.latest_stored_seconds if account.stored.bursts else None,
+        instructions=account.instructions,
+        cycles_per_instruction=account.cycles_per_instruction,
     )
 
 

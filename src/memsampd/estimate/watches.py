@@ -66,12 +66,17 @@ class ReadWatch(msgspec.Struct, frozen=True):
     """What a watch says.
 
     Attributes:
-        pauses: those that were long enough, together as good as one access of its line.
+        pauses: those that were long enough.
         sight: how far the line would have been watched, accesses.
+        entry: how long a pause must be at least to be among these, accesses.
+        count: so many pauses are together as good as one access of the line: those above, and of a
+            line that a PMU sampled also the shorter ones.
     """
 
     pauses: tuple[Pause, ...]
     sight: float
+    entry: float
+    count: int
 
 
 def read_watch(watch: WatchRecord, accesses: Accesses) -> ReadWatch | None:
@@ -79,11 +84,16 @@ def read_watch(watch: WatchRecord, accesses: Accesses) -> ReadWatch | None:
 
     A touch begins a distance; a line that was not touched at all has not returned for as long as
     it was watched. How long the first touch took to come is no distance: nobody knows when the one
-    before it was.
+    before it was. Where accesses were counted, no rate is needed, and no pause is too short.
 
     Where one word was watched of a line of which others may be touched, too, a touch tells nothing;
     that there was none tells that the line did not return in a part of the time: else there would
     have been many returns.
+
+    Of a line that a burst left open, pauses as long as the burst said are together one access, as
+    it was chosen among accesses with such a pause. A line that a PMU sampled was chosen among all
+    accesses: all of its pauses are together one, and those that are too short to be told were seen
+    to be short.
 
     Returns:
         None where nothing can be concluded.
@@ -91,7 +101,7 @@ def read_watch(watch: WatchRecord, accesses: Accesses) -> ReadWatch | None:
     moments = list(zip(watch.times_seconds, watch.cpu_seconds, strict=True))
     lengths = _lengths(watch, moments, accesses)
     part = 1 / _VISITS_FOR_A_WORD if _is_one_of_many(watch) else 1.0
-    sight = part * accesses(moments[0][0], moments[-1][0], watch.patience_seconds)
+    sight = part * _sight(watch, accesses)
     if _is_vague(watch) or not all(map(math.isfinite, [*lengths, sight])):
         return None
     pauses, before = [], set(watch.hit_words[:1])
@@ -100,17 +110,27 @@ def read_watch(watch: WatchRecord, accesses: Accesses) -> ReadWatch | None:
         before.add(word)
     if watch.end not in ("returned", "hits"):
         pauses.append(Pause(part * lengths[-1], False))
-    if watch.resolution_seconds > 0:
+    entry = float(watch.least_accesses)
+    if watch.resolution_seconds > 0 and not watch.counted:
         shortest = accesses(moments[0][0], moments[-1][0], watch.resolution_seconds)
-        pauses = _resolved(watch, pauses, shortest)
-    told = tuple(each for each in pauses if each.accesses >= watch.least_accesses)
-    return ReadWatch(told, sight) if told else None
+        if watch.is_sampled:
+            entry = max(entry, shortest)
+        else:
+            pauses = _resolved(watch, pauses, shortest)
+    told = tuple(each for each in pauses if each.accesses >= entry)
+    count = len(pauses if watch.is_sampled else told)
+    return ReadWatch(told, sight, entry, count) if told else None
 
 
 def _lengths(
     watch: WatchRecord, moments: Sequence[tuple[float, float]], accesses: Accesses
 ) -> list[float]:
-    """Accesses between the moments; those of walks are many, and each goes at its mean rate."""
+    """Accesses between the moments; those of walks are many, and each goes at its mean rate.
+
+    What was counted between two touches has the second one in it, which a distance has not.
+    """
+    if watch.counted:
+        return [max(after - before - 1, 0.0) for before, after in itertools.pairwise(watch.counted)]
     if watch.resolution_seconds > 0 and moments[-1][1] > moments[0][1]:
         (begin, cpu_begin), (end, cpu_end) = moments[0], moments[-1]
         rate = accesses(begin, end, cpu_end - cpu_begin) / (cpu_end - cpu_begin)
@@ -119,6 +139,13 @@ def _lengths(
         accesses(begin, end, cpu_end - cpu_begin)
         for (begin, cpu_begin), (end, cpu_end) in itertools.pairwise(moments)
     ]
+
+
+def _sight(watch: WatchRecord, accesses: Accesses) -> float:
+    """How many accesses the thread makes within the patience; counted as it went while watched."""
+    if watch.counted and watch.cpu_seconds[-1] > 0:
+        return watch.patience_seconds * watch.counted[-1] / watch.cpu_seconds[-1]
+    return accesses(watch.times_seconds[0], watch.times_seconds[-1], watch.patience_seconds)
 
 
 def _resolved(watch: WatchRecord, pauses: list[Pause], shortest: float) -> list[Pause]:
@@ -215,14 +242,14 @@ class _Pauses(msgspec.Struct, frozen=True):
         chances = [_chance(watch) for watch, _ in known]
         span = np.array([_span(pause) for _, _, pause, _ in rows])
         reuses = WatchedReuses(
-            entry=np.array([watch.least_accesses for watch, *_ in rows], np.float64),
+            entry=np.array([said.entry for _, said, *_ in rows], np.float64),
             end=span[:, 1],
             returned=np.array([pause.returned for _, _, pause, _ in rows]),
             sight=np.array([max(said.sight, pause.accesses) for _, said, pause, _ in rows]),
             chance=np.array([chances[at] for *_, at in rows]),
             same=np.array([pause.is_same for _, _, pause, _ in rows]),
             before=np.array([pause.share_before for _, _, pause, _ in rows]),
-            weight=np.array([counts[at] / len(said.pauses) for _, said, _, at in rows]),
+            weight=np.array([counts[at] / said.count for _, said, _, at in rows]),
         )
         watch = np.array([at for *_, at in rows])
         return cls(reuses, span, watch, np.array([each.words > 1 for each, *_ in rows]))
@@ -309,8 +336,8 @@ class Tails:
             end=_spread(span),
             weight=pauses.reuses.weight * as_alike,
             inconclusive=float(self._counts[wanted & is_open].sum()) * as_alike,
-            bursts=len({watch.window for watch in known}),
-            alike=_WALK_ALIKE if any(each.resolution_seconds for each in known) else LINES_ALIKE,
+            bursts=_moments_of(known),
+            alike=_WALK_ALIKE if any(map(_is_of_a_moment, known)) else LINES_ALIKE,
         )
         constancy = pauses.constancy()
         middle = tail_beyond(horizon_accesses, reuses, constancy)
@@ -342,6 +369,17 @@ def counts_of(watches: Sequence[WatchRecord]) -> NDArray[np.float64]:
         else:
             counts[at] = each
     return counts
+
+
+def _moments_of(watches: Sequence[WatchRecord]) -> int:
+    """How many moments of the program told the lines: each burst one, each sampled access one."""
+    bursts = {watch.window for watch in watches if not watch.is_sampled}
+    return len(bursts) + sum(watch.is_sampled for watch in watches)
+
+
+def _is_of_a_moment(watch: WatchRecord) -> bool:
+    """Whether a walk told the line, or a burst as short."""
+    return watch.resolution_seconds > 0 and not watch.is_sampled
 
 
 def _span(pause: Pause) -> tuple[float, float]:
@@ -380,5 +418,8 @@ def _is_vague(watch: WatchRecord) -> bool:
 
 
 def _is_inconclusive(watch: WatchRecord) -> bool:
-    """Whether one that tells nothing had a chance to: its words were touched."""
-    return watch.end == "hits" or _is_vague(watch)
+    """Whether one that tells nothing had a chance to: its words were touched.
+
+    Where a PMU sampled the line that says something: most accesses return soon.
+    """
+    return (watch.end == "hits" and not watch.is_sampled) or _is_vague(watch)

@@ -62,7 +62,7 @@ TARGET_UP = _gauge("target_up", "bool", "1 while the target is alive and observe
 BACKEND_INFO = _gauge(
     "backend_info",
     "1",
-    "Backend that fills a role (branches, accesses, clock, long_distances, lines).",
+    "Backend that fills a role (branches, accesses, clock, long_distances, lines, distances).",
     "role",
     "name",
 )
@@ -221,6 +221,12 @@ PHASE_CENSORED = _gauge(
 )
 PHASE_WRITES = _gauge(
     "phase_write_ratio", "ratio", "Share of a phase's sampled accesses that are stores.", "phase"
+)
+PHASE_CPI = _gauge(
+    "phase_cycles_per_instruction",
+    "cycles per instruction",
+    "Cycles that a phase's instructions take, as a PMU counted them; absent without its counters.",
+    "phase",
 )
 PHASE_RATE = _gauge(
     "phase_accesses_per_cpu_second",

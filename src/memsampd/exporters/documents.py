@@ -194,6 +194,7 @@ def phase_fields(phase: PhaseEstimate) -> Document:
         "sampled_accesses": phase.sampled_accesses,
         "censored_share": phase.censored_share,
         **rate_fields(phase.rate),
+        "cycles_per_instruction": phase.cycles_per_instruction,
     }
 
 

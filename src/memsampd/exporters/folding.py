@@ -55,6 +55,8 @@ def _together(phases: Sequence[PhaseEstimate]) -> PhaseEstimate:
     known_rates = [rate for rate in rates if rate is not None]
     # An unknown rate among them leaves the rate of all unknown.
     rate = _mean(known_rates, cpu_seconds) if len(known_rates) == len(phases) else None
+    instructions = sum(phase.instructions for phase in phases)
+    cycles = sum(phase.instructions * (phase.cycles_per_instruction or 0.0) for phase in phases)
     return replace(
         phases[0],
         windows=sum(phase.windows for phase in phases),
@@ -66,6 +68,8 @@ def _together(phases: Sequence[PhaseEstimate]) -> PhaseEstimate:
         write_share=_mean([phase.write_share for phase in phases], sampled),
         rate=AccessRate(rate, None, "several phases"),
         curves=_fold_curves(phases),
+        instructions=instructions,
+        cycles_per_instruction=cycles / instructions if instructions > 0 else None,
     )
 
 

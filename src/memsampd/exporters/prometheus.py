@@ -258,6 +258,7 @@ def _phase_samples(shown: ShownPhase, snapshot: Snapshot) -> Iterator[Sample]:
         (catalogue.PHASE_SAMPLED, phase.sampled_accesses),
         (catalogue.PHASE_CENSORED, phase.censored_share if phase.sampled_accesses else None),
         (catalogue.PHASE_WRITES, phase.write_share if phase.sampled_accesses else None),
+        (catalogue.PHASE_CPI, phase.cycles_per_instruction),
         (catalogue.PHASE_RATE, rate),
         (catalogue.PHASE_RATE_SPREAD, phase.rate.spread),
     ]

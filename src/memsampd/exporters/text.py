@@ -26,6 +26,7 @@ def table_header(analysis: Analysis) -> list[str]:
         "sampled",
         "censored",
         "M acc/s",
+        *(["CPI"] if _has_cpi(analysis) else []),
         *(f"miss {name}" for name in levels),
     ]
 
@@ -40,11 +41,22 @@ def table_row(phase: PhaseEstimate, analysis: Analysis) -> list[str]:
         f"{phase.sampled_accesses:,}",
         f"{phase.censored_share:.2%}" if phase.sampled_accesses else UNKNOWN,
         _rate_cell(phase.rate),
+        *([_cpi_cell(phase)] if _has_cpi(analysis) else []),
         *(
             _level_cell(curve, size_bytes)
             for size_bytes in analysis.recording.header.cache_sizes_bytes.values()
         ),
     ]
+
+
+def _has_cpi(analysis: Analysis) -> bool:
+    """Whether counters told cycles an instruction: elsewhere there is no column for it."""
+    return any(phase.cycles_per_instruction is not None for phase in analysis.phases)
+
+
+def _cpi_cell(phase: PhaseEstimate) -> str:
+    cpi = phase.cycles_per_instruction
+    return UNKNOWN if cpi is None else f"{cpi:.2f}"
 
 
 def by_weight(analysis: Analysis) -> list[PhaseEstimate]:

@@ -202,17 +202,22 @@ def diagnose(evidence: Evidence) -> Diagnosis:
         accesses = WALK_SOURCE
     return Diagnosis(
         evidence.machine,
-        (*findings, _check_backend(branches, accesses, choice)),
+        (*findings, _check_backend(branches, accesses, choice, trials.pmu)),
         branches,
         accesses,
         choice.clock,
     )
 
 
-def _check_backend(branches: str | None, accesses: str | None, choice: Choice) -> Finding:
+def _check_backend(
+    branches: str | None, accesses: str | None, choice: Choice, pmu: PmuTrials
+) -> Finding:
+    lines = "accesses and the PMU" if pmu.address_events else "accesses"
+    counted = pmu.distance_counters(choice)
+    distances = "as counted between touches" if counted else "CPU time at the clock's rates"
     detail = (
         f"branches: {branches or 'none'}, accesses: {accesses or 'none'}, clock: {choice.clock} "
-        f"({choice.said})"
+        f"({choice.said}), lines to watch: of {lines}, long distances: {distances}"
     )
     if branches and accesses == WALK_SOURCE:
         return Finding(

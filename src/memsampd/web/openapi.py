@@ -137,6 +137,7 @@ _PHASES = _object(
             censored_share=_SHARE,
             write_share=_maybe(_SHARE),
             **_RATE,
+            cycles_per_instruction=_maybe(_AMOUNT),
             caches=_list(_CACHE),
         )
     ),

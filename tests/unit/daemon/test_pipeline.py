@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from memsampd.daemon.ledger import Ledger
 from memsampd.daemon.pipeline import Actions, Known, Learners, Pipeline, PipelineParts, Turn
 from memsampd.daemon.planner import BurstLimits, Planner
+from memsampd.daemon.sampled_lines import SampledLine
 from memsampd.daemon.tracer import CaptureOrder, CaptureResult, CountedBurst
 from memsampd.daemon.watching import SHORT_BURST, WatchPlan
 from memsampd.errors import CapabilityError, CaptureError, MemsampdError
@@ -104,6 +105,7 @@ class World:
     watch_error: MemsampdError | None = None
     own_cpu_seconds: float = 0.0
     tells_code: bool = False  # bursts tell what code they ran
+    sampled_lines: list[SampledLine] = field(default_factory=list)  # told in the next turn
 
     def __post_init__(self) -> None:
         schedule = make_schedule(
@@ -193,6 +195,7 @@ class World:
         now = self.now_seconds
         own = self.own_cpu_seconds
         turn = Turn(now, now, own, samples, results, "other", "/bin/other", free_watches=4)
+        turn, self.sampled_lines = replace(turn, sampled_lines=self.sampled_lines), []
         if self.watch_error is not None:
             refused = [(order, self.watch_error) for order in self.watch_orders]
             return replace(turn, refused_watches=refused)
@@ -635,6 +638,35 @@ def test_what_became_of_sampled_accesses_adds_up() -> None:
     for tally in (AddressTally(5, 1, 0, 0), AddressTally(2, 0, 40, 3)):
         world.pipeline.step(replace(world.told(world.samples(0.1), []), addresses=tally))
     assert world.pipeline.counts.addresses == AddressTally(7, 1, 40, 3)
+
+
+def test_sampled_lines_belong_to_the_window_of_their_moment() -> None:
+    """They wait until it has ended; those of a program that is gone are not watched."""
+    world = World(lambda order: BURST, watches=True, rate=1e6)
+    while not (world.watch_orders or world.now_seconds > 0.9):
+        world.turn()  # a rate is known
+    now = world.now_seconds
+    lines = [SampledLine(OpenLine((0,), 8, 1, 1), PID, now + at) for at in (0.02, 0.25)]
+    world.sampled_lines = list(lines)
+    while world.now_seconds < 3:
+        world.turn()
+    sampled = [each for each in watches_of(world) if each.is_sampled]
+    windows = {each.index: each for each in world.records if isinstance(each, WindowRecord)}
+    assert len(sampled) == 2
+    for line, watch in zip(lines, sorted(sampled, key=lambda each: each.window), strict=True):
+        assert windows[watch.window].start_seconds <= line.time_seconds + WINDOW_SECONDS
+        assert line.time_seconds <= windows[watch.window].end_seconds + PERIOD_SECONDS
+
+
+def test_sampled_lines_of_a_program_that_is_gone_are_not_watched() -> None:
+    world = World(lambda order: BURST, watches=True, rate=1e6, execs=[0.55])
+    for _ in range(5):
+        world.turn()
+    world.sampled_lines = [SampledLine(OpenLine((0,), 8, 1, 1), PID, 0.53)]
+    while world.now_seconds < 3:
+        world.turn()
+    assert watches_of(world)
+    assert not [each for each in watches_of(world) if each.is_sampled]
 
 
 def watches_of(world: World) -> list[WatchRecord]:

@@ -219,6 +219,50 @@ def test_short_bursts_tell_few_lines_each() -> None:
     assert {windows.count(window) for window in range(4)} == {6}
 
 
+def sampled_lines(chosen: WatchPlan, count: int, first: int = 1000) -> None:
+    for each in range(first, first + count):
+        words = tuple(64 * each + 8 * word for word in range(4))
+        chosen.offer_sampled(OpenLine(words, 1, 1, 1), 7, 3, 1)
+
+
+def test_lines_that_a_pmu_sampled_take_turns_with_those_of_bursts() -> None:
+    """However many it tells."""
+    chosen = plan()
+    chosen.offer(lines(10, words=4), 7, 3, 1)
+    sampled_lines(chosen, 90)
+    told = []
+    for _ in range(30):
+        (order,) = chosen.orders(1, 4, lambda: RATE)
+        assert chosen.orders(1, 0, lambda: RATE) == ()  # who has no room waits, and is not passed
+        record = chosen.record(watched(order), since)
+        assert record is not None
+        assert record.is_sampled is (order.addresses[0] >= 64 * 1000)
+        # What is known of their lines is that one access was there.
+        assert (record.resolution_seconds > 0) is record.is_sampled
+        assert record.least_accesses == (1 if record.is_sampled else 50_000)
+        told.append(record.is_sampled)
+    assert told == [False, True] * 10 + [True] * 10
+    assert not chosen.wants_lines(1, is_sampled=True) or len(told) > 20
+    assert chosen.wants_lines(1)
+
+
+def test_hits_of_sampled_lines_say_nothing_of_those_that_bursts_left() -> None:
+    """Most of these return at once, and still words of the others are watched four at a time."""
+    chosen = plan()
+    for line in range(20):
+        chosen.offer([OpenLine(tuple(range(64 * line, 64 * line + 32, 8)), 1, 50_000)], 7, 3, 1)
+    sampled_lines(chosen, 20)
+    sizes = []
+    for _ in range(12):
+        orders = chosen.orders(1, 4, lambda: RATE)
+        sizes.append([len(each.addresses) for each in orders])
+        for each in orders:
+            is_sampled = each.addresses[0] >= 64 * 1000
+            chosen.record(watched(each) if is_sampled else silent(each), since)
+    assert [4] in sizes[:8]
+    assert [1] in sizes[8:] or [1, 1] in sizes[8:]
+
+
 def silent(order: WatchOrder) -> Watched:
     return Watched(order, (10.0, 10.5), (0.0, 0.5), (), "patience", 0.5, 0.0)
 

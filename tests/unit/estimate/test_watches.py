@@ -244,6 +244,38 @@ def test_pauses_are_read(watch: WatchRecord, expected: list[tuple[float, bool]])
         assert [each.returned for each in said.pauses] == [returned for _, returned in expected]
 
 
+def test_of_a_sampled_access_all_pauses_count() -> None:
+    """A burst's line was chosen for its long pauses; a sampled one may have a few among many."""
+    watch = record(0, 0.5, *(0.5 + 1e-6 * each for each in range(1, 10)), 0.6, 0.7)
+    watch = msgspec.structs.replace(watch, resolution_seconds=4e-5, least_accesses=1)
+    burst, sampled = (
+        read_watch(msgspec.structs.replace(watch, is_sampled=each), accesses)
+        for each in (False, True)
+    )
+    assert burst is not None
+    assert sampled is not None
+    assert [each.accesses for each in sampled.pauses] == pytest.approx([1e7], rel=1e-3)
+    assert sampled.entry == pytest.approx(4e-5 * RATE)
+    assert sampled.count == 10
+    assert (burst.entry, burst.count) == (1, 10)  # the short ones are bounded, not left out
+    assert len(burst.pauses) == 10
+
+
+def test_counted_pauses_need_no_rate_and_are_never_too_short() -> None:
+    """What was counted has the second touch in it."""
+    watch = msgspec.structs.replace(
+        record(0, 0.5, 0.5 + 1e-6, 0.6, 0.7, end="patience"),
+        resolution_seconds=4e-5,
+        counted=(0.0, 7e7, 7e7 + 5001, 9e7, 14e7),
+    )
+    said = read_watch(watch, Course().accesses)  # which knows of none
+    assert said is not None
+    assert [each.accesses for each in said.pauses] == [5000, 2e7 - 5002, 5e7 - 1]
+    assert [each.returned for each in said.pauses] == [True, True, False]
+    assert all(each.from_accesses is None for each in said.pauses)
+    assert said.sight == pytest.approx(2e8)  # a second of CPU time, as fast as it went
+
+
 def test_without_a_rate_nothing_is_concluded() -> None:
     assert read_watch(record(0, 0.5, 0.6, 0.7), Course().accesses) is None
 
@@ -282,6 +314,8 @@ def test_the_course_is_remembered_for_long_and_not_for_ever() -> None:
         {"hit_words": (1,)},
         {"words": 0, "hit_words": (0,)},
         {"touched": 0},
+        {"counted": (0.0, 1.0)},
+        {"counted": (0.0, 2.0, 1.0)},
     ],
 )
 def test_impossible_watches_are_refused(changes: dict[str, object]) -> None:

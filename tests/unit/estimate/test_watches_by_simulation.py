@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from simulated_watches import OPEN, PATIENCE, RATE, Kind, Pauses, session
+from simulated_watches import OPEN, PATIENCE, RATE, Kind, Pauses, Sampled, session
 
 from memsampd.estimate.events import WatchRecord
 from memsampd.estimate.watches import Tails, counts_of, read_watch
@@ -144,11 +144,13 @@ MOST_WRONG = {
 }
 
 
-def sessions(of: Kind, seed: int, between: float, seconds: float) -> list[WatchRecord]:
+def sessions(
+    of: Kind, seed: int, between: float, seconds: float, sampled: Sampled | None = None
+) -> list[WatchRecord]:
     rng = random.Random(seed)
     records: list[WatchRecord] = []
     while len(records) < WATCHES:
-        records += session(of, rng, seconds, between)
+        records += session(of, rng, seconds, between, sampled)
     return records
 
 
@@ -180,6 +182,20 @@ def test_the_estimate_is_right_however_watches_end(name: str, how: tuple[float, 
     found = errors(STEADY[name], records)
     tell(name, how, records, found)
     assert np.abs(found).max() <= 0.1
+
+
+@pytest.mark.parametrize("sampled", [Sampled(0.9), Sampled(0.5, alone=True)])
+@pytest.mark.parametrize("name", ["evenly, own", "half never return", "visits"])
+def test_lines_that_a_pmu_sampled_tell_the_same(name: str, sampled: Sampled) -> None:
+    """Half of the watches, most of them of lines that return at once, or all of them."""
+    records = sessions(STEADY[name], 5, *UNDISTURBED, sampled)
+    assert {each.is_sampled for each in records} == ({True} if sampled.alone else {False, True})
+    found = errors(STEADY[name], records)
+    logger.info("%s, %s: %s", name, sampled, found.round(2))
+    # Of a line that is not touched while it is watched, nobody knows how many touches a visit has.
+    is_told_long = name == "visits" and sampled.alone
+    assert found.min() >= -0.1
+    assert found.max() <= (0.35 if is_told_long else 0.1)
 
 
 @pytest.mark.parametrize("name", CHANGEABLE)

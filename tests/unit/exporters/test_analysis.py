@@ -3,6 +3,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 from pathlib import Path
 
 import msgspec
@@ -31,6 +32,7 @@ from memsampd.models.sizes import default_sizes, format_size, parse_size, parse_
 from memsampd.models.statcache import StatCache
 from memsampd.models.statstack import StatStack
 from memsampd.models.survival import SurvivalFunction
+from memsampd.sampler.records import Speed
 
 
 @pytest.fixture
@@ -305,6 +307,31 @@ def test_text_shows_phases_and_no_control_characters(tmp_path: Path) -> None:
     assert "\x1b" not in text
     assert "miss L3" in text
     assert " 32 KiB " in text
+
+
+def test_cycles_are_a_column_where_they_were_counted() -> None:
+    """Of all windows of a phase together, merged ones among them; others have none."""
+    plain = [window_record(index, phase) for index, phase in enumerate((0, 0, 1, 2))]
+    speeds = (Speed(1e8, 1e9, 2.0, 0.1), Speed(1e8, 3e9, 1.0, 0.05), Speed(1e8, 0, math.nan, 0.1))
+    counted = [
+        msgspec.structs.replace(window, speed=speed)
+        for window, speed in zip(plain, (*speeds, None), strict=True)
+    ]
+    merge = MergeRecord(gone=1, into=0)
+    texts = []
+    for windows in (plain, counted):
+        analysis = analyse(recording_of(windows, merges=[merge]), "lru", default_sizes())
+        texts.append(to_text(analysis))
+    assert "CPI" not in texts[0]
+    assert "CPI" in texts[1]
+    by_id = {phase.id: phase for phase in analysis.phases}
+    # However long it had the counters: what a window did goes by its CPU time.
+    assert by_id[0].cycles_per_instruction == pytest.approx((1 * 2.0 + 3 * 1.0) / 4)
+    assert by_id[2].cycles_per_instruction is None
+    document = json.loads(to_json(analysis))
+    assert [phase["cycles_per_instruction"] for phase in document["phases"]] == [
+        phase.cycles_per_instruction for phase in analysis.phases
+    ]
 
 
 @pytest.mark.parametrize(

@@ -86,6 +86,14 @@ def test_phases_and_curves_hold_what_the_estimate_holds() -> None:
     assert curves["phases"][-1]["miss_ratio"] is None  # the last has no burst
 
 
+def test_phases_tell_cycles_where_counters_do() -> None:
+    for counters in (False, True):
+        snapshot = make_snapshot(counters=counters)
+        told = [phase["cycles_per_instruction"] for phase in phases_document(snapshot)["phases"]]
+        assert told == [phase.cycles_per_instruction for phase in snapshot.estimate.phases]
+        assert (None in told) is not counters
+
+
 def test_a_window_is_told_with_its_phase() -> None:
     snapshot = replace(make_snapshot(), window=WINDOW)
     told = window_document(snapshot, None, Assignment(1, 0.25, is_new=True))

@@ -164,7 +164,26 @@ def test_what_one_more_mebibyte_saves(snapshot: Snapshot) -> None:
     assert value(exporter, "memsampd_mebibyte_gain_ratio", level="L2") == pytest.approx(saved)
 
 
-def test_every_metric_of_the_catalogue_is_served(snapshot: Snapshot) -> None:
+def test_cycles_of_phases_are_served_where_they_are_counted() -> None:
+    exporter = PrometheusExporter(max_phases=1)
+    exporter.publish(make_snapshot(3))
+    assert "memsampd_phase_cycles_per_instruction" not in {each.name for each in samples(exporter)}
+    exporter.publish(make_snapshot(3, counters=True))
+    name = "memsampd_phase_cycles_per_instruction"
+    found = [each.value for each in samples(exporter) if each.name == name]
+    told = make_snapshot(3, counters=True).estimate.phases
+    alone = fold_phases(make_snapshot(3, counters=True), 1)[0].estimate
+    cycles = sum(
+        phase.instructions * (phase.cycles_per_instruction or 0)
+        for phase in told
+        if phase.id != alone.id
+    )
+    instructions = sum(phase.instructions for phase in told if phase.id != alone.id)
+    assert found == pytest.approx([alone.cycles_per_instruction, cycles / instructions])
+
+
+def test_every_metric_of_the_catalogue_is_served() -> None:
+    snapshot = make_snapshot(counters=True)
     exporter = PrometheusExporter()
     addresses = AddressTally(samples=5)  # of a PMU
     trouble = "not permitted; become root"

@@ -1,4 +1,5 @@
-/* Breakpoints on a thread, in one group with its task clock: each hit tells the thread's CPU time.
+/* Breakpoints on a thread, in one group with its task clock: each hit tells the thread's CPU time,
+ * and what counters counted, where some are in the group.
  *
  * The thread's registers and memory stay as they are: the kernel sets the debug registers whenever
  * the thread is switched in. There are four of them, shared with debuggers. */
@@ -8,16 +9,17 @@
 #include <errno.h>
 #include <linux/hw_breakpoint.h>
 #include <poll.h>
+#include <stddef.h>
 #include <sys/ioctl.h>
 #include <sys/syscall.h>
 #include <time.h>
 
 enum {
     POINTS_MAX = 4,
+    COUNTERS_MAX = 2,
     HITS_MAX = 256, /* of all points together: what the ring holds */
     RING_BYTES = 64 << 10,
-    FEW_HITS = 48, /* fit into a page: locked memory is scarce where one may not lock much */
-    FEW_HITS_RING_BYTES = 4 << 10,
+    FEW_HITS_RING_BYTES = 4 << 10, /* if hits fill less: who may not lock much has little of it */
     POLL_MILLISECONDS = 20, /* between looks at what has come: each disturbs the machine */
 };
 
@@ -26,24 +28,25 @@ struct hit_record {
     struct perf_event_header header;
     uint64_t id, ip;
     uint64_t time_ns;
-    uint64_t read_values; /* members of the group: the clock and the points */
+    uint64_t read_values; /* members of the group: the clock, the counters and the points */
     uint64_t task_ns;
+    uint64_t counts[COUNTERS_MAX + POINTS_MAX];
 };
-_Static_assert(FEW_HITS * (sizeof(struct hit_record) + 8 * POINTS_MAX) <= FEW_HITS_RING_BYTES,
-               "they fit, with the count of each point");
+_Static_assert(HITS_MAX * sizeof(struct hit_record) <= RING_BYTES, "all fit");
 
 /* A hit as Python sees it; its size is _HIT_BYTES in sampler/perf/arrival.py. */
 struct hit {
-    uint64_t task_ns, time_ns, ip;
+    uint64_t task_ns, time_ns, ip, counted;
     uint32_t point, padding;
 };
-_Static_assert(sizeof(struct hit) == 32, "as sampler/perf/arrival.py has it");
+_Static_assert(sizeof(struct hit) == 40, "as sampler/perf/arrival.py has it");
 
 typedef struct {
     PyObject_HEAD
     Ring ring; /* all points write to the first one's */
     int clock; /* the leader; -1: nothing is open */
-    int points;
+    int counters, points;
+    int counter[COUNTERS_MAX];
     int fd[POINTS_MAX];
     int hits; /* of each point */
     size_t ring_bytes;
@@ -96,13 +99,50 @@ close_all(Breakpoints *self)
     ring_unmap(&self->ring);
     while (self->points > 0)
         close(self->fd[--self->points]);
+    while (self->counters > 0)
+        close(self->counter[--self->counters]);
     if (self->clock >= 0)
         close(self->clock);
     self->clock = -1;
 }
 
+/* Counts from when the clock starts; the other members' disabled bit is theirs. */
 static int
-open_all(Breakpoints *self, pid_t tid, PyObject *points)
+open_counter(Breakpoints *self, pid_t tid, PyObject *event)
+{
+    struct perf_event_attr attr = {0};
+    unsigned type, kind;
+    unsigned long long config, config1, config2;
+    if (!PyArg_ParseTuple(event, "IKKKI", &type, &config, &config1, &config2, &kind))
+        return -1;
+    attr.type = type;
+    attr.config = config;
+    attr.bp_type = kind; /* of a breakpoint in the place of a counter */
+    attr.config1 = config1;
+    attr.config2 = config2;
+    int fd = open_event(&attr, tid, self->clock);
+    if (fd < 0)
+        return -1;
+    self->counter[self->counters++] = fd;
+    return ioctl(fd, PERF_EVENT_IOC_ENABLE, 0);
+}
+
+static int
+open_counters(Breakpoints *self, pid_t tid, PyObject *counters)
+{
+    Py_ssize_t count = counters ? PySequence_Size(counters) : 0;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyObject *event = PySequence_GetItem(counters, i);
+        int opened = event ? open_counter(self, tid, event) : -1;
+        Py_XDECREF(event);
+        if (opened < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int
+open_all(Breakpoints *self, pid_t tid, PyObject *points, PyObject *counters)
 {
     struct perf_event_attr clock = {
         .type = PERF_TYPE_SOFTWARE,
@@ -110,7 +150,7 @@ open_all(Breakpoints *self, pid_t tid, PyObject *points)
         .pinned = 1,
     };
     self->clock = open_event(&clock, tid, -1);
-    if (self->clock < 0)
+    if (self->clock < 0 || open_counters(self, tid, counters) < 0)
         return -1;
     Py_ssize_t count = PySequence_Size(points);
     for (Py_ssize_t i = 0; i < count; i++) {
@@ -129,10 +169,14 @@ static PyObject *
 breakpoints_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     int tid, hits;
-    PyObject *points;
+    PyObject *points, *counters = NULL;
     if (kwargs && PyDict_Size(kwargs) > 0)
         return PyErr_Format(PyExc_TypeError, "Breakpoints takes no keyword arguments");
-    if (!PyArg_ParseTuple(args, "iOi", &tid, &points, &hits))
+    if (!PyArg_ParseTuple(args, "iOi|O", &tid, &points, &hits, &counters))
+        return NULL;
+    if (counters && PySequence_Size(counters) > COUNTERS_MAX)
+        return PyErr_Format(PyExc_ValueError, "at most %d counters", COUNTERS_MAX);
+    if (PyErr_Occurred())
         return NULL;
     Py_ssize_t count = PySequence_Size(points);
     if (count < 0)
@@ -147,8 +191,10 @@ breakpoints_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
         return NULL;
     self->clock = -1;
     self->hits = hits;
-    self->ring_bytes = hits * count <= FEW_HITS ? FEW_HITS_RING_BYTES : RING_BYTES;
-    if (open_all(self, tid, points) < 0) {
+    const int members = (int)count + (counters ? (int)PySequence_Size(counters) : 0);
+    const size_t bytes = hits * count * (offsetof(struct hit_record, counts) + 8 * members);
+    self->ring_bytes = bytes < FEW_HITS_RING_BYTES ? FEW_HITS_RING_BYTES : RING_BYTES;
+    if (open_all(self, tid, points, counters) < 0) {
         int error = errno; /* closing may change it */
         close_all(self);
         Py_DECREF(self);
@@ -261,9 +307,18 @@ point_of(const Breakpoints *self, uint64_t id)
     return (uint32_t)point;
 }
 
+static uint64_t
+sum_of(const Breakpoints *self, const uint64_t *counts)
+{
+    uint64_t sum = 0;
+    for (int i = 0; i < self->counters; i++)
+        sum += counts[i];
+    return sum;
+}
+
 PyDoc_STRVAR(hits_doc, "hits()\n--\n\n"
                        "The hits so far, in order: bytes of (task_ns u64, time_ns u64, ip u64,\n"
-                       "point u32, padding u32).");
+                       "counted u64, point u32, padding u32).");
 
 static PyObject *
 breakpoints_hits(PyObject *object, PyObject *unused)
@@ -276,12 +331,13 @@ breakpoints_hits(PyObject *object, PyObject *unused)
         return NULL;
     uint64_t head = ring_head(&self->ring);
     struct hit_record record;
+    const size_t least = offsetof(struct hit_record, counts) + 8 * (size_t)self->counters;
     for (uint64_t at = 0; at < head && count < HITS_MAX; at += record.header.size) {
         if (ring_copy(&self->ring, at, &record, sizeof record) < sizeof record.header)
             break;
-        if (record.header.type == PERF_RECORD_SAMPLE && record.header.size >= sizeof record)
-            hits[count++] = (struct hit){
-                record.task_ns, record.time_ns, record.ip, point_of(self, record.id), 0};
+        if (record.header.type == PERF_RECORD_SAMPLE && record.header.size >= least)
+            hits[count++] = (struct hit){record.task_ns, record.time_ns, record.ip,
+                                         sum_of(self, record.counts), point_of(self, record.id), 0};
     }
     return PyBytes_FromStringAndSize((const char *)hits, (Py_ssize_t)(count * sizeof *hits));
 }
@@ -299,15 +355,15 @@ breakpoints_descriptors(PyObject *object, PyObject *unused)
 }
 
 PyDoc_STRVAR(clock_doc, "clock()\n--\n\n"
-                        "CPU time of the thread since the points were armed, nanoseconds, and whether\n"
-                        "it can still hit: False once it has exited or executed a program, or the\n"
-                        "kernel gave up.");
+                        "CPU time of the thread since the points were armed, nanoseconds; whether it\n"
+                        "can still hit: False once it has exited or executed a program, or the kernel\n"
+                        "gave up; what the counters counted; and whether the kernel gave up.");
 
 static PyObject *
 breakpoints_clock(PyObject *object, PyObject *unused)
 {
     Breakpoints *self = (Breakpoints *)object;
-    struct { uint64_t members, task_ns, points[POINTS_MAX]; } values = {0};
+    struct { uint64_t members, task_ns, counts[COUNTERS_MAX + POINTS_MAX]; } values = {0};
     struct pollfd looked = {.events = POLLIN};
     (void)unused;
     if (!is_open(self))
@@ -316,9 +372,12 @@ breakpoints_clock(PyObject *object, PyObject *unused)
     const ssize_t got = read(self->clock, &values, sizeof values);
     if (got < 0 || poll(&looked, 1, 0) < 0)
         return PyErr_SetFromErrno(PyExc_OSError);
-    /* Nothing is read where the kernel gave up: others took the debug registers of a whole CPU. */
-    return Py_BuildValue("(KN)", (unsigned long long)values.task_ns,
-                         PyBool_FromLong(got > 0 && !(looked.revents & POLLHUP)));
+    /* Nothing is read where the kernel gave up: others took the debug registers of a whole CPU, or
+     * the counters. */
+    return Py_BuildValue("(KNKN)", (unsigned long long)values.task_ns,
+                         PyBool_FromLong(got > 0 && !(looked.revents & POLLHUP)),
+                         (unsigned long long)sum_of(self, values.counts),
+                         PyBool_FromLong(got == 0));
 }
 
 static PyObject *
@@ -341,9 +400,11 @@ static PyMethodDef breakpoints_methods[] = {
 };
 
 PyDoc_STRVAR(breakpoints_doc,
-             "Breakpoints(tid, points, hits)\n--\n\n"
+             "Breakpoints(tid, points, hits, counters=())\n--\n\n"
              "One to four breakpoints on a thread, each a pair (kind, address), for so many hits\n"
              "each; not armed yet.\n\n"
+             "counters: at most two events (type, config, config1, config2, bp_type) that are read\n"
+             "at each hit, in user mode only.\n\n"
              "kind: BREAKPOINT_EXECUTE, or BREAKPOINT_ACCESS for loads and stores that touch the\n"
              "8 bytes at an aligned address. OSError as perf_event_open(2): ENOSPC where the\n"
              "debug registers are taken.");

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from memsampd import _core
 from memsampd.errors import CaptureError
+from memsampd.machines.pmu import HardwareEvent
 from memsampd.sampler.perf.arrival import HIT_SECONDS
 from memsampd.sampler.perf.refusal import explain_refusal
 from memsampd.sampler.process.schedstat import read_scheduled
@@ -34,7 +35,16 @@ _LONGEST_SECONDS = 60.0  # of wall time: a target that sleeps tells nothing
 # is, is only estimated here.
 _CERTAIN = 2.0
 _TIMES_AS_LONG = 3.0
-_HIT = np.dtype([("task_ns", "u8"), ("time_ns", "u8"), ("ip", "u8"), ("point", "u4"), ("_", "u4")])
+_HIT = np.dtype(
+    [
+        ("task_ns", "u8"),
+        ("time_ns", "u8"),
+        ("ip", "u8"),
+        ("counted", "u8"),
+        ("point", "u4"),
+        ("_", "u4"),
+    ]
+)
 
 Ending = Literal["returned", "patience", "hits", "evicted", "gone"]
 
@@ -70,6 +80,9 @@ class Watched(msgspec.Struct, frozen=True):
         patience_seconds: CPU time without a hit after which it was to end.
         lost_seconds: CPU time that hits, and events at switches between threads, took from the
             target.
+        counted: what counters counted in the thread since the begin at these moments: at its own
+            hits exactly, at those of other threads as if it had gone evenly between its own; empty
+            where none counted.
     """
 
     order: WatchOrder
@@ -79,6 +92,7 @@ class Watched(msgspec.Struct, frozen=True):
     end: Ending
     patience_seconds: float
     lost_seconds: float
+    counted: tuple[float, ...] = ()
 
 
 def has_seen_enough(hits_seconds: NDArray[np.float64], least_seconds: float) -> bool:
@@ -101,16 +115,19 @@ class _Watch(msgspec.Struct):
     """One under way: breakpoints by thread, the order's own first.
 
     ``times`` is how often each thread had been switched to when it was first watched, ``past`` the
-    hits of those that have ended.
+    hits of those that have ended, ``looks`` the time, the CPU time and the counts at the last two
+    looks.
     """
 
     order: WatchOrder
     points: dict[int, _core.Breakpoints]
     began_seconds: float
     times: dict[int, int]
-    looks: list[tuple[float, float]] = msgspec.field(default_factory=list)  # time, CPU time
+    counters: Sequence[HardwareEvent] = ()
+    looks: list[tuple[float, float, float]] = msgspec.field(default_factory=list)
     end: Ending | None = None
     past: list[bytes] = msgspec.field(default_factory=list)
+    lost_counters: bool = False
 
     def follow(self, tids: Sequence[int], most_threads: int) -> None:
         """Watch threads that have begun since, in place of those that have ended.
@@ -130,12 +147,17 @@ class _Watch(msgspec.Struct):
 
     def look(self, patience_seconds: float) -> None:
         """See whether it is over."""
-        task_ns, is_alive = self.points[self.order.tid].clock()
+        task_ns, is_alive, counted, is_given_up = self.points[self.order.tid].clock()
         now, cpu = time.monotonic(), task_ns * 1e-9
-        self.looks = [*self.looks[-1:], (now, cpu)]
-        _, cpus, words = self.moments()
+        if is_given_up and self.looks:  # nothing is read any more
+            _, cpu, last = self.looks[-1]
+            counted = int(last)
+        self.looks = [*self.looks[-1:], (now, cpu, float(counted))]
+        _, cpus, _, words = self.moments()
         hits = cpus[1:-1]
-        if not is_alive:
+        if is_given_up and self.counters:
+            self.end, self.lost_counters = "evicted", True
+        elif not is_alive:
             self.end = "gone"
         elif has_seen_enough(hits, self.order.least_seconds):
             self.end = "returned"
@@ -146,27 +168,31 @@ class _Watch(msgspec.Struct):
         elif now - self.began_seconds > _LONGEST_SECONDS:
             self.end = "evicted"
 
-    def moments(self) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
-        """Times, and CPU times of the thread, of the begin, the hits and the end; words of hits."""
+    def moments(self) -> tuple[NDArray[np.float64], ...]:
+        """Times, CPU times and counts of the thread, of begin, hits and end; words of the hits."""
         told = [*(each.hits() for each in self.points.values()), *self.past]
         mine, *others = (np.frombuffer(each, _HIT) for each in told)
         looks = np.array(self.looks)
         known_times = np.concatenate([[self.began_seconds], mine["time_ns"] * 1e-9, looks[:, 0]])
         known_cpus = np.concatenate([[0.0], mine["task_ns"] * 1e-9, looks[:, 1]])
+        known_counts = np.concatenate([[0.0], mine["counted"].astype(np.float64), looks[:, 2]])
         order = np.argsort(known_times, kind="stable")
         hits = np.concatenate([mine, *others])
         hits = hits[np.argsort(hits["time_ns"], kind="stable")]
         times = np.concatenate([[self.began_seconds], hits["time_ns"] * 1e-9, looks[-1:, 0]])
         times = np.maximum.accumulate(times)
-        cpus = np.interp(times, known_times[order], np.maximum.accumulate(known_cpus[order]))
-        return times, cpus, hits["point"].astype(np.int64)
+        cpus, counts = (
+            np.interp(times, known_times[order], np.maximum.accumulate(known[order]))
+            for known in (known_cpus, known_counts)
+        )
+        return times, cpus, counts, hits["point"].astype(np.int64)
 
     def close(self) -> None:
         _close(self.points)
 
     def told(self, patience_seconds: float) -> Watched:
         """What came of it; it is over."""
-        times, cpus, words = self.moments()
+        times, cpus, counts, words = self.moments()
         # Each hit took some of the CPU time after it.
         taken = HIT_SECONDS * np.concatenate([[0], np.arange(len(words) + 1)])
         cpus = np.maximum.accumulate(np.maximum(cpus - taken, 0.0))
@@ -178,23 +204,34 @@ class _Watch(msgspec.Struct):
             self.end or "evicted",
             patience_seconds,
             len(words) * HIT_SECONDS + self._switch_seconds(),
+            tuple(counts.tolist()) if counts[-1] > 0 else (),
         )
 
     def _switch_seconds(self) -> float:
         """What events took at switches; of threads that are gone that is not known."""
         now = _times_of(self.times)
         switches = sum(now.get(tid, before) - before for tid, before in self.times.items())
-        return switches * SWITCH_SECONDS * (1 + len(self.order.addresses))
+        events = 1 + len(self.counters) + len(self.order.addresses)
+        return switches * SWITCH_SECONDS * events
 
 
-def _open(order: WatchOrder, tids: Iterable[int]) -> dict[int, _core.Breakpoints]:
-    """Breakpoints of each thread that is not gone, not armed yet; all or none."""
+def _open(
+    order: WatchOrder, tids: Iterable[int], counters: Sequence[HardwareEvent] = ()
+) -> dict[int, _core.Breakpoints]:
+    """Breakpoints of each thread that is not gone, not armed yet; all or none.
+
+    Counters are for the order's own thread: in its accesses distances are counted.
+    """
     words = [(_core.BREAKPOINT_ACCESS, address) for address in order.addresses]
+    counted = [
+        (each.type, each.config, each.config1, each.config2, each.bp_type) for each in counters
+    ]
     points: dict[int, _core.Breakpoints] = {}
     try:
         for tid in tids:
             with contextlib.suppress(ProcessLookupError):
-                points[tid] = _core.Breakpoints(tid, words, order.most_hits)
+                of_thread = counted if tid == order.tid else []
+                points[tid] = _core.Breakpoints(tid, words, order.most_hits, of_thread)
     except OSError:
         _close(points)
         raise
@@ -237,6 +274,9 @@ class Watchpoints:
     Args:
         patience_seconds: of the thread's CPU time.
         most_files: descriptors that may be opened, about; fewer threads are then watched.
+        counters: events that together count accesses, at most two, read at each hit of one watch at
+            a time: there are few counters; none: nothing is counted. They are given up for good
+            where the kernel cannot have them beside the breakpoints.
     """
 
     name = "watchpoints"
@@ -245,9 +285,12 @@ class Watchpoints:
         self,
         patience_seconds: float = PATIENCE_SECONDS,
         most_files: int | None = None,
+        counters: Sequence[HardwareEvent] = (),
     ) -> None:
         self._patience_seconds = patience_seconds
         self._points = POINTS
+        self._counters = tuple(counters)
+        self.notes: tuple[str, ...] = ()
         threads = MOST_THREADS if most_files is None else most_files // (2 * POINTS)
         self._threads = min(max(threads, 1), MOST_THREADS)
         self._watches: list[_Watch] = []
@@ -257,6 +300,11 @@ class Watchpoints:
     def is_watching(self) -> bool:
         """Whether any word is watched."""
         return bool(self._watches)
+
+    @property
+    def counts(self) -> bool:
+        """Whether accesses between hits are counted."""
+        return bool(self._counters)
 
     @property
     def free(self) -> int:
@@ -277,7 +325,7 @@ class Watchpoints:
         others = [tid for tid in tids if tid != order.tid][: self._threads - 1]
         what = f"watching memory of thread {order.tid}"
         try:
-            points = _open(order, (order.tid, *others))
+            points = self._open(order, (order.tid, *others))
             if order.tid not in points:
                 _close(points)
                 raise CaptureError("gone", f"{what}: it is gone")
@@ -285,7 +333,36 @@ class Watchpoints:
             _arm(points)
         except OSError as error:
             raise explain_refusal(error, what) from error
-        self._watches.append(_Watch(order, points, began_seconds, _times_of(points)))
+        counters = self._free_counters
+        self._watches.append(_Watch(order, points, began_seconds, _times_of(points), counters))
+
+    @property
+    def _free_counters(self) -> tuple[HardwareEvent, ...]:
+        return () if any(watch.counters for watch in self._watches) else self._counters
+
+    def _open(self, order: WatchOrder, tids: Sequence[int]) -> dict[int, _core.Breakpoints]:
+        """Open with counters, if any are free; without where only these are refused.
+
+        Raises:
+            OSError: the kernel refuses the breakpoints.
+        """
+        counters = self._free_counters
+        if not counters:
+            return _open(order, tids)
+        try:
+            return _open(order, tids, counters)
+        except OSError as error:
+            points = _open(order, tids)
+            self._give_up_counters(error.strerror or "")
+            return points
+
+    def _give_up_counters(self, why: str) -> None:
+        if self._counters:
+            self._counters = ()
+            self.notes = (
+                f"accesses between touches of watched words are no longer counted: {why}; "
+                "their distances are CPU time at the rates of windows",
+            )
 
     def follow(self, tids: Sequence[int]) -> None:
         """Watch the words in threads that have begun since, too.
@@ -328,3 +405,5 @@ class Watchpoints:
             self._told.append(watch.told(self._patience_seconds))
             watch.close()
             self._watches.remove(watch)
+            if watch.lost_counters:
+                self._give_up_counters("others have the counters")

@@ -75,6 +75,15 @@ class PmuTrials(msgspec.Struct, frozen=True):
         """What to count accesses by; empty if nothing."""
         return NO_COUNTERS if self.no_counters else CounterSet.of(self.plan)
 
+    def distance_counters(self, choice: Choice) -> tuple[HardwareEvent, ...]:
+        """Loads and stores, to be counted between touches of watched words; none: by the clock.
+
+        An event of one kind of core would keep the breakpoints in its group off the others.
+        """
+        if choice.clock != "counters" or len(self.counter_set.kinds) != 1:
+            return ()
+        return self.counter_set.kinds[0][:2]
+
 
 NO_PMU = PmuTrials()
 

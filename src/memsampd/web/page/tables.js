@@ -58,12 +58,14 @@ export function curveTable(table, curves, picked) {
 
 export function phaseTable(table, found) {
   const caches = found.phases[0]?.caches.map((cache) => cache.name) ?? [];
+  const hasCycles = found.phases.some((phase) => phase.cycles_per_instruction !== null);
   fill(table, "All phases, heaviest first",
-    ["phase", "share of accesses", "CPU time", "bursts", "accesses seen", "accesses/s", ...caches.map((name) => `misses in ${name}`)],
+    ["phase", "share of accesses", "CPU time", "bursts", "accesses seen", "accesses/s", ...(hasCycles ? ["cycles per instruction"] : []), ...caches.map((name) => `misses in ${name}`)],
     [...found.phases].sort((one, other) => other.weight - one.weight).map((phase) => [
       `${phase.id}${phase.id === found.phase ? " (now)" : ""}`,
       format.percent(phase.weight), format.seconds(phase.cpu_seconds),
       [`${phase.bursts}`, format.stored(phase)].filter(Boolean).join("; "), format.count(phase.sampled_accesses),
       phase.accesses_per_cpu_second === null ? "not known" : format.count(phase.accesses_per_cpu_second),
+      ...(hasCycles ? [phase.cycles_per_instruction?.toFixed(2) ?? "not known"] : []),
       ...phase.caches.map((cache) => format.ratio(cache.miss_ratio, cache.low, cache.high))]));
 }
