@@ -13,6 +13,7 @@ int memsampd_add_breakpoints(PyObject *module);
 int memsampd_add_lru(PyObject *module);
 int memsampd_add_machine(PyObject *module);
 int memsampd_add_perf(PyObject *module);
+int memsampd_add_phases(PyObject *module);
 int memsampd_add_probe(PyObject *module);
 int memsampd_add_replica(PyObject *module);
 

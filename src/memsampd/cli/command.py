@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass
 from importlib import import_module
-from typing import Protocol, cast
+from typing import NamedTuple, Protocol, cast
 
 
 class Command(Protocol):
@@ -26,8 +25,7 @@ class Command(Protocol):
         """Do it; returns the exit status."""
 
 
-@dataclass(frozen=True, slots=True)
-class CommandEntry:
+class CommandEntry(NamedTuple):
     """Where a command lives.
 
     Attributes:

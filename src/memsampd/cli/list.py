@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -31,6 +30,8 @@ class ListCommand:
         """
         targets = ask(args.socket, "list")["targets"]
         if args.json:
+            import json
+
             sys.stdout.write(json.dumps(targets) + "\n")
         else:
             sys.stdout.write(table(targets))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import NoReturn
+from functools import cache
+from typing import Any, NoReturn
 
 from memsampd import __version__
 from memsampd.cli.command import COMMANDS, CommandEntry
@@ -20,8 +22,29 @@ EXIT_INTERRUPTED = 128 + 2  # what a shell reports for SIGINT
 EXIT_BROKEN_PIPE = 128 + 13  # ... and for SIGPIPE
 
 
+@cache
+def _terminal_columns() -> int:
+    """Width of the terminal, else 80: as shutil tells it, which takes 3 ms to load."""
+    with suppress(KeyError, ValueError):
+        if (columns := int(os.environ["COLUMNS"])) > 0:
+            return columns
+    with suppress(AttributeError, ValueError, OSError):
+        return os.get_terminal_size(sys.__stdout__.fileno()).columns or 80  # type: ignore[union-attr]
+    return 80
+
+
+class _Formatter(argparse.HelpFormatter):
+    """argparse makes one for each argument that is declared."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, width=_terminal_columns() - 2)
+
+
 class OneLineParser(argparse.ArgumentParser):
     """A parser that raises what is wrong instead of printing the whole usage."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(formatter_class=_Formatter, **options)
 
     def error(self, message: str) -> NoReturn:
         """Raise a usage error.
@@ -57,7 +80,11 @@ def _named_commands(argv: Sequence[str]) -> Sequence[CommandEntry]:
 
 def _run(argv: Sequence[str]) -> int:
     try:
-        args = build_parser(_named_commands(argv)).parse_args(argv)
+        gc.disable()  # nothing of what is loaded becomes garbage
+        try:
+            args = build_parser(_named_commands(argv)).parse_args(argv)
+        finally:
+            gc.enable()
         status = args.command.run(args)
     except SystemExit as stop:  # argparse, after --help and --version
         status = stop.code

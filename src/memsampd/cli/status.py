@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import textwrap
 import time
@@ -319,6 +318,8 @@ class JsonStatus:
 
     def window(self, window: Window, assignment: Assignment, state: State) -> None:
         """Write the window."""
+        import json
+
         told = window_document(state(), window, assignment)
         print(json.dumps(told), file=self._stream, flush=True)
 

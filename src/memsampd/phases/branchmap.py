@@ -15,6 +15,8 @@ import numpy as np
 from iced_x86 import FlowControl
 from numpy.typing import NDArray
 
+from memsampd import _core
+
 ReadCode = Callable[[int, int], bytes]
 """``read_code(address, length)``: the bytes there, fewer at the end of a mapping; empty, or
 OSError, if the address is not readable."""
@@ -95,16 +97,13 @@ class BranchMap:
             Names of their branches, shape (n,).
         """
         self._pages.clear()  # code may have changed since
-        known = self._known
-        # Of a burst the same address comes many times in a row.
-        first = np.flatnonzero(np.append(True, ips[1:] != ips[:-1])[: len(ips)])
-        times = np.diff(first, append=len(ips))
-        found = [known.get(ip) or self._find(ip) for ip in ips[first].tolist()]
-        names, mapped, anonymous = zip(*found, strict=True) if found else ((), (), ())
+        names, unmapped, anonymous = _core.look_up(
+            self._known, np.ascontiguousarray(ips, np.uint64), self._find
+        )
         self.samples += len(ips)
-        self.unmapped_samples += int(times @ ~np.array(mapped, np.bool_))
-        self.anonymous_samples += int(times @ np.array(anonymous, np.bool_))
-        return np.repeat(np.array(names, np.uint64), times)
+        self.unmapped_samples += unmapped
+        self.anonymous_samples += anonymous
+        return np.frombuffer(names, np.uint64)
 
     def branch_of(self, ip: int) -> int:
         """Map one address, without counting it as a sample."""

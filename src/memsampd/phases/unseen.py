@@ -92,7 +92,7 @@ class UnseenCode:
         latest = bins[-LATEST:]
         if len(latest) < LATEST or latest.max() >= len(is_seen) or not is_seen.any():
             return False
-        return float(np.mean(~is_seen[latest])) >= _NEW_SHARE
+        return (LATEST - int(np.count_nonzero(is_seen[latest]))) / LATEST >= _NEW_SHARE
 
     def new_thread(self, is_seen: NDArray[np.bool_]) -> int | None:
         """Return the thread that has just begun to run code which no burst has seen, once.

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from memsampd import _core
 from memsampd.phases.records import Window
 from memsampd.sampler.records import BranchSamples
 
@@ -41,12 +42,9 @@ def hash_bins(names: NDArray[np.uint64], bins: int, seed: int = 0) -> NDArray[np
     References:
         Steele, Lea, Flood: Fast splittable pseudorandom number generators, OOPSLA 2014.
     """
-    start = np.uint64((seed * 0x9E3779B97F4A7C15 + 0x9E3779B97F4A7C15) % 2**64)
-    z = names.astype(np.uint64) + start  # wraps, as it should
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    z ^= z >> np.uint64(31)
-    return (z % np.uint64(bins)).astype(np.int64)
+    start = (seed * 0x9E3779B97F4A7C15 + 0x9E3779B97F4A7C15) % 2**64
+    bin_of_each = _core.hash_names(np.ascontiguousarray(names, np.uint64), bins, start)
+    return np.frombuffer(bin_of_each, np.int64)
 
 
 class WindowCutter:

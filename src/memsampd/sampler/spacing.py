@@ -8,6 +8,7 @@ how large an area they are of.
 
 from __future__ import annotations
 
+import struct
 from collections import Counter
 
 import iced_x86
@@ -29,12 +30,14 @@ _DECODED = 16  # in a window at most: the decoder takes some 40 us for each
 _LEAST_TIMES = 2  # code that was sampled once may never be again
 
 _NOTHING = len(POSITION)  # where a register would stand: adds 0
-_UNKNOWN = _NOTHING, _NOTHING, 0, 0
+_PACKED = struct.Struct("=4Q")
+_UNKNOWN = _PACKED.pack(_NOTHING, _NOTHING, 0, 0)
 _WRAP = 1 << 64
 _NO_ACCESS = (OpAccess.NONE, OpAccess.NO_MEM_ACCESS)
 # Instructions have no marks at their ends: they are decoded from some places before, which meet
 # after a few instructions nearly always.
 _BEFORE_BYTES, _BEGINS = 48, 5
+_PAGE_BYTES = 4096
 _AFTER_BYTES, _AFTER = 64, 8  # how far on an access is looked for: bytes and instructions
 
 Operand = tuple[int, int, int, int]
@@ -59,13 +62,13 @@ class DataOperands:
 
     def at(self, ip: int) -> Operand | None:
         """Return what tells an address at an instruction; None if nothing does."""
-        previous = self._before(ip)
+        before, code = self._around(ip)
+        previous = self._before(ip, before)
         if previous is not None and previous.flow_control == FlowControl.NEXT:
             operand, written = self._describe(previous)
             if operand is not None and not written & set(operand[:2]):
                 return operand
         changed: set[int] = set()
-        code = self._read_code(ip, _AFTER_BYTES)
         for number, instruction in enumerate(iced_x86.Decoder(64, code, ip=ip)):
             if number == _AFTER or instruction.is_invalid:
                 break
@@ -77,12 +80,21 @@ class DataOperands:
             changed |= written
         return None
 
-    def _before(self, ip: int) -> iced_x86.Instruction | None:
-        """The instruction that most likely lies just before an address."""
-        begin = ip - _BEFORE_BYTES
-        code = self._read_code(begin, _BEFORE_BYTES) if begin > 0 else b""
+    def _around(self, ip: int) -> tuple[bytes, bytes]:
+        """Code before an address and behind it: read at once where both begin in one page."""
+        begin = ip - _BEFORE_BYTES if ip > _BEFORE_BYTES else ip
+        size_bytes = ip - begin
+        if begin // _PAGE_BYTES != ip // _PAGE_BYTES:
+            return self._read_code(begin, size_bytes), self._read_code(ip, _AFTER_BYTES)
+        code = self._read_code(begin, size_bytes + _AFTER_BYTES)
+        return code[:size_bytes], code[size_bytes:]
+
+    @staticmethod
+    def _before(ip: int, code: bytes) -> iced_x86.Instruction | None:
+        """The instruction that most likely lies just before an address, by the code before that."""
         if len(code) < _BEFORE_BYTES:
             return None
+        begin = ip - _BEFORE_BYTES
         found: Counter[int] = Counter()
         for skipped in range(_BEGINS):
             for instruction in iced_x86.Decoder(64, code[skipped:], ip=begin + skipped):
@@ -122,7 +134,7 @@ class DataSpacing:
     def __init__(self, pid: int, read_code: ReadMemory) -> None:
         self._pid = pid
         self._operands = DataOperands(read_code)
-        self._known: dict[int, Operand] = {}
+        self._known: dict[int, bytes] = {}  # operands, packed
         self._ip = Latest(_SAMPLES, np.uint64)
         self._time = Latest(_SAMPLES, np.float64)  # ascending
         self._registers = Latest(_SAMPLES, np.uint64, no_registers().shape[1])
@@ -139,8 +151,8 @@ class DataSpacing:
     def between(self, start_seconds: float, end_seconds: float) -> Spacing | None:
         """Return the spacing from one moment to another; None if too few samples tell it."""
         time = self._time.rows
-        first = int(np.searchsorted(time, start_seconds))
-        end = int(np.searchsorted(time, end_seconds, side="right"))
+        first = int(time.searchsorted(start_seconds))
+        end = int(time.searchsorted(end_seconds, side="right"))
         if end - first < _LEAST_ADDRESSES:
             return None
         ips = self._ip.rows[first:end].tolist()
@@ -156,15 +168,18 @@ class DataSpacing:
         times = Counter(ip for ip in self._ip.rows.tolist() if ip in new)
         for ip, count in times.most_common(_DECODED):
             if count >= _LEAST_TIMES:
-                self._known[ip] = self._operands.at(ip) or _UNKNOWN
+                operand = self._operands.at(ip)
+                self._known[ip] = _UNKNOWN if operand is None else _PACKED.pack(*operand)
         while len(self._known) > _KNOWN:
             del self._known[next(iter(self._known))]
 
     def _addresses(self, ips: list[int], registers: NDArray[np.uint64]) -> NDArray[np.uint64]:
         """Addresses of data, of those samples that tell one."""
-        told = np.array([self._known.get(ip, _UNKNOWN) for ip in ips], np.uint64)
+        packed = b"".join([self._known.get(ip, _UNKNOWN) for ip in ips])
+        told = np.frombuffer(packed, np.uint64).reshape(-1, 4)
         base, index = told[:, 0].astype(np.int64), told[:, 1].astype(np.int64)
-        values = np.column_stack([registers, np.zeros(len(registers), np.uint64)])
+        values = np.zeros((len(registers), _NOTHING + 1), np.uint64)
+        values[:, :_NOTHING] = registers
         row = np.arange(len(values))
         address = values[row, base] + values[row, index] * told[:, 2] + told[:, 3]
         return np.asarray(address[(base < _NOTHING) | (index < _NOTHING)])
@@ -187,7 +202,8 @@ def spacing_of(address: NDArray[np.uint64]) -> Spacing | None:
     if len(address) < _LEAST_ADDRESSES:
         return None
     line = np.sort(address >> _LINE_SHIFT)
-    gap = np.concatenate([[np.inf], np.diff(line).astype(np.float64), [np.inf]])
+    gap = np.full(len(line) + 1, np.inf)
+    gap[1:-1] = line[1:] - line[:-1]
     octaves = np.sort(np.log2(1 + np.minimum(gap[:-1], gap[1:])))
     # The median's rank has a standard deviation of half the root of n.
     middle, apart = (len(octaves) - 1) / 2, 0.5 * len(octaves) ** 0.5

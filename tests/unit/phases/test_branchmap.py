@@ -211,6 +211,18 @@ def test_each_of_many_equal_addresses_counts() -> None:
     assert branches.lookup(ips[:0]).tolist() == []
 
 
+def test_what_goes_wrong_with_a_name_is_told_by_the_lookup() -> None:
+    def name(address: int) -> tuple[int, bool]:
+        if address == 0x1001:
+            raise KeyError(address)
+        return address, True
+
+    branches = BranchMap(at(0x1000, "c3 c3"), name)
+    with pytest.raises(KeyError):
+        branches.lookup(np.array([0x1000, 0x1001], np.uint64))
+    assert branches.lookup(np.array([0x1000], np.uint64)).tolist() == [0x1000]
+
+
 def test_cache_is_bounded() -> None:
     branches = BranchMap(lambda address, length: b"\xc3" * length, max_entries=10)
     ips = np.arange(1000, dtype=np.uint64)

@@ -1,6 +1,7 @@
 #include "core_model.h"
 #include "expansion.h"
 
+#include <emmintrin.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -119,10 +120,11 @@ struct nearest {
 static bool
 was_fetched(const struct nearest *n, uint64_t line)
 {
+    bool is_found = false;
+
     for (unsigned i = 0; i < STREAMS; i++)
-        if (n->fetched[i] == line)
-            return true;
-    return false;
+        is_found |= n->fetched[i] == line;
+    return is_found;
 }
 
 static bool
@@ -135,7 +137,8 @@ is_distant(struct nearest *n, uint64_t address)
     while (i < WAYS - 1 && way[i] != line)
         i++;
     const bool is_there = way[i] == line;
-    memmove(way + 1, way, i * sizeof *way);
+    for (; i > 0; i--)
+        way[i] = way[i - 1];
     way[0] = line;
     if (is_there)
         return false;
@@ -148,30 +151,31 @@ is_distant(struct nearest *n, uint64_t address)
 
 #define STORES 256 /* latest stores by address: loads of the same word wait for them */
 
-struct core {
-    double ready[64];       /* by register: when it is known, in cycles */
-    double retired[WINDOW]; /* by instruction: when it and all before it had ended */
-    double fetched;         /* when the next one can be */
+/* Cycles on the core whose caches always hit, and on the other one: what is done is the same. */
+typedef __m128d times;
+
+struct cores {
+    times ready[64];       /* by register: when it is known */
+    times retired[WINDOW]; /* by instruction: when it and all before it had ended */
+    times fetched;         /* when the next one can be */
     struct {
+        times ready;
         uint64_t word;
-        double ready;
     } store[STORES];
 };
 
 struct core_model {
     struct predictor predictor;
     struct nearest nearest;
-    struct core near, far;
+    struct cores cores;
     uint64_t count; /* instructions so far */
 };
 
-static inline double
-latest(const struct core *c, uint64_t registers, double time)
+static inline times
+latest(const struct cores *c, uint64_t registers, times time)
 {
-    for (; registers != 0; registers &= registers - 1) {
-        const double ready = c->ready[__builtin_ctzll(registers)];
-        time = ready > time ? ready : time;
-    }
+    for (; registers != 0; registers &= registers - 1)
+        time = _mm_max_pd(c->ready[__builtin_ctzll(registers)], time);
     return time;
 }
 
@@ -183,21 +187,21 @@ struct touched {
 };
 
 static inline void
-step(struct core *c, uint64_t count, const struct dependences *d, const struct touched *t,
-     unsigned distant_cycles, bool is_wrong)
+step(struct cores *c, uint64_t count, const struct dependences *d, const struct touched *t,
+     bool is_wrong)
 {
-    const double room = c->retired[count % WINDOW];
-    const double begin = c->fetched > room ? c->fetched : room;
-    double known = latest(c, d->data, begin);
+    const times begin = _mm_max_pd(c->fetched, c->retired[count % WINDOW]);
+    times known = latest(c, d->data, begin);
 
     if (t->loads) {
-        double loaded = latest(c, d->address, begin) + LOAD_CYCLES + distant_cycles;
+        const times more = _mm_set_pd(t->distant_cycles, 0);
+        times loaded = latest(c, d->address, begin) + _mm_set1_pd(LOAD_CYCLES) + more;
         const unsigned at = hash(t->load_word) % STORES;
-        if (c->store[at].word == t->load_word && c->store[at].ready + LOAD_CYCLES > loaded)
-            loaded = c->store[at].ready + LOAD_CYCLES;
-        known = loaded > known ? loaded : known;
+        if (c->store[at].word == t->load_word)
+            loaded = _mm_max_pd(c->store[at].ready + _mm_set1_pd(LOAD_CYCLES), loaded);
+        known = _mm_max_pd(loaded, known);
     }
-    known += d->latency_cycles;
+    known += _mm_set1_pd(d->latency_cycles);
     for (uint64_t set = d->results; set != 0; set &= set - 1)
         c->ready[__builtin_ctzll(set)] = known;
     if (t->store_word != 0) {
@@ -205,12 +209,11 @@ step(struct core *c, uint64_t count, const struct dependences *d, const struct t
         c->store[at].word = t->store_word;
         c->store[at].ready = known;
     }
-    const double before = c->retired[(count + WINDOW - 1) % WINDOW];
-    c->retired[count % WINDOW] = known > before ? known : before;
+    c->retired[count % WINDOW] = _mm_max_pd(known, c->retired[(count + WINDOW - 1) % WINDOW]);
     const double slot = 1.0 / WIDTH, ports = (double)t->accesses / ACCESSES_WIDTH;
-    c->fetched = begin + (ports > slot ? ports : slot);
-    if (is_wrong && known + WRONG_GUESS_CYCLES > c->fetched)
-        c->fetched = known + WRONG_GUESS_CYCLES;
+    c->fetched = begin + _mm_set1_pd(ports > slot ? ports : slot);
+    if (is_wrong)
+        c->fetched = _mm_max_pd(known + _mm_set1_pd(WRONG_GUESS_CYCLES), c->fetched);
 }
 
 /* ---- Records ---- */
@@ -281,28 +284,26 @@ run_record(struct walk *w, const struct exit *x, const struct exit *next, const 
         const struct instruction *now = &w->blocks->instruction[block->first_instruction + i];
         const struct touched t = touch(w, x, i, &access, words);
         const bool is_wrong = is_wrong_guess(w, x, now, i + 1u == x->instructions, next);
-        step(&m->near, m->count, &now->dependences, &t, 0, is_wrong);
-        step(&m->far, m->count, &now->dependences, &t, t.distant_cycles, is_wrong);
+        step(&m->cores, m->count, &now->dependences, &t, is_wrong);
         m->count++;
     }
     w->instructions += x->instructions;
 }
 
-static double
-time_of(const struct core_model *m, const struct core *c)
+static times
+time_of(const struct core_model *m)
 {
-    return c->retired[(m->count + WINDOW - 1) % WINDOW];
+    return m->cores.retired[(m->count + WINDOW - 1) % WINDOW];
 }
 
 static void
-add_stretch(struct core_times *sum, const struct walk *w, const struct walk *warm, double near,
-            double far)
+add_stretch(struct core_times *sum, const struct walk *w, const struct walk *warm, times lasted)
 {
     sum->instructions += w->instructions - warm->instructions;
     sum->accesses += w->accesses - warm->accesses;
     sum->distant += w->distant - warm->distant;
-    sum->near_cycles += near;
-    sum->distant_cycles += far;
+    sum->near_cycles += lasted[0];
+    sum->distant_cycles += lasted[1];
 }
 
 /* One stretch from `*at` on, moved behind it. */
@@ -311,7 +312,7 @@ run_stretch(struct walk *w, struct core_times *sum, const uint64_t **at, const u
 {
     struct core_model *m = w->model;
     struct walk warm = *w; /* a stretch that ends before is told whole */
-    double near = time_of(m, &m->near), far = time_of(m, &m->far);
+    times begin = time_of(m);
     bool is_warm = false;
     size_t words, next_words;
     const uint64_t begun = w->instructions;
@@ -324,11 +325,10 @@ run_stretch(struct walk *w, struct core_times *sum, const uint64_t **at, const u
         if (!is_warm && w->instructions - begun >= WARM_INSTRUCTIONS) {
             is_warm = true;
             warm = *w;
-            near = time_of(m, &m->near);
-            far = time_of(m, &m->far);
+            begin = time_of(m);
         }
     }
-    add_stretch(sum, w, &warm, time_of(m, &m->near) - near, time_of(m, &m->far) - far);
+    add_stretch(sum, w, &warm, time_of(m) - begin);
 }
 
 struct core_times

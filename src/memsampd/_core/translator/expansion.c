@@ -331,12 +331,12 @@ special_accesses(const struct special *s, const uint64_t *words)
 }
 
 uint64_t
-record_accesses(const struct blocks *blocks, const struct exit *x, const uint64_t *words)
+record_accesses_slowly(const struct blocks *blocks, const struct exit *x, const uint64_t *words)
 {
     const struct accesses *a = &blocks->accesses;
     uint64_t accesses = x->accesses;
 
-    for (size_t i = x->first_access; !x->is_plain && i < (size_t)x->first_access + x->accesses; i++)
+    for (size_t i = x->first_access; i < (size_t)x->first_access + x->accesses; i++)
         if (a->operand[i].source == ACCESS_SPECIAL)
             accesses += special_accesses(&blocks->special[a->delta[i]], words) - 1;
     return accesses;

@@ -53,8 +53,9 @@ enum expanded expand_part(struct expansion *x, const uint64_t *words, const stru
  * counter tells, at most as many as there could be in a burst. */
 uint64_t special_accesses(const struct special *s, const uint64_t *words);
 
-/* How many accesses a record makes that left by an exit. */
-uint64_t record_accesses(const struct blocks *blocks, const struct exit *x, const uint64_t *words);
+/* How many accesses a record makes that left by an exit, some of whose accesses are special. */
+uint64_t record_accesses_slowly(const struct blocks *blocks, const struct exit *x,
+                                const uint64_t *words);
 
 /* How many accesses whole records make, without looking at these. */
 uint64_t count_accesses(const struct blocks *blocks, const uint64_t *at, const uint64_t *end);
@@ -68,6 +69,13 @@ bool expansion_count(struct expansion *x);
 #define MARKS_AT_ONCE 2048 /* in the nearest cache */
 
 /* ---- Shared by what goes through records ---- */
+
+/* How many accesses a record makes that left by an exit. */
+static inline uint64_t
+record_accesses(const struct blocks *blocks, const struct exit *x, const uint64_t *words)
+{
+    return x->is_plain ? x->accesses : record_accesses_slowly(blocks, x, words);
+}
 
 /* The exit that the record at `at` names, if a whole one stands there, and how many words that has: by
  * what stands there, which is known sooner than what is known of the exit. */

@@ -13,7 +13,7 @@ def is_in(ip: NDArray[np.uint64], code_ip: NDArray[np.uint64]) -> NDArray[np.boo
         ip: addresses, shape (n,).
         code_ip: instructions, shape (c,), ascending, at least one.
     """
-    at = np.searchsorted(code_ip, ip).clip(max=len(code_ip) - 1)
+    at = np.minimum(code_ip.searchsorted(ip), len(code_ip) - 1)
     return np.asarray(code_ip[at] == ip)
 
 

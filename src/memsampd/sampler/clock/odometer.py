@@ -8,7 +8,6 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from memsampd.sampler.clock.code import is_in
 from memsampd.sampler.records import Stretch
 
 # A register is steady if its advances deviate by so much in the median, and nearly all by less than
@@ -46,11 +45,6 @@ class Pairs(msgspec.Struct, frozen=True):
     registers: NDArray[np.int64]
     advance: NDArray[np.int64]
 
-    def inside(self, code_ip: NDArray[np.uint64]) -> Pairs:
-        """Those of which both are in some code."""
-        both = is_in(self.first_ip, code_ip) & is_in(self.second_ip, code_ip)
-        return self.chosen(np.flatnonzero(both))
-
     def chosen(self, which: NDArray[np.int64]) -> Pairs:
         """Some of them."""
         return Pairs(
@@ -76,6 +70,8 @@ class Pairs(msgspec.Struct, frozen=True):
 
 def joined(every: Sequence[Pairs]) -> Pairs:
     """The pairs of several threads, at least one."""
+    if len(every) == 1:
+        return every[0]
     return Pairs(
         np.concatenate([each.first_ip for each in every]),
         np.concatenate([each.second_ip for each in every]),
@@ -129,27 +125,20 @@ def steady_rate(speed: NDArray[np.float64], limits: tuple[float, float]) -> Stea
         speed: accesses per second by pairs of samples, at least one, shape (p,).
         limits: what is possible.
     """
-    return _steady_rates(speed[:, None], limits)[0]
-
-
-def _steady_rates(
-    speed: NDArray[np.float64], limits: tuple[float, float]
-) -> list[SteadyRate | None]:
-    """The same for each column, shape (p, c)."""
     rate = _median(speed)
-    is_possible = (limits[0] < rate) & (rate < limits[1])
-    apart = np.abs(speed / np.where(is_possible, rate, 1.0) - 1)
-    deviation, alike = _median(apart), np.mean(apart < _ALIKE, axis=0)
-    is_steady = is_possible & (deviation <= _STEADY) & (alike >= _MOST)
-    error = deviation / len(speed) ** 0.5
-    told = np.column_stack([rate, error, alike - deviation]).tolist()
-    return [SteadyRate(*each) if fits else None for each, fits in zip(told, is_steady, strict=True)]
+    if not limits[0] < rate < limits[1]:
+        return None
+    apart = np.abs(speed / rate - 1)
+    deviation, alike = _median(apart), np.count_nonzero(apart < _ALIKE) / len(speed)
+    if deviation > _STEADY or alike < _MOST:
+        return None
+    return SteadyRate(rate, deviation / len(speed) ** 0.5, alike - deviation)
 
 
-def _median(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Median of each column; numpy's, as its unique, loads masked arrays: 50 ms of CPU time."""
-    ordered, count = np.sort(values, axis=0), len(values)
-    return np.asarray((ordered[(count - 1) // 2] + ordered[count // 2]) / 2)
+def _median(values: NDArray[np.float64]) -> float:
+    """The median; numpy's, as its unique, loads masked arrays: 50 ms of CPU time."""
+    ordered, count = np.sort(values), len(values)
+    return (ordered.item((count - 1) // 2) + ordered.item(count // 2)) / 2
 
 
 def find_odometer(
@@ -172,7 +161,7 @@ def find_odometer(
         return None
     per_step = stretch.accesses[-1] / steps[-1, tried]
     speeds = pairs.advance[:, tried] * per_step / pairs.seconds[:, None]
-    rates = _steady_rates(speeds, stretch.limits)
+    rates = [steady_rate(speed, stretch.limits) for speed in speeds.T]
     faster = wider.spans[tried] * np.abs(per_step) / _median(pairs.seconds)
     counters = np.eye(len(taken))[tried]
     return steadiest(

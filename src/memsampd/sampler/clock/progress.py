@@ -189,8 +189,7 @@ class ProgressClock:
     ) -> tuple[Odometer, SteadyRate] | None:
         """A sum of registers that counts a burst's accesses, and how fast the thread went."""
         used = np.full(len(close), close.period_seconds)
-        pairs = _undisturbed(close.ip, close.time_seconds, close.registers, used)
-        pairs = pairs.inside(stretch.code_ip)
+        pairs = _undisturbed(close.ip, close.time_seconds, close.registers, used, stretch.code_ip)
         worked = np.maximum(pairs.seconds - self._interrupt_seconds, pairs.seconds / 2)
         return fitted_rate(stretch, replace(pairs, seconds=worked))
 
@@ -207,7 +206,7 @@ class ProgressClock:
     def _near(self, stretch: Stretch) -> Pairs:
         """Samples about a burst and in its loops, the nearest first."""
         start, end = (stretch.time_seconds + at for at in (-_NEAR_SECONDS, _NEAR_SECONDS))
-        pairs = self._pairs(stretch.tid, start, end).inside(stretch.code_ip)
+        pairs = self._pairs(stretch.tid, self._between(start, end), stretch.code_ip)
         away = np.abs(pairs.time_seconds - stretch.time_seconds)
         return pairs.chosen(np.argsort(away, kind="stable")[:_WIDER])
 
@@ -315,8 +314,8 @@ class ProgressClock:
 
     def _codes_of(self, ip: NDArray[np.uint64]) -> NDArray[np.uint64]:
         """Known code that each address is of, a bit for each, shape (n,)."""
-        at = np.searchsorted(self._any_ip, ip).clip(max=len(self._any_ip) - 1)
-        return np.where(self._any_ip[at] == ip, self._whose[at], np.uint64(0))
+        at = np.minimum(self._any_ip.searchsorted(ip), len(self._any_ip) - 1)
+        return np.asarray(self._whose[at] * (self._any_ip[at] == ip))
 
     def rates(self, start_seconds: float, end_seconds: float) -> tuple[CodeRate, ...]:
         """How fast known code went from one moment to another."""
@@ -324,7 +323,7 @@ class ProgressClock:
         threads = sorted(set(self._tid.rows[inside].tolist()))
         if not threads or not any(code.is_believed for code in self._codes):
             return ()
-        pairs = joined([self._pairs(tid, start_seconds, end_seconds) for tid in threads])
+        pairs = joined([self._pairs(tid, inside) for tid in threads])
         stayed = self._codes_of(pairs.first_ip) & self._codes_of(pairs.second_ip)
         met = int(np.bitwise_or.reduce(stayed))
         by_user_time = self._user_time.factor(set(threads), start_seconds, end_seconds)
@@ -342,18 +341,19 @@ class ProgressClock:
     def _between(self, start_seconds: float, end_seconds: float) -> slice:
         """Samples in an interval."""
         time = self._time.rows
-        first = int(np.searchsorted(time, start_seconds))
-        return slice(first, int(np.searchsorted(time, end_seconds, side="right")))
+        first = int(time.searchsorted(start_seconds))
+        return slice(first, int(time.searchsorted(end_seconds, side="right")))
 
-    def _pairs(self, tid: int, start_seconds: float, end_seconds: float) -> Pairs:
-        """Pairs of undisturbed samples of one thread in an interval."""
-        inside = self._between(start_seconds, end_seconds)
-        index = inside.start + np.flatnonzero(self._tid.rows[inside] == tid)
+    def _pairs(self, tid: int, inside: slice, code_ip: NDArray[np.uint64] | None = None) -> Pairs:
+        """Pairs of undisturbed samples of one thread in an interval, and in some code."""
+        is_own = self._tid.rows[inside] == tid
+        own = inside if is_own.all() else inside.start + np.flatnonzero(is_own)
         return _undisturbed(
-            self._ip.rows[index],
-            self._time.rows[index],
-            self._registers.rows[index],
-            self._used.rows[index],
+            self._ip.rows[own],
+            self._time.rows[own],
+            self._registers.rows[own],
+            self._used.rows[own],
+            code_ip,
         )
 
 
@@ -362,6 +362,7 @@ def _undisturbed(
     time_seconds: NDArray[np.float64],
     registers: NDArray[np.uint64],
     used_seconds: NDArray[np.float64],
+    code_ip: NDArray[np.uint64] | None,
 ) -> Pairs:
     """Pairs of samples of a thread that ran all the time between them.
 
@@ -370,10 +371,15 @@ def _undisturbed(
         time_seconds: when, shape (n,).
         registers: shape (n, 16).
         used_seconds: CPU time since the sample before, shape (n,).
+        code_ip: only pairs of which both are in this code; None: all.
     """
-    lasted, used = np.diff(time_seconds), used_seconds[1:]
+    lasted, used = time_seconds[1:] - time_seconds[:-1], used_seconds[1:]
     low, high = _UNDISTURBED
-    first = np.flatnonzero((lasted > low * used) & (lasted < high * used))
+    is_told = (lasted > low * used) & (lasted < high * used)
+    if code_ip is not None:
+        is_inside = is_in(ip, code_ip)
+        is_told &= is_inside[:-1] & is_inside[1:]
+    first = is_told.nonzero()[0]
     second = first + 1
     return Pairs(
         ip[first],

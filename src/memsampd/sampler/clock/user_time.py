@@ -6,11 +6,11 @@ was in the kernel as well: it touched pages for the first time, or made calls.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Mapping
 
 import msgspec
-import numpy as np
 
 from memsampd.sampler.records import BranchSamples
 
@@ -77,6 +77,4 @@ class UserTime:
         """The parts that overlap an interval."""
         parts = list(self._parts.get(tid, ()))
         ends = [part.end_seconds for part in parts]
-        first = int(np.searchsorted(ends, start_seconds, side="right"))
-        last = int(np.searchsorted(ends, end_seconds, side="left"))
-        return parts[first : last + 1]
+        return parts[bisect_right(ends, start_seconds) : bisect_left(ends, end_seconds) + 1]

@@ -61,7 +61,7 @@ class SampleStream(Closing):
             samples = np.concatenate([self._held, samples])
         samples = _in_order(samples)
         due = len(samples)
-        if not self.ended:
+        if not self.ended and due and samples["time_ns"].item(-1) > until_ns:
             due = int(np.searchsorted(samples["time_ns"], until_ns, side="right"))
         self._held, samples = samples[due:], samples[:due]
         if not self._follow_forks:

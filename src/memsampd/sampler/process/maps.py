@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
@@ -66,7 +65,6 @@ def parse_maps(text: str) -> tuple[Mapping, ...]:
     return tuple(mappings)
 
 
-@dataclass(frozen=True)
 class AddressSpace:
     """The areas of a process at one moment, searchable by address.
 
@@ -74,11 +72,9 @@ class AddressSpace:
         mappings: areas in order of address, without overlap.
     """
 
-    mappings: Sequence[Mapping]
-    _starts: list[int] = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_starts", [mapping.start for mapping in self.mappings])
+    def __init__(self, mappings: Sequence[Mapping]) -> None:
+        self.mappings = mappings
+        self._starts = [mapping.start for mapping in mappings]
 
     def find(self, address: int) -> Mapping | None:
         """The area that an address lies in; O(log areas)."""
