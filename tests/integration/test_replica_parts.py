@@ -1,4 +1,4 @@
-"""Bursts whose code changes to such as goes at quite another speed are told in parts."""
+"""Bursts whose code changes to such as goes at another speed are told in parts."""
 
 from __future__ import annotations
 
@@ -53,11 +53,17 @@ LINE_BYTES = 64
 CHASED, SUMMED = 30_000, 50_000
 
 
-def parts_of(source: ReplicaSource, pid: int, accesses: int) -> list[tuple[Burst, int]]:
+# Two sums that go equally fast.
+ALIKE = PROGRAM.replace("at = (uint64_t *)*at;", "sum += word[i % 2048];")
+
+
+def parts_of(
+    source: ReplicaSource, pid: int, accesses: int, seek_ips: tuple[int, ...] = ()
+) -> list[tuple[Burst, int]]:
     """A burst's parts, each with the lines that its counter met first."""
     counting = LineCounter()
     counting.begin()
-    request = BurstRequest(pid, accesses, 1.0)
+    request = BurstRequest(pid, accesses, 1.0, seek_ips=seek_ips, seek_seconds=60.0)
     burst: Burst | None = patiently(lambda: source.count_lines(request, LINE_BYTES, counting.core))
     parts = []
     while burst is not None:
@@ -69,19 +75,19 @@ def parts_of(source: ReplicaSource, pid: int, accesses: int) -> list[tuple[Burst
 
 @pytest.fixture
 def pid(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[int]:
-    chased, summed = request.param
-    source = PROGRAM.replace("CHASED", str(chased)).replace("SUMMED", str(summed))
+    chased, summed, *program = request.param
+    source = (program or [PROGRAM])[0].replace("CHASED", str(chased)).replace("SUMMED", str(summed))
     with running(compile_c(tmp_path, source)) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         yield process.pid
 
 
-def full_parts(pid: int, accesses: int) -> list[tuple[Burst, int]]:
+def full_parts(pid: int, accesses: int, seek_ips: tuple[int, ...] = ()) -> list[tuple[Burst, int]]:
     with closing(ReplicaSource(pid)) as source:
-        parts = parts_of(source, pid, accesses)
+        parts = parts_of(source, pid, accesses, seek_ips)
         while parts[-1][0].end is not BurstEnd.FULL:  # cold code, on a busy machine
-            parts = parts_of(source, pid, accesses)
+            parts = parts_of(source, pid, accesses, seek_ips)
         assert source.count_rest(LINE_BYTES, _core.ReuseCounter(0)) is None
         assert sum(burst.accesses for burst, _ in parts) == len(source.rows_again(accesses).ip)
     return parts
@@ -95,7 +101,8 @@ def test_parts_are_of_one_code_each(pid: int) -> None:
     paces = []
     for burst, counted in parts:
         assert counted == burst.accesses
-        assert len(burst.stretch) == 0  # they are timed all together, at no speed of theirs
+        assert len(burst.stretch) == len(burst.stretch_ip) == len(burst.stretch_shares) != 1
+        assert list(burst.stretch_shares) == sorted(burst.stretch_shares)
         assert burst.core is not None
         paces.append(burst.core.distant_cycles / burst.core.accesses)
     assert all(pace < 10 or pace > 150 for pace in paces)
@@ -118,3 +125,13 @@ def test_bursts_within_one_code_are_whole(pid: int) -> None:
 @pytest.mark.parametrize("pid", [(20, 40)], indirect=True)
 def test_code_that_alternates_is_not_cut(pid: int) -> None:
     assert len(full_parts(pid, CHASED + SUMMED)) == 1
+
+
+@pytest.mark.parametrize("pid", [(CHASED, SUMMED, ALIKE)], indirect=True)
+def test_code_that_was_sought_is_a_part_at_any_speed(pid: int) -> None:
+    """Else it would speak for other code as well, that it was not taken at random of."""
+    ((whole, _),) = full_parts(pid, CHASED + SUMMED)
+    often = int(whole.code_ip[whole.code_times.argmax()])
+    parts = full_parts(pid, CHASED + SUMMED, (often,))
+    assert 2 <= len(parts) <= 3
+    assert often in parts[0][0].code_ip

@@ -301,13 +301,15 @@ class TracerThread:
         except CaptureError as error:
             error.stop_seconds += _sampling_seconds(order, close)
             raise
-        has_moments = len(burst.stretch) >= MOMENTS_LEAST
-        self._without_moments = 0 if has_moments else self._without_moments + 1
         cost = BurstCost(stop_seconds=wasted_seconds, hit_seconds=_sampling_seconds(order, close))
         burst = replace(burst, cost=burst.cost + cost)
         counted = replace(_counted(burst, self._counter.histogram()), close_samples=close)
         counted = self._with_open_lines(counted, source, order)
-        return self._with_rest(counted, source)
+        counted = self._with_rest(counted, source)
+        moments = (len(each.burst.stretch) for each in (counted, *counted.rest))
+        has_moments = max(moments) >= MOMENTS_LEAST
+        self._without_moments = 0 if has_moments else self._without_moments + 1
+        return counted
 
     def _with_rest(self, counted: CountedBurst, source: AccessSource) -> CountedBurst:
         """Add the other parts of a burst, what they cost to the first."""
@@ -315,7 +317,8 @@ class TracerThread:
         rest = []
         self._counter.begin()
         while (burst := source.count_rest(self._line_bytes, self._counter.core)) is not None:
-            rest.append(_counted(replace(burst, cost=BurstCost()), self._counter.histogram()))
+            part = _counted(replace(burst, cost=BurstCost()), self._counter.histogram())
+            rest.append(replace(part, close_samples=counted.close_samples))
             self._counter.begin()
         if not rest:
             return counted

@@ -200,3 +200,33 @@ def test_a_sum_that_usual_samples_agree_with_times_windows() -> None:
     (window,) = clock.rates(9.0, 11.0)
     assert window.code == found[1]
     assert window.accesses_per_cpu_second == pytest.approx(rate, rel=0.02)
+
+
+@pytest.mark.parametrize("rounds_seconds", [5e-3, 12e-3])
+def test_a_pointer_that_begins_anew_now_and_then_times_windows(rounds_seconds: float) -> None:
+    """Through an array, and nothing counts how often: two pairs in five go back, or one in six.
+
+    Windows that go at quite another rate are not timed by it: what goes back might explain that.
+    """
+    rate = 1e9
+
+    def passes(done: NDArray[np.float64]) -> NDArray[np.int64]:
+        registers = np.random.default_rng(8).integers(-(2**62), 2**62, (len(done), 16))
+        registers[:, 0] = 8 * (done.astype(np.int64) % round(rate * rounds_seconds))
+        return registers
+
+    one = burst(passes(moments(36)), moments(36))
+    clock = ProgressClock()
+    clock.add(closely(passes(rate * 2e-3 * np.arange(60.0)), 2e-3))
+    found = clock.measure(one, closely(passes(0.9 * rate * GAP * np.arange(33.0))))
+    assert found is not None
+    assert found[1] >= 0
+    assert found[0].accesses_per_cpu_second == pytest.approx(rate, rel=0.02)
+    (window,) = clock.rates(9.0, 11.0)
+    assert window.accesses_per_cpu_second == pytest.approx(rate, rel=0.02)
+    clock.add(later(closely(passes(0.3 * rate * 2e-3 * np.arange(60.0)), 2e-3), 10.0))
+    assert not clock.rates(19.0, 21.0)
+
+
+def later(samples: BranchSamples, seconds: float) -> BranchSamples:
+    return msgspec.structs.replace(samples, time_seconds=samples.time_seconds + seconds)

@@ -152,20 +152,21 @@ has_core(Replica *self)
     return self->core != NULL;
 }
 
-/* How many parts the last burst has, up to so many accesses. */
+/* How many parts the last burst has, up to so many accesses; whether it began where code was sought. */
 static PyObject *
 replica_parts(Replica *self, PyObject *args)
 {
     struct runner *r = &self->runner;
     unsigned long long most_accesses;
+    int is_sought;
 
-    if (!PyArg_ParseTuple(args, "K:parts", &most_accesses))
+    if (!PyArg_ParseTuple(args, "Kp:parts", &most_accesses, &is_sought))
         return NULL;
     if (!has_core(self))
         return NULL;
     Py_BEGIN_ALLOW_THREADS
     self->parts = find_parts(self->core, &r->blocks, r->expansion.segment_base, r->start,
-                             r->written, most_accesses);
+                             r->written, most_accesses, is_sought);
     Py_END_ALLOW_THREADS
     return PyLong_FromSize_t(self->parts.count);
 }

@@ -7,7 +7,7 @@
 #define PIECES_MOST (2 * PIECES + 2)
 #define BINS 64        /* blocks by a hash */
 #define ALIKE 0.5      /* pieces that have so much of their code in common are of one part */
-#define UNLIKE_SPEED 20 /* parts whose accesses take so many times as long, one or the other */
+#define UNLIKE_SPEED 3  /* parts whose accesses take so many times as long, one or the other */
 #define FEWEST_ACCESSES 2000
 
 /* Some records: how much of what they did, instructions and accesses, they did where. */
@@ -159,7 +159,7 @@ are_unlike(double a, double b)
 
 struct burst_parts
 find_parts(struct core_model *m, const struct blocks *blocks, const uint64_t segment_base[3],
-           const uint64_t *at, const uint64_t *end, uint64_t most_accesses)
+           const uint64_t *at, const uint64_t *end, uint64_t most_accesses, bool is_sought)
 {
     struct burst_parts parts = {1, {end}};
     struct pieces p = {.count = 0};
@@ -177,7 +177,7 @@ find_parts(struct core_model *m, const struct blocks *blocks, const uint64_t seg
     uint64_t accesses = p.item[0].accesses;
     for (size_t i = 1; i < p.count; i++) {
         const double now = pace(m, blocks, segment_base, p.item[i].begin, end_of(&p, i));
-        if (are_unlike(before, now) && accesses >= FEWEST_ACCESSES &&
+        if ((is_sought || are_unlike(before, now)) && accesses >= FEWEST_ACCESSES &&
             p.item[i].accesses >= FEWEST_ACCESSES) {
             parts.end[parts.count++] = p.item[i].begin;
             accesses = 0;

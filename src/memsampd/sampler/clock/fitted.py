@@ -76,7 +76,7 @@ def _rate_of_part(
             for weight, speed, deviation in zip(
                 weights, speeds.T, deviations / pairs.seconds.mean(), strict=True
             )
-            if (rate := _agreed_rate(speed)) is not None
+            if (rate := agreed_rate(speed)) is not None
             and deviation < _DEVIATION_MOST * rate.accesses_per_second
         )
         if best is not None:  # if it is impossible, others are chance
@@ -120,13 +120,16 @@ def _counting(
         yield weights, deviations[good]
 
 
-def _agreed_rate(speed: NDArray[np.float64]) -> SteadyRate | None:
+def agreed_rate(
+    speed: NDArray[np.float64], limits: tuple[float, float] = (0.0, np.inf)
+) -> SteadyRate | None:
     """The rate that nearly all of these agree on about, or half of those that go on closely.
 
     Args:
         speed: accesses per second by pairs of samples, at least one, shape (p,).
+        limits: what is possible.
     """
-    steady = steady_rate(speed, (0.0, np.inf))
+    steady = steady_rate(speed, limits)
     if steady is not None:
         return steady
     ordered = np.sort(speed[speed > 0])
@@ -141,4 +144,7 @@ def _agreed_rate(speed: NDArray[np.float64]) -> SteadyRate | None:
         return None
     if speed.min() > 0 and speed.max() < _NONE_ANEW * rate:  # slower and faster, but none anew
         rate = float(speed.mean())
+    low, high = limits
+    if not low < rate < high:
+        return None
     return SteadyRate(rate, _ALIKE / count**0.5, count / len(speed))

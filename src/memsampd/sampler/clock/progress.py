@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from memsampd.sampler.clock.code import is_in, likeness
-from memsampd.sampler.clock.fitted import fitted_rate
+from memsampd.sampler.clock.fitted import agreed_rate, fitted_rate
 from memsampd.sampler.clock.odometer import (
     Odometer,
     Pairs,
@@ -69,6 +69,7 @@ class _SteadyCode(msgspec.Struct):
         code_ip: its instructions.
         odometer: its registers.
         limits: rates that are possible.
+        begins_anew: so often between two samples that not nearly all pairs of these agree.
         accesses: of the bursts that agree.
         steps: that the odometer made in these.
         bursts: how many agree.
@@ -81,6 +82,7 @@ class _SteadyCode(msgspec.Struct):
     limits: tuple[float, float]
     accesses: float
     steps: float
+    begins_anew: bool = False
     bursts: int = 1
     is_disputed: bool = False
 
@@ -177,12 +179,15 @@ class ProgressClock:
         if found is not None:
             return found
         code = next((known.id for known, _ in self._known(stretch)), _NO_CODE)
-        if code == _NO_CODE:
-            # Windows are timed by it if the usual samples about the burst agree on it, too.
-            speed = odometer.rates(near.part(_PAIRS[0]))
-            if len(speed) >= _PAIRS_LEAST and steady_rate(speed, nearly.limits) is not None:
-                code = self._learn(stretch, odometer, stretch.limits)
-        return self._timed(rate, _CLOSE_SECONDS), code
+        speed = odometer.rates(near.part(_PAIRS[0]))
+        usual = agreed_rate(speed, nearly.limits) if len(speed) >= _PAIRS_LEAST else None
+        if usual is None:
+            return self._timed(rate, _CLOSE_SECONDS), code
+        is_steady = steady_rate(speed, nearly.limits) is not None
+        if code == _NO_CODE and (is_steady or not any(self._like(stretch))):
+            limits = stretch.limits if is_steady else nearly.limits  # windows are timed by it, too
+            code = self._learn(stretch, odometer, limits, begins_anew=not is_steady)
+        return self._timed(usual, float(near.part(_PAIRS[0]).seconds.sum())), code
 
     def _close_rate(
         self, stretch: Stretch, close: BranchSamples
@@ -285,12 +290,21 @@ class ProgressClock:
                 known.bursts = 1  # it has to be confirmed anew
         return None
 
-    def _learn(self, stretch: Stretch, odometer: Odometer, possible: tuple[float, float]) -> int:
+    def _learn(
+        self,
+        stretch: Stretch,
+        odometer: Odometer,
+        possible: tuple[float, float],
+        *,
+        begins_anew: bool = False,
+    ) -> int:
         low, high = possible
-        limits = low / _OTHER_SPEED, high * _OTHER_SPEED
+        limits = possible if begins_anew else (low / _OTHER_SPEED, high * _OTHER_SPEED)
         accesses = float(stretch.accesses[-1])
         steps = accesses / odometer.accesses_per_step
-        new = _SteadyCode(self._next_code, stretch.code_ip, odometer, limits, accesses, steps)
+        new = _SteadyCode(
+            self._next_code, stretch.code_ip, odometer, limits, accesses, steps, begins_anew
+        )
         for known in self._like(stretch):
             known.is_disputed = new.is_disputed = True
         self._codes.append(new)
@@ -395,7 +409,8 @@ def _rate(code: _SteadyCode, pairs: Pairs) -> Iterator[CodeRate]:
     """How fast code went by pairs of samples in it; nothing where these do not tell."""
     speed = code.odometer.rates(pairs)
     if len(speed) >= _WINDOW_PAIRS_LEAST:
-        rate = steady_rate(speed, code.limits)
+        told = agreed_rate if code.begins_anew else steady_rate
+        rate = told(speed, code.limits)
         if rate is not None:
             yield CodeRate(code.id, rate.accesses_per_second, len(speed))
 

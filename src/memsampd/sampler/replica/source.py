@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import numpy as np
 from msgspec.structs import replace
+from numpy.typing import NDArray
 
 from memsampd import _core
 from memsampd.errors import CaptureError
@@ -95,15 +96,30 @@ class _Taken(msgspec.Struct, frozen=True):
     stretch: bytes
     stretch_ip: bytes
 
-    def shares(self, rows: int) -> tuple[float, ...]:
-        """Accesses until each moment whose registers are known, in units of those taken.
+    def moments(
+        self, begun_rows: int, rows: int, *, is_last: bool
+    ) -> tuple[NDArray[np.uint64], NDArray[np.uint64], tuple[float, ...]]:
+        """Moments of a part at which registers are known; behind the last one, too.
 
         Args:
-            rows: that were taken: a limit may have cut off some that were recorded.
+            begun_rows: of the parts before.
+            rows: of this one; a limit may have cut off some that were recorded.
+            is_last: no part follows.
+
+        Returns:
+            Registers, shape (k, 16), where it was, shape (k,), and which part of the rows was made
+            since the first of these moments.
         """
-        further = np.frombuffer(self.further, np.uint64).tolist()
-        ends = (self.held_accesses, self.accesses, *further)
-        return (0.0, *(end / max(rows, 1) for end in ends))
+        further = np.frombuffer(self.further, np.uint64)
+        made = np.concatenate([[0, self.held_accesses, self.accesses], further]).astype(np.int64)
+        inside = made >= begun_rows
+        if not is_last:
+            inside &= made <= begun_rows + rows
+        since = made[inside] - made[inside].min(initial=self.accesses)
+        if self.calls or not since.any():  # else two moments or more
+            return no_registers(), np.empty(0, np.uint64), ()
+        registers, ips = registers_of(self.stretch), np.frombuffer(self.stretch_ip, np.uint64)
+        return registers[inside], ips[inside], tuple((since / max(rows, 1)).tolist())
 
     @property
     def cost(self) -> BurstCost:
@@ -287,7 +303,9 @@ class ReplicaSource:
         taken, more = self._take(request, company)
         cost += more
         self._last = request
-        parts = self._replica.parts(request.max_accesses) if collector.counter else 1
+        parts = 1
+        if collector.counter:
+            parts = self._replica.parts(request.max_accesses, bool(request.seek_ips))
         cost += BurstCost(tracer_cpu_seconds=time.thread_time() - started)
         self._rest = _Rest(request, taken, company, parts)
         return self._hand_over_part(self._rest, collector, cost)
@@ -307,6 +325,7 @@ class ReplicaSource:
             self._rest = replace(rest, part=rest.part + 1, rows=begun_rows + collector.rows)
         end, detail = self._ending(taken) if is_last else (BurstEnd.FULL, "its code changed")
         rows = collector.kept()
+        registers, ips, shares = taken.moments(begun_rows, collector.rows, is_last=is_last)
         cost += BurstCost(tracer_cpu_seconds=time.thread_time() - started)
         return Burst(
             ip=rows.ip,
@@ -332,9 +351,9 @@ class ReplicaSource:
             is_plausible=rest.company,
             cut_short=taken.cut_short,
             part=rest.part,
-            stretch=registers_of(taken.stretch) if is_whole and not taken.calls else no_registers(),
-            stretch_ip=np.frombuffer(taken.stretch_ip, np.uint64),
-            stretch_shares=taken.shares(collector.rows),
+            stretch=registers,
+            stretch_ip=ips,
+            stretch_shares=shares,
             code_ip=code_ip,
             code_times=code_times,
             core=core,
