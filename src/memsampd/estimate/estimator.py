@@ -34,7 +34,7 @@ from memsampd.models.histogram import ReuseHistogram
 from memsampd.models.late_returns import LateReturns, continued
 from memsampd.models.policies import MODELS
 from memsampd.models.protocols import CacheModel
-from memsampd.models.statstack import expected_stack_distances
+from memsampd.models.statstack import StatStack, expected_stack_distances
 from memsampd.models.survival import SurvivalFunction
 from memsampd.sampler.records import CodeRate, Spacing
 
@@ -53,6 +53,9 @@ _LIKE_RATE = 0.5  # the same of a burst whose own rate is only told by those of 
 _SAME_SPACING = 0.4
 _SPACING_ERRORS = 2.0
 _LEAST_LIKENESS = 1e-3
+# Where timings contradict each other, curves are compared at these sizes, whatever others are asked
+# for: estimates at other sizes are to be of the same accesses.
+_COMPARED_SIZES_BYTES = np.array([1024 << 2 * at for at in range(9)], np.int64)
 # From how large a difference of miss ratios on the stored bursts of a phase do not hold any more.
 _OTHER_ANYWHERE = 0.1
 _OTHER_EVERYWHERE = 0.05
@@ -130,6 +133,7 @@ class Estimator:
     ) -> None:
         chosen = [model() for model in MODELS.values()] if models is None else models
         self._layout = CurveLayout(tuple(chosen), np.asarray(sizes_bytes, np.int64), line_bytes)
+        self._compared = CurveLayout((StatStack(),), _COMPARED_SIZES_BYTES, line_bytes)
         self._speed = SpeedModel(cache_sizes_bytes or {}, line_bytes)
         self._settle_windows = settle_windows
         self._waiting_windows = waiting_windows
@@ -300,7 +304,9 @@ class Estimator:
             seconds = max(account.latest_stored_seconds, record.time_seconds)
             account.latest_stored_seconds = seconds
         if record.is_memoryless:
-            self._keep(record, phase, np.zeros(self._layout.values), 0.0, 0.0, 1.0)
+            compared = np.zeros(self._compared.values)
+            row = np.zeros(self._layout.values)
+            self._keep(record, phase, row, compared, 0.0, 0.0, 1.0)
         elif record.accesses > 0:
             self._add_accesses(record, phase, account)
         else:
@@ -337,7 +343,8 @@ class Estimator:
             rate, error = record.timed.accesses_per_cpu_second, record.timed.error
         sight_lines = expected_stack_distances(own)[-1] if record.sampled_reuses else 0.0
         highest = self._speed.highest(record, whole)
-        at = self._keep(record, phase, row, rate, error, modelled, sight_lines, highest)
+        compared = self._compared.row(whole)
+        at = self._keep(record, phase, row, compared, rate, error, modelled, sight_lines, highest)
         self._seen[at] = _Seen(own.thinned(), LateReturns.of(own), 0.0)
         octaves = self._octaves()
         self._seen[at].told = octaves[at]
@@ -421,6 +428,7 @@ class Estimator:
         record: BurstRecord,
         phase: int,
         row: NDArray[np.float64],
+        compared: NDArray[np.float64],
         rate: float,
         error: float,
         modelled: float,
@@ -431,7 +439,9 @@ class Estimator:
         code = code_vector(record.code)
         if self._memory is None:
             bins = len(code) or max((len(each.hits) for each in self._waiting), default=0) or 1
-            self._memory = BurstMemory(bins, self._layout.values, self._capacity)
+            self._memory = BurstMemory(
+                bins, self._layout.values, self._capacity, self._compared.values
+            )
         at, joined = self._memory.add(
             record.window,
             phase,
@@ -446,6 +456,7 @@ class Estimator:
             sight_lines,
             self._spacing_of(record.window),
             highest,
+            compared,
         )
         if joined is not None:
             gone, into = joined
@@ -470,7 +481,8 @@ class Estimator:
             seen = self._seen[row]
             seen.told = float(octaves[row])
             whole = self._continued(seen.own, likeness[row])
-            memory.set_curve(row, self._row(seen.own, whole, int(memory.phase[row])))
+            curve = self._row(seen.own, whole, int(memory.phase[row]))
+            memory.set_curve(row, curve, self._compared.row(whole))
 
     def _merge(self, gone: int, into: int) -> None:
         gone, into = self.phase_now(gone), self.phase_now(into)

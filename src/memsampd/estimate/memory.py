@@ -57,12 +57,15 @@ class BurstMemory:
         bins: length of branch vectors.
         values: figures of a curve.
         capacity: bursts that are remembered.
+        compared: figures that show whether two bursts missed alike; None: those of their curves do.
 
     Attributes:
         count: bursts, or such as stand for several: m.
     """
 
-    def __init__(self, bins: int, values: int, capacity: int = 128) -> None:
+    def __init__(
+        self, bins: int, values: int, capacity: int = 128, compared: int | None = None
+    ) -> None:
         if capacity < 4:
             raise ValueError("a memory of at least 4 bursts")
         self.count = 0
@@ -85,6 +88,7 @@ class BurstMemory:
         self._log_model = np.zeros(capacity)
         self._log_highest = np.zeros(capacity)
         self._curves = np.zeros((capacity, values))
+        self._compared = np.zeros((capacity, values if compared is None else compared))
         self._alike = np.zeros((capacity, capacity))
         self._found: dict[Callable[[BurstMemory], Any], Any] = {}
 
@@ -205,6 +209,7 @@ class BurstMemory:
         sight_lines: float = 0.0,
         spacing: Spacing | None = None,
         highest: float | None = None,
+        compared: NDArray[np.float64] | None = None,
     ) -> tuple[int, tuple[int, int] | None]:
         """Remember a burst.
 
@@ -222,6 +227,8 @@ class BurstMemory:
             sight_lines: up to which stack distance it saw some.
             spacing: how far apart the data of its window lay.
             highest: the rate by the model if nothing misses that may have hit; None: no other.
+            compared: figures that show whether two bursts missed alike, shape (compared,); None:
+                those of its curve.
 
         Returns:
             Its row, and rows (gone, into) if two others were made one to make room for it.
@@ -241,6 +248,7 @@ class BurstMemory:
         self._is_stored[row], self._sight_lines[row] = is_stored, sight_lines
         self._spacing[row] = np.nan if spacing is None else (spacing.octaves, spacing.error)
         self._curves[row] = curve
+        self._compared[row] = curve if compared is None else compared
         self._compare(row)
         self._found.clear()
         return row, joined
@@ -260,9 +268,12 @@ class BurstMemory:
         if len(bins):
             self._code[row, self._column_of[bins]] = code[bins] / code.sum()
 
-    def set_curve(self, row: int, curve: NDArray[np.float64]) -> None:
+    def set_curve(
+        self, row: int, curve: NDArray[np.float64], compared: NDArray[np.float64] | None = None
+    ) -> None:
         """Replace what is known of a burst's curve."""
         self._curves[row] = curve
+        self._compared[row] = curve if compared is None else compared
         self._found.clear()
 
     def merge_phases(self, gone: int, into: int) -> None:
@@ -326,8 +337,11 @@ class BurstMemory:
             self._timed_code,
             self._is_stored,
             self._sight_lines,
+            self._spacing,
             self._log_model,
+            self._log_highest,
             self._curves,
+            self._compared,
         ):
             values[:count] = values[kept]
         self._alike[:count, :count] = self._alike[np.ix_(kept, kept)]
@@ -365,7 +379,7 @@ class BurstMemory:
         first, second = np.unravel_index(int(np.argmax(likeness)), likeness.shape)
         gone, into = int(older[first]), int(older[second])
         share = float(self._bursts[gone] / (self._bursts[gone] + self._bursts[into]))
-        for rows in (self._code, self._curves):
+        for rows in (self._code, self._curves, self._compared):
             rows[into] = share * rows[gone] + (1 - share) * rows[into]
         window = share * self._window[gone] + (1 - share) * self._window[into]
         self._window[into] = round(float(window))
@@ -420,7 +434,7 @@ class BurstMemory:
     @_until_changed
     def _doubts(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         """Who is in doubt and who is trusted."""
-        rates, curves = self._log_rate[: self.count], self.curves
+        rates, curves = self._log_rate[: self.count], self._compared[: self.count]
         faster = np.subtract.outer(rates, rates)
         same = (
             np.logical_and.outer(self.is_timed, self.is_timed)

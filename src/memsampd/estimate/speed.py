@@ -26,6 +26,7 @@ _USUAL_SIZES_BYTES = {"L1d": 32 << 10, "L2": 1 << 20}
 _USUAL_INSTRUCTIONS = 3.0  # an access
 _USUAL_CYCLES = 0.45  # an instruction
 _USUAL_EXPOSURE = 0.1
+_LEAST_CYCLES = 1 / 3  # an access, on the modelled core; the begin of a few tells none
 _LEAST_EXPOSURE = 0.005
 
 
@@ -99,7 +100,7 @@ class SpeedModel:
 def _features(burst: BurstRecord, misses: NDArray[np.float64]) -> NDArray[np.float64]:
     core = burst.core
     if core is not None and core.accesses:
-        cycles = core.near_cycles / core.accesses
+        cycles = max(core.near_cycles / core.accesses, _LEAST_CYCLES)
     else:
         cycles = _USUAL_CYCLES * (burst.instructions / burst.accesses or _USUAL_INSTRUCTIONS)
     scattered = min(burst.scattered / burst.accesses, misses[-1])

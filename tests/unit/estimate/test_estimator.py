@@ -470,6 +470,25 @@ def test_windows_tell_the_rate_of_like_code_that_was_not_timed() -> None:
     assert known[3].curves["lru"].miss_ratio[0] < 0.1
 
 
+def test_how_much_was_accessed_does_not_depend_on_the_sizes_that_are_asked_for() -> None:
+    """Two timings of one code contradict each other unless it missed unlike, at whatever size."""
+    code = 40 * np.eye(BINS)[0]
+    events: list[EstimatorEvent] = []
+    for index, (rate, lines) in enumerate(((1e8, 40), (5e8, 400))):
+        again = np.arange(20_000, dtype=np.uint64) % np.uint64(lines)
+        record = _with(burst(index, 0, code, rate), ReuseHistogram.from_lines(again))
+        events += [window(index, 0, code), msgspec.structs.replace(record, timed_code=3)]
+    accesses = []
+    for sizes in ([1 << 20], [1 << 13, 1 << 20]):  # only the second shows that they missed unlike
+        estimator = Estimator(np.array(sizes, np.int64), 64, (StatStack(),))
+        for event in events:
+            estimator.add(event)
+        estimator.finish()
+        accesses.append(estimator.estimate().totals.accesses)
+    assert accesses[0] == accesses[1]
+    assert accesses[0] == pytest.approx(0.1 * (1e8 + 5e8), rel=0.3)  # both timings count
+
+
 def test_among_bursts_of_like_code_those_speak_whose_data_lay_as_far_apart() -> None:
     code = np.eye(BINS)[3] * 50
     near, far = burst_of(100, 0), burst_of(4000, 1)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from memsampd.estimate.memory import BurstMemory
+from memsampd.sampler.records import Spacing
 
 CODE = np.eye(4) * 10
 
@@ -140,6 +141,23 @@ def test_of_two_that_contradict_each_other_the_one_near_the_model_counts(
         memory.add(0, 0, CODE[0], np.zeros(1), rate, 0.01, model, True, 5)
     assert memory.is_trusted.tolist() == [False, trusted]
     assert memory.timed_code.tolist() == [-1, -1]
+
+
+def test_what_is_left_behind_dropped_bursts_is_as_it_was() -> None:
+    memory = BurstMemory(4, 1, compared=2)
+    rates = ((5e8, 2e8), (5e8, 1.1e8), (4e8, 3e8))
+    for at, (rate, highest) in enumerate(rates):
+        memory.add(
+            at, 0, CODE[at % 2], np.array([0.1 * at]), rate, 0.01, 1e8, True, 5 + at,
+            is_stored=at == 0, spacing=Spacing(3.0 + at, 0.5), highest=highest,
+            compared=np.array([0.3 * at, 0.0]),
+        )  # fmt: skip
+    kept, dropped = memory.drop_stored(0)
+    assert (kept.tolist(), dropped.tolist()) == ([1, 2], [0])
+    assert memory.spacing.tolist() == [[4.0, 0.5], [5.0, 0.5]]
+    assert memory.is_trusted.tolist() == [False, True]  # by the highest rates
+    memory.add(3, 0, CODE[0], np.zeros(1), 1e8, 0.01, 1e8, True, 9, compared=np.array([0.65, 0.0]))
+    assert memory.is_trusted.tolist() == [False, False, False]  # it contradicts the one alike
 
 
 def test_a_timing_that_is_too_fast_to_be_true_counts_only_if_it_is_confirmed() -> None:

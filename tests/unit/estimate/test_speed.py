@@ -99,3 +99,9 @@ def test_what_is_touched_for_the_first_time_costs_no_more_than_what_returns_from
 def test_machines_and_bursts_that_tell_nothing_are_usual() -> None:
     known = SpeedModel(CACHES, 64).rate(burst(300_000), survival(8))
     assert SpeedModel({}, 64).rate(burst(0), survival(8)) == known
+
+
+def test_a_few_accesses_at_the_begin_of_the_modelled_core_take_time_as_well() -> None:
+    core = CoreTimes(instructions=20, accesses=4, distant=0, near_cycles=0.0, distant_cycles=0.0)
+    model, one = SpeedModel(CACHES, 64), burst(200_000, core=core)
+    assert 0 < model.rate(one, survival(8)) <= model.highest(one, survival(8)) < 1.5e10
