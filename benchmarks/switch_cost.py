@@ -23,11 +23,11 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
 from operator import attrgetter
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
 from memsampd import _core
 from memsampd.sampler.perf.costs import SwitchCost, measure_switch_cost
@@ -70,16 +70,23 @@ def words_of(pid: int, count: int) -> list[tuple[int, int]]:
     return [(_core.BREAKPOINT_ACCESS, begin + 64 * each) for each in range(count)]
 
 
-def measure(folder: Path, turns: int) -> dict[Way, float]:
-    """Seconds of CPU time a round."""
+@contextmanager
+def ping_pong(folder: Path) -> Iterator[tuple[int, IO[str], IO[str]]]:
+    """Two processes that wake each other when they are told to: the first one's id, its pipes."""
     program = compiled(folder, "ping_pong.c", "ping_pong", ("cc", "-O2"))
-    found: dict[Way, list[float]] = defaultdict(list)
     with subprocess.Popen(
         [str(program)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdin is not None
         assert process.stdout is not None
-        pid = int(process.stdout.readline())
+        yield int(process.stdout.readline()), process.stdin, process.stdout
+        process.stdin.close()
+
+
+def measure(folder: Path, turns: int) -> dict[Way, float]:
+    """Seconds of CPU time a round."""
+    found: dict[Way, list[float]] = defaultdict(list)
+    with ping_pong(folder) as (pid, told, tells):
         for _ in range(turns):
             for way in (ALONE, *PERIODS, THINNED, *WORDS):
                 with ExitStack() as stack:
@@ -91,11 +98,10 @@ def measure(folder: Path, turns: int) -> dict[Way, float]:
                         points = _core.Breakpoints(pid, words_of(pid, way.words), 1)
                         stack.enter_context(closing(points))
                         points.arm()
-                    process.stdin.write(f"{ROUNDS if way.share == 1 else THINNED_ROUNDS}\n")
-                    process.stdin.flush()
-                    took = float(process.stdout.readline())
+                    told.write(f"{ROUNDS if way.share == 1 else THINNED_ROUNDS}\n")
+                    told.flush()
+                    took = float(tells.readline())
                 found[way].append(took * 1e-9)
-        process.stdin.close()
     return {way: statistics.median(each) for way, each in found.items()}
 
 
@@ -112,13 +118,7 @@ def attributes(address: int) -> bytearray:
 
 def measure_rearming(folder: Path) -> dict[str, tuple[float, float]]:
     """CPU time and time that one more word to watch takes us, in a thread that sleeps: medians."""
-    program = compiled(folder, "ping_pong.c", "ping_pong", ("cc", "-O2"))
-    with subprocess.Popen(
-        [str(program)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        pid = int(process.stdout.readline())
+    with ping_pong(folder) as (pid, _, _):
         words = words_of(pid, 2)
 
         def anew() -> None:
@@ -128,7 +128,6 @@ def measure_rearming(folder: Path) -> dict[str, tuple[float, float]]:
         with closing(_core.Breakpoints(pid, words[:1], 12)) as points:
             points.arm()
             event = points.descriptors()[1]
-
             others = [attributes(address) for _, address in words]
 
             def modified() -> None:
@@ -137,7 +136,6 @@ def measure_rearming(folder: Path) -> dict[str, tuple[float, float]]:
 
             found = {"modified": timed(modified)}
         found["opened anew and closed"] = timed(anew)
-        process.stdin.close()
     return found
 
 

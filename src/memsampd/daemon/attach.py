@@ -19,6 +19,7 @@ from memsampd import __version__
 from memsampd.daemon.accesses import ReplicaTrial, choose_accesses, settled, try_beforehand
 from memsampd.daemon.config import OutputConfig, SessionConfig
 from memsampd.daemon.ledger import Ledger
+from memsampd.daemon.notes import NoteTeller
 from memsampd.daemon.own_cpu import CpuAccount, ProcessCpu
 from memsampd.daemon.pipeline import Known, Learners, Pipeline, PipelineParts
 from memsampd.daemon.planner import BurstLimits, Planner
@@ -113,7 +114,7 @@ class MappedBranches:
         self._pid = pid
         self._source = source
         self._maps = maps
-        self._told: set[str] = set()
+        self._notes = NoteTeller(logger)
         self._children: list[int] = []
         self.name = source.name
         self.period_seconds = source.period_seconds
@@ -121,7 +122,7 @@ class MappedBranches:
     def read(self, timeout_seconds: float) -> BranchSamples:
         """Wait for samples, at most so long, and return all that have come."""
         samples = self._source.read(timeout_seconds)
-        self._tell_notes()
+        self._notes.tell(self._source.notes)
         if self._source.ended:
             time.sleep(min(timeout_seconds, 0.01))
         execs = []
@@ -135,14 +136,6 @@ class MappedBranches:
             elif event.kind == "fork" and event.parent_pid == self._pid != event.pid:
                 self._children.append(event.pid)
         return msgspec.structs.replace(samples, exec_seconds=tuple(execs)) if execs else samples
-
-    def _tell_notes(self) -> None:
-        """Tell the user what has come up, each kind of thing once."""
-        for note in self._source.notes:
-            kind = note.partition(":")[0]
-            if kind not in self._told:
-                self._told.add(kind)
-                logger.warning(note)
 
     def take_children(self) -> list[int]:
         """Processes that the target has forked since this was asked last."""

@@ -14,6 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from memsampd.daemon.config import SessionConfig
+from memsampd.daemon.notes import NoteTeller
 from memsampd.daemon.own_cpu import CpuAccount
 from memsampd.daemon.pipeline import Actions, Pipeline, Turn
 from memsampd.daemon.priority import Contention, yield_to_others
@@ -218,7 +219,7 @@ class Session:
         self._thread_times = ThreadTimes(parts.target.pid)
         self._thread_times.since(list_threads(parts.target.pid))
         self._waits_for_cpu = False
-        self._told: set[str] = set()  # of watchpoints
+        self._notes = NoteTeller(logger)  # of watchpoints
         self._early: BranchSamples | None = None  # read before the turn that tells them
 
     def stop(self, reason: str) -> None:
@@ -407,9 +408,7 @@ class Session:
     def _poll(self, points: Watchpoints) -> list[Watched]:
         """Take what watches told; those that go on are for threads that have begun since, too."""
         watched = points.poll()
-        for note in set(points.notes) - self._told:
-            logger.warning(note)
-            self._told.add(note)
+        self._notes.tell(points.notes)
         if points.is_watching:
             points.follow(list_threads(self._target.pid))
         return watched

@@ -1,5 +1,6 @@
 /* From sampled addresses to names of branches that are known, and from these to bins of branch vectors. */
 #include "core.h"
+#include "splitmix64.h"
 
 #include <stdint.h>
 
@@ -88,13 +89,8 @@ hash_names(PyObject *module, PyObject *args)
     PyObject *found = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(count * sizeof *name));
     int64_t *bin = found != NULL ? (int64_t *)PyBytes_AsString(found) : NULL;
 
-    for (size_t i = 0; found != NULL && i < count; i++) {
-        uint64_t z = name[i] + start;
-        z = (z ^ z >> 30) * UINT64_C(0xBF58476D1CE4E5B9);
-        z = (z ^ z >> 27) * UINT64_C(0x94D049BB133111EB);
-        z ^= z >> 31;
-        bin[i] = (int64_t)(z % bins);
-    }
+    for (size_t i = 0; found != NULL && i < count; i++)
+        bin[i] = (int64_t)(splitmix64_mix(name[i] + start) % bins);
     PyBuffer_Release(&names);
     return found;
 }

@@ -624,14 +624,22 @@ run_to_learn(struct burst *b, double seconds)
     }
 }
 
+/* From now on the target runs, but for a thread that sleeps in a call: that is let go when it is over. */
+static void
+let_go(struct burst *b)
+{
+    if (!b->held.is_asleep)
+        held_release(&b->held);
+    b->r->remote.is_running = true;
+}
+
 /* The target runs on, and nobody believes what the replica does. */
 static void
 take_dry(struct burst *b)
 {
     struct runner *r = b->r;
 
-    held_release(&b->held);
-    r->remote.is_running = true;
+    let_go(b);
     unhurry(r->process.pid);
     go_anywhere(b);
     r->pages.is_dry = true;
@@ -651,9 +659,7 @@ take_held(struct burst *b)
     b->result->first = b->held.regs;
     if (prepare(b))
         run_chain(b);
-    if (!b->held.is_asleep)
-        held_release(&b->held);
-    r->remote.is_running = true;
+    let_go(b);
     if (r->end == RUN_FULL)
         r->trial_share = fmax(r->trial_share, TRIAL_SHARE);
     bool was_cold = r->end == RUN_COLD || (r->end == RUN_HOLD && r->translation_seconds - translated >

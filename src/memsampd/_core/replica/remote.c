@@ -393,8 +393,10 @@ check_zeros(struct remote *r, const uint64_t *page, size_t count, uint8_t *resul
         return;
     remote_forget(r);
     for (size_t i = 0; i < count; i++) {
-        const struct remote_area *area = result[i] == PAGE_ZERO ? remote_find(r, page[i]) : NULL;
-        if (result[i] == PAGE_ZERO && (area == NULL || !area->is_readable || !area->is_anonymous))
+        if (result[i] != PAGE_ZERO)
+            continue;
+        const struct remote_area *area = remote_find(r, page[i]);
+        if (area == NULL || !area->is_readable || !area->is_anonymous)
             result[i] = PAGE_UNREADABLE;
     }
 }

@@ -6,6 +6,7 @@
  * from memory. Slots that never held a line are filled first, in order.
  */
 #include "line_table.h"
+#include "splitmix64.h"
 
 #define BATCH 32
 #define KNOWN ((uint64_t)1 << 63) /* set in every used table value */
@@ -27,16 +28,6 @@ typedef struct {
     uint64_t everywhere;  /* KNOWN and a bit a cache */
     uint64_t accesses;    /* since the last take */
 } cache_set;
-
-/* Vigna's splitmix64: public domain, https://prng.di.unimi.it/splitmix64.c */
-ALWAYS_INLINE uint64_t
-splitmix64(uint64_t *state)
-{
-    uint64_t z = (*state += UINT64_C(0x9E3779B97F4A7C15));
-    z = (z ^ (z >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94D049BB133111EB);
-    return z ^ (z >> 31);
-}
 
 ALWAYS_INLINE uint64_t
 draw_slot(random_cache *cache)

@@ -179,15 +179,17 @@ class ProgressClock:
         if found is not None:
             return found
         code = next((known.id for known, _ in self._known(stretch)), _NO_CODE)
-        speed = odometer.rates(near.part(_PAIRS[0]))
+        nearest = near.part(_PAIRS[0])
+        speed = odometer.rates(nearest)
         usual = agreed_rate(speed, nearly.limits) if len(speed) >= _PAIRS_LEAST else None
         if usual is None:
             return self._timed(rate, _CLOSE_SECONDS), code
-        is_steady = steady_rate(speed, nearly.limits) is not None
-        if code == _NO_CODE and (is_steady or not any(self._like(stretch))):
-            limits = stretch.limits if is_steady else nearly.limits  # windows are timed by it, too
-            code = self._learn(stretch, odometer, limits, begins_anew=not is_steady)
-        return self._timed(usual, float(near.part(_PAIRS[0]).seconds.sum())), code
+        if code == _NO_CODE:  # windows are timed by it, too
+            if steady_rate(speed, nearly.limits) is not None:
+                code = self._learn(stretch, odometer, stretch.limits)
+            elif not any(self._like(stretch)):
+                code = self._learn(stretch, odometer, nearly.limits, begins_anew=True)
+        return self._timed(usual, float(nearest.seconds.sum())), code
 
     def _close_rate(
         self, stretch: Stretch, close: BranchSamples
