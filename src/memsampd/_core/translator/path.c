@@ -53,19 +53,31 @@ needs_low_scratch(const struct step *s)
            s->p.reg >= 4;
 }
 
-/* Choose buffer pointer and scratch; false if too few registers are left. */
+/* Two registers for translated code itself. */
+struct pair {
+    uint8_t scratch, buffer;
+};
+
+/* Choose them; false if too few registers are left. */
 static bool
-choose_pair(struct path *path, unsigned used, bool low_scratch)
+choose_pair(struct pair *pair, unsigned used, bool low_scratch)
 {
     unsigned chosen = 0;
-    uint8_t *place[2] = {&path->scratch_register, &path->buffer_register};
+    uint8_t *place[2] = {&pair->scratch, &pair->buffer};
 
     for (size_t i = 0; chosen < 2 && i < sizeof candidates; i++) {
         uint8_t candidate = candidates[low_scratch ? sizeof candidates - 1 - i : i];
         if (!(used >> candidate & 1))
             *place[chosen++] = candidate;
     }
-    return chosen == 2 && !(low_scratch && path->scratch_register >= 8);
+    return chosen == 2 && !(low_scratch && pair->scratch >= 8);
+}
+
+static void
+reserve_pair(struct path *path, struct pair pair)
+{
+    path->scratch_register = pair.scratch;
+    path->buffer_register = pair.buffer;
 }
 
 /* What the copy of an instruction cannot do although its form is known. */
@@ -154,14 +166,13 @@ read_step(struct growth *g, uint64_t ip, struct step *s, enum translation *resul
 static bool
 has_room(struct growth *g, const struct step *s)
 {
-    struct path tried = {0};
+    struct pair pair;
     unsigned used = g->used | gpr_set(s);
     bool low_scratch = g->low_scratch || needs_low_scratch(s);
 
-    if (!choose_pair(&tried, used, low_scratch))
+    if (!choose_pair(&pair, used, low_scratch))
         return false;
-    g->path->buffer_register = tried.buffer_register;
-    g->path->scratch_register = tried.scratch_register;
+    reserve_pair(g->path, pair);
     g->used = used;
     g->low_scratch = low_scratch;
     return true;
@@ -282,13 +293,15 @@ path_choose(struct blocks *b, uint64_t ip, struct path *path)
 {
     const struct branch_profile *head = profile_get(&b->profile, ip | PROFILE_HEAD);
     struct growth g = {.b = b, .path = path};
+    struct pair pair = {0};
     enum translation result = TRANSLATED;
 
     g.entered = g.executions = head != NULL ? head->taken : 0;
     path->is_guided = g.entered != 0 && g.entered >= b->hot_executions;
     path->last_kind = EXIT_DIRECT;
     path->next_ip = ip;
-    choose_pair(path, 0, false);
+    choose_pair(&pair, 0, false);
+    reserve_pair(path, pair);
     for (path->count = 0; path->count < PATH_MAXIMUM_INSTRUCTIONS;) {
         struct step *s = &path->step[path->count];
         if (joins(&g, path->next_ip))
