@@ -113,18 +113,20 @@ guess_target(struct predictor *p, uint32_t branch, uint32_t block)
 
 struct nearest {
     uint64_t line[SETS][WAYS]; /* the latest first */
-    uint64_t fetched[STREAMS];
+    uint32_t fetched[STREAMS]; /* the low bits of each: as many as are compared at once */
     unsigned next;
 };
 
+/* Whether a line before or behind this one was fetched lately. */
 static bool
-was_fetched(const struct nearest *n, uint64_t line)
+is_beside_fetched(const struct nearest *n, uint64_t line)
 {
-    bool is_found = false;
+    const uint32_t before = (uint32_t)line - 1, behind = (uint32_t)line + 1;
+    uint32_t found = 0;
 
     for (unsigned i = 0; i < STREAMS; i++)
-        is_found |= n->fetched[i] == line;
-    return is_found;
+        found |= (uint32_t)(n->fetched[i] == before) | (uint32_t)(n->fetched[i] == behind);
+    return found != 0;
 }
 
 static bool
@@ -142,8 +144,8 @@ is_distant(struct nearest *n, uint64_t address)
     way[0] = line;
     if (is_there)
         return false;
-    const bool is_near = was_fetched(n, line - 1) || was_fetched(n, line + 1);
-    n->fetched[n->next++ % STREAMS] = line;
+    const bool is_near = is_beside_fetched(n, line);
+    n->fetched[n->next++ % STREAMS] = (uint32_t)line;
     return !is_near;
 }
 
