@@ -68,6 +68,17 @@ class _Line:
         return taken
 
 
+class _NearLine(_Line):
+    """A line that always returns soon: how often it was touched meanwhile is worked out."""
+
+    def __init__(self, since_seconds: float) -> None:
+        super().__init__(itertools.repeat(_NEAR), since_seconds)
+
+    def skip(self, until_seconds: float) -> None:
+        missed = math.ceil((until_seconds - self._next_seconds) * RATE / _NEAR)
+        self._next_seconds += max(missed, 0) * _NEAR / RATE
+
+
 class _World:
     """The time, and the lines by their numbers: line n is at address 64 n."""
 
@@ -168,10 +179,13 @@ def session(
 
     def sample(near: float) -> None:
         number = next(numbers)
-        pauses = itertools.repeat(_NEAR) if rng.random() < near else kind.pauses(rng)
-        for _ in range(rng.randrange(20)):  # any of its accesses
-            next(pauses)
-        world.lines[number] = _Line(pauses, world.now_seconds)
+        if rng.random() < near:
+            world.lines[number] = _NearLine(world.now_seconds)
+        else:
+            pauses = kind.pauses(rng)
+            for _ in range(rng.randrange(20)):  # any of its accesses
+                next(pauses)
+            world.lines[number] = _Line(pauses, world.now_seconds)
         plan.offer_sampled(OpenLine((64 * number,), 8, 1, 1), _NOBODY, number, _PHASE)
 
     sought = between_evictions_seconds * rng.expovariate(1.0)
