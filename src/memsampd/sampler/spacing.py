@@ -16,6 +16,8 @@ import numpy as np
 from iced_x86 import FlowControl, OpAccess, Register
 from numpy.typing import NDArray
 
+from memsampd import _core
+from memsampd.sampler.decoding import FORMS, decode
 from memsampd.sampler.latest import Latest
 from memsampd.sampler.process.code_names import ReadMemory
 from memsampd.sampler.records import BranchSamples, Spacing, no_registers
@@ -94,16 +96,10 @@ class DataOperands:
         """The instruction that most likely lies just before an address, by the code before that."""
         if len(code) < _BEFORE_BYTES:
             return None
-        begin = ip - _BEFORE_BYTES
-        found: Counter[int] = Counter()
-        for skipped in range(_BEGINS):
-            for instruction in iced_x86.Decoder(64, code[skipped:], ip=begin + skipped):
-                if instruction.next_ip == ip and not instruction.is_invalid:
-                    found[instruction.ip] += 1
-        if not found:
+        at = _core.last_instruction(code, _BEGINS, FORMS, decode)
+        if at < 0:
             return None
-        likeliest = found.most_common(1)[0][0]
-        return next(iter(iced_x86.Decoder(64, code[likeliest - begin :], ip=likeliest)))
+        return iced_x86.Decoder(64, code[at:], ip=ip - _BEFORE_BYTES + at).decode()
 
     def _describe(self, instruction: iced_x86.Instruction) -> tuple[Operand | None, set[int]]:
         """Its access to data, if there is one, and the registers that it writes."""
