@@ -15,7 +15,7 @@ import pytest
 from tracees import PATIENCE_SECONDS, descriptors, patiently, running
 
 from memsampd import _core
-from memsampd.daemon.attach import MappedBranches, code_reader
+from memsampd.daemon.attach import MappedBranches, CodeReader
 from memsampd.errors import CaptureError
 from memsampd.machines.pmu import HardwareEvent
 from memsampd.models.counting import LineCounter
@@ -46,7 +46,7 @@ def busy() -> Iterator[subprocess.Popen[str]]:
 
 def mapped(pid: int) -> BranchSource:
     return MappedBranches(
-        pid, TaskClockSource(pid), BranchMaps(lambda p: BranchMap(code_reader(p)))
+        pid, TaskClockSource(pid), BranchMaps(lambda p: BranchMap(CodeReader(p)))
     )
 
 

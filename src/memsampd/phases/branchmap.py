@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from memsampd import _core
 from memsampd.sampler.decoding import FORMS, decode
+from memsampd.sampler.process.memory import entered
 
 ReadCode = Callable[[int, int], bytes]
 """``read_code(address, length)``: the bytes there, fewer at the end of a mapping; empty, or
@@ -42,7 +43,8 @@ class BranchMap:
     a piece of JIT code is as good as one with the right name.
 
     Args:
-        read_code: reads the target's memory, see :data:`ReadCode`.
+        read_code: reads the target's memory, see :data:`ReadCode`; entered for each lookup, if it is
+            a context manager.
         name: names code; by default its address does.
         max_entries: addresses remembered; the oldest go first.
         max_instructions: where a straight line is cut.
@@ -71,6 +73,7 @@ class BranchMap:
         if max_entries < 1 or max_instructions < 1:
             raise ValueError("max_entries and max_instructions are at least 1")
         self._read_code = read_code
+        self._reading = entered(read_code)
         self._name = name
         self._max_entries = max_entries
         self._max_instructions = max_instructions
@@ -91,9 +94,10 @@ class BranchMap:
             Names of their branches, shape (n,).
         """
         self._pages.clear()  # code may have changed since
-        names, unmapped, anonymous = _core.look_up(
-            self._known, np.ascontiguousarray(ips, np.uint64), self._find
-        )
+        with self._reading:
+            names, unmapped, anonymous = _core.look_up(
+                self._known, np.ascontiguousarray(ips, np.uint64), self._find
+            )
         self.samples += len(ips)
         self.unmapped_samples += unmapped
         self.anonymous_samples += anonymous
