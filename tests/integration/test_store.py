@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from serving import ask
 from tracees import compile_c, running
 
-from memsampd.daemon.attach import attached, CodeReader, named_branches
+from memsampd.daemon.attach import CodeReader, attached, named_branches
 from memsampd.daemon.config import OutputConfig, SessionConfig
 from memsampd.daemon.session import Session
 from memsampd.daemon.store.database import FILE_NAME

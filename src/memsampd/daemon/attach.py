@@ -148,7 +148,7 @@ class MappedBranches:
 
 
 class CodeReader(AbstractContextManager["CodeReader"]):
-    """Reads the code of a process, or nothing where there is none; much at once while it is entered.
+    """Reads the code of a process, or nothing where there is none; to be entered for much at once.
 
     Pages that it has not got are not read: that would bring them in for it. Where its memory may
     not be read, the files that are mapped are.

@@ -9,6 +9,7 @@ addresses.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,8 +44,8 @@ class BranchMap:
     a piece of JIT code is as good as one with the right name.
 
     Args:
-        read_code: reads the target's memory, see :data:`ReadCode`; entered for each lookup, if it is
-            a context manager.
+        read_code: reads the target's memory, see :data:`ReadCode`; entered for each lookup, if
+            it is a context manager.
         name: names code; by default its address does.
         max_entries: addresses remembered; the oldest go first.
         max_instructions: where a straight line is cut.
@@ -116,9 +117,15 @@ class BranchMap:
             self.decoded += 1
             found, passed = self._walk(ip)
             self._known.update(dict.fromkeys(passed, found))
-            while len(self._known) > self._max_entries:
-                del self._known[next(iter(self._known))]
+            if len(self._known) > self._max_entries:
+                self._forget_oldest()
         return found
+
+    def _forget_oldest(self) -> None:
+        """Forget some at once: a dictionary looks for its first key among all deleted before it."""
+        gone = len(self._known) - self._max_entries + self._max_entries // 8
+        for address in list(islice(self._known, gone)):
+            del self._known[address]
 
     def _walk(self, ip: int) -> tuple[tuple[int, bool, bool], list[int]]:
         """Follow the code from ``ip`` to what ends it, or to where that is known already.

@@ -135,7 +135,11 @@ class CodeNames:
         self._read = present_memory(pid, proc)
         self._own = name_of(b"process " + process)
         self._space: AddressSpace | None = None
-        self._latest = 0, 0, 0  # begin and end of the code named last, and what its names are off by
+        self._latest = (
+            0,
+            0,
+            0,
+        )  # begin and end of the code named last, and what its names are off by
         self._bases: dict[tuple[int, str, str, int], int | None] = {}
         self._started_seconds = now()
         self._reading_seconds = 0.0
