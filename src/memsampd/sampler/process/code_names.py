@@ -135,11 +135,8 @@ class CodeNames:
         self._read = present_memory(pid, proc)
         self._own = name_of(b"process " + process)
         self._space: AddressSpace | None = None
-        self._latest = (
-            0,
-            0,
-            0,
-        )  # begin and end of the code named last, and what its names are off by
+        # Begin and end of what was named last of a file, and what names are more than addresses.
+        self._latest = 0, 0, 0
         self._bases: dict[tuple[int, str, str, int], int | None] = {}
         self._started_seconds = now()
         self._reading_seconds = 0.0
