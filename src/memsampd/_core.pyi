@@ -138,7 +138,7 @@ def run_known_loop(rounds: int, /) -> tuple[int, int, int, int, int, int]: ...
 def probe_ptrace(tid: int, /) -> None: ...
 def cpuid(leaf: int, subleaf: int = 0, /) -> tuple[int, int, int, int] | None: ...
 
-# --- phases/: branches of sampled addresses (branch_names.c) -------------------------------------
+# --- phases/: branches of sampled addresses, and how far vectors of them lie apart ---------------
 def look_up(
     known: dict[int, tuple[int, bool, bool]],
     ips: _Buffer,
@@ -146,6 +146,24 @@ def look_up(
     /,
 ) -> tuple[bytes, int, int]: ...
 def hash_names(names: _Buffer, bins: int, start: int, /) -> bytes: ...
+def follow_code(
+    ip: int,
+    most: int,
+    known: dict[int, tuple[int, bool, bool]],
+    pages: dict[int, bytes],
+    forms: dict[int, int],
+    read: Callable[[int, int], bytes],
+    decode: Callable[[bytes, int], tuple[int, int, int]],
+    /,
+) -> tuple[int, int, list[int]]: ...
+def last_instruction(
+    code: bytes,
+    begins: int,
+    forms: dict[int, int],
+    decode: Callable[[bytes, int], tuple[int, int, int]],
+    /,
+) -> int: ...
+def compare_hits(counts: _Buffer, others: _Buffer, /) -> tuple[float, float, float]: ...
 
 # --- memory_pass.c: what a micro-benchmark of memory bandwidth times ----------------------------
 def memory_pass(operation: str, area: _Buffer | mmap, /) -> int: ...

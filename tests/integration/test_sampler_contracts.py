@@ -15,7 +15,7 @@ import pytest
 from tracees import PATIENCE_SECONDS, descriptors, patiently, running
 
 from memsampd import _core
-from memsampd.daemon.attach import MappedBranches, code_reader
+from memsampd.daemon.attach import CodeReader, MappedBranches
 from memsampd.errors import CaptureError
 from memsampd.machines.pmu import HardwareEvent
 from memsampd.models.counting import LineCounter
@@ -45,9 +45,7 @@ def busy() -> Iterator[subprocess.Popen[str]]:
 
 
 def mapped(pid: int) -> BranchSource:
-    return MappedBranches(
-        pid, TaskClockSource(pid), BranchMaps(lambda p: BranchMap(code_reader(p)))
-    )
+    return MappedBranches(pid, TaskClockSource(pid), BranchMaps(lambda p: BranchMap(CodeReader(p))))
 
 
 def counted(pid: int) -> BranchSource:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from tracees import PATIENCE_SECONDS, compile_c, running
 
-from memsampd.daemon.attach import code_reader
+from memsampd.daemon.attach import CodeReader
 from memsampd.sampler.perf.source import TaskClockSource
 from memsampd.sampler.records import Spacing
 from memsampd.sampler.spacing import DataSpacing
@@ -40,7 +40,7 @@ int main(int argc, char **argv)
 
 def spacing_in(process: subprocess.Popen[str], samples: int) -> Spacing | None:
     """After so many samples, however long they take."""
-    reader = DataSpacing(process.pid, code_reader(process.pid))
+    reader = DataSpacing(process.pid, CodeReader(process.pid))
     source = TaskClockSource(process.pid, period_seconds=0.001)
     try:
         found, give_up = 0, time.monotonic() + PATIENCE_SECONDS

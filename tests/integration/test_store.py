@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from serving import ask
 from tracees import compile_c, running
 
-from memsampd.daemon.attach import attached, code_reader, named_branches
+from memsampd.daemon.attach import CodeReader, attached, named_branches
 from memsampd.daemon.config import OutputConfig, SessionConfig
 from memsampd.daemon.session import Session
 from memsampd.daemon.store.database import FILE_NAME
@@ -182,7 +182,7 @@ class Run:
 def vectors(program: Path) -> Run:
     with running(program, "job", "256") as process:
         pid, named, addressed = process.pid, np.zeros(4096), np.zeros(4096)
-        maps = named_branches(pid), BranchMaps(lambda each: BranchMap(code_reader(each)))
+        maps = named_branches(pid), BranchMaps(lambda each: BranchMap(CodeReader(each)))
         give_up = time.monotonic() + PATIENCE_SECONDS
         with closing(TaskClockSource(pid)) as source:
             while named.sum() < 1500:

@@ -10,8 +10,10 @@
 
 /* Each part adds its functions and types to the module; -1 with an exception set on failure. */
 int memsampd_add_breakpoints(PyObject *module);
+int memsampd_add_code_walk(PyObject *module);
 int memsampd_add_lru(PyObject *module);
 int memsampd_add_machine(PyObject *module);
+int memsampd_add_noise(PyObject *module);
 int memsampd_add_perf(PyObject *module);
 int memsampd_add_phases(PyObject *module);
 int memsampd_add_probe(PyObject *module);

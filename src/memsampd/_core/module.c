@@ -7,7 +7,8 @@ core_exec(PyObject *module)
     if (memsampd_add_lru(module) < 0 || memsampd_add_perf(module) < 0 ||
         memsampd_add_probe(module) < 0 || memsampd_add_breakpoints(module) < 0 ||
         memsampd_add_replica(module) < 0 || memsampd_add_machine(module) < 0 ||
-        memsampd_add_phases(module) < 0)
+        memsampd_add_phases(module) < 0 || memsampd_add_code_walk(module) < 0 ||
+        memsampd_add_noise(module) < 0)
         return -1;
     return 0;
 }

@@ -7,9 +7,9 @@ import os
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import msgspec
 import numpy as np
@@ -63,7 +63,7 @@ from memsampd.sampler.pmu.choice import NO_PMU, Choice, PmuTrials, choose, try_p
 from memsampd.sampler.process.code_names import CodeNames
 from memsampd.sampler.process.cputime import process_cpu_ns
 from memsampd.sampler.process.identity import ProcessHandle
-from memsampd.sampler.process.memory import MappedFiles, read_present
+from memsampd.sampler.process.memory import MappedFiles, PresentMemory
 from memsampd.sampler.process.target import check_target
 from memsampd.sampler.protocols import AccessClock, AccessSource, BranchSource
 from memsampd.sampler.records import BranchSamples
@@ -147,24 +147,36 @@ class MappedBranches:
         self._source.close()
 
 
-def code_reader(pid: int) -> Callable[[int, int], bytes]:
-    """A function that reads the code of a process, or nothing where there is none.
+class CodeReader(AbstractContextManager["CodeReader"]):
+    """Reads the code of a process, or nothing where there is none; to be entered for much at once.
 
     Pages that it has not got are not read: that would bring them in for it. Where its memory may
     not be read, the files that are mapped are.
-    """
-    files = MappedFiles(pid)
 
-    def read(address: int, size_bytes: int) -> bytes:
+    Args:
+        pid: the process.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self._present = PresentMemory(pid)
+        self._mapped = MappedFiles(pid)
+
+    def __enter__(self) -> Self:
+        self._present.__enter__()
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._present.__exit__(*raised)
+
+    def __call__(self, address: int, size_bytes: int) -> bytes:
+        """Read."""
         try:
-            return read_present(pid, address, size_bytes)
+            return self._present(address, size_bytes)
         except PermissionError:
-            files.begin()
-            return files.read(address, size_bytes)
+            self._mapped.begin()
+            return self._mapped.read(address, size_bytes)
         except (OSError, OverflowError):
             return b""
-
-    return read
 
 
 def curve_sizes(machine: Machine) -> NDArray[np.int64]:
@@ -602,7 +614,7 @@ def named_branches(pid: int) -> BranchMaps:
         process = process_name(pid).encode()
     except OSError as error:
         raise TargetError(f"process {pid} is gone") from error
-    return BranchMaps(lambda each: BranchMap(code_reader(each), CodeNames(each, process)))
+    return BranchMaps(lambda each: BranchMap(CodeReader(each), CodeNames(each, process)))
 
 
 def tracing_thread(
@@ -725,7 +737,7 @@ def _pipeline_parts(
             DriftMonitor(),
             _clock(clock, around),
             UnseenCode(),
-            DataSpacing(pid, code_reader(pid)),
+            DataSpacing(pid, CodeReader(pid)),
             known,
         )
 

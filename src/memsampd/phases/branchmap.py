@@ -9,13 +9,14 @@ addresses.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import islice
 
-import iced_x86
 import numpy as np
-from iced_x86 import FlowControl
 from numpy.typing import NDArray
 
 from memsampd import _core
+from memsampd.sampler.decoding import FORMS, decode
+from memsampd.sampler.process.memory import entered
 
 ReadCode = Callable[[int, int], bytes]
 """``read_code(address, length)``: the bytes there, fewer at the end of a mapping; empty, or
@@ -26,11 +27,7 @@ Name = Callable[[int], tuple[int, bool]]
 loaded, so that two runs can be compared."""
 
 PAGE_BYTES = 4096
-_CHUNK_BYTES = 128
-_LONGEST_BYTES = 15  # of an instruction
-_PASSED = frozenset(
-    {FlowControl.NEXT, FlowControl.CALL, FlowControl.INDIRECT_CALL, FlowControl.XBEGIN_XABORT_XEND}
-)
+_AT_END, _AT_KNOWN, _AT_UNREADABLE = range(3)  # why a walk ended, as the core tells it
 
 
 class BranchMap:
@@ -47,7 +44,8 @@ class BranchMap:
     a piece of JIT code is as good as one with the right name.
 
     Args:
-        read_code: reads the target's memory, see :data:`ReadCode`.
+        read_code: reads the target's memory, see :data:`ReadCode`; entered for each lookup, if
+            it is a context manager.
         name: names code; by default its address does.
         max_entries: addresses remembered; the oldest go first.
         max_instructions: where a straight line is cut.
@@ -76,12 +74,12 @@ class BranchMap:
         if max_entries < 1 or max_instructions < 1:
             raise ValueError("max_entries and max_instructions are at least 1")
         self._read_code = read_code
+        self._reading = entered(read_code)
         self._name = name
         self._max_entries = max_entries
         self._max_instructions = max_instructions
         self._known: dict[int, tuple[int, bool, bool]] = {}  # address: (name, mapped, anonymous)
-        self._pages: dict[int, tuple[iced_x86.Decoder, int]] = {}  # read in this lookup, and sizes
-        self._instruction = iced_x86.Instruction()  # decoded last
+        self._pages: dict[int, bytes] = {}  # read in this lookup
         self.samples = 0
         self.unmapped_samples = 0
         self.anonymous_samples = 0
@@ -97,9 +95,10 @@ class BranchMap:
             Names of their branches, shape (n,).
         """
         self._pages.clear()  # code may have changed since
-        names, unmapped, anonymous = _core.look_up(
-            self._known, np.ascontiguousarray(ips, np.uint64), self._find
-        )
+        with self._reading:
+            names, unmapped, anonymous = _core.look_up(
+                self._known, np.ascontiguousarray(ips, np.uint64), self._find
+            )
         self.samples += len(ips)
         self.unmapped_samples += unmapped
         self.anonymous_samples += anonymous
@@ -118,9 +117,15 @@ class BranchMap:
             self.decoded += 1
             found, passed = self._walk(ip)
             self._known.update(dict.fromkeys(passed, found))
-            while len(self._known) > self._max_entries:
-                del self._known[next(iter(self._known))]
+            if len(self._known) > self._max_entries:
+                self._forget_oldest()
         return found
+
+    def _forget_oldest(self) -> None:
+        """Forget some at once: a dictionary looks for its first key among all deleted before it."""
+        gone = len(self._known) - self._max_entries + self._max_entries // 8
+        for address in list(islice(self._known, gone)):
+            del self._known[address]
 
     def _walk(self, ip: int) -> tuple[tuple[int, bool, bool], list[int]]:
         """Follow the code from ``ip`` to what ends it, or to where that is known already.
@@ -128,50 +133,25 @@ class BranchMap:
         Returns:
             What is to be known of ``ip``, and all instructions of which it holds.
         """
-        begin, passed = ip, [ip]
-        targets: list[int] = []
-        instruction, end = self._instruction, 0
-        for _ in range(self._max_instructions):
-            if ip >= end:
-                decoder, end = self._decoder(ip)
-            decoder.decode_out(instruction)
-            flow = instruction.flow_control
-            if flow in _PASSED:
-                ip = instruction.next_ip
-            elif flow == FlowControl.UNCONDITIONAL_BRANCH:
-                ip, end = instruction.near_branch_target, 0
-                if ip in targets:
-                    return self._named(min(targets[targets.index(ip) :])), passed
-                targets.append(ip)
-            elif instruction.is_invalid:
-                return self._named(begin & -PAGE_BYTES, is_mapped=False), [begin]
-            else:
-                return self._named(ip), passed
-            if (known := self._known.get(ip)) is not None and known[1]:
-                return known, passed
-            passed.append(ip)
-        return self._named(instruction.ip), [begin]
+        at, ending, passed = _core.follow_code(
+            ip,
+            self._max_instructions,
+            self._known,
+            self._pages,
+            FORMS,
+            self._try_read,
+            decode,
+        )
+        if ending == _AT_KNOWN:
+            return self._known[at], passed
+        if ending == _AT_UNREADABLE:
+            return self._named(ip & -PAGE_BYTES, is_mapped=False), [ip]
+        return self._named(at), passed if ending == _AT_END else [ip]
 
     def _named(self, address: int, *, is_mapped: bool = True) -> tuple[int, bool, bool]:
         """What is remembered of addresses that lead to this one, see ``_known``."""
         name, is_lasting = (address, False) if self._name is None else self._name(address)
         return name, is_mapped, not is_lasting
-
-    def _decoder(self, ip: int) -> tuple[iced_x86.Decoder, int]:
-        """A decoder that is at ``ip``, and the address up to which instructions are whole in it.
-
-        Pages are read whole, as reading costs more than decoding.
-        """
-        page, at = ip & -PAGE_BYTES, ip & (PAGE_BYTES - 1)
-        if page not in self._pages:
-            code = self._try_read(page, PAGE_BYTES)
-            self._pages[page] = iced_x86.Decoder(64, code, ip=page), len(code)
-        decoder, size_bytes = self._pages[page]
-        if at + _LONGEST_BYTES <= size_bytes:
-            decoder.position, decoder.ip = at, ip
-            return decoder, page + size_bytes - _LONGEST_BYTES + 1
-        code = self._try_read(ip, _CHUNK_BYTES)
-        return iced_x86.Decoder(64, code, ip=ip), ip + max(len(code) - _LONGEST_BYTES, 0) + 1
 
     def _try_read(self, address: int, size_bytes: int) -> bytes:
         try:

@@ -25,6 +25,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from memsampd import _core
+
 
 class Comparison(msgspec.Struct, frozen=True):
     """One vector against another.
@@ -73,54 +75,9 @@ class Comparison(msgspec.Struct, frozen=True):
 def compare(counts: NDArray[np.float64], other: NDArray[np.float64]) -> Comparison:
     """Compare a vector of hits with another, and with what chance would give.
 
-    Bin by bin in plain Python: few of them hold a hit, and arrays so short would take longer.
-
     Args:
         counts: hits a bin, shape (bins,), not negative, not all zero. Need not be whole.
         other: the same of the other one, shape (bins,).
     """
-    hits, others = float(counts.sum()), float(other.sum())
-    total = hits + others
-    factor = hits * others / total**2 * (total / max(total - 1, 1.0))
-    ways = math.lgamma(hits + 1) + math.lgamma(others + 1) - math.lgamma(total + 1)
-    distance = deviations = own = odds_sum = odds_squares = 0.0
-    for mine, theirs in zip(counts.tolist(), other.tolist(), strict=True):
-        pooled = mine + theirs
-        if not pooled > 0:
-            continue
-        distance += abs(mine / hits - theirs / others)
-        deviation = _mean_absolute_deviation(pooled, total, hits, ways)
-        share = pooled / total
-        variance = pooled * factor * (1 - share)
-        # Bins share one total, so they are correlated by -sqrt(odds_b * odds_c).
-        odds = math.sqrt(variance) * share / max(1 - share, 1e-12)
-        deviations += deviation
-        own += max(variance - deviation**2, 0.0)
-        odds_sum += odds
-        odds_squares += odds**2
-    scale = total / (hits * others)
-    spread = scale * math.sqrt(own + (odds_sum**2 - odds_squares) / math.pi)
-    # Rounding may carry the distance of disjoint vectors past 2.
-    return Comparison(min(distance, 2.0), scale * deviations, spread)
-
-
-def _mean_absolute_deviation(pooled: float, total: float, hits: float, ways: float) -> float:
-    """E|x - mu| of hypergeometric x: ``hits`` drawn out of ``total``, ``pooled`` of them special.
-
-    Counts that are not whole (aged centroids) are interpolated through the gamma function.
-
-    Args:
-        pooled: hits of both vectors in the bin.
-        total: hits of both vectors.
-        hits: hits of the one.
-        ways: logarithm of 1 / C(total, hits).
-    """
-    v = math.floor(pooled * (hits / total)) + 1
-    rest = total - pooled - hits + v
-    if v > pooled or v > hits or rest < 0:  # v lies beyond the support: no deviation is possible
-        return 0.0
-    # P(x = v) = C(pooled, v) * C(total - pooled, hits - v) / C(total, hits)
-    lgamma = math.lgamma
-    log_p = ways + lgamma(pooled + 1) + lgamma(total - pooled + 1)
-    log_p -= lgamma(v + 1) + lgamma(pooled - v + 1) + lgamma(hits - v + 1) + lgamma(rest + 1)
-    return 2 * v * rest / total * math.exp(min(log_p, 0.0))
+    both = (np.ascontiguousarray(each, np.float64) for each in (counts, other))
+    return Comparison(*_core.compare_hits(*both))

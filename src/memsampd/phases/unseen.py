@@ -130,7 +130,7 @@ class UnseenCode:
             return None
         rests = [bin for bin, until in self._rest_until.items() if until > window]
         unseen = set(never.tolist()).difference(rests)
-        wanted = np.isin(ran, [bin for bin in unseen if self._recurs(bin)])
+        wanted = np.isin(ran, self._recurring(unseen))
         share = float(np.mean(wanted))
         if share < _WORTH_SEEKING:
             return None
@@ -162,11 +162,18 @@ class UnseenCode:
         seconds = self._seconds.rows
         return np.diff(seconds[self._bin.rows == bin], append=seconds[-1])
 
-    def _recurs(self, bin: int) -> bool:
-        """Whether some code is likely to be run again soon."""
-        ran = self._bin.rows
-        found = np.flatnonzero(ran == bin)
-        if found[-1] - found[0] < _RECURS or len(ran) - found[-1] > _LATELY:
-            return False
+    def _recurring(self, bins: Iterable[int]) -> list[int]:
+        """Those of some code, sampled lately or not, that are likely to be run again soon."""
+        ran = list(enumerate(self._bin.rows.tolist()))
+        last = {bin: at for at, bin in ran}
+        first = {bin: at for at, bin in reversed(ran)}
+        lately = len(ran) - _LATELY
+        come_again = [
+            bin for bin in bins if last[bin] - first[bin] >= _RECURS and last[bin] >= lately
+        ]
+        return [bin for bin in come_again if not self._is_overdue(bin)]
+
+    def _is_overdue(self, bin: int) -> bool:
+        """Whether some code has stayed away for much longer than ever."""
         away = self._away_seconds(bin)
-        return bool(away[-1] <= _OVERDUE * max(away[:-1].max(), _LEAST_PATIENCE_SECONDS))
+        return bool(away[-1] > _OVERDUE * max(away[:-1].max(), _LEAST_PATIENCE_SECONDS))

@@ -16,8 +16,11 @@ import numpy as np
 from iced_x86 import FlowControl, OpAccess, Register
 from numpy.typing import NDArray
 
+from memsampd import _core
+from memsampd.sampler.decoding import FORMS, decode
 from memsampd.sampler.latest import Latest
 from memsampd.sampler.process.code_names import ReadMemory
+from memsampd.sampler.process.memory import entered
 from memsampd.sampler.records import BranchSamples, Spacing, no_registers
 from memsampd.sampler.registers import POSITION, written_registers
 
@@ -94,16 +97,10 @@ class DataOperands:
         """The instruction that most likely lies just before an address, by the code before that."""
         if len(code) < _BEFORE_BYTES:
             return None
-        begin = ip - _BEFORE_BYTES
-        found: Counter[int] = Counter()
-        for skipped in range(_BEGINS):
-            for instruction in iced_x86.Decoder(64, code[skipped:], ip=begin + skipped):
-                if instruction.next_ip == ip and not instruction.is_invalid:
-                    found[instruction.ip] += 1
-        if not found:
+        at = _core.last_instruction(code, _BEGINS, FORMS, decode)
+        if at < 0:
             return None
-        likeliest = found.most_common(1)[0][0]
-        return next(iter(iced_x86.Decoder(64, code[likeliest - begin :], ip=likeliest)))
+        return iced_x86.Decoder(64, code[at:], ip=ip - _BEFORE_BYTES + at).decode()
 
     def _describe(self, instruction: iced_x86.Instruction) -> tuple[Operand | None, set[int]]:
         """Its access to data, if there is one, and the registers that it writes."""
@@ -128,12 +125,13 @@ class DataSpacing:
 
     Args:
         pid: the process; samples of others tell nothing.
-        read_code: reads its code.
+        read_code: reads its code; entered while it does, if it is a context manager.
     """
 
     def __init__(self, pid: int, read_code: ReadMemory) -> None:
         self._pid = pid
         self._operands = DataOperands(read_code)
+        self._reading = entered(read_code)
         self._known: dict[int, bytes] = {}  # operands, packed
         self._ip = Latest(_SAMPLES, np.uint64)
         self._time = Latest(_SAMPLES, np.float64)  # ascending
@@ -166,10 +164,11 @@ class DataSpacing:
         if not new:
             return
         times = Counter(ip for ip in self._ip.rows.tolist() if ip in new)
-        for ip, count in times.most_common(_DECODED):
-            if count >= _LEAST_TIMES:
-                operand = self._operands.at(ip)
-                self._known[ip] = _UNKNOWN if operand is None else _PACKED.pack(*operand)
+        with self._reading:
+            for ip, count in times.most_common(_DECODED):
+                if count >= _LEAST_TIMES:
+                    operand = self._operands.at(ip)
+                    self._known[ip] = _UNKNOWN if operand is None else _PACKED.pack(*operand)
         while len(self._known) > _KNOWN:
             del self._known[next(iter(self._known))]
 

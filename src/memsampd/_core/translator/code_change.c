@@ -142,18 +142,31 @@ end_of(const struct pieces *p, size_t part)
     return part + 1 < p->count ? p->item[part + 1].begin : p->end;
 }
 
-/* Cycles an access. */
+/* What tells how fast code is. */
+struct paces {
+    struct core_model *model;
+    const struct blocks *blocks;
+    const uint64_t *segment_base;
+    const struct pieces *pieces;
+    double known[PARTS_MOST]; /* cycles an access; below 0: not asked for yet, as it takes a millisecond */
+};
+
 static double
-pace(struct core_model *m, const struct blocks *b, const uint64_t segment_base[3],
-     const uint64_t *at, const uint64_t *end)
+pace(struct paces *p, size_t part)
 {
-    const struct core_times t = core_model_run(m, b, segment_base, at, end);
-    return t.accesses != 0 ? t.distant_cycles / (double)t.accesses : 0;
+    if (p->known[part] < 0) {
+        const struct core_times t =
+            core_model_run(p->model, p->blocks, p->segment_base, p->pieces->item[part].begin,
+                           end_of(p->pieces, part));
+        p->known[part] = t.accesses != 0 ? t.distant_cycles / (double)t.accesses : 0;
+    }
+    return p->known[part];
 }
 
 static bool
-are_unlike(double a, double b)
+are_unlike(struct paces *p, size_t part, size_t next)
 {
+    const double a = pace(p, part), b = pace(p, next);
     return a > UNLIKE_SPEED * b || b > UNLIKE_SPEED * a;
 }
 
@@ -173,17 +186,15 @@ find_parts(struct core_model *m, const struct blocks *blocks, const uint64_t seg
     for (size_t i = 1; i < p.count; i++)
         p.item[i].begin = best_cut(blocks, &p.item[i - 1], &p.item[i], end_of(&p, i));
     parts.count = 0;
-    double before = pace(m, blocks, segment_base, p.item[0].begin, end_of(&p, 0));
+    struct paces paces = {m, blocks, segment_base, &p, {-1, -1, -1, -1}};
     uint64_t accesses = p.item[0].accesses;
     for (size_t i = 1; i < p.count; i++) {
-        const double now = pace(m, blocks, segment_base, p.item[i].begin, end_of(&p, i));
-        if ((is_sought || are_unlike(before, now)) && accesses >= FEWEST_ACCESSES &&
-            p.item[i].accesses >= FEWEST_ACCESSES) {
+        if (accesses >= FEWEST_ACCESSES && p.item[i].accesses >= FEWEST_ACCESSES &&
+            (is_sought || are_unlike(&paces, i - 1, i))) {
             parts.end[parts.count++] = p.item[i].begin;
             accesses = 0;
         }
         accesses += p.item[i].accesses;
-        before = now;
     }
     parts.end[parts.count++] = end;
     return parts;

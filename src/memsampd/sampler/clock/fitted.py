@@ -8,6 +8,7 @@ each counts. Samples of the running thread in quick succession then tell how fas
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from itertools import combinations
 
 import numpy as np
@@ -106,7 +107,7 @@ def _counting(
     unit = registers[:, moved] / scale[moved]
     products, told = unit.T @ unit, unit.T @ (made / length)
     for together in range(1, min(_TOGETHER_MOST, len(moved)) + 1):
-        chosen = np.array(list(combinations(range(len(moved)), together)))
+        chosen = _choices(len(moved), together)
         # Registers that always go together would have no single solution.
         square = products[chosen[:, :, None], chosen[:, None, :]] + 1e-9 * np.eye(together)
         parts = np.linalg.solve(square, told[chosen][..., None])[..., 0]
@@ -118,6 +119,12 @@ def _counting(
         which = moved[chosen[good]]
         np.put_along_axis(weights, which, parts[good] * length / scale[which], axis=1)
         yield weights, deviations[good]
+
+
+@cache
+def _choices(registers: int, together: int) -> NDArray[np.int64]:
+    """All choices of so many of them, shape (c, together); nobody may write into it."""
+    return np.array(list(combinations(range(registers), together)))
 
 
 def agreed_rate(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from memsampd.sampler.process.identity import PROC
 from memsampd.sampler.process.maps import AddressSpace, Mapping, read_maps
-from memsampd.sampler.process.memory import read_present
+from memsampd.sampler.process.memory import PresentMemory
 
 _PAGE_BYTES = 4096
 _WRAP = 1 << 64
@@ -94,10 +94,11 @@ def _is_same_file(one: Mapping, other: Mapping) -> bool:
 
 def present_memory(pid: int, proc: Path = PROC) -> ReadMemory:
     """A function that reads what is present of a process's memory, or nothing."""
+    memory = PresentMemory(pid, proc)
 
     def read(address: int, size_bytes: int) -> bytes:
         try:
-            return read_present(pid, address, size_bytes, proc)
+            return memory(address, size_bytes)
         except (OSError, OverflowError):
             return b""
 
@@ -134,6 +135,8 @@ class CodeNames:
         self._read = present_memory(pid, proc)
         self._own = name_of(b"process " + process)
         self._space: AddressSpace | None = None
+        # Begin and end of what was named last of a file, and what names are more than addresses.
+        self._latest = 0, 0, 0
         self._bases: dict[tuple[int, str, str, int], int | None] = {}
         self._started_seconds = now()
         self._reading_seconds = 0.0
@@ -144,10 +147,15 @@ class CodeNames:
         Returns:
             The name, and whether the same code has it in other processes, too.
         """
-        mapping = self._find(address)
-        if mapping is not None and (base := self._base(mapping)) is not None:
-            return (base + mapping.offset + address - mapping.start) % _WRAP, True
-        return (self._own + address) % _WRAP, False
+        start, end, shift = self._latest
+        if not start <= address < end:
+            mapping = self._find(address)
+            base = None if mapping is None else self._base(mapping)
+            if mapping is None or base is None:
+                return (self._own + address) % _WRAP, False
+            shift = base + mapping.offset - mapping.start
+            self._latest = mapping.start, mapping.end, shift
+        return (address + shift) % _WRAP, True
 
     def _find(self, address: int) -> Mapping | None:
         mapping = self._space.find(address) if self._space is not None else None
@@ -162,6 +170,7 @@ class CodeNames:
 
     def _read_maps(self) -> None:
         before = self._now()
+        self._latest = 0, 0, 0
         try:
             self._space = read_maps(self._pid, self._proc)
         except OSError:

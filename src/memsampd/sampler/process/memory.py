@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import struct
 import time
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from typing import Self
 
 from memsampd.sampler.process.identity import PROC
 from memsampd.sampler.process.maps import AddressSpace, read_maps
@@ -17,26 +19,61 @@ _ENTRY = struct.Struct("<Q")
 _MAPPED_SECONDS = 1.0  # areas are read again after so long: there may be thousands
 
 
-def read_present(pid: int, address: int, size_bytes: int, proc: Path = PROC) -> bytes:
-    """Read as much as is present: a read of other pages would bring them in.
+class PresentMemory:
+    """Reads as much of a process's memory as is present: a read of other pages would bring them in.
 
-    Raises:
-        OSError: the process is gone, or not ours to read.
+    Files of /proc are opened for each read, or once for all that is read while it is entered: an
+    open one goes on to show the memory of before an exec.
+
+    Args:
+        pid: the process.
+        proc: root of the proc file system.
     """
-    first, last = address // _PAGE_BYTES, (address + size_bytes - 1) // _PAGE_BYTES
-    entries = _read(f"{proc}/{pid}/pagemap", 8 * (last - first + 1), 8 * first)
-    is_present = [entry & PRESENT != 0 for (entry,) in _ENTRY.iter_unpack(entries)]
-    pages = is_present.index(False) if False in is_present else len(is_present)
-    readable_bytes = min((first + pages) * _PAGE_BYTES - address, size_bytes)
-    return _read(f"{proc}/{pid}/mem", readable_bytes, address) if readable_bytes > 0 else b""
+
+    def __init__(self, pid: int, proc: Path = PROC) -> None:
+        self._paths = f"{proc}/{pid}/pagemap", f"{proc}/{pid}/mem"
+        self._files: list[int] = []
+        self._is_entered = False
+
+    def __enter__(self) -> Self:
+        self._is_entered = True
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._is_entered = False
+        self._close()
+
+    def __call__(self, address: int, size_bytes: int) -> bytes:
+        """Read; fewer bytes, or none, where not all pages are present.
+
+        Raises:
+            OSError: the process is gone, or not ours to read.
+        """
+        try:
+            return self._read(address, size_bytes)
+        finally:
+            if not self._is_entered:
+                self._close()
+
+    def _read(self, address: int, size_bytes: int) -> bytes:
+        while len(self._files) < len(self._paths):
+            self._files.append(os.open(self._paths[len(self._files)], os.O_RDONLY | os.O_CLOEXEC))
+        pagemap, memory = self._files
+        first, last = address // _PAGE_BYTES, (address + size_bytes - 1) // _PAGE_BYTES
+        entries = os.pread(pagemap, 8 * (last - first + 1), 8 * first)
+        is_present = [entry & PRESENT != 0 for (entry,) in _ENTRY.iter_unpack(entries)]
+        pages = is_present.index(False) if False in is_present else len(is_present)
+        readable_bytes = min((first + pages) * _PAGE_BYTES - address, size_bytes)
+        return os.pread(memory, readable_bytes, address) if readable_bytes > 0 else b""
+
+    def _close(self) -> None:
+        while self._files:
+            os.close(self._files.pop())
 
 
-def _read(path: str, size_bytes: int, at: int) -> bytes:
-    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        return os.pread(file, size_bytes, at)
-    finally:
-        os.close(file)
+def entered(reader: object) -> AbstractContextManager[object]:
+    """What to enter where much is read at once: the reader, if it can be."""
+    return reader if isinstance(reader, AbstractContextManager) else nullcontext()
 
 
 class MappedFiles:

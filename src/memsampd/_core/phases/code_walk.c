@@ -1,0 +1,353 @@
+/* Code followed from an address on, instruction by instruction: where it leads to, what lies before it.
+ *
+ * How long instructions of a form are and how they go on is asked of a decoder in Python once
+ * (translator/forms.h), and kept by the form's key: there is one authority on what code means.
+ */
+#include "core.h"
+#include "forms.h"
+
+#include <string.h>
+
+#define PAGE_BYTES 4096
+#define CHUNK_BYTES 128
+#define FORMS_MOST 16384 /* of garbage there are more forms than of code */
+
+/* How an instruction goes on, as the decoder tells it. */
+enum going { GOES_ON, JUMPS, ENDS, IS_INVALID };
+
+/* What ends a straight line. */
+enum ending { AT_END, AT_KNOWN, AT_UNREADABLE, AT_LIMIT };
+
+struct decoded {
+    unsigned length;
+    enum going going;
+    uint64_t target; /* of one that jumps */
+};
+
+struct decoder {
+    PyObject *forms;  /* by key: length of immediates and enum going */
+    PyObject *decode; /* decode(code, ip): length, enum going, target */
+};
+
+/* Ask Python. `key` is 0 where nothing can be kept; -1 with an exception set on failure. */
+static int
+ask(const struct decoder *d, const uint8_t *code, size_t size, uint64_t ip, const struct parsed *p,
+    struct decoded *now)
+{
+    const size_t most = size < INSTRUCTION_MAXIMUM_BYTES ? size : INSTRUCTION_MAXIMUM_BYTES;
+    PyObject *told = PyObject_CallFunction(d->decode, "y#K", (const char *)code, (Py_ssize_t)most,
+                                           (unsigned long long)ip);
+    int going;
+
+    if (told == NULL)
+        return -1;
+    int parsed = PyArg_ParseTuple(told, "IiK", &now->length, &going,
+                                  (unsigned long long *)&now->target);
+    Py_DECREF(told);
+    if (!parsed)
+        return -1;
+    now->going = (enum going)going;
+    if (p == NULL || now->going == IS_INVALID || now->length < p->length)
+        return 0;
+    if (PyDict_Size(d->forms) >= FORMS_MOST)
+        PyDict_Clear(d->forms);
+    PyObject *key = PyLong_FromUnsignedLongLong(p->key);
+    PyObject *kept = PyLong_FromLong((long)(now->length - p->length) << 8 | going);
+    int result = key != NULL && kept != NULL ? PyDict_SetItem(d->forms, key, kept) : -1;
+    Py_XDECREF(key);
+    Py_XDECREF(kept);
+    return result;
+}
+
+/* What is kept of a form; negative: nothing, or there is an exception. */
+static long
+kept_of(const struct decoder *d, uint64_t form)
+{
+    PyObject *key = PyLong_FromUnsignedLongLong(form);
+    if (key == NULL)
+        return -1;
+    PyObject *kept = PyDict_GetItemWithError(d->forms, key);
+    Py_DECREF(key);
+    return kept != NULL ? PyLong_AsLong(kept) : -1;
+}
+
+static uint64_t
+target_of(const uint8_t *code, const struct parsed *p, uint64_t next)
+{
+    int32_t far;
+
+    if (p->opcode == 0xeb)
+        return next + (uint64_t)(int64_t)(int8_t)code[p->length];
+    memcpy(&far, code + p->length, sizeof far);
+    return next + (uint64_t)(int64_t)far;
+}
+
+/* -1 with an exception set on failure. */
+static int
+decode_one(const struct decoder *d, const uint8_t *code, size_t size, uint64_t ip,
+           struct decoded *now)
+{
+    struct parsed p;
+
+    if (!parse(code, size, &p))
+        return ask(d, code, size, ip, NULL, now);
+    const long kept = kept_of(d, p.key);
+    if (kept < 0)
+        return PyErr_Occurred() ? -1 : ask(d, code, size, ip, &p, now);
+    now->length = p.length + (unsigned)(kept >> 8);
+    now->going = (enum going)(kept & 0xff);
+    if (now->length > size || now->length > INSTRUCTION_MAXIMUM_BYTES)
+        return ask(d, code, size, ip, NULL, now); /* it is cut off */
+    if (now->going == JUMPS)
+        now->target = target_of(code, &p, ip + now->length);
+    return 0;
+}
+
+/* ---- Along a straight line ---- */
+
+struct line {
+    struct decoder decoder;
+    PyObject *known, *pages, *read;
+    PyObject *chunk;   /* what was read across the end of a page; owned */
+    const uint8_t *at; /* code at `ip` is at[ip - begin] */
+    uint64_t begin, until, end; /* instructions are whole that begin before `until` */
+};
+
+/* The bytes of a page, read once: a borrowed reference; NULL with an exception set on failure. */
+static PyObject *
+page_at(struct line *l, uint64_t address)
+{
+    PyObject *key = PyLong_FromUnsignedLongLong(address);
+    if (key == NULL)
+        return NULL;
+    PyObject *page = PyDict_GetItemWithError(l->pages, key);
+    if (page == NULL && !PyErr_Occurred()) {
+        PyObject *fresh = PyObject_CallFunction(l->read, "OI", key, PAGE_BYTES);
+        if (fresh != NULL && PyDict_SetItem(l->pages, key, fresh) == 0)
+            page = fresh; /* the dictionary holds it */
+        Py_XDECREF(fresh);
+    }
+    Py_DECREF(key);
+    return page;
+}
+
+static int
+use_bytes(struct line *l, PyObject *bytes, uint64_t begin)
+{
+    char *code;
+    Py_ssize_t size;
+
+    if (PyBytes_AsStringAndSize(bytes, &code, &size) < 0)
+        return -1;
+    l->at = (const uint8_t *)code;
+    l->begin = begin;
+    l->end = begin + (uint64_t)size;
+    return 0;
+}
+
+/* Have code at `ip`: pages are read whole, as reading costs more than decoding. */
+static int
+move_to(struct line *l, uint64_t ip)
+{
+    const uint64_t page = ip & -(uint64_t)PAGE_BYTES;
+    PyObject *bytes = page_at(l, page);
+
+    if (bytes == NULL || use_bytes(l, bytes, page) < 0)
+        return -1;
+    if (ip - page + INSTRUCTION_MAXIMUM_BYTES <= l->end - page) {
+        l->until = l->end - INSTRUCTION_MAXIMUM_BYTES + 1;
+        return 0;
+    }
+    Py_XDECREF(l->chunk);
+    l->chunk = PyObject_CallFunction(l->read, "KI", (unsigned long long)ip, CHUNK_BYTES);
+    if (l->chunk == NULL || use_bytes(l, l->chunk, ip) < 0)
+        return -1;
+    const uint64_t size = l->end - ip;
+    l->until = ip + (size > INSTRUCTION_MAXIMUM_BYTES ? size - INSTRUCTION_MAXIMUM_BYTES : 0) + 1;
+    return 0;
+}
+
+/* Whether it is known where the code at `ip` leads to; -1 with an exception set on failure. */
+static int
+is_known(const struct line *l, PyObject *ip)
+{
+    PyObject *known = PyDict_GetItemWithError(l->known, ip);
+    if (known == NULL)
+        return PyErr_Occurred() ? -1 : 0;
+    PyObject *is_mapped = PyTuple_GetItem(known, 1);
+    return is_mapped != NULL ? PyObject_IsTrue(is_mapped) : -1;
+}
+
+/* Go to another instruction: 1 if it is known, else it counts as passed; -1 on failure. */
+static int
+pass(struct line *l, PyObject *passed, uint64_t ip)
+{
+    PyObject *address = PyLong_FromUnsignedLongLong(ip);
+    if (address == NULL)
+        return -1;
+    int result = is_known(l, address);
+    if (result == 0)
+        result = PyList_Append(passed, address);
+    Py_DECREF(address);
+    return result;
+}
+
+/* The jump that goes where one went before: the lowest target of all from there on. */
+static bool
+closes_loop(const uint64_t *targets, size_t count, uint64_t *lowest)
+{
+    const uint64_t target = targets[count - 1];
+    size_t i = 0;
+
+    while (targets[i] != target)
+        i++;
+    *lowest = target;
+    for (size_t k = i; k < count; k++)
+        *lowest = targets[k] < *lowest ? targets[k] : *lowest;
+    return i + 1 < count;
+}
+
+/* Follow the code at `*ip` to what ends it, where `*ip` is left; -1 with an exception set on failure. */
+static int
+follow(struct line *l, uint64_t *ip, size_t most, uint64_t *targets, PyObject *passed)
+{
+    uint64_t lowest, now_at = *ip;
+    size_t jumps = 0;
+    struct decoded now;
+    int found;
+
+    for (size_t i = 0; i < most; i++) {
+        *ip = now_at;
+        if ((now_at < l->begin || now_at >= l->until) && move_to(l, now_at) < 0)
+            return -1;
+        if (decode_one(&l->decoder, l->at + (now_at - l->begin), l->end - now_at, now_at, &now) < 0)
+            return -1;
+        switch (now.going) {
+        case GOES_ON:
+            now_at += now.length;
+            break;
+        case JUMPS:
+            now_at = targets[jumps++] = now.target;
+            if (closes_loop(targets, jumps, &lowest)) {
+                *ip = lowest;
+                return AT_END;
+            }
+            l->begin = l->until = 0;
+            break;
+        case ENDS:
+            return AT_END;
+        default:
+            return AT_UNREADABLE;
+        }
+        if ((found = pass(l, passed, now_at)) != 0) {
+            *ip = now_at;
+            return found < 0 ? -1 : AT_KNOWN;
+        }
+    }
+    return AT_LIMIT;
+}
+
+PyDoc_STRVAR(follow_code_doc,
+             "follow_code(ip, most, known, pages, forms, read, decode)\n--\n\n"
+             "Where the straight line from an address on ends, why (0: there, 1: what follows is known, "
+             "2: it cannot be read, 3: after so many instructions), and the instructions on the way.\n\n"
+             "Known is (name, mapped, anonymous) by address. Pages that read(address, size) gave, and "
+             "what decode(code, ip) told of forms of instructions (length, how it goes on, target), are "
+             "kept in dictionaries.");
+
+static PyObject *
+follow_code(PyObject *module, PyObject *args)
+{
+    struct line l = {0};
+    unsigned long long begin;
+    Py_ssize_t most;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "KnO!O!O!OO:follow_code", &begin, &most, &PyDict_Type, &l.known,
+                          &PyDict_Type, &l.pages, &PyDict_Type, &l.decoder.forms, &l.read,
+                          &l.decoder.decode))
+        return NULL;
+    uint64_t ip = begin;
+    uint64_t *targets = most > 0 ? PyMem_Malloc((size_t)most * sizeof *targets) : NULL;
+    if (targets == NULL)
+        return PyErr_NoMemory();
+    PyObject *passed = Py_BuildValue("[K]", begin);
+    int ending = passed != NULL ? follow(&l, &ip, (size_t)most, targets, passed) : -1;
+
+    PyMem_Free(targets);
+    Py_XDECREF(l.chunk);
+    if (ending < 0) {
+        Py_XDECREF(passed);
+        return NULL;
+    }
+    return Py_BuildValue("(KiN)", (unsigned long long)ip, ending, passed);
+}
+
+/* ---- Backwards ---- */
+
+#define BEFORE_MOST_BYTES 256
+
+/* Where the instruction begins that ends with some code which is decoded from `at` on; -1: none does, -2:
+ * an exception is set. */
+static int
+last_of(const struct decoder *d, const uint8_t *code, size_t size, size_t at)
+{
+    struct decoded now;
+
+    for (; at < size; at += now.length) {
+        if (decode_one(d, code + at, size - at, at, &now) < 0)
+            return -2;
+        if (now.going != IS_INVALID && at + now.length == size)
+            return (int)at;
+        if (now.length == 0)
+            break;
+    }
+    return -1;
+}
+
+PyDoc_STRVAR(last_instruction_doc,
+             "last_instruction(code, begins, forms, decode)\n--\n\n"
+             "Where the instruction begins that most likely ends some code, or -1: instructions have no "
+             "marks at their ends, so it is decoded from so many places on, which meet nearly always.");
+
+static PyObject *
+last_instruction(PyObject *module, PyObject *args)
+{
+    struct decoder d;
+    const uint8_t *code;
+    Py_ssize_t size, begins;
+    unsigned votes[BEFORE_MOST_BYTES] = {0};
+    int best = -1;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "y#nO!O:last_instruction", (const char **)&code, &size, &begins,
+                          &PyDict_Type, &d.forms, &d.decode))
+        return NULL;
+    if (size > BEFORE_MOST_BYTES) {
+        PyErr_SetString(PyExc_ValueError, "too much code");
+        return NULL;
+    }
+    int last[BEFORE_MOST_BYTES];
+    begins = begins < size ? begins : size;
+    for (Py_ssize_t i = 0; i < begins; i++) {
+        last[i] = last_of(&d, code, (size_t)size, (size_t)i);
+        if (last[i] == -2)
+            return NULL;
+        if (last[i] >= 0)
+            votes[last[i]]++;
+    }
+    for (Py_ssize_t i = 0; i < begins; i++)
+        if (last[i] >= 0 && (best < 0 || votes[last[i]] > votes[best]))
+            best = last[i];
+    return PyLong_FromLong(best);
+}
+
+static PyMethodDef walk_functions[] = {
+    {"follow_code", follow_code, METH_VARARGS, follow_code_doc},
+    {"last_instruction", last_instruction, METH_VARARGS, last_instruction_doc},
+    {NULL, NULL, 0, NULL},
+};
+
+int
+memsampd_add_code_walk(PyObject *module)
+{
+    return PyModule_AddFunctions(module, walk_functions);
+}
