@@ -10,7 +10,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Protocol, TextIO
 
 from memsampd.errors import UsageError
@@ -24,37 +23,13 @@ if TYPE_CHECKING:
     from memsampd.exporters.snapshot import Snapshot
 
 
-# What packages load without a need: docstrings of numpy's functions, 10 ms of CPU time, and what
-# msgspec takes from typing where this is not there, 5 ms. By the package that loads it.
-_NEEDLESS: dict[str, dict[str, ModuleType | None]] = {
-    "numpy": {
-        name: ModuleType(name)
-        for name in ("numpy._core._add_newdocs", "numpy._core._add_newdocs_scalars")
-    },
-    "msgspec": {"typing_extensions": None},
-}
-
-
 @contextmanager
 def loading() -> Iterator[None]:
-    """What is loaded meanwhile stays: do not look for garbage in it, now or later.
-
-    Nor load what is not needed. Who loads it later, or has done so, gets it.
-    """
-    left_out = {
-        name: stands_in
-        for package, needless in _NEEDLESS.items()
-        if package not in sys.modules
-        for name, stands_in in needless.items()
-        if name not in sys.modules
-    }
+    """What is loaded meanwhile stays: do not look for garbage in it, now or later."""
     gc.disable()
-    sys.modules.update(left_out)  # type: ignore[arg-type]  # None: it cannot be loaded
     try:
         yield
     finally:
-        for name in left_out:
-            sys.modules.pop(name, None)
         gc.freeze()
         gc.enable()
 
