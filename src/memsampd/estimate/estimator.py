@@ -68,9 +68,9 @@ _FIRST_NEWS = 0.1  # ... and this much at least, in octaves that a burst of the 
 # of the counters fell from 1.93 to 1.78 %, with 2 windows as with 5.
 _COUNTED_LATER = 3
 # How a burst's curve goes on by itself is worth so many watches of bursts of their own: in replays
-# of 27 runs of eight programs, with all of their watches and with 0.4 of them, the error at 4 to
-# 64 MiB was 0.72 and 0.77 points, with 0 it was 0.72 and 0.94, without watches 0.80 and 0.79.
-_PRIOR_WATCHES = 8.0
+# of 24 runs of eight programs, with all of their watches and with 0.4 of them, the error at 4 to
+# 64 MiB was 0.75 and 0.80 points; with 0 in its place 0.75 and 0.83, with 8 0.76 and 0.80.
+_PRIOR_WATCHES = 4.0
 _AT_ONCE = 16  # windows that are shared out together: most of the work does not depend on how many
 
 
