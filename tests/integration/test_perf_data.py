@@ -22,7 +22,6 @@ from memsampd.sampler.perf.rings import SAMPLE_DTYPE
 pytestmark = pytest.mark.skipif(shutil.which("perf") is None, reason="perf is not installed")
 
 GIVEN = [Path(name) for name in os.environ.get("MEMSAMPD_PERF_DATA", "").split(":") if name]
-USER_END = 1 << 47
 RECORDED = {
     "faults": ("-e", "page-faults:u", "-c", "1", "--data", "--weight"),
     "clock": ("-e", "task-clock:u", "-c", "500000", "--data", "--sample-cpu", "--period"),
@@ -38,14 +37,21 @@ def recorded(kind: str, folder: Path) -> Path:
 
 
 def told_by_perf(path: Path) -> list[tuple[int, int, int, int]]:
-    """Thread, time, instruction and address of each sample in user code, in order of time."""
-    command = ["perf", "script", "-i", str(path), "--ns", "-F", "tid,time,ip,addr"]
+    """Thread, time, instruction and address (0 without) of each user sample, in order of time.
+
+    Which are of user mode is what the records say: PEBS may put an instruction of the kernel's into
+    one of these.
+    """
+    has_address = abi.DataFile.read(path).sample_type & abi.ADDR
+    fields = "tid,misc,time,addr,ip" if has_address else "tid,misc,time,ip"
+    command = ["perf", "script", "-i", str(path), "--ns", "-F", fields]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     samples = []
     for line in done.stdout.splitlines():
-        tid, time, address, ip, *_ = line.split()
+        tid, mode, time, *others = line.split()
+        address, ip = others[:2] if has_address else ("0", others[0])
         seconds, nanoseconds = time.rstrip(":").split(".")
-        if int(ip, 16) < USER_END:
+        if mode.startswith("U"):
             time_ns = int(seconds) * 10**9 + int(nanoseconds)
             samples.append((int(tid.split("/")[-1]), time_ns, int(ip, 16), int(address, 16)))
     return sorted(samples)

@@ -29,7 +29,7 @@ from memsampd.estimate.scatter import phase_bands, phase_scatter
 from memsampd.estimate.sharing import burst_shares
 from memsampd.estimate.speed import ERROR, SpeedModel
 from memsampd.estimate.summary import summarise
-from memsampd.estimate.watches import NEWS_OF_ALL, PhaseWatches, is_same_kind
+from memsampd.estimate.watches import is_same_kind
 from memsampd.models.histogram import ReuseHistogram
 from memsampd.models.late_returns import LateReturns, continued
 from memsampd.models.policies import MODELS
@@ -67,6 +67,10 @@ _FIRST_NEWS = 0.1  # ... and this much at least, in octaves that a burst of the 
 # would otherwise be worked off at the cost of later ones. In replays of 90 live runs the CDF error
 # of the counters fell from 1.93 to 1.78 %, with 2 windows as with 5.
 _COUNTED_LATER = 3
+# How a burst's curve goes on by itself is worth so many watches of bursts of their own: in replays
+# of 24 runs of eight programs, with all of their watches and with 0.4 of them, the error at 4 to
+# 64 MiB was 0.75 and 0.80 points; with 0 in its place 0.75 and 0.83, with 8 0.76 and 0.80.
+_PRIOR_WATCHES = 4.0
 _AT_ONCE = 16  # windows that are shared out together: most of the work does not depend on how many
 
 
@@ -149,7 +153,6 @@ class Estimator:
         self._waiting: deque[_Waiting] = deque()
         self._new: list[_Waiting] = []  # of these, not shared out yet
         self._course = Course()
-        self._all_watches = PhaseWatches()
         self._provisional = WindowSums.nothing(self._layout.values, self._capacity)
         self._settled = WindowSums.nothing(self._layout.values, self._capacity)
         self._most_accesses = 0.0
@@ -357,19 +360,13 @@ class Estimator:
     def _add_watch(self, record: WatchRecord) -> None:
         phase = self.phase_now(record.phase)
         account = self._account(phase)
-        burst = self._burst_of(record)
-        says_new = account.watches.add(record, burst)
-        # Phases without watches go by those of others.
-        if self._all_watches.add(record, burst, NEWS_OF_ALL):
-            self._all_watches.told = self._all_watches.count
-            again = [id for id, each in self._phases.items() if each.histogram.accesses]
-        else:
-            again = [phase] if says_new and account.histogram.accesses else []
-        for id in again:
-            self._phases[id].watches.told = self._phases[id].watches.count
-        if again and self._memory is not None:
+        says_new = account.watches.add(record, self._burst_of(record))
+        if not (says_new and account.histogram.accesses):
+            return
+        account.watches.told = account.watches.count
+        if self._memory is not None:
             phases = self._memory.phase
-            self._model_again(row for row in self._seen if phases[row] in again)
+            self._model_again(row for row in self._seen if phases[row] == phase)
             self._value_again()
             self._settle()
 
@@ -401,26 +398,29 @@ class Estimator:
     ) -> NDArray[np.float64]:
         """The curve of a burst: what it saw, what bursts like it did, and what watchpoints told.
 
-        Where there were too few of these for bursts of its kind, others of its phase, or those of
-        other phases, tell what is likely, and nothing of bounds.
+        Where there were too few of these for bursts of its kind, others of its phase tell what is
+        likely, and nothing of bounds. The estimate goes the further from what the curve would be
+        without them, the more there are, and what they rule out is left at once.
         """
         table = self._layout.table(self._layout.row(whole))
-        if not self._all_watches.count or not np.any(table[:, LOW] < table[:, HIGH]):
-            return table.ravel()
         account = self._phases[phase]
-        own_tails, all_tails = (
-            each.read(self._course.accesses) for each in (account.watches, self._all_watches)
-        )
-        horizon = whole.horizon_accesses
+        if not account.watches.count or not np.any(table[:, LOW] < table[:, HIGH]):
+            return table.ravel()
+        tails = account.watches.read(self._course.accesses)
+        horizon, before = whole.horizon_accesses, table[:, MIDDLE].copy()
         # The same code on another working set: what its phase did says nothing of it.
-        tail = own_tails.beyond(horizon, None if is_same_kind(own, account.pooled()) else own)
+        tail = tails.beyond(horizon, None if is_same_kind(own, account.pooled()) else own)
         parts = {} if tail is None else {MIDDLE: tail.middle, LOW: tail.low, HIGH: tail.high}
         if tail is None:
-            tail = own_tails.beyond(horizon) or all_tails.beyond(horizon)
+            tail = tails.beyond(horizon)
             parts = {} if tail is None else {MIDDLE: tail.middle}
         for bound, part in parts.items():
             row = self._layout.row(whole.continued_by(part))
             table[:, bound] = self._layout.table(row)[:, bound]
+        if tail is not None:
+            share = tail.count / (tail.count + _PRIOR_WATCHES)
+            possible = np.clip(before, table[:, LOW], table[:, HIGH])
+            table[:, MIDDLE] = possible + share * (table[:, MIDDLE] - possible)
         return table.ravel()
 
     def _keep(

@@ -29,9 +29,9 @@ Accesses = Callable[[float, float, float], float]
 _REMEMBERED = 512  # watches of a phase
 # A burst goes on as its phase does if that has about as many lines left at the burst's horizon.
 _SAME_KIND = 0.1
-# So many times as many watches are worth modelling the bursts of a phase again, and those of all:
-# it is the most costly thing about watches.
-NEWS, NEWS_OF_ALL = 2.0, 4.0
+# So many times as many watches are worth modelling the bursts of a phase again: it is the most
+# costly thing about watches.
+_NEWS = 2.0
 # The correlation of lines of one walk, or of a burst as short, which is a moment of the program.
 _WALK_ALIKE = 0.7
 # Who touches a line at random words so many times leaves one of its eight alone in 0.12 of cases.
@@ -186,18 +186,17 @@ class PhaseWatches(msgspec.Struct):
     told: int = 0
     _read: Tails | None = None
 
-    def add(self, record: WatchRecord, burst: SurvivalFunction | None, news: float = NEWS) -> bool:
+    def add(self, record: WatchRecord, burst: SurvivalFunction | None) -> bool:
         """Remember one; whether so many have come that their tail is worth working out again.
 
         Args:
             record: what was watched.
             burst: what the burst saw that told its line.
-            news: so many times as many as the last time.
         """
         self._read = None
         self.records.append((record, burst))
         self.count += 1
-        return self.count >= MIN_WATCHES and self.count >= news * self.told
+        return self.count >= MIN_WATCHES and self.count >= _NEWS * self.told
 
     def absorb(self, other: PhaseWatches) -> None:
         """Take over those of a phase that turned out to be this one."""
@@ -349,7 +348,7 @@ class Tails:
             tail_beyond(horizon_accesses, replace(reuses, end=end), constancy) for end in extremes
         ]
         low, high = (middle if each is None else each for each in bounds)
-        return Tail(low.low, middle.middle, high.high)
+        return Tail(low.low, middle.middle, high.high, middle.count)
 
 
 def counts_of(watches: Sequence[WatchRecord]) -> NDArray[np.float64]:

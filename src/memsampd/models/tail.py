@@ -106,11 +106,13 @@ class Tail(msgspec.Struct, frozen=True):
         low: lower bound.
         middle: the estimate.
         high: upper bound.
+        count: as many watches of bursts of their own would say as much.
     """
 
     low: SurvivalFunction
     middle: SurvivalFunction
     high: SurvivalFunction
+    count: float
 
 
 def wilson(
@@ -161,7 +163,10 @@ def tail_beyond(horizon_accesses: int, reuses: WatchedReuses, constancy: Constan
     low = wilson(survival[0], number[:bins])[0] * told
     high = wilson(survival[2], number[:bins])[1] * told + (1 - told)
     edges = np.concatenate([[0], EDGES[first : first + bins + 1]])
-    return Tail(*(_function(edges, each, reuses.watches) for each in (low, survival[1], high)))
+    low_part, middle, high_part = (
+        _function(edges, each, reuses.watches) for each in (low, survival[1], high)
+    )
+    return Tail(low_part, middle, high_part, count=float(number[0]))
 
 
 def _product_limit(

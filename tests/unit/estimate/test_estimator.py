@@ -660,20 +660,23 @@ def test_watches_tell_what_bursts_do_not() -> None:
     )
     sizes_bytes = np.array([1 << 20, 64 << 20, 1 << 30], np.int64)
     curves = []
-    for watches in (0, 3, 200):
+    for watches in (0, 3, 4, 200):
         estimator = Estimator(sizes_bytes, 64, (StatStack(),))
         estimator.add(window(0))
         estimator.add(stream)
         for at in range(watches):  # 0.05 s at the rate of the burst: 5 million accesses
             estimator.add(watch(at, hits=4))
         curves.append(estimator.estimate().curves["lru"])
-    without, few, many = curves
+    without, few, some, many = curves
     assert without.low.tolist()[1:] == [0, 0]
     assert few.low.tolist() == without.low.tolist()
     assert few.high.tolist() == without.high.tolist()
+    assert few.miss_ratio.tolist() == without.miss_ratio.tolist()
+    # Four of them are believed as much as how the curve goes on by itself.
+    assert some.miss_ratio[2] == pytest.approx(without.miss_ratio[2] / 2)
     assert many.miss_ratio[:2].tolist() == pytest.approx([1, 1], abs=0.01)
     assert many.low[1] > 0.7  # 64 MiB is a million lines: all of them are missed
-    assert many.miss_ratio[2] < 0.01  # 16 million lines: none is
+    assert many.miss_ratio[2] < 0.1 * without.miss_ratio[2]  # 16 million lines: none is
     assert many.high[2] < 0.2
 
 
