@@ -116,14 +116,14 @@ def test_watches_tell_where_a_long_loop_ends() -> None:
     assert without.estimate[:2] == pytest.approx(np.ones(2))  # a stream, as far as bursts see
     assert without.errors[2:].min() > 10  # beyond, as caches usually do
     assert without.widths[1:] == pytest.approx(np.full(4, 100))
-    assert told.estimate == pytest.approx([1, 1, 1, 0, 0], abs=0.05)
+    assert told.estimate == pytest.approx([1, 1, 1, 0, 0], abs=0.01)
     assert told.widths[1:].max() < 60
     assert without.held == told.held == 100
     shares = paired(without, told)
     assert [each.at for each in shares] == DISTANCES.tolist()
     means = Means.of(shares)
     assert means.error == pytest.approx((without.errors.mean(), told.errors.mean()))
-    assert means.error[1] < 0.2 * means.error[0]
+    assert means.error[1] < 1
     assert means.held == (100, 100)
 
 

@@ -676,7 +676,7 @@ def test_watches_tell_what_bursts_do_not() -> None:
     assert some.miss_ratio[2] == pytest.approx(without.miss_ratio[2] / 2)
     assert many.miss_ratio[:2].tolist() == pytest.approx([1, 1], abs=0.01)
     assert many.low[1] > 0.7  # 64 MiB is a million lines: all of them are missed
-    assert many.miss_ratio[2] < 0.1 * without.miss_ratio[2]  # 16 million lines: none is
+    assert many.miss_ratio[2] < 0.01  # 16 million lines: none is
     assert many.high[2] < 0.2
 
 
