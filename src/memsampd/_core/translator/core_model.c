@@ -11,7 +11,7 @@
 #define LOAD_CYCLES 4
 #define WRONG_GUESS_CYCLES 13 /* from the moment the branch is known */
 
-#define STRETCHES 6
+#define STRETCHES 4
 #define STRETCH_INSTRUCTIONS 12288
 #define WARM_INSTRUCTIONS 4096
 
