@@ -30,6 +30,7 @@ from memsampd.estimate.sharing import burst_shares
 from memsampd.estimate.speed import ERROR, SpeedModel
 from memsampd.estimate.summary import summarise
 from memsampd.estimate.watches import is_same_kind
+from memsampd.estimate.window_rates import WindowRates
 from memsampd.models.histogram import ReuseHistogram
 from memsampd.models.late_returns import LateReturns, continued
 from memsampd.models.policies import MODELS
@@ -154,6 +155,7 @@ class Estimator:
         self._waiting: deque[_Waiting] = deque()
         self._new: list[_Waiting] = []  # of these, not shared out yet
         self._course = Course()
+        self._window_rates: dict[int, WindowRates] = {}
         self._provisional = WindowSums.nothing(self._layout.values, self._capacity)
         self._settled = WindowSums.nothing(self._layout.values, self._capacity)
         self._most_accesses = 0.0
@@ -265,6 +267,8 @@ class Estimator:
         return phase
 
     def _add_window(self, record: WindowRecord) -> None:
+        for rate in record.rates:
+            self._add_window_rate(rate)
         phase = self.phase_now(record.phase)
         account = self._account(phase)
         account.windows += 1
@@ -284,6 +288,17 @@ class Estimator:
         self._course.begin(record.index, record.end_seconds)
         if len(self._new) >= _AT_ONCE:
             self._take_stock()
+
+    def _add_window_rate(self, rate: CodeRate) -> None:
+        """How fast a window ran some code: many that agree are believed where bursts do not."""
+        rates = self._window_rates.setdefault(rate.code, WindowRates())
+        if len(self._window_rates) > self._capacity:
+            del self._window_rates[next(iter(self._window_rates))]
+        if not rates.add(rate.accesses_per_cpu_second) or self._memory is None:
+            return
+        self._take_stock()
+        self._memory.set_steady(rate.code, rates.steady)
+        self._value_again()
 
     def _take_stock(self) -> None:
         """Share out the windows that have ended since the last time, before anything else changes.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any, TypeVar
@@ -21,9 +22,10 @@ _CONTRADICTION = 2.0
 _CONFIRMATION = 1.3
 # The model of rates is no further off than this, mostly: the faster of two that contradict each
 # other is taken if it is as near to the model, and none that is so much faster than the model
-# unless another one confirms it.
+# unless another one confirms it. Windows that agree are believed up to twice that.
 _NEAR_MODEL = 3.0
 _TOO_FAST = 3.0
+_FAR_TOO_FAST = 6.0
 # What the rates of two stops in the same code are taken to differ by.
 _USUAL_VARIATION = 0.2
 # Bursts without an access say nothing of the rates of others.
@@ -90,6 +92,7 @@ class BurstMemory:
         self._curves = np.zeros((capacity, values))
         self._compared = np.zeros((capacity, values if compared is None else compared))
         self._alike = np.zeros((capacity, capacity))
+        self._steady_rates: dict[int, float] = {}
         self._found: dict[Callable[[BurstMemory], Any], Any] = {}
 
     # -- what is remembered --------------------------------------------------------------------
@@ -173,7 +176,7 @@ class BurstMemory:
     def timed_code(self) -> NDArray[np.int64]:
         """Ids of their code in the rates of windows, shape (m,).
 
-        -1 where it has none, or where two timings of it contradict each other.
+        -1 where it has none, or where timings of it are in doubt, of bursts and of windows.
         """
         return np.where(self.is_in_doubt, -1, self._timed_code[: self.count])
 
@@ -421,9 +424,25 @@ class BurstMemory:
 
     # -- rates ---------------------------------------------------------------------------------
 
+    def set_steady(self, code: int, log_rate: float) -> None:
+        """Note at which rate windows run code of this id (:attr:`timed_code`); NaN: at several."""
+        self._steady_rates[code] = log_rate
+        if len(self._steady_rates) > len(self._window):  # more than there are bursts
+            del self._steady_rates[next(iter(self._steady_rates))]
+        self._found.clear()
+
+    @_until_changed
+    def _steady(self) -> NDArray[np.float64]:
+        """Logarithm of the rate at which windows run the code of each; NaN where they differ."""
+        codes = self._timed_code[: self.count].tolist()
+        return np.array([self._steady_rates.get(code, math.nan) for code in codes])
+
     @property
     def is_in_doubt(self) -> NDArray[np.bool_]:
-        """Whose timing another one of the same code contradicts, or the model, shape (m,)."""
+        """Whose timing another one of the same code contradicts, or the model, shape (m,).
+
+        None where the windows that ran this code agree on a rate: that is taken in its place.
+        """
         return self._doubts()[0]
 
     @property
@@ -432,8 +451,8 @@ class BurstMemory:
         return self._doubts()[1]
 
     @_until_changed
-    def _doubts(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """Who is in doubt and who is trusted."""
+    def _doubts(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_]]:
+        """Who is in doubt, who is trusted, and of these whose rate is that of windows."""
         rates, curves = self._log_rate[: self.count], self._compared[: self.count]
         faster = np.subtract.outer(rates, rates)
         same = (
@@ -451,10 +470,14 @@ class BurstMemory:
         over_model = rates - self._log_model[: self.count]
         over_highest = rates - self._log_highest[: self.count]
         is_too_fast = self.is_timed & (over_highest > np.log(_TOO_FAST)) & ~is_confirmed
-        in_doubt = apart.any(axis=1) | is_too_fast
+        is_steady = self._steady() - self._log_highest[: self.count] < np.log(_FAR_TOO_FAST)
+        is_odd = apart.any(axis=1) | is_too_fast
+        goes_by_windows = is_odd & is_steady & self.is_timed
+        in_doubt = is_odd & ~is_steady
         is_likely = is_confirmed | (np.abs(over_model) < np.log(_NEAR_MODEL))
-        trusted = self.is_timed & ~is_slower & (is_likely | ~in_doubt)
-        return in_doubt, trusted
+        is_likely |= ~in_doubt
+        trusted = goes_by_windows | (self.is_timed & ~is_slower & is_likely)
+        return in_doubt, trusted, goes_by_windows
 
     @_until_changed
     def expected_rates(self) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
@@ -481,7 +504,7 @@ class BurstMemory:
         weight = like * (is_timed * self.bursts)
         weight[np.ix_(is_told, self.is_stored)] = 0.0
         modelled = self._log_model[: self.count]
-        measured = self._log_rate[: self.count]
+        measured = np.where(self._doubts()[2], self._steady(), self._log_rate[: self.count])
         missed = np.where(is_timed, measured - modelled, 0.0)
         told = weight.sum(axis=1)
         doubt = np.maximum(like @ (~self.is_timed * self.bursts) - told, 0.0)

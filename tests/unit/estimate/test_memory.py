@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
@@ -170,6 +172,33 @@ def test_a_timing_that_is_too_fast_to_be_true_counts_only_if_it_is_confirmed() -
     memory.add(1, 0, CODE[1], np.zeros(1), 3.6e8, 0.01, 1e8, True, 6)
     assert memory.is_trusted.all()
     assert memory.timed_code.tolist() == [5, 6, 6]
+
+
+def test_timings_in_doubt_go_by_windows_that_agree() -> None:
+    memory = BurstMemory(4, 1)
+    for code, rate in ((0, 2e8), (0, 4.4e8), (1, 1.5e8)):
+        memory.add(0, 0, CODE[code], np.zeros(1), rate, 0.01, 1e8, True, 5 + code)
+    assert memory.timed_code.tolist() == [-1, -1, 6]
+    for code in (5, 6):
+        memory.set_steady(code, math.log(3.5e8))
+    assert memory.is_trusted.all()
+    assert memory.timed_code.tolist() == [5, 5, 6]
+    assert memory.expected_rates()[0] == pytest.approx([3.5e8, 3.5e8, 1.5e8])
+    for unlikely in (7e8, math.nan):  # far too fast for the model; windows do not agree any more
+        memory.set_steady(5, math.log(unlikely))
+        assert memory.timed_code.tolist() == [-1, -1, 6]
+        assert memory.is_trusted.tolist() == [False, False, True]
+
+
+def test_rates_of_as_many_codes_are_kept_as_of_bursts() -> None:
+    memory = BurstMemory(4, 1, capacity=4)
+    for rate in (2e8, 4.4e8):
+        memory.add(0, 0, CODE[0], np.zeros(1), rate, 0.01, 1e8, True, 5)
+    for code in (5, 6, 7, 8):
+        memory.set_steady(code, math.log(3e8))
+    assert memory.timed_code.tolist() == [5, 5]
+    memory.set_steady(9, math.log(3e8))
+    assert memory.timed_code.tolist() == [-1, -1]
 
 
 def test_a_timing_is_not_too_fast_where_what_was_not_seen_to_return_may_have_hit() -> None:

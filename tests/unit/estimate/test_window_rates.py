@@ -1,0 +1,33 @@
+"""Whether windows that ran the same code all went at one rate."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from memsampd.estimate.window_rates import WindowRates
+
+
+def test_windows_that_agree_tell_their_rate_once_there_are_some() -> None:
+    rates = WindowRates()
+    for number in range(7):
+        assert not rates.add(1e9 * (1 + 0.01 * (number % 3)))
+    assert math.isnan(rates.steady)
+    assert rates.add(9e9)  # one that is far off is no matter
+    assert math.exp(rates.steady) == pytest.approx(1.01e9, rel=0.02)
+
+
+def test_windows_that_do_not_agree_tell_none() -> None:
+    rates = WindowRates()
+    for number in range(8):
+        rates.add(1e9 * (1 + number % 2))
+    assert math.isnan(rates.steady)
+
+
+def test_what_they_tell_follows_the_latest() -> None:
+    rates = WindowRates()
+    told = [rates.add(rate) for rate in np.repeat([1e9, 2e9], [8, 120])]
+    assert np.flatnonzero(told).tolist() == [7, 15, 31, 63, 127]
+    assert math.exp(rates.steady) == pytest.approx(2e9)
