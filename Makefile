@@ -19,10 +19,10 @@ test: .venv/.installed .venv/.dev ## everything that continuous integration chec
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -n 3 --dist loadfile --doctest-modules --doctest-glob='*.md' --pyargs ./tests ./docs memsampd
+	$(BIN)/python -m pytest -n 2 --dist loadfile --doctest-modules --doctest-glob='*.md' --pyargs ./tests ./docs memsampd
 
 unit: .venv/.installed .venv/.dev ## the fast tests
-	$(BIN)/python -m pytest -q -n 3 --dist loadfile tests/unit
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile tests/unit
 
 lint: .venv/.installed .venv/.dev ## ruff and mypy
 	$(BIN)/ruff check .
