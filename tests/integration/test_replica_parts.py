@@ -134,4 +134,5 @@ def test_code_that_was_sought_is_a_part_at_any_speed(pid: int) -> None:
     often = int(whole.code_ip[whole.code_times.argmax()])
     parts = full_parts(pid, CHASED + SUMMED, (often,))
     assert 2 <= len(parts) <= 3
-    assert often in parts[0][0].code_ip
+    # The thread may have gone on before it was held, on a busy machine.
+    assert any(often in part.code_ip for part, _ in parts)
