@@ -33,6 +33,7 @@ import numpy as np
 from evaluation.page import Page
 from reference import store
 from reference.documents import machine_text, replace_section
+from reference.estimates import told_ratios
 from reference.judging import bounds_hold
 from reference.programs import BUILD, environment, find
 from reference.whole_runs import LARGE_BYTES, LARGE_PROGRAMS
@@ -158,8 +159,7 @@ def score(reference: store.Reference, version: str, curve: ExportedCurve) -> Sco
     """Judge a curve; where nothing is told, the estimate is the middle of the bounds."""
     exact = reference.lru.sum(axis=0) / reference.total_accesses
     low, high = np.array(curve.low), np.array(curve.high)
-    told = np.array([np.nan if each is None else each for each in curve.miss_ratio])
-    told = np.where(np.isnan(told), (low + high) / 2, told)
+    told = told_ratios(msgspec.structs.asdict(curve))
     return Score(
         program=reference.name,
         version=version,

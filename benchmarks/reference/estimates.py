@@ -65,10 +65,10 @@ def parse_estimate(document: Mapping[str, Any], sizes_bytes: tuple[int, ...]) ->
     unknown = np.array([_is_unknown(window) for window in windows])
     cpu_seconds = np.array([window["cpu_seconds"] for window in windows], dtype=float)
     return Estimate(
-        overall=_ratios(overall),
+        overall=told_ratios(overall),
         low=np.array(overall["low"], dtype=float),
         high=np.array(overall["high"], dtype=float),
-        windows=np.array([_ratios(window) for window in windows]),
+        windows=np.array([told_ratios(window) for window in windows]),
         weights=_weights(windows),
         unknown_windows=int(unknown.sum()),
         unknown_cpu_share=float(np.average(unknown, weights=cpu_seconds)),
@@ -85,7 +85,8 @@ def _is_unknown(curve: Mapping[str, Any]) -> bool:
     return None in curve["miss_ratio"] or is_guess
 
 
-def _ratios(curve: Mapping[str, Any]) -> Floats:
+def told_ratios(curve: Mapping[str, Any]) -> Floats:
+    """Return the miss ratios of an exported curve; the middle of the bounds where none is told."""
     middle = (np.array(curve["low"], dtype=float) + np.array(curve["high"], dtype=float)) / 2
     known = np.array(curve["miss_ratio"], dtype=float)  # None becomes NaN
     return np.where(np.isnan(known), middle, known)

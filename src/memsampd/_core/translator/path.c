@@ -53,12 +53,7 @@ needs_low_scratch(const struct step *s)
            s->p.reg >= 4;
 }
 
-/* Two registers for translated code itself. */
-struct pair {
-    uint8_t scratch, buffer;
-};
-
-/* Choose them; false if too few registers are left. */
+/* Choose buffer pointer and scratch; false if too few registers are left. */
 static bool
 choose_pair(struct pair *pair, unsigned used, bool low_scratch)
 {
@@ -71,13 +66,6 @@ choose_pair(struct pair *pair, unsigned used, bool low_scratch)
             *place[chosen++] = candidate;
     }
     return chosen == 2 && !(low_scratch && pair->scratch >= 8);
-}
-
-static void
-reserve_pair(struct path *path, struct pair pair)
-{
-    path->scratch_register = pair.scratch;
-    path->buffer_register = pair.buffer;
 }
 
 /* What the copy of an instruction cannot do although its form is known. */
@@ -172,7 +160,7 @@ has_room(struct growth *g, const struct step *s)
 
     if (!choose_pair(&pair, used, low_scratch))
         return false;
-    reserve_pair(g->path, pair);
+    g->path->pair = pair;
     g->used = used;
     g->low_scratch = low_scratch;
     return true;
@@ -293,15 +281,13 @@ path_choose(struct blocks *b, uint64_t ip, struct path *path)
 {
     const struct branch_profile *head = profile_get(&b->profile, ip | PROFILE_HEAD);
     struct growth g = {.b = b, .path = path};
-    struct pair pair = {0};
     enum translation result = TRANSLATED;
 
     g.entered = g.executions = head != NULL ? head->taken : 0;
     path->is_guided = g.entered != 0 && g.entered >= b->hot_executions;
     path->last_kind = EXIT_DIRECT;
     path->next_ip = ip;
-    choose_pair(&pair, 0, false);
-    reserve_pair(path, pair);
+    choose_pair(&path->pair, 0, false);
     for (path->count = 0; path->count < PATH_MAXIMUM_INSTRUCTIONS;) {
         struct step *s = &path->step[path->count];
         if (joins(&g, path->next_ip))

@@ -29,12 +29,17 @@ struct step {
     uint8_t way;
 };
 
+/* Two registers for translated code itself. */
+struct pair {
+    uint8_t scratch, buffer;
+};
+
 struct path {
     struct step step[PATH_MAXIMUM_INSTRUCTIONS];
     unsigned count;
     uint64_t next_ip;  /* behind the last step, unless that ends at WAY_END */
     uint8_t last_kind; /* enum exit_kind: how it goes on there */
-    uint8_t buffer_register, scratch_register; /* two that no step uses */
+    struct pair pair;  /* that no step uses */
     bool is_guided;    /* laid out by the profile */
 };
 

@@ -811,8 +811,8 @@ superblock_translate(struct blocks *b, uint64_t ip)
     u.e = (struct emitter){b->area, AREA_CODE + b->code_used};
     u.number = (uint32_t)b->count;
     u.block.ip = ip;
-    u.block.buffer_register = u.path.buffer_register;
-    u.block.scratch_register = u.path.scratch_register;
+    u.block.buffer_register = u.path.pair.buffer;
+    u.block.scratch_register = u.path.pair.scratch;
     u.block.is_guided = u.path.is_guided;
     u.block.first_access = (uint32_t)b->accesses.count;
     u.block.first_instruction = (uint32_t)b->instructions;
