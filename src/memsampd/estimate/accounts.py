@@ -6,6 +6,7 @@ import math
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from memsampd.estimate.watches import PhaseWatches
@@ -23,6 +24,7 @@ class WindowSums(msgspec.Struct):
         unseen: accesses in code that no burst has seen, bounded by those of bursts besides.
         rated_cpu_seconds: CPU time in code whose rate was measured in the target.
         unknown_cpu_seconds: CPU time of windows of which nothing is known.
+        unknown_accesses: guessed accesses of these.
         weights: accesses for which each remembered burst speaks, shape (capacity,).
     """
 
@@ -31,12 +33,13 @@ class WindowSums(msgspec.Struct):
     unseen: float
     rated_cpu_seconds: float
     unknown_cpu_seconds: float
+    unknown_accesses: float
     weights: NDArray[np.float64]
 
     @classmethod
     def nothing(cls, values: int, capacity: int) -> WindowSums:
         """Return the sums over no window."""
-        return cls(0.0, np.zeros(values), 0.0, 0.0, 0.0, np.zeros(capacity))
+        return cls(0.0, np.zeros(values), 0.0, 0.0, 0.0, 0.0, np.zeros(capacity))
 
     def add(self, other: WindowSums, sign: float = 1.0) -> None:
         """Add what was summed over other windows, or take it off."""
@@ -45,6 +48,7 @@ class WindowSums(msgspec.Struct):
         self.unseen += sign * other.unseen
         self.rated_cpu_seconds += sign * other.rated_cpu_seconds
         self.unknown_cpu_seconds += sign * other.unknown_cpu_seconds
+        self.unknown_accesses += sign * other.unknown_accesses
         self.weights += sign * other.weights
 
     def keep_rows(self, kept: NDArray[np.int64]) -> None:
@@ -55,8 +59,7 @@ class WindowSums(msgspec.Struct):
 
     def copy(self) -> WindowSums:
         """Return sums that can be changed."""
-        rest = (self.unseen, self.rated_cpu_seconds, self.unknown_cpu_seconds)
-        return WindowSums(self.accesses, self.misses.copy(), *rest, self.weights.copy())
+        return replace(self, misses=self.misses.copy(), weights=self.weights.copy())
 
 
 class BurstSums(msgspec.Struct):

@@ -51,7 +51,8 @@ def mean_row(parts: Sequence[Part]) -> NDArray[np.float64]:
 def bounded(parts: Sequence[Part], points: int) -> NDArray[np.float64]:
     """Return the mean curve of some phases with bounds that hold the truth in 95 of 100 cases.
 
-    To the bounds that bursts give by themselves (what lies beyond their horizons) comes
+    To the bounds that bursts give by themselves (what lies beyond their horizons) comes, as errors
+    that are independent of these and each other,
 
     - the scatter of bursts: each speaks for so many accesses, as if these were all like it;
     - accesses of another kind than any burst met: the fewer bursts, the more there may be;
@@ -93,7 +94,25 @@ def bounded(parts: Sequence[Part], points: int) -> NDArray[np.float64]:
     variance = variance + (_UNMET * unmet) ** 2
     # Of each policy: figures of the middle, of the low bound, of the high bound.
     table = row.reshape(-1, 3, points).copy()
-    deviation = np.sqrt(variance).reshape(-1, 3, points)
-    table[:, 1] -= _DEVIATIONS * deviation[:, 0]
-    table[:, 2] += _DEVIATIONS * deviation[:, 0]
+    deviation = _DEVIATIONS * np.sqrt(variance).reshape(-1, 3, points)[:, 0]
+    below, above = _open_ranges(parts, accesses, points)
+    table[:, 1] = table[:, 0] - np.hypot(deviation, below)
+    table[:, 2] = table[:, 0] + np.hypot(deviation, above)
     return np.clip(table, 0.0, 1.0).ravel()
+
+
+def _open_ranges(parts: Sequence[Part], accesses: float, points: int) -> NDArray[np.float64]:
+    """How far below and above the estimate bursts leave the truth open, (2, policies, points).
+
+    That lines of one phase return later than its bursts could see says nothing of those of another
+    phase: squares are added. Phases of unknown code may all be unlike what stands in for them.
+    """
+    shape = 2, len(parts[0].sums.misses) // (3 * points), points
+    sure, squares = np.zeros(shape), np.zeros(shape)
+    for part in parts:
+        middle, low, high = (part.sums.misses / accesses).reshape(-1, 3, points).swapaxes(0, 1)
+        open_range = np.maximum([middle - low, high - middle], 0.0)
+        unknown = np.minimum(open_range, part.sums.unknown_accesses / accesses)
+        sure += unknown
+        squares += (open_range - unknown) ** 2
+    return np.asarray(sure + np.sqrt(squares))

@@ -600,12 +600,12 @@ class Estimator:
             self._course.tell_rate(window.index, total / window.cpu_seconds)
         sums.weights = np.zeros(self._capacity)
         sums.weights[: len(accesses)] = accesses
-        sums.unseen, sums.unknown_cpu_seconds = unseen * total, 0.0
+        sums.unseen, sums.unknown_cpu_seconds, sums.unknown_accesses = unseen * total, 0.0, 0.0
         if not is_known:
             table = self._layout.table(misses)
             table[:, 1], table[:, 2] = 0.0, total
             sums.weights[:], sums.unseen = 0.0, 0.0
-            sums.unknown_cpu_seconds = window.cpu_seconds
+            sums.unknown_cpu_seconds, sums.unknown_accesses = window.cpu_seconds, total
 
     def _settle(self) -> None:
         """Settle windows that are old enough; of unknown code only where there are too many."""

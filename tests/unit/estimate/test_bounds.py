@@ -69,6 +69,29 @@ def test_the_model_is_right_where_stack_distances_were_seen() -> None:
     assert half_width(two) == pytest.approx(2 * np.sqrt(mixed + unmet))
 
 
+def opened(low: float, high: float, unknown: float = 0.0, accesses: float = 1e9) -> Part:
+    """A phase whose bursts leave the truth open between two miss ratios."""
+    each = part(60, accesses=accesses)
+    each.sums.misses = np.array([RATIO, low, high]) * accesses
+    each.sums.unknown_accesses = unknown * accesses
+    return each
+
+
+def test_what_phases_leave_open_adds_up_by_squares_but_for_unknown_time() -> None:
+    def ranges(*parts: Part) -> list[float]:
+        _, low, high = bounded(parts, 1).tolist()
+        # Without what comes to it, which is independent.
+        plain = half_width([part(60, accesses=each.sums.accesses) for each in parts])
+        return [np.sqrt(each**2 - plain**2) for each in (RATIO - low, high - RATIO)]
+
+    assert ranges(opened(0.15, 0.45)) == pytest.approx([0.05, 0.25])
+    one, other = opened(0.1, 0.4), opened(0.0, 0.3, accesses=3e9)
+    assert ranges(one, other) == pytest.approx([np.hypot(0.025, 0.15), np.hypot(0.05, 0.075)])
+    one, other = opened(0.1, 0.4, unknown=0.08), opened(0.0, 0.3, accesses=3e9)
+    below, above = 0.02 + np.hypot(0.005, 0.15), 0.02 + np.hypot(0.03, 0.075)
+    assert ranges(one, other) == pytest.approx([below, above])
+
+
 def test_a_truth_that_bursts_are_drawn_from_is_held() -> None:
     """Accesses of two kinds, one of them rare: most runs of a dozen bursts do not meet it.
 

@@ -1,0 +1,102 @@
+"""Of how many programs and sizes the bounds of whole runs hold the truth, and how wide they are.
+
+usage: python benchmarks/held_bounds.py [--programs NAME...] [--held-out] [--json FILE]
+                                        FOLDER|FILE...
+
+Nothing is run: recordings of known programs (PROGRAM-....mem) are estimated anew, and compared with
+exact miss ratios, up to 2 MiB and from 4 to 64 MiB. Exit status 1 if the bounds hold less than 95
+of 100 figures, each program counting alike.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from evaluation.replay import parse_chosen
+from memsampd.exporters.recording import read_recording
+from reference import store
+from reference.whole_runs import LARGE_BYTES, Compared, UntoldError, compare_sizes
+from verdict import finish
+
+HELD_GOAL = 95.0
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Some recordings, or programs: means, in percent and points.
+
+    Attributes:
+        error: of the miss ratio, mean over sizes.
+        width: of its bounds.
+        held: share of the sizes at which these hold the truth.
+    """
+
+    error: float
+    width: float
+    held: float
+
+    @classmethod
+    def of(cls, compared: Compared) -> Held:
+        """Judge one recording."""
+        return cls(float(compared.errors.mean()), float(compared.widths.mean()), compared.held)
+
+    @classmethod
+    def mean(cls, parts: Iterable[Held]) -> Held:
+        """Each part counts alike."""
+        return cls(*np.mean([(each.error, each.width, each.held) for each in parts], axis=0))
+
+
+def judged(found: Iterable[tuple[str, Path]]) -> dict[str, tuple[Held, Held]]:
+    """Judge recordings that tell anything; returns small and large sizes, by program."""
+    parts: dict[str, list[tuple[Held, Held]]] = defaultdict(list)
+    for name, file in found:
+        try:
+            compared = compare_sizes(read_recording(file), store.load(store.path_of(name)))
+        except UntoldError:
+            continue
+        large = compared.points >= LARGE_BYTES
+        parts[name].append((Held.of(compared.at(~large)), Held.of(compared.at(large))))
+    return {
+        name: (Held.mean(small for small, _ in each), Held.mean(large for _, large in each))
+        for name, each in parts.items()
+    }
+
+
+def print_table(programs: Mapping[str, tuple[Held, Held]]) -> tuple[Held, Held]:
+    """Print a line a program and return the means of all."""
+    means = (
+        Held.mean(small for small, _ in programs.values()),
+        Held.mean(large for _, large in programs.values()),
+    )
+    print(f"{'':16}{'to 2 MiB:':>10}{'':18}{'from 4 MiB:':>12}")
+    print(f"{'program':16}" + "".join(f"{each:>9}" for each in ("error", "width", "held") * 2))
+    for name, parts in [*programs.items(), ("mean", means)]:
+        figures = [figure for each in parts for figure in (each.error, each.width, each.held)]
+        print(f"{name:16}" + "".join(f"{figure:9.2f}" for figure in figures), flush=True)
+    return means
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
+    args, found = parse_chosen(parser)
+    programs = judged(found)
+    if not programs:
+        parser.error("no recording of a program that has a reference")
+    missed = [
+        f"bounds hold {each.held:.1f} % {sizes} (goal {HELD_GOAL:g})"
+        for sizes, each in zip(("to 2 MiB", "from 4 MiB"), print_table(programs), strict=True)
+        if each.held < HELD_GOAL
+    ]
+    return finish(args.json, programs, missed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
