@@ -20,6 +20,7 @@
 #define LONGEST_RETRY_NANOSECONDS 8000000L
 #define PREDICTED_SHARE 0.4 /* of the hold, and of the time beyond it */
 #define PREDICTED_SHARE_OF_TRIAL 0.8
+#define STORED_SHARE 0.9 /* of what is left of the hold */
 #define SHORTEST_TRIAL 0.25  /* of the hold, where it did not do again and again */
 #define TRIAL_MARGIN 1.5     /* by which the pace may rise */
 #define CALL_SECONDS 0.02   /* that a call may take before it counts as asleep */
@@ -548,6 +549,7 @@ go_beyond(struct burst *b)
     b->result->held_words = runner_words(r);
     b->result->released = r->regs;
     go_aside(b);
+    pages_show_read(&r->pages, &r->process, &r->remote);
     pages_predict(&r->pages, &r->process, &r->remote, seconds * PREDICTED_SHARE);
     r->pages.reads_around = true;
     r->pages.reads_blocks = r->beyond_share == 1.0; /* else there is no room for them */
@@ -659,6 +661,8 @@ take_held(struct burst *b)
     b->result->first = b->held.regs;
     if (prepare(b))
         run_chain(b);
+    if (goes_beyond(b))
+        pages_read_stored(&r->pages, &r->process, &r->remote, STORED_SHARE * hold_left(b));
     let_go(b);
     if (r->end == RUN_FULL)
         r->trial_share = fmax(r->trial_share, TRIAL_SHARE);

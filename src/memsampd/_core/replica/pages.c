@@ -23,6 +23,9 @@
 #define PAGES_AROUND 4u
 #define BLOCK_PAGES REMOTE_BATCH
 #define DENSE_MISSES 8u /* in a block of memory: more will follow, sooner or later */
+#define FIRST_SECONDS_A_READ 2e-6
+#define READ_BATCH 128u
+#define LEAST_STORES 4u /* in a block */
 #define PAGE_OF_ADDRESS 0x7ffffffff000u
 
 int
@@ -30,6 +33,7 @@ pages_init(struct pages *p)
 {
     memset(p, 0, sizeof *p);
     p->seconds_a_page = FIRST_SECONDS_A_PAGE;
+    p->seconds_a_read = FIRST_SECONDS_A_READ;
     for (unsigned i = 0; i < PAGES_ALL_RANKS; i++)
         p->rank[i].share = i < LEAST_RANK_OF_LAST ? FIRST_SHARE_OF_OLD : FIRST_SHARE;
     p->slot = calloc(PAGES_SLOTS, sizeof *p->slot);
@@ -177,6 +181,8 @@ pages_begin(struct pages *p)
     p->latest = 0;
     p->is_dry = p->is_cut = false;
     memset(p->stream, 0, sizeof p->stream);
+    for (size_t i = 0; i < PAGES_STORED_BLOCKS; i++)
+        p->stored[i].stores -= p->stored[i].stores / 4;
     p->predicted = p->missed = 0;
     forget_old(p);
     rank_pages(p);
@@ -282,6 +288,116 @@ pages_predict(struct pages *p, struct process *process, struct remote *remote, d
     }
     if (p->predicted - before >= PREDICTED_BATCH)
         p->seconds_a_page += 0.25 * (spent / (double)(p->predicted - before) - p->seconds_a_page);
+}
+
+/* ---- Memory that is stored to ---- */
+
+static struct stored_block *
+stored_block(struct pages *p, uint64_t address)
+{
+    return &p->stored[address / (BLOCK_PAGES * PAGE_BYTES) * 0x9e3779b97f4a7c15u >> 56];
+}
+
+static uint32_t
+stores_near(struct pages *p, uint64_t address)
+{
+    const struct stored_block *block = stored_block(p, address);
+
+    return block->number == address / (BLOCK_PAGES * PAGE_BYTES) ? block->stores : 0;
+}
+
+void
+pages_note_stores(struct pages *p, const uint64_t *address, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        const uint64_t number = address[i] / (BLOCK_PAGES * PAGE_BYTES);
+        struct stored_block *block = stored_block(p, address[i]);
+        if (block->number == number)
+            block->stores++;
+        else if (block->stores == 0)
+            *block = (struct stored_block){.number = number, .stores = 1};
+        else
+            block->stores--;
+    }
+}
+
+/* Those that the replica lacks and that we have a place for, of blocks with so many stores at least. */
+static size_t
+stored_pages(struct pages *p, struct process *process, uint32_t stores, uint64_t *wanted)
+{
+    size_t count = 0;
+
+    for (size_t i = 0; i < p->used; i++) {
+        const struct page *page = &p->slot[p->live[i]];
+        if (!(page->flags & (PAGE_IS_HERE | PAGE_IS_READ)) && stores_near(p, page->address) >= stores &&
+            process_place(process, page->address, page->era) != NULL)
+            wanted[count++] = page->address;
+    }
+    qsort(wanted, count, sizeof *wanted, ascending);
+    return count;
+}
+
+static void
+read_now(struct pages *p, struct process *process, struct remote *remote, const uint64_t *address,
+         size_t count)
+{
+    struct batch batch;
+
+    read_batch(p, process, remote, address, count, &batch);
+    for (size_t i = 0; i < count; i++) {
+        struct page *page = find(p, address[i]);
+        if (batch.result[i] == PAGE_UNREADABLE || p->gifts >= PAGES_SLOTS)
+            continue;
+        p->given[p->gifts++] = (uint32_t)(page - p->slot);
+        page->flags = (uint8_t)(PAGE_IS_READ | (batch.is_writable[i] ? PAGE_IS_WRITABLE : 0));
+    }
+}
+
+void
+pages_read_stored(struct pages *p, struct process *process, struct remote *remote, double seconds)
+{
+    const double started = now_seconds();
+    uint64_t *wanted = p->order + p->wanted; /* there is room for as many as there are slots */
+    double spent = 0.0;
+    size_t done = 0;
+
+    if (p->wanted + p->used > PAGES_SLOTS)
+        return;
+    size_t count = stored_pages(p, process, LEAST_STORES, wanted);
+    while (done < count) {
+        const double left = (seconds - spent) / p->seconds_a_read;
+        size_t most = left >= READ_BATCH ? READ_BATCH : (size_t)(left > 0 ? left : 0);
+        most = most < count - done ? most : count - done;
+        if (most == 0)
+            break;
+        read_now(p, process, remote, wanted + done, most);
+        done += most;
+        spent = now_seconds() - started;
+    }
+    if (done >= READ_BATCH)
+        p->seconds_a_read += 0.25 * (spent / (double)done - p->seconds_a_read);
+}
+
+void
+pages_show_read(struct pages *p, struct process *process, struct remote *remote)
+{
+    for (size_t i = 0; i < p->gifts; i++) {
+        struct page *page = &p->slot[p->given[i]];
+        if (!(page->flags & PAGE_IS_READ))
+            continue;
+        const struct remote_area *area = remote_find(remote, page->address);
+        const bool is_writable = (page->flags & PAGE_IS_WRITABLE) != 0;
+        const bool is_open = is_writable && area != NULL && !area->is_executable;
+        const bool is_shared = area != NULL && area->is_shared;
+        page->flags = 0;
+        if (process_supply(process, page->address, NULL, 1, is_open) != 1)
+            continue;
+        page->flags = (uint8_t)(PAGE_IS_HERE | (is_writable ? PAGE_IS_WRITABLE : 0) |
+                                (is_writable && !is_open ? PAGE_IS_GUARDED : 0) |
+                                (is_shared ? PAGE_IS_SHARED : 0));
+        p->shared += is_shared;
+        p->here++;
+    }
 }
 
 static void

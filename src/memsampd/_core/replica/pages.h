@@ -15,6 +15,7 @@
 #define PAGES_ALL_RANKS (PAGES_RANKS + 3)
 #define PAGES_BLOCKS 1024u
 #define PAGES_STREAMS 8u
+#define PAGES_STORED_BLOCKS 256u
 
 enum page_flag {
     PAGE_IS_HERE = 1,     /* the replica has it */
@@ -22,6 +23,7 @@ enum page_flag {
     PAGE_IS_GUARDED = 4,  /* read-only in the replica all the same: its area can be executed */
     PAGE_IS_SHARED = 8,   /* other processes may write to it */
     PAGE_IS_STALE = 16,   /* the system has written to it since */
+    PAGE_IS_READ = 32,    /* in the hold, and not shown to the replica yet */
 };
 
 struct page {
@@ -44,6 +46,12 @@ struct page_stream {
 struct page_block {
     uint64_t number;
     uint32_t burst, missed;
+};
+
+/* A piece of memory that bursts store to. */
+struct stored_block {
+    uint64_t number;
+    uint32_t stores; /* in what was looked at; of earlier bursts the half, the quarter ... */
 };
 
 struct pages {
@@ -72,6 +80,8 @@ struct pages {
     struct page_stream stream[PAGES_STREAMS]; /* for reading ahead where the program goes through memory */
     size_t latest; /* the stream of the last miss */
     struct page_block block[PAGES_BLOCKS]; /* by a hash; those of one place push each other out */
+    struct stored_block stored[PAGES_STORED_BLOCKS]; /* by a hash, too */
+    double seconds_a_read; /* that reading a page took lately */
     uint8_t ahead_rank; /* of the pages read beside the last one that was missed */
     uint64_t predicted, missed; /* of the present burst */
 };
@@ -88,6 +98,15 @@ void pages_predict(struct pages *p, struct process *process, struct remote *remo
 
 /* Note that pages were touched in this burst: those of some lines of 1 << shift bytes, or of rows. */
 void pages_note_lines(struct pages *p, const uint64_t *line, size_t count, unsigned shift);
+
+/* Note that the program stored to some addresses. */
+void pages_note_stores(struct pages *p, const uint64_t *address, size_t count);
+
+/* Read pages of memory that bursts stored to, for so long at most; to be shown to the replica later. */
+void pages_read_stored(struct pages *p, struct process *process, struct remote *remote, double seconds);
+
+/* Show the replica what was read so. */
+void pages_show_read(struct pages *p, struct process *process, struct remote *remote);
 
 enum page_fault {
     FAULT_SUPPLIED,   /* it is there now */

@@ -320,6 +320,9 @@ replica_core_times(Replica *self, PyObject *ignored)
         return NULL;
     Py_BEGIN_ALLOW_THREADS
     t = core_model_run(self->core, &r->blocks, r->expansion.segment_base, self->from, self->at);
+    const uint64_t *stored;
+    const size_t stores = core_model_stores(self->core, &stored);
+    pages_note_stores(&self->runner.pages, stored, stores);
     Py_END_ALLOW_THREADS
     self->visits_seconds += thread_cpu_seconds() - started;
     return Py_BuildValue("(KKKdd)", (unsigned long long)t.instructions,

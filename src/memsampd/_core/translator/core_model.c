@@ -171,6 +171,8 @@ struct core_model {
     struct nearest nearest;
     struct cores cores;
     uint64_t count; /* instructions so far */
+    uint64_t stored[CORE_MODEL_STORES];
+    size_t stores;
 };
 
 static inline times
@@ -250,6 +252,7 @@ touch(struct walk *w, const struct exit *x, unsigned instruction, size_t *access
         t.accesses++;
         if (a->is_write[*access]) {
             t.store_word = address >> 3 | 1ull << 63;
+            w->model->stored[w->model->stores++ % CORE_MODEL_STORES] = address;
         } else {
             t.load_word = address >> 3 | 1ull << 63;
             t.distant_cycles |= distant ? DISTANT_CYCLES : 0;
@@ -342,6 +345,7 @@ core_model_run(struct core_model *m, const struct blocks *blocks, const uint64_t
     const uint64_t *const start = at;
     size_t words;
 
+    m->stores = 0;
     for (unsigned i = 0; i < STRETCHES; i++) {
         const uint64_t *from = start + (size_t)(end - start) / STRETCHES * i;
         while (at < from && exit_of_record(blocks, at, end, &words) != NULL)
@@ -351,6 +355,13 @@ core_model_run(struct core_model *m, const struct blocks *blocks, const uint64_t
         run_stretch(&w, &sum, &at, end);
     }
     return sum;
+}
+
+size_t
+core_model_stores(const struct core_model *m, const uint64_t **address)
+{
+    *address = m->stored;
+    return m->stores < CORE_MODEL_STORES ? m->stores : CORE_MODEL_STORES;
 }
 
 struct core_model *

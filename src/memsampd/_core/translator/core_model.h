@@ -26,6 +26,7 @@ struct core_times {
 };
 
 #define DISTANT_CYCLES 200
+#define CORE_MODEL_STORES 8192 /* the latest, that are kept */
 
 struct core_model *core_model_create(void); /* NULL: no memory */
 
@@ -33,5 +34,8 @@ struct core_model *core_model_create(void); /* NULL: no memory */
 struct core_times core_model_run(struct core_model *m, const struct blocks *blocks,
                                  const uint64_t segment_base[3], const uint64_t *at,
                                  const uint64_t *end);
+
+/* Addresses that were stored to in the last run, or the latest of them. */
+size_t core_model_stores(const struct core_model *m, const uint64_t **address);
 
 #endif

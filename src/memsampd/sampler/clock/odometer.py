@@ -24,6 +24,7 @@ _PART_APART = 3.0
 # Samples do not tell how often a register came round between two of them. They need not, where it
 # comes so many times as far as it advances: once round in nearly the same time would be chance.
 _FAR = 8.0
+_BY_CHANCE = 0.02
 
 
 class Pairs(msgspec.Struct, frozen=True):
@@ -164,10 +165,14 @@ def find_odometer(
     rates = [steady_rate(speed, stretch.limits) for speed in speeds.T]
     faster = wider.spans[tried] * np.abs(per_step) / _median(pairs.seconds)
     counters = np.eye(len(taken))[tried]
+    onwards = _onwards(wider.advance[:, tried])
     return steadiest(
         (Odometer(counter, float(each)), rate)
-        for counter, each, rate, more in zip(counters, per_step, rates, faster, strict=True)
-        if rate is not None and _is_alone(rate, float(more), stretch)
+        for counter, each, rate, more, never_back in zip(
+            counters, per_step, rates, faster, onwards, strict=True
+        )
+        if rate is not None
+        and _is_alone(rate, float(more), stretch, len(wider.seconds) if never_back else 0)
     )
 
 
@@ -178,7 +183,12 @@ def steadiest(
     return max(found, key=lambda each: each[1].agreement, default=None)
 
 
-def _is_alone(rate: SteadyRate, faster: float, stretch: Stretch) -> bool:
+def _onwards(advance: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Which of some registers never go back, shape (p, c) to (c,)."""
+    return np.asarray((advance >= 0).all(axis=0) | (advance <= 0).all(axis=0))
+
+
+def _is_alone(rate: SteadyRate, faster: float, stretch: Stretch, onwards: int) -> bool:
     """Whether no faster rate explains the same samples.
 
     Args:
@@ -186,9 +196,14 @@ def _is_alone(rate: SteadyRate, faster: float, stretch: Stretch) -> bool:
         faster: by how much faster a thread at least goes that comes round once more between two
             samples, accesses per second.
         stretch: the burst, which tells what is possible.
+        onwards: pairs of samples, if the register goes back in none of them. If it came round in
+            each, all but a part of what it comes would have been done before the second sample, and
+            it would have gone back in as many pairs as that part is of the whole.
     """
     told = rate.accesses_per_second
-    return told + faster > stretch.limits[1] or faster > _FAR * told
+    if told + faster > stretch.limits[1] or faster > _FAR * told:
+        return True
+    return onwards > 0 and max(1 - told / faster, 0.0) ** onwards < _BY_CHANCE
 
 
 def _is_straight(steps: NDArray[np.float64], stretch: Stretch) -> NDArray[np.bool_]:

@@ -26,6 +26,7 @@ from memsampd.sampler.clock.odometer import (
     joined,
     steady_rate,
 )
+from memsampd.sampler.clock.repeated import repeated_rate
 from memsampd.sampler.clock.user_time import UserTime
 from memsampd.sampler.latest import Latest
 from memsampd.sampler.records import (
@@ -154,15 +155,24 @@ class ProgressClock:
         Returns:
             The time that it takes, and the id of its code in :class:`CodeRate`, or -1.
         """
-        if not len(stretch.registers) or not len(stretch.code_ip):
+        if len(stretch.code_ip) == 1:
+            found = self._measure_repeated(stretch)
+        elif len(stretch.registers) and len(stretch.code_ip):
+            found = self._measure_by_cpu_time(stretch, close)
+        else:
             return None
-        found = self._measure_by_cpu_time(stretch, close)
         if found is None:
             return None
         timed, code = found
         at = stretch.time_seconds
         by_user_time = self._user_time.factor({stretch.tid}, at - _AROUND, at + _AROUND)
         return replace(timed, accesses=round(timed.accesses * by_user_time)), code
+
+    def _measure_repeated(self, stretch: Stretch) -> tuple[TimedStretch, int] | None:
+        """Time an instruction that repeats itself, by all CPU time."""
+        near = self._near(stretch).part(_PAIRS[0])
+        rate = repeated_rate(near, stretch.limits)
+        return None if rate is None else (self._timed(rate, float(near.seconds.sum())), _NO_CODE)
 
     def _measure_by_cpu_time(
         self, stretch: Stretch, close: BranchSamples | None
