@@ -139,23 +139,20 @@ def probe_ptrace(tid: int, /) -> None: ...
 def cpuid(leaf: int, subleaf: int = 0, /) -> tuple[int, int, int, int] | None: ...
 
 # --- phases/: branches of sampled addresses, and how far vectors of them lie apart ---------------
+def hash_names(names: _Buffer, bins: int, start: int, /) -> bytes: ...
 def look_up(
     known: dict[int, tuple[int, bool, bool]],
     ips: _Buffer,
-    find: Callable[[int], tuple[int, bool, bool]],
-    /,
-) -> tuple[bytes, int, int]: ...
-def hash_names(names: _Buffer, bins: int, start: int, /) -> bytes: ...
-def follow_code(
-    ip: int,
     most: int,
-    known: dict[int, tuple[int, bool, bool]],
     pages: dict[int, bytes],
     forms: dict[int, int],
     read: Callable[[int, int], bytes],
     decode: Callable[[bytes, int], tuple[int, int, int]],
+    named: Callable[[int, bool], tuple[int, bool, bool]],
+    most_known: int,
+    forget: Callable[[], None],
     /,
-) -> tuple[int, int, list[int]]: ...
+) -> tuple[bytes, int, int, int]: ...
 def last_instruction(
     code: bytes,
     begins: int,
@@ -163,7 +160,51 @@ def last_instruction(
     decode: Callable[[bytes, int], tuple[int, int, int]],
     /,
 ) -> int: ...
+def spacing_of(operands: _Buffer, registers: _Buffer, /) -> tuple[float, float] | None: ...
 def compare_hits(counts: _Buffer, others: _Buffer, /) -> tuple[float, float, float]: ...
+
+# --- clock/: registers that advance steadily -----------------------------------------------------
+def find_counter(
+    advance: _Buffer,
+    seconds: _Buffer,
+    burst: _Buffer,
+    accesses: _Buffer,
+    low: float,
+    high: float,
+    first: _Buffer,
+    beyond: _Buffer,
+    /,
+) -> tuple[int, float, float, float] | None: ...
+def steady_rate(
+    speeds: _Buffer, low: float, high: float, /
+) -> tuple[float, float, float] | None: ...
+def agreed_rate(
+    speeds: _Buffer, low: float, high: float, /
+) -> tuple[float, float, float] | None: ...
+
+# --- models/: what the models of caches add up --------------------------------------------------
+def lru_returns(
+    edges: _Buffer,
+    survival: _Buffer,
+    lines: _Buffer,
+    groups: _Buffer,
+    reuse: _Buffer | None,
+    stack: _Buffer | None,
+    /,
+) -> tuple[bytes, bytes, tuple[float, float, float, float]]: ...
+def product_limit(reuses: _Buffer, censored: _Buffer, edges: _Buffer, least: float, /) -> bytes: ...
+def share_windows(
+    windows: _Buffer,
+    hits: _Buffer,
+    burst_windows: _Buffer,
+    code: _Buffer,
+    preference: _Buffer,
+    weights: _Buffer,
+    kinds: _Buffer,
+    /,
+) -> bytes: ...
+def hits_by_column(vectors: list[Any], columns: _Buffer, count: int, /) -> bytes: ...
+def random_ratios(edges: _Buffer, survival: _Buffer, lines: _Buffer, /) -> tuple[bytes, bytes]: ...
 
 # --- memory_pass.c: what a micro-benchmark of memory bandwidth times ----------------------------
 def memory_pass(operation: str, area: _Buffer | mmap, /) -> int: ...

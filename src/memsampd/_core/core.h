@@ -12,11 +12,17 @@
 int memsampd_add_breakpoints(PyObject *module);
 int memsampd_add_code_walk(PyObject *module);
 int memsampd_add_lru(PyObject *module);
+int memsampd_add_lru_returns(PyObject *module);
 int memsampd_add_machine(PyObject *module);
 int memsampd_add_noise(PyObject *module);
+int memsampd_add_odometer(PyObject *module);
 int memsampd_add_perf(PyObject *module);
 int memsampd_add_phases(PyObject *module);
 int memsampd_add_probe(PyObject *module);
+int memsampd_add_product_limit(PyObject *module);
+int memsampd_add_random_ratios(PyObject *module);
 int memsampd_add_replica(PyObject *module);
+int memsampd_add_shares(PyObject *module);
+int memsampd_add_spacing(PyObject *module);
 
 #endif

@@ -8,7 +8,10 @@ core_exec(PyObject *module)
         memsampd_add_probe(module) < 0 || memsampd_add_breakpoints(module) < 0 ||
         memsampd_add_replica(module) < 0 || memsampd_add_machine(module) < 0 ||
         memsampd_add_phases(module) < 0 || memsampd_add_code_walk(module) < 0 ||
-        memsampd_add_noise(module) < 0)
+        memsampd_add_noise(module) < 0 || memsampd_add_lru_returns(module) < 0 ||
+        memsampd_add_random_ratios(module) < 0 || memsampd_add_odometer(module) < 0 ||
+        memsampd_add_shares(module) < 0 || memsampd_add_product_limit(module) < 0 ||
+        memsampd_add_spacing(module) < 0)
         return -1;
     return 0;
 }

@@ -114,7 +114,8 @@ class PhaseAccount(msgspec.Struct):
     watches: PhaseWatches = msgspec.field(default_factory=PhaseWatches)
     instructions: float = 0.0
     cycles: float = 0.0
-    _pooled: tuple[ReuseHistogram, ReuseHistogram, SurvivalFunction] | None = None
+    _all: tuple[ReuseHistogram, ReuseHistogram, ReuseHistogram] | None = None
+    _pooled: tuple[ReuseHistogram, SurvivalFunction] | None = None
 
     @classmethod
     def new(cls, values: int, capacity: int) -> PhaseAccount:
@@ -155,14 +156,21 @@ class PhaseAccount(msgspec.Struct):
     @property
     def histogram(self) -> ReuseHistogram:
         """Reuse histogram of all its bursts."""
-        return self.taken.histogram + self.stored.histogram
+        return self._both()[2]
 
     def pooled(self) -> SurvivalFunction:
         """Return the survival function of all its bursts, worked out once until there are more."""
+        histogram = self._both()[2]
+        if self._pooled is None or self._pooled[0] is not histogram:
+            self._pooled = histogram, SurvivalFunction.from_histogram(histogram)
+        return self._pooled[1]
+
+    def _both(self) -> tuple[ReuseHistogram, ReuseHistogram, ReuseHistogram]:
+        """Those that were taken, those that were stored, and both together."""
         taken, stored = self.taken.histogram, self.stored.histogram
-        if self._pooled is None or self._pooled[0] is not taken or self._pooled[1] is not stored:
-            self._pooled = taken, stored, SurvivalFunction.from_histogram(self.histogram)
-        return self._pooled[2]
+        if self._all is None or self._all[0] is not taken or self._all[1] is not stored:
+            self._all = taken, stored, taken + stored
+        return self._all
 
     def keep_rows(self, kept: NDArray[np.int64], dropped: NDArray[np.int64]) -> None:
         """Some remembered bursts were forgotten: what they spoke for stays as uncertain as it was.

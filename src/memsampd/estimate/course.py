@@ -40,12 +40,20 @@ class Course:
         self._count += 1
         self._sums = None
 
-    def tell_rate(self, index: int, accesses_per_cpu_second: float) -> None:
-        """Note what is known of a window now."""
-        at = int(np.searchsorted(self._index[: self._count], index))
-        if at < self._count and self._index[at] == index:
-            self._rate[at] = accesses_per_cpu_second
-            self._sums = None
+    def tell_rates(
+        self, index: NDArray[np.int64], accesses_per_cpu_second: NDArray[np.float64]
+    ) -> None:
+        """Note what is known of windows now.
+
+        Args:
+            index: their numbers, shape (n,); those that are not remembered any more do not matter.
+            accesses_per_cpu_second: of each, shape (n,).
+        """
+        told = self._index[: self._count]
+        at = np.minimum(told.searchsorted(index), max(self._count - 1, 0))
+        is_found = told[at] == index if self._count else np.zeros(len(index), np.bool_)
+        self._rate[at[is_found]] = accesses_per_cpu_second[is_found]
+        self._sums = None
 
     def present_rate(self) -> float | None:
         """Return the latest rate that is known; None if there is none."""

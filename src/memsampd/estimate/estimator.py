@@ -20,7 +20,7 @@ from memsampd.estimate.events import (
     StoreDropRecord,
     WatchRecord,
     WindowRecord,
-    code_vector,
+    code_hits,
 )
 from memsampd.estimate.layout import HIGH, LOW, MIDDLE, CurveLayout
 from memsampd.estimate.memory import BurstMemory
@@ -82,7 +82,7 @@ class _Waiting(msgspec.Struct):
     index: int
     phase: int
     cpu_seconds: float
-    hits: NDArray[np.float64]
+    hits: NDArray[np.uint16]
     rates: tuple[CodeRate, ...]
     spacing: Spacing | None
     sums: WindowSums
@@ -209,7 +209,7 @@ class Estimator:
         if memory is None or record.is_memoryless or not record.accesses > 0:
             return False
         stored = memory.is_stored & (memory.phase == phase)
-        stored &= memory.ran_like(code_vector(record.code))
+        stored &= memory.ran_like(code_hits(record.code))
         if not stored.any() or self._account(phase).taken.bursts >= _CHECKED_BURSTS:
             return False
         own = self._read(record)[1]
@@ -278,7 +278,7 @@ class Estimator:
             record.index,
             phase,
             record.cpu_seconds,
-            code_vector(record.code),
+            code_hits(record.code),
             record.rates,
             record.spacing,
             WindowSums.nothing(self._layout.values, self._capacity),
@@ -308,9 +308,7 @@ class Estimator:
         if not self._new:
             return
         new, self._new = self._new, []
-        self._value(new)
-        for window in new:
-            self._provisional.add(window.sums)
+        self._provisional.add(self._value(new))
         self._settle()
         self._count_on()
 
@@ -352,7 +350,7 @@ class Estimator:
         sums.histogram += histogram
         likeness = np.empty(0)
         if self._memory is not None:
-            likeness = self._memory.likeness([code_vector(record.code)], [phase])[0]
+            likeness = self._memory.likeness([code_hits(record.code)], [phase])[0]
         whole = self._continued(own, likeness)
         row = self._row(own, whole, phase)
         self._last_ratios = self._layout.table(row)[0, MIDDLE]
@@ -452,7 +450,7 @@ class Estimator:
         highest: float | None = None,
     ) -> int:
         """Remember a burst; returns where."""
-        code = code_vector(record.code)
+        code = code_hits(record.code)
         if self._memory is None:
             bins = len(code) or max((len(each.hits) for each in self._waiting), default=0) or 1
             self._memory = BurstMemory(
@@ -542,28 +540,26 @@ class Estimator:
 
     def _value_again(self) -> None:
         """What is known of the waiting windows, now that more is known of bursts."""
-        self._value(self._waiting)
-        self._provisional = WindowSums.nothing(self._layout.values, self._capacity)
-        for window in self._waiting:
-            self._provisional.add(window.sums)
+        self._provisional = self._value(self._waiting)
 
-    def _value(self, windows: Sequence[_Waiting] | deque[_Waiting]) -> None:
-        """Share windows out among the bursts."""
+    def _value(self, windows: Sequence[_Waiting] | deque[_Waiting]) -> WindowSums:
+        """Share windows out among the bursts; returns the sums over all of them."""
         memory = self._memory
+        all_sums = WindowSums.nothing(self._layout.values, self._capacity)
         if memory is None or not memory.count or not windows:
             for window in windows:
                 window.is_known = False
                 window.sums = WindowSums.nothing(self._layout.values, self._capacity)
                 window.sums.unknown_cpu_seconds = window.cpu_seconds
-            return
+                all_sums.unknown_cpu_seconds += window.cpu_seconds
+            return all_sums
         hits = memory.compact([window.hits for window in windows])
         phase = np.array([window.phase for window in windows])
         cpu_seconds = np.array([window.cpu_seconds for window in windows])
         expected, is_rated = memory.expected_rates()
         rates, evidence = _rates_of(windows, memory.timed_code, memory.like_code(), expected)
         own = np.equal.outer(phase, memory.phase)
-        has_code = memory.code.any(axis=1)
-        is_told = np.logical_and.outer(hits.any(axis=1), has_code)
+        is_told = np.logical_and.outer(hits.any(axis=1), memory.has_code())
         shares = burst_shares(
             np.array([window.index for window in windows], np.int64),
             hits,
@@ -580,32 +576,53 @@ class Estimator:
         unseen = hits[:, -1] / np.maximum(total, 1)
         is_known = own.any(axis=1) | (is_told.any(axis=1) & (unseen <= _MOST_UNSEEN))
         rated = seconds @ is_rated.astype(np.float64)
-        for at, window in enumerate(windows):
-            self._set_sums(window, accesses[at], misses[at], float(unseen[at]), bool(is_known[at]))
-            window.sums.rated_cpu_seconds = float(rated[at]) if window.is_known else 0.0
+        return self._set_sums(windows, accesses, misses, unseen, rated, is_known)
 
     def _set_sums(
         self,
-        window: _Waiting,
+        windows: Sequence[_Waiting] | deque[_Waiting],
         accesses: NDArray[np.float64],
         misses: NDArray[np.float64],
-        unseen: float,
-        is_known: bool,
-    ) -> None:
-        """Note what is known of one window: (m,) accesses by burst, (values,) misses."""
-        sums, total = window.sums, float(accesses.sum())
-        window.is_known = is_known
-        sums.accesses, sums.misses = total, misses
-        if is_known and window.cpu_seconds > 0:
-            self._course.tell_rate(window.index, total / window.cpu_seconds)
-        sums.weights = np.zeros(self._capacity)
-        sums.weights[: len(accesses)] = accesses
-        sums.unseen, sums.unknown_cpu_seconds, sums.unknown_accesses = unseen * total, 0.0, 0.0
-        if not is_known:
-            table = self._layout.table(misses)
-            table[:, 1], table[:, 2] = 0.0, total
-            sums.weights[:], sums.unseen = 0.0, 0.0
-            sums.unknown_cpu_seconds, sums.unknown_accesses = window.cpu_seconds, total
+        unseen: NDArray[np.float64],
+        rated: NDArray[np.float64],
+        is_known: NDArray[np.bool_],
+    ) -> WindowSums:
+        """Note what is known of windows, w of them; returns the sums over all of them.
+
+        Args:
+            windows: these.
+            accesses: by burst, shape (w, m).
+            misses: in the figures of a curve layout, shape (w, values); changed.
+            unseen: share of code that no burst has seen, shape (w,).
+            rated: CPU time in code whose rate was measured, shape (w,).
+            is_known: whether bursts have seen their code, shape (w,).
+        """
+        cpu_seconds = np.array([window.cpu_seconds for window in windows])
+        totals = accesses.sum(axis=1)
+        weights = np.zeros((len(totals), self._capacity))
+        weights[:, : accesses.shape[1]] = accesses
+        weights[~is_known] = 0.0
+        table = misses.reshape(len(totals), len(self._layout.models), 3, -1)
+        table[~is_known, :, LOW] = 0.0
+        table[~is_known, :, HIGH] = totals[~is_known, None, None]
+        figures = (
+            totals,
+            np.where(is_known, unseen * totals, 0.0),
+            np.where(is_known, rated, 0.0),
+            np.where(is_known, 0.0, cpu_seconds),
+            np.where(is_known, 0.0, totals),
+        )
+        rows = zip(*(each.tolist() for each in figures), strict=True)
+        for window, known, row, sums, weight in zip(
+            windows, is_known.tolist(), rows, misses, weights, strict=True
+        ):
+            window.is_known = known
+            window.sums = _sums_of(row, sums, weight)
+        has_rate = is_known & (cpu_seconds > 0)
+        index = np.array([window.index for window in windows], np.int64)
+        self._course.tell_rates(index[has_rate], totals[has_rate] / cpu_seconds[has_rate])
+        together = [sum(each.tolist()) for each in figures]
+        return _sums_of(together, misses.sum(axis=0), weights.sum(axis=0))
 
     def _settle(self) -> None:
         """Settle windows that are old enough; of unknown code only where there are too many."""
@@ -681,6 +698,14 @@ class Estimator:
         return summarise(self._layout, self._phases, sums, self._memory, totals)
 
 
+def _sums_of(
+    figures: Sequence[float], misses: NDArray[np.float64], weights: NDArray[np.float64]
+) -> WindowSums:
+    """Sums over windows: of accesses, unseen ones, seconds, seconds and accesses not known."""
+    accesses, unseen, rated, unknown_seconds, unknown_accesses = figures
+    return WindowSums(accesses, misses, unseen, rated, unknown_seconds, unknown_accesses, weights)
+
+
 def _rates_of(
     windows: Sequence[_Waiting] | deque[_Waiting],
     timed_code: NDArray[np.int64],
@@ -701,8 +726,10 @@ def _rates_of(
     Returns:
         Rates and factors, shape (w, m): the bursts' own, and 1, where the window tells nothing.
     """
-    rates = np.tile(expected, (len(windows), 1))
-    evidence = np.ones_like(rates)
+    evidence = np.ones((len(windows), len(expected)))
+    rates = expected * evidence
+    if not any(window.rates for window in windows):
+        return rates, evidence
     deviation = np.where(timed_code < 0, _LIKE_RATE, _SAME_RATE)
     code = np.where(timed_code < 0, like_code, timed_code)
     for row, window in enumerate(windows):

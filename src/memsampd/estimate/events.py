@@ -40,13 +40,18 @@ def code_bytes(hits: NDArray[np.float64]) -> bytes:
     return np.clip(hits, 0, _MOST_HITS).astype(_HITS).tobytes()
 
 
-def code_vector(code: bytes) -> NDArray[np.float64]:
-    """Undo :func:`code_bytes`; shape (0,) if nothing was kept.
+def code_hits(code: bytes) -> NDArray[np.uint16]:
+    """Undo :func:`code_bytes`, without a copy; shape (0,) if nothing was kept.
 
     Raises:
         ValueError: it is cut off.
     """
-    return np.frombuffer(code, _HITS).astype(np.float64)
+    return np.frombuffer(code, _HITS)
+
+
+def code_vector(code: bytes) -> NDArray[np.float64]:
+    """The same as floating-point numbers."""
+    return code_hits(code).astype(np.float64)
 
 
 class WindowRecord(Event, frozen=True, kw_only=True, tag="window"):
@@ -85,7 +90,7 @@ class WindowRecord(Event, frozen=True, kw_only=True, tag="window"):
     speed: Speed | None = None
 
     def __post_init__(self) -> None:
-        code_vector(self.code)
+        code_hits(self.code)
 
 
 class BurstRecord(Event, frozen=True, kw_only=True, tag="burst"):
@@ -163,7 +168,7 @@ class BurstRecord(Event, frozen=True, kw_only=True, tag="burst"):
     is_stored: bool = False
 
     def __post_init__(self) -> None:
-        code_vector(self.code)
+        code_hits(self.code)
 
     _BIN: ClassVar[str] = "<i4"
     _COUNT: ClassVar[str] = "<i8"

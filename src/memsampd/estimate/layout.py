@@ -55,8 +55,9 @@ class CurveLayout(msgspec.Struct, frozen=True):
         lines = self.sizes_bytes / self.line_bytes
         total = max(float(weights.sum()), 1.0)
         share = weights @ (sight_lines[:, None] >= lines) / total
-        parts = [share if model.policy == "lru" else 0 * share for model in self.models]
-        return np.concatenate([np.tile(part, 3) for part in parts])
+        seen = np.zeros((len(self.models), 3, len(lines)))
+        seen[[model.policy == "lru" for model in self.models]] = share
+        return seen.ravel()
 
     def table(self, row: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return a row as shape (policies, 3, s), a view."""

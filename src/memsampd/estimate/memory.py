@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from memsampd import _core
 from memsampd.sampler.records import Spacing
 
 _ALIKE = 0.7  # from what likeness of two branch vectors on, 0..1, they are of the same code
@@ -125,26 +126,16 @@ class BurstMemory:
         """Which bins any burst ran code of, shape (bins,)."""
         return self._column_of >= 0
 
-    def compact(self, vectors: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
+    def compact(self, vectors: Sequence[NDArray[Any]]) -> NDArray[np.float64]:
         """Return branch vectors with the columns of :attr:`code`, shape (n, columns + 1).
 
         Args:
-            vectors: hits by bin, whole numbers; zeros stand in for those of another length.
+            vectors: hits by bin, whole numbers below 65536; zeros stand in for those of another
+                length.
         """
-        rows = np.zeros((len(vectors), self._columns + 1))
-        bins = self._bins()
-        for row, hits in zip(rows, vectors, strict=True):
-            if len(hits) == len(self._column_of):
-                row[:-1] = hits[bins]
-                row[-1] = hits.sum()
-        rows[:, -1] -= rows[:, :-1].sum(axis=1)
-        return rows
-
-    @_until_changed
-    def _bins(self) -> NDArray[np.int64]:
-        """The bin of each column but the last, shape (columns,)."""
-        bins = np.flatnonzero(self._column_of >= 0)
-        return bins[np.argsort(self._column_of[bins])]
+        hits = [np.ascontiguousarray(each, np.uint16) for each in vectors]
+        rows = _core.hits_by_column(hits, self._column_of, self._columns)
+        return np.frombuffer(rows).reshape(len(hits), self._columns + 1)
 
     @property
     def curves(self) -> NDArray[np.float64]:
@@ -201,7 +192,7 @@ class BurstMemory:
         self,
         window: int,
         phase: int,
-        code: NDArray[np.float64],
+        code: NDArray[Any],
         curve: NDArray[np.float64],
         rate: float,
         error: float,
@@ -252,11 +243,11 @@ class BurstMemory:
         self._spacing[row] = np.nan if spacing is None else (spacing.octaves, spacing.error)
         self._curves[row] = curve
         self._compared[row] = curve if compared is None else compared
-        self._compare(row)
         self._found.clear()
+        self._compare(row)
         return row, joined
 
-    def _set_code(self, row: int, code: NDArray[np.float64]) -> None:
+    def _set_code(self, row: int, code: NDArray[Any]) -> None:
         self._code[row] = 0.0
         if len(code) != len(self._column_of):
             return
@@ -282,18 +273,19 @@ class BurstMemory:
     def merge_phases(self, gone: int, into: int) -> None:
         """Call a phase by another's id."""
         self._phase[self._phase == gone] = into
+        self._found.clear()
 
-    def ran_like(self, code: NDArray[np.float64]) -> NDArray[np.bool_]:
+    def ran_like(self, code: NDArray[Any]) -> NDArray[np.bool_]:
         """Which ran the same code, as far as it is known, shape (m,).
 
         Args:
             code: a branch vector, hits, shape (bins,); of another length if it is not known.
         """
-        is_known = self.compact([code]).any() & self.code.any(axis=1)
+        is_known = self.compact([code]).any() & self.has_code()
         return np.asarray((self.likeness([code], [-1])[0] >= _ALIKE) | ~is_known)
 
     def likeness(
-        self, vectors: Sequence[NDArray[np.float64]], phases: Sequence[int]
+        self, vectors: Sequence[NDArray[Any]], phases: Sequence[int]
     ) -> NDArray[np.float64]:
         """Bhattacharyya's coefficient of code with that of the bursts, 0..1, shape (n, m).
 
@@ -305,17 +297,28 @@ class BurstMemory:
         """
         hits = self.compact(vectors)
         shares = hits / np.maximum(hits.sum(axis=1, keepdims=True), 1)
-        return self._or_phase(np.sqrt(shares) @ np.sqrt(self.code).T, shares, np.array(phases))
+        return self._or_phase(np.sqrt(shares) @ self._roots().T, shares, np.array(phases))
 
+    @_until_changed
     def likenesses(self) -> NDArray[np.float64]:
         """Return the same of the bursts with each other, shape (m, m)."""
         alike = self._alike[: self.count, : self.count]
         return self._or_phase(alike, self.code, self.phase)
 
+    @_until_changed
+    def has_code(self) -> NDArray[np.bool_]:
+        """Of which of them it is known what code they ran, shape (m,)."""
+        return np.asarray(self.code.any(axis=1))
+
+    @_until_changed
+    def _roots(self) -> NDArray[np.float64]:
+        """Square roots of :attr:`code`."""
+        return np.sqrt(self.code)
+
     def _or_phase(
         self, alike: NDArray[np.float64], code: NDArray[np.float64], phase: NDArray[np.int64]
     ) -> NDArray[np.float64]:
-        is_known = np.logical_and.outer(code.any(axis=1), self.code.any(axis=1))
+        is_known = np.logical_and.outer(code.any(axis=1), self.has_code())
         return np.where(is_known, alike, np.equal.outer(phase, self.phase))
 
     def drop_stored(self, phase: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -366,7 +369,7 @@ class BurstMemory:
 
     def _compare(self, row: int) -> None:
         """Bhattacharyya's coefficient of this burst's code with the others', 0..1."""
-        roots = np.sqrt(self.code)
+        roots = self._roots()
         likeness = roots @ roots[row]
         self._alike[row, : self.count] = likeness
         self._alike[: self.count, row] = likeness
@@ -399,6 +402,7 @@ class BurstMemory:
         self._spacing[into] = share * self._spacing[gone] + (1 - share) * self._spacing[into]
         self._bursts[into] += self._bursts[gone]
         self._code[gone] = 0
+        self._found.clear()
         self._compare(into)
         return gone, into
 
@@ -413,14 +417,26 @@ class BurstMemory:
             phase: its id.
             usual: variance to be expected before anything was seen, shape (values,).
         """
+        kept = self._scatters()
+        if phase not in kept:
+            kept[phase] = self._scatter_of(phase)
+        pairs, told = kept[phase]
+        doubt = 1 / (pairs + 1)
+        return np.asarray((told + doubt * usual) / (pairs + doubt))
+
+    @_until_changed
+    def _scatters(self) -> dict[int, tuple[float, NDArray[np.float64]]]:
+        """What was worked out of phases."""
+        return {}
+
+    def _scatter_of(self, phase: int) -> tuple[float, NDArray[np.float64]]:
+        """How many pairs of bursts of a phase are of like code, and the sum of their scatter."""
         rows = np.flatnonzero((self.phase == phase) & ~self.is_memoryless)
         rows = rows[np.argsort(self.window[rows], kind="stable")]
         single = 1 / self.bursts[rows]  # a mean of n bursts scatters by 1 / n of one's variance
         squares = np.diff(self.curves[rows], axis=0) ** 2 / (single[1:] + single[:-1])[:, None]
         like = self.likenesses()[rows[1:], rows[:-1]]
-        pairs = like.sum()
-        doubt = 1 / (pairs + 1)
-        return np.asarray((like @ squares + doubt * usual) / (pairs + doubt))
+        return float(like.sum()), like @ squares
 
     # -- rates ---------------------------------------------------------------------------------
 

@@ -12,8 +12,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-# Of a burst's time in any bin besides those in which it was seen: what 1024 samples of it may miss.
-_BACKGROUND = 1 / 16384
+from memsampd import _core
 
 
 def burst_shares(
@@ -52,28 +51,21 @@ def burst_shares(
     Returns:
         Shape (w, m), rows sum to 1.
     """
-    distance = np.abs(window_index[:, None] - burst_window[None, :]).astype(np.float64)
-    wanted = np.broadcast_to(preference, distance.shape)
-    best = wanted == wanted.max(axis=1, keepdims=True)
-    least = np.where(best, distance, np.inf).min(axis=1, keepdims=True) + 1
-    nearness = wanted * bursts / (1 + (distance / least) ** 2)
-    ran = (code_shares(burst_code) + _BACKGROUND) ** 2
-    times = code_shares(window_code)
-    unseen = np.zeros(len(times))
-    if kinds is not None and kinds.any():
-        is_new = (window_code > 0) & ~burst_code.any(axis=0)
-        unseen = (times * is_new).sum(axis=1)
-        times = times * ~is_new
-    # Of each window, bin by bin: what all bursts together have to offer.
-    offered = nearness @ ran
-    shares = nearness * ((times / offered) @ ran.T)
-    if kinds is not None and unseen.any():
-        shares += np.outer(unseen, kinds / kinds.sum())
-    return np.asarray(shares)
+    shape = len(window_index), len(burst_window)
+    shares = _core.share_windows(
+        np.ascontiguousarray(window_index, np.int64),
+        np.ascontiguousarray(window_code, np.float64),
+        np.ascontiguousarray(burst_window, np.int64),
+        np.ascontiguousarray(burst_code, np.float64),
+        _of_shape(preference, shape),
+        _of_shape(bursts, shape),
+        np.zeros(shape[1]) if kinds is None else np.ascontiguousarray(kinds, np.float64),
+    )
+    return np.frombuffer(shares).reshape(shape)
 
 
-def code_shares(hits: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Rows that sum to 1; even ones where nothing is known."""
-    bins = hits.shape[1]
-    total = hits.sum(axis=1, keepdims=True)
-    return np.asarray(np.where(total > 0, hits / np.where(total > 0, total, 1), 1 / bins))
+def _of_shape(value: NDArray[np.float64] | float, shape: tuple[int, int]) -> NDArray[np.float64]:
+    """A value for each, as the core takes them."""
+    if np.shape(value) != shape:
+        value = np.broadcast_to(value, shape)
+    return np.ascontiguousarray(value, np.float64)

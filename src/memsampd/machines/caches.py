@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal
@@ -17,6 +18,7 @@ CpuidFunction = Callable[[int, int], tuple[int, int, int, int] | None]
 _CPUID_LEAVES = (0x4, 0x8000001D)
 _CPUID_KINDS: dict[int, CacheKind] = {1: "data", 2: "instruction", 3: "unified"}
 _CPUID_SUBLEAVES_MAX = 16
+_MOST_BYTES = 4096  # of a file of sysfs
 
 
 class Cache(msgspec.Struct, frozen=True):
@@ -60,46 +62,74 @@ def read_caches(cpus: Sequence[int], sys_root: Path, cpuid: CpuidFunction) -> tu
         Those that sysfs describes, and those only CPUID knows. Empty if both are silent: then a
         hypervisor hides the hierarchy.
     """
-    found = {cache for cpu in cpus for cache in _sysfs_caches(cpu, sys_root)}
+    found = set(_sysfs_caches(cpus, sys_root))
     known = {(cache.level, cache.kind) for cache in found}
     found |= {cache for cache in _cpuid_caches(cpuid) if (cache.level, cache.kind) not in known}
     return tuple(sorted(found, key=lambda cache: (cache.level, cache.kind, cache.shared_cpus)))
 
 
-def _sysfs_caches(cpu: int, sys_root: Path) -> list[Cache]:
-    caches = []
-    for index in sys_root.glob(f"devices/system/cpu/cpu{cpu}/cache/index*"):
-        level, size_bytes = _number(index / "level"), _size_bytes(index / "size")
-        kind = _text(index / "type").lower()
-        if level and size_bytes and kind in ("data", "instruction", "unified"):
-            caches.append(
-                Cache(
-                    level,
-                    kind,  # type: ignore[arg-type]
-                    size_bytes,
-                    _number(index / "coherency_line_size"),
-                    _number(index / "ways_of_associativity"),
-                    _number(index / "number_of_sets"),
-                    parse_cpu_list(_text(index / "shared_cpu_list")),
-                    "sysfs",
-                )
-            )
+def _sysfs_caches(cpus: Sequence[int], sys_root: Path) -> list[Cache]:
+    caches, seen = [], set()
+    for cpu in cpus:
+        folder = f"{sys_root}/devices/system/cpu/cpu{cpu}/cache"
+        for index in _indices(folder):
+            shared = _text(f"{folder}/{index}/shared_cpu_list")
+            if (index, shared) in seen:  # another CPU has told of it
+                continue
+            found = _sysfs_cache(f"{folder}/{index}", shared)
+            if found and shared:
+                seen.add((index, shared))
+            caches += found
     return caches
 
 
-def _text(path: Path) -> str:
+def _indices(folder: str) -> list[str]:
     try:
-        return path.read_text().strip()
+        return [name for name in os.listdir(folder) if name.startswith("index")]
+    except OSError:
+        return []
+
+
+def _sysfs_cache(index: str, shared: str) -> list[Cache]:
+    """One at most: a hypervisor may hide what it is."""
+    level, size_bytes = _number(f"{index}/level"), _size_bytes(f"{index}/size")
+    kind = _text(f"{index}/type").lower()
+    if not (level and size_bytes and kind in ("data", "instruction", "unified")):
+        return []
+    return [
+        Cache(
+            level,
+            kind,  # type: ignore[arg-type]
+            size_bytes,
+            _number(f"{index}/coherency_line_size"),
+            _number(f"{index}/ways_of_associativity"),
+            _number(f"{index}/number_of_sets"),
+            parse_cpu_list(shared),
+            "sysfs",
+        )
+    ]
+
+
+def _text(path: str) -> str:
+    """What a file of sysfs says: of many CPUs there are thousands, so it is read without ado."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return ""
+    try:
+        return os.read(file, _MOST_BYTES).decode("ascii", "replace").strip()
+    except OSError:
+        return ""
+    finally:
+        os.close(file)
 
 
-def _number(path: Path) -> int:
+def _number(path: str) -> int:
     text = _text(path)
     return int(text) if text.isdigit() else 0
 
 
-def _size_bytes(path: Path) -> int:
+def _size_bytes(path: str) -> int:
     text = _text(path)
     unit = {"K": 1 << 10, "M": 1 << 20}.get(text[-1:], 0)
     if unit:

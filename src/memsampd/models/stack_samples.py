@@ -46,26 +46,3 @@ class StackSamples(msgspec.Struct, frozen=True, eq=False):
         order = np.lexsort((pairs[:, 1], pairs[:, 0]))
         kept = pairs[order[:: -(-len(order) // _MOST) or 1]].astype(np.int64)
         return cls(kept[:, 0], kept[:, 1])
-
-    def counts(self) -> NDArray[np.int64]:
-        """Return how many there are of each group of reuse distances, shape (groups,)."""
-        ends = np.searchsorted(self.reuse, REUSE_EDGES)
-        return np.asarray(ends[1:] - ends[:-1])
-
-    def reaching(self, lines: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return how many of each group had a stack distance of so many lines or more.
-
-        Args:
-            lines: shape (s,), ascending.
-
-        Returns:
-            Shape (groups, s).
-        """
-        groups, sizes = len(REUSE_EDGES) - 1, len(lines) + 1
-        ends = np.searchsorted(self.reuse, REUSE_EDGES)
-        first, last = ends[0], ends[-1]
-        group = np.repeat(np.arange(groups), ends[1:] - ends[:-1])
-        fitting = np.searchsorted(lines, self.stack[first:last], side="right")
-        found = np.bincount(group * sizes + fitting, minlength=groups * sizes)
-        # Who reaches some lines reaches all fewer ones.
-        return np.cumsum(found.reshape(groups, sizes)[:, :0:-1], axis=1)[:, ::-1]

@@ -5,16 +5,15 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from memsampd import _core
 from memsampd.models.records import MissRatioCurve
 from memsampd.models.sizes import size_in_lines
-from memsampd.models.stack_samples import REUSE_EDGES, StackSamples
+from memsampd.models.stack_samples import REUSE_EDGES
 from memsampd.models.survival import SurvivalFunction
 
-_ROUNDING = 1e-9  # relative; sums of products of ratios must not turn a hit into a miss
+_GROUP_EDGES = np.concatenate([[0], REUSE_EDGES])  # of reuses that are not looked at, too
 # How the curve falls is seen from a quarter of the horizon on. Misses fall by the square root of
 # the size on average (Hartstein et al., Computing Frontiers 2006: exponents of 0.3 to 0.7).
-_SEEN_FROM = 1 / 4
-_GROUP_EDGES = np.concatenate([[0], REUSE_EDGES])  # of reuses that are not looked at, too
 _USUAL_FALL = 0.5
 _AS_BEFORE = 8  # times the largest size that the horizon tells; beyond, caches fall as usual
 
@@ -56,16 +55,18 @@ class StatStack:
             UsageError: a size below one line, or sizes that do not ascend.
         """
         lines = size_in_lines(sizes_bytes, line_bytes)
-        stack = expected_stack_distances(survival)
-        distance, known = _solve(survival, stack, lines)
-        returned = np.maximum(survival(distance) - survival.never_returned, 0.0)
-        if survival.stacks is not None:
-            returned = _by_samples(survival, survival.stacks, lines, distance)
+        stacks = survival.stacks
+        found = _core.lru_returns(
+            *survival.contiguous(),
+            lines,
+            _GROUP_EDGES,
+            None if stacks is None else np.ascontiguousarray(stacks.reuse),
+            None if stacks is None else np.ascontiguousarray(stacks.stack),
+        )
+        returned, known = np.frombuffer(found[0]), np.frombuffer(found[1], np.bool_)
         returned = np.minimum.accumulate(returned)
         high = np.minimum(returned + survival.never_returned, 1.0)
-        late = survival.never_returned * np.where(
-            known, 1.0, _still_missing(survival, stack, lines)
-        )
+        late = survival.never_returned * np.where(known, 1.0, _still_missing(found[2], lines))
         return MissRatioCurve(
             sizes_bytes=np.asarray(sizes_bytes, dtype=np.int64),
             miss_ratio=np.minimum.accumulate(np.minimum(returned + late, high)),
@@ -90,12 +91,15 @@ def expected_stack_distances(survival: SurvivalFunction) -> NDArray[np.float64]:
 
 
 def _still_missing(
-    survival: SurvivalFunction, stack: NDArray[np.float64], lines: NDArray[np.int64]
+    fell: tuple[float, float, float, float], lines: NDArray[np.int64]
 ) -> NDArray[np.float64]:
-    """Share that is taken to miss of what did not return within the horizon, for larger caches."""
-    distances = survival.horizon_accesses * np.array([_SEEN_FROM, 1.0])
-    earlier, last = np.interp(distances, survival.edges_accesses, stack)
-    before, after = survival(distances)
+    """Share that is taken to miss of what did not return within the horizon, for larger caches.
+
+    Args:
+        fell: expected stack distances and S a quarter of the horizon from 0, and there.
+        lines: sizes, shape (s,).
+    """
+    earlier, last, before, after = fell
     if after <= 0 or earlier <= 0:
         return np.ones(len(lines))
     grown, fallen = np.log(last) - np.log(earlier), np.log(before) - np.log(after)
@@ -103,45 +107,3 @@ def _still_missing(
     larger = np.maximum(lines / last, 1.0)
     near = np.minimum(larger, _AS_BEFORE)
     return np.asarray(near**-power * (larger / near) ** -_USUAL_FALL)
-
-
-def _solve(
-    survival: SurvivalFunction, stack: NDArray[np.float64], lines: NDArray[np.int64]
-) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """D* for each size, the horizon where it is beyond that, and whether it lies within."""
-    wanted = lines * (1 - _ROUNDING)
-    reached = np.searchsorted(stack, wanted, side="left")
-    known = reached < len(stack)
-    distance = np.full(len(lines), float(survival.horizon_accesses))
-    segment = reached[known] - 1
-    start, end = survival.survival[segment], survival.survival[segment + 1]
-    width = survival.edges_accesses[segment + 1] - survival.edges_accesses[segment]
-    slope = (end - start) / width
-    # Inside the bin ES grows by x * S(start) + slope * x * (x - 1) / 2: the first x that is enough.
-    missing = wanted[known] - stack[segment]
-    linear = start - slope / 2
-    root = np.sqrt(np.maximum(linear**2 + 2 * slope * missing, 0))
-    steps = np.ceil(2 * missing / (linear + root) - _ROUNDING)
-    steps = np.minimum(np.maximum(steps, 1), width)
-    distance[known] = survival.edges_accesses[segment] + steps
-    return distance, known
-
-
-def _by_samples(
-    survival: SurvivalFunction,
-    stacks: StackSamples,
-    lines: NDArray[np.int64],
-    distance: NDArray[np.float64],
-) -> NDArray[np.float64]:
-    """Share of the accesses that return within the horizon and miss, for each size."""
-    edges = np.minimum(_GROUP_EDGES, survival.horizon_accesses)
-    reached = survival(edges)
-    seen, missed = np.zeros((len(REUSE_EDGES), 1)), np.zeros((len(REUSE_EDGES), len(lines)))
-    seen[1:, 0], missed[1:] = stacks.counts(), stacks.reaching(lines)
-    # S at the place in the group that is next to the distance.
-    nearest = np.maximum(np.minimum(survival(distance), reached[:-1, None]), reached[1:, None])
-    expected = nearest - reached[1:, None]
-    returned = (reached[:-1] - reached[1:])[:, None]
-    by_group = (missed * returned + expected) / (seen + 1)
-    beyond = survival(np.maximum(distance, edges[-1])) - survival.never_returned
-    return np.asarray(by_group.sum(axis=0) + beyond)

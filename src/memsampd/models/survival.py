@@ -6,6 +6,7 @@ import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from memsampd import _core
 from memsampd.models.bins import EDGES
 from memsampd.models.histogram import ReuseHistogram
 from memsampd.models.stack_samples import StackSamples
@@ -13,8 +14,14 @@ from memsampd.models.stack_samples import StackSamples
 MIN_OBSERVABLE = 64
 """Fewest accesses from which a distance must have been observable to be within the horizon."""
 
-OBSERVABLE_PER_DISTANCE = 0.25
-"""The same as a share of the distance: what happens at distance k is known from k/4 accesses."""
+
+def _steps(edges: NDArray[np.int64]) -> NDArray[np.int64]:
+    """In which step each edge lies, of one access up to 64, and of a sixteenth of an octave."""
+    octaves = np.log2(np.maximum(edges, 1))
+    return np.where(edges <= 64, edges, 64 + np.floor((octaves - 6) * 16)).astype(np.int64)
+
+
+_EDGE_STEPS = _steps(EDGES)
 
 
 class SurvivalFunction(msgspec.Struct, frozen=True, eq=False):
@@ -60,18 +67,16 @@ class SurvivalFunction(msgspec.Struct, frozen=True, eq=False):
             histogram: the bursts of one phase, added up.
             min_observable: fewest accesses that must have been able to see a distance.
         """
-        reuses, censored = histogram.reuses, histogram.censored
-        # From the bin on for reuses, beyond it for what was censored in it: see ReuseHistogram.
-        at_risk = np.cumsum((reuses + censored)[::-1])[::-1] - censored
-        returned = np.divide(reuses, at_risk, out=np.zeros(len(reuses)), where=at_risk > 0)
-        survival = np.ones(len(reuses) + 1)
-        np.cumprod(1.0 - returned, out=survival[1:])
-        start = survival[:-1]
-        observable = np.divide(at_risk, start, out=np.zeros(len(start)), where=start > 0)
-        needed = np.maximum(min_observable, OBSERVABLE_PER_DISTANCE * EDGES[1:])
-        poor = np.flatnonzero(observable < np.maximum(needed, 1))
-        end = int(poor[0]) if len(poor) else len(start)
-        return cls(EDGES[: end + 1], survival[: end + 1], histogram.accesses, histogram.stacks)
+        survival = np.frombuffer(
+            _core.product_limit(
+                np.ascontiguousarray(histogram.reuses, np.int64),
+                np.ascontiguousarray(histogram.censored, np.int64),
+                EDGES,
+                min_observable,
+            )
+        )
+        edges = EDGES[: len(survival)]
+        return cls(edges, survival, histogram.accesses, histogram.stacks)
 
     def continued_by(self, other: SurvivalFunction) -> SurvivalFunction:
         """Go on beyond the horizon as another function does, where it reaches further.
@@ -98,9 +103,9 @@ class SurvivalFunction(msgspec.Struct, frozen=True, eq=False):
     def thinned(self) -> SurvivalFunction:
         """Return the same with edges at most 1/16 apart from 64 on: some 300 in place of 4000."""
         edges = self.edges_accesses
-        octaves = np.log2(np.maximum(edges, 1))
-        step = np.where(edges <= 64, edges, 64 + np.floor((octaves - 6) * 16)).astype(np.int64)
-        keep = np.append(np.diff(step) > 0, True)
+        is_usual = np.array_equal(edges, EDGES[: len(edges)])
+        step = _EDGE_STEPS[: len(edges)] if is_usual else _steps(edges)
+        keep = np.append(step[1:] > step[:-1], True)
         keep[0] = True
         return SurvivalFunction(
             edges[keep], self.survival[keep], self.sampled_accesses, self.stacks
@@ -118,6 +123,11 @@ class SurvivalFunction(msgspec.Struct, frozen=True, eq=False):
     def never_returned(self) -> float:
         """S(horizon): the share of accesses not seen to return."""
         return float(self.survival[-1])
+
+    def contiguous(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Return edges and S at each as the core takes them."""
+        edges = np.ascontiguousarray(self.edges_accesses, np.int64)
+        return edges, np.ascontiguousarray(self.survival, np.float64)
 
     def __call__(self, distances: ArrayLike) -> NDArray[np.float64]:
         """Return S at these distances; beyond the horizon its upper bound, S(horizon)."""

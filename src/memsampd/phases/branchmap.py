@@ -27,7 +27,8 @@ Name = Callable[[int], tuple[int, bool]]
 loaded, so that two runs can be compared."""
 
 PAGE_BYTES = 4096
-_AT_END, _AT_KNOWN, _AT_UNREADABLE = range(3)  # why a walk ended, as the core tells it
+# Pages of code that lasts, of programs and libraries, which need not be read for each lookup again.
+_LASTING_PAGES = 256
 
 
 class BranchMap:
@@ -79,7 +80,8 @@ class BranchMap:
         self._max_entries = max_entries
         self._max_instructions = max_instructions
         self._known: dict[int, tuple[int, bool, bool]] = {}  # address: (name, mapped, anonymous)
-        self._pages: dict[int, bytes] = {}  # read in this lookup
+        self._pages: dict[int, bytes] = {}  # read in this lookup, and some before
+        self._lasting: set[int] = set()  # of these
         self.samples = 0
         self.unmapped_samples = 0
         self.anonymous_samples = 0
@@ -94,11 +96,11 @@ class BranchMap:
         Returns:
             Names of their branches, shape (n,).
         """
-        self._pages.clear()  # code may have changed since
-        with self._reading:
-            names, unmapped, anonymous = _core.look_up(
-                self._known, np.ascontiguousarray(ips, np.uint64), self._find
-            )
+        # Code of other kinds may have changed since.
+        kept = (page for page in self._pages if page in self._lasting)
+        self._pages = {page: self._pages[page] for page in islice(kept, _LASTING_PAGES)}
+        self._lasting.intersection_update(self._pages)
+        names, unmapped, anonymous = self._look_up(np.ascontiguousarray(ips, np.uint64))
         self.samples += len(ips)
         self.unmapped_samples += unmapped
         self.anonymous_samples += anonymous
@@ -106,20 +108,28 @@ class BranchMap:
 
     def branch_of(self, ip: int) -> int:
         """Map one address, without counting it as a sample."""
-        return self._find(ip)[0]
+        return int.from_bytes(self._look_up(ip.to_bytes(8, "little"))[0], "little")
 
     def __len__(self) -> int:
         return len(self._known)
 
-    def _find(self, ip: int) -> tuple[int, bool, bool]:
-        found = self._known.get(ip)
-        if found is None:
-            self.decoded += 1
-            found, passed = self._walk(ip)
-            self._known.update(dict.fromkeys(passed, found))
-            if len(self._known) > self._max_entries:
-                self._forget_oldest()
-        return found
+    def _look_up(self, ips: NDArray[np.uint64] | bytes) -> tuple[bytes, int, int]:
+        """Names, and how many addresses are unmapped, and anonymous."""
+        with self._reading:
+            names, unmapped, anonymous, decoded = _core.look_up(
+                self._known,
+                ips,
+                self._max_instructions,
+                self._pages,
+                FORMS,
+                self._try_read,
+                decode,
+                self._named,
+                self._max_entries,
+                self._forget_oldest,
+            )
+        self.decoded += decoded
+        return names, unmapped, anonymous
 
     def _forget_oldest(self) -> None:
         """Forget some at once: a dictionary looks for its first key among all deleted before it."""
@@ -127,31 +137,13 @@ class BranchMap:
         for address in list(islice(self._known, gone)):
             del self._known[address]
 
-    def _walk(self, ip: int) -> tuple[tuple[int, bool, bool], list[int]]:
-        """Follow the code from ``ip`` to what ends it, or to where that is known already.
-
-        Returns:
-            What is to be known of ``ip``, and all instructions of which it holds.
-        """
-        at, ending, passed = _core.follow_code(
-            ip,
-            self._max_instructions,
-            self._known,
-            self._pages,
-            FORMS,
-            self._try_read,
-            decode,
-        )
-        if ending == _AT_KNOWN:
-            return self._known[at], passed
-        if ending == _AT_UNREADABLE:
-            return self._named(ip & -PAGE_BYTES, is_mapped=False), [ip]
-        return self._named(at), passed if ending == _AT_END else [ip]
-
-    def _named(self, address: int, *, is_mapped: bool = True) -> tuple[int, bool, bool]:
+    def _named(self, address: int, is_mapped: bool) -> tuple[int, bool, bool]:
         """What is remembered of addresses that lead to this one, see ``_known``."""
         name, is_lasting = (address, False) if self._name is None else self._name(address)
-        return name, is_mapped, not is_lasting
+        page = address & -PAGE_BYTES
+        if is_mapped and is_lasting and len(self._pages.get(page, b"")) == PAGE_BYTES:
+            self._lasting.add(page)
+        return name, bool(is_mapped), not is_lasting
 
     def _try_read(self, address: int, size_bytes: int) -> bytes:
         try:

@@ -81,6 +81,7 @@ class LeaderFollower(base.Clusterer):
 
         self._columns: dict[Any, int] = {}
         self._sums: NDArray[np.float64] = np.zeros((0, 0))
+        self._shares: NDArray[np.float64] | None = None  # of these, until they change
         self._ids: list[int] = []
         self._remembered: list[float] = []  # windows in the centroid, at most memory_windows
         self._windows: list[int] = []
@@ -139,8 +140,14 @@ class LeaderFollower(base.Clusterer):
         bins = np.flatnonzero(counts)
         if not len(bins):
             raise ValueError("a window without hits has no phase")
-        hits = zip(bins.tolist(), counts[bins].tolist(), strict=True)
-        return self._learn(self._vector(dict(hits), grow=True))
+        hits = counts[bins]
+        columns = [self._columns.get(bin_, -1) for bin_ in bins.tolist()]
+        if -1 in columns or not 0 < hits.min() <= hits.max() < np.inf:
+            by_bin = dict(zip(bins.tolist(), hits.tolist(), strict=True))
+            return self._learn(self._vector(by_bin, grow=True))
+        vector = np.zeros(self._sums.shape[1])
+        vector[columns] = hits
+        return self._learn(vector)
 
     @property
     def phases(self) -> tuple[int, ...]:
@@ -222,14 +229,19 @@ class LeaderFollower(base.Clusterer):
         if not self._ids:
             return _Found(0, False, 0.0)
         sums = self._padded(counts)
-        shares = sums / sums.sum(axis=1, keepdims=True)
-        distances = np.abs(shares - counts / counts.sum()).sum(axis=1).clip(max=2.0)
-        order = np.argsort(distances, kind="stable").tolist()
+        apart = np.abs(self._shares_of(sums) - counts / counts.sum()).sum(axis=1)
+        distances = [min(each, 2.0) for each in apart.tolist()]
+        order = sorted(range(len(distances)), key=distances.__getitem__)
         for row in order:
-            distance = float(distances[row])
-            if distance <= self.tolerance or self._is_noise(counts, sums[row]):
-                return _Found(row, True, distance)
-        return _Found(order[0], False, float(distances[order[0]]))
+            if distances[row] <= self.tolerance or self._is_noise(counts, sums[row]):
+                return _Found(row, True, distances[row])
+        return _Found(order[0], False, distances[order[0]])
+
+    def _shares_of(self, sums: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Centroids, perhaps with more columns, as shares of their hits."""
+        if self._shares is None or self._shares.shape != sums.shape:
+            self._shares = sums / sums.sum(axis=1, keepdims=True)
+        return self._shares
 
     def _is_noise(self, counts: NDArray[np.float64], centroid: NDArray[np.float64]) -> bool:
         comparison = compare(counts, centroid)
@@ -242,7 +254,7 @@ class LeaderFollower(base.Clusterer):
 
     def _found(self, counts: NDArray[np.float64]) -> int:
         self._age_activity()
-        self._sums = np.vstack([self._sums, counts])
+        self._sums, self._shares = np.vstack([self._sums, counts]), None
         self._ids.append(self._founded)
         self._remembered.append(1.0)
         self._windows.append(1)
@@ -257,6 +269,8 @@ class LeaderFollower(base.Clusterer):
             self._sums[row] /= excess
             self._remembered[row] /= excess
         self._sums[row] += counts
+        if self._shares is not None:
+            self._shares[row] = self._sums[row] / self._sums[row].sum()
         self._remembered[row] += 1
         self._windows[row] += 1
         self._activity[row] += 1
@@ -276,6 +290,7 @@ class LeaderFollower(base.Clusterer):
             return None
         into, gone = sorted((row, neighbour), key=lambda r: (-self._windows[r], self._ids[r]))
         self._sums[into] += self._sums[gone]
+        self._shares = None
         self._remembered[into] += self._remembered[gone]
         return self._hand_over(gone, into)
 
@@ -291,7 +306,7 @@ class LeaderFollower(base.Clusterer):
 
     def _neighbour(self, row: int) -> int:
         """The row whose centroid is nearest to this one's."""
-        shares = self._sums / self._sums.sum(axis=1, keepdims=True)
+        shares = self._shares_of(self._sums)
         distance = np.abs(shares - shares[row]).sum(axis=1)
         distance[row] = np.inf
         return int(np.argmin(distance))
@@ -305,5 +320,6 @@ class LeaderFollower(base.Clusterer):
 
     def _drop(self, row: int) -> None:
         self._sums = np.delete(self._sums, row, axis=0)
+        self._shares = None
         for column in (self._ids, self._remembered, self._windows, self._activity):
             del column[row]

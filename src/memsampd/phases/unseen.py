@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 import numpy as np
@@ -125,12 +125,17 @@ class UnseenCode:
         ran, tids = self._bin.rows, self._tid.rows
         if len(ran) < _SAMPLES_LEAST or ran.max() >= len(is_seen):
             return None
-        never = ran[~is_seen[ran]]
+        never = np.flatnonzero(~is_seen[ran])
         if len(never) < _WORTH_SEEKING * len(ran):
             return None
-        rests = [bin for bin, until in self._rest_until.items() if until > window]
-        unseen = set(never.tolist()).difference(rests)
-        wanted = np.isin(ran, self._recurring(unseen))
+        rests = {bin for bin, until in self._rest_until.items() if until > window}
+        found = zip(ran[never].tolist(), never.tolist(), strict=True)
+        unseen = [each for each in found if each[0] not in rests]
+        if len(unseen) < _WORTH_SEEKING * len(ran):
+            return None
+        is_wanted = np.zeros(len(is_seen), np.bool_)
+        is_wanted[self._recurring(unseen)] = True
+        wanted = is_wanted[ran]
         share = float(np.mean(wanted))
         if share < _WORTH_SEEKING:
             return None
@@ -162,14 +167,16 @@ class UnseenCode:
         seconds = self._seconds.rows
         return np.diff(seconds[self._bin.rows == bin], append=seconds[-1])
 
-    def _recurring(self, bins: Iterable[int]) -> list[int]:
-        """Those of some code, sampled lately or not, that are likely to be run again soon."""
-        ran = list(enumerate(self._bin.rows.tolist()))
-        last = {bin: at for at, bin in ran}
-        first = {bin: at for at, bin in reversed(ran)}
-        lately = len(ran) - _LATELY
+    def _recurring(self, ran: Sequence[tuple[int, int]]) -> list[int]:
+        """Those of some code that are likely to be run again soon.
+
+        Args:
+            ran: bins, and which samples found them, all of these bins in order.
+        """
+        last, first = dict(ran), dict(reversed(ran))
+        lately = len(self._bin.rows) - _LATELY
         come_again = [
-            bin for bin in bins if last[bin] - first[bin] >= _RECURS and last[bin] >= lately
+            bin for bin, at in last.items() if at - first[bin] >= _RECURS and at >= lately
         ]
         return [bin for bin in come_again if not self._is_overdue(bin)]
 

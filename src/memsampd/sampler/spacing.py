@@ -14,7 +14,6 @@ from collections import Counter
 import iced_x86
 import numpy as np
 from iced_x86 import FlowControl, OpAccess, Register
-from numpy.typing import NDArray
 
 from memsampd import _core
 from memsampd.sampler.decoding import FORMS, decode
@@ -26,8 +25,6 @@ from memsampd.sampler.registers import POSITION, written_registers
 
 _SAMPLES = 512  # that are remembered: of some windows
 _LEAST_ADDRESSES = 8
-_LINE_SHIFT = np.uint64(6)
-_CHANGE = 2.0  # octaves, besides what both halves of a window are known to
 _KNOWN = 4096  # instructions that are remembered
 _DECODED = 16  # in a window at most: the decoder takes some 40 us for each
 _LEAST_TIMES = 2  # code that was sampled once may never be again
@@ -68,19 +65,21 @@ class DataOperands:
         before, code = self._around(ip)
         previous = self._before(ip, before)
         if previous is not None and previous.flow_control == FlowControl.NEXT:
-            operand, written = self._describe(previous)
-            if operand is not None and not written & set(operand[:2]):
+            info = self._info.info(previous)
+            operand = _operand_of(info)
+            if operand is not None and not written_registers(info) & set(operand[:2]):
                 return operand
         changed: set[int] = set()
         for number, instruction in enumerate(iced_x86.Decoder(64, code, ip=ip)):
             if number == _AFTER or instruction.is_invalid:
                 break
-            operand, written = self._describe(instruction)
+            info = self._info.info(instruction)
+            operand = _operand_of(info)
             if operand is not None:
                 return None if changed & set(operand[:2]) else operand
             if instruction.flow_control != FlowControl.NEXT:
                 break
-            changed |= written
+            changed |= written_registers(info)
         return None
 
     def _around(self, ip: int) -> tuple[bytes, bytes]:
@@ -102,12 +101,11 @@ class DataOperands:
             return None
         return iced_x86.Decoder(64, code[at:], ip=ip - _BEFORE_BYTES + at).decode()
 
-    def _describe(self, instruction: iced_x86.Instruction) -> tuple[Operand | None, set[int]]:
-        """Its access to data, if there is one, and the registers that it writes."""
-        info = self._info.info(instruction)
-        operands = (_operand(memory) for memory in info.used_memory())
-        found = next((each for each in operands if each is not None), None)
-        return found, written_registers(info)
+
+def _operand_of(info: iced_x86.InstructionInfo) -> Operand | None:
+    """An instruction's access to data, if there is one."""
+    operands = (_operand(memory) for memory in info.used_memory())
+    return next((each for each in operands if each is not None), None)
 
 
 def _operand(memory: iced_x86.UsedMemory) -> Operand | None:
@@ -155,8 +153,9 @@ class DataSpacing:
             return None
         ips = self._ip.rows[first:end].tolist()
         self._learn(ips)
-        address = self._addresses(ips, self._registers.rows[first:end])
-        return None if _changes(address) else spacing_of(address)
+        operands = b"".join([self._known.get(ip, _UNKNOWN) for ip in ips])
+        found = _core.spacing_of(operands, self._registers.rows[first:end])
+        return None if found is None else Spacing(*found)
 
     def _learn(self, ips: list[int]) -> None:
         """Decode code that samples found again and again, the most often found first."""
@@ -171,42 +170,3 @@ class DataSpacing:
                     self._known[ip] = _UNKNOWN if operand is None else _PACKED.pack(*operand)
         while len(self._known) > _KNOWN:
             del self._known[next(iter(self._known))]
-
-    def _addresses(self, ips: list[int], registers: NDArray[np.uint64]) -> NDArray[np.uint64]:
-        """Addresses of data, of those samples that tell one."""
-        packed = b"".join([self._known.get(ip, _UNKNOWN) for ip in ips])
-        told = np.frombuffer(packed, np.uint64).reshape(-1, 4)
-        base, index = told[:, 0].astype(np.int64), told[:, 1].astype(np.int64)
-        values = np.zeros((len(registers), _NOTHING + 1), np.uint64)
-        values[:, :_NOTHING] = registers
-        row = np.arange(len(values))
-        address = values[row, base] + values[row, index] * told[:, 2] + told[:, 3]
-        return np.asarray(address[(base < _NOTHING) | (index < _NOTHING)])
-
-
-def _changes(address: NDArray[np.uint64]) -> bool:
-    """Whether the first half of some addresses, in order, is spaced quite otherwise than the other.
-
-    A window in which the code went on to other data is like neither.
-    """
-    middle = len(address) // 2
-    first, second = spacing_of(address[:middle]), spacing_of(address[middle:])
-    if first is None or second is None:
-        return False
-    return abs(first.octaves - second.octaves) > _CHANGE + first.error + second.error
-
-
-def spacing_of(address: NDArray[np.uint64]) -> Spacing | None:
-    """Return the spacing of some addresses, shape (n,); None of fewer than eight."""
-    if len(address) < _LEAST_ADDRESSES:
-        return None
-    line = np.sort(address >> _LINE_SHIFT)
-    gap = np.full(len(line) + 1, np.inf)
-    gap[1:-1] = line[1:] - line[:-1]
-    octaves = np.sort(np.log2(1 + np.minimum(gap[:-1], gap[1:])))
-    # The median's rank has a standard deviation of half the root of n.
-    middle, apart = (len(octaves) - 1) / 2, 0.5 * len(octaves) ** 0.5
-    low, median, high = np.interp(
-        [middle - apart, middle, middle + apart], np.arange(len(octaves)), octaves
-    ).tolist()
-    return Spacing(median, (high - low) / 2)

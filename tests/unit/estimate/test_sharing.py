@@ -8,7 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from memsampd.estimate.sharing import _BACKGROUND, burst_shares
+from memsampd import _core
+from memsampd.estimate.sharing import burst_shares
+
+BACKGROUND = 1 / 16384  # as the core has it
 
 
 def brute_force(
@@ -32,7 +35,7 @@ def share_samples(
     shares = np.zeros(len(ran))
     for b in samples:
         there = [each[b] / each.sum() if each.any() else 1 / len(hits) for each in ran]
-        claims = (np.array(there) + _BACKGROUND) ** 2 * weights
+        claims = (np.array(there) + BACKGROUND) ** 2 * weights
         shares += claims / claims.sum() / len(samples)
     return shares
 
@@ -88,3 +91,11 @@ def test_where_no_code_is_known_only_the_distance_counts() -> None:
         np.array([5]), np.zeros((1, 2)), np.array([5, 9]), np.zeros((2, 2)), kinds=np.zeros(2)
     )
     assert shares[0, 0] > shares[0, 1]
+
+
+def test_shapes_that_do_not_fit_together_are_refused() -> None:
+    one, code = np.zeros(1, np.int64), np.ones((1, 3))
+    with pytest.raises(ValueError, match="do not fit"):
+        _core.share_windows(one, code, one, code[:, :2], np.ones(1), np.ones(1), np.ones(1))
+    with pytest.raises(ValueError, match="do not fit"):
+        _core.share_windows(one, code, one[:0], code[:0], np.ones(0), np.ones(0), np.ones(0))

@@ -284,13 +284,13 @@ def test_seconds_are_worth_what_their_windows_tell() -> None:
     course = Course()
     for index, rate in enumerate((1e6, 1e6, 4e6, 2e6)):
         course.begin(index, 0.1 * (index + 1))
-        course.tell_rate(index, rate)
+        course.tell_rates(np.array([index]), np.array([rate]))
     assert course.accesses(0.0, 0.15, 2.0) == pytest.approx(2e6)
     assert course.accesses(0.25, 0.28, 1.0) == pytest.approx(4e6)
     assert course.accesses(0.25, 0.35, 1.0) == pytest.approx(3e6)
     assert course.accesses(5.0, 6.0, 1.0) == pytest.approx(2e6)  # after the last: as it was
     assert course.present_rate() == 2e6
-    course.tell_rate(2, 8e6)  # known better by now
+    course.tell_rates(np.array([2]), np.array([8e6]))  # known better by now
     assert course.accesses(0.25, 0.28, 1.0) == pytest.approx(8e6)
 
 
@@ -298,9 +298,9 @@ def test_the_course_is_remembered_for_long_and_not_for_ever() -> None:
     course = Course()
     for index in range(10_000):
         course.begin(index, float(index + 1))
-        course.tell_rate(index, float(index))
+        course.tell_rates(np.array([index]), np.array([float(index)]))
     assert course.accesses(9_500.5, 9_500.6, 1.0) == 9_500
-    course.tell_rate(3, 7.0)  # no longer known: no harm
+    course.tell_rates(np.array([3]), np.array([7.0]))  # no longer known: no harm
     assert course.present_rate() == 9_999
 
 

@@ -102,6 +102,17 @@ def test_sysfs_wins_and_cpuid_fills_the_gaps(tmp_path: Path) -> None:
     assert machine.cache_sizes_bytes() == {"L1d": 40 << 10, "L2": 1 << 20, "L3": 266240 << 10}
 
 
+def test_a_cache_of_many_cpus_is_read_where_one_of_them_tells_it(tmp_path: Path) -> None:
+    """Machines have hundreds of CPUs."""
+    set_online(tmp_path, "0-3\n")
+    for cpu, size in enumerate(("", "2M", "none of these", "is read any more")):
+        add_cache(tmp_path, cpu, 0, 2, "Unified", size, "0-3")
+    machine = read_machine(tmp_path, lambda leaf, subleaf: None, "x86_64")
+    assert [(c.name, c.size_bytes, c.shared_cpus) for c in machine.caches] == [
+        ("L2", 2 << 20, (0, 1, 2, 3))
+    ]
+
+
 def test_a_hybrid_machine_differs_by_cpu(tmp_path: Path) -> None:
     set_online(tmp_path, "0,2\n")
     add_cache(tmp_path, 0, 0, 1, "Data", "48K", "0")

@@ -2,30 +2,17 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from memsampd.models.stack_samples import REUSE_EDGES, StackSamples
+from memsampd.models.stack_samples import StackSamples
 
 
 def drawn(count: int, seed: int = 1) -> NDArray[np.uint32]:
     rng = np.random.default_rng(seed)
     reuse = np.exp(rng.uniform(np.log(16), np.log(1 << 18), count)).astype(np.uint32)
     return np.column_stack([reuse, (reuse * rng.random(count)).astype(np.uint32)])
-
-
-def test_tells_how_many_of_each_group_reached_a_size() -> None:
-    samples = StackSamples.of(drawn(1500))
-    lines = np.array([1, 16, 100, 1000, 50_000])
-    counts, reaching = samples.counts(), samples.reaching(lines)
-    for group, (start, end) in enumerate(itertools.pairwise(REUSE_EDGES)):
-        mine = samples.stack[(samples.reuse >= start) & (samples.reuse < end)]
-        assert counts[group] == len(mine)
-        assert reaching[group].tolist() == [int(np.sum(mine >= size)) for size in lines]
-    assert counts.sum() == 1500
 
 
 def test_of_many_an_even_part_is_kept() -> None:
@@ -50,5 +37,5 @@ def test_what_no_burst_shows_is_refused(reuse: list[int], stack: list[int]) -> N
 
 def test_of_nothing_is_nothing() -> None:
     samples = StackSamples.of(np.zeros((0, 2), np.uint32))
-    assert not samples.counts().any()
-    assert not samples.reaching(np.array([1])).any()
+    assert not len(samples.reuse)
+    assert not len(samples.stack)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from memsampd.models.exact import ExactRandom
 from memsampd.models.histogram import ReuseHistogram
-from memsampd.models.statcache import StatCache, _reuses, _solve
+from memsampd.models.statcache import StatCache
 from memsampd.models.survival import SurvivalFunction
 
 SIZES_LINES = np.array([16, 64, 256, 700, 1024, 2048, 4096, 16384])
@@ -53,14 +53,24 @@ def test_is_the_largest_solution_of_the_equation(
     assert largest - 1e-3 <= found <= largest + 1 / 2000 + 1e-3
 
 
+def largest_root(share: Any, distance: Any, never: float, size: int) -> float:
+    """The miss ratio of a cache of so many lines, from above in small steps that never pass it."""
+    ratio = 1.0
+    for _ in range(3000):
+        told = float(share @ (1 - (1 - 1 / size) ** (distance * ratio))) + never
+        if ratio - told < 1e-9:
+            break
+        ratio = told
+    return ratio
+
+
 def test_distances_that_are_taken_together_hardly_matter() -> None:
     """Against all of them, one by one."""
     lines = np.random.default_rng(1).zipf(1.3, 300_000).clip(max=100_000).astype(np.uint64)
     survival = SurvivalFunction.from_histogram(ReuseHistogram.from_lines(lines))
     share = -np.diff(survival.survival)
     middle = (survival.edges_accesses[:-1] + survival.edges_accesses[1:] - 1) / 2
-    every = _solve(share, middle, survival.never_returned, SIZES_LINES, np.ones(8))
-    assert len(_reuses(survival)[0]) < len(share[share > 0]) / 4
+    every = [largest_root(share, middle, survival.never_returned, size) for size in SIZES_LINES]
     np.testing.assert_allclose(StatCache().curve(survival, 64 * SIZES_LINES).high, every, atol=1e-5)
 
 
@@ -74,13 +84,23 @@ def test_what_is_beyond_the_horizon_matters_little_to_small_caches() -> None:
     assert gap[-1] == 1
 
 
-def test_who_begins_at_a_root_stays_there() -> None:
-    """So that bounds which meet are equal to the last bit: sizes in between are not known."""
-    share, distance = np.array([0.5, 0.3, 0.2]), np.array([3.0, 900.0, 40_000.0])
-    root = _solve(share, distance, 0.0, SIZES_LINES, np.ones(len(SIZES_LINES)))
-    assert np.array_equal(_solve(share, distance, 0.0, SIZES_LINES, root), root)
-    together = [
-        float(_solve(share, distance, 0.0, np.array([lines]), np.ones(1))[0])
-        for lines in SIZES_LINES.tolist()
-    ]
-    assert root == pytest.approx(together, abs=1e-9)
+def test_bounds_that_meet_are_equal_to_the_last_bit() -> None:
+    """Sizes at which they are not equal are not known."""
+    lines = np.random.default_rng(2).zipf(1.6, 200_000).clip(max=50_000).astype(np.uint64)
+    survival = SurvivalFunction.from_histogram(ReuseHistogram.from_lines(lines))
+    curve = StatCache().curve(survival, 64 * SIZES_LINES)
+    assert survival.never_returned > 0
+    meet = curve.high - curve.low < 1e-9
+    assert meet[0]
+    assert not meet[-1]
+    assert np.array_equal(curve.high[meet], curve.low[meet])
+
+
+def test_a_size_has_the_ratio_that_it_has_alone() -> None:
+    lines = np.random.default_rng(3).zipf(1.3, 100_000).clip(max=50_000).astype(np.uint64)
+    survival = SurvivalFunction.from_histogram(ReuseHistogram.from_lines(lines))
+    together = StatCache().curve(survival, 64 * SIZES_LINES)
+    for at, size in enumerate(SIZES_LINES.tolist()):
+        alone = StatCache().curve(survival, np.array([64 * size]))
+        assert together.high[at] == pytest.approx(alone.high[0], abs=1e-8)
+        assert together.low[at] == pytest.approx(alone.low[0], abs=1e-8)

@@ -1,3 +1,4 @@
+import itertools
 from typing import Any
 
 import numpy as np
@@ -7,9 +8,11 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from memsampd import _core
 from memsampd.models.exact import ExactLru
 from memsampd.models.histogram import ReuseHistogram
 from memsampd.models.records import MissRatioCurve
+from memsampd.models.stack_samples import REUSE_EDGES
 from memsampd.models.statstack import StatStack, expected_stack_distances
 from memsampd.models.survival import SurvivalFunction
 
@@ -115,6 +118,44 @@ def test_without_samples_of_a_distance_its_expected_stack_distance_counts(stream
     # Going on beyond the horizon changes nothing that is known within.
     longer = survival.continued_by(survival.thinned())
     assert longer.stacks is survival.stacks
+
+
+def returns_by_samples(survival: SurvivalFunction, size: int) -> float:
+    """Share of the accesses that return and miss, group by group as the class says it."""
+    stacks, horizon = survival.stacks, survival.horizon_accesses
+    assert stacks is not None
+    distance = float(np.searchsorted(np.cumsum(survival(np.arange(horizon))), size - 1e-6) + 1)
+    at_distance, edges = float(survival(min(distance, horizon))), [0, *REUSE_EDGES.tolist()]
+    told = float(survival(max(distance, min(edges[-1], horizon)))) - survival.never_returned
+    for begin, end in itertools.pairwise(edges):
+        start, stop = survival(np.minimum([begin, end], horizon)).tolist()
+        mine = stacks.stack[(stacks.reuse >= begin) & (stacks.reuse < end)] if begin else []
+        missed = int(np.sum(np.asarray(mine) >= size))
+        expected = max(min(at_distance, start), stop) - stop
+        told += (missed * (start - stop) + expected) / (len(mine) + 1)
+    return told
+
+
+@pytest.mark.parametrize("kind", ["mixed", "turns"])
+def test_samples_of_each_group_of_reuses_tell_what_it_does(streams: Any, kind: str) -> None:
+    lines = taking_turns() if kind == "turns" else streams.mixed(60_000, 5)
+    survival = SurvivalFunction.from_histogram(ReuseHistogram.from_lines(lines))
+    sizes = [4, 64, 300, 1500]
+    curve = StatStack().curve(survival, 64 * np.array(sizes))
+    told = np.minimum.accumulate([returns_by_samples(survival, size) for size in sizes])
+    assert curve.high == pytest.approx(told + survival.never_returned, abs=1e-9)
+
+
+def test_what_does_not_fit_together_is_refused() -> None:
+    edges, values = np.arange(3), np.linspace(1, 0.5, 3)
+    with pytest.raises(ValueError, match="differ in number"):
+        _core.lru_returns(edges, values[:2], edges, edges, None, None)
+    with pytest.raises(ValueError, match="differ in number"):
+        _core.lru_returns(edges, values, edges, edges, edges, edges[:2])
+    with pytest.raises(ValueError, match="differ in number"):
+        _core.random_ratios(edges, values[:2], edges)
+    with pytest.raises(ValueError, match="differ in number"):
+        _core.product_limit(edges, edges, edges, 64)
 
 
 def power_law(horizon_accesses: int, power: float) -> SurvivalFunction:

@@ -232,6 +232,22 @@ def test_cache_is_bounded() -> None:
     assert branches.decoded == 1000
 
 
+def test_pages_of_lasting_code_are_read_once() -> None:
+    """Those of other code may have changed until the next lookup."""
+    reads: list[int] = []
+
+    def read(address: int, length: int) -> bytes:
+        reads.append(address)
+        return (b"\xc3" * PAGE_BYTES)[:length]
+
+    lasting, other = 0x1000, 0x9000
+    branches = BranchMap(read, name=lambda address: (address, address < other))
+    for at in (0x10, 0x20, 0x30):
+        branches.lookup(np.array([lasting + at, other + at], np.uint64))
+    assert reads.count(lasting) == 1
+    assert reads.count(other) == 3
+
+
 def test_names_need_not_depend_on_where_code_was_loaded() -> None:
     def names(base: Any) -> Any:
         code = at(base, "90 74 00 90 c3")

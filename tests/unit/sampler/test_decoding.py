@@ -8,6 +8,7 @@ import random
 from collections import Counter
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import iced_x86
 import pytest
@@ -24,6 +25,7 @@ PASSED = (
     FlowControl.XBEGIN_XABORT_XEND,
 )
 BEGINS = 5
+Known = dict[int, tuple[int, bool, bool]]
 
 
 @cache
@@ -49,6 +51,21 @@ def read(address: int, size_bytes: int) -> bytes:
     return code[address - start :][:size_bytes] if address >= start else b""
 
 
+def ends(
+    known: Known, ip: int, most: int, read: Any, decode: Any, forms: dict[int, int] | None = None
+) -> tuple[int, int]:
+    """The end of the straight line from an address on, and whether it could not be read."""
+
+    def named(at: int, mapped: bool) -> tuple[int, bool, bool]:
+        return at, bool(mapped), False
+
+    forms = {} if forms is None else forms
+    names, unmapped, _, _ = _core.look_up(
+        known, ip.to_bytes(8, "little"), most, {}, forms, read, decode, named, 10_000, lambda: None
+    )
+    return int.from_bytes(names, "little"), unmapped
+
+
 def end_of_line(ip: int) -> int | None:
     """Where a straight line ends, by the decoder alone; None outside of the code, or in a loop."""
     for _ in range(200):
@@ -71,10 +88,11 @@ def test_straight_lines_end_where_the_decoder_says() -> None:
     compared = 0
     for ip in ips:
         expected = end_of_line(ip)
-        at, ending, passed = _core.follow_code(ip, 1024, {}, {}, forms, read, decode)
+        known: Known = {}
+        at, *_ = ends(known, ip, 1024, read, decode, forms)
         if expected is not None:
-            assert (at, ending) == (expected, 0), f"{ip:#x}"
-            assert passed[0] == ip
+            assert at == expected, f"{ip:#x}"
+            assert known[ip] == known[at] == (expected, True, False)
             compared += 1
     assert compared > 2000
     assert len(forms) < 2000  # the decoder is asked once for each
@@ -86,11 +104,17 @@ def test_a_line_ends_where_what_follows_is_known() -> None:
     def read(address: int, size_bytes: int) -> bytes:
         return code[address:][:size_bytes]
 
-    known = {6: (77, True, False), 1: (78, False, False)}  # 1 could not be read when it was tried
-    assert _core.follow_code(0, 9, known, {}, {}, read, decode) == (6, 1, [0, 1, 2])
-    assert _core.follow_code(0, 9, {}, {}, {}, read, decode) == (7, 0, [0, 1, 2, 6, 7])
-    assert _core.follow_code(0, 2, {}, {}, {}, read, decode)[:2] == (1, 3)
-    assert _core.follow_code(9, 9, {}, {}, {}, read, decode)[:2] == (9, 2)
+    known: Known = {6: (77, True, False), 1: (78, False, False)}  # 1 could not be read before
+    assert ends(known, 0, 9, read, decode) == (77, 0)
+    assert set(known) == {0, 1, 2, 6}
+    assert {known[at] for at in (0, 1, 2, 6)} == {(77, True, False)}
+    fresh: Known = {}
+    assert ends(fresh, 0, 9, read, decode) == (7, 0)
+    assert set(fresh) == {0, 1, 2, 6, 7}
+    cut: Known = {}
+    assert ends(cut, 0, 2, read, decode) == (1, 0)
+    assert set(cut) == {0}  # others are cut elsewhere
+    assert ends({}, 9, 9, read, decode) == (0, 1)  # named by its page
 
 
 def likeliest_before(code: bytes) -> int:
@@ -123,8 +147,8 @@ def test_what_goes_wrong_in_a_walk_is_told() -> None:
         return (1,)
 
     with pytest.raises(KeyError):
-        _core.follow_code(0, 9, {}, {}, {}, lambda address, size: b"\x90" * size, broken)
+        ends({}, 0, 9, lambda address, size: b"\x90" * size, broken)
     with pytest.raises(KeyError):
-        _core.follow_code(0, 9, {}, {}, {}, broken, decode)  # type: ignore[arg-type]
+        ends({}, 0, 9, broken, decode)
     with pytest.raises(TypeError):
-        _core.follow_code(0, 9, {}, {}, {}, lambda address, size: b"\x90" * size, nonsense)  # type: ignore[arg-type]
+        ends({}, 0, 9, lambda address, size: b"\x90" * size, nonsense)

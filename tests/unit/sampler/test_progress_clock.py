@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from memsampd import _core
 from memsampd.sampler.clock.progress import ProgressClock, often_executed
 from memsampd.sampler.records import BranchSamples, Stretch, no_registers
 
@@ -285,3 +286,13 @@ def test_samples_without_registers_are_left_out() -> None:
     clock = ProgressClock()
     clock.add(msgspec.structs.replace(thread(counting(1e9)), registers=no_registers()))
     assert measured(clock, stretch({RBX: 200_000})) is None
+
+
+def test_rates_of_nothing_are_refused() -> None:
+    none, row = np.zeros(0), np.zeros((1, 16), np.int64)
+    with pytest.raises(ValueError, match="no speeds"):
+        _core.steady_rate(none, 0.0, 1.0)
+    with pytest.raises(ValueError, match="differ in number"):
+        _core.find_counter(row[:0], none, row, np.ones(1), 0.0, 1.0, row, row)
+    with pytest.raises(ValueError, match="differ in number"):
+        _core.find_counter(row, np.ones(2), row, np.ones(1), 0.0, 1.0, row, row)

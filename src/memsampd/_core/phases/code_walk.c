@@ -96,8 +96,13 @@ decode_one(const struct decoder *d, const uint8_t *code, size_t size, uint64_t i
         return PyErr_Occurred() ? -1 : ask(d, code, size, ip, &p, now);
     now->length = p.length + (unsigned)(kept >> 8);
     now->going = (enum going)(kept & 0xff);
-    if (now->length > size || now->length > INSTRUCTION_MAXIMUM_BYTES)
-        return ask(d, code, size, ip, NULL, now); /* it is cut off */
+    if (now->length > INSTRUCTION_MAXIMUM_BYTES)
+        return ask(d, code, size, ip, NULL, now);
+    if (now->length > size) { /* it is cut off: the decoder says the same */
+        now->length = (unsigned)size;
+        now->going = IS_INVALID;
+        return 0;
+    }
     if (now->going == JUMPS)
         now->target = target_of(code, &p, ip + now->length);
     return 0;
@@ -247,61 +252,181 @@ follow(struct line *l, uint64_t *ip, size_t most, uint64_t *targets, PyObject *p
     return AT_LIMIT;
 }
 
-PyDoc_STRVAR(follow_code_doc,
-             "follow_code(ip, most, known, pages, forms, read, decode)\n--\n\n"
-             "Where the straight line from an address on ends, why (0: there, 1: what follows is known, "
-             "2: it cannot be read, 3: after so many instructions), and the instructions on the way.\n\n"
-             "Known is (name, mapped, anonymous) by address. Pages that read(address, size) gave, and "
-             "what decode(code, ip) told of forms of instructions (length, how it goes on, target), are "
-             "kept in dictionaries.");
+/* ---- Names of addresses ---- */
+
+struct names {
+    struct line line;
+    PyObject *named, *forget;
+    Py_ssize_t most_known;
+    size_t most; /* instructions of a line */
+    uint64_t *targets;
+    size_t decoded;
+};
+
+/* Note of all instructions on the way what is to be known of them; takes over the reference to that. */
+static PyObject *
+note(struct names *n, PyObject *passed, Py_ssize_t count, PyObject *found)
+{
+    for (Py_ssize_t i = 0; found != NULL && i < count; i++)
+        if (PyDict_SetItem(n->line.known, PyList_GetItem(passed, i), found) < 0)
+            Py_CLEAR(found);
+    if (found != NULL && PyDict_Size(n->line.known) > n->most_known) {
+        PyObject *done = PyObject_CallNoArgs(n->forget);
+        if (done == NULL)
+            Py_CLEAR(found);
+        Py_XDECREF(done);
+    }
+    return found;
+}
+
+/* What is to be known where a straight line ends: a new reference. */
+static PyObject *
+end_of(struct names *n, uint64_t begin, uint64_t at, int ending)
+{
+    if (ending == AT_KNOWN) {
+        PyObject *address = PyLong_FromUnsignedLongLong(at);
+        PyObject *found = address != NULL ? PyDict_GetItemWithError(n->line.known, address) : NULL;
+        Py_XINCREF(found);
+        Py_XDECREF(address);
+        return found;
+    }
+    const uint64_t named = ending == AT_UNREADABLE ? begin & -(uint64_t)PAGE_BYTES : at;
+    return PyObject_CallFunction(n->named, "Ki", (unsigned long long)named, ending != AT_UNREADABLE);
+}
+
+/* Follow the code at an address: what is to be known of it, a new reference. */
+static PyObject *
+find(struct names *n, uint64_t begin)
+{
+    uint64_t at = begin;
+    PyObject *passed = Py_BuildValue("[K]", (unsigned long long)begin);
+    if (passed == NULL)
+        return NULL;
+    n->decoded++;
+    n->line.begin = n->line.until = 0;
+    const int ending = follow(&n->line, &at, n->most, n->targets, passed);
+    PyObject *found = ending < 0 ? NULL : end_of(n, begin, at, ending);
+    const bool holds_of_all = ending == AT_END || ending == AT_KNOWN;
+    found = note(n, passed, holds_of_all ? PyList_Size(passed) : 1, found);
+    Py_DECREF(passed);
+    return found;
+}
+
+/* What is known of one address, or found now: a new reference. */
+static PyObject *
+known_of(struct names *n, uint64_t ip)
+{
+    PyObject *address = PyLong_FromUnsignedLongLong(ip);
+    if (address == NULL)
+        return NULL;
+    PyObject *found = PyDict_GetItemWithError(n->line.known, address);
+    Py_DECREF(address);
+    if (found != NULL)
+        return Py_NewRef(found);
+    return PyErr_Occurred() ? NULL : find(n, ip);
+}
+
+struct named {
+    unsigned long long name;
+    int is_mapped, is_anonymous;
+};
+
+/* Names of addresses, with how many are not mapped, and anonymous, and how many lines were followed. */
+static PyObject *
+name_all(struct names *n, const uint64_t *ip, size_t count)
+{
+    size_t unmapped = 0, anonymous = 0;
+    PyObject *names = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(count * sizeof *ip));
+    uint64_t *name = names != NULL ? (uint64_t *)PyBytes_AsString(names) : NULL;
+    struct named now = {0};
+
+    for (size_t i = 0; names != NULL && i < count; i++) {
+        /* Of a burst the same address comes many times in a row. */
+        if (i == 0 || ip[i] != ip[i - 1]) {
+            PyObject *found = known_of(n, ip[i]);
+            const int parsed = found != NULL && PyArg_ParseTuple(found, "Kpp", &now.name, &now.is_mapped,
+                                                                 &now.is_anonymous);
+            Py_XDECREF(found);
+            if (!parsed) {
+                Py_CLEAR(names);
+                break;
+            }
+        }
+        name[i] = now.name;
+        unmapped += !now.is_mapped;
+        anonymous += now.is_anonymous;
+    }
+    return names != NULL ? Py_BuildValue("(Nnnn)", names, (Py_ssize_t)unmapped,
+                                         (Py_ssize_t)anonymous, (Py_ssize_t)n->decoded)
+                         : NULL;
+}
+
+PyDoc_STRVAR(look_up_doc,
+             "look_up(known, ips, most, pages, forms, read, decode, named, most_known, forget)\n--\n\n"
+             "Names of addresses (both uint64), how many of these are not mapped, and anonymous, and from how "
+             "many code was followed.\n\n"
+             "Known is (name, mapped, anonymous) by address. Where that lacks, the straight line from there on "
+             "is followed, for so many instructions at most, to what ends it or is known: named(address, "
+             "mapped) tells that of the end, or of the page if it cannot be read. Pages that read(address, "
+             "size) gave, and what decode(code, ip) told of forms of instructions (length, how it goes on, "
+             "target), are kept in dictionaries. forget() is called where more is known than is to be.");
 
 static PyObject *
-follow_code(PyObject *module, PyObject *args)
+look_up(PyObject *module, PyObject *args)
 {
-    struct line l = {0};
-    unsigned long long begin;
+    struct names n = {0};
+    struct line *l = &n.line;
+    Py_buffer ips;
     Py_ssize_t most;
     (void)module;
-    if (!PyArg_ParseTuple(args, "KnO!O!O!OO:follow_code", &begin, &most, &PyDict_Type, &l.known,
-                          &PyDict_Type, &l.pages, &PyDict_Type, &l.decoder.forms, &l.read,
-                          &l.decoder.decode))
+    if (!PyArg_ParseTuple(args, "O!y*nO!O!OOOnO:look_up", &PyDict_Type, &l->known, &ips, &most,
+                          &PyDict_Type, &l->pages, &PyDict_Type, &l->decoder.forms, &l->read,
+                          &l->decoder.decode, &n.named, &n.most_known, &n.forget))
         return NULL;
-    uint64_t ip = begin;
-    uint64_t *targets = most > 0 ? PyMem_Malloc((size_t)most * sizeof *targets) : NULL;
-    if (targets == NULL)
-        return PyErr_NoMemory();
-    PyObject *passed = Py_BuildValue("[K]", begin);
-    int ending = passed != NULL ? follow(&l, &ip, (size_t)most, targets, passed) : -1;
-
-    PyMem_Free(targets);
-    Py_XDECREF(l.chunk);
-    if (ending < 0) {
-        Py_XDECREF(passed);
-        return NULL;
-    }
-    return Py_BuildValue("(KiN)", (unsigned long long)ip, ending, passed);
+    n.most = most > 0 ? (size_t)most : 1;
+    n.targets = PyMem_Malloc(n.most * sizeof *n.targets);
+    PyObject *told = n.targets != NULL ? name_all(&n, ips.buf, (size_t)ips.len / sizeof(uint64_t))
+                                       : PyErr_NoMemory();
+    PyMem_Free(n.targets);
+    Py_XDECREF(l->chunk);
+    PyBuffer_Release(&ips);
+    return told;
 }
 
 /* ---- Backwards ---- */
 
 #define BEFORE_MOST_BYTES 256
 
-/* Where the instruction begins that ends with some code which is decoded from `at` on; -1: none does, -2:
- * an exception is set. */
+/* Where the instruction begins that ends with some code which is decoded from a place on. */
+enum last { NONE_ENDS = -1, FAILED = -2, NOT_TRIED = -3 };
+
+/* The same of the place `at`, as `enum last` where there is none; what is found is kept of all on the way,
+ * for decodings meet. */
 static int
-last_of(const struct decoder *d, const uint8_t *code, size_t size, size_t at)
+last_of(const struct decoder *d, const uint8_t *code, size_t size, size_t at, int *kept)
 {
+    size_t passed[BEFORE_MOST_BYTES], count = 0;
+    int found = NONE_ENDS;
     struct decoded now;
 
     for (; at < size; at += now.length) {
+        if (kept[at] != NOT_TRIED) {
+            found = kept[at];
+            break;
+        }
+        passed[count++] = at;
         if (decode_one(d, code + at, size - at, at, &now) < 0)
-            return -2;
-        if (now.going != IS_INVALID && at + now.length == size)
-            return (int)at;
+            return FAILED;
+        if (now.going != IS_INVALID && at + now.length == size) {
+            found = (int)at;
+            break;
+        }
         if (now.length == 0)
             break;
     }
-    return -1;
+    while (count > 0)
+        kept[passed[--count]] = found;
+    return found;
 }
 
 PyDoc_STRVAR(last_instruction_doc,
@@ -326,13 +451,15 @@ last_instruction(PyObject *module, PyObject *args)
         return NULL;
     }
     int last[BEFORE_MOST_BYTES];
+    for (Py_ssize_t i = 0; i < size; i++)
+        last[i] = NOT_TRIED;
     begins = begins < size ? begins : size;
     for (Py_ssize_t i = 0; i < begins; i++) {
-        last[i] = last_of(&d, code, (size_t)size, (size_t)i);
-        if (last[i] == -2)
+        const int found = last_of(&d, code, (size_t)size, (size_t)i, last);
+        if (found == FAILED)
             return NULL;
-        if (last[i] >= 0)
-            votes[last[i]]++;
+        if (found >= 0)
+            votes[found]++;
     }
     for (Py_ssize_t i = 0; i < begins; i++)
         if (last[i] >= 0 && (best < 0 || votes[last[i]] > votes[best]))
@@ -341,7 +468,7 @@ last_instruction(PyObject *module, PyObject *args)
 }
 
 static PyMethodDef walk_functions[] = {
-    {"follow_code", follow_code, METH_VARARGS, follow_code_doc},
+    {"look_up", look_up, METH_VARARGS, look_up_doc},
     {"last_instruction", last_instruction, METH_VARARGS, last_instruction_doc},
     {NULL, NULL, 0, NULL},
 };

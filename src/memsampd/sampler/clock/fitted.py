@@ -14,6 +14,7 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
+from memsampd import _core
 from memsampd.sampler.clock.code import is_in
 from memsampd.sampler.clock.odometer import (
     LARGEST_ADVANCE,
@@ -32,13 +33,7 @@ _FITTED = 0.02  # the deviation from a sum, as a part of the burst
 _DEVIATION_MOST = 0.25  # the same, as a part of what is done between two samples
 _CANDIDATES = 16
 _PARTS = (1, 2, 4)  # where the whole burst went through several loops, its halves, its quarters
-# Where loops begin anew that the burst did not see, pairs of samples go back. Half of the others
-# agree, and a fifth of all.
-_ALIKE = 0.1
-_SHARE = 0.5
-_SHARE_OF_ALL = 0.2
 _PAIRS_LEAST = 6
-_NONE_ANEW = 3.0  # times their rate: if no pair goes further, or back, no loop began anew
 
 
 def fitted_rate(stretch: Stretch, pairs: Pairs) -> tuple[Odometer, SteadyRate] | None:
@@ -56,11 +51,20 @@ def fitted_rate(stretch: Stretch, pairs: Pairs) -> tuple[Odometer, SteadyRate] |
     if len(pairs.seconds) < _PAIRS_LEAST:
         return None
     for parts in _PARTS:
-        found = (_rate_of_part(stretch, pairs, each) for each in np.array_split(inside, parts))
+        found = (_rate_of_part(stretch, pairs, each) for each in _split(inside, parts))
         best = steadiest(filter(None, found))
         if best is not None:
             return best
     return None
+
+
+def _split(moments: NDArray[np.int64], parts: int) -> Iterator[NDArray[np.int64]]:
+    """Some moments in so many parts of nearly equal length: numpy's array_split is slow."""
+    each, longer = divmod(len(moments), parts)
+    end = 0
+    for part in range(parts):
+        begin, end = end, end + each + (part < longer)
+        yield moments[begin:end]
 
 
 def _rate_of_part(
@@ -71,11 +75,11 @@ def _rate_of_part(
         return None
     advance = stretch.advance[moments].astype(np.float64)
     for weights, deviations in _counting(advance, stretch.accesses[moments]):
-        speeds = pairs.advance.astype(np.float64) @ weights.T / pairs.seconds[:, None]
+        speeds = (pairs.advance.astype(np.float64) @ weights.T / pairs.seconds[:, None]).T.copy()
         best = steadiest(
             (Odometer(weight, 1.0), rate)
             for weight, speed, deviation in zip(
-                weights, speeds.T, deviations / pairs.seconds.mean(), strict=True
+                weights, speeds, deviations / pairs.seconds.mean(), strict=True
             )
             if (rate := agreed_rate(speed)) is not None
             and deviation < _DEVIATION_MOST * rate.accesses_per_second
@@ -115,6 +119,8 @@ def _counting(
         deviations = np.sqrt(left / len(accesses)) * length
         good = np.argsort(deviations, kind="stable")[:_CANDIDATES]
         good = good[deviations[good] < _FITTED * np.ptp(accesses)]
+        if not len(good):
+            continue
         weights = np.zeros((len(good), advance.shape[1]))
         which = moved[chosen[good]]
         np.put_along_axis(weights, which, parts[good] * length / scale[which], axis=1)
@@ -139,19 +145,5 @@ def agreed_rate(
     steady = steady_rate(speed, limits)
     if steady is not None:
         return steady
-    ordered = np.sort(speed[speed > 0])
-    if not len(ordered):
-        return None
-    alike = np.searchsorted(ordered, ordered * (1 + 2 * _ALIKE), side="right")
-    alike -= np.arange(len(ordered))
-    first = int(alike.argmax())
-    count = int(alike[first])
-    rate = float(ordered[first + count // 2])
-    if count < max(_PAIRS_LEAST, _SHARE * len(ordered), _SHARE_OF_ALL * len(speed)):
-        return None
-    if speed.min() > 0 and speed.max() < _NONE_ANEW * rate:  # slower and faster, but none anew
-        rate = float(speed.mean())
-    low, high = limits
-    if not low < rate < high:
-        return None
-    return SteadyRate(rate, _ALIKE / count**0.5, count / len(speed))
+    found = _core.agreed_rate(np.ascontiguousarray(speed), *limits)
+    return None if found is None else SteadyRate(*found)

@@ -24,6 +24,7 @@ _PROGRAM_HEADER = struct.Struct("<IIQQQQQQ")
 _NOTE = struct.Struct("<III")
 _PT_NOTE, _NT_GNU_BUILD_ID = 4, 3
 _MOST_NOTE_BYTES = 4096
+_MOST_PAGES = 4096  # that are remembered
 _PARTS = 16  # areas in which the parts of a file lie about each other
 
 ReadMemory = Callable[[int, int], bytes]
@@ -135,8 +136,8 @@ class CodeNames:
         self._read = present_memory(pid, proc)
         self._own = name_of(b"process " + process)
         self._space: AddressSpace | None = None
-        # Begin and end of what was named last of a file, and what names are more than addresses.
-        self._latest = 0, 0, 0
+        # Of pages of files, what names in them are more than addresses.
+        self._shifts: dict[int, int] = {}
         self._bases: dict[tuple[int, str, str, int], int | None] = {}
         self._started_seconds = now()
         self._reading_seconds = 0.0
@@ -147,14 +148,17 @@ class CodeNames:
         Returns:
             The name, and whether the same code has it in other processes, too.
         """
-        start, end, shift = self._latest
-        if not start <= address < end:
+        page = address // _PAGE_BYTES
+        shift = self._shifts.get(page)
+        if shift is None:
             mapping = self._find(address)
             base = None if mapping is None else self._base(mapping)
             if mapping is None or base is None:
                 return (self._own + address) % _WRAP, False
             shift = base + mapping.offset - mapping.start
-            self._latest = mapping.start, mapping.end, shift
+            if len(self._shifts) >= _MOST_PAGES:
+                self._shifts.clear()
+            self._shifts[page] = shift
         return (address + shift) % _WRAP, True
 
     def _find(self, address: int) -> Mapping | None:
@@ -170,7 +174,7 @@ class CodeNames:
 
     def _read_maps(self) -> None:
         before = self._now()
-        self._latest = 0, 0, 0
+        self._shifts.clear()
         try:
             self._space = read_maps(self._pid, self._proc)
         except OSError:

@@ -1,0 +1,143 @@
+/* How far apart data lie: see sampler/spacing.py. */
+#include "core.h"
+
+#include <math.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#define REGISTERS 16
+#define LEAST_ADDRESSES 8
+#define LINE_SHIFT 6
+#define CHANGE 2.0 /* octaves, besides what both halves of a window are known to */
+
+struct spacing {
+    double octaves, error;
+};
+
+static int
+ascending(const void *one, const void *other)
+{
+    const double a = *(const double *)one, b = *(const double *)other;
+    return (a > b) - (a < b);
+}
+
+static int
+ascending_lines(const void *one, const void *other)
+{
+    const uint64_t a = *(const uint64_t *)one, b = *(const uint64_t *)other;
+    return (a > b) - (a < b);
+}
+
+/* A value between two of some, by its rank. */
+static double
+at_rank(const double *values, size_t count, double rank)
+{
+    const size_t i = (size_t)rank;
+    return i + 1 < count ? values[i] + (values[i + 1] - values[i]) * (rank - (double)i)
+                         : values[count - 1];
+}
+
+/* Of how far each line is from the nearest other, one more, the median and its standard error, in octaves;
+ * room is for as many lines and numbers. False of fewer than eight. */
+static bool
+space(const uint64_t *address, size_t count, uint64_t *line, double *octave, struct spacing *told)
+{
+    if (count < LEAST_ADDRESSES)
+        return false;
+    for (size_t i = 0; i < count; i++)
+        line[i] = address[i] >> LINE_SHIFT;
+    qsort(line, count, sizeof *line, ascending_lines);
+    for (size_t i = 0; i < count; i++) {
+        const double before = i > 0 ? (double)(line[i] - line[i - 1]) : INFINITY;
+        const double behind = i + 1 < count ? (double)(line[i + 1] - line[i]) : INFINITY;
+        octave[i] = log2(1 + fmin(before, behind));
+    }
+    qsort(octave, count, sizeof *octave, ascending);
+    /* The median's rank has a standard deviation of half the root of n. */
+    const double middle = (double)(count - 1) / 2, apart = 0.5 * sqrt((double)count);
+    told->octaves = at_rank(octave, count, middle);
+    told->error =
+        (at_rank(octave, count, middle + apart) - at_rank(octave, count, middle - apart)) / 2;
+    return true;
+}
+
+/* Whether the first half of some addresses, in order, is spaced quite otherwise than the other. A window in
+ * which the code went on to other data is like neither. */
+static bool
+changes(const uint64_t *address, size_t count, uint64_t *line, double *octave)
+{
+    const size_t middle = count / 2;
+    struct spacing first, second;
+
+    if (!space(address, middle, line, octave, &first) ||
+        !space(address + middle, count - middle, line, octave, &second))
+        return false;
+    return fabs(first.octaves - second.octaves) > CHANGE + first.error + second.error;
+}
+
+/* Addresses of those samples that tell one; returns how many. */
+static size_t
+collect(const uint64_t *operand, const uint64_t *registers, size_t count, uint64_t *address)
+{
+    size_t found = 0;
+
+    for (size_t i = 0; i < count; i++, operand += 4, registers += REGISTERS) {
+        const uint64_t base = operand[0], index = operand[1];
+        if (base >= REGISTERS && index >= REGISTERS)
+            continue;
+        address[found++] = (base < REGISTERS ? registers[base] : 0) +
+                           (index < REGISTERS ? registers[index] : 0) * operand[2] + operand[3];
+    }
+    return found;
+}
+
+PyDoc_STRVAR(spacing_of_doc,
+             "spacing_of(operands, registers)\n--\n\n"
+             "How far apart, in octaves, the data of samples lie, and its standard error; None if too few tell "
+             "that, or where it changes.\n\n"
+             "Operands are positions of base and index among 16 registers, or 16, scale and displacement "
+             "(uint64), a row for each sample.");
+
+static PyObject *
+spacing_of(PyObject *module, PyObject *args)
+{
+    Py_buffer operands, registers;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "y*y*:spacing_of", &operands, &registers))
+        return NULL;
+    const size_t count = (size_t)operands.len / (4 * sizeof(uint64_t));
+    uint64_t *address = PyMem_Malloc((2 * count + 1) * sizeof *address);
+    double *octave = PyMem_Malloc((count + 1) * sizeof *octave);
+    PyObject *told = NULL;
+    struct spacing found;
+
+    if ((size_t)registers.len != count * REGISTERS * sizeof(uint64_t))
+        PyErr_SetString(PyExc_ValueError, "operands and registers differ in number");
+    else if (address == NULL || octave == NULL)
+        PyErr_NoMemory();
+    else {
+        uint64_t *line = address + count;
+        const size_t many = collect(operands.buf, registers.buf, count, address);
+        if (!changes(address, many, line, octave) && space(address, many, line, octave, &found))
+            told = Py_BuildValue("(dd)", found.octaves, found.error);
+        else
+            told = Py_NewRef(Py_None);
+    }
+    PyMem_Free(address);
+    PyMem_Free(octave);
+    PyBuffer_Release(&operands);
+    PyBuffer_Release(&registers);
+    return told;
+}
+
+static PyMethodDef spacing_functions[] = {
+    {"spacing_of", spacing_of, METH_VARARGS, spacing_of_doc},
+    {NULL, NULL, 0, NULL},
+};
+
+int
+memsampd_add_spacing(PyObject *module)
+{
+    return PyModule_AddFunctions(module, spacing_functions);
+}
