@@ -70,6 +70,34 @@ int main(void)
 }
 """
 
+# Marks 128 pages, one between two reads at random in 64 MiB, round by round, and counts in its
+# first word, whose place it tells, which pages it finds marked already: none.
+MARKS = """
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#define PAGES 128
+#define WORDS (8u << 20)
+int main(void)
+{
+    volatile uint64_t *word = aligned_alloc(1 << 21, 8ul * WORDS);
+    volatile uint64_t *mark = aligned_alloc(1 << 21, PAGES * 4096);
+    for (uint32_t i = 0; i < WORDS; i++)
+        word[i] = i;
+    for (int i = 0; i < PAGES; i++)
+        mark[i * 512] = 0;
+    printf("%lu\\n", (unsigned long)word);
+    fflush(stdout);
+    for (uint64_t at = 1, round = 1;; round++)
+        for (int i = 0; i < PAGES; i++) {
+            at = at * 6364136223846793005u + 1442695040888963407u;
+            (void)word[(at >> 32) % (WORDS - 512) + 512];
+            if (mark[i * 512] >= round)
+                word[0]++;
+            mark[i * 512] = round;
+        }
+}
+"""
 
 # Goes through 48 MiB at random, none of whose words is zero, and stores to the first, whose place
 # it tells, if it reads one that is.
@@ -259,6 +287,26 @@ def test_what_went_astray_is_dropped(rounds: subprocess.Popen[str]) -> None:
             assert burst.end in (BurstEnd.HOLD, BurstEnd.FULL)
             bursts += burst.accesses > 0
     assert rounds.poll() is None
+
+
+def test_what_bursts_store_to_is_as_it_was_in_the_hold(tmp_path: Path) -> None:
+    """It was read when it was missed: with marks that the running target had set since."""
+    request = BurstRequest(0, ACCESSES, HOLD_SECONDS, beyond_seconds=BEYOND_SECONDS)
+    with (
+        running(compile_c(tmp_path, MARKS)) as process,
+        closing(ReplicaSource(process.pid)) as source,
+    ):
+        assert process.stdout is not None
+        counted = int(process.stdout.readline())
+        request = replace(request, tid=process.pid)
+        for _ in range(
+            50
+        ):  # of the first nothing is known, and in a short hold not all can be read
+            burst = patiently(lambda: source.capture(request))
+            went_on = burst.end is BurstEnd.FULL and burst.beyond_accesses > ACCESSES // 2
+            if went_on and not (burst.address == counted).any():
+                return
+    pytest.fail("each burst met marks of later")
 
 
 def test_a_full_burst_tells_where_it_would_have_come(counter: subprocess.Popen[str]) -> None:

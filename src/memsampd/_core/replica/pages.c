@@ -1,6 +1,7 @@
 #include "core.h"
 #include "pages.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -24,7 +25,6 @@
 #define BLOCK_PAGES REMOTE_BATCH
 #define DENSE_MISSES 8u /* in a block of memory: more will follow, sooner or later */
 #define FIRST_SECONDS_A_READ 2e-6
-#define READ_BATCH 128u
 #define LEAST_STORES 4u /* in a block */
 #define PAGE_OF_ADDRESS 0x7ffffffff000u
 
@@ -209,31 +209,27 @@ read_batch(struct pages *p, struct process *process, struct remote *remote, cons
     remote_read_pages(remote, address, count, batch->place, batch->result, batch->is_writable);
 }
 
-/* Read pages and supply them, run by run. Returns how many of them are there. */
+/* Show the replica pages that were read, run by run. Returns how many of them are there. */
 static size_t
-supply(struct pages *p, struct process *process, struct remote *remote, const uint64_t *address,
-       size_t count)
+show(struct pages *p, struct process *process, struct remote *remote, const uint64_t *address,
+     size_t count, const struct batch *batch)
 {
-    struct batch batch;
     bool is_open[REMOTE_BATCH];
     size_t there = 0;
 
-    if (p->used + count > PAGES_SLOTS / 4 * 3) /* what is not noted here might be written over later */
-        return 0;
-    read_batch(p, process, remote, address, count, &batch);
     for (size_t i = 0; i < count; i++) { /* a store into what may be code is to be noticed */
         const struct remote_area *area = remote_find(remote, address[i]);
-        is_open[i] = batch.is_writable[i] && area != NULL && !area->is_executable;
+        is_open[i] = batch->is_writable[i] && area != NULL && !area->is_executable;
     }
     for (size_t i = 0, end; i < count; i = end) {
         end = i + 1;
-        if (batch.result[i] == PAGE_UNREADABLE)
+        if (batch->result[i] == PAGE_UNREADABLE)
             continue;
         while (end < count && address[end] == address[end - 1] + PAGE_BYTES &&
-               batch.result[end] != PAGE_UNREADABLE && is_open[end] == is_open[i] &&
-               batch.is_placed[end] == batch.is_placed[i])
+               batch->result[end] != PAGE_UNREADABLE && is_open[end] == is_open[i] &&
+               batch->is_placed[end] == batch->is_placed[i])
             end++;
-        const uint8_t *bytes = batch.is_placed[i] ? NULL : batch.place[i];
+        const uint8_t *bytes = batch->is_placed[i] ? NULL : batch->place[i];
         size_t done = process_supply(process, address[i], bytes, end - i, is_open[i]);
         for (size_t k = i; k < i + done; k++) {
             struct page *page = take(p, address[k]);
@@ -244,14 +240,27 @@ supply(struct pages *p, struct process *process, struct remote *remote, const ui
             p->shared += area != NULL && area->is_shared;
             if (p->gifts < PAGES_SLOTS)
                 p->given[p->gifts++] = (uint32_t)(page - p->slot);
-            page->flags = (uint8_t)(PAGE_IS_HERE | (batch.is_writable[k] ? PAGE_IS_WRITABLE : 0) |
-                                    (batch.is_writable[k] && !is_open[k] ? PAGE_IS_GUARDED : 0) |
+            page->flags = (uint8_t)(PAGE_IS_HERE | (batch->is_writable[k] ? PAGE_IS_WRITABLE : 0) |
+                                    (batch->is_writable[k] && !is_open[k] ? PAGE_IS_GUARDED : 0) |
                                     (area != NULL && area->is_shared ? PAGE_IS_SHARED : 0));
         }
         there += done;
     }
     p->here += there;
     return there;
+}
+
+/* Read pages and supply them. Returns how many of them are there. */
+static size_t
+supply(struct pages *p, struct process *process, struct remote *remote, const uint64_t *address,
+       size_t count)
+{
+    struct batch batch;
+
+    if (p->used + count > PAGES_SLOTS / 4 * 3) /* what is not noted here might be written over later */
+        return 0;
+    read_batch(p, process, remote, address, count, &batch);
+    return show(p, process, remote, address, count, &batch);
 }
 
 /* The next pages to be supplied beforehand, `most` at most: those that it has are passed over. */
@@ -290,28 +299,14 @@ pages_predict(struct pages *p, struct process *process, struct remote *remote, d
         p->seconds_a_page += 0.25 * (spent / (double)(p->predicted - before) - p->seconds_a_page);
 }
 
-/* ---- Memory that is stored to ---- */
-
-static struct stored_block *
-stored_block(struct pages *p, uint64_t address)
-{
-    return &p->stored[address / (BLOCK_PAGES * PAGE_BYTES) * 0x9e3779b97f4a7c15u >> 56];
-}
-
-static uint32_t
-stores_near(struct pages *p, uint64_t address)
-{
-    const struct stored_block *block = stored_block(p, address);
-
-    return block->number == address / (BLOCK_PAGES * PAGE_BYTES) ? block->stores : 0;
-}
+/* ---- Memory that is stored to: a replica that goes on finds there what the target did meanwhile ---- */
 
 void
 pages_note_stores(struct pages *p, const uint64_t *address, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
         const uint64_t number = address[i] / (BLOCK_PAGES * PAGE_BYTES);
-        struct stored_block *block = stored_block(p, address[i]);
+        struct stored_block *block = &p->stored[number * 0x9e3779b97f4a7c15u >> 56];
         if (block->number == number)
             block->stores++;
         else if (block->stores == 0)
@@ -321,25 +316,31 @@ pages_note_stores(struct pages *p, const uint64_t *address, size_t count)
     }
 }
 
-/* Those that the replica lacks and that we have a place for, of blocks with so many stores at least. */
+static int
+by_stores(const void *a, const void *b)
+{
+    const uint32_t x = ((const struct stored_block *)a)->stores, y = ((const struct stored_block *)b)->stores;
+    return x < y ? 1 : x == y ? 0 : -1;
+}
+
+/* Pages of a block that the replica lacks and that can be read to where it will have them. */
 static size_t
-stored_pages(struct pages *p, struct process *process, uint32_t stores, uint64_t *wanted)
+pages_of_block(struct pages *p, struct process *process, uint64_t number, uint64_t *wanted)
 {
     size_t count = 0;
 
-    for (size_t i = 0; i < p->used; i++) {
-        const struct page *page = &p->slot[p->live[i]];
-        if (!(page->flags & (PAGE_IS_HERE | PAGE_IS_READ)) && stores_near(p, page->address) >= stores &&
+    for (size_t i = 0; i < BLOCK_PAGES; i++) {
+        const struct page *page = find(p, (number * BLOCK_PAGES + i) * PAGE_BYTES);
+        if (page->address != 0 && !(page->flags & (PAGE_IS_HERE | PAGE_IS_READ)) &&
             process_place(process, page->address, page->era) != NULL)
             wanted[count++] = page->address;
     }
-    qsort(wanted, count, sizeof *wanted, ascending);
     return count;
 }
 
 static void
-read_now(struct pages *p, struct process *process, struct remote *remote, const uint64_t *address,
-         size_t count)
+read_pages(struct pages *p, struct process *process, struct remote *remote, const uint64_t *address,
+           size_t count)
 {
     struct batch batch;
 
@@ -357,46 +358,48 @@ void
 pages_read_stored(struct pages *p, struct process *process, struct remote *remote, double seconds)
 {
     const double started = now_seconds();
-    uint64_t *wanted = p->order + p->wanted; /* there is room for as many as there are slots */
+    struct stored_block block[PAGES_STORED_BLOCKS];
+    uint64_t wanted[BLOCK_PAGES];
     double spent = 0.0;
-    size_t done = 0;
+    size_t read = 0;
 
-    if (p->wanted + p->used > PAGES_SLOTS)
-        return;
-    size_t count = stored_pages(p, process, LEAST_STORES, wanted);
-    while (done < count) {
-        const double left = (seconds - spent) / p->seconds_a_read;
-        size_t most = left >= READ_BATCH ? READ_BATCH : (size_t)(left > 0 ? left : 0);
-        most = most < count - done ? most : count - done;
-        if (most == 0)
-            break;
-        read_now(p, process, remote, wanted + done, most);
-        done += most;
+    memcpy(block, p->stored, sizeof block);
+    qsort(block, PAGES_STORED_BLOCKS, sizeof *block, by_stores);
+    for (size_t i = 0; i < PAGES_STORED_BLOCKS && block[i].stores >= LEAST_STORES; i++) {
+        const double room = fmax(seconds - spent, 0.0) / p->seconds_a_read;
+        size_t count = pages_of_block(p, process, block[i].number, wanted);
+        count = (double)count < room ? count : (size_t)room;
+        read_pages(p, process, remote, wanted, count);
+        read += count;
         spent = now_seconds() - started;
+        if (spent >= seconds)
+            break;
     }
-    if (done >= READ_BATCH)
-        p->seconds_a_read += 0.25 * (spent / (double)done - p->seconds_a_read);
+    if (read >= MANY_PAGES)
+        p->seconds_a_read += LEARNING * (spent / (double)read - p->seconds_a_read);
 }
 
 void
 pages_show_read(struct pages *p, struct process *process, struct remote *remote)
 {
-    for (size_t i = 0; i < p->gifts; i++) {
+    struct batch batch;
+    uint64_t address[REMOTE_BATCH];
+    const size_t gifts = p->gifts;
+    size_t count = 0;
+
+    for (size_t i = 0; i < gifts; i++) {
         struct page *page = &p->slot[p->given[i]];
-        if (!(page->flags & PAGE_IS_READ))
-            continue;
-        const struct remote_area *area = remote_find(remote, page->address);
-        const bool is_writable = (page->flags & PAGE_IS_WRITABLE) != 0;
-        const bool is_open = is_writable && area != NULL && !area->is_executable;
-        const bool is_shared = area != NULL && area->is_shared;
-        page->flags = 0;
-        if (process_supply(process, page->address, NULL, 1, is_open) != 1)
-            continue;
-        page->flags = (uint8_t)(PAGE_IS_HERE | (is_writable ? PAGE_IS_WRITABLE : 0) |
-                                (is_writable && !is_open ? PAGE_IS_GUARDED : 0) |
-                                (is_shared ? PAGE_IS_SHARED : 0));
-        p->shared += is_shared;
-        p->here++;
+        if (page->flags & PAGE_IS_READ) {
+            batch.result[count] = PAGE_READ;
+            batch.is_placed[count] = true;
+            batch.is_writable[count] = (page->flags & PAGE_IS_WRITABLE) != 0;
+            address[count++] = page->address;
+            page->flags = 0;
+        }
+        if (count == REMOTE_BATCH || i + 1 == gifts) {
+            show(p, process, remote, address, count, &batch);
+            count = 0;
+        }
     }
 }
 

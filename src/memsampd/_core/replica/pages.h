@@ -51,7 +51,7 @@ struct page_block {
 /* A piece of memory that bursts store to. */
 struct stored_block {
     uint64_t number;
-    uint32_t stores; /* in what was looked at; of earlier bursts the half, the quarter ... */
+    uint32_t stores; /* in what was looked at; those of earlier bursts count less and less */
 };
 
 struct pages {
@@ -102,7 +102,7 @@ void pages_note_lines(struct pages *p, const uint64_t *line, size_t count, unsig
 /* Note that the program stored to some addresses. */
 void pages_note_stores(struct pages *p, const uint64_t *address, size_t count);
 
-/* Read pages of memory that bursts stored to, for so long at most; to be shown to the replica later. */
+/* Read pages of memory that bursts store to, for so long at most: those that the replica had once. */
 void pages_read_stored(struct pages *p, struct process *process, struct remote *remote, double seconds);
 
 /* Show the replica what was read so. */
