@@ -186,6 +186,18 @@ def _json(folder: Path) -> Sequence[str]:
     return str(_compiled(folder, "json")), "20000", "2"
 
 
+def _awk(folder: Path) -> Sequence[str]:
+    return "mawk", "-f", str(SOURCES / "words.awk"), str(_corpus(folder, 16))
+
+
+def _tcl(folder: Path) -> Sequence[str]:
+    return "tclsh8.6", str(SOURCES / "tables.tcl"), "100000", "18"
+
+
+def _digits(folder: Path) -> Sequence[str]:
+    return "bc", "-l", "-q", str(SOURCES / "digits.bc")
+
+
 PROGRAMS: tuple[Program, ...] = (
     Program("gzip", "compressing 72 MiB of mixed data", "gzip", "gzip", _gzip),
     Program("bzip2", "compressing 44 MiB of mixed data", "bzip2", "bzip2", _bzip2),
@@ -217,16 +229,14 @@ PROGRAMS: tuple[Program, ...] = (
     Program("fft", "transforms of a long signal and its pieces", "", "", _fft),
     Program("sorting", "64 MiB sorted in four ways", "", "", _sorting),
     Program("zstd", "compressing 20 MiB of mixed data, hard", "zstd", "zstd", _zstd),
+    Program("components", "parts of a grid: unions, labels, searches", "", "", _components),
+    Program("multigrid", "full multigrid, uneven diffusion", "", "", _multigrid),
+    Program("json", "documents parsed, searched, summed", "", "", _json),
+    Program("awk", "words and pairs of words of 16 MiB", "mawk", "mawk", _awk, held_out=True),
     Program(
-        "components",
-        "parts of a grid: unions, labels, searches",
-        "",
-        "",
-        _components,
-        held_out=True,
+        "tcl", "rows grouped, sorted, matched in Tcl", "tcl8.6", "tclsh8.6", _tcl, held_out=True
     ),
-    Program("multigrid", "full multigrid, uneven diffusion", "", "", _multigrid, held_out=True),
-    Program("json", "documents parsed, searched, summed", "", "", _json, held_out=True),
+    Program("digits", "2,800 digits of pi", "bc", "bc", _digits, held_out=True),
 )
 
 

@@ -22,6 +22,7 @@ from memsampd.estimate.events import (
     WindowRecord,
     code_hits,
 )
+from memsampd.estimate.evidence import likeness_of_spacing, rates_in_windows
 from memsampd.estimate.layout import HIGH, LOW, MIDDLE, CurveLayout
 from memsampd.estimate.memory import BurstMemory
 from memsampd.estimate.records import Estimate, Totals, WindowEstimate
@@ -45,15 +46,6 @@ _LIKE_CODE = 0.1
 _OTHER_PHASE = 1e-9
 # Windows of phases without a burst are of known code if bursts of others ran so much of it.
 _MOST_UNSEEN = 0.1
-# By what the rates of a window and of a burst of its code are apart (a logarithm) where the burst
-# counts a third: 4 % are usual for the same working set, and some 5 to 10 lie between others.
-_SAME_RATE = 0.04
-_LIKE_RATE = 0.5  # the same of a burst whose own rate is only told by those of like code
-# By how many octaves the data of two windows are apart where a burst of the one counts an eighth
-# for the other, what both are known to added: in replays of 42 runs of 21 programs this was best.
-_SAME_SPACING = 0.4
-_SPACING_ERRORS = 2.0
-_LEAST_LIKENESS = 1e-3
 # Where timings contradict each other, curves are compared at these sizes, whatever others are asked
 # for: estimates at other sizes are to be of the same accesses.
 _COMPARED_SIZES_BYTES = np.array([1024 << 2 * at for at in range(9)], np.int64)
@@ -557,7 +549,10 @@ class Estimator:
         phase = np.array([window.phase for window in windows])
         cpu_seconds = np.array([window.cpu_seconds for window in windows])
         expected, is_rated = memory.expected_rates()
-        rates, evidence = _rates_of(windows, memory.timed_code, memory.like_code(), expected)
+        rates, by_rates = rates_in_windows(
+            [window.rates for window in windows], memory.timed_code, memory.like_code(), expected
+        )
+        by_spacing = likeness_of_spacing([window.spacing for window in windows], memory.spacing)
         own = np.equal.outer(phase, memory.phase)
         is_told = np.logical_and.outer(hits.any(axis=1), memory.has_code())
         shares = burst_shares(
@@ -566,7 +561,7 @@ class Estimator:
             memory.window,
             memory.code,
             np.where(own, 1.0, np.where(is_told, _LIKE_CODE, _OTHER_PHASE)),
-            memory.bursts * evidence * _likeness_of_spacing(windows, memory.spacing),
+            memory.bursts * by_rates * by_spacing,
             memory.parts_of_kinds(),
         )
         seconds = shares * cpu_seconds[:, None]
@@ -704,65 +699,3 @@ def _sums_of(
     """Sums over windows: of accesses, unseen ones, seconds, seconds and accesses not known."""
     accesses, unseen, rated, unknown_seconds, unknown_accesses = figures
     return WindowSums(accesses, misses, unseen, rated, unknown_seconds, unknown_accesses, weights)
-
-
-def _rates_of(
-    windows: Sequence[_Waiting] | deque[_Waiting],
-    timed_code: NDArray[np.int64],
-    like_code: NDArray[np.int64],
-    expected: NDArray[np.float64],
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """How fast the code of bursts went in windows, and how much that speaks for these bursts.
-
-    The same code on another working set goes at another rate: of bursts of the same code, those
-    speak for a window that went as fast, or nearest to that.
-
-    Args:
-        windows: w of them.
-        timed_code: ids of the code of bursts, -1 where it has none, shape (m,).
-        like_code: of such bursts, that of the one that ran the likest code, or -1, shape (m,).
-        expected: the bursts' own rates, shape (m,).
-
-    Returns:
-        Rates and factors, shape (w, m): the bursts' own, and 1, where the window tells nothing.
-    """
-    evidence = np.ones((len(windows), len(expected)))
-    rates = expected * evidence
-    if not any(window.rates for window in windows):
-        return rates, evidence
-    deviation = np.where(timed_code < 0, _LIKE_RATE, _SAME_RATE)
-    code = np.where(timed_code < 0, like_code, timed_code)
-    for row, window in enumerate(windows):
-        for measured in window.rates:
-            same = (code == measured.code) & (expected > 0)
-            if not same.any():
-                continue
-            rates[row, same] = measured.accesses_per_cpu_second
-            apart = np.log(measured.accesses_per_cpu_second / expected[same]) / deviation[same]
-            # Of a wide distribution each place is as much less likely; threads go faster and slower
-            # at times, so timed bursts are not ruled out by far either.
-            speaks = (1 + apart**2) ** -1.5 * (_SAME_RATE / deviation[same])
-            # It tells which of these bursts, not whether they or those of other code.
-            evidence[row, same] = speaks / speaks.max()
-    return rates, evidence
-
-
-def _likeness_of_spacing(
-    windows: Sequence[_Waiting] | deque[_Waiting], spacing: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """How much bursts speak for windows, by how far apart the data of both lay, shape (w, m).
-
-    Args:
-        windows: w of them.
-        spacing: octaves and errors of the bursts' windows, NaN where not known, shape (m, 2).
-    """
-    own = np.array(
-        [
-            (np.nan, np.nan) if each.spacing is None else (each.spacing.octaves, each.spacing.error)
-            for each in windows
-        ]
-    )
-    variance = _SAME_SPACING**2 + _SPACING_ERRORS * np.add.outer(own[:, 1] ** 2, spacing[:, 1] ** 2)
-    apart = np.subtract.outer(own[:, 0], spacing[:, 0]) ** 2 / variance
-    # What is not known counts as one deviation.
-    return np.maximum((1 + np.where(np.isnan(apart), 1.0, apart)) ** -3.0, _LEAST_LIKENESS)
