@@ -35,7 +35,9 @@
 #define BUSY_FACTOR 5.0
 #define SHORTEST_BEYOND 0.4 /* of the time beyond the hold */
 #define SHORTEST_RUN_SECONDS 0.0005
-#define LEARNING_SECONDS 0.02 /* of a run that learns code; longer ones look so often whether they still do */
+#define LEARNING_SECONDS 0.02 /* behind a burst that came to cold code */
+#define LEARNING_LOOK_SECONDS 0.004 /* longer runs look so often whether they still learn */
+#define COUNTING_SECONDS 0.005 /* CPU time after which a run beyond the hold is asked how far it is */
 #define FURTHER_SECONDS 0.003 /* CPU time */
 #define PART_WORDS 512 /* more than a record has */
 #define ARRIVAL_LOOK_MILLISECONDS 20 /* between looks whether the burst is cancelled */
@@ -49,6 +51,8 @@ struct burst {
     struct alarm *alarm;
     cpu_set_t cpus; /* where this thread may run */
     struct held held;
+    size_t counted_words; /* of what was recorded, from its start on; so many accesses they are: */
+    uint64_t counted_accesses;
 };
 
 /* ---- Where it runs ---- */
@@ -224,10 +228,42 @@ hold_left(const struct burst *b)
     return b->order->hold_seconds - held;
 }
 
+/* What was recorded so far, looked at: each record once. */
 static uint64_t
-accesses_so_far(const struct runner *r)
+recorded_accesses(struct burst *b)
 {
-    return (uint64_t)((double)runner_words(r) / r->words_per_access);
+    const struct runner *r = b->r;
+    const size_t words = runner_words(r);
+
+    if (words < b->counted_words) /* some of it was dropped */
+        b->counted_words = b->counted_accesses = 0;
+    b->counted_accesses += count_accesses(&r->blocks, r->start + b->counted_words, r->start + words);
+    b->counted_words = words;
+    return b->counted_accesses;
+}
+
+/* How many words an access takes is known roughly. Where the buffer is full and the burst is not: room for
+ * the rest of it. False: it is full, or there is no more room. */
+static bool
+goes_on_filling(struct burst *b)
+{
+    struct runner *r = b->r;
+
+    if (r->end != RUN_FULL || runner_room_words(r) >= PART_WORDS) /* no room for pages */
+        return false;
+    const uint64_t accesses = recorded_accesses(b);
+    if (accesses >= b->order->accesses)
+        return false;
+    const double words = (double)runner_words(r) / (double)(accesses + 1);
+    return runner_extend(r, (size_t)(words * (double)(b->order->accesses - accesses)));
+}
+
+static void
+run_until_full(struct burst *b, double until_seconds)
+{
+    do
+        runner_run(b->r, b->alarm, until_seconds);
+    while (goes_on_filling(b));
 }
 
 /* Why a chain is not to go on over the next call; RUN_SYSCALL: it is. */
@@ -236,17 +272,9 @@ chain_end(struct burst *b, double give_up)
 {
     if (b->r->is_cancelled)
         return RUN_DEADLINE;
-    if (accesses_so_far(b->r) > b->order->accesses)
+    if (recorded_accesses(b) > b->order->accesses)
         return RUN_FULL;
     return hold_left(b) <= 0 || now_seconds() > give_up ? RUN_HOLD : RUN_SYSCALL;
-}
-
-/* Go on where it was stopped from outside. */
-static void
-resume(struct runner *r)
-{
-    r->end = RUN_GOES_ON;
-    r->has_cut_record = false;
 }
 
 /* Held time after which it is judged whether the rest of it would do; it all, where nothing is to follow, or
@@ -259,9 +287,9 @@ trial_seconds(const struct burst *b)
 
 /* Whether the burst may come to its end while the target is held, at the pace of `run_seconds`. */
 static bool
-is_within_reach(const struct burst *b, double run_seconds)
+is_within_reach(struct burst *b, double run_seconds)
 {
-    const double done = (double)accesses_so_far(b->r), left = (double)b->order->accesses - done;
+    const double done = (double)recorded_accesses(b), left = (double)b->order->accesses - done;
 
     return left * run_seconds <= TRIAL_MARGIN * done * hold_left(b);
 }
@@ -277,7 +305,7 @@ run_held(struct burst *b)
     const double rest = b->order->hold_seconds - trial_seconds(b);
 
     if (rest > 0 && b->result->calls == 0) {
-        runner_run(r, b->alarm, started + hold_left(b) - rest);
+        run_until_full(b, started + hold_left(b) - rest);
         if (r->end != RUN_HOLD)
             return;
         const double ran = now_seconds() - started;
@@ -286,9 +314,9 @@ run_held(struct burst *b)
             r->trial_share = fmax(r->trial_share / 2, SHORTEST_TRIAL);
             return;
         }
-        resume(r);
+        runner_resume(r);
     }
-    runner_run(r, b->alarm, now_seconds() + hold_left(b));
+    run_until_full(b, now_seconds() + hold_left(b));
 }
 
 static void
@@ -425,7 +453,8 @@ cpu_seconds(const struct burst *b)
     return thread_cpu_seconds() + process_cpu_seconds(&b->r->process);
 }
 
-/* Run on for so much CPU time of ours, on a machine whose CPUs are all busy for some times that. */
+/* Run on for so much CPU time of ours, on a machine whose CPUs are all busy for some times that. What moves
+ * much memory by few instructions takes little room: so it is looked how far it is now and then. */
 static void
 run_on(struct burst *b, double seconds)
 {
@@ -434,11 +463,17 @@ run_on(struct burst *b, double seconds)
     double left = seconds;
 
     for (;;) {
-        run_dry(b, left);
+        run_dry(b, fmin(left, COUNTING_SECONDS));
+        if (goes_on_filling(b))
+            continue;
         left = fmin(seconds - (cpu_seconds(b) - began), give_up - now_seconds());
         if (r->end != RUN_HOLD || left < SHORTEST_RUN_SECONDS || r->is_cancelled)
             return;
-        resume(r);
+        if (recorded_accesses(b) >= b->order->accesses) {
+            r->end = RUN_FULL;
+            return;
+        }
+        runner_resume(r);
     }
 }
 
@@ -519,12 +554,12 @@ go_on_dry(struct burst *b)
 
 /* Whether a burst is to be gone on with when its hold is over: the time was too short, not the code. */
 static bool
-goes_beyond(const struct burst *b)
+goes_beyond(struct burst *b)
 {
     const struct runner *r = b->r;
 
     return b->order->beyond_seconds > 0 && (r->end == RUN_HOLD || r->end == RUN_COLD) &&
-           !b->held.is_asleep && !r->is_cancelled && accesses_so_far(r) < b->order->accesses;
+           !b->held.is_asleep && !r->is_cancelled && recorded_accesses(b) < b->order->accesses;
 }
 
 /* What a program comes to that goes on from one moment with the data of another, if they do not fit. */
@@ -563,12 +598,14 @@ go_beyond(struct burst *b)
     else if (r->trial_share > TRIAL_SHARE)
         r->trial_share = TRIAL_SHARE;
     /* Where a burst has no room for all pages that it would touch, more bursts tell more than long ones. */
-    if (2 * accesses_so_far(r) >= b->order->accesses)
+    if (2 * recorded_accesses(b) >= b->order->accesses)
         r->beyond_share = fmin(r->beyond_share * 2, 1.0);
     else if (r->pages.here >= PAGES_AROUND_MOST)
         r->beyond_share = fmax(r->beyond_share / 2, SHORTEST_BEYOND);
-    if (went_astray(r->end))
+    if (went_astray(r->end)) {
+        before.written = r->start + b->result->held_words; /* it may have been moved */
         restore(r, &before);
+    }
 }
 
 /* Behind a full burst: go on for a while, to see where the registers go. What is recorded is for nobody,
@@ -616,11 +653,14 @@ run_to_learn(struct burst *b, double seconds)
         const uint64_t known = r->blocks.translated_instructions;
         const double began = cpu_seconds(b);
 
-        run_dry(b, fmin(give_up - now_seconds(), LEARNING_SECONDS));
+        run_dry(b, fmin(give_up - now_seconds(), LEARNING_LOOK_SECONDS));
         ran = r->blocks.translated_instructions > known ? 0.0 : ran + cpu_seconds(b) - began;
-        if (r->end != RUN_HOLD || ran >= LEARNING_SECONDS / 2 || now_seconds() >= give_up)
+        if (ran >= LEARNING_LOOK_SECONDS / 2 || now_seconds() >= give_up)
             return;
-        resume(r);
+        if (r->end == RUN_HOLD)
+            runner_resume(r);
+        else if (r->end != RUN_FULL || !runner_begin_again(r)) /* nobody reads what was recorded */
+            return;
     }
 }
 
@@ -672,7 +712,7 @@ take_held(struct burst *b)
         go_anywhere(b);
         go_on_dry(b);
     }
-    if (r->end == RUN_FULL && b->order->beyond_seconds > 0 && b->result->calls == 0 &&
+    if (r->end == RUN_FULL && runner_room_words(r) < PART_WORDS && b->order->beyond_seconds > 0 && b->result->calls == 0 &&
         !b->held.is_asleep && !r->is_cancelled) {
         unhurry(r->process.pid);
         go_further(b);
@@ -744,14 +784,15 @@ run_burst(void *argument)
 
 /* When the target has been let go for good. */
 static void
-count_recorded(const struct runner *r, struct burst_result *result)
+count_recorded(struct burst *b)
 {
-    const size_t words = runner_words(r);
-    const size_t held = result->held_words < words ? result->held_words : words;
+    const struct runner *r = b->r;
+    struct burst_result *result = b->result;
 
-    result->held_accesses = count_accesses(&r->blocks, r->start, r->start + held);
-    result->accesses =
-        result->held_accesses + count_accesses(&r->blocks, r->start + held, r->start + words);
+    result->accesses = result->held_accesses = recorded_accesses(b);
+    if (result->held_words < runner_words(r))
+        result->held_accesses =
+            count_accesses(&r->blocks, r->start, r->start + result->held_words);
     for (unsigned i = 0; i < result->furthers; i++)
         result->further[i].accesses += result->accesses;
 }
@@ -790,6 +831,6 @@ burst_take(struct runner *r, const struct burst_order *order, struct burst_resul
     pthread_join(thread, NULL);
     process_end_burst(&r->process); /* a sleeper has been let go before */
     wait_until_parted(order->tid);
-    count_recorded(r, result);
+    count_recorded(&b);
     return 0;
 }

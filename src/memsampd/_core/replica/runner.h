@@ -80,7 +80,17 @@ enum run_end runner_run(struct runner *r, struct alarm *alarm, double until_seco
 /* Words that the buffer has room for behind what was recorded. */
 size_t runner_room_words(const struct runner *r);
 
-/* Where the buffer is full: make room behind so many words of it. False if that cannot be. */
+/* Go on where it was stopped from outside. */
+void runner_resume(struct runner *r);
+
+/* Where the buffer is full: go on with room for so many words more. False if that cannot be. */
+bool runner_extend(struct runner *r, size_t wanted);
+
+/* The same, over what was recorded. */
+bool runner_begin_again(struct runner *r);
+
+/* Where the buffer is full: make room behind so many words of it, for a part of as many. False if that cannot
+ * be. */
 bool runner_make_room(struct runner *r, size_t words);
 
 /* Forget what lies behind so many words, and have it stand so that it goes on from where it is. */

@@ -43,8 +43,9 @@ _HOLD_PERIOD_SECONDS = 0.1
 _SHORTEST_HOLD_SECONDS = 0.0002
 # System calls that a chain goes over take this long at most, waiting for a CPU included.
 _CHAIN_SECONDS = 0.1
-# Code is learnt by running the replica while the target runs on: so far, and so long at first.
-_DRY_ACCESSES = 1_000_000
+# Code is learnt by running the replica while the target runs on: so long at first. What it records
+# is thrown away whenever there is as much of it.
+_DRY_ACCESSES = 50_000
 _DRY_SECONDS = 0.1
 _DRY_RUNS = 4
 _FEW_INSTRUCTIONS = 200
