@@ -51,8 +51,6 @@ struct burst {
     struct alarm *alarm;
     cpu_set_t cpus; /* where this thread may run */
     struct held held;
-    size_t counted_words; /* of what was recorded, from its start on; so many accesses they are: */
-    uint64_t counted_accesses;
 };
 
 /* ---- Where it runs ---- */
@@ -228,51 +226,13 @@ hold_left(const struct burst *b)
     return b->order->hold_seconds - held;
 }
 
-/* What was recorded so far, looked at: each record once. */
-static uint64_t
-recorded_accesses(struct burst *b)
-{
-    const struct runner *r = b->r;
-    const size_t words = runner_words(r);
-
-    if (words < b->counted_words) /* some of it was dropped */
-        b->counted_words = b->counted_accesses = 0;
-    b->counted_accesses += count_accesses(&r->blocks, r->start + b->counted_words, r->start + words);
-    b->counted_words = words;
-    return b->counted_accesses;
-}
-
-/* How many words an access takes is known roughly. Where the buffer is full and the burst is not: room for
- * the rest of it. False: it is full, or there is no more room. */
-static bool
-goes_on_filling(struct burst *b)
-{
-    struct runner *r = b->r;
-
-    if (r->end != RUN_FULL || runner_room_words(r) >= PART_WORDS) /* no room for pages */
-        return false;
-    const uint64_t accesses = recorded_accesses(b);
-    if (accesses >= b->order->accesses)
-        return false;
-    const double words = (double)runner_words(r) / (double)(accesses + 1);
-    return runner_extend(r, (size_t)(words * (double)(b->order->accesses - accesses)));
-}
-
-static void
-run_until_full(struct burst *b, double until_seconds)
-{
-    do
-        runner_run(b->r, b->alarm, until_seconds);
-    while (goes_on_filling(b));
-}
-
 /* Why a chain is not to go on over the next call; RUN_SYSCALL: it is. */
 static enum run_end
 chain_end(struct burst *b, double give_up)
 {
     if (b->r->is_cancelled)
         return RUN_DEADLINE;
-    if (recorded_accesses(b) > b->order->accesses)
+    if (runner_accesses(b->r) > b->order->accesses)
         return RUN_FULL;
     return hold_left(b) <= 0 || now_seconds() > give_up ? RUN_HOLD : RUN_SYSCALL;
 }
@@ -287,9 +247,9 @@ trial_seconds(const struct burst *b)
 
 /* Whether the burst may come to its end while the target is held, at the pace of `run_seconds`. */
 static bool
-is_within_reach(struct burst *b, double run_seconds)
+is_within_reach(const struct burst *b, double run_seconds)
 {
-    const double done = (double)recorded_accesses(b), left = (double)b->order->accesses - done;
+    const double done = (double)runner_accesses(b->r), left = (double)b->order->accesses - done;
 
     return left * run_seconds <= TRIAL_MARGIN * done * hold_left(b);
 }
@@ -305,7 +265,7 @@ run_held(struct burst *b)
     const double rest = b->order->hold_seconds - trial_seconds(b);
 
     if (rest > 0 && b->result->calls == 0) {
-        run_until_full(b, started + hold_left(b) - rest);
+        runner_run(r, b->alarm, started + hold_left(b) - rest);
         if (r->end != RUN_HOLD)
             return;
         const double ran = now_seconds() - started;
@@ -316,7 +276,7 @@ run_held(struct burst *b)
         }
         runner_resume(r);
     }
-    run_until_full(b, now_seconds() + hold_left(b));
+    runner_run(r, b->alarm, now_seconds() + hold_left(b));
 }
 
 static void
@@ -464,12 +424,10 @@ run_on(struct burst *b, double seconds)
 
     for (;;) {
         run_dry(b, fmin(left, COUNTING_SECONDS));
-        if (goes_on_filling(b))
-            continue;
         left = fmin(seconds - (cpu_seconds(b) - began), give_up - now_seconds());
         if (r->end != RUN_HOLD || left < SHORTEST_RUN_SECONDS || r->is_cancelled)
             return;
-        if (recorded_accesses(b) >= b->order->accesses) {
+        if (runner_accesses(r) >= b->order->accesses) {
             r->end = RUN_FULL;
             return;
         }
@@ -554,12 +512,12 @@ go_on_dry(struct burst *b)
 
 /* Whether a burst is to be gone on with when its hold is over: the time was too short, not the code. */
 static bool
-goes_beyond(struct burst *b)
+goes_beyond(const struct burst *b)
 {
-    const struct runner *r = b->r;
+    struct runner *r = b->r;
 
     return b->order->beyond_seconds > 0 && (r->end == RUN_HOLD || r->end == RUN_COLD) &&
-           !b->held.is_asleep && !r->is_cancelled && recorded_accesses(b) < b->order->accesses;
+           !b->held.is_asleep && !r->is_cancelled && runner_accesses(r) < b->order->accesses;
 }
 
 /* What a program comes to that goes on from one moment with the data of another, if they do not fit. */
@@ -598,7 +556,7 @@ go_beyond(struct burst *b)
     else if (r->trial_share > TRIAL_SHARE)
         r->trial_share = TRIAL_SHARE;
     /* Where a burst has no room for all pages that it would touch, more bursts tell more than long ones. */
-    if (2 * recorded_accesses(b) >= b->order->accesses)
+    if (2 * runner_accesses(r) >= b->order->accesses)
         r->beyond_share = fmin(r->beyond_share * 2, 1.0);
     else if (r->pages.here >= PAGES_AROUND_MOST)
         r->beyond_share = fmax(r->beyond_share / 2, SHORTEST_BEYOND);
@@ -627,6 +585,7 @@ go_further(struct burst *b)
     before.written = r->start + words;
     go_aside(b);
     r->pages.is_dry = true;
+    r->wanted = 0;
     do {
         runner_go_further(r, words);
         run_dry(b, give_up - now_seconds());
@@ -786,10 +745,10 @@ run_burst(void *argument)
 static void
 count_recorded(struct burst *b)
 {
-    const struct runner *r = b->r;
+    struct runner *r = b->r;
     struct burst_result *result = b->result;
 
-    result->accesses = result->held_accesses = recorded_accesses(b);
+    result->accesses = result->held_accesses = runner_accesses(r);
     if (result->held_words < runner_words(r))
         result->held_accesses =
             count_accesses(&r->blocks, r->start, r->start + result->held_words);

@@ -421,45 +421,12 @@ runner_enter(struct runner *r, const struct held *h, uint64_t accesses)
     r->expansion.segment_base[ACCESS_FS] = h->regs.fs_base;
     r->expansion.segment_base[ACCESS_GS] = h->regs.gs_base;
     r->start = r->written = buffer_end(r) - words;
+    r->wanted = accesses;
+    r->counted_words = r->counted_accesses = 0;
     *slot(r, SLOT_BUFFER) = to_replica(r, r->start);
     start_at(r, h->regs.rip);
     r->blocks.written_pages = 0;
     return ptrace(PTRACE_SETREGSET, r->process.pid, (void *)NT_X86_XSTATE, &state) == 0;
-}
-
-enum run_end
-runner_run(struct runner *r, struct alarm *alarm, double until_seconds)
-{
-    look_up(alarm, until_seconds);
-    while (r->end == RUN_GOES_ON) {
-        while (r->needs_target && r->end == RUN_GOES_ON)
-            enter_block(r);
-        if (r->end == RUN_GOES_ON)
-            run_to_stop(r, alarm, until_seconds);
-    }
-    return r->end;
-}
-
-bool
-runner_cross(struct runner *r, const struct user_regs_struct *behind)
-{
-    uint64_t *record = (uint64_t *)(uintptr_t)r->written;
-
-    if (r->call_exit < 0 || record + 1 > buffer_end(r))
-        return false;
-    const size_t crossed = (size_t)r->call_exit + 1; /* EXIT_CROSSED */
-    *record = record_word(&r->blocks.exit[crossed], crossed);
-    r->written = record + 1;
-    *slot(r, SLOT_BUFFER) = to_replica(r, r->written);
-    r->regs = *behind;
-    start_at(r, behind->rip);
-    return true;
-}
-
-size_t
-runner_room_words(const struct runner *r)
-{
-    return (size_t)(buffer_end(r) - r->written);
 }
 
 /* Where it stands with its buffer full: have it write the record in progress to another place, and go on.
@@ -497,17 +464,71 @@ room_before(const struct runner *r, size_t wanted)
     return free < SMALLEST_PART_WORDS ? 0 : wanted < free ? wanted : free;
 }
 
-bool
-runner_extend(struct runner *r, size_t wanted)
+uint64_t
+runner_accesses(struct runner *r)
 {
-    const size_t more = room_before(r, wanted);
+    const size_t words = runner_words(r);
 
+    if (words < r->counted_words) /* some of it was dropped */
+        r->counted_words = r->counted_accesses = 0;
+    r->counted_accesses += count_accesses(&r->blocks, r->start + r->counted_words, r->start + words);
+    r->counted_words = words;
+    return r->counted_accesses;
+}
+
+/* How many words an access takes is known roughly. Where the buffer is full and as much as is wanted was not
+ * recorded: room for the rest of it. False: it was, or there is no more room. */
+static bool
+goes_on_filling(struct runner *r)
+{
+    if (r->end != RUN_FULL || runner_room_words(r) >= SMALLEST_PART_WORDS || r->wanted == 0)
+        return false; /* no room for pages, perhaps */
+    const uint64_t accesses = runner_accesses(r);
+    if (accesses >= r->wanted)
+        return false;
+    const double words = (double)runner_words(r) / (double)(accesses + 1);
+    const size_t more = room_before(r, (size_t)(words * (double)(r->wanted - accesses)));
     if (more == 0 || !redirect(r, NULL, false))
         return false;
     memmove((uint64_t *)(uintptr_t)r->start - more, r->start,
             (size_t)(buffer_end(r) - r->start) * sizeof *r->start);
     r->start -= more;
     return redirect(r, r->written - more, true);
+}
+
+enum run_end
+runner_run(struct runner *r, struct alarm *alarm, double until_seconds)
+{
+    look_up(alarm, until_seconds);
+    while (r->end == RUN_GOES_ON || goes_on_filling(r)) {
+        while (r->needs_target && r->end == RUN_GOES_ON)
+            enter_block(r);
+        if (r->end == RUN_GOES_ON)
+            run_to_stop(r, alarm, until_seconds);
+    }
+    return r->end;
+}
+
+bool
+runner_cross(struct runner *r, const struct user_regs_struct *behind)
+{
+    uint64_t *record = (uint64_t *)(uintptr_t)r->written;
+
+    if (r->call_exit < 0 || record + 1 > buffer_end(r))
+        return false;
+    const size_t crossed = (size_t)r->call_exit + 1; /* EXIT_CROSSED */
+    *record = record_word(&r->blocks.exit[crossed], crossed);
+    r->written = record + 1;
+    *slot(r, SLOT_BUFFER) = to_replica(r, r->written);
+    r->regs = *behind;
+    start_at(r, behind->rip);
+    return true;
+}
+
+size_t
+runner_room_words(const struct runner *r)
+{
+    return (size_t)(buffer_end(r) - r->written);
 }
 
 bool
