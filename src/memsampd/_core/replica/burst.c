@@ -37,7 +37,7 @@
 #define SHORTEST_RUN_SECONDS 0.0005
 #define LEARNING_SECONDS 0.02 /* behind a burst that came to cold code */
 #define LEARNING_LOOK_SECONDS 0.004 /* longer runs look so often whether they still learn */
-#define COUNTING_SECONDS 0.005 /* CPU time after which a run beyond the hold is asked how far it is */
+#define COUNTING_SECONDS 0.005 /* so often it is looked how far a run beyond the hold is */
 #define FURTHER_SECONDS 0.003 /* CPU time */
 #define PART_WORDS 512 /* more than a record has */
 #define ARRIVAL_LOOK_MILLISECONDS 20 /* between looks whether the burst is cancelled */
@@ -458,7 +458,7 @@ struct standing {
     enum run_end end;
     long number;
     uint64_t ip;
-    const uint64_t *written;
+    size_t words; /* of whole records: these may be moved */
     struct exit part_exit;
     bool has_cut_record;
     struct user_regs_struct regs;
@@ -474,7 +474,7 @@ save(const struct runner *r, struct standing *s)
     s->end = r->end;
     s->number = r->number;
     s->ip = r->ip;
-    s->written = r->written;
+    s->words = runner_words(r);
     s->part_exit = r->part_exit;
     s->has_cut_record = r->has_cut_record;
     s->regs = r->regs;
@@ -484,13 +484,13 @@ save(const struct runner *r, struct standing *s)
 static void
 restore(struct runner *r, const struct standing *s)
 {
-    memcpy((void *)(uintptr_t)s->written, s->part, s->part_words * sizeof *s->part);
+    memcpy((uint64_t *)(uintptr_t)r->start + s->words, s->part, s->part_words * sizeof *s->part);
     if (r->end == RUN_EXIT && process_is_dead(&r->process))
         return;
     r->end = s->end;
     r->number = s->number;
     r->ip = s->ip;
-    r->written = s->written;
+    r->written = r->start + s->words;
     r->part_exit = s->part_exit;
     r->has_cut_record = s->has_cut_record;
     r->regs = s->regs;
@@ -506,6 +506,7 @@ go_on_dry(struct burst *b)
     save(b->r, &before);
     b->r->end = before.end == RUN_COLD ? RUN_COLD : RUN_GOES_ON;
     b->r->pages.is_dry = true;
+    b->r->wanted = 0;
     run_dry(b, LEARNING_SECONDS);
     restore(b->r, &before);
 }
@@ -560,10 +561,8 @@ go_beyond(struct burst *b)
         r->beyond_share = fmin(r->beyond_share * 2, 1.0);
     else if (r->pages.here >= PAGES_AROUND_MOST)
         r->beyond_share = fmax(r->beyond_share / 2, SHORTEST_BEYOND);
-    if (went_astray(r->end)) {
-        before.written = r->start + b->result->held_words; /* it may have been moved */
+    if (went_astray(r->end))
         restore(r, &before);
-    }
 }
 
 /* Behind a full burst: go on for a while, to see where the registers go. What is recorded is for nobody,
@@ -582,7 +581,6 @@ go_further(struct burst *b)
     save(r, &before);
     if (!runner_make_room(r, words))
         return;
-    before.written = r->start + words;
     go_aside(b);
     r->pages.is_dry = true;
     r->wanted = 0;
@@ -671,8 +669,8 @@ take_held(struct burst *b)
         go_anywhere(b);
         go_on_dry(b);
     }
-    if (r->end == RUN_FULL && runner_room_words(r) < PART_WORDS && b->order->beyond_seconds > 0 && b->result->calls == 0 &&
-        !b->held.is_asleep && !r->is_cancelled) {
+    if (r->end == RUN_FULL && runner_room_words(r) < PART_WORDS && b->order->beyond_seconds > 0 &&
+        b->result->calls == 0 && !b->held.is_asleep && !r->is_cancelled) {
         unhurry(r->process.pid);
         go_further(b);
     }

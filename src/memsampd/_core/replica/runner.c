@@ -536,7 +536,7 @@ runner_begin_again(struct runner *r)
 {
     const size_t room = runner_room_words(r);
 
-    if (!redirect(r, NULL, false))
+    if (room >= SMALLEST_PART_WORDS || !redirect(r, NULL, false)) /* no room for pages, perhaps */
         return false;
     memmove((uint64_t *)(uintptr_t)r->start, r->written, room * sizeof *r->start);
     return redirect(r, r->start, true);
