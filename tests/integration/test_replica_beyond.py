@@ -20,6 +20,7 @@ from memsampd.sampler.replica.source import ReplicaSource
 
 HOLD_SECONDS = 0.001  # supplies some hundred pages at most
 BEYOND_SECONDS = 60.0  # as long as a busy machine may need; a burst ends when it is full
+HELD_TO_THE_END_SECONDS = 60.0
 ACCESSES = 50_000
 
 # Goes through 16 MiB at random until it is told to stop, and says what it has read. Its words are
@@ -254,6 +255,17 @@ def test_a_burst_goes_on_and_says_how_much_of_it_is_beyond(reader: subprocess.Po
         again = taken(source, reader.pid, 0.0)
         assert again.beyond_accesses == 0
         assert again.end is BurstEnd.HOLD
+
+
+def test_a_burst_is_full_though_nothing_is_known_of_its_records(
+    reader: subprocess.Popen[str],
+) -> None:
+    """Each of its accesses takes a word: twice what is expected of a first burst."""
+    with closing(ReplicaSource(reader.pid)) as source:
+        request = BurstRequest(reader.pid, 4 * ACCESSES, HELD_TO_THE_END_SECONDS)
+        burst = patiently(lambda: source.capture(request))
+    assert burst.end is BurstEnd.FULL
+    assert len(burst) == 4 * ACCESSES
 
 
 def test_memory_that_is_gone_through_at_random_is_read_in_blocks(

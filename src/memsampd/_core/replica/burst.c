@@ -36,7 +36,9 @@
 #define BUSY_FACTOR 5.0
 #define SHORTEST_BEYOND 0.4 /* of the time beyond the hold */
 #define SHORTEST_RUN_SECONDS 0.0005
-#define LEARNING_SECONDS 0.02 /* of a run that learns code; longer ones look so often whether they still do */
+#define LEARNING_SECONDS 0.02 /* behind a burst that came to cold code */
+#define LEARNING_LOOK_SECONDS 0.004 /* longer runs look so often whether they still learn */
+#define COUNTING_SECONDS 0.005 /* so often it is looked how far a run beyond the hold is */
 #define FURTHER_SECONDS 0.003 /* CPU time */
 #define PART_WORDS 512 /* more than a record has */
 #define ARRIVAL_LOOK_MILLISECONDS 20 /* between looks whether the burst is cancelled */
@@ -225,29 +227,15 @@ hold_left(const struct burst *b)
     return b->order->hold_seconds - held;
 }
 
-static uint64_t
-accesses_so_far(const struct runner *r)
-{
-    return (uint64_t)((double)runner_words(r) / r->words_per_access);
-}
-
 /* Why a chain is not to go on over the next call; RUN_SYSCALL: it is. */
 static enum run_end
 chain_end(struct burst *b, double give_up)
 {
     if (b->r->is_cancelled)
         return RUN_DEADLINE;
-    if (accesses_so_far(b->r) > b->order->accesses)
+    if (runner_accesses(b->r) > b->order->accesses)
         return RUN_FULL;
     return hold_left(b) <= 0 || now_seconds() > give_up ? RUN_HOLD : RUN_SYSCALL;
-}
-
-/* Go on where it was stopped from outside. */
-static void
-resume(struct runner *r)
-{
-    r->end = RUN_GOES_ON;
-    r->has_cut_record = false;
 }
 
 /* Held time after which it is judged whether the rest of it would do; it all, where nothing is to follow, or
@@ -262,7 +250,7 @@ trial_seconds(const struct burst *b)
 static bool
 is_within_reach(const struct burst *b, double run_seconds)
 {
-    const double done = (double)accesses_so_far(b->r), left = (double)b->order->accesses - done;
+    const double done = (double)runner_accesses(b->r), left = (double)b->order->accesses - done;
 
     return left * run_seconds <= TRIAL_MARGIN * done * hold_left(b);
 }
@@ -287,7 +275,7 @@ run_held(struct burst *b)
             r->trial_share = fmax(r->trial_share / 2, SHORTEST_TRIAL);
             return;
         }
-        resume(r);
+        runner_resume(r);
     }
     runner_run(r, b->alarm, now_seconds() + hold_left(b));
 }
@@ -426,7 +414,8 @@ cpu_seconds(const struct burst *b)
     return thread_cpu_seconds() + process_cpu_seconds(&b->r->process);
 }
 
-/* Run on for so much CPU time of ours, on a machine whose CPUs are all busy for some times that. */
+/* Run on for so much CPU time of ours, on a machine whose CPUs are all busy for some times that. What moves
+ * much memory by few instructions takes little room: so it is looked how far it is now and then. */
 static void
 run_on(struct burst *b, double seconds)
 {
@@ -435,11 +424,15 @@ run_on(struct burst *b, double seconds)
     double left = seconds;
 
     for (;;) {
-        run_dry(b, left);
+        run_dry(b, fmin(left, COUNTING_SECONDS));
         left = fmin(seconds - (cpu_seconds(b) - began), give_up - now_seconds());
         if (r->end != RUN_HOLD || left < SHORTEST_RUN_SECONDS || r->is_cancelled)
             return;
-        resume(r);
+        if (runner_accesses(r) >= b->order->accesses) {
+            r->end = RUN_FULL;
+            return;
+        }
+        runner_resume(r);
     }
 }
 
@@ -466,7 +459,7 @@ struct standing {
     enum run_end end;
     long number;
     uint64_t ip;
-    const uint64_t *written;
+    size_t words; /* of whole records: these may be moved */
     struct exit part_exit;
     bool has_cut_record;
     struct user_regs_struct regs;
@@ -482,7 +475,7 @@ save(const struct runner *r, struct standing *s)
     s->end = r->end;
     s->number = r->number;
     s->ip = r->ip;
-    s->written = r->written;
+    s->words = runner_words(r);
     s->part_exit = r->part_exit;
     s->has_cut_record = r->has_cut_record;
     s->regs = r->regs;
@@ -492,13 +485,13 @@ save(const struct runner *r, struct standing *s)
 static void
 restore(struct runner *r, const struct standing *s)
 {
-    memcpy((void *)(uintptr_t)s->written, s->part, s->part_words * sizeof *s->part);
+    memcpy((uint64_t *)(uintptr_t)r->start + s->words, s->part, s->part_words * sizeof *s->part);
     if (r->end == RUN_EXIT && process_is_dead(&r->process))
         return;
     r->end = s->end;
     r->number = s->number;
     r->ip = s->ip;
-    r->written = s->written;
+    r->written = r->start + s->words;
     r->part_exit = s->part_exit;
     r->has_cut_record = s->has_cut_record;
     r->regs = s->regs;
@@ -514,6 +507,7 @@ go_on_dry(struct burst *b)
     save(b->r, &before);
     b->r->end = before.end == RUN_COLD ? RUN_COLD : RUN_GOES_ON;
     b->r->pages.is_dry = true;
+    b->r->wanted = 0;
     run_dry(b, LEARNING_SECONDS);
     restore(b->r, &before);
 }
@@ -522,10 +516,10 @@ go_on_dry(struct burst *b)
 static bool
 goes_beyond(const struct burst *b)
 {
-    const struct runner *r = b->r;
+    struct runner *r = b->r;
 
     return b->order->beyond_seconds > 0 && (r->end == RUN_HOLD || r->end == RUN_COLD) &&
-           !b->held.is_asleep && !r->is_cancelled && accesses_so_far(r) < b->order->accesses;
+           !b->held.is_asleep && !r->is_cancelled && runner_accesses(r) < b->order->accesses;
 }
 
 /* What a program comes to that goes on from one moment with the data of another, if they do not fit. */
@@ -565,7 +559,7 @@ go_beyond(struct burst *b)
     else if (r->trial_share > TRIAL_SHARE)
         r->trial_share = TRIAL_SHARE;
     /* Where a burst has no room for all pages that it would touch, more bursts tell more than long ones. */
-    if (2 * accesses_so_far(r) >= b->order->accesses)
+    if (2 * runner_accesses(r) >= b->order->accesses)
         r->beyond_share = fmin(r->beyond_share * 2, 1.0);
     else if (r->pages.here >= PAGES_AROUND_MOST)
         r->beyond_share = fmax(r->beyond_share / 2, SHORTEST_BEYOND);
@@ -589,9 +583,9 @@ go_further(struct burst *b)
     save(r, &before);
     if (!runner_make_room(r, words))
         return;
-    before.written = r->start + words;
     go_aside(b);
     r->pages.is_dry = true;
+    r->wanted = 0;
     do {
         runner_go_further(r, words);
         run_dry(b, give_up - now_seconds());
@@ -618,11 +612,14 @@ run_to_learn(struct burst *b, double seconds)
         const uint64_t known = r->blocks.translated_instructions;
         const double began = cpu_seconds(b);
 
-        run_dry(b, fmin(give_up - now_seconds(), LEARNING_SECONDS));
+        run_dry(b, fmin(give_up - now_seconds(), LEARNING_LOOK_SECONDS));
         ran = r->blocks.translated_instructions > known ? 0.0 : ran + cpu_seconds(b) - began;
-        if (r->end != RUN_HOLD || ran >= LEARNING_SECONDS / 2 || now_seconds() >= give_up)
+        if (ran >= LEARNING_LOOK_SECONDS / 2 || now_seconds() >= give_up)
             return;
-        resume(r);
+        if (r->end == RUN_HOLD)
+            runner_resume(r);
+        else if (r->end != RUN_FULL || !runner_begin_again(r)) /* nobody reads what was recorded */
+            return;
     }
 }
 
@@ -676,8 +673,8 @@ take_held(struct burst *b)
         go_anywhere(b);
         go_on_dry(b);
     }
-    if (r->end == RUN_FULL && b->order->beyond_seconds > 0 && b->result->calls == 0 &&
-        !b->held.is_asleep && !r->is_cancelled) {
+    if (r->end == RUN_FULL && runner_room_words(r) < PART_WORDS && b->order->beyond_seconds > 0 &&
+        b->result->calls == 0 && !b->held.is_asleep && !r->is_cancelled) {
         unhurry(r->process.pid);
         go_further(b);
     }
@@ -748,14 +745,15 @@ run_burst(void *argument)
 
 /* When the target has been let go for good. */
 static void
-count_recorded(const struct runner *r, struct burst_result *result)
+count_recorded(struct burst *b)
 {
-    const size_t words = runner_words(r);
-    const size_t held = result->held_words < words ? result->held_words : words;
+    struct runner *r = b->r;
+    struct burst_result *result = b->result;
 
-    result->held_accesses = count_accesses(&r->blocks, r->start, r->start + held);
-    result->accesses =
-        result->held_accesses + count_accesses(&r->blocks, r->start + held, r->start + words);
+    result->accesses = result->held_accesses = runner_accesses(r);
+    if (result->held_words < runner_words(r))
+        result->held_accesses =
+            count_accesses(&r->blocks, r->start, r->start + result->held_words);
     for (unsigned i = 0; i < result->furthers; i++)
         result->further[i].accesses += result->accesses;
 }
@@ -794,6 +792,6 @@ burst_take(struct runner *r, const struct burst_order *order, struct burst_resul
     pthread_join(thread, NULL);
     process_end_burst(&r->process); /* a sleeper has been let go before */
     wait_until_parted(order->tid);
-    count_recorded(r, result);
+    count_recorded(&b);
     return 0;
 }

@@ -14,7 +14,9 @@
 /* A page that is supplied in vain costs less than a tenth of what one that is missed does. Every so many
  * bursts the unlikely ones are tried all the same. */
 #define LEAST_SHARE 0.1
+#define LEAST_PREDICTED 0.2 /* of pages of earlier bursts, which are supplied at once, in the hold */
 #define TRY_EVERY 16
+#define TRIED_PAGES 64u /* of these */
 #define LEAST_AROUND 0.06 /* of fifteen neighbours one: as much as a miss costs */
 #define LEARNING 0.3
 #define LEARNING_BY_MANY 0.8
@@ -130,7 +132,7 @@ static void
 learn_shares(struct pages *p)
 {
     for (unsigned i = 0; i < PAGES_ALL_RANKS; i++) {
-        const bool are_many = i >= PAGES_NEAR && p->rank[i].given >= MANY_PAGES;
+        const bool are_many = p->rank[i].given >= MANY_PAGES;
         if (p->rank[i].given != 0 && !(p->is_cut && i == PAGES_DENSE))
             p->rank[i].share += (are_many ? LEARNING_BY_MANY : LEARNING) *
                                 ((double)p->rank[i].used / p->rank[i].given - p->rank[i].share);
@@ -141,7 +143,15 @@ learn_shares(struct pages *p)
 static bool
 is_worth_supplying(const struct pages *p, unsigned rank)
 {
-    return rank != 0 && (p->rank[rank].share >= LEAST_SHARE || p->burst % TRY_EVERY == 0);
+    return p->rank[rank].share >= LEAST_SHARE || p->burst % TRY_EVERY == 0;
+}
+
+/* Whether another page of a rank is to be supplied before it is touched, if so many of them are. */
+static bool
+is_worth_predicting(const struct pages *p, unsigned rank, size_t many)
+{
+    return rank != 0 && (p->rank[rank].share >= LEAST_PREDICTED ||
+                         (p->burst % TRY_EVERY == 0 && many < TRIED_PAGES));
 }
 
 /* The likely ones first; those of one rank by address, as they are read in one go. */
@@ -153,7 +163,7 @@ rank_pages(struct pages *p)
     for (size_t i = 0; i < p->used; i++) {
         struct page *page = &p->slot[p->live[i]];
         const unsigned rank = likeliness(p, page);
-        page->rank = (uint8_t)(is_worth_supplying(p, rank) ? rank : 0);
+        page->rank = (uint8_t)(is_worth_predicting(p, rank, many[rank]) ? rank : 0);
         many[page->rank]++;
     }
     p->wanted = 0;

@@ -239,8 +239,7 @@ learn_words(struct runner *r, const uint64_t *from, const uint64_t *until)
     if (r->expansion.total < 1000)
         return;
     double seen = (double)(until - from) / (double)r->expansion.total;
-    bool was_short = r->end == RUN_FULL && r->expansion.total < r->expansion.limit;
-    r->words_per_access += (was_short ? 1.0 : 0.25) * (seen - r->words_per_access);
+    r->words_per_access += 0.5 * (seen - r->words_per_access);
 }
 
 static PyObject *

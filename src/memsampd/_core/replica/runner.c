@@ -13,8 +13,8 @@
 #define SMALLEST_CHUNK_WORDS 4096u
 #define FURTHER_PARTS 16u /* of a burst: after so much of it registers are noted again */
 #define SMALLEST_PART_WORDS 2048u
-#define FIRST_WORDS_PER_ACCESS 2.0 /* of programs that were seen, the most */
-#define MARGIN 1.15
+#define FIRST_WORDS_PER_ACCESS 0.5
+#define ROOM_SHARE 0.9 /* of what is expected: what lacks is found later, what is too much was run in vain */
 #define STEPS_TO_A_BLOCK 64
 #define LOOKS_SECONDS 0.05
 #define ALARMS_A_STEP 10
@@ -90,6 +90,13 @@ has_written(struct runner *r, uint64_t address)
         finish(r, RUN_EXIT, 0); /* nothing of what it says can be used */
     else
         r->written = at;
+}
+
+void
+runner_resume(struct runner *r)
+{
+    r->end = RUN_GOES_ON;
+    r->has_cut_record = false;
 }
 
 /* ---- Stops ---- */
@@ -407,24 +414,93 @@ bool
 runner_enter(struct runner *r, const struct held *h, uint64_t accesses)
 {
     struct iovec state = {(void *)h->xstate, h->xstate_bytes};
-    double wanted = (double)accesses * r->words_per_access * MARGIN + SMALLEST_CHUNK_WORDS;
+    double wanted = (double)accesses * r->words_per_access * ROOM_SHARE + SMALLEST_CHUNK_WORDS;
     size_t words = wanted > BUFFER_WORDS ? BUFFER_WORDS : (size_t)wanted;
 
     r->regs = h->regs;
     r->expansion.segment_base[ACCESS_FS] = h->regs.fs_base;
     r->expansion.segment_base[ACCESS_GS] = h->regs.gs_base;
     r->start = r->written = buffer_end(r) - words;
+    r->wanted = accesses;
+    r->counted_words = r->counted_accesses = 0;
     *slot(r, SLOT_BUFFER) = to_replica(r, r->start);
     start_at(r, h->regs.rip);
     r->blocks.written_pages = 0;
     return ptrace(PTRACE_SETREGSET, r->process.pid, (void *)NT_X86_XSTATE, &state) == 0;
 }
 
+/* Where it stands with its buffer full: have it write the record in progress to another place, and go on.
+ * With `may` false it is only told whether that can be done. */
+static bool
+redirect(struct runner *r, const uint64_t *to, bool may)
+{
+    struct user_regs_struct now;
+    uint32_t block, instruction;
+
+    if (r->end != RUN_FULL || !read_registers(r->process.pid, &now))
+        return false;
+    const uint64_t offset = now.rip - r->blocks.area_address;
+    if (offset >= AREA_BUFFER || !blocks_locate(&r->blocks, (uint32_t)offset, &block, &instruction))
+        return false;
+    uint64_t *pointer = gpr(&now, r->blocks.block[block].buffer_register);
+    if (*pointer != to_replica(r, r->written))
+        return false;
+    if (!may)
+        return true;
+    *pointer = to_replica(r, to);
+    r->written = to;
+    runner_resume(r);
+    if (!write_registers(r->process.pid, &now))
+        finish(r, RUN_EXIT, 0);
+    return true;
+}
+
+static size_t
+room_before(const struct runner *r, size_t wanted)
+{
+    const size_t free = (size_t)(r->start - buffer_start(r));
+
+    wanted += SMALLEST_PART_WORDS;
+    return free < SMALLEST_PART_WORDS ? 0 : wanted < free ? wanted : free;
+}
+
+uint64_t
+runner_accesses(struct runner *r)
+{
+    const size_t words = runner_words(r);
+
+    if (words < r->counted_words) /* some of it was dropped */
+        r->counted_words = r->counted_accesses = 0;
+    r->counted_accesses += count_accesses(&r->blocks, r->start + r->counted_words, r->start + words);
+    r->counted_words = words;
+    return r->counted_accesses;
+}
+
+/* How many words an access takes is known roughly. Where the buffer is full and as much as is wanted was not
+ * recorded: room for the rest of it. False: it was, or there is no more room. */
+static bool
+goes_on_filling(struct runner *r)
+{
+    if (r->end != RUN_FULL || runner_room_words(r) >= SMALLEST_PART_WORDS || r->wanted == 0)
+        return false; /* no room for pages, perhaps */
+    const uint64_t accesses = runner_accesses(r);
+    if (accesses >= r->wanted)
+        return false;
+    const double words = (double)runner_words(r) / (double)(accesses + 1);
+    const size_t more = room_before(r, (size_t)(words * (double)(r->wanted - accesses)));
+    if (more == 0 || !redirect(r, NULL, false))
+        return false;
+    memmove((uint64_t *)(uintptr_t)r->start - more, r->start,
+            (size_t)(buffer_end(r) - r->start) * sizeof *r->start);
+    r->start -= more;
+    return redirect(r, r->written - more, true);
+}
+
 enum run_end
 runner_run(struct runner *r, struct alarm *alarm, double until_seconds)
 {
     look_up(alarm, until_seconds);
-    while (r->end == RUN_GOES_ON) {
+    while (r->end == RUN_GOES_ON || goes_on_filling(r)) {
         while (r->needs_target && r->end == RUN_GOES_ON)
             enter_block(r);
         if (r->end == RUN_GOES_ON)
@@ -456,14 +532,24 @@ runner_room_words(const struct runner *r)
 }
 
 bool
+runner_begin_again(struct runner *r)
+{
+    const size_t room = runner_room_words(r);
+
+    if (room >= SMALLEST_PART_WORDS || !redirect(r, NULL, false)) /* no room for pages, perhaps */
+        return false;
+    memmove((uint64_t *)(uintptr_t)r->start, r->written, room * sizeof *r->start);
+    return redirect(r, r->start, true);
+}
+
+bool
 runner_make_room(struct runner *r, size_t words)
 {
-    const size_t free = (size_t)(r->start - buffer_start(r));
-    const size_t wanted = words / FURTHER_PARTS + SMALLEST_PART_WORDS;
+    const size_t more = room_before(r, words / FURTHER_PARTS);
 
-    if (r->end != RUN_FULL || !r->has_cut_record || free < SMALLEST_PART_WORDS)
+    if (more == 0 || r->end != RUN_FULL || !r->has_cut_record)
         return false;
-    uint64_t *start = buffer_start(r) + (wanted < free ? free - wanted : 0);
+    uint64_t *start = (uint64_t *)(uintptr_t)r->start - more;
     memmove(start, r->start, words * sizeof *start);
     r->start = start;
     return true;

@@ -60,6 +60,9 @@ struct runner {
     struct exit part_exit;        /* of a record that was cut off behind `written` */
     bool has_cut_record;
     double words_per_access;      /* learnt */
+    uint64_t wanted;              /* accesses; more room is made for them where there is none. 0: not */
+    size_t counted_words;         /* of what was recorded, from `start` on; so many accesses are in them: */
+    uint64_t counted_accesses;
     volatile int is_cancelled;    /* set from another thread */
 
     /* What it cost, all runs together. */
@@ -80,7 +83,17 @@ enum run_end runner_run(struct runner *r, struct alarm *alarm, double until_seco
 /* Words that the buffer has room for behind what was recorded. */
 size_t runner_room_words(const struct runner *r);
 
-/* Where the buffer is full: make room behind so many words of it. False if that cannot be. */
+/* Accesses in the whole records so far: each is looked at once. */
+uint64_t runner_accesses(struct runner *r);
+
+/* Go on where it was stopped from outside. */
+void runner_resume(struct runner *r);
+
+/* Where the buffer is full: go on, over what was recorded. False if that cannot be. */
+bool runner_begin_again(struct runner *r);
+
+/* Where the buffer is full: make room behind so many words of it, for a part of as many. False if that cannot
+ * be. */
 bool runner_make_room(struct runner *r, size_t words);
 
 /* Forget what lies behind so many words, and have it stand so that it goes on from where it is. */

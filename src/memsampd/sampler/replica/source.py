@@ -43,8 +43,9 @@ _HOLD_PERIOD_SECONDS = 0.1
 _SHORTEST_HOLD_SECONDS = 0.0002
 # System calls that a chain goes over take this long at most, waiting for a CPU included.
 _CHAIN_SECONDS = 0.1
-# Code is learnt by running the replica while the target runs on: so far, and so long at first.
-_DRY_ACCESSES = 1_000_000
+# Code is learnt by running the replica while the target runs on: so long at first. What it records
+# is thrown away whenever there is as much of it.
+_DRY_ACCESSES = 50_000
 _DRY_SECONDS = 0.1
 _DRY_RUNS = 4
 _FEW_INSTRUCTIONS = 200
@@ -314,6 +315,8 @@ class ReplicaSource:
         """The next part of what was taken, or all of it."""
         started = time.thread_time()
         taken, begun_rows = rest.taken, rest.rows
+        # Of a record that was cut off at the end of the hold nobody has counted the accesses.
+        went_beyond = taken.accesses > taken.held_accesses
         held_rows = max(taken.held_accesses, begun_rows)
         is_whole, is_last = rest.parts == 1, rest.part + 1 == rest.parts
         limit = rest.request.max_accesses - begun_rows
@@ -347,7 +350,7 @@ class ReplicaSource:
             calls_equal=taken.equal,
             pages_predicted=taken.pages_predicted,
             pages_missed=taken.pages_missed,
-            beyond_accesses=max(begun_rows + collector.rows - held_rows, 0),
+            beyond_accesses=max(begun_rows + collector.rows - held_rows, 0) if went_beyond else 0,
             is_plausible=rest.company,
             cut_short=taken.cut_short,
             part=rest.part,
