@@ -15,7 +15,7 @@ _OCTAVES = np.round(2.0 ** (np.arange(4 * 4, 4 * 28 + 1) / 4)).astype(np.int64)
 _EDGES = np.concatenate([np.arange(16), _OCTAVES])
 # The accesses of a burst are alike: n of them count as n / (n + 20) of what a burst can tell.
 _ALIKE = 20
-_LEAST = 0.05  # of a burst of the same code: less tells nothing
+_LEAST = 0.8  # bursts of the same code: fewer tell nothing
 
 
 class LateReturns(msgspec.Struct, frozen=True, eq=False):
