@@ -155,12 +155,9 @@ class ProgressClock:
         Returns:
             The time that it takes, and the id of its code in :class:`CodeRate`, or -1.
         """
-        if len(stretch.code_ip) == 1:
-            found = self._measure_repeated(stretch)
-        elif len(stretch.registers) and len(stretch.code_ip):
+        found = self._measure_repeated(stretch) if len(stretch.code_ip) == 1 else None
+        if found is None and len(stretch.registers) and len(stretch.code_ip):
             found = self._measure_by_cpu_time(stretch, close)
-        else:
-            return None
         if found is None:
             return None
         timed, code = found
