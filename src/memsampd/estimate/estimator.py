@@ -537,8 +537,8 @@ class Estimator:
     def _value(self, windows: Sequence[_Waiting] | deque[_Waiting]) -> WindowSums:
         """Share windows out among the bursts; returns the sums over all of them."""
         memory = self._memory
-        all_sums = WindowSums.nothing(self._layout.values, self._capacity)
         if memory is None or not memory.count or not windows:
+            all_sums = WindowSums.nothing(self._layout.values, self._capacity)
             for window in windows:
                 window.is_known = False
                 window.sums = WindowSums.nothing(self._layout.values, self._capacity)

@@ -1,5 +1,6 @@
 /* Registers that advance steadily: what sampler/clock/odometer.py looks for, one register after another. */
 #include "core.h"
+#include "ascending.h"
 
 #include <math.h>
 #include <stdbool.h>
@@ -20,18 +21,11 @@
  * many times as far as it advances: once round in nearly the same time would be chance. */
 #define FAR 8.0
 
-static int
-ascending(const void *one, const void *other)
-{
-    const double a = *(const double *)one, b = *(const double *)other;
-    return (a > b) - (a < b);
-}
-
 /* The median; sorts the values. */
 static double
 median(double *values, size_t count)
 {
-    qsort(values, count, sizeof *values, ascending);
+    qsort(values, count, sizeof *values, ascending_double);
     return (values[(count - 1) / 2] + values[count / 2]) / 2;
 }
 
@@ -81,7 +75,7 @@ is_agreed(const double *speed, size_t count, double low, double high, double *ro
         if (speed[i] > 0)
             room[ahead++] = speed[i];
     }
-    qsort(room, ahead, sizeof *room, ascending);
+    qsort(room, ahead, sizeof *room, ascending_double);
     for (size_t i = 0, end = 0; i < ahead; i++) {
         while (end < ahead && room[end] <= room[i] * (1 + 2 * NEARLY))
             end++;

@@ -16,7 +16,7 @@ struct shared {
     const double *hits;       /* of windows, (w, b) */
     const double *preference; /* (w, m) */
     const double *weight;     /* how many bursts each stands for, (w, m) */
-    const double *kinds;      /* share of each in code that none ran, (m,); NULL: as other code */
+    const double *kinds;      /* share of each in code that none ran, (m,); all 0: as other code */
     double kinds_total;
     double *ran;              /* how much bursts speak for bins, (b, m) */
     bool *is_run;             /* whether any burst ran code of a bin, (b,) */

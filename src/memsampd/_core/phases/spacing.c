@@ -1,5 +1,6 @@
 /* How far apart data lie: see sampler/spacing.py. */
 #include "core.h"
+#include "ascending.h"
 
 #include <math.h>
 #include <stdbool.h>
@@ -14,20 +15,6 @@
 struct spacing {
     double octaves, error;
 };
-
-static int
-ascending(const void *one, const void *other)
-{
-    const double a = *(const double *)one, b = *(const double *)other;
-    return (a > b) - (a < b);
-}
-
-static int
-ascending_lines(const void *one, const void *other)
-{
-    const uint64_t a = *(const uint64_t *)one, b = *(const uint64_t *)other;
-    return (a > b) - (a < b);
-}
 
 /* A value between two of some, by its rank. */
 static double
@@ -47,13 +34,13 @@ space(const uint64_t *address, size_t count, uint64_t *line, double *octave, str
         return false;
     for (size_t i = 0; i < count; i++)
         line[i] = address[i] >> LINE_SHIFT;
-    qsort(line, count, sizeof *line, ascending_lines);
+    qsort(line, count, sizeof *line, ascending_uint64);
     for (size_t i = 0; i < count; i++) {
         const double before = i > 0 ? (double)(line[i] - line[i - 1]) : INFINITY;
         const double behind = i + 1 < count ? (double)(line[i + 1] - line[i]) : INFINITY;
         octave[i] = log2(1 + fmin(before, behind));
     }
-    qsort(octave, count, sizeof *octave, ascending);
+    qsort(octave, count, sizeof *octave, ascending_double);
     /* The median's rank has a standard deviation of half the root of n. */
     const double middle = (double)(count - 1) / 2, apart = 0.5 * sqrt((double)count);
     told->octaves = at_rank(octave, count, middle);

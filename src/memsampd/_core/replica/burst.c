@@ -658,14 +658,15 @@ take_held(struct burst *b)
     b->result->first = b->held.regs;
     if (prepare(b))
         run_chain(b);
-    if (goes_beyond(b))
+    const bool goes_on = goes_beyond(b);
+    if (goes_on)
         pages_read_stored(&r->pages, &r->process, &r->remote, STORED_SHARE * hold_left(b));
     let_go(b);
     if (r->end == RUN_FULL)
         r->trial_share = fmax(r->trial_share, TRIAL_SHARE);
     bool was_cold = r->end == RUN_COLD || (r->end == RUN_HOLD && r->translation_seconds - translated >
                                                                     COLD_SHARE * b->held.held_seconds);
-    if (goes_beyond(b)) {
+    if (goes_on) {
         unhurry(r->process.pid);
         go_beyond(b);
     } else if (was_cold && !b->held.is_asleep) {

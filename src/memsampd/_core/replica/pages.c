@@ -1,7 +1,7 @@
 #include "core.h"
+#include "ascending.h"
 #include "pages.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -120,13 +120,6 @@ forget_old(struct pages *p)
     free(old);
 }
 
-static int
-ascending(const void *a, const void *b)
-{
-    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-    return x < y ? -1 : x > y;
-}
-
 /* How many of the predicted pages of each rank were touched. */
 static void
 learn_shares(struct pages *p)
@@ -177,7 +170,7 @@ rank_pages(struct pages *p)
             p->order[end[page->rank]++] = page->address;
     }
     for (unsigned rank = 1; rank < PAGES_RANKS; rank++)
-        qsort(p->order + end[rank] - many[rank], many[rank], sizeof *p->order, ascending);
+        qsort(p->order + end[rank] - many[rank], many[rank], sizeof *p->order, ascending_uint64);
 }
 
 void
@@ -282,7 +275,7 @@ next_wanted(struct pages *p, uint64_t *wanted, size_t most)
     for (; p->tried < p->wanted && count < most; p->tried++)
         if (!(find(p, p->order[p->tried])->flags & PAGE_IS_HERE))
             wanted[count++] = p->order[p->tried];
-    qsort(wanted, count, sizeof *wanted, ascending); /* of two ranks, perhaps */
+    qsort(wanted, count, sizeof *wanted, ascending_uint64); /* of two ranks, perhaps */
     return count;
 }
 
@@ -376,14 +369,14 @@ pages_read_stored(struct pages *p, struct process *process, struct remote *remot
     memcpy(block, p->stored, sizeof block);
     qsort(block, PAGES_STORED_BLOCKS, sizeof *block, by_stores);
     for (size_t i = 0; i < PAGES_STORED_BLOCKS && block[i].stores >= LEAST_STORES; i++) {
-        const double room = fmax(seconds - spent, 0.0) / p->seconds_a_read;
+        const double room = (seconds - spent) / p->seconds_a_read;
+        if (room < 1)
+            break;
         size_t count = pages_of_block(p, process, block[i].number, wanted);
         count = (double)count < room ? count : (size_t)room;
         read_pages(p, process, remote, wanted, count);
         read += count;
         spent = now_seconds() - started;
-        if (spent >= seconds)
-            break;
     }
     if (read >= MANY_PAGES)
         p->seconds_a_read += LEARNING * (spent / (double)read - p->seconds_a_read);
@@ -606,7 +599,7 @@ refresh(struct pages *p, struct process *process, struct remote *remote, uint64_
 {
     struct batch batch;
 
-    qsort(address, count, sizeof *address, ascending);
+    qsort(address, count, sizeof *address, ascending_uint64);
     read_batch(p, process, remote, address, count, &batch);
     for (size_t i = 0; i < count; i++) {
         struct page *page = find(p, address[i]);

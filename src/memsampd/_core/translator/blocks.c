@@ -1,4 +1,5 @@
 #include "blocks.h"
+#include "ascending.h"
 #include "emitter.h"
 #include "lookup.h"
 #include "superblock.h"
@@ -31,13 +32,6 @@ uses_changed_page(struct blocks *b, const struct block *block)
         if (has_changed(b, at[i].ip) || has_changed(b, at[i].ip + INSTRUCTION_MAXIMUM_BYTES - 1))
             return true;
     return has_changed(b, block->ip); /* it may have none */
-}
-
-static int
-ascending(const void *a, const void *b)
-{
-    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-    return x < y ? -1 : x > y;
 }
 
 /* Take over what a page of code holds now. False without memory. */
@@ -76,7 +70,7 @@ renew_pages(struct blocks *b, bool only_volatile, bool *any)
         if (b->page[i].address != 0 && (!only_volatile || b->page[i].is_volatile))
             address[count++] = b->page[i].address;
     if (count != 0)
-        qsort(address, count, sizeof *address, ascending);
+        qsort(address, count, sizeof *address, ascending_uint64);
     for (size_t at = 0; renewed && at < count; at += CODE_BATCH) {
         const size_t batch = count - at < CODE_BATCH ? count - at : CODE_BATCH;
         b->read_code(b->reader, address + at, batch, now, kind);
