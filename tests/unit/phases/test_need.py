@@ -40,7 +40,7 @@ def allocated(
     taken = dict.fromkeys(range(len(windows)), 0)
     for index in range(count):
         phase = rng.choices(range(len(windows)), windows)[0]
-        schedule.pace(1.0, gap * 0.1)
+        schedule.pace(1.0, gap * 0.1, 0.1)
         if schedule.decide(index, phase).profile:
             taken[phase] += 1
             schedule.record(phase, 1000, costs[phase])
@@ -103,7 +103,7 @@ def test_what_can_be_paid_for_lasts() -> None:
 
 def test_an_idle_target_has_no_pace() -> None:
     schedule = make_schedule("phase-guided", random.Random(1), share=math.inf, shape=SHAPE)
-    schedule.pace(0.0, 0.0)
+    schedule.pace(0.0, 0.0, 0.1)
     assert schedule.decide(0, 0).profile
 
 
