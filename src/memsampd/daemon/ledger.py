@@ -19,9 +19,9 @@ _START_SECONDS = 10.0
 _WORK_PART = 0.5
 USUAL_PART = 0.9
 """Of what memsampd's processes may use: the rest is kept for phases that have no curve yet."""
-# From the start on until the share is more than what was granted, turns, which never wait, have used
-# up what was kept: first bursts may go so far beyond it. Without that a phase of the demo that began
-# after ten seconds had no curve.
+# From the start on until the share is more than what was granted, turns, which never wait, have
+# used up what was kept: first bursts may go so far beyond it. Without that a phase of the demo that
+# began after ten seconds had no curve.
 _LATER_PART = 1.1
 # The more phases a program has had, the more are to be expected: beyond two, each has so much kept
 # for another one, up to a limit. In live runs of a picture filter with ten phases the second was

@@ -16,7 +16,8 @@ class BudgetedSchedule:
 
     Args:
         rng: source of chance.
-        window_seconds: CPU time of a window to begin with; bursts start at a moment drawn evenly from it.
+        window_seconds: CPU time of a window to begin with; bursts start at a moment drawn evenly
+            from it.
         share: share of the target's CPU time that bursts may cost; ``inf`` for no limit.
         allowance_seconds: CPU seconds that may be spent at once, see
             :class:`~memsampd.phases.schedule.budget.TokenBucket`.

@@ -149,11 +149,7 @@ class PhaseGuided(BudgetedSchedule):
         return self._phases[phase]
 
     def pace(self, bursts: float, cpu_seconds: float, window_seconds: float) -> None:
-        """Spread bursts so that what can be paid for lasts.
-
-        Args:
-            bursts, cpu_seconds, window_seconds: see the protocol.
-        """
+        """Spread bursts so that what can be paid for lasts."""
         super().pace(bursts, cpu_seconds, window_seconds)
         if not cpu_seconds > 0:
             return
