@@ -742,13 +742,7 @@ def _pipeline_parts(
         )
 
     return PipelineParts(
-        cutter=WindowCutter(
-            config.window_seconds,
-            config.bins,
-            maps.lookup,
-            seed=config.seed,
-            grows=config.window_grows,
-        ),
+        cutter=WindowCutter(config.window_seconds, config.bins, maps.lookup, seed=config.seed),
         schedule=schedule,
         planner=Planner(schedule, ledger, _limits(config, around, clock)),
         ledger=ledger,
