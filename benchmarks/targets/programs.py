@@ -35,20 +35,20 @@ class Program:
 
 
 def _xz(quick: bool) -> Sequence[str]:
-    return "xz", "-6", "-T1", "-c", str(corpus(FOLDER, 6 if quick else 24))
+    return "xz", "-6", "-T1", "-c", str(corpus(FOLDER, 6 if quick else 32))
 
 
 def _sqlite(quick: bool) -> Sequence[str]:
     read = f".read {REFERENCE_SOURCES / 'analytics.sql'}"
     again = ("DROP TABLE sale; DROP TABLE customer;", read)
-    return "sqlite3", ":memory:", read, *(() if quick else again * 3)
+    return "sqlite3", ":memory:", read, *(() if quick else again * 4)
 
 
 def _solver(quick: bool) -> Sequence[str]:
     source = REFERENCE_SOURCES / "solver.c"
     flags = ("gcc", "-std=gnu11", "-O2", *WARNINGS)
     program = compiled(FOLDER, str(source), "solver", flags, libraries=("-lm",))
-    return str(program), "128", *(("64", "40") if quick else ("176", "110"))
+    return str(program), "128", *(("64", "40") if quick else ("250", "160"))
 
 
 def _threads(quick: bool) -> Sequence[str]:
