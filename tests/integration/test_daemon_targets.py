@@ -15,7 +15,6 @@ import msgspec
 import pytest
 from tracees import running, wait_until_clean
 
-from memsampd.daemon.attach import Surroundings
 from memsampd.daemon.config import SessionConfig
 from memsampd.daemon.node.config import NodeConfig, Rule
 from memsampd.daemon.node.control import Peer, Request
@@ -24,6 +23,7 @@ from memsampd.daemon.node.node import Node
 from memsampd.daemon.node.notify import Notifier
 from memsampd.daemon.node.state import AskedFor, StateFile
 from memsampd.daemon.node.targets import Target, Wanted
+from memsampd.daemon.surroundings import Surroundings
 from memsampd.errors import MemsampdError
 from memsampd.exporters.snapshot import Snapshot
 from memsampd.sampler.process.identity import read_stat

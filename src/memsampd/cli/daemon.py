@@ -101,7 +101,7 @@ def configuration(path: Path | None) -> NodeConfig:
 
 def _exporters(listen: str, stack: ExitStack) -> list[Exporter]:
     """What serves HTTP: a process without rights where its packages are, else a thread of ours."""
-    from memsampd.daemon.attach import page_served, served
+    from memsampd.daemon.outputs import page_served, served
     from memsampd.web.process import missing_packages
 
     if not listen:

@@ -17,7 +17,6 @@ import msgspec
 import psutil
 
 from memsampd import __version__
-from memsampd.daemon.attach import Surroundings
 from memsampd.daemon.config import AccessChoice
 from memsampd.daemon.node.budget import NodeBudget, Rotation
 from memsampd.daemon.node.config import ConfigError, NodeConfig, SessionOptions, session_config
@@ -36,6 +35,7 @@ from memsampd.daemon.node.targets import EXEC_SECONDS, Costs, Target, Wanted, lo
 from memsampd.daemon.own_cpu import HelperCpu, ProcessCpu
 from memsampd.daemon.priority import yield_to_others
 from memsampd.daemon.store.database import ProfileStore
+from memsampd.daemon.surroundings import Surroundings
 from memsampd.errors import MemsampdError, TargetError, UsageError
 from memsampd.exporters.documents import target_document, target_id
 from memsampd.exporters.protocols import ApartExporter, Exporter, NodeExporter

@@ -13,14 +13,14 @@ from functools import partial
 
 import msgspec
 
-from memsampd.daemon.accesses import Accesses, choose_accesses, settled
-from memsampd.daemon.attach import (
-    Surroundings,
-    change_accesses,
-    compose,
+from memsampd.daemon.accesses import (
+    Accesses,
+    choose_accesses,
+    settled,
     source_name,
     tracing_thread,
 )
+from memsampd.daemon.composition import change_accesses, compose
 from memsampd.daemon.config import AccessChoice, SessionConfig
 from memsampd.daemon.node.budget import Candidate
 from memsampd.daemon.node.control import Peer
@@ -29,6 +29,7 @@ from memsampd.daemon.node.resting import REST_SECONDS, RestingTracer
 from memsampd.daemon.own_cpu import CpuAccount
 from memsampd.daemon.session import Session
 from memsampd.daemon.store.database import ProfileStore
+from memsampd.daemon.surroundings import Surroundings
 from memsampd.daemon.tracer import TracerThread
 from memsampd.errors import MemsampdError, TargetError
 from memsampd.exporters.protocols import Exporter
