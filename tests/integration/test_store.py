@@ -26,7 +26,7 @@ from memsampd.daemon.attach import attached
 from memsampd.daemon.branches import named_branches
 from memsampd.daemon.config import OutputConfig, SessionConfig
 from memsampd.daemon.session import Session
-from memsampd.daemon.store.database import FILE_NAME
+from memsampd.daemon.store.file import FILE_NAME
 from memsampd.estimate.estimator import Estimator
 from memsampd.estimate.events import BurstRecord
 from memsampd.exporters.recording import read_recording

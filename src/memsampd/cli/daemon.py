@@ -48,7 +48,8 @@ class DaemonCommand:
         from memsampd.daemon.node.node import Node
         from memsampd.daemon.node.notify import Notifier, log_to_stderr
         from memsampd.daemon.node.state import StateFile
-        from memsampd.daemon.store.database import FILE_NAME, ProfileStore
+        from memsampd.daemon.store.database import ProfileStore
+        from memsampd.daemon.store.file import FILE_NAME
 
         keep_little()
         config = configuration(args.config)
