@@ -19,7 +19,7 @@ from memsampd.names import printable
 
 if TYPE_CHECKING:
     from memsampd.daemon.config import OutputConfig, SessionConfig
-    from memsampd.daemon.session import SessionObserver
+    from memsampd.daemon.session_parts import SessionObserver
     from memsampd.exporters.snapshot import Snapshot
 
 

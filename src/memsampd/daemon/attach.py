@@ -15,7 +15,8 @@ from memsampd.daemon.composition import compose
 from memsampd.daemon.config import OutputConfig, SessionConfig
 from memsampd.daemon.outputs import page_served, recorders, served
 from memsampd.daemon.own_cpu import ProcessCpu
-from memsampd.daemon.session import Session, SessionObserver
+from memsampd.daemon.session import Session
+from memsampd.daemon.session_parts import SessionObserver
 from memsampd.daemon.surroundings import Surroundings
 from memsampd.errors import UsageError
 from memsampd.exporters.protocols import Exporter

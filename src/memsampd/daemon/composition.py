@@ -19,7 +19,8 @@ from memsampd.daemon.pipeline_parts import change_parts, pipeline_parts
 from memsampd.daemon.sampled_lines import PERIOD as SAMPLED_PERIOD
 from memsampd.daemon.sampled_lines import SampledLines
 from memsampd.daemon.sampling import SamplingPlan
-from memsampd.daemon.session import BurstTaker, Session, SessionParts
+from memsampd.daemon.session import Session
+from memsampd.daemon.session_parts import BurstTaker, SessionParts
 from memsampd.daemon.surroundings import Surroundings
 from memsampd.exporters.snapshot import TargetInfo
 from memsampd.phases.branchmap import BranchMaps

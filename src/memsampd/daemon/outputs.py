@@ -11,7 +11,7 @@ import msgspec
 
 from memsampd import __version__
 from memsampd.daemon.config import OutputConfig, SessionConfig
-from memsampd.daemon.session import SessionParts
+from memsampd.daemon.session_parts import SessionParts
 from memsampd.exporters.protocols import Exporter
 from memsampd.machines.machine import Machine
 
