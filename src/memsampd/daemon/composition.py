@@ -6,7 +6,7 @@ import logging
 import random
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -78,23 +78,19 @@ def compose(
     choice = choose(around.pmu, config.branches, config.clock)
     if around.pmu.every:
         logger.info("branches by %s, clock by %s: %s", choice.branches, choice.clock, choice.said)
-    source = chosen_branches(target.pid, config, around.pmu, choice, ring_bytes, most_files)
-    stack.callback(source.close)
-    account = around.process_cpu.open()
-    stack.callback(account.close)
-    tracer = make_tracer(target.pid, config, account)
-    stack.callback(tracer.close)
+    source = stack.enter_context(
+        closing(chosen_branches(target.pid, config, around.pmu, choice, ring_bytes, most_files))
+    )
+    account = stack.enter_context(closing(around.process_cpu.open()))
+    tracer = stack.enter_context(closing(make_tracer(target.pid, config, account)))
     sampling = _sampling(target.pid, source, config, around, account, tell)
-    keeper = None
+    keeper = watchpoints = None
     if store is not None:
         keeper = _keeper(store, target.pid, config, around, maps, choice, tell)
         stack.callback(keeper.close)
-    watchpoints = None
     if config.watches:
-        watchpoints = Watchpoints(
-            most_files=_files_of_watches(most_files),
-            counters=around.pmu.distance_counters(choice),
-        )
+        counters = around.pmu.distance_counters(choice)
+        watchpoints = Watchpoints(most_files=_files_of_watches(most_files), counters=counters)
         stack.callback(watchpoints.close)
     sampled_lines = _sampled_lines(target.pid, config, around.pmu, stack, most_files)
     deciding = pipeline_parts(

@@ -98,20 +98,9 @@ def pipeline_parts(
         schedule=schedule,
         planner=Planner(schedule, ledger, _limits(config, around, clock)),
         ledger=ledger,
-        estimator=Estimator(
-            around.curve_sizes(),
-            config.line_bytes,
-            None if config.random_replacement else (MODELS["lru"](),),
-            cache_sizes_bytes=dict(around.machine.cache_sizes_bytes()),
-        ),
+        estimator=_estimator(config, around),
         learn_anew=learn_anew,
-        watching=WatchPlan(
-            config.budget_share,
-            random.Random(config.seed + 2),
-            stops_nothing=config.stops_nothing,
-        )
-        if config.watches
-        else None,
+        watching=_watching(config),
     )
 
 
@@ -130,6 +119,23 @@ def change_parts(
     ledger.change(**_parts_of_own_cpu(config))
     planner = Planner(schedule, ledger, _limits(config, around, clock))
     pipeline.change(schedule, planner, stops_nothing=config.stops_nothing)
+
+
+def _estimator(config: SessionConfig, around: Surroundings) -> Estimator:
+    return Estimator(
+        around.curve_sizes(),
+        config.line_bytes,
+        None if config.random_replacement else (MODELS["lru"](),),
+        cache_sizes_bytes=dict(around.machine.cache_sizes_bytes()),
+    )
+
+
+def _watching(config: SessionConfig) -> WatchPlan | None:
+    """What plans watches; None: there are none."""
+    if not config.watches:
+        return None
+    rng = random.Random(config.seed + 2)
+    return WatchPlan(config.budget_share, rng, stops_nothing=config.stops_nothing)
 
 
 def _shape(config: SessionConfig) -> BurstShape:
