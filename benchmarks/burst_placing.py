@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 
 from evaluation.clusterings import Merges
 from evaluation.offline import PRODUCT, OfflineWindows, offline_windows
-from memsampd.daemon.attach import burst_shape
 from memsampd.daemon.ledger import Ledger
+from memsampd.daemon.pipeline_parts import burst_shape
 from memsampd.estimate.scatter import phase_scatter
 from memsampd.estimate.sharing import burst_shares
 from memsampd.phases.leader import LeaderFollower

@@ -23,7 +23,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from memsampd.cli.environment import ONE_THREAD, use_one_thread
-from memsampd.daemon.attach import MappedBranches, attached
+from memsampd.daemon.attach import attached
+from memsampd.daemon.branches import MappedBranches
 from memsampd.daemon.config import OutputConfig, SessionConfig
 from memsampd.daemon.pipeline import Pipeline
 from memsampd.daemon.session import Session

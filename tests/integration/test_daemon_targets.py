@@ -15,15 +15,16 @@ import msgspec
 import pytest
 from tracees import running, wait_until_clean
 
-from memsampd.daemon.attach import Surroundings
 from memsampd.daemon.config import SessionConfig
+from memsampd.daemon.node.attachment import Common
 from memsampd.daemon.node.config import NodeConfig, Rule
 from memsampd.daemon.node.control import Peer, Request
 from memsampd.daemon.node.discovery import ProcessKey
 from memsampd.daemon.node.node import Node
 from memsampd.daemon.node.notify import Notifier
 from memsampd.daemon.node.state import AskedFor, StateFile
-from memsampd.daemon.node.targets import Target, Wanted
+from memsampd.daemon.node.target import Target, Wanted
+from memsampd.daemon.surroundings import Surroundings
 from memsampd.errors import MemsampdError
 from memsampd.exporters.snapshot import Snapshot
 from memsampd.sampler.process.identity import read_stat
@@ -68,7 +69,8 @@ def target_of(
     pid: int, around: Surroundings, *exporters: Shown, asker: Peer | None = None
 ) -> Target:
     wanted = Wanted(key_of(pid), "user", SessionConfig(), asker)
-    return Target(wanted, around, lambda: False, exporters, lambda make: make(), 2, 0.0)
+    common = Common(around, lambda: False, exporters, lambda make: make())
+    return Target(wanted, common, 0.0)
 
 
 def shown_alive(target: Target, shown: Shown, now: float = 0.0) -> float:
@@ -184,10 +186,10 @@ def test_turns_that_take_long_let_others_in_and_everybody_has_one(tmp_path: Path
             stack.enter_context(running("sleep", mark))
         state = StateFile(tmp_path / "state")
         node = Node(config, (), tmp_path / "s", state, Notifier({}), NodeConfig)
-        node.scan()
+        node.targets.scan()
         for waiting in (3, 2, 1, 0):
             assert node.status().by_state()["waiting"] == waiting
-            node.take_turns(0.0)
+            node.targets.take_turns(0.0)
         in_a_thread(lambda: node.run(0.0))
 
 

@@ -193,8 +193,8 @@ def test_a_pmu_chooses_lines(
         word = int(walk(source, target.pid).address[50])
     loads = HardwareEvent("loads", _core.PERF_TYPE_BREAKPOINT, 0, word, 8, bp_type=3)
     trials = PmuTrials(addresses=(Trial(loads, ""),))
-    monkeypatch.setattr("memsampd.daemon.attach.try_pmu", lambda cpu: trials)
-    monkeypatch.setattr("memsampd.daemon.attach.SAMPLED_PERIOD", 100)
+    monkeypatch.setattr("memsampd.daemon.surroundings.try_pmu", lambda cpu: trials)
+    monkeypatch.setattr("memsampd.daemon.composition.SAMPLED_PERIOD", 100)
     path = tmp_path / "a.mem"
     offered: list[OpenLine] = []
     ordered: list[WatchOrder] = []

@@ -112,7 +112,7 @@ def test_accesses_are_those_that_were_counted(
     branches: BranchChoice, looping: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every burst and every window goes at a thousand million a second, as was counted."""
-    monkeypatch.setattr("memsampd.daemon.attach.try_pmu", lambda cpu: stand_ins())
+    monkeypatch.setattr("memsampd.daemon.surroundings.try_pmu", lambda cpu: stand_ins())
     # All that this process has used before counts as its own CPU time.
     config = SessionConfig(
         schedule="all", budget_share=0.5, own_cpu_share=1e6, branches=branches, watches=False
@@ -146,8 +146,8 @@ def test_lines_come_from_bursts_and_from_sampled_accesses(
 ) -> None:
     """Page faults in the place of PEBS; both kinds of lines are watched, and told apart."""
     trials = PmuTrials(addresses=(Trial(FAULTS, ""),))
-    monkeypatch.setattr("memsampd.daemon.attach.try_pmu", lambda cpu: trials)
-    monkeypatch.setattr("memsampd.daemon.attach.SAMPLED_PERIOD", 20)
+    monkeypatch.setattr("memsampd.daemon.surroundings.try_pmu", lambda cpu: trials)
+    monkeypatch.setattr("memsampd.daemon.composition.SAMPLED_PERIOD", 20)
     path = tmp_path / "recording"
     config = SessionConfig(own_cpu_share=1e6, budget_share=0.5)
     give_up = time.monotonic() + PATIENCE_SECONDS
@@ -187,7 +187,7 @@ def test_distances_are_what_was_counted(tmp_path: Path, monkeypatch: pytest.Monk
         counters = (ticks, FAULTS, TASK_CLOCK, TASK_CLOCK)
         trials = tuple(Trial(event, "") for event in counters)
         pmu = PmuTrials(EventPlan(counters=(counters,)), counters=(trials,))
-        monkeypatch.setattr("memsampd.daemon.attach.try_pmu", lambda cpu: pmu)
+        monkeypatch.setattr("memsampd.daemon.surroundings.try_pmu", lambda cpu: pmu)
         with attached(process.pid, config, OutputConfig(path)) as session:
             pauses: list[float] = []
             while len(pauses) < 20:

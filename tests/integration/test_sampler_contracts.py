@@ -15,7 +15,7 @@ import pytest
 from tracees import PATIENCE_SECONDS, descriptors, patiently, running
 
 from memsampd import _core
-from memsampd.daemon.attach import CodeReader, MappedBranches
+from memsampd.daemon.branches import MappedBranches
 from memsampd.errors import CaptureError
 from memsampd.machines.pmu import HardwareEvent
 from memsampd.models.counting import LineCounter
@@ -28,6 +28,7 @@ from memsampd.sampler.perf.counts import CounterSet
 from memsampd.sampler.perf.groups import TASK_CLOCK
 from memsampd.sampler.perf.source import TaskClockSource
 from memsampd.sampler.pmu.branches import PmuBranchSource
+from memsampd.sampler.process.memory import CodeReader
 from memsampd.sampler.protocols import AccessClock, AccessSource, BranchSource
 from memsampd.sampler.records import AccessChunk, Burst, BurstEnd, BurstRequest, Stretch
 from memsampd.sampler.replica.source import ReplicaSource

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from tracees import PATIENCE_SECONDS, compile_c, running
 
-from memsampd.daemon.attach import CodeReader
 from memsampd.sampler.perf.source import TaskClockSource
+from memsampd.sampler.process.memory import CodeReader
 from memsampd.sampler.records import Spacing
 from memsampd.sampler.spacing import DataSpacing
 

@@ -22,10 +22,11 @@ from numpy.typing import NDArray
 from serving import ask
 from tracees import compile_c, running
 
-from memsampd.daemon.attach import CodeReader, attached, named_branches
+from memsampd.daemon.attach import attached
+from memsampd.daemon.branches import named_branches
 from memsampd.daemon.config import OutputConfig, SessionConfig
 from memsampd.daemon.session import Session
-from memsampd.daemon.store.database import FILE_NAME
+from memsampd.daemon.store.file import FILE_NAME
 from memsampd.estimate.estimator import Estimator
 from memsampd.estimate.events import BurstRecord
 from memsampd.exporters.recording import read_recording
@@ -34,6 +35,7 @@ from memsampd.phases.branchmap import BranchMap, BranchMaps
 from memsampd.phases.windows import WindowCutter
 from memsampd.sampler.perf.source import TaskClockSource
 from memsampd.sampler.process.maps import read_maps
+from memsampd.sampler.process.memory import CodeReader
 
 # For machines that are busy with other things; nothing is asserted on it.
 # Goes through its area in one of two ways, for so long each that windows are of one of them.

@@ -116,7 +116,7 @@ def test_a_wrong_import_is_found(module: str, source: str) -> None:
         ("memsampd.exporters.snapshot", "from memsampd.sampler.records import AccessRate"),
         ("memsampd.sampler.perf.source", "from memsampd import _core, errors"),
         ("memsampd.cli.doctor", "from memsampd.machines.diagnosis import diagnose"),
-        ("memsampd.daemon.attach", "from memsampd.web.process import WebProcess"),
+        ("memsampd.daemon.outputs", "from memsampd.web.process import WebProcess"),
         ("memsampd.phases.leader", "import numpy\nfrom memsampd.phases.noise import mean"),
     ],
 )

@@ -48,7 +48,8 @@ class DaemonCommand:
         from memsampd.daemon.node.node import Node
         from memsampd.daemon.node.notify import Notifier, log_to_stderr
         from memsampd.daemon.node.state import StateFile
-        from memsampd.daemon.store.database import FILE_NAME, ProfileStore
+        from memsampd.daemon.store.database import ProfileStore
+        from memsampd.daemon.store.file import FILE_NAME
 
         keep_little()
         config = configuration(args.config)
@@ -101,7 +102,7 @@ def configuration(path: Path | None) -> NodeConfig:
 
 def _exporters(listen: str, stack: ExitStack) -> list[Exporter]:
     """What serves HTTP: a process without rights where its packages are, else a thread of ours."""
-    from memsampd.daemon.attach import page_served, served
+    from memsampd.daemon.outputs import page_served, served
     from memsampd.web.process import missing_packages
 
     if not listen:

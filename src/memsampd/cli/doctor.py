@@ -55,8 +55,8 @@ class Doctor:
 
 
 def _diagnosed(pid: str) -> tuple[Finding, ...]:
-    from memsampd.daemon.attach import burst_shape
     from memsampd.daemon.config import SessionConfig
+    from memsampd.daemon.pipeline_parts import burst_shape
     from memsampd.machines.target_diagnosis import diagnose_target
 
     config = SessionConfig()

@@ -19,7 +19,7 @@ from memsampd.names import printable
 
 if TYPE_CHECKING:
     from memsampd.daemon.config import OutputConfig, SessionConfig
-    from memsampd.daemon.session import SessionObserver
+    from memsampd.daemon.session_parts import SessionObserver
     from memsampd.exporters.snapshot import Snapshot
 
 
@@ -36,6 +36,13 @@ def loading() -> Iterator[None]:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Declare the options of a session."""
+    _add_outputs(parser)
+    _add_choices(parser)
+    _add_limits(parser)
+
+
+def _add_outputs(parser: argparse.ArgumentParser) -> None:
+    """Where results go, and for how long."""
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write a recording")
     parser.add_argument(
         "-f", "--force", action="store_true", help="replace the recording if it exists"
@@ -69,6 +76,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="serve a page with live figures and a JSON API there, too, from a process without "
         "rights",
     )
+
+
+def _add_choices(parser: argparse.ArgumentParser) -> None:
+    """What it may cost, when bursts are taken, and where what is seen comes from."""
     parser.add_argument(
         "--budget",
         type=float,
@@ -122,6 +133,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="where accesses come from: bursts hold the target for milliseconds, watchpoints stop "
         "nothing and tell less (default: bursts where the target may be traced)",
     )
+
+
+def _add_limits(parser: argparse.ArgumentParser) -> None:
+    """What the target has to bear, and memsampd's own processes."""
     parser.add_argument(
         "--burst",
         type=int,

@@ -17,7 +17,7 @@ from memsampd.names import age_words, printable
 from memsampd.phases.records import Assignment, Window
 
 if TYPE_CHECKING:
-    from memsampd.daemon.session import State
+    from memsampd.daemon.session_parts import State
 
 _REDRAW_SECONDS = 0.5
 _BARS = "▁▂▃▄▅▆▇█"

@@ -15,7 +15,8 @@ from memsampd.errors import MemsampdError, UsageError
 from memsampd.names import printable
 
 if TYPE_CHECKING:
-    from memsampd.daemon.store.database import ProfileLine, ProfileStore
+    from memsampd.daemon.store.database import ProfileStore
+    from memsampd.daemon.store.tables import ProfileLine
 
 _HEADINGS = ("ID", "COMMAND", "USER", "PHASES", "BURSTS", "SIZE", "SAVED", "EXECUTABLE")
 
@@ -55,7 +56,8 @@ class StoreCommand:
 
 def _open(args: argparse.Namespace) -> ProfileStore:
     from memsampd.daemon.node.config import default_state_dir
-    from memsampd.daemon.store.database import FILE_NAME, ProfileStore
+    from memsampd.daemon.store.database import ProfileStore
+    from memsampd.daemon.store.file import FILE_NAME
 
     path = args.file or default_state_dir() / FILE_NAME
     if not path.exists():

@@ -15,7 +15,8 @@ from memsampd.cli.list import ask
 from memsampd.errors import CapabilityError, MemsampdError
 
 if TYPE_CHECKING:
-    from memsampd.daemon.session import Session, State
+    from memsampd.daemon.session import Session
+    from memsampd.daemon.session_parts import State
     from memsampd.exporters.snapshot import Snapshot
     from memsampd.phases.records import Assignment, Window
 

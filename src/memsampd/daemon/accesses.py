@@ -1,19 +1,29 @@
-"""Where accesses come from: bursts of a held thread, or walks beside it, which stop nothing."""
+"""Where accesses come from: bursts of a held thread, or walks beside it, which stop nothing.
+
+The choice between them, and the thread that takes them.
+"""
 
 from __future__ import annotations
 
 import errno
 import logging
 import os
-from typing import Literal
+import random
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 from msgspec.structs import replace
 
 from memsampd import _core
 from memsampd.daemon.config import SessionConfig
+from memsampd.daemon.own_cpu import CpuAccount
+from memsampd.daemon.priority import WALKS_NICENESS, yield_to_others
+from memsampd.daemon.tracer import TracerThread
 from memsampd.errors import CapabilityError, CaptureError, TargetError
 from memsampd.sampler.replica.source import ReplicaSource
+
+if TYPE_CHECKING:
+    from memsampd.sampler.walk.source import WalkSource
 
 logger = logging.getLogger(__name__)
 
@@ -132,3 +142,41 @@ def _watchpoints(config: SessionConfig, why: str) -> Accesses:
 def settled(config: SessionConfig, accesses: Accesses) -> SessionConfig:
     """The settings of a session in which that was chosen."""
     return replace(config, accesses=accesses.source)
+
+
+def source_name(config: SessionConfig) -> str:
+    """Name of the access source of a session whose choice is settled."""
+    if not config.stops_nothing:
+        return ReplicaSource.name
+    from memsampd.sampler.walk.source import WalkSource
+
+    return WalkSource.name
+
+
+def tracing_thread(
+    pid: int, config: SessionConfig, account: CpuAccount, trial: ReplicaTrial | None = None
+) -> TracerThread:
+    """Start the thread that takes bursts of a process, or walks beside it.
+
+    Args:
+        pid: the process.
+        config: how to observe.
+        account: pays for the thread.
+        trial: may have a replica of the process.
+    """
+    rng = random.Random(config.seed)
+    if config.stops_nothing:
+        tracer = TracerThread(pid, lambda: _walks(pid, config, rng), rng, config.line_bytes)
+    else:
+        made = trial and trial.take(pid)
+        tracer = TracerThread(pid, lambda: made or ReplicaSource(pid), rng, config.line_bytes)
+    account.add_thread(tracer.thread)
+    return tracer
+
+
+def _walks(pid: int, config: SessionConfig, rng: random.Random) -> WalkSource:
+    """Walks, by this thread, which goes behind the target: nobody waits for it."""
+    from memsampd.sampler.walk.source import WalkSource
+
+    yield_to_others(config.niceness, WALKS_NICENESS, preempts=False)
+    return WalkSource(pid, rng)

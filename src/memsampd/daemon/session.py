@@ -7,173 +7,32 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Iterator, Sequence
 
-import msgspec
 from msgspec.structs import replace
 
 from memsampd.daemon.config import SessionConfig
 from memsampd.daemon.notes import NoteTeller
-from memsampd.daemon.own_cpu import CpuAccount
-from memsampd.daemon.pipeline import Actions, Pipeline, Turn
+from memsampd.daemon.pace import hurries, is_idle, pause_seconds
+from memsampd.daemon.pipeline import Actions, Turn
 from memsampd.daemon.priority import Contention, yield_to_others
-from memsampd.daemon.sampled_lines import SampledLines
-from memsampd.daemon.sampling import SamplingPlan
+from memsampd.daemon.session_parts import Recorder, SessionObserver, SessionParts
+from memsampd.daemon.showing import Publisher, present_state
 from memsampd.daemon.stopping import Stop
-from memsampd.daemon.tracer import CaptureOrder, CaptureResult
 from memsampd.errors import MemsampdError, TargetError
-from memsampd.estimate.events import EstimatorEvent
-from memsampd.exporters.protocols import AskedExporter, Exporter, PastExporter
-from memsampd.exporters.snapshot import AddressTally, Snapshot, TargetInfo
-from memsampd.machines.machine_file import MemoryPeak
-from memsampd.phases.records import Assignment, Window
+from memsampd.exporters.protocols import Exporter
+from memsampd.exporters.snapshot import AddressTally, Snapshot
 from memsampd.sampler.perf.watchpoints import Watched, WatchOrder, Watchpoints
 from memsampd.sampler.process.cputime import process_cpu_ns
-from memsampd.sampler.process.identity import ProcessHandle, read_identity
+from memsampd.sampler.process.identity import read_identity
 from memsampd.sampler.process.schedstat import ThreadTimes
 from memsampd.sampler.process.status import list_threads
-from memsampd.sampler.protocols import BranchSource
 from memsampd.sampler.records import BranchSamples
-
-if TYPE_CHECKING:
-    from memsampd.exporters.past import Past
 
 logger = logging.getLogger(__name__)
 
-# What is done a turn takes a millisecond or so, however few samples have come, and more where each
-# finds the caches cold: a few windows at once are cheaper.
-_TURN_SECONDS = 0.25
-# While no burst can be paid for, or no window ends, there is nothing to decide. What is sampled
-# meanwhile must have room, though the target may suddenly do more: a ring has some 700 samples.
-_CALM_TURN_SECONDS = 0.5
-_CALM_TURN_SAMPLES = 250
-_WAITING_TURN_SECONDS = 1.0  # of who uses little CPU time
-_HURRIED_TURN_SECONDS = 0.03
 _GLANCE_SECONDS = 0.08  # between two turns: has the target gone on to other code?
 _LOOK_SECONDS = 0.05  # whether somebody has read the last state
-_BURST_TURN_SECONDS = 0.12  # what was ordered has mostly come by then
-# Debug registers are idle from the end of a watch to the next turn: where nothing is stopped,
-# nothing else tells of large caches. Not where no CPU is idle: a turn costs what a watch may.
-_WATCHING_TURN_SECONDS = 0.1
-_IDLE_TURN_SECONDS = 0.25
-_IDLE_AFTER_SECONDS = 1.0
-_PUBLISH_SECONDS = 1.0  # as often as a Prometheus may ask
-_FIRST_SECONDS = 0.25  # by then there mostly is a curve
-_UNREAD_SECONDS = 5.0  # while nobody has: to work the state out costs what some turns do
-
-
-State = Callable[[], Snapshot]
-"""Tells the present state, at the price of all curves: ask only to show it."""
-
-
-class SessionObserver(Protocol):
-    """Someone who watches a session (a status display)."""
-
-    def window(self, window: Window, assignment: Assignment, state: State) -> None:
-        """A window has ended, in this phase."""
-
-    def turn(self, state: State) -> None:
-        """Called some times a second, whether anything has happened or not."""
-
-
-class Recorder(Protocol):
-    """Someone who keeps records (a recording)."""
-
-    def write(self, record: EstimatorEvent) -> None:
-        """Keep one."""
-
-
-class Shown(Protocol):
-    """Someone who is shown every new state."""
-
-    def publish(self, snapshot: Snapshot) -> None:
-        """Take note of it."""
-
-
-class SessionBranches(BranchSource, Protocol):
-    """A source of branch samples that knows of child processes."""
-
-    def take_children(self) -> list[int]:
-        """Processes that the target has forked since this was asked last."""
-
-
-class BurstTaker(Protocol):
-    """Takes bursts while the session goes on (a tracing thread)."""
-
-    source_name: str
-
-    def order(self, order: CaptureOrder) -> None:
-        """Have a burst taken, once the last one's result has been told."""
-
-    def end_seeking(self) -> None:
-        """Wait no longer for a thread to come to code that is sought."""
-
-    def results(self) -> list[CaptureResult]:
-        """What has come since the last call: one result an order."""
-
-    def close(self) -> None:
-        """Take no more, and leave nothing in the target; may be called twice."""
-
-
-class SessionParts(msgspec.Struct, frozen=True):
-    """All that a session is composed of, behind the seams.
-
-    Attributes:
-        target: who it is.
-        handle: holds on to it.
-        branches: where samples come from.
-        tracer: takes bursts.
-        pipeline: decides.
-        own_cpu: account of what this process does for the target.
-        cache_sizes_bytes: this machine's caches by name.
-        clock_name: how accesses are timed.
-        started_seconds: CLOCK_MONOTONIC time of the attach.
-        target_cpu_at_start: CPU time that the target had used then.
-        memory_peak: what memory gives at most; None if it was not measured.
-        recorders: given every record besides those that are asked for.
-        watchpoints: watch words of the running target; None: none are watched.
-        keeper: is shown every new state, to keep it; None: nothing is kept.
-        past: what the target did before a restart of memsampd; None: nothing is known of it.
-        sampled_lines: tells lines that a PMU has chosen; None: those of bursts and walks only.
-        sampling: charges samples, and says for which part of the time they are taken.
-    """
-
-    target: TargetInfo
-    handle: ProcessHandle
-    branches: SessionBranches
-    tracer: BurstTaker
-    pipeline: Pipeline
-    own_cpu: CpuAccount
-    cache_sizes_bytes: dict[str, int]
-    clock_name: str
-    started_seconds: float
-    target_cpu_at_start: float
-    sampling: SamplingPlan
-    memory_peak: MemoryPeak | None = None
-    recorders: tuple[Recorder, ...] = ()
-    watchpoints: Watchpoints | None = None
-    keeper: Shown | None = None
-    past: Past | None = None
-    sampled_lines: SampledLines | None = None
-
-    @property
-    def backend(self) -> dict[str, str]:
-        """Names of what stands behind the seams, by role."""
-        return {
-            "branches": self.branches.name,
-            "accesses": self.tracer.source_name,
-            "clock": self.clock_name,
-            "long_distances": "none" if self.watchpoints is None else self.watchpoints.name,
-            **({} if self.sampled_lines is None else {"lines": self._line_sources}),
-            **({"distances": "counters"} if self.watchpoints and self.watchpoints.counts else {}),
-        }
-
-    @property
-    def _line_sources(self) -> str:
-        """Who tells lines that are watched, where it is not only who tells accesses."""
-        assert self.sampled_lines is not None
-        return f"{self.tracer.source_name}, {self.sampled_lines.name}"
 
 
 class Session:
@@ -198,20 +57,12 @@ class Session:
         self._parts = parts
         self._config = config
         self._started_seconds = parts.started_seconds
-        self._exporters = tuple(exporters)
         self._recorders = (*recorders, *parts.recorders)
-        kept = {id(each) for each in self._recorders}
-        self._asked = [  # None: it shows all that it is told
-            each if isinstance(each, AskedExporter) else None
-            for each in self._exporters
-            if id(each) not in kept
-        ]
+        self._publisher = Publisher(exporters, self._recorders, parts)
         self._observers = tuple(observers)
         self._target = parts.target
         self._target_cpu = parts.target_cpu_at_start
-        self._past = parts.past  # until it has been told
         self._snapshot: Snapshot | None = None  # of this turn, once anyone has asked
-        self._published_seconds = parts.started_seconds
         self._is_alive = True
         self._stop = Stop()
         self._refused_watches: list[tuple[WatchOrder, MemsampdError]] = []
@@ -254,7 +105,7 @@ class Session:
             while (reason := self.ending()) is None:
                 self._pause()
                 self.step()
-                if self._is_to_publish():
+                if self._publisher.is_due(is_known=self._snapshot is not None):
                     self.publish()
         finally:
             self._parts.tracer.close()
@@ -264,25 +115,10 @@ class Session:
     def linger(self, seconds: float) -> None:
         """Wait until its last state has been read by all who are served, for so long at most."""
         give_up = time.monotonic() + seconds
-        while any(each is None or each.is_unread for each in self._asked):
+        while self._publisher.is_unread:
             if self._stop.reason is not None or time.monotonic() >= give_up:
                 return
             self._stop.wait(_LOOK_SECONDS)
-
-    def _is_to_publish(self) -> bool:
-        """Whether it is time; sooner at first, and where a display has the state worked out."""
-        since = time.monotonic() - self._published_seconds
-        observed = self._published_seconds - self._started_seconds
-        longest = _PUBLISH_SECONDS if self._is_read else _UNREAD_SECONDS
-        spacing = min(max(observed, _FIRST_SECONDS), longest)
-        if self._snapshot is not None:
-            spacing = min(spacing, _PUBLISH_SECONDS) / 2
-        return since >= spacing
-
-    @property
-    def _is_read(self) -> bool:
-        """Whether anybody looks at what exporters show."""
-        return any(each is None or each.is_read for each in self._asked)
 
     def step(self) -> None:
         """Take one turn: read what has happened, and order what follows from it."""
@@ -320,30 +156,11 @@ class Session:
     @property
     def hurries(self) -> bool:
         """Whether a first burst is awaited of a target that runs: turns are to be short."""
-        pipeline = self._parts.pipeline
-        return pipeline.hurries and pipeline.parts.ledger.idle_seconds < _IDLE_AFTER_SECONDS
+        return hurries(self._parts.pipeline)
 
     def pause_seconds(self) -> float:
         """How long the next turn may wait, seconds."""
-        if self.hurries:
-            return _HURRIED_TURN_SECONDS
-        pipeline = self._parts.pipeline
-        if pipeline.parts.ledger.idle_seconds >= _IDLE_AFTER_SECONDS:
-            return _IDLE_TURN_SECONDS
-        if self._config.stops_nothing and not self._waits_for_cpu:
-            return _WATCHING_TURN_SECONDS
-        if pipeline.awaits_burst:
-            return _BURST_TURN_SECONDS
-        ledger, period_seconds = pipeline.parts.ledger, self._config.period_seconds
-        room_seconds, busy_share = _CALM_TURN_SAMPLES * period_seconds, max(ledger.busy_share, 0.01)
-        if ledger.is_waiting:
-            pause = min(_CALM_TURN_SECONDS, room_seconds) / min(busy_share, 1.0)
-            return max(min(pause, _WAITING_TURN_SECONDS), _TURN_SECONDS)
-        # Who gets little CPU time has few windows: one a turn is enough.
-        pause = self._config.window_seconds / busy_share
-        usual = max(min(pause, _CALM_TURN_SECONDS, room_seconds), _TURN_SECONDS)
-        until_due = pipeline.windows_left * pause
-        return min(max(until_due, _BURST_TURN_SECONDS), usual) if until_due > 0 else usual
+        return pause_seconds(self._parts.pipeline, self._config, waits_for_cpu=self._waits_for_cpu)
 
     def _pause(self) -> None:
         """Wait for the next turn; it comes at once where the target has gone on to other code."""
@@ -358,8 +175,7 @@ class Session:
     @property
     def _may_hurry(self) -> bool:
         pipeline = self._parts.pipeline
-        is_idle = pipeline.parts.ledger.idle_seconds >= _IDLE_AFTER_SECONDS
-        return pipeline.may_hurry and not is_idle and not self._config.stops_nothing
+        return pipeline.may_hurry and not (is_idle(pipeline) or self._config.stops_nothing)
 
     def _runs_new_code(self) -> bool:
         came, self._early = self._read()
@@ -457,49 +273,10 @@ class Session:
 
     def publish(self) -> None:
         """Show the present state to all exporters."""
-        self._published_seconds = time.monotonic()
-        if self._past is not None:
-            for exporter in self._exporters:
-                if isinstance(exporter, PastExporter):
-                    exporter.publish_past(self._target, self._past)
-            self._past = None
-        if self._parts.keeper is not None:
-            self._parts.keeper.publish(self.snapshot())
-        for exporter in self._exporters:
-            exporter.publish(self.snapshot())
+        self._publisher.publish(self._target, self.snapshot)
 
     def snapshot(self) -> Snapshot:
         """The present state."""
         if self._snapshot is None:
-            self._snapshot = self._take_snapshot()
+            self._snapshot = present_state(self._parts, self._target, is_alive=self._is_alive)
         return self._snapshot
-
-    def _take_snapshot(self) -> Snapshot:
-        parts, pipeline = self._parts, self._parts.pipeline
-        counts, ledger = pipeline.counts, pipeline.parts.ledger
-        return Snapshot(
-            target=self._target,
-            alive=self._is_alive,
-            time_seconds=time.monotonic(),
-            backend=parts.backend,
-            window=pipeline.window,
-            phase=pipeline.phase,
-            predicted_phase=pipeline.predicted_phase,
-            prediction_accuracy=pipeline.accuracy.overall,
-            estimate=pipeline.parts.estimator.estimate(),
-            cache_sizes_bytes=parts.cache_sizes_bytes,
-            samples=counts.samples,
-            lost=counts.lost,
-            throttled=counts.throttled,
-            burst_ends=dict(counts.ends),
-            errors=dict(counts.errors),
-            refusals=dict(counts.words),
-            tally=counts.tally,
-            overhead=ledger.overhead(),
-            idle_seconds=ledger.idle_seconds,
-            trouble=pipeline.trouble,
-            memory_peak=parts.memory_peak,
-            store_drops=counts.store_drops,
-            watches=counts.watches,
-            addresses=counts.addresses,
-        )

@@ -17,7 +17,6 @@ from pathlib import Path
 import msgspec
 
 from memsampd import __version__
-from memsampd.daemon.attach import access_source
 from memsampd.daemon.threads import choose_thread
 from memsampd.errors import CaptureError, TargetError, UsageError
 from memsampd.exporters.snapshot import TargetInfo
@@ -28,6 +27,7 @@ from memsampd.sampler.process.status import list_threads, read_threads
 from memsampd.sampler.process.target import check_target
 from memsampd.sampler.protocols import AccessSource
 from memsampd.sampler.records import AccessChunk, Burst, BurstEnd, BurstRequest
+from memsampd.sampler.replica.source import ReplicaSource
 
 logger = logging.getLogger(__name__)
 
@@ -360,4 +360,4 @@ def traced(
         return TraceWriter(path, header, overwrite=overwrite)
 
     with ProcessHandle(target.pid) as handle:
-        yield Tracing(handle, lambda: access_source(target.pid), make_writer, config)
+        yield Tracing(handle, lambda: ReplicaSource(target.pid), make_writer, config)

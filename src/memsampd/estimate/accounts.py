@@ -1,8 +1,9 @@
-"""What has been added up of a phase: time, accesses, misses, and what these rest on."""
+"""What has been added up of phases: time, accesses, misses, and what these rest on."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import msgspec
 import numpy as np
@@ -188,3 +189,46 @@ class PhaseAccount(msgspec.Struct):
         weights = self.settled.weights
         self.squares += float(weights[gone] ** 2 + weights[into] ** 2)
         weights[gone] = weights[into] = 0.0
+
+
+class PhaseAccounts:
+    """Accounts of all phases, by what these are called now.
+
+    Args:
+        values: figures of a curve.
+        capacity: bursts that are told apart.
+    """
+
+    def __init__(self, values: int, capacity: int) -> None:
+        self._values = values
+        self._capacity = capacity
+        self._accounts: dict[int, PhaseAccount] = {}
+        self._merged: dict[int, int] = {}
+
+    @property
+    def by_phase(self) -> Mapping[int, PhaseAccount]:
+        """All of them, in the order of their first appearance."""
+        return self._accounts
+
+    def of(self, phase: int) -> PhaseAccount:
+        """Return that of a phase, which may be new."""
+        if phase not in self._accounts:
+            self._accounts[phase] = PhaseAccount.new(self._values, self._capacity)
+        return self._accounts[phase]
+
+    def phase_now(self, phase: int) -> int:
+        """Return what a phase is called now, merges applied."""
+        passed = []
+        while phase in self._merged:
+            passed.append(phase)
+            phase = self._merged[phase]
+        for each in passed:  # long chains become short
+            self._merged[each] = phase
+        return phase
+
+    def merge(self, gone: int, into: int) -> None:
+        """Call a phase by another's id from now on; both as they are called now."""
+        self._merged[gone] = into
+        old = self._accounts.pop(gone, None)
+        if old is not None:
+            self.of(into).absorb(old)

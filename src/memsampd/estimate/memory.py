@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any, TypeVar
@@ -10,29 +9,15 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from memsampd import _core
+from memsampd.estimate.burst_code import BurstCode
+from memsampd.estimate.timings import ALIKE, Doubts, Timings
+from memsampd.estimate.window_rates import RatesByCode
 from memsampd.sampler.records import Spacing
 
-_ALIKE = 0.7  # from what likeness of two branch vectors on, 0..1, they are of the same code
-# Timings of bursts that ran the same code, and whose curves differ by no more than a tenth of the
-# accesses anywhere, contradict each other if one is so many times the other.
-# Registers that begin anew between two samples, unseen, make code seem slower, never faster.
-_SAME_CODE = 0.9
-_SAME_CURVE = 0.1
-_CONTRADICTION = 2.0
-_CONFIRMATION = 1.3
-# The model of rates is no further off than this, mostly: the faster of two that contradict each
-# other is taken if it is as near to the model, and none that is so much faster than the model
-# unless another one confirms it. Windows that agree are believed up to twice that.
-_NEAR_MODEL = 3.0
-_TOO_FAST = 3.0
-_FAR_TOO_FAST = 6.0
 # What the rates of two stops in the same code are taken to differ by.
 _USUAL_VARIATION = 0.2
 # Bursts without an access say nothing of the rates of others.
 _MEMORYLESS_PRECISION = 1e-12
-_RIGHT_BURSTS = 0.25  # bursts that the model of rates is taken to have been right for, of any code
-_LEAST_WEIGHT = 1e-12
 
 _Found = TypeVar("_Found")
 
@@ -61,40 +46,50 @@ class BurstMemory:
         values: figures of a curve.
         capacity: bursts that are remembered.
         compared: figures that show whether two bursts missed alike; None: those of their curves do.
+        window_rates: how fast windows ran their code.
 
     Attributes:
         count: bursts, or such as stand for several: m.
     """
 
     def __init__(
-        self, bins: int, values: int, capacity: int = 128, compared: int | None = None
+        self,
+        bins: int,
+        values: int,
+        capacity: int = 128,
+        compared: int | None = None,
+        window_rates: RatesByCode | None = None,
     ) -> None:
         if capacity < 4:
             raise ValueError("a memory of at least 4 bursts")
         self.count = 0
-        self._window = np.zeros(capacity, np.int64)
-        self._phase = np.zeros(capacity, np.int64)
-        self._bursts = np.zeros(capacity)
-        # Of the bins that any burst ran, in the order of their first appearance: a column each.
-        self._column_of = np.full(bins, -1, np.int64)
-        self._columns = 0
-        self._code = np.zeros((capacity, 64))
-        self._log_rate = np.zeros(capacity)
-        self._precision = np.zeros(capacity)
-        self._error = np.zeros(capacity)
-        self._is_timed = np.zeros(capacity, np.bool_)
-        self._is_memoryless = np.zeros(capacity, np.bool_)
-        self._timed_code = np.full(capacity, -1, np.int64)
-        self._is_stored = np.zeros(capacity, np.bool_)
-        self._sight_lines = np.zeros(capacity)
-        self._spacing = np.full((capacity, 2), np.nan)
-        self._log_model = np.zeros(capacity)
-        self._log_highest = np.zeros(capacity)
-        self._curves = np.zeros((capacity, values))
-        self._compared = np.zeros((capacity, values if compared is None else compared))
-        self._alike = np.zeros((capacity, capacity))
-        self._steady_rates: dict[int, float] = {}
+        self._capacity = capacity
+        self._rows: list[NDArray[Any]] = []  # all that follow
+        self._window = self._column(np.int64)
+        self._phase = self._column(np.int64)
+        self._bursts = self._column()
+        self._log_rate = self._column()
+        self._precision = self._column()
+        self._error = self._column()
+        self._is_timed = self._column(np.bool_)
+        self._is_memoryless = self._column(np.bool_)
+        self._timed_code = self._column(np.int64)
+        self._is_stored = self._column(np.bool_)
+        self._sight_lines = self._column()
+        self._spacing = self._column(np.float64, 2)
+        self._log_model = self._column()
+        self._log_highest = self._column()
+        self._curves = self._column(np.float64, values)
+        self._compared = self._column(np.float64, values if compared is None else compared)
+        self._ran = BurstCode(bins, capacity)
+        self._window_rates = window_rates or RatesByCode(capacity)
         self._found: dict[Callable[[BurstMemory], Any], Any] = {}
+
+    def _column(self, dtype: type[np.generic] = np.float64, *shape: int) -> NDArray[Any]:
+        """A value of each burst."""
+        values = np.zeros((self._capacity, *shape), dtype)
+        self._rows.append(values)
+        return values
 
     # -- what is remembered --------------------------------------------------------------------
 
@@ -115,37 +110,22 @@ class BurstMemory:
 
     @property
     def code(self) -> NDArray[np.float64]:
-        """Shares of their instructions by column, zeros where not known, shape (m, columns + 1).
-
-        Bins that no burst ran are one column, the last.
-        """
-        return self._code[: self.count, : self._columns + 1]
+        """Shares of their instructions: :attr:`BurstCode.shares`."""
+        return self._ran.shares
 
     @property
     def seen_code(self) -> NDArray[np.bool_]:
         """Which bins any burst ran code of, shape (bins,)."""
-        return self._column_of >= 0
+        return self._ran.seen
 
     def compact(self, vectors: Sequence[NDArray[Any]]) -> NDArray[np.float64]:
-        """Return branch vectors with the columns of :attr:`code`, shape (n, columns + 1).
-
-        Args:
-            vectors: hits by bin, whole numbers below 65536; zeros stand in for those of another
-                length.
-        """
-        hits = [np.ascontiguousarray(each, np.uint16) for each in vectors]
-        rows = _core.hits_by_column(hits, self._column_of, self._columns)
-        return np.frombuffer(rows).reshape(len(hits), self._columns + 1)
+        """Return branch vectors with the columns of :attr:`code`: :meth:`BurstCode.compact`."""
+        return self._ran.compact(vectors)
 
     @property
     def curves(self) -> NDArray[np.float64]:
         """Figures of their curves, shape (m, values)."""
         return self._curves[: self.count]
-
-    @property
-    def is_timed(self) -> NDArray[np.bool_]:
-        """Whose rates were measured in the target, shape (m,)."""
-        return self._is_timed[: self.count]
 
     @property
     def is_memoryless(self) -> NDArray[np.bool_]:
@@ -169,7 +149,7 @@ class BurstMemory:
 
         -1 where it has none, or where timings of it are in doubt, of bursts and of windows.
         """
-        return np.where(self.is_in_doubt, -1, self._timed_code[: self.count])
+        return np.where(self.doubts().in_doubt, -1, self._timed_code[: self.count])
 
     @property
     def rates(self) -> NDArray[np.float64]:
@@ -227,11 +207,10 @@ class BurstMemory:
         Returns:
             Its row, and rows (gone, into) if two others were made one to make room for it.
         """
-        joined = self._make_room() if self.count == len(self._window) else None
+        joined = self._make_room() if self.count == self._capacity else None
         row = self.count if joined is None else joined[0]
         self.count = max(self.count, row + 1)
         self._window[row], self._phase[row], self._bursts[row] = window, phase, 1
-        self._set_code(row, code)
         self._is_memoryless[row] = rate == 0
         self._log_rate[row] = np.log(rate) if rate else 0.0
         precision = 1 / (_USUAL_VARIATION**2 + error**2)
@@ -243,24 +222,9 @@ class BurstMemory:
         self._spacing[row] = np.nan if spacing is None else (spacing.octaves, spacing.error)
         self._curves[row] = curve
         self._compared[row] = curve if compared is None else compared
+        self._ran.put(row, code)
         self._found.clear()
-        self._compare(row)
         return row, joined
-
-    def _set_code(self, row: int, code: NDArray[Any]) -> None:
-        self._code[row] = 0.0
-        if len(code) != len(self._column_of):
-            return
-        bins = np.flatnonzero(code)
-        fresh = bins[self._column_of[bins] < 0]
-        self._column_of[fresh] = np.arange(self._columns, self._columns + len(fresh))
-        self._columns += len(fresh)
-        lacking = self._columns + 1 - self._code.shape[1]
-        if lacking > 0:
-            grown = max(lacking, self._code.shape[1])
-            self._code = np.pad(self._code, ((0, 0), (0, grown)))
-        if len(bins):
-            self._code[row, self._column_of[bins]] = code[bins] / code.sum()
 
     def set_curve(
         self, row: int, curve: NDArray[np.float64], compared: NDArray[np.float64] | None = None
@@ -281,8 +245,8 @@ class BurstMemory:
         Args:
             code: a branch vector, hits, shape (bins,); of another length if it is not known.
         """
-        is_known = self.compact([code]).any() & self.has_code()
-        return np.asarray((self.likeness([code], [-1])[0] >= _ALIKE) | ~is_known)
+        alike, is_known = self._ran.likeness([code])
+        return np.asarray((alike[0] >= ALIKE) | ~(is_known & self.has_code()))
 
     def likeness(
         self, vectors: Sequence[NDArray[Any]], phases: Sequence[int]
@@ -295,31 +259,24 @@ class BurstMemory:
             vectors: branch vectors, hits, n of shape (bins,); of another length if not known.
             phases: in which it ran.
         """
-        hits = self.compact(vectors)
-        shares = hits / np.maximum(hits.sum(axis=1, keepdims=True), 1)
-        return self._or_phase(np.sqrt(shares) @ self._roots().T, shares, np.array(phases))
+        alike, is_known = self._ran.likeness(vectors)
+        return self._or_phase(alike, is_known, np.array(phases))
 
     @_until_changed
     def likenesses(self) -> NDArray[np.float64]:
         """Return the same of the bursts with each other, shape (m, m)."""
-        alike = self._alike[: self.count, : self.count]
-        return self._or_phase(alike, self.code, self.phase)
+        return self._or_phase(self._ran.alike, self.has_code(), self.phase)
 
     @_until_changed
     def has_code(self) -> NDArray[np.bool_]:
         """Of which of them it is known what code they ran, shape (m,)."""
         return np.asarray(self.code.any(axis=1))
 
-    @_until_changed
-    def _roots(self) -> NDArray[np.float64]:
-        """Square roots of :attr:`code`."""
-        return np.sqrt(self.code)
-
     def _or_phase(
-        self, alike: NDArray[np.float64], code: NDArray[np.float64], phase: NDArray[np.int64]
+        self, alike: NDArray[np.float64], is_known: NDArray[np.bool_], phase: NDArray[np.int64]
     ) -> NDArray[np.float64]:
-        is_known = np.logical_and.outer(code.any(axis=1), self.has_code())
-        return np.where(is_known, alike, np.equal.outer(phase, self.phase))
+        both_known = np.logical_and.outer(is_known, self.has_code())
+        return np.where(both_known, alike, np.equal.outer(phase, self.phase))
 
     def drop_stored(self, phase: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Forget what was taken of a phase before the attach.
@@ -329,55 +286,17 @@ class BurstMemory:
         """
         gone = self.is_stored & (self.phase == phase)
         kept, dropped = np.flatnonzero(~gone), np.flatnonzero(gone)
-        count = len(kept)
-        for values in (
-            self._window,
-            self._phase,
-            self._bursts,
-            self._code,
-            self._log_rate,
-            self._precision,
-            self._error,
-            self._is_timed,
-            self._is_memoryless,
-            self._timed_code,
-            self._is_stored,
-            self._sight_lines,
-            self._spacing,
-            self._log_model,
-            self._log_highest,
-            self._curves,
-            self._compared,
-        ):
-            values[:count] = values[kept]
-        self._alike[:count, :count] = self._alike[np.ix_(kept, kept)]
-        self._code[count:] = 0
-        self.count = count
+        self.count = len(kept)
+        for values in self._rows:
+            values[: self.count] = values[kept]
+        self._ran.keep(kept)
         self._found.clear()
-        self._forget_columns()
         return kept, dropped
-
-    def _forget_columns(self) -> None:
-        """Code that no burst is left of was not seen."""
-        used = np.flatnonzero(self._code[: self.count, : self._columns].any(axis=0))
-        fresh = np.full(self._columns + 1, -1, np.int64)
-        fresh[used] = np.arange(len(used))
-        self._column_of = fresh[self._column_of]  # the last one where it is -1
-        code = np.zeros_like(self._code)
-        code[:, : len(used)] = self._code[:, used]
-        self._code, self._columns = code, len(used)
-
-    def _compare(self, row: int) -> None:
-        """Bhattacharyya's coefficient of this burst's code with the others', 0..1."""
-        roots = self._roots()
-        likeness = roots @ roots[row]
-        self._alike[row, : self.count] = likeness
-        self._alike[: self.count, row] = likeness
 
     def _make_room(self) -> tuple[int, int]:
         """Make two bursts of the older half one; returns the rows (gone, into)."""
         older = np.argsort(self._window, kind="stable")[: max(self.count // 2, 2)]
-        likeness = self._alike[np.ix_(older, older)].copy()
+        likeness = self._ran.alike[np.ix_(older, older)]
         likeness -= self._phase[older][:, None] != self._phase[older][None, :]
         memoryless = self._is_memoryless[older]
         likeness -= 2.0 * (memoryless[:, None] != memoryless[None, :])
@@ -385,7 +304,7 @@ class BurstMemory:
         first, second = np.unravel_index(int(np.argmax(likeness)), likeness.shape)
         gone, into = int(older[first]), int(older[second])
         share = float(self._bursts[gone] / (self._bursts[gone] + self._bursts[into]))
-        for rows in (self._code, self._curves, self._compared):
+        for rows in (self._curves, self._compared):
             rows[into] = share * rows[gone] + (1 - share) * rows[into]
         window = share * self._window[gone] + (1 - share) * self._window[into]
         self._window[into] = round(float(window))
@@ -401,9 +320,8 @@ class BurstMemory:
         self._sight_lines[into] = min(self._sight_lines[gone], self._sight_lines[into])
         self._spacing[into] = share * self._spacing[gone] + (1 - share) * self._spacing[into]
         self._bursts[into] += self._bursts[gone]
-        self._code[gone] = 0
+        self._ran.join(gone, into, share)
         self._found.clear()
-        self._compare(into)
         return gone, into
 
     def scatter(self, phase: int, usual: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -440,95 +358,35 @@ class BurstMemory:
 
     # -- rates ---------------------------------------------------------------------------------
 
-    def set_steady(self, code: int, log_rate: float) -> None:
-        """Note at which rate windows run code of this id (:attr:`timed_code`); NaN: at several."""
-        self._steady_rates[code] = log_rate
-        if len(self._steady_rates) > len(self._window):  # more than there are bursts
-            del self._steady_rates[next(iter(self._steady_rates))]
+    def rates_changed(self) -> None:
+        """Look at the rates of windows again."""
         self._found.clear()
 
     @_until_changed
-    def _steady(self) -> NDArray[np.float64]:
-        """Logarithm of the rate at which windows run the code of each; NaN where they differ."""
-        codes = self._timed_code[: self.count].tolist()
-        return np.array([self._steady_rates.get(code, math.nan) for code in codes])
-
-    @property
-    def is_in_doubt(self) -> NDArray[np.bool_]:
-        """Whose timing another one of the same code contradicts, or the model, shape (m,).
-
-        None where the windows that ran this code agree on a rate: that is taken in its place.
-        """
-        return self._doubts()[0]
-
-    @property
-    def is_trusted(self) -> NDArray[np.bool_]:
-        """Whose timing counts, shape (m,); of those in doubt, a fast one that is likely."""
-        return self._doubts()[1]
+    def _timings(self) -> Timings:
+        m, codes = self.count, self._timed_code[: self.count].tolist()
+        return Timings(
+            bursts=self.bursts,
+            is_timed=self._is_timed[:m],
+            is_stored=self.is_stored,
+            is_memoryless=self.is_memoryless,
+            rate=self._log_rate[:m],
+            model=self._log_model[:m],
+            highest=self._log_highest[:m],
+            steady=np.array([self._window_rates.steady(code) for code in codes]),
+            alike=self._ran.alike,
+            compared=self._compared[:m],
+        )
 
     @_until_changed
-    def _doubts(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_]]:
-        """Who is in doubt, who is trusted, and of these whose rate is that of windows."""
-        rates, curves = self._log_rate[: self.count], self._compared[: self.count]
-        faster = np.subtract.outer(rates, rates)
-        same = (
-            np.logical_and.outer(self.is_timed, self.is_timed)
-            & np.equal.outer(self.is_stored, self.is_stored)
-            & (self._alike[: self.count, : self.count] >= _SAME_CODE)
-        )
-        np.fill_diagonal(same, val=False)
-        apart = np.abs(faster) > np.log(_CONTRADICTION)
-        for row in np.flatnonzero((same & apart).any(axis=1)):
-            same[row] &= np.abs(curves - curves[row]).max(axis=1) <= _SAME_CURVE
-        apart &= same
-        is_slower = (apart & (faster < 0)).any(axis=1)
-        is_confirmed = (same & (np.abs(faster) < np.log(_CONFIRMATION))).any(axis=1)
-        over_model = rates - self._log_model[: self.count]
-        over_highest = rates - self._log_highest[: self.count]
-        is_too_fast = self.is_timed & (over_highest > np.log(_TOO_FAST)) & ~is_confirmed
-        is_steady = self._steady() - self._log_highest[: self.count] < np.log(_FAR_TOO_FAST)
-        is_odd = apart.any(axis=1) | is_too_fast
-        goes_by_windows = is_steady & self.is_timed
-        in_doubt = is_odd & ~is_steady
-        is_likely = is_confirmed | (np.abs(over_model) < np.log(_NEAR_MODEL))
-        is_likely |= ~in_doubt
-        trusted = goes_by_windows | (self.is_timed & ~is_slower & is_likely)
-        return in_doubt, trusted, goes_by_windows
+    def doubts(self) -> Doubts:
+        """Return which timings are believed."""
+        return self._timings().doubts()
 
     @_until_changed
     def expected_rates(self) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        """Rates of all bursts: those that were measured, and what these tell of the others.
-
-        A burst that was not timed goes as fast as the model says, corrected by what the model
-        missed the timed bursts of like code by: the mean logarithm, as if a quarter of a burst more
-        had not been missed at all. What it misses other code by tells nothing of this one. Where
-        fewer bursts of like code were timed than were not, registers may have been steady by
-        chance, which tells too low a rate: for those too many the model is taken to have been
-        right, too, and a measured rate is not taken whole. Times of another run count where no like
-        code was timed since: the same code may go at another rate now. Timings that contradict each
-        other, or are impossible by the model, do not count (``is_trusted``).
-
-        Returns:
-            Accesses per CPU second, shape (m,), and whether one of like code was timed in the
-            target.
-        """
-        is_timed = self.is_trusted
-        alike = self._alike[: self.count, : self.count]
-        like = np.where(alike >= _ALIKE, alike, 0.0)
-        is_told = ((like > 0) & is_timed & ~self.is_stored).any(axis=1)
-        counts = is_timed & ~(self.is_stored & is_told)
-        weight = like * (is_timed * self.bursts)
-        weight[np.ix_(is_told, self.is_stored)] = 0.0
-        modelled = self._log_model[: self.count]
-        measured = np.where(self._doubts()[2], self._steady(), self._log_rate[: self.count])
-        missed = np.where(is_timed, measured - modelled, 0.0)
-        told = weight.sum(axis=1)
-        doubt = np.maximum(like @ (~self.is_timed * self.bursts) - told, 0.0)
-        corrected = modelled + weight @ missed / (told + doubt + _RIGHT_BURSTS)
-        believed = measured - missed * doubt / np.maximum(told + doubt, _LEAST_WEIGHT)
-        rates = np.exp(np.where(counts, believed, corrected))
-        is_rated = counts | weight.any(axis=1) | self.is_memoryless
-        return np.where(self.is_memoryless, 0.0, rates), is_rated
+        """Return the rates of all bursts: :meth:`Timings.expected`."""
+        return self._timings().expected(self.doubts())
 
     @_until_changed
     def like_code(self) -> NDArray[np.int64]:
@@ -537,9 +395,9 @@ class BurstMemory:
         -1 where none ran like code, and of bursts whose code has an id itself.
         """
         has_id = self.timed_code >= 0
-        alike = np.where(has_id, self._alike[: self.count, : self.count], 0.0)
+        alike = np.where(has_id, self._ran.alike, 0.0)
         likest = alike.argmax(axis=1)
-        is_like = ~has_id & (alike.max(axis=1) >= _ALIKE)
+        is_like = ~has_id & (alike.max(axis=1) >= ALIKE)
         return np.where(is_like, self.timed_code[likest], -1)
 
     @_until_changed
@@ -548,6 +406,6 @@ class BurstMemory:
 
         The shares of all that ran one kind of code sum to about 1, however many there are.
         """
-        alike = self._alike[: self.count, : self.count]
-        like = np.where(alike >= _ALIKE, alike, 0.0) @ self.bursts
+        alike = self._ran.alike
+        like = np.where(alike >= ALIKE, alike, 0.0) @ self.bursts
         return np.divide(self.bursts, like, out=np.zeros(self.count), where=like > 0)

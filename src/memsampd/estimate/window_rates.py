@@ -1,4 +1,4 @@
-"""Whether windows that ran the same code all went at one rate."""
+"""How fast windows ran the same code, and whether all went at one rate."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import math
 from collections import deque
 
 import numpy as np
+
+from memsampd.sampler.records import CodeRate
 
 _FEWEST = 8
 _LATEST = 32
@@ -38,3 +40,27 @@ class WindowRates:
         low, middle, high = np.interp((0.25, 0.5, 0.75), ranks, sorted(self._latest)).tolist()
         self.steady = middle if high - low <= _STEADY else math.nan
         return True
+
+
+class RatesByCode:
+    """How fast windows ran each code, by its id (:attr:`CodeRate.code`).
+
+    Args:
+        most: codes that are remembered: those that windows ran first are forgotten.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._rates: dict[int, WindowRates] = {}
+
+    def add(self, rate: CodeRate) -> bool:
+        """Take in one of a window; whether :meth:`steady` was worked out anew."""
+        rates = self._rates.setdefault(rate.code, WindowRates())
+        if len(self._rates) > self._most:
+            del self._rates[next(iter(self._rates))]
+        return rates.add(rate.accesses_per_cpu_second)
+
+    def steady(self, code: int) -> float:
+        """Return the logarithm of the rate of a code; NaN where windows differ, or are too few."""
+        rates = self._rates.get(code)
+        return math.nan if rates is None else rates.steady

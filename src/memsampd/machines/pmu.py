@@ -119,11 +119,6 @@ def _table() -> dict[str, Any]:
     return tomllib.loads((Path(__file__).parent / "pmu_events.toml").read_text())
 
 
-def core_names() -> tuple[str, ...]:
-    """Kinds of cores in the table."""
-    return tuple(_table()["cores"])
-
-
 def core_events(core: str) -> CoreEvents:
     """Events of one kind of core."""
     return CoreEvents(**_table()["cores"][core])

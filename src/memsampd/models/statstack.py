@@ -78,16 +78,11 @@ class StatStack:
         )
 
 
-def expected_stack_distances(survival: SurvivalFunction) -> NDArray[np.float64]:
-    """Return ES at the edges of a survival function, shape (m + 1,), lines."""
-    edges = survival.edges_accesses
-    width = edges[1:] - edges[:-1]
-    start, end = survival.survival[:-1], survival.survival[1:]
-    # The sum of a linear S over the integers of a bin, its end excluded.
-    within = width * start + (end - start) * (width - 1) / 2
-    stack = np.zeros(len(edges))
-    np.cumsum(within, out=stack[1:])
-    return stack
+def seen_lines(survival: SurvivalFunction) -> float:
+    """Return ES at the horizon: the largest cache that a burst tells misses of, lines."""
+    nothing = np.empty(0, np.int64)
+    fell = _core.lru_returns(*survival.contiguous(), nothing, _GROUP_EDGES, None, None)[2]
+    return fell[1]
 
 
 def _still_missing(

@@ -23,7 +23,7 @@ from evaluation.alignment import (
     told_by_code,
 )
 from evaluation.anatomy import best_mix, dissect, exact_pieces
-from memsampd.daemon.attach import named_branches
+from memsampd.daemon.branches import named_branches
 from memsampd.estimate.events import code_bytes
 from memsampd.exporters.recording import Recording
 from memsampd.phases.windows import hash_bins

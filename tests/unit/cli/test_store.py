@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from memsampd.cli.main import main
-from memsampd.daemon.store.database import VERSION, ProfileStore
+from memsampd.daemon.store.database import ProfileStore
+from memsampd.daemon.store.file import VERSION
 from memsampd.daemon.store.keys import ProgramKey
 from memsampd.daemon.store.profiles import Profile, StoredBurst
 from memsampd.phases.records import Leader

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 
 from memsampd.estimate.memory import BurstMemory
-from memsampd.sampler.records import Spacing
+from memsampd.estimate.window_rates import RatesByCode
+from memsampd.sampler.records import CodeRate, Spacing
 
 CODE = np.eye(4) * 10
 
@@ -120,17 +119,17 @@ def test_timings_that_contradict_each_other_do_not_count() -> None:
     memory = BurstMemory(4, 1)
     for rate, code in ((1e8, 0), (4e8, 0), (2e8, 1), (2.3e8, 1)):
         memory.add(0, 0, CODE[code], np.zeros(1), rate, 0.01, 2e9, True, 5 + code)
-    assert memory.is_trusted.tolist() == [False, False, True, True]
+    assert memory.doubts().trusted.tolist() == [False, False, True, True]
     rates, is_rated = memory.expected_rates()
     assert rates == pytest.approx([2e9, 2e9, 2e8, 2.3e8])
     assert is_rated.tolist() == [False, False, True, True]
     assert memory.timed_code.tolist() == [-1, -1, 6, 6]
     memory.add(1, 0, CODE[0], np.zeros(1), 4.2e8, 0.01, 2e9, True, 5)
-    assert memory.is_trusted.tolist() == [False, True, True, True, True]
+    assert memory.doubts().trusted.tolist() == [False, True, True, True, True]
     assert memory.expected_rates()[0][[1, 4]] == pytest.approx([4e8, 4.2e8])
     assert memory.timed_code.tolist() == [-1, -1, 6, 6, -1]
     memory.set_curve(0, np.array([0.2]))  # it went over other data, as turns out
-    assert memory.is_trusted.all()
+    assert memory.doubts().trusted.all()
     assert memory.timed_code.tolist() == [5, 5, 6, 6, 5]
 
 
@@ -141,7 +140,7 @@ def test_of_two_that_contradict_each_other_the_one_near_the_model_counts(
     memory = BurstMemory(4, 1)
     for rate in (1e8, 4e8):
         memory.add(0, 0, CODE[0], np.zeros(1), rate, 0.01, model, True, 5)
-    assert memory.is_trusted.tolist() == [False, trusted]
+    assert memory.doubts().trusted.tolist() == [False, trusted]
     assert memory.timed_code.tolist() == [-1, -1]
 
 
@@ -157,55 +156,61 @@ def test_what_is_left_behind_dropped_bursts_is_as_it_was() -> None:
     kept, dropped = memory.drop_stored(0)
     assert (kept.tolist(), dropped.tolist()) == ([1, 2], [0])
     assert memory.spacing.tolist() == [[4.0, 0.5], [5.0, 0.5]]
-    assert memory.is_trusted.tolist() == [False, True]  # by the highest rates
+    assert memory.doubts().trusted.tolist() == [False, True]  # by the highest rates
     memory.add(3, 0, CODE[0], np.zeros(1), 1e8, 0.01, 1e8, True, 9, compared=np.array([0.65, 0.0]))
-    assert memory.is_trusted.tolist() == [False, False, False]  # it contradicts the one alike
+    assert memory.doubts().trusted.tolist() == [False, False, False]  # it contradicts the one alike
 
 
 def test_a_timing_that_is_too_fast_to_be_true_counts_only_if_it_is_confirmed() -> None:
     memory = BurstMemory(4, 1)
     for code, rate in ((0, 2.9e8), (1, 3.1e8)):
         memory.add(0, 0, CODE[code], np.zeros(1), rate, 0.01, 1e8, True, 5 + code)
-    assert memory.is_trusted.tolist() == [True, False]
+    assert memory.doubts().trusted.tolist() == [True, False]
     assert memory.timed_code.tolist() == [5, -1]
     assert memory.expected_rates()[0] == pytest.approx([2.9e8, 1e8])
     memory.add(1, 0, CODE[1], np.zeros(1), 3.6e8, 0.01, 1e8, True, 6)
-    assert memory.is_trusted.all()
+    assert memory.doubts().trusted.all()
     assert memory.timed_code.tolist() == [5, 6, 6]
 
 
+def run(rates: RatesByCode, code: int, *accesses_per_cpu_second: float) -> None:
+    """Have enough windows run it, at these rates in turn, for them to be looked at."""
+    while not rates.add(CodeRate(code, accesses_per_cpu_second[0], 1)):
+        accesses_per_cpu_second = (*accesses_per_cpu_second[1:], accesses_per_cpu_second[0])
+
+
 def test_timings_in_doubt_go_by_windows_that_agree() -> None:
-    memory = BurstMemory(4, 1)
+    rates = RatesByCode(128)
+    memory = BurstMemory(4, 1, window_rates=rates)
     for code, rate in ((0, 2e8), (0, 4.4e8), (1, 1.5e8)):
         memory.add(0, 0, CODE[code], np.zeros(1), rate, 0.01, 1e8, True, 5 + code)
     assert memory.timed_code.tolist() == [-1, -1, 6]
     for code in (5, 6):
-        memory.set_steady(code, math.log(3.5e8))
-    assert memory.is_trusted.all()
+        run(rates, code, 3.5e8)
+    memory.rates_changed()
+    assert memory.doubts().trusted.all()
     assert memory.timed_code.tolist() == [5, 5, 6]
     assert memory.expected_rates()[0] == pytest.approx([3.5e8, 3.5e8, 1.5e8])
-    for unlikely in (7e8, math.nan):  # far too fast for the model; windows do not agree any more
-        memory.set_steady(5, math.log(unlikely))
-        assert memory.timed_code.tolist() == [-1, -1, 6]
-        assert memory.is_trusted.tolist() == [False, False, True]
 
 
-def test_rates_of_as_many_codes_are_kept_as_of_bursts() -> None:
-    memory = BurstMemory(4, 1, capacity=4)
-    for rate in (2e8, 4.4e8):
-        memory.add(0, 0, CODE[0], np.zeros(1), rate, 0.01, 1e8, True, 5)
-    for code in (5, 6, 7, 8):
-        memory.set_steady(code, math.log(3e8))
-    assert memory.timed_code.tolist() == [5, 5]
-    memory.set_steady(9, math.log(3e8))
-    assert memory.timed_code.tolist() == [-1, -1]
+@pytest.mark.parametrize("unlikely", [(7e8,), (2e8, 5e8)])
+def test_timings_stay_in_doubt_where_windows_are_far_too_fast_or_differ(
+    unlikely: tuple[float, ...],
+) -> None:
+    rates = RatesByCode(128)
+    run(rates, 5, *unlikely)
+    memory = BurstMemory(4, 1, window_rates=rates)
+    for code, rate in ((0, 2e8), (0, 4.4e8), (1, 1.5e8)):
+        memory.add(0, 0, CODE[code], np.zeros(1), rate, 0.01, 1e8, True, 5 + code)
+    assert memory.timed_code.tolist() == [-1, -1, 6]
+    assert memory.doubts().trusted.tolist() == [False, False, True]
 
 
 def test_a_timing_is_not_too_fast_where_what_was_not_seen_to_return_may_have_hit() -> None:
     memory = BurstMemory(4, 1)
     for code, highest in ((0, 2e8), (1, 1.1e8)):
         memory.add(0, 0, CODE[code], np.zeros(1), 5e8, 0.01, 1e8, True, 5 + code, highest=highest)
-    assert memory.is_trusted.tolist() == [True, False]
+    assert memory.doubts().trusted.tolist() == [True, False]
     assert memory.expected_rates()[0] == pytest.approx([5e8, 1e8])
 
 

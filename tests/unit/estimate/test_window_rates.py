@@ -7,7 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from memsampd.estimate.window_rates import WindowRates
+from memsampd.estimate.window_rates import RatesByCode, WindowRates
+from memsampd.sampler.records import CodeRate
 
 
 def test_windows_that_agree_tell_their_rate_once_there_are_some() -> None:
@@ -31,3 +32,12 @@ def test_what_they_tell_follows_the_latest() -> None:
     told = [rates.add(rate) for rate in np.repeat([1e9, 2e9], [8, 120])]
     assert np.flatnonzero(told).tolist() == [7, 15, 31, 63, 127]
     assert math.exp(rates.steady) == pytest.approx(2e9)
+
+
+def test_codes_that_ran_first_are_forgotten() -> None:
+    rates = RatesByCode(2)
+    for code in (1, 2, 3):
+        assert [rates.add(CodeRate(code, 3e8, 1)) for _ in range(8)] == [False] * 7 + [True]
+    assert math.isnan(rates.steady(1))
+    assert [math.exp(rates.steady(code)) for code in (2, 3)] == pytest.approx([3e8, 3e8])
+    assert math.isnan(rates.steady(-1))

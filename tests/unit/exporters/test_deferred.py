@@ -97,10 +97,11 @@ def test_a_server_is_there_at_once_and_answers_again_and_again() -> None:
 
 def test_a_session_begins_without_what_it_may_never_need() -> None:
     code = (
-        "import sys, memsampd.cli.main, memsampd.cli.attach, memsampd.daemon.attach as attach;"
+        "import sys, memsampd.cli.main, memsampd.cli.attach, memsampd.daemon.attach;"
         "from contextlib import ExitStack;"
+        "from memsampd.daemon.outputs import served;"
         "stack = ExitStack();"
-        "attach.served('127.0.0.1:0', stack);"
+        "served('127.0.0.1:0', stack);"
         "stack.close();"
         "print(*sorted({'prometheus_client', 'http.server', 'zstandard', 'sqlite3', 'tomllib',"
         "'memsampd.sampler.walk.source', 'memsampd.sampler.pmu.trial'} & set(sys.modules)))"

@@ -13,7 +13,7 @@ from memsampd.models.exact import ExactLru
 from memsampd.models.histogram import ReuseHistogram
 from memsampd.models.records import MissRatioCurve
 from memsampd.models.stack_samples import REUSE_EDGES
-from memsampd.models.statstack import StatStack, expected_stack_distances
+from memsampd.models.statstack import StatStack, seen_lines
 from memsampd.models.survival import SurvivalFunction
 
 Lines = NDArray[np.uint64]
@@ -50,7 +50,7 @@ def test_equals_the_definition_summed_access_by_access(
     survival = SurvivalFunction(edges, np.cumprod(np.array([1.0, *falls[: len(widths)]])), 1)
     each = survival(np.arange(edges[-1] + 1))
     stack = np.concatenate([[0.0], np.cumsum(each[:-1])])
-    assert expected_stack_distances(survival) == pytest.approx(stack[edges], abs=1e-6)
+    assert seen_lines(survival) == pytest.approx(stack[-1], abs=1e-6)
     sizes = np.array([1, 2, 3, 10, 50, 200, 1000])
     curve = StatStack().curve(survival, 64 * sizes)
     for size, miss, low in zip(sizes, curve.high, curve.low, strict=True):
@@ -181,7 +181,7 @@ def test_beyond_the_horizon_it_goes_on_as_it_fell(power: float) -> None:
 def test_a_stream_misses_in_caches_eight_times_as_large_and_less_beyond() -> None:
     """An eighth of its accesses bring a new line; nothing returned in two octaves."""
     stream = SurvivalFunction(np.array([0, 8, 65_508]), np.array([1.0, 0.125, 0.125]), 1)
-    lines = np.rint(expected_stack_distances(stream)[-1]) * np.array([1, 2, 8, 32, 128])
+    lines = np.rint(seen_lines(stream)) * np.array([1, 2, 8, 32, 128])
     curve = StatStack().curve(stream, (64 * lines).astype(np.int64))
     assert curve.miss_ratio == pytest.approx(0.125 / np.array([1, 1, 1, 2, 4]), rel=1e-3)
     assert curve.high.tolist() == [0.125] * 5

@@ -19,6 +19,36 @@ _BURST_PART = 0.5
 _RECENT_SECONDS = 60.0
 
 
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """What a target has cost so far, in seconds.
+
+    Attributes:
+        burst_cpu_seconds: CPU time of bursts: tracing threads and replicas.
+        replica_cpu_seconds: the replicas' part.
+        own_cpu_seconds: all CPU time, that of its turns included.
+        stop_seconds: time for which its threads were held.
+    """
+
+    burst_cpu_seconds: float = 0.0
+    replica_cpu_seconds: float = 0.0
+    own_cpu_seconds: float = 0.0
+    stop_seconds: float = 0.0
+
+    @property
+    def of_bursts_seconds(self) -> float:
+        """What bursts cost, own CPU time and holds."""
+        return self.burst_cpu_seconds + self.stop_seconds
+
+    def __add__(self, other: Costs) -> Costs:
+        return Costs(
+            self.burst_cpu_seconds + other.burst_cpu_seconds,
+            self.replica_cpu_seconds + other.replica_cpu_seconds,
+            self.own_cpu_seconds + other.own_cpu_seconds,
+            self.stop_seconds + other.stop_seconds,
+        )
+
+
 class TokenBucket:
     """A token bucket of seconds that may be spent: a share of the time that passes.
 

@@ -1,543 +1,314 @@
-"""One process that a node observes, or tries to: its session, and what becomes of it."""
+"""All processes that a node observes: those that rules choose, and those that users asked for."""
 
 from __future__ import annotations
 
 import logging
 import math
-import resource
+import os
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
 
-import msgspec
-
-from memsampd.daemon.accesses import Accesses, choose_accesses, settled
-from memsampd.daemon.attach import (
-    Surroundings,
-    change_accesses,
-    compose,
-    source_name,
-    tracing_thread,
-)
-from memsampd.daemon.config import AccessChoice, SessionConfig
-from memsampd.daemon.node.budget import Candidate
-from memsampd.daemon.node.control import Peer
-from memsampd.daemon.node.discovery import ProcessKey
-from memsampd.daemon.node.resting import REST_SECONDS, RestingTracer
-from memsampd.daemon.own_cpu import CpuAccount
-from memsampd.daemon.session import Session
-from memsampd.daemon.store.database import ProfileStore
-from memsampd.daemon.tracer import TracerThread
+from memsampd.daemon.config import AccessChoice
+from memsampd.daemon.node.attachment import Common
+from memsampd.daemon.node.budget import Costs, Rotation
+from memsampd.daemon.node.config import NodeConfig, SessionOptions, session_config
+from memsampd.daemon.node.control import Peer, RefusedError, peer_of
+from memsampd.daemon.node.discovery import Found, ProcessKey, ProcessReader, choose
+from memsampd.daemon.node.state import AskedFor, StateFile
+from memsampd.daemon.node.target import Target, Wanted, logged_only
 from memsampd.errors import MemsampdError, TargetError
-from memsampd.exporters.protocols import Exporter
-from memsampd.exporters.snapshot import NodeTarget, Snapshot, TargetInfo, TargetState
-from memsampd.sampler.perf.source import RECORD_BYTES
-from memsampd.sampler.process.cputime import process_cpu_ns
-from memsampd.sampler.process.identity import ProcessHandle
-from memsampd.sampler.process.target import TargetFacts, check_target
+from memsampd.sampler.process.identity import read_stat
 
 logger = logging.getLogger(__name__)
 
-# How often a target has its turn while it runs without bursts, and while it does not run.
-_SAMPLED_TURN_SECONDS = 1.0
-_IDLE_TURN_SECONDS = 2.0
-# Turns are on a grid: targets have them together, and the daemon wakes up more rarely.
-_GRID_SECONDS = 0.05
-_IDLE_CPU_SECONDS = 0.002
-# For so long after it ran last a target may have bursts: they wait until it runs again.
-_AWAITED_SECONDS = 60.0
-# A replica is kept for so long while others have their turn.
-_SHORT_REST_SECONDS = 3.0
-# How long its CPU use is remembered, where targets are compared by it.
-_MEMORY_SECONDS = 30.0
-_PUBLISH_SECONDS = 5.0
-_PUBLISH_NEW_SECONDS = 1.0  # until there is a curve
-_PUBLISH_IDLE_SECONDS = 60.0
-_FIRST_RETRY_SECONDS = 2.0
-_LONGEST_RETRY_SECONDS = 300.0
-_GOOD_SECONDS = 60.0  # without a failure, and those before are forgotten
-_MOST_FAILURES = 16  # that are counted: no pause is longer after more
-_SMALL_RING_CPUS = 16
-EXEC_SECONDS = 0.1  # to wait for one: others have their turns, and it is tried again
-_FILES_PART = 0.25  # of all descriptors that the daemon may open
+USER_RULE = "user"
+_TARGETS_OF_USER = 16
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """A process that is to be observed.
-
-    Attributes:
-        key: the process.
-        rule: that chose it; "user" if somebody asked for it.
-        config: how to observe it.
-        asked_by: who asked for it; None: a rule did.
-        accesses: where somebody wants its accesses to come from; None: as the configuration says.
-    """
-
-    key: ProcessKey
-    rule: str
-    config: SessionConfig
-    asked_by: Peer | None = None
-    accesses: AccessChoice | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Costs:
-    """What a target has cost so far, in seconds.
-
-    Attributes:
-        burst_cpu_seconds: CPU time of bursts: tracing threads and replicas.
-        replica_cpu_seconds: the replicas' part.
-        own_cpu_seconds: all CPU time, that of its turns included.
-        stop_seconds: time for which its threads were held.
-    """
-
-    burst_cpu_seconds: float = 0.0
-    replica_cpu_seconds: float = 0.0
-    own_cpu_seconds: float = 0.0
-    stop_seconds: float = 0.0
-
-    @property
-    def of_bursts_seconds(self) -> float:
-        """What bursts cost, own CPU time and holds."""
-        return self.burst_cpu_seconds + self.stop_seconds
-
-    def __add__(self, other: Costs) -> Costs:
-        return Costs(
-            self.burst_cpu_seconds + other.burst_cpu_seconds,
-            self.replica_cpu_seconds + other.replica_cpu_seconds,
-            self.own_cpu_seconds + other.own_cpu_seconds,
-            self.stop_seconds + other.stop_seconds,
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class _Live:
-    """What there is while a process is attached to."""
-
-    session: Session
-    tracer: RestingTracer
-    stack: ExitStack
-
-
-@contextmanager
-def logged_only(what: str) -> Iterator[None]:
-    """Keep to one target, or one exporter, what goes wrong there: the others go on."""
-    try:
-        yield
-    except Exception:
-        logger.exception("%s failed", what)
-
-
-class Target:
-    """Observes one process in turns that its owner gives it; tries again where that fails.
+class Targets:
+    """Begins and ends to observe processes, and gives them their turns.
 
     Args:
-        wanted: the process.
-        around: what it shares with the others.
-        allows_bursts: says whether the node's budget leaves room for one.
-        exporters: are shown its state.
-        start: runs what starts a tracing thread, where that one inherits no low priority.
-        cpus: of this machine.
-        now_seconds: monotonic time.
-        store: what is kept of programs; None: nothing is.
+        config: the configuration.
+        common: what they share.
+        state: what users asked for outlives the daemon there.
+        reader: reads processes.
+
+    Attributes:
+        left_out: processes that rules match, but for which there was no room.
+        ended: targets that have ended, or were let go.
     """
 
     def __init__(
-        self,
-        wanted: Wanted,
-        around: Surroundings,
-        allows_bursts: Callable[[], bool],
-        exporters: Sequence[Exporter],
-        start: Callable[[Callable[[], TracerThread]], TracerThread],
-        cpus: int,
-        now_seconds: float,
-        store: ProfileStore | None = None,
+        self, config: NodeConfig, common: Common, state: StateFile, reader: ProcessReader
     ) -> None:
-        self.wanted = wanted
-        self.next_turn_seconds = now_seconds
-        self.has_bursts = False  # it is its turn
-        self.burst_share = 0.0
-        self.children: list[int] = []  # forked since somebody looked
-        self._around = around
-        self._allows_bursts = allows_bursts
-        self._exporters = exporters
-        self._start = start
-        self._store = store
-        self._ring_bytes = (64 if cpus <= _SMALL_RING_CPUS else 16) * 1024
-        self._info = TargetInfo(wanted.key.pid, wanted.key.start_ticks, "", "")
-        self._live: _Live | None = None
-        self._turn_cpu_seconds = 0.0
-        self._error: MemsampdError | None = None
-        self._failures = 0
-        self._last_failure = ""
-        self._seen_cpu = self._cpu_share = 0.0
-        self._owner = 0  # user id, once it is attached to
-        self._usual_share = 0.0  # of a CPU, over a longer time
-        self._ran_seconds = -math.inf
-        self._seen_seconds = self._stepped_seconds = self._attached_seconds = now_seconds
-        self._is_idle = False
-        self._published_seconds = -_PUBLISH_IDLE_SECONDS
-        self._is_changed = True
-        self.snapshot: Snapshot | None = None
-        self._before = Costs()  # of sessions that have ended
+        self.left_out = self.ended = 0
+        self._config = config
+        self._common = common
+        self._state = state
+        self._reader = reader
+        self._rotation = Rotation(config.budget.profiled_targets)
+        self._targets: dict[ProcessKey, Target] = {}
+        self._let_go: set[ProcessKey] = set()  # by a user, though a rule chooses it
+        self._ended_costs = Costs()
 
-    # -- life ----------------------------------------------------------------------------------
-
-    def turn(self, now_seconds: float, pace: float = 1.0) -> bool:
-        """Do what is due.
-
-        Args:
-            now_seconds: monotonic time.
-            pace: by how much turns are to be rarer than usual.
-
-        Returns:
-            Whether the process is still there.
-        """
-        try:
-            return self._turn(now_seconds, pace)
-        except Exception as error:  # of this target: the others go on
-            cause = f"observing it failed: {error!a}"
-            self._fail(TargetError(cause, "please report it with the log"), now_seconds, error)
-        return True
-
-    def _turn(self, now_seconds: float, pace: float) -> bool:
-        if self._live is None:
-            return self._attach(now_seconds)
-        if self._live.session.ending() is not None:
-            return False
-        if not self._is_permitted():
-            self._tell("it is no longer the user's who asked for it")
-            self._release()  # nothing more is read of it, nor told
-            return False
-        try:
-            self._take_turn(self._live, now_seconds, pace)
-        except TargetError:  # it has ended since
-            return False
-        if self._failures and now_seconds - self._attached_seconds >= _GOOD_SECONDS:
-            self._failures, self._last_failure = 0, ""
-        return True
-
-    def _attach(self, now_seconds: float) -> bool:
-        """Try to; whether the process is there, and may be observed."""
-        try:
-            self._live = self._open()
-        except TargetError as error:
-            if not (_is_there(self.wanted.key) and self._is_permitted()):
-                return False
-            self._fail(error, now_seconds)
-        except (MemsampdError, OSError) as error:
-            self._fail(_as_memsampd_error(error), now_seconds)
-        else:
-            self._error = None
-            self._seen_seconds = self._stepped_seconds = self._attached_seconds = now_seconds
-            self.next_turn_seconds = now_seconds
-            self._tell("it is observed now")
-        return True
-
-    def _is_permitted(self) -> bool:
-        """Whether who asked for the process may have it now: it may have become another program."""
-        asked_by, key = self.wanted.asked_by, self.wanted.key
-        return asked_by is None or asked_by.may_have(key.pid, key.start_ticks)
-
-    def _open(self) -> _Live:
-        key, config = self.wanted.key, self.wanted.config
-        with ExitStack() as stack:
-            handle = stack.enter_context(ProcessHandle(key.pid))
-            if handle.identity.start_ticks != key.start_ticks:
-                raise TargetError(f"process {key.pid} is gone")
-            facts = _checked(key.pid, config)
-            config = settled(config, self._choose(config, facts.refusal))
-            self._info = TargetInfo(**msgspec.structs.asdict(facts.identity))
-            self._owner = facts.status.uid
-            tracers: list[RestingTracer] = []
-
-            def make_tracer(pid: int, config: SessionConfig, account: CpuAccount) -> RestingTracer:
-                make = self._tracer_maker(pid, config, account)
-                tracers.append(RestingTracer(make, source_name(config)))
-                return tracers[0]
-
-            parts = compose(
-                self._info,
-                handle,
-                config,
-                self._around,
-                stack,
-                make_tracer,
-                permit=lambda: self.has_bursts and self._allows_bursts(),
-                ring_bytes=self._ring_bytes,
-                most_files=_share_of_files(),
-                store=self._store,
-                tell=self._tell,
-            )
-            # All of the above named a pid: it has to have been this process's all the time.
-            if not (handle.alive() and self._is_permitted()):
-                raise TargetError(f"process {key.pid} is gone")
-            self._seen_cpu, self._turn_cpu_seconds = parts.target_cpu_at_start, 0.0
-            session = Session(parts, config, self._exporters)
-            return _Live(session, tracers[0], stack.pop_all())
-
-    def _choose(self, config: SessionConfig, refusal: TargetError | None) -> Accesses:
-        trial = self._around.replica_trial
-        try:
-            return choose_accesses(self.key.pid, config, refusal, trial)
-        finally:
-            trial.close()  # bursts of it are taken by a process of its own
-
-    def _tracer_maker(
-        self, pid: int, config: SessionConfig, account: CpuAccount
-    ) -> Callable[[], TracerThread]:
-        make = partial(tracing_thread, pid, config, account)
-        return lambda: self._start(make)
-
-    def change_accesses(self, choice: AccessChoice) -> None:
-        """Take accesses from elsewhere from now on; what was learned of the process stays.
-
-        Raises:
-            MemsampdError: they cannot be had from there; all goes on as before.
-        """
-        wanted = msgspec.structs.replace(self.wanted.config, accesses=choice)
-        if self._live is not None:
-            self._change_accesses(self._live, wanted)
-        self.wanted = replace(self.wanted, config=wanted)
-
-    def _change_accesses(self, live: _Live, wanted: SessionConfig) -> None:
-        pid, parts = self.key.pid, live.session.parts
-        facts = _checked(pid, wanted)
-        accesses = self._choose(wanted, facts.refusal)
-        config = settled(wanted, accesses)
-        if source_name(config) == live.tracer.source_name:
-            return
-        change_accesses(live.session, config, self._around, live.stack, _share_of_files())
-        live.tracer.change(self._tracer_maker(pid, config, parts.own_cpu), source_name(config))
-        self._is_changed = True
-        what = f"accesses by {accesses.source} from now on: {accesses.why}"
-        logger.info("process %d (%s): %s", pid, self._info.command, what)
-
-    def _fail(
-        self, error: MemsampdError, now_seconds: float, mistake: Exception | None = None
-    ) -> None:
-        """Let go, and try again later.
-
-        Args:
-            error: why.
-            now_seconds: monotonic time.
-            mistake: of ours, that is to be logged with where it was made.
-        """
-        if str(error) != self._last_failure:
-            pid = self.wanted.key.pid
-            logger.warning("process %d is not observed: %s", pid, error, exc_info=mistake)
-        self._release()
-        self._error, self._last_failure = error, str(error)
-        pause = min(_FIRST_RETRY_SECONDS * 2**self._failures, _LONGEST_RETRY_SECONDS)
-        self._failures = min(self._failures + 1, _MOST_FAILURES)
-        self.next_turn_seconds = now_seconds + pause
-
-    def close(self, *, ended: bool) -> None:
-        """Leave the process as it was, and have exporters forget it.
-
-        Args:
-            ended: the process is gone.
-        """
-        if self._live is not None:
-            why = "it has ended" if ended else "it is let go"
-            self._tell(why)
-            self._live.session.stop(why)
-            with logged_only(f"the end of process {self._info.pid}"):
-                self._live.session.finish(observed_no_more=True)
-                self.snapshot = None  # exporters know
-        self._release()
-
-    def _tell(self, what: str) -> None:
-        """Log it; what rules choose may come and go many times a second."""
-        level = logging.DEBUG if self.wanted.asked_by is None else logging.INFO
-        logger.log(level, "process %d (%s): %s", self._info.pid, self._info.command, what)
-
-    def _release(self) -> None:
-        """Let go of the process, and have exporters forget it."""
-        self._before = self.costs()
-        live, self._live = self._live, None
-        shown, self.snapshot = self.snapshot, None
-        if live is not None:
-            with logged_only(f"letting process {self._info.pid} go"):
-                live.stack.close()
-        if shown is not None:
-            for exporter in self._exporters:
-                with logged_only(f"the end of process {self._info.pid} in an exporter"):
-                    exporter.publish(msgspec.structs.replace(shown, alive=False))
+    def __iter__(self) -> Iterator[Target]:
+        """All of them, in order."""
+        return iter([self._targets[key] for key in sorted(self._targets)])
 
     # -- turns ---------------------------------------------------------------------------------
 
-    def _take_turn(self, live: _Live, now_seconds: float, pace: float) -> None:
-        runs = self._look(now_seconds)
-        is_wanted = runs or self.has_bursts or live.tracer.is_awake
-        if is_wanted or now_seconds - self._stepped_seconds >= 30.0:
-            before = time.thread_time()
-            with live.session.parts.own_cpu.charged():
-                live.session.step()
-            self._turn_cpu_seconds += time.thread_time() - before
-            self._stepped_seconds, self._is_changed = now_seconds, True
-            self.children += live.session.parts.branches.take_children()
-            if not self.has_bursts:
-                live.tracer.give_up_waiting()
-            live.tracer.rest(REST_SECONDS if self.has_bursts else _SHORT_REST_SECONDS)
-        self._is_idle = not runs
-        self._publish(live.session, now_seconds, pace)
-        due = now_seconds + self._pause_seconds(live.session, pace)
-        self.next_turn_seconds = (due // _GRID_SECONDS + 1) * _GRID_SECONDS
+    def next_due(self) -> float:
+        """When the next one is to have its turn, monotonic time."""
+        return min((each.next_turn_seconds for each in self._targets.values()), default=math.inf)
 
-    def _look(self, now_seconds: float) -> bool:
-        """Whether the process has run since the last look."""
-        cpu = process_cpu_ns(self.wanted.key.pid) * 1e-9
-        elapsed, used = now_seconds - self._seen_seconds, cpu - self._seen_cpu
-        if used < _IDLE_CPU_SECONDS and elapsed < _IDLE_TURN_SECONDS:
-            return not self._is_idle
-        if elapsed > 0:
-            self._cpu_share = used / elapsed
-            part = elapsed / min(now_seconds - self._attached_seconds, _MEMORY_SECONDS)
-            self._usual_share += min(part, 1.0) * (self._cpu_share - self._usual_share)
-        self._seen_seconds, self._seen_cpu = now_seconds, cpu
-        if used >= _IDLE_CPU_SECONDS:
-            self._ran_seconds = now_seconds
-        return used >= _IDLE_CPU_SECONDS
+    def take_turns(self, most_seconds: float, pace: float = 1.0) -> None:
+        """Give targets the turns that are due, those first that have waited longest.
 
-    def _pause_seconds(self, session: Session, pace: float) -> float:
-        if self._is_idle:
-            return _IDLE_TURN_SECONDS
-        if self.has_bursts and self._allows_bursts():
-            pause = session.pause_seconds()
-            if session.hurries:
-                return pause
-            # Half a window is soon enough for who uses little CPU time.
-            window = self.wanted.config.window_seconds / max(self._cpu_share, 0.001)
-            pause = max(pause, min(window / 2, _SAMPLED_TURN_SECONDS))
-        else:
-            pause = _SAMPLED_TURN_SECONDS
-        return min(pause * pace, self._ring_seconds * 0.75)
+        Args:
+            most_seconds: so long at most, but one in any case: there is more to do than this.
+            pace: by how much turns are to be rarer than usual.
+        """
+        began = time.monotonic()
+        targets = [each for each in self._targets.values() if each.next_turn_seconds <= began]
+        for target in sorted(targets, key=lambda each: each.next_turn_seconds):
+            if not target.turn(time.monotonic(), pace):
+                self._remove(target, ended=True)
+            if time.monotonic() - began >= most_seconds:
+                break
 
-    @property
-    def _ring_seconds(self) -> float:
-        """For so long it fills the buffer of a CPU's samples, if it runs as much as lately."""
-        busy_share = min(max(self._cpu_share, 0.1), 1.0)
-        samples = self._ring_bytes / RECORD_BYTES
-        return samples * self.wanted.config.period_seconds / busy_share
-
-    def _publish(self, session: Session, now_seconds: float, pace: float) -> None:
-        since = now_seconds - self._published_seconds
-        is_new = self.snapshot is None or not self.snapshot.estimate.curves
-        pause = (_PUBLISH_NEW_SECONDS if is_new else _PUBLISH_SECONDS) * pace
-        is_due = since >= pause and self._is_changed
-        if is_due or since >= _PUBLISH_IDLE_SECONDS:
-            session.publish()
-            self.snapshot = session.snapshot()
-            self._published_seconds, self._is_changed = now_seconds, False
-
-    # -- for the node --------------------------------------------------------------------------
-
-    @property
-    def key(self) -> ProcessKey:
-        """The process."""
-        return self.wanted.key
-
-    @property
-    def command(self) -> str:
-        """Its short name, as far as it is known."""
-        return self._info.command
-
-    def candidate(self, now_seconds: float) -> Candidate | None:
-        """What it has to say for having bursts; None if it cannot have any now.
+    def share_out(self, now_seconds: float, burst_seconds: float) -> None:
+        """Say whose turn it is to have bursts.
 
         Args:
             now_seconds: monotonic time.
+            burst_seconds: for which the budget has allowed bursts so far: else turns do not pass.
         """
-        if self._live is None or self.wanted.config.schedule == "none":
-            return None
-        if now_seconds - self._ran_seconds >= _AWAITED_SECONDS:
-            return None
-        costs, pipeline = self.costs(), self._live.session.parts.pipeline
-        return Candidate(
-            cpu_share=self._usual_share,
-            unknown_share=self._unknown_share(),
-            bursts=sum(pipeline.counts.ends.values()),
-            cost_seconds=costs.of_bursts_seconds,
-            owner=self._owner,
-        )
-
-    def _unknown_share(self) -> float:
-        if self.snapshot is None or not self.snapshot.estimate.windows:
-            return 1.0
-        estimate = self.snapshot.estimate
-        return estimate.unknown_cpu_seconds / estimate.cpu_seconds
+        candidates = {
+            key: candidate
+            for key, target in self._targets.items()
+            if (candidate := target.candidate(now_seconds)) is not None
+        }
+        chosen = self._rotation.turn(burst_seconds, candidates)
+        for key, target in self._targets.items():
+            target.has_bursts = key in chosen
+            target.burst_share = 1 / len(chosen) if key in chosen else 0.0
 
     def costs(self) -> Costs:
-        """What it has cost."""
-        if self._live is None:
-            return self._before
-        ledger = self._live.session.parts.pipeline.parts.ledger
-        overhead = ledger.overhead()
-        return self._before + Costs(
-            burst_cpu_seconds=ledger.burst_cpu_seconds,
-            replica_cpu_seconds=overhead.replica_cpu_seconds,
-            own_cpu_seconds=self._turn_cpu_seconds + ledger.burst_cpu_seconds,
-            stop_seconds=overhead.stop_seconds,
+        """What observing has cost so far, as far as it was done for a target."""
+        return sum((each.costs() for each in self._targets.values()), start=self._ended_costs)
+
+    # -- chosen by rules -----------------------------------------------------------------------
+
+    def scan(self) -> None:
+        """Look for processes that rules choose, and let go of those that they no longer do."""
+        processes = self._reader.scan()
+        kept = {
+            key: target.wanted.rule
+            for key, target in self._targets.items()
+            if target.wanted.asked_by is None
+        }
+        own = os.getpid()
+        others = [
+            each for each in processes if each.key.pid != own and each.key not in self._let_go
+        ]
+        asked_for = self._targets.keys() - kept.keys()
+        room = max(self._config.budget.targets - len(asked_for), 0)
+        choice = choose(self._config.rules, others, kept, room, asked_for)
+        self.left_out = choice.left_out
+        for key, target in tuple(self._targets.items()):
+            asked_by = target.wanted.asked_by
+            if asked_by is None:
+                stays = key in choice.found
+            else:
+                stays = asked_by.may_have(key.pid, key.start_ticks)
+            if not stays:
+                self._remove(target, ended=False)
+        for key, found in choice.found.items():
+            self._take(key, found)
+        self._let_go &= {each.key for each in processes}
+
+    def _take(self, key: ProcessKey, found: Found) -> None:
+        """Observe what a rule chose."""
+        known = self._targets.get(key)
+        if known is None:
+            config = session_config(self._config.session, found.rule.session)
+            self._add(Wanted(key, found.rule.name, config))
+        elif known.wanted.asked_by is None and known.wanted.rule != found.rule.name:
+            known.wanted = replace(known.wanted, rule=found.rule.name)
+            self._follow_configuration(known)
+
+    def have_forked(self) -> bool:
+        """Whether one whose rule follows children has forked since this was asked last."""
+        following = {rule.name for rule in self._config.rules if rule.follow_children}
+        forked = False
+        for target in self._targets.values():
+            children, target.children = target.children, []
+            forked = forked or (bool(children) and target.wanted.rule in following)
+        return forked
+
+    def use(self, config: NodeConfig) -> None:
+        """Go on with another configuration."""
+        self._config = config
+        self._rotation.slots = config.budget.profiled_targets
+        for target in self._targets.values():
+            with logged_only(f"changing how process {target.key.pid} is observed"):
+                self._follow_configuration(target)
+
+    def _follow_configuration(self, target: Target) -> None:
+        """Of a session's settings, where accesses come from changes while it goes on."""
+        wanted = target.wanted
+        options = {rule.name: rule.session for rule in self._config.rules}
+        own = options.get(wanted.rule, SessionOptions())
+        choice = wanted.accesses or own.accesses or self._config.session.accesses or "auto"
+        if choice == wanted.config.accesses:
+            return
+        try:
+            target.change_accesses(choice)
+        except MemsampdError as error:
+            pid = target.key.pid
+            logger.warning("accesses of process %d come from where they did: %s", pid, error)
+
+    # -- asked for by users --------------------------------------------------------------------
+
+    def seen_by(self, peer: Peer) -> list[Target]:
+        """Targets that somebody may know of, in order."""
+        return [each for each in self if peer.may_have(each.key.pid, each.key.start_ticks)]
+
+    def ask_for(self, key: ProcessKey, peer: Peer, accesses: AccessChoice | None) -> bool:
+        """Observe a process for somebody who may have it.
+
+        Args:
+            key: the process.
+            peer: who asks.
+            accesses: where they are to come from; None: as the configuration says.
+
+        Returns:
+            Whether it was not observed before.
+
+        Raises:
+            MemsampdError: it cannot be observed so.
+        """
+        self._let_go.discard(key)
+        known = self._targets.get(key)
+        if known is None:
+            self._begin(key, peer, accesses)
+        elif accesses is not None:
+            known.change_accesses(accesses)
+            known.wanted = replace(known.wanted, accesses=accesses)
+            self._keep_asked_for()
+        return known is None
+
+    def _begin(self, key: ProcessKey, peer: Peer, accesses: AccessChoice | None) -> None:
+        self._check_room(peer)
+        target = self._add(self._asked_for(key, peer, accesses))
+        if not target.turn(time.monotonic()):
+            self._remove(target, ended=True)
+            check_owner(peer, key.pid)
+            raise TargetError(f"process {key.pid} is gone", "look it up with ps or pgrep")
+        status = target.status()
+        if status.state == "failed":
+            self._remove(target, ended=False)
+            raise TargetError(status.reason, status.remedy)
+        self._keep_asked_for()
+
+    def _check_room(self, peer: Peer) -> None:
+        if len(self._targets) >= self._config.budget.targets:
+            raise RefusedError(
+                f"{len(self._targets)} targets are observed already",
+                "detach one, or raise targets in [budget]",
+            )
+        askers = (each.wanted.asked_by for each in self._targets.values())
+        theirs = sum(each is not None and each.uid == peer.uid for each in askers)
+        if not peer.is_privileged and theirs >= _TARGETS_OF_USER:
+            raise RefusedError(f"you have asked for {theirs} targets already", "detach one")
+
+    def let_go(self, pid: int, peer: Peer) -> Target:
+        """Observe a process no more, whoever chose it.
+
+        Raises:
+            TargetError: it is not observed, or not theirs.
+        """
+        target = next((each for key, each in self._targets.items() if key.pid == pid), None)
+        if target is None or not peer.may_have(pid):
+            raise TargetError(
+                f"process {pid} is not observed", "memsampd list shows those that are"
+            )
+        self._let_go.add(target.key)  # a rule may choose it, too
+        self._remove(target, ended=False)
+        return target
+
+    def _asked_for(self, key: ProcessKey, peer: Peer, accesses: AccessChoice | None) -> Wanted:
+        """What somebody wants.
+
+        Raises:
+            UsageError: it does not go together with the configuration.
+        """
+        own = SessionOptions(accesses=accesses)
+        return Wanted(key, USER_RULE, session_config(self._config.session, own), peer, accesses)
+
+    def _keep_asked_for(self) -> None:
+        self._state.write(
+            AskedFor(
+                each.key.pid,
+                each.key.start_ticks,
+                asked_by.uid,
+                asked_by.gid,
+                each.wanted.accesses,
+            )
+            for each in self._targets.values()
+            if (asked_by := each.wanted.asked_by) is not None
         )
 
-    def status(self) -> NodeTarget:
-        """How it fares."""
-        state, reason, remedy = self._state()
-        costs = self.costs()
-        return NodeTarget(
-            target=self._info,
-            state=state,
-            rule=self.wanted.rule,
-            reason=reason,
-            remedy=remedy,
-            own_cpu_seconds=costs.own_cpu_seconds,
-            stop_seconds=costs.stop_seconds,
-            burst_share=self.burst_share,
+    def take_up(self) -> None:
+        """Observe what was asked for before a restart, where it still runs."""
+        for each in self._state.read():
+            peer = peer_of(each.uid, each.gid)
+            with suppress(OSError):
+                if read_stat(each.pid).start_ticks != each.start_ticks:
+                    continue
+                if not peer.may_have(each.pid, each.start_ticks):
+                    logger.info("process %d is not taken up: it is not the user's now", each.pid)
+                else:
+                    with logged_only(f"taking up process {each.pid}"):
+                        self._add(self._asked_for(each.key, peer, each.accesses))
+
+    # -- begin and end -------------------------------------------------------------------------
+
+    def _add(self, wanted: Wanted) -> Target:
+        target = self._targets[wanted.key] = Target(wanted, self._common, time.monotonic())
+        return target
+
+    def _remove(self, target: Target, *, ended: bool) -> None:
+        """Observe a target no more; if it was asked for, not after a restart either."""
+        self._end(target, ended=ended)
+        if target.wanted.asked_by is not None:
+            self._keep_asked_for()
+
+    def _end(self, target: Target, *, ended: bool) -> None:
+        del self._targets[target.key]
+        with logged_only(f"the end of process {target.key.pid}"):
+            target.close(ended=ended)
+        costs = target.costs()
+        self._ended_costs += costs
+        self._rotation.leave(target.key, costs.of_bursts_seconds)
+        self.ended += 1
+
+    def close(self) -> None:
+        """Let all of them go; what was asked for is taken up next time."""
+        for target in tuple(self._targets.values()):
+            self._end(target, ended=False)
+
+
+def check_owner(peer: Peer, pid: int) -> None:
+    """See that somebody may have a process observed.
+
+    Raises:
+        RefusedError: it is not theirs, or there is none: they are not told which.
+    """
+    if not peer.may_have(pid):
+        raise RefusedError(
+            f"process {pid} is not yours", "ask for one of your own, or as root (sudo)"
         )
-
-    def _state(self) -> tuple[TargetState, str, str]:
-        """State, reason and remedy."""
-        if self._error is not None:
-            return "failed", self._error.cause, self._error.remedy
-        if self._live is None:
-            return "waiting", "it is attached to at its first turn", ""
-        if self._is_idle:
-            waits = "; a burst is taken when it runs" if self.has_bursts else ""
-            return "idle", f"it uses no CPU time{waits}", ""
-        if self.has_bursts:
-            trouble = self._live.session.parts.pipeline.trouble
-            stops_nothing = self._live.session.stops_nothing
-            how = "nothing is stopped: accesses by watchpoints" if stops_nothing else ""
-            return "profiled", trouble or how, ""
-        if self.wanted.config.schedule == "none":
-            return "sampled", 'its schedule is "none"', ""
-        return "sampled", "other targets have their turn", "raise profiled_targets in [budget]"
-
-
-def _checked(pid: int, config: SessionConfig) -> TargetFacts:
-    return check_target(
-        pid, may_be_sealed=config.accesses != "bursts", patience_seconds=EXEC_SECONDS
-    )
-
-
-def _is_there(key: ProcessKey) -> bool:
-    """Whether the process has not ended."""
-    try:
-        with ProcessHandle(key.pid) as handle:
-            return handle.identity.start_ticks == key.start_ticks and handle.alive()
-    except TargetError:
-        return False
-
-
-def _share_of_files() -> int | None:
-    """Descriptors that one target may take; None: there is no limit."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return None if hard == resource.RLIM_INFINITY else int(hard * _FILES_PART)
-
-
-def _as_memsampd_error(error: MemsampdError | OSError) -> MemsampdError:
-    return error if isinstance(error, MemsampdError) else TargetError(str(error))

@@ -117,3 +117,35 @@ class MappedFiles:
                 return os.pread(file.fileno(), size_bytes, address - area.start + area.offset)
         except OSError:
             return b""
+
+
+class CodeReader(AbstractContextManager["CodeReader"]):
+    """Reads the code of a process, or nothing where there is none; to be entered for much at once.
+
+    Pages that it has not got are not read: that would bring them in for it. Where its memory may
+    not be read, the files that are mapped are.
+
+    Args:
+        pid: the process.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self._present = PresentMemory(pid)
+        self._mapped = MappedFiles(pid)
+
+    def __enter__(self) -> Self:
+        self._present.__enter__()
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._present.__exit__(*raised)
+
+    def __call__(self, address: int, size_bytes: int) -> bytes:
+        """Read."""
+        try:
+            return self._present(address, size_bytes)
+        except PermissionError:
+            self._mapped.begin()
+            return self._mapped.read(address, size_bytes)
+        except (OSError, OverflowError):
+            return b""

@@ -112,6 +112,7 @@ WORD_OF_REGISTER = {
 }
 _SEGMENT_WORD = {Register.FS: _WORDS.index("FS_BASE"), Register.GS: _WORDS.index("GS_BASE")}
 
+_BLOCK_INSTRUCTIONS = 32  # at the most
 _LOADS = {OpAccess.READ, OpAccess.COND_READ, OpAccess.READ_WRITE, OpAccess.READ_COND_WRITE}
 # cmpxchg writes back what it read where the comparison fails: a store on every path.
 _STORES = WRITES
@@ -278,18 +279,18 @@ class RecipeDecoder:
         self._read_code = read_code
         self._info = iced_x86.InstructionInfoFactory()
 
-    def block(self, ip: int, max_instructions: int = 32) -> NDArray[np.void]:
+    def block(self, ip: int) -> NDArray[np.void]:
         """Decode from ``ip`` to the next change of control flow.
 
         Returns:
             Recipes, shape (n,), dtype :data:`RECIPE`, n >= 1 unless the code cannot be read. What
             is not an instruction is one recipe flagged ``UNSUPPORTED``.
         """
-        code = self._read_code(ip, max_instructions * CODE_BYTES_MAXIMUM)
-        recipes = np.zeros(max_instructions, RECIPE)
+        code = self._read_code(ip, _BLOCK_INSTRUCTIONS * CODE_BYTES_MAXIMUM)
+        recipes = np.zeros(_BLOCK_INSTRUCTIONS, RECIPE)
         count = 0
         for instruction in iced_x86.Decoder(64, code, ip=ip):
-            if count == max_instructions:
+            if count == _BLOCK_INSTRUCTIONS:
                 break
             is_valid = instruction.code != Code.INVALID
             if not is_valid and count > 0:

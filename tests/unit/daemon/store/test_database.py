@@ -18,7 +18,8 @@ import pytest
 from invented import burst_record
 
 from memsampd.daemon.store import database
-from memsampd.daemon.store.database import VERSION, ProfileStore, connected, prepare
+from memsampd.daemon.store.database import ProfileStore
+from memsampd.daemon.store.file import VERSION, connected, prepare
 from memsampd.daemon.store.keys import ProgramKey
 from memsampd.daemon.store.profiles import Profile, StoredBurst, pack_burst, unpack_burst
 from memsampd.phases.records import Leader

@@ -1,0 +1,134 @@
+"""Where branch samples come from, and by which names their code goes."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Protocol
+
+import msgspec
+
+from memsampd.daemon.config import SessionConfig
+from memsampd.daemon.notes import NoteTeller
+from memsampd.daemon.store.keys import process_name
+from memsampd.errors import TargetError
+from memsampd.phases.branchmap import BranchMap, BranchMaps
+from memsampd.sampler.perf.counts import NO_COUNTERS
+from memsampd.sampler.perf.rings import TaskEvent
+from memsampd.sampler.perf.source import StreamedBranches, TaskClockSource
+from memsampd.sampler.pmu.choice import Choice, PmuTrials
+from memsampd.sampler.process.code_names import CodeNames
+from memsampd.sampler.process.memory import CodeReader
+from memsampd.sampler.protocols import BranchSource
+from memsampd.sampler.records import BranchSamples
+
+logger = logging.getLogger(__name__)
+
+
+class TaskBranches(BranchSource, Protocol):
+    """A branch source that knows of births, ends and execs of threads."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is not as it should be, a sentence each."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether no thread is left to sample."""
+
+    def take_events(self) -> tuple[TaskEvent, ...]:
+        """Those that came with the samples read since last asked."""
+
+
+class MappedBranches:
+    """A branch source that tells execs, and forgets decoded code of children that made one.
+
+    Args:
+        pid: the process that was attached to: what is known of its code goes when the pipeline
+            knows of its exec.
+        source: where samples come from.
+        maps: what was decoded.
+    """
+
+    def __init__(self, pid: int, source: TaskBranches, maps: BranchMaps) -> None:
+        self._pid = pid
+        self._source = source
+        self._maps = maps
+        self._notes = NoteTeller(logger)
+        self._children: list[int] = []
+        self.name = source.name
+        self.period_seconds = source.period_seconds
+
+    def read(self, timeout_seconds: float) -> BranchSamples:
+        """Wait for samples, at most so long, and return all that have come."""
+        samples = self._source.read(timeout_seconds)
+        self._notes.tell(self._source.notes)
+        if self._source.ended:
+            time.sleep(min(timeout_seconds, 0.01))
+        execs = []
+        for event in self._source.take_events():
+            if event.kind == "exec" and event.pid == self._pid:
+                execs.append(event.time_seconds)
+            elif event.pid == self._pid and event.kind == "exit":
+                pass  # bursts that came last still ask for names of its code
+            elif event.kind == "exec" or (event.kind == "exit" and event.tid == event.pid):
+                self._maps.forget(event.pid)
+            elif event.kind == "fork" and event.parent_pid == self._pid != event.pid:
+                self._children.append(event.pid)
+        return msgspec.structs.replace(samples, exec_seconds=tuple(execs)) if execs else samples
+
+    def take_children(self) -> list[int]:
+        """Processes that the target has forked since this was asked last."""
+        children, self._children = self._children, []
+        return children
+
+    def close(self) -> None:
+        """Release every descriptor and mapping."""
+        self._source.close()
+
+
+def named_branches(pid: int) -> BranchMaps:
+    """Branches of a process, and of those that it forks, by names that outlive them.
+
+    Raises:
+        TargetError: it is gone.
+    """
+    try:
+        process = process_name(pid).encode()
+    except OSError as error:
+        raise TargetError(f"process {pid} is gone") from error
+    return BranchMaps(lambda each: BranchMap(CodeReader(each), CodeNames(each, process)))
+
+
+def chosen_branches(
+    pid: int,
+    config: SessionConfig,
+    trials: PmuTrials,
+    choice: Choice,
+    ring_bytes: int,
+    most_files: int | None,
+) -> StreamedBranches:
+    """The branch source that was chosen, with counters if they are the clock."""
+    counters = trials.counter_set if choice.clock == "counters" else NO_COUNTERS
+    if choice.branches == "timer":
+        return TaskClockSource(
+            pid,
+            period_seconds=config.period_seconds,
+            follow_forks=config.follow_forks,
+            ring_bytes=ring_bytes,
+            most_files=most_files,
+            counters=counters,
+            seed=config.seed + 4,
+        )
+    from memsampd.sampler.pmu.branches import PmuBranchSource
+
+    return PmuBranchSource(
+        pid,
+        trials.branch_events,
+        period_seconds=config.period_seconds,
+        follow_forks=config.follow_forks,
+        ring_bytes=ring_bytes,
+        most_files=most_files,
+        counters=counters,
+        seed=config.seed,
+    )

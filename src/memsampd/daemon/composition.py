@@ -1,0 +1,226 @@
+"""Composing a session: which implementation stands behind each seam."""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Callable
+from contextlib import ExitStack, closing
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from memsampd.daemon.branches import MappedBranches, chosen_branches, named_branches
+from memsampd.daemon.config import SessionConfig
+from memsampd.daemon.own_cpu import CpuAccount
+from memsampd.daemon.pipeline import Pipeline
+from memsampd.daemon.pipeline_parts import change_parts, pipeline_parts
+from memsampd.daemon.sampled_lines import PERIOD as SAMPLED_PERIOD
+from memsampd.daemon.sampled_lines import SampledLines
+from memsampd.daemon.sampling import SamplingPlan
+from memsampd.daemon.session import Session
+from memsampd.daemon.session_parts import BurstTaker, SessionParts
+from memsampd.daemon.surroundings import Surroundings
+from memsampd.exporters.snapshot import TargetInfo
+from memsampd.phases.branchmap import BranchMaps
+from memsampd.sampler.perf.costs import SwitchCost
+from memsampd.sampler.perf.source import RING_BYTES, StreamedBranches, TaskClockSource
+from memsampd.sampler.perf.switches import SwitchCounter
+from memsampd.sampler.perf.watchpoints import Watchpoints
+from memsampd.sampler.pmu.choice import Choice, PmuTrials, choose
+from memsampd.sampler.process.cputime import process_cpu_ns
+from memsampd.sampler.process.identity import ProcessHandle
+
+if TYPE_CHECKING:
+    from memsampd.daemon.store.database import ProfileStore
+    from memsampd.daemon.store.keeper import ProfileKeeper
+    from memsampd.exporters.past import Past
+
+logger = logging.getLogger(__name__)
+
+
+def compose(
+    target: TargetInfo,
+    handle: ProcessHandle,
+    config: SessionConfig,
+    around: Surroundings,
+    stack: ExitStack,
+    make_tracer: Callable[[int, SessionConfig, CpuAccount], BurstTaker],
+    *,
+    permit: Callable[[], bool] = lambda: True,
+    ring_bytes: int = RING_BYTES,
+    most_files: int | None = None,
+    store: ProfileStore | None = None,
+    tell: Callable[[str], None] = logger.debug,
+) -> SessionParts:
+    """Compose what a session needs, to be released by the stack.
+
+    Args:
+        target: the process.
+        handle: holds on to it.
+        config: how to observe.
+        around: what it shares with other sessions.
+        stack: releases it.
+        make_tracer: makes what takes bursts, for a pid, and has it charged to an account.
+        permit: says whether others, who share the machine's budget, leave room for a burst.
+        ring_bytes: size of the buffers of samples.
+        most_files: descriptors that sampling may take; None: all that this process may open.
+        store: what is learned is kept there, and what was is known again; None: not at all.
+        tell: tells people what is known again.
+
+    Raises:
+        MemsampdError: something is in the way; the message names the remedy.
+    """
+    started_seconds = time.monotonic()
+    maps = named_branches(target.pid)
+    target_cpu_at_start = process_cpu_ns(target.pid) * 1e-9
+    choice = choose(around.pmu, config.branches, config.clock)
+    if around.pmu.every:
+        logger.info("branches by %s, clock by %s: %s", choice.branches, choice.clock, choice.said)
+    source = stack.enter_context(
+        closing(chosen_branches(target.pid, config, around.pmu, choice, ring_bytes, most_files))
+    )
+    account = stack.enter_context(closing(around.process_cpu.open()))
+    tracer = stack.enter_context(closing(make_tracer(target.pid, config, account)))
+    sampling = _sampling(target.pid, source, config, around, account, tell)
+    keeper = watchpoints = None
+    if store is not None:
+        keeper = _keeper(store, target.pid, config, around, maps, choice, tell)
+        stack.callback(keeper.close)
+    if config.watches:
+        counters = around.pmu.distance_counters(choice)
+        watchpoints = Watchpoints(most_files=_files_of_watches(most_files), counters=counters)
+        stack.callback(watchpoints.close)
+    sampled_lines = _sampled_lines(target.pid, config, around.pmu, stack, most_files)
+    deciding = pipeline_parts(
+        target.pid, config, maps, around, started_seconds, permit, choice.clock, keeper
+    )
+    return SessionParts(
+        target=target,
+        handle=handle,
+        branches=MappedBranches(target.pid, source, maps),
+        tracer=tracer,
+        pipeline=Pipeline(deciding, started_seconds),
+        own_cpu=account,
+        cache_sizes_bytes=dict(around.machine.cache_sizes_bytes()),
+        clock_name=choice.clock,
+        started_seconds=started_seconds,
+        target_cpu_at_start=target_cpu_at_start,
+        memory_peak=around.memory_peak,
+        recorders=() if keeper is None else (keeper,),
+        watchpoints=watchpoints,
+        keeper=keeper,
+        past=_past(keeper, around, config),
+        sampled_lines=sampled_lines,
+        sampling=sampling,
+    )
+
+
+def _sampling(
+    pid: int,
+    source: StreamedBranches,
+    config: SessionConfig,
+    around: Surroundings,
+    account: CpuAccount,
+    tell: Callable[[str], None],
+) -> SamplingPlan:
+    """Charges samples, and has them taken for a part of the time where switches are many."""
+    cost = around.sampling_cost
+    measure: Callable[[], SwitchCost] | None = around.switch_cost
+    if source.name != TaskClockSource.name:  # what a PMU's events take at switches is not known
+        cost, measure = msgspec.structs.replace(cost, switch=SwitchCost()), None
+
+    def thinned() -> None:
+        for thread in source.threads:
+            account.add_thread(thread)
+
+    return SamplingPlan(
+        source, cost, config.budget_share, SwitchCounter(pid), thinned, tell, measure
+    )
+
+
+def _keeper(
+    store: ProfileStore,
+    pid: int,
+    config: SessionConfig,
+    around: Surroundings,
+    maps: BranchMaps,
+    choice: Choice,
+    tell: Callable[[str], None],
+) -> ProfileKeeper:
+    """Keeps what is learned of the program, and tells what is known of it."""
+    from memsampd.daemon.store.keeper import ProfileKeeper
+
+    return ProfileKeeper(
+        store,
+        pid,
+        config,
+        around.machine.cpu.name,
+        lambda: maps.anonymous_share(pid),
+        tell,
+        branches=choice.branches,
+    )
+
+
+def _past(keeper: ProfileKeeper | None, around: Surroundings, config: SessionConfig) -> Past | None:
+    """What was kept of what the process did, as far as it fits to what is to come."""
+    if keeper is None or keeper.past is None:
+        return None
+    return keeper.past.fitting(around.curve_sizes(), config.line_bytes)
+
+
+def change_accesses(
+    session: Session,
+    config: SessionConfig,
+    around: Surroundings,
+    stack: ExitStack,
+    most_files: int | None = None,
+) -> None:
+    """Have a session take accesses from elsewhere, once its tracer has been changed, too.
+
+    Args:
+        session: the session.
+        config: its settings from now on; only ``accesses`` may differ.
+        around: what it shares with other sessions.
+        stack: releases what is opened for it.
+        most_files: as for :func:`compose`.
+
+    Raises:
+        MemsampdError: something is in the way; the session goes on as before.
+    """
+    parts = session.parts
+    lines = _sampled_lines(parts.target.pid, config, around.pmu, stack, most_files)
+    if parts.sampled_lines is not None:
+        parts.sampled_lines.close()
+    change_parts(parts.pipeline, config, around, parts.clock_name)
+    session.change(msgspec.structs.replace(parts, sampled_lines=lines), config)
+
+
+def _sampled_lines(
+    pid: int,
+    config: SessionConfig,
+    trials: PmuTrials,
+    stack: ExitStack,
+    most_files: int | None,
+) -> SampledLines | None:
+    """Lines of accesses that the PMU samples; None if it cannot."""
+    if not (config.watches and trials.address_events):
+        return None
+    from memsampd.sampler.pmu.addresses import AccessSampler
+
+    sampler = AccessSampler(
+        pid,
+        trials.address_events,
+        SAMPLED_PERIOD,
+        most_files=_files_of_watches(most_files),
+        seed=config.seed,
+    )
+    lines = SampledLines(sampler, config.line_bytes, random.Random(config.seed + 3))
+    stack.callback(lines.close)
+    return lines
+
+
+def _files_of_watches(most_files: int | None) -> int | None:
+    """The part of a session's descriptors that watches may take, or sampled lines: few."""
+    return None if most_files is None else most_files // 8

@@ -1,0 +1,72 @@
+"""Where results go: what serves them over HTTP, and the recording."""
+
+from __future__ import annotations
+
+import logging
+import time
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from memsampd import __version__
+from memsampd.daemon.config import OutputConfig, SessionConfig
+from memsampd.daemon.session_parts import SessionParts
+from memsampd.exporters.protocols import Exporter
+from memsampd.machines.machine import Machine
+
+if TYPE_CHECKING:
+    from memsampd.exporters.recording import RecordingWriter
+
+logger = logging.getLogger(__name__)
+
+
+def served(listen: str, stack: ExitStack) -> Exporter:
+    """Metrics, served until the stack unwinds."""
+    from memsampd.exporters.deferred import DeferredPrometheus
+    from memsampd.exporters.http import MetricsServer
+
+    prometheus = DeferredPrometheus()
+    server = MetricsServer(prometheus.text, listen, lambda: prometheus.version)
+    stack.callback(server.close)
+    logger.info("metrics: %s", server.url)
+    return prometheus
+
+
+def page_served(listen: str, stack: ExitStack) -> Exporter:
+    """The page, the API and metrics, from a process of their own until the stack unwinds."""
+    from memsampd.web.process import WebProcess
+
+    web = WebProcess(listen)
+    stack.callback(web.close)
+    logger.info("page: %s", web.url)
+    return web
+
+
+def recorders(
+    output: OutputConfig,
+    parts: SessionParts,
+    config: SessionConfig,
+    machine: Machine,
+    accesses_why: str,
+) -> list[RecordingWriter]:
+    """The recording, if one is wanted; it tells why accesses come from where they do.
+
+    Raises:
+        MemsampdError: it cannot be written.
+    """
+    if output.recording is None:
+        return []
+    from memsampd.exporters.recording import HeaderRecord, RecordingWriter
+
+    header = HeaderRecord(
+        memsampd_version=__version__,
+        target=parts.target,
+        backend=parts.backend,
+        line_bytes=config.line_bytes,
+        start_unix_seconds=time.time(),
+        cache_sizes_bytes=parts.cache_sizes_bytes,
+        machine={"cpu": machine.cpu.name, "cpus": len(machine.cpus)},
+        config=msgspec.structs.asdict(config) | {"accesses_why": accesses_why},
+    )
+    return [RecordingWriter(output.recording, header, overwrite=output.overwrite)]

@@ -1,0 +1,72 @@
+"""What all sessions of a process have in common: this machine, and what it allows."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import cache
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from memsampd.daemon.accesses import ReplicaTrial
+from memsampd.daemon.own_cpu import ProcessCpu
+from memsampd.errors import CapabilityError
+from memsampd.machines.machine import Machine, read_machine
+from memsampd.machines.machine_file import MemoryPeak, known_peak
+from memsampd.models.sizes import default_sizes
+from memsampd.sampler.perf.costs import SamplingCost, SwitchCost, measure_switch_cost
+from memsampd.sampler.pmu.choice import NO_PMU, PmuTrials, try_pmu
+
+logger = logging.getLogger(__name__)
+
+
+class Surroundings(msgspec.Struct, frozen=True):
+    """What all sessions of a process have in common.
+
+    Attributes:
+        machine: this machine.
+        sampling_cost: what branch samples by the timer take from a target.
+        switch_cost: tells what switches between threads take more then: measured once.
+        process_cpu: accounts of what is done for each of them.
+        memory_peak: what memory gives at most; None if it was not measured.
+        pmu: what came of trying the PMU's events.
+        replica_trial: knows whether replicas can be made.
+    """
+
+    machine: Machine
+    sampling_cost: SamplingCost
+    process_cpu: ProcessCpu
+    memory_peak: MemoryPeak | None = None
+    pmu: PmuTrials = NO_PMU
+    replica_trial: ReplicaTrial = msgspec.field(default_factory=ReplicaTrial)
+    switch_cost: Callable[[], SwitchCost] = msgspec.field(
+        default_factory=lambda: cache(measure_switch_cost)
+    )
+
+    @classmethod
+    def read(cls, process_cpu: ProcessCpu | None = None) -> Surroundings:
+        """Read and measure them."""
+        machine = read_machine()
+        return cls(
+            machine,
+            SamplingCost.measure_interrupts(),
+            process_cpu or ProcessCpu(),
+            _memory_peak(machine),
+            try_pmu(machine.cpu),
+        )
+
+    def curve_sizes(self) -> NDArray[np.int64]:
+        """Sizes of live curves: powers of two, and the caches of this machine."""
+        caches = {size for size in self.machine.cache_sizes_bytes().values() if size >= 1024}
+        return np.array(sorted(caches.union(default_sizes().tolist())), np.int64)
+
+
+def _memory_peak(machine: Machine) -> MemoryPeak | None:
+    """The measured peak; a file that cannot be used is told of, and no reason to stop."""
+    try:
+        return known_peak(machine)
+    except CapabilityError as error:
+        logger.warning("%s", error)
+        return None

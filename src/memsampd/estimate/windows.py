@@ -1,0 +1,330 @@
+"""Windows that later bursts may still tell something of: shared out, settled, counted."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from itertools import islice
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from memsampd.estimate.accounts import PhaseAccounts, WindowSums
+from memsampd.estimate.course import Course
+from memsampd.estimate.events import WindowRecord, code_hits
+from memsampd.estimate.evidence import likeness_of_spacing, rates_in_windows
+from memsampd.estimate.layout import HIGH, LOW, MIDDLE, CurveLayout
+from memsampd.estimate.memory import BurstMemory
+from memsampd.estimate.records import Totals, WindowEstimate
+from memsampd.estimate.sharing import burst_shares
+from memsampd.sampler.records import CodeRate, Spacing
+
+# What a burst of another phase counts that ran the code: it may work on other data there.
+_LIKE_CODE = 0.1
+# ... and what it counts where it is not known what code it, or the window, ran.
+_OTHER_PHASE = 1e-9
+# Windows of phases without a burst are of known code if bursts of others ran so much of it.
+_MOST_UNSEEN = 0.1
+# The latest windows are counted once so many have followed: what the next burst corrects of them
+# would otherwise be worked off at the cost of later ones. In replays of 90 live runs the CDF error
+# of the counters fell from 1.93 to 1.78 %, with 2 windows as with 5.
+_COUNTED_LATER = 3
+_AT_ONCE = 16  # windows that are shared out together: most of the work does not depend on how many
+
+
+class _Waiting(msgspec.Struct):
+    """One of them."""
+
+    index: int
+    phase: int
+    cpu_seconds: float
+    hits: NDArray[np.uint16]
+    rates: tuple[CodeRate, ...]
+    spacing: Spacing | None
+    sums: WindowSums
+    is_known: bool = False
+
+
+class _Told(msgspec.Struct, frozen=True):
+    """What bursts tell of windows, w of them.
+
+    Attributes:
+        index: of each, shape (w,).
+        cpu_seconds: of each, shape (w,).
+        accesses: by burst, shape (w, m).
+        misses: in the figures of a curve layout, shape (w, values); theirs to change who asked.
+        unseen: share of code that no burst has seen, shape (w,).
+        rated: CPU time in code whose rate was measured, shape (w,).
+        is_known: whether bursts have seen their code, shape (w,).
+    """
+
+    index: NDArray[np.int64]
+    cpu_seconds: NDArray[np.float64]
+    accesses: NDArray[np.float64]
+    misses: NDArray[np.float64]
+    unseen: NDArray[np.float64]
+    rated: NDArray[np.float64]
+    is_known: NDArray[np.bool_]
+
+
+class WaitingWindows:
+    """Shares windows out among bursts until they are settled, and counts them.
+
+    Args:
+        layout: of the curves.
+        accounts: of the phases: settled windows are added there.
+        course: is told rates of windows.
+        capacity: bursts that are told apart.
+        settle_windows: windows after which one is settled.
+        most: windows that wait for a burst at most.
+        tell_window: told of each window once it is settled.
+    """
+
+    def __init__(
+        self,
+        layout: CurveLayout,
+        accounts: PhaseAccounts,
+        course: Course,
+        capacity: int,
+        settle_windows: int,
+        most: int,
+        tell_window: Callable[[WindowEstimate], None] | None,
+    ) -> None:
+        self._layout = layout
+        self._accounts = accounts
+        self._course = course
+        self._capacity = capacity
+        self._settle_windows = settle_windows
+        self._most = most
+        self._tell_window = tell_window
+        self._waiting: deque[_Waiting] = deque()
+        self._new: list[_Waiting] = []  # of these, not shared out yet
+        self._provisional = self._nothing()
+        self._settled = self._nothing()
+        self._most_accesses = 0.0
+        self._most_misses = np.zeros(len(layout.models) * len(layout.sizes_bytes))
+
+    def _nothing(self) -> WindowSums:
+        return WindowSums.nothing(self._layout.values, self._capacity)
+
+    def add(self, record: WindowRecord, phase: int) -> bool:
+        """Add the next one; whether it is time to share out those that are new."""
+        window = _Waiting(
+            record.index,
+            phase,
+            record.cpu_seconds,
+            code_hits(record.code),
+            record.rates,
+            record.spacing,
+            self._nothing(),
+        )
+        self._waiting.append(window)
+        self._new.append(window)
+        self._course.begin(record.index, record.end_seconds)
+        return len(self._new) >= _AT_ONCE
+
+    def take_stock(self, memory: BurstMemory | None) -> None:
+        """Share out the windows that have ended since the last time, before anything else changes.
+
+        Until then they would be told the same, one by one.
+
+        Args:
+            memory: of bursts; None before the first.
+        """
+        if not self._new:
+            return
+        new, self._new = self._new, []
+        self._provisional.add(self._value(new, memory))
+        self.settle()
+        self.count_on()
+
+    def value_again(self, memory: BurstMemory | None) -> None:
+        """Share out all, now that more is known of bursts."""
+        self._provisional = self._value(self._waiting, memory)
+
+    def settle(self) -> None:
+        """Settle windows that are old enough; of unknown code only where there are too many."""
+        latest = self._waiting[-1].index if self._waiting else 0
+        kept: list[_Waiting] = []
+        for window in self._waiting:
+            is_old = latest - window.index >= self._settle_windows
+            if is_old and window.is_known:
+                self._settle_one(window)
+            else:
+                kept.append(window)
+        excess = max(len(kept) - self._most, 0)
+        for window in kept[:excess]:
+            self._settle_one(window)
+        if len(kept) - excess != len(self._waiting):
+            self._waiting = deque(kept[excess:])
+
+    def settle_all(self) -> None:
+        """Settle all: no burst will speak for them any more."""
+        for window in self._waiting:
+            self._settle_one(window)
+        self._waiting.clear()
+
+    def count_on(self) -> None:
+        """Counters never run backwards, whatever an estimate is corrected by."""
+        sums = self.all_sums()
+        for window in islice(reversed(self._waiting), _COUNTED_LATER):
+            sums.add(window.sums, -1.0)
+        if sums.accesses < 1:  # what rounding leaves
+            return
+        middle = self._layout.table(sums.misses)[:, MIDDLE].ravel()
+        self._most_accesses = max(self._most_accesses, sums.accesses)
+        self._most_misses = np.maximum(self._most_misses, middle)
+
+    def merge(self, gone: int, into: int) -> None:
+        """A phase turned out to be another one."""
+        for window in self._waiting:
+            if window.phase == gone:
+                window.phase = into
+
+    def keep_rows(self, kept: NDArray[np.int64]) -> None:
+        """Of the remembered bursts only these are left, in this order: :meth:`value_again`."""
+        self._settled.keep_rows(kept)
+
+    def bins(self) -> int:
+        """Return the length of branch vectors; 0 where none is known."""
+        return max((len(each.hits) for each in self._waiting), default=0)
+
+    def spacing(self, index: int) -> Spacing | None:
+        """Return how far apart data lay in a window, as long as it waits."""
+        found = (window.spacing for window in reversed(self._waiting) if window.index == index)
+        return next(found, None)
+
+    def all_sums(self) -> WindowSums:
+        """Return the sums over all windows, settled or not."""
+        sums = self._provisional.copy()
+        sums.add(self._settled)
+        return sums
+
+    def sums_by_phase(self) -> dict[int, WindowSums]:
+        """Return the sums over all windows of each phase."""
+        sums = {id: account.settled.copy() for id, account in self._accounts.by_phase.items()}
+        for window in self._waiting:
+            sums[window.phase].add(window.sums)
+        return sums
+
+    def totals(self) -> Totals:
+        """Return what was counted so far."""
+        misses = self._most_misses.reshape(len(self._layout.models), -1)
+        return Totals(
+            self._most_accesses,
+            {model.policy: row for model, row in zip(self._layout.models, misses, strict=True)},
+        )
+
+    # -- one at a time -------------------------------------------------------------------------
+
+    def _settle_one(self, window: _Waiting) -> None:
+        self._provisional.add(window.sums, -1.0)
+        self._settled.add(window.sums)
+        self._accounts.of(window.phase).settled.add(window.sums)
+        if self._tell_window is not None:
+            self._tell_window(self._estimate(window))
+
+    def _estimate(self, window: _Waiting) -> WindowEstimate:
+        sums = window.sums
+        curves = {}
+        if sums.accesses > 0:
+            row = sums.misses / sums.accesses
+            sampled = self._accounts.of(window.phase).histogram.accesses
+            curves = dict(self._layout.curves(row, sampled))
+        return WindowEstimate(
+            index=window.index,
+            phase=window.phase,
+            accesses=sums.accesses if curves or window.is_known else None,
+            is_rate_known=sums.rated_cpu_seconds > 0.5 * window.cpu_seconds,
+            curves=curves,
+            is_known=window.is_known,
+        )
+
+    # -- many at once --------------------------------------------------------------------------
+
+    def _value(
+        self, windows: Sequence[_Waiting] | deque[_Waiting], memory: BurstMemory | None
+    ) -> WindowSums:
+        """Share windows out among the bursts; returns the sums over all of them."""
+        if memory is not None and memory.count and windows:
+            return self._note(windows, _shared_out(windows, memory))
+        all_sums = self._nothing()
+        for window in windows:
+            window.is_known = False
+            window.sums = self._nothing()
+            window.sums.unknown_cpu_seconds = window.cpu_seconds
+            all_sums.unknown_cpu_seconds += window.cpu_seconds
+        return all_sums
+
+    def _note(self, windows: Sequence[_Waiting] | deque[_Waiting], told: _Told) -> WindowSums:
+        """Note what is told of windows; returns the sums over all of them."""
+        is_known, totals = told.is_known, told.accesses.sum(axis=1)
+        weights = np.zeros((len(totals), self._capacity))
+        weights[:, : told.accesses.shape[1]] = told.accesses
+        weights[~is_known] = 0.0
+        table = told.misses.reshape(len(totals), len(self._layout.models), 3, -1)
+        table[~is_known, :, LOW] = 0.0
+        table[~is_known, :, HIGH] = totals[~is_known, None, None]
+        figures = (
+            totals,
+            np.where(is_known, told.unseen * totals, 0.0),
+            np.where(is_known, told.rated, 0.0),
+            np.where(is_known, 0.0, told.cpu_seconds),
+            np.where(is_known, 0.0, totals),
+        )
+        rows = zip(*(each.tolist() for each in figures), strict=True)
+        for window, known, row, sums, weight in zip(
+            windows, is_known.tolist(), rows, told.misses, weights, strict=True
+        ):
+            window.is_known = known
+            window.sums = _sums_of(row, sums, weight)
+        has_rate = is_known & (told.cpu_seconds > 0)
+        rates = totals[has_rate] / told.cpu_seconds[has_rate]
+        self._course.tell_rates(told.index[has_rate], rates)
+        together = [sum(each.tolist()) for each in figures]
+        return _sums_of(together, told.misses.sum(axis=0), weights.sum(axis=0))
+
+
+def _shared_out(windows: Sequence[_Waiting] | deque[_Waiting], memory: BurstMemory) -> _Told:
+    """What the remembered bursts, at least one, tell of windows."""
+    index = np.array([window.index for window in windows], np.int64)
+    phase = np.array([window.phase for window in windows])
+    cpu_seconds = np.array([window.cpu_seconds for window in windows])
+    hits = memory.compact([window.hits for window in windows])
+    expected, is_rated = memory.expected_rates()
+    rates, by_rates = rates_in_windows(
+        [window.rates for window in windows], memory.timed_code, memory.like_code(), expected
+    )
+    by_spacing = likeness_of_spacing([window.spacing for window in windows], memory.spacing)
+    own = np.equal.outer(phase, memory.phase)
+    is_told = np.logical_and.outer(hits.any(axis=1), memory.has_code())
+    shares = burst_shares(
+        index,
+        hits,
+        memory.window,
+        memory.code,
+        np.where(own, 1.0, np.where(is_told, _LIKE_CODE, _OTHER_PHASE)),
+        memory.bursts * by_rates * by_spacing,
+        memory.parts_of_kinds(),
+    )
+    seconds = shares * cpu_seconds[:, None]
+    accesses = seconds * rates
+    unseen = hits[:, -1] / np.maximum(hits.sum(axis=1), 1)
+    return _Told(
+        index=index,
+        cpu_seconds=cpu_seconds,
+        accesses=accesses,
+        misses=accesses @ memory.curves,
+        unseen=unseen,
+        rated=seconds @ is_rated.astype(np.float64),
+        is_known=own.any(axis=1) | (is_told.any(axis=1) & (unseen <= _MOST_UNSEEN)),
+    )
+
+
+def _sums_of(
+    figures: Sequence[float], misses: NDArray[np.float64], weights: NDArray[np.float64]
+) -> WindowSums:
+    """Sums over windows: of accesses, unseen ones, seconds, seconds and accesses not known."""
+    accesses, unseen, rated, unknown_seconds, unknown_accesses = figures
+    return WindowSums(accesses, misses, unseen, rated, unknown_seconds, unknown_accesses, weights)
