@@ -11,6 +11,7 @@
 /* Each part adds its functions and types to the module; -1 with an exception set on failure. */
 int memsampd_add_breakpoints(PyObject *module);
 int memsampd_add_code_walk(PyObject *module);
+int memsampd_add_last_instruction(PyObject *module);
 int memsampd_add_line_stream(PyObject *module);
 int memsampd_add_lru(PyObject *module);
 int memsampd_add_lru_returns(PyObject *module);

@@ -35,6 +35,7 @@ core_exec(PyObject *module)
     static int (*const add[])(PyObject *module) = {
         memsampd_add_breakpoints,
         memsampd_add_code_walk,
+        memsampd_add_last_instruction,
         memsampd_add_line_stream,
         memsampd_add_lru,
         memsampd_add_lru_returns,

@@ -1,6 +1,7 @@
 /* Registers that advance steadily: what sampler/clock/odometer.py looks for, one register after another. */
 #include "core.h"
 #include "ascending.h"
+#include "records.h"
 
 #include <math.h>
 #include <stdbool.h>
@@ -8,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define REGISTERS 16
 /* A register is steady if its advances deviate by so much in the median, and nearly all by less than this. */
 #define STEADY 0.2
 #define ALIKE 0.45

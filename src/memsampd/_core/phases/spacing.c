@@ -1,13 +1,13 @@
 /* How far apart data lie: see sampler/spacing.py. */
 #include "core.h"
 #include "ascending.h"
+#include "records.h"
 
 #include <math.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 
-#define REGISTERS 16
 #define LEAST_ADDRESSES 8
 #define LINE_SHIFT 6
 #define CHANGE 2.0 /* octaves, besides what both halves of a window are known to */

@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PAGE 4096u
 #define AHEAD_BLOCKS 16
 #define TRANSITION_MAXIMUM_BYTES 64
 /* Records from which the way of branches is known well enough, and the least share (1 in so many) of
@@ -20,7 +19,7 @@
 static bool
 has_changed(struct blocks *b, uint64_t address)
 {
-    return blocks_page(b, address & ~(uint64_t)(PAGE - 1))->has_changed;
+    return blocks_page(b, page_of(address))->has_changed;
 }
 
 static bool
@@ -42,13 +41,13 @@ renew_page(struct code_page *page, const uint8_t *now, enum code_kind kind)
 
     page->is_volatile = kind != CODE_STABLE;
     page->has_changed = readable != (page->bytes != NULL) ||
-                        (readable && memcmp(now, page->bytes, PAGE) != 0);
+                        (readable && memcmp(now, page->bytes, PAGE_BYTES) != 0);
     if (!page->has_changed)
         return true;
-    if (readable && page->bytes == NULL && (page->bytes = malloc(PAGE)) == NULL)
+    if (readable && page->bytes == NULL && (page->bytes = malloc(PAGE_BYTES)) == NULL)
         return false;
     if (readable) {
-        memcpy(page->bytes, now, PAGE);
+        memcpy(page->bytes, now, PAGE_BYTES);
     } else {
         free(page->bytes);
         page->bytes = NULL;
@@ -60,7 +59,7 @@ renew_page(struct code_page *page, const uint8_t *now, enum code_kind kind)
 static bool
 renew_pages(struct blocks *b, bool only_volatile, bool *any)
 {
-    uint8_t now[CODE_BATCH * PAGE];
+    uint8_t now[CODE_BATCH * PAGE_BYTES];
     enum code_kind kind[CODE_BATCH];
     uint64_t *address = malloc((b->pages + 1) * sizeof *address);
     size_t count = 0;
@@ -76,7 +75,7 @@ renew_pages(struct blocks *b, bool only_volatile, bool *any)
         b->read_code(b->reader, address + at, batch, now, kind);
         for (size_t i = 0; renewed && i < batch; i++) {
             struct code_page *page = blocks_page(b, address[at + i]);
-            renewed = page != NULL && renew_page(page, now + i * PAGE, kind[i]);
+            renewed = page != NULL && renew_page(page, now + i * PAGE_BYTES, kind[i]);
             *any |= renewed && page->has_changed;
         }
     }

@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PAGE 4096u
 #define FIRST_CAPACITY 4096
 
 /* ---- Storage ---- */
@@ -179,7 +178,7 @@ blocks_page(struct blocks *b, uint64_t address)
     struct code_page *page = page_slot(b, address);
     if (page->address == 0) {
         page->address = address;
-        page->bytes = malloc(PAGE);
+        page->bytes = malloc(PAGE_BYTES);
         b->pages++;
         enum code_kind kind = CODE_UNREADABLE;
         if (page->bytes != NULL)
@@ -199,10 +198,10 @@ blocks_read_code(struct blocks *b, uint64_t ip, uint8_t code[INSTRUCTION_MAXIMUM
     size_t done = 0;
     while (done < INSTRUCTION_MAXIMUM_BYTES) {
         uint64_t at = ip + done;
-        struct code_page *page = blocks_page(b, at & ~(uint64_t)(PAGE - 1));
+        struct code_page *page = blocks_page(b, page_of(at));
         if (page == NULL || page->bytes == NULL)
             break;
-        size_t offset = at & (PAGE - 1), part = PAGE - offset;
+        size_t offset = at & (PAGE_BYTES - 1), part = PAGE_BYTES - offset;
         part = part < INSTRUCTION_MAXIMUM_BYTES - done ? part : INSTRUCTION_MAXIMUM_BYTES - done;
         memcpy(code + done, page->bytes + offset, part);
         done += part;
@@ -213,7 +212,7 @@ blocks_read_code(struct blocks *b, uint64_t ip, uint8_t code[INSTRUCTION_MAXIMUM
 bool
 blocks_use_page(const struct blocks *b, uint64_t address)
 {
-    uint64_t page = address & ~(uint64_t)(PAGE - 1);
+    uint64_t page = page_of(address);
 
     return b->page_capacity != 0 && page_slot(b, page)->address == page;
 }
@@ -222,7 +221,7 @@ bool
 blocks_was_written(const struct blocks *b, uint64_t address)
 {
     for (unsigned i = 0; i < b->written_pages; i++)
-        if (b->written_page[i] == (address & ~(uint64_t)(PAGE - 1)))
+        if (b->written_page[i] == page_of(address))
             return true;
     return false;
 }

@@ -10,6 +10,7 @@
 #define MEMSAMPD_TABLES_H
 
 #include "layout.h"
+#include "page.h"
 #include "profile.h"
 
 enum exit_kind {
