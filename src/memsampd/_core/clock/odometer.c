@@ -205,11 +205,10 @@ PyDoc_STRVAR(find_counter_doc,
              "more samples and their advances.");
 
 static PyObject *
-find_counter(PyObject *module, PyObject *args)
+find_counter(PyObject *Py_UNUSED(module), PyObject *args)
 {
     Py_buffer advance, seconds, burst, accesses, first, beyond;
     double low, high;
-    (void)module;
     if (!PyArg_ParseTuple(args, "y*y*y*y*ddy*y*:find_counter", &advance, &seconds, &burst, &accesses,
                           &low, &high, &first, &beyond))
         return NULL;
@@ -276,9 +275,8 @@ PyDoc_STRVAR(steady_rate_doc,
              "what is not possible.");
 
 static PyObject *
-steady_rate(PyObject *module, PyObject *args)
+steady_rate(PyObject *Py_UNUSED(module), PyObject *args)
 {
-    (void)module;
     return rate_by(args, is_steady);
 }
 
@@ -287,9 +285,8 @@ PyDoc_STRVAR(agreed_rate_doc,
              "The same of those that go on, where half of these agree closely.");
 
 static PyObject *
-agreed_rate(PyObject *module, PyObject *args)
+agreed_rate(PyObject *Py_UNUSED(module), PyObject *args)
 {
-    (void)module;
     return rate_by(args, is_agreed);
 }
 

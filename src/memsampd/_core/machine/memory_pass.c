@@ -46,11 +46,10 @@ PyDoc_STRVAR(memory_pass_doc,
              "of it, 'c' copies its first half into its second.");
 
 static PyObject *
-memory_pass(PyObject *module, PyObject *args)
+memory_pass(PyObject *Py_UNUSED(module), PyObject *args)
 {
     int operation;
     Py_buffer area;
-    (void)module;
     if (!PyArg_ParseTuple(args, "Cw*", &operation, &area))
         return NULL;
     uint64_t *words = area.buf;

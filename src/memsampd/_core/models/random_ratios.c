@@ -98,10 +98,9 @@ PyDoc_STRVAR(random_ratios_doc,
              "ascending (int64).");
 
 static PyObject *
-random_ratios(PyObject *module, PyObject *args)
+random_ratios(PyObject *Py_UNUSED(module), PyObject *args)
 {
     Py_buffer edges, survival, lines;
-    (void)module;
     if (!PyArg_ParseTuple(args, "y*y*y*:random_ratios", &edges, &survival, &lines))
         return NULL;
     const size_t count = (size_t)edges.len / sizeof(int64_t);

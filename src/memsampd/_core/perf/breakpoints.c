@@ -4,6 +4,7 @@
  * The thread's registers and memory stay as they are: the kernel sets the debug registers whenever
  * the thread is switched in. There are four of them, shared with debuggers. */
 #include "core.h"
+#include "moments.h"
 #include "ring.h"
 
 #include <errno.h>
@@ -11,7 +12,6 @@
 #include <poll.h>
 #include <stddef.h>
 #include <sys/ioctl.h>
-#include <sys/syscall.h>
 #include <time.h>
 
 enum {
@@ -58,7 +58,6 @@ typedef struct {
 static int
 open_event(struct perf_event_attr *attr, pid_t tid, int leader)
 {
-    attr->size = sizeof *attr;
     attr->read_format = PERF_FORMAT_GROUP;
     attr->exclude_kernel = 1;
     attr->exclude_hv = 1;
@@ -66,7 +65,7 @@ open_event(struct perf_event_attr *attr, pid_t tid, int leader)
     attr->clockid = CLOCK_MONOTONIC;
     attr->remove_on_exec = 1; /* the new program's addresses mean something else */
     attr->disabled = 1;
-    return (int)syscall(SYS_perf_event_open, attr, tid, -1, leader, PERF_FLAG_FD_CLOEXEC);
+    return perf_event_open(attr, tid, -1, leader);
 }
 
 static int
@@ -185,8 +184,7 @@ breakpoints_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
         return PyErr_Format(PyExc_ValueError, "one to %d points on a thread", POINTS_MAX);
     if (hits < 1 || hits > HITS_MAX / count)
         return PyErr_Format(PyExc_ValueError, "one to %d hits", HITS_MAX);
-    allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
-    Breakpoints *self = (Breakpoints *)allocate(type, 0);
+    Breakpoints *self = (Breakpoints *)PyType_GenericAlloc(type, 0);
     if (!self)
         return NULL;
     self->clock = -1;
@@ -207,10 +205,8 @@ breakpoints_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 static void
 breakpoints_dealloc(PyObject *self)
 {
-    PyTypeObject *type = Py_TYPE(self);
     close_all((Breakpoints *)self);
-    PyObject_Free(self);
-    Py_DECREF(type);
+    memsampd_free(self);
 }
 
 static int
@@ -244,26 +240,30 @@ breakpoints_arm(PyObject *object, PyObject *args)
     Py_RETURN_NONE;
 }
 
-static double
-now_seconds(void)
+/* The next hit from a position in the ring on, which is left behind it; false: no more. Hits are not taken
+ * from the ring: it holds all that can come. */
+static int
+next_hit(const Breakpoints *self, uint64_t *at, uint64_t head, struct hit_record *record)
 {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+    while (*at < head) {
+        if (ring_copy(&self->ring, *at, record, sizeof *record) < sizeof record->header)
+            return 0; /* never seen; going on would not end */
+        *at += record->header.size;
+        if (record->header.type == PERF_RECORD_SAMPLE)
+            return 1;
+    }
+    return 0;
 }
 
-/* Hits are not taken from the ring: it holds all that can come. */
 static int
 hits_so_far(const Breakpoints *self)
 {
-    uint64_t head = ring_head(&self->ring);
+    const uint64_t head = ring_head(&self->ring);
+    struct hit_record record;
+    uint64_t at = 0;
     int hits = 0;
-    struct perf_event_header header;
-    for (uint64_t at = 0; at < head; at += header.size) {
-        if (ring_copy(&self->ring, at, &header, sizeof header) < sizeof header)
-            break; /* never seen; going on would not end */
-        hits += header.type == PERF_RECORD_SAMPLE;
-    }
+    while (next_hit(self, &at, head, &record))
+        hits++;
     return hits;
 }
 
@@ -321,24 +321,21 @@ PyDoc_STRVAR(hits_doc, "hits()\n--\n\n"
                        "counted u64, point u32, padding u32).");
 
 static PyObject *
-breakpoints_hits(PyObject *object, PyObject *unused)
+breakpoints_hits(PyObject *object, PyObject *Py_UNUSED(unused))
 {
     Breakpoints *self = (Breakpoints *)object;
     struct hit hits[HITS_MAX];
     size_t count = 0;
-    (void)unused;
     if (!is_open(self))
         return NULL;
-    uint64_t head = ring_head(&self->ring);
-    struct hit_record record;
+    const uint64_t head = ring_head(&self->ring);
     const size_t least = offsetof(struct hit_record, counts) + 8 * (size_t)self->counters;
-    for (uint64_t at = 0; at < head && count < HITS_MAX; at += record.header.size) {
-        if (ring_copy(&self->ring, at, &record, sizeof record) < sizeof record.header)
-            break;
-        if (record.header.type == PERF_RECORD_SAMPLE && record.header.size >= least)
+    struct hit_record record;
+    uint64_t at = 0;
+    while (count < HITS_MAX && next_hit(self, &at, head, &record))
+        if (record.header.size >= least)
             hits[count++] = (struct hit){record.task_ns, record.time_ns, record.ip,
                                          sum_of(self, record.counts), point_of(self, record.id), 0};
-    }
     return PyBytes_FromStringAndSize((const char *)hits, (Py_ssize_t)(count * sizeof *hits));
 }
 
@@ -347,10 +344,9 @@ PyDoc_STRVAR(descriptors_doc, "descriptors()\n--\n\n"
                               "readable once one was hit.");
 
 static PyObject *
-breakpoints_descriptors(PyObject *object, PyObject *unused)
+breakpoints_descriptors(PyObject *object, PyObject *Py_UNUSED(unused))
 {
     Breakpoints *self = (Breakpoints *)object;
-    (void)unused;
     return is_open(self) ? Py_BuildValue("(ii)", self->clock, self->fd[0]) : NULL;
 }
 
@@ -360,12 +356,11 @@ PyDoc_STRVAR(clock_doc, "clock()\n--\n\n"
                         "gave up; what the counters counted; and whether the kernel gave up.");
 
 static PyObject *
-breakpoints_clock(PyObject *object, PyObject *unused)
+breakpoints_clock(PyObject *object, PyObject *Py_UNUSED(unused))
 {
     Breakpoints *self = (Breakpoints *)object;
     struct { uint64_t members, task_ns, counts[COUNTERS_MAX + POINTS_MAX]; } values = {0};
     struct pollfd looked = {.events = POLLIN};
-    (void)unused;
     if (!is_open(self))
         return NULL;
     looked.fd = self->fd[0];
@@ -381,9 +376,8 @@ breakpoints_clock(PyObject *object, PyObject *unused)
 }
 
 static PyObject *
-breakpoints_close(PyObject *self, PyObject *unused)
+breakpoints_close(PyObject *self, PyObject *Py_UNUSED(unused))
 {
-    (void)unused;
     close_all((Breakpoints *)self);
     Py_RETURN_NONE;
 }
@@ -427,13 +421,13 @@ static PyType_Spec breakpoints_spec = {
 int
 memsampd_add_breakpoints(PyObject *module)
 {
-    if (PyModule_AddIntConstant(module, "BREAKPOINT_EXECUTE", HW_BREAKPOINT_X) < 0 ||
-        PyModule_AddIntConstant(module, "BREAKPOINT_ACCESS", HW_BREAKPOINT_RW) < 0)
-        return -1;
-    PyObject *type = PyType_FromSpec(&breakpoints_spec);
-    if (!type)
-        return -1;
-    int failed = PyModule_AddObjectRef(module, "Breakpoints", type);
-    Py_DECREF(type);
-    return failed;
+    static const struct constant constants[] = {
+        {"BREAKPOINT_EXECUTE", HW_BREAKPOINT_X},
+        {"BREAKPOINT_ACCESS", HW_BREAKPOINT_RW},
+        {NULL, 0},
+    };
+
+    return memsampd_add_constants(module, constants) < 0
+               ? -1
+               : memsampd_add_type(module, &breakpoints_spec);
 }

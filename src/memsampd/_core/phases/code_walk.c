@@ -272,13 +272,12 @@ PyDoc_STRVAR(look_up_doc,
              "target), are kept in dictionaries. forget() is called where more is known than is to be.");
 
 static PyObject *
-look_up(PyObject *module, PyObject *args)
+look_up(PyObject *Py_UNUSED(module), PyObject *args)
 {
     struct names n = {0};
     struct line *l = &n.line;
     Py_buffer ips;
     Py_ssize_t most;
-    (void)module;
     if (!PyArg_ParseTuple(args, "O!y*nO!O!OOOnO:look_up", &PyDict_Type, &l->known, &ips, &most,
                           &PyDict_Type, &l->pages, &PyDict_Type, &l->decoder.forms, &l->read,
                           &l->decoder.decode, &n.named, &n.most_known, &n.forget))

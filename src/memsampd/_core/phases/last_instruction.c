@@ -42,14 +42,13 @@ PyDoc_STRVAR(last_instruction_doc,
              "marks at their ends, so it is decoded from so many places on, which meet nearly always.");
 
 static PyObject *
-last_instruction(PyObject *module, PyObject *args)
+last_instruction(PyObject *Py_UNUSED(module), PyObject *args)
 {
     struct decoder d;
     const uint8_t *code;
     Py_ssize_t size, begins;
     unsigned votes[BEFORE_MOST_BYTES] = {0};
     int best = -1;
-    (void)module;
     if (!PyArg_ParseTuple(args, "y#nO!O:last_instruction", (const char **)&code, &size, &begins,
                           &PyDict_Type, &d.forms, &d.decode))
         return NULL;

@@ -87,10 +87,9 @@ PyDoc_STRVAR(spacing_of_doc,
              "(uint64), a row for each sample.");
 
 static PyObject *
-spacing_of(PyObject *module, PyObject *args)
+spacing_of(PyObject *Py_UNUSED(module), PyObject *args)
 {
     Py_buffer operands, registers;
-    (void)module;
     if (!PyArg_ParseTuple(args, "y*y*:spacing_of", &operands, &registers))
         return NULL;
     const size_t count = (size_t)operands.len / (4 * sizeof(uint64_t));

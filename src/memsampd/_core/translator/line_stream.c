@@ -30,12 +30,11 @@ PyDoc_STRVAR(line_stream_doc,
              "Return the line numbers touched by references, as bytes of uint64.");
 
 static PyObject *
-line_stream(PyObject *module, PyObject *args)
+line_stream(PyObject *Py_UNUSED(module), PyObject *args)
 {
     Py_buffer address, size_bytes;
     unsigned shift;
     PyObject *result = NULL;
-    (void)module;
 
     if (!PyArg_ParseTuple(args, "y*y*I:line_stream", &address, &size_bytes, &shift))
         return NULL;
@@ -67,10 +66,9 @@ PyDoc_STRVAR(use_vectors_doc,
              "Returns whether they are used.");
 
 static PyObject *
-use_vectors(PyObject *module, PyObject *wanted)
+use_vectors(PyObject *Py_UNUSED(module), PyObject *wanted)
 {
     int is_wanted = PyObject_IsTrue(wanted);
-    (void)module;
     return is_wanted < 0 ? NULL : PyBool_FromLong(plain_lines_use_vectors(is_wanted != 0));
 }
 
