@@ -24,7 +24,7 @@ stepper_init(struct stepper *s)
 void
 stepper_free(struct stepper *s)
 {
-    recipe_table_clear(&s->recipes);
+    keyed_clear(&s->recipes);
     rows_clear(&s->rows);
     free(s->xstate);
     s->xstate = NULL;

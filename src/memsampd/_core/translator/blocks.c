@@ -61,13 +61,14 @@ renew_pages(struct blocks *b, bool only_volatile, bool *any)
 {
     uint8_t now[CODE_BATCH * PAGE_BYTES];
     enum code_kind kind[CODE_BATCH];
-    uint64_t *address = malloc((b->pages + 1) * sizeof *address);
+    uint64_t *address = malloc((b->pages.count + 1) * sizeof *address);
+    const struct code_page *known = b->pages.items;
     size_t count = 0;
     bool renewed = address != NULL;
 
-    for (size_t i = 0; renewed && i < b->page_capacity; i++)
-        if (b->page[i].address != 0 && (!only_volatile || b->page[i].is_volatile))
-            address[count++] = b->page[i].address;
+    for (size_t i = 0; renewed && i < b->pages.capacity; i++)
+        if (known[i].address != 0 && (!only_volatile || known[i].is_volatile))
+            address[count++] = known[i].address;
     if (count != 0)
         qsort(address, count, sizeof *address, ascending_uint64);
     for (size_t at = 0; renewed && at < count; at += CODE_BATCH) {
@@ -108,8 +109,9 @@ blocks_check_code(struct blocks *b, bool only_volatile)
         if (x->linked != NO_BLOCK && b->block[x->linked].is_dead)
             blocks_cut(b, x);
     }
-    for (size_t i = 0; i < b->page_capacity; i++)
-        b->page[i].has_changed = false;
+    struct code_page *page = b->pages.items;
+    for (size_t i = 0; i < b->pages.capacity; i++)
+        page[i].has_changed = false;
     if (dropped != 0)
         blocks_index_anew(b);
     return dropped;
