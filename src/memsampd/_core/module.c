@@ -32,28 +32,33 @@ memsampd_free(PyObject *object)
 static int
 core_exec(PyObject *module)
 {
+    static PyMethodDef *const functions[] = {
+        memsampd_code_walk,
+        memsampd_last_instruction,
+        memsampd_lru_returns,
+        memsampd_machine,
+        memsampd_noise,
+        memsampd_odometer,
+        memsampd_phases,
+        memsampd_probe,
+        memsampd_product_limit,
+        memsampd_random_ratios,
+        memsampd_shares,
+        memsampd_spacing,
+    };
     static int (*const add[])(PyObject *module) = {
         memsampd_add_breakpoints,
-        memsampd_add_code_walk,
-        memsampd_add_last_instruction,
         memsampd_add_line_stream,
         memsampd_add_lru,
-        memsampd_add_lru_returns,
-        memsampd_add_machine,
-        memsampd_add_noise,
-        memsampd_add_odometer,
         memsampd_add_perf,
-        memsampd_add_phases,
-        memsampd_add_probe,
-        memsampd_add_product_limit,
         memsampd_add_random_caches,
-        memsampd_add_random_ratios,
         memsampd_add_replica,
         memsampd_add_reuse_counter,
-        memsampd_add_shares,
-        memsampd_add_spacing,
     };
 
+    for (size_t i = 0; i < sizeof functions / sizeof *functions; i++)
+        if (PyModule_AddFunctions(module, functions[i]) < 0)
+            return -1;
     for (size_t i = 0; i < sizeof add / sizeof *add; i++)
         if (add[i](module) < 0)
             return -1;

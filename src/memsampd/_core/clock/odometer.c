@@ -290,15 +290,9 @@ agreed_rate(PyObject *Py_UNUSED(module), PyObject *args)
     return rate_by(args, is_agreed);
 }
 
-static PyMethodDef clock_functions[] = {
+PyMethodDef memsampd_odometer[] = {
     {"find_counter", find_counter, METH_VARARGS, find_counter_doc},
     {"steady_rate", steady_rate, METH_VARARGS, steady_rate_doc},
     {"agreed_rate", agreed_rate, METH_VARARGS, agreed_rate_doc},
     {NULL, NULL, 0, NULL},
 };
-
-int
-memsampd_add_odometer(PyObject *module)
-{
-    return PyModule_AddFunctions(module, clock_functions);
-}

@@ -72,13 +72,7 @@ memory_pass(PyObject *Py_UNUSED(module), PyObject *args)
     return PyLong_FromUnsignedLongLong(sum); /* so that the reads are needed */
 }
 
-static PyMethodDef machine_functions[] = {
+PyMethodDef memsampd_machine[] = {
     {"memory_pass", memory_pass, METH_VARARGS, memory_pass_doc},
     {NULL, NULL, 0, NULL},
 };
-
-int
-memsampd_add_machine(PyObject *module)
-{
-    return PyModule_AddFunctions(module, machine_functions);
-}

@@ -213,13 +213,7 @@ lru_returns(PyObject *Py_UNUSED(module), PyObject *args)
     return told;
 }
 
-static PyMethodDef lru_returns_functions[] = {
+PyMethodDef memsampd_lru_returns[] = {
     {"lru_returns", lru_returns, METH_VARARGS, lru_returns_doc},
     {NULL, NULL, 0, NULL},
 };
-
-int
-memsampd_add_lru_returns(PyObject *module)
-{
-    return PyModule_AddFunctions(module, lru_returns_functions);
-}

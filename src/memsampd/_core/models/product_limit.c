@@ -60,13 +60,7 @@ product_limit(PyObject *Py_UNUSED(module), PyObject *args)
     return told;
 }
 
-static PyMethodDef product_limit_functions[] = {
+PyMethodDef memsampd_product_limit[] = {
     {"product_limit", product_limit, METH_VARARGS, product_limit_doc},
     {NULL, NULL, 0, NULL},
 };
-
-int
-memsampd_add_product_limit(PyObject *module)
-{
-    return PyModule_AddFunctions(module, product_limit_functions);
-}

@@ -135,13 +135,7 @@ random_ratios(PyObject *Py_UNUSED(module), PyObject *args)
     return told;
 }
 
-static PyMethodDef random_ratios_functions[] = {
+PyMethodDef memsampd_random_ratios[] = {
     {"random_ratios", random_ratios, METH_VARARGS, random_ratios_doc},
     {NULL, NULL, 0, NULL},
 };
-
-int
-memsampd_add_random_ratios(PyObject *module)
-{
-    return PyModule_AddFunctions(module, random_ratios_functions);
-}

@@ -210,14 +210,8 @@ hits_by_column(PyObject *Py_UNUSED(module), PyObject *args)
     return told;
 }
 
-static PyMethodDef shares_functions[] = {
+PyMethodDef memsampd_shares[] = {
     {"share_windows", share_windows, METH_VARARGS, share_windows_doc},
     {"hits_by_column", hits_by_column, METH_VARARGS, hits_by_column_doc},
     {NULL, NULL, 0, NULL},
 };
-
-int
-memsampd_add_shares(PyObject *module)
-{
-    return PyModule_AddFunctions(module, shares_functions);
-}

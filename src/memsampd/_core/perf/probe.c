@@ -163,16 +163,10 @@ cpuid(PyObject *Py_UNUSED(module), PyObject *args)
     Py_RETURN_NONE;
 }
 
-static PyMethodDef probe_functions[] = {
+PyMethodDef memsampd_probe[] = {
     {"spawn_busy_child", spawn_busy_child, METH_NOARGS, spawn_busy_child_doc},
     {"run_known_loop", run_known_loop, METH_VARARGS, run_known_loop_doc},
     {"probe_ptrace", probe_ptrace, METH_VARARGS, probe_ptrace_doc},
     {"cpuid", cpuid, METH_VARARGS, cpuid_doc},
     {NULL, NULL, 0, NULL},
 };
-
-int
-memsampd_add_probe(PyObject *module)
-{
-    return PyModule_AddFunctions(module, probe_functions);
-}

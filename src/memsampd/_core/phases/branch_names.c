@@ -26,13 +26,7 @@ hash_names(PyObject *Py_UNUSED(module), PyObject *args)
     return found;
 }
 
-static PyMethodDef phases_functions[] = {
+PyMethodDef memsampd_phases[] = {
     {"hash_names", hash_names, METH_VARARGS, hash_names_doc},
     {NULL, NULL, 0, NULL},
 };
-
-int
-memsampd_add_phases(PyObject *module)
-{
-    return PyModule_AddFunctions(module, phases_functions);
-}

@@ -292,13 +292,7 @@ look_up(PyObject *Py_UNUSED(module), PyObject *args)
     return told;
 }
 
-static PyMethodDef walk_functions[] = {
+PyMethodDef memsampd_code_walk[] = {
     {"look_up", look_up, METH_VARARGS, look_up_doc},
     {NULL, NULL, 0, NULL},
 };
-
-int
-memsampd_add_code_walk(PyObject *module)
-{
-    return PyModule_AddFunctions(module, walk_functions);
-}

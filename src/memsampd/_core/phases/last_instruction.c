@@ -73,13 +73,7 @@ last_instruction(PyObject *Py_UNUSED(module), PyObject *args)
     return PyLong_FromLong(best);
 }
 
-int
-memsampd_add_last_instruction(PyObject *module)
-{
-    static PyMethodDef functions[] = {
-        {"last_instruction", last_instruction, METH_VARARGS, last_instruction_doc},
-        {NULL, NULL, 0, NULL},
-    };
-
-    return PyModule_AddFunctions(module, functions);
-}
+PyMethodDef memsampd_last_instruction[] = {
+    {"last_instruction", last_instruction, METH_VARARGS, last_instruction_doc},
+    {NULL, NULL, 0, NULL},
+};

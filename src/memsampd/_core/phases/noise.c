@@ -94,13 +94,7 @@ compare_hits(PyObject *Py_UNUSED(module), PyObject *args)
     return is_alike ? Py_BuildValue("(ddd)", found.distance, found.expected, found.spread) : NULL;
 }
 
-static PyMethodDef noise_functions[] = {
+PyMethodDef memsampd_noise[] = {
     {"compare_hits", compare_hits, METH_VARARGS, compare_hits_doc},
     {NULL, NULL, 0, NULL},
 };
-
-int
-memsampd_add_noise(PyObject *module)
-{
-    return PyModule_AddFunctions(module, noise_functions);
-}

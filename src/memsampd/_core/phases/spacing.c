@@ -117,13 +117,7 @@ spacing_of(PyObject *Py_UNUSED(module), PyObject *args)
     return told;
 }
 
-static PyMethodDef spacing_functions[] = {
+PyMethodDef memsampd_spacing[] = {
     {"spacing_of", spacing_of, METH_VARARGS, spacing_of_doc},
     {NULL, NULL, 0, NULL},
 };
-
-int
-memsampd_add_spacing(PyObject *module)
-{
-    return PyModule_AddFunctions(module, spacing_functions);
-}

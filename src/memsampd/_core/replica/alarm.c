@@ -20,7 +20,7 @@ struct alarm {
 
 static _Thread_local struct alarm *own_alarm;
 
-int
+static int
 alarm_signal(void)
 {
     return SIGRTMAX - 3;

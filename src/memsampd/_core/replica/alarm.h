@@ -13,6 +13,5 @@ int alarm_install(void); /* once a process; -1 with errno set */
 /* Each stop of a replica would send SIGCHLD, which wakes a thread of ours that does not block it: of stops
  * only those who wait for them are to know. */
 void silence_stops(void);
-int alarm_signal(void);
 
 #endif

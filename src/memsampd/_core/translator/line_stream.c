@@ -3,7 +3,8 @@
 #include "expansion.h"
 #include "models.h"
 
-size_t
+/* How many there are: a reference that crosses into other lines touches each, lowest first. */
+static size_t
 lines_count(const uint64_t *address, const uint16_t *size_bytes, size_t n, unsigned shift)
 {
     size_t count = n;
@@ -12,7 +13,8 @@ lines_count(const uint64_t *address, const uint16_t *size_bytes, size_t n, unsig
     return count;
 }
 
-void
+/* Their numbers, address >> shift, into room for so many. */
+static void
 lines_write(const uint64_t *address, const uint16_t *size_bytes, size_t n, unsigned shift,
             uint64_t *lines)
 {
