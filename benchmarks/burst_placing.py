@@ -165,7 +165,7 @@ class Session:
         if not self._ledger.allows_burst(is_urgent=self._schedule.is_new(expected)):
             return
         if self._way != "age":
-            self._schedule.pace(*self._ledger.bursts_ahead())
+            self._schedule.pace(*self._ledger.bursts_ahead(), WINDOW_SECONDS)
         window = len(self._labels)
         decision = self._schedule.decide(window, expected)
         if decision.profile and window < len(self._hits):

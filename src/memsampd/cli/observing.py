@@ -93,9 +93,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--window",
         type=float,
-        default=0.1,
         metavar="S",
-        help="CPU time of a window in seconds (default: %(default)s)",
+        help="CPU time of a window in seconds (default: 0.1; 0.2 after ten seconds)",
     )
     parser.add_argument(
         "--period",
@@ -188,7 +187,8 @@ def configs(args: argparse.Namespace) -> tuple[SessionConfig, OutputConfig]:
 
     config = SessionConfig(
         duration_seconds=args.duration,
-        window_seconds=args.window,
+        window_seconds=0.1 if args.window is None else args.window,
+        window_grows=args.window is None,
         period_seconds=args.period,
         schedule=args.schedule,
         budget_share=args.budget,

@@ -742,7 +742,13 @@ def _pipeline_parts(
         )
 
     return PipelineParts(
-        cutter=WindowCutter(config.window_seconds, config.bins, maps.lookup, seed=config.seed),
+        cutter=WindowCutter(
+            config.window_seconds,
+            config.bins,
+            maps.lookup,
+            seed=config.seed,
+            grows=config.window_grows,
+        ),
         schedule=schedule,
         planner=Planner(schedule, ledger, _limits(config, around, clock)),
         ledger=ledger,

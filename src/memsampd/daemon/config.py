@@ -19,6 +19,7 @@ class SessionConfig(msgspec.Struct, frozen=True):
     Attributes:
         duration_seconds: wall time after which to detach; None: when the target ends.
         window_seconds: CPU time of a window.
+        window_grows: it is twice as long from ten seconds of CPU time on.
         period_seconds: CPU time between branch samples.
         bins: length of branch vectors.
         schedule: name of the schedule.
@@ -44,6 +45,7 @@ class SessionConfig(msgspec.Struct, frozen=True):
 
     duration_seconds: float | None = None
     window_seconds: float = 0.1
+    window_grows: bool = True
     period_seconds: float = 0.002
     bins: int = 64
     schedule: str = "phase-guided"

@@ -19,6 +19,10 @@ _START_SECONDS = 10.0
 _WORK_PART = 0.5
 USUAL_PART = 0.9
 """Of what memsampd's processes may use: the rest is kept for phases that have no curve yet."""
+# From the start on until the share is more than what was granted, turns, which never wait, have
+# used up what was kept: first bursts may go so far beyond it. Without that a phase of the demo that
+# began after ten seconds had no curve.
+_LATER_PART = 1.1
 # The more phases a program has had, the more are to be expected: beyond two, each has so much kept
 # for another one, up to a limit. In live runs of a picture filter with ten phases the second was
 # spent before the last two, 40 % of its time.
@@ -137,6 +141,13 @@ class Ledger:
         """Of what may be used, the part that is for phases which have a curve already."""
         return self._usual_part - self._phases_part
 
+    @property
+    def _part_of_first(self) -> float:
+        """The same for first bursts of phases."""
+        is_start = self._now_seconds - self._started_seconds < _START_SECONDS
+        earns = self._target_cpu_seconds >= _GRANTED_TARGET_SECONDS
+        return 1.0 if is_start or earns else _LATER_PART
+
     def tell_sampling(self, sampling: Sampling) -> None:
         """Note what branch samples have cost so far."""
         self._sampling = sampling
@@ -199,7 +210,7 @@ class Ledger:
         """
         if not self._permit():
             return False
-        part = 1.0 if is_urgent or is_first else self._part_of_usual
+        part = self._part_of_first if is_urgent or is_first else self._part_of_usual
         has_room = self._used_seconds < self._allowed_seconds(part)
         if not has_room and not (is_first and self._lends()):
             if self._waiting_since is None:

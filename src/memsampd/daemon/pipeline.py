@@ -250,6 +250,11 @@ class Pipeline:
         return self._learners.unseen.is_new(bins, self.parts.estimator.seen_code())
 
     @property
+    def window_seconds(self) -> float:
+        """CPU time of a window by now."""
+        return self.parts.cutter.window_seconds
+
+    @property
     def windows_left(self) -> float:
         """After how many windows a burst will be due, if this phase goes on.
 

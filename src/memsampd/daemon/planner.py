@@ -222,7 +222,8 @@ class Planner:
         is_urgent = self._schedule.is_new(expected)
         if not self._ledger.allows_burst(is_urgent=is_urgent, is_first=not self._has_curve):
             return None
-        self._schedule.pace(*self._ledger.bursts_ahead())
+        bursts, cpu_seconds = self._ledger.bursts_ahead()
+        self._schedule.pace(bursts, cpu_seconds, window.cpu_seconds)
         self.asked_about = window.index + 1
         decision = self._schedule.decide(self.asked_about, expected)
         if not decision.profile:

@@ -340,7 +340,7 @@ class Session:
             pause = min(_CALM_TURN_SECONDS, room_seconds) / min(busy_share, 1.0)
             return max(min(pause, _WAITING_TURN_SECONDS), _TURN_SECONDS)
         # Who gets little CPU time has few windows: one a turn is enough.
-        pause = self._config.window_seconds / busy_share
+        pause = pipeline.window_seconds / busy_share
         usual = max(min(pause, _CALM_TURN_SECONDS, room_seconds), _TURN_SECONDS)
         until_due = pipeline.windows_left * pause
         return min(max(until_due, _BURST_TURN_SECONDS), usual) if until_due > 0 else usual

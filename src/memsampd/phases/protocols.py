@@ -85,8 +85,14 @@ class Schedule(Protocol):
             cpu_seconds: memsampd's own CPU time that it took.
         """
 
-    def pace(self, bursts: float, cpu_seconds: float) -> None:
-        """Tell how many bursts may be taken while the target uses so much CPU time."""
+    def pace(self, bursts: float, cpu_seconds: float, window_seconds: float) -> None:
+        """Tell how many bursts may be taken while the target uses so much CPU time.
+
+        Args:
+            bursts: so many may be taken ...
+            cpu_seconds: ... while the target uses so much CPU time; 0 tells nothing.
+            window_seconds: CPU time of a window by now.
+        """
 
     def weigh(self, scatter: Mapping[int, float], bands: Mapping[int, float]) -> None:
         """Tell what is known of phases that have bursts, by phase.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable
 
@@ -15,6 +16,8 @@ from memsampd.sampler.records import BranchSamples
 # Vectors that tell code apart have so many bins for one of those that phases are found by: hashed
 # branches seldom meet there, where few samples a bin do no harm.
 _FINER = 64
+# How long a window is costs the same whatever is in it: when a program is known, longer ones do.
+_LATER_SECONDS, _LONGER = 10.0, 2
 
 Lookup = Callable[[int, NDArray[np.uint64]], NDArray[np.uint64]]
 """``lookup(pid, ips)``: the branch of each address, shape (n,) to shape (n,)."""
@@ -50,8 +53,9 @@ def hash_bins(names: NDArray[np.uint64], bins: int, seed: int = 0) -> NDArray[np
 class WindowCutter:
     """Collects samples until they stand for a window of CPU time.
 
-    Every window but a flushed one holds the same number of samples (for one sampling period), so
-    that all are equally noisy; about so many where samples were taken for a part of the time.
+    Windows hold the same number of samples (for one sampling period), so that all are equally
+    noisy: about so many where samples were taken for a part of the time, fewer where one was
+    flushed, and twice as many from ten seconds of CPU time on, if they are to grow.
     Samples lost by the kernel stand for CPU time, too, but not for a place in the vector: they are
     added to ``lost`` and ``cpu_seconds`` of the window that was open when they were reported. Sum
     over windows, nothing of the target's time is missing.
@@ -63,6 +67,10 @@ class WindowCutter:
         lookup: maps addresses of a process to branches, for instance
             :meth:`memsampd.phases.branchmap.BranchMaps.lookup`.
         seed: seed of the hash.
+        grows: windows are twice as long from ten seconds of CPU time on.
+
+    Attributes:
+        window_seconds: CPU time of the window that is open, once it is complete.
 
     Examples:
         >>> import numpy as np
@@ -76,10 +84,20 @@ class WindowCutter:
         ([10, 10], 5)
     """
 
-    def __init__(self, window_seconds: float, bins: int, lookup: Lookup, seed: int = 0) -> None:
+    def __init__(
+        self,
+        window_seconds: float,
+        bins: int,
+        lookup: Lookup,
+        seed: int = 0,
+        *,
+        grows: bool = False,
+    ) -> None:
         if not window_seconds > 0 or bins < 1:
             raise ValueError("a window takes time and has at least one bin")
-        self._window_seconds = window_seconds
+        self.window_seconds = window_seconds
+        self._grows_after_seconds = _LATER_SECONDS if grows else math.inf
+        self._closed_seconds = 0.0
         self._bins = bins
         self._lookup = lookup
         self._seed = seed
@@ -119,7 +137,7 @@ class WindowCutter:
         first = 0
         while first < len(batch):
             stands_seconds = batch.period_seconds * batch.weight
-            missing = (self._window_seconds - self._sampled_seconds) / stands_seconds
+            missing = (self.window_seconds - self._sampled_seconds) / stands_seconds
             take = max(1, round(missing))
             part = slice(first, first + take)
             self._fill(batch, bins, part)
@@ -187,5 +205,9 @@ class WindowCutter:
             code=self._code,
         )
         self._next_index += 1
+        self._closed_seconds += window.cpu_seconds
+        if self._closed_seconds >= self._grows_after_seconds:
+            self.window_seconds *= _LONGER
+            self._grows_after_seconds = math.inf
         self._open()
         return window

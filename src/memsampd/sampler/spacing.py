@@ -28,6 +28,7 @@ _LEAST_ADDRESSES = 8
 _KNOWN = 4096  # instructions that are remembered
 _DECODED = 16  # in a window at most: the decoder takes some 40 us for each
 _LEAST_TIMES = 2  # code that was sampled once may never be again
+_KNOWN_PART, _LEAST_TIMES_MORE = 0.75, 5  # where so many samples are in code that is known
 
 _NOTHING = len(POSITION)  # where a register would stand: adds 0
 _PACKED = struct.Struct("=4Q")
@@ -159,13 +160,16 @@ class DataSpacing:
 
     def _learn(self, ips: list[int]) -> None:
         """Decode code that samples found again and again, the most often found first."""
-        new = {ip for ip in ips if ip not in self._known}
-        if not new:
+        strange = [ip for ip in ips if ip not in self._known]
+        if not strange:
             return
+        is_known = len(strange) <= (1 - _KNOWN_PART) * len(ips)
+        least = _LEAST_TIMES_MORE if is_known else _LEAST_TIMES
+        new = set(strange)
         times = Counter(ip for ip in self._ip.rows.tolist() if ip in new)
         with self._reading:
             for ip, count in times.most_common(_DECODED):
-                if count >= _LEAST_TIMES:
+                if count >= least:
                     operand = self._operands.at(ip)
                     self._known[ip] = _UNKNOWN if operand is None else _PACKED.pack(*operand)
         while len(self._known) > _KNOWN:

@@ -27,6 +27,17 @@ def test_a_second_is_granted_and_no_more_in_the_first_ten() -> None:
     assert costs.allows_burst(is_urgent=True)
 
 
+def test_first_bursts_of_later_phases_may_go_a_tenth_beyond_it() -> None:
+    costs = ledger()
+    costs.tell_time(109.0, 9.0, 1.05)
+    assert not costs.allows_burst(is_urgent=True)
+    costs.tell_time(112.0, 12.0, 1.09)
+    assert costs.allows_burst(is_urgent=True)
+    assert not costs.allows_burst()
+    costs.tell_time(113.0, 13.0, 1.11)
+    assert not costs.allows_burst(is_urgent=True)
+
+
 def test_a_program_without_a_curve_has_a_try_now_and_then_though_nothing_is_left() -> None:
     """Where it uses little CPU time, turns use more than it earns: there would never be a curve."""
     costs, tries = ledger(), []

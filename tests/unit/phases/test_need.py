@@ -40,7 +40,7 @@ def allocated(
     taken = dict.fromkeys(range(len(windows)), 0)
     for index in range(count):
         phase = rng.choices(range(len(windows)), windows)[0]
-        schedule.pace(1.0, gap * 0.1)
+        schedule.pace(1.0, gap * 0.1, 0.1)
         if schedule.decide(index, phase).profile:
             taken[phase] += 1
             schedule.record(phase, 1000, costs[phase])
@@ -103,7 +103,7 @@ def test_what_can_be_paid_for_lasts() -> None:
 
 def test_an_idle_target_has_no_pace() -> None:
     schedule = make_schedule("phase-guided", random.Random(1), share=math.inf, shape=SHAPE)
-    schedule.pace(0.0, 0.0)
+    schedule.pace(0.0, 0.0, 0.1)
     assert schedule.decide(0, 0).profile
 
 
@@ -152,3 +152,16 @@ def test_short_bursts_that_cost_as_much_as_usual_ones_are_not_followed_by_more()
 
     assert taken(0.03) == pytest.approx(2000 / 20.5, rel=0.1)
     assert taken(0.005) > 3 * taken(0.03)
+
+
+def test_a_pace_is_kept_when_windows_become_longer() -> None:
+    left = []
+    for window_seconds in (0.1, 0.2):
+        schedule = make_schedule(
+            "phase-guided", random.Random(1), share=math.inf, shape=SHAPE, max_gap=1e9
+        )
+        schedule.pace(1.0, 100.0, window_seconds)
+        assert schedule.decide(0, 0).profile
+        schedule.record(0, 1000, 0.03)
+        left.append(schedule.windows_left(0))
+    assert left[0] == pytest.approx(2 * left[1], rel=0.01)

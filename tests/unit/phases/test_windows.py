@@ -108,6 +108,17 @@ def test_windows_follow_a_change_of_the_sampling_period() -> None:
     assert [window.cpu_seconds for window in windows] == pytest.approx([0.010, 0.010])
 
 
+def test_windows_grow_once_if_they_are_to() -> None:
+    grows, stays = (WindowCutter(2.0, 8, identity, grows=each) for each in (True, False))
+    samples = batch([1] * 20, period=1.0)
+    assert [window.samples for window in stays.add(samples)] == [2] * 10
+    assert [window.samples for window in grows.add(samples)] == [2] * 5 + [4] * 2
+    assert (stays.window_seconds, grows.window_seconds) == (2.0, 4.0)
+    rest = grows.flush()
+    assert rest is not None
+    assert rest.samples == 2
+
+
 def test_each_process_has_its_own_map() -> None:
     seen = []
 

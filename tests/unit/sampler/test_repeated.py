@@ -16,12 +16,13 @@ LINES_A_SECOND = 50e6
 LIMITS = (1e5, 2e10)
 
 
-def visits(registers: dict[int, int], many: int = 4) -> BranchSamples:
+def visits(registers: dict[int, int], many: int = 4, period: float = PERIOD) -> BranchSamples:
     """A thread that a sample finds in a loop, the next three in one instruction, and so on.
 
     Args:
         registers: by how much some advance in a second of that instruction.
         many: such visits.
+        period: CPU seconds between two samples.
     """
     rng = np.random.default_rng(3)
     rows: list[NDArray[np.int64]] = []
@@ -31,25 +32,30 @@ def visits(registers: dict[int, int], many: int = 4) -> BranchSamples:
         for moment in range(3):
             rows.append(at.copy())
             for register, by in registers.items():
-                rows[-1][register] += round(by * PERIOD * moment)
+                rows[-1][register] += round(by * period * moment)
     count = len(rows)
     return BranchSamples(
         np.tile(np.array([OTHER, FILL, FILL, FILL], np.uint64), many),
         np.full(count, 7, np.int32),
         np.full(count, 7, np.int32),
-        10.0 + PERIOD * np.arange(count).astype(np.float64),
-        PERIOD,
+        10.0 + period * np.arange(count).astype(np.float64),
+        period,
         np.array(rows).view(np.uint64),
     )
 
 
-def measured(samples: BranchSamples, code: tuple[int, ...] = (FILL,)) -> float | None:
+def measured(
+    samples: BranchSamples,
+    code: tuple[int, ...] = (FILL,),
+    close: BranchSamples | None = None,
+    clock: ProgressClock | None = None,
+) -> float | None:
     """What the clock says of a burst of which no register is known."""
-    clock = ProgressClock()
+    clock = clock or ProgressClock()
     clock.add(samples)
     none = np.empty(0, np.uint64)
     burst = Stretch(10.01, 7, np.empty(0), no_registers(), none, np.array(code, np.uint64), LIMITS)
-    found = clock.measure(burst)
+    found = clock.measure(burst, close)
     return None if found is None else found[0].accesses_per_cpu_second
 
 
@@ -83,3 +89,15 @@ def test_one_pair_of_samples_tells_nothing_nor_does_a_loop() -> None:
     assert measured(once) == pytest.approx(1e6)
     assert measured(once.part(0, 3)) is None
     assert measured(once, (OTHER, FILL)) is None
+
+
+def test_what_is_over_soon_is_timed_by_samples_in_quick_succession() -> None:
+    fill = {RDI: 64 * 10**6, RCX: -64 * 10**6}
+    seldom = visits(fill, many=1).part(0, 2)  # a loop, and once in the instruction
+    quick = visits(fill, many=1, period=PERIOD / 20)
+    assert measured(seldom) is None
+    assert measured(seldom, close=quick) == pytest.approx(1e6)
+    assert measured(visits(fill), close=visits({}, period=PERIOD / 20)) == pytest.approx(1e6)
+    clock = ProgressClock()
+    assert measured(seldom, (OTHER,), quick, clock) is None
+    assert measured(seldom, clock=clock) == pytest.approx(1e6)  # found on the way elsewhere

@@ -174,7 +174,7 @@ def test_samples_of_others_and_such_without_registers_tell_nothing() -> None:
     assert reader.between(0.0, 2.0) is None
 
 
-def test_code_is_decoded_once_it_was_sampled_twice_and_what_is_kept_is_bounded() -> None:
+def test_code_is_decoded_once_it_was_sampled_often_enough_and_what_is_kept_is_bounded() -> None:
     asked = []
 
     def read(address: int, size_bytes: int) -> bytes:
@@ -197,7 +197,11 @@ def test_code_is_decoded_once_it_was_sampled_twice_and_what_is_kept_is_bounded()
     reader.add(once)
     for _ in range(5):
         reader.between(0.0, 1.0)
-    assert len(set(asked)) == 2 * 40  # before each, and behind it
+    assert len(set(asked)) == 2 * 32  # before each, and behind it: a fifth of the samples is left
+    for _ in range(3):
+        reader.add(once)
+    reader.between(0.0, 1.0)
+    assert len(set(asked)) == 2 * 40
     seen = len(asked)
     reader.between(0.0, 1.0)
     assert len(asked) == seen

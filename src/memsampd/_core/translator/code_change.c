@@ -3,8 +3,8 @@
 
 #include <string.h>
 
-#define PIECES 64      /* of about equal weight, and perhaps some more */
-#define PIECES_MOST (2 * PIECES + 2)
+#define PIECES_MOST 64 /* of about equal weight; half as many at least, unless records are few */
+#define FIRST_WEIGHT 1024.0 /* of a piece to begin with */
 #define BINS 64        /* blocks by a hash */
 #define ALIKE 0.5      /* pieces that have so much of their code in common are of one part */
 #define UNLIKE_SPEED 3  /* parts whose accesses take so many times as long, one or the other */
@@ -20,6 +20,7 @@ struct piece {
 struct pieces {
     struct piece item[PIECES_MOST];
     size_t count;
+    double weight; /* with so much of it one is complete */
     const uint64_t *end;
 };
 
@@ -58,40 +59,44 @@ in_common(const struct piece *a, const struct piece *b)
     return common;
 }
 
-/* What all records did that are up to so many accesses. */
-static struct piece
-sum_up(const struct blocks *b, const uint64_t *at, const uint64_t **end, uint64_t most_accesses)
+/* Make pieces of twice the weight of those that there are. One that does more is a piece by itself. */
+static void
+make_larger(struct pieces *p)
 {
-    struct piece sum = {.begin = at};
-    const struct exit *x;
-    size_t words;
+    size_t count = 1;
 
-    for (; at < *end && sum.accesses < most_accesses && (x = exit_of_record(b, at, *end, &words)) != NULL;
-         at += words) {
-        const uint64_t accesses = record_accesses(b, x, at);
-        sum.accesses += accesses;
-        sum.weight += weight_of(x, accesses);
+    p->weight *= 2;
+    for (size_t i = 1; i < p->count; i++) {
+        struct piece *last = &p->item[count - 1];
+        if (last->weight < p->weight && p->item[i].weight < p->weight)
+            add(last, &p->item[i]);
+        else
+            p->item[count++] = p->item[i];
     }
-    *end = at;
-    return sum;
+    p->count = count;
 }
 
-/* One that does more than a piece should is a piece by itself. */
+/* In one go, as nobody knows before what all records did that are up to so many accesses. */
 static void
-cut_into_pieces(const struct blocks *b, const uint64_t *at, const uint64_t *end, double weight,
-                struct pieces *p)
+cut_into_pieces(const struct blocks *b, const uint64_t *at, const uint64_t *end,
+                uint64_t most_accesses, struct pieces *p)
 {
     const struct exit *x;
+    struct piece *last = NULL;
+    uint64_t sum = 0;
     size_t words;
 
-    for (; at < end && (x = exit_of_record(b, at, end, &words)) != NULL; at += words) {
+    for (; at < end && sum < most_accesses && (x = exit_of_record(b, at, end, &words)) != NULL;
+         at += words) {
         const uint64_t accesses = record_accesses(b, x, at);
         const double more = weight_of(x, accesses);
-        const bool is_full = p->count == 0 || p->item[p->count - 1].weight >= weight / PIECES ||
-                             more >= weight / PIECES;
-        if (is_full && p->count < PIECES_MOST)
-            p->item[p->count++] = (struct piece){.begin = at};
-        struct piece *last = &p->item[p->count - 1];
+        if (last == NULL || last->weight >= p->weight || more >= p->weight) {
+            while (p->count == PIECES_MOST)
+                make_larger(p);
+            last = &p->item[p->count++];
+            *last = (struct piece){.begin = at};
+        }
+        sum += accesses;
         last->accesses += accesses;
         last->weight += more;
         last->bin[bin_of(x)] += more;
@@ -175,11 +180,11 @@ find_parts(struct core_model *m, const struct blocks *blocks, const uint64_t seg
            const uint64_t *at, const uint64_t *end, uint64_t most_accesses, bool is_sought)
 {
     struct burst_parts parts = {1, {end}};
-    struct pieces p = {.count = 0};
-    const uint64_t *until = end;
-    const struct piece sum = sum_up(blocks, at, &until, most_accesses);
+    struct pieces p;
 
-    cut_into_pieces(blocks, at, until, sum.weight, &p);
+    p.count = 0;
+    p.weight = FIRST_WEIGHT;
+    cut_into_pieces(blocks, at, end, most_accesses, &p);
     join_alike(&p);
     if (p.count < 2 || p.count > PARTS_MOST)
         return parts;

@@ -230,7 +230,8 @@ def session_config(defaults: SessionOptions, own: SessionOptions) -> SessionConf
 
     given = {field: chosen(name) for name, field in _SESSION_FIELDS.items()}
     known = {field: value for field, value in given.items() if value is not None}
-    return SessionConfig(**{"random_replacement": False, **known})
+    grows = "window_seconds" not in known
+    return SessionConfig(**{"random_replacement": False, "window_grows": grows, **known})
 
 
 _SESSION_FIELDS = {

@@ -16,7 +16,8 @@ class BudgetedSchedule:
 
     Args:
         rng: source of chance.
-        window_seconds: CPU time of a window; bursts start at a moment drawn evenly from it.
+        window_seconds: CPU time of a window to begin with; bursts start at a moment drawn evenly
+            from it.
         share: share of the target's CPU time that bursts may cost; ``inf`` for no limit.
         allowance_seconds: CPU seconds that may be spent at once, see
             :class:`~memsampd.phases.schedule.budget.TokenBucket`.
@@ -83,8 +84,9 @@ class BudgetedSchedule:
     def record(self, phase: int, accesses: int, cpu_seconds: float = 0.0) -> None:
         """Note that a burst was taken in a window of this phase."""
 
-    def pace(self, bursts: float, cpu_seconds: float) -> None:
+    def pace(self, bursts: float, cpu_seconds: float, window_seconds: float) -> None:
         """Tell how many bursts may be taken while the target uses so much CPU time."""
+        self._window_seconds = window_seconds
 
     def weigh(self, scatter: Mapping[int, float], bands: Mapping[int, float]) -> None:
         """Tell how much the bursts of each phase differ. No matter if phases do not."""

@@ -148,13 +148,9 @@ class PhaseGuided(BudgetedSchedule):
             self._phases[phase] = _Phase(BurstLengths(self._shape), weighed_at=self._now)
         return self._phases[phase]
 
-    def pace(self, bursts: float, cpu_seconds: float) -> None:
-        """Spread bursts so that what can be paid for lasts.
-
-        Args:
-            bursts: so many may be taken ...
-            cpu_seconds: ... while the target uses so much CPU time; 0 tells nothing.
-        """
+    def pace(self, bursts: float, cpu_seconds: float, window_seconds: float) -> None:
+        """Spread bursts so that what can be paid for lasts."""
+        super().pace(bursts, cpu_seconds, window_seconds)
         if not cpu_seconds > 0:
             return
         cost = self._costs.predict(self._shape.usual_accesses)

@@ -9,6 +9,7 @@ sample is steady.
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Iterator, Mapping
 
 import msgspec
@@ -57,6 +58,7 @@ _OTHER_SPEED = 4.0  # by what other working sets may leave the limits of a burst
 _SAME_AS_CLOSELY = 1.6
 _AROUND = 0.05  # seconds about a burst: how much of these was user time
 _CLOSE_SECONDS = 3.2e-3  # that samples in quick succession take
+_CLOSE_REMEMBERED = 8  # bursts
 _NO_CODE = -1
 _WINDOW_PAIRS_LEAST = 3
 _RELEASE, _END = 1, 2  # of a burst, among the moments of its stretch
@@ -117,6 +119,7 @@ class ProgressClock:
         self._registers = Latest(_SAMPLES, np.uint64, no_registers().shape[1])
         self._used = Latest(_SAMPLES, np.float64)  # CPU time since the sample before
         self._user_time = UserTime()
+        self._close: deque[BranchSamples] = deque(maxlen=_CLOSE_REMEMBERED)
         self._codes: list[_SteadyCode] = []
         self._next_code = 0
         # Instructions of all of these, ascending, and of which: a bit for each of them.
@@ -155,6 +158,8 @@ class ProgressClock:
         Returns:
             The time that it takes, and the id of its code in :class:`CodeRate`, or -1.
         """
+        if close is not None and not any(each is close for each in self._close):
+            self._close.append(close)
         found = self._measure_repeated(stretch) if len(stretch.code_ip) == 1 else None
         if found is None and len(stretch.registers) and len(stretch.code_ip):
             found = self._measure_by_cpu_time(stretch, close)
@@ -166,9 +171,16 @@ class ProgressClock:
         return replace(timed, accesses=round(timed.accesses * by_user_time)), code
 
     def _measure_repeated(self, stretch: Stretch) -> tuple[TimedStretch, int] | None:
-        """Time an instruction that repeats itself, by all CPU time."""
+        """Time an instruction that repeats itself, by all CPU time.
+
+        Many are over before the next of the usual samples comes: then those in quick succession
+        tell, about this burst or others of late, as they need not have found it on the way here.
+        """
         near = self._near(stretch).part(_PAIRS[0])
         rate = repeated_rate(near, stretch.limits)
+        if rate is None and self._close:
+            near = joined([self._close_pairs(stretch, each) for each in self._close])
+            rate = repeated_rate(near, stretch.limits)
         return None if rate is None else (self._timed(rate, float(near.seconds.sum())), _NO_CODE)
 
     def _measure_by_cpu_time(
@@ -202,10 +214,14 @@ class ProgressClock:
         self, stretch: Stretch, close: BranchSamples
     ) -> tuple[Odometer, SteadyRate] | None:
         """A sum of registers that counts a burst's accesses, and how fast the thread went."""
+        return fitted_rate(stretch, self._close_pairs(stretch, close))
+
+    def _close_pairs(self, stretch: Stretch, close: BranchSamples) -> Pairs:
+        """Pairs of samples in quick succession, without the time that the samples took."""
         used = np.full(len(close), close.period_seconds)
         pairs = _undisturbed(close.ip, close.time_seconds, close.registers, used, stretch.code_ip)
         worked = np.maximum(pairs.seconds - self._interrupt_seconds, pairs.seconds / 2)
-        return fitted_rate(stretch, replace(pairs, seconds=worked))
+        return replace(pairs, seconds=worked)
 
     def _measure_about(
         self, stretch: Stretch, near: Pairs, possible: tuple[float, float]

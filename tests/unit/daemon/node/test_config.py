@@ -50,6 +50,8 @@ def test_a_file_says_what_is_wanted_and_the_rest_is_as_usual() -> None:
     assert [rule.name for rule in config.rules] == ["web", "busy"]
     session = session_config(config.session, config.rules[0].session)
     assert (session.max_stop_seconds, session.window_seconds) == (0.002, 0.2)
+    assert not session.window_grows
+    assert session_config(NodeConfig().session, NodeConfig().session).window_grows
     assert session.budget_share == SessionConfig().budget_share
 
 
