@@ -58,7 +58,7 @@ NOISE_SECONDS = 0.3e-6
 REARMINGS = 500
 SIZE = 128  # of perf_event_attr in the headers that the core was compiled with
 MODIFY_ATTRIBUTES = 0x4008240B  # PERF_EVENT_IOC_
-# As in open_event and open_point of _core/perf/breakpoints.c, but for "disabled": it would stay so.
+# As in open_event and open_point of _core/perf/point_group.c, but for "disabled": it would stay so.
 _FLAGS = 1 << 5 | 1 << 6 | 1 << 25 | 1 << 36
 _FIELDS = 1 << 16 | 1 << 0 | 1 << 2 | 1 << 4
 _CLOCK_MONOTONIC = 1

@@ -6,7 +6,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-# ---- models: reuse histogram and exact references (lru.c, reuse_counter.c, random_caches.c) ----
+# ---- models: reuse histogram and exact references (reuse/) ----------------------------------
 
 _Buffer = NDArray[Any] | bytes | bytearray | memoryview
 
@@ -111,7 +111,7 @@ def perf_open_counter(
 ) -> int: ...
 def pass_bytes(from_fd: int, to_fd: int, rounds: int, begins: bool, /) -> int: ...
 
-# --- breakpoints.c, moments.c: a thread's CPU time at points of its course -------------------
+# --- breakpoints.c: a thread's CPU time at points of its course ------------------------------
 BREAKPOINT_EXECUTE: int
 BREAKPOINT_ACCESS: int
 

@@ -1,18 +1,67 @@
 /* memsampd._core: the native part. Each source file beside this one adds one concern. */
 #include "core.h"
 
+int
+memsampd_add_type(PyObject *module, PyType_Spec *spec)
+{
+    PyObject *type = PyType_FromSpec(spec);
+    if (!type)
+        return -1;
+    int failed = PyModule_AddType(module, (PyTypeObject *)type);
+    Py_DECREF(type);
+    return failed;
+}
+
+int
+memsampd_add_constants(PyObject *module, const struct constant *constants)
+{
+    for (; constants->name; constants++)
+        if (PyModule_AddIntConstant(module, constants->name, constants->value) < 0)
+            return -1;
+    return 0;
+}
+
+void
+memsampd_free(PyObject *object)
+{
+    PyTypeObject *type = Py_TYPE(object);
+    PyObject_Free(object);
+    Py_DECREF(type);
+}
+
 static int
 core_exec(PyObject *module)
 {
-    if (memsampd_add_lru(module) < 0 || memsampd_add_perf(module) < 0 ||
-        memsampd_add_probe(module) < 0 || memsampd_add_breakpoints(module) < 0 ||
-        memsampd_add_replica(module) < 0 || memsampd_add_machine(module) < 0 ||
-        memsampd_add_phases(module) < 0 || memsampd_add_code_walk(module) < 0 ||
-        memsampd_add_noise(module) < 0 || memsampd_add_lru_returns(module) < 0 ||
-        memsampd_add_random_ratios(module) < 0 || memsampd_add_odometer(module) < 0 ||
-        memsampd_add_shares(module) < 0 || memsampd_add_product_limit(module) < 0 ||
-        memsampd_add_spacing(module) < 0)
-        return -1;
+    static PyMethodDef *const functions[] = {
+        memsampd_code_walk,
+        memsampd_last_instruction,
+        memsampd_lru_returns,
+        memsampd_machine,
+        memsampd_noise,
+        memsampd_odometer,
+        memsampd_phases,
+        memsampd_probe,
+        memsampd_product_limit,
+        memsampd_random_ratios,
+        memsampd_shares,
+        memsampd_spacing,
+    };
+    static int (*const add[])(PyObject *module) = {
+        memsampd_add_breakpoints,
+        memsampd_add_line_stream,
+        memsampd_add_lru,
+        memsampd_add_perf,
+        memsampd_add_random_caches,
+        memsampd_add_replica,
+        memsampd_add_reuse_counter,
+    };
+
+    for (size_t i = 0; i < sizeof functions / sizeof *functions; i++)
+        if (PyModule_AddFunctions(module, functions[i]) < 0)
+            return -1;
+    for (size_t i = 0; i < sizeof add / sizeof *add; i++)
+        if (add[i](module) < 0)
+            return -1;
     return 0;
 }
 

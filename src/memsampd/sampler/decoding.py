@@ -1,4 +1,4 @@
-"""How instructions go on, for walks along code in the core (``_core/phases/code_walk.c``)."""
+"""How instructions go on, for walks along code in the core (``_core/phases/decoder.h``)."""
 
 from __future__ import annotations
 

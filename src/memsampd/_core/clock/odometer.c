@@ -1,6 +1,7 @@
 /* Registers that advance steadily: what sampler/clock/odometer.py looks for, one register after another. */
 #include "core.h"
 #include "ascending.h"
+#include "records.h"
 
 #include <math.h>
 #include <stdbool.h>
@@ -8,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define REGISTERS 16
 /* A register is steady if its advances deviate by so much in the median, and nearly all by less than this. */
 #define STEADY 0.2
 #define ALIKE 0.45
@@ -205,11 +205,10 @@ PyDoc_STRVAR(find_counter_doc,
              "more samples and their advances.");
 
 static PyObject *
-find_counter(PyObject *module, PyObject *args)
+find_counter(PyObject *Py_UNUSED(module), PyObject *args)
 {
     Py_buffer advance, seconds, burst, accesses, first, beyond;
     double low, high;
-    (void)module;
     if (!PyArg_ParseTuple(args, "y*y*y*y*ddy*y*:find_counter", &advance, &seconds, &burst, &accesses,
                           &low, &high, &first, &beyond))
         return NULL;
@@ -276,9 +275,8 @@ PyDoc_STRVAR(steady_rate_doc,
              "what is not possible.");
 
 static PyObject *
-steady_rate(PyObject *module, PyObject *args)
+steady_rate(PyObject *Py_UNUSED(module), PyObject *args)
 {
-    (void)module;
     return rate_by(args, is_steady);
 }
 
@@ -287,21 +285,14 @@ PyDoc_STRVAR(agreed_rate_doc,
              "The same of those that go on, where half of these agree closely.");
 
 static PyObject *
-agreed_rate(PyObject *module, PyObject *args)
+agreed_rate(PyObject *Py_UNUSED(module), PyObject *args)
 {
-    (void)module;
     return rate_by(args, is_agreed);
 }
 
-static PyMethodDef clock_functions[] = {
+PyMethodDef memsampd_odometer[] = {
     {"find_counter", find_counter, METH_VARARGS, find_counter_doc},
     {"steady_rate", steady_rate, METH_VARARGS, steady_rate_doc},
     {"agreed_rate", agreed_rate, METH_VARARGS, agreed_rate_doc},
     {NULL, NULL, 0, NULL},
 };
-
-int
-memsampd_add_odometer(PyObject *module)
-{
-    return PyModule_AddFunctions(module, clock_functions);
-}

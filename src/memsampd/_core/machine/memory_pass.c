@@ -46,11 +46,10 @@ PyDoc_STRVAR(memory_pass_doc,
              "of it, 'c' copies its first half into its second.");
 
 static PyObject *
-memory_pass(PyObject *module, PyObject *args)
+memory_pass(PyObject *Py_UNUSED(module), PyObject *args)
 {
     int operation;
     Py_buffer area;
-    (void)module;
     if (!PyArg_ParseTuple(args, "Cw*", &operation, &area))
         return NULL;
     uint64_t *words = area.buf;
@@ -73,13 +72,7 @@ memory_pass(PyObject *module, PyObject *args)
     return PyLong_FromUnsignedLongLong(sum); /* so that the reads are needed */
 }
 
-static PyMethodDef machine_functions[] = {
+PyMethodDef memsampd_machine[] = {
     {"memory_pass", memory_pass, METH_VARARGS, memory_pass_doc},
     {NULL, NULL, 0, NULL},
 };
-
-int
-memsampd_add_machine(PyObject *module)
-{
-    return PyModule_AddFunctions(module, machine_functions);
-}

@@ -178,10 +178,9 @@ PyDoc_STRVAR(lru_returns_doc,
              "groups of like reuses, and reuse and stack distances of some, ascending, or None (int64).");
 
 static PyObject *
-lru_returns(PyObject *module, PyObject *args)
+lru_returns(PyObject *Py_UNUSED(module), PyObject *args)
 {
     Py_buffer edges, values, lines, groups, reuse, stack;
-    (void)module;
     if (!PyArg_ParseTuple(args, "y*y*y*y*z*z*:lru_returns", &edges, &values, &lines, &groups, &reuse,
                           &stack))
         return NULL;
@@ -214,13 +213,7 @@ lru_returns(PyObject *module, PyObject *args)
     return told;
 }
 
-static PyMethodDef lru_returns_functions[] = {
+PyMethodDef memsampd_lru_returns[] = {
     {"lru_returns", lru_returns, METH_VARARGS, lru_returns_doc},
     {NULL, NULL, 0, NULL},
 };
-
-int
-memsampd_add_lru_returns(PyObject *module)
-{
-    return PyModule_AddFunctions(module, lru_returns_functions);
-}

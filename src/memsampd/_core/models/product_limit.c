@@ -34,11 +34,10 @@ PyDoc_STRVAR(product_limit_doc,
              "the distance, could see on: accesses that returned and that did not by bin, and edges (int64).");
 
 static PyObject *
-product_limit(PyObject *module, PyObject *args)
+product_limit(PyObject *Py_UNUSED(module), PyObject *args)
 {
     Py_buffer reuses, censored, edges;
     double least;
-    (void)module;
     if (!PyArg_ParseTuple(args, "y*y*y*d:product_limit", &reuses, &censored, &edges, &least))
         return NULL;
     const size_t bins = (size_t)reuses.len / sizeof(int64_t);
@@ -61,13 +60,7 @@ product_limit(PyObject *module, PyObject *args)
     return told;
 }
 
-static PyMethodDef product_limit_functions[] = {
+PyMethodDef memsampd_product_limit[] = {
     {"product_limit", product_limit, METH_VARARGS, product_limit_doc},
     {NULL, NULL, 0, NULL},
 };
-
-int
-memsampd_add_product_limit(PyObject *module)
-{
-    return PyModule_AddFunctions(module, product_limit_functions);
-}

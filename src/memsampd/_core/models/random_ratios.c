@@ -98,10 +98,9 @@ PyDoc_STRVAR(random_ratios_doc,
              "ascending (int64).");
 
 static PyObject *
-random_ratios(PyObject *module, PyObject *args)
+random_ratios(PyObject *Py_UNUSED(module), PyObject *args)
 {
     Py_buffer edges, survival, lines;
-    (void)module;
     if (!PyArg_ParseTuple(args, "y*y*y*:random_ratios", &edges, &survival, &lines))
         return NULL;
     const size_t count = (size_t)edges.len / sizeof(int64_t);
@@ -136,13 +135,7 @@ random_ratios(PyObject *module, PyObject *args)
     return told;
 }
 
-static PyMethodDef random_ratios_functions[] = {
+PyMethodDef memsampd_random_ratios[] = {
     {"random_ratios", random_ratios, METH_VARARGS, random_ratios_doc},
     {NULL, NULL, 0, NULL},
 };
-
-int
-memsampd_add_random_ratios(PyObject *module)
-{
-    return PyModule_AddFunctions(module, random_ratios_functions);
-}

@@ -136,11 +136,10 @@ PyDoc_STRVAR(share_windows_doc,
              "for each window, and shares in code that no burst ran, or zeros (float64).");
 
 static PyObject *
-share_windows(PyObject *module, PyObject *args)
+share_windows(PyObject *Py_UNUSED(module), PyObject *args)
 {
     Py_buffer b[7];
     PyObject *told = NULL;
-    (void)module;
     if (!PyArg_ParseTuple(args, "y*y*y*y*y*y*y*:share_windows", &b[0], &b[1], &b[2], &b[3], &b[4],
                           &b[5], &b[6]))
         return NULL;
@@ -183,12 +182,11 @@ PyDoc_STRVAR(hits_by_column_doc,
              "another length has none.");
 
 static PyObject *
-hits_by_column(PyObject *module, PyObject *args)
+hits_by_column(PyObject *Py_UNUSED(module), PyObject *args)
 {
     PyObject *vectors;
     Py_buffer columns;
     Py_ssize_t count;
-    (void)module;
     if (!PyArg_ParseTuple(args, "O!y*n:hits_by_column", &PyList_Type, &vectors, &columns, &count))
         return NULL;
     const Py_ssize_t rows = PyList_Size(vectors), size = (count + 1) * (Py_ssize_t)sizeof(double);
@@ -212,14 +210,8 @@ hits_by_column(PyObject *module, PyObject *args)
     return told;
 }
 
-static PyMethodDef shares_functions[] = {
+PyMethodDef memsampd_shares[] = {
     {"share_windows", share_windows, METH_VARARGS, share_windows_doc},
     {"hits_by_column", hits_by_column, METH_VARARGS, hits_by_column_doc},
     {NULL, NULL, 0, NULL},
 };
-
-int
-memsampd_add_shares(PyObject *module)
-{
-    return PyModule_AddFunctions(module, shares_functions);
-}

@@ -5,7 +5,6 @@
 
 #include <errno.h>
 #include <stddef.h>
-#include <sys/syscall.h>
 #include <time.h>
 
 /* From Linux 5.13: inherit to threads of the same process only. Older headers lack the bit's
@@ -14,12 +13,6 @@
 #define ATTR_FLAGS_OFFSET (offsetof(struct perf_event_attr, read_format) + sizeof(uint64_t))
 
 enum inherit { INHERIT_NOTHING, INHERIT_THREADS, INHERIT_ALL, INHERIT_END };
-
-static long
-perf_event_open(struct perf_event_attr *attr, pid_t tid, int cpu, int group)
-{
-    return syscall(SYS_perf_event_open, attr, tid, cpu, group, PERF_FLAG_FD_CLOEXEC);
-}
 
 enum { SAMPLED_STACK_BYTES = 8192 }; /* from the stack pointer on; a multiple of 8 */
 
@@ -36,7 +29,7 @@ PyDoc_STRVAR(perf_open_sampler_doc,
              "perf_event_open(2).");
 
 static PyObject *
-perf_open_sampler(PyObject *module, PyObject *args, PyObject *kwargs)
+perf_open_sampler(PyObject *Py_UNUSED(module), PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"tid",     "cpu",     "period",  "wakeup_bytes", "inherit",
                             "type",    "config",  "config1", "config2",      "bp_type",
@@ -46,7 +39,6 @@ perf_open_sampler(PyObject *module, PyObject *args, PyObject *kwargs)
     unsigned long long period, config = PERF_COUNT_SW_TASK_CLOCK, config1 = 0, config2 = 0;
     unsigned long long sample_type = PERF_SAMPLE_REGS_USER;
     unsigned wakeup_bytes;
-    (void)module;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "iiKIi|$IKKKIIKip", names, &tid, &cpu, &period,
                                      &wakeup_bytes, &inherit, &type, &config, &config1, &config2,
                                      &bp_type, &precise_ip, &sample_type, &group, &exclude_kernel))
@@ -57,7 +49,6 @@ perf_open_sampler(PyObject *module, PyObject *args, PyObject *kwargs)
     }
     struct perf_event_attr attr = {
         .type = type,
-        .size = sizeof attr,
         .config = config,
         .config1 = config1,
         .config2 = config2,
@@ -85,7 +76,7 @@ perf_open_sampler(PyObject *module, PyObject *args, PyObject *kwargs)
         flags |= ATTR_INHERIT_THREAD;
         memcpy((char *)&attr + ATTR_FLAGS_OFFSET, &flags, sizeof flags);
     }
-    long fd = perf_event_open(&attr, tid, cpu, group);
+    int fd = perf_event_open(&attr, tid, cpu, group);
     return fd < 0 ? PyErr_SetFromErrno(PyExc_OSError) : PyLong_FromLong(fd);
 }
 
@@ -98,21 +89,19 @@ PyDoc_STRVAR(perf_open_counter_doc,
              "count, and the nanoseconds for which it was enabled and really on a counter.");
 
 static PyObject *
-perf_open_counter(PyObject *module, PyObject *args, PyObject *kwargs)
+perf_open_counter(PyObject *Py_UNUSED(module), PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"tid",     "type",       "config", "config1",        "config2",
                             "bp_type", "precise_ip", "period", "exclude_kernel", NULL};
     int tid, exclude_kernel = 1;
     unsigned type, bp_type = 0, precise_ip = 0;
     unsigned long long config, config1 = 0, config2 = 0, period = 0;
-    (void)module;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "iIK|KK$IIKp", names, &tid, &type, &config,
                                      &config1, &config2, &bp_type, &precise_ip, &period,
                                      &exclude_kernel))
         return NULL;
     struct perf_event_attr attr = {
         .type = type,
-        .size = sizeof attr,
         .config = config,
         .sample_period = period,
         .sample_type = period ? PERF_SAMPLE_IP : 0,
@@ -124,7 +113,7 @@ perf_open_counter(PyObject *module, PyObject *args, PyObject *kwargs)
         .config1 = config1,
         .config2 = config2,
     };
-    long fd = perf_event_open(&attr, tid, -1, -1);
+    int fd = perf_event_open(&attr, tid, -1, -1);
     return fd < 0 ? PyErr_SetFromErrno(PyExc_OSError) : PyLong_FromLong(fd);
 }
 
@@ -161,9 +150,8 @@ ring_init(PyObject *self, PyObject *args, PyObject *kwargs)
 }
 
 static PyObject *
-ring_close(PyObject *self, PyObject *unused)
+ring_close(PyObject *self, PyObject *Py_UNUSED(unused))
 {
-    (void)unused;
     ring_unmap(&((PerfRing *)self)->ring);
     Py_RETURN_NONE;
 }
@@ -171,10 +159,8 @@ ring_close(PyObject *self, PyObject *unused)
 static void
 ring_dealloc(PyObject *self)
 {
-    PyTypeObject *type = Py_TYPE(self);
     ring_unmap(&((PerfRing *)self)->ring);
-    PyObject_Free(self);
-    Py_DECREF(type);
+    memsampd_free(self);
 }
 
 PyDoc_STRVAR(ring_drain_doc,
@@ -182,12 +168,11 @@ PyDoc_STRVAR(ring_drain_doc,
              "Take all that is in the ring, as parse_records() tells it. Empty once closed.");
 
 static PyObject *
-ring_drain(PyObject *self, PyObject *unused)
+ring_drain(PyObject *self, PyObject *Py_UNUSED(unused))
 {
     PerfRing *perf_ring = (PerfRing *)self;
     Ring *ring = &perf_ring->ring;
     uint64_t head = 0, tail = 0;
-    (void)unused;
     if (ring->control) {
         head = ring_head(ring);
         tail = ring->control->data_tail;
@@ -230,13 +215,12 @@ PyDoc_STRVAR(parse_records_doc,
              "cannot be read among them; and throttle records.");
 
 static PyObject *
-parse_records(PyObject *module, PyObject *args, PyObject *kwargs)
+parse_records(PyObject *Py_UNUSED(module), PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"data", "sample_type", "tail", "head", NULL};
     const char *data;
     Py_ssize_t bytes;
     unsigned long long sample_type, tail = 0, head = UINT64_MAX;
-    (void)module;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "y#K|KK", names, &data, &bytes, &sample_type,
                                      &tail, &head))
         return NULL;
@@ -267,12 +251,11 @@ passed(int fd, int writes)
 }
 
 static PyObject *
-pass_bytes(PyObject *module, PyObject *args)
+pass_bytes(PyObject *Py_UNUSED(module), PyObject *args)
 {
     int from, to, begins, is_open = 1;
     unsigned long rounds;
     struct timespec start, end;
-    (void)module;
     if (!PyArg_ParseTuple(args, "iikp", &from, &to, &rounds, &begins))
         return NULL;
     Py_BEGIN_ALLOW_THREADS
@@ -299,10 +282,7 @@ static PyMethodDef perf_functions[] = {
     {NULL, NULL, 0, NULL},
 };
 
-static const struct {
-    const char *name;
-    long value;
-} perf_constants[] = {
+static const struct constant perf_constants[] = {
     {"INHERIT_NOTHING", INHERIT_NOTHING},
     {"INHERIT_THREADS", INHERIT_THREADS},
     {"INHERIT_ALL", INHERIT_ALL},
@@ -324,20 +304,15 @@ static const struct {
     {"SAMPLE_DATA_SOURCE", PERF_SAMPLE_DATA_SRC},
     {"SAMPLE_COUNTS_MOST", RECORDS_COUNTS},
     {"SAMPLE_STACK", PERF_SAMPLE_STACK_USER},
+    {NULL, 0},
 };
 
 int
 memsampd_add_perf(PyObject *module)
 {
-    if (PyModule_AddFunctions(module, perf_functions) < 0)
-        return -1;
-    for (size_t i = 0; i < sizeof perf_constants / sizeof *perf_constants; i++)
-        if (PyModule_AddIntConstant(module, perf_constants[i].name, perf_constants[i].value) < 0)
-            return -1;
-    PyObject *type = PyType_FromSpec(&ring_spec);
-    if (!type)
-        return -1;
-    int failed = PyModule_AddObjectRef(module, "PerfRing", type);
-    Py_DECREF(type);
-    return failed;
+    return PyModule_AddFunctions(module, perf_functions) < 0 ||
+                   memsampd_add_constants(module, perf_constants) < 0 ||
+                   memsampd_add_type(module, &ring_spec) < 0
+               ? -1
+               : 0;
 }

@@ -41,10 +41,8 @@ PyDoc_STRVAR(spawn_busy_child_doc,
              "calling thread in any case.");
 
 static PyObject *
-spawn_busy_child(PyObject *module, PyObject *unused)
+spawn_busy_child(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 {
-    (void)module;
-    (void)unused;
     pid_t parent = getpid();
     pid_t child = fork();
     if (child < 0)
@@ -92,10 +90,9 @@ PyDoc_STRVAR(run_known_loop_doc,
              "instructions and of what follows, and of the 8 bytes that are loaded and stored.");
 
 static PyObject *
-run_known_loop(PyObject *module, PyObject *args)
+run_known_loop(PyObject *Py_UNUSED(module), PyObject *args)
 {
     unsigned long long rounds;
-    (void)module;
     if (!PyArg_ParseTuple(args, "K", &rounds))
         return NULL;
     if (rounds == 0)
@@ -133,10 +130,9 @@ PyDoc_STRVAR(probe_ptrace_doc,
              "A thread that waits in a system call may see EINTR: meant for a child of our own.");
 
 static PyObject *
-probe_ptrace(PyObject *module, PyObject *args)
+probe_ptrace(PyObject *Py_UNUSED(module), PyObject *args)
 {
     int tid, error;
-    (void)module;
     if (!PyArg_ParseTuple(args, "i", &tid))
         return NULL;
     Py_BEGIN_ALLOW_THREADS
@@ -154,10 +150,9 @@ PyDoc_STRVAR(cpuid_doc, "cpuid(leaf, subleaf=0)\n--\n\n"
                         "this; None if the CPU is no x86 or has no such leaf.");
 
 static PyObject *
-cpuid(PyObject *module, PyObject *args)
+cpuid(PyObject *Py_UNUSED(module), PyObject *args)
 {
     unsigned leaf, subleaf = 0;
-    (void)module;
     if (!PyArg_ParseTuple(args, "I|I", &leaf, &subleaf))
         return NULL;
 #if defined(__x86_64__) || defined(__i386__)
@@ -168,16 +163,10 @@ cpuid(PyObject *module, PyObject *args)
     Py_RETURN_NONE;
 }
 
-static PyMethodDef probe_functions[] = {
+PyMethodDef memsampd_probe[] = {
     {"spawn_busy_child", spawn_busy_child, METH_NOARGS, spawn_busy_child_doc},
     {"run_known_loop", run_known_loop, METH_VARARGS, run_known_loop_doc},
     {"probe_ptrace", probe_ptrace, METH_VARARGS, probe_ptrace_doc},
     {"cpuid", cpuid, METH_VARARGS, cpuid_doc},
     {NULL, NULL, 0, NULL},
 };
-
-int
-memsampd_add_probe(PyObject *module)
-{
-    return PyModule_AddFunctions(module, probe_functions);
-}

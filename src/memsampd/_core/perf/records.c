@@ -33,7 +33,7 @@ typedef struct {
     uint64_t counts[RECORDS_COUNTS];
     uint64_t ibs_op_data;
     uint64_t ibs_op_data3;
-    uint64_t registers[SAMPLED_REGISTERS_COUNT];
+    uint64_t registers[REGISTERS];
 } Sample;
 
 /* Bytes of a record that are left to read. */

@@ -6,11 +6,9 @@
 
 /* rax, rbx, rcx, rdx, rsi, rdi, rbp, rsp and r8 to r15: the order of their bits is that of the record. */
 #define SAMPLED_REGISTERS UINT64_C(0xff00ff)
+#define REGISTERS 16 /* of these: what one sample tells is a row of so many words */
 
-enum {
-    SAMPLED_REGISTERS_COUNT = 16,
-    RECORDS_COUNTS = 5, /* of a group: the event that samples, and its members */
-};
+enum { RECORDS_COUNTS = 5 }; /* of a group: the event that samples, and its members */
 
 #define RECORDS_READ_FORMAT \
     (PERF_FORMAT_GROUP | PERF_FORMAT_TOTAL_TIME_ENABLED | PERF_FORMAT_TOTAL_TIME_RUNNING)

@@ -1,4 +1,4 @@
-/* The ring buffer of a perf event: mapped from its descriptor, read record by record. */
+/* Perf events, and the ring buffer of one: mapped from its descriptor, read record by record. */
 #ifndef MEMSAMPD_RING_H
 #define MEMSAMPD_RING_H
 
@@ -8,7 +8,16 @@
 #include <stdint.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
+
+/* An event of a thread, on any CPU if that is -1; -1 with errno set. */
+static inline int
+perf_event_open(struct perf_event_attr *attr, pid_t tid, int cpu, int group)
+{
+    attr->size = sizeof *attr;
+    return (int)syscall(SYS_perf_event_open, attr, tid, cpu, group, PERF_FLAG_FD_CLOEXEC);
+}
 
 typedef struct {
     struct perf_event_mmap_page *control; /* NULL once closed */

@@ -9,11 +9,10 @@ PyDoc_STRVAR(hash_names_doc,
              "A bin (int64) of each name (uint64): what splitmix64 makes of it and a start.");
 
 static PyObject *
-hash_names(PyObject *module, PyObject *args)
+hash_names(PyObject *Py_UNUSED(module), PyObject *args)
 {
     unsigned long long bins, start;
     Py_buffer names;
-    (void)module;
     if (!PyArg_ParseTuple(args, "y*KK:hash_names", &names, &bins, &start))
         return NULL;
     const uint64_t *name = names.buf;
@@ -27,13 +26,7 @@ hash_names(PyObject *module, PyObject *args)
     return found;
 }
 
-static PyMethodDef phases_functions[] = {
+PyMethodDef memsampd_phases[] = {
     {"hash_names", hash_names, METH_VARARGS, hash_names_doc},
     {NULL, NULL, 0, NULL},
 };
-
-int
-memsampd_add_phases(PyObject *module)
-{
-    return PyModule_AddFunctions(module, phases_functions);
-}

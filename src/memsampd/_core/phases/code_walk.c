@@ -1,112 +1,12 @@
-/* Code followed from an address on, instruction by instruction: where it leads to, what lies before it.
- *
- * How long instructions of a form are and how they go on is asked of a decoder in Python once
- * (translator/forms.h), and kept by the form's key: there is one authority on what code means.
- */
+/* Code followed from an address on, instruction by instruction: where it leads to. */
 #include "core.h"
-#include "forms.h"
+#include "decoder.h"
+#include "page.h"
 
-#include <string.h>
-
-#define PAGE_BYTES 4096
 #define CHUNK_BYTES 128
-#define FORMS_MOST 16384 /* of garbage there are more forms than of code */
-
-/* How an instruction goes on, as the decoder tells it. */
-enum going { GOES_ON, JUMPS, ENDS, IS_INVALID };
 
 /* What ends a straight line. */
 enum ending { AT_END, AT_KNOWN, AT_UNREADABLE, AT_LIMIT };
-
-struct decoded {
-    unsigned length;
-    enum going going;
-    uint64_t target; /* of one that jumps */
-};
-
-struct decoder {
-    PyObject *forms;  /* by key: length of immediates and enum going */
-    PyObject *decode; /* decode(code, ip): length, enum going, target */
-};
-
-/* Ask Python. `key` is 0 where nothing can be kept; -1 with an exception set on failure. */
-static int
-ask(const struct decoder *d, const uint8_t *code, size_t size, uint64_t ip, const struct parsed *p,
-    struct decoded *now)
-{
-    const size_t most = size < INSTRUCTION_MAXIMUM_BYTES ? size : INSTRUCTION_MAXIMUM_BYTES;
-    PyObject *told = PyObject_CallFunction(d->decode, "y#K", (const char *)code, (Py_ssize_t)most,
-                                           (unsigned long long)ip);
-    int going;
-
-    if (told == NULL)
-        return -1;
-    int parsed = PyArg_ParseTuple(told, "IiK", &now->length, &going,
-                                  (unsigned long long *)&now->target);
-    Py_DECREF(told);
-    if (!parsed)
-        return -1;
-    now->going = (enum going)going;
-    if (p == NULL || now->going == IS_INVALID || now->length < p->length)
-        return 0;
-    if (PyDict_Size(d->forms) >= FORMS_MOST)
-        PyDict_Clear(d->forms);
-    PyObject *key = PyLong_FromUnsignedLongLong(p->key);
-    PyObject *kept = PyLong_FromLong((long)(now->length - p->length) << 8 | going);
-    int result = key != NULL && kept != NULL ? PyDict_SetItem(d->forms, key, kept) : -1;
-    Py_XDECREF(key);
-    Py_XDECREF(kept);
-    return result;
-}
-
-/* What is kept of a form; negative: nothing, or there is an exception. */
-static long
-kept_of(const struct decoder *d, uint64_t form)
-{
-    PyObject *key = PyLong_FromUnsignedLongLong(form);
-    if (key == NULL)
-        return -1;
-    PyObject *kept = PyDict_GetItemWithError(d->forms, key);
-    Py_DECREF(key);
-    return kept != NULL ? PyLong_AsLong(kept) : -1;
-}
-
-static uint64_t
-target_of(const uint8_t *code, const struct parsed *p, uint64_t next)
-{
-    int32_t far;
-
-    if (p->opcode == 0xeb)
-        return next + (uint64_t)(int64_t)(int8_t)code[p->length];
-    memcpy(&far, code + p->length, sizeof far);
-    return next + (uint64_t)(int64_t)far;
-}
-
-/* -1 with an exception set on failure. */
-static int
-decode_one(const struct decoder *d, const uint8_t *code, size_t size, uint64_t ip,
-           struct decoded *now)
-{
-    struct parsed p;
-
-    if (!parse(code, size, &p))
-        return ask(d, code, size, ip, NULL, now);
-    const long kept = kept_of(d, p.key);
-    if (kept < 0)
-        return PyErr_Occurred() ? -1 : ask(d, code, size, ip, &p, now);
-    now->length = p.length + (unsigned)(kept >> 8);
-    now->going = (enum going)(kept & 0xff);
-    if (now->length > INSTRUCTION_MAXIMUM_BYTES)
-        return ask(d, code, size, ip, NULL, now);
-    if (now->length > size) { /* it is cut off: the decoder says the same */
-        now->length = (unsigned)size;
-        now->going = IS_INVALID;
-        return 0;
-    }
-    if (now->going == JUMPS)
-        now->target = target_of(code, &p, ip + now->length);
-    return 0;
-}
 
 /* ---- Along a straight line ---- */
 
@@ -154,7 +54,7 @@ use_bytes(struct line *l, PyObject *bytes, uint64_t begin)
 static int
 move_to(struct line *l, uint64_t ip)
 {
-    const uint64_t page = ip & -(uint64_t)PAGE_BYTES;
+    const uint64_t page = page_of(ip);
     PyObject *bytes = page_at(l, page);
 
     if (bytes == NULL || use_bytes(l, bytes, page) < 0)
@@ -290,7 +190,7 @@ end_of(struct names *n, uint64_t begin, uint64_t at, int ending)
         Py_XDECREF(address);
         return found;
     }
-    const uint64_t named = ending == AT_UNREADABLE ? begin & -(uint64_t)PAGE_BYTES : at;
+    const uint64_t named = ending == AT_UNREADABLE ? page_of(begin) : at;
     return PyObject_CallFunction(n->named, "Ki", (unsigned long long)named, ending != AT_UNREADABLE);
 }
 
@@ -372,13 +272,12 @@ PyDoc_STRVAR(look_up_doc,
              "target), are kept in dictionaries. forget() is called where more is known than is to be.");
 
 static PyObject *
-look_up(PyObject *module, PyObject *args)
+look_up(PyObject *Py_UNUSED(module), PyObject *args)
 {
     struct names n = {0};
     struct line *l = &n.line;
     Py_buffer ips;
     Py_ssize_t most;
-    (void)module;
     if (!PyArg_ParseTuple(args, "O!y*nO!O!OOOnO:look_up", &PyDict_Type, &l->known, &ips, &most,
                           &PyDict_Type, &l->pages, &PyDict_Type, &l->decoder.forms, &l->read,
                           &l->decoder.decode, &n.named, &n.most_known, &n.forget))
@@ -393,88 +292,7 @@ look_up(PyObject *module, PyObject *args)
     return told;
 }
 
-/* ---- Backwards ---- */
-
-#define BEFORE_MOST_BYTES 256
-
-/* Where the instruction begins that ends with some code which is decoded from a place on. */
-enum last { NONE_ENDS = -1, FAILED = -2, NOT_TRIED = -3 };
-
-/* The same of the place `at`, as `enum last` where there is none; what is found is kept of all on the way,
- * for decodings meet. */
-static int
-last_of(const struct decoder *d, const uint8_t *code, size_t size, size_t at, int *kept)
-{
-    size_t passed[BEFORE_MOST_BYTES], count = 0;
-    int found = NONE_ENDS;
-    struct decoded now;
-
-    for (; at < size; at += now.length) {
-        if (kept[at] != NOT_TRIED) {
-            found = kept[at];
-            break;
-        }
-        passed[count++] = at;
-        if (decode_one(d, code + at, size - at, at, &now) < 0)
-            return FAILED;
-        if (now.going != IS_INVALID && at + now.length == size) {
-            found = (int)at;
-            break;
-        }
-        if (now.length == 0)
-            break;
-    }
-    while (count > 0)
-        kept[passed[--count]] = found;
-    return found;
-}
-
-PyDoc_STRVAR(last_instruction_doc,
-             "last_instruction(code, begins, forms, decode)\n--\n\n"
-             "Where the instruction begins that most likely ends some code, or -1: instructions have no "
-             "marks at their ends, so it is decoded from so many places on, which meet nearly always.");
-
-static PyObject *
-last_instruction(PyObject *module, PyObject *args)
-{
-    struct decoder d;
-    const uint8_t *code;
-    Py_ssize_t size, begins;
-    unsigned votes[BEFORE_MOST_BYTES] = {0};
-    int best = -1;
-    (void)module;
-    if (!PyArg_ParseTuple(args, "y#nO!O:last_instruction", (const char **)&code, &size, &begins,
-                          &PyDict_Type, &d.forms, &d.decode))
-        return NULL;
-    if (size > BEFORE_MOST_BYTES) {
-        PyErr_SetString(PyExc_ValueError, "too much code");
-        return NULL;
-    }
-    int last[BEFORE_MOST_BYTES];
-    for (Py_ssize_t i = 0; i < size; i++)
-        last[i] = NOT_TRIED;
-    begins = begins < size ? begins : size;
-    for (Py_ssize_t i = 0; i < begins; i++) {
-        const int found = last_of(&d, code, (size_t)size, (size_t)i, last);
-        if (found == FAILED)
-            return NULL;
-        if (found >= 0)
-            votes[found]++;
-    }
-    for (Py_ssize_t i = 0; i < begins; i++)
-        if (last[i] >= 0 && (best < 0 || votes[last[i]] > votes[best]))
-            best = last[i];
-    return PyLong_FromLong(best);
-}
-
-static PyMethodDef walk_functions[] = {
+PyMethodDef memsampd_code_walk[] = {
     {"look_up", look_up, METH_VARARGS, look_up_doc},
-    {"last_instruction", last_instruction, METH_VARARGS, last_instruction_doc},
     {NULL, NULL, 0, NULL},
 };
-
-int
-memsampd_add_code_walk(PyObject *module)
-{
-    return PyModule_AddFunctions(module, walk_functions);
-}

@@ -78,10 +78,9 @@ PyDoc_STRVAR(compare_hits_doc,
              "Distance of two vectors of hits (both float64), its mean by chance, and its deviation.");
 
 static PyObject *
-compare_hits(PyObject *module, PyObject *args)
+compare_hits(PyObject *Py_UNUSED(module), PyObject *args)
 {
     Py_buffer counts, others;
-    (void)module;
     if (!PyArg_ParseTuple(args, "y*y*:compare_hits", &counts, &others))
         return NULL;
     const bool is_alike = counts.len == others.len;
@@ -95,13 +94,7 @@ compare_hits(PyObject *module, PyObject *args)
     return is_alike ? Py_BuildValue("(ddd)", found.distance, found.expected, found.spread) : NULL;
 }
 
-static PyMethodDef noise_functions[] = {
+PyMethodDef memsampd_noise[] = {
     {"compare_hits", compare_hits, METH_VARARGS, compare_hits_doc},
     {NULL, NULL, 0, NULL},
 };
-
-int
-memsampd_add_noise(PyObject *module)
-{
-    return PyModule_AddFunctions(module, noise_functions);
-}

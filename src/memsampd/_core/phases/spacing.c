@@ -1,13 +1,13 @@
 /* How far apart data lie: see sampler/spacing.py. */
 #include "core.h"
 #include "ascending.h"
+#include "records.h"
 
 #include <math.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 
-#define REGISTERS 16
 #define LEAST_ADDRESSES 8
 #define LINE_SHIFT 6
 #define CHANGE 2.0 /* octaves, besides what both halves of a window are known to */
@@ -87,10 +87,9 @@ PyDoc_STRVAR(spacing_of_doc,
              "(uint64), a row for each sample.");
 
 static PyObject *
-spacing_of(PyObject *module, PyObject *args)
+spacing_of(PyObject *Py_UNUSED(module), PyObject *args)
 {
     Py_buffer operands, registers;
-    (void)module;
     if (!PyArg_ParseTuple(args, "y*y*:spacing_of", &operands, &registers))
         return NULL;
     const size_t count = (size_t)operands.len / (4 * sizeof(uint64_t));
@@ -118,13 +117,7 @@ spacing_of(PyObject *module, PyObject *args)
     return told;
 }
 
-static PyMethodDef spacing_functions[] = {
+PyMethodDef memsampd_spacing[] = {
     {"spacing_of", spacing_of, METH_VARARGS, spacing_of_doc},
     {NULL, NULL, 0, NULL},
 };
-
-int
-memsampd_add_spacing(PyObject *module)
-{
-    return PyModule_AddFunctions(module, spacing_functions);
-}

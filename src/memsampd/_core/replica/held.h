@@ -8,12 +8,13 @@
 #ifndef MEMSAMPD_HELD_H
 #define MEMSAMPD_HELD_H
 
+#include "alarm.h"
+#include "moments.h"
+#include "thread_status.h"
+#include "tracee.h"
+
 #include <signal.h>
-#include <stdbool.h>
 #include <stddef.h>
-#include <stdint.h>
-#include <sys/types.h>
-#include <sys/user.h>
 
 #define XSTATE_MAXIMUM_BYTES 16384
 
@@ -48,26 +49,6 @@ struct held {
 };
 
 const char *held_status_name(enum held_status status);
-double now_seconds(void);
-double thread_cpu_seconds(void); /* of the calling thread */
-
-/* Have waits of this thread of ours end with EINTR from `seconds` (CLOCK_MONOTONIC) on, again and
- * again; never: 0. */
-struct alarm;
-struct alarm *alarm_create(void); /* for the calling thread; NULL with errno set */
-void alarm_set(struct alarm *a, double seconds);
-void alarm_free(struct alarm *a);
-int alarm_install(void); /* once a process; -1 with errno set */
-
-/* Each stop of a replica would send SIGCHLD, which wakes a thread of ours that does not block it: of stops
- * only those who wait for them are to know. */
-void silence_stops(void);
-int alarm_signal(void);
-
-/* Wait for a stop of `tid`. 0: stopped; -1: gone; 1: interrupted by the alarm. */
-int held_wait(pid_t tid, int *status);
-bool is_event_stop(int status);
-bool is_syscall_stop(int status);
 
 /* Seize and stop a running thread of process `pid`, and read its registers. On any status but HELD_OK it
  * is let go. */
@@ -87,8 +68,9 @@ enum held_call {
  * Its registers are read. */
 enum held_call held_to_call(struct held *h, struct alarm *alarm, double until_seconds);
 
-/* Behind a call that a signal may have broken off: if it did so only because the thread is traced, as
- * ignored ones do, the call is made again. Whether it was broken off. */
+/* Whether a system call was broken off. The kernel restarts most by itself when the thread is let go;
+ * epoll_wait and its like, which it ends with EINTR, are set up to be made again, unless a signal did it that
+ * the thread is to notice: those that are ignored end calls only of a thread that is traced. */
 bool held_settle_call(struct held *h);
 
 /* Let one go that stands before a call: by the end of our thread, as a sleeper, for to be detached there
@@ -97,12 +79,5 @@ void held_enter_call(struct held *h);
 
 /* Stop it again after CALL_LATE before a call: false if it is gone. */
 bool held_interrupt(struct held *h);
-
-char thread_state(pid_t tid);
-int thread_cpu(pid_t tid);
-bool thread_is_untraced(pid_t tid);
-
-bool read_registers(pid_t pid, struct user_regs_struct *regs);
-bool write_registers(pid_t pid, const struct user_regs_struct *regs);
 
 #endif

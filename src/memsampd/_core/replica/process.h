@@ -13,6 +13,7 @@
 #include "held.h"
 #include "remote.h"
 
+#define HIGHEST_ADDRESS 0x7ffffffff000u /* of its memory: behind it */
 #define PROCESS_PARTS 16
 
 struct process_part {

@@ -7,6 +7,7 @@
 #ifndef MEMSAMPD_REMOTE_H
 #define MEMSAMPD_REMOTE_H
 
+#include "page.h"
 #include "tables.h"
 
 #include <stdbool.h>
@@ -14,7 +15,6 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#define PAGE_BYTES 4096u
 #define REMOTE_BATCH 512
 
 enum area_kind {

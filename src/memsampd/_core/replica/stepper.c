@@ -24,7 +24,7 @@ stepper_init(struct stepper *s)
 void
 stepper_free(struct stepper *s)
 {
-    recipe_table_clear(&s->recipes);
+    keyed_clear(&s->recipes);
     rows_clear(&s->rows);
     free(s->xstate);
     s->xstate = NULL;
@@ -72,14 +72,12 @@ step(struct runner *r, const struct recipe *recipe, struct user_regs_struct *reg
     const uint64_t count = regs->rcx; /* of a repeated instruction, which a step leaves in place */
     const pid_t pid = r->process.pid;
     siginfo_t info;
-    int status, waited;
+    int status;
 
     for (;;) {
         if (ptrace(PTRACE_SINGLESTEP, pid, NULL, NULL) < 0)
             return "exit";
-        while ((waited = held_wait(pid, &status)) == 1)
-            ;
-        if (waited < 0 || !read_registers(pid, regs))
+        if (tracee_wait(pid, &status) < 0 || !read_registers(pid, regs))
             return "exit";
         if (status >> 16 != 0)
             continue; /* no step: job control */

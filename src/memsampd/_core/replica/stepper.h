@@ -7,7 +7,7 @@
 #include "runner.h"
 
 struct stepper {
-    struct recipe_table recipes;
+    struct keyed recipes;
     struct rows rows;
     uint64_t instructions, prefetches;
     uint8_t *xstate;

@@ -1,4 +1,4 @@
-/* The native half of memsampd.models: its types and functions, hooked by memsampd_add_lru. */
+/* What the types of the native half of memsampd.models share. */
 #ifndef MEMSAMPD_MODELS_H
 #define MEMSAMPD_MODELS_H
 
@@ -56,8 +56,8 @@ int memsampd_get_sizes(PyObject *sequence, uint64_t *sizes_lines, unsigned most,
 /* (accesses, misses) with misses as bytes of uint64, one a size. */
 PyObject *memsampd_misses(uint64_t accesses, const uint64_t *misses, unsigned count);
 
-int memsampd_add_line_stream(PyObject *module);
-int memsampd_add_reuse_counter(PyObject *module);
-int memsampd_add_random_caches(PyObject *module);
+/* -1 with an exception set while a thread uses an object without the GIL, and from when memory ran out
+ * half-way: what it holds is then no longer exact. */
+int memsampd_check_usable(const char *name, bool is_busy, bool is_broken);
 
 #endif

@@ -134,8 +134,7 @@ random_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OK", names, &sequence, &seed) ||
         memsampd_get_sizes(sequence, sizes, MAX_SIZES, &count) < 0)
         return NULL;
-    allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
-    RandomCaches *self = (RandomCaches *)alloc(type, 0); /* zeroed */
+    RandomCaches *self = (RandomCaches *)PyType_GenericAlloc(type, 0);
     if (self && set_init(&self->set, sizes, count, seed)) {
         Py_DECREF(self);
         return PyErr_NoMemory();
@@ -146,21 +145,14 @@ random_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 static void
 random_dealloc(PyObject *object)
 {
-    PyTypeObject *type = Py_TYPE(object);
     set_clear(&((RandomCaches *)object)->set);
-    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
-    release(object);
-    Py_DECREF(type);
+    memsampd_free(object);
 }
 
 static int
 random_check(RandomCaches *self)
 {
-    if (self->busy)
-        PyErr_SetString(PyExc_RuntimeError, "RandomCaches is being fed by another thread");
-    else if (self->broken)
-        PyErr_SetString(PyExc_RuntimeError, "RandomCaches ran out of memory before");
-    return self->busy || self->broken ? -1 : 0;
+    return memsampd_check_usable("RandomCaches", self->busy, self->broken);
 }
 
 static PyObject *
@@ -207,11 +199,10 @@ PyDoc_STRVAR(random_take_misses_doc,
              "size. The caches keep their content.");
 
 static PyObject *
-random_take_misses(PyObject *object, PyObject *unused)
+random_take_misses(PyObject *object, PyObject *Py_UNUSED(unused))
 {
     RandomCaches *self = (RandomCaches *)object;
     uint64_t misses[MAX_SIZES];
-    (void)unused;
     if (random_check(self) < 0)
         return NULL;
     uint64_t accesses = self->set.accesses;
@@ -251,10 +242,5 @@ static PyType_Spec random_spec = {
 int
 memsampd_add_random_caches(PyObject *module)
 {
-    PyObject *type = PyType_FromSpec(&random_spec);
-    if (!type)
-        return -1;
-    int failed = PyModule_AddObjectRef(module, "RandomCaches", type);
-    Py_DECREF(type);
-    return failed;
+    return memsampd_add_type(module, &random_spec);
 }

@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PAGE 4096u
 #define AHEAD_BLOCKS 16
 #define TRANSITION_MAXIMUM_BYTES 64
 /* Records from which the way of branches is known well enough, and the least share (1 in so many) of
@@ -20,7 +19,7 @@
 static bool
 has_changed(struct blocks *b, uint64_t address)
 {
-    return blocks_page(b, address & ~(uint64_t)(PAGE - 1))->has_changed;
+    return blocks_page(b, page_of(address))->has_changed;
 }
 
 static bool
@@ -42,13 +41,13 @@ renew_page(struct code_page *page, const uint8_t *now, enum code_kind kind)
 
     page->is_volatile = kind != CODE_STABLE;
     page->has_changed = readable != (page->bytes != NULL) ||
-                        (readable && memcmp(now, page->bytes, PAGE) != 0);
+                        (readable && memcmp(now, page->bytes, PAGE_BYTES) != 0);
     if (!page->has_changed)
         return true;
-    if (readable && page->bytes == NULL && (page->bytes = malloc(PAGE)) == NULL)
+    if (readable && page->bytes == NULL && (page->bytes = malloc(PAGE_BYTES)) == NULL)
         return false;
     if (readable) {
-        memcpy(page->bytes, now, PAGE);
+        memcpy(page->bytes, now, PAGE_BYTES);
     } else {
         free(page->bytes);
         page->bytes = NULL;
@@ -60,15 +59,16 @@ renew_page(struct code_page *page, const uint8_t *now, enum code_kind kind)
 static bool
 renew_pages(struct blocks *b, bool only_volatile, bool *any)
 {
-    uint8_t now[CODE_BATCH * PAGE];
+    uint8_t now[CODE_BATCH * PAGE_BYTES];
     enum code_kind kind[CODE_BATCH];
-    uint64_t *address = malloc((b->pages + 1) * sizeof *address);
+    uint64_t *address = malloc((b->pages.count + 1) * sizeof *address);
+    const struct code_page *known = b->pages.items;
     size_t count = 0;
     bool renewed = address != NULL;
 
-    for (size_t i = 0; renewed && i < b->page_capacity; i++)
-        if (b->page[i].address != 0 && (!only_volatile || b->page[i].is_volatile))
-            address[count++] = b->page[i].address;
+    for (size_t i = 0; renewed && i < b->pages.capacity; i++)
+        if (known[i].address != 0 && (!only_volatile || known[i].is_volatile))
+            address[count++] = known[i].address;
     if (count != 0)
         qsort(address, count, sizeof *address, ascending_uint64);
     for (size_t at = 0; renewed && at < count; at += CODE_BATCH) {
@@ -76,7 +76,7 @@ renew_pages(struct blocks *b, bool only_volatile, bool *any)
         b->read_code(b->reader, address + at, batch, now, kind);
         for (size_t i = 0; renewed && i < batch; i++) {
             struct code_page *page = blocks_page(b, address[at + i]);
-            renewed = page != NULL && renew_page(page, now + i * PAGE, kind[i]);
+            renewed = page != NULL && renew_page(page, now + i * PAGE_BYTES, kind[i]);
             *any |= renewed && page->has_changed;
         }
     }
@@ -109,8 +109,9 @@ blocks_check_code(struct blocks *b, bool only_volatile)
         if (x->linked != NO_BLOCK && b->block[x->linked].is_dead)
             blocks_cut(b, x);
     }
-    for (size_t i = 0; i < b->page_capacity; i++)
-        b->page[i].has_changed = false;
+    struct code_page *page = b->pages.items;
+    for (size_t i = 0; i < b->pages.capacity; i++)
+        page[i].has_changed = false;
     if (dropped != 0)
         blocks_index_anew(b);
     return dropped;

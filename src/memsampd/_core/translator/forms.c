@@ -1,9 +1,7 @@
 #include "forms.h"
 
-#include <stdlib.h>
 #include <string.h>
 
-#define TABLE_FIRST_CAPACITY 1024
 
 const uint8_t gpr_words[16] = {10, 11, 12, 5, 19, 4, 13, 14, 9, 8, 7, 6, 3, 2, 1, 0};
 
@@ -339,53 +337,4 @@ form_sample(const struct parsed *p, uint8_t sample[FORM_SAMPLE_BYTES])
     sample[at++] = 1 << 6 | (FORM_INDEX & 7) << 3 | (FORM_BASE & 7);
     memcpy(sample + at, &displacement, 4);
     return at + 4;
-}
-
-static size_t
-slot_of(const struct form_table *table, uint64_t key)
-{
-    size_t slot = (size_t)(key * 0x9e3779b97f4a7c15u >> 32) & (table->capacity - 1);
-    while (table->slots[slot].key != 0 && table->slots[slot].key != key)
-        slot = (slot + 1) & (table->capacity - 1);
-    return slot;
-}
-
-int
-form_table_put(struct form_table *table, const struct form *form)
-{
-    if (2 * table->count >= table->capacity) {
-        struct form_table bigger = {
-            .capacity = table->capacity == 0 ? TABLE_FIRST_CAPACITY : 2 * table->capacity,
-            .count = table->count,
-        };
-        bigger.slots = calloc(bigger.capacity, sizeof *bigger.slots);
-        if (bigger.slots == NULL)
-            return -1;
-        for (size_t i = 0; i < table->capacity; i++)
-            if (table->slots[i].key != 0)
-                bigger.slots[slot_of(&bigger, table->slots[i].key)] = table->slots[i];
-        free(table->slots);
-        *table = bigger;
-    }
-    struct form *slot = &table->slots[slot_of(table, form->key)];
-    table->count += slot->key == 0;
-    *slot = *form;
-    return 0;
-}
-
-const struct form *
-form_table_get(const struct form_table *table, uint64_t key)
-{
-    if (table->capacity == 0)
-        return NULL;
-    const struct form *slot = &table->slots[slot_of(table, key)];
-    return slot->key == key ? slot : NULL;
-}
-
-void
-form_table_clear(struct form_table *table)
-{
-    free(table->slots);
-    table->slots = NULL;
-    table->capacity = table->count = 0;
 }

@@ -12,10 +12,6 @@
 
 #include "recipe.h"
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
 #define INSTRUCTION_MAXIMUM_BYTES 15
 #define FORM_SAMPLE_BYTES 32
 
@@ -107,13 +103,17 @@ bool parse(const uint8_t *code, size_t size, struct parsed *out);
 /* A sample of its form, zero-filled behind; returns the offset where immediates begin. */
 unsigned form_sample(const struct parsed *p, uint8_t sample[FORM_SAMPLE_BYTES]);
 
-struct form_table {
-    struct form *slots;
-    size_t capacity, count;
-};
+/* -1: no memory. */
+static inline int
+form_table_put(struct keyed *table, const struct form *form)
+{
+    return keyed_put(table, sizeof *form, form);
+}
 
-int form_table_put(struct form_table *table, const struct form *form); /* -1: no memory */
-const struct form *form_table_get(const struct form_table *table, uint64_t key);
-void form_table_clear(struct form_table *table);
+static inline const struct form *
+form_table_get(const struct keyed *table, uint64_t key)
+{
+    return keyed_get(table, sizeof(struct form), key);
+}
 
 #endif

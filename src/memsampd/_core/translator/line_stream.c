@@ -3,7 +3,8 @@
 #include "expansion.h"
 #include "models.h"
 
-size_t
+/* How many there are: a reference that crosses into other lines touches each, lowest first. */
+static size_t
 lines_count(const uint64_t *address, const uint16_t *size_bytes, size_t n, unsigned shift)
 {
     size_t count = n;
@@ -12,7 +13,8 @@ lines_count(const uint64_t *address, const uint16_t *size_bytes, size_t n, unsig
     return count;
 }
 
-void
+/* Their numbers, address >> shift, into room for so many. */
+static void
 lines_write(const uint64_t *address, const uint16_t *size_bytes, size_t n, unsigned shift,
             uint64_t *lines)
 {
@@ -30,12 +32,11 @@ PyDoc_STRVAR(line_stream_doc,
              "Return the line numbers touched by references, as bytes of uint64.");
 
 static PyObject *
-line_stream(PyObject *module, PyObject *args)
+line_stream(PyObject *Py_UNUSED(module), PyObject *args)
 {
     Py_buffer address, size_bytes;
     unsigned shift;
     PyObject *result = NULL;
-    (void)module;
 
     if (!PyArg_ParseTuple(args, "y*y*I:line_stream", &address, &size_bytes, &shift))
         return NULL;
@@ -67,10 +68,9 @@ PyDoc_STRVAR(use_vectors_doc,
              "Returns whether they are used.");
 
 static PyObject *
-use_vectors(PyObject *module, PyObject *wanted)
+use_vectors(PyObject *Py_UNUSED(module), PyObject *wanted)
 {
     int is_wanted = PyObject_IsTrue(wanted);
-    (void)module;
     return is_wanted < 0 ? NULL : PyBool_FromLong(plain_lines_use_vectors(is_wanted != 0));
 }
 

@@ -14,11 +14,4 @@ further_lines(uint64_t address, unsigned size_bytes, unsigned shift)
     return (offset + (size_bytes != 0 ? size_bytes : 1) - 1) >> shift;
 }
 
-/* How many there are: a reference that crosses into other lines touches each, lowest first. */
-size_t lines_count(const uint64_t *address, const uint16_t *size_bytes, size_t n, unsigned shift);
-
-/* Their numbers, address >> shift, into room for so many. */
-void lines_write(const uint64_t *address, const uint16_t *size_bytes, size_t n, unsigned shift,
-                 uint64_t *lines);
-
 #endif

@@ -100,6 +100,15 @@ step_target(const struct step *s)
     return s->ip + s->p.length + (uint64_t)step_immediate(s);
 }
 
+uint16_t
+step_popped_bytes(const struct step *s)
+{
+    uint16_t bytes = 0;
+    if (s->form->immediate_bytes == 2)
+        memcpy(&bytes, s->p.bytes + s->p.length - 2, 2);
+    return bytes;
+}
+
 /* A path while it grows. */
 struct growth {
     struct blocks *b;

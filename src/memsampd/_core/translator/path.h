@@ -52,4 +52,7 @@ int64_t step_immediate(const struct step *s);
 /* Where a direct branch, jump or call goes. */
 uint64_t step_target(const struct step *s);
 
+/* What a return takes off the stack beyond its address. */
+uint16_t step_popped_bytes(const struct step *s);
+
 #endif

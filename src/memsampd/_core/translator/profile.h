@@ -2,9 +2,7 @@
 #ifndef MEMSAMPD_PROFILE_H
 #define MEMSAMPD_PROFILE_H
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "keyed.h"
 
 struct branch_profile {
     uint64_t ip;     /* of the branch, or PROFILE_HEAD plus that where a block begins; 0: free slot */
@@ -16,14 +14,13 @@ struct branch_profile {
 /* Marks how often a block was entered; no address of a program has this bit alone. */
 #define PROFILE_HEAD ((uint64_t)1 << 62)
 
-struct profile {
-    struct branch_profile *slots; /* hash table */
-    size_t capacity, count;
-};
+int profile_add(struct keyed *p, uint64_t ip, uint64_t target, uint64_t taken, uint64_t other);
+void profile_age(struct keyed *p); /* old counts weigh half */
 
-int profile_add(struct profile *p, uint64_t ip, uint64_t target, uint64_t taken, uint64_t other);
-const struct branch_profile *profile_get(const struct profile *p, uint64_t ip); /* or NULL */
-void profile_age(struct profile *p); /* old counts weigh half */
-void profile_free(struct profile *p);
+static inline const struct branch_profile *
+profile_get(const struct keyed *p, uint64_t ip)
+{
+    return keyed_get(p, sizeof(struct branch_profile), ip);
+}
 
 #endif

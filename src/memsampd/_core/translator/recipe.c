@@ -2,7 +2,6 @@
 #include "recipe.h"
 
 #include <cpuid.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define XMM_OFFSET 160
@@ -13,7 +12,6 @@
 #define COMPONENT_ZMM_UPPER 7
 #define COMPONENTS 63
 #define RCX_WORD (offsetof(struct user_regs_struct, rcx) / 8)
-#define TABLE_FIRST_CAPACITY 4096
 
 static struct {
     unsigned offset, size;
@@ -221,58 +219,4 @@ recipe_references(const struct recipe *r, const struct user_regs_struct *regs,
                 result = emit_reference(r, m, regs, xstate, is_write, emit, context);
         }
     return result;
-}
-
-static size_t
-slot_of(const struct recipe_table *table, uint64_t ip)
-{
-    size_t slot = (size_t)(ip * 0x9e3779b97f4a7c15u >> 20) & (table->capacity - 1);
-    while (table->slots[slot].ip != 0 && table->slots[slot].ip != ip)
-        slot = (slot + 1) & (table->capacity - 1);
-    return slot;
-}
-
-static int
-grow(struct recipe_table *table)
-{
-    struct recipe_table bigger = {
-        .capacity = table->capacity == 0 ? TABLE_FIRST_CAPACITY : 2 * table->capacity,
-        .count = table->count,
-    };
-    bigger.slots = calloc(bigger.capacity, sizeof *bigger.slots);
-    if (bigger.slots == NULL)
-        return -1;
-    for (size_t i = 0; i < table->capacity; i++)
-        if (table->slots[i].ip != 0)
-            bigger.slots[slot_of(&bigger, table->slots[i].ip)] = table->slots[i];
-    free(table->slots);
-    *table = bigger;
-    return 0;
-}
-
-int
-recipe_table_put(struct recipe_table *table, const struct recipe *r)
-{
-    if (2 * table->count >= table->capacity && grow(table) < 0)
-        return -1;
-    struct recipe *slot = &table->slots[slot_of(table, r->ip)];
-    table->count += slot->ip == 0;
-    *slot = *r;
-    return 0;
-}
-
-const struct recipe *
-recipe_table_get(const struct recipe_table *table, uint64_t ip)
-{
-    if (table->capacity == 0)
-        return NULL;
-    const struct recipe *slot = &table->slots[slot_of(table, ip)];
-    return slot->ip == ip ? slot : NULL;
-}
-
-void
-recipe_table_clear(struct recipe_table *table)
-{
-    free(table->slots);
-    memset(table, 0, sizeof *table);
 }

@@ -6,9 +6,9 @@
 #ifndef MEMSAMPD_RECIPE_H
 #define MEMSAMPD_RECIPE_H
 
+#include "keyed.h"
+
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <sys/user.h>
 
 #define RECIPE_REFERENCES 4
@@ -97,15 +97,17 @@ int recipe_references(const struct recipe *r, const struct user_regs_struct *reg
 void recipe_put_vector(uint8_t *xstate, unsigned number, const void *bytes, unsigned size_bytes);
 void recipe_put_opmask(uint8_t *xstate, unsigned number, uint64_t value);
 
-/* Open-addressing table of recipes by ip. */
-struct recipe_table {
-    struct recipe *slots;
-    size_t capacity; /* a power of two */
-    size_t count;
-};
+/* Recipes by ip; -1: no memory. */
+static inline int
+recipe_table_put(struct keyed *table, const struct recipe *r)
+{
+    return keyed_put(table, sizeof *r, r);
+}
 
-int recipe_table_put(struct recipe_table *table, const struct recipe *r); /* -1: no memory */
-const struct recipe *recipe_table_get(const struct recipe_table *table, uint64_t ip);
-void recipe_table_clear(struct recipe_table *table);
+static inline const struct recipe *
+recipe_table_get(const struct keyed *table, uint64_t ip)
+{
+    return keyed_get(table, sizeof(struct recipe), ip);
+}
 
 #endif

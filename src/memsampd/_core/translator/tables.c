@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PAGE 4096u
 #define FIRST_CAPACITY 4096
 
 /* ---- Storage ---- */
@@ -106,6 +105,16 @@ blocks_init(struct blocks *b, uint8_t *area)
     b->lookup_trap = lookup_init(area);
 }
 
+static void
+forget_pages(struct blocks *b)
+{
+    struct code_page *page = b->pages.items;
+
+    for (size_t i = 0; i < b->pages.capacity; i++)
+        free(page[i].bytes);
+    keyed_clear(&b->pages);
+}
+
 void
 blocks_flush(struct blocks *b)
 {
@@ -114,20 +123,14 @@ blocks_flush(struct blocks *b)
     b->code_used = LOOKUP_ROUTINE_BYTES;
     if (b->index_capacity != 0)
         memset(b->index, 0, b->index_capacity * sizeof *b->index);
-    for (size_t i = 0; i < b->page_capacity; i++)
-        free(b->page[i].bytes);
-    if (b->page_capacity != 0)
-        memset(b->page, 0, b->page_capacity * sizeof *b->page);
-    b->pages = 0;
+    forget_pages(b);
     b->lookup_trap = lookup_init(b->area);
 }
 
 void
 blocks_free(struct blocks *b)
 {
-    for (size_t i = 0; i < b->page_capacity; i++)
-        free(b->page[i].bytes);
-    free(b->page);
+    forget_pages(b);
     free(b->index);
     free(b->block);
     free(b->exit);
@@ -139,49 +142,22 @@ blocks_free(struct blocks *b)
     free(b->accesses.size_bytes);
     free(b->accesses.instruction);
     free(b->accesses.is_write);
-    form_table_clear(&b->forms);
-    profile_free(&b->profile);
+    keyed_clear(&b->forms);
+    keyed_clear(&b->profile);
     memset(b, 0, sizeof *b);
 }
 
 /* ---- The program's code ---- */
 
-/* The page's slot, or the free one where it belongs. */
-static struct code_page *
-page_slot(const struct blocks *b, uint64_t address)
-{
-    size_t slot = hash(address, b->page_capacity);
-    while (b->page[slot].address != 0 && b->page[slot].address != address)
-        slot = (slot + 1) & (b->page_capacity - 1);
-    return &b->page[slot];
-}
-
 struct code_page *
 blocks_page(struct blocks *b, uint64_t address)
 {
-    if (2 * (b->pages + 1) > b->page_capacity) {
-        size_t capacity = b->page_capacity == 0 ? 1024 : 2 * b->page_capacity;
-        struct code_page *bigger = calloc(capacity, sizeof *bigger);
-        if (bigger == NULL)
-            return NULL;
-        for (size_t i = 0; i < b->page_capacity; i++) {
-            if (b->page[i].address == 0)
-                continue;
-            size_t slot = hash(b->page[i].address, capacity);
-            while (bigger[slot].address != 0)
-                slot = (slot + 1) & (capacity - 1);
-            bigger[slot] = b->page[i];
-        }
-        free(b->page);
-        b->page = bigger;
-        b->page_capacity = capacity;
-    }
-    struct code_page *page = page_slot(b, address);
-    if (page->address == 0) {
-        page->address = address;
-        page->bytes = malloc(PAGE);
-        b->pages++;
+    const size_t before = b->pages.count;
+    struct code_page *page = keyed_add(&b->pages, sizeof *page, address);
+
+    if (page != NULL && b->pages.count != before) {
         enum code_kind kind = CODE_UNREADABLE;
+        page->bytes = malloc(PAGE_BYTES);
         if (page->bytes != NULL)
             b->read_code(b->reader, &address, 1, page->bytes, &kind);
         page->is_volatile = kind != CODE_STABLE;
@@ -199,10 +175,10 @@ blocks_read_code(struct blocks *b, uint64_t ip, uint8_t code[INSTRUCTION_MAXIMUM
     size_t done = 0;
     while (done < INSTRUCTION_MAXIMUM_BYTES) {
         uint64_t at = ip + done;
-        struct code_page *page = blocks_page(b, at & ~(uint64_t)(PAGE - 1));
+        struct code_page *page = blocks_page(b, page_of(at));
         if (page == NULL || page->bytes == NULL)
             break;
-        size_t offset = at & (PAGE - 1), part = PAGE - offset;
+        size_t offset = at & (PAGE_BYTES - 1), part = PAGE_BYTES - offset;
         part = part < INSTRUCTION_MAXIMUM_BYTES - done ? part : INSTRUCTION_MAXIMUM_BYTES - done;
         memcpy(code + done, page->bytes + offset, part);
         done += part;
@@ -213,16 +189,14 @@ blocks_read_code(struct blocks *b, uint64_t ip, uint8_t code[INSTRUCTION_MAXIMUM
 bool
 blocks_use_page(const struct blocks *b, uint64_t address)
 {
-    uint64_t page = address & ~(uint64_t)(PAGE - 1);
-
-    return b->page_capacity != 0 && page_slot(b, page)->address == page;
+    return keyed_get(&b->pages, sizeof(struct code_page), page_of(address)) != NULL;
 }
 
 bool
 blocks_was_written(const struct blocks *b, uint64_t address)
 {
     for (unsigned i = 0; i < b->written_pages; i++)
-        if (b->written_page[i] == (address & ~(uint64_t)(PAGE - 1)))
+        if (b->written_page[i] == page_of(address))
             return true;
     return false;
 }

@@ -10,6 +10,7 @@
 #define MEMSAMPD_TABLES_H
 
 #include "layout.h"
+#include "page.h"
 #include "profile.h"
 
 enum exit_kind {
@@ -166,10 +167,9 @@ struct blocks {
     struct accesses accesses;
     uint32_t *index;       /* hash table of block + 1 by ip */
     size_t index_capacity;
-    struct code_page *page; /* hash table by address */
-    size_t pages, page_capacity;
-    struct form_table forms;
-    struct profile profile;
+    struct keyed pages;    /* struct code_page by address */
+    struct keyed forms;
+    struct keyed profile;  /* struct branch_profile */
     uint32_t hot_executions; /* what ran less often is laid out as if it were not known */
     code_reader read_code;
     void *reader;          /* its first argument */

@@ -10,7 +10,7 @@ from memsampd.sampler.perf.refusal import explain_refusal
 
 # What a hit takes from the thread, here 10 to 31 us: charged, whatever it is.
 HIT_SECONDS = 20e-6
-_HIT_BYTES = 40  # struct hit of _core/perf/breakpoints.c
+_HIT_BYTES = 40  # struct hit of _core/perf/point_group.h
 
 
 class Arrival(Closing):

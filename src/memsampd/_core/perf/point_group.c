@@ -1,0 +1,193 @@
+#include "point_group.h"
+
+#include <errno.h>
+#include <linux/hw_breakpoint.h>
+#include <stddef.h>
+#include <sys/ioctl.h>
+#include <time.h>
+
+enum {
+    RING_BYTES = 64 << 10,
+    FEW_HITS_RING_BYTES = 4 << 10, /* if hits fill less: who may not lock much has little of it */
+};
+
+/* A record of a hit, as sample_type and read_format below make it. */
+struct hit_record {
+    struct perf_event_header header;
+    uint64_t id, ip;
+    uint64_t time_ns;
+    uint64_t read_values; /* members of the group: the clock, the counters and the points */
+    uint64_t task_ns;
+    uint64_t counts[COUNTERS_MAX + POINTS_MAX];
+};
+_Static_assert(HITS_MAX * sizeof(struct hit_record) <= RING_BYTES, "all fit");
+
+static int
+open_event(struct perf_event_attr *attr, pid_t tid, int leader)
+{
+    attr->read_format = PERF_FORMAT_GROUP;
+    attr->exclude_kernel = 1;
+    attr->exclude_hv = 1;
+    attr->use_clockid = 1; /* the same in all of a group */
+    attr->clockid = CLOCK_MONOTONIC;
+    attr->remove_on_exec = 1; /* the new program's addresses mean something else */
+    attr->disabled = 1;
+    return perf_event_open(attr, tid, -1, leader);
+}
+
+static int
+open_point(struct point_group *g, pid_t tid, const struct point *point, size_t ring_bytes)
+{
+    struct perf_event_attr attr = {
+        .type = PERF_TYPE_BREAKPOINT,
+        .bp_type = point->kind,
+        .bp_addr = point->address,
+        .bp_len = point->kind == HW_BREAKPOINT_X ? sizeof(long) : HW_BREAKPOINT_LEN_8,
+        .sample_period = 1,
+        .sample_type =
+            PERF_SAMPLE_IDENTIFIER | PERF_SAMPLE_IP | PERF_SAMPLE_TIME | PERF_SAMPLE_READ,
+        /* Who waits for the thread to come here wants to find it still there. */
+        .wakeup_events = 1,
+    };
+    const int fd = open_event(&attr, tid, g->clock), at = g->points;
+    if (fd < 0)
+        return -1;
+    g->fd[g->points++] = fd;
+    if (ioctl(fd, PERF_EVENT_IOC_ID, &g->id[at]) < 0)
+        return -1;
+    return at == 0 ? ring_map(&g->ring, fd, ring_bytes)
+                   : ioctl(fd, PERF_EVENT_IOC_SET_OUTPUT, g->fd[0]);
+}
+
+/* Counts from when the clock starts; the other members' disabled bit is theirs. */
+static int
+open_counter(struct point_group *g, pid_t tid, struct perf_event_attr *attr)
+{
+    int fd = open_event(attr, tid, g->clock);
+    if (fd < 0)
+        return -1;
+    g->counter[g->counters++] = fd;
+    return ioctl(fd, PERF_EVENT_IOC_ENABLE, 0);
+}
+
+int
+points_open(struct point_group *g, pid_t tid, const struct point *points, int count, int hits,
+            struct perf_event_attr *counters, int counter_count)
+{
+    struct perf_event_attr clock = {
+        .type = PERF_TYPE_SOFTWARE,
+        .config = PERF_COUNT_SW_TASK_CLOCK,
+        .pinned = 1,
+    };
+    const size_t members = (size_t)count + (size_t)counter_count;
+    const size_t record_bytes = offsetof(struct hit_record, counts) + 8 * members;
+    const size_t bytes = (size_t)hits * (size_t)count * record_bytes;
+    const size_t ring_bytes = bytes < FEW_HITS_RING_BYTES ? FEW_HITS_RING_BYTES : RING_BYTES;
+
+    int opened = g->clock = open_event(&clock, tid, -1);
+    for (int i = 0; opened >= 0 && i < counter_count; i++)
+        opened = open_counter(g, tid, &counters[i]);
+    for (int i = 0; opened >= 0 && i < count; i++)
+        opened = open_point(g, tid, &points[i], ring_bytes);
+    if (opened >= 0)
+        return 0;
+    int error = errno; /* closing may change it */
+    points_close(g);
+    errno = error;
+    return -1;
+}
+
+void
+points_close(struct point_group *g)
+{
+    ring_unmap(&g->ring);
+    while (g->points > 0)
+        close(g->fd[--g->points]);
+    while (g->counters > 0)
+        close(g->counter[--g->counters]);
+    if (g->clock >= 0)
+        close(g->clock);
+    g->clock = -1;
+}
+
+int
+points_arm(const struct point_group *g, int hits)
+{
+    for (int i = 0; i < g->points; i++)
+        if (ioctl(g->fd[i], PERF_EVENT_IOC_REFRESH, hits) < 0)
+            return -1;
+    return 0;
+}
+
+/* The next hit from a position in the ring on, which is left behind it; false: no more. Hits are not taken
+ * from the ring: it holds all that can come. */
+static bool
+next_hit(const struct point_group *g, uint64_t *at, uint64_t head, struct hit_record *record)
+{
+    while (*at < head) {
+        if (ring_copy(&g->ring, *at, record, sizeof *record) < sizeof record->header)
+            return false; /* never seen; going on would not end */
+        *at += record->header.size;
+        if (record->header.type == PERF_RECORD_SAMPLE)
+            return true;
+    }
+    return false;
+}
+
+int
+points_hits_so_far(const struct point_group *g)
+{
+    const uint64_t head = ring_head(&g->ring);
+    struct hit_record record;
+    uint64_t at = 0;
+    int hits = 0;
+    while (next_hit(g, &at, head, &record))
+        hits++;
+    return hits;
+}
+
+static uint32_t
+point_of(const struct point_group *g, uint64_t id)
+{
+    int point = 0;
+    while (point < g->points && g->id[point] != id)
+        point++;
+    return (uint32_t)point;
+}
+
+static uint64_t
+sum_of(const struct point_group *g, const uint64_t *counts)
+{
+    uint64_t sum = 0;
+    for (int i = 0; i < g->counters; i++)
+        sum += counts[i];
+    return sum;
+}
+
+size_t
+points_hits(const struct point_group *g, struct hit hits[HITS_MAX])
+{
+    const uint64_t head = ring_head(&g->ring);
+    const size_t least = offsetof(struct hit_record, counts) + 8 * (size_t)g->counters;
+    struct hit_record record;
+    uint64_t at = 0;
+    size_t count = 0;
+    while (count < HITS_MAX && next_hit(g, &at, head, &record))
+        if (record.header.size >= least)
+            hits[count++] = (struct hit){record.task_ns, record.time_ns, record.ip,
+                                         sum_of(g, record.counts), point_of(g, record.id), 0};
+    return count;
+}
+
+ssize_t
+points_read(const struct point_group *g, uint64_t *task_ns, uint64_t *counted)
+{
+    struct {
+        uint64_t members, task_ns, counts[COUNTERS_MAX + POINTS_MAX];
+    } values = {0};
+    const ssize_t got = read(g->clock, &values, sizeof values);
+
+    *task_ns = values.task_ns;
+    *counted = sum_of(g, values.counts);
+    return got;
+}

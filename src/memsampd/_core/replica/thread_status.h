@@ -1,0 +1,19 @@
+/* What /proc says of a thread. */
+#ifndef MEMSAMPD_THREAD_STATUS_H
+#define MEMSAMPD_THREAD_STATUS_H
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+char thread_state(pid_t tid);          /* '\0': it is gone */
+int thread_cpu(pid_t tid);             /* that it ran on last; -1: it is gone */
+bool thread_is_untraced(pid_t tid);    /* or gone */
+bool thread_is_own_child(pid_t tid);   /* a process that we started */
+bool thread_has_filter(pid_t tid);     /* of seccomp */
+bool thread_is_of(pid_t pid, pid_t tid); /* and not of another process that got its number */
+
+/* Whether a signal waits that the thread would notice. One that is ignored is not even kept, but for a
+ * traced thread: that it wakes up, which it would not do by itself. */
+bool thread_awaits_signal(pid_t tid);
+
+#endif
