@@ -269,6 +269,7 @@ class PlainStatus:
             return
         self._asked_seconds = now
         snapshot = state()
+        self._look(snapshot)
         curve = _phase_curve(snapshot)
         if not is_other and not is_due and curve is None:
             return
@@ -287,11 +288,12 @@ class PlainStatus:
 
     def turn(self, state: State) -> None:
         """Say when the target is idle, or bursts are impossible or wait for us; and when not."""
-        now = time.monotonic()
-        if now - self._looked_seconds < self._LOOK_SECONDS:
-            return
-        self._looked_seconds = now
-        snapshot = state()
+        if time.monotonic() - self._looked_seconds >= self._LOOK_SECONDS:
+            self._look(state())
+
+    def _look(self, snapshot: Snapshot) -> None:
+        """A snapshot takes milliseconds: each is asked for all that is to be said."""
+        self._looked_seconds = time.monotonic()
         self._tell("idle", is_idle(snapshot), idle_line(snapshot), "the target runs again")
         self._tell(
             "trouble", bool(snapshot.trouble), f"no bursts: {snapshot.trouble}", "bursts again"

@@ -14,11 +14,11 @@ from msgspec.structs import replace
 from memsampd.daemon.config import SessionConfig
 from memsampd.daemon.notes import NoteTeller
 from memsampd.daemon.pace import hurries, is_idle, pause_seconds
-from memsampd.daemon.pipeline import Actions, Turn
 from memsampd.daemon.priority import Contention, yield_to_others
 from memsampd.daemon.session_parts import Recorder, SessionObserver, SessionParts
 from memsampd.daemon.showing import Publisher, present_state
 from memsampd.daemon.stopping import Stop
+from memsampd.daemon.turns import Actions, Turn
 from memsampd.errors import MemsampdError, TargetError
 from memsampd.exporters.protocols import Exporter
 from memsampd.exporters.snapshot import AddressTally, Snapshot

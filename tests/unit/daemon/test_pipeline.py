@@ -15,10 +15,11 @@ import pytest
 from msgspec.structs import replace
 
 from memsampd.daemon.ledger import Ledger
-from memsampd.daemon.pipeline import Actions, Known, Learners, Pipeline, PipelineParts, Turn
+from memsampd.daemon.pipeline import Known, Learners, Pipeline, PipelineParts
 from memsampd.daemon.planner import BurstLimits, Planner
 from memsampd.daemon.sampled_lines import SampledLine
 from memsampd.daemon.tracer import CaptureOrder, CaptureResult, CountedBurst
+from memsampd.daemon.turns import Actions, Turn
 from memsampd.daemon.watching import SHORT_BURST, WatchPlan
 from memsampd.errors import CapabilityError, CaptureError, MemsampdError
 from memsampd.estimate.estimator import Estimator

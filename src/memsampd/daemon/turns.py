@@ -1,0 +1,104 @@
+"""What a pipeline is told and what it answers, turn by turn, and what is counted meanwhile."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from memsampd.daemon.sampled_lines import SampledLine
+from memsampd.daemon.sampling import Sampling
+from memsampd.daemon.tracer import CaptureOrder, CaptureResult
+from memsampd.errors import MemsampdError
+from memsampd.estimate.events import EstimatorEvent
+from memsampd.exporters.snapshot import AddressTally, BurstTally
+from memsampd.phases.records import Assignment, Window
+from memsampd.sampler.perf.watchpoints import Watched, WatchOrder
+from memsampd.sampler.records import BranchSamples
+
+
+class Turn(msgspec.Struct, frozen=True):
+    """What has happened since the last turn.
+
+    Attributes:
+        now_seconds: CLOCK_MONOTONIC.
+        target_cpu_seconds: CPU time of the target since the attach.
+        own_cpu_seconds: CPU time of memsampd's threads for this target, without the replica.
+        waits_for_cpu: whether memsampd's own threads have to wait for a CPU.
+        samples: branch samples, of one program: if there was an exec it is at their beginning.
+        results: of the orders given.
+        command: short name of the program that the target runs now.
+        executable: its path.
+        watched: watches that have ended.
+        refused_watches: such as could not begin, and why.
+        free_watches: how many more words can be watched.
+        sampled_lines: lines of accesses that a PMU sampled.
+        addresses: how many accesses these were chosen of, and what was lost.
+        sampling: what branch samples cost.
+        thread_seconds: CPU time of threads since the last turn, that in the kernel included.
+    """
+
+    now_seconds: float
+    target_cpu_seconds: float
+    own_cpu_seconds: float
+    samples: BranchSamples
+    results: Sequence[CaptureResult] = ()
+    command: str = ""
+    executable: str = ""
+    watched: Sequence[Watched] = ()
+    refused_watches: Sequence[tuple[WatchOrder, MemsampdError]] = ()
+    free_watches: int = 0
+    sampled_lines: Sequence[SampledLine] = ()
+    addresses: AddressTally = AddressTally()
+    waits_for_cpu: bool = False
+    sampling: Sampling = Sampling()
+    thread_seconds: Mapping[int, float] = msgspec.field(default_factory=dict)
+
+
+class Actions(msgspec.Struct, frozen=True):
+    """What is to be done about it.
+
+    Attributes:
+        records: for recordings, in this order; the estimator has had them.
+        windows: of the present program that have ended, with their phases.
+        order: a burst to take.
+        watches: words to watch from now on.
+        ends_seeking: a burst of code that is sought is waited for, and another is needed sooner.
+    """
+
+    records: tuple[EstimatorEvent, ...]
+    windows: tuple[tuple[Window, Assignment], ...]
+    order: CaptureOrder | None
+    watches: tuple[WatchOrder, ...] = ()
+    ends_seeking: bool = False
+
+
+class Counts(msgspec.Struct):
+    """What has been counted since the attach.
+
+    Attributes:
+        samples: branch samples.
+        lost: those that the kernel dropped.
+        throttled: throttle events.
+        windows: windows.
+        ends: bursts by reason of their end.
+        errors: captures refused or failed, by reason.
+        words: what the last one of each reason said.
+        tally: what became of all bursts.
+        store_drops: phases of which what was stored did not hold.
+        watches: lines that were watched, with something to tell.
+        addresses: what became of accesses that a PMU sampled.
+    """
+
+    samples: int = 0
+    lost: int = 0
+    throttled: int = 0
+    windows: int = 0
+    ends: Counter[str] = msgspec.field(default_factory=Counter)
+    errors: Counter[str] = msgspec.field(default_factory=Counter)
+    words: dict[str, str] = msgspec.field(default_factory=dict)
+    tally: BurstTally = msgspec.field(default_factory=BurstTally)
+    store_drops: int = 0
+    watches: int = 0
+    addresses: AddressTally = AddressTally()
