@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 import shutil
 import subprocess
 import sys
@@ -116,17 +117,24 @@ def test_a_server_that_has_gone_is_said_and_waited_for(terminal: Terminal) -> No
     terminal.wait(lambda screen: any("ready$" in line for line in screen[-24:]))
 
 
-def test_a_process_of_our_own_without_a_daemon() -> None:
-    with running(sys.executable, "-c", "while True: sum(range(1000))") as busy:
+def test_processes_of_our_own_without_a_daemon() -> None:
+    busy = (sys.executable, "-c", "while True: sum(range(1000))")
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    with running(*busy) as one, running(*busy) as other:
+        pids = [one.pid, other.pid]
+        chosen = [word for pid in pids for word in ("--pid", str(pid))]
         done = subprocess.run(
-            [MEMSAMPD, "top", "--once", "--json", "--duration", "3", "--pid", str(busy.pid)],
+            [MEMSAMPD, "top", "--once", "--json", "--duration", "3", *chosen],
             capture_output=True,
             text=True,
             check=True,
         )
-    (target,) = json.loads(done.stdout)["targets"]
-    assert target["pid"] == busy.pid
-    assert target["alive"]
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)  # these two have not ended
+    targets = json.loads(done.stdout)["targets"]
+    assert sorted(target["pid"] for target in targets) == sorted(pids)
+    assert all(target["alive"] for target in targets)
+    used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    assert 0 < sum(target["cost"]["own_cpu_seconds"] for target in targets) <= used
 
 
 def test_a_daemon_by_its_socket(tmp_path: Path) -> None:

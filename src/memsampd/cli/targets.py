@@ -15,6 +15,7 @@ from memsampd.cli.list import ask
 from memsampd.errors import CapabilityError, MemsampdError
 
 if TYPE_CHECKING:
+    from memsampd.daemon.own_cpu import ProcessCpu
     from memsampd.daemon.session import Session
     from memsampd.daemon.session_parts import State
     from memsampd.exporters.snapshot import Snapshot
@@ -125,7 +126,11 @@ class OwnTargets:
     """
 
     def __init__(self, pids: Sequence[str], duration_seconds: float | None = None) -> None:
-        self._watched = [_Watched(pid, duration_seconds) for pid in pids]
+        from memsampd.daemon.own_cpu import ProcessCpu
+
+        # Together: each would be charged with all that this process does.
+        process_cpu = ProcessCpu()
+        self._watched = [_Watched(pid, duration_seconds, process_cpu) for pid in pids]
         try:
             for watched in self._watched:
                 watched.wait_attached()
@@ -177,10 +182,11 @@ class OwnTargets:
 class _Watched:
     """A session in a thread, and its last state."""
 
-    def __init__(self, pid: str, duration_seconds: float | None) -> None:
+    def __init__(self, pid: str, duration_seconds: float | None, process_cpu: ProcessCpu) -> None:
         self.snapshot: Snapshot | None = None
         self._pid = pid
         self._duration_seconds = duration_seconds
+        self._process_cpu = process_cpu
         self._session: Session | None = None
         self._error: Exception | None = None
         self._is_stopped = False
@@ -225,7 +231,9 @@ class _Watched:
 
         config = SessionConfig(duration_seconds=self._duration_seconds)
         try:
-            with attached(self._pid, config, OutputConfig(), [self]) as session:
+            with attached(
+                self._pid, config, OutputConfig(), [self], process_cpu=self._process_cpu
+            ) as session:
                 self._session = session
                 self.snapshot = session.snapshot()
                 self._attached.set()

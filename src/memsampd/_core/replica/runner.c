@@ -514,8 +514,10 @@ runner_cross(struct runner *r, const struct user_regs_struct *behind)
 {
     uint64_t *record = (uint64_t *)(uintptr_t)r->written;
 
-    if (r->call_exit < 0 || record + 1 > buffer_end(r))
+    if (r->call_exit < 0 || record + 1 > buffer_end(r)) {
+        r->end = r->call_exit < 0 ? RUN_UNSUPPORTED : RUN_FULL;
         return false;
+    }
     const size_t crossed = (size_t)r->call_exit + 1; /* EXIT_CROSSED */
     *record = record_word(&r->blocks.exit[crossed], crossed);
     r->written = record + 1;

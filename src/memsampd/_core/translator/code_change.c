@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#define PIECES_MOST 64 /* of about equal weight; half as many at least, unless records are few */
+#define PIECES_MOST 128 /* of about equal weight; half as many at least, unless records are few */
 #define FIRST_WEIGHT 1024.0 /* of a piece to begin with */
 #define BINS 64        /* blocks by a hash */
 #define ALIKE 0.5      /* pieces that have so much of their code in common are of one part */
