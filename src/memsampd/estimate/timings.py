@@ -64,7 +64,7 @@ class Timings(msgspec.Struct, frozen=True):
         is_too_fast = self.is_timed & (over_highest > np.log(_TOO_FAST)) & ~is_confirmed
         is_steady = self.steady - self.highest < np.log(_FAR_TOO_FAST)
         is_odd = apart.any(axis=1) | is_too_fast
-        goes_by_windows = is_steady & self.is_timed
+        goes_by_windows = is_odd & is_steady & self.is_timed
         in_doubt = is_odd & ~is_steady
         is_likely = is_confirmed | (np.abs(self.rate - self.model) < np.log(_NEAR_MODEL))
         is_likely |= ~in_doubt
