@@ -137,6 +137,11 @@ class Ledger:
         self._phases_part = min(_EACH_PHASE_PART * max(phases - 2, 0), _MOST_PHASES_PART)
 
     @property
+    def _elapsed_seconds(self) -> float:
+        """Wall time since the attach."""
+        return self._now_seconds - self._started_seconds
+
+    @property
     def _part_of_usual(self) -> float:
         """Of what may be used, the part that is for phases which have a curve already."""
         return self._usual_part - self._phases_part
@@ -144,7 +149,7 @@ class Ledger:
     @property
     def _part_of_first(self) -> float:
         """The same for first bursts of phases."""
-        is_start = self._now_seconds - self._started_seconds < _START_SECONDS
+        is_start = self._elapsed_seconds < _START_SECONDS
         earns = self._target_cpu_seconds >= _GRANTED_TARGET_SECONDS
         return 1.0 if is_start or earns else _LATER_PART
 
@@ -167,8 +172,7 @@ class Ledger:
         Returns:
             Bursts, and CPU seconds that the target uses meanwhile.
         """
-        elapsed = self._now_seconds - self._started_seconds
-        ahead = elapsed
+        ahead = elapsed = self._elapsed_seconds
         if elapsed < _START_SECONDS:
             since = max(elapsed, _EARLIEST_SECONDS)
             ahead = since * math.log(_START_SECONDS / since) / _SOONER
@@ -227,8 +231,7 @@ class Ledger:
         return True
 
     def _allowed_seconds(self, part: float) -> float:
-        elapsed = self._now_seconds - self._started_seconds
-        return self._allowed_after(elapsed, self._target_cpu_seconds, part)
+        return self._allowed_after(self._elapsed_seconds, self._target_cpu_seconds, part)
 
     def _allowed_after(self, wall_seconds: float, target_cpu_seconds: float, part: float) -> float:
         """What may have been used by then if a part of it is for bursts, or for watches."""

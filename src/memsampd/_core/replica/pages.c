@@ -557,7 +557,7 @@ enum page_fault
 pages_fault(struct pages *p, struct process *process, struct remote *remote, uint64_t address)
 {
     uint64_t wanted[BLOCK_PAGES];
-    const uint64_t first = address & ~(uint64_t)(PAGE_BYTES - 1);
+    const uint64_t first = page_of(address);
     struct page *page = find(p, first);
 
     if (page->address != 0 && page->flags & PAGE_IS_HERE)
@@ -615,7 +615,7 @@ refresh(struct pages *p, struct process *process, struct remote *remote, uint64_
 void
 pages_mark_written(struct pages *p, uint64_t start, uint64_t end)
 {
-    start &= ~(uint64_t)(PAGE_BYTES - 1);
+    start = page_of(start);
     for (uint64_t at = start; at < end && at - start < (uint64_t)PAGES_MOST * PAGE_BYTES;
          at += PAGE_BYTES) {
         struct page *page = find(p, at);
@@ -653,7 +653,7 @@ pages_refresh(struct pages *p, struct process *process, struct remote *remote, b
 void
 pages_drop(struct pages *p, struct process *process, uint64_t start, uint64_t end)
 {
-    start &= ~(uint64_t)(PAGE_BYTES - 1);
+    start = page_of(start);
     bool any = false;
     for (size_t i = 0; i < p->gifts; i++) {
         struct page *page = &p->slot[p->given[i]];
@@ -664,5 +664,5 @@ pages_drop(struct pages *p, struct process *process, uint64_t start, uint64_t en
         }
     }
     if (any)
-        process_drop(process, start, (end + PAGE_BYTES - 1) & ~(uint64_t)(PAGE_BYTES - 1));
+        process_drop(process, start, page_of(end + PAGE_BYTES - 1));
 }

@@ -257,7 +257,7 @@ query_stack(struct remote *r, uint64_t address, uint64_t *start, uint64_t *end)
 const struct remote_area *
 remote_find_growth(struct remote *r, uint64_t address)
 {
-    const uint64_t page = address & ~(uint64_t)(PAGE_BYTES - 1);
+    const uint64_t page = page_of(address);
     uint64_t start, end, guarded_start;
     struct rlimit limit;
 

@@ -254,11 +254,10 @@ counts_taken(struct expansion *x)
 }
 
 static PyObject *
-replica_take(Replica *self, PyObject *ignored)
+replica_take(Replica *self, PyObject *Py_UNUSED(ignored))
 {
     struct expansion *x = &self->runner.expansion;
     int failed;
-    (void)ignored;
 
     if (self->is_expanded)
         Py_RETURN_NONE;
@@ -292,12 +291,11 @@ words_as_bytes(const uint64_t *words, size_t count)
 
 /* An instruction is there once for each block that it ran in. */
 static PyObject *
-replica_visits(Replica *self, PyObject *ignored)
+replica_visits(Replica *self, PyObject *Py_UNUSED(ignored))
 {
     struct expansion *x = &self->runner.expansion;
     const struct ran *ran = &x->visits.ran;
     double started = thread_cpu_seconds();
-    (void)ignored;
 
     if (!visits_collect(&x->visits, x->blocks))
         return PyErr_NoMemory();
@@ -308,12 +306,11 @@ replica_visits(Replica *self, PyObject *ignored)
 
 /* What the core model says of what was taken: (instructions, accesses, distant ones, cycles if all are near, cycles). */
 static PyObject *
-replica_core_times(Replica *self, PyObject *ignored)
+replica_core_times(Replica *self, PyObject *Py_UNUSED(ignored))
 {
     const struct runner *r = &self->runner;
     struct core_times t;
     double started = thread_cpu_seconds();
-    (void)ignored;
 
     if (!has_core(self))
         return NULL;
@@ -332,10 +329,9 @@ replica_core_times(Replica *self, PyObject *ignored)
 /* ---- Forms ---- */
 
 static PyObject *
-replica_wanted_form(Replica *self, PyObject *ignored)
+replica_wanted_form(Replica *self, PyObject *Py_UNUSED(ignored))
 {
     const struct blocks *b = &self->runner.blocks;
-    (void)ignored;
 
     if (self->runner.end != RUN_COLD)
         return Py_BuildValue("(iyi)", 0, "", 0);
@@ -385,9 +381,8 @@ replica_hold(Replica *self, PyObject *args)
 }
 
 static PyObject *
-replica_release(Replica *self, PyObject *ignored)
+replica_release(Replica *self, PyObject *Py_UNUSED(ignored))
 {
-    (void)ignored;
     held_release(&self->held);
     runner_park(&self->runner);
     process_drop_all(&self->runner.process);
@@ -491,10 +486,9 @@ replica_add_recipes(Replica *self, PyObject *args)
 }
 
 static PyObject *
-replica_take_steps(Replica *self, PyObject *ignored)
+replica_take_steps(Replica *self, PyObject *Py_UNUSED(ignored))
 {
     struct stepper *s = &self->stepper;
-    (void)ignored;
 
     PyObject *taken = rows_take(&s->rows, s->instructions, s->prefetches);
     s->instructions = s->prefetches = 0;
@@ -504,10 +498,9 @@ replica_take_steps(Replica *self, PyObject *ignored)
 /* ---- Its life ---- */
 
 static PyObject *
-replica_costs(Replica *self, PyObject *ignored)
+replica_costs(Replica *self, PyObject *Py_UNUSED(ignored))
 {
     const struct runner *r = &self->runner;
-    (void)ignored;
 
     return Py_BuildValue(
         "{sd,sd,sK,sK,sd,sd,sd,sK,sK,sK}", "expansion_seconds", self->expansion_seconds,
@@ -519,9 +512,8 @@ replica_costs(Replica *self, PyObject *ignored)
 }
 
 static PyObject *
-replica_registers(Replica *self, PyObject *ignored)
+replica_registers(Replica *self, PyObject *Py_UNUSED(ignored))
 {
-    (void)ignored;
     return PyBytes_FromStringAndSize((const char *)&self->runner.regs, sizeof self->runner.regs);
 }
 
@@ -539,10 +531,9 @@ replica_guide(Replica *self, PyObject *args)
 }
 
 static PyObject *
-replica_features(Replica *self, PyObject *ignored)
+replica_features(Replica *self, PyObject *Py_UNUSED(ignored))
 {
     const struct runner *r = &self->runner;
-    (void)ignored;
 
     return Py_BuildValue("{sO,sO,sO}", "can_query", r->remote.can_query ? Py_True : Py_False,
                          "can_protect", r->process.can_protect ? Py_True : Py_False, "can_keep",
@@ -550,35 +541,31 @@ replica_features(Replica *self, PyObject *ignored)
 }
 
 static PyObject *
-replica_process(Replica *self, PyObject *ignored)
+replica_process(Replica *self, PyObject *Py_UNUSED(ignored))
 {
-    (void)ignored;
     return PyLong_FromLong(self->runner.process.pid);
 }
 
 /* A process that has executed another program has another memory. */
 static PyObject *
-replica_is_stale(Replica *self, PyObject *ignored)
+replica_is_stale(Replica *self, PyObject *Py_UNUSED(ignored))
 {
     char byte;
-    (void)ignored;
 
     return PyBool_FromLong(process_is_dead(&self->runner.process) ||
                            pread(self->runner.remote.maps, &byte, 1, 0) != 1);
 }
 
 static PyObject *
-replica_cancel(Replica *self, PyObject *ignored)
+replica_cancel(Replica *self, PyObject *Py_UNUSED(ignored))
 {
-    (void)ignored;
     self->runner.is_cancelled = 1;
     Py_RETURN_NONE;
 }
 
 static PyObject *
-replica_close(Replica *self, PyObject *ignored)
+replica_close(Replica *self, PyObject *Py_UNUSED(ignored))
 {
-    (void)ignored;
     process_destroy(&self->runner.process);
     remote_close(&self->runner.remote);
     area_close(&self->runner.area);
@@ -613,7 +600,6 @@ replica_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
 {
     static char *names[] = {"pid", "area_address", "can_query", "supplies_pages", "shares_clock",
                             "may_execute", "may_keep", NULL};
-    allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
     int pid, can_query = 1, supplies_pages = 0, shares_clock = 1, may_execute = 0, may_keep = 1;
     unsigned long long area_address;
 
@@ -625,7 +611,7 @@ replica_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
         PyErr_SetString(PyExc_OSError, "the translator needs a CPU with SSE 4.2");
         return NULL;
     }
-    Replica *self = (Replica *)allocate(type, 0);
+    Replica *self = (Replica *)PyType_GenericAlloc(type, 0);
     if (self == NULL)
         return NULL;
     self->pid = pid;
@@ -642,15 +628,11 @@ replica_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
 static void
 replica_dealloc(Replica *self)
 {
-    PyTypeObject *type = Py_TYPE((PyObject *)self);
-    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
-
     Py_XDECREF(self->counter);
     free(self->core);
     runner_free(&self->runner);
     stepper_free(&self->stepper);
-    release(self);
-    Py_DECREF(type);
+    memsampd_free((PyObject *)self);
 }
 
 static PyMethodDef replica_methods[] = {
@@ -705,13 +687,12 @@ static PyType_Spec replica_spec = {
 
 /* What the translator makes of one instruction's bytes, for tests. */
 static PyObject *
-take_apart(PyObject *module, PyObject *args)
+take_apart(PyObject *Py_UNUSED(module), PyObject *args)
 {
     const char *code;
     Py_ssize_t size;
     struct parsed p;
     uint8_t sample[FORM_SAMPLE_BYTES];
-    (void)module;
 
     if (!PyArg_ParseTuple(args, "y#:take_apart", &code, &size))
         return NULL;
@@ -723,10 +704,9 @@ take_apart(PyObject *module, PyObject *args)
 }
 
 static PyObject *
-name_of_syscall(PyObject *module, PyObject *args)
+name_of_syscall(PyObject *Py_UNUSED(module), PyObject *args)
 {
     unsigned long long number;
-    (void)module;
 
     if (!PyArg_ParseTuple(args, "K:syscall_name", &number))
         return NULL;
@@ -745,15 +725,17 @@ static PyMethodDef functions[] = {
 int
 memsampd_add_replica(PyObject *module)
 {
-    PyObject *type = PyType_FromSpec(&replica_spec);
-    if (type == NULL || PyModule_AddIntConstant(module, "FORM_BYTES", sizeof(struct form)) < 0 ||
-        PyModule_AddIntConstant(module, "DISTANT_CYCLES", DISTANT_CYCLES) < 0 ||
-        PyModule_AddIntConstant(module, "RECIPE_BYTES", sizeof(struct recipe)) < 0 ||
-        PyModule_AddIntConstant(module, "AREA_BYTES", AREA_BYTES + GUARD_BYTES) < 0 ||
-        PyModule_AddIntConstant(module, "HOT_EXECUTIONS", HOT_EXECUTIONS) < 0)
-        return -1;
-    int result = PyModule_AddObjectRef(module, "Replica", type);
-    result = result < 0 ? result : PyModule_AddFunctions(module, functions);
-    Py_DECREF(type);
-    return result;
+    static const struct constant constants[] = {
+        {"FORM_BYTES", sizeof(struct form)},
+        {"DISTANT_CYCLES", DISTANT_CYCLES},
+        {"RECIPE_BYTES", sizeof(struct recipe)},
+        {"AREA_BYTES", AREA_BYTES + GUARD_BYTES},
+        {"HOT_EXECUTIONS", HOT_EXECUTIONS},
+        {NULL, 0},
+    };
+
+    return memsampd_add_constants(module, constants) < 0 ||
+                   memsampd_add_type(module, &replica_spec) < 0
+               ? -1
+               : PyModule_AddFunctions(module, functions);
 }

@@ -220,7 +220,7 @@ static void
 handle_code_store(struct runner *r, struct user_regs_struct *now, uint64_t address)
 {
     struct blocks *b = &r->blocks;
-    uint64_t page = address & ~(uint64_t)(PAGE_BYTES - 1);
+    uint64_t page = page_of(address);
 
     if (blocks_use_page(b, page) || b->written_pages == WRITTEN_PAGES) {
         handle_fault(r, now, RUN_MODIFIED, 0);
@@ -295,8 +295,7 @@ step_once(pid_t pid)
         alarms++;
     if (waited == 1) {
         ptrace(PTRACE_INTERRUPT, pid, NULL, NULL);
-        while ((waited = held_wait(pid, &status)) == 1)
-            ;
+        waited = tracee_wait(pid, &status);
     }
     return waited == 0 && WSTOPSIG(status) == SIGTRAP && status >> 16 == 0;
 }
