@@ -243,8 +243,8 @@ note_exit(struct blocks *b, const struct exit *x, uint64_t stayed)
     const struct instruction *at = &b->instruction[block->first_instruction + x->instructions - 1u];
 
     if (at->flow == FLOW_BRANCH)
-        return x->is_inverted ? profile_add(&b->profile, at->ip, 0, stayed, x->hits)
-                              : profile_add(&b->profile, at->ip, 0, x->hits, stayed);
+        return at->is_followed ? profile_add(&b->profile, at->ip, 0, stayed, x->hits)
+                               : profile_add(&b->profile, at->ip, 0, x->hits, stayed);
     if (x->kind != EXIT_INDIRECT)
         return 0;
     if (x->target != 0 && profile_add(&b->profile, at->ip, x->target, stayed, 0) < 0)

@@ -28,7 +28,7 @@ struct guess {
 
 struct predictor {
     struct guess guess[TABLES][1 << GUESS_BITS];
-    uint64_t target[1 << GUESS_BITS]; /* of indirect ones, and above it the block they went to */
+    uint64_t target[1 << GUESS_BITS]; /* of indirect ones, and above it where they went to */
     uint64_t history;
 };
 
@@ -91,17 +91,17 @@ guess_branch(struct predictor *p, uint32_t branch, bool is_taken)
     return is_right;
 }
 
-/* The same of an indirect one, by the instruction and the block that it went to. */
+/* The same of an indirect one, by where it went. */
 static bool
-guess_target(struct predictor *p, uint32_t branch, uint32_t block)
+guess_target(struct predictor *p, uint32_t branch, uint32_t to)
 {
     uint64_t *target = &p->target[hash((uint64_t)branch << 32 ^ (p->history & 0xfff)) >>
                                   (32 - GUESS_BITS)];
-    const uint64_t now = (uint64_t)block << 32 | branch;
+    const uint64_t now = (uint64_t)to << 32 | branch;
     const bool is_right = *target == now || (uint32_t)*target != branch;
 
     *target = now;
-    p->history = p->history << 2 | (block & 3);
+    p->history = p->history << 2 | (hash((uint64_t)to << 32) >> 30);
     return is_right;
 }
 
@@ -263,19 +263,37 @@ touch(struct walk *w, const struct exit *x, unsigned instruction, size_t *access
     return t;
 }
 
-/* Whether the predictor is wrong about the last instruction of a record, or one that is a branch. */
+/* Whether a branch went where the instruction says: `leaves` the path, or goes on along it. */
 static bool
-is_wrong_guess(struct walk *w, const struct exit *x, const struct instruction *now, bool is_last,
-               const struct exit *next)
+is_taken(const struct instruction *branch, bool leaves)
 {
-    struct predictor *p = &w->model->predictor;
-    const uint32_t number = (uint32_t)(now - w->blocks->instruction);
+    return leaves != branch->is_followed;
+}
 
-    if (now->flow == FLOW_BRANCH || now->flow == FLOW_SHORT_BRANCH)
-        return !guess_branch(p, number, is_last && !x->is_inverted);
-    if (!is_last || next == NULL || x->kind != EXIT_INDIRECT || now->flow == FLOW_RETURN)
+/* Whether the predictor is wrong about instruction `i` of a record, if that is a branch. One branch is the
+ * same in all blocks that have it. */
+static bool
+is_wrong_guess(struct walk *w, const struct exit *x, unsigned i, const struct exit *next)
+{
+    const struct block *block = &w->blocks->block[x->block];
+    const struct instruction *now = &w->blocks->instruction[block->first_instruction + i];
+    const bool is_last = i + 1u == x->instructions;
+    struct predictor *p = &w->model->predictor;
+
+    switch (now->flow) {
+    case FLOW_BRANCH:
+    case FLOW_SHORT_BRANCH:
+        return !guess_branch(p, (uint32_t)now->ip,
+                             is_taken(now, is_last && x != &w->blocks->exit[block->first_exit]));
+    case FLOW_JUMP_INDIRECT:
+    case FLOW_CALL_INDIRECT:
+        if (!is_last)
+            return !guess_target(p, (uint32_t)now->ip, (uint32_t)now[1].ip);
+        return next != NULL && !guess_target(p, (uint32_t)now->ip,
+                                             (uint32_t)w->blocks->block[next->block].ip);
+    default: /* a core has a stack of what calls return to */
         return false;
-    return !guess_target(p, number, next->block);
+    }
 }
 
 static void
@@ -288,7 +306,7 @@ run_record(struct walk *w, const struct exit *x, const struct exit *next, const 
     for (unsigned i = 0; i < x->instructions; i++) {
         const struct instruction *now = &w->blocks->instruction[block->first_instruction + i];
         const struct touched t = touch(w, x, i, &access, words);
-        const bool is_wrong = is_wrong_guess(w, x, now, i + 1u == x->instructions, next);
+        const bool is_wrong = is_wrong_guess(w, x, i, next);
         step(&m->cores, m->count, &now->dependences, &t, is_wrong);
         m->count++;
     }

@@ -12,7 +12,7 @@
 struct side {
     uint32_t jump_at; /* the 32-bit displacement of the jump to the exit */
     uint64_t target;  /* of an indirect one: what it is not */
-    bool is_indirect, is_inverted;
+    bool is_indirect;
     uint16_t accesses, words, instructions, prefetches;
 };
 
@@ -33,13 +33,12 @@ struct builder {
 
 /* A side exit whose jump has been emitted just now. */
 static void
-add_side(struct builder *u, unsigned number, uint64_t target, bool is_indirect, bool is_inverted)
+add_side(struct builder *u, unsigned number, uint64_t target, bool is_indirect)
 {
     u->side[u->sides++] = (struct side){
         .jump_at = u->e.at - 4,
         .target = target,
         .is_indirect = is_indirect,
-        .is_inverted = is_inverted,
         .accesses = u->recording.accesses,
         .words = u->recording.words,
         .instructions = (uint16_t)(number + 1),
@@ -137,7 +136,6 @@ emit_side_exits(struct builder *u)
         x->words = side->words;
         x->instructions = side->instructions;
         x->prefetches = side->prefetches;
-        x->is_inverted = side->is_inverted;
         if (side->is_indirect) {
             emit_slot(&u->e, 0x8b, RCX, SLOT_RCX);
             emit_indirect_exit(u, x);
@@ -153,10 +151,9 @@ static void
 emit_branch(struct builder *u, unsigned number)
 {
     const struct step *s = &u->path.step[number];
-    const bool is_inverted = s->way == WAY_TAKEN;
 
     copy_branch(&u->e, s);
-    add_side(u, number, is_inverted ? s->ip + s->p.length : step_target(s), false, is_inverted);
+    add_side(u, number, s->way == WAY_TAKEN ? s->ip + s->p.length : step_target(s), false);
 }
 
 /* Leave the path unless the scratch register holds the address where it goes on. */
@@ -171,7 +168,7 @@ emit_guard(struct builder *u, unsigned number)
     emit_byte(e, 0xe3); /* jrcxz over the jump */
     emit_byte(e, 5);
     emit_jump(e, e->at);
-    add_side(u, number, u->path.step[number].next, true, false);
+    add_side(u, number, u->path.step[number].next, true);
     emit_slot(e, 0x8b, RCX, SLOT_RCX);
 }
 
@@ -217,7 +214,7 @@ emit_step(struct builder *u, unsigned number)
     }
     b->instruction[b->instructions++] =
         (struct instruction){s->ip, u->e.at, u->recording.accesses, u->prefetches, s->form->flow,
-                             dependences_of(&s->p, s->form)};
+                             s->way == WAY_TAKEN, dependences_of(&s->p, s->form)};
     if (!recording_add(&u->recording, s, number)) {
         u->out_of_memory = true;
         return;

@@ -33,7 +33,6 @@ struct exit {
     uint16_t words;    /* of its record, the exit word included */
     uint16_t instructions, prefetches;
     uint8_t kind;
-    uint8_t is_inverted; /* of a conditional branch, when it is not taken */
     uint32_t hits;       /* records that left here */
     uint32_t votes;      /* of an indirect one: for `candidate`, the block it mostly goes to */
     uint32_t candidate;
@@ -80,6 +79,7 @@ struct instruction {
     uint16_t accesses_before;
     uint16_t prefetches_before;
     uint8_t flow;            /* enum flow */
+    uint8_t is_followed;     /* a conditional branch that the path goes along: not taken, it leaves it */
     struct dependences dependences;
 };
 
