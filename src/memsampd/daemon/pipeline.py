@@ -36,6 +36,7 @@ from memsampd.phases.records import Assignment, Window
 from memsampd.phases.unseen import LATEST, UnseenCode
 from memsampd.phases.windows import WindowCutter
 from memsampd.sampler.perf.watchpoints import WatchOrder
+from memsampd.sampler.process.mapped import MemoryUse
 from memsampd.sampler.protocols import AccessClock
 from memsampd.sampler.records import BranchSamples, BurstCost, Stretch
 from memsampd.sampler.spacing import DataSpacing
@@ -125,6 +126,7 @@ class Pipeline:
         self._has_counted = False  # a burst, in this turn
         self._ordered: CaptureOrder | None = None
         self._sampled_share = 1.0
+        self._memory: MemoryUse | None = None  # what was given: since the last window's end
         self._bands: Mapping[int, float] = {}
         self._waiting: list[CountedBurst] = []
         self._sampled_lines: list[SampledLine] = []  # their windows have not ended
@@ -241,6 +243,7 @@ class Pipeline:
             self._receive(result)
         for execed_seconds in turn.samples.exec_seconds:
             self._execute(execed_seconds, turn)
+        self._add_memory(turn.memory)
         self._add_samples(turn.samples, turn.thread_seconds)
         self._take_bursts()
         self._take_watches(turn, elapsed)
@@ -346,11 +349,24 @@ class Pipeline:
                 rates=rates,
                 spacing=spacing,
                 speed=learners.clock.speed(window.start_seconds, window.end_seconds),
+                memory=self._take_memory(),
             )
         )
         self._closed.add(window, phase, spacing)
         self._ended.append((window, assignment))
         self._take_bursts()
+
+    def _add_memory(self, memory: MemoryUse | None) -> None:
+        before = self._memory
+        if memory is not None and before is not None:
+            memory = replace(memory, mapped_bytes=memory.mapped_bytes + before.mapped_bytes)
+        self._memory = memory
+
+    def _take_memory(self) -> MemoryUse | None:
+        memory = self._memory
+        if memory is not None:
+            self._memory = replace(memory, mapped_bytes=0)
+        return memory
 
     def _merge(self, gone: int, into: int) -> None:
         learners = self._learners
@@ -572,6 +588,7 @@ class Pipeline:
 
     def _execute(self, time_seconds: float, turn: Turn) -> None:
         """Forget what was known: the process runs another program from now on."""
+        self._memory = None  # that of the next program is known already
         later = [each for each in self._waiting if each.burst.time_seconds >= time_seconds]
         self._waiting = [each for each in self._waiting if each.burst.time_seconds < time_seconds]
         self._end_program()

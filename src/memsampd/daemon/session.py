@@ -25,6 +25,7 @@ from memsampd.exporters.snapshot import AddressTally, Snapshot
 from memsampd.sampler.perf.watchpoints import Watched, WatchOrder, Watchpoints
 from memsampd.sampler.process.cputime import process_cpu_ns
 from memsampd.sampler.process.identity import read_identity
+from memsampd.sampler.process.mapped import MappedMemory
 from memsampd.sampler.process.schedstat import ThreadTimes
 from memsampd.sampler.process.status import list_threads
 from memsampd.sampler.records import BranchSamples
@@ -69,6 +70,7 @@ class Session:
         self._contention = Contention()
         self._thread_times = ThreadTimes(parts.target.pid)
         self._thread_times.since(list_threads(parts.target.pid))
+        self._memory = MappedMemory(parts.target.pid)
         self._waits_for_cpu = False
         self._notes = NoteTeller(logger)  # of watchpoints
         self._early: BranchSamples | None = None  # read before the turn that tells them
@@ -201,6 +203,7 @@ class Session:
         for samples in samples_read.programs():
             if samples.exec_seconds:
                 self._read_target()
+                self._memory.begin_anew()
             source = parts.sampled_lines
             lines, addresses = ([], AddressTally()) if source is None else source.take()
             yield Turn(
@@ -219,6 +222,7 @@ class Session:
                 addresses=addresses,
                 sampling=sampling,
                 thread_seconds=self._thread_times.since(dict.fromkeys(samples.tid.tolist())),
+                memory=self._memory.since(),
             )
 
     def _poll(self, points: Watchpoints) -> list[Watched]:

@@ -15,6 +15,7 @@ from memsampd.estimate.events import EstimatorEvent
 from memsampd.exporters.snapshot import AddressTally, BurstTally
 from memsampd.phases.records import Assignment, Window
 from memsampd.sampler.perf.watchpoints import Watched, WatchOrder
+from memsampd.sampler.process.mapped import MemoryUse
 from memsampd.sampler.records import BranchSamples
 
 
@@ -37,6 +38,7 @@ class Turn(msgspec.Struct, frozen=True):
         addresses: how many accesses these were chosen of, and what was lost.
         sampling: what branch samples cost.
         thread_seconds: CPU time of threads since the last turn, that in the kernel included.
+        memory: what the target has, and was given since the last turn; None if that is not known.
     """
 
     now_seconds: float
@@ -54,6 +56,7 @@ class Turn(msgspec.Struct, frozen=True):
     waits_for_cpu: bool = False
     sampling: Sampling = Sampling()
     thread_seconds: Mapping[int, float] = msgspec.field(default_factory=dict)
+    memory: MemoryUse | None = None
 
 
 class Actions(msgspec.Struct, frozen=True):

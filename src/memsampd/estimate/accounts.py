@@ -22,6 +22,7 @@ class WindowSums(msgspec.Struct):
     Attributes:
         accesses: estimated accesses.
         misses: estimated misses, in the figures of a :class:`CurveLayout`, shape (values,).
+        hits: accesses that hit for sure, by what memory the program had, shape (policies * s,).
         unseen: accesses in code that no burst has seen, bounded by those of bursts besides.
         rated_cpu_seconds: CPU time in code whose rate was measured in the target.
         unknown_cpu_seconds: CPU time of windows of which nothing is known.
@@ -31,6 +32,7 @@ class WindowSums(msgspec.Struct):
 
     accesses: float
     misses: NDArray[np.float64]
+    hits: NDArray[np.float64]
     unseen: float
     rated_cpu_seconds: float
     unknown_cpu_seconds: float
@@ -40,12 +42,14 @@ class WindowSums(msgspec.Struct):
     @classmethod
     def nothing(cls, values: int, capacity: int) -> WindowSums:
         """Return the sums over no window."""
-        return cls(0.0, np.zeros(values), 0.0, 0.0, 0.0, 0.0, np.zeros(capacity))
+        misses, hits = np.zeros(values), np.zeros(values // 3)
+        return cls(0.0, misses, hits, 0.0, 0.0, 0.0, 0.0, np.zeros(capacity))
 
     def add(self, other: WindowSums, sign: float = 1.0) -> None:
         """Add what was summed over other windows, or take it off."""
         self.accesses += sign * other.accesses
         self.misses += sign * other.misses
+        self.hits += sign * other.hits
         self.unseen += sign * other.unseen
         self.rated_cpu_seconds += sign * other.rated_cpu_seconds
         self.unknown_cpu_seconds += sign * other.unknown_cpu_seconds
@@ -60,7 +64,9 @@ class WindowSums(msgspec.Struct):
 
     def copy(self) -> WindowSums:
         """Return sums that can be changed."""
-        return replace(self, misses=self.misses.copy(), weights=self.weights.copy())
+        return replace(
+            self, misses=self.misses.copy(), hits=self.hits.copy(), weights=self.weights.copy()
+        )
 
 
 class BurstSums(msgspec.Struct):

@@ -61,6 +61,8 @@ def bounded(parts: Sequence[Part], points: int) -> NDArray[np.float64]:
     - code that no burst has seen: it may differ as much as bursts do;
     - what the cache models are wrong by.
 
+    No bound is above what the memory of the program allows for.
+
     Args:
         parts: phases with accesses.
         points: sizes, s.
@@ -97,7 +99,8 @@ def bounded(parts: Sequence[Part], points: int) -> NDArray[np.float64]:
     deviation = _DEVIATIONS * np.sqrt(variance).reshape(-1, 3, points)[:, 0]
     below, above = _open_ranges(parts, accesses, points)
     table[:, 1] = table[:, 0] - np.hypot(deviation, below)
-    table[:, 2] = table[:, 0] + np.hypot(deviation, above)
+    hits = np.asarray(sum(part.sums.hits for part in parts) / accesses).reshape(-1, points)
+    table[:, 2] = np.minimum(table[:, 0] + np.hypot(deviation, above), 1 - hits)
     return np.clip(table, 0.0, 1.0).ravel()
 
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from memsampd.models.histogram import ReuseHistogram
 from memsampd.models.stack_samples import StackSamples
+from memsampd.sampler.process.mapped import MemoryUse
 from memsampd.sampler.records import (
     Burst,
     BurstCost,
@@ -72,6 +73,7 @@ class WindowRecord(Event, frozen=True, kw_only=True, tag="window"):
         rates: how fast code went in it that bursts were timed in.
         spacing: how far apart its data lay; None where samples do not tell.
         speed: accesses, instructions and cycles as counters told them; None without counters.
+        memory: what the target had at its end, and was given in it; None if that is not known.
     """
 
     index: int
@@ -88,6 +90,7 @@ class WindowRecord(Event, frozen=True, kw_only=True, tag="window"):
     rates: tuple[CodeRate, ...] = ()
     spacing: Spacing | None = None
     speed: Speed | None = None
+    memory: MemoryUse | None = None
 
     def __post_init__(self) -> None:
         code_hits(self.code)

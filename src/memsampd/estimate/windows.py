@@ -14,6 +14,7 @@ from memsampd.estimate.accounts import PhaseAccounts, WindowSums
 from memsampd.estimate.course import Course
 from memsampd.estimate.events import WindowRecord, code_hits
 from memsampd.estimate.evidence import likeness_of_spacing, rates_in_windows
+from memsampd.estimate.footprint import Footprint
 from memsampd.estimate.layout import HIGH, LOW, MIDDLE, CurveLayout
 from memsampd.estimate.memory import BurstMemory
 from memsampd.estimate.records import Totals, WindowEstimate
@@ -34,7 +35,7 @@ _AT_ONCE = 16  # windows that are shared out together: most of the work does not
 
 
 class _Waiting(msgspec.Struct):
-    """One of them."""
+    """One of them; ``most`` misses in it, shape (policies, s)."""
 
     index: int
     phase: int
@@ -42,6 +43,7 @@ class _Waiting(msgspec.Struct):
     hits: NDArray[np.uint16]
     rates: tuple[CodeRate, ...]
     spacing: Spacing | None
+    most: NDArray[np.float64]
     sums: WindowSums
     is_known: bool = False
 
@@ -98,6 +100,7 @@ class WaitingWindows:
         self._settle_windows = settle_windows
         self._most = most
         self._tell_window = tell_window
+        self._footprint = Footprint(layout.models, layout.sizes_bytes, layout.line_bytes)
         self._waiting: deque[_Waiting] = deque()
         self._new: list[_Waiting] = []  # of these, not shared out yet
         self._provisional = self._nothing()
@@ -117,6 +120,7 @@ class WaitingWindows:
             code_hits(record.code),
             record.rates,
             record.spacing,
+            self._footprint.add(record.memory),
             self._nothing(),
         )
         self._waiting.append(window)
@@ -266,6 +270,8 @@ class WaitingWindows:
         table = told.misses.reshape(len(totals), len(self._layout.models), 3, -1)
         table[~is_known, :, LOW] = 0.0
         table[~is_known, :, HIGH] = totals[~is_known, None, None]
+        most = np.minimum([window.most for window in windows], totals[:, None, None])
+        np.minimum(table, most[:, :, None], out=table)
         figures = (
             totals,
             np.where(is_known, told.unseen * totals, 0.0),
@@ -274,16 +280,17 @@ class WaitingWindows:
             np.where(is_known, 0.0, totals),
         )
         rows = zip(*(each.tolist() for each in figures), strict=True)
-        for window, known, row, sums, weight in zip(
-            windows, is_known.tolist(), rows, told.misses, weights, strict=True
+        hits = (totals[:, None, None] - most).reshape(len(totals), -1)
+        for window, known, row, misses, sure, weight in zip(
+            windows, is_known.tolist(), rows, told.misses, hits, weights, strict=True
         ):
             window.is_known = known
-            window.sums = _sums_of(row, sums, weight)
+            window.sums = _sums_of(row, misses, sure, weight)
         has_rate = is_known & (told.cpu_seconds > 0)
         rates = totals[has_rate] / told.cpu_seconds[has_rate]
         self._course.tell_rates(told.index[has_rate], rates)
         together = [sum(each.tolist()) for each in figures]
-        return _sums_of(together, told.misses.sum(axis=0), weights.sum(axis=0))
+        return _sums_of(together, told.misses.sum(axis=0), hits.sum(axis=0), weights.sum(axis=0))
 
 
 def _shared_out(windows: Sequence[_Waiting] | deque[_Waiting], memory: BurstMemory) -> _Told:
@@ -323,8 +330,13 @@ def _shared_out(windows: Sequence[_Waiting] | deque[_Waiting], memory: BurstMemo
 
 
 def _sums_of(
-    figures: Sequence[float], misses: NDArray[np.float64], weights: NDArray[np.float64]
+    figures: Sequence[float],
+    misses: NDArray[np.float64],
+    hits: NDArray[np.float64],
+    weights: NDArray[np.float64],
 ) -> WindowSums:
     """Sums over windows: of accesses, unseen ones, seconds, seconds and accesses not known."""
     accesses, unseen, rated, unknown_seconds, unknown_accesses = figures
-    return WindowSums(accesses, misses, unseen, rated, unknown_seconds, unknown_accesses, weights)
+    return WindowSums(
+        accesses, misses, hits, unseen, rated, unknown_seconds, unknown_accesses, weights
+    )

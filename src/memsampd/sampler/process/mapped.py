@@ -1,0 +1,120 @@
+"""How much memory a process has, and how much of it is new: what caches may have to hold."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import msgspec
+
+from memsampd.sampler.process.identity import PROC
+
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+# Memory of devices is mapped without being counted, but for shared memory and huge pages.
+_DEVICE = re.compile(rb" /dev/(?!shm/|zero|huge)")
+_HUGE = re.compile(rb"^HugetlbPages:\s+(\d+) kB", re.MULTILINE)
+_GROWTH = 1.25  # of the address space: then devices may have been mapped
+_CPUS_LEAST = 4  # that a thread may have run on since its pages were counted
+
+
+class MemoryUse(msgspec.Struct, frozen=True):
+    """Memory of a process at some moment: each figure is one at most.
+
+    Attributes:
+        resident_bytes: that it has mapped in.
+        mapped_bytes: pages that it has been given since the last moment.
+    """
+
+    resident_bytes: int
+    mapped_bytes: int
+
+
+class _Counts(msgspec.Struct, frozen=True):
+    """Of /proc/PID/stat: pages given on faults, address space, resident pages, threads."""
+
+    faults: int
+    space_bytes: int
+    pages: int
+    threads: int
+
+
+class MappedMemory:
+    """Reads it, again and again.
+
+    A page counts when a fault or a system call has given it. Of faults that give more than a page
+    (huge ones, or several of a file) the resident memory tells, unless as much is given back
+    meanwhile.
+
+    Args:
+        pid: the process.
+        cpus: of this machine; None: ask. The kernel adds up pages a CPU at a time, now and then.
+        proc: root of the proc file system.
+    """
+
+    def __init__(self, pid: int, cpus: int | None = None, proc: Path = PROC) -> None:
+        self._folder = proc / str(pid)
+        self._cpus = os.cpu_count() or 1 if cpus is None else cpus
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        """Another program runs in the process: all that it has is new."""
+        self._before: _Counts | None = None
+        self._huge_bytes = 0
+        self._looked_bytes = 0.0  # the address space in which devices were looked for
+
+    def since(self) -> MemoryUse | None:
+        """Return what it has, and what it was given since the last call.
+
+        At first and after :meth:`begin_anew` all that it has is new.
+
+        Returns:
+            None if that is not known: it is gone, or memory of devices is not counted.
+        """
+        try:
+            now = _parse((self._folder / "stat").read_bytes())
+            before = self._before
+            huge_bytes = self._huge_bytes
+            if before is None or now.faults != before.faults:
+                huge_bytes = _huge_bytes((self._folder / "status").read_bytes())
+            if self._has_devices(now):
+                return None
+        except (OSError, ValueError, IndexError):
+            return None
+        if now.pages == 0:  # it has ended
+            return None
+        given = now.pages
+        if before is not None:
+            given = max(now.pages - before.pages, now.faults - before.faults, 0)
+        mapped_bytes = given * PAGE_BYTES + max(huge_bytes - self._huge_bytes, 0)
+        resident_bytes = now.pages * PAGE_BYTES + huge_bytes + self._uncounted_bytes(now.threads)
+        self._before, self._huge_bytes = now, huge_bytes
+        return MemoryUse(resident_bytes, resident_bytes if before is None else mapped_bytes)
+
+    def _has_devices(self, now: _Counts) -> bool:
+        if now.space_bytes > _GROWTH * self._looked_bytes:
+            if _DEVICE.search((self._folder / "maps").read_bytes()):
+                return True
+            self._looked_bytes = now.space_bytes
+        return False
+
+    def _uncounted_bytes(self, threads: int) -> int:
+        """Pages that CPUs have not added up yet (percpu_counter: a batch each)."""
+        batch = max(32, 2 * self._cpus)
+        return batch * min(self._cpus, max(threads, _CPUS_LEAST)) * PAGE_BYTES
+
+
+def _parse(stat: bytes) -> _Counts:
+    fields = stat[stat.rindex(b")") + 2 :].split()
+    return _Counts(
+        faults=int(fields[7]) + int(fields[9]),
+        space_bytes=int(fields[20]),
+        pages=int(fields[21]),
+        threads=int(fields[17]),
+    )
+
+
+def _huge_bytes(status: bytes) -> int:
+    """Memory in pages of hugetlbfs, which resident memory does not hold."""
+    found = _HUGE.search(status)
+    return int(found[1]) * 1024 if found else 0
