@@ -99,9 +99,21 @@ def bounded(parts: Sequence[Part], points: int) -> NDArray[np.float64]:
     deviation = _DEVIATIONS * np.sqrt(variance).reshape(-1, 3, points)[:, 0]
     below, above = _open_ranges(parts, accesses, points)
     table[:, 1] = table[:, 0] - np.hypot(deviation, below)
-    hits = np.asarray(sum(part.sums.hits for part in parts) / accesses).reshape(-1, points)
-    table[:, 2] = np.minimum(table[:, 0] + np.hypot(deviation, above), 1 - hits)
+    most = _most(parts, accesses, usual_spread).reshape(-1, points)
+    table[:, 2] = np.minimum(table[:, 0] + np.hypot(deviation, above), most)
     return np.clip(table, 0.0, 1.0).ravel()
+
+
+def _most(parts: Sequence[Part], accesses: float, usual_spread: float) -> NDArray[np.float64]:
+    """Return the miss ratios that memory allows for, shape (policies * points,).
+
+    It tells misses: what part of all accesses these are hangs on the access rate.
+    """
+    hits = np.asarray(sum(part.sums.hits for part in parts))
+    spreads = (usual_spread if part.spread is None else part.spread for part in parts)
+    weighted = [part.sums.accesses * one for part, one in zip(parts, spreads, strict=True)]
+    spread = float(np.hypot.reduce(np.array(weighted))) / accesses
+    return np.asarray((1 - hits / accesses) * (1 + _DEVIATIONS * spread))
 
 
 def _open_ranges(parts: Sequence[Part], accesses: float, points: int) -> NDArray[np.float64]:

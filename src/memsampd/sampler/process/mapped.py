@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from memsampd.sampler.process.identity import PROC
 
@@ -31,12 +32,16 @@ class MemoryUse(msgspec.Struct, frozen=True):
 
 
 class _Counts(msgspec.Struct, frozen=True):
-    """Of /proc/PID/stat: pages given on faults, address space, resident pages, threads."""
+    """Of a process: faults that gave pages, its address space, pages that it has, threads.
+
+    Pages of hugetlbfs are told apart, in bytes: resident memory does not hold them.
+    """
 
     faults: int
     space_bytes: int
     pages: int
     threads: int
+    huge_bytes: int = 0
 
 
 class MappedMemory:
@@ -60,7 +65,6 @@ class MappedMemory:
     def begin_anew(self) -> None:
         """Another program runs in the process: all that it has is new."""
         self._before: _Counts | None = None
-        self._huge_bytes = 0
         self._looked_bytes = 0.0  # the address space in which devices were looked for
 
     def since(self) -> MemoryUse | None:
@@ -72,39 +76,53 @@ class MappedMemory:
             None if that is not known: it is gone, or memory of devices is not counted.
         """
         try:
-            now = _parse((self._folder / "stat").read_bytes())
-            before = self._before
-            huge_bytes = self._huge_bytes
-            if before is None or now.faults != before.faults:
-                huge_bytes = _huge_bytes((self._folder / "status").read_bytes())
-            if self._has_devices(now):
-                return None
+            now = self._count()
         except (OSError, ValueError, IndexError):
             return None
-        if now.pages == 0:  # it has ended
+        if now.pages == 0 or self._has_devices(now):
             return None
-        given = now.pages
-        if before is not None:
-            given = max(now.pages - before.pages, now.faults - before.faults, 0)
-        mapped_bytes = given * PAGE_BYTES + max(huge_bytes - self._huge_bytes, 0)
-        resident_bytes = now.pages * PAGE_BYTES + huge_bytes + self._uncounted_bytes(now.threads)
-        self._before, self._huge_bytes = now, huge_bytes
-        return MemoryUse(resident_bytes, resident_bytes if before is None else mapped_bytes)
+        before, self._before = self._before, now
+        pages = now.pages + self._uncounted_pages(now.threads)
+        resident_bytes = pages * PAGE_BYTES + now.huge_bytes
+        if before is None:
+            return MemoryUse(resident_bytes, resident_bytes)
+        given = max(now.pages - before.pages, now.faults - before.faults)
+        huge_bytes = max(now.huge_bytes - before.huge_bytes, 0)
+        return MemoryUse(resident_bytes, given * PAGE_BYTES + huge_bytes)
+
+    def _count(self) -> _Counts:
+        now, before = _parse((self._folder / "stat").read_bytes()), self._before
+        if before is None:
+            return self._with_huge(now)
+        if now.pages == 0:  # it has ended; faults are told until its parent has asked
+            pages = before.pages + now.faults - before.faults
+            return replace(now, pages=pages, huge_bytes=before.huge_bytes)
+        if now.faults == before.faults:
+            return replace(now, huge_bytes=before.huge_bytes)
+        return self._with_huge(now)
+
+    def _with_huge(self, now: _Counts) -> _Counts:
+        found = _HUGE.search((self._folder / "status").read_bytes())
+        return replace(now, huge_bytes=int(found[1]) * 1024 if found else 0)
 
     def _has_devices(self, now: _Counts) -> bool:
         if now.space_bytes > _GROWTH * self._looked_bytes:
-            if _DEVICE.search((self._folder / "maps").read_bytes()):
+            try:
+                maps = (self._folder / "maps").read_bytes()
+            except OSError:
+                return True  # nobody knows
+            if _DEVICE.search(maps):
                 return True
             self._looked_bytes = now.space_bytes
         return False
 
-    def _uncounted_bytes(self, threads: int) -> int:
+    def _uncounted_pages(self, threads: int) -> int:
         """Pages that CPUs have not added up yet (percpu_counter: a batch each)."""
-        batch = max(32, 2 * self._cpus)
-        return batch * min(self._cpus, max(threads, _CPUS_LEAST)) * PAGE_BYTES
+        return max(32, 2 * self._cpus) * min(self._cpus, max(threads, _CPUS_LEAST))
 
 
 def _parse(stat: bytes) -> _Counts:
+    """Parse a stat file (proc_pid_stat(5))."""
     fields = stat[stat.rindex(b")") + 2 :].split()
     return _Counts(
         faults=int(fields[7]) + int(fields[9]),
@@ -112,9 +130,3 @@ def _parse(stat: bytes) -> _Counts:
         pages=int(fields[21]),
         threads=int(fields[17]),
     )
-
-
-def _huge_bytes(status: bytes) -> int:
-    """Memory in pages of hugetlbfs, which resident memory does not hold."""
-    found = _HUGE.search(status)
-    return int(found[1]) * 1024 if found else 0
