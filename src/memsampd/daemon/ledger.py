@@ -36,17 +36,13 @@ _LATELY_SECONDS = 2.0
 # A program without any curve may have a burst so often though no own CPU time is left: where it
 # uses little, turns use all that it earns, and it would never have one.
 _FIRST_SPACING_SECONDS = 10.0
-# Watches tell of large caches only, and lines of long bursts cost as much to be found as a burst:
-# these come first.
-SPARE_PART = 0.35
-"""Of what memsampd may use: while less is used, lines are watched."""
 
 
 class Ledger:
     """Adds up costs and says whether memsampd's own processes may do more work.
 
     What these use beyond their share is not taken back: bursts wait until the target has used
-    enough, and for how long is counted. Sampling and results never wait.
+    enough, and for how long is counted. Sampling, watches and results never wait.
 
     Args:
         budget_share: share of the target's CPU time that bursts may cost it.
@@ -54,7 +50,6 @@ class Ledger:
         now_seconds: monotonic time of the attach.
         permit: says whether others, who share the machine's budget, leave room for a burst.
         usual_part: of the share is for phases that have a curve already.
-        spare_part: while less than this part of the share is used, lines are watched.
         is_sparing: bursts have nothing in advance while memsampd has to wait for a CPU.
     """
 
@@ -65,11 +60,10 @@ class Ledger:
         now_seconds: float,
         permit: Callable[[], bool] = lambda: True,
         usual_part: float = USUAL_PART,
-        spare_part: float = SPARE_PART,
         *,
         is_sparing: bool = False,
     ) -> None:
-        self.change(usual_part, spare_part, is_sparing=is_sparing)
+        self.change(usual_part, is_sparing=is_sparing)
         self._is_contended = False
         self._permit = permit
         self._budget_share = budget_share
@@ -87,16 +81,9 @@ class Ledger:
         self._phases_part = 0.0
         self._lent_seconds = now_seconds  # when a burst last went on credit
 
-    def change(
-        self,
-        usual_part: float = USUAL_PART,
-        spare_part: float = SPARE_PART,
-        *,
-        is_sparing: bool = False,
-    ) -> None:
+    def change(self, usual_part: float = USUAL_PART, *, is_sparing: bool = False) -> None:
         """Share out otherwise from now on what may be used; see the class."""
         self._usual_part = usual_part
-        self._spare_part = spare_part
         self._is_sparing = is_sparing
 
     def tell_time(
@@ -234,7 +221,7 @@ class Ledger:
         return self._allowed_after(self._elapsed_seconds, self._target_cpu_seconds, part)
 
     def _allowed_after(self, wall_seconds: float, target_cpu_seconds: float, part: float) -> float:
-        """What may have been used by then if a part of it is for bursts, or for watches."""
+        """What may have been used by then if a part of it is for bursts."""
         counted_seconds = 0.0 if wall_seconds < _START_SECONDS else target_cpu_seconds
         granted = part * self._own_cpu_share * max(counted_seconds, _GRANTED_TARGET_SECONDS)
         if not self._is_contended:
@@ -242,14 +229,6 @@ class Ledger:
         earned = part * self._own_cpu_share * target_cpu_seconds
         without_bursts = self._own_cpu_seconds - self._bursts.tracer_cpu_seconds
         return min(max(earned, without_bursts + _WORK_PART * earned), granted)
-
-    def has_spare(self, *, is_open: bool = False) -> bool:
-        """Whether so much own CPU time is left that watches take none from bursts, or little.
-
-        Args:
-            is_open: bursts leave much open that watches may tell: all that is allowed is for both.
-        """
-        return self._used_seconds < self._allowed_seconds(1.0 if is_open else self._spare_part)
 
     @property
     def is_waiting(self) -> bool:

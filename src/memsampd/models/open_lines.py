@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 VISIT_ACCESSES = 4096
 """Touches of a line less than this apart are one visit to it."""
-_MOST_ROWS = 50_000  # of sampled lines: sorting them takes time
+_MOST_ROWS = 12_000  # of sampled lines: sorting them takes time
 _WORD_BITS = 3
 # Of a line that was touched in so much of its words one is enough: whoever comes next will touch
 # that, too. Of others half are watched.

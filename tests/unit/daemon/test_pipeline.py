@@ -20,7 +20,7 @@ from memsampd.daemon.planner import BurstLimits, Planner
 from memsampd.daemon.sampled_lines import SampledLine
 from memsampd.daemon.tracer import CaptureOrder, CaptureResult, CountedBurst
 from memsampd.daemon.turns import Actions, Turn
-from memsampd.daemon.watching import SHORT_BURST, WatchPlan
+from memsampd.daemon.watching import OPEN_LINES, WatchPlan
 from memsampd.errors import CapabilityError, CaptureError, MemsampdError
 from memsampd.estimate.estimator import Estimator
 from memsampd.estimate.events import (
@@ -44,6 +44,7 @@ from memsampd.phases.unseen import UnseenCode
 from memsampd.phases.windows import WindowCutter
 from memsampd.sampler.clock.progress import ProgressClock
 from memsampd.sampler.perf.watchpoints import Watched, WatchOrder
+from memsampd.sampler.process.mapped import MemoryUse
 from memsampd.sampler.records import BranchSamples, Burst, BurstCost, BurstEnd
 from memsampd.sampler.spacing import DataSpacing
 
@@ -107,6 +108,7 @@ class World:
     own_cpu_seconds: float = 0.0
     tells_code: bool = False  # bursts tell what code they ran
     sampled_lines: list[SampledLine] = field(default_factory=list)  # told in the next turn
+    memory: MemoryUse | None = None  # told in the next turn
 
     def __post_init__(self) -> None:
         schedule = make_schedule(
@@ -196,7 +198,8 @@ class World:
         now = self.now_seconds
         own = self.own_cpu_seconds
         turn = Turn(now, now, own, samples, results, "other", "/bin/other", free_watches=4)
-        turn, self.sampled_lines = replace(turn, sampled_lines=self.sampled_lines), []
+        turn = replace(turn, sampled_lines=self.sampled_lines, memory=self.memory)
+        self.sampled_lines, self.memory = [], None
         if self.watch_error is not None:
             refused = [(order, self.watch_error) for order in self.watch_orders]
             return replace(turn, refused_watches=refused)
@@ -227,6 +230,9 @@ class World:
 
     def overhead(self) -> Overhead:
         return self.ledger.overhead()
+
+    def windows_told(self) -> list[WindowRecord]:
+        return [record for record in self.records if isinstance(record, WindowRecord)]
 
     def bursts(self) -> list[BurstRecord]:
         return [record for record in self.records if isinstance(record, BurstRecord)]
@@ -690,25 +696,41 @@ def test_lines_that_bursts_left_open_are_watched() -> None:
     assert overhead.hit_seconds == pytest.approx(hits)
 
 
-def test_lines_of_short_bursts_are_watched_where_they_leave_much_open() -> None:
-    """Even while watches have no own CPU time of their own."""
-    near, far = (
-        World(
-            lambda order: BURST,
-            watches=True,
-            rate=1e6,
-            own_cpu_share=0.05,
-            own_cpu_seconds=0.5,
-            lines=lines,
-        )
-        for lines in (16, 10**9)
+def test_what_was_given_is_told_of_the_window_that_ends_next() -> None:
+    world = World(lambda order: CaptureError("none-ran", "it sleeps"))
+    for resident, mapped, seconds in ((100, 100, 0.04), (130, 30, 0.05), (130, 10, 0.21)):
+        world.memory = MemoryUse(resident, mapped)
+        world.turn(seconds)
+    world.turn(0.1)  # it is gone
+    told = [record.memory for record in world.windows_told()]
+    assert told == [MemoryUse(130, 140), MemoryUse(130, 0), MemoryUse(130, 0), None]
+
+
+def test_memory_of_a_program_that_is_gone_is_not_that_of_the_next() -> None:
+    world = World(lambda order: BURST, execs=[0.15])
+    world.memory = MemoryUse(100, 100)
+    world.turn(0.14)
+    world.memory = MemoryUse(70, 70)  # of the next one
+    world.turn(0.12)
+    told = [record.memory for record in world.windows_told()]
+    assert told == [MemoryUse(100, 100), None, MemoryUse(70, 70)]
+
+
+def test_lines_are_watched_however_much_own_cpu_time_is_used() -> None:
+    """Else a session that runs for long would watch none: bursts use what is allowed."""
+    world = World(
+        lambda order: BURST, watches=True, rate=1e6, own_cpu_share=0.05, own_cpu_seconds=0.98
     )
-    for world in (near, far):
-        world.run()
-    assert not watches_of(near)
-    assert {order.open_lines for order in near.orders} == {0}
-    assert watches_of(far)
-    assert {order.open_accesses for order in far.orders if order.open_lines} == {SHORT_BURST}
+    world.run()
+    assert world.overhead().waits_for_own_cpu
+    assert watches_of(world)
+
+
+def test_lines_are_asked_for_when_few_are_left() -> None:
+    world = World(lambda order: BURST, watches=True, rate=1e6)
+    world.run()
+    asked = [order.open_lines for order in world.orders]
+    assert set(asked) == {0, OPEN_LINES}
 
 
 def test_without_watchpoints_no_lines_are_asked_for() -> None:
