@@ -1,11 +1,12 @@
 """Of how many programs and sizes the bounds of whole runs hold the truth, and how wide they are.
 
 usage: python benchmarks/held_bounds.py [--programs NAME...] [--held-out] [--json FILE]
-                                        FOLDER|FILE...
+                                        [--without memory|watches]... FOLDER|FILE...
 
 Nothing is run: recordings of known programs (PROGRAM-....mem) are estimated anew, and compared with
-exact miss ratios, up to 2 MiB and from 4 to 64 MiB. Exit status 1 if the bounds hold less than 95
-of 100 figures, each program counting alike.
+exact miss ratios, up to 2 MiB and from 4 to 64 MiB; as if it were not known what memory the program
+had, or what watchpoints told, if asked for. Exit status 1 if the bounds hold less than 95 of 100
+figures, each program counting alike.
 """
 
 from __future__ import annotations
@@ -13,14 +14,16 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from msgspec.structs import replace
 
 from evaluation.replay import parse_chosen
-from memsampd.exporters.recording import read_recording
+from memsampd.estimate.events import WatchRecord, WindowRecord
+from memsampd.exporters.recording import Recording, read_recording
 from reference import store
 from reference.whole_runs import LARGE_BYTES, Compared, UntoldError, compare_sizes
 from verdict import finish
@@ -53,12 +56,28 @@ class Held:
         return cls(*np.mean([(each.error, each.width, each.held) for each in parts], axis=0))
 
 
-def judged(found: Iterable[tuple[str, Path]]) -> dict[str, tuple[Held, Held]]:
+def without(recording: Recording, unknown: Collection[str]) -> Recording:
+    """Forget what a recording tells of the program's memory, or what watchpoints told."""
+    events = recording.events
+    if "memory" in unknown:
+        events = [
+            replace(each, memory=None) if isinstance(each, WindowRecord) else each
+            for each in events
+        ]
+    if "watches" in unknown:
+        events = [each for each in events if not isinstance(each, WatchRecord)]
+    return Recording(recording.header, events)
+
+
+def judged(
+    found: Iterable[tuple[str, Path]], unknown: Collection[str] = ()
+) -> dict[str, tuple[Held, Held]]:
     """Judge recordings that tell anything; returns small and large sizes, by program."""
     parts: dict[str, list[tuple[Held, Held]]] = defaultdict(list)
     for name, file in found:
         try:
-            compared = compare_sizes(read_recording(file), store.load(store.path_of(name)))
+            recording = without(read_recording(file), unknown)
+            compared = compare_sizes(recording, store.load(store.path_of(name)))
         except UntoldError:
             continue
         large = compared.points >= LARGE_BYTES
@@ -86,8 +105,15 @@ def print_table(programs: Mapping[str, tuple[Held, Held]]) -> tuple[Held, Held]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
+    parser.add_argument(
+        "--without",
+        choices=("memory", "watches"),
+        action="append",
+        default=[],
+        help="forget what is known of it",
+    )
     args, found = parse_chosen(parser)
-    programs = judged(found)
+    programs = judged(found, args.without)
     if not programs:
         parser.error("no recording of a program that has a reference")
     missed = [
