@@ -124,7 +124,7 @@ def test_processes_of_our_own_without_a_daemon() -> None:
         pids = [one.pid, other.pid]
         chosen = [word for pid in pids for word in ("--pid", str(pid))]
         done = subprocess.run(
-            [MEMSAMPD, "top", "--once", "--json", "--duration", "3", *chosen],
+            [MEMSAMPD, "top", "--once", "--json", "--duration", "1.5", *chosen],
             capture_output=True,
             text=True,
             check=True,
