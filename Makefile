@@ -6,6 +6,10 @@ SOURCES := $(shell find src -name __pycache__ -prune -o -print) meson.build pypr
 BENCHMARKS := clock_loops own_cost session_cost phase_quality sampling_cost switch_cost \
 	replica_equality replica_speed burst_placing accuracy corun web
 
+# In the order of their folders: files with few tests, of which some take long, are not the last.
+ALL_TESTS := -n 2 --dist loadfile --no-loadscope-reorder \
+	--doctest-modules --doctest-glob='*.md' --pyargs ./tests ./docs memsampd
+
 .PHONY: help demo test unit lint fuzz format bench references evaluation clean
 
 help: ## list the targets
@@ -19,7 +23,7 @@ test: .venv/.installed .venv/.dev ## everything that continuous integration chec
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -n 2 --dist loadfile --doctest-modules --doctest-glob='*.md' --pyargs ./tests ./docs memsampd
+	$(BIN)/python -m pytest $(ALL_TESTS)
 
 unit: .venv/.installed .venv/.dev ## the fast tests
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile tests/unit

@@ -66,10 +66,14 @@ def around() -> Surroundings:
 
 
 def target_of(
-    pid: int, around: Surroundings, *exporters: Shown, asker: Peer | None = None
+    pid: int,
+    around: Surroundings,
+    *exporters: Shown,
+    asker: Peer | None = None,
+    publish_seconds: float = 5.0,
 ) -> Target:
     wanted = Wanted(key_of(pid), "user", SessionConfig(), asker)
-    common = Common(around, lambda: False, exporters, lambda make: make())
+    common = Common(around, lambda: False, lambda: publish_seconds, exporters, lambda make: make())
     return Target(wanted, common, 0.0)
 
 
@@ -115,6 +119,23 @@ def test_exporters_are_told_of_a_failure_and_one_of_theirs_stops_nobody(
     now = shown_alive(target, shown, now + 10.0)
     target.close(ended=False)
     assert not shown.seen[-1].alive
+
+
+def test_states_are_told_as_often_as_is_wanted_and_no_more_often(
+    busy: subprocess.Popen[str], around: Surroundings
+) -> None:
+    shown, pauses = Shown(), list[float]()
+    target = target_of(busy.pid, around, shown, publish_seconds=0.25)
+    now = told = shown_alive(target, shown)
+    while pauses.count(0.25) < 2:  # it is told again once the process has run
+        now += 0.125
+        shown.seen.clear()
+        assert target.turn(now)
+        if shown.seen:
+            pauses.append(now - told)
+            told = now
+    assert min(pauses) == 0.25
+    target.close(ended=False)
 
 
 def test_pauses_get_longer_though_it_can_be_attached_to_each_time(

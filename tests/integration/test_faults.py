@@ -6,7 +6,6 @@ import json
 import os
 import random
 import re
-import shutil
 import signal
 import socket
 import subprocess
@@ -15,13 +14,14 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from commands import MEMSAMPD, PATIENCE_SECONDS, free_port
 from daemons import Daemon, daemon, wait_for
+from monitored import prometheus, scraping
 from tracees import children, running, sleeping, wait_until_clean
 
 from memsampd.exporters.recording import read_recording
@@ -186,12 +186,12 @@ def test_a_daemon_that_hangs_is_known_by_what_it_does_not_tell(tmp_path: Path) -
         first = wait_for(own_cpu)
         wait_for(lambda: own_cpu() > first)  # though it has nothing to do
         running_daemon.process.send_signal(signal.SIGSTOP)
-        wait_for(lambda: age() > 10.0)  # it tells something every five seconds
+        wait_for(lambda: age() > 1.5)  # it tells something every half second
         last = own_cpu()
-        wait_for(lambda: age() > 15.0)
+        wait_for(lambda: age() > 3.0)
         assert own_cpu() == last
         running_daemon.process.send_signal(signal.SIGCONT)
-        wait_for(lambda: age() < 10.0 and own_cpu() > last)
+        wait_for(lambda: age() < 1.5 and own_cpu() > last)
 
 
 def test_the_web_process_ends_with_a_killed_daemon(
@@ -210,35 +210,6 @@ def test_the_web_process_ends_with_a_killed_daemon(
 
 
 # -- those who ask ---------------------------------------------------------------------------------
-
-
-@contextmanager
-def prometheus(directory: Path, scraped: int) -> Iterator[int]:
-    """A Prometheus with its data in a directory; its port."""
-    program = shutil.which("prometheus")
-    if program is None:
-        pytest.skip("prometheus is not installed (Debian package: prometheus)")
-    port = free_port()
-    (directory / "prometheus.yml").write_text(
-        "scrape_configs:\n- job_name: memsampd\n  scrape_interval: 1s\n"
-        f"  static_configs:\n  - targets: ['127.0.0.1:{scraped}']\n"
-    )
-    with (directory / "prometheus.log").open("ab") as log:
-        process = subprocess.Popen(
-            [
-                program,
-                f"--config.file={directory / 'prometheus.yml'}",
-                f"--storage.tsdb.path={directory / 'data'}",
-                f"--web.listen-address=127.0.0.1:{port}",
-            ],
-            stdout=log,
-            stderr=log,
-        )
-    try:
-        yield port
-    finally:
-        process.terminate()
-        process.wait()
 
 
 def query(port: int, expression: str) -> float | None:
@@ -266,14 +237,19 @@ def test_counters_lose_nothing_while_prometheus_is_away(
         return float(found[0]) if found else 0.0
 
     options = ("--listen", f"127.0.0.1:{scraped}")
-    with daemon(tmp_path / "d", rule(mark), options=options):
-        with prometheus(tmp_path, scraped) as port:
-            before = wait_for(lambda: query(port, counter))
+    (tmp_path / "prometheus.yml").write_text(scraping(scraped))
+    port = free_port()
+    with ExitStack() as stack:
+        there = stack.enter_context(ExitStack())
+        there.enter_context(prometheus(tmp_path, port))  # first: it takes its time to begin
+        stack.enter_context(daemon(tmp_path / "d", rule(mark), options=options))
+        before = wait_for(lambda: query(port, counter))
+        there.close()
         # Nobody asks for a while: what is counted meanwhile is told afterwards.
         gone = counted()
         wait_for(lambda: counted() >= gone + 10)
         away = counted()
-        with prometheus(tmp_path, scraped) as port:
+        with prometheus(tmp_path, port):
             wait_for(lambda: (query(port, counter) or 0) >= away)
             assert query(port, f"resets({counter}[1h])") == 0
             first = query(port, f"min_over_time({counter}[1h])")

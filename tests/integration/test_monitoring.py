@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-from commands import MEMSAMPD, free_port
+from commands import MEMSAMPD
 from monitored import RATE_INTERVAL, Monitoring, monitoring, tool
 from promql import ROOT, filled_in, panel_queries, variable_queries
 from tracees import compile_c, running
@@ -20,6 +21,7 @@ from tracees import compile_c, running
 KEPT = ROOT / "prometheus"
 BANDWIDTH = "MemsampdPhaseBandwidthBound"
 CONFIG = """
+publish_seconds = 0.5
 [budget]
 own_cpu = 0.5
 holds = 0.1
@@ -51,6 +53,20 @@ int main(void)
         for (long at = 0; at < LARGE; at++) large[at] += small[at * 7919 % SMALL];
 }
 """
+
+
+@pytest.fixture(scope="module", autouse=True)
+def monitored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Monitoring]]:
+    """For each test that needs one, by name: they take their time to begin, all at once."""
+    shipped = tmp_path_factory.mktemp("shipped")
+    subprocess.run([MEMSAMPD, "dashboards", "--out", str(shipped)], check=True)
+    with ExitStack() as stack:
+        yield {
+            name: stack.enter_context(
+                monitoring(shipped / "prometheus", tmp_path_factory.mktemp(name))
+            )
+            for name in ("attach", "daemon", "absent")
+        }
 
 
 @pytest.mark.parametrize("name", ["memsampd.test.yml", "memsampd-days.test.yml"])
@@ -99,12 +115,14 @@ def check(*words: str, program: str = "promtool") -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def measured_state(directory: Path) -> None:
-    """Measure this machine into a state directory, then pretend that its memory is slow.
+@pytest.fixture(scope="module")
+def slow_machine(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file of this machine, measured; then we pretend that its memory is slow.
 
     By how much a peak measured on a busy machine is too low, and rates modelled there are wrong,
     is not known; the program is to be bound by memory, and the other loop not, in any case.
     """
+    directory = tmp_path_factory.mktemp("measured")
     environment = {**os.environ, "XDG_STATE_HOME": str(directory)}
     words = ["machine", "--measure", "--even-if-busy", "--seconds", "0.6", "--json"]
     done = subprocess.run([MEMSAMPD, *words], env=environment, check=True, capture_output=True)
@@ -115,12 +133,12 @@ def measured_state(directory: Path) -> None:
     for bandwidth in content["bandwidths"]:
         bandwidth["bytes_per_second"] /= 20
     path.write_text(json.dumps(content))
+    return path
 
 
 @contextmanager
-def observing(how: str, pid: int, directory: Path) -> Iterator[int]:
-    """memsampd observes a process, by itself or by the daemon; yields the port of its metrics."""
-    port = free_port()
+def observing(how: str, pid: int, directory: Path, port: int) -> Iterator[None]:
+    """memsampd observes a process, by itself or by the daemon, and tells metrics at a port."""
     listen = ("--listen", f"127.0.0.1:{port}")
     config = directory / "config.toml"
     config.write_text(CONFIG)
@@ -136,23 +154,22 @@ def observing(how: str, pid: int, directory: Path) -> Iterator[int]:
         command = [MEMSAMPD, *map(str, words)]
         with subprocess.Popen(command, stdout=out, stderr=out, env=environment) as process:
             try:
-                yield port
+                yield
             finally:
                 process.send_signal(signal.SIGINT)
 
 
 @pytest.mark.parametrize("how", ["attach", "daemon"])
-def test_a_program_turns_bandwidth_bound(how: str, tmp_path: Path) -> None:
-    measured_state(tmp_path)
-    shipped = tmp_path / "shipped"
-    subprocess.run([MEMSAMPD, "dashboards", "--out", str(shipped)], check=True)
+def test_a_program_turns_bandwidth_bound(
+    how: str, monitored: dict[str, Monitoring], slow_machine: Path, tmp_path: Path
+) -> None:
+    monitors = monitored[how]
+    (tmp_path / "memsampd").mkdir()
+    shutil.copy(slow_machine, tmp_path / "memsampd")
     with running(compile_c(tmp_path, CALM_THEN_BOUND)) as program:
         assert program.stdout is not None
         program.stdout.readline()
-        with (
-            observing(how, program.pid, tmp_path) as port,
-            monitoring(shipped / "prometheus", tmp_path, port) as monitors,
-        ):
+        with observing(how, program.pid, tmp_path, monitors.scraped):
             monitors.wait_for("memsampd_phase_memory_peak_ratio")
             assert BANDWIDTH not in monitors.alerts()
             program.send_signal(signal.SIGUSR1)
@@ -179,7 +196,6 @@ def answers_all(monitors: Monitoring, name: str, pid: int, *, with_node: bool) -
             monitors.wait_for_figures(filled_in(expression, values))
 
 
-def test_an_absent_memsampd_is_told(tmp_path: Path) -> None:
-    with monitoring(KEPT, tmp_path, free_port()) as monitors:
-        labels = monitors.wait_for_alert("MemsampdDown")
-        assert labels["job"] == "memsampd"
+def test_an_absent_memsampd_is_told(monitored: dict[str, Monitoring]) -> None:
+    labels = monitored["absent"].wait_for_alert("MemsampdDown")
+    assert labels["job"] == "memsampd"

@@ -27,9 +27,9 @@ from memsampd.web.process import WebProcess
 TWO_KINDS = """
 import hashlib
 while True:
-    for _ in range(60):
+    for _ in range(30):
         hashlib.pbkdf2_hmac("sha256", b"a", b"b", 20000)
-    sum(len({i: str(i) for i in range(2000)}) for _ in range(1500))
+    sum(len({i: str(i) for i in range(2000)}) for _ in range(750))
 """
 PHASES = "[...document.querySelectorAll('#phases input')].map(each => each.value)"
 PICKED = "document.querySelector('#phases input:checked').value"
@@ -38,6 +38,12 @@ PICKED = "document.querySelector('#phases input:checked').value"
 def read(figure: str) -> str:
     """Expression for what a figure says of where its cursor is."""
     return f"document.querySelector('#{figure}-readout').innerText"
+
+
+@pytest.fixture(scope="module")
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
+    with Chromium(tmp_path_factory.mktemp("chromium")) as browser:
+        yield browser
 
 
 @pytest.fixture
@@ -49,6 +55,7 @@ def attached(tmp_path: Path) -> Iterator[str]:
         running(sys.executable, "-c", TWO_KINDS) as target,
         running(
             *(MEMSAMPD, "attach", str(target.pid), "--page", "--listen", "127.0.0.1:0"),
+            *("--own-cpu", "0.5", "--budget", "0.1"),
             stdout=subprocess.DEVNULL,
             stderr=file,
         ) as session,
@@ -71,9 +78,9 @@ def clean(browser: Chromium, url: str) -> None:
 
 
 def test_phases_of_a_real_program_appear_and_can_be_picked_and_saved(
-    attached: str, tmp_path: Path
+    attached: str, chromium: Chromium, tmp_path: Path
 ) -> None:
-    with Chromium(tmp_path / "chromium", (1280, 800)) as browser:
+    with chromium.tab(tmp_path, (1280, 800)) as browser:
         browser.go(attached)
         browser.until(f"{PHASES}.length >= 3")  # the whole run and two phases
         browser.until("document.querySelector('#curves').ariaLabel.includes('% at 64 MiB')")
@@ -113,7 +120,7 @@ def test_phases_of_a_real_program_appear_and_can_be_picked_and_saved(
         assert picture.stat().st_size > 5000
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def many() -> Iterator[WebProcess]:
     """50 targets, the first of which has changed its phase, and one that was let go of."""
     with serving(*(now_snapshot(pid=pid) for pid in range(1000, 1050))) as web:
@@ -135,9 +142,11 @@ def worked(snapshot: Snapshot) -> Snapshot:
     return replace(snapshot, estimate=replace(estimate, phases=phases))
 
 
-def test_many_targets_are_listed_filtered_and_chosen(many: WebProcess, tmp_path: Path) -> None:
+def test_many_targets_are_listed_filtered_and_chosen(
+    many: WebProcess, chromium: Chromium, tmp_path: Path
+) -> None:
     count = "document.querySelectorAll('#targets a').length"
-    with Chromium(tmp_path / "chromium", (1280, 800)) as browser:
+    with chromium.tab(tmp_path, (1280, 800)) as browser:
         browser.go(many.url)
         browser.until(f"{count} === 50")
         browser.evaluate("document.querySelector('#filter').focus()")
@@ -150,9 +159,9 @@ def test_many_targets_are_listed_filtered_and_chosen(many: WebProcess, tmp_path:
         clean(browser, many.url)
 
 
-def test_what_comes_from_the_store_is_said_to(tmp_path: Path) -> None:
+def test_what_comes_from_the_store_is_said_to(chromium: Chromium, tmp_path: Path) -> None:
     before, now_seconds = History(), time.monotonic()
-    for second in range(60):
+    for second in range(30):
         at = replace(now_snapshot(), time_seconds=now_seconds - 120 + second)
         before.add(worked(at))
     past = before.past()
@@ -166,7 +175,7 @@ def test_what_comes_from_the_store_is_said_to(tmp_path: Path) -> None:
     with closing(WebProcess("127.0.0.1:0")) as web:
         web.publish_past(snapshot.target, past.renamed({0: 0}))
         web.publish(snapshot)
-        with Chromium(tmp_path / "chromium", (1280, 800)) as browser:
+        with chromium.tab(tmp_path, (1280, 800)) as browser:
             browser.go(web.url)
             said = "document.querySelector('#{}')?.innerText"
             browser.until(f"{said.format('heat-stored')}.includes('before memsampd was restarted')")
@@ -181,7 +190,7 @@ def test_what_comes_from_the_store_is_said_to(tmp_path: Path) -> None:
 
 
 def test_light_and_dark_differ_and_the_figures_are_painted_in_both(
-    many: WebProcess, tmp_path: Path
+    many: WebProcess, chromium: Chromium, tmp_path: Path
 ) -> None:
     ground = "getComputedStyle(document.body).backgroundColor"
     colours = """[...document.querySelectorAll('#heat canvas')].map(canvas => {
@@ -191,7 +200,7 @@ def test_light_and_dark_differ_and_the_figures_are_painted_in_both(
             if (data[at + 3] === 255) found.add(data.slice(at, at + 3).join());
         return [...found].sort().join(';');
     })[0]"""
-    with Chromium(tmp_path / "chromium", (1280, 800), "light") as browser:
+    with chromium.tab(tmp_path, (1280, 800), "light") as browser:
         browser.go(many.url)
         browser.until(f"{PHASES}.length >= 3")
         browser.until("document.querySelector('#heat').ariaLabel.includes('phases 0')")
@@ -208,8 +217,10 @@ def test_light_and_dark_differ_and_the_figures_are_painted_in_both(
         clean(browser, many.url)
 
 
-def test_everything_has_a_name_and_each_figure_a_table(many: WebProcess, tmp_path: Path) -> None:
-    with Chromium(tmp_path / "chromium", (1280, 800)) as browser:
+def test_everything_has_a_name_and_each_figure_a_table(
+    many: WebProcess, chromium: Chromium, tmp_path: Path
+) -> None:
+    with chromium.tab(tmp_path, (1280, 800)) as browser:
         browser.go(many.url)
         browser.until(f"{PHASES}.length >= 3")
         browser.until("document.querySelector('#heat').ariaLabel.includes('phases 0')")
@@ -231,16 +242,18 @@ def test_everything_has_a_name_and_each_figure_a_table(many: WebProcess, tmp_pat
         clean(browser, many.url)
 
 
-def test_on_a_telephone_nothing_is_cut_off(many: WebProcess, tmp_path: Path) -> None:
-    with Chromium(tmp_path / "chromium", (390, 844)) as browser:
+def test_on_a_telephone_nothing_is_cut_off(
+    many: WebProcess, chromium: Chromium, tmp_path: Path
+) -> None:
+    with chromium.tab(tmp_path, (390, 844)) as browser:
         browser.go(many.url)
         browser.until(f"{PHASES}.length >= 3")
         assert browser.evaluate("document.documentElement.scrollWidth") == 390
         clean(browser, many.url)
 
 
-def test_a_server_that_has_gone_is_said_to_be_gone(tmp_path: Path) -> None:
-    with Chromium(tmp_path / "chromium", (1280, 800)) as browser:
+def test_a_server_that_has_gone_is_said_to_be_gone(chromium: Chromium, tmp_path: Path) -> None:
+    with chromium.tab(tmp_path, (1280, 800)) as browser:
         with serving(now_snapshot()) as web:
             browser.go(web.url)
             browser.until(f"{PHASES}.length >= 3")

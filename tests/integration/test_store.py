@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import time
 from collections import Counter
@@ -68,8 +69,8 @@ int main(int count, char **words)
     long size = (atol(words[2]) << 10) / sizeof(long);
     long *area = calloc(size, sizeof *area);
     for (long sum = 0;;) {
-        for (double end = spent() + 0.5; spent() < end;) sum += forwards(area, size);
-        for (double end = spent() + 0.5; spent() < end;) sum += around(area, size);
+        for (double end = spent() + 0.3; spent() < end;) sum += forwards(area, size);
+        for (double end = spent() + 0.3; spent() < end;) sum += around(area, size);
     }
 }
 """
@@ -108,6 +109,14 @@ def knows(snapshot: Snapshot) -> bool:
     return sum(phase.stored_bursts > 0 for phase in snapshot.estimate.phases) >= 2
 
 
+@pytest.fixture(scope="module")
+def learned(program: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory whose store knows the program on 256 KiB: for copies."""
+    directory = tmp_path_factory.mktemp("learned")
+    learn(program, directory, "256")
+    return directory
+
+
 def learn(program: Path, directory: Path, kibibytes: str) -> None:
     with running(program, "job", kibibytes) as process:
         with observed(process.pid, directory, "first") as session:
@@ -116,8 +125,10 @@ def learn(program: Path, directory: Path, kibibytes: str) -> None:
         assert process.poll() is None
 
 
-def test_another_process_of_the_program_is_known(program: Path, tmp_path: Path) -> None:
-    learn(program, tmp_path, "256")
+def test_another_process_of_the_program_is_known(
+    program: Path, learned: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(learned, tmp_path, dirs_exist_ok=True)
     with (
         running(program, "job", "257") as process,
         observed(process.pid, tmp_path, "second") as session,
@@ -144,8 +155,8 @@ def test_another_process_of_the_program_is_known(program: Path, tmp_path: Path) 
     assert "known from before" in memsampd("report", "--partial", tmp_path / "second").stdout
 
 
-def test_other_arguments_are_another_program(program: Path, tmp_path: Path) -> None:
-    learn(program, tmp_path, "256")
+def test_other_arguments_are_another_program(program: Path, learned: Path, tmp_path: Path) -> None:
+    shutil.copytree(learned, tmp_path, dirs_exist_ok=True)
     with (
         running(program, "task", "256") as process,
         observed(process.pid, tmp_path, "second") as session,
@@ -186,7 +197,7 @@ def vectors(program: Path) -> Run:
         pid, named, addressed = process.pid, np.zeros(4096), np.zeros(4096)
         maps = named_branches(pid), BranchMaps(lambda each: BranchMap(CodeReader(each)))
         give_up = time.monotonic() + PATIENCE_SECONDS
-        with closing(TaskClockSource(pid)) as source:
+        with closing(TaskClockSource(pid, period_seconds=0.001)) as source:
             while named.sum() < 1500:
                 assert time.monotonic() < give_up
                 batch = source.read(1.0)

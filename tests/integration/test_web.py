@@ -44,6 +44,18 @@ def web() -> Iterator[WebProcess]:
         yield process
 
 
+@pytest.fixture(scope="module", autouse=True)
+def idlers(web: WebProcess) -> Iterator[list[socket.socket]]:
+    """Connections without a whole request: they wait for their end while other tests run."""
+    with contextlib.ExitStack() as stack:
+        connections = []
+        for sent in (b"", b"GET / HTT", b"GET /healthz HTTP/1.1\r\nHost: localhost"):
+            connection = socket.create_connection((web.host, web.port), timeout=PATIENCE_SECONDS)
+            connections.append(stack.enter_context(connection))
+            connection.sendall(sent)
+        yield connections
+
+
 # --- the API
 
 
@@ -163,17 +175,6 @@ def test_what_is_no_http_is_answered_with_4xx_or_nothing(web: WebProcess, nonsen
     assert answer[:10] in (b"", b"HTTP/1.1 4")
     assert document(web, "/healthz")["status"] == "ok"
     assert web.pid == pid
-
-
-def test_a_connection_without_a_request_is_closed(web: WebProcess) -> None:
-    begun = (b"", b"GET / HTT", b"GET /healthz HTTP/1.1\r\nHost: localhost")
-    with contextlib.ExitStack() as stack:
-        connections = []
-        for sent in begun:  # they wait at the same time
-            connection = socket.create_connection((web.host, web.port), timeout=PATIENCE_SECONDS)
-            connections.append(stack.enter_context(connection))
-            connection.sendall(sent)
-        assert [each.recv(100) for each in connections] == [b""] * len(begun)
 
 
 def test_windows_tell_what_ran_between_two_snapshots(web: WebProcess) -> None:
@@ -460,3 +461,10 @@ def is_gone(pid: str) -> bool:
     except (FileNotFoundError, ProcessLookupError):
         return True
     return stat.rpartition(")")[2].split()[0] == "Z"
+
+
+# --- idlers, who have waited all the while
+
+
+def test_a_connection_without_a_request_is_closed(idlers: list[socket.socket]) -> None:
+    assert [each.recv(100) for each in idlers] == [b""] * 3

@@ -10,7 +10,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Self
 
@@ -32,17 +32,14 @@ def chromium_path() -> str:
 
 
 class Chromium:
-    """One browser with one tab.
+    """One browser, with one tab at a time.
 
     Args:
-        profile: a folder of its own; downloads go to its folder "downloads".
-        size: of the window in CSS pixels.
-        scheme: "light" or "dark".
+        profile: a folder of its own.
     """
 
-    def __init__(self, profile: Path, size: tuple[int, int], scheme: str = "light") -> None:
-        self.downloads = profile / "downloads"
-        self.downloads.mkdir(parents=True)
+    def __init__(self, profile: Path) -> None:
+        self.downloads = profile
         self.events: list[dict[str, Any]] = []
         self._last_id = 0
         self._rest = b""
@@ -66,7 +63,6 @@ class Chromium:
                 "--no-first-run",
                 "--remote-debugging-pipe",
                 f"--user-data-dir={profile / 'profile'}",
-                f"--window-size={size[0]},{size[1]}",
                 "about:blank",
             ],
             pass_fds=(theirs_in, theirs_out),
@@ -77,23 +73,30 @@ class Chromium:
         os.close(theirs_in)
         os.close(theirs_out)
         self._session: str | None = None
-        self.open_tab(size, scheme)
 
-    def open_tab(self, size: tuple[int, int], scheme: str) -> None:
-        """Attach to the tab and have everything of interest reported."""
+    @contextlib.contextmanager
+    def tab(self, downloads: Path, size: tuple[int, int], scheme: str = "light") -> Iterator[Self]:
+        """A tab that knows nothing of those before; everything of interest in it is reported.
 
-        def page_of() -> str | None:  # it may answer before it has one
-            targets = self.call("Target.getTargets")["targetInfos"]
-            return next((each["targetId"] for each in targets if each["type"] == "page"), None)
-
-        page = wait_for(page_of, "a page")
-        attached = self.call("Target.attachToTarget", targetId=page, flatten=True)
-        self._session = attached["sessionId"]
+        Args:
+            downloads: a folder for what is downloaded.
+            size: of the page in CSS pixels.
+            scheme: "light" or "dark".
+        """
+        self._session = None  # of one whose test has failed
+        context = self.call("Target.createBrowserContext")
+        page = self.call("Target.createTarget", url="about:blank", **context)
+        self.events, self.downloads = [], downloads
+        self._session = self.call("Target.attachToTarget", flatten=True, **page)["sessionId"]
         for domain in ("Page", "Runtime", "Network", "Log"):
             self.call(f"{domain}.enable")
         self.resize(size)
         self.set_scheme(scheme)
-        self.call("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(self.downloads))
+        where = {"behavior": "allow", "downloadPath": str(downloads)}
+        self.call("Browser.setDownloadBehavior", **where, **context)
+        yield self
+        self._session = None
+        self.call("Target.disposeBrowserContext", **context)
 
     def resize(self, size: tuple[int, int]) -> None:
         """Change the size of the page."""
@@ -131,7 +134,7 @@ class Chromium:
             self._rest += data
         line, _, self._rest = self._rest.partition(b"\0")
         message: dict[str, Any] = json.loads(line)
-        if "method" in message:
+        if "method" in message and message.get("sessionId") == self._session:
             self.events.append(message)
         return message
 

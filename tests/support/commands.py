@@ -13,6 +13,7 @@ from pathlib import Path
 MEMSAMPD = str(Path(sys.executable).with_name("memsampd"))
 # For machines that are busy with other things; nothing is asserted on it.
 PATIENCE_SECONDS = 500.0
+_given_ports: set[int] = set()
 
 
 def memsampd(
@@ -31,12 +32,16 @@ def memsampd(
 def free_port() -> int:
     """A port of 127.0.0.1 that nobody has, and that nobody is given who does not ask for it.
 
-    Of those that run tests at a time (of pytest-xdist) each has ports of its own.
+    Of those that run tests at a time (of pytest-xdist) each has ports of its own, and gives none
+    twice: it may be long until one is used.
     """
     worker = int("".join(filter(str.isdigit, os.environ.get("PYTEST_XDIST_WORKER", ""))) or 0)
     first = 20_000 + worker % 12 * 1000
     while True:
         port = random.SystemRandom().randrange(first, first + 1000)
+        if port in _given_ports:
+            continue
         with socket.socket() as probe, suppress(OSError):
             probe.bind(("127.0.0.1", port))
+            _given_ports.add(port)
             return port

@@ -58,11 +58,12 @@ class Daemon:
 
 def wait_for(is_so: Callable[[], object], tell: Callable[[], str] = lambda: "") -> Any:
     """Wait until something holds, however busy the machine is; what it said."""
-    give_up = time.monotonic() + PATIENCE_SECONDS
+    give_up, pause = time.monotonic() + PATIENCE_SECONDS, 0.01
     while not (said := is_so()):
         if time.monotonic() > give_up:
             raise TimeoutError(f"it never came: {tell()}")
-        time.sleep(0.1)
+        time.sleep(pause)
+        pause = min(2 * pause, 0.1)  # what comes soon is seen soon
     return said
 
 
@@ -85,7 +86,8 @@ def daemon(
         environ: more of the environment.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    (directory / "config.toml").write_text(f'listen = ""\nscan_seconds = 0.2\n{config}')
+    often = 'listen = ""\nscan_seconds = 0.2\npublish_seconds = 0.5\n'
+    (directory / "config.toml").write_text(often + config)
     command = [
         *before,
         MEMSAMPD,

@@ -37,20 +37,19 @@ def invented_reference(windows: int = 60, seed: int = 0) -> Reference:
     starts = [0]
     blocks: list[int] = []
     counts: list[int] = []
-    now = 0
     for window, kind in enumerate(kinds(windows)):
         lines = rng.integers(0, LINES[kind], WINDOW_ACCESSES).astype(np.uint64)
         for each in caches:
             each.feed(lines)
         fine.append(np.concatenate([each.take_misses().misses for each in caches]))
-        for line in lines.tolist():
+        distances = []
+        for now, line in enumerate(lines.tolist(), WINDOW_ACCESSES * window):
             if line in last:
-                found = np.searchsorted(REUSE_EDGES, now - last[line] - 1, side="right") - 1
-                reuses[window, found] += 1
-            else:
-                cold[window] += 1
+                distances.append(now - last[line] - 1)
             last[line] = now
-            now += 1
+        cold[window] = WINDOW_ACCESSES - len(distances)
+        found = np.searchsorted(REUSE_EDGES, distances, side="right") - 1
+        reuses[window] = np.bincount(found, minlength=len(REUSE_EDGES) - 1)
         hits = rng.multinomial(SAMPLES, [0.2, 0.4, 0.4])
         blocks += BLOCKS[kind]
         counts += hits.tolist()

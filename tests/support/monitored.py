@@ -11,7 +11,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from commands import free_port
 from daemons import wait_for
 
 RATE_INTERVAL = "15s"
+OFTEN = "500ms"
 
 
 def tool(name: str, package: str) -> str:
@@ -37,10 +38,17 @@ def tool(name: str, package: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Monitoring:
-    """Where they listen."""
+    """Ports of this machine: where they listen, and what they scrape.
+
+    Attributes:
+        prometheus: of Prometheus.
+        scraped: of memsampd.
+        alertmanager: of Alertmanager; 0: there is none.
+    """
 
     prometheus: int
-    alertmanager: int
+    scraped: int
+    alertmanager: int = 0
 
     def query(self, expression: str) -> list[dict[str, Any]]:
         """Ask Prometheus for the present."""
@@ -53,8 +61,9 @@ class Monitoring:
         return list(self._get(self.prometheus, f"/api/v1/label/{label}/values?{words}")["data"])
 
     def alerts(self) -> dict[str, dict[str, str]]:
-        """Labels of the alerts that Alertmanager shows, by name."""
-        shown = self._get(self.alertmanager, "/api/v2/alerts?active=true")
+        """Labels of the alerts that Alertmanager shows, by name, once it is up."""
+        where = self.alertmanager, "/api/v2/alerts?active=true"
+        (shown,) = wait_for(lambda: _told(lambda: [self._get(*where)]), lambda: "an Alertmanager")
         return {alert["labels"]["alertname"]: alert["labels"] for alert in shown}
 
     def wait_for(self, expression: str) -> list[dict[str, Any]]:
@@ -72,7 +81,7 @@ class Monitoring:
 
     def wait_for_alert(self, name: str) -> dict[str, str]:
         """Wait until Alertmanager shows an alert."""
-        return dict(wait_for(lambda: _told(lambda: self.alerts().get(name)), lambda: name))
+        return dict(wait_for(lambda: self.alerts().get(name), lambda: name))
 
     @staticmethod
     def _get(port: int, path: str) -> Any:
@@ -94,29 +103,25 @@ def hurried(shipped: Path) -> str:
         group.pop("interval", None)
         for rule in group["rules"]:
             rule["expr"] = re.sub(r"\[\d+[smhd]\]", f"[{RATE_INTERVAL}]", rule["expr"])
-            rule["expr"] = re.sub(r"offset \d+[smhdw]", "offset 5s", rule["expr"])
+            rule["expr"] = re.sub(r"offset \d+[smhdw]", "offset 1s", rule["expr"])
             if "for" in rule:
-                rule["for"] = "2s"
+                rule["for"] = "1s"
     return yaml.safe_dump(content)
 
 
 @contextmanager
-def monitoring(kept: Path, directory: Path, scraped: int) -> Iterator[Monitoring]:
-    """Both run, and scrape one port of this machine.
+def monitoring(kept: Path, directory: Path) -> Iterator[Monitoring]:
+    """Both run, or will soon.
 
     Args:
         kept: the directory of prometheus.yml and the rules.
         directory: for their data.
-        scraped: port of memsampd.
     """
-    programs = (
-        tool("prometheus", "prometheus"),
-        tool("prometheus-alertmanager", "prometheus-alertmanager"),
-    )
-    ports = Monitoring(free_port(), free_port())
+    program = tool("prometheus-alertmanager", "prometheus-alertmanager")
+    ports = Monitoring(free_port(), free_port(), free_port())
     config = yaml.safe_load((kept / "prometheus.yml").read_text())
-    config["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
-    config["scrape_configs"][0]["static_configs"][0]["targets"] = [f"127.0.0.1:{scraped}"]
+    config["global"] = {"scrape_interval": OFTEN, "evaluation_interval": OFTEN}
+    config["scrape_configs"][0]["static_configs"][0]["targets"] = [f"127.0.0.1:{ports.scraped}"]
     config["alerting"]["alertmanagers"][0]["static_configs"][0]["targets"] = [
         f"127.0.0.1:{ports.alertmanager}"
     ]
@@ -126,30 +131,45 @@ def monitoring(kept: Path, directory: Path, scraped: int) -> Iterator[Monitoring
     (directory / "alertmanager.yml").write_text(
         "route: {receiver: nobody, group_wait: 1s}\nreceivers: [{name: nobody}]\n"
     )
-    with ExitStack() as stack:
-        for command in _commands(programs, ports, directory):
-            process = subprocess.Popen(
-                command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-            )
-            stack.callback(process.wait)
-            stack.callback(process.kill)
-        wait_for(lambda: _told(lambda: [ports.alerts()]), lambda: "an Alertmanager")
-        yield ports
-
-
-def _commands(
-    programs: tuple[str, str], ports: Monitoring, directory: Path
-) -> Iterator[Sequence[str]]:
-    yield (
-        programs[0],
-        f"--config.file={directory / 'prometheus.yml'}",
-        f"--storage.tsdb.path={directory / 'series'}",
-        f"--web.listen-address=127.0.0.1:{ports.prometheus}",
-    )
-    yield (
-        programs[1],
+    alertmanager = (
+        program,
         f"--config.file={directory / 'alertmanager.yml'}",
         f"--storage.path={directory / 'alerts'}",
         f"--web.listen-address=127.0.0.1:{ports.alertmanager}",
         "--cluster.listen-address=",
     )
+    with prometheus(directory, ports.prometheus), _running(alertmanager, directory):
+        yield ports
+
+
+@contextmanager
+def prometheus(directory: Path, port: int) -> Iterator[None]:
+    """A Prometheus; its configuration, prometheus.yml, its data and its log are in a directory."""
+    command = (
+        tool("prometheus", "prometheus"),
+        f"--config.file={directory / 'prometheus.yml'}",
+        f"--storage.tsdb.path={directory / 'series'}",
+        f"--web.listen-address=127.0.0.1:{port}",
+        "--scrape.discovery-reload-interval=100ms",  # else it is five seconds later that it begins
+    )
+    with _running(command, directory):
+        yield
+
+
+def scraping(port: int) -> str:
+    """A configuration of Prometheus that has one port of this machine scraped."""
+    return (
+        f"scrape_configs:\n- job_name: memsampd\n  scrape_interval: {OFTEN}\n"
+        f"  static_configs:\n  - targets: ['127.0.0.1:{port}']\n"
+    )
+
+
+@contextmanager
+def _running(command: Sequence[str], directory: Path) -> Iterator[None]:
+    with (directory / f"{Path(command[0]).name}.log").open("ab") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log)
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.wait()

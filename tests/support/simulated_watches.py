@@ -98,7 +98,7 @@ class _Breakpoints:
 
     def __init__(self, world: _World, line: _Line, most_hits: int) -> None:
         self._world, self._line, self._most_hits = world, line, most_hits
-        self._hits = np.zeros(0, watchpoints._HIT)
+        self._hits: list[tuple[int, ...]] = []
 
     def arm(self) -> None:
         self._began_seconds = self._world.now_seconds
@@ -115,9 +115,9 @@ class _Breakpoints:
             if at > self._world.now_seconds:
                 break
             moments = round(1e9 * (at - self._began_seconds)), round(1e9 * at)
-            self._hits = np.append(self._hits, np.array([(*moments, 0, 0, 0, 0)], watchpoints._HIT))
+            self._hits.append((*moments, 0, 0, 0, 0))
             self._upcoming_seconds = self._line.take()
-        return self._hits.tobytes()
+        return np.array(self._hits, watchpoints._HIT).tobytes()
 
     def close(self) -> None:
         pass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import hashlib
 import os
 import random
 import subprocess
@@ -62,12 +63,16 @@ _SLEEPS = ("35", "230")  # nanosleep, clock_nanosleep
 
 
 def compile_c(directory: Path, source: str, *flags: str) -> Path:
-    """Compile one C program; its path."""
-    code = directory / "program.c"
-    code.write_text(source)
-    program = directory / "program"
-    command = ["gcc", "-O1", "-g", "-o", str(program), str(code), *flags, "-pthread"]
-    subprocess.run(command, check=True)
+    """Compile one C program, unless a test beside this one has; its path."""
+    digest = hashlib.sha256("\0".join((source, *flags)).encode()).hexdigest()
+    compiled, program = directory.parent / f"compiled-{digest[:16]}", directory / "program"
+    if not compiled.exists():
+        code = compiled.with_suffix(".c")
+        code.write_text(source)
+        command = ["gcc", "-O1", "-g", "-o", str(compiled), str(code), *flags, "-pthread"]
+        subprocess.run(command, check=True)
+    program.unlink(missing_ok=True)
+    program.hardlink_to(compiled)
     return program
 
 

@@ -175,10 +175,10 @@ def stack_pairs(lines: Lines) -> set[tuple[int, int, int]]:
     """When, reuse and stack distance of each reuse, by the definition."""
     last: dict[int, int] = {}
     found = set()
-    for now, line in enumerate(lines.tolist()):
+    for now, line in enumerate(touched := lines.tolist()):
         if line in last:
-            between = lines[last[line] + 1 : now]
-            found.add((now, len(between), len(np.unique(between))))
+            between = touched[last[line] + 1 : now]
+            found.add((now, len(between), len(set(between))))
         last[line] = now
     return found
 

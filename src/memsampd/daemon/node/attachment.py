@@ -52,6 +52,7 @@ class Common:
     Attributes:
         around: this machine, and what it allows.
         allows_bursts: says whether the node's budget leaves room for one.
+        publish_seconds: says how often their states are told, at most.
         exporters: are shown their states.
         start: runs what starts a tracing thread, where that one inherits no low priority.
         store: what is kept of programs; None: nothing is.
@@ -59,6 +60,7 @@ class Common:
 
     around: Surroundings
     allows_bursts: Callable[[], bool]
+    publish_seconds: Callable[[], float]
     exporters: Sequence[Exporter]
     start: Callable[[Callable[[], TracerThread]], TracerThread]
     store: ProfileStore | None = None

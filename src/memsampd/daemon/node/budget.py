@@ -185,7 +185,6 @@ class Candidate:
 _LEAST_CPU_SHARE = 0.01
 _KNOWN_WEIGHT = 0.1  # of a target of which all is known by a few bursts
 _LEAST_OWNER_PART = 0.02  # of the heaviest target's weight
-_SLICE_SECONDS = 10.0
 _TURN_SECONDS = 0.02  # what is charged for a turn, whatever comes of it
 
 
@@ -217,10 +216,10 @@ class _Account:
         self.charge(max(cost_seconds - self.cost_seconds, 0.0))
         self.cost_seconds = cost_seconds
 
-    def has_turn(self, now_seconds: float) -> bool:
-        """Whether its turn goes on."""
+    def has_turn(self, now_seconds: float, turn_seconds: float) -> bool:
+        """Whether its turn, which lasts so long, goes on."""
         since = self.since_seconds
-        return since is not None and now_seconds - since < _SLICE_SECONDS
+        return since is not None and now_seconds - since < turn_seconds
 
 
 @dataclass(slots=True)
@@ -240,7 +239,7 @@ class _Owner:
 
 @dataclass(slots=True)
 class Rotation:
-    """Says who may have bursts: some targets at a time, in turns of ten seconds at least.
+    """Says who may have bursts: some targets at a time, in turns.
 
     Start-time fair queueing in two steps. Over a long time, what bursts cost is shared among the
     owners of targets in proportion to their weights, and what falls to one of them among their
@@ -251,9 +250,11 @@ class Rotation:
 
     Attributes:
         slots: so many have a turn at a time.
+        turn_seconds: a turn lasts so long at least.
     """
 
     slots: int
+    turn_seconds: float
     _accounts: dict[Hashable, _Account] = field(default_factory=dict)
     _owners: dict[Hashable, _Owner] = field(default_factory=dict)
     _virtual_now: float = 0.0
@@ -315,7 +316,7 @@ class Rotation:
 
     def _choose(self, now_seconds: float, keys: Sequence[K]) -> frozenset[K]:
         accounts = self._accounts
-        stay = [key for key in keys if accounts[key].has_turn(now_seconds)]
+        stay = [key for key in keys if accounts[key].has_turn(now_seconds, self.turn_seconds)]
         stay.sort(key=lambda key: accounts[key].virtual)
         chosen = stay[: self.slots]
         others = [key for key in keys if key not in chosen]

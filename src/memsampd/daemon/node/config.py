@@ -102,12 +102,14 @@ class Budget(_Table, frozen=True):
         own_cpu: CPU time of memsampd's processes, as a share of one CPU.
         holds: time for which threads of targets are held, all together, as a share of the time.
         profiled_targets: of so many targets at once bursts are taken; they take turns.
+        turn_seconds: a turn lasts so long at least.
         targets: so many are observed at once.
     """
 
     own_cpu: Share = 0.02
     holds: Share = 0.02
     profiled_targets: Count = 8
+    turn_seconds: Seconds = 10.0
     targets: Count = 200
 
 
@@ -132,6 +134,7 @@ class NodeConfig(_Table, frozen=True):
         state_dir: directory of what outlives a restart; empty: where :func:`default_state_dir`
             says.
         scan_seconds: how often processes are looked for, at most.
+        publish_seconds: how often what is known is told, at most.
         budget: of all targets together.
         store: what is kept of programs.
         session: how targets are observed where their rule says nothing else.
@@ -142,6 +145,7 @@ class NodeConfig(_Table, frozen=True):
     socket: str = ""
     state_dir: str = ""
     scan_seconds: Annotated[float, Meta(ge=0.1)] = 5.0
+    publish_seconds: Annotated[float, Meta(ge=0.1)] = 5.0
     budget: Budget = Budget()
     store: StoreOptions = StoreOptions()
     session: SessionOptions = SessionOptions()

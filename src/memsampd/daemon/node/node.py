@@ -37,7 +37,6 @@ from memsampd.sampler.process.cputime import process_cpu_ns
 logger = logging.getLogger(__name__)
 
 _TICK_SECONDS = 1.0
-_PUBLISH_SECONDS = 5.0
 # Clients and the service manager are not to wait longer for targets' turns.
 _TURNS_SECONDS = 0.5
 # Looking for processes may take this part of the time budget; it is done more rarely then.
@@ -90,6 +89,7 @@ class Node:
         common = Common(
             Surroundings.read(_with_an_account_of_its_own()),
             lambda: self._budget.allows_bursts,
+            lambda: self._config.publish_seconds,
             self._exporters,
             lambda make: self._starter.submit(make).result(),
             store,
@@ -217,8 +217,8 @@ class Node:
 
     def _publish_seconds(self) -> float:
         """How often to tell about the node: twice as often as the service manager wants to hear."""
-        watchdog = self._notifier.watchdog_seconds
-        return _PUBLISH_SECONDS if watchdog is None else min(_PUBLISH_SECONDS, watchdog / 2)
+        usual, watchdog = self._config.publish_seconds, self._notifier.watchdog_seconds
+        return usual if watchdog is None else min(usual, watchdog / 2)
 
     def _publish_node(self) -> None:
         status = self.status()

@@ -30,8 +30,7 @@ _IDLE_STEP_SECONDS = 30.0
 _GRID_SECONDS = 0.05
 # For so long after it ran last a target may have bursts: they wait until it runs again.
 _AWAITED_SECONDS = 60.0
-_PUBLISH_SECONDS = 5.0
-_PUBLISH_NEW_SECONDS = 1.0  # until there is a curve
+_PUBLISH_NEW_SECONDS = 1.0  # at most, until there is a curve
 _PUBLISH_IDLE_SECONDS = 60.0
 _FIRST_RETRY_SECONDS = 2.0
 _LONGEST_RETRY_SECONDS = 300.0
@@ -266,8 +265,10 @@ class Target:
     def _publish(self, session: Session, now_seconds: float, pace: float) -> None:
         since = now_seconds - self._published_seconds
         is_new = self.snapshot is None or not self.snapshot.estimate.curves
-        pause = (_PUBLISH_NEW_SECONDS if is_new else _PUBLISH_SECONDS) * pace
-        is_due = since >= pause and self._is_changed
+        pause = self._common.publish_seconds()
+        if is_new:
+            pause = min(pause, _PUBLISH_NEW_SECONDS)
+        is_due = since >= pause * pace and self._is_changed
         if is_due or since >= _PUBLISH_IDLE_SECONDS:
             session.publish()
             self.snapshot = session.snapshot()

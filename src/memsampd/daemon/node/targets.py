@@ -49,7 +49,7 @@ class Targets:
         self._common = common
         self._state = state
         self._reader = reader
-        self._rotation = Rotation(config.budget.profiled_targets)
+        self._rotation = Rotation(config.budget.profiled_targets, config.budget.turn_seconds)
         self._targets: dict[ProcessKey, Target] = {}
         self._let_go: set[ProcessKey] = set()  # by a user, though a rule chooses it
         self._ended_costs = Costs()
@@ -153,6 +153,7 @@ class Targets:
         """Go on with another configuration."""
         self._config = config
         self._rotation.slots = config.budget.profiled_targets
+        self._rotation.turn_seconds = config.budget.turn_seconds
         for target in self._targets.values():
             with logged_only(f"changing how process {target.key.pid} is observed"):
                 self._follow_configuration(target)

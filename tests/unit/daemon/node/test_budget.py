@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import groupby
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -76,7 +78,7 @@ class Fleet:
         self.owners = owners or {}
         self.costs = dict.fromkeys(weights, 0.0)
         self.turns = dict.fromkeys(weights, 0)
-        self.rotation = Rotation(slots)
+        self.rotation = Rotation(slots, 10.0)
         self.now = 0.0
 
     def run(self, seconds: int, cost: float = 0.01) -> None:
@@ -121,11 +123,20 @@ def test_everybody_has_bursts_if_there_is_room() -> None:
     assert fleet.turns == {"a": 50, "b": 50}
 
 
+@pytest.mark.parametrize("turn_seconds", [1.0, 4.0])
+def test_a_turn_lasts_as_long_as_it_is_to(turn_seconds: float) -> None:
+    rotation = Rotation(1, turn_seconds)
+    alike = {name: Candidate(0.5, 1.0, 0, 0.0) for name in "ab"}
+    chosen = [next(iter(rotation.turn(float(second), alike))) for second in range(24)]
+    lengths = [len(list(turns)) for _, turns in groupby(chosen)]
+    assert lengths == [int(turn_seconds)] * int(24 / turn_seconds)
+
+
 @pytest.mark.parametrize("slots", [1, 3, 8])
 def test_many_processes_bring_their_owner_no_more_than_one_that_is_as_busy(slots: int) -> None:
     owners = {f"a{i}": "alice" for i in range(50)} | {f"b{i}": "bob" for i in range(slots)}
     fleet = Fleet(dict.fromkeys(owners, (0.5, 1.0)), slots, owners)
-    fleet.run(6000)
+    fleet.run(3000)
     assert fleet.cost_of("alice") / fleet.cost_of("bob") == pytest.approx(1, rel=0.1)
     theirs = [fleet.costs[name] for name in owners if name.startswith("a")]
     assert min(theirs) > 0.25 * max(theirs)

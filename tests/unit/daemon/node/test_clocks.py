@@ -78,7 +78,7 @@ def test_no_budget_is_saved_up_in_a_leap(leap: float) -> None:
 
 
 def test_turns_go_on_after_a_leap() -> None:
-    rotation, rng, now = Rotation(2), random.Random(3), 0.0
+    rotation, rng, now = Rotation(2, 10.0), random.Random(3), 0.0
     costs = dict.fromkeys("abcde", 0.0)
     turns = dict.fromkeys("abcde", 0)
     for _ in range(2000):
