@@ -22,12 +22,12 @@ from memsampd.daemon.turns import Actions, Turn
 from memsampd.errors import MemsampdError, TargetError
 from memsampd.exporters.protocols import Exporter
 from memsampd.exporters.snapshot import AddressTally, Snapshot
+from memsampd.phases.unseen import LATEST
 from memsampd.sampler.perf.watchpoints import Watched, WatchOrder, Watchpoints
 from memsampd.sampler.process.cputime import process_cpu_ns
 from memsampd.sampler.process.identity import read_identity
 from memsampd.sampler.process.schedstat import ThreadTimes
 from memsampd.sampler.process.status import list_threads
-from memsampd.sampler.records import BranchSamples
 
 logger = logging.getLogger(__name__)
 
@@ -71,7 +71,6 @@ class Session:
         self._thread_times.since(list_threads(parts.target.pid))
         self._waits_for_cpu = False
         self._notes = NoteTeller(logger)  # of watchpoints
-        self._early: BranchSamples | None = None  # read before the turn that tells them
 
     def stop(self, reason: str) -> None:
         """End soon; may be called from a signal handler."""
@@ -178,13 +177,7 @@ class Session:
         return pipeline.may_hurry and not (is_idle(pipeline) or self._config.stops_nothing)
 
     def _runs_new_code(self) -> bool:
-        came, self._early = self._read()
-        return not came.exec_seconds and self._parts.pipeline.runs_new_code(came)
-
-    def _read(self) -> tuple[BranchSamples, BranchSamples]:
-        """Samples that have come since the last look, and since the last turn."""
-        came = self._parts.branches.read(0.0)
-        return came, came if self._early is None else self._early.followed_by(came)
+        return self._parts.pipeline.runs_new_code(self._parts.branches.latest(LATEST))
 
     def _turns(self) -> Iterator[Turn]:
         """Tell what has happened since the last turn: a turn for each program that has run."""
@@ -195,8 +188,7 @@ class Session:
         with contextlib.suppress(TargetError):  # gone: as it was
             self._target_cpu = process_cpu_ns(self._target.pid) * 1e-9
         target_cpu_seconds = self._target_cpu - parts.target_cpu_at_start
-        _, samples_read = self._read()
-        self._early = None
+        samples_read = parts.branches.read(0.0)
         sampling = parts.sampling.look(time.monotonic(), target_cpu_seconds)
         for samples in samples_read.programs():
             if samples.exec_seconds:

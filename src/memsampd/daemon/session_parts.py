@@ -19,6 +19,7 @@ from memsampd.phases.records import Assignment, Window
 from memsampd.sampler.perf.watchpoints import Watchpoints
 from memsampd.sampler.process.identity import ProcessHandle
 from memsampd.sampler.protocols import BranchSource
+from memsampd.sampler.records import BranchSamples
 
 if TYPE_CHECKING:
     from memsampd.exporters.past import Past
@@ -53,6 +54,9 @@ class Shown(Protocol):
 
 class SessionBranches(BranchSource, Protocol):
     """A source of branch samples that knows of child processes."""
+
+    def latest(self, count: int) -> BranchSamples:
+        """The latest samples that are to be read; none if fewer have come since the last look."""
 
     def take_children(self) -> list[int]:
         """Processes that the target has forked since this was asked last."""

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from river import base
 
 from memsampd.phases.noise import compare
 from memsampd.phases.records import Assignment, Leader, Window
@@ -21,7 +20,7 @@ class _Found(NamedTuple):
     distance: float
 
 
-class LeaderFollower(base.Clusterer):
+class LeaderFollower:
     """Online leader-follower clustering of branch vectors.
 
     A window joins the nearest phase from which it is no further away than noise (for its hits n
@@ -88,7 +87,7 @@ class LeaderFollower(base.Clusterer):
         self._activity: list[float] = []
         self._founded = first_id
 
-    # -- river's interface --------------------------------------------------------------------
+    # -- river's interface, see OnlinePhases ---------------------------------------------------
 
     def learn_one(self, x: dict[Any, float]) -> None:
         """Learn one window.
