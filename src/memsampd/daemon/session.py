@@ -64,6 +64,8 @@ class Session:
         self._target_cpu = parts.target_cpu_at_start
         self._snapshot: Snapshot | None = None  # of this turn, once anyone has asked
         self._is_alive = True
+        self._is_over = False  # and the last state was shown
+        self._lock = threading.RLock()  # of a turn, and of what follows from it
         self._stop = Stop()
         self._refused_watches: list[tuple[WatchOrder, MemsampdError]] = []
         self._contention = Contention()
@@ -121,8 +123,9 @@ class Session:
 
     def step(self) -> None:
         """Take one turn: read what has happened, and order what follows from it."""
-        for turn in self._turns():
-            self._do(self._parts.pipeline.step(turn))
+        with self._lock:
+            for turn in self._turns():
+                self._do(self._parts.pipeline.step(turn))
 
     def finish(self, *, observed_no_more: bool = False) -> None:
         """Take in what is left, and take no burst any more.
@@ -134,11 +137,13 @@ class Session:
         if self._parts.watchpoints is not None:
             self._parts.watchpoints.close()
         self._is_alive = self._is_alive and not observed_no_more
-        *earlier, last = self._turns()
-        for turn in earlier:
-            self._do(self._parts.pipeline.step(turn))
-        self._do(self._parts.pipeline.finish(last))
-        self.publish()
+        with self._lock:
+            *earlier, last = self._turns()
+            for turn in earlier:
+                self._do(self._parts.pipeline.step(turn))
+            self._do(self._parts.pipeline.finish(last))
+            self.publish()
+            self._is_over = True
 
     def ending(self) -> str | None:
         """Why there is to be no further turn, for people; None while there is."""
@@ -177,7 +182,8 @@ class Session:
         return pipeline.may_hurry and not (is_idle(pipeline) or self._config.stops_nothing)
 
     def _runs_new_code(self) -> bool:
-        return self._parts.pipeline.runs_new_code(self._parts.branches.latest(LATEST))
+        with self._lock:
+            return self._parts.pipeline.runs_new_code(self._parts.branches.latest(LATEST))
 
     def _turns(self) -> Iterator[Turn]:
         """Tell what has happened since the last turn: a turn for each program that has run."""
@@ -265,7 +271,17 @@ class Session:
 
     def publish(self) -> None:
         """Show the present state to all exporters."""
-        self._publisher.publish(self._target, self.snapshot)
+        with self._lock:
+            self._publisher.publish(self._target, self.snapshot)
+
+    def refresh(self) -> None:
+        """Show the present state to who is about to read it, unless that was a moment ago.
+
+        May be called from any thread, between two turns.
+        """
+        with self._lock:
+            if not self._is_over and self._publisher.is_due(is_asked=True):
+                self.publish()
 
     def snapshot(self) -> Snapshot:
         """The present state."""
