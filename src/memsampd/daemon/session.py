@@ -283,8 +283,15 @@ class Session:
             if not self._is_over and self._publisher.is_due(is_asked=True):
                 self.publish()
 
-    def snapshot(self) -> Snapshot:
-        """The present state."""
-        if self._snapshot is None:
-            self._snapshot = present_state(self._parts, self._target, is_alive=self._is_alive)
-        return self._snapshot
+    def snapshot(self, *, is_brief: bool = False) -> Snapshot:
+        """The present state.
+
+        Args:
+            is_brief: of its estimate, the present phase is enough.
+        """
+        if self._snapshot is not None:
+            return self._snapshot
+        state = present_state(self._parts, self._target, is_alive=self._is_alive, is_brief=is_brief)
+        if not is_brief:
+            self._snapshot = state
+        return state

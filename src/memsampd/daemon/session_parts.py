@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
@@ -24,8 +23,16 @@ from memsampd.sampler.records import BranchSamples
 if TYPE_CHECKING:
     from memsampd.exporters.past import Past
 
-State = Callable[[], Snapshot]
-"""Tells the present state, at the price of all curves: ask only to show it."""
+
+class State(Protocol):
+    """Tells the present state, at the price of all curves: ask only to show it."""
+
+    def __call__(self, *, is_brief: bool = False) -> Snapshot:
+        """Tell it.
+
+        Args:
+            is_brief: of its estimate, the present phase is enough: a fraction of the price.
+        """
 
 
 class SessionObserver(Protocol):

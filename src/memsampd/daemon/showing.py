@@ -72,15 +72,19 @@ class Publisher:
             exporter.publish(state())
 
 
-def present_state(parts: SessionParts, target: TargetInfo, *, is_alive: bool) -> Snapshot:
+def present_state(
+    parts: SessionParts, target: TargetInfo, *, is_alive: bool, is_brief: bool = False
+) -> Snapshot:
     """The state of a session.
 
     Args:
         parts: what it is composed of now.
         target: who it is now.
         is_alive: whether it is observed still.
+        is_brief: of its estimate, the present phase is enough.
     """
     pipeline = parts.pipeline
+    estimator, phase = pipeline.parts.estimator, pipeline.phase
     counts, ledger = pipeline.counts, pipeline.parts.ledger
     return Snapshot(
         target=target,
@@ -88,10 +92,10 @@ def present_state(parts: SessionParts, target: TargetInfo, *, is_alive: bool) ->
         time_seconds=time.monotonic(),
         backend=parts.backend,
         window=pipeline.window,
-        phase=pipeline.phase,
+        phase=phase,
         predicted_phase=pipeline.predicted_phase,
         prediction_accuracy=pipeline.accuracy.overall,
-        estimate=pipeline.parts.estimator.estimate(),
+        estimate=estimator.estimate(None if not is_brief else () if phase is None else (phase,)),
         cache_sizes_bytes=parts.cache_sizes_bytes,
         samples=counts.samples,
         lost=counts.lost,

@@ -56,7 +56,7 @@ def times_shown(
         is_asked = asked_every is not None and turn % asked_every == 0
         if publisher.is_due(is_asked=is_asked):
             times.append(clock.seconds - parts.started_seconds)
-            publisher.publish(make_snapshot().target, make_snapshot)
+            publisher.publish(make_snapshot().target, lambda **_: make_snapshot())
     assert len(exporter.shown) == len(times)
     return times
 
