@@ -68,12 +68,13 @@ class SampleStream(Closing):
     def latest(self, count: int) -> NDArray[np.void]:
         """Return the latest of the samples that are to be read, in order of time.
 
-        None where fewer have come since the last look or read, or an exec among them.
+        None where fewer have come since the last look or read, or an exec of the process among
+        them.
         """
         found = self._rings.peek()
         samples = self._asked_for(self._after_held(found))
         looked_at, self._looked_at = self._looked_at, len(samples)
-        has_exec = any(event.kind == "exec" for event in found.events)
+        has_exec = any(each.kind == "exec" and each.pid == self._pid for each in found.events)
         is_enough = len(samples) - looked_at >= count and not has_exec
         return samples[-count:] if is_enough else samples[:0]
 
