@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -12,7 +13,7 @@ from memsampd.phases.noise import compare
 from memsampd.phases.records import Assignment, Leader, Window
 
 
-class _Found(NamedTuple):
+class _Found(msgspec.Struct, frozen=True):
     """A row, whether it accepts the window, and how far away it is."""
 
     row: int
