@@ -19,11 +19,13 @@ _START_SECONDS = 10.0
 _WORK_PART = 0.5
 USUAL_PART = 0.9
 """Of what memsampd's processes may use: the rest is kept for phases that have no curve yet."""
-# Turns never wait. From the end of the start until the target has earned what was granted they use
-# so much of it, less the nearer that is: so much is left of it by bursts. Of usual bursts a bit
-# more, so that a phase that begins then has a curve.
-_TURNS_PART = 0.1
-_LATE_PHASES_PART = 0.05
+# From the start on until the share is more than what was granted, turns, which never wait, have
+# used up what was kept: first bursts may go so far beyond it. Without that a phase of the demo that
+# began after ten seconds had no curve.
+_LATER_PART = 1.1
+# Usual bursts leave so much of what was granted to these turns, less the nearer the target is to
+# have earned it: so a program of twenty seconds costs its share.
+_TURNS_PART = 0.15
 # The more phases a program has had, the more are to be expected: beyond two, each has so much kept
 # for another one, up to a limit. In live runs of a picture filter with ten phases the second was
 # spent before the last two, 40 % of its time.
@@ -145,20 +147,17 @@ class Ledger:
     @property
     def _part_of_usual(self) -> float:
         """Of what may be used, the part that is for phases which have a curve already."""
-        most = self._part_of_bursts - _LATE_PHASES_PART
+        missing = _GRANTED_TARGET_SECONDS - self._target_cpu_seconds
+        later = _GRANTED_TARGET_SECONDS - _START_SECONDS
+        most = 1.0 - _TURNS_PART * min(max(missing / later, 0.0), 1.0)
         return min(self._usual_part - self._phases_part, most)
 
     @property
     def _part_of_first(self) -> float:
         """The same for first bursts of phases."""
-        return 1.0 if self._elapsed_seconds < _START_SECONDS else self._part_of_bursts
-
-    @property
-    def _part_of_bursts(self) -> float:
-        """What turns leave, until the target has earned what was granted."""
-        missing = _GRANTED_TARGET_SECONDS - self._target_cpu_seconds
-        later = _GRANTED_TARGET_SECONDS - _START_SECONDS
-        return 1.0 - _TURNS_PART * min(max(missing / later, 0.0), 1.0)
+        is_start = self._elapsed_seconds < _START_SECONDS
+        earns = self._target_cpu_seconds >= _GRANTED_TARGET_SECONDS
+        return 1.0 if is_start or earns else _LATER_PART
 
     def tell_sampling(self, sampling: Sampling) -> None:
         """Note what branch samples have cost so far."""
@@ -256,9 +255,7 @@ class Ledger:
         Args:
             is_open: bursts leave much open that watches may tell: all that is allowed is for both.
         """
-        return self._used_seconds < self._allowed_seconds(
-            self._part_of_first if is_open else self._spare_part
-        )
+        return self._used_seconds < self._allowed_seconds(1.0 if is_open else self._spare_part)
 
     @property
     def is_waiting(self) -> bool:
