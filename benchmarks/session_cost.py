@@ -43,7 +43,7 @@ from verdict import add_options, finish
 START_GOAL_SECONDS = 0.15
 TURN_GOAL_SECONDS = 0.002
 PARTS: dict[str, tuple[tuple[type, str], ...]] = {
-    "turns: reading samples": ((MappedBranches, "read"),),
+    "turns: reading samples": ((MappedBranches, "read"), (MappedBranches, "latest")),
     "turns: windows, phases": (
         (WindowCutter, "bins"),
         (WindowCutter, "add"),
@@ -123,7 +123,7 @@ class Costs:
         total: of memsampd's processes.
         replica: of these, the replica.
         bursts: taken.
-        turns: taken.
+        turns: taken, looks for new code between them among these.
         without_curve: share of the target's CPU time in code that no burst has seen.
         parts: the rest by part.
     """

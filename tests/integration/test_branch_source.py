@@ -448,3 +448,30 @@ def test_an_ordinary_user_gets_smaller_rings() -> None:
     os.waitpid(child, 0)
     assert answer.startswith("read; a ring buffer for samples cannot be mapped")
     assert "perf_event_mlock_kb" in answer
+
+
+@pytest.mark.parametrize("most_files", [None, 1])
+def test_samples_that_were_looked_at_are_read_all_the_same(
+    programs: list[Program], most_files: int | None
+) -> None:
+    """Those that came since the last look are told, if they are enough; an exec hides them."""
+    program = Program("go(); burn_until_told(); os.read(0, 1); go(); os.execlp('true', 'true')")
+    programs.append(program)
+    with closing(TaskClockSource(program.pid, most_files=most_files)) as source:
+        program.go()
+        give_up = time.monotonic() + PATIENCE_SECONDS
+        while not len(looked := source.latest(12)):
+            assert time.monotonic() < give_up
+            time.sleep(0.05)
+        program.go()
+        program.wait_ready()
+        source.latest(1)
+        assert len(source.latest(1)) == 0
+        told = source.read(0.1)
+        assert set(looked.time_seconds) <= set(told.time_seconds)
+        assert len(looked) == 12 < len(told)
+        program.go()
+        program.process.wait()
+        assert len(source.latest(1)) == 0
+        source.read(0.1)
+        assert "exec" in [event.kind for event in source.take_events()]

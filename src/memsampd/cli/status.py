@@ -240,8 +240,7 @@ class LiveStatus:
 class PlainStatus:
     """A line a change of phase, one when its curve is known, and one now and then.
 
-    One in two seconds at most, but for the first window of a new phase: to work the state out costs
-    more than the rest of a turn, and exporters are shown it as often.
+    One in two seconds at most, but for the first window of a new phase.
     """
 
     _EVERY_SECONDS = 5.0
@@ -268,7 +267,7 @@ class PlainStatus:
         if not is_due and not may_ask and not assignment.is_new:
             return
         self._asked_seconds = now
-        snapshot = state()
+        snapshot = state(is_brief=True)
         self._look(snapshot)
         curve = _phase_curve(snapshot)
         if not is_other and not is_due and curve is None:
@@ -289,10 +288,10 @@ class PlainStatus:
     def turn(self, state: State) -> None:
         """Say when the target is idle, or bursts are impossible or wait for us; and when not."""
         if time.monotonic() - self._looked_seconds >= self._LOOK_SECONDS:
-            self._look(state())
+            self._look(state(is_brief=True))
 
     def _look(self, snapshot: Snapshot) -> None:
-        """A snapshot takes milliseconds: each is asked for all that is to be said."""
+        """Each state that is asked for tells all that is to be said."""
         self._looked_seconds = time.monotonic()
         self._tell("idle", is_idle(snapshot), idle_line(snapshot), "the target runs again")
         self._tell(

@@ -19,7 +19,7 @@ from memsampd.daemon.session import Session
 from memsampd.daemon.session_parts import SessionObserver
 from memsampd.daemon.surroundings import Surroundings
 from memsampd.errors import UsageError
-from memsampd.exporters.protocols import Exporter
+from memsampd.exporters.protocols import AskedExporter, Exporter
 from memsampd.exporters.snapshot import TargetInfo
 from memsampd.sampler.process.identity import ProcessHandle
 from memsampd.sampler.process.target import check_target
@@ -85,7 +85,11 @@ class Preparation(msgspec.Struct, frozen=True):
             kept = recorders(self.output, parts, config, around.machine, accesses.why)
             for recorder in kept:
                 stack.callback(recorder.close)
-            yield Session(parts, config, (*self.exporters, *kept), kept, observers)
+            session = Session(parts, config, (*self.exporters, *kept), kept, observers)
+            for exporter in self.exporters:
+                if isinstance(exporter, AskedExporter):
+                    exporter.ask = session.refresh
+            yield session
 
 
 @contextmanager

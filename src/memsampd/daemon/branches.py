@@ -32,6 +32,9 @@ class TaskBranches(BranchSource, Protocol):
     def notes(self) -> tuple[str, ...]:
         """What is not as it should be, a sentence each."""
 
+    def latest(self, count: int) -> BranchSamples:
+        """The latest samples that are to be read; none if fewer have come since the last look."""
+
     @property
     def ended(self) -> bool:
         """Whether no thread is left to sample."""
@@ -76,6 +79,10 @@ class MappedBranches:
             elif event.kind == "fork" and event.parent_pid == self._pid != event.pid:
                 self._children.append(event.pid)
         return msgspec.structs.replace(samples, exec_seconds=tuple(execs)) if execs else samples
+
+    def latest(self, count: int) -> BranchSamples:
+        """The latest samples that are to be read; none if fewer have come since the last look."""
+        return self._source.latest(count)
 
     def take_children(self) -> list[int]:
         """Processes that the target has forked since this was asked last."""

@@ -27,7 +27,7 @@ def served(listen: str, stack: ExitStack) -> Exporter:
     from memsampd.exporters.http import MetricsServer
 
     prometheus = DeferredPrometheus()
-    server = MetricsServer(prometheus.text, listen, lambda: prometheus.version)
+    server = MetricsServer(prometheus.text, listen, prometheus.present_version)
     stack.callback(server.close)
     logger.info("metrics: %s", server.url)
     return prometheus

@@ -33,7 +33,7 @@ from memsampd.phases.drift import DriftMonitor
 from memsampd.phases.paces import Paces
 from memsampd.phases.protocols import Predictor, Schedule, WindowClusterer
 from memsampd.phases.records import Assignment, Window
-from memsampd.phases.unseen import LATEST, UnseenCode
+from memsampd.phases.unseen import UnseenCode
 from memsampd.phases.windows import WindowCutter
 from memsampd.sampler.perf.watchpoints import WatchOrder
 from memsampd.sampler.process.mapped import MemoryUse
@@ -153,11 +153,10 @@ class Pipeline:
         return self._ordered is None and self.parts.planner.may_hurry
 
     def runs_new_code(self, samples: BranchSamples) -> bool:
-        """Whether the latest of samples that the next turn tells are in code no burst has seen."""
+        """Whether the latest of samples that the next turn will tell are in unseen code."""
         if not len(samples) or not self.may_hurry:
             return False
-        latest = samples.part(max(len(samples) - LATEST, 0), len(samples))
-        bins = self.parts.cutter.bins(latest)
+        bins = self.parts.cutter.bins(samples)
         return self._learners.unseen.is_new(bins, self.parts.estimator.seen_code())
 
     @property

@@ -22,13 +22,13 @@ from memsampd.daemon.turns import Actions, Turn
 from memsampd.errors import MemsampdError, TargetError
 from memsampd.exporters.protocols import Exporter
 from memsampd.exporters.snapshot import AddressTally, Snapshot
+from memsampd.phases.unseen import LATEST
 from memsampd.sampler.perf.watchpoints import Watched, WatchOrder, Watchpoints
 from memsampd.sampler.process.cputime import process_cpu_ns
 from memsampd.sampler.process.identity import read_identity
 from memsampd.sampler.process.mapped import MappedMemory
 from memsampd.sampler.process.schedstat import ThreadTimes
 from memsampd.sampler.process.status import list_threads
-from memsampd.sampler.records import BranchSamples
 
 logger = logging.getLogger(__name__)
 
@@ -65,6 +65,8 @@ class Session:
         self._target_cpu = parts.target_cpu_at_start
         self._snapshot: Snapshot | None = None  # of this turn, once anyone has asked
         self._is_alive = True
+        self._is_over = False  # and the last state was shown
+        self._lock = threading.RLock()  # of a turn, and of what follows from it
         self._stop = Stop()
         self._refused_watches: list[tuple[WatchOrder, MemsampdError]] = []
         self._contention = Contention()
@@ -73,7 +75,6 @@ class Session:
         self._memory = MappedMemory(parts.target.pid)
         self._waits_for_cpu = False
         self._notes = NoteTeller(logger)  # of watchpoints
-        self._early: BranchSamples | None = None  # read before the turn that tells them
 
     def stop(self, reason: str) -> None:
         """End soon; may be called from a signal handler."""
@@ -124,8 +125,9 @@ class Session:
 
     def step(self) -> None:
         """Take one turn: read what has happened, and order what follows from it."""
-        for turn in self._turns():
-            self._do(self._parts.pipeline.step(turn))
+        with self._lock:
+            for turn in self._turns():
+                self._do(self._parts.pipeline.step(turn))
 
     def finish(self, *, observed_no_more: bool = False) -> None:
         """Take in what is left, and take no burst any more.
@@ -137,11 +139,13 @@ class Session:
         if self._parts.watchpoints is not None:
             self._parts.watchpoints.close()
         self._is_alive = self._is_alive and not observed_no_more
-        *earlier, last = self._turns()
-        for turn in earlier:
-            self._do(self._parts.pipeline.step(turn))
-        self._do(self._parts.pipeline.finish(last))
-        self.publish()
+        with self._lock:
+            *earlier, last = self._turns()
+            for turn in earlier:
+                self._do(self._parts.pipeline.step(turn))
+            self._do(self._parts.pipeline.finish(last))
+            self.publish()
+            self._is_over = True
 
     def ending(self) -> str | None:
         """Why there is to be no further turn, for people; None while there is."""
@@ -180,13 +184,8 @@ class Session:
         return pipeline.may_hurry and not (is_idle(pipeline) or self._config.stops_nothing)
 
     def _runs_new_code(self) -> bool:
-        came, self._early = self._read()
-        return not came.exec_seconds and self._parts.pipeline.runs_new_code(came)
-
-    def _read(self) -> tuple[BranchSamples, BranchSamples]:
-        """Samples that have come since the last look, and since the last turn."""
-        came = self._parts.branches.read(0.0)
-        return came, came if self._early is None else self._early.followed_by(came)
+        with self._lock:
+            return self._parts.pipeline.runs_new_code(self._parts.branches.latest(LATEST))
 
     def _turns(self) -> Iterator[Turn]:
         """Tell what has happened since the last turn: a turn for each program that has run."""
@@ -197,8 +196,7 @@ class Session:
         with contextlib.suppress(TargetError):  # gone: as it was
             self._target_cpu = process_cpu_ns(self._target.pid) * 1e-9
         target_cpu_seconds = self._target_cpu - parts.target_cpu_at_start
-        _, samples_read = self._read()
-        self._early = None
+        samples_read = parts.branches.read(0.0)
         sampling = parts.sampling.look(time.monotonic(), target_cpu_seconds)
         for samples in samples_read.programs():
             if samples.exec_seconds:
@@ -277,10 +275,27 @@ class Session:
 
     def publish(self) -> None:
         """Show the present state to all exporters."""
-        self._publisher.publish(self._target, self.snapshot)
+        with self._lock:
+            self._publisher.publish(self._target, self.snapshot)
 
-    def snapshot(self) -> Snapshot:
-        """The present state."""
-        if self._snapshot is None:
-            self._snapshot = present_state(self._parts, self._target, is_alive=self._is_alive)
-        return self._snapshot
+    def refresh(self) -> None:
+        """Show the present state to who is about to read it, unless that was a moment ago.
+
+        May be called from any thread, between two turns.
+        """
+        with self._lock:
+            if not self._is_over and self._publisher.is_due(is_asked=True):
+                self.publish()
+
+    def snapshot(self, *, is_brief: bool = False) -> Snapshot:
+        """The present state.
+
+        Args:
+            is_brief: of its estimate, the present phase is enough.
+        """
+        if self._snapshot is not None:
+            return self._snapshot
+        state = present_state(self._parts, self._target, is_alive=self._is_alive, is_brief=is_brief)
+        if not is_brief:
+            self._snapshot = state
+        return state

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
@@ -19,12 +18,21 @@ from memsampd.phases.records import Assignment, Window
 from memsampd.sampler.perf.watchpoints import Watchpoints
 from memsampd.sampler.process.identity import ProcessHandle
 from memsampd.sampler.protocols import BranchSource
+from memsampd.sampler.records import BranchSamples
 
 if TYPE_CHECKING:
     from memsampd.exporters.past import Past
 
-State = Callable[[], Snapshot]
-"""Tells the present state, at the price of all curves: ask only to show it."""
+
+class State(Protocol):
+    """Tells the present state, at the price of all curves: ask only to show it."""
+
+    def __call__(self, *, is_brief: bool = False) -> Snapshot:
+        """Tell it.
+
+        Args:
+            is_brief: of its estimate, the present phase is enough: a fraction of the price.
+        """
 
 
 class SessionObserver(Protocol):
@@ -53,6 +61,9 @@ class Shown(Protocol):
 
 class SessionBranches(BranchSource, Protocol):
     """A source of branch samples that knows of child processes."""
+
+    def latest(self, count: int) -> BranchSamples:
+        """The latest samples that are to be read; none if fewer have come since the last look."""
 
     def take_children(self) -> list[int]:
         """Processes that the target has forked since this was asked last."""

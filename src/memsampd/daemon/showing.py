@@ -11,7 +11,7 @@ from memsampd.exporters.snapshot import Snapshot, TargetInfo
 
 _PUBLISH_SECONDS = 1.0  # as often as a Prometheus may ask
 _FIRST_SECONDS = 0.25  # by then there mostly is a curve
-_UNREAD_SECONDS = 5.0  # while nobody has: to work the state out costs what some turns do
+_UNASKED_SECONDS = 5.0  # while nobody does: to work the state out costs what some turns do
 
 
 class Publisher:
@@ -42,20 +42,17 @@ class Publisher:
         """Whether somebody who is served has not read the last state."""
         return any(each is None or each.is_unread for each in self._asked)
 
-    @property
-    def _is_read(self) -> bool:
-        """Whether anybody looks at what exporters show."""
-        return any(each is None or each.is_read for each in self._asked)
-
-    def is_due(self, *, is_known: bool) -> bool:
+    def is_due(self, *, is_known: bool = False, is_asked: bool = False) -> bool:
         """Whether it is time; sooner at first, and where a display has the state worked out.
 
         Args:
             is_known: the state is worked out.
+            is_asked: somebody is about to read it; always so of exporters that do not ask.
         """
         since = time.monotonic() - self._published_seconds
         observed = self._published_seconds - self._started_seconds
-        longest = _PUBLISH_SECONDS if self._is_read else _UNREAD_SECONDS
+        is_asked = is_asked or None in self._asked
+        longest = _PUBLISH_SECONDS if is_asked else _UNASKED_SECONDS
         spacing = min(max(observed, _FIRST_SECONDS), longest)
         if is_known:
             spacing = min(spacing, _PUBLISH_SECONDS) / 2
@@ -75,15 +72,19 @@ class Publisher:
             exporter.publish(state())
 
 
-def present_state(parts: SessionParts, target: TargetInfo, *, is_alive: bool) -> Snapshot:
+def present_state(
+    parts: SessionParts, target: TargetInfo, *, is_alive: bool, is_brief: bool = False
+) -> Snapshot:
     """The state of a session.
 
     Args:
         parts: what it is composed of now.
         target: who it is now.
         is_alive: whether it is observed still.
+        is_brief: of its estimate, the present phase is enough.
     """
     pipeline = parts.pipeline
+    estimator, phase = pipeline.parts.estimator, pipeline.phase
     counts, ledger = pipeline.counts, pipeline.parts.ledger
     return Snapshot(
         target=target,
@@ -91,10 +92,10 @@ def present_state(parts: SessionParts, target: TargetInfo, *, is_alive: bool) ->
         time_seconds=time.monotonic(),
         backend=parts.backend,
         window=pipeline.window,
-        phase=pipeline.phase,
+        phase=phase,
         predicted_phase=pipeline.predicted_phase,
         prediction_accuracy=pipeline.accuracy.overall,
-        estimate=pipeline.parts.estimator.estimate(),
+        estimate=estimator.estimate(None if not is_brief else () if phase is None else (phase,)),
         cache_sizes_bytes=parts.cache_sizes_bytes,
         samples=counts.samples,
         lost=counts.lost,

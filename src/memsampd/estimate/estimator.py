@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -213,8 +213,12 @@ class Estimator:
         memory = self._bursts.memory
         return np.empty(0, np.bool_) if memory is None else memory.seen_code
 
-    def estimate(self) -> Estimate:
-        """Return all that is known now."""
+    def estimate(self, only: Collection[int] | None = None) -> Estimate:
+        """Return all that is known now.
+
+        Args:
+            only: the phases that are wanted, without curves and rate of the run; None: all.
+        """
         self._take_stock()
         return summarise(
             self._layout,
@@ -222,4 +226,5 @@ class Estimator:
             self._windows.sums_by_phase(),
             self._bursts.memory,
             self._windows.totals(),
+            only,
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 import numpy as np
@@ -35,6 +35,7 @@ def summarise(
     sums: Mapping[int, WindowSums],
     memory: BurstMemory | None,
     totals: Totals,
+    only: Collection[int] | None = None,
 ) -> Estimate:
     """Say all that is known.
 
@@ -44,19 +45,24 @@ def summarise(
         sums: over all windows of each of them, settled or not.
         memory: of bursts; None before the first.
         totals: for counters.
+        only: the phases that are wanted, without curves and rate of the run; None: all.
     """
     whole = _Whole(
         sum(each.accesses for each in sums.values()),
         sum(account.cpu_seconds for account in accounts.values()),
         sum(each.unknown_cpu_seconds for each in sums.values()),
     )
-    parts = {id: _part(id, account, sums[id], memory, layout) for id, account in accounts.items()}
+    parts = {
+        id: _part(id, account, sums[id], memory, layout)
+        for id, account in accounts.items()
+        if only is None or id in only
+    }
     phases = tuple(
         _phase(id, accounts[id], parts[id], whole, layout)
         for id in sorted(parts)
         if accounts[id].windows or accounts[id].taken.bursts  # else known, but not met since
     )
-    told = [part for part in parts.values() if part.sums.accesses > 0]
+    told = [part for part in parts.values() if part.sums.accesses > 0 and only is None]
     curves = {}
     if told:
         sampled = sum(phase.sampled_accesses for phase in phases)
@@ -68,7 +74,7 @@ def summarise(
         unknown_cpu_seconds=whole.unknown_cpu_seconds,
         phases=phases,
         curves=curves,
-        rate=_whole_rate(whole, told),
+        rate=_whole_rate(whole, told) if only is None else UNKNOWN_RATE,
         rate_known_share=min(rated / whole.cpu_seconds, 1.0) if whole.cpu_seconds > 0 else 0.0,
         totals=totals,
         sizes_bytes=layout.sizes_bytes,

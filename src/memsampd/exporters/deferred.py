@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from memsampd.exporters.shown import ShownSnapshots
@@ -17,9 +18,13 @@ class DeferredPrometheus:
 
     Until then it only remembers what it would show. Counters that depend on every state since the
     attach begin with the state that is read first.
+
+    Attributes:
+        ask: has the state brought up to date; nothing by default.
     """
 
     def __init__(self) -> None:
+        self.ask: Callable[[], None] = lambda: None
         self._lock = threading.Lock()
         self._exporter: PrometheusExporter | None = None
         self._shown = ShownSnapshots()  # until there is an exporter
@@ -31,10 +36,10 @@ class DeferredPrometheus:
         """Another number whenever something else is to be shown."""
         return self._version + (self._exporter.version if self._exporter is not None else 0)
 
-    @property
-    def is_read(self) -> bool:
-        """Whether somebody has read it."""
-        return self._exporter is not None
+    def present_version(self) -> int:
+        """Return the version, once what is shown has been brought up to date: for who reads it."""
+        self.ask()
+        return self.version
 
     @property
     def is_unread(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from memsampd.exporters.snapshot import NodeStatus, Snapshot, TargetInfo
@@ -50,11 +51,14 @@ class PastExporter(Protocol):
 
 @runtime_checkable
 class AskedExporter(Protocol):
-    """An exporter that knows whether anybody asked for what it shows: until then it may be old."""
+    """An exporter that is read now and then, and asks for the present state before.
 
-    @property
-    def is_read(self) -> bool:
-        """Whether somebody has ever; it never turns false again."""
+    Attributes:
+        ask: called by the threads that answer, has the state brought up to date; in between it may
+            be old.
+    """
+
+    ask: Callable[[], None]
 
     @property
     def is_unread(self) -> bool:

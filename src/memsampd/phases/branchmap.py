@@ -96,15 +96,20 @@ class BranchMap:
         Returns:
             Names of their branches, shape (n,).
         """
-        # Code of other kinds may have changed since.
-        kept = (page for page in self._pages if page in self._lasting)
-        self._pages = {page: self._pages[page] for page in islice(kept, _LASTING_PAGES)}
-        self._lasting.intersection_update(self._pages)
+        self._forget_pages()
         names, unmapped, anonymous = self._look_up(np.ascontiguousarray(ips, np.uint64))
         self.samples += len(ips)
         self.unmapped_samples += unmapped
         self.anonymous_samples += anonymous
         return np.frombuffer(names, np.uint64)
+
+    def _forget_pages(self) -> None:
+        """Keep some pages of code that lasts: that of other kinds may have changed since."""
+        if len(self._pages) == len(self._lasting) <= _LASTING_PAGES:
+            return
+        kept = (page for page in self._pages if page in self._lasting)
+        self._pages = {page: self._pages[page] for page in islice(kept, _LASTING_PAGES)}
+        self._lasting.intersection_update(self._pages)
 
     def branch_of(self, ip: int) -> int:
         """Map one address, without counting it as a sample."""

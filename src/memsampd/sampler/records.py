@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import msgspec
 import numpy as np
-from msgspec.structs import astuple, replace
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from memsampd import _core
@@ -46,11 +46,6 @@ class Counted(msgspec.Struct, frozen=True):
         return Counted(
             self.accesses[part], self.instructions[part], self.cycles[part], self.seconds[part]
         )
-
-    def followed_by(self, later: Counted) -> Counted:
-        """That of all samples of two reads."""
-        own, others = astuple(self), astuple(later)
-        return Counted(*(np.concatenate(pair) for pair in zip(own, others, strict=True)))
 
 
 class BranchSamples(msgspec.Struct, frozen=True):
@@ -104,26 +99,6 @@ class BranchSamples(msgspec.Struct, frozen=True):
             cpu_seconds=None if self.cpu_seconds is None else self.cpu_seconds[row],
             counted=None if self.counted is None else self.counted.part(row),
             weight=self.weight,
-        )
-
-    def followed_by(self, later: BranchSamples) -> BranchSamples:
-        """Return the samples of two reads in a row, of the same sampling, as those of one."""
-        return replace(
-            later,
-            ip=np.concatenate([self.ip, later.ip]),
-            pid=np.concatenate([self.pid, later.pid]),
-            tid=np.concatenate([self.tid, later.tid]),
-            time_seconds=np.concatenate([self.time_seconds, later.time_seconds]),
-            registers=np.concatenate([self.registers, later.registers]),
-            lost=self.lost + later.lost,
-            throttled=self.throttled + later.throttled,
-            exec_seconds=(*self.exec_seconds, *later.exec_seconds),
-            cpu_seconds=None
-            if self.cpu_seconds is None or later.cpu_seconds is None
-            else np.concatenate([self.cpu_seconds, later.cpu_seconds]),
-            counted=None
-            if self.counted is None or later.counted is None
-            else self.counted.followed_by(later.counted),
         )
 
     @property

@@ -39,7 +39,7 @@ class Asked:
     def __init__(self) -> None:
         self.times = 0
 
-    def __call__(self) -> Snapshot:
+    def __call__(self, *, is_brief: bool = False) -> Snapshot:
         self.times += 1
         return STATE
 
@@ -84,7 +84,7 @@ def test_lines_tell_changes_of_phase_and_its_first_curve(monkeypatch: pytest.Mon
         [(1, STATE), (1, STATE), (2, without), (2, without), (1, STATE)]
     ):
         now += 1
-        plain.window(window(index), phase(number), lambda told=snapshot: told)  # type: ignore[misc]
+        plain.window(window(index), phase(number), lambda told=snapshot, **_: told)
     assert lines_of(stream) == ["window 0: phase 1", "window 2: phase 2", "window 4: phase 1"]
     assert "no burst of it yet" in stream.getvalue()
     plain.window(window(5), phase(1), state)
@@ -115,7 +115,7 @@ def test_lines_tell_what_is_in_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
     waiting = replace(STATE, overhead=overhead)
     for state in (STATE, trouble, trouble, STATE, idle, idle, STATE, waiting, STATE, waiting):
         now += 2
-        plain.turn(lambda told=state: told)  # type: ignore[misc]
+        plain.turn(lambda told=state, **_: told)
     assert stream.getvalue().splitlines() == [
         "no bursts: too large",
         "bursts again",
@@ -184,7 +184,7 @@ def test_json_is_as_its_schema_says_before_and_after_the_first_curve() -> None:
     bare = replace(STATE, estimate=Estimate.empty(STATE.estimate.sizes_bytes), phase=None)
     for state in (STATE, bare):
         stream = io.StringIO()
-        JsonStatus(stream).window(window(0), phase(1), lambda told=state: told)  # type: ignore[misc]
+        JsonStatus(stream).window(window(0), phase(1), lambda told=state, **_: told)
         told = json.loads(stream.getvalue())
         validator.validate(told)
         assert set(told) == set(event_schema()["properties"])
@@ -216,7 +216,7 @@ def test_a_terminal_shows_that_it_works_until_there_is_a_curve(
     waiting = replace(STATE, estimate=Estimate.empty(STATE.estimate.sizes_bytes), samples=0)
     for state in (waiting, waiting, STATE):
         now += 1
-        live.turn(lambda told=state: told)  # type: ignore[misc]
+        live.turn(lambda told=state, **_: told)
     drawn = stream.getvalue()
     assert "1 s, step 1 of 3" in drawn
     assert "2 s, step 1 of 3" in drawn

@@ -30,7 +30,7 @@ from memsampd.exporters.recording import RecordingWriter, read_recording
 from memsampd.models.histogram import ReuseHistogram
 from memsampd.models.statstack import StatStack
 from memsampd.models.survival import SurvivalFunction
-from memsampd.sampler.records import CodeRate, Spacing
+from memsampd.sampler.records import UNKNOWN_RATE, CodeRate, Spacing
 
 BINS = 16
 
@@ -212,6 +212,18 @@ def test_what_is_said_is_possible(events: list[EstimatorEvent]) -> None:
                 assert np.all(np.diff(curve.miss_ratio) <= 0)
                 assert np.all((curve.low >= 0) & (curve.low <= curve.miss_ratio))
                 assert np.all((curve.miss_ratio <= curve.high) & (curve.high <= 1))
+
+
+@given(events=histories(), phase=st.integers(0, 3))
+def test_of_some_phases_it_says_what_it_says_of_all(
+    events: list[EstimatorEvent], phase: int
+) -> None:
+    estimator = estimator_of()
+    for event in events:
+        estimator.add(event)
+    every, some = estimator.estimate(), estimator.estimate([phase])
+    wanted = tuple(each for each in every.phases if each.id == phase)
+    assert same(some, msgspec.structs.replace(every, phases=wanted, curves={}, rate=UNKNOWN_RATE))
 
 
 def test_windows_are_shared_out_as_by_brute_force() -> None:

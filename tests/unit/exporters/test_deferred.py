@@ -70,16 +70,19 @@ def test_nothing_of_targets_is_shown_once_it_is_closed(reads_early: bool) -> Non
     assert b"pid=" not in deferred.text(False)
 
 
-def test_it_knows_whether_anybody_has_read_it() -> None:
+def test_who_reads_it_is_shown_the_present_state() -> None:
     deferred = DeferredPrometheus()
-    deferred.publish(make_snapshot())
-    deferred.publish_node(make_node_status())
     assert isinstance(deferred, AskedExporter)
-    assert not deferred.is_read
-    deferred.text(False)
-    assert deferred.is_read
-    deferred.close()
-    assert deferred.is_read
+    pids = iter([11, 22])
+    deferred.ask = lambda: deferred.publish(make_snapshot(pid=next(pids)))
+    server = MetricsServer(deferred.text, "127.0.0.1:0", deferred.present_version)
+    try:
+        for pid in (11, 22):
+            with urllib.request.urlopen(server.url) as answer:
+                assert f'pid="{pid}"'.encode() in answer.read()
+    finally:
+        server.close()
+    assert not deferred.is_unread
 
 
 def test_a_server_is_there_at_once_and_answers_again_and_again() -> None:

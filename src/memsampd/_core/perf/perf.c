@@ -168,23 +168,38 @@ PyDoc_STRVAR(ring_drain_doc,
              "Take all that is in the ring, as parse_records() tells it. Empty once closed.");
 
 static PyObject *
+ring_records(PerfRing *perf_ring, uint64_t head)
+{
+    const Ring *ring = &perf_ring->ring;
+    uint64_t tail = ring->control ? ring->control->data_tail : 0;
+    return records_parse(ring, tail, head, perf_ring->sample_type);
+}
+
+static PyObject *
 ring_drain(PyObject *self, PyObject *Py_UNUSED(unused))
 {
     PerfRing *perf_ring = (PerfRing *)self;
-    Ring *ring = &perf_ring->ring;
-    uint64_t head = 0, tail = 0;
-    if (ring->control) {
-        head = ring_head(ring);
-        tail = ring->control->data_tail;
-    }
-    PyObject *found = records_parse(ring, tail, head, perf_ring->sample_type);
-    if (found && ring->control)
-        ring_give_back(ring, head);
+    uint64_t head = perf_ring->ring.control ? ring_head(&perf_ring->ring) : 0;
+    PyObject *found = ring_records(perf_ring, head);
+    if (found && perf_ring->ring.control)
+        ring_give_back(&perf_ring->ring, head);
     return found;
+}
+
+PyDoc_STRVAR(ring_peek_doc,
+             "peek()\n--\n\n"
+             "Tell what drain() would, and leave it in the ring.");
+
+static PyObject *
+ring_peek(PyObject *self, PyObject *Py_UNUSED(unused))
+{
+    PerfRing *perf_ring = (PerfRing *)self;
+    return ring_records(perf_ring, perf_ring->ring.control ? ring_head(&perf_ring->ring) : 0);
 }
 
 static PyMethodDef ring_methods[] = {
     {"drain", ring_drain, METH_NOARGS, ring_drain_doc},
+    {"peek", ring_peek, METH_NOARGS, ring_peek_doc},
     {"close", ring_close, METH_NOARGS, PyDoc_STR("close()\n--\n\nUnmap it; may be called twice.")},
     {NULL, NULL, 0, NULL},
 };

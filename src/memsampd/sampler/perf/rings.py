@@ -103,6 +103,9 @@ class Rings(Protocol):
     def drain(self) -> Drained:
         """Empty all rings."""
 
+    def peek(self) -> Drained:
+        """Tell what is in the rings, and leave it there."""
+
     def sampling_files(self) -> list[int]:
         """Descriptors of the events that are sampled."""
 
@@ -178,12 +181,12 @@ def _has_hung_up(fd: int) -> bool:
     return any(mask & select.POLLHUP for _, mask in poll.poll(0))
 
 
-def _gather(rings: Iterable[_core.PerfRing]) -> Drained:
+def _gather(rings: Iterable[_core.PerfRing], *, leaves: bool = False) -> Drained:
     parts: list[bytearray] = []
     events: list[TaskEvent] = []
     lost = throttled = 0
     for ring in rings:
-        samples, ring_events, ring_lost, ring_throttled = ring.drain()
+        samples, ring_events, ring_lost, ring_throttled = ring.peek() if leaves else ring.drain()
         parts.append(samples)
         for kind, pid, tid, parent_pid, parent_tid, time_ns, command in ring_events:
             events.append(
@@ -325,6 +328,10 @@ class PerCpuRings:
         self._early = []
         return _join(drained)
 
+    def peek(self) -> Drained:
+        """Tell what is in the rings, and leave it there."""
+        return _gather(self._rings.values(), leaves=True)
+
     def sampling_files(self) -> list[int]:
         """Descriptors of the events that are sampled."""
         return [group[0] for groups in self._groups.values() for group in groups]
@@ -432,6 +439,11 @@ class PerThreadRings:
         parts = [*self._last, _gather(ring for _, ring in self._threads.values())]
         self._last = []
         return _join(parts)
+
+    def peek(self) -> Drained:
+        """Tell what is in the rings, and leave it there; those of new threads are opened."""
+        self._find_new()
+        return _gather((ring for _, ring in self._threads.values()), leaves=True)
 
     def sampling_files(self) -> list[int]:
         """Descriptors of the events that are sampled."""

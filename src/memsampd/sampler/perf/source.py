@@ -92,6 +92,13 @@ class StreamedBranches(Closing):
     def read(self, timeout_seconds: float) -> BranchSamples:
         """Wait for samples, at most so long, and return all that have come, in order of time."""
 
+    def latest(self, count: int) -> BranchSamples:
+        """Return so many of the latest samples that are to be read, to be read all the same.
+
+        None where fewer have come since the last look or read, or an exec among them.
+        """
+        return branch_samples(self._stream.latest(count), self.period_seconds)
+
     def _told(
         self, found: Drained, cpu_seconds: NDArray[np.float64] | None = None
     ) -> BranchSamples:

@@ -32,6 +32,7 @@ class SampleStream(Closing):
         self._follow_forks = options.follow_forks
         self._held = np.empty(0, SAMPLE_DTYPE)
         self._events: list[TaskEvent] = []
+        self._looked_at = 0  # samples that are to be read
         self._rings = open_rings(options, online_cpus() if cpus is None else cpus)
 
     @property
@@ -49,6 +50,7 @@ class SampleStream(Closing):
 
         Task events are kept for :meth:`take_events`.
         """
+        self._looked_at = 0
         self._rings.wait(timeout_seconds)
         # Rings are read one after the other. What is younger than this moment waits for the
         # next read, else a sample of the first ring could come out later than a younger one of
@@ -56,18 +58,37 @@ class SampleStream(Closing):
         until_ns = time.monotonic_ns()
         drained = self._rings.drain()
         self._events.extend(sorted(drained.events, key=lambda event: event.time_seconds))
-        samples = drained.samples
-        if len(self._held):
-            samples = np.concatenate([self._held, samples])
-        samples = _in_order(samples)
+        samples = self._after_held(drained)
         due = len(samples)
         if not self.ended and due and samples["time_ns"].item(-1) > until_ns:
             due = int(np.searchsorted(samples["time_ns"], until_ns, side="right"))
         self._held, samples = samples[due:], samples[:due]
-        if not self._follow_forks:
-            is_ours = samples["pid"] == self._pid
-            samples = samples if is_ours.all() else samples[is_ours]
-        return replace(drained, samples=samples, events=())
+        return replace(drained, samples=self._asked_for(samples), events=())
+
+    def latest(self, count: int) -> NDArray[np.void]:
+        """Return the latest of the samples that are to be read, in order of time.
+
+        None where fewer have come since the last look or read, or an exec of the process among
+        them.
+        """
+        found = self._rings.peek()
+        samples = self._asked_for(self._after_held(found))
+        looked_at, self._looked_at = self._looked_at, len(samples)
+        has_exec = any(each.kind == "exec" and each.pid == self._pid for each in found.events)
+        is_enough = len(samples) - looked_at >= count and not has_exec
+        return samples[-count:] if is_enough else samples[:0]
+
+    def _after_held(self, drained: Drained) -> NDArray[np.void]:
+        """Samples that waited, and these, in order of time."""
+        held = self._held
+        return _in_order(np.concatenate([held, drained.samples]) if len(held) else drained.samples)
+
+    def _asked_for(self, samples: NDArray[np.void]) -> NDArray[np.void]:
+        """Without those of child processes, unless these are followed."""
+        if self._follow_forks:
+            return samples
+        is_ours = samples["pid"] == self._pid
+        return samples if is_ours.all() else samples[is_ours]
 
     def take_events(self) -> tuple[TaskEvent, ...]:
         """Births, ends and execs of threads that came with the samples read since last asked."""
