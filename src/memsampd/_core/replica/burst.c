@@ -1,5 +1,7 @@
 #include "core.h"
 #include "burst.h"
+#include "stored_memory.h"
+#include "supplying.h"
 
 #include <errno.h>
 #include <linux/perf_event.h>

@@ -3,6 +3,7 @@
 #include "burst.h"
 #include "code_change.h"
 #include "stepper.h"
+#include "stored_memory.h"
 
 #include <errno.h>
 #include <stdlib.h>

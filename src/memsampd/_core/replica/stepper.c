@@ -1,4 +1,5 @@
 #include "core.h"
+#include "page_faults.h"
 #include "stepper.h"
 
 #include <elf.h>
