@@ -2,6 +2,7 @@
 #include "burst.h"
 #include "stored_memory.h"
 #include "supplying.h"
+#include "trace_buffer.h"
 
 #include <errno.h>
 #include <linux/perf_event.h>
@@ -162,14 +163,6 @@ take_outputs(struct burst *b, const struct user_regs_struct *before, long number
     pages_refresh(&r->pages, &r->process, &r->remote, b->order->has_company);
 }
 
-static bool
-ends(struct burst *b, enum run_end end, long number)
-{
-    b->r->end = end;
-    b->r->number = number;
-    return false;
-}
-
 /* Have the target make the call that its replica stands before, and put the replica behind it. False:
  * the burst ends. `words` is what was recorded before this stretch, of which `run_seconds` is the time. */
 static bool
@@ -187,29 +180,29 @@ cross(struct burst *b, size_t words, double run_seconds)
     enum held_call got =
         held_to_call(h, b->alarm, now + STRETCH_SECONDS + STRETCH_FACTOR * run_seconds);
     if (got == CALL_GONE)
-        return ends(b, RUN_EXIT, 0);
+        return runner_end(b->r, RUN_EXIT, 0);
     if (got == CALL_SIGNAL)
-        return ends(b, RUN_SIGNAL, h->signal);
+        return runner_end(b->r, RUN_SIGNAL, h->signal);
     if (got == CALL_LATE)
         held_interrupt(h);
     if (got == CALL_LATE || !is_equal(&before, &h->regs)) {
         if (got == CALL_REACHED)
             held_enter_call(h);
         runner_rewind(r, words);
-        return ends(b, RUN_DIFFERED, number);
+        return runner_end(b->r, RUN_DIFFERED, number);
     }
     b->result->equal++;
     got = held_to_call(h, b->alarm, now_seconds() + CALL_SECONDS);
     if (got == CALL_GONE)
-        return ends(b, RUN_EXIT, 0);
+        return runner_end(b->r, RUN_EXIT, 0);
     if (got == CALL_LATE) {
         h->is_asleep = true;
-        return ends(b, RUN_ASLEEP, number);
+        return runner_end(b->r, RUN_ASLEEP, number);
     }
     if (got == CALL_REACHED && is_broken_off((long)h->regs.rax))
         held_settle_call(h);
     if (got == CALL_SIGNAL || is_broken_off((long)h->regs.rax))
-        return ends(b, RUN_SIGNAL, h->signal);
+        return runner_end(b->r, RUN_SIGNAL, h->signal);
     r->end = RUN_GOES_ON;
     take_outputs(b, &before, number, (long)h->regs.rax);
     if (r->end != RUN_GOES_ON)
@@ -372,9 +365,9 @@ prepare(struct burst *b)
     remote_forget(&r->remote);
     r->remote.is_running = b->order->has_company;
     if (!area_is_free(r) || blocks_check_code(&r->blocks, true) < 0)
-        return ends(b, RUN_NO_MEMORY, 0);
+        return runner_end(b->r, RUN_NO_MEMORY, 0);
     if (!runner_enter(r, &b->held, b->order->accesses))
-        return ends(b, RUN_UNSUPPORTED, 0);
+        return runner_end(b->r, RUN_UNSUPPORTED, 0);
     const double most = b->order->hold_seconds * PREDICTED_SHARE;
     const double some = trial_seconds(b) * PREDICTED_SHARE_OF_TRIAL;
     pages_predict(&r->pages, &r->process, &r->remote, some < most ? some : most);
@@ -647,7 +640,7 @@ take_dry(struct burst *b)
     if (runner_enter(r, &b->held, b->order->accesses))
         run_to_learn(b, b->order->dry_seconds);
     else
-        ends(b, RUN_UNSUPPORTED, 0);
+        runner_end(b->r, RUN_UNSUPPORTED, 0);
 }
 
 static void
@@ -692,12 +685,12 @@ take(struct burst *b)
     sched_getaffinity(0, sizeof b->cpus, &b->cpus);
     if (!process_seize(&r->process)) {
         b->result->is_lost = true;
-        ends(b, RUN_EXIT, 0);
+        runner_end(b->r, RUN_EXIT, 0);
         return;
     }
     if (!get_ready(r)) {
-        ends(b, RUN_NO_MEMORY, 0);
-        runner_park(r);
+        runner_end(b->r, RUN_NO_MEMORY, 0);
+        process_park(&r->process);
         return;
     }
     go_to_cpu_of(order->tid, r->process.pid);
@@ -714,7 +707,7 @@ take(struct burst *b)
     unhurry(r->process.pid);
     if (r->end == RUN_EXIT && process_is_dead(&r->process))
         b->result->is_lost = true;
-    runner_park(r);
+    process_park(&r->process);
 }
 
 static void *
@@ -726,7 +719,7 @@ run_burst(void *argument)
 
     b->r->end = RUN_GOES_ON;
     if ((b->alarm = alarm_create()) == NULL)
-        ends(b, RUN_NO_MEMORY, 0);
+        runner_end(b->r, RUN_NO_MEMORY, 0);
     else
         take(b);
     alarm_free(b->alarm);

@@ -385,7 +385,7 @@ static PyObject *
 replica_release(Replica *self, PyObject *Py_UNUSED(ignored))
 {
     held_release(&self->held);
-    runner_park(&self->runner);
+    process_park(&self->runner.process);
     process_drop_all(&self->runner.process);
     return PyFloat_FromDouble(self->held.held_seconds);
 }
@@ -402,7 +402,7 @@ replica_place(Replica *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "Kp:place", &accesses, &stepping))
         return NULL;
     Py_BEGIN_ALLOW_THREADS
-    runner_park(r);
+    process_park(&r->process);
     good = process_seize(&r->process);
     process_drop_all(&r->process);
     pages_begin(&r->pages);
