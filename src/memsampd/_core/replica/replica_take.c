@@ -1,4 +1,4 @@
-/* memsampd._core.Replica gives what a burst recorded: rows, or counts of lines, and times of a modelled core. */
+/* memsampd._core.Replica gives what a burst recorded: rows, or counts of lines; times of a modelled core. */
 #include "replica.h"
 #include "stored_memory.h"
 
