@@ -49,20 +49,18 @@ hold(struct burst *b)
 
     for (;;) {
         alarm_set(b->alarm, now_seconds() + LOOK_SECONDS); /* if another thread of ours was told */
-        enum held_status status =
-            held_stop(&b->held, b->r->remote.pid, order->tid);
+        enum held_status status = held_stop(&b->held, b->r->remote.pid, order->tid);
         const bool is_over = now_seconds() > give_up || b->r->is_cancelled ||
                              wasted + b->held.held_seconds >= order->hold_seconds;
         if (status == HELD_OK || is_over ||
             (status != HELD_NOT_RUNNING && status != HELD_IN_SYSCALL && status != HELD_IN_RSEQ)) {
             b->held.held_seconds += wasted;
             b->held.holds += holds;
-            b->held.longest_seconds =
-                longest > b->held.longest_seconds ? longest : b->held.longest_seconds;
+            b->held.longest_seconds = fmax(longest, b->held.longest_seconds);
             return status;
         }
         wasted += b->held.held_seconds;
-        longest = b->held.longest_seconds > longest ? b->held.longest_seconds : longest;
+        longest = fmax(longest, b->held.longest_seconds);
         holds += b->held.holds;
         nanosleep(&pause, NULL);
         pause.tv_nsec = pause.tv_nsec * 2 < LONGEST_RETRY_NANOSECONDS ? pause.tv_nsec * 2
@@ -99,12 +97,12 @@ prepare(struct burst *b)
     remote_forget(&r->remote);
     r->remote.is_running = b->order->has_company;
     if (!area_is_free(r) || blocks_check_code(&r->blocks, true) < 0)
-        return runner_end(b->r, RUN_NO_MEMORY, 0);
+        return runner_end(r, RUN_NO_MEMORY, 0);
     if (!runner_enter(r, &b->held, b->order->accesses))
-        return runner_end(b->r, RUN_UNSUPPORTED, 0);
+        return runner_end(r, RUN_UNSUPPORTED, 0);
     const double most = b->order->hold_seconds * PREDICTED_SHARE;
     const double some = trial_seconds(b) * PREDICTED_SHARE_OF_TRIAL;
-    pages_predict(&r->pages, &r->process, &r->remote, some < most ? some : most);
+    pages_predict(&r->pages, &r->process, &r->remote, fmin(some, most));
     return true;
 }
 
@@ -143,7 +141,7 @@ take_dry(struct burst *b)
     if (runner_enter(r, &b->held, b->order->accesses))
         run_to_learn(b, b->order->dry_seconds);
     else
-        runner_end(b->r, RUN_UNSUPPORTED, 0);
+        runner_end(r, RUN_UNSUPPORTED, 0);
 }
 
 static void
@@ -187,11 +185,11 @@ take(struct burst *b)
     sched_getaffinity(0, sizeof b->cpus, &b->cpus);
     if (!process_seize(&r->process)) {
         b->result->is_lost = true;
-        runner_end(b->r, RUN_EXIT, 0);
+        runner_end(r, RUN_EXIT, 0);
         return;
     }
     if (!get_ready(r)) {
-        runner_end(b->r, RUN_NO_MEMORY, 0);
+        runner_end(r, RUN_NO_MEMORY, 0);
         process_park(&r->process);
         return;
     }

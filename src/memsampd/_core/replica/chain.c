@@ -80,29 +80,29 @@ cross(struct burst *b, size_t words, double run_seconds)
     enum held_call got =
         held_to_call(h, b->alarm, now + STRETCH_SECONDS + STRETCH_FACTOR * run_seconds);
     if (got == CALL_GONE)
-        return runner_end(b->r, RUN_EXIT, 0);
+        return runner_end(r, RUN_EXIT, 0);
     if (got == CALL_SIGNAL)
-        return runner_end(b->r, RUN_SIGNAL, h->signal);
+        return runner_end(r, RUN_SIGNAL, h->signal);
     if (got == CALL_LATE)
         held_interrupt(h);
     if (got == CALL_LATE || !is_equal(&before, &h->regs)) {
         if (got == CALL_REACHED)
             held_enter_call(h);
         runner_rewind(r, words);
-        return runner_end(b->r, RUN_DIFFERED, number);
+        return runner_end(r, RUN_DIFFERED, number);
     }
     b->result->equal++;
     got = held_to_call(h, b->alarm, now_seconds() + CALL_SECONDS);
     if (got == CALL_GONE)
-        return runner_end(b->r, RUN_EXIT, 0);
+        return runner_end(r, RUN_EXIT, 0);
     if (got == CALL_LATE) {
         h->is_asleep = true;
-        return runner_end(b->r, RUN_ASLEEP, number);
+        return runner_end(r, RUN_ASLEEP, number);
     }
     if (got == CALL_REACHED && is_broken_off((long)h->regs.rax))
         held_settle_call(h);
     if (got == CALL_SIGNAL || is_broken_off((long)h->regs.rax))
-        return runner_end(b->r, RUN_SIGNAL, h->signal);
+        return runner_end(r, RUN_SIGNAL, h->signal);
     r->end = RUN_GOES_ON;
     take_outputs(b, &before, number, (long)h->regs.rax);
     if (r->end != RUN_GOES_ON)
