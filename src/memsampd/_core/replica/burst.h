@@ -4,6 +4,8 @@
 
 #include "runner.h"
 
+#include <sched.h>
+
 struct burst_order {
     pid_t tid;
     uint64_t accesses;       /* wanted */
@@ -48,6 +50,19 @@ struct burst_result {
     unsigned furthers;
     uint64_t pages_predicted, pages_missed;
     double replica_cpu_seconds, tracer_cpu_seconds;
+};
+
+#define PREDICTED_SHARE 0.4 /* of the hold, and of the time beyond it, for pages that are likely to be needed */
+#define COLD_SHARE 0.2 /* of a run: where translating took more, code is cold */
+
+/* What the burst's thread works with. */
+struct burst {
+    struct runner *r;
+    const struct burst_order *order;
+    struct burst_result *result;
+    struct alarm *alarm;
+    cpu_set_t cpus; /* where this thread may run */
+    struct held held;
 };
 
 /* Take a burst, in a thread of its own: its end lets go of a target that sleeps. What was recorded is

@@ -1,10 +1,11 @@
-/* Which pages the replica has, and which it is likely to need next time. */
+/* The table of pages: which ones the replica has, and which it is likely to need next time. */
 #ifndef MEMSAMPD_PAGES_H
 #define MEMSAMPD_PAGES_H
 
 #include "process.h"
 
 #define PAGES_SLOTS 32768u
+#define PAGES_KNOWN_MOST (PAGES_SLOTS / 4 * 3) /* slots in use */
 #define PAGES_MOST 16384u /* in a burst: 64 MiB */
 #define PAGES_AROUND_MOST (PAGES_MOST / 4 * 3) /* from then on only those that are needed */
 #define PAGES_AHEAD 16u
@@ -13,6 +14,8 @@
 #define PAGES_FOLLOWING (PAGES_RANKS + 1) /* and of those to which a stream of misses leads */
 #define PAGES_DENSE (PAGES_RANKS + 2)    /* and of those in a block of memory with several misses */
 #define PAGES_ALL_RANKS (PAGES_RANKS + 3)
+#define PAGES_TRY_EVERY 16 /* bursts: even what is unlikely to be needed is supplied */
+#define BLOCK_PAGES REMOTE_BATCH /* pages of a block of memory: 2 MiB */
 #define PAGES_BLOCKS 1024u
 #define PAGES_STREAMS 8u
 #define PAGES_STORED_BLOCKS 256u
@@ -92,47 +95,15 @@ void pages_free(struct pages *p);
 /* A new burst: the replica has none, and it is settled which ones are likely to be needed. */
 void pages_begin(struct pages *p);
 
-/* Supply what is likely to be needed, for so long at most; called again, the rest. */
-void pages_predict(struct pages *p, struct process *process, struct remote *remote,
-                   double seconds);
+/* The slot of a page. Where there is none: a free one (`address` is 0); one that is made, or NULL if the table
+ * is full. */
+struct page *pages_find(struct pages *p, uint64_t address);
+struct page *pages_take(struct pages *p, uint64_t address);
 
-/* Note that pages were touched in this burst: those of some lines of 1 << shift bytes, or of rows. */
+/* Note that a page was touched in this burst, if it is in the table. */
+void pages_note_use(struct pages *p, uint64_t address);
+
+/* The same of the pages of some lines of 1 << shift bytes, or of rows. */
 void pages_note_lines(struct pages *p, const uint64_t *line, size_t count, unsigned shift);
-
-/* Note that the program stored to some addresses. */
-void pages_note_stores(struct pages *p, const uint64_t *address, size_t count);
-
-/* Read pages of memory that bursts store to, for so long at most: those that the replica had once. */
-void pages_read_stored(struct pages *p, struct process *process, struct remote *remote, double seconds);
-
-/* Show the replica what was read so. */
-void pages_show_read(struct pages *p, struct process *process, struct remote *remote);
-
-enum page_fault {
-    FAULT_SUPPLIED,   /* it is there now */
-    FAULT_UNMAPPED,   /* the program would be killed, or told, as well */
-    FAULT_FORBIDDEN,  /* a store into read-only memory */
-    FAULT_GUARDED,    /* a store into memory that is code, too */
-    FAULT_UNREADABLE, /* it cannot be read without a change to the target */
-    FAULT_FULL,       /* too many pages */
-};
-
-/* The replica touched an address whose page it lacks, or must not write to. Pages near that one may be
- * supplied, too. */
-enum page_fault pages_fault(struct pages *p, struct process *process, struct remote *remote,
-                            uint64_t address);
-
-/* Let it write to a guarded page. */
-void pages_unguard(struct pages *p, struct process *process, uint64_t page);
-
-/* Note that the system may have written between two addresses: pages there are to be read again. */
-void pages_mark_written(struct pages *p, uint64_t start, uint64_t end);
-
-/* Read pages again that the replica has, or drop them where they cannot be read: those marked, those that
- * other processes may have written to, and with `all`, for other threads, every writable one. */
-void pages_refresh(struct pages *p, struct process *process, struct remote *remote, bool all);
-
-/* Take the pages between two addresses away. */
-void pages_drop(struct pages *p, struct process *process, uint64_t start, uint64_t end);
 
 #endif

@@ -80,33 +80,16 @@ bool runner_enter(struct runner *r, const struct held *h, uint64_t accesses);
 /* Run until it ends, or to `until_seconds`, of which `alarm` tells. */
 enum run_end runner_run(struct runner *r, struct alarm *alarm, double until_seconds);
 
-/* Words that the buffer has room for behind what was recorded. */
-size_t runner_room_words(const struct runner *r);
-
-/* Accesses in the whole records so far: each is looked at once. */
-uint64_t runner_accesses(struct runner *r);
+/* It ends so. Always false, for those who return that. */
+bool runner_end(struct runner *r, enum run_end end, long number);
 
 /* Go on where it was stopped from outside. */
 void runner_resume(struct runner *r);
-
-/* Where the buffer is full: go on, over what was recorded. False if that cannot be. */
-bool runner_begin_again(struct runner *r);
-
-/* Where the buffer is full: make room behind so many words of it, for a part of as many. False if that cannot
- * be. */
-bool runner_make_room(struct runner *r, size_t words);
 
 /* Forget what lies behind so many words, and have it stand so that it goes on from where it is. */
 void runner_go_further(struct runner *r, size_t words);
 
 /* Go on behind the system call that it stands before, with the target's registers. */
 bool runner_cross(struct runner *r, const struct user_regs_struct *behind);
-
-/* Put it to sleep and let go of it. */
-void runner_park(struct runner *r);
-
-/* Words recorded so far, and back to so many. */
-size_t runner_words(const struct runner *r);
-void runner_rewind(struct runner *r, size_t words);
 
 #endif

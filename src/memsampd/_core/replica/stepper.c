@@ -1,4 +1,5 @@
 #include "core.h"
+#include "page_faults.h"
 #include "stepper.h"
 
 #include <elf.h>
@@ -46,9 +47,8 @@ static bool
 is_current(struct runner *r, const struct recipe *recipe)
 {
     uint8_t code[RECIPE_CODE_BYTES];
-    struct iovec mine = {code, recipe->length};
-    struct iovec theirs = {(void *)(uintptr_t)recipe->ip, recipe->length};
-    return process_vm_readv(r->remote.pid, &mine, 1, &theirs, 1, 0) == recipe->length &&
+
+    return remote_copy(r->remote.pid, recipe->ip, code, recipe->length) &&
            memcmp(code, recipe->code, recipe->length) == 0;
 }
 

@@ -1,0 +1,189 @@
+/* memsampd._core.Replica gives what a burst recorded: rows, or counts of lines; times of a modelled core. */
+#include "replica.h"
+#include "stored_memory.h"
+
+#define CHUNK_ROWS ((size_t)1 << 15) /* in a cache still, and few enough to cost Python little */
+
+/* Made when it is wanted first. False without memory, with an exception set. */
+static bool
+has_core(Replica *self)
+{
+    if (self->core == NULL && (self->core = core_model_create()) == NULL)
+        PyErr_NoMemory();
+    return self->core != NULL;
+}
+
+/* How many parts the last burst has, up to so many accesses; whether it began where code was sought. */
+PyObject *
+replica_parts(Replica *self, PyObject *args)
+{
+    struct runner *r = &self->runner;
+    unsigned long long most_accesses;
+    int is_sought;
+
+    if (!PyArg_ParseTuple(args, "Kp:parts", &most_accesses, &is_sought))
+        return NULL;
+    if (!has_core(self))
+        return NULL;
+    Py_BEGIN_ALLOW_THREADS
+    self->parts = find_parts(self->core, &r->blocks, r->expansion.segment_base, r->start,
+                             r->written, most_accesses, is_sought);
+    Py_END_ALLOW_THREADS
+    return PyLong_FromSize_t(self->parts.count);
+}
+
+PyObject *
+replica_begin_take(Replica *self, PyObject *args)
+{
+    unsigned long long limit;
+    unsigned line_shift;
+    int part = -1;
+    PyObject *counter = Py_None;
+    struct runner *r = &self->runner;
+
+    if (!PyArg_ParseTuple(args, "KI|Oi:begin_take", &limit, &line_shift, &counter, &part))
+        return NULL;
+    if ((counter != Py_None) != (line_shift != 0) || (line_shift != 0 && limit > UINT32_MAX / 2)) {
+        PyErr_SetString(PyExc_ValueError, "lines are counted, less than 2**31 of them");
+        return NULL;
+    }
+    if (line_shift > 32) {
+        PyErr_SetString(PyExc_ValueError, "lines are at most 4 GiB long");
+        return NULL;
+    }
+    if (part >= (int)self->parts.count) {
+        PyErr_SetString(PyExc_ValueError, "there is no such part");
+        return NULL;
+    }
+    Py_XDECREF(self->counter);
+    self->counter = counter == Py_None ? NULL : Py_NewRef(counter);
+    r->expansion.chunk_rows = CHUNK_ROWS;
+    expansion_begin(&r->expansion, limit, line_shift);
+    self->from = self->at = part > 0 ? self->parts.end[part - 1] : r->start;
+    self->until = part >= 0 ? self->parts.end[part] : r->written;
+    self->has_cut_record = r->has_cut_record && self->until == r->written;
+    self->is_expanded = false;
+    Py_RETURN_NONE;
+}
+
+static void
+note_pages(void *context, const uint64_t *lines, size_t count, unsigned shift)
+{
+    pages_note_lines(context, lines, count, shift);
+}
+
+/* Expand until a chunk is due; -1: no memory. */
+static int
+expand_some(Replica *self)
+{
+    struct runner *r = &self->runner;
+    struct expansion *x = &r->expansion;
+    enum expanded result = expand(x, &self->at, self->until);
+
+    if (result == EXPANDED_ALL && self->has_cut_record && !x->is_full) {
+        result = expand_part(x, r->written, &r->part_exit);
+        self->has_cut_record = result == EXPANDED_CHUNK;
+    }
+    self->is_expanded = result != EXPANDED_CHUNK;
+    if (result == EXPANDED_NO_MEMORY || (x->line_shift != 0 && !expansion_count(x)))
+        return -1;
+    if (x->line_shift == 0)
+        pages_note_lines(&r->pages, x->rows.address, x->rows.count, 0);
+    return 0;
+}
+
+/* Learn how many words an access takes, so that the buffer ends where the burst is full. What lies behind
+ * the last access that was wanted tells nothing. */
+static void
+learn_words(struct runner *r, const uint64_t *from, const uint64_t *until)
+{
+    if (r->expansion.total < 1000)
+        return;
+    double seen = (double)(until - from) / (double)r->expansion.total;
+    r->words_per_access += 0.5 * (seen - r->words_per_access);
+}
+
+static PyObject *
+counts_taken(struct expansion *x)
+{
+    PyObject *taken = Py_BuildValue("(KKKK)", (unsigned long long)x->counted_rows,
+                                    (unsigned long long)x->counted_writes,
+                                    (unsigned long long)x->instructions,
+                                    (unsigned long long)x->prefetches);
+    x->counted_rows = x->counted_writes = 0;
+    return taken;
+}
+
+PyObject *
+replica_take(Replica *self, PyObject *Py_UNUSED(ignored))
+{
+    struct expansion *x = &self->runner.expansion;
+    int failed;
+
+    if (self->is_expanded)
+        Py_RETURN_NONE;
+    if (self->counter != NULL && (x->counter = reuse_counter_borrow(self->counter)) == NULL)
+        return NULL;
+    x->note = note_pages;
+    x->note_context = &self->runner.pages;
+    Py_BEGIN_ALLOW_THREADS
+    double started = thread_cpu_seconds();
+    failed = expand_some(self);
+    self->expansion_seconds += thread_cpu_seconds() - started;
+    Py_END_ALLOW_THREADS
+    if (self->counter != NULL)
+        reuse_counter_give_back(self->counter);
+    if (failed < 0)
+        return PyErr_NoMemory();
+    if (self->is_expanded && self->until == self->runner.written)
+        learn_words(&self->runner, self->from, self->at);
+    PyObject *taken = self->counter != NULL
+                          ? counts_taken(x)
+                          : rows_take(&x->rows, x->instructions, x->prefetches);
+    x->instructions = x->prefetches = 0;
+    return taken;
+}
+
+static PyObject *
+words_as_bytes(const uint64_t *words, size_t count)
+{
+    return PyBytes_FromStringAndSize((const char *)words, (Py_ssize_t)(count * sizeof *words));
+}
+
+/* An instruction is there once for each block that it ran in. */
+PyObject *
+replica_visits(Replica *self, PyObject *Py_UNUSED(ignored))
+{
+    struct expansion *x = &self->runner.expansion;
+    const struct ran *ran = &x->visits.ran;
+    double started = thread_cpu_seconds();
+
+    if (!visits_collect(&x->visits, x->blocks))
+        return PyErr_NoMemory();
+    self->visits_seconds += thread_cpu_seconds() - started;
+    return Py_BuildValue("(NN)", words_as_bytes(ran->ip, ran->count),
+                         words_as_bytes(ran->times, ran->count));
+}
+
+/* What the core model says of what was taken: (instructions, accesses, distant ones, cycles if all are near,
+ * cycles). */
+PyObject *
+replica_core_times(Replica *self, PyObject *Py_UNUSED(ignored))
+{
+    const struct runner *r = &self->runner;
+    struct core_times t;
+    double started = thread_cpu_seconds();
+
+    if (!has_core(self))
+        return NULL;
+    Py_BEGIN_ALLOW_THREADS
+    t = core_model_run(self->core, &r->blocks, r->expansion.segment_base, self->from, self->at);
+    const uint64_t *stored;
+    const size_t stores = core_model_stores(self->core, &stored);
+    pages_note_stores(&self->runner.pages, stored, stores);
+    Py_END_ALLOW_THREADS
+    self->visits_seconds += thread_cpu_seconds() - started;
+    return Py_BuildValue("(KKKdd)", (unsigned long long)t.instructions,
+                         (unsigned long long)t.accesses, (unsigned long long)t.distant,
+                         t.near_cycles, t.distant_cycles);
+}

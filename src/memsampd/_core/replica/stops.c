@@ -1,0 +1,235 @@
+/* What a stop of the replica tells: an exit from its code, a page that lacks, a fault, the end of its time. */
+#include "core.h"
+#include "page_faults.h"
+#include "stops.h"
+#include "trace_buffer.h"
+
+#include <signal.h>
+#include <sys/ptrace.h>
+#include <sys/wait.h>
+
+#define STEPS_TO_A_BLOCK 64
+#define ALARMS_A_STEP 10
+
+/* The program's registers at an exit: the pair lies in its slots. */
+static void
+recover_registers(struct runner *r, const struct user_regs_struct *now, const struct block *block)
+{
+    r->regs = *now;
+    *gpr(&r->regs, block->buffer_register) = *slot(r, SLOT_GPR(block->buffer_register));
+    *gpr(&r->regs, block->scratch_register) = *slot(r, SLOT_GPR(block->scratch_register));
+}
+
+static void
+handle_exit(struct runner *r, struct user_regs_struct *now, uint32_t number)
+{
+    const struct exit *x = &r->blocks.exit[number];
+    const struct block *block = &r->blocks.block[x->block];
+
+    recover_registers(r, now, block);
+    r->from_exit = -1;
+    r->is_indirect = false;
+    r->regs.rip = r->ip = x->target;
+    *slot(r, SLOT_BUFFER) = *gpr(now, block->buffer_register);
+    runner_has_written(r, *gpr(now, block->buffer_register));
+    if (r->end != RUN_GOES_ON)
+        return;
+    if (x->kind == EXIT_DIRECT)
+        r->from_exit = (long)number;
+    if (x->kind == EXIT_SYSCALL) {
+        r->call_exit = (long)number;
+        runner_end(r, RUN_SYSCALL, (long)r->regs.rax);
+    } else if (x->kind == EXIT_UNSUPPORTED) {
+        runner_end(r, blocks_was_written(&r->blocks, x->target) ? RUN_MODIFIED : RUN_UNSUPPORTED, 0);
+    } else if (x->kind == EXIT_REFUSED) {
+        runner_end(r, RUN_UNREADABLE, SIGSEGV);
+    } else {
+        r->needs_target = true;
+    }
+}
+
+/* An indirect jump, call or return to where nothing is known to be. */
+static void
+handle_miss(struct runner *r, const struct user_regs_struct *now)
+{
+    r->regs = *now;
+    r->regs.r10 = *slot(r, SLOT_GPR(R10));
+    r->regs.r11 = *slot(r, SLOT_GPR(R11));
+    r->regs.rcx = *slot(r, SLOT_RCX);
+    r->regs.rip = r->ip = *slot(r, SLOT_TARGET);
+    r->from_exit = -1;
+    r->is_indirect = true;
+    r->needs_target = true;
+    runner_has_written(r, *slot(r, SLOT_BUFFER));
+}
+
+/* Whether it stands behind a trap of ours. */
+static bool
+handle_trap(struct runner *r, struct user_regs_struct *now)
+{
+    const uint64_t trap = now->rip - 1 - r->blocks.area_address;
+    long exit;
+
+    if (trap >= AREA_BUFFER)
+        return false;
+    if (trap == r->blocks.lookup_trap)
+        handle_miss(r, now);
+    else if ((exit = blocks_exit_at(&r->blocks, (uint32_t)trap)) >= 0)
+        handle_exit(r, now, (uint32_t)exit);
+    else
+        return false;
+    return true;
+}
+
+/* End in the midst of a block: the record in progress is cut off before the instruction at which it
+ * stands. False: it stands in none. */
+static bool
+cut_record(struct runner *r, const struct user_regs_struct *now, uint64_t ip)
+{
+    uint32_t block_number, instruction;
+    const uint64_t offset = ip - r->blocks.area_address;
+
+    if (offset >= AREA_BUFFER ||
+        !blocks_locate(&r->blocks, (uint32_t)offset, &block_number, &instruction))
+        return false;
+    const struct block *block = &r->blocks.block[block_number];
+    if (offset < block->warm)
+        return false;
+    recover_registers(r, now, block);
+    uint64_t pointer = *gpr((struct user_regs_struct *)now, block->buffer_register);
+    if (instruction == NO_BLOCK && believed(r, pointer) == NULL)
+        pointer = *slot(r, SLOT_BUFFER); /* the register serves to look up where an exit goes */
+    runner_has_written(r, pointer);
+    if (instruction == NO_BLOCK || r->end == RUN_EXIT)
+        return true;
+    const struct instruction *at = &r->blocks.instruction[instruction];
+    r->ip = r->regs.rip = at->ip;
+    r->part_exit = (struct exit){
+        .block = block_number,
+        .accesses = at->accesses_before,
+        .first_access = block->first_access,
+        .instructions = (uint16_t)(instruction - block->first_instruction),
+        .prefetches = at->prefetches_before,
+    };
+    r->has_cut_record = true;
+    return true;
+}
+
+static void
+handle_fault(struct runner *r, struct user_regs_struct *now, enum run_end end, int signal)
+{
+    runner_end(r, end, signal);
+    r->ip = now->rip;
+    /* int3 of the program's own stops behind itself */
+    cut_record(r, now, signal == SIGTRAP ? now->rip - 1 : now->rip);
+}
+
+/* A store into memory that can be executed, too. Into translated code it ends the burst, as what was
+ * translated would then be wrong; other pages are no longer code. */
+static void
+handle_code_store(struct runner *r, struct user_regs_struct *now, uint64_t address)
+{
+    struct blocks *b = &r->blocks;
+    uint64_t page = page_of(address);
+
+    if (blocks_use_page(b, page) || b->written_pages == WRITTEN_PAGES) {
+        handle_fault(r, now, RUN_MODIFIED, 0);
+        return;
+    }
+    b->written_page[b->written_pages++] = page;
+    pages_unguard(&r->pages, &r->process, page);
+}
+
+/* It touched a page that it lacks, or may not write to. Mostly the page is all that it needs. */
+static void
+handle_page(struct runner *r, uint64_t address)
+{
+    struct user_regs_struct now;
+    double started = now_seconds();
+    enum page_fault fault = pages_fault(&r->pages, &r->process, &r->remote, address);
+
+    r->faults++;
+    r->fault_seconds += now_seconds() - started;
+    if (fault == FAULT_SUPPLIED)
+        return;
+    if (!read_registers(r->process.pid, &now))
+        runner_end(r, RUN_EXIT, 0);
+    else if (fault == FAULT_GUARDED)
+        handle_code_store(r, &now, address);
+    else if (fault == FAULT_UNMAPPED || fault == FAULT_FORBIDDEN)
+        handle_fault(r, &now, RUN_FAULT, SIGSEGV);
+    else
+        handle_fault(r, &now, fault == FAULT_FULL ? RUN_FULL : RUN_UNREADABLE, 0);
+}
+
+void
+runner_take_signal(struct runner *r, int signal)
+{
+    struct user_regs_struct now;
+    const uint64_t base = r->blocks.area_address;
+    const bool is_memory = signal == SIGBUS || signal == SIGSEGV;
+    siginfo_t info;
+
+    if (ptrace(PTRACE_GETSIGINFO, r->process.pid, NULL, &info) < 0) {
+        runner_end(r, RUN_EXIT, 0);
+        return;
+    }
+    const uint64_t address = (uint64_t)(uintptr_t)info.si_addr;
+    if (signal == SIGBUS && info.si_code == BUS_ADRERR && address - base >= AREA_BYTES) {
+        handle_page(r, address);
+        return;
+    }
+    if (!read_registers(r->process.pid, &now)) {
+        runner_end(r, RUN_EXIT, 0);
+        return;
+    }
+    if (signal == SIGTRAP && handle_trap(r, &now))
+        return;
+    if (is_memory && address - (base + AREA_BYTES) < GUARD_BYTES)
+        handle_fault(r, &now, RUN_FULL, 0); /* the end of the buffer */
+    else if (is_memory || signal == SIGFPE || signal == SIGILL || signal == SIGTRAP)
+        handle_fault(r, &now, RUN_FAULT, signal);
+    /* All else comes from outside, and is for nobody. */
+}
+
+/* One instruction. Where the alarm goes off again and again it hangs, as code that means harm may. */
+static bool
+step_once(pid_t pid)
+{
+    int status, waited;
+
+    if (ptrace(PTRACE_SINGLESTEP, pid, NULL, NULL) < 0)
+        return false;
+    for (int alarms = 0; (waited = held_wait(pid, &status)) == 1 && alarms < ALARMS_A_STEP;)
+        alarms++;
+    if (waited == 1) {
+        ptrace(PTRACE_INTERRUPT, pid, NULL, NULL);
+        waited = tracee_wait(pid, &status);
+    }
+    return waited == 0 && WSTOPSIG(status) == SIGTRAP && status >> 16 == 0;
+}
+
+/* Whether it stands at or behind a system call, where a step might take for ever. It comes to none in
+ * translated code, but programs that mean harm may find other ways. */
+static bool
+is_at_call(struct runner *r, uint64_t ip)
+{
+    const uint64_t offset = ip - r->blocks.area_address;
+
+    if (offset < AREA_CODE + 2 || offset >= AREA_BUFFER - 2)
+        return false;
+    const uint8_t *code = r->area.bytes + offset;
+    return ((code[0] == 0x0f && code[1] == 0x05) || (code[-2] == 0x0f && code[-1] == 0x05));
+}
+
+void
+runner_take_stop(struct runner *r, enum run_end end)
+{
+    struct user_regs_struct now;
+
+    runner_end(r, end, 0);
+    for (int steps = 0; read_registers(r->process.pid, &now); steps++)
+        if (cut_record(r, &now, now.rip) || steps == STEPS_TO_A_BLOCK ||
+            is_at_call(r, now.rip) || !step_once(r->process.pid))
+            return;
+}
