@@ -4,9 +4,9 @@
 
 #include "process.h"
 
-#define PAGES_SLOTS 32768u
+#define PAGES_SLOTS 65536u
 #define PAGES_KNOWN_MOST (PAGES_SLOTS / 4 * 3) /* slots in use */
-#define PAGES_MOST 16384u /* in a burst: 64 MiB */
+#define PAGES_MOST 32768u /* in a burst: 128 MiB */
 #define PAGES_AROUND_MOST (PAGES_MOST / 4 * 3) /* from then on only those that are needed */
 #define PAGES_AHEAD 16u
 #define PAGES_RANKS 13u /* of likeliness: see likeliness() */
