@@ -14,7 +14,7 @@
 
 #define FRAMES_WINDOWS 64
 #define FRAMES_WINDOW_BYTES ((uint64_t)256 << 20)
-#define FRAMES_KEPT_BYTES ((uint64_t)128 << 20) /* by all replicas together */
+#define FRAMES_KEPT_BYTES ((uint64_t)96 << 20) /* by all replicas together */
 
 struct frames {
     int file; /* -1: none */
