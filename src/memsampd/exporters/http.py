@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import _socket
 import os
 import select
+import socket
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from typing import TYPE_CHECKING, TypeAlias
 
 from memsampd.exporters.listen import DEFAULT_LISTEN, listening_error, parse_listen, url_of
@@ -85,30 +84,16 @@ class MetricsServer:
 
     def _load(self) -> RequestServer:
         """What only serves requests takes as much CPU time as several bursts to be loaded."""
-        import socket
-
         from memsampd.exporters.rendered import RenderedMetrics
         from memsampd.exporters.serving import RequestServer
 
-        listening = socket.socket(fileno=self._socket.detach())
-        return RequestServer(listening, RenderedMetrics(self._make_text, self._version))
+        return RequestServer(self._socket, RenderedMetrics(self._make_text, self._version))
 
 
-def _listening(host: str, port: int) -> _socket.socket:
-    """As ``socket.create_server``, without that module, whose enumerations take 5 ms to be made."""
+def _listening(host: str, port: int) -> socket.socket:
     name = host.encode() if host.isascii() else host  # whose codec takes a while to be loaded
-    family, _, _, _, address = _socket.getaddrinfo(
-        name, port, type=_socket.SOCK_STREAM, flags=_socket.AI_PASSIVE
+    family, _, _, _, address = socket.getaddrinfo(
+        name, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )[0]
-    listening = _socket.socket(family, _socket.SOCK_STREAM)
-    try:
-        listening.setsockopt(_socket.SOL_SOCKET, _socket.SO_REUSEADDR, 1)
-        if family == _socket.AF_INET6:
-            with suppress(OSError):  # [::] is any address, where that is possible
-                listening.setsockopt(_socket.IPPROTO_IPV6, _socket.IPV6_V6ONLY, 0)
-        listening.bind(address)
-        listening.listen(_BACKLOG)
-    except OSError:
-        listening.close()
-        raise
-    return listening
+    both = family == socket.AF_INET6 and socket.has_dualstack_ipv6()  # [::] is any address
+    return socket.create_server(address, family=family, backlog=_BACKLOG, dualstack_ipv6=both)

@@ -5,13 +5,10 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import TypeAlias
-
-Detect: TypeAlias = Callable[[float], bool]
-"""Told the next value, says whether they have changed."""
+from typing import Any
 
 
 class DriftMonitor:
@@ -45,7 +42,7 @@ class DriftMonitor:
             raise ValueError("resolution and delta lie between 0 and 1")
         self._resolution = resolution
         self._delta = delta
-        self._detectors: dict[int, list[Detect]] = {}
+        self._detectors: dict[int, list[Any]] = {}
 
     def update(self, phase: int, values: Sequence[float]) -> bool:
         """Take in one burst.
@@ -61,13 +58,13 @@ class DriftMonitor:
             ValueError: if there are more or fewer sizes than before.
         """
         if phase not in self._detectors:
-            self._detectors[phase] = [_detector(self._delta) for _ in values]
+            self._detectors[phase] = [self._detector() for _ in values]
         detectors = self._detectors[phase]
         if len(detectors) != len(values):
             raise ValueError(f"{len(values)} values for {len(detectors)} sizes")
-        told = zip(detectors, values, strict=True)
-        changed = [detect(float(value) / self._resolution) for detect, value in told]
-        if not any(changed):
+        for detector, value in zip(detectors, values, strict=True):
+            detector.update(float(value) / self._resolution)
+        if not any(detector.drift_detected for detector in detectors):
             return False
         # What was seen before the change says nothing any more, at no size.
         del self._detectors[phase]
@@ -83,29 +80,8 @@ class DriftMonitor:
         if detectors is not None and into not in self._detectors:
             self._detectors[into] = detectors
 
-
-def _detector(delta: float) -> Detect:
-    """ADWIN, which checks at each value, without river's base classes: 5 ms to be loaded."""
-    try:
-        from river._river_rust.drift import AdaptiveWindowing
-    except ImportError:  # another version of river
-        return _detector_of_class(delta)
-    windowing = AdaptiveWindowing(
-        delta=delta, clock=1, max_buckets=5, min_window_length=5, grace_period=10
-    )
-    detect: Detect = windowing.update
-    return detect
-
-
-def _detector_of_class(delta: float) -> Detect:
-    """The same by river's class, which wraps it."""
-    adwin = _adwin().ADWIN(delta=delta, clock=1)
-
-    def detect(value: float) -> bool:
-        adwin.update(value)
-        return bool(adwin.drift_detected)
-
-    return detect
+    def _detector(self) -> Any:  # river has no stubs
+        return _adwin().ADWIN(delta=self._delta, clock=1)
 
 
 def _adwin() -> ModuleType:

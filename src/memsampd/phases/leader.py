@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
+from river import base
 
 from memsampd.phases.noise import compare
 from memsampd.phases.records import Assignment, Leader, Window
 
 
-class _Found(msgspec.Struct, frozen=True):
+class _Found(NamedTuple):
     """A row, whether it accepts the window, and how far away it is."""
 
     row: int
@@ -21,7 +21,7 @@ class _Found(msgspec.Struct, frozen=True):
     distance: float
 
 
-class LeaderFollower:
+class LeaderFollower(base.Clusterer):
     """Online leader-follower clustering of branch vectors.
 
     A window joins the nearest phase from which it is no further away than noise (for its hits n
@@ -88,7 +88,7 @@ class LeaderFollower:
         self._activity: list[float] = []
         self._founded = first_id
 
-    # -- river's interface, see OnlinePhases ---------------------------------------------------
+    # -- river's interface --------------------------------------------------------------------
 
     def learn_one(self, x: dict[Any, float]) -> None:
         """Learn one window.

@@ -13,7 +13,6 @@ from river.checks import common
 
 from memsampd.phases.leader import LeaderFollower
 from memsampd.phases.noise import compare
-from memsampd.phases.online import OnlinePhases
 from memsampd.phases.protocols import WindowClusterer
 from memsampd.phases.records import Window
 
@@ -263,7 +262,7 @@ def test_refuses_what_is_no_vector_of_hits() -> None:
 )
 def test_river_estimator_checks(check: Any) -> None:
     """Those of ``river.checks.yield_checks`` that need no data (nor scikit-learn, as it does)."""
-    check(OnlinePhases(tolerance=0.2))
+    check(LeaderFollower(tolerance=0.2))
 
 
 def river_dataset() -> Any:
@@ -291,7 +290,7 @@ def river_dataset() -> Any:
 )
 def test_river_checks_that_need_data(check: Any) -> None:
     """River has no data set for clusterers; these checks make sense for them with ours."""
-    check(OnlinePhases(), dataset=river_dataset())
+    check(LeaderFollower(), dataset=river_dataset())
 
 
 # -- the noise model -----------------------------------------------------------------------------
