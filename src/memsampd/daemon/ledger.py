@@ -23,9 +23,6 @@ USUAL_PART = 0.9
 # used up what was kept: first bursts may go so far beyond it. Without that a phase of the demo that
 # began after ten seconds had no curve.
 _LATER_PART = 1.1
-# Usual bursts leave so much of what was granted to these turns, less the nearer the target is to
-# have earned it: so a program of twenty seconds costs its share.
-_TURNS_PART = 0.15
 # The more phases a program has had, the more are to be expected: beyond two, each has so much kept
 # for another one, up to a limit. In live runs of a picture filter with ten phases the second was
 # spent before the last two, 40 % of its time.
@@ -134,10 +131,7 @@ class Ledger:
     @property
     def _part_of_usual(self) -> float:
         """Of what may be used, the part that is for phases which have a curve already."""
-        missing = _GRANTED_TARGET_SECONDS - self._target_cpu_seconds
-        later = _GRANTED_TARGET_SECONDS - _START_SECONDS
-        most = 1.0 - _TURNS_PART * min(max(missing / later, 0.0), 1.0)
-        return min(self._usual_part - self._phases_part, most)
+        return self._usual_part - self._phases_part
 
     @property
     def _part_of_first(self) -> float:
