@@ -36,13 +36,17 @@ _LATELY_SECONDS = 2.0
 # A program without any curve may have a burst so often though no own CPU time is left: where it
 # uses little, turns use all that it earns, and it would never have one.
 _FIRST_SPACING_SECONDS = 10.0
+# Watches tell of large caches only, and take 15 % of what is granted: at first bursts come before.
+# Later these use what comes in, and nothing would be left if watches waited for it.
+SPARE_PART = 0.35
+"""Of what is granted: while less is used, lines are watched."""
 
 
 class Ledger:
     """Adds up costs and says whether memsampd's own processes may do more work.
 
     What these use beyond their share is not taken back: bursts wait until the target has used
-    enough, and for how long is counted. Sampling, watches and results never wait.
+    enough, and for how long is counted. Sampling and results never wait.
 
     Args:
         budget_share: share of the target's CPU time that bursts may cost it.
@@ -50,6 +54,7 @@ class Ledger:
         now_seconds: monotonic time of the attach.
         permit: says whether others, who share the machine's budget, leave room for a burst.
         usual_part: of the share is for phases that have a curve already.
+        spare_part: while less than this part of what is granted is used, lines are watched.
         is_sparing: bursts have nothing in advance while memsampd has to wait for a CPU.
     """
 
@@ -60,10 +65,11 @@ class Ledger:
         now_seconds: float,
         permit: Callable[[], bool] = lambda: True,
         usual_part: float = USUAL_PART,
+        spare_part: float = SPARE_PART,
         *,
         is_sparing: bool = False,
     ) -> None:
-        self.change(usual_part, is_sparing=is_sparing)
+        self.change(usual_part, spare_part, is_sparing=is_sparing)
         self._is_contended = False
         self._permit = permit
         self._budget_share = budget_share
@@ -81,9 +87,16 @@ class Ledger:
         self._phases_part = 0.0
         self._lent_seconds = now_seconds  # when a burst last went on credit
 
-    def change(self, usual_part: float = USUAL_PART, *, is_sparing: bool = False) -> None:
+    def change(
+        self,
+        usual_part: float = USUAL_PART,
+        spare_part: float = SPARE_PART,
+        *,
+        is_sparing: bool = False,
+    ) -> None:
         """Share out otherwise from now on what may be used; see the class."""
         self._usual_part = usual_part
+        self._spare_part = spare_part
         self._is_sparing = is_sparing
 
     def tell_time(
@@ -137,8 +150,12 @@ class Ledger:
     def _part_of_first(self) -> float:
         """The same for first bursts of phases."""
         is_start = self._elapsed_seconds < _START_SECONDS
-        earns = self._target_cpu_seconds >= _GRANTED_TARGET_SECONDS
-        return 1.0 if is_start or earns else _LATER_PART
+        return 1.0 if is_start or self._earns else _LATER_PART
+
+    @property
+    def _earns(self) -> bool:
+        """Whether the target has used so much that what was granted is earned."""
+        return self._target_cpu_seconds >= _GRANTED_TARGET_SECONDS
 
     def tell_sampling(self, sampling: Sampling) -> None:
         """Note what branch samples have cost so far."""
@@ -221,7 +238,7 @@ class Ledger:
         return self._allowed_after(self._elapsed_seconds, self._target_cpu_seconds, part)
 
     def _allowed_after(self, wall_seconds: float, target_cpu_seconds: float, part: float) -> float:
-        """What may have been used by then if a part of it is for bursts."""
+        """What may have been used by then if a part of it is for bursts, or for watches."""
         counted_seconds = 0.0 if wall_seconds < _START_SECONDS else target_cpu_seconds
         granted = part * self._own_cpu_share * max(counted_seconds, _GRANTED_TARGET_SECONDS)
         if not self._is_contended:
@@ -229,6 +246,17 @@ class Ledger:
         earned = part * self._own_cpu_share * target_cpu_seconds
         without_bursts = self._own_cpu_seconds - self._bursts.tracer_cpu_seconds
         return min(max(earned, without_bursts + _WORK_PART * earned), granted)
+
+    def has_spare(self, *, is_open: bool = False) -> bool:
+        """Whether so much own CPU time is left that watches take none from bursts, or little.
+
+        Once the target has earned what was granted, all that is allowed is for both.
+
+        Args:
+            is_open: bursts leave much open that watches may tell: so it is at once.
+        """
+        part = 1.0 if is_open or self._earns else self._spare_part
+        return self._used_seconds < self._allowed_seconds(part)
 
     @property
     def is_waiting(self) -> bool:

@@ -16,7 +16,7 @@ from memsampd.daemon.planner import Planner
 from memsampd.daemon.sampled_lines import SampledLine
 from memsampd.daemon.tracer import CaptureOrder, CaptureResult, CountedBurst
 from memsampd.daemon.turns import Actions, Counts, Turn
-from memsampd.daemon.watching import OPEN_LINES, WatchPlan
+from memsampd.daemon.watching import OPEN_LINES, SHORT_BURST, WatchPlan
 from memsampd.errors import CaptureError
 from memsampd.estimate.estimator import Estimator
 from memsampd.estimate.events import (
@@ -41,6 +41,9 @@ from memsampd.sampler.protocols import AccessClock
 from memsampd.sampler.records import BranchSamples, BurstCost, Stretch
 from memsampd.sampler.spacing import DataSpacing
 
+# Bursts of a phase whose miss ratios they leave open by more than this, mean over sizes, are too
+# short: watches then tell more than further bursts.
+_OPEN_BAND = 0.1
 _MOST_SAMPLED = 64  # lines whose window has not ended: the latest
 
 
@@ -124,6 +127,7 @@ class Pipeline:
         self._ordered: CaptureOrder | None = None
         self._sampled_share = 1.0
         self._memory: MemoryUse | None = None  # what was given: since the last window's end
+        self._bands: Mapping[int, float] = {}
         self._waiting: list[CountedBurst] = []
         self._sampled_lines: list[SampledLine] = []  # their windows have not ended
         self._ran: Counter[int] = Counter()  # samples of each thread in this turn
@@ -202,6 +206,12 @@ class Pipeline:
             self.parts.watching.change(stops_nothing=stops_nothing)
         self.parts = replace(self.parts, schedule=schedule, planner=planner)
 
+    @property
+    def _may_watch(self) -> bool:
+        """Whether own CPU time is left for watches, as much as they are needed."""
+        is_open = self.phase is not None and self._bands.get(self.phase, 0.0) > _OPEN_BAND
+        return self.parts.ledger.has_spare(is_open=is_open)
+
     # -- a turn --------------------------------------------------------------------------------
 
     def step(self, turn: Turn) -> Actions:
@@ -243,7 +253,10 @@ class Pipeline:
     def _actions(self, order: CaptureOrder | None) -> Actions:
         plan = self.parts.watching
         if order is not None and plan is not None and plan.wants_lines(self.phase):
-            order = replace(order, open_lines=OPEN_LINES)
+            if self.parts.ledger.has_spare():
+                order = replace(order, open_lines=OPEN_LINES)
+            elif self._may_watch:
+                order = replace(order, open_lines=OPEN_LINES, open_accesses=SHORT_BURST)
         planner = self.parts.planner
         is_needed = planner.hurries(self.phase) or planner.is_overdue(self.phase)
         ends_seeking = self._is_seeking and is_needed
@@ -455,7 +468,8 @@ class Pipeline:
         ratios = parts.estimator.last_burst_ratios()
         if ratios is not None and learners.drift.update(phase, ratios.tolist()):
             parts.schedule.drift(phase)
-        parts.schedule.weigh(*parts.estimator.scatter())
+        scatter, self._bands = parts.estimator.scatter()
+        parts.schedule.weigh(scatter, self._bands)
 
     def _timed(self, record: BurstRecord, counted: CountedBurst) -> BurstRecord:
         """The burst, with the time that the samples about it tell."""
@@ -522,9 +536,11 @@ class Pipeline:
                 plan.offer_sampled(each.line, each.tid, window.index, window.phase)
 
     def _watch(self, turn: Turn) -> tuple[WatchOrder, ...]:
-        """Words to be watched: none while bursts need the debug registers."""
+        """Words to be watched: none while bursts need the debug registers, or our CPU time."""
         plan = self.parts.watching
         if plan is None or self._is_seeking:
+            return ()
+        if not self._may_watch:
             return ()
         return plan.orders(self.phase, turn.free_watches, self.parts.estimator.present_rate)
 
@@ -593,5 +609,6 @@ class Pipeline:
         self._closed = ClosedWindows()
         self.accuracy = AccuracyTracker()
         self.window = self.phase = None
+        self._bands = {}
         self._phases = set()
         self._begin_program()

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 # Walks are short, and cost the target nothing: as many as memsampd's own CPU time allows.
 _WALKS_FIRST_GAP, _WALKS_RESOLUTION = 0.3, 128.0
-# Without watches they tell of the smallest caches only: some of what these may use is for watches.
-_WALKS_PARTS = {"usual_part": 0.75}
+# Without watches they tell of the smallest caches only: what these leave is for watches.
+_WALKS_PARTS = {"usual_part": 0.75, "spare_part": 0.95}
 
 
 def burst_shape(longest_accesses: int) -> BurstShape:

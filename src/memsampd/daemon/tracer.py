@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import queue
 import random
@@ -54,6 +55,7 @@ class CaptureOrder(msgspec.Struct, frozen=True):
         them.
         seek_seconds: for how long to wait for that.
         open_lines: how many lines to tell that had not returned when it ended; 0: none.
+        open_accesses: tell them of a burst that is no longer than this.
         sample_seconds: what a sample takes from the thread, of those taken in quick succession;
             None: there is no need of them.
     """
@@ -68,6 +70,7 @@ class CaptureOrder(msgspec.Struct, frozen=True):
     seek_ips: tuple[int, ...] = ()
     seek_seconds: float = 0.0
     open_lines: int = 0
+    open_accesses: float = math.inf
     sample_seconds: float | None = None
 
 
@@ -340,7 +343,8 @@ class TracerThread:
         burst = counted.burst
         accesses = min(burst.accesses, _OPEN_LINES_ROWS)
         least_accesses = accesses // 2
-        if not order.open_lines or least_accesses < _OPEN_LEAST_ACCESSES:
+        is_wanted = order.open_lines and burst.accesses <= order.open_accesses
+        if not is_wanted or least_accesses < _OPEN_LEAST_ACCESSES:
             return counted
         started = time.thread_time()
         address = source.rows_again(accesses).address

@@ -26,7 +26,8 @@ _SOME, _MANY = 64, 256
 _MANY_TURNS = 5
 _REFUSED_TURNS = 100
 _FEWEST_HITS = 4
-_SHORT_BURST = 16_384  # accesses
+SHORT_BURST = 16_384
+"""Accesses: lines of bursts no longer than this are found at once."""
 _LINES_OF_A_MOMENT = 6  # a walk, or a burst as short: its lines hardly differ
 _LONGEST_WALK = 4096  # accesses
 # After so many watches of a phase without any hit one word a line is watched, where one was
@@ -188,7 +189,7 @@ class WatchPlan:
     ) -> WatchOrder:
         """Have a line watched; one of a burst that was as short as a walk, as if it were of one."""
         seconds, most_hits = line.line.least_accesses / accesses_per_cpu_second, line.most_hits
-        is_short = line.line.least_accesses <= _SHORT_BURST and seconds < RESOLUTION_SECONDS
+        is_short = line.line.least_accesses <= SHORT_BURST and seconds < RESOLUTION_SECONDS
         if self._stops_nothing or is_short or line.is_sampled:
             seconds = max(seconds, RESOLUTION_SECONDS)
             line = replace(line, resolution_seconds=RESOLUTION_SECONDS)

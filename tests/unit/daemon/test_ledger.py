@@ -158,6 +158,32 @@ def test_an_idle_target_is_told_from_a_busy_one() -> None:
     assert costs.idle_seconds == 0.0
 
 
+def test_watches_leave_bursts_most_of_own_cpu_time() -> None:
+    costs = ledger()
+    costs.tell_time(101.0, 1.0, 0.34)
+    assert costs.has_spare()
+    costs.tell_time(102.0, 2.0, 0.36)
+    assert not costs.has_spare()
+    assert costs.has_spare(is_open=True)
+    assert costs.allows_burst()
+    costs.tell_time(103.0, 3.0, 1.01)
+    assert not costs.has_spare(is_open=True)
+    costs.tell_time(200.0, 90.0, 1.02)
+    assert costs.has_spare()
+
+
+def test_watches_go_on_once_what_was_granted_is_earned() -> None:
+    """Else a session that lasts would have none: bursts use what comes in."""
+    costs = ledger()
+    costs.tell_time(119.0, 19.0, 0.95)
+    assert not costs.has_spare()
+    costs.tell_time(160.0, 60.0, 0.95 * 0.05 * 60)
+    assert not costs.allows_burst()
+    assert costs.has_spare()
+    costs.tell_time(160.0, 60.0, 0.05 * 60 + 0.01)
+    assert not costs.has_spare()
+
+
 def bursts_ahead(costs: Ledger, bursts: int, cpu_seconds: float) -> tuple[float, float]:
     """Take bursts, and ask."""
     for _ in range(bursts):
@@ -207,12 +233,17 @@ def test_later_what_comes_in_is_spent() -> None:
     assert bursts == pytest.approx((0.9 * 0.05 * 200.0 - 4.5) / (4.5 + 0.03))
 
 
-def test_walks_leave_more_for_watches_than_bursts_do() -> None:
-    usual, walks = Ledger(0.01, 0.05, 0.0), Ledger(0.01, 0.05, 0.0, usual_part=0.75)
+def test_walks_and_watches_share_what_is_allowed_otherwise() -> None:
+    """Where nothing else tells of large caches, watches have a larger part."""
+    usual = Ledger(0.01, 0.05, 0.0)
+    walks = Ledger(0.01, 0.05, 0.0, usual_part=0.75, spare_part=0.95)
+    can = []
     for each in (usual, walks):
-        each.tell_time(1.0, 1.0, 0.85)  # of a second that is granted at the start
-    assert usual.allows_burst()
-    assert not walks.allows_burst()
+        each.tell_time(1.0, 1.0, 0.6)  # of a second that is granted at the start
+        can.append(each.has_spare())
+        each.tell_time(1.1, 1.0, 0.85)
+        can.append(each.allows_burst())
+    assert can == [False, True, True, False]
 
 
 def test_it_tells_how_busy_the_target_was_lately() -> None:

@@ -20,7 +20,7 @@ from memsampd.daemon.planner import BurstLimits, Planner
 from memsampd.daemon.sampled_lines import SampledLine
 from memsampd.daemon.tracer import CaptureOrder, CaptureResult, CountedBurst
 from memsampd.daemon.turns import Actions, Turn
-from memsampd.daemon.watching import OPEN_LINES, WatchPlan
+from memsampd.daemon.watching import OPEN_LINES, SHORT_BURST, WatchPlan
 from memsampd.errors import CapabilityError, CaptureError, MemsampdError
 from memsampd.estimate.estimator import Estimator
 from memsampd.estimate.events import (
@@ -716,14 +716,25 @@ def test_memory_of_a_program_that_is_gone_is_not_that_of_the_next() -> None:
     assert told == [MemoryUse(100, 100), None, MemoryUse(70, 70)]
 
 
-def test_lines_are_watched_however_much_own_cpu_time_is_used() -> None:
-    """Else a session that runs for long would watch none: bursts use what is allowed."""
-    world = World(
-        lambda order: BURST, watches=True, rate=1e6, own_cpu_share=0.05, own_cpu_seconds=0.98
+def test_lines_of_short_bursts_are_watched_where_they_leave_much_open() -> None:
+    """Even while watches have no own CPU time of their own."""
+    near, far = (
+        World(
+            lambda order: BURST,
+            watches=True,
+            rate=1e6,
+            own_cpu_share=0.05,
+            own_cpu_seconds=0.5,
+            lines=lines,
+        )
+        for lines in (16, 10**9)
     )
-    world.run()
-    assert world.overhead().waits_for_own_cpu
-    assert watches_of(world)
+    for world in (near, far):
+        world.run()
+    assert not watches_of(near)
+    assert {order.open_lines for order in near.orders} == {0}
+    assert watches_of(far)
+    assert {order.open_accesses for order in far.orders if order.open_lines} == {SHORT_BURST}
 
 
 def test_lines_are_asked_for_when_few_are_left() -> None:

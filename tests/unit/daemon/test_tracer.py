@@ -174,13 +174,13 @@ def test_a_few_instructions_stand_for_all() -> None:
 
 def test_open_lines_are_told_where_they_are_asked_for() -> None:
     many = list(range(20_000))
-    source = Scripted(many, many, [1, 2, 3])
+    source = Scripted(many, many, [1, 2, 3], many)
     asking = replace(ORDER, open_lines=8)
-    orders = (ORDER, asking, asking)
+    orders = (ORDER, asking, asking, replace(asking, open_accesses=19_999))
     with tracer_of(source) as tracer:
         told = [result_of(tracer, order).counted for order in orders]
-    first, second, third = (each.open_lines for each in told if each is not None)
-    assert first == third == ()  # nobody asked; it is too short
+    first, second, third, fourth = (each.open_lines for each in told if each is not None)
+    assert first == third == fourth == ()  # nobody asked; it is too short, or too long
     assert source.asked_again == [20_000]
     assert len(second) == 8
     for line in second:
