@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from commands import MEMSAMPD, PATIENCE_SECONDS, free_port, memsampd
-from daemons import Daemon, daemon, wait_for
+from daemons import GENEROUS, Daemon, daemon, wait_for
 from tracees import compile_c, descriptors, running, sleeping, wait_until_clean
 
 from memsampd.daemon.node.control import ControlClient, RefusedError
@@ -26,15 +26,6 @@ from memsampd.sampler.process.status import list_threads, read_status
 
 NOBODY = 65534
 is_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be somebody else")
-# Bursts come as soon as they can.
-GENEROUS = """
-[budget]
-own_cpu = 0.5
-holds = 0.1
-[session]
-own_cpu = 0.5
-budget = 0.1
-"""
 BUSY = "import sys\nwhile True: {i: str(i) for i in range(2000)}"
 SLEEPY = """
 import time

@@ -14,20 +14,16 @@ from pathlib import Path
 
 import pytest
 from commands import MEMSAMPD
+from daemons import GENEROUS
 from monitored import RATE_INTERVAL, Monitoring, monitoring, tool
 from promql import ROOT, filled_in, panel_queries, variable_queries
 from tracees import compile_c, running
 
 KEPT = ROOT / "prometheus"
 BANDWIDTH = "MemsampdPhaseBandwidthBound"
-CONFIG = """
+CONFIG = f"""
 publish_seconds = 0.5
-[budget]
-own_cpu = 0.5
-holds = 0.1
-[session]
-own_cpu = 0.5
-budget = 0.1
+{GENEROUS}
 [[rules]]
 name = "the program"
 command = "program"

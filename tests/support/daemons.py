@@ -17,6 +17,16 @@ from commands import MEMSAMPD, PATIENCE_SECONDS
 from memsampd.daemon.node.control import ControlClient
 from memsampd.errors import CapabilityError
 
+GENEROUS = """
+[budget]
+own_cpu = 0.5
+holds = 0.1
+[session]
+own_cpu = 0.5
+budget = 0.1
+"""
+"""Configuration with which bursts come as soon as they can."""
+
 
 @dataclass
 class Daemon:

@@ -201,7 +201,6 @@ class Session:
         for samples in samples_read.programs():
             if samples.exec_seconds:
                 self._read_target()
-                self._memory.begin_anew()
             source = parts.sampled_lines
             lines, addresses = ([], AddressTally()) if source is None else source.take()
             yield Turn(
@@ -237,6 +236,7 @@ class Session:
 
     def _read_target(self) -> None:
         """The process runs another program."""
+        self._memory.begin_anew()
         with contextlib.suppress(OSError):
             before, now = self._target, read_identity(self._target.pid)
             self._target = replace(before, command=now.command, executable=now.executable)

@@ -22,7 +22,7 @@ class WindowSums(msgspec.Struct):
     Attributes:
         accesses: estimated accesses.
         misses: estimated misses, in the figures of a :class:`CurveLayout`, shape (values,).
-        hits: accesses that hit for sure, by what memory the program had, shape (policies * s,).
+        sure_hits: accesses that hit by what memory the program had, shape (policies * s,).
         unseen: accesses in code that no burst has seen, bounded by those of bursts besides.
         rated_cpu_seconds: CPU time in code whose rate was measured in the target.
         unknown_cpu_seconds: CPU time of windows of which nothing is known.
@@ -32,7 +32,7 @@ class WindowSums(msgspec.Struct):
 
     accesses: float
     misses: NDArray[np.float64]
-    hits: NDArray[np.float64]
+    sure_hits: NDArray[np.float64]
     unseen: float
     rated_cpu_seconds: float
     unknown_cpu_seconds: float
@@ -49,7 +49,7 @@ class WindowSums(msgspec.Struct):
         """Add what was summed over other windows, or take it off."""
         self.accesses += sign * other.accesses
         self.misses += sign * other.misses
-        self.hits += sign * other.hits
+        self.sure_hits += sign * other.sure_hits
         self.unseen += sign * other.unseen
         self.rated_cpu_seconds += sign * other.rated_cpu_seconds
         self.unknown_cpu_seconds += sign * other.unknown_cpu_seconds
@@ -65,7 +65,10 @@ class WindowSums(msgspec.Struct):
     def copy(self) -> WindowSums:
         """Return sums that can be changed."""
         return replace(
-            self, misses=self.misses.copy(), hits=self.hits.copy(), weights=self.weights.copy()
+            self,
+            misses=self.misses.copy(),
+            sure_hits=self.sure_hits.copy(),
+            weights=self.weights.copy(),
         )
 
 

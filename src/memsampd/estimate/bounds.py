@@ -80,7 +80,8 @@ def bounded(parts: Sequence[Part], points: int) -> NDArray[np.float64]:
     unmet = 0.0
     rate_spreads = [part.spread for part in parts if part.spread is not None]
     usual_spread = max(rate_spreads, default=0.5)
-    for part in parts:
+    spreads = [usual_spread if part.spread is None else part.spread for part in parts]
+    for part, spread in zip(parts, spreads, strict=True):
         share = part.sums.accesses / accesses
         if share <= 0:
             continue
@@ -91,7 +92,6 @@ def bounded(parts: Sequence[Part], points: int) -> NDArray[np.float64]:
         unseen = part.sums.unseen / accesses
         variance = variance + (squares + 4 * unseen**2) * part.scatter
         if len(parts) > 1:
-            spread = usual_spread if part.spread is None else part.spread
             variance = variance + (share * spread * (own - row)) ** 2
     variance = variance + (_UNMET * unmet) ** 2
     # Of each policy: figures of the middle, of the low bound, of the high bound.
@@ -99,21 +99,30 @@ def bounded(parts: Sequence[Part], points: int) -> NDArray[np.float64]:
     deviation = _DEVIATIONS * np.sqrt(variance).reshape(-1, 3, points)[:, 0]
     below, above = _open_ranges(parts, accesses, points)
     table[:, 1] = table[:, 0] - np.hypot(deviation, below)
-    most = _most(parts, accesses, usual_spread).reshape(-1, points)
+    most = _most(parts, spreads, accesses).reshape(-1, points)
     table[:, 2] = np.minimum(table[:, 0] + np.hypot(deviation, above), most)
     return np.clip(table, 0.0, 1.0).ravel()
 
 
-def _most(parts: Sequence[Part], accesses: float, usual_spread: float) -> NDArray[np.float64]:
+def spread_of_sum(parts: Sequence[Part], spreads: Sequence[float], accesses: float) -> float:
+    """Return the relative error of all accesses, where those of phases are independent.
+
+    Args:
+        parts: phases.
+        spreads: relative errors of their accesses.
+        accesses: of all of them.
+    """
+    weighted = [part.sums.accesses * one for part, one in zip(parts, spreads, strict=True)]
+    return float(np.hypot.reduce(np.array(weighted))) / accesses
+
+
+def _most(parts: Sequence[Part], spreads: Sequence[float], accesses: float) -> NDArray[np.float64]:
     """Return the miss ratios that memory allows for, shape (policies * points,).
 
     It tells misses: what part of all accesses these are hangs on the access rate.
     """
-    hits = np.asarray(sum(part.sums.hits for part in parts))
-    spreads = (usual_spread if part.spread is None else part.spread for part in parts)
-    weighted = [part.sums.accesses * one for part, one in zip(parts, spreads, strict=True)]
-    spread = float(np.hypot.reduce(np.array(weighted))) / accesses
-    return np.asarray((1 - hits / accesses) * (1 + _DEVIATIONS * spread))
+    ratio = 1 - np.asarray(sum(part.sums.sure_hits for part in parts)) / accesses
+    return np.asarray(ratio * (1 + _DEVIATIONS * spread_of_sum(parts, spreads, accesses)))
 
 
 def _open_ranges(parts: Sequence[Part], accesses: float, points: int) -> NDArray[np.float64]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 
 import numpy as np
@@ -37,7 +38,7 @@ class Footprint:
         self._is_lru = np.array([model.policy == "lru" for model in models], np.bool_)
         self._given_bytes = 0  # so far
         # At the end of each of the latest windows: what was given until then, what it had.
-        self._course: list[tuple[int, int]] = []
+        self._course: deque[tuple[int, int]] = deque(maxlen=_SPANS[-1])
 
     def add(self, memory: MemoryUse | None) -> NDArray[np.float64]:
         """Take in the next window.
@@ -63,5 +64,5 @@ class Footprint:
             late_lines = memory.resident_bytes / self._line_bytes / span
             fits = np.logical_and.outer(self._is_lru, self._sizes_bytes >= touched_bytes)
             most[fits] = np.minimum(most[fits], new_lines + late_lines)
-        self._course = [*self._course[1 - _SPANS[-1] :], (self._given_bytes, memory.resident_bytes)]
+        self._course.append((self._given_bytes, memory.resident_bytes))
         return most

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memsampd.estimate.accounts import PhaseAccount, WindowSums
-from memsampd.estimate.bounds import Part, bounded
+from memsampd.estimate.bounds import Part, bounded, spread_of_sum
 from memsampd.estimate.layout import CurveLayout
 from memsampd.estimate.memory import BurstMemory
 from memsampd.estimate.records import Estimate, PhaseEstimate, Totals
@@ -152,6 +152,5 @@ def _whole_rate(whole: _Whole, parts: Sequence[Part]) -> AccessRate:
     known = [part.spread for part in parts if part.spread is not None]
     spread = None
     if len(known) == len(parts):
-        weighted = [part.sums.accesses * one for part, one in zip(parts, known, strict=True)]
-        spread = float(np.hypot.reduce(np.array(weighted))) / whole.accesses
+        spread = spread_of_sum(parts, known, whole.accesses)
     return AccessRate(whole.accesses / whole.cpu_seconds, spread, "bursts")

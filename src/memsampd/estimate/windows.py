@@ -35,7 +35,7 @@ _AT_ONCE = 16  # windows that are shared out together: most of the work does not
 
 
 class _Waiting(msgspec.Struct):
-    """One of them; ``most`` misses in it, shape (policies, s)."""
+    """One of them; ``most_misses`` in it, shape (policies, s)."""
 
     index: int
     phase: int
@@ -43,7 +43,7 @@ class _Waiting(msgspec.Struct):
     hits: NDArray[np.uint16]
     rates: tuple[CodeRate, ...]
     spacing: Spacing | None
-    most: NDArray[np.float64]
+    most_misses: NDArray[np.float64]
     sums: WindowSums
     is_known: bool = False
 
@@ -270,7 +270,7 @@ class WaitingWindows:
         table = told.misses.reshape(len(totals), len(self._layout.models), 3, -1)
         table[~is_known, :, LOW] = 0.0
         table[~is_known, :, HIGH] = totals[~is_known, None, None]
-        most = np.minimum([window.most for window in windows], totals[:, None, None])
+        most = np.minimum([window.most_misses for window in windows], totals[:, None, None])
         np.minimum(table, most[:, :, None], out=table)
         figures = (
             totals,
@@ -280,17 +280,19 @@ class WaitingWindows:
             np.where(is_known, 0.0, totals),
         )
         rows = zip(*(each.tolist() for each in figures), strict=True)
-        hits = (totals[:, None, None] - most).reshape(len(totals), -1)
-        for window, known, row, misses, sure, weight in zip(
-            windows, is_known.tolist(), rows, told.misses, hits, weights, strict=True
+        sure_hits = (totals[:, None, None] - most).reshape(len(totals), -1)
+        for window, known, row, misses, hits, weight in zip(
+            windows, is_known.tolist(), rows, told.misses, sure_hits, weights, strict=True
         ):
             window.is_known = known
-            window.sums = _sums_of(row, misses, sure, weight)
+            window.sums = _sums_of(row, misses, hits, weight)
         has_rate = is_known & (told.cpu_seconds > 0)
         rates = totals[has_rate] / told.cpu_seconds[has_rate]
         self._course.tell_rates(told.index[has_rate], rates)
         together = [sum(each.tolist()) for each in figures]
-        return _sums_of(together, told.misses.sum(axis=0), hits.sum(axis=0), weights.sum(axis=0))
+        return _sums_of(
+            together, told.misses.sum(axis=0), sure_hits.sum(axis=0), weights.sum(axis=0)
+        )
 
 
 def _shared_out(windows: Sequence[_Waiting] | deque[_Waiting], memory: BurstMemory) -> _Told:
@@ -332,11 +334,11 @@ def _shared_out(windows: Sequence[_Waiting] | deque[_Waiting], memory: BurstMemo
 def _sums_of(
     figures: Sequence[float],
     misses: NDArray[np.float64],
-    hits: NDArray[np.float64],
+    sure_hits: NDArray[np.float64],
     weights: NDArray[np.float64],
 ) -> WindowSums:
     """Sums over windows: of accesses, unseen ones, seconds, seconds and accesses not known."""
     accesses, unseen, rated, unknown_seconds, unknown_accesses = figures
     return WindowSums(
-        accesses, misses, hits, unseen, rated, unknown_seconds, unknown_accesses, weights
+        accesses, misses, sure_hits, unseen, rated, unknown_seconds, unknown_accesses, weights
     )

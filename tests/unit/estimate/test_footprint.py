@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections import OrderedDict
 
 import msgspec
 import numpy as np
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 
 from memsampd.estimate.estimator import Estimator
 from memsampd.estimate.footprint import Footprint
+from memsampd.models.exact import ExactLru, ExactRandom
 from memsampd.models.policies import MODELS
 from memsampd.sampler.process.mapped import MemoryUse
 
@@ -57,37 +57,23 @@ class Program:
         return touched, use(len(self.pages) * PAGE_LINES, given * PAGE_LINES)
 
 
-class Cache:
-    """Fully associative, of LRU or random replacement."""
-
-    def __init__(self, lines: int, policy: str) -> None:
-        self.lines, self.policy = lines, policy
-        self.held: OrderedDict[int, None] = OrderedDict()
-        self.random = random.Random(lines)
-
-    def misses(self, touched: list[int]) -> int:
-        missed = 0
-        for line in touched:
-            missed += line not in self.held
-            if line not in self.held and len(self.held) == self.lines:
-                oldest = next(iter(self.held))
-                is_lru = self.policy == "lru"
-                del self.held[oldest if is_lru else self.random.choice(list(self.held))]
-            self.held[line] = None
-            self.held.move_to_end(line)
-        return missed
-
-
 @given(seed=st.integers(0, 10_000), churn=st.sampled_from([0.0, 0.003, 0.02, 0.2]))
 @settings(deadline=None)
 def test_no_cache_ever_misses_more(seed: int, churn: float) -> None:
     program, told = Program(seed, churn), footprint()
-    caches = [[Cache(int(lines), model.policy) for lines in SIZES_LINES] for model in POLICIES]
+    sizes = SIZES_LINES.tolist()
+    exact: dict[str, ExactLru | ExactRandom] = {
+        "lru": ExactLru(sizes),
+        "random": ExactRandom(sizes, seed),
+    }
+    caches = [exact[model.policy] for model in POLICIES]
     missed = np.zeros((len(POLICIES), len(SIZES_LINES)))
     most = np.zeros_like(missed)
     for _ in range(130):
         touched, memory = program.window()
-        missed += [[cache.misses(touched) for cache in row] for row in caches]
+        for cache in caches:
+            cache.feed(np.array(touched, np.uint64))
+        missed += [cache.take_misses().misses for cache in caches]
         most += told.add(memory)
         assert np.all(missed <= most)
 

@@ -36,6 +36,8 @@ def test_stat_survives_any_command_name(command: str) -> None:
     stat = parse_stat(f"7 ({command}) {STAT_TAIL}")
     assert (stat.pid, stat.command, stat.state, stat.parent_pid) == (7, command, "S", 1)
     assert (stat.user_ticks, stat.system_ticks, stat.start_ticks) == (150, 25, 4711)
+    assert (stat.faults, stat.threads) == (1 + 3, 1)
+    assert (stat.space_bytes, stat.resident_pages) == (1000, 10)
 
 
 def test_stat_of_ourselves_agrees_with_psutil() -> None:

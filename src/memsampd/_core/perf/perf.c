@@ -167,20 +167,22 @@ PyDoc_STRVAR(ring_drain_doc,
              "drain()\n--\n\n"
              "Take all that is in the ring, as parse_records() tells it. Empty once closed.");
 
+/* What is in the ring, up to `*head`. */
 static PyObject *
-ring_records(PerfRing *perf_ring, uint64_t head)
+ring_records(PerfRing *self, uint64_t *head)
 {
-    const Ring *ring = &perf_ring->ring;
+    const Ring *ring = &self->ring;
+    *head = ring->control ? ring_head(ring) : 0;
     uint64_t tail = ring->control ? ring->control->data_tail : 0;
-    return records_parse(ring, tail, head, perf_ring->sample_type);
+    return records_parse(ring, tail, *head, self->sample_type);
 }
 
 static PyObject *
 ring_drain(PyObject *self, PyObject *Py_UNUSED(unused))
 {
     PerfRing *perf_ring = (PerfRing *)self;
-    uint64_t head = perf_ring->ring.control ? ring_head(&perf_ring->ring) : 0;
-    PyObject *found = ring_records(perf_ring, head);
+    uint64_t head;
+    PyObject *found = ring_records(perf_ring, &head);
     if (found && perf_ring->ring.control)
         ring_give_back(&perf_ring->ring, head);
     return found;
@@ -193,8 +195,8 @@ PyDoc_STRVAR(ring_peek_doc,
 static PyObject *
 ring_peek(PyObject *self, PyObject *Py_UNUSED(unused))
 {
-    PerfRing *perf_ring = (PerfRing *)self;
-    return ring_records(perf_ring, perf_ring->ring.control ? ring_head(&perf_ring->ring) : 0);
+    uint64_t head;
+    return ring_records((PerfRing *)self, &head);
 }
 
 static PyMethodDef ring_methods[] = {

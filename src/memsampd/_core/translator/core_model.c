@@ -263,34 +263,26 @@ touch(struct walk *w, const struct exit *x, unsigned instruction, size_t *access
     return t;
 }
 
-/* Whether a branch went where the instruction says: `leaves` the path, or goes on along it. */
+/* Whether the predictor is wrong about an instruction of a record, if that is a branch. One branch is the same
+ * in all blocks that have it. */
 static bool
-is_taken(const struct instruction *branch, bool leaves)
+is_wrong_guess(struct walk *w, const struct exit *x, const struct instruction *now, bool is_last,
+               const struct exit *next)
 {
-    return leaves != branch->is_followed;
-}
-
-/* Whether the predictor is wrong about instruction `i` of a record, if that is a branch. One branch is the
- * same in all blocks that have it. */
-static bool
-is_wrong_guess(struct walk *w, const struct exit *x, unsigned i, const struct exit *next)
-{
-    const struct block *block = &w->blocks->block[x->block];
-    const struct instruction *now = &w->blocks->instruction[block->first_instruction + i];
-    const bool is_last = i + 1u == x->instructions;
+    const struct blocks *b = w->blocks;
     struct predictor *p = &w->model->predictor;
+    const bool leaves = is_last && x != &b->exit[b->block[x->block].first_exit]; /* the path, by its side */
 
     switch (now->flow) {
     case FLOW_BRANCH:
     case FLOW_SHORT_BRANCH:
-        return !guess_branch(p, (uint32_t)now->ip,
-                             is_taken(now, is_last && x != &w->blocks->exit[block->first_exit]));
+        return !guess_branch(p, (uint32_t)now->ip, leaves != now->is_followed);
     case FLOW_JUMP_INDIRECT:
     case FLOW_CALL_INDIRECT:
         if (!is_last)
             return !guess_target(p, (uint32_t)now->ip, (uint32_t)now[1].ip);
-        return next != NULL && !guess_target(p, (uint32_t)now->ip,
-                                             (uint32_t)w->blocks->block[next->block].ip);
+        return next != NULL &&
+               !guess_target(p, (uint32_t)now->ip, (uint32_t)b->block[next->block].ip);
     default: /* a core has a stack of what calls return to */
         return false;
     }
@@ -306,7 +298,7 @@ run_record(struct walk *w, const struct exit *x, const struct exit *next, const 
     for (unsigned i = 0; i < x->instructions; i++) {
         const struct instruction *now = &w->blocks->instruction[block->first_instruction + i];
         const struct touched t = touch(w, x, i, &access, words);
-        const bool is_wrong = is_wrong_guess(w, x, i, next);
+        const bool is_wrong = is_wrong_guess(w, x, now, i + 1u == x->instructions, next);
         step(&m->cores, m->count, &now->dependences, &t, is_wrong);
         m->count++;
     }

@@ -31,7 +31,11 @@ class ProcessStat(msgspec.Struct, frozen=True):
         user_ticks: user CPU time in ticks of sysconf(SC_CLK_TCK); of all threads, those that
             exited included, where the path is a process's.
         system_ticks: the same of system CPU time.
+        faults: page faults of the same threads, minor and major ones.
+        threads: number of threads.
         start_ticks: start time in ticks since boot.
+        space_bytes: size of its address space.
+        resident_pages: pages that it has in memory, without those of hugetlbfs; 0 once it is dead.
         program: where its code begins and ends, and its stack begins; the first is zero while an
             exec makes it and once it has no memory; ones and a zero where that may not be known.
     """
@@ -43,7 +47,11 @@ class ProcessStat(msgspec.Struct, frozen=True):
     flags: int
     user_ticks: int
     system_ticks: int
+    faults: int
+    threads: int
     start_ticks: int
+    space_bytes: int
+    resident_pages: int
     program: tuple[str, ...]
 
     @property
@@ -79,7 +87,11 @@ def parse_stat(text: str) -> ProcessStat:
         flags=int(fields[6]),
         user_ticks=int(fields[11]),
         system_ticks=int(fields[12]),
+        faults=int(fields[7]) + int(fields[9]),
+        threads=int(fields[17]),
         start_ticks=int(fields[19]),
+        space_bytes=int(fields[20]),
+        resident_pages=int(fields[21]),
         program=tuple(fields[23:26]),
     )
 

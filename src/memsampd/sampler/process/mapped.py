@@ -7,14 +7,13 @@ import re
 from pathlib import Path
 
 import msgspec
-from msgspec.structs import replace
 
-from memsampd.sampler.process.identity import PROC
+from memsampd.sampler.process.identity import PROC, ProcessStat, read_stat
+from memsampd.sampler.process.status import read_status
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 # Memory of devices is mapped without being counted, but for shared memory and huge pages.
 _DEVICE = re.compile(rb" /dev/(?!shm/|zero|huge)")
-_HUGE = re.compile(rb"^HugetlbPages:\s+(\d+) kB", re.MULTILINE)
 _GROWTH = 1.25  # of the address space: then devices may have been mapped
 _CPUS_LEAST = 4  # that a thread may have run on since its pages were counted
 
@@ -32,16 +31,11 @@ class MemoryUse(msgspec.Struct, frozen=True):
 
 
 class _Counts(msgspec.Struct, frozen=True):
-    """Of a process: faults that gave pages, its address space, pages that it has, threads.
+    """Pages that it has, and that faults have given; bytes of hugetlbfs, which are told apart."""
 
-    Pages of hugetlbfs are told apart, in bytes: resident memory does not hold them.
-    """
-
-    faults: int
-    space_bytes: int
     pages: int
-    threads: int
-    huge_bytes: int = 0
+    faults: int
+    huge_bytes: int
 
 
 class MappedMemory:
@@ -58,7 +52,7 @@ class MappedMemory:
     """
 
     def __init__(self, pid: int, cpus: int | None = None, proc: Path = PROC) -> None:
-        self._folder = proc / str(pid)
+        self._pid, self._proc = pid, proc
         self._cpus = os.cpu_count() or 1 if cpus is None else cpus
         self.begin_anew()
 
@@ -76,13 +70,14 @@ class MappedMemory:
             None if that is not known: it is gone, or memory of devices is not counted.
         """
         try:
-            now = self._count()
+            stat = read_stat(self._pid, self._proc)
+            now = self._count(stat)
+            if now.pages == 0 or self._has_devices(stat.space_bytes):
+                return None
         except (OSError, ValueError, IndexError):
             return None
-        if now.pages == 0 or self._has_devices(now):
-            return None
         before, self._before = self._before, now
-        pages = now.pages + self._uncounted_pages(now.threads)
+        pages = now.pages + self._uncounted_pages(stat.threads)
         resident_bytes = pages * PAGE_BYTES + now.huge_bytes
         if before is None:
             return MemoryUse(resident_bytes, resident_bytes)
@@ -90,43 +85,23 @@ class MappedMemory:
         huge_bytes = max(now.huge_bytes - before.huge_bytes, 0)
         return MemoryUse(resident_bytes, given * PAGE_BYTES + huge_bytes)
 
-    def _count(self) -> _Counts:
-        now, before = _parse((self._folder / "stat").read_bytes()), self._before
-        if before is None:
-            return self._with_huge(now)
-        if now.pages == 0:  # it has ended; faults are told until its parent has asked
-            pages = before.pages + now.faults - before.faults
-            return replace(now, pages=pages, huge_bytes=before.huge_bytes)
-        if now.faults == before.faults:
-            return replace(now, huge_bytes=before.huge_bytes)
-        return self._with_huge(now)
+    def _count(self, stat: ProcessStat) -> _Counts:
+        before, pages = self._before, stat.resident_pages
+        if before is not None and pages == 0:  # it has ended; its parent has not asked yet
+            pages = before.pages + stat.faults - before.faults
+        elif before is None or stat.faults != before.faults:
+            huge_bytes = read_status(self._pid, self._proc).huge_bytes
+            return _Counts(pages, stat.faults, huge_bytes)
+        return _Counts(pages, stat.faults, before.huge_bytes)
 
-    def _with_huge(self, now: _Counts) -> _Counts:
-        found = _HUGE.search((self._folder / "status").read_bytes())
-        return replace(now, huge_bytes=int(found[1]) * 1024 if found else 0)
-
-    def _has_devices(self, now: _Counts) -> bool:
-        if now.space_bytes > _GROWTH * self._looked_bytes:
-            try:
-                maps = (self._folder / "maps").read_bytes()
-            except OSError:
-                return True  # nobody knows
-            if _DEVICE.search(maps):
+    def _has_devices(self, space_bytes: int) -> bool:
+        """Look for them, unless nothing can have come; areas need not be told apart for that."""
+        if space_bytes > _GROWTH * self._looked_bytes:
+            if _DEVICE.search((self._proc / str(self._pid) / "maps").read_bytes()):
                 return True
-            self._looked_bytes = now.space_bytes
+            self._looked_bytes = space_bytes
         return False
 
     def _uncounted_pages(self, threads: int) -> int:
         """Pages that CPUs have not added up yet (percpu_counter: a batch each)."""
         return max(32, 2 * self._cpus) * min(self._cpus, max(threads, _CPUS_LEAST))
-
-
-def _parse(stat: bytes) -> _Counts:
-    """Parse a stat file (proc_pid_stat(5))."""
-    fields = stat[stat.rindex(b")") + 2 :].split()
-    return _Counts(
-        faults=int(fields[7]) + int(fields[9]),
-        space_bytes=int(fields[20]),
-        pages=int(fields[21]),
-        threads=int(fields[17]),
-    )

@@ -25,6 +25,7 @@ class ProcessStatus(msgspec.Struct, frozen=True):
         seccomp_mode: 0 none, 1 strict, 2 filter.
         threads: number of threads.
         rss_bytes: resident memory.
+        huge_bytes: memory in pages of hugetlbfs, which resident memory does not hold.
         cap_effective: effective capabilities, a bit each.
     """
 
@@ -36,6 +37,7 @@ class ProcessStatus(msgspec.Struct, frozen=True):
     seccomp_mode: int
     threads: int
     rss_bytes: int
+    huge_bytes: int
     cap_effective: int
 
 
@@ -59,6 +61,7 @@ def parse_status(text: str) -> ProcessStatus:
         seccomp_mode=number("Seccomp"),
         threads=number("Threads"),
         rss_bytes=number("VmRSS") * 1024,
+        huge_bytes=number("HugetlbPages") * 1024,
         cap_effective=number("CapEff", base=16),
     )
 
