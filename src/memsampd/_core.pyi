@@ -97,6 +97,7 @@ def perf_open_sampler(
     sample_type: int = ...,
     group: int = -1,
     exclude_kernel: bool = True,
+    disabled: bool = False,
 ) -> int: ...
 def perf_open_counter(
     tid: int,

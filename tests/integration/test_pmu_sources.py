@@ -148,7 +148,7 @@ def test_counters_are_read_at_each_sample(which: int) -> None:
         before = read_word(child.pid, child.word_address)
         for source in sources(counters, child.pid)[which : which + 1]:
             clock = CounterClock()
-            parts = read_some(source, 50)
+            parts = read_some(source, 200)
             os.kill(child.pid, signal.SIGSTOP)
             after = read_word(child.pid, child.word_address)
             source.close()
@@ -166,6 +166,29 @@ def test_counters_are_read_at_each_sample(which: int) -> None:
                 speed.accesses_per_cpu_second * speed.cpu_seconds, rel=1e-6
             )
             assert source.notes == ()  # nobody else had the counters
+
+
+@pytest.mark.parametrize("which", [0, 1], ids=["timer", "pmu"])
+def test_counters_begin_at_once(which: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long it takes to open one after the other while the target goes on."""
+    open_event = _core.perf_open_sampler
+
+    def open_slowly(*args: int, **options: int) -> int:
+        opened = open_event(*args, **options)
+        time.sleep(0.02)
+        return opened
+
+    with busy_child() as child:
+        counters = CounterSet(((TASK_CLOCK, FAULTS, TASK_CLOCK, TASK_CLOCK),))
+        monkeypatch.setattr(_core, "perf_open_sampler", open_slowly)
+        for source in sources(counters, child.pid)[which : which + 1]:
+            monkeypatch.undo()
+            counted = read_some(source, 1)[-1].counted
+            source.close()
+            assert counted is not None
+            # Read one after the other in the sample: the host may hold up this CPU in between.
+            assert counted.accesses[0] == pytest.approx(counted.cycles[0], abs=1e7)
+            assert counted.seconds[0] * 1e9 == pytest.approx(counted.cycles[0], abs=1e7)
 
 
 def read_word(pid: int, address: int) -> int:

@@ -20,28 +20,30 @@ PyDoc_STRVAR(perf_open_sampler_doc,
              "perf_open_sampler(tid, cpu, period, wakeup_bytes, inherit, *,\n"
              "                  type=PERF_TYPE_SOFTWARE, config=PERF_COUNT_SW_TASK_CLOCK, config1=0,\n"
              "                  config2=0, bp_type=0, precise_ip=0, sample_type=SAMPLE_REGISTERS,\n"
-             "                  group=-1, exclude_kernel=True)\n--\n\n"
+             "                  group=-1, exclude_kernel=True, disabled=False)\n--\n\n"
              "Sample a thread whenever an event has happened so often, here by default every so\n"
              "many ns of its CPU time; with a period of 0 count it, as a member of a group.\n\n"
              "cpu is -1 for all. inherit: INHERIT_NOTHING, INHERIT_THREADS (Linux 5.13) or\n"
              "INHERIT_ALL. sample_type: SAMPLE_ constants, what is in a sample besides the\n"
-             "instruction, the thread and the time. Returns a descriptor; OSError as\n"
-             "perf_event_open(2).");
+             "instruction, the thread and the time. disabled: it and what joins it later wait for\n"
+             "PERF_EVENT_IOC_ENABLE. Returns a descriptor; OSError as perf_event_open(2).");
 
 static PyObject *
 perf_open_sampler(PyObject *Py_UNUSED(module), PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"tid",     "cpu",     "period",  "wakeup_bytes", "inherit",
                             "type",    "config",  "config1", "config2",      "bp_type",
-                            "precise_ip", "sample_type", "group", "exclude_kernel", NULL};
-    int tid, cpu, inherit, group = -1, exclude_kernel = 1;
+                            "precise_ip", "sample_type", "group", "exclude_kernel", "disabled",
+                            NULL};
+    int tid, cpu, inherit, group = -1, exclude_kernel = 1, disabled = 0;
     unsigned type = PERF_TYPE_SOFTWARE, bp_type = 0, precise_ip = 0;
     unsigned long long period, config = PERF_COUNT_SW_TASK_CLOCK, config1 = 0, config2 = 0;
     unsigned long long sample_type = PERF_SAMPLE_REGS_USER;
     unsigned wakeup_bytes;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "iiKIi|$IKKKIIKip", names, &tid, &cpu, &period,
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "iiKIi|$IKKKIIKipp", names, &tid, &cpu, &period,
                                      &wakeup_bytes, &inherit, &type, &config, &config1, &config2,
-                                     &bp_type, &precise_ip, &sample_type, &group, &exclude_kernel))
+                                     &bp_type, &precise_ip, &sample_type, &group, &exclude_kernel,
+                                     &disabled))
         return NULL;
     if (tid <= 0 || inherit < 0 || inherit >= INHERIT_END) {
         PyErr_SetString(PyExc_ValueError, "tid must be positive and inherit an INHERIT_ constant");
@@ -57,6 +59,7 @@ perf_open_sampler(PyObject *Py_UNUSED(module), PyObject *args, PyObject *kwargs)
         .sample_regs_user = sample_type & PERF_SAMPLE_REGS_USER ? SAMPLED_REGISTERS : 0,
         .sample_stack_user = sample_type & PERF_SAMPLE_STACK_USER ? SAMPLED_STACK_BYTES : 0,
         .read_format = sample_type & PERF_SAMPLE_READ ? RECORDS_READ_FORMAT : 0,
+        .disabled = disabled != 0,
         .inherit = inherit != INHERIT_NOTHING,
         .exclude_kernel = exclude_kernel != 0,
         .exclude_hv = exclude_kernel != 0,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import resource
 from collections.abc import Iterable
@@ -84,6 +85,8 @@ class SamplerOptions(msgspec.Struct, frozen=True):
         try:
             for event in (group.sampled, *group.counted):
                 fds.append(self._open_event(event, tid, cpu, inherit, fds[0] if fds else -1))
+            # All begin at once: what is read at the first sample is of one time.
+            fcntl.ioctl(fds[0], _core.PERF_EVENT_IOC_ENABLE, 0)
         except OSError:
             close_all([tuple(fds)])
             raise
@@ -108,6 +111,7 @@ class SamplerOptions(msgspec.Struct, frozen=True):
             sample_type=self.fields,
             group=leader,
             exclude_kernel=event.excludes_kernel,
+            disabled=is_sampled,
         )
 
     def check_kinds(self) -> None:
