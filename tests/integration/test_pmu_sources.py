@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import pytest
@@ -173,7 +174,7 @@ def test_counters_begin_at_once(which: int, monkeypatch: pytest.MonkeyPatch) -> 
     """However long it takes to open one after the other while the target goes on."""
     open_event = _core.perf_open_sampler
 
-    def open_slowly(*args: int, **options: int) -> int:
+    def open_slowly(*args: int, **options: Any) -> int:
         opened = open_event(*args, **options)
         time.sleep(0.02)
         return opened
