@@ -277,11 +277,11 @@ def test_registers_advance_as_the_rows_do(target: subprocess.Popen[str]) -> None
     with closing(WalkSource(target.pid, random.Random(1))) as source:
         burst = walk(source, target.pid)
     advance = (burst.stretch[2] - burst.stretch[0]).view(np.int64)
-    steady = burst.address[-1] - burst.address[0]
+    steady = int(burst.address[-1]) - int(burst.address[0])
     assert burst.stretch.shape == (3, 16)
     assert burst.stretch_shares[0] == 0
     if np.all(np.diff(burst.address.astype(np.int64)) == 8):
-        assert any(abs(int(each) - int(steady)) <= 8 for each in advance.tolist())
+        assert any(abs(int(each) - steady) <= 8 for each in advance.tolist())
 
 
 def test_the_choice(target: subprocess.Popen[str]) -> None:

@@ -12,6 +12,7 @@ from tracees import PATIENCE_SECONDS, compile_c, patiently, running
 
 from memsampd import _core
 from memsampd.models.counting import LineCounter
+from memsampd.sampler.line_choice import LineChoice
 from memsampd.sampler.records import Burst, BurstEnd, BurstRequest
 from memsampd.sampler.replica.source import ReplicaSource
 
@@ -74,6 +75,9 @@ def parts_of(
     return parts
 
 
+ALL_LINES = LineChoice(LINE_BYTES)
+
+
 @pytest.fixture
 def pid(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[int]:
     chased, summed, *program = request.param
@@ -90,7 +94,9 @@ def full_parts(pid: int, accesses: int, seek_ips: tuple[int, ...] = ()) -> list[
         while parts[-1][0].end is not BurstEnd.FULL:  # cold code, on a busy machine
             parts = parts_of(source, pid, accesses, seek_ips)
         assert source.count_rest(LINE_BYTES, _core.ReuseCounter(0)) is None
-        assert sum(burst.accesses for burst, _ in parts) == len(source.rows_again(accesses).ip)
+        assert sum(burst.accesses for burst, _ in parts) == len(
+            source.rows_again(accesses, ALL_LINES)[0]
+        )
     return parts
 
 

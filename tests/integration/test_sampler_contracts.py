@@ -24,6 +24,7 @@ from memsampd.models.lines import line_stream
 from memsampd.phases.branchmap import BranchMap, BranchMaps
 from memsampd.sampler.clock.counters import CounterClock
 from memsampd.sampler.clock.progress import ProgressClock
+from memsampd.sampler.line_choice import LineChoice
 from memsampd.sampler.perf.counts import CounterSet
 from memsampd.sampler.perf.groups import TASK_CLOCK
 from memsampd.sampler.perf.source import TaskClockSource
@@ -146,10 +147,19 @@ def test_access_sources_count_lines(name: str, busy: subprocess.Popen[str]) -> N
         return source.count_lines(BurstRequest(busy.pid, 2000, 1.0), 64, counters[-1].core)
 
     with closed(ACCESS_SOURCES[name](busy.pid)) as source:
-        assert len(source.rows_again(100)) == 0  # there was no burst yet
+        every, half = LineChoice(64), LineChoice.of(0.5, 64, random.Random(1))
+        assert len(source.rows_again(100, every)[0]) == 0  # there was no burst yet
         burst = whole(capture)
-        rows, few = source.rows_again(burst.accesses), source.rows_again(100)
-    assert len(source.rows_again(100)) == 0
+        (all_at, rows), (few_at, few) = (
+            source.rows_again(most, every) for most in (burst.accesses, 100)
+        )
+        half_at, chosen = source.rows_again(burst.accesses, half)
+    assert len(source.rows_again(100, every)[0]) == 0
+    assert np.array_equal(all_at, np.arange(len(rows)))
+    assert np.array_equal(few_at, np.arange(len(few)))
+    assert np.array_equal(half_at, np.flatnonzero(half.has(rows.address)))
+    for column in ("ip", "address", "size_bytes", "is_write"):
+        assert np.array_equal(getattr(chosen, column), getattr(rows, column)[half_at])
     assert len(burst) == 0
     assert 0.95 * burst.accesses <= len(rows) <= burst.accesses
     assert 100 <= len(few) < 200
@@ -166,12 +176,14 @@ def test_access_sources_count_lines(name: str, busy: subprocess.Popen[str]) -> N
 def test_access_sources_can_be_cancelled(name: str, busy: subprocess.Popen[str]) -> None:
     request = BurstRequest(busy.pid, 10**9, max_stop_seconds=1.0)
     with closed(ACCESS_SOURCES[name](busy.pid)) as source:
-        threading.Timer(0.1, source.cancel).start()
+        cancelling = threading.Timer(0.1, source.cancel)
+        cancelling.start()
         give_up = time.monotonic() + PATIENCE_SECONDS
         while (
             patiently(lambda: source.stream(request, lambda _: None)).end is not BurstEnd.DEADLINE
         ):
             assert time.monotonic() < give_up
+        cancelling.join()  # that one may have come to its own deadline
         for _ in range(3):  # and so does each later one
             later = patiently(lambda: source.stream(request, lambda _: None))
             assert later.end in (BurstEnd.DEADLINE, BurstEnd.COLD)

@@ -24,6 +24,7 @@ from memsampd.models.histogram import ReuseHistogram
 from memsampd.models.open_lines import OpenLine, open_lines
 from memsampd.sampler.clock.fitted import MOMENTS_LEAST
 from memsampd.sampler.clock.progress import often_executed
+from memsampd.sampler.line_choice import LineChoice
 from memsampd.sampler.perf.closely import sample_closely
 from memsampd.sampler.process.identity import PROC
 from memsampd.sampler.process.status import list_threads
@@ -36,7 +37,8 @@ _TRIES = 4
 # After so many bursts in a row of which too few registers are known, only every eighth thread is
 # sampled in quick succession.
 _FEW, _RARELY = 3, 8
-_OPEN_LINES_ROWS = 100_000  # of a burst: rows cost more than counting lines
+_OPEN_LINES_ACCESSES = 100_000  # of a burst are gone through for lines that it leaves open
+_OPEN_LINES_ROWS = 4000  # of these are of lines that are looked at, if all are touched as often
 _OPEN_LEAST_ACCESSES = 64  # for so long an open line was not touched
 
 
@@ -341,14 +343,23 @@ class TracerThread:
     ) -> CountedBurst:
         """Add lines that did not return within half of a burst or more."""
         burst = counted.burst
-        accesses = min(burst.accesses, _OPEN_LINES_ROWS)
+        accesses = min(burst.accesses, _OPEN_LINES_ACCESSES)
         least_accesses = accesses // 2
         is_wanted = order.open_lines and burst.accesses <= order.open_accesses
         if not is_wanted or least_accesses < _OPEN_LEAST_ACCESSES:
             return counted
         started = time.thread_time()
-        address = source.rows_again(accesses).address
-        told = open_lines(address, self._line_bytes, least_accesses, order.open_lines, self._rng)
+        choice = LineChoice.of(_OPEN_LINES_ROWS / accesses, self._line_bytes, self._rng)
+        at, rows = source.rows_again(accesses, choice)
+        told = open_lines(
+            at,
+            rows.address,
+            accesses,
+            self._line_bytes,
+            least_accesses,
+            order.open_lines,
+            self._rng,
+        )
         more = BurstCost(tracer_cpu_seconds=time.thread_time() - started)
         return replace(counted, burst=replace(burst, cost=burst.cost + more), open_lines=told)
 

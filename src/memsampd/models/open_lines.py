@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 VISIT_ACCESSES = 4096
 """Touches of a line less than this apart are one visit to it."""
-_MOST_ROWS = 12_000  # of sampled lines: sorting them takes time
 _WORD_BITS = 3
 # Of a line that was touched in so much of its words one is enough: whoever comes next will touch
 # that, too. Of others half are watched.
@@ -36,30 +35,33 @@ class OpenLine(msgspec.Struct, frozen=True):
 
 
 def open_lines(
+    time: NDArray[np.integer],
     address: NDArray[np.uint64],
+    accesses: int,
     line_bytes: int,
     least_accesses: int,
     count: int,
     rng: random.Random,
 ) -> tuple[OpenLine, ...]:
-    """Choose among a burst's accesses, uniformly, some whose lines did not return.
+    """Choose among a burst's lines, uniformly, some that did not return.
 
     Args:
-        address: first byte of each reference, in program order, shape (n,).
+        time: which of the burst's references those are that are given, increasing, shape (n,).
+        address: first byte of each, shape (n,): all references to some lines, or to all.
+        accesses: how many references the burst has.
         line_bytes: size of a line, a power of two, at least 16.
         least_accesses: choose only among those that had not returned for so long.
         count: how many are wanted at most.
         rng: chooses.
     """
     line_bits = line_bytes.bit_length() - 1
-    lines = address >> np.uint64(line_bits)
-    time = _sample(lines, rng)
-    order = np.argsort(lines[time], kind="stable")
-    line, time = lines[time[order]], time[order]
+    line = address >> np.uint64(line_bits)
+    order = np.argsort(line, kind="stable")
+    line, time, address = line[order], time[order], address[order]
     # A line's accesses are now in a row: the last of them is where it was left open.
-    is_last = np.append(np.diff(line) != 0, True)[: len(line)]
-    left = np.flatnonzero(is_last & (len(lines) - 1 - time >= least_accesses))
-    word = address[time] >> np.uint64(_WORD_BITS)
+    is_last = np.append(line[1:] != line[:-1], True)[: len(line)]
+    left = np.flatnonzero(is_last & (time <= accesses - 1 - least_accesses))
+    word = address >> np.uint64(_WORD_BITS)
     told = []
     for last in rng.sample(left.tolist(), min(count, len(left))):
         first = int(np.searchsorted(line, line[last]))
@@ -86,15 +88,6 @@ def line_of_access(address: int, line_bytes: int, rng: random.Random) -> OpenLin
     touched = [address >> _WORD_BITS]
     words = _words(touched, address >> line_bits, line_bits - _WORD_BITS, rng)
     return OpenLine(tuple(each << _WORD_BITS for each in words), 1, 1, 1)
-
-
-def _sample(lines: NDArray[np.uint64], rng: random.Random) -> NDArray[np.int64]:
-    """When lines of a random choice were accessed: all, if these are few."""
-    if len(lines) <= _MOST_ROWS:
-        return np.arange(len(lines))
-    odd = np.uint64(2 * rng.getrandbits(62) + 1)
-    part = (lines * odd) >> np.uint64(48)
-    return np.flatnonzero(part < np.uint64((_MOST_ROWS << 16) // len(lines)))
 
 
 def _words(touched: list[int], line: int, words_bits: int, rng: random.Random) -> list[int]:

@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Protocol, runtime_checkable
 
+import numpy as np
+from numpy.typing import NDArray
+
 from memsampd import _core
+from memsampd.sampler.line_choice import LineChoice
 from memsampd.sampler.records import (
     AccessChunk,
     BranchSamples,
@@ -69,8 +73,11 @@ class AccessSource(Protocol):
         A burst whose code changes to such as goes at quite another speed is told in parts.
         """
 
-    def rows_again(self, most: int) -> AccessChunk:
-        """The first rows of the last burst that was taken; none if they are not kept."""
+    def rows_again(self, most: int, choice: LineChoice) -> tuple[NDArray[np.uint32], AccessChunk]:
+        """Which of the first rows of the last burst are of chosen lines, and these rows.
+
+        Chosen by their first byte; none if the burst is not kept.
+        """
 
     def cancel(self) -> None:
         """End the present burst and all later ones at once."""

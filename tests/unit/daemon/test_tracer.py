@@ -12,11 +12,13 @@ from contextlib import contextmanager
 
 import numpy as np
 from msgspec.structs import replace
+from numpy.typing import NDArray
 from tracees import PATIENCE_SECONDS
 
 from memsampd import _core
 from memsampd.daemon.tracer import CaptureOrder, CaptureResult, TracerThread
 from memsampd.errors import CaptureError
+from memsampd.sampler.line_choice import LineChoice
 from memsampd.sampler.records import AccessChunk, Burst, BurstCost, BurstEnd, BurstRequest
 
 COST = BurstCost(stop_seconds=0.002, stops=2, longest_stop_seconds=0.0015)
@@ -58,11 +60,13 @@ class Scripted:
         counter.add(np.array(part, np.uint64))
         return replace(burst(len(part)), cost=BurstCost(stops=1))
 
-    def rows_again(self, most: int) -> AccessChunk:
+    def rows_again(self, most: int, choice: LineChoice) -> tuple[NDArray[np.uint32], AccessChunk]:
         self.asked_again.append(most)
         address = np.arange(most, dtype=np.uint64) * np.uint64(64)
         none = np.zeros(most, np.uint16)
-        return AccessChunk(address, address, none + np.uint16(8), none > 0)
+        rows = AccessChunk(address, address, none + np.uint16(8), none > 0)
+        at = np.flatnonzero(choice.has(address))
+        return at.astype(np.uint32), rows.part(at)
 
     def cancel(self) -> None:
         """Nothing is under way."""

@@ -13,13 +13,16 @@ from pathlib import Path
 from typing import TypeAlias
 
 import msgspec
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 from tracees import sleeping
 from tracing_rows import COST, HEADER, invented, read_trace, rows_of
 
 from memsampd.daemon.tracing import ThreadChooser, TraceConfig, TraceResult, Tracing
 from memsampd.errors import CaptureError, TargetError, TraceError, UsageError
 from memsampd.exporters.trace import TraceReader, TraceWriter
+from memsampd.sampler.line_choice import LineChoice
 from memsampd.sampler.process.identity import ProcessHandle
 from memsampd.sampler.records import AccessChunk, Burst, BurstEnd, BurstRequest
 
@@ -65,7 +68,7 @@ class Scripted:
     def count_rest(self, line_bytes: int, counter: object) -> Burst | None:
         raise AssertionError("a trace is of rows")
 
-    def rows_again(self, most: int) -> AccessChunk:
+    def rows_again(self, most: int, choice: LineChoice) -> tuple[NDArray[np.uint32], AccessChunk]:
         raise AssertionError("a trace has them already")
 
     def stream(self, request: BurstRequest, consume: Consumer) -> Burst:

@@ -148,7 +148,7 @@ def watched(stream: Stream, watches: int, seed: int, most_words: int = 4) -> Pha
     while kept.count < watches:
         start = int(rng.integers(0, len(stream) // 3))
         burst = stream.address[start : start + BURST]
-        for each in open_lines(burst, 64, BURST // 2, 8, lines_rng):
+        for each in open_lines(np.arange(BURST), burst, BURST, 64, BURST // 2, 8, lines_rng):
             line = msgspec.structs.replace(each, words=each.words[:most_words])
             kept.add(watch(stream, line, start), None)
     return kept

@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Sequence
 
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
-from memsampd.models.open_lines import line_of_access, open_lines
+from memsampd.models.open_lines import OpenLine, line_of_access, open_lines
+from memsampd.sampler.line_choice import LineChoice
+
+
+def of_all(
+    address: Sequence[int] | NDArray[np.uint64], least: int, count: int, rng: random.Random
+) -> tuple[OpenLine, ...]:
+    """Lines of a burst all of whose references are given."""
+    given = np.array(address, np.uint64)
+    return open_lines(np.arange(len(given)), given, len(given), 64, least, count, rng)
 
 
 def naive(address: list[int], least: int) -> set[int]:
@@ -22,7 +33,7 @@ def naive(address: list[int], least: int) -> set[int]:
 @given(st.lists(st.integers(0, 4000), max_size=400), st.integers(0, 200), st.integers(0, 99))
 def test_all_are_open_and_all_can_be_chosen(address: list[int], least: int, seed: int) -> None:
     rng = random.Random(seed)
-    told = open_lines(np.array(address, np.uint64), 64, least, 1000, rng)
+    told = of_all(address, least, 1000, rng)
     assert {each.words[0] >> 6 for each in told} == naive(address, least)
     for each in told:
         line = each.words[0] >> 6
@@ -39,7 +50,7 @@ def test_the_choice_is_even() -> None:
     address = np.arange(100, dtype=np.uint64) << np.uint64(6)
     rng = random.Random(1)
     chosen = Counter(
-        each.words[0] >> 6 for _ in range(2000) for each in open_lines(address, 64, 50, 5, rng)
+        each.words[0] >> 6 for _ in range(2000) for each in of_all(address, 50, 5, rng)
     )
     assert set(chosen) == set(range(50))
     assert min(chosen.values()) > 120  # of 200 on average
@@ -48,24 +59,27 @@ def test_the_choice_is_even() -> None:
 
 def test_the_word_touched_least_often_is_watched() -> None:
     often, rarely = [0, 0, 8, 8, 16, 24, 24, 32, 32, 40, 40], [4096 + 64 * i for i in range(100)]
-    (told,) = open_lines(np.array(often + rarely, np.uint64), 64, 100, 5, random.Random(1))
+    (told,) = of_all(often + rarely, 100, 5, random.Random(1))
     assert told.words == (16,)
 
 
 def test_only_the_last_visit_counts() -> None:
     away = [(1 + i % 50) << 12 for i in range(5000)]
     address = np.array([0, 8, 16, 24, 32, 40, *away, 48, *away], np.uint64)
-    told = open_lines(address, 64, 4900, 9, random.Random(1))
+    told = of_all(address, 4900, 9, random.Random(1))
     (line,) = (each for each in told if each.words[0] < 64)
     assert line.touched == 1
     assert line.words[0] == 48
     assert len(line.words) == 4
 
 
-def test_of_many_rows_a_sample_of_lines_is_looked_at() -> None:
-    """Whole lines: their words are all there."""
+def test_some_lines_of_a_burst_are_enough() -> None:
+    """All references to these: their words are all there."""
     address = np.arange(400_000, dtype=np.uint64) << np.uint64(3)
-    told = open_lines(address, 64, 200_000, 64, random.Random(1))
+    rng = random.Random(1)
+    at = np.flatnonzero(LineChoice.of(0.1, 64, rng).has(address))
+    assert 0.05 < len(at) / len(address) < 0.2
+    told = open_lines(at, address[at], len(address), 64, 200_000, 64, rng)
     assert len(told) == 64
     assert all(each.touched == 8 and len(each.words) == 1 for each in told)
     assert all(each.words[0] < 200_000 << 3 for each in told)

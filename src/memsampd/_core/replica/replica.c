@@ -148,6 +148,8 @@ static PyMethodDef replica_methods[] = {
      "Begin to take what was recorded, or a part: at most so many rows, or, given a shift and a counter, "
      "have lines of 1 << shift bytes counted."},
     {"take", (PyCFunction)replica_take, METH_NOARGS, "The next chunk; None behind the last."},
+    {"rows_again", (PyCFunction)replica_rows_again, METH_VARARGS,
+     "Which of the first rows are of chosen lines, and these rows as take gives them."},
     {"core_times", (PyCFunction)replica_core_times, METH_NOARGS,
      "How long what was taken would take on a modelled core."},
     {"parts", (PyCFunction)replica_parts, METH_VARARGS,

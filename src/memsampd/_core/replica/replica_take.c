@@ -32,6 +32,20 @@ replica_parts(Replica *self, PyObject *args)
     return PyLong_FromSize_t(self->parts.count);
 }
 
+/* Begin with the records of a part, of all if it is -1. */
+static void
+begin(Replica *self, uint64_t limit, unsigned line_shift, int part)
+{
+    struct runner *r = &self->runner;
+
+    r->expansion.chunk_rows = CHUNK_ROWS;
+    expansion_begin(&r->expansion, limit, line_shift);
+    self->from = self->at = part > 0 ? self->parts.end[part - 1] : r->start;
+    self->until = part >= 0 ? self->parts.end[part] : r->written;
+    self->has_cut_record = r->has_cut_record && self->until == r->written;
+    self->is_expanded = false;
+}
+
 PyObject *
 replica_begin_take(Replica *self, PyObject *args)
 {
@@ -39,7 +53,6 @@ replica_begin_take(Replica *self, PyObject *args)
     unsigned line_shift;
     int part = -1;
     PyObject *counter = Py_None;
-    struct runner *r = &self->runner;
 
     if (!PyArg_ParseTuple(args, "KI|Oi:begin_take", &limit, &line_shift, &counter, &part))
         return NULL;
@@ -57,12 +70,7 @@ replica_begin_take(Replica *self, PyObject *args)
     }
     Py_XDECREF(self->counter);
     self->counter = counter == Py_None ? NULL : Py_NewRef(counter);
-    r->expansion.chunk_rows = CHUNK_ROWS;
-    expansion_begin(&r->expansion, limit, line_shift);
-    self->from = self->at = part > 0 ? self->parts.end[part - 1] : r->start;
-    self->until = part >= 0 ? self->parts.end[part] : r->written;
-    self->has_cut_record = r->has_cut_record && self->until == r->written;
-    self->is_expanded = false;
+    begin(self, limit, line_shift, part);
     Py_RETURN_NONE;
 }
 
@@ -87,8 +95,6 @@ expand_some(Replica *self)
     self->is_expanded = result != EXPANDED_CHUNK;
     if (result == EXPANDED_NO_MEMORY || (x->line_shift != 0 && !expansion_count(x)))
         return -1;
-    if (x->line_shift == 0)
-        pages_note_lines(&r->pages, x->rows.address, x->rows.count, 0);
     return 0;
 }
 
@@ -129,6 +135,8 @@ replica_take(Replica *self, PyObject *Py_UNUSED(ignored))
     Py_BEGIN_ALLOW_THREADS
     double started = thread_cpu_seconds();
     failed = expand_some(self);
+    if (failed == 0 && x->line_shift == 0)
+        pages_note_lines(&self->runner.pages, x->rows.address, x->rows.count, 0);
     self->expansion_seconds += thread_cpu_seconds() - started;
     Py_END_ALLOW_THREADS
     if (self->counter != NULL)
@@ -141,6 +149,93 @@ replica_take(Replica *self, PyObject *Py_UNUSED(ignored))
                           ? counts_taken(x)
                           : rows_take(&x->rows, x->instructions, x->prefetches);
     x->instructions = x->prefetches = 0;
+    return taken;
+}
+
+/* Which lines are wanted: those whose hash, of 16 bits, is below. */
+struct line_choice {
+    unsigned shift;
+    uint64_t odd; /* the hash's multiplier */
+    uint32_t below;
+};
+
+/* Of the rows from `first` on, the first of which was the burst's `now`-th, keep those of chosen lines, and
+ * note which they were. -1 without memory. */
+static int
+keep_chosen(struct rows *rows, uint32_t **time, size_t first, uint32_t now,
+            const struct line_choice *choice)
+{
+    const size_t count = rows->count;
+    uint32_t *more = realloc(*time, (count + 1) * sizeof *more);
+
+    if (more == NULL)
+        return -1;
+    *time = more;
+    rows->count = first;
+    for (size_t i = first; i < count; i++, now++) {
+        const uint64_t line = rows->address[i] >> choice->shift;
+        if ((line * choice->odd) >> 48 >= choice->below)
+            continue;
+        const size_t to = rows->count++;
+        rows->ip[to] = rows->ip[i];
+        rows->address[to] = rows->address[i];
+        rows->size_bytes[to] = rows->size_bytes[i];
+        rows->is_write[to] = rows->is_write[i];
+        more[to] = now;
+    }
+    return 0;
+}
+
+static int
+expand_chosen(Replica *self, uint32_t **time, const struct line_choice *choice)
+{
+    struct expansion *x = &self->runner.expansion;
+
+    while (!self->is_expanded) {
+        const size_t kept = x->rows.count;
+        const uint64_t now = x->total;
+        x->chunk_rows = kept + CHUNK_ROWS;
+        if (expand_some(self) < 0 || keep_chosen(&x->rows, time, kept, (uint32_t)now, choice) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* The same rows once more, but only those of some lines. */
+PyObject *
+replica_rows_again(Replica *self, PyObject *args)
+{
+    struct expansion *x = &self->runner.expansion;
+    struct line_choice choice;
+    unsigned long long limit, odd;
+    unsigned below;
+    uint32_t *time = NULL;
+    int failed;
+
+    if (!PyArg_ParseTuple(args, "KIKI:rows_again", &limit, &choice.shift, &odd, &below))
+        return NULL;
+    if (choice.shift > 32 || limit > UINT32_MAX / 2) {
+        PyErr_SetString(PyExc_ValueError, "lines are at most 4 GiB long, and rows less than 2**31");
+        return NULL;
+    }
+    choice.odd = odd;
+    choice.below = below;
+    begin(self, limit, 0, -1);
+    Py_BEGIN_ALLOW_THREADS
+    double started = thread_cpu_seconds();
+    failed = expand_chosen(self, &time, &choice);
+    self->expansion_seconds += thread_cpu_seconds() - started;
+    Py_END_ALLOW_THREADS
+    PyObject *taken = NULL;
+    if (failed < 0) {
+        PyErr_NoMemory();
+    } else {
+        const Py_ssize_t bytes = (Py_ssize_t)(x->rows.count * sizeof *time);
+        taken = Py_BuildValue("(y#N)", time != NULL ? (const char *)time : "", bytes,
+                              rows_take(&x->rows, x->instructions, x->prefetches));
+    }
+    x->instructions = x->prefetches = 0;
+    free(time);
     return taken;
 }
 

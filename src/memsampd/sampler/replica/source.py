@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from memsampd import _core
 from memsampd.errors import CaptureError
+from memsampd.sampler.line_choice import LineChoice
 from memsampd.sampler.perf.arrival import Arrival
 from memsampd.sampler.process.identity import PROC
 from memsampd.sampler.records import (
@@ -258,12 +259,15 @@ class ReplicaSource:
             return None
         return self._hand_over_part(self._rest, Counted(line_bytes, counter), BurstCost())
 
-    def rows_again(self, most: int) -> AccessChunk:
-        """The first rows of the last burst that was taken, from what the replica recorded."""
-        rows = Rows()
+    def rows_again(self, most: int, choice: LineChoice) -> tuple[NDArray[np.uint32], AccessChunk]:
+        """Rows of the last burst of chosen lines, from what the replica recorded."""
+        rows, time = Rows(), np.empty(0, np.uint32)
         if self._last is not None and not self._is_closed:
-            self._hand_over(min(most, self._last.max_accesses), rows)
-        return rows.kept()
+            most = min(most, self._last.max_accesses)
+            told, chunk = self._replica.rows_again(most, choice.line_bits, choice.odd, choice.below)
+            time = np.frombuffer(told, np.uint32)
+            rows.take(chunk)
+        return time, rows.kept()
 
     def cancel(self) -> None:
         """End the present burst and all later ones at once; from any thread."""

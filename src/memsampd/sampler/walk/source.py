@@ -9,9 +9,11 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 from msgspec.structs import replace
+from numpy.typing import NDArray
 
 from memsampd import _core
 from memsampd.errors import CaptureError
+from memsampd.sampler.line_choice import LineChoice
 from memsampd.sampler.perf.arrival import HIT_SECONDS
 from memsampd.sampler.records import AccessChunk, Burst, BurstCost, BurstEnd, BurstRequest
 from memsampd.sampler.walk.memory import RunningMemory
@@ -156,11 +158,11 @@ class WalkSource:
         del line_bytes, counter
         return None
 
-    def rows_again(self, most: int) -> AccessChunk:
-        """The first rows of the last burst, but for those whose addresses nobody knows."""
-        rows = self._rows
-        at = np.flatnonzero(rows.address < USER_END)[:most]
-        return rows.part(at)
+    def rows_again(self, most: int, choice: LineChoice) -> tuple[NDArray[np.uint32], AccessChunk]:
+        """Rows of the last burst of chosen lines, but for those whose addresses nobody knows."""
+        known = self._rows.part(np.flatnonzero(self._rows.address < USER_END)[:most])
+        at = np.flatnonzero(choice.has(known.address))
+        return at.astype(np.uint32), known.part(at)
 
     def cancel(self) -> None:
         """Take no more; the present one takes half a second at most."""
