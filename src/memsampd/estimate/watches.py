@@ -31,7 +31,7 @@ _REMEMBERED = 512  # watches of a phase
 _SAME_KIND = 0.1
 # So many times as many watches are worth modelling the bursts of a phase again: it is the most
 # costly thing about watches.
-_NEWS = 2.0
+_NEWS = 3.0
 # The correlation of lines of one walk, or of a burst as short, which is a moment of the program.
 _WALK_ALIKE = 0.7
 # Who touches a line at random words so many times leaves one of its eight alone in 0.12 of cases.

@@ -116,7 +116,8 @@ class _Watch(msgspec.Struct):
 
     ``times`` is how often each thread had been switched to when it was first watched, ``past`` the
     hits of those that have ended, ``looks`` the time, the CPU time and the counts at the last two
-    looks.
+    looks. What hits say is worked out when others have come: ``seen`` bytes of them were there,
+    the last one at ``last_hit_seconds`` of CPU time.
     """
 
     order: WatchOrder
@@ -128,6 +129,8 @@ class _Watch(msgspec.Struct):
     end: Ending | None = None
     past: list[bytes] = msgspec.field(default_factory=list)
     lost_counters: bool = False
+    seen: int = 0
+    last_hit_seconds: float = 0.0
 
     def follow(self, tids: Sequence[int], most_threads: int) -> None:
         """Watch threads that have begun since, in place of those that have ended.
@@ -153,25 +156,40 @@ class _Watch(msgspec.Struct):
             _, cpu, last = self.looks[-1]
             counted = int(last)
         self.looks = [*self.looks[-1:], (now, cpu, float(counted))]
-        _, cpus, _, words = self.moments()
-        hits = cpus[1:-1]
+        by_hits = self._look_at_hits()
         if is_given_up and self.counters:
             self.end, self.lost_counters = "evicted", True
         elif not is_alive:
             self.end = "gone"
-        elif has_seen_enough(hits, self.order.least_seconds):
+        elif by_hits == "returned":
             self.end = "returned"
-        elif cpu - (hits[-1] if len(hits) else 0.0) >= patience_seconds:
+        elif cpu - self.last_hit_seconds >= patience_seconds:
             self.end = "patience"
-        elif np.any(np.bincount(words) >= self.order.most_hits):
+        elif by_hits == "hits":
             self.end = "hits"
         elif now - self.began_seconds > _LONGEST_SECONDS:
             self.end = "evicted"
 
+    def _look_at_hits(self) -> Ending | None:
+        """What hits that have come since the last look end, if anything."""
+        told = self._hits()
+        if sum(map(len, told)) == self.seen:
+            return None
+        self.seen = sum(map(len, told))
+        _, cpus, _, words = self.moments()
+        hits = cpus[1:-1]
+        self.last_hit_seconds = float(hits[-1])
+        if has_seen_enough(hits, self.order.least_seconds):
+            return "returned"
+        return "hits" if np.any(np.bincount(words) >= self.order.most_hits) else None
+
+    def _hits(self) -> list[bytes]:
+        """Hits of each thread, the order's own first."""
+        return [*(each.hits() for each in self.points.values()), *self.past]
+
     def moments(self) -> tuple[NDArray[np.float64], ...]:
         """Times, CPU times and counts of the thread, of begin, hits and end; words of the hits."""
-        told = [*(each.hits() for each in self.points.values()), *self.past]
-        mine, *others = (np.frombuffer(each, _HIT) for each in told)
+        mine, *others = (np.frombuffer(each, _HIT) for each in self._hits())
         looks = np.array(self.looks)
         known_times = np.concatenate([[self.began_seconds], mine["time_ns"] * 1e-9, looks[:, 0]])
         known_cpus = np.concatenate([[0.0], mine["task_ns"] * 1e-9, looks[:, 1]])
