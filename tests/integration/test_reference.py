@@ -341,11 +341,11 @@ def test_a_reference_made_again_is_tolerated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(make_references, "BUILD", tmp_path)
-    program = Program("list", "listing a folder", "", "", lambda _: ("/bin/ls", "-a", "/"))
+    program = Program("list", "listing a folder", "", "", lambda _: ("/bin/ls", "-a", "/usr/bin"))
     for name in ("one", "two"):
         assert "windows" in make_references.make(program, tmp_path / name)
     one, two = store.load(tmp_path / "one"), store.load(tmp_path / "two")
-    assert one.made["command"] == "/bin/ls -a /"
+    assert one.made["command"] == "/bin/ls -a /usr/bin"
     assert compare(one, two).tolerable
 
 
