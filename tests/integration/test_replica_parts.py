@@ -52,6 +52,7 @@ int main(void)
 }
 """
 LINE_BYTES = 64
+ALL_LINES = LineChoice(LINE_BYTES)
 CHASED, SUMMED = 30_000, 50_000
 
 
@@ -73,9 +74,6 @@ def parts_of(
         counting.begin()
         burst = source.count_rest(LINE_BYTES, counting.core)
     return parts
-
-
-ALL_LINES = LineChoice(LINE_BYTES)
 
 
 @pytest.fixture

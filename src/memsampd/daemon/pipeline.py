@@ -538,9 +538,7 @@ class Pipeline:
     def _watch(self, turn: Turn) -> tuple[WatchOrder, ...]:
         """Words to be watched: none while bursts need the debug registers, or our CPU time."""
         plan = self.parts.watching
-        if plan is None or self._is_seeking:
-            return ()
-        if not self._may_watch:
+        if plan is None or self._is_seeking or not self._may_watch:
             return ()
         return plan.orders(self.phase, turn.free_watches, self.parts.estimator.present_rate)
 

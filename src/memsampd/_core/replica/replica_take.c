@@ -154,9 +154,8 @@ replica_take(Replica *self, PyObject *Py_UNUSED(ignored))
 
 /* Which lines are wanted: those whose hash, of 16 bits, is below. */
 struct line_choice {
-    unsigned shift;
-    uint64_t odd; /* the hash's multiplier */
-    uint32_t below;
+    unsigned shift, below;
+    unsigned long long odd; /* the hash's multiplier */
 };
 
 /* Of the rows from `first` on, the first of which was the burst's `now`-th, keep those of chosen lines, and
@@ -207,19 +206,17 @@ replica_rows_again(Replica *self, PyObject *args)
 {
     struct expansion *x = &self->runner.expansion;
     struct line_choice choice;
-    unsigned long long limit, odd;
-    unsigned below;
+    unsigned long long limit;
     uint32_t *time = NULL;
     int failed;
 
-    if (!PyArg_ParseTuple(args, "KIKI:rows_again", &limit, &choice.shift, &odd, &below))
+    if (!PyArg_ParseTuple(args, "KIKI:rows_again", &limit, &choice.shift, &choice.odd,
+                          &choice.below))
         return NULL;
     if (choice.shift > 32 || limit > UINT32_MAX / 2) {
         PyErr_SetString(PyExc_ValueError, "lines are at most 4 GiB long, and rows less than 2**31");
         return NULL;
     }
-    choice.odd = odd;
-    choice.below = below;
     begin(self, limit, 0, -1);
     Py_BEGIN_ALLOW_THREADS
     double started = thread_cpu_seconds();

@@ -83,17 +83,26 @@ class SamplerOptions(msgspec.Struct, frozen=True):
     def _open_group(self, group: EventGroup, tid: int, cpu: int, inherit: int) -> tuple[int, ...]:
         fds: list[int] = []
         try:
-            for event in (group.sampled, *group.counted):
-                fds.append(self._open_event(event, tid, cpu, inherit, fds[0] if fds else -1))
-            # All begin at once: what is read at the first sample is of one time.
-            fcntl.ioctl(fds[0], _core.PERF_EVENT_IOC_ENABLE, 0)
+            waits = bool(group.counted)
+            fds.append(self._open_event(group.sampled, tid, cpu, inherit, -1, waits=waits))
+            for event in group.counted:
+                fds.append(self._open_event(event, tid, cpu, inherit, fds[0]))
+            if waits:  # all begin at once: what is read at the first sample is of one time
+                fcntl.ioctl(fds[0], _core.PERF_EVENT_IOC_ENABLE, 0)
         except OSError:
             close_all([tuple(fds)])
             raise
         return tuple(fds)
 
     def _open_event(
-        self, event: HardwareEvent, tid: int, cpu: int, inherit: int, leader: int
+        self,
+        event: HardwareEvent,
+        tid: int,
+        cpu: int,
+        inherit: int,
+        leader: int,
+        *,
+        waits: bool = False,
     ) -> int:
         is_sampled = leader < 0
         return _core.perf_open_sampler(
@@ -111,7 +120,7 @@ class SamplerOptions(msgspec.Struct, frozen=True):
             sample_type=self.fields,
             group=leader,
             exclude_kernel=event.excludes_kernel,
-            disabled=is_sampled,
+            disabled=waits,
         )
 
     def check_kinds(self) -> None:

@@ -172,10 +172,9 @@ class _Watch(msgspec.Struct):
 
     def _look_at_hits(self) -> Ending | None:
         """What hits that have come since the last look end, if anything."""
-        told = self._hits()
-        if sum(map(len, told)) == self.seen:
+        before, self.seen = self.seen, sum(map(len, self._hits()))
+        if self.seen == before:
             return None
-        self.seen = sum(map(len, told))
         _, cpus, _, words = self.moments()
         hits = cpus[1:-1]
         self.last_hit_seconds = float(hits[-1])
