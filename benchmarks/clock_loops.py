@@ -30,7 +30,7 @@ import numpy as np
 from clock_target import build, running
 from memsampd.errors import CaptureError
 from memsampd.sampler.clock.progress import ProgressClock, often_executed
-from memsampd.sampler.perf.closely import sample_closely
+from memsampd.sampler.perf.closely import CloseSampler
 from memsampd.sampler.perf.costs import measure_interrupt_seconds
 from memsampd.sampler.perf.source import TaskClockSource
 from memsampd.sampler.records import Burst, BurstRequest, Stretch, TimedStretch
@@ -82,6 +82,7 @@ def timed_bursts(
     clock = ProgressClock(measure_interrupt_seconds())
     with (
         open(os.eventfd(0)) as never,
+        closing(CloseSampler(never.fileno())) as sampler,
         closing(TaskClockSource(pid)) as samples,
         closing(ReplicaSource(pid)) as source,
     ):
@@ -89,7 +90,7 @@ def timed_bursts(
             clock.add(samples.read(0.0))
             time.sleep(_AROUND_SECONDS * (0.5 + rng.random()))
             with suppress(CaptureError):  # between two rounds it writes
-                close = sample_closely(pid, never.fileno())
+                close = sampler.sample(pid)
                 burst = source.capture(BurstRequest(pid, BURST_ROWS, beyond_seconds=beyond_seconds))
                 time.sleep(_AROUND_SECONDS)
                 clock.add(samples.read(0.0))

@@ -6,6 +6,7 @@ import os
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +24,7 @@ from tracees import (
 )
 
 from memsampd.daemon.tracer import CaptureOrder, CaptureResult, TracerThread
-from memsampd.sampler.perf.closely import SAMPLES, sample_closely
+from memsampd.sampler.perf.closely import SAMPLES, CloseSampler
 from memsampd.sampler.records import BranchSamples
 
 SAMPLE_SECONDS = 2e-5
@@ -52,11 +53,17 @@ def counter(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
         yield process
 
 
-def sampled(tid: int, never: int) -> BranchSamples:
+@pytest.fixture
+def sampler(never: int) -> Iterator[CloseSampler]:
+    with closing(CloseSampler(never)) as sampler:
+        yield sampler
+
+
+def sampled(sampler: CloseSampler, tid: int) -> BranchSamples:
     """As many as it takes, on a busy machine, until there are two."""
     give_up = time.monotonic() + PATIENCE_SECONDS
     while True:
-        samples = sample_closely(tid, never)
+        samples = sampler.sample(tid)
         assert samples is not None
         if len(samples) > 1:
             return samples
@@ -67,28 +74,53 @@ def test_a_register_goes_on_from_sample_to_sample(
     counter: subprocess.Popen[str], never: int
 ) -> None:
     before = descriptors()
-    samples = sampled(counter.pid, never)
+    with closing(CloseSampler(never)) as sampler:
+        samples = sampled(sampler, counter.pid)
     assert set(samples.tid.tolist()) == {counter.pid}
     assert (np.diff(samples.time_seconds) > 0).all()
-    assert len(samples) <= SAMPLES + 1  # one may come before the limit is set
+    assert len(samples) <= SAMPLES + 1  # one of the last time may come late
     advance = np.diff(samples.registers.view(np.int64), axis=0)
     assert (advance > 0).all(axis=0).any()
     assert descriptors() == before
     assert traces_left(counter.pid) == []
 
 
-def test_a_thread_that_sleeps_is_left_alone(never: int) -> None:
+def test_samples_are_of_the_time_in_which_they_were_asked_for(
+    counter: subprocess.Popen[str], sampler: CloseSampler
+) -> None:
+    last = sampled(sampler, counter.pid).time_seconds[-1]
+    for _ in range(4):
+        asked = time.monotonic()
+        assert asked > last
+        samples = sampled(sampler, counter.pid)
+        assert len(samples) <= SAMPLES + 1
+        assert samples.time_seconds[0] >= asked
+        last = samples.time_seconds[-1]
+
+
+def test_one_thread_after_another(
+    counter: subprocess.Popen[str], sampler: CloseSampler, tmp_path: Path
+) -> None:
+    with running(compile_c(tmp_path, COUNTER)) as other:
+        for process in (counter, other, counter):
+            samples = sampled(sampler, process.pid)
+            assert set(samples.tid.tolist()) == {process.pid}
+
+
+def test_a_thread_that_sleeps_is_left_alone(sampler: CloseSampler) -> None:
     with sleeping() as process:
-        samples = sample_closely(process.pid, never)
-    assert samples is not None
-    assert len(samples) == 0
-    assert sample_closely(process.pid, never) is None  # it has ended
+        for _ in range(2):
+            samples = sampler.sample(process.pid)
+            assert samples is not None
+            assert len(samples) == 0
+    assert sampler.sample(process.pid) is None  # it has ended
 
 
 def test_it_ends_at_once_when_it_is_cancelled(counter: subprocess.Popen[str]) -> None:
     fd = os.eventfd(1)
     try:
-        assert sample_closely(counter.pid, fd) is not None
+        with closing(CloseSampler(fd)) as sampler:
+            assert sampler.sample(counter.pid) is not None
     finally:
         os.close(fd)
 

@@ -48,6 +48,27 @@ int main(void)
 }
 """
 
+# Adds up the columns of a matrix, from the first row to the last or back, round by round.
+COLUMNS = """
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+int main(void)
+{
+    const long words = ROW_BYTES / 8;
+    volatile uint64_t *word = malloc(ROWS * ROW_BYTES);
+    uint64_t sum = 0;
+    for (long i = 0; i < ROWS * words; i++)
+        word[i] = i;
+    printf("ready\\n");
+    fflush(stdout);
+    for (long round = 0; round < 100000000; round++)
+        for (long row = 0; row < ROWS; row++)
+            sum += word[(BACKWARDS ? ROWS - 1 - row : row) * words + round % words];
+    return sum == 0;
+}
+"""
+
 # Traps where a page was written in a later round than it has come to itself: which never is.
 ROUNDS = """
 #include <stdint.h>
@@ -276,6 +297,23 @@ def test_memory_that_is_gone_through_at_random_is_read_in_blocks(
         burst = taken(source, reader.pid, BEYOND_SECONDS)
     assert burst.end is BurstEnd.FULL
     pages = len(np.unique(burst.address >> np.uint64(12)))
+    assert burst.pages_missed < pages / 4
+
+
+@pytest.mark.parametrize("is_backwards", [False, True])
+@pytest.mark.parametrize("row_pages", [3, 7, 40])
+def test_memory_that_is_gone_through_in_even_steps_is_read_ahead(
+    row_pages: int, is_backwards: bool, tmp_path: Path
+) -> None:
+    """Pages between the steps are left out: what is read ahead is needed."""
+    rows, row_bytes = 400, row_pages * 4096 + 64
+    code = f"#define ROWS {rows}l\n#define ROW_BYTES {row_bytes}l\n"
+    code += f"#define BACKWARDS {int(is_backwards)}\n{COLUMNS}"
+    with started(tmp_path, code) as process, closing(ReplicaSource(process.pid)) as source:
+        burst = taken(source, process.pid, BEYOND_SECONDS)
+    assert burst.end is BurstEnd.FULL
+    pages = len(np.unique(burst.address >> np.uint64(12)))
+    assert pages >= rows
     assert burst.pages_missed < pages / 4
 
 

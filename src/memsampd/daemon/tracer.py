@@ -25,7 +25,7 @@ from memsampd.models.open_lines import OpenLine, open_lines
 from memsampd.sampler.clock.fitted import MOMENTS_LEAST
 from memsampd.sampler.clock.progress import often_executed
 from memsampd.sampler.line_choice import LineChoice
-from memsampd.sampler.perf.closely import sample_closely
+from memsampd.sampler.perf.closely import CloseSampler
 from memsampd.sampler.process.identity import PROC
 from memsampd.sampler.process.status import list_threads
 from memsampd.sampler.protocols import AccessSource
@@ -172,6 +172,7 @@ class TracerThread:
         self._closing = threading.Event()
         self._closing_fd = os.eventfd(0, os.EFD_CLOEXEC)
         self._seek_end = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._close_sampler = CloseSampler(self._closing_fd)
         self._started: queue.SimpleQueue[AccessSource | BaseException] = queue.SimpleQueue()
         self.thread = threading.Thread(
             target=self._run, args=(make_source,), name="tracer", daemon=True
@@ -226,6 +227,7 @@ class TracerThread:
             while (order := self._orders.get()) is not None:
                 self._results.put(self._take_or_tell(source, order))
         finally:
+            self._close_sampler.close()
             source.close()
 
     def _take_or_tell(self, source: AccessSource, order: CaptureOrder) -> CaptureResult:
@@ -336,7 +338,7 @@ class TracerThread:
         is_of_use = self._without_moments < _FEW or self._without_moments % _RARELY == 0
         if order.sample_seconds is None or not is_of_use:
             return None
-        return sample_closely(tid, self._closing_fd)
+        return self._close_sampler.sample(tid)
 
     def _with_open_lines(
         self, counted: CountedBurst, source: AccessSource, order: CaptureOrder

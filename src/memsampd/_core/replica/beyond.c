@@ -15,6 +15,9 @@
 #define LEARNING_SECONDS 0.02 /* behind a burst that came to cold code */
 #define LEARNING_LOOK_SECONDS 0.004 /* longer runs look so often whether they still learn */
 #define COUNTING_SECONDS 0.005 /* so often it is looked how far a run beyond the hold is */
+#define LEAST_BEYOND_ACCESSES 5000u /* fewer tell little: where no more will come, it ends early */
+#define HOPELESS_AFTER_SECONDS 0.01
+#define SUPPLIED 2.0 /* as long as reading a page takes; the rest of the time is for running on them */
 #define FURTHER_SECONDS 0.003 /* CPU time */
 #define PART_WORDS 512 /* more than a record has */
 
@@ -40,6 +43,23 @@ cpu_seconds(const struct burst *b)
     return thread_cpu_seconds() + process_cpu_seconds(&b->r->process);
 }
 
+/* How a run beyond the hold got on. */
+struct progress {
+    uint64_t accesses;
+    double left; /* CPU seconds */
+};
+
+/* Whether it goes so slowly from miss to miss that little will come of it. Where blocks are few enough to be
+ * read, it will soon go faster. */
+static bool
+is_hopeless(const struct pages *p, const struct progress *before, const struct progress *now)
+{
+    const double made = (double)(now->accesses - before->accesses), spent = before->left - now->left;
+
+    return p->blocks_met > p->blocks_most && spent > SHORTEST_RUN_SECONDS &&
+           (double)now->accesses + made * now->left / spent < LEAST_BEYOND_ACCESSES;
+}
+
 /* Run on for so much CPU time of ours, on a machine whose CPUs are all busy for some times that. What moves
  * much memory by few instructions takes little room: so it is looked how far it is now and then. */
 static void
@@ -47,17 +67,21 @@ run_on(struct burst *b, double seconds)
 {
     struct runner *r = b->r;
     const double began = cpu_seconds(b), give_up = now_seconds() + BUSY_FACTOR * seconds;
-    double left = seconds;
+    struct progress before, now = {runner_accesses(r), seconds};
 
     for (;;) {
-        run_dry(b, fmin(left, COUNTING_SECONDS));
-        left = fmin(seconds - (cpu_seconds(b) - began), give_up - now_seconds());
-        if (r->end != RUN_HOLD || left < SHORTEST_RUN_SECONDS || r->is_cancelled)
+        before = now;
+        run_dry(b, fmin(before.left, COUNTING_SECONDS));
+        now.left = fmin(seconds - (cpu_seconds(b) - began), give_up - now_seconds());
+        if (r->end != RUN_HOLD || now.left < SHORTEST_RUN_SECONDS || r->is_cancelled)
             return;
-        if (runner_accesses(r) >= b->order->accesses) {
+        now.accesses = runner_accesses(r);
+        if (now.accesses >= b->order->accesses) {
             r->end = RUN_FULL;
             return;
         }
+        if (seconds - now.left >= HOPELESS_AFTER_SECONDS && is_hopeless(&r->pages, &before, &now))
+            return;
         runner_resume(r);
     }
 }
@@ -151,11 +175,13 @@ go_beyond(struct burst *b)
     pages_show_read(&r->pages, &r->process, &r->remote);
     pages_predict(&r->pages, &r->process, &r->remote, seconds * PREDICTED_SHARE);
     r->pages.reads_around = true;
-    r->pages.reads_blocks = r->beyond_share == 1.0; /* else there is no room for them */
+    if (r->beyond_share == 1.0) /* else there is no room for them */
+        r->pages.blocks_most = (size_t)(seconds / (BLOCK_PAGES * SUPPLIED * r->pages.seconds_a_read));
     r->has_cut_record = false;
     r->end = before.end == RUN_COLD ? RUN_COLD : RUN_GOES_ON;
     run_on(b, seconds);
-    r->pages.reads_around = r->pages.reads_blocks = false;
+    r->pages.reads_around = false;
+    r->pages.blocks_most = 0;
     r->pages.is_cut = r->end == RUN_HOLD;
     if (r->end == RUN_COLD)
         r->end = RUN_HOLD;

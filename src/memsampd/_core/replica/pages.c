@@ -115,9 +115,10 @@ static void
 learn_shares(struct pages *p)
 {
     for (unsigned i = 0; i < PAGES_ALL_RANKS; i++) {
-        const bool are_many = p->rank[i].given >= MANY_PAGES;
-        if (p->rank[i].given != 0 && !(p->is_cut && i == PAGES_DENSE))
-            p->rank[i].share += (are_many ? LEARNING_BY_MANY : LEARNING) *
+        const bool is_sure = p->rank[i].given >= MANY_PAGES && !(p->is_cut && i == PAGES_DENSE);
+        p->rank[i].is_known |= p->rank[i].given >= TRIED_PAGES;
+        if (p->rank[i].given != 0)
+            p->rank[i].share += (is_sure ? LEARNING_BY_MANY : LEARNING) *
                                 ((double)p->rank[i].used / p->rank[i].given - p->rank[i].share);
         p->rank[i].given = p->rank[i].used = 0;
     }
@@ -127,8 +128,9 @@ learn_shares(struct pages *p)
 static bool
 is_worth_predicting(const struct pages *p, unsigned rank, size_t many)
 {
-    return rank != 0 && (p->rank[rank].share >= LEAST_PREDICTED ||
-                         (p->burst % PAGES_TRY_EVERY == 0 && many < TRIED_PAGES));
+    if (rank != 0 && p->rank[rank].share >= LEAST_PREDICTED)
+        return p->rank[rank].is_known || many < PAGES_FIRST;
+    return rank != 0 && p->burst % PAGES_TRY_EVERY == 0 && many < TRIED_PAGES;
 }
 
 /* The likely ones first; those of one rank by address, as they are read in one go. */
@@ -165,7 +167,7 @@ pages_begin(struct pages *p)
     learn_shares(p);
     p->burst++;
     p->here = p->gifts = p->shared = p->stale = p->wanted = p->tried = 0;
-    p->latest = 0;
+    p->latest = p->blocks_met = 0;
     p->is_dry = p->is_cut = false;
     memset(p->stream, 0, sizeof p->stream);
     for (size_t i = 0; i < PAGES_STORED_BLOCKS; i++)

@@ -14,6 +14,7 @@
 #define PAGES_FOLLOWING (PAGES_RANKS + 1) /* and of those to which a stream of misses leads */
 #define PAGES_DENSE (PAGES_RANKS + 2)    /* and of those in a block of memory with several misses */
 #define PAGES_ALL_RANKS (PAGES_RANKS + 3)
+#define PAGES_FIRST 512u   /* supplied of a rank of which it is not known yet how many are touched */
 #define PAGES_TRY_EVERY 16 /* bursts: even what is unlikely to be needed is supplied */
 #define BLOCK_PAGES REMOTE_BATCH /* pages of a block of memory: 2 MiB */
 #define PAGES_BLOCKS 1024u
@@ -40,7 +41,10 @@ struct page {
 
 /* Misses that follow each other through memory. */
 struct page_stream {
-    uint64_t last; /* that was missed, or supplied since; 0: none */
+    uint64_t last; /* page that was missed, or supplied since; 0: none */
+    uint64_t at;   /* the address missed last; in even steps, the one foreseen in that page */
+    int64_t gap;   /* bytes from the miss before it; 0: there was none */
+    unsigned even; /* how often in a row that was the same */
     int step;      /* up 1, down -1; not known yet: 0 */
     unsigned run;  /* how many followed the first */
 };
@@ -67,6 +71,7 @@ struct pages {
     double seconds_a_page; /* that supplying one took lately */
     struct {
         double share;         /* of the predicted ones that were touched, lately */
+        bool is_known;        /* some have been supplied; else `share` is a guess */
         uint32_t given, used; /* in this burst */
     } rank[PAGES_ALL_RANKS];
     uint32_t *given;       /* slots of the pages that were supplied in this burst */
@@ -76,7 +81,8 @@ struct pages {
     uint32_t burst;
     bool is_dry;           /* nobody will tell which of them are touched now */
     bool reads_around;     /* nobody waits: read many of the neighbours of a page that is missed */
-    bool reads_blocks;     /* ... and all pages of a block with several misses */
+    size_t blocks_most;    /* ... and all pages of blocks with several misses, unless more are met */
+    size_t blocks_met;     /* in which pages were missed, in this burst */
     bool is_cut;           /* the burst ended too soon to tell which of these are needed */
     uint8_t *bytes;        /* REMOTE_BATCH pages */
     size_t here;           /* pages of the present burst */

@@ -23,36 +23,68 @@ _RING_BYTES = 2 * mmap.PAGESIZE
 _LEAST_RECORD_BYTES = 160
 
 
-def sample_closely(tid: int, cancelled_fd: int) -> BranchSamples | None:
-    """Sample a thread 32 times in 3.2 ms of its CPU time.
+class CloseSampler:
+    """Samples a thread 32 times in 3.2 ms of its CPU time, whenever it is asked to.
+
+    The event is kept, disabled, for as long as the same thread is sampled: to open and close one
+    takes two milliseconds of our CPU time, to enable it again a tenth of that.
 
     Args:
-        tid: the thread.
-        cancelled_fd: ends the wait when there is something to read from it.
-
-    Returns:
-        The samples, with registers, fewer where the thread sleeps; None if the kernel refuses, or
-        the thread has ended.
+        cancelled_fd: ends a wait when there is something to read from it.
     """
-    with ExitStack() as stack:
-        try:
-            fd = _core.perf_open_sampler(
-                tid,
-                -1,
-                round(PERIOD_SECONDS * 1e9),
-                (SAMPLES - 1) * _LEAST_RECORD_BYTES,
-                _core.INHERIT_NOTHING,
-                sample_type=_core.SAMPLE_REGISTERS,
-            )
-            stack.callback(os.close, fd)
-            ring = _core.PerfRing(fd, _RING_BYTES)
-        except OSError:
-            return None
-        stack.callback(ring.close)
-        fcntl.ioctl(fd, _core.PERF_EVENT_IOC_REFRESH, SAMPLES)
-        poll = select.poll()
-        poll.register(fd, select.POLLIN)
-        poll.register(cancelled_fd, select.POLLIN)
-        poll.poll(_PATIENCE_SECONDS * 1000)
-        samples = np.frombuffer(ring.drain()[0], SAMPLE_DTYPE)
-    return branch_samples(samples, PERIOD_SECONDS)
+
+    def __init__(self, cancelled_fd: int) -> None:
+        self._cancelled_fd = cancelled_fd
+        self._tid: int | None = None
+        self._opened = ExitStack()
+
+    def sample(self, tid: int) -> BranchSamples | None:
+        """Sample a thread.
+
+        Returns:
+            The samples, with registers, fewer where the thread sleeps; None if the kernel refuses,
+            or the thread has ended.
+        """
+        if tid != self._tid:
+            self.close()
+            try:
+                self._open(tid)
+            except OSError:
+                self.close()
+                return None
+        self._poll.poll(0)
+        self._ring.drain()  # the last one of those before may have come late
+        fcntl.ioctl(self._fd, _core.PERF_EVENT_IOC_REFRESH, SAMPLES)
+        self._poll.poll(_PATIENCE_SECONDS * 1000)
+        samples = np.frombuffer(self._ring.drain()[0], SAMPLE_DTYPE)
+        if len(samples) < SAMPLES - 1:  # else the others would come when nobody waits for them
+            self.close()
+        return branch_samples(samples, PERIOD_SECONDS)
+
+    def close(self) -> None:
+        """Leave nothing; may be called twice."""
+        self._tid = None
+        self._opened.close()
+
+    def _open(self, tid: int) -> None:
+        """Have an event of a thread, which is disabled.
+
+        Raises:
+            OSError: the kernel refuses, or the thread has ended.
+        """
+        self._fd = _core.perf_open_sampler(
+            tid,
+            -1,
+            round(PERIOD_SECONDS * 1e9),
+            (SAMPLES - 1) * _LEAST_RECORD_BYTES,
+            _core.INHERIT_NOTHING,
+            sample_type=_core.SAMPLE_REGISTERS,
+            disabled=True,
+        )
+        self._opened.callback(os.close, self._fd)
+        self._ring = _core.PerfRing(self._fd, _RING_BYTES)
+        self._opened.callback(self._ring.close)
+        self._poll = select.poll()
+        self._poll.register(self._fd, select.POLLIN)
+        self._poll.register(self._cancelled_fd, select.POLLIN)
+        self._tid = tid
