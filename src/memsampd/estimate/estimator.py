@@ -95,12 +95,10 @@ class Estimator:
         if isinstance(event, WindowRecord):
             self._add_window(event)
             return
-        if isinstance(event, BurstRecord):  # shares out new windows, too
-            self._add_burst(event)
-            self._windows.count_on()
-            return
         self._take_stock()
         match event:
+            case BurstRecord():
+                self._add_burst(event)
             case WatchRecord():
                 if self._bursts.add_watch(event, self.phase_now(event.phase)):
                     self._value_again()

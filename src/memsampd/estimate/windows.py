@@ -145,7 +145,6 @@ class WaitingWindows:
 
     def value_again(self, memory: BurstMemory | None) -> None:
         """Share out all, now that more is known of bursts."""
-        self._new = []
         self._provisional = self._value(self._waiting, memory)
 
     def settle(self) -> None:
