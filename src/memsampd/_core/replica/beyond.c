@@ -15,8 +15,8 @@
 #define LEARNING_SECONDS 0.02 /* behind a burst that came to cold code */
 #define LEARNING_LOOK_SECONDS 0.004 /* longer runs look so often whether they still learn */
 #define COUNTING_SECONDS 0.005 /* so often it is looked how far a run beyond the hold is */
-#define LEAST_BEYOND_ACCESSES 5000u /* fewer tell little: where no more will come, it ends early */
-#define HOPELESS_AFTER_SECONDS 0.01
+#define FEW_ACCESSES 5000u /* where no more will come of a run beyond the hold it ends ... */
+#define LEAST_ACCESSES 1000u /* ... with so many, which say something of the smallest caches */
 #define SUPPLIED 2.0 /* as long as reading a page takes; the rest of the time is for running on them */
 #define FURTHER_SECONDS 0.003 /* CPU time */
 #define PART_WORDS 512 /* more than a record has */
@@ -56,8 +56,8 @@ is_hopeless(const struct pages *p, const struct progress *before, const struct p
 {
     const double made = (double)(now->accesses - before->accesses), spent = before->left - now->left;
 
-    return p->blocks_met > p->blocks_most && spent > SHORTEST_RUN_SECONDS &&
-           (double)now->accesses + made * now->left / spent < LEAST_BEYOND_ACCESSES;
+    return now->accesses >= LEAST_ACCESSES && p->blocks_met > p->blocks_most && spent > SHORTEST_RUN_SECONDS &&
+           (double)now->accesses + made * now->left / spent < FEW_ACCESSES;
 }
 
 /* Run on for so much CPU time of ours, on a machine whose CPUs are all busy for some times that. What moves
@@ -80,7 +80,7 @@ run_on(struct burst *b, double seconds)
             r->end = RUN_FULL;
             return;
         }
-        if (seconds - now.left >= HOPELESS_AFTER_SECONDS && is_hopeless(&r->pages, &before, &now))
+        if (is_hopeless(&r->pages, &before, &now))
             return;
         runner_resume(r);
     }
