@@ -208,7 +208,13 @@ class Pipeline:
 
     @property
     def _may_watch(self) -> bool:
-        """Whether own CPU time is left for watches, as much as they are needed."""
+        """Whether own CPU time is left for watches, as much as they are needed.
+
+        Without hits they take none to speak of.
+        """
+        plan = self.parts.watching
+        if plan is not None and plan.is_silent(self.phase):
+            return True
         is_open = self.phase is not None and self._bands.get(self.phase, 0.0) > _OPEN_BAND
         return self.parts.ledger.has_spare(is_open=is_open)
 
@@ -353,6 +359,7 @@ class Pipeline:
         )
         self._closed.add(window, phase, spacing)
         self._ended.append((window, assignment))
+        self._offer_sample(window, phase)
         self._take_bursts()
 
     def _add_memory(self, memory: MemoryUse | None) -> None:
@@ -534,6 +541,14 @@ class Pipeline:
                 self._sampled_lines.append(each)
             elif plan.wants_lines(window.phase, is_sampled=True):
                 plan.offer_sampled(each.line, each.tid, window.index, window.phase)
+
+    def _offer_sample(self, window: Window, phase: int) -> None:
+        """Where bursts tell too few lines, one that a sample of the window tells is watched."""
+        plan = self.parts.watching
+        if plan is None or not plan.wants_samples(phase):
+            return
+        tids, addresses = self._learners.spacing.addresses(window.start_seconds, window.end_seconds)
+        plan.offer_samples(tids.tolist(), addresses.tolist(), window.index, phase)
 
     def _watch(self, turn: Turn) -> tuple[WatchOrder, ...]:
         """Words to be watched: none while bursts need the debug registers, or our CPU time."""

@@ -135,7 +135,12 @@ def _watching(config: SessionConfig) -> WatchPlan | None:
     if not config.watches:
         return None
     rng = random.Random(config.seed + 2)
-    return WatchPlan(config.budget_share, rng, stops_nothing=config.stops_nothing)
+    return WatchPlan(
+        config.budget_share,
+        rng,
+        stops_nothing=config.stops_nothing,
+        line_bytes=config.line_bytes,
+    )
 
 
 def _shape(config: SessionConfig) -> BurstShape:

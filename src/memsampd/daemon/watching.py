@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from memsampd.errors import CaptureError, MemsampdError
 from memsampd.estimate.events import WatchRecord
-from memsampd.models.open_lines import OpenLine
+from memsampd.models.open_lines import OpenLine, line_of_access
 from memsampd.sampler.perf.watchpoints import FEW_HITS, MOST_HITS, Watched, WatchOrder
 
 OPEN_LINES = 12
@@ -31,8 +31,10 @@ SHORT_BURST = 16_384
 _LINES_OF_A_MOMENT = 6  # a walk, or a burst as short: its lines hardly differ
 _LONGEST_WALK = 4096  # accesses
 # After so many watches of a phase without any hit one word a line is watched, where one was
-# touched: four lines that do not return tell more than one does.
+# touched: four lines that do not return tell more than one does. Bursts of such phases are short
+# and few, and tell few lines; watches without hits cost next to nothing.
 _SILENT = 4
+_SAMPLED_WAITING = 4  # lines of samples: one is taken a window
 RESOLUTION_SECONDS = 40e-6
 """Pauses of less CPU time are lost in what hits take, 10 to 31 us each."""
 
@@ -74,12 +76,19 @@ class WatchPlan:
         rng: chooses.
         stops_nothing: lines come from walks, which cost the target nothing: all of the budget is
             for watches, and a line that is touched often has returned soon.
+        line_bytes: size of a line.
     """
 
     def __init__(
-        self, budget_share: float, rng: random.Random, *, stops_nothing: bool = False
+        self,
+        budget_share: float,
+        rng: random.Random,
+        *,
+        stops_nothing: bool = False,
+        line_bytes: int = 64,
     ) -> None:
         self._budget_share = budget_share
+        self._line_bytes = line_bytes
         self._rng = rng
         self._balance_seconds = _AT_ONCE_SECONDS
         self._refused_turns = 0
@@ -121,15 +130,41 @@ class WatchPlan:
         """Remember the line of an access that a PMU sampled."""
         self._keep([_Line(line, tid, window, phase, is_sampled=True)], phase, is_sampled=True)
 
+    def is_silent(self, phase: int | None) -> bool:
+        """Whether no line of a phase that was watched lately was touched."""
+        if phase is None or self._queue(phase, is_sampled=False).silent < _SILENT:
+            return False
+        sampled = self._queue(phase, is_sampled=True)
+        return sampled.silent > 0 or sampled.taken <= _SILENT
+
+    def _lacks_lines(self, phase: int) -> bool:
+        """Whether lines do not return in a phase, and bursts tell no more of them."""
+        waits = bool(self._queue(phase, is_sampled=False).waiting)
+        return not self._stops_nothing and not waits and self.is_silent(phase)
+
+    def wants_samples(self, phase: int) -> bool:
+        """Whether lines of data that samples tell are to be watched, too."""
+        waiting = len(self._queue(phase, is_sampled=True).waiting)
+        return self._lacks_lines(phase) and waiting < _SAMPLED_WAITING
+
+    def offer_samples(
+        self, tids: Sequence[int], addresses: Sequence[int], window: int, phase: int
+    ) -> None:
+        """Remember the line of one of the accesses that samples told."""
+        if addresses:
+            at = self._rng.randrange(len(addresses))
+            line = line_of_access(addresses[at], self._line_bytes, self._rng)
+            self.offer_sampled(line, tids[at], window, phase)
+
     def _keep(self, lines: Sequence[_Line], phase: int, *, is_sampled: bool) -> None:
-        waiting = self._queue(phase, is_sampled).waiting
+        waiting = self._queue(phase, is_sampled=is_sampled).waiting
         waiting.extend(lines)
         shuffled = list(waiting)
         self._rng.shuffle(shuffled)
         waiting.clear()
         waiting.extend(shuffled)
 
-    def _queue(self, phase: int, is_sampled: bool) -> _Queue:
+    def _queue(self, phase: int, *, is_sampled: bool) -> _Queue:
         return self._queues.setdefault((phase, is_sampled), _Queue())
 
     def merge(self, gone: int, into: int) -> None:
@@ -137,7 +172,7 @@ class WatchPlan:
         for is_sampled in (False, True):
             other = self._queues.pop((gone, is_sampled), None)
             if other is not None:
-                queue = self._queue(into, is_sampled)
+                queue = self._queue(into, is_sampled=is_sampled)
                 queue.waiting.extend(other.waiting)
                 queue.taken += other.taken
                 queue.silent += other.silent
@@ -203,7 +238,7 @@ class WatchPlan:
         taken = sum(each.taken for each in queues if each is not None)
         if taken >= _MANY:
             return int(self._turn % _MANY_TURNS == 0)
-        return 1 if taken >= _SOME else 4
+        return 1 if taken >= _SOME and not self._lacks_lines(phase) else 4
 
     def refused(self, order: WatchOrder, error: MemsampdError) -> None:
         """A line could not be watched: others are tried later."""
@@ -222,7 +257,7 @@ class WatchPlan:
         line = self._watched.pop(watched.order.number, None)
         if line is None:
             return None
-        queue = self._queue(line.phase, line.is_sampled)
+        queue = self._queue(line.phase, is_sampled=line.is_sampled)
         queue.silent = 0 if watched.hit_words else queue.silent + 1
         needs_more = watched.end == "hits" and line.most_hits < MOST_HITS
         if needs_more and not line.resolution_seconds:

@@ -30,8 +30,9 @@ _REMEMBERED = 512  # watches of a phase
 # A burst goes on as its phase does if that has about as many lines left at the burst's horizon.
 _SAME_KIND = 0.1
 # So many times as many watches are worth modelling the bursts of a phase again: it is the most
-# costly thing about watches.
-_NEWS = 3.0
+# costly thing about watches. Where there are many it is half as many again: phases that live long
+# are to have bounds that follow.
+_NEWS, _NEWS_OF_MANY, _MANY_WATCHES = 3.0, 1.5, 12
 # The correlation of lines of one walk, or of a burst as short, which is a moment of the program.
 _WALK_ALIKE = 0.7
 # Who touches a line at random words so many times leaves one of its eight alone in 0.12 of cases.
@@ -196,7 +197,8 @@ class PhaseWatches(msgspec.Struct):
         self._read = None
         self.records.append((record, burst))
         self.count += 1
-        return self.count >= MIN_WATCHES and self.count >= _NEWS * self.told
+        news = _NEWS if self.told < _MANY_WATCHES else _NEWS_OF_MANY
+        return self.count >= MIN_WATCHES and self.count >= news * self.told
 
     def absorb(self, other: PhaseWatches) -> None:
         """Take over those of a phase that turned out to be this one."""

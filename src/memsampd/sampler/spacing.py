@@ -14,6 +14,7 @@ from collections import Counter
 import iced_x86
 import numpy as np
 from iced_x86 import FlowControl, OpAccess, Register
+from numpy.typing import NDArray
 
 from memsampd import _core
 from memsampd.sampler.decoding import FORMS, decode
@@ -40,6 +41,8 @@ _NO_ACCESS = (OpAccess.NONE, OpAccess.NO_MEM_ACCESS)
 _BEFORE_BYTES, _BEGINS = 48, 5
 _PAGE_BYTES = 4096
 _AFTER_BYTES, _AFTER = 64, 8  # how far on an access is looked for: bytes and instructions
+
+_USER_ADDRESSES = 1 << 47
 
 Operand = tuple[int, int, int, int]
 """Positions of base and index among a sample's registers, scale, displacement modulo 2^64."""
@@ -133,6 +136,7 @@ class DataSpacing:
         self._reading = entered(read_code)
         self._known: dict[int, bytes] = {}  # operands, packed
         self._ip = Latest(_SAMPLES, np.uint64)
+        self._tid = Latest(_SAMPLES, np.int64)
         self._time = Latest(_SAMPLES, np.float64)  # ascending
         self._registers = Latest(_SAMPLES, np.uint64, no_registers().shape[1])
 
@@ -142,6 +146,7 @@ class DataSpacing:
             return
         is_own = samples.pid == self._pid
         self._ip.add(samples.ip[is_own])
+        self._tid.add(samples.tid[is_own])
         self._time.add(samples.time_seconds[is_own])
         self._registers.add(samples.registers[is_own])
 
@@ -157,6 +162,28 @@ class DataSpacing:
         operands = b"".join([self._known.get(ip, _UNKNOWN) for ip in ips])
         found = _core.spacing_of(operands, self._registers.rows[first:end])
         return None if found is None else Spacing(*found)
+
+    def addresses(
+        self, start_seconds: float, end_seconds: float
+    ) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
+        """Return threads and addresses of data that samples tell, each of shape (n,).
+
+        Of code that :meth:`between` knows. They are of accesses that threads were waiting for,
+        rather than of any: those that miss are more likely to be among them.
+        """
+        time = self._time.rows
+        first, end = time.searchsorted([start_seconds, end_seconds])
+        packed = b"".join(
+            [self._known.get(ip, _UNKNOWN) for ip in self._ip.rows[first:end].tolist()]
+        )
+        base, index, scale, displacement = np.frombuffer(packed, np.uint64).reshape(-1, 4).T
+        rows = np.arange(len(base))
+        nothing = np.zeros((len(base), 1), np.uint64)
+        registers = np.concatenate([self._registers.rows[first:end], nothing], axis=1)
+        address = registers[rows, base] + registers[rows, index] * scale + displacement
+        told = (base != _NOTHING) | (index != _NOTHING)
+        told &= (address > 0) & (address < _USER_ADDRESSES)
+        return self._tid.rows[first:end][told], address[told]
 
     def _learn(self, ips: list[int]) -> None:
         """Decode code that samples found again and again, the most often found first."""

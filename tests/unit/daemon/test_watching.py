@@ -291,3 +291,58 @@ def test_of_lines_that_do_not_return_one_word_each_is_watched() -> None:
     chosen.offer([OpenLine((0, 8, 16, 24), 3, 50_000)], 7, 4, 2)
     (order,) = chosen.orders(2, 4, lambda: RATE)
     assert len(order.addresses) == 4  # of another phase nothing is known
+
+
+def silent_phase(chosen: WatchPlan) -> None:
+    """Four lines of phase 1 that a burst left open do not return."""
+    chosen.offer(lines(4), 7, 3, 1)
+    for order in chosen.orders(1, 4, lambda: RATE):
+        chosen.record(silent(order), since)
+
+
+def test_where_no_line_returns_lines_of_samples_are_watched_once_bursts_tell_no_more() -> None:
+    chosen = plan()
+    assert not chosen.is_silent(None)
+    assert not chosen.wants_samples(1)
+    silent_phase(chosen)
+    assert chosen.is_silent(1)
+    assert not chosen.is_silent(2)
+    chosen.offer(lines(1, first=9), 7, 3, 1)
+    assert not chosen.wants_samples(1)
+    for order in chosen.orders(1, 4, lambda: RATE):
+        chosen.record(silent(order), since)
+    assert chosen.wants_samples(1)
+    chosen.offer_samples([], [], 4, 1)
+    assert chosen.orders(1, 4, lambda: RATE) == ()
+    chosen.offer_samples([8, 8], [1 << 20, (1 << 20) + 24], 4, 1)
+    (order,) = chosen.orders(1, 4, lambda: RATE)
+    assert order.addresses[0] in (1 << 20, (1 << 20) + 24)
+    assert {each // 64 for each in order.addresses} == {(1 << 20) // 64}
+    record = chosen.record(silent(order), since)
+    assert record is not None
+    assert record.is_sampled
+    assert (record.window, record.tid) == (4, 8)
+
+
+def test_many_lines_of_samples_are_watched_as_long_as_none_is_touched() -> None:
+    chosen = plan()
+    silent_phase(chosen)
+    for window in range(100):
+        assert chosen.wants_samples(1)
+        chosen.offer_samples([7], [4096 * (1 + window)], window, 1)
+        for order in chosen.orders(1, 4, lambda: RATE):
+            chosen.record(silent(order), since)
+    for window in range(4):
+        chosen.offer_samples([7], [4096 * (1000 + window)], window, 1)
+    assert not chosen.wants_samples(1)
+    orders = chosen.orders(1, 4, lambda: RATE)
+    assert [len(each.addresses) for each in orders] == [1, 1, 1, 1]
+    chosen.record(watched(orders[0]), since)
+    assert not chosen.is_silent(1)
+    assert not chosen.wants_samples(1)
+
+
+def test_without_a_stop_samples_tell_no_lines_for_bursts_walks_do() -> None:
+    chosen = WatchPlan(0.01, random.Random(1), stops_nothing=True)
+    silent_phase(chosen)
+    assert not chosen.wants_samples(1)

@@ -215,3 +215,17 @@ def test_code_is_decoded_once_it_was_sampled_often_enough_and_what_is_kept_is_bo
         for _ in range(2):
             reader.between(page + 2.0, page + 2.5)
     assert len(reader._known) <= 4096
+
+
+def test_samples_tell_addresses_of_their_threads_data() -> None:
+    """What no thread can have is left out, and of samples of code that is not known nothing is."""
+    reader = spacing_reader()
+    address = np.array([1 << 46, (1 << 20) + 8, 0, 1 << 63, *range(4096, 4136)], np.uint64)
+    reader.add(samples(address, 0.0))
+    tids, told = reader.addresses(0.0, 1.0)
+    assert (len(tids), len(told)) == (0, 0)
+    assert reader.between(0.0, 1.0) is not None  # learns the code
+    tids, told = reader.addresses(0.0, 1.0)
+    assert told.tolist() == [each for each in address.tolist() if 0 < each < 1 << 47]
+    assert set(tids.tolist()) == {7}
+    assert reader.addresses(5.0, 6.0)[1].tolist() == []
