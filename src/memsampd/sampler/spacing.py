@@ -41,7 +41,6 @@ _NO_ACCESS = (OpAccess.NONE, OpAccess.NO_MEM_ACCESS)
 _BEFORE_BYTES, _BEGINS = 48, 5
 _PAGE_BYTES = 4096
 _AFTER_BYTES, _AFTER = 64, 8  # how far on an access is looked for: bytes and instructions
-
 _USER_ADDRESSES = 1 << 47
 
 Operand = tuple[int, int, int, int]

@@ -42,19 +42,19 @@ class CloseSampler:
         """Sample a thread.
 
         Returns:
-            The samples, with registers, fewer where the thread sleeps; None if the kernel refuses,
-            or the thread has ended.
+            The samples, with registers, fewer where the thread sleeps or has just ended; None if
+            the kernel refuses, or it has ended before.
         """
-        if tid != self._tid:
-            self.close()
-            try:
-                self._open(tid)
-            except OSError:
+        try:
+            if tid != self._tid:
                 self.close()
-                return None
-        self._poll.poll(0)
-        self._ring.drain()  # the last one of those before may have come late
-        fcntl.ioctl(self._fd, _core.PERF_EVENT_IOC_REFRESH, SAMPLES)
+                self._open(tid)
+            self._poll.poll(0)
+            self._ring.drain()  # the last one of those before may have come late
+            fcntl.ioctl(self._fd, _core.PERF_EVENT_IOC_REFRESH, SAMPLES)
+        except OSError:
+            self.close()
+            return None
         self._poll.poll(_PATIENCE_SECONDS * 1000)
         samples = np.frombuffer(self._ring.drain()[0], SAMPLE_DTYPE)
         if len(samples) < SAMPLES - 1:  # else the others would come when nobody waits for them
