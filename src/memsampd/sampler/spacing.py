@@ -151,16 +151,23 @@ class DataSpacing:
 
     def between(self, start_seconds: float, end_seconds: float) -> Spacing | None:
         """Return the spacing from one moment to another; None if too few samples tell it."""
+        those = self._within(start_seconds, end_seconds)
+        ips = self._ip.rows[those].tolist()
+        if len(ips) < _LEAST_ADDRESSES:
+            return None
+        self._learn(ips)
+        found = _core.spacing_of(self._packed(ips), self._registers.rows[those])
+        return None if found is None else Spacing(*found)
+
+    def _within(self, start_seconds: float, end_seconds: float) -> slice:
+        """Which of the samples that are remembered lie between two moments, both included."""
         time = self._time.rows
         first = int(time.searchsorted(start_seconds))
-        end = int(time.searchsorted(end_seconds, side="right"))
-        if end - first < _LEAST_ADDRESSES:
-            return None
-        ips = self._ip.rows[first:end].tolist()
-        self._learn(ips)
-        operands = b"".join([self._known.get(ip, _UNKNOWN) for ip in ips])
-        found = _core.spacing_of(operands, self._registers.rows[first:end])
-        return None if found is None else Spacing(*found)
+        return slice(first, int(time.searchsorted(end_seconds, side="right")))
+
+    def _packed(self, ips: list[int]) -> bytes:
+        """What tells an address at each, as the core has it."""
+        return b"".join([self._known.get(ip, _UNKNOWN) for ip in ips])
 
     def addresses(
         self, start_seconds: float, end_seconds: float
@@ -170,19 +177,16 @@ class DataSpacing:
         Of code that :meth:`between` knows. They are of accesses that threads were waiting for,
         rather than of any: those that miss are more likely to be among them.
         """
-        time = self._time.rows
-        first, end = time.searchsorted([start_seconds, end_seconds])
-        packed = b"".join(
-            [self._known.get(ip, _UNKNOWN) for ip in self._ip.rows[first:end].tolist()]
-        )
-        base, index, scale, displacement = np.frombuffer(packed, np.uint64).reshape(-1, 4).T
+        those = self._within(start_seconds, end_seconds)
+        operands = np.frombuffer(self._packed(self._ip.rows[those].tolist()), np.uint64)
+        base, index, scale, displacement = operands.reshape(-1, 4).T
         rows = np.arange(len(base))
         nothing = np.zeros((len(base), 1), np.uint64)
-        registers = np.concatenate([self._registers.rows[first:end], nothing], axis=1)
+        registers = np.concatenate([self._registers.rows[those], nothing], axis=1)
         address = registers[rows, base] + registers[rows, index] * scale + displacement
         told = (base != _NOTHING) | (index != _NOTHING)
         told &= (address > 0) & (address < _USER_ADDRESSES)
-        return self._tid.rows[first:end][told], address[told]
+        return self._tid.rows[those][told], address[told]
 
     def _learn(self, ips: list[int]) -> None:
         """Decode code that samples found again and again, the most often found first."""

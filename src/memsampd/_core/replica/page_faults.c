@@ -15,9 +15,9 @@
 static bool
 is_worth_supplying(const struct pages *p, unsigned rank)
 {
-    const bool has_tried = rank == PAGES_NEAR && !p->rank[rank].is_known && p->rank[rank].given >= PAGES_FIRST;
+    const bool may_be = rank != PAGES_NEAR || pages_may_try(p, rank, p->rank[rank].given);
 
-    return (p->rank[rank].share >= LEAST_SHARE && !has_tried) || p->burst % PAGES_TRY_EVERY == 0;
+    return (may_be && p->rank[rank].share >= LEAST_SHARE) || p->burst % PAGES_TRY_EVERY == 0;
 }
 
 /* Where a miss is as far from the last one as that was from the one before: by rows of a matrix, for instance.
@@ -48,7 +48,7 @@ find_stream(struct pages *p, uint64_t missed)
     for (size_t i = 0; i < PAGES_STREAMS; i++) { /* the latest one first */
         const size_t which = (p->latest + PAGES_STREAMS - i) % PAGES_STREAMS;
         struct page_stream *s = &p->stream[which];
-        const bool is_even = s->last != 0 && steps_evenly(s, missed);
+        const bool is_even = steps_evenly(s, missed);
         if (!is_even && !follows(s, page_of(missed)))
             continue;
         s->step = missed > s->at ? 1 : -1;
@@ -60,12 +60,12 @@ find_stream(struct pages *p, uint64_t missed)
         p->latest = which;
         return s;
     }
-    const struct page_stream before = p->stream[p->latest];
+    const uint64_t before = p->stream[p->latest].at;
     p->latest = (p->latest + 1) % PAGES_STREAMS;
     p->stream[p->latest] = (struct page_stream){
         .last = page_of(missed),
         .at = missed,
-        .gap = before.last == 0 ? 0 : (int64_t)(missed - before.at),
+        .gap = before == 0 ? 0 : (int64_t)(missed - before),
     };
     return &p->stream[p->latest];
 }

@@ -129,7 +129,7 @@ static bool
 is_worth_predicting(const struct pages *p, unsigned rank, size_t many)
 {
     if (rank != 0 && p->rank[rank].share >= LEAST_PREDICTED)
-        return p->rank[rank].is_known || many < PAGES_FIRST;
+        return pages_may_try(p, rank, many);
     return rank != 0 && p->burst % PAGES_TRY_EVERY == 0 && many < TRIED_PAGES;
 }
 

@@ -101,6 +101,13 @@ void pages_free(struct pages *p);
 /* A new burst: the replica has none, and it is settled which ones are likely to be needed. */
 void pages_begin(struct pages *p);
 
+/* Whether another page of a rank may be supplied, if so many were: few of one of which nothing is known yet. */
+static inline bool
+pages_may_try(const struct pages *p, unsigned rank, size_t many)
+{
+    return p->rank[rank].is_known || many < PAGES_FIRST;
+}
+
 /* The slot of a page. Where there is none: a free one (`address` is 0); one that is made, or NULL if the table
  * is full. */
 struct page *pages_find(struct pages *p, uint64_t address);
