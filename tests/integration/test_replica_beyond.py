@@ -301,7 +301,7 @@ def test_memory_that_is_gone_through_at_random_is_read_in_blocks(
 
 
 @pytest.mark.parametrize("is_backwards", [False, True])
-@pytest.mark.parametrize("row_pages", [7, 40])
+@pytest.mark.parametrize("row_pages", [3, 7, 40])
 def test_memory_that_is_gone_through_in_even_steps_is_read_ahead(
     row_pages: int, is_backwards: bool, tmp_path: Path
 ) -> None:
