@@ -4,76 +4,36 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 import msgspec
 import numpy as np
 from msgspec.structs import replace
 
 from memsampd.daemon.closed import ClosedWindows
+from memsampd.daemon.learners import Learners
 from memsampd.daemon.ledger import Ledger
 from memsampd.daemon.planner import Planner
-from memsampd.daemon.sampled_lines import SampledLine
+from memsampd.daemon.records import burst_record, timed, window_record
 from memsampd.daemon.tracer import CaptureOrder, CaptureResult, CountedBurst
 from memsampd.daemon.turns import Actions, Counts, Turn
-from memsampd.daemon.watching import OPEN_LINES, SHORT_BURST, WatchPlan
+from memsampd.daemon.watches import Watches
+from memsampd.daemon.watching import WatchPlan
 from memsampd.errors import CaptureError
 from memsampd.estimate.estimator import Estimator
 from memsampd.estimate.events import (
-    BurstRecord,
     EstimatorEvent,
     ExecRecord,
     MergeRecord,
     StoreDropRecord,
-    WindowRecord,
-    code_bytes,
 )
 from memsampd.phases.accuracy import AccuracyTracker
-from memsampd.phases.drift import DriftMonitor
-from memsampd.phases.paces import Paces
-from memsampd.phases.protocols import Predictor, Schedule, WindowClusterer
+from memsampd.phases.protocols import Schedule
 from memsampd.phases.records import Assignment, Window
-from memsampd.phases.unseen import UnseenCode
 from memsampd.phases.windows import WindowCutter
 from memsampd.sampler.perf.watchpoints import WatchOrder
 from memsampd.sampler.process.mapped import MemoryUse
-from memsampd.sampler.protocols import AccessClock
-from memsampd.sampler.records import BranchSamples, BurstCost, Stretch
-from memsampd.sampler.spacing import DataSpacing
-
-# Bursts of a phase whose miss ratios they leave open by more than this, mean over sizes, are too
-# short: watches then tell more than further bursts.
-_OPEN_BAND = 0.1
-_MOST_SAMPLED = 64  # lines whose window has not ended: the latest
-
-
-class Known(msgspec.Struct, frozen=True):
-    """What is known of a program before it is observed.
-
-    Attributes:
-        windows: windows that each phase has had, by id; empty if nothing is known.
-        bursts: reads bursts of these phases, oldest first; ``time_seconds`` says how long ago they
-            were taken, below 0.
-    """
-
-    windows: Mapping[int, int] = msgspec.field(default_factory=dict)
-    bursts: Callable[[], tuple[BurstRecord, ...]] = tuple
-
-
-class Learners(msgspec.Struct, frozen=True):
-    """What learns of one program; another program needs others.
-
-    Its clusterer has the phases that are known already.
-    """
-
-    clusterer: WindowClusterer
-    predictor: Predictor
-    drift: DriftMonitor
-    clock: AccessClock
-    unseen: UnseenCode
-    spacing: DataSpacing
-    known: Known = msgspec.field(default_factory=Known)
-    paces: Paces = msgspec.field(default_factory=Paces)
+from memsampd.sampler.records import BranchSamples
 
 
 class PipelineParts(msgspec.Struct, frozen=True):
@@ -122,14 +82,13 @@ class Pipeline:
         self._phases: set[int] = set()  # of this program
         self._learners = parts.learn_anew(0)
         self._closed = ClosedWindows()
+        self._watches = Watches(parts.watching, parts.ledger, self.counts, self._since_start)
         self._bursts = 0  # of this program
         self._has_counted = False  # a burst, in this turn
         self._ordered: CaptureOrder | None = None
         self._sampled_share = 1.0
         self._memory: MemoryUse | None = None  # what was given: since the last window's end
-        self._bands: Mapping[int, float] = {}
         self._waiting: list[CountedBurst] = []
-        self._sampled_lines: list[SampledLine] = []  # their windows have not ended
         self._ran: Counter[int] = Counter()  # samples of each thread in this turn
         self._lately = self._ran  # in the last turn that had any
         self._records: list[EstimatorEvent] = []
@@ -202,21 +161,8 @@ class Pipeline:
             schedule.charge(owed_seconds)
         if self._bursts:
             planner.know()
-        if self.parts.watching is not None:
-            self.parts.watching.change(stops_nothing=stops_nothing)
+        self._watches.change(stops_nothing=stops_nothing)
         self.parts = replace(self.parts, schedule=schedule, planner=planner)
-
-    @property
-    def _may_watch(self) -> bool:
-        """Whether own CPU time is left for watches, as much as they are needed.
-
-        Without hits they take none to speak of.
-        """
-        plan = self.parts.watching
-        if plan is not None and plan.is_silent(self.phase):
-            return True
-        is_open = self.phase is not None and self._bands.get(self.phase, 0.0) > _OPEN_BAND
-        return self.parts.ledger.has_spare(is_open=is_open)
 
     # -- a turn --------------------------------------------------------------------------------
 
@@ -251,18 +197,18 @@ class Pipeline:
         self._add_memory(turn.memory)
         self._add_samples(turn.samples, turn.thread_seconds)
         self._take_bursts()
-        self._take_watches(turn, elapsed)
+        since = self._program_since_seconds
+        lines = [each for each in turn.sampled_lines if each.time_seconds >= since]
+        self._watches.offer_sampled(lines, self._closed)
+        for record in self._watches.take(turn, elapsed, self.parts.schedule.charge):
+            self._emit(record)
         if self._is_first:
             self._end_window_of_first()
         return self._ended[-1][0] if self._ended else None
 
     def _actions(self, order: CaptureOrder | None) -> Actions:
-        plan = self.parts.watching
-        if order is not None and plan is not None and plan.wants_lines(self.phase):
-            if self.parts.ledger.has_spare():
-                order = replace(order, open_lines=OPEN_LINES)
-            elif self._may_watch:
-                order = replace(order, open_lines=OPEN_LINES, open_accesses=SHORT_BURST)
+        if order is not None:
+            order = self._watches.with_lines(order, self.phase)
         planner = self.parts.planner
         is_needed = planner.hurries(self.phase) or planner.is_overdue(self.phase)
         ends_seeking = self._is_seeking and is_needed
@@ -307,10 +253,7 @@ class Pipeline:
     # -- windows -------------------------------------------------------------------------------
 
     def _add_samples(self, samples: BranchSamples, thread_seconds: Mapping[int, float]) -> None:
-        counts = self.counts
-        counts.samples += len(samples)
-        counts.lost += samples.lost
-        counts.throttled += samples.throttled
+        self.counts.add_samples(samples)
         self._ran.update(samples.tid.tolist())
         bins = self.parts.cutter.bins(samples)
         self._learners.clock.add(samples, thread_seconds)
@@ -335,31 +278,19 @@ class Pipeline:
         learners.predictor.observe(phase)
         self.window, self.phase = window, phase
         self.counts.windows += 1
-        rates = learners.clock.rates(window.start_seconds, window.end_seconds)
-        spacing = learners.spacing.between(window.start_seconds, window.end_seconds)
-        learners.paces.add_window(rates, window.samples, phase, spacing)
-        self._emit(
-            WindowRecord(
-                index=window.index,
-                start_seconds=self._since_start(window.start_seconds),
-                end_seconds=self._since_start(window.end_seconds),
-                cpu_seconds=window.cpu_seconds,
-                phase=phase,
-                samples=window.samples,
-                sampled_share=self._sampled_share,
-                lost=window.lost,
-                throttled=window.throttled,
-                predicted_phase=predicted,
-                code=code_bytes(window.code),
-                rates=rates,
-                spacing=spacing,
-                speed=learners.clock.speed(window.start_seconds, window.end_seconds),
-                memory=self._take_memory(),
-            )
+        record = window_record(
+            window,
+            phase,
+            predicted,
+            learners=learners,
+            since_start=self._since_start,
+            sampled_share=self._sampled_share,
+            memory=self._take_memory(),
         )
-        self._closed.add(window, phase, spacing)
+        self._emit(record)
+        self._closed.add(window, phase, record.spacing)
         self._ended.append((window, assignment))
-        self._offer_sample(window, phase)
+        self._watches.offer_sample(window, phase, learners.spacing)
         self._take_bursts()
 
     def _add_memory(self, memory: MemoryUse | None) -> None:
@@ -379,8 +310,7 @@ class Pipeline:
         for keeper in (learners.predictor, self.parts.schedule, learners.drift):
             keeper.merge(gone, into)
         self._closed.merge(gone, into)
-        if self.parts.watching is not None:
-            self.parts.watching.merge(gone, into)
+        self._watches.merge(gone, into)
         self._phases.discard(gone)
         if self.phase == gone:
             self.phase = into
@@ -412,14 +342,14 @@ class Pipeline:
             if error.reason != "closed":
                 self._refused(order, error)
         elif counted is not None and counted.burst.time_seconds < self._program_since_seconds:
-            self._count_error(CaptureError("exec", "another program took its place meanwhile"))
+            self.counts.add_error("exec", "another program took its place meanwhile")
         elif counted is not None:
             self.parts.planner.taken(order, counted.burst)
             self._waiting.extend((counted, *counted.rest))
 
     def _refused(self, order: CaptureOrder, error: CaptureError) -> None:
         if error.reason != "none-ran":
-            self._count_error(error)
+            self.counts.add_error(error.reason, str(error))
         self.parts.planner.refused(order, error, self.window.index if self.window else 0)
         if self.phase is not None and error.stop_seconds:
             self.parts.schedule.record(self.phase, 0)
@@ -436,10 +366,6 @@ class Pipeline:
                 self._take_burst(counted, window.index, window.phase)
         self._waiting = waiting
 
-    def _count_error(self, error: CaptureError) -> None:
-        self.counts.errors[error.reason] += 1
-        self.counts.words[error.reason] = str(error)
-
     def _take_burst(self, counted: CountedBurst, window: int, phase: int) -> None:
         parts, learners = self.parts, self._learners
         burst, histogram = counted.burst, counted.histogram
@@ -448,57 +374,28 @@ class Pipeline:
         parts.schedule.record(phase, seen, burst.cost.own_cpu_seconds)
         self._bursts += burst.tells
         self._has_counted = True
-        if burst.part == 0:
-            self.counts.ends[burst.end.value] += 1
-            self.counts.tally = self.counts.tally.with_burst(burst)
-        code = b""
-        if len(counted.code_ips):
-            code = code_bytes(parts.cutter.vector(burst.pid, counted.code_ips))
-        record = BurstRecord.of(
-            burst,
-            histogram,
-            writes=burst.writes,
-            window=window,
-            phase=phase,
-            time_seconds=self._since_start(burst.time_seconds),
-            analysed_seconds=self._since_start(self._now_seconds),
-            code=code,
+        self.counts.add_burst(burst)
+        record = burst_record(
+            counted,
+            window,
+            phase,
+            cutter=parts.cutter,
+            since_start=self._since_start,
+            now_seconds=self._now_seconds,
         )
-        record = self._timed(record, counted)
+        record = timed(record, counted, parts.estimator, learners)
         if parts.estimator.contradicts(record):
             self._drop_stored(phase, window)
         self._emit(record)
         if histogram.accesses == 0:
             return
-        if parts.watching is not None:
-            parts.watching.offer(counted.open_lines, burst.tid, window, phase)
+        self._watches.offer_burst(counted.open_lines, burst, window, phase)
         ratios = parts.estimator.last_burst_ratios()
         if ratios is not None and learners.drift.update(phase, ratios.tolist()):
             parts.schedule.drift(phase)
-        scatter, self._bands = parts.estimator.scatter()
-        parts.schedule.weigh(scatter, self._bands)
-
-    def _timed(self, record: BurstRecord, counted: CountedBurst) -> BurstRecord:
-        """The burst, with the time that the samples about it tell."""
-        burst = counted.burst
-        if not record.accesses:
-            return record
-        stretch = Stretch(
-            burst.time_seconds,
-            burst.tid,
-            record.accesses * np.array(burst.stretch_shares[: len(burst.stretch)]),
-            burst.stretch,
-            burst.stretch_ip[: len(burst.stretch)],
-            counted.code_ip,
-            self.parts.estimator.possible_rates(record),
-            self.parts.estimator.modelled_rate(record),
-        )
-        found = self._learners.clock.measure(stretch, counted.close_samples)
-        if found is None:
-            return record
-        timed, code = found
-        self._learners.paces.add(code, timed.accesses_per_cpu_second)
-        return msgspec.structs.replace(record, timed=timed, timed_code=code)
+        scatter, bands = parts.estimator.scatter()
+        parts.schedule.weigh(scatter, bands)
+        self._watches.tell_bands(bands)
 
     def _drop_stored(self, phase: int, window: int) -> None:
         """The program does otherwise now than what was stored of a phase."""
@@ -507,55 +404,13 @@ class Pipeline:
         self._learners.drift.forget(phase)
         self._emit(StoreDropRecord(phase=phase, window=window))
 
-    # -- watches -------------------------------------------------------------------------------
-
-    def _take_watches(self, turn: Turn, elapsed_seconds: float) -> None:
-        """Pay for watches that have ended, and keep what they tell."""
-        plan = self.parts.watching
-        if plan is None:
-            return
-        plan.elapse(elapsed_seconds)
-        self._take_sampled_lines(plan, turn.sampled_lines)
-        for watched in turn.watched:
-            self.parts.ledger.add_burst(BurstCost(hit_seconds=watched.lost_seconds))
-            self.parts.schedule.charge(watched.lost_seconds)
-            record = plan.record(watched, self._since_start)
-            if record is not None:
-                self.counts.watches += 1
-                self._emit(record)
-        for order, error in turn.refused_watches:
-            plan.refused(order, error)
-            if not isinstance(error, CaptureError):  # else its thread has ended: nothing is wrong
-                self.counts.errors["watch"] += 1
-                self.counts.words["watch"] = str(error)
-
-    def _take_sampled_lines(self, plan: WatchPlan, lines: Sequence[SampledLine]) -> None:
-        """Offer lines in the phase of their moment, once its window has ended."""
-        since = self._program_since_seconds
-        waiting = [each for each in (*self._sampled_lines, *lines) if each.time_seconds >= since]
-        waiting = waiting[-_MOST_SAMPLED:]
-        self._sampled_lines = []
-        for each in waiting:
-            window = self._closed.find(each.time_seconds)
-            if window is None:
-                self._sampled_lines.append(each)
-            elif plan.wants_lines(window.phase, is_sampled=True):
-                plan.offer_sampled(each.line, each.tid, window.index, window.phase)
-
-    def _offer_sample(self, window: Window, phase: int) -> None:
-        """Where bursts tell too few lines, one that a sample of the window tells is watched."""
-        plan = self.parts.watching
-        if plan is None or not plan.wants_samples(phase):
-            return
-        tids, addresses = self._learners.spacing.addresses(window.start_seconds, window.end_seconds)
-        plan.offer_samples(tids.tolist(), addresses.tolist(), window.index, phase)
-
     def _watch(self, turn: Turn) -> tuple[WatchOrder, ...]:
-        """Words to be watched: none while bursts need the debug registers, or our CPU time."""
-        plan = self.parts.watching
-        if plan is None or self._is_seeking or not self._may_watch:
+        """Words to be watched: none while bursts need the debug registers."""
+        if self._is_seeking:
             return ()
-        return plan.orders(self.phase, turn.free_watches, self.parts.estimator.present_rate)
+        return self._watches.orders(
+            self.phase, turn.free_watches, self.parts.estimator.present_rate
+        )
 
     # -- programs ------------------------------------------------------------------------------
 
@@ -606,7 +461,6 @@ class Pipeline:
         self._end_program()
         self._ended.clear()  # what is told with them is of the next program
         self._waiting = later
-        self._sampled_lines = []
         self._program_since_seconds = time_seconds
         self._emit(
             ExecRecord(
@@ -617,11 +471,9 @@ class Pipeline:
         )
         self._learners = self.parts.learn_anew(self._next_phase)
         self.parts.planner.restart()
-        if self.parts.watching is not None:
-            self.parts.watching.restart()
+        self._watches.restart()
         self._closed = ClosedWindows()
         self.accuracy = AccuracyTracker()
         self.window = self.phase = None
-        self._bands = {}
         self._phases = set()
         self._begin_program()

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from memsampd.daemon.config import SessionConfig
+from memsampd.daemon.learners import Known, Learners
 from memsampd.daemon.ledger import Ledger
-from memsampd.daemon.pipeline import Known, Learners, Pipeline, PipelineParts
+from memsampd.daemon.pipeline import Pipeline, PipelineParts
 from memsampd.daemon.planner import BurstLimits, Planner
 from memsampd.daemon.surroundings import Surroundings
 from memsampd.daemon.watching import WatchPlan

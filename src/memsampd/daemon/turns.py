@@ -16,7 +16,7 @@ from memsampd.exporters.snapshot import AddressTally, BurstTally
 from memsampd.phases.records import Assignment, Window
 from memsampd.sampler.perf.watchpoints import Watched, WatchOrder
 from memsampd.sampler.process.mapped import MemoryUse
-from memsampd.sampler.records import BranchSamples
+from memsampd.sampler.records import BranchSamples, Burst
 
 
 class Turn(msgspec.Struct, frozen=True):
@@ -105,3 +105,20 @@ class Counts(msgspec.Struct):
     store_drops: int = 0
     watches: int = 0
     addresses: AddressTally = AddressTally()
+
+    def add_samples(self, samples: BranchSamples) -> None:
+        """Count branch samples, and those that are missing."""
+        self.samples += len(samples)
+        self.lost += samples.lost
+        self.throttled += samples.throttled
+
+    def add_burst(self, burst: Burst) -> None:
+        """Count a burst; parts of one that was told in several count once."""
+        if burst.part == 0:
+            self.ends[burst.end.value] += 1
+            self.tally = self.tally.with_burst(burst)
+
+    def add_error(self, reason: str, words: str) -> None:
+        """Count what was refused or failed."""
+        self.errors[reason] += 1
+        self.words[reason] = words

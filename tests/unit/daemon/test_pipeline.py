@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from memsampd.daemon.learners import Known, Learners
 from memsampd.daemon.ledger import Ledger
-from memsampd.daemon.pipeline import Known, Learners, Pipeline, PipelineParts
+from memsampd.daemon.pipeline import Pipeline, PipelineParts
 from memsampd.daemon.planner import BurstLimits, Planner
 from memsampd.daemon.sampled_lines import SampledLine
 from memsampd.daemon.tracer import CaptureOrder, CaptureResult, CountedBurst

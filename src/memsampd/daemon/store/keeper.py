@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 import msgspec
 
 from memsampd.daemon.config import SessionConfig
-from memsampd.daemon.pipeline import Known
+from memsampd.daemon.learners import Known
 from memsampd.daemon.store.database import ProfileStore
 from memsampd.daemon.store.keys import ProgramKey, has_just_begun, program_key
 from memsampd.daemon.store.profiles import (

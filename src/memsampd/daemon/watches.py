@@ -1,0 +1,150 @@
+"""Watches of a session: lines offered in the phase of their moment, ordered, paid and recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from msgspec.structs import replace
+
+from memsampd.daemon.closed import ClosedWindows
+from memsampd.daemon.ledger import Ledger
+from memsampd.daemon.sampled_lines import SampledLine
+from memsampd.daemon.tracer import CaptureOrder
+from memsampd.daemon.turns import Counts, Turn
+from memsampd.daemon.watching import OPEN_LINES, SHORT_BURST, WatchPlan
+from memsampd.errors import CaptureError
+from memsampd.estimate.events import WatchRecord
+from memsampd.models.open_lines import OpenLine
+from memsampd.phases.records import Window
+from memsampd.sampler.perf.watchpoints import WatchOrder
+from memsampd.sampler.records import Burst, BurstCost
+from memsampd.sampler.spacing import DataSpacing
+
+# Bursts of a phase whose miss ratios they leave open by more than this, mean over sizes, are too
+# short: watches then tell more than further bursts.
+_OPEN_BAND = 0.1
+_MOST_SAMPLED = 64  # lines whose window has not ended: the latest
+
+
+class Watches:
+    """Tells a plan what happened, and asks it for words to watch.
+
+    Args:
+        plan: chooses lines; None: none are watched, and nothing here does anything.
+        ledger: of costs.
+        counts: what was watched, and what went wrong, is counted there.
+        since_start: makes seconds since the attach of CLOCK_MONOTONIC times.
+    """
+
+    def __init__(
+        self,
+        plan: WatchPlan | None,
+        ledger: Ledger,
+        counts: Counts,
+        since_start: Callable[[float], float],
+    ) -> None:
+        self._plan = plan
+        self._ledger = ledger
+        self._counts = counts
+        self._since_start = since_start
+        self._bands: Mapping[int, float] = {}
+        self._sampled_lines: list[SampledLine] = []  # their windows have not ended
+
+    def change(self, *, stops_nothing: bool) -> None:
+        """Take lines from elsewhere from now on."""
+        if self._plan is not None:
+            self._plan.change(stops_nothing=stops_nothing)
+
+    def restart(self) -> None:
+        """Another program: its memory is another."""
+        self._bands = {}
+        self._sampled_lines = []
+        if self._plan is not None:
+            self._plan.restart()
+
+    def merge(self, gone: int, into: int) -> None:
+        """Make two phases one."""
+        if self._plan is not None:
+            self._plan.merge(gone, into)
+
+    def tell_bands(self, bands: Mapping[int, float]) -> None:
+        """Note what bursts leave open of each phase's miss ratios, mean over sizes."""
+        self._bands = bands
+
+    def take(
+        self, turn: Turn, elapsed_seconds: float, charge: Callable[[float], None]
+    ) -> Iterator[WatchRecord]:
+        """Pay for watches that have ended, and make records of what they tell.
+
+        Args:
+            turn: what has happened.
+            elapsed_seconds: CPU time of the target since the last turn.
+            charge: what bursts may cost the target pays for hits, too.
+        """
+        plan = self._plan
+        if plan is None:
+            return
+        plan.elapse(elapsed_seconds)
+        for watched in turn.watched:
+            self._ledger.add_burst(BurstCost(hit_seconds=watched.lost_seconds))
+            charge(watched.lost_seconds)
+            record = plan.record(watched, self._since_start)
+            if record is not None:
+                self._counts.watches += 1
+                yield record
+        for order, error in turn.refused_watches:
+            plan.refused(order, error)
+            if not isinstance(error, CaptureError):  # else its thread has ended: nothing is wrong
+                self._counts.add_error("watch", str(error))
+
+    def offer_burst(self, lines: Sequence[OpenLine], burst: Burst, window: int, phase: int) -> None:
+        """Offer lines that a burst left open."""
+        if self._plan is not None:
+            self._plan.offer(lines, burst.tid, window, phase)
+
+    def offer_sampled(self, lines: Sequence[SampledLine], closed: ClosedWindows) -> None:
+        """Offer lines that a PMU sampled, once the windows of their moments have ended."""
+        if self._plan is None:
+            return
+        waiting = [*self._sampled_lines, *lines][-_MOST_SAMPLED:]
+        self._sampled_lines = []
+        for each in waiting:
+            window = closed.find(each.time_seconds)
+            if window is None:
+                self._sampled_lines.append(each)
+            elif self._plan.wants_lines(window.phase, is_sampled=True):
+                self._plan.offer_sampled(each.line, each.tid, window.index, window.phase)
+
+    def offer_sample(self, window: Window, phase: int, spacing: DataSpacing) -> None:
+        """Where bursts tell too few lines, offer one that a branch sample of the window tells."""
+        if self._plan is not None and self._plan.wants_samples(phase):
+            tids, addresses = spacing.addresses(window.start_seconds, window.end_seconds)
+            self._plan.offer_samples(tids.tolist(), addresses.tolist(), window.index, phase)
+
+    def with_lines(self, order: CaptureOrder, phase: int | None) -> CaptureOrder:
+        """The order of a burst, asking for lines if they are needed and may cost CPU time."""
+        if self._plan is None or not self._plan.wants_lines(phase):
+            return order
+        if self._ledger.has_spare():
+            return replace(order, open_lines=OPEN_LINES)
+        if self._may_watch(self._plan, phase):
+            return replace(order, open_lines=OPEN_LINES, open_accesses=SHORT_BURST)
+        return order
+
+    def orders(
+        self, phase: int | None, free: int, present_rate: Callable[[], float | None]
+    ) -> tuple[WatchOrder, ...]:
+        """Words to be watched now: see :meth:`WatchPlan.orders`; none where CPU time is short."""
+        if self._plan is None or not self._may_watch(self._plan, phase):
+            return ()
+        return self._plan.orders(phase, free, present_rate)
+
+    def _may_watch(self, plan: WatchPlan, phase: int | None) -> bool:
+        """Whether own CPU time is left for watches, as much as they are needed.
+
+        Without hits they take none to speak of.
+        """
+        if plan.is_silent(phase):
+            return True
+        is_open = phase is not None and self._bands.get(phase, 0.0) > _OPEN_BAND
+        return self._ledger.has_spare(is_open=is_open)
