@@ -29,7 +29,8 @@ import numpy as np
 
 from clock_target import build, running
 from memsampd.errors import CaptureError
-from memsampd.sampler.clock.progress import ProgressClock, often_executed
+from memsampd.sampler.clock.code import often_executed
+from memsampd.sampler.clock.progress import ProgressClock
 from memsampd.sampler.perf.closely import CloseSampler
 from memsampd.sampler.perf.costs import measure_interrupt_seconds
 from memsampd.sampler.perf.source import TaskClockSource

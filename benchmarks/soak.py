@@ -43,7 +43,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from memsampd.daemon.node.control import ControlClient
+from memsampd.daemon.node.control_client import ControlClient
 from memsampd.errors import MemsampdError
 from memsampd.sampler.process.cputime import process_cpu_ns
 from memsampd.sampler.process.status import read_status

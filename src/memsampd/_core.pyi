@@ -249,7 +249,7 @@ class Replica:
         arrival_seconds: float = 0.0,
         arrival_end: int = -1,
     ) -> dict[str, Any]:
-        """The fields of memsampd.sampler.replica.source._Taken."""
+        """The fields of memsampd.sampler.replica.taken.Taken."""
     def begin_take(
         self,
         limit: int,

@@ -18,10 +18,12 @@ from tracees import PATIENCE_SECONDS, descriptors
 
 from memsampd.errors import CapabilityError
 from memsampd.machines.cpulist import online_cpus
+from memsampd.sampler.perf.cpu_rings import PerCpuRings
 from memsampd.sampler.perf.groups import SamplerOptions
 from memsampd.sampler.perf.probes import busy_child
-from memsampd.sampler.perf.rings import PerCpuRings, PerThreadRings, TaskEvent
+from memsampd.sampler.perf.rings import TaskEvent
 from memsampd.sampler.perf.source import TaskClockSource
+from memsampd.sampler.perf.thread_rings import PerThreadRings
 from memsampd.sampler.process.cputime import process_cpu_ns
 from memsampd.sampler.process.maps import read_maps
 from memsampd.sampler.protocols import BranchSource

@@ -19,7 +19,8 @@ from commands import MEMSAMPD, PATIENCE_SECONDS, free_port, memsampd
 from daemons import GENEROUS, Daemon, daemon, wait_for
 from tracees import compile_c, descriptors, running, sleeping, wait_until_clean
 
-from memsampd.daemon.node.control import ControlClient, RefusedError
+from memsampd.daemon.node.control_client import ControlClient
+from memsampd.daemon.node.protocol import RefusedError
 from memsampd.errors import MemsampdError
 from memsampd.sampler.process.identity import read_stat
 from memsampd.sampler.process.status import list_threads, read_status

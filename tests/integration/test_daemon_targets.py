@@ -18,10 +18,11 @@ from tracees import running, wait_until_clean
 from memsampd.daemon.config import SessionConfig
 from memsampd.daemon.node.attachment import Common
 from memsampd.daemon.node.config import NodeConfig, Rule
-from memsampd.daemon.node.control import Peer, Request
 from memsampd.daemon.node.discovery import ProcessKey
 from memsampd.daemon.node.node import Node
 from memsampd.daemon.node.notify import Notifier
+from memsampd.daemon.node.peers import Peer
+from memsampd.daemon.node.protocol import Request
 from memsampd.daemon.node.state import AskedFor, StateFile
 from memsampd.daemon.node.target import Target, Wanted
 from memsampd.daemon.surroundings import Surroundings

@@ -14,7 +14,7 @@ from tracees import sleeping
 
 from memsampd import _core
 from memsampd.cli.doctor import Doctor, as_table
-from memsampd.machines.diagnosis import Finding, State
+from memsampd.machines.findings import Finding, State
 from memsampd.machines.target_diagnosis import diagnose_target
 from memsampd.sampler.perf.probes import busy_child, probe_breakpoint
 

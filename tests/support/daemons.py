@@ -14,7 +14,7 @@ from typing import Any
 
 from commands import MEMSAMPD, PATIENCE_SECONDS
 
-from memsampd.daemon.node.control import ControlClient
+from memsampd.daemon.node.control_client import ControlClient
 from memsampd.errors import CapabilityError
 
 GENEROUS = """

@@ -25,6 +25,8 @@ LAYERS = (
     ("memsampd.estimate",),
     ("memsampd.exporters",),
     ("memsampd.web",),
+    ("memsampd.machines.findings",),
+    ("memsampd.machines.checks",),
     ("memsampd.machines.diagnosis", "memsampd.demo"),
     ("memsampd.machines.target_diagnosis",),
     ("memsampd.daemon",),

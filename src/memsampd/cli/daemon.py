@@ -44,7 +44,7 @@ class DaemonCommand:
         """
         from memsampd.daemon.node.allocator import keep_little
         from memsampd.daemon.node.config import default_socket, default_state_dir
-        from memsampd.daemon.node.control import require_no_daemon
+        from memsampd.daemon.node.control_socket import require_no_daemon
         from memsampd.daemon.node.node import Node
         from memsampd.daemon.node.notify import Notifier, log_to_stderr
         from memsampd.daemon.node.state import StateFile

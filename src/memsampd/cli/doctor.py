@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 from memsampd.names import printable
 
 if TYPE_CHECKING:
-    from memsampd.machines.diagnosis import Diagnosis, Finding
+    from memsampd.machines.diagnosis import Diagnosis
+    from memsampd.machines.findings import Finding
 
 _COLORS = {"ok": "\x1b[32m", "limited": "\x1b[33m", "no": "\x1b[31m"}
 _WIDTH_MIN = 60
@@ -39,7 +40,8 @@ class Doctor:
         Returns:
             0 if a process can be attached to (the one that was named, if one was), else 1.
         """
-        from memsampd.machines.diagnosis import State, diagnose, gather_evidence
+        from memsampd.machines.diagnosis import diagnose, gather_evidence
+        from memsampd.machines.findings import State
 
         diagnosis = diagnose(gather_evidence())
         target = _diagnosed(args.pid) if args.pid is not None else ()

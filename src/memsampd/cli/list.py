@@ -52,7 +52,7 @@ def ask(socket: Path | None, command: str, **fields: Any) -> dict[str, Any]:
         MemsampdError: there is none, or it refuses.
     """
     from memsampd.daemon.node.config import find_socket
-    from memsampd.daemon.node.control import ControlClient
+    from memsampd.daemon.node.control_client import ControlClient
 
     with ControlClient(socket or find_socket()) as client:
         return client.ask(command, **fields)

@@ -22,8 +22,8 @@ from memsampd.errors import CaptureError, MemsampdError
 from memsampd.models.counting import LineCounter
 from memsampd.models.histogram import ReuseHistogram
 from memsampd.models.open_lines import OpenLine, open_lines
+from memsampd.sampler.clock.code import often_executed
 from memsampd.sampler.clock.fitted import MOMENTS_LEAST
-from memsampd.sampler.clock.progress import often_executed
 from memsampd.sampler.line_choice import LineChoice
 from memsampd.sampler.perf.closely import CloseSampler
 from memsampd.sampler.process.identity import PROC

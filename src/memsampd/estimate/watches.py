@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 import numpy as np
@@ -13,6 +12,13 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from memsampd.estimate.events import WatchRecord
+from memsampd.estimate.watch_reading import (
+    Accesses,
+    ReadWatch,
+    is_inconclusive,
+    read_watch,
+    span_of,
+)
 from memsampd.models.survival import SurvivalFunction
 from memsampd.models.tail import (
     LINES_ALIKE,
@@ -24,8 +30,6 @@ from memsampd.models.tail import (
     tail_beyond,
 )
 
-Accesses = Callable[[float, float, float], float]
-"""Turns a stretch (begin, end, CPU seconds) into accesses; NaN where no rate is known."""
 _REMEMBERED = 512  # watches of a phase
 # A burst goes on as its phase does if that has about as many lines left at the burst's horizon.
 _SAME_KIND = 0.1
@@ -35,140 +39,10 @@ _SAME_KIND = 0.1
 _NEWS, _NEWS_OF_MANY, _MANY_WATCHES = 3.0, 1.5, 12
 # The correlation of lines of one walk, or of a burst as short, which is a moment of the program.
 _WALK_ALIKE = 0.7
-# Who touches a line at random words so many times leaves one of its eight alone in 0.12 of cases.
-_VISITS_FOR_A_WORD = 16
 _GOLDEN = 0.6180339887498949  # its multiples fill an interval evenly, however many there are
 # Ends that have nothing to do with the line, and what a watch counts at most for others.
 _FROM_OUTSIDE = ("evicted", "gone")
 _MOST_COUNT = 4.0
-
-
-class Pause(msgspec.Struct, frozen=True):
-    """For how long a line was not touched.
-
-    Attributes:
-        accesses: the distance, or how long the line was seen not to return.
-        returned: which of the two.
-        share_before: share of the watched words that had been touched before it ended; 0 where no
-            touch ended it.
-        is_same: whether one of these ended it.
-        from_accesses: it was longer than this, and shorter than ``accesses``: too short to be
-            told; None where it was measured.
-    """
-
-    accesses: float
-    returned: bool
-    share_before: float = 0.0
-    is_same: bool = False
-    from_accesses: float | None = None
-
-
-class ReadWatch(msgspec.Struct, frozen=True):
-    """What a watch says.
-
-    Attributes:
-        pauses: those that were long enough.
-        sight: how far the line would have been watched, accesses.
-        entry: how long a pause must be at least to be among these, accesses.
-        count: so many pauses are together as good as one access of the line: those above, and of a
-            line that a PMU sampled also the shorter ones.
-    """
-
-    pauses: tuple[Pause, ...]
-    sight: float
-    entry: float
-    count: int
-
-
-def read_watch(watch: WatchRecord, accesses: Accesses) -> ReadWatch | None:
-    """Read a watch: each pause between two touches that is long enough is a reuse distance.
-
-    A touch begins a distance; a line that was not touched at all has not returned for as long as
-    it was watched. How long the first touch took to come is no distance: nobody knows when the one
-    before it was. Where accesses were counted, no rate is needed, and no pause is too short.
-
-    Where one word was watched of a line of which others may be touched, too, a touch tells nothing;
-    that there was none tells that the line did not return in a part of the time: else there would
-    have been many returns.
-
-    Of a line that a burst left open, pauses as long as the burst said are together one access, as
-    it was chosen among accesses with such a pause. A line that a PMU sampled was chosen among all
-    accesses: all of its pauses are together one, and those that are too short to be told were seen
-    to be short.
-
-    Returns:
-        None where nothing can be concluded.
-    """
-    moments = list(zip(watch.times_seconds, watch.cpu_seconds, strict=True))
-    lengths = _lengths(watch, moments, accesses)
-    part = 1 / _VISITS_FOR_A_WORD if _is_one_of_many(watch) else 1.0
-    sight = part * _sight(watch, accesses)
-    if _is_vague(watch) or not all(map(math.isfinite, [*lengths, sight])):
-        return None
-    pauses, before = [], set(watch.hit_words[:1])
-    for length, word in zip(lengths[1:-1], watch.hit_words[1:], strict=True):
-        pauses.append(Pause(length, True, len(before) / watch.words, word in before))
-        before.add(word)
-    if watch.end not in ("returned", "hits"):
-        pauses.append(Pause(part * lengths[-1], False))
-    entry = float(watch.least_accesses)
-    if watch.resolution_seconds > 0 and not watch.counted:
-        shortest = accesses(moments[0][0], moments[-1][0], watch.resolution_seconds)
-        if watch.is_sampled:
-            entry = max(entry, shortest)
-        else:
-            pauses = _resolved(watch, pauses, shortest)
-    told = tuple(each for each in pauses if each.accesses >= entry)
-    count = len(pauses if watch.is_sampled else told)
-    return ReadWatch(told, sight, entry, count) if told else None
-
-
-def _lengths(
-    watch: WatchRecord, moments: Sequence[tuple[float, float]], accesses: Accesses
-) -> list[float]:
-    """Accesses between the moments; those of walks are many, and each goes at its mean rate.
-
-    What was counted between two touches has the second one in it, which a distance has not.
-    """
-    if watch.counted:
-        return [max(after - before - 1, 0.0) for before, after in itertools.pairwise(watch.counted)]
-    if watch.resolution_seconds > 0 and moments[-1][1] > moments[0][1]:
-        (begin, cpu_begin), (end, cpu_end) = moments[0], moments[-1]
-        rate = accesses(begin, end, cpu_end - cpu_begin) / (cpu_end - cpu_begin)
-        return [rate * (after[1] - before[1]) for before, after in itertools.pairwise(moments)]
-    return [
-        accesses(begin, end, cpu_end - cpu_begin)
-        for (begin, cpu_begin), (end, cpu_end) in itertools.pairwise(moments)
-    ]
-
-
-def _sight(watch: WatchRecord, accesses: Accesses) -> float:
-    """How many accesses the thread makes within the patience; counted as it went while watched."""
-    if watch.counted and watch.cpu_seconds[-1] > 0:
-        return watch.patience_seconds * watch.counted[-1] / watch.cpu_seconds[-1]
-    return accesses(watch.times_seconds[0], watch.times_seconds[-1], watch.patience_seconds)
-
-
-def _resolved(watch: WatchRecord, pauses: list[Pause], shortest: float) -> list[Pause]:
-    """Keep pauses that can be told, and of the others those that no visit explains.
-
-    A visit touches the words about as often as it did in the burst. Pauses beyond that between
-    touches are distances, shorter than what can be told.
-
-    Args:
-        watch: the watch.
-        pauses: all of them, the censored one included.
-        shortest: that can be told, accesses.
-    """
-    told = [each for each in pauses if each.accesses >= shortest or not each.returned]
-    short = [each for each in pauses if each.accesses < shortest and each.returned]
-    visits = 1 + sum(each.returned for each in told)
-    unexplained = len(short) - visits * max(watch.visit_touches - 1, 0)
-    least = float(min(watch.least_accesses, shortest))
-    return told + [
-        replace(each, accesses=shortest, from_accesses=least)
-        for each in short[: max(unexplained, 0)]
-    ]
 
 
 class PhaseWatches(msgspec.Struct):
@@ -241,7 +115,7 @@ class _Pauses(msgspec.Struct, frozen=True):
             for pause in said.pauses
         ]
         chances = [_chance(watch) for watch, _ in known]
-        span = np.array([_span(pause) for _, _, pause, _ in rows])
+        span = np.array([span_of(pause) for _, _, pause, _ in rows])
         reuses = WatchedReuses(
             entry=np.array([said.entry for _, said, *_ in rows], np.float64),
             end=span[:, 1],
@@ -328,7 +202,7 @@ class Tails:
             self._pauses = _Pauses.of(self._known, counts)
         pauses = self._pauses.of_watches(told)
         known = [watch for (watch, _), is_told in zip(self._known, told, strict=True) if is_told]
-        is_open = [said is None and _is_inconclusive(watch) for watch, said, _ in self._watches]
+        is_open = [said is None and is_inconclusive(watch) for watch, said, _ in self._watches]
         span = pauses.span
         # Watches that count for different numbers tell as much as fewer that count alike.
         as_alike = float(counts[told].sum() / np.square(counts[told]).sum())
@@ -383,12 +257,6 @@ def _is_of_a_moment(watch: WatchRecord) -> bool:
     return watch.resolution_seconds > 0 and not watch.is_sampled
 
 
-def _span(pause: Pause) -> tuple[float, float]:
-    """The shortest and the longest that a pause may have been."""
-    shortest = pause.accesses if pause.from_accesses is None else pause.from_accesses
-    return shortest, pause.accesses
-
-
 def _spread(span: NDArray[np.float64]) -> NDArray[np.float64]:
     """Lengths, evenly in their logarithm, where only bounds are known, shape (n, 2) to (n,)."""
     share = (np.arange(len(span)) * _GOLDEN) % 1.0
@@ -406,21 +274,3 @@ def _chance(watch: WatchRecord) -> float:
     """Of one word it is taken to stand for all of its line."""
     words = 2 * watch.words
     return 1.0 if watch.words == 1 else chance_of(watch.words, min(watch.touched, words), words)
-
-
-def _is_one_of_many(watch: WatchRecord) -> bool:
-    """Whether one word was watched that tells little of what was done to the rest of its line."""
-    return watch.words == watch.touched == 1
-
-
-def _is_vague(watch: WatchRecord) -> bool:
-    """Whether that one word was touched: what was done to the rest of its line is not known."""
-    return _is_one_of_many(watch) and bool(watch.hit_words)
-
-
-def _is_inconclusive(watch: WatchRecord) -> bool:
-    """Whether one that tells nothing had a chance to: its words were touched.
-
-    Where a PMU sampled the line that says something: most accesses return soon.
-    """
-    return (watch.end == "hits" and not watch.is_sampled) or _is_vague(watch)

@@ -6,7 +6,8 @@ import re
 from html import escape
 
 from memsampd.exporters.analysis import Analysis
-from memsampd.exporters.figure import INK, MUTED, PAPER, RULE, draw, phase_colours
+from memsampd.exporters.figure import draw
+from memsampd.exporters.figure_panels import INK, MUTED, PAPER, RULE, phase_colours
 from memsampd.exporters.text import by_weight, subtitle, table_header, table_row, title
 
 _STYLE = """

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from memsampd.errors import MemsampdError
-from memsampd.machines.diagnosis import Finding, State
+from memsampd.machines.findings import Finding, State
 from memsampd.sampler.perf.costs import SwitchCost, measure_switch_cost
 from memsampd.sampler.perf.source import TaskClockSource
 from memsampd.sampler.perf.switches import SwitchCounter, planned_share

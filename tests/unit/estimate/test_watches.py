@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from memsampd.estimate.course import Course
 from memsampd.estimate.events import WatchRecord
-from memsampd.estimate.watches import PhaseWatches, read_watch
+from memsampd.estimate.watch_reading import read_watch
+from memsampd.estimate.watches import PhaseWatches
 from memsampd.models.open_lines import OpenLine, open_lines
 from memsampd.sampler.perf.watchpoints import MOST_HITS, has_seen_enough
 

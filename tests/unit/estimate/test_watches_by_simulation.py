@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from simulated_watches import OPEN, PATIENCE, RATE, Kind, Pauses, Sampled, session
 
 from memsampd.estimate.events import WatchRecord
-from memsampd.estimate.watches import Tails, counts_of, read_watch
+from memsampd.estimate.watch_reading import read_watch
+from memsampd.estimate.watches import Tails, counts_of
 from memsampd.models.tail import Tail
 
 logger = logging.getLogger(__name__)

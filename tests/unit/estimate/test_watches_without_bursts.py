@@ -11,7 +11,8 @@ import pytest
 
 from memsampd.daemon.watching import RESOLUTION_SECONDS
 from memsampd.estimate.events import WatchRecord
-from memsampd.estimate.watches import Tails, read_watch
+from memsampd.estimate.watch_reading import read_watch
+from memsampd.estimate.watches import Tails
 from memsampd.models.survival import SurvivalFunction
 from memsampd.sampler.perf.watchpoints import FEW_HITS, has_seen_enough
 

@@ -15,7 +15,8 @@ from PIL import Image
 
 from memsampd.errors import CapabilityError
 from memsampd.exporters.analysis import Analysis, analyse
-from memsampd.exporters.figure import OTHER_COLOUR, areas_of, draw, draw_beside, phase_colours
+from memsampd.exporters.figure import draw, draw_beside
+from memsampd.exporters.figure_panels import OTHER_COLOUR, areas_of, phase_colours
 from memsampd.exporters.page import to_html
 from memsampd.exporters.recording import read_recording
 from memsampd.models.sizes import default_sizes

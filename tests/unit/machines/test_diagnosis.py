@@ -8,13 +8,8 @@ import msgspec
 import pytest
 
 from memsampd.errors import CapabilityError
-from memsampd.machines.diagnosis import (
-    Evidence,
-    Finding,
-    State,
-    Trials,
-    diagnose,
-)
+from memsampd.machines.diagnosis import diagnose
+from memsampd.machines.findings import Evidence, Finding, State, Trials
 from memsampd.machines.machine import Cpu, Machine
 from memsampd.machines.pmu import HardwareEvent, Pmu, plan_events
 from memsampd.machines.privileges import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from memsampd.machines.diagnosis import State
+from memsampd.machines.findings import State
 from memsampd.machines.target_diagnosis import bursts_finding, limits_finding
 from memsampd.sampler.process.cgroup import CgroupLimits
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from memsampd import _core
-from memsampd.sampler.clock.progress import ProgressClock, often_executed
+from memsampd.sampler.clock.code import often_executed
+from memsampd.sampler.clock.progress import ProgressClock
 from memsampd.sampler.records import BranchSamples, Stretch, no_registers
 
 PERIOD = 0.002

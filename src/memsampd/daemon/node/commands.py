@@ -8,8 +8,9 @@ import msgspec
 
 from memsampd.daemon.config import AccessChoice
 from memsampd.daemon.node.attachment import EXEC_SECONDS
-from memsampd.daemon.node.control import Document, Peer, RefusedError, Request
 from memsampd.daemon.node.discovery import ProcessKey
+from memsampd.daemon.node.peers import Peer
+from memsampd.daemon.node.protocol import Document, RefusedError, Request
 from memsampd.daemon.node.target import Target
 from memsampd.daemon.node.targets import Targets, check_owner
 from memsampd.errors import UsageError

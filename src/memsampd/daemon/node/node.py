@@ -19,9 +19,11 @@ from memsampd.daemon.node.attachment import Common
 from memsampd.daemon.node.budget import Costs, NodeBudget
 from memsampd.daemon.node.commands import Commands
 from memsampd.daemon.node.config import ConfigError, NodeConfig
-from memsampd.daemon.node.control import ControlServer, Document, Peer, Request
+from memsampd.daemon.node.control import ControlServer
 from memsampd.daemon.node.discovery import ProcessReader
 from memsampd.daemon.node.notify import Notifier
+from memsampd.daemon.node.peers import Peer
+from memsampd.daemon.node.protocol import Document, Request
 from memsampd.daemon.node.state import StateFile
 from memsampd.daemon.node.target import logged_only
 from memsampd.daemon.node.targets import Targets

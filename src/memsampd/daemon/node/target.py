@@ -12,9 +12,9 @@ import msgspec
 from memsampd.daemon.config import AccessChoice, SessionConfig
 from memsampd.daemon.node.attachment import Attachment, Common
 from memsampd.daemon.node.budget import Candidate, Costs
-from memsampd.daemon.node.control import Peer
 from memsampd.daemon.node.cpu_use import IDLE_LOOK_SECONDS, CpuUse
 from memsampd.daemon.node.discovery import ProcessKey
+from memsampd.daemon.node.peers import Peer
 from memsampd.daemon.session import Session
 from memsampd.errors import MemsampdError, TargetError
 from memsampd.exporters.snapshot import NodeTarget, Snapshot, TargetState

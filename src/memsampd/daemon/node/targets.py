@@ -14,8 +14,9 @@ from memsampd.daemon.config import AccessChoice
 from memsampd.daemon.node.attachment import Common
 from memsampd.daemon.node.budget import Costs, Rotation
 from memsampd.daemon.node.config import NodeConfig, SessionOptions, session_config
-from memsampd.daemon.node.control import Peer, RefusedError, peer_of
 from memsampd.daemon.node.discovery import Found, ProcessKey, ProcessReader, choose
+from memsampd.daemon.node.peers import Peer, peer_of
+from memsampd.daemon.node.protocol import RefusedError
 from memsampd.daemon.node.state import AskedFor, StateFile
 from memsampd.daemon.node.target import Target, Wanted, logged_only
 from memsampd.errors import MemsampdError, TargetError

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from memsampd.closing import Closing
 from memsampd.machines.cpulist import online_cpus
 from memsampd.sampler.perf.groups import SamplerOptions
-from memsampd.sampler.perf.rings import SAMPLE_DTYPE, Drained, TaskEvent, open_rings
+from memsampd.sampler.perf.ring_layouts import open_rings
+from memsampd.sampler.perf.rings import SAMPLE_DTYPE, Drained, TaskEvent
 
 
 class SampleStream(Closing):

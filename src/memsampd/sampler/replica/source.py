@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import time
-from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,22 +24,14 @@ from memsampd.sampler.records import (
     BurstEnd,
     BurstRequest,
     CoreTimes,
-    no_registers,
-    registers_of,
 )
 from memsampd.sampler.replica.collectors import Collector, Counted, Rows
 from memsampd.sampler.replica.common_forms import common_forms
-from memsampd.sampler.replica.endings import end_detail
 from memsampd.sampler.replica.forms import FormDecoder
-from memsampd.sampler.replica.target import (
-    has_company,
-    read_traits,
-)
+from memsampd.sampler.replica.holds import HoldLimit
+from memsampd.sampler.replica.taken import PATIENCE_SECONDS, Taken
+from memsampd.sampler.replica.target import has_company, read_traits
 
-_PATIENCE_SECONDS = 0.2
-# The sum of all holds in so much wall time is bounded by what a burst may hold the target for.
-_HOLD_PERIOD_SECONDS = 0.1
-_SHORTEST_HOLD_SECONDS = 0.0002
 # System calls that a chain goes over take this long at most, waiting for a CPU included.
 _CHAIN_SECONDS = 0.1
 # Code is learnt by running the replica while the target runs on: so long at first. What it records
@@ -52,87 +42,6 @@ _DRY_RUNS = 4
 _FEW_INSTRUCTIONS = 200
 # Bursts that come to an instruction of an unknown form at once, one after the other.
 _COLD_TRIES = 8
-
-_CAUSES = {
-    "not-running": ("the thread sleeps", "it is tried again when a thread has run"),
-    "in-syscall": (
-        f"the thread was inside system calls for {_PATIENCE_SECONDS:g} s",
-        "it is tried again; if it stays so, nearly all of its time is the kernel's",
-    ),
-    "in-rseq": ("the thread is inside a restartable sequence", "it is tried again"),
-    "job-stopped": ("the process is stopped", "continue it (kill -CONT)"),
-    "gone": ("the process or thread is gone", "other threads are tried"),
-    "not-64-bit": ("the thread runs 32-bit code", "only 64-bit code is supported"),
-    "not-reached": (
-        "the thread did not come to the code that was sought",
-        "it is sought again, ever more rarely",
-    ),
-    "unexpected": ("the thread stopped in an unknown way", "please report this"),
-}
-
-
-class _Taken(msgspec.Struct, frozen=True):
-    """What :meth:`_core.Replica.burst` says, by the names that it gives."""
-
-    status: str
-    error: int
-    end: str
-    number: int
-    ip: int
-    is_lost: bool
-    started_seconds: float
-    held_seconds: float
-    longest_seconds: float
-    holds: int
-    calls: int
-    compared: int
-    equal: int
-    cut_short: bool
-    pages_predicted: int
-    pages_missed: int
-    replica_cpu_seconds: float
-    tracer_cpu_seconds: float
-    held_accesses: int
-    accesses: int
-    further: bytes
-    stretch: bytes
-    stretch_ip: bytes
-
-    def moments(
-        self, begun_rows: int, rows: int, *, is_last: bool
-    ) -> tuple[NDArray[np.uint64], NDArray[np.uint64], tuple[float, ...]]:
-        """Moments of a part at which registers are known; behind the last one, too.
-
-        Args:
-            begun_rows: of the parts before.
-            rows: of this one; a limit may have cut off some that were recorded.
-            is_last: no part follows.
-
-        Returns:
-            Registers, shape (k, 16), where it was, shape (k,), and which part of the rows was made
-            since the first of these moments.
-        """
-        further = np.frombuffer(self.further, np.uint64)
-        made = np.concatenate([[0, self.held_accesses, self.accesses], further]).astype(np.int64)
-        inside = made >= begun_rows
-        if not is_last:
-            inside &= made <= begun_rows + rows
-        since = made[inside] - made[inside].min(initial=self.accesses)
-        if self.calls or not since.any():  # else two moments or more
-            return no_registers(), np.empty(0, np.uint64), ()
-        registers, ips = registers_of(self.stretch), np.frombuffer(self.stretch_ip, np.uint64)
-        return registers[inside], ips[inside], tuple((since / max(rows, 1)).tolist())
-
-    @property
-    def cost(self) -> BurstCost:
-        """Without what taking it over costs."""
-        return BurstCost(
-            stop_seconds=self.held_seconds,
-            stops=self.holds,
-            longest_stop_seconds=self.longest_seconds,
-            replica_cpu_seconds=self.replica_cpu_seconds,
-            tracer_cpu_seconds=self.tracer_cpu_seconds,
-        )
 
 
 class _Rest(msgspec.Struct, frozen=True):
@@ -148,7 +57,7 @@ class _Rest(msgspec.Struct, frozen=True):
     """
 
     request: BurstRequest
-    taken: _Taken
+    taken: Taken
     company: bool
     parts: int
     part: int = 0
@@ -189,7 +98,7 @@ class ReplicaSource:
         self._may_keep = may_keep
         self._forms = FormDecoder()
         self._known_forms = common_forms()
-        self._holds: deque[tuple[float, float]] = deque()  # end, seconds
+        self._holds = HoldLimit()
         self._is_cancelled = self._is_closed = False
         self._last: BurstRequest | None = None  # whose record is still there
         self._knows_code = False
@@ -330,7 +239,9 @@ class ReplicaSource:
         self._rest = None
         if not is_last:
             self._rest = replace(rest, part=rest.part + 1, rows=begun_rows + collector.rows)
-        end, detail = self._ending(taken) if is_last else (BurstEnd.FULL, "its code changed")
+        end, detail = (
+            taken.ending(self._pid, self._proc) if is_last else (BurstEnd.FULL, "its code changed")
+        )
         rows = collector.kept()
         registers, ips, shares = taken.moments(begun_rows, collector.rows, is_last=is_last)
         cost += BurstCost(tracer_cpu_seconds=time.thread_time() - started)
@@ -366,16 +277,16 @@ class ReplicaSource:
             core=core,
         )
 
-    def _take(self, request: BurstRequest, company: bool) -> tuple[_Taken, BurstCost]:
+    def _take(self, request: BurstRequest, company: bool) -> tuple[Taken, BurstCost]:
         """A burst; the last of some tries where code was not known before."""
         cost = BurstCost()
         for _ in range(_COLD_TRIES):
-            self._wait_for_hold(request.max_stop_seconds)
+            self._holds.wait(request.max_stop_seconds, lambda: self._is_cancelled)
             with Arrival(request.tid, request.seek_ips) as arrival:
                 taken = self._burst(
                     request.tid,
                     request.max_accesses,
-                    request.max_stop_seconds - self._held_lately(),
+                    request.max_stop_seconds - self._holds.lately_seconds(),
                     chain_seconds=_CHAIN_SECONDS,
                     has_company=company,
                     beyond_seconds=request.beyond_seconds,
@@ -394,7 +305,7 @@ class ReplicaSource:
                     stop_seconds=cost.target_seconds,
                 )
             if taken.status != "ok":
-                raise self._refusal(taken, cost.target_seconds)
+                raise taken.refusal(self._pid, cost.target_seconds)
             if taken.end != "cold" or self._is_cancelled:
                 break
         return taken, cost
@@ -429,12 +340,12 @@ class ReplicaSource:
         arrival: tuple[int, int] = (-1, -1),
         arrival_seconds: float = 0.0,
         arrival_end: int = -1,
-    ) -> _Taken:
+    ) -> Taken:
         told: dict[str, Any] = self._replica.burst(
             tid,
             accesses,
             hold_seconds,
-            patience_seconds=_PATIENCE_SECONDS,
+            patience_seconds=PATIENCE_SECONDS,
             chain_seconds=chain_seconds,
             dry_seconds=dry_seconds,
             has_company=has_company,
@@ -445,8 +356,8 @@ class ReplicaSource:
             arrival_seconds=arrival_seconds,
             arrival_end=arrival_end,
         )
-        taken = _Taken(**told)
-        self._holds.append((time.monotonic(), taken.held_seconds))
+        taken = Taken(**told)
+        self._holds.add(taken.held_seconds)
         return taken
 
     def _describe_form(self) -> None:
@@ -461,48 +372,3 @@ class ReplicaSource:
         self._replica.begin_take(most, collector.line_shift, collector.counter, part)
         while (chunk := self._replica.take()) is not None:
             collector.take(chunk)
-
-    # ---- Holds ----
-
-    def _held_lately(self) -> float:
-        oldest = time.monotonic() - _HOLD_PERIOD_SECONDS
-        while self._holds and self._holds[0][0] < oldest:
-            self._holds.popleft()
-        return sum(seconds for _, seconds in self._holds)
-
-    def _wait_for_hold(self, max_stop_seconds: float) -> None:
-        """Wait until at least half of what is allowed may be used."""
-        wanted = max(max_stop_seconds / 2, _SHORTEST_HOLD_SECONDS)
-        while max_stop_seconds - self._held_lately() < wanted and not self._is_cancelled:
-            time.sleep(max(self._holds[0][0] + _HOLD_PERIOD_SECONDS - time.monotonic(), 0.0005))
-
-    # ---- Ends ----
-
-    def _ending(self, taken: _Taken) -> tuple[BurstEnd, str]:
-        if taken.end == "modified":
-            return BurstEnd.UNSUPPORTED, "a store into code that has run"
-        if taken.end == "memory":
-            return BurstEnd.DEADLINE, "memsampd is out of memory"
-        end = BurstEnd(taken.end)
-        if end is not BurstEnd.UNSUPPORTED:  # nothing is to be read for it
-            return end, end_detail(end, taken.ip, taken.number, -1)
-        try:
-            memory = os.open(self._proc / str(self._pid) / "mem", os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
-            return end, ""
-        try:
-            return end, end_detail(end, taken.ip, taken.number, memory)
-        finally:
-            os.close(memory)
-
-    def _refusal(self, taken: _Taken, stop_seconds: float) -> CaptureError:
-        if taken.status == "refused":
-            return CaptureError(
-                "refused",
-                f"the kernel refuses to let us trace process {self._pid}: "
-                f"{os.strerror(taken.error)}",
-                "see memsampd doctor; another tracer (gdb, strace) may hold it",
-                stop_seconds,
-            )
-        cause, remedy = _CAUSES[taken.status]
-        return CaptureError(taken.status, f"process {self._pid}: {cause}", remedy, stop_seconds)

@@ -19,7 +19,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tracees import running
 
-from memsampd.daemon.node.control import ControlClient, ControlServer, Document, Peer, Request
+from memsampd.daemon.node.control import ControlServer
+from memsampd.daemon.node.control_client import ControlClient
+from memsampd.daemon.node.peers import Peer
+from memsampd.daemon.node.protocol import Document, Request
 from memsampd.errors import CapabilityError, TargetError
 from memsampd.sampler.process.identity import read_stat
 
@@ -185,7 +188,7 @@ def test_connections_are_bounded_in_number() -> None:
 def test_a_user_may_not_ask_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
     from memsampd.daemon.node import control
 
-    monkeypatch.setattr(control, "_peer", lambda to: Peer(4242, 4242, is_privileged=False))
+    monkeypatch.setattr(control, "peer_at", lambda to: Peer(4242, 4242, is_privileged=False))
     with served() as running, running.connect() as client:
         told = running.told(client, STATUS * 100, turns=10)
         assert [each["ok"] for each in told] == [True] * 40 + [False]

@@ -9,7 +9,7 @@ import msgspec
 
 from memsampd.cli.main import build_parser
 from memsampd.daemon.node.config import Rule, SessionOptions, parse_config
-from memsampd.daemon.node.control import Request
+from memsampd.daemon.node.protocol import Request
 
 TEXT = (Path(__file__).parents[4] / "docs" / "daemon.md").read_text(encoding="utf-8")
 

@@ -1,0 +1,152 @@
+"""Events of each thread on each CPU, one ring a CPU: new threads inherit them."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import select
+from collections import defaultdict
+from collections.abc import Sequence
+
+from memsampd import _core
+from memsampd.errors import TargetError
+from memsampd.sampler.perf.groups import SamplerOptions, close_all
+from memsampd.sampler.perf.refusal import explain_refusal
+from memsampd.sampler.perf.rings import (
+    Drained,
+    NotInheritedError,
+    gather,
+    join,
+    map_ring,
+)
+from memsampd.sampler.process.status import list_threads
+
+
+class PerCpuRings:
+    """An inherited event for each thread on each CPU; one ring a CPU.
+
+    Args:
+        options: how to open events.
+        cpus: CPUs that threads can run on; those that are offline are left out.
+    """
+
+    def __init__(self, options: SamplerOptions, cpus: Sequence[int]) -> None:
+        self.notes: tuple[str, ...] = ()
+        self.ended = False
+        self._options = options
+        self._inherit = _core.INHERIT_ALL if options.follow_forks else _core.INHERIT_THREADS
+        self._rings: dict[int, _core.PerfRing] = {}
+        # Groups by CPU; the first one's sampled event is polled.
+        self._groups: dict[int, list[tuple[int, ...]]] = defaultdict(list)
+        self._opened: set[int] = set()
+        self._inherited: set[int] = set()
+        self._early: list[Drained] = []  # taken while opening
+        try:
+            self._open_all(list(cpus))
+        except BaseException:
+            self.close()
+            raise
+
+    def _open_all(self, cpus: list[int]) -> None:
+        """Open events until the list of threads holds none that has no event."""
+        while True:
+            threads = list_threads(self._options.pid, self._options.proc)
+            new = [tid for tid in threads if tid not in self._opened | self._inherited]
+            if new and self._opened:
+                # Born since: by a thread that has its event already, then it inherited it and
+                # the kernel says so. A second event would count it twice.
+                self._learn_inherited()
+                new = [tid for tid in new if tid not in self._inherited]
+            if not new:
+                break
+            for tid in new:
+                self._open_thread(tid, cpus)
+                self._opened.add(tid)
+        if not any(self._groups.values()):
+            raise TargetError(f"process {self._options.pid} is gone")
+
+    def _learn_inherited(self) -> None:
+        # A new thread is listed a moment before the kernel writes its record.
+        select.poll().poll(2)
+        drained = gather(self._rings.values())
+        self._early.append(drained)
+        self._inherited |= {event.tid for event in drained.events if event.kind == "fork"}
+
+    def _open_thread(self, tid: int, cpus: list[int]) -> None:
+        for cpu in tuple(cpus):
+            try:
+                groups = self._open_groups(tid, cpu)
+            except OSError as error:
+                if error.errno == errno.ESRCH:
+                    return  # the thread has exited
+                if error.errno == errno.ENODEV:
+                    cpus.remove(cpu)  # offline
+                    continue
+                raise explain_refusal(
+                    error, f"sampling process {self._options.pid}", self._options.proc
+                ) from error
+            self._groups[cpu] += groups
+            for sampled, *_ in groups:
+                if cpu not in self._rings:
+                    self._rings[cpu] = map_ring(sampled, self._options)
+                else:
+                    first = self._groups[cpu][0][0]
+                    fcntl.ioctl(sampled, _core.PERF_EVENT_IOC_SET_OUTPUT, first)
+
+    def _open_groups(self, tid: int, cpu: int) -> list[tuple[int, ...]]:
+        options = self._options
+        try:
+            return options.open_groups(tid, cpu, self._inherit)
+        except OSError as error:
+            if error.errno != errno.EINVAL or self._inherit != _core.INHERIT_THREADS:
+                raise
+            if options.fields & _core.SAMPLE_COUNTS:
+                raise NotInheritedError(
+                    "new threads inherit counters from Linux 6.13 on"
+                ) from error
+        self._inherit = _core.INHERIT_ALL
+        self.notes = (
+            "Linux before 5.13: child processes are sampled too and their samples thrown away",
+        )
+        return self._open_groups(tid, cpu)
+
+    def wait(self, timeout_seconds: float) -> None:
+        """Wait until a ring has filled up to its watermark, at most so long."""
+        # A dead thread's descriptor is always ready: poll one that is still alive. Any will do, for
+        # the events of a CPU share its ring.
+        while not self.ended:
+            poll = select.poll()
+            live = {groups[0][0]: groups for groups in self._groups.values() if groups}
+            for file in live:
+                poll.register(file, select.POLLIN)
+            self.ended = not live
+            ready = poll.poll(max(0.0, timeout_seconds) * 1000) if live else []
+            dead = [live[file] for file, mask in ready if mask & select.POLLHUP]
+            for groups in dead:
+                close_all([groups.pop(0)])
+            if not dead:
+                return
+
+    def drain(self) -> Drained:
+        """Empty all rings."""
+        drained = [*self._early, gather(self._rings.values())]
+        self._early = []
+        return join(drained)
+
+    def peek(self) -> Drained:
+        """Tell what is in the rings, and leave it there."""
+        return gather(self._rings.values(), leaves=True)
+
+    def sampling_files(self) -> list[int]:
+        """Descriptors of the events that are sampled."""
+        return [group[0] for groups in self._groups.values() for group in groups]
+
+    def close(self) -> None:
+        """Release everything; may be called twice."""
+        for ring in self._rings.values():
+            ring.close()
+        for groups in self._groups.values():
+            close_all(groups)
+        self._groups.clear()
+        self._rings.clear()
+        self.ended = True

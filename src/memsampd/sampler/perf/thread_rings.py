@@ -1,0 +1,129 @@
+"""Events of each thread on any CPU, one ring a thread: new threads are looked for."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import select
+import time
+
+from memsampd import _core
+from memsampd.errors import CapabilityError, TargetError
+from memsampd.sampler.perf.groups import SamplerOptions, close_all
+from memsampd.sampler.perf.refusal import explain_refusal
+from memsampd.sampler.perf.rings import Drained, gather, has_hung_up, join, map_ring
+from memsampd.sampler.process.status import list_threads
+
+# How often new threads are looked for while waiting.
+_SEARCH_SECONDS = 0.02
+
+
+class PerThreadRings:
+    """An event and a ring for each thread, on any CPU; new threads are looked for.
+
+    Args:
+        options: how to open events. Child processes cannot be followed.
+        note: why this layout was chosen.
+    """
+
+    def __init__(self, options: SamplerOptions, note: str) -> None:
+        self.notes: tuple[str, ...] = (note,)
+        if options.follow_forks:
+            self.notes += ("child processes are not sampled",)
+        self.ended = False
+        self._options = options
+        self._threads: dict[int, tuple[list[tuple[int, ...]], _core.PerfRing]] = {}
+        self._last: list[Drained] = []  # from rings of threads that have exited
+        try:
+            self._find_threads()
+        except BaseException:
+            self.close()
+            raise
+        if not self._threads:
+            raise TargetError(f"process {options.pid} is gone")
+
+    def _find_threads(self) -> None:
+        while True:
+            new = set(list_threads(self._options.pid, self._options.proc)) - set(self._threads)
+            opened = [tid for tid in sorted(new) if self._open_thread(tid)]
+            if not opened:
+                return
+
+    def _open_thread(self, tid: int) -> bool:
+        options = self._options
+        options.check_files((len(self._threads) + 1) * options.files_of_a_thread)
+        try:
+            groups = options.open_groups(tid, -1, _core.INHERIT_NOTHING)
+        except OSError as error:
+            if error.errno == errno.ESRCH:
+                return False
+            raise explain_refusal(error, f"sampling process {options.pid}", options.proc) from error
+        try:
+            first = groups[0][0]
+            self._threads[tid] = groups, map_ring(first, options)
+        except CapabilityError:
+            close_all(groups)
+            raise
+        for sampled, *_ in groups[1:]:
+            fcntl.ioctl(sampled, _core.PERF_EVENT_IOC_SET_OUTPUT, first)
+        return True
+
+    def wait(self, timeout_seconds: float) -> None:
+        """Wait until a ring has filled up to its watermark, at most so long."""
+        deadline = time.monotonic() + timeout_seconds
+        while True:
+            self._forget_dead()
+            self._find_new()
+            self.ended = not self._threads
+            left_seconds = deadline - time.monotonic()
+            if self.ended or self._poll(min(left_seconds, _SEARCH_SECONDS)):
+                return
+            if left_seconds <= _SEARCH_SECONDS:
+                return
+
+    def _forget_dead(self) -> None:
+        for tid, (groups, ring) in tuple(self._threads.items()):
+            if has_hung_up(groups[0][0]):
+                self._last.append(gather([ring]))
+                ring.close()
+                close_all(groups)
+                del self._threads[tid]
+
+    def _find_new(self) -> None:
+        try:
+            self._find_threads()
+        except CapabilityError as error:
+            note = f"some threads are not sampled: {error.cause}"
+            if note not in self.notes:
+                self.notes += (note,)
+
+    def _poll(self, timeout_seconds: float) -> bool:
+        poll = select.poll()
+        for groups, _ in self._threads.values():
+            poll.register(groups[0][0], select.POLLIN)
+        # A thread that has just exited makes its descriptor ready: only samples end the wait.
+        ready = poll.poll(max(0.0, timeout_seconds) * 1000)
+        return any(mask & select.POLLIN for _, mask in ready)
+
+    def drain(self) -> Drained:
+        """Empty all rings."""
+        parts = [*self._last, gather(ring for _, ring in self._threads.values())]
+        self._last = []
+        return join(parts)
+
+    def peek(self) -> Drained:
+        """Tell what is in the rings, and leave it there; those of new threads are opened."""
+        self._find_new()
+        return gather((ring for _, ring in self._threads.values()), leaves=True)
+
+    def sampling_files(self) -> list[int]:
+        """Descriptors of the events that are sampled."""
+        return [group[0] for groups, _ in self._threads.values() for group in groups]
+
+    def close(self) -> None:
+        """Release everything; may be called twice."""
+        for groups, ring in self._threads.values():
+            ring.close()
+            close_all(groups)
+        self._threads.clear()
+        self.ended = True
