@@ -16,7 +16,11 @@ _WAITING = 64  # connections that nobody has accepted yet
 
 
 def make_directory(path: Path) -> None:
-    """Make the socket's directory; one that others may write to is refused."""
+    """Make the socket's directory.
+
+    Raises:
+        CapabilityError: it cannot be made, is another user's, or others may write to it.
+    """
     try:
         path.mkdir(mode=0o755 if os.geteuid() == 0 else 0o700, parents=True, exist_ok=True)
         status = path.lstat()
@@ -45,7 +49,11 @@ def require_no_daemon(path: Path) -> None:
 
 
 def lock(path: Path) -> int:
-    """Take the lock of a socket, which the kernel gives back however the daemon ends."""
+    """Take the lock of a socket, which the kernel gives back however the daemon ends.
+
+    Raises:
+        CapabilityError: another daemon has it, or its file cannot be opened.
+    """
     name = path.with_name(f"{path.name}.lock")
     try:
         fd = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
