@@ -17,7 +17,7 @@ from memsampd.estimate.events import WatchRecord
 from memsampd.models.open_lines import OpenLine
 from memsampd.phases.records import Window
 from memsampd.sampler.perf.watchpoints import WatchOrder
-from memsampd.sampler.records import Burst, BurstCost
+from memsampd.sampler.records import BurstCost
 from memsampd.sampler.spacing import DataSpacing
 
 # Bursts of a phase whose miss ratios they leave open by more than this, mean over sizes, are too
@@ -97,10 +97,10 @@ class Watches:
             if not isinstance(error, CaptureError):  # else its thread has ended: nothing is wrong
                 self._counts.add_error("watch", str(error))
 
-    def offer_burst(self, lines: Sequence[OpenLine], burst: Burst, window: int, phase: int) -> None:
-        """Offer lines that a burst left open."""
+    def offer_burst(self, lines: Sequence[OpenLine], tid: int, window: int, phase: int) -> None:
+        """Offer lines that a burst of a thread left open."""
         if self._plan is not None:
-            self._plan.offer(lines, burst.tid, window, phase)
+            self._plan.offer(lines, tid, window, phase)
 
     def offer_sampled(self, lines: Sequence[SampledLine], closed: ClosedWindows) -> None:
         """Offer lines that a PMU sampled, once the windows of their moments have ended."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from memsampd.closing import Closing
-from memsampd.daemon.node.control_socket import listen, lock, make_directory
+from memsampd.daemon.node.control_socket import listen, lock
 from memsampd.daemon.node.peers import Peer, peer_at
 from memsampd.daemon.node.protocol import VERSION, Document, Request, line_of, refusal, request_of
 from memsampd.errors import MemsampdError
@@ -79,9 +79,8 @@ class ControlServer(Closing):
         self._allowances: dict[int, tuple[float, float]] = {}
         self._listens_again_seconds: float | None = None  # None: it listens
         self._selector = selectors.EpollSelector()
-        make_directory(path.parent)
         self._lock_fd = lock(path)
-        self._listener = listen(path)
+        self._listener = listen(path, _CONNECTIONS)
         self._selector.register(self._listener, selectors.EVENT_READ)
 
     def fileno(self) -> int:

@@ -12,10 +12,8 @@ from pathlib import Path
 
 from memsampd.errors import CapabilityError
 
-_WAITING = 64  # connections that nobody has accepted yet
 
-
-def make_directory(path: Path) -> None:
+def _make_directory(path: Path) -> None:
     """Make the socket's directory.
 
     Raises:
@@ -44,16 +42,18 @@ def require_no_daemon(path: Path) -> None:
     Raises:
         CapabilityError: one does, or the socket cannot be made.
     """
-    make_directory(path.parent)
     os.close(lock(path))
 
 
 def lock(path: Path) -> int:
     """Take the lock of a socket, which the kernel gives back however the daemon ends.
 
+    The socket's directory is made if there is none.
+
     Raises:
-        CapabilityError: another daemon has it, or its file cannot be opened.
+        CapabilityError: another daemon has it, or it cannot be had there.
     """
+    _make_directory(path.parent)
     name = path.with_name(f"{path.name}.lock")
     try:
         fd = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -75,8 +75,12 @@ def lock(path: Path) -> int:
     return fd
 
 
-def listen(path: Path) -> socket.socket:
+def listen(path: Path, most_waiting: int) -> socket.socket:
     """Listen; what a daemon that was killed left behind is replaced.
+
+    Args:
+        path: of the socket.
+        most_waiting: connections that nobody has accepted yet.
 
     Raises:
         CapabilityError: the socket cannot be made.
@@ -89,7 +93,7 @@ def listen(path: Path) -> socket.socket:
             path.unlink()
         listener.bind(str(path))
         path.chmod(0o666)  # whoever connects is asked who it is
-        listener.listen(_WAITING)
+        listener.listen(most_waiting)
         listener.setblocking(False)
     except OSError as error:
         listener.close()

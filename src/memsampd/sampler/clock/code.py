@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import numpy as np
 from numpy.typing import NDArray
+
+_Value = TypeVar("_Value", bound=np.generic)
 
 _OFTEN = 0.01  # of the times of the instruction that was executed most often
 
@@ -25,6 +29,25 @@ def likeness(one: NDArray[np.uint64], other: NDArray[np.uint64]) -> float:
     return both / (len(one) + len(other) - both)
 
 
+def of_each(
+    ip: NDArray[np.uint64], values: NDArray[_Value], combine: np.ufunc
+) -> tuple[NDArray[np.uint64], NDArray[_Value]]:
+    """Make one value of all those of an address.
+
+    Args:
+        ip: addresses, shape (n,), at least one.
+        values: of each, shape (n,).
+        combine: makes one of two.
+
+    Returns:
+        The addresses, each once, ascending, and their values.
+    """
+    order = np.argsort(ip, kind="stable")
+    ip = ip[order]
+    first = np.flatnonzero(np.concatenate([[True], ip[1:] != ip[:-1]]))
+    return ip[first], combine.reduceat(values[order], first)
+
+
 def often_executed(
     code_ip: NDArray[np.uint64], code_times: NDArray[np.uint64]
 ) -> NDArray[np.uint64]:
@@ -36,8 +59,5 @@ def often_executed(
     """
     if not len(code_ip):
         return code_ip
-    order = np.argsort(code_ip, kind="stable")
-    ip = code_ip[order]
-    first = np.flatnonzero(np.concatenate([[True], ip[1:] != ip[:-1]]))
-    times = np.add.reduceat(code_times[order].astype(np.float64), first)
-    return np.asarray(ip[first][times >= _OFTEN * times.max()])
+    ip, times = of_each(code_ip, code_times.astype(np.float64), np.add)
+    return np.asarray(ip[times >= _OFTEN * times.max()])

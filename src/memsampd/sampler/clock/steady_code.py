@@ -10,7 +10,7 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from memsampd.sampler.clock.code import likeness
+from memsampd.sampler.clock.code import likeness, of_each
 from memsampd.sampler.clock.fitted import agreed_rate
 from memsampd.sampler.clock.odometer import Odometer, Pairs, SteadyRate, steady_rate
 from memsampd.sampler.records import CodeRate, Stretch
@@ -161,13 +161,8 @@ class SteadyCodes:
         ip = np.concatenate([code.code_ip for code in self._codes])
         bits = [1 << at for at in range(len(self._codes))]
         sizes = [len(code.code_ip) for code in self._codes]
-        order = np.argsort(ip, kind="stable")
-        ip = ip[order]
-        first = np.flatnonzero(np.concatenate([[True], ip[1:] != ip[:-1]]))
-        self._any_ip = ip[first]
-        self._whose = np.bitwise_or.reduceat(
-            np.repeat(np.array(bits, np.uint64), sizes)[order], first
-        )
+        whose = np.repeat(np.array(bits, np.uint64), sizes)
+        self._any_ip, self._whose = of_each(ip, whose, np.bitwise_or)
 
     def _codes_of(self, ip: NDArray[np.uint64]) -> NDArray[np.uint64]:
         """Known code that each address is of, a bit for each, shape (n,)."""

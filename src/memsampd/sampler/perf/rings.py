@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import select
 from collections.abc import Iterable, Sequence
 from typing import Literal, Protocol
 
@@ -119,13 +118,6 @@ def map_ring(fd: int, options: SamplerOptions) -> _core.PerfRing:
             f"a ring buffer for samples cannot be mapped: {error.strerror}",
             "raise kernel.perf_event_mlock_kb, or the limit of locked memory (ulimit -l)",
         ) from error
-
-
-def has_hung_up(fd: int) -> bool:
-    """Whether the event's thread and all that inherited the event have exited."""
-    poll = select.poll()
-    poll.register(fd, 0)
-    return any(mask & select.POLLHUP for _, mask in poll.poll(0))
 
 
 def gather(rings: Iterable[_core.PerfRing], *, leaves: bool = False) -> Drained:

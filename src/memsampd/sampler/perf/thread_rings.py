@@ -11,7 +11,7 @@ from memsampd import _core
 from memsampd.errors import CapabilityError, TargetError
 from memsampd.sampler.perf.groups import SamplerOptions, close_all
 from memsampd.sampler.perf.refusal import explain_refusal
-from memsampd.sampler.perf.rings import Drained, gather, has_hung_up, join, map_ring
+from memsampd.sampler.perf.rings import Drained, gather, join, map_ring
 from memsampd.sampler.process.status import list_threads
 
 # How often new threads are looked for while waiting.
@@ -83,7 +83,7 @@ class PerThreadRings:
 
     def _forget_dead(self) -> None:
         for tid, (groups, ring) in tuple(self._threads.items()):
-            if has_hung_up(groups[0][0]):
+            if _has_hung_up(groups[0][0]):
                 self._last.append(gather([ring]))
                 ring.close()
                 close_all(groups)
@@ -127,3 +127,10 @@ class PerThreadRings:
             close_all(groups)
         self._threads.clear()
         self.ended = True
+
+
+def _has_hung_up(fd: int) -> bool:
+    """Whether the event's thread and all that inherited the event have exited."""
+    poll = select.poll()
+    poll.register(fd, 0)
+    return any(mask & select.POLLHUP for _, mask in poll.poll(0))
