@@ -177,15 +177,16 @@ run_chain(struct burst *b)
 {
     struct runner *r = b->r;
     const double give_up = now_seconds() + b->order->chain_seconds;
+    double started;
+    size_t words;
 
-    for (;;) {
-        double started = now_seconds();
-        size_t words = runner_words(r);
+    held_begin_calls(&b->held);
+    do {
+        started = now_seconds();
+        words = runner_words(r);
         run_held(b);
-        if (r->end != RUN_SYSCALL)
-            return;
-        r->end = chain_end(b, give_up);
-        if (r->end != RUN_SYSCALL || !cross(b, words, now_seconds() - started))
-            return;
-    }
+        if (r->end == RUN_SYSCALL)
+            r->end = chain_end(b, give_up);
+    } while (r->end == RUN_SYSCALL && cross(b, words, now_seconds() - started));
+    held_end_calls(&b->held);
 }

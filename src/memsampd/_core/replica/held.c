@@ -5,6 +5,7 @@
 #include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/ptrace.h>
@@ -18,6 +19,12 @@
 /* A thread that was killed while it was held is collected within some of these. */
 #define COLLECTING_NANOSECONDS 50000L
 #define COLLECTING_ROUNDS 200
+/* To be woken takes as long as many short calls: it is looked for so long whether the thread stands. Where
+ * that was in vain some times, it may need the CPU that we look from. */
+#define LOOKING_SECONDS 0.00005
+#define VAIN_LOOKS 3
+/* Of a wait, where it cannot be known for how long the thread ran. */
+#define LONGEST_DELAY_SECONDS 0.0001
 #define PAGE_PRESENT ((uint64_t)1 << 63)
 
 const char *
@@ -188,6 +195,63 @@ held_release(struct held *h)
     end_hold(h);
 }
 
+void
+held_begin_calls(struct held *h)
+{
+    h->run_times_fd = run_times_open(h->tid);
+    if (!run_times_read(h->run_times_fd, &h->run_times))
+        held_end_calls(h);
+}
+
+void
+held_end_calls(struct held *h)
+{
+    if (h->run_times_fd >= 0)
+        close(h->run_times_fd);
+    h->run_times_fd = -1;
+}
+
+/* Whether it stands again after a short time, or is gone. */
+static bool
+stands_soon(struct held *h)
+{
+    const double give_up = now_seconds() + LOOKING_SECONDS;
+
+    if (h->vain_looks >= VAIN_LOOKS)
+        return false;
+    do {
+        siginfo_t info = {.si_pid = 0};
+        if (waitid(P_PID, (id_t)h->tid, &info, WEXITED | WSTOPPED | __WALL | WNOWAIT | WNOHANG) < 0 ||
+            info.si_pid != 0) {
+            h->vain_looks = 0;
+            return true;
+        }
+    } while (now_seconds() < give_up);
+    h->vain_looks++;
+    return false;
+}
+
+/* Add what it was kept from its work since it was let go: the time in which it did not run. Where it slept,
+ * or others had its CPU, that is not ours: then it is as much as at other times. */
+static void
+add_delay(struct held *h, double seconds)
+{
+    struct run_times now;
+    double delay = fmin(seconds, LONGEST_DELAY_SECONDS);
+
+    if (run_times_read(h->run_times_fd, &now)) {
+        if (now.starts - h->run_times.starts == 1) {
+            delay = fmax(seconds - (now.run_seconds - h->run_times.run_seconds), 0.0);
+            h->delay_seconds += delay;
+            h->delays++;
+        } else if (h->delays > 0) {
+            delay = h->delay_seconds / h->delays;
+        }
+        h->run_times = now;
+    }
+    h->held_seconds += delay;
+}
+
 enum held_call
 held_to_call(struct held *h, struct alarm *alarm, double until_seconds)
 {
@@ -196,7 +260,9 @@ held_to_call(struct held *h, struct alarm *alarm, double until_seconds)
     if (ptrace_call(PTRACE_SYSCALL, h->tid, NULL, NULL) < 0)
         return CALL_GONE;
     end_hold(h);
-    alarm_set(alarm, until_seconds);
+    const double let_go = now_seconds();
+    if (!stands_soon(h))
+        alarm_set(alarm, until_seconds);
     do
         result = held_wait(h->tid, &status);
     while (result == 1 && now_seconds() < until_seconds);
@@ -207,6 +273,7 @@ held_to_call(struct held *h, struct alarm *alarm, double until_seconds)
         return CALL_GONE;
     }
     begin_hold(h);
+    add_delay(h, h->since_seconds - let_go);
     if (!is_syscall_stop(status)) {
         h->signal = status >> 16 == 0 ? WSTOPSIG(status) : 0;
         return CALL_SIGNAL;

@@ -10,6 +10,7 @@
 
 #include "alarm.h"
 #include "moments.h"
+#include "run_times.h"
 #include "thread_status.h"
 #include "tracee.h"
 
@@ -46,6 +47,11 @@ struct held {
     double since_seconds;      /* CLOCK_MONOTONIC; it is held now if not 0 */
     double held_seconds, longest_seconds; /* so far */
     unsigned holds;
+    int run_times_fd;          /* of the thread, while a chain goes on; -1: not to be had */
+    struct run_times run_times; /* when it was held the last time */
+    double delay_seconds;      /* from one hold to the next, without what it ran; part of held_seconds */
+    unsigned delays;           /* of which that is the sum */
+    unsigned vain_looks;       /* one after the other, for it to stand again */
 };
 
 const char *held_status_name(enum held_status status);
@@ -64,8 +70,13 @@ enum held_call {
     CALL_GONE,
 };
 
+/* Before the first of the following, and after the last. */
+void held_begin_calls(struct held *h);
+void held_end_calls(struct held *h);
+
 /* Let it run to its next system call, or from there to behind it, and hold it again; by `until_seconds`.
- * Its registers are read. */
+ * Its registers are read. What passes meanwhile without its running, as nobody has noticed yet that it
+ * stands, counts as held. */
 enum held_call held_to_call(struct held *h, struct alarm *alarm, double until_seconds);
 
 /* Whether a system call was broken off. The kernel restarts most by itself when the thread is let go;
