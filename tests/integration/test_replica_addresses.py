@@ -5,13 +5,15 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 import pytest
 import tracees
 
-from memsampd.sampler.records import AccessChunk
+from memsampd.sampler.records import AccessChunk, BurstRequest
+from memsampd.sampler.replica.source import ReplicaSource
 
 CPU_FLAGS = set(Path("/proc/cpuinfo").read_text().partition("flags")[2].partition("\n")[0].split())
 
@@ -138,13 +140,17 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
 
 
-@pytest.fixture(scope="module", params=tracees.WAYS)
-def observed(program: Path, request: pytest.FixtureRequest) -> Iterator[Observed]:
+def labels_of(program: Path) -> dict[str, int]:
     listing = subprocess.run(["nm", program], check=True, capture_output=True, text=True)
     symbols = (
         line.split() for line in listing.stdout.splitlines() if line.split()[-1].endswith("_ip")
     )
-    labels = {name.removesuffix("_ip"): int(address, 16) for address, _, name in symbols}
+    return {name.removesuffix("_ip"): int(address, 16) for address, _, name in symbols}
+
+
+@pytest.fixture(scope="module", params=tracees.WAYS)
+def observed(program: Path, request: pytest.FixtureRequest) -> Iterator[Observed]:
+    labels = labels_of(program)
     level = 3 if "avx512f" in CPU_FLAGS else 2 if "avx2" in CPU_FLAGS else 1
     with tracees.running(program, str(level)) as process:
         assert process.stdout is not None
@@ -230,6 +236,21 @@ def _check(o: Observed, wanted: dict[str, Rows]) -> None:
 def test_base_instructions(observed: Observed) -> None:
     _check(observed, expected(observed))
     assert observed.rounds("rep_none") == []
+
+
+def test_elements_of_string_instructions_are_counted(program: Path) -> None:
+    """Of rep movs and rep stos, whatever their size; not of rep scas."""
+    each_round = 4 + 20 + 50 + 70
+    with (
+        tracees.running(program, "1") as process,
+        closing(ReplicaSource(process.pid)) as source,
+    ):
+        request = BurstRequest(process.pid, 4000, 10)
+        burst = tracees.patiently(lambda: source.capture(request))
+        labels = labels_of(program)
+    rounds = int(np.count_nonzero(burst.ip == labels["plain_load"]))
+    assert rounds > 10
+    assert each_round * (rounds - 1) <= burst.repeats <= each_round * (rounds + 1)
 
 
 @pytest.mark.skipif("avx2" not in CPU_FLAGS, reason="this CPU has no AVX2")

@@ -24,6 +24,8 @@ from memsampd.estimate.estimator import Estimator
 from memsampd.estimate.events import WatchRecord
 from memsampd.exporters.recording import read_recording
 from memsampd.machines.pmu import HardwareEvent
+from memsampd.sampler.perf.arrival import HIT_SECONDS
+from memsampd.sampler.perf.watching_cost import WatchingCost
 from memsampd.sampler.perf.watchpoints import (
     FEW_HITS,
     POINTS,
@@ -37,6 +39,7 @@ from memsampd.sampler.process.status import list_threads
 
 FAULTS = HardwareEvent("page faults", _core.PERF_TYPE_SOFTWARE, 2)
 LINES, NEAR, LINE_BYTES = 50_000, 9, 64
+LIMIT_SECONDS = 0.01
 DISTANCE = LINES * (NEAR + 1) - 1
 KNOWN_DISTANCE = (
     Path(__file__).parents[2] / "benchmarks" / "programs" / "sources" / "known_distance.c"
@@ -270,6 +273,49 @@ def test_what_the_kernel_does_for_a_thread_is_not_seen(touching: Path) -> None:
         points.start(target.order())
         target.do("k")  # pipe(2) writes the word
         assert told(points).hit_words == ()
+
+
+needs_kernel_hits = pytest.mark.skipif(
+    not WatchingCost.measure().sees_kernel, reason="hits by the kernel may not be counted"
+)
+
+
+@needs_kernel_hits
+def test_what_the_kernel_touches_all_the_time_is_watched_no_more(touching: Path) -> None:
+    """Each touch traps; nobody would end that, as none of them tells anything."""
+    with running(touching) as target, closing(Watchpoints(sees_kernel=True)) as points:
+        points.start(target.order())
+        target.do("t" + FEW_HITS * "k" + "t")
+        (watched,) = ended(points, 1)
+        assert watched.end == "evicted"
+        assert watched.hit_words == (0,)  # the last one was watched no more
+        assert target.end() == 5
+
+
+@needs_kernel_hits
+def test_user_hits_are_told_beside_those_of_the_kernel(touching: Path) -> None:
+    with running(touching) as target, closing(Watchpoints(sees_kernel=True)) as points:
+        points.start(target.order())
+        target.do("tkt")
+        watched = told(points)
+        assert watched.hit_words == (0, 0)
+        assert watched.lost_seconds >= 3 * HIT_SECONDS  # all are paid for
+        assert target.end() == 5
+
+
+def test_the_kernel_ends_what_has_a_limit(touching: Path) -> None:
+    """However late we look."""
+    with running(touching) as target, closing(Watchpoints()) as points:
+        for address in (target.line, target.line + 8):
+            order = msgspec.structs.replace(target.order(address), limit_seconds=LIMIT_SECONDS)
+            points.start(order)
+        target.do("st" + 300 * "s" + "t")  # each s takes some 0.7 ms
+        touched, silent = ended(points, 2)
+        assert (touched.end, touched.hit_words) == ("evicted", (0,))
+        assert (silent.end, silent.hit_words) == ("patience", ())
+        assert touched.patience_seconds == silent.patience_seconds == LIMIT_SECONDS
+        assert silent.cpu_seconds[-1] >= LIMIT_SECONDS
+        assert target.end() == 5
 
 
 def test_reading_the_memory_of_the_target_is_no_hit(touching: Path) -> None:

@@ -87,7 +87,12 @@ class _World:
         self.lines: dict[int, _Line] = {}
 
     def breakpoints(
-        self, tid: int, words: Sequence[tuple[int, int]], hits: int, counters: Sequence[object]
+        self,
+        tid: int,
+        words: Sequence[tuple[int, int]],
+        hits: int,
+        counters: Sequence[object],
+        *how: object,
     ) -> _Breakpoints:
         ((_, address),) = words
         return _Breakpoints(self, self.lines[address // 64], hits)

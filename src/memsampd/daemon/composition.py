@@ -90,7 +90,11 @@ def compose(
         stack.callback(keeper.close)
     if config.watches:
         counters = around.pmu.distance_counters(choice)
-        watchpoints = Watchpoints(most_files=_files_of_watches(most_files), counters=counters)
+        watchpoints = Watchpoints(
+            most_files=_files_of_watches(most_files),
+            counters=counters,
+            sees_kernel=around.watching_cost().sees_kernel,
+        )
         stack.callback(watchpoints.close)
     sampled_lines = _sampled_lines(target.pid, config, around.pmu, stack, most_files)
     deciding = pipeline_parts(

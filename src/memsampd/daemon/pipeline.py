@@ -389,7 +389,7 @@ class Pipeline:
         self._emit(record)
         if histogram.accesses == 0:
             return
-        self._watches.offer_burst(counted.open_lines, burst.tid, window, phase)
+        self._watches.offer_burst(burst, counted.open_lines, window, phase)
         ratios = parts.estimator.last_burst_ratios()
         if ratios is not None and learners.drift.update(phase, ratios.tolist()):
             parts.schedule.drift(phase)

@@ -101,7 +101,7 @@ def pipeline_parts(
         ledger=ledger,
         estimator=_estimator(config, around),
         learn_anew=learn_anew,
-        watching=_watching(config),
+        watching=_watching(config, around),
     )
 
 
@@ -131,7 +131,7 @@ def _estimator(config: SessionConfig, around: Surroundings) -> Estimator:
     )
 
 
-def _watching(config: SessionConfig) -> WatchPlan | None:
+def _watching(config: SessionConfig, around: Surroundings) -> WatchPlan | None:
     """What plans watches; None: there are none."""
     if not config.watches:
         return None
@@ -141,6 +141,7 @@ def _watching(config: SessionConfig) -> WatchPlan | None:
         rng,
         stops_nothing=config.stops_nothing,
         line_bytes=config.line_bytes,
+        cost=around.watching_cost(),
     )
 
 

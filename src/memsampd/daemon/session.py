@@ -24,6 +24,7 @@ from memsampd.exporters.protocols import Exporter
 from memsampd.exporters.snapshot import AddressTally, Snapshot
 from memsampd.phases.unseen import LATEST
 from memsampd.sampler.perf.watchpoints import Watched, WatchOrder, Watchpoints
+from memsampd.sampler.process.copied import CopiedBytes
 from memsampd.sampler.process.cputime import process_cpu_ns
 from memsampd.sampler.process.identity import read_identity
 from memsampd.sampler.process.mapped import MappedMemory
@@ -73,6 +74,7 @@ class Session:
         self._thread_times = ThreadTimes(parts.target.pid)
         self._thread_times.since(list_threads(parts.target.pid))
         self._memory = MappedMemory(parts.target.pid)
+        self._copied = CopiedBytes(parts.target.pid)
         self._waits_for_cpu = False
         self._notes = NoteTeller(logger)  # of watchpoints
 
@@ -203,6 +205,7 @@ class Session:
                 self._read_target()
             source = parts.sampled_lines
             lines, addresses = ([], AddressTally()) if source is None else source.take()
+            memory = self._memory.since()
             yield Turn(
                 now_seconds=time.monotonic(),
                 target_cpu_seconds=target_cpu_seconds,
@@ -219,7 +222,8 @@ class Session:
                 addresses=addresses,
                 sampling=sampling,
                 thread_seconds=self._thread_times.since(dict.fromkeys(samples.tid.tolist())),
-                memory=self._memory.since(),
+                memory=memory,
+                copied_bytes=self._copied.since(memory),
             )
 
     def _poll(self, points: Watchpoints) -> list[Watched]:
@@ -237,6 +241,7 @@ class Session:
     def _read_target(self) -> None:
         """The process runs another program."""
         self._memory.begin_anew()
+        self._copied.begin_anew()
         with contextlib.suppress(OSError):
             before, now = self._target, read_identity(self._target.pid)
             self._target = replace(before, command=now.command, executable=now.executable)

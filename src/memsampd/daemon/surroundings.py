@@ -17,6 +17,7 @@ from memsampd.machines.machine import Machine, read_machine
 from memsampd.machines.machine_file import MemoryPeak, known_peak
 from memsampd.models.sizes import default_sizes
 from memsampd.sampler.perf.costs import SamplingCost, SwitchCost, measure_switch_cost
+from memsampd.sampler.perf.watching_cost import WatchingCost
 from memsampd.sampler.pmu.choice import NO_PMU, PmuTrials, try_pmu
 
 logger = logging.getLogger(__name__)
@@ -33,6 +34,7 @@ class Surroundings(msgspec.Struct, frozen=True):
         memory_peak: what memory gives at most; None if it was not measured.
         pmu: what came of trying the PMU's events.
         replica_trial: knows whether replicas can be made.
+        watching_cost: tells what a data breakpoint does to a thread: measured once.
     """
 
     machine: Machine
@@ -43,6 +45,9 @@ class Surroundings(msgspec.Struct, frozen=True):
     replica_trial: ReplicaTrial = msgspec.field(default_factory=ReplicaTrial)
     switch_cost: Callable[[], SwitchCost] = msgspec.field(
         default_factory=lambda: cache(measure_switch_cost)
+    )
+    watching_cost: Callable[[], WatchingCost] = msgspec.field(
+        default_factory=lambda: cache(WatchingCost.measure)
     )
 
     @classmethod

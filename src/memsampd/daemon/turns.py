@@ -39,6 +39,7 @@ class Turn(msgspec.Struct, frozen=True):
         sampling: what branch samples cost.
         thread_seconds: CPU time of threads since the last turn, that in the kernel included.
         memory: what the target has, and was given since the last turn; None if that is not known.
+        copied_bytes: what the kernel copied for it since then; None if that is not known.
     """
 
     now_seconds: float
@@ -57,6 +58,7 @@ class Turn(msgspec.Struct, frozen=True):
     sampling: Sampling = Sampling()
     thread_seconds: Mapping[int, float] = msgspec.field(default_factory=dict)
     memory: MemoryUse | None = None
+    copied_bytes: int | None = None
 
 
 class Actions(msgspec.Struct, frozen=True):

@@ -17,12 +17,16 @@ from memsampd.estimate.events import WatchRecord
 from memsampd.models.open_lines import OpenLine
 from memsampd.phases.records import Window
 from memsampd.sampler.perf.watchpoints import WatchOrder
-from memsampd.sampler.records import BurstCost
+from memsampd.sampler.records import Burst, BurstCost
 from memsampd.sampler.spacing import DataSpacing
 
 # Bursts of a phase whose miss ratios they leave open by more than this, mean over sizes, are too
 # short: watches then tell more than further bursts.
 _OPEN_BAND = 0.1
+_COPIES = (
+    "no words are watched: this CPU copies memory (rep movs) so much slower meanwhile that the "
+    "target would take longer; distances longer than bursts are not measured"
+)
 _MOST_SAMPLED = 64  # lines whose window has not ended: the latest
 
 
@@ -85,7 +89,8 @@ class Watches:
         if plan is None:
             return
         plan.elapse(elapsed_seconds)
-        for watched in turn.watched:
+        plan.copies.elapse(elapsed_seconds, turn.copied_bytes)
+        for watched in map(plan.with_loss, turn.watched):
             self._ledger.add_burst(BurstCost(hit_seconds=watched.lost_seconds))
             charge(watched.lost_seconds)
             record = plan.record(watched, self._since_start)
@@ -97,10 +102,11 @@ class Watches:
             if not isinstance(error, CaptureError):  # else its thread has ended: nothing is wrong
                 self._counts.add_error("watch", str(error))
 
-    def offer_burst(self, lines: Sequence[OpenLine], tid: int, window: int, phase: int) -> None:
-        """Offer lines that a burst of a thread left open."""
+    def offer_burst(self, burst: Burst, lines: Sequence[OpenLine], window: int, phase: int) -> None:
+        """Offer lines that a burst left open; it also says how much its code copies."""
         if self._plan is not None:
-            self._plan.offer(lines, tid, window, phase)
+            self._plan.copies.add_burst(phase, burst.repeats, burst.accesses)
+            self._plan.offer(lines, burst.tid, window, phase)
 
     def offer_sampled(self, lines: Sequence[SampledLine], closed: ClosedWindows) -> None:
         """Offer lines that a PMU sampled, once the windows of their moments have ended."""
@@ -135,9 +141,14 @@ class Watches:
         self, phase: int | None, free: int, present_rate: Callable[[], float | None]
     ) -> tuple[WatchOrder, ...]:
         """Words to be watched now: see :meth:`WatchPlan.orders`; none where CPU time is short."""
-        if self._plan is None or not self._may_watch(self._plan, phase):
+        plan = self._plan
+        if plan is None or not self._may_watch(plan, phase):
             return ()
-        return self._plan.orders(phase, free, present_rate)
+        was_costly = plan.is_costly
+        orders = plan.orders(phase, free, present_rate)
+        if plan.is_costly and not was_costly:
+            self._counts.add_error("copies", _COPIES)
+        return orders
 
     def _may_watch(self, plan: WatchPlan, phase: int | None) -> bool:
         """Whether own CPU time is left for watches, as much as they are needed.

@@ -9,9 +9,11 @@ from collections.abc import Callable, Sequence
 import msgspec
 from msgspec.structs import replace
 
+from memsampd.daemon.copy_loss import CopyLoss
 from memsampd.errors import CaptureError, MemsampdError
 from memsampd.estimate.events import WatchRecord
 from memsampd.models.open_lines import OpenLine, line_of_access
+from memsampd.sampler.perf.watching_cost import WatchingCost
 from memsampd.sampler.perf.watchpoints import FEW_HITS, MOST_HITS, Watched, WatchOrder
 
 OPEN_LINES = 12
@@ -49,6 +51,7 @@ class _Line(msgspec.Struct, frozen=True):
     is_sampled: bool = False
     most_hits: int = FEW_HITS
     resolution_seconds: float = 0.0
+    lost_share: float = 0.0  # of CPU time in user mode, to slower copies, while it is watched
 
 
 class _Queue(msgspec.Struct):
@@ -77,6 +80,11 @@ class WatchPlan:
         stops_nothing: lines come from walks, which cost the target nothing: all of the budget is
             for watches, and a line that is touched often has returned soon.
         line_bytes: size of a line.
+        cost: what watching takes beside hits.
+
+    Attributes:
+        copies: what that is for this target.
+        is_costly: nothing was watched the last time, as its copies would take too long.
     """
 
     def __init__(
@@ -86,7 +94,10 @@ class WatchPlan:
         *,
         stops_nothing: bool = False,
         line_bytes: int = 64,
+        cost: WatchingCost | None = None,
     ) -> None:
+        self.copies = CopyLoss(cost or WatchingCost())
+        self.is_costly = False
         self._budget_share = budget_share
         self._line_bytes = line_bytes
         self._rng = rng
@@ -107,6 +118,7 @@ class WatchPlan:
         self._queues: dict[tuple[int, bool], _Queue] = {}  # by phase, and whether a PMU sampled
         self._watched: dict[int, _Line] = {}
         self._last_was_sampled = True
+        self.copies.restart()
 
     def elapse(self, target_cpu_seconds: float) -> None:
         """Tell how much CPU time the target has used since the last call."""
@@ -169,6 +181,7 @@ class WatchPlan:
 
     def merge(self, gone: int, into: int) -> None:
         """Carry over what is known of a phase that turned out to be another."""
+        self.copies.merge(gone, into)
         for is_sampled in (False, True):
             other = self._queues.pop((gone, is_sampled), None)
             if other is not None:
@@ -197,6 +210,11 @@ class WatchPlan:
         accesses_per_cpu_second = present_rate()
         if not accesses_per_cpu_second:
             return ()
+        lost_share = self.copies.user_share(phase, accesses_per_cpu_second)
+        limit_seconds = self.copies.limit_seconds(lost_share)
+        self.is_costly = limit_seconds == 0.0
+        if self.is_costly:
+            return ()
         orders: list[WatchOrder] = []
         wanted = self._wanted(phase)
         while len(orders) < wanted and (queue := self._next(phase)) is not None:
@@ -205,7 +223,9 @@ class WatchPlan:
             words = line.line.words[: 1 if is_silent else None]
             if len(words) > free:
                 break  # nobody is passed for having many words
-            orders.append(self._order(queue.waiting.pop(), words, accesses_per_cpu_second))
+            chosen = replace(queue.waiting.pop(), lost_share=lost_share)
+            order = self._order(chosen, words, accesses_per_cpu_second)
+            orders.append(replace(order, limit_seconds=limit_seconds))
             queue.taken += 1
             self._last_was_sampled = line.is_sampled
             free -= len(words)
@@ -245,6 +265,12 @@ class WatchPlan:
         self._watched.pop(order.number, None)
         if not isinstance(error, CaptureError):  # else the thread has ended
             self._refused_turns = _REFUSED_TURNS
+
+    def with_loss(self, watched: Watched) -> Watched:
+        """The same, what the target lost to slower copies meanwhile added to what it lost."""
+        line = self._watched.get(watched.order.number)
+        lost_seconds = self.copies.lost_seconds(watched, line.lost_share if line else 0.0)
+        return replace(watched, lost_seconds=watched.lost_seconds + lost_seconds)
 
     def record(self, watched: Watched, since_start: Callable[[float], float]) -> WatchRecord | None:
         """Pay for a watch that has ended; None if it was of another program, or begins again.

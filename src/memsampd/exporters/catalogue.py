@@ -327,8 +327,8 @@ LONGEST_HOLD = _gauge(
 HITS = _counter(
     "target_hit_seconds",
     "seconds",
-    "CPU time that breakpoints took from the target, hits and switches between watched threads, "
-    "and samples in quick succession before bursts.",
+    "CPU time that breakpoints took from the target: hits, slower copies while words are watched, "
+    "switches between watched threads, and samples in quick succession before bursts.",
 )
 SAMPLING = _counter(
     "target_sampling_seconds",

@@ -100,8 +100,8 @@ class Overhead(msgspec.Struct, frozen=True):
         target_cpu_seconds: CPU time of the target since attach.
         stop_seconds: wall time for which one of its threads was held.
         longest_stop_seconds: the longest of these times.
-        hit_seconds: CPU time that breakpoints took from it, hits and switches of watched threads,
-            and samples in quick succession.
+        hit_seconds: CPU time that breakpoints took from it, hits, slower copies and switches of
+            watched threads, and samples in quick succession.
         sampling_seconds: estimate of the CPU time that branch samples took from it: interrupts, and
             more at switches between threads.
         budget_share: the share of the target's CPU time that bursts may cost.

@@ -148,9 +148,22 @@ def check_breakpoint(evidence: Evidence) -> list[Finding]:
         _judge(
             "hardware breakpoints",
             evidence.trials.breakpoint,
-            "hits on a busy child's word (distances longer than bursts)",
+            "hits on a busy child's word (distances longer than bursts)"
+            + _said_of_copies(evidence),
         )
     ]
+
+
+def _said_of_copies(evidence: Evidence) -> str:
+    """What becomes of copies while words are watched, and what is done about it."""
+    cost = evidence.trials.watching_cost
+    said = "" if cost.sees_kernel else "; hits by system calls cannot be counted, nor limited"
+    if cost.repeat_seconds == 0:
+        return said
+    return (
+        f"; meanwhile string instructions (rep movs) take {cost.times:.0f} times as long here: "
+        "words are watched the less, the more a target copies" + said
+    )
 
 
 def check_walk(evidence: Evidence) -> list[Finding]:

@@ -20,6 +20,7 @@ from memsampd.sampler.perf.probes import (
     probe_task_clock,
 )
 from memsampd.sampler.perf.source import TaskClockSource
+from memsampd.sampler.perf.watching_cost import WatchingCost
 from memsampd.sampler.pmu.branches import PmuBranchSource
 from memsampd.sampler.pmu.choice import Choice, PmuTrials, choose, try_plan
 from memsampd.sampler.process.status import read_status
@@ -73,6 +74,7 @@ def gather_evidence(root: Path = Path("/")) -> Evidence:
             try_plan(plan_events(machine.cpu, pmus, platform.release())),
             probe_walk(child.pid),
             SamplingCost.measure(),
+            WatchingCost.measure(),
         )
     own = read_status(os.getpid(), root / "proc")
     return Evidence(root, platform.release(), machine, own, pmus, trials)

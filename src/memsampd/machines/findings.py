@@ -11,6 +11,7 @@ from memsampd.machines.pmu import Pmu
 from memsampd.machines.privileges import decode_capabilities
 from memsampd.sampler.perf.costs import SamplingCost
 from memsampd.sampler.perf.probes import ProbeResult
+from memsampd.sampler.perf.watching_cost import WatchingCost
 from memsampd.sampler.pmu.choice import NO_PMU, PmuTrials
 from memsampd.sampler.process.status import ProcessStatus
 
@@ -52,6 +53,7 @@ class Trials:
         pmu: events of the PMUs that there are.
         walk: whether accesses can be had without a stop, and what was found.
         sampling_cost: what branch samples take.
+        watching_cost: what breakpoints on data take beside hits.
     """
 
     ptrace: OSError | None
@@ -61,6 +63,7 @@ class Trials:
     pmu: PmuTrials = NO_PMU
     walk: tuple[bool, str] = (False, "not tried")
     sampling_cost: SamplingCost = field(default_factory=SamplingCost)
+    watching_cost: WatchingCost = field(default_factory=WatchingCost)
 
 
 @dataclass(frozen=True, slots=True)

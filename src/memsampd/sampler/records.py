@@ -150,8 +150,8 @@ class BurstCost(msgspec.Struct, frozen=True):
         stop_seconds: wall time for which a thread of the target was held.
         stops: how often it was held.
         longest_stop_seconds: the longest of these times.
-        hit_seconds: CPU time that breakpoints took from the target, hits and switches between
-            watched threads, and samples in quick succession.
+        hit_seconds: CPU time that breakpoints took from the target, hits, slower copies and
+            switches between watched threads, and samples in quick succession.
         replica_cpu_seconds: CPU time of the replica since the burst before, its start included,
             and of other children of memsampd's.
         tracer_cpu_seconds: CPU time of memsampd's tracing thread.
@@ -392,6 +392,7 @@ class Burst(msgspec.Struct, frozen=True):
         core: how long parts of it would take on a modelled core; None where nobody asked.
         part: 1, 2, ... if its code changed: the next part of the burst before, at whose cost it was
             taken.
+        repeats: elements that ``rep movs`` and ``rep stos`` moved; rows are lines that they touch.
     """
 
     ip: NDArray[np.uint64]
@@ -423,6 +424,7 @@ class Burst(msgspec.Struct, frozen=True):
     code_times: NDArray[np.uint64] = msgspec.field(default_factory=lambda: np.empty(0, np.uint64))
     core: CoreTimes | None = None
     part: int = 0
+    repeats: int = 0
 
     def __post_init__(self) -> None:
         if self.accesses < 0:

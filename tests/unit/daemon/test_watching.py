@@ -9,6 +9,7 @@ import pytest
 from memsampd.daemon.watching import RESOLUTION_SECONDS, WatchPlan
 from memsampd.errors import CapabilityError, CaptureError
 from memsampd.models.open_lines import OpenLine
+from memsampd.sampler.perf.watching_cost import WatchingCost
 from memsampd.sampler.perf.watchpoints import FEW_HITS, MOST_HITS, Watched, WatchOrder
 
 RATE = 1e8
@@ -52,6 +53,35 @@ def test_lines_of_the_present_phase_are_watched_once_each() -> None:
     assert chosen.orders(None, 4, lambda: RATE) == ()
     assert chosen.orders(2, 4, lambda: None) == ()  # nobody knows how long to wait
     assert len(chosen.orders(2, 4, lambda: RATE)) == 4
+
+
+def test_where_copies_are_slow_lines_are_watched_shortly_and_paid_for() -> None:
+    cost = WatchingCost(repeat_seconds=0.25e-9, times=30.0)
+    chosen = WatchPlan(0.01, random.Random(1), cost=cost)
+    chosen.offer(lines(20), 7, 3, 1)
+    chosen.copies.elapse(1.0, 200_000_000)  # a share of 0.05
+    chosen.copies.add_burst(1, 2, 1)  # another of 0.05
+    first, *_ = chosen.orders(1, 4, lambda: RATE)
+    assert first.limit_seconds == pytest.approx(0.005 / 0.1)
+    told = chosen.with_loss(watched(first, lost_seconds=1e-5))
+    assert told.lost_seconds == pytest.approx(1e-5 + 0.1 / 1.1)
+    record = chosen.record(told, since)
+    assert record is not None
+    assert record.hit_seconds == told.lost_seconds
+    assert chosen.orders(1, 4, lambda: RATE) == ()  # that is more than the budget has
+    assert not chosen.is_costly
+
+
+def test_where_copies_would_take_most_of_the_time_nothing_is_watched() -> None:
+    chosen = WatchPlan(0.01, random.Random(1), cost=WatchingCost(0.25e-9, 30.0))
+    chosen.offer(lines(20), 7, 3, 1)
+    chosen.copies.elapse(1.0, 10**10)
+    assert chosen.orders(1, 4, lambda: RATE) == ()
+    assert chosen.is_costly
+    for _ in range(100):
+        chosen.copies.elapse(0.1, 0)
+    assert all(order.limit_seconds is None for order in chosen.orders(1, 4, lambda: RATE))
+    assert not chosen.is_costly
 
 
 def test_a_line_of_many_words_waits_for_room_and_is_not_passed() -> None:

@@ -14,13 +14,13 @@
 typedef struct {
     PyObject_HEAD
     struct point_group group;
-    int hits; /* of each point */
     int is_armed;
 } Breakpoints;
 
 /* What Python asks for. */
 struct wanted {
-    int tid, hits, points, counters;
+    int tid, points, counters;
+    struct watching how;
     struct point point[POINTS_MAX];
     struct perf_event_attr counter[COUNTERS_MAX];
 };
@@ -54,8 +54,13 @@ static int
 get_wanted(PyObject *args, struct wanted *w)
 {
     PyObject *points, *counters = NULL;
-    if (!PyArg_ParseTuple(args, "iOi|O", &w->tid, &points, &w->hits, &counters))
+    unsigned long long cpu_ns = 0;
+    int sees_kernel = 0;
+    if (!PyArg_ParseTuple(args, "iOi|OpK", &w->tid, &points, &w->how.hits, &counters, &sees_kernel,
+                          &cpu_ns))
         return -1;
+    w->how.sees_kernel = sees_kernel;
+    w->how.cpu_ns = cpu_ns;
     const Py_ssize_t count = PySequence_Size(points);
     const Py_ssize_t counting = counters ? PySequence_Size(counters) : 0;
     if (PyErr_Occurred())
@@ -64,7 +69,7 @@ get_wanted(PyObject *args, struct wanted *w)
         PyErr_Format(PyExc_ValueError, "at most %d counters", COUNTERS_MAX);
     else if (w->tid <= 0 || count < 1 || count > POINTS_MAX)
         PyErr_Format(PyExc_ValueError, "one to %d points on a thread", POINTS_MAX);
-    else if (w->hits < 1 || w->hits > HITS_MAX / count)
+    else if (w->how.hits < 1 || w->how.hits > HITS_MAX / count)
         PyErr_Format(PyExc_ValueError, "one to %d hits", HITS_MAX);
     w->points = (int)count;
     w->counters = (int)counting;
@@ -90,8 +95,7 @@ breakpoints_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     Breakpoints *self = (Breakpoints *)PyType_GenericAlloc(type, 0);
     if (!self)
         return NULL;
-    self->hits = w.hits;
-    if (points_open(&self->group, w.tid, w.point, w.points, w.hits, w.counter, w.counters) < 0) {
+    if (points_open(&self->group, w.tid, w.point, w.points, &w.how, w.counter, w.counters) < 0) {
         PyErr_SetFromErrno(PyExc_OSError);
         Py_DECREF(self);
         return NULL;
@@ -129,8 +133,7 @@ breakpoints_arm(PyObject *object, PyObject *args)
     if (self->is_armed)
         return PyErr_Format(PyExc_ValueError, "breakpoints are armed once");
     self->is_armed = 1;
-    if (points_arm(&self->group, self->hits) < 0 ||
-        (starts && ioctl(self->group.clock, PERF_EVENT_IOC_ENABLE, 0) < 0))
+    if (points_arm(&self->group, starts) < 0)
         return PyErr_SetFromErrno(PyExc_OSError);
     Py_RETURN_NONE;
 }
@@ -168,7 +171,7 @@ breakpoints_wait(PyObject *object, PyObject *args)
 
 PyDoc_STRVAR(hits_doc, "hits()\n--\n\n"
                        "The hits so far, in order: bytes of (task_ns u64, time_ns u64, ip u64,\n"
-                       "counted u64, point u32, padding u32).");
+                       "counted u64, point u32, in_kernel u32).");
 
 static PyObject *
 breakpoints_hits(PyObject *object, PyObject *Py_UNUSED(unused))
@@ -235,11 +238,13 @@ static PyMethodDef breakpoints_methods[] = {
 };
 
 PyDoc_STRVAR(breakpoints_doc,
-             "Breakpoints(tid, points, hits, counters=())\n--\n\n"
+             "Breakpoints(tid, points, hits, counters=(), sees_kernel=False, cpu_ns=0)\n--\n\n"
              "One to four breakpoints on a thread, each a pair (kind, address), for so many hits\n"
              "each; not armed yet.\n\n"
              "counters: at most two events (type, config, config1, config2, bp_type) that are read\n"
              "at each hit, in user mode only.\n\n"
+             "sees_kernel: hits by the kernel count, too. They trap in any case.\n\n"
+             "cpu_ns: CPU time of the thread after which the kernel removes them; 0: none.\n\n"
              "kind: BREAKPOINT_EXECUTE, or BREAKPOINT_ACCESS for loads and stores that touch the\n"
              "8 bytes at an aligned address. OSError as perf_event_open(2): ENOSPC where the\n"
              "debug registers are taken.");

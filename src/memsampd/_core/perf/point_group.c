@@ -26,7 +26,6 @@ static int
 open_event(struct perf_event_attr *attr, pid_t tid, int leader)
 {
     attr->read_format = PERF_FORMAT_GROUP;
-    attr->exclude_kernel = 1;
     attr->exclude_hv = 1;
     attr->use_clockid = 1; /* the same in all of a group */
     attr->clockid = CLOCK_MONOTONIC;
@@ -44,6 +43,7 @@ open_point(struct point_group *g, pid_t tid, const struct point *point, size_t r
         .bp_addr = point->address,
         .bp_len = point->kind == HW_BREAKPOINT_X ? sizeof(long) : HW_BREAKPOINT_LEN_8,
         .sample_period = 1,
+        .exclude_kernel = !g->how.sees_kernel,
         .sample_type =
             PERF_SAMPLE_IDENTIFIER | PERF_SAMPLE_IP | PERF_SAMPLE_TIME | PERF_SAMPLE_READ,
         /* Who waits for the thread to come here wants to find it still there. */
@@ -63,6 +63,7 @@ open_point(struct point_group *g, pid_t tid, const struct point *point, size_t r
 static int
 open_counter(struct point_group *g, pid_t tid, struct perf_event_attr *attr)
 {
+    attr->exclude_kernel = 1;
     int fd = open_event(attr, tid, g->clock);
     if (fd < 0)
         return -1;
@@ -71,19 +72,23 @@ open_counter(struct point_group *g, pid_t tid, struct perf_event_attr *attr)
 }
 
 int
-points_open(struct point_group *g, pid_t tid, const struct point *points, int count, int hits,
-            struct perf_event_attr *counters, int counter_count)
+points_open(struct point_group *g, pid_t tid, const struct point *points, int count,
+            const struct watching *how, struct perf_event_attr *counters, int counter_count)
 {
     struct perf_event_attr clock = {
         .type = PERF_TYPE_SOFTWARE,
         .config = PERF_COUNT_SW_TASK_CLOCK,
+        .sample_period = how->cpu_ns,
+        /* Where it may not look into the kernel the limit waits for user mode; the time counts all the same. */
+        .exclude_kernel = !how->sees_kernel,
         .pinned = 1,
     };
     const size_t members = (size_t)count + (size_t)counter_count;
     const size_t record_bytes = offsetof(struct hit_record, counts) + 8 * members;
-    const size_t bytes = (size_t)hits * (size_t)count * record_bytes;
+    const size_t bytes = (size_t)how->hits * (size_t)count * record_bytes;
     const size_t ring_bytes = bytes < FEW_HITS_RING_BYTES ? FEW_HITS_RING_BYTES : RING_BYTES;
 
+    g->how = *how;
     int opened = g->clock = open_event(&clock, tid, -1);
     for (int i = 0; opened >= 0 && i < counter_count; i++)
         opened = open_counter(g, tid, &counters[i]);
@@ -111,12 +116,16 @@ points_close(struct point_group *g)
 }
 
 int
-points_arm(const struct point_group *g, int hits)
+points_arm(const struct point_group *g, bool starts)
 {
     for (int i = 0; i < g->points; i++)
-        if (ioctl(g->fd[i], PERF_EVENT_IOC_REFRESH, hits) < 0)
+        if (ioctl(g->fd[i], PERF_EVENT_IOC_REFRESH, g->how.hits) < 0)
             return -1;
-    return 0;
+    if (!starts)
+        return 0;
+    /* With a limit the clock overflows once, and is disabled: then the whole group is. */
+    return g->how.cpu_ns != 0 ? ioctl(g->clock, PERF_EVENT_IOC_REFRESH, 1)
+                              : ioctl(g->clock, PERF_EVENT_IOC_ENABLE, 0);
 }
 
 /* The next hit from a position in the ring on, which is left behind it; false: no more. Hits are not taken
@@ -175,7 +184,9 @@ points_hits(const struct point_group *g, struct hit hits[HITS_MAX])
     while (count < HITS_MAX && next_hit(g, &at, head, &record))
         if (record.header.size >= least)
             hits[count++] = (struct hit){record.task_ns, record.time_ns, record.ip,
-                                         sum_of(g, record.counts), point_of(g, record.id), 0};
+                                         sum_of(g, record.counts), point_of(g, record.id),
+                                         (record.header.misc & PERF_RECORD_MISC_CPUMODE_MASK) ==
+                                             PERF_RECORD_MISC_KERNEL};
     return count;
 }
 

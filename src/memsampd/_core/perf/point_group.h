@@ -24,12 +24,20 @@ struct point {
 /* A hit as Python sees it; its size is _HIT_BYTES in sampler/perf/arrival.py. */
 struct hit {
     uint64_t task_ns, time_ns, ip, counted;
-    uint32_t point, padding;
+    uint32_t point, in_kernel;
+};
+
+/* How points are to be watched. */
+struct watching {
+    int hits;           /* of each */
+    bool sees_kernel;   /* hits by system calls count, too: without a limit they would cost the thread a trap each */
+    uint64_t cpu_ns;    /* of the thread, after which the kernel ends it; 0: it does not */
 };
 _Static_assert(sizeof(struct hit) == 40, "as sampler/perf/arrival.py has it");
 
 struct point_group {
     Ring ring; /* all points write to the first one's */
+    struct watching how;
     int clock; /* the leader; -1: nothing is open */
     int counters, points;
     int counter[COUNTERS_MAX];
@@ -37,13 +45,13 @@ struct point_group {
     uint64_t id[POINTS_MAX];
 };
 
-/* So many points, for so many hits each, and counters; -1 with errno set. Nothing starts yet. */
-int points_open(struct point_group *g, pid_t tid, const struct point *points, int count, int hits,
-                struct perf_event_attr *counters, int counter_count);
+/* So many points, and counters; -1 with errno set. Nothing starts yet. */
+int points_open(struct point_group *g, pid_t tid, const struct point *points, int count,
+                const struct watching *how, struct perf_event_attr *counters, int counter_count);
 void points_close(struct point_group *g);
 
-/* Have all points ready for so many hits each; -1 with errno set. */
-int points_arm(const struct point_group *g, int hits);
+/* Have all points ready, and start the clock, and they with it, or not yet; -1 with errno set. */
+int points_arm(const struct point_group *g, bool starts);
 
 /* How many hits have come, and what they tell. */
 int points_hits_so_far(const struct point_group *g);

@@ -1,7 +1,9 @@
 /* What this machine lets us do, tried on a child of our own; and the CPU's own words. */
 #include "core.h"
+#include "moments.h"
 
 #include <errno.h>
+#include <math.h>
 #include <signal.h>
 #include <stdint.h>
 #include <sys/prctl.h>
@@ -11,6 +13,9 @@
 #if defined(__x86_64__) || defined(__i386__)
 #include <cpuid.h>
 #endif
+
+#define COPIED_BYTES 4096
+#define COPIES 20
 
 /* Written by the busy child all the time: a place to set a breakpoint on. */
 static volatile uint64_t busy_word;
@@ -107,6 +112,28 @@ run_known_loop(PyObject *Py_UNUSED(module), PyObject *args)
         (unsigned long long)(uintptr_t)&known_words[8]);
 }
 
+PyDoc_STRVAR(copy_seconds_doc,
+             "copy_seconds()\n--\n\n"
+             "Seconds that this thread takes for a byte of a short copy by rep movsb, the best of some.");
+
+static PyObject *
+copy_seconds(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
+{
+    static unsigned char from[COPIED_BYTES], to[COPIED_BYTES];
+    double best = 1.0;
+
+    for (int i = 0; i < COPIES; i++) {
+        void *target = to, *source = from;
+        size_t left = sizeof to;
+        const double began = now_seconds();
+#if defined(__x86_64__)
+        __asm__ volatile("rep movsb" : "+D"(target), "+S"(source), "+c"(left) : : "memory");
+#endif
+        best = fmin(best, now_seconds() - began);
+    }
+    return PyFloat_FromDouble(best / COPIED_BYTES);
+}
+
 /* Seize, interrupt, wait for the stop and detach; 0 or an errno. */
 static int
 try_ptrace(pid_t tid)
@@ -166,6 +193,7 @@ cpuid(PyObject *Py_UNUSED(module), PyObject *args)
 PyMethodDef memsampd_probe[] = {
     {"spawn_busy_child", spawn_busy_child, METH_NOARGS, spawn_busy_child_doc},
     {"run_known_loop", run_known_loop, METH_VARARGS, run_known_loop_doc},
+    {"copy_seconds", copy_seconds, METH_NOARGS, copy_seconds_doc},
     {"probe_ptrace", probe_ptrace, METH_VARARGS, probe_ptrace_doc},
     {"cpuid", cpuid, METH_VARARGS, cpuid_doc},
     {NULL, NULL, 0, NULL},

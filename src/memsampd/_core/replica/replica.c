@@ -154,6 +154,8 @@ static PyMethodDef replica_methods[] = {
      "How long what was taken would take on a modelled core."},
     {"parts", (PyCFunction)replica_parts, METH_VARARGS,
      "How many parts it has that go at unlike speeds."},
+    {"repeats", (PyCFunction)replica_repeats, METH_NOARGS,
+     "Elements that rep movs and rep stos moved in what was taken."},
     {"visits", (PyCFunction)replica_visits, METH_NOARGS,
      "Addresses of the instructions that ran, and how often each did."},
     {"wanted_form", (PyCFunction)replica_wanted_form, METH_NOARGS, "The form to describe."},

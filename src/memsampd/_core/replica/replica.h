@@ -37,6 +37,7 @@ PyObject *replica_add_forms(Replica *self, PyObject *args);
 PyObject *replica_begin_take(Replica *self, PyObject *args);
 PyObject *replica_take(Replica *self, PyObject *ignored);
 PyObject *replica_rows_again(Replica *self, PyObject *args);
+PyObject *replica_repeats(Replica *self, PyObject *ignored);
 PyObject *replica_visits(Replica *self, PyObject *ignored);
 PyObject *replica_parts(Replica *self, PyObject *args);
 PyObject *replica_core_times(Replica *self, PyObject *ignored);

@@ -242,6 +242,12 @@ words_as_bytes(const uint64_t *words, size_t count)
     return PyBytes_FromStringAndSize((const char *)words, (Py_ssize_t)(count * sizeof *words));
 }
 
+PyObject *
+replica_repeats(Replica *self, PyObject *Py_UNUSED(ignored))
+{
+    return PyLong_FromUnsignedLongLong(self->runner.expansion.repeats);
+}
+
 /* An instruction is there once for each block that it ran in. */
 PyObject *
 replica_visits(Replica *self, PyObject *Py_UNUSED(ignored))

@@ -8,7 +8,7 @@ expansion_begin(struct expansion *x, uint64_t limit, unsigned line_shift)
 {
     visits_begin(&x->visits);
     x->limit = limit;
-    x->total = x->instructions = x->prefetches = 0;
+    x->total = x->instructions = x->prefetches = x->repeats = 0;
     x->counted_rows = x->counted_writes = 0;
     x->resume_iteration = 0;
     x->resume_access = 0;
@@ -136,6 +136,8 @@ expand_repeated(struct expansion *x, const struct special *s, const uint64_t *wo
             return EXPANDED_NO_MEMORY;
         x->total += x->rows.count - before;
         x->instructions += now.moves_lines;
+        if (now.moves_lines)
+            x->repeats += (now.next < count ? now.next : count) - now.number;
         x->iterations++;
     }
     x->instructions -= now.moves_lines && count != 0; /* the record tells of one */

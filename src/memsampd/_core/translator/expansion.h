@@ -30,6 +30,7 @@ struct expansion {
     uint64_t resume_iteration; /* of the repeated instruction in which a pause fell */
     uint32_t resume_access;    /* of the record in which a pause fell */
     uint64_t iterations;       /* of repeated instructions in the present record */
+    uint64_t repeats;          /* elements that rep movs and rep stos moved in the burst so far */
 };
 
 #define RECIPE_XSTATE_BYTES 16384

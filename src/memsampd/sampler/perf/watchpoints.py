@@ -42,7 +42,7 @@ _HIT = np.dtype(
         ("ip", "u8"),
         ("counted", "u8"),
         ("point", "u4"),
-        ("_", "u4"),
+        ("in_kernel", "u4"),
     ]
 )
 
@@ -58,6 +58,8 @@ class WatchOrder(msgspec.Struct, frozen=True):
         least_seconds: CPU time without a touch that is sought, about.
         number: for the caller to know it by.
         most_hits: of each word.
+        limit_seconds: CPU time after which the kernel ends it, and the patience; None: the usual
+            patience, and no limit.
     """
 
     addresses: tuple[int, ...]
@@ -65,6 +67,7 @@ class WatchOrder(msgspec.Struct, frozen=True):
     least_seconds: float
     number: int = 0
     most_hits: int = FEW_HITS
+    limit_seconds: float | None = None
 
 
 class Watched(msgspec.Struct, frozen=True):
@@ -79,7 +82,7 @@ class Watched(msgspec.Struct, frozen=True):
         end: why it ended.
         patience_seconds: CPU time without a hit after which it was to end.
         lost_seconds: CPU time that hits, and events at switches between threads, took from the
-            target.
+            target; what its copies took longer is not in it.
         counted: what counters counted in the thread since the begin at these moments: at its own
             hits exactly, at those of other threads as if it had gone evenly between its own; empty
             where none counted.
@@ -117,7 +120,7 @@ class _Watch(msgspec.Struct):
     ``times`` is how often each thread had been switched to when it was first watched, ``past`` the
     hits of those that have ended, ``looks`` the time, the CPU time and the counts at the last two
     looks. What hits say is worked out when others have come: ``seen`` bytes of them were there,
-    the last one at ``last_hit_seconds`` of CPU time.
+    the last one at ``last_hit_seconds`` of CPU time. Hits by the kernel only use words up.
     """
 
     order: WatchOrder
@@ -125,6 +128,7 @@ class _Watch(msgspec.Struct):
     began_seconds: float
     times: dict[int, int]
     counters: Sequence[HardwareEvent] = ()
+    sees_kernel: bool = False
     looks: list[tuple[float, float, float]] = msgspec.field(default_factory=list)
     end: Ending | None = None
     past: list[bytes] = msgspec.field(default_factory=list)
@@ -143,13 +147,24 @@ class _Watch(msgspec.Struct):
             self.past.append(ended.hits())
             ended.close()
         room = max(most_threads - len(self.points), 0)
-        new = _open(self.order, [tid for tid in tids if tid not in self.points][:room])
+        tids = [tid for tid in tids if tid not in self.points][:room]
+        new = _open(self.order, tids, sees_kernel=self.sees_kernel)
         _arm(new)
         self.points |= new
         self.times |= _times_of(new)
 
-    def look(self, patience_seconds: float) -> None:
-        """See whether it is over."""
+    def patience_seconds(self, usual_seconds: float) -> float:
+        """How long it goes on without a hit."""
+        limit = self.order.limit_seconds
+        return usual_seconds if limit is None else limit
+
+    def look(self, usual_seconds: float) -> None:
+        """See whether it is over.
+
+        Args:
+            usual_seconds: the patience of watches without a limit.
+        """
+        patience_seconds = self.patience_seconds(usual_seconds)
         task_ns, is_alive, counted, is_given_up = self.points[self.order.tid].clock()
         now, cpu = time.monotonic(), task_ns * 1e-9
         if is_given_up and self.looks:  # nothing is read any more
@@ -165,22 +180,30 @@ class _Watch(msgspec.Struct):
             self.end = "returned"
         elif cpu - self.last_hit_seconds >= patience_seconds:
             self.end = "patience"
-        elif by_hits == "hits":
-            self.end = "hits"
-        elif now - self.began_seconds > _LONGEST_SECONDS:
+        elif by_hits is not None:
+            self.end = by_hits
+        elif now - self.began_seconds > _LONGEST_SECONDS or self._is_at_limit(cpu):
             self.end = "evicted"
+
+    def _is_at_limit(self, cpu_seconds: float) -> bool:
+        limit = self.order.limit_seconds
+        return limit is not None and cpu_seconds >= limit
 
     def _look_at_hits(self) -> Ending | None:
         """What hits that have come since the last look end, if anything."""
-        before, self.seen = self.seen, sum(map(len, self._hits()))
+        hits = self._hits()
+        before, self.seen = self.seen, sum(map(len, hits))
         if self.seen == before:
             return None
         _, cpus, _, words = self.moments()
-        hits = cpus[1:-1]
-        self.last_hit_seconds = float(hits[-1])
-        if has_seen_enough(hits, self.order.least_seconds):
-            return "returned"
-        return "hits" if np.any(np.bincount(words) >= self.order.most_hits) else None
+        if len(words):
+            self.last_hit_seconds = float(cpus[-2])
+            if has_seen_enough(cpus[1:-1], self.order.least_seconds):
+                return "returned"
+        if np.any(np.bincount(words) >= self.order.most_hits):
+            return "hits"
+        points = np.frombuffer(b"".join(hits), _HIT)["point"].astype(np.int64)
+        return "evicted" if np.any(np.bincount(points) >= self.order.most_hits) else None
 
     def _hits(self) -> list[bytes]:
         """Hits of each thread, the order's own first."""
@@ -188,7 +211,8 @@ class _Watch(msgspec.Struct):
 
     def moments(self) -> tuple[NDArray[np.float64], ...]:
         """Times, CPU times and counts of the thread, of begin, hits and end; words of the hits."""
-        mine, *others = (np.frombuffer(each, _HIT) for each in self._hits())
+        told = [np.frombuffer(each, _HIT) for each in self._hits()]
+        mine, *others = (each[each["in_kernel"] == 0] for each in told)
         looks = np.array(self.looks)
         known_times = np.concatenate([[self.began_seconds], mine["time_ns"] * 1e-9, looks[:, 0]])
         known_cpus = np.concatenate([[0.0], mine["task_ns"] * 1e-9, looks[:, 1]])
@@ -207,7 +231,7 @@ class _Watch(msgspec.Struct):
     def close(self) -> None:
         _close(self.points)
 
-    def told(self, patience_seconds: float) -> Watched:
+    def told(self, usual_seconds: float) -> Watched:
         """What came of it; it is over."""
         times, cpus, counts, words = self.moments()
         # Each hit took some of the CPU time after it.
@@ -219,8 +243,8 @@ class _Watch(msgspec.Struct):
             tuple(cpus.tolist()),
             tuple(words.tolist()),
             self.end or "evicted",
-            patience_seconds,
-            len(words) * HIT_SECONDS + self._switch_seconds(),
+            self.patience_seconds(usual_seconds),
+            self.seen // _HIT.itemsize * HIT_SECONDS + self._switch_seconds(),
             tuple(counts.tolist()) if counts[-1] > 0 else (),
         )
 
@@ -233,7 +257,11 @@ class _Watch(msgspec.Struct):
 
 
 def _open(
-    order: WatchOrder, tids: Iterable[int], counters: Sequence[HardwareEvent] = ()
+    order: WatchOrder,
+    tids: Iterable[int],
+    counters: Sequence[HardwareEvent] = (),
+    *,
+    sees_kernel: bool,
 ) -> dict[int, _core.Breakpoints]:
     """Breakpoints of each thread that is not gone, not armed yet; all or none.
 
@@ -243,12 +271,15 @@ def _open(
     counted = [
         (each.type, each.config, each.config1, each.config2, each.bp_type) for each in counters
     ]
+    limit_ns = round(1e9 * (order.limit_seconds or 0.0))
     points: dict[int, _core.Breakpoints] = {}
     try:
         for tid in tids:
             with contextlib.suppress(ProcessLookupError):
                 of_thread = counted if tid == order.tid else []
-                points[tid] = _core.Breakpoints(tid, words, order.most_hits, of_thread)
+                points[tid] = _core.Breakpoints(
+                    tid, words, order.most_hits, of_thread, sees_kernel, limit_ns
+                )
     except OSError:
         _close(points)
         raise
@@ -279,10 +310,11 @@ def _times_of(tids: Iterable[int]) -> dict[int, int]:
 class Watchpoints:
     """Watches words of one process, as many at a time as there are debug registers.
 
-    The thread is interrupted at each hit for a moment, and nothing else happens to it: nothing is
-    stopped, written or traced. Only accesses in user mode count: what the kernel does with the
-    word on behalf of the thread (``read(2)`` into it, say) is not seen. All ends with this object,
-    or with this process.
+    The thread is interrupted at each hit for a moment: nothing is stopped, written or traced. On
+    some CPUs its copies take longer meanwhile (:mod:`~memsampd.sampler.perf.watching_cost`). Only
+    accesses in user mode tell anything: where the kernel touches a word on behalf of the thread
+    (``read(2)`` into it, say), that traps too, and ends the watch when it has come too often. All
+    ends with this object, or with this process.
 
     A watch goes on until it has seen pauses of the length that is sought between hits, for some
     times as long as the first hit took to come; or until there was no hit for ``patience_seconds``
@@ -294,6 +326,7 @@ class Watchpoints:
         counters: events that together count accesses, at most two, read at each hit of one watch at
             a time: there are few counters; none: nothing is counted. They are given up for good
             where the kernel cannot have them beside the breakpoints.
+        sees_kernel: hits by the kernel may be counted; else nothing bounds them.
     """
 
     name = "watchpoints"
@@ -303,8 +336,11 @@ class Watchpoints:
         patience_seconds: float = PATIENCE_SECONDS,
         most_files: int | None = None,
         counters: Sequence[HardwareEvent] = (),
+        *,
+        sees_kernel: bool = False,
     ) -> None:
         self._patience_seconds = patience_seconds
+        self._sees_kernel = sees_kernel
         self._points = POINTS
         self._counters = tuple(counters)
         self.notes: tuple[str, ...] = ()
@@ -350,8 +386,9 @@ class Watchpoints:
             _arm(points)
         except OSError as error:
             raise explain_refusal(error, what) from error
-        counters = self._free_counters
-        self._watches.append(_Watch(order, points, began_seconds, _times_of(points), counters))
+        watch = _Watch(order, points, began_seconds, _times_of(points), self._free_counters)
+        watch.sees_kernel = self._sees_kernel
+        self._watches.append(watch)
 
     @property
     def _free_counters(self) -> tuple[HardwareEvent, ...]:
@@ -364,12 +401,13 @@ class Watchpoints:
             OSError: the kernel refuses the breakpoints.
         """
         counters = self._free_counters
+        sees_kernel = self._sees_kernel
         if not counters:
-            return _open(order, tids)
+            return _open(order, tids, sees_kernel=sees_kernel)
         try:
-            return _open(order, tids, counters)
+            return _open(order, tids, counters, sees_kernel=sees_kernel)
         except OSError as error:
-            points = _open(order, tids)
+            points = _open(order, tids, sees_kernel=sees_kernel)
             self._give_up_counters(error.strerror or "")
             return points
 

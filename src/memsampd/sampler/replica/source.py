@@ -235,7 +235,7 @@ class ReplicaSource:
         limit = rest.request.max_accesses - begun_rows
         self._hand_over(limit, collector, -1 if is_whole else rest.part)
         code_ip, code_times = (np.frombuffer(each, np.uint64) for each in self._replica.visits())
-        core = CoreTimes(*self._replica.core_times())
+        core, repeats = CoreTimes(*self._replica.core_times()), self._replica.repeats()
         self._rest = None
         if not is_last:
             self._rest = replace(rest, part=rest.part + 1, rows=begun_rows + collector.rows)
@@ -275,6 +275,7 @@ class ReplicaSource:
             code_ip=code_ip,
             code_times=code_times,
             core=core,
+            repeats=repeats,
         )
 
     def _take(self, request: BurstRequest, company: bool) -> tuple[Taken, BurstCost]:

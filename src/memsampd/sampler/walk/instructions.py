@@ -234,6 +234,7 @@ def _repeated(instruction: iced_x86.Instruction, references: NDArray[np.void]) -
             state.memory.store(places[-1], done * size, None)
         for register in (RSI, RDI) if moves else (RDI,):
             state.registers[register] = plus(state.registers[register], done * size)
+        state.repeats += done
         state.registers[RCX] = count - done
         state.repeated_ip = ip if done < count else None
         return ip if done < count else next_ip

@@ -137,6 +137,7 @@ class WalkSource:
             stretch_shares=walked.shares,
             code_ip=np.fromiter(walked.code_times.keys(), np.uint64),
             code_times=np.fromiter(walked.code_times.values(), np.uint64),
+            repeats=walked.repeats,
         )
 
     def stream(self, request: BurstRequest, consume: Callable[[AccessChunk], None]) -> Burst:

@@ -51,6 +51,7 @@ class State:
         unknown_rows: references whose addresses are not known: they are not among the rows.
         guesses: jumps that were guessed.
         prefetches: software prefetches met.
+        repeats: elements that string instructions moved.
         repeated_ip: the repeated instruction that the walk is in the midst of.
     """
 
@@ -64,6 +65,7 @@ class State:
     unknown_rows: int = 0
     guesses: int = 0
     prefetches: int = 0
+    repeats: int = 0
     repeated_ip: int | None = None
 
     def place(self, address: int | None) -> int | None:

@@ -38,6 +38,7 @@ class Walked:
         unknown_rows: references whose addresses were not known: not among the rows.
         guesses: jumps that were guessed.
         prefetches: software prefetches met.
+        repeats: elements that string instructions moved.
     """
 
     rows: Sequence[tuple[int, int, int, bool]]
@@ -50,6 +51,7 @@ class Walked:
     unknown_rows: int
     guesses: int
     prefetches: int
+    repeats: int
 
 
 class Walker:
@@ -136,6 +138,7 @@ class Walker:
             state.unknown_rows,
             state.guesses,
             state.prefetches,
+            state.repeats,
         )
 
     def _guess(self, ip: int, target: int) -> bool:

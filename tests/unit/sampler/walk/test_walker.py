@@ -168,6 +168,7 @@ def test_repeated_stores_count_line_by_line(offset: int) -> None:
     assert [row[1] for row in walked.rows] == expected
     assert walked.registers[2][RCX] == 0
     assert walked.registers[2][RDI] == end + 1
+    assert walked.repeats == count + 1
     # The mov and the inc make no reference; a repeated instruction is one for each of its own.
     assert walked.code_times.total() == len(expected) + 2
 
@@ -190,6 +191,7 @@ def test_repeated_moves_count_line_by_line(offset: int) -> None:
     stores = elements_to_other_lines(DATA + 1000 + offset, 1, 300)
     assert [row[1] for row in walked.rows if not row[3]] == loads
     assert [row[1] for row in walked.rows if row[3]] == stores
+    assert walked.repeats == 300
     # In the order of the elements, each of which is loaded before it is stored.
     order = [(row[1] - (DATA + 1000 + offset if row[3] else DATA), row[3]) for row in walked.rows]
     assert order == sorted(order)

@@ -1,0 +1,95 @@
+"""What a target loses to slower copies while words of its memory are watched, and for how long."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+
+from memsampd.sampler.perf.watching_cost import WatchingCost
+from memsampd.sampler.perf.watchpoints import PATIENCE_SECONDS, Watched
+
+_AT_ONCE_SECONDS = 0.005
+"""CPU time that one watch may take so: as long as a thread is held for a burst."""
+_SHORTEST_SECONDS = 0.005  # of a watch: else copies take most of the time, and none is made
+_HALF_LIFE_SECONDS = 0.5  # CPU time after which what the kernel copied counts half
+# Where hits by the kernel are not seen, and so not limited, each copied byte may trap.
+_UNSEEN_SECONDS = 1e-9
+
+
+class CopyLoss:
+    """Knows how much a target copies, and what that takes longer while a word is watched.
+
+    Args:
+        cost: of watching.
+    """
+
+    def __init__(self, cost: WatchingCost) -> None:
+        self._cost = cost
+        self._kernel_seconds_a_byte = cost.repeat_seconds
+        if not cost.sees_kernel:
+            self._kernel_seconds_a_byte += _UNSEEN_SECONDS
+        self._paid_until_seconds = -math.inf
+        self.restart()
+
+    def restart(self) -> None:
+        """Another program."""
+        self._copied_bytes = self._cpu_seconds = 0.0
+        self._is_told = True
+        self._repeats: Counter[int] = Counter()  # by phase, in bursts
+        self._accesses: Counter[int] = Counter()
+
+    def elapse(self, cpu_seconds: float, copied_bytes: int | None) -> None:
+        """Note what the kernel copied for the target while it used so much CPU time.
+
+        Args:
+            cpu_seconds: CPU time.
+            copied_bytes: None where that is not told.
+        """
+        self._is_told = copied_bytes is not None
+        kept = 0.5 ** (cpu_seconds / _HALF_LIFE_SECONDS)
+        self._copied_bytes = kept * self._copied_bytes + (copied_bytes or 0)
+        self._cpu_seconds = kept * self._cpu_seconds + cpu_seconds
+
+    def add_burst(self, phase: int, repeats: int, accesses: int) -> None:
+        """Note how many elements string instructions moved in a burst, and its accesses."""
+        self._repeats[phase] += repeats
+        self._accesses[phase] += accesses
+
+    def merge(self, gone: int, into: int) -> None:
+        """Make two phases one."""
+        for counts in (self._repeats, self._accesses):
+            counts[into] += counts.pop(gone, 0)
+
+    def _kernel_share(self) -> float:
+        """CPU time lost in the kernel a CPU second; not finite where nobody knows."""
+        if self._kernel_seconds_a_byte == 0:
+            return 0.0
+        if not self._is_told or self._cpu_seconds == 0:
+            return math.inf
+        return self._kernel_seconds_a_byte * self._copied_bytes / self._cpu_seconds
+
+    def user_share(self, phase: int, accesses_per_cpu_second: float) -> float:
+        """CPU time lost in user mode a CPU second, by what bursts of a phase say."""
+        accesses = self._accesses[phase]
+        if accesses == 0:
+            return 0.0
+        repeats_per_access = self._repeats[phase] / accesses
+        return self._cost.repeat_seconds * repeats_per_access * accesses_per_cpu_second
+
+    def limit_seconds(self, user_share: float) -> float | None:
+        """For how long words may be watched, CPU seconds; None: as long as one likes; 0: not."""
+        share = user_share + self._kernel_share()
+        limit = _AT_ONCE_SECONDS / share if share > 0 else math.inf
+        if limit >= PATIENCE_SECONDS:
+            return None
+        return limit if limit >= _SHORTEST_SECONDS else 0.0
+
+    def lost_seconds(self, watched: Watched, user_share: float) -> float:
+        """CPU time that a watch took so; what others took at the same time was told with them."""
+        begin, end = watched.times_seconds[0], watched.times_seconds[-1]
+        fresh = end - max(begin, self._paid_until_seconds)
+        self._paid_until_seconds = max(self._paid_until_seconds, end)
+        share = user_share + self._kernel_share()
+        if fresh <= 0 or not math.isfinite(share):
+            return 0.0
+        return fresh / (end - begin) * watched.cpu_seconds[-1] * share / (1 + share)
