@@ -8,16 +8,16 @@ with one breakpoint all the time on a word that it does not touch, and while ``m
 observes it, in turns; medians of ratios.
 
 Goal: while it is observed it is at most 5 % slower than alone, whatever it copies. Exit status 1 if
-that is missed. Run: ``python benchmarks/watch_cost.py [--quick] [--json FILE]``.
+that is missed. Run: ``python benchmarks/watch_cost.py [--quick] [--json FILE] [--other PATH]``.
 """
 
 from __future__ import annotations
 
-import argparse
+import os
 import statistics
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -26,11 +26,11 @@ import msgspec
 from memsampd import _core
 from memsampd.sampler.perf.watching_cost import WatchingCost
 from memsampd.sampler.process.maps import read_maps
+from targets import options
 from targets.agent import observing
-from targets.launching import compiled_c
-from verdict import add_options, finish
+from targets.launching import busy, compiled_c
+from verdict import finish
 
-MEMSAMPD = Path(sys.executable).with_name("memsampd")
 WAYS = ("none", "memcpy", "read", "fault")
 ROUNDS, QUICK_ROUNDS = 5, 2
 TURN_SECONDS, START_SECONDS = 5.0, 2.0
@@ -38,19 +38,19 @@ MOST_LOST = 0.05
 
 
 class Lost(msgspec.Struct, frozen=True):
-    """What one way of copying loses.
+    """What one way of copying loses, shares of its pace, medians.
 
     Attributes:
         way: which.
-        watched: share of its pace lost with a breakpoint, median.
-        observed: the same while memsampd observes it.
-        charged: what memsampd says that it cost, share of the target's CPU time, median.
+        watched: with a breakpoint.
+        observed: while it is observed, by installation.
+        charged: what that said that it cost, share of the target's CPU time, by installation.
     """
 
     way: str
     watched: float
-    observed: float
-    charged: float
+    observed: dict[str, float]
+    charged: dict[str, float]
 
 
 @contextmanager
@@ -78,9 +78,11 @@ def untouched_word(pid: int) -> tuple[int, int]:
     return _core.BREAKPOINT_ACCESS, begin + 64
 
 
-def measure(way: str, rounds: int) -> Lost:
+def measure(way: str, rounds: int, installations: Mapping[str, Path]) -> Lost:
     """Compare, in turns."""
-    watched, observed, charged = [], [], []
+    watched: list[float] = []
+    observed: dict[str, list[float]] = {name: [] for name in installations}
+    charged: dict[str, list[float]] = {name: [] for name in installations}
     with copier(way) as (pid, work):
         work(START_SECONDS)
         for _ in range(rounds):
@@ -88,32 +90,43 @@ def measure(way: str, rounds: int) -> Lost:
             with closing(_core.Breakpoints(pid, [untouched_word(pid)], 1)) as points:
                 points.arm()
                 watched.append(1 - work(TURN_SECONDS) / alone)
-            with observing(MEMSAMPD, pid) as observation:
-                work(START_SECONDS)
-                pace = work(TURN_SECONDS)
-            observed.append(1 - pace / alone)
-            charged.append(observation.last.charged_share or 0.0)
-    return Lost(way, *map(statistics.median, (watched, observed, charged)))
+            for name, memsampd in installations.items():
+                with observing(memsampd, pid) as observation:
+                    work(START_SECONDS)
+                    observed[name].append(1 - work(TURN_SECONDS) / alone)
+                charged[name].append(observation.last.charged_share or 0.0)
+    return Lost(way, statistics.median(watched), medians(observed), medians(charged))
+
+
+def medians(values: Mapping[str, list[float]]) -> dict[str, float]:
+    return {name: statistics.median(each) for name, each in values.items()}
+
+
+def told(lost: Lost) -> str:
+    """A line for people."""
+    ways = [
+        f"by {100 * share:5.1f} % while {name} observes it "
+        f"(charged {100 * lost.charged[name]:.2f} %)"
+        for name, share in lost.observed.items()
+    ]
+    slower = f"{lost.way:8} slower by {100 * lost.watched:5.1f} % with a breakpoint"
+    return ", ".join([slower, *ways])
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Measure what watching words costs a target.")
-    add_options(parser, "fewer rounds")
-    args = parser.parse_args()
+    args = options.parser(__doc__, WAYS, "fewer rounds").parse_args()
     cost = WatchingCost.measure()
     more_ns = 1e9 * cost.repeat_seconds
     print(f"a copied byte takes {cost.times:.1f} times as long: {more_ns:.2f} ns more", flush=True)
     figures, missed = [], []
-    for way in WAYS:
-        lost = measure(way, QUICK_ROUNDS if args.quick else ROUNDS)
-        figures.append(lost)
-        print(
-            f"{way:8} slower by {100 * lost.watched:5.1f} % with a breakpoint, "
-            f"by {100 * lost.observed:5.1f} % while observed (charged {100 * lost.charged:.2f} %)",
-            flush=True,
-        )
-        if lost.observed > MOST_LOST:
-            missed.append(f"{way}: {100 * lost.observed:.1f} % slower while observed")
+    rounds = QUICK_ROUNDS if args.quick else ROUNDS
+    with busy(len(os.sched_getaffinity(0)) if args.busy else 0):
+        for way in args.only or WAYS:
+            lost = measure(way, rounds, options.installations(args))
+            figures.append(lost)
+            print(told(lost), flush=True)
+            if lost.observed["memsampd"] > MOST_LOST:
+                missed.append(f"{way}: {100 * lost.observed['memsampd']:.1f} % slower")
     return finish(args.json, [msgspec.to_builtins(each) for each in figures], missed)
 
 

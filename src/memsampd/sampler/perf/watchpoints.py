@@ -82,7 +82,7 @@ class Watched(msgspec.Struct, frozen=True):
         end: why it ended.
         patience_seconds: CPU time without a hit after which it was to end.
         lost_seconds: CPU time that hits, and events at switches between threads, took from the
-            target; what its copies took longer is not in it.
+            target. What its copies took longer is not known here; who pays for it adds it.
         counted: what counters counted in the thread since the begin at these moments: at its own
             hits exactly, at those of other threads as if it had gone evenly between its own; empty
             where none counted.
