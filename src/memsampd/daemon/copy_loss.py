@@ -34,17 +34,20 @@ class CopyLoss:
     def restart(self) -> None:
         """Another program."""
         self._copied_bytes = self._cpu_seconds = 0.0
+        self._running = 1.0  # threads that run at a time; they are watched together
         self._is_told = True
         self._repeats: Counter[int] = Counter()  # by phase, in bursts
         self._accesses: Counter[int] = Counter()
 
-    def elapse(self, cpu_seconds: float, copied_bytes: int | None) -> None:
+    def elapse(self, cpu_seconds: float, copied_bytes: int | None, busy_share: float = 1.0) -> None:
         """Note what the kernel copied for the target while it used so much CPU time.
 
         Args:
             cpu_seconds: CPU time.
             copied_bytes: None where that is not told.
+            busy_share: CPU seconds that it uses a second.
         """
+        self._running = max(busy_share, 1.0)
         self._is_told = copied_bytes is not None
         kept = 0.5 ** (cpu_seconds / _HALF_LIFE_SECONDS)
         self._copied_bytes = kept * self._copied_bytes + (copied_bytes or 0)
@@ -77,8 +80,12 @@ class CopyLoss:
         return self._cost.repeat_seconds * repeats_per_access * accesses_per_cpu_second
 
     def limit_seconds(self, user_share: float) -> float | None:
-        """For how long words may be watched, CPU seconds; None: as long as one likes; 0: not."""
-        share = user_share + self._kernel_share()
+        """For how long words may be watched, CPU seconds of a thread.
+
+        Returns:
+            None: as long as one likes; 0: not at all.
+        """
+        share = self._running * (user_share + self._kernel_share())
         limit = _AT_ONCE_SECONDS / share if share > 0 else math.inf
         if limit >= PATIENCE_SECONDS:
             return None
@@ -92,4 +99,5 @@ class CopyLoss:
         share = user_share + self._kernel_share()
         if fresh <= 0 or not math.isfinite(share):
             return 0.0
-        return fresh / (end - begin) * watched.cpu_seconds[-1] * share / (1 + share)
+        cpu_seconds = self._running * watched.cpu_seconds[-1]
+        return fresh / (end - begin) * cpu_seconds * share / (1 + share)

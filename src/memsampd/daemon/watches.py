@@ -89,7 +89,7 @@ class Watches:
         if plan is None:
             return
         plan.elapse(elapsed_seconds)
-        plan.copies.elapse(elapsed_seconds, turn.copied_bytes)
+        plan.copies.elapse(elapsed_seconds, turn.copied_bytes, self._ledger.busy_share)
         for watched in map(plan.with_loss, turn.watched):
             self._ledger.add_burst(BurstCost(hit_seconds=watched.lost_seconds))
             charge(watched.lost_seconds)

@@ -99,6 +99,15 @@ def test_watches_at_the_same_time_lose_once() -> None:
     assert half == pytest.approx(first / 2)
 
 
+def test_threads_that_run_together_lose_together() -> None:
+    alone, four = loss(copied_bytes=400_000_000), CopyLoss(SLOW)
+    four.elapse(1.0, 400_000_000, busy_share=4.0)
+    assert alone.limit_seconds(0.0) == pytest.approx(0.05)
+    assert four.limit_seconds(0.0) == pytest.approx(0.05 / 4)
+    (one, all_four) = (each.lost_seconds(watched(10.0, 11.0, 0.8), 0.0) for each in (alone, four))
+    assert all_four == pytest.approx(4 * one)
+
+
 def test_a_loss_that_nobody_knows_is_not_made_up() -> None:
     found = loss(copied_bytes=None)
     assert found.lost_seconds(watched(10.0, 11.0, 0.8), 0.0) == 0
