@@ -10,6 +10,8 @@ from memsampd.sampler.perf.watchpoints import PATIENCE_SECONDS, Watched
 
 _AT_ONCE_SECONDS = 0.005
 """CPU time that one watch may take so: as long as a thread is held for a burst."""
+# Words are watched no more where copies have taken so much lately: their number may have risen.
+_ENDING_SECONDS = 2 * _AT_ONCE_SECONDS
 _SHORTEST_SECONDS = 0.005  # of a watch: else copies take most of the time, and none is made
 _HALF_LIFE_SECONDS = 0.5  # CPU time after which what the kernel copied counts half
 # Where hits by the kernel are not seen, and so not limited, each copied byte may trap.
@@ -21,6 +23,9 @@ class CopyLoss:
 
     Args:
         cost: of watching.
+
+    Attributes:
+        kernel_seconds: CPU time that all copies by the kernel so far would have taken longer.
     """
 
     def __init__(self, cost: WatchingCost) -> None:
@@ -29,6 +34,8 @@ class CopyLoss:
         if not cost.sees_kernel:
             self._kernel_seconds_a_byte += _UNSEEN_SECONDS
         self._paid_until_seconds = -math.inf
+        self.kernel_seconds = 0.0
+        self._present_seconds = 0.0
         self.restart()
 
     def restart(self) -> None:
@@ -39,17 +46,32 @@ class CopyLoss:
         self._repeats: Counter[int] = Counter()  # by phase, in bursts
         self._accesses: Counter[int] = Counter()
 
-    def elapse(self, cpu_seconds: float, copied_bytes: int | None, busy_share: float = 1.0) -> None:
+    def elapse(
+        self,
+        cpu_seconds: float,
+        copied_bytes: int | None,
+        busy_share: float = 1.0,
+        *,
+        user_share: float | None = None,
+    ) -> None:
         """Note what the kernel copied for the target while it used so much CPU time.
 
         Args:
             cpu_seconds: CPU time.
             copied_bytes: None where that is not told.
             busy_share: CPU seconds that it uses a second.
+            user_share: of user mode, if words were watched meanwhile.
         """
+        kept = 0.5 ** (cpu_seconds / _HALF_LIFE_SECONDS)
+        kernel_seconds = self._kernel_seconds_a_byte * (copied_bytes or 0)
+        self.kernel_seconds += kernel_seconds
+        if user_share is None:
+            self._present_seconds = 0.0
+        else:
+            lost_seconds = kernel_seconds + user_share * cpu_seconds
+            self._present_seconds = kept * self._present_seconds + lost_seconds
         self._running = max(busy_share, 1.0)
         self._is_told = copied_bytes is not None
-        kept = 0.5 ** (cpu_seconds / _HALF_LIFE_SECONDS)
         self._copied_bytes = kept * self._copied_bytes + (copied_bytes or 0)
         self._cpu_seconds = kept * self._cpu_seconds + cpu_seconds
 
@@ -91,13 +113,28 @@ class CopyLoss:
             return None
         return limit if limit >= _SHORTEST_SECONDS else 0.0
 
-    def lost_seconds(self, watched: Watched, user_share: float) -> float:
-        """CPU time that a watch took so; what others took at the same time was told with them."""
+    @property
+    def is_too_much(self) -> bool:
+        """Whether words have been watched for long enough: the target copies more than before."""
+        return self._present_seconds > _ENDING_SECONDS
+
+    def lost_seconds(self, watched: Watched, user_share: float, kernel_since: float) -> float:
+        """CPU time that a watch took so; what others took at the same time was told with them.
+
+        Args:
+            watched: what came of it.
+            user_share: CPU time lost in user mode a CPU second.
+            kernel_since: :attr:`kernel_seconds` when it began.
+        """
         begin, end = watched.times_seconds[0], watched.times_seconds[-1]
         fresh = end - max(begin, self._paid_until_seconds)
         self._paid_until_seconds = max(self._paid_until_seconds, end)
-        share = user_share + self._kernel_share()
-        if fresh <= 0 or not math.isfinite(share):
+        if fresh <= 0:
             return 0.0
-        cpu_seconds = self._running * watched.cpu_seconds[-1]
-        return fresh / (end - begin) * cpu_seconds * share / (1 + share)
+        part, cpu_seconds = fresh / (end - begin), self._running * watched.cpu_seconds[-1]
+        if watched.order.limit_seconds is None:
+            in_user_mode = cpu_seconds * user_share / (1 + user_share)
+            return part * (self.kernel_seconds - kernel_since + in_user_mode)
+        # The kernel ended it between two turns.
+        share = user_share + self._kernel_share()
+        return part * cpu_seconds * share / (1 + share) if math.isfinite(share) else 0.0

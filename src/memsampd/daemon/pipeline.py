@@ -214,7 +214,13 @@ class Pipeline:
         ends_seeking = self._is_seeking and is_needed
         self._ordered = self._ordered or order
         records, windows = tuple(self._records), tuple(self._ended)
-        actions = Actions(records, windows, order, ends_seeking=ends_seeking)
+        actions = Actions(
+            records,
+            windows,
+            order,
+            ends_seeking=ends_seeking,
+            ends_watches=self._watches.is_too_costly,
+        )
         self._records.clear()
         self._ended.clear()
         return actions

@@ -272,6 +272,8 @@ class Session:
         if actions.order is not None and actions.order.seek_ips:
             points.suspend()
             return
+        if actions.ends_watches:
+            points.suspend()
         for order in actions.watches:
             try:
                 points.start(order, list_threads(self._target.pid))

@@ -70,6 +70,7 @@ class Actions(msgspec.Struct, frozen=True):
         order: a burst to take.
         watches: words to watch from now on.
         ends_seeking: a burst of code that is sought is waited for, and another is needed sooner.
+        ends_watches: words that are watched now are to be watched no more.
     """
 
     records: tuple[EstimatorEvent, ...]
@@ -77,6 +78,7 @@ class Actions(msgspec.Struct, frozen=True):
     order: CaptureOrder | None
     watches: tuple[WatchOrder, ...] = ()
     ends_seeking: bool = False
+    ends_watches: bool = False
 
 
 class Counts(msgspec.Struct):

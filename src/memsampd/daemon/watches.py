@@ -88,8 +88,7 @@ class Watches:
         plan = self._plan
         if plan is None:
             return
-        plan.elapse(elapsed_seconds)
-        plan.copies.elapse(elapsed_seconds, turn.copied_bytes, self._ledger.busy_share)
+        plan.elapse(elapsed_seconds, turn.copied_bytes, self._ledger.busy_share)
         for watched in map(plan.with_loss, turn.watched):
             self._ledger.add_burst(BurstCost(hit_seconds=watched.lost_seconds))
             charge(watched.lost_seconds)
@@ -101,6 +100,11 @@ class Watches:
             plan.refused(order, error)
             if not isinstance(error, CaptureError):  # else its thread has ended: nothing is wrong
                 self._counts.add_error("watch", str(error))
+
+    @property
+    def is_too_costly(self) -> bool:
+        """Whether watches are to end now, as the target copies more than when they began."""
+        return self._plan is not None and self._plan.copies.is_too_much
 
     def offer_burst(self, burst: Burst, lines: Sequence[OpenLine], window: int, phase: int) -> None:
         """Offer lines that a burst left open; it also says how much its code copies."""

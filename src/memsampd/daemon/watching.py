@@ -52,6 +52,7 @@ class _Line(msgspec.Struct, frozen=True):
     most_hits: int = FEW_HITS
     resolution_seconds: float = 0.0
     lost_share: float = 0.0  # of CPU time in user mode, to slower copies, while it is watched
+    kernel_since: float = 0.0  # as CopyLoss has it
 
 
 class _Queue(msgspec.Struct):
@@ -120,8 +121,22 @@ class WatchPlan:
         self._last_was_sampled = True
         self.copies.restart()
 
-    def elapse(self, target_cpu_seconds: float) -> None:
-        """Tell how much CPU time the target has used since the last call."""
+    def elapse(
+        self,
+        target_cpu_seconds: float,
+        copied_bytes: int | None = 0,
+        busy_share: float = 1.0,
+    ) -> None:
+        """Tell what the target has done since the last call.
+
+        Args:
+            target_cpu_seconds: CPU time that it has used.
+            copied_bytes: what the kernel copied for it; None if nobody knows.
+            busy_share: CPU seconds that it uses a second.
+        """
+        shares = (line.lost_share for line in self._watched.values())
+        present = max(shares, default=None)
+        self.copies.elapse(target_cpu_seconds, copied_bytes, busy_share, user_share=present)
         earned = self._budget_part * self._budget_share * target_cpu_seconds
         self._balance_seconds = min(self._balance_seconds + earned, _AT_ONCE_SECONDS)
 
@@ -203,7 +218,8 @@ class WatchPlan:
         """
         self._turn += 1
         self._refused_turns = max(self._refused_turns - 1, 0)
-        if phase is None or self._refused_turns or self._balance_seconds <= 0:
+        is_paid = self._balance_seconds > 0 and not self.copies.is_too_much
+        if phase is None or self._refused_turns or not is_paid:
             return ()
         if self._next(phase) is None:
             return ()
@@ -223,7 +239,8 @@ class WatchPlan:
             words = line.line.words[: 1 if is_silent else None]
             if len(words) > free:
                 break  # nobody is passed for having many words
-            chosen = replace(queue.waiting.pop(), lost_share=lost_share)
+            since = self.copies.kernel_seconds
+            chosen = replace(queue.waiting.pop(), lost_share=lost_share, kernel_since=since)
             order = self._order(chosen, words, accesses_per_cpu_second)
             orders.append(replace(order, limit_seconds=limit_seconds))
             queue.taken += 1
@@ -269,8 +286,10 @@ class WatchPlan:
     def with_loss(self, watched: Watched) -> Watched:
         """The same, what the target lost to slower copies meanwhile added to what it lost."""
         line = self._watched.get(watched.order.number)
-        lost_seconds = self.copies.lost_seconds(watched, line.lost_share if line else 0.0)
-        return replace(watched, lost_seconds=watched.lost_seconds + lost_seconds)
+        if line is None:  # of another program
+            return watched
+        more = self.copies.lost_seconds(watched, line.lost_share, line.kernel_since)
+        return replace(watched, lost_seconds=watched.lost_seconds + more)
 
     def record(self, watched: Watched, since_start: Callable[[float], float]) -> WatchRecord | None:
         """Pay for a watch that has ended; None if it was of another program, or begins again.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 
 from memsampd.daemon.copy_loss import CopyLoss
@@ -20,8 +18,10 @@ def loss(cost: WatchingCost = SLOW, copied_bytes: int | None = 0) -> CopyLoss:
     return found
 
 
-def watched(begin: float, end: float, cpu_seconds: float) -> Watched:
-    order = WatchOrder((64,), 7, 1e-3)
+def watched(
+    begin: float, end: float, cpu_seconds: float, limit_seconds: float | None = None
+) -> Watched:
+    order = WatchOrder((64,), 7, 1e-3, limit_seconds=limit_seconds)
     return Watched(order, (begin, end), (0.0, cpu_seconds), (), "patience", 0.5, 0.0)
 
 
@@ -46,7 +46,7 @@ def test_a_cpu_that_copies_as_fast_as_ever_sets_no_limit() -> None:
         fast = loss(WatchingCost(), copied_bytes)
         fast.add_burst(1, 10**9, 1)
         assert fast.limit_seconds(fast.user_share(1, 1e8)) is None
-        assert fast.lost_seconds(watched(10.0, 11.0, 1.0), 0.0) == 0
+        assert fast.lost_seconds(watched(10.0, 11.0, 1.0), 0.0, 0.0) == 0
 
 
 def test_what_traps_unseen_counts_more() -> None:
@@ -92,11 +92,34 @@ def test_after_an_exec_the_copies_of_the_program_before_do_not_count() -> None:
 def test_watches_at_the_same_time_lose_once() -> None:
     found = loss(copied_bytes=400_000_000)
     share = 0.1 + 0.3
-    first = found.lost_seconds(watched(10.0, 11.0, 0.8), 0.3)
+    first = found.lost_seconds(watched(10.0, 11.0, 0.8, 0.8), 0.3, 0.0)
     assert first == pytest.approx(0.8 * share / (1 + share))
-    assert found.lost_seconds(watched(10.2, 10.9, 0.5), 0.3) == 0
-    half = found.lost_seconds(watched(10.5, 11.5, 0.8), 0.3)
+    assert found.lost_seconds(watched(10.2, 10.9, 0.5, 0.8), 0.3, 0.0) == 0
+    half = found.lost_seconds(watched(10.5, 11.5, 0.8, 0.8), 0.3, 0.0)
     assert half == pytest.approx(first / 2)
+
+
+def test_what_was_copied_during_a_watch_is_what_it_lost() -> None:
+    """Whatever was copied before; but for one that the kernel ended, nobody saw when."""
+    found = loss(copied_bytes=10**10)
+    since = found.kernel_seconds
+    found.elapse(0.5, 8_000_000)
+    lost = found.lost_seconds(watched(10.0, 10.5, 0.5), 0.25, since)
+    assert lost == pytest.approx(8_000_000 * BYTE_SECONDS + 0.5 * 0.2)
+
+
+def test_watches_end_where_the_target_copies_more_than_when_they_began() -> None:
+    found = loss()
+    found.elapse(0.1, 20_000_000, user_share=0.0)
+    assert not found.is_too_much
+    found.elapse(0.1, 20_000_000, user_share=0.04)  # a millisecond or so of its own, and 4
+    found.elapse(0.1, 0, user_share=0.04)
+    assert found.is_too_much
+    found.elapse(0.1, 10**9)  # nothing is watched
+    assert not found.is_too_much
+    for _ in range(100):
+        found.elapse(0.1, 2_000_000, user_share=0.005)  # 1 %, for long
+    assert not found.is_too_much
 
 
 def test_threads_that_run_together_lose_together() -> None:
@@ -104,11 +127,12 @@ def test_threads_that_run_together_lose_together() -> None:
     four.elapse(1.0, 400_000_000, busy_share=4.0)
     assert alone.limit_seconds(0.0) == pytest.approx(0.05)
     assert four.limit_seconds(0.0) == pytest.approx(0.05 / 4)
-    (one, all_four) = (each.lost_seconds(watched(10.0, 11.0, 0.8), 0.0) for each in (alone, four))
+    ended = watched(10.0, 11.0, 0.8, 0.8)
+    one, all_four = (each.lost_seconds(ended, 0.0, 0.0) for each in (alone, four))
     assert all_four == pytest.approx(4 * one)
 
 
 def test_a_loss_that_nobody_knows_is_not_made_up() -> None:
     found = loss(copied_bytes=None)
-    assert found.lost_seconds(watched(10.0, 11.0, 0.8), 0.0) == 0
-    assert math.isfinite(found.lost_seconds(watched(12.0, 12.0, 0.0), 0.0))
+    assert found.lost_seconds(watched(10.0, 11.0, 0.8, 0.8), 0.0, 0.0) == 0
+    assert found.lost_seconds(watched(12.0, 12.0, 0.0), 0.0, 0.0) == 0

@@ -72,6 +72,24 @@ def test_where_copies_are_slow_lines_are_watched_shortly_and_paid_for() -> None:
     assert not chosen.is_costly
 
 
+def test_nothing_more_is_watched_while_watches_are_to_end() -> None:
+    chosen = WatchPlan(0.01, random.Random(1), cost=WatchingCost(0.25e-9, 30.0))
+    chosen.elapse(1.0)
+    chosen.offer(lines(20), 7, 3, 1)
+    first, *others = chosen.orders(1, 4, lambda: RATE)
+    assert first.limit_seconds is None
+    chosen.elapse(0.1, 100_000_000)
+    assert chosen.copies.is_too_much
+    assert chosen.orders(1, 4, lambda: RATE) == ()
+    for order in (first, *others):
+        chosen.record(watched(order, "evicted"), since)
+    chosen.elapse(1.0)
+    assert not chosen.copies.is_too_much
+    for _ in range(20):
+        chosen.elapse(1.0)
+    assert chosen.orders(1, 4, lambda: RATE)
+
+
 def test_where_copies_would_take_most_of_the_time_nothing_is_watched() -> None:
     chosen = WatchPlan(0.01, random.Random(1), cost=WatchingCost(0.25e-9, 30.0))
     chosen.offer(lines(20), 7, 3, 1)
