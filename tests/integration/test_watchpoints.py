@@ -309,10 +309,16 @@ def test_the_kernel_ends_what_has_a_limit(touching: Path) -> None:
         for address in (target.line, target.line + 8):
             order = msgspec.structs.replace(target.order(address), limit_seconds=LIMIT_SECONDS)
             points.start(order)
-        target.do("st" + 300 * "s" + "t")  # each s takes some 0.7 ms
-        touched, silent = ended(points, 2)
-        assert (touched.end, touched.hit_words) == ("evicted", (0,))
+        target.do("st" + 300 * "s" + "t")  # an s takes some 0.7 ms
+        silent, touched = sorted(ended(points, 2), key=lambda each: each.hit_words)
         assert (silent.end, silent.hit_words) == ("patience", ())
+        assert touched.hit_words == (0,)  # the last touch was watched no more
+        since_hit_seconds = touched.cpu_seconds[-1] - touched.cpu_seconds[1]
+        # The kernel may be late: its timer waits for user mode.
+        if touched.end == "patience":
+            assert since_hit_seconds >= LIMIT_SECONDS - HIT_SECONDS  # which is taken off
+        else:
+            assert (touched.end, since_hit_seconds < LIMIT_SECONDS) == ("evicted", True)
         assert touched.patience_seconds == silent.patience_seconds == LIMIT_SECONDS
         assert silent.cpu_seconds[-1] >= LIMIT_SECONDS
         assert target.end() == 5
