@@ -25,7 +25,7 @@ import msgspec
 
 from memsampd import _core
 from memsampd.sampler.perf.watching_cost import WatchingCost
-from memsampd.sampler.process.maps import read_maps
+from switch_cost import words_of
 from targets import options
 from targets.agent import observing
 from targets.launching import busy, compiled_c
@@ -72,12 +72,6 @@ def copier(way: str) -> Iterator[tuple[int, Callable[[float], float]]]:
         told.close()
 
 
-def untouched_word(pid: int) -> tuple[int, int]:
-    """A word at the far end of its stack."""
-    begin = next(each.start for each in read_maps(pid).mappings if each.path == "[stack]")
-    return _core.BREAKPOINT_ACCESS, begin + 64
-
-
 def measure(way: str, rounds: int, installations: Mapping[str, Path]) -> Lost:
     """Compare, in turns."""
     watched: list[float] = []
@@ -87,7 +81,7 @@ def measure(way: str, rounds: int, installations: Mapping[str, Path]) -> Lost:
         work(START_SECONDS)
         for _ in range(rounds):
             alone = work(TURN_SECONDS)
-            with closing(_core.Breakpoints(pid, [untouched_word(pid)], 1)) as points:
+            with closing(_core.Breakpoints(pid, words_of(pid, 1), 1)) as points:
                 points.arm()
                 watched.append(1 - work(TURN_SECONDS) / alone)
             for name, memsampd in installations.items():

@@ -40,7 +40,7 @@ class CopyLoss:
 
     def restart(self) -> None:
         """Another program."""
-        self._copied_bytes = self._cpu_seconds = 0.0
+        self._lately_seconds = self._cpu_seconds = 0.0  # as kernel_seconds, and all CPU time
         self._running = 1.0  # threads that run at a time; they are watched together
         self._is_told = True
         self._repeats: Counter[int] = Counter()  # by phase, in bursts
@@ -72,7 +72,7 @@ class CopyLoss:
             self._present_seconds = kept * self._present_seconds + lost_seconds
         self._running = max(busy_share, 1.0)
         self._is_told = copied_bytes is not None
-        self._copied_bytes = kept * self._copied_bytes + (copied_bytes or 0)
+        self._lately_seconds = kept * self._lately_seconds + kernel_seconds
         self._cpu_seconds = kept * self._cpu_seconds + cpu_seconds
 
     def add_burst(self, phase: int, repeats: int, accesses: int) -> None:
@@ -91,7 +91,7 @@ class CopyLoss:
             return 0.0
         if not self._is_told or self._cpu_seconds == 0:
             return math.inf
-        return self._kernel_seconds_a_byte * self._copied_bytes / self._cpu_seconds
+        return self._lately_seconds / self._cpu_seconds
 
     def user_share(self, phase: int, accesses_per_cpu_second: float) -> float:
         """CPU time lost in user mode a CPU second, by what bursts of a phase say."""

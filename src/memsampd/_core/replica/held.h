@@ -10,7 +10,6 @@
 
 #include "alarm.h"
 #include "moments.h"
-#include "run_times.h"
 #include "thread_status.h"
 #include "tracee.h"
 

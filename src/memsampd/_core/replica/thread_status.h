@@ -16,4 +16,13 @@ bool thread_is_of(pid_t pid, pid_t tid); /* and not of another process that got 
  * traced thread: that it wakes up, which it would not do by itself. */
 bool thread_awaits_signal(pid_t tid);
 
+/* For how long it has run; a descriptor is kept, as it is asked again and again. */
+struct run_times {
+    double run_seconds;        /* exact while it does not run */
+    unsigned long long starts; /* how often it was given a CPU */
+};
+
+int run_times_open(pid_t tid); /* -1: not to be had */
+bool run_times_read(int fd, struct run_times *times);
+
 #endif

@@ -36,17 +36,14 @@ class WatchingCost(msgspec.Struct, frozen=True):
         Returns:
             Nothing lost where breakpoints are refused: then nothing is watched.
         """
-        sees_kernel = True
-        try:
-            _Watched(sees_kernel=True).close()
-        except PermissionError:
-            sees_kernel = False
-        except OSError:
-            return cls()
-        try:
-            return cls._compare(sees_kernel=sees_kernel)
-        except OSError:
-            return cls()
+        for sees_kernel in (True, False):
+            try:
+                return cls._compare(sees_kernel=sees_kernel)
+            except PermissionError:
+                continue
+            except OSError:
+                break
+        return cls()
 
     @classmethod
     def _compare(cls, *, sees_kernel: bool) -> WatchingCost:

@@ -127,8 +127,9 @@ class _Watch(msgspec.Struct):
     points: dict[int, _core.Breakpoints]
     began_seconds: float
     times: dict[int, int]
+    patience_seconds: float
+    sees_kernel: bool
     counters: Sequence[HardwareEvent] = ()
-    sees_kernel: bool = False
     looks: list[tuple[float, float, float]] = msgspec.field(default_factory=list)
     end: Ending | None = None
     past: list[bytes] = msgspec.field(default_factory=list)
@@ -153,18 +154,8 @@ class _Watch(msgspec.Struct):
         self.points |= new
         self.times |= _times_of(new)
 
-    def patience_seconds(self, usual_seconds: float) -> float:
-        """How long it goes on without a hit."""
-        limit = self.order.limit_seconds
-        return usual_seconds if limit is None else limit
-
-    def look(self, usual_seconds: float) -> None:
-        """See whether it is over.
-
-        Args:
-            usual_seconds: the patience of watches without a limit.
-        """
-        patience_seconds = self.patience_seconds(usual_seconds)
+    def look(self) -> None:
+        """See whether it is over."""
         task_ns, is_alive, counted, is_given_up = self.points[self.order.tid].clock()
         now, cpu = time.monotonic(), task_ns * 1e-9
         if is_given_up and self.looks:  # nothing is read any more
@@ -178,7 +169,7 @@ class _Watch(msgspec.Struct):
             self.end = "gone"
         elif by_hits == "returned":
             self.end = "returned"
-        elif cpu - self.last_hit_seconds >= patience_seconds:
+        elif cpu - self.last_hit_seconds >= self.patience_seconds:
             self.end = "patience"
         elif by_hits is not None:
             self.end = by_hits
@@ -231,7 +222,7 @@ class _Watch(msgspec.Struct):
     def close(self) -> None:
         _close(self.points)
 
-    def told(self, usual_seconds: float) -> Watched:
+    def told(self) -> Watched:
         """What came of it; it is over."""
         times, cpus, counts, words = self.moments()
         # Each hit took some of the CPU time after it.
@@ -243,7 +234,7 @@ class _Watch(msgspec.Struct):
             tuple(cpus.tolist()),
             tuple(words.tolist()),
             self.end or "evicted",
-            self.patience_seconds(usual_seconds),
+            self.patience_seconds,
             self.seen // _HIT.itemsize * HIT_SECONDS + self._switch_seconds(),
             tuple(counts.tolist()) if counts[-1] > 0 else (),
         )
@@ -386,8 +377,16 @@ class Watchpoints:
             _arm(points)
         except OSError as error:
             raise explain_refusal(error, what) from error
-        watch = _Watch(order, points, began_seconds, _times_of(points), self._free_counters)
-        watch.sees_kernel = self._sees_kernel
+        limit = order.limit_seconds
+        watch = _Watch(
+            order,
+            points,
+            began_seconds,
+            _times_of(points),
+            self._patience_seconds if limit is None else limit,
+            self._sees_kernel,
+            self._free_counters,
+        )
         self._watches.append(watch)
 
     @property
@@ -431,14 +430,14 @@ class Watchpoints:
             try:
                 watch.follow(tids, self._threads)
             except OSError:
-                watch.look(self._patience_seconds)
+                watch.look()
                 watch.end = watch.end or "evicted"
         self._end([watch for watch in self._watches if watch.end is not None])
 
     def poll(self) -> list[Watched]:
         """What has come to an end since the last call."""
         for watch in self._watches:
-            watch.look(self._patience_seconds)
+            watch.look()
         self._end([watch for watch in self._watches if watch.end is not None])
         told, self._told = self._told, []
         return told
@@ -446,7 +445,7 @@ class Watchpoints:
     def suspend(self) -> None:
         """Give the debug registers back: all watches end, and are told next."""
         for watch in self._watches:
-            watch.look(self._patience_seconds)
+            watch.look()
             watch.end = watch.end or "evicted"
         self._end(list(self._watches))
 
@@ -457,7 +456,7 @@ class Watchpoints:
 
     def _end(self, watches: Sequence[_Watch]) -> None:
         for watch in watches:
-            self._told.append(watch.told(self._patience_seconds))
+            self._told.append(watch.told())
             watch.close()
             self._watches.remove(watch)
             if watch.lost_counters:
