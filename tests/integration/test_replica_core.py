@@ -6,8 +6,9 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from tracees import compile_c, patiently, running
+from tracees import compile_c, patiently, running, wait_until
 
+from memsampd.sampler.process.cputime import process_cpu_ns
 from memsampd.sampler.records import DISTANT_CYCLES, BurstEnd, BurstRequest, CoreTimes
 from memsampd.sampler.replica.source import ReplicaSource
 
@@ -53,7 +54,17 @@ CHASE = "at = (uint64_t *)*at;"
 GATHER = "x += *(volatile uint64_t *)&line[8 * ((i * 0x9E3779B97F4A7C15u >> 40) % LINES)];"
 IN_L1, FAR = 128, 1 << 16
 ACCESSES = 60_000
+BETWEEN_BURSTS_NS = 10_000_000  # a burst covers 0.1 ms of it
 WRONG_GUESS_CYCLES = 13 + 3  # which way it goes is known after a shift, a comparison, a branch
+
+
+def run_on(pid: int) -> None:
+    """Wait for a program to run for longer than a burst covers.
+
+    Where bursts overlap, the core has met the same branches before, and guesses them.
+    """
+    until_ns = process_cpu_ns(pid) + BETWEEN_BURSTS_NS
+    wait_until(lambda: process_cpu_ns(pid) > until_ns)
 
 
 def core_times(folder: Path, body: str, lines: int = IN_L1, bursts: int = 1) -> CoreTimes:
@@ -65,6 +76,7 @@ def core_times(folder: Path, body: str, lines: int = IN_L1, bursts: int = 1) -> 
         request = BurstRequest(process.pid, ACCESSES, 1.0)
         with closing(ReplicaSource(process.pid)) as replica:
             while bursts > 0:
+                run_on(process.pid)
                 burst = patiently(lambda: replica.capture(request))
                 bursts -= burst.end is BurstEnd.FULL  # else: cold code, on a busy machine
     assert burst.core is not None
