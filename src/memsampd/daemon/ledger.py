@@ -36,6 +36,7 @@ _LATELY_SECONDS = 2.0
 # A program without any curve may have a burst so often though no own CPU time is left: where it
 # uses little, turns use all that it earns, and it would never have one.
 _FIRST_SPACING_SECONDS = 10.0
+_LONG_BURSTS_PART = 0.8  # of what is granted: a long burst that would use more waits until later
 # Watches tell of large caches only, and take 15 % of what is granted: at first bursts come before.
 # Later these use what comes in, and nothing would be left if watches waited for it.
 SPARE_PART = 0.35
@@ -257,6 +258,14 @@ class Ledger:
         """
         part = 1.0 if is_open or self._earns else self._spare_part
         return self._used_seconds < self._allowed_seconds(part)
+
+    def affords(self, own_cpu_seconds: float) -> bool:
+        """Whether one burst may take so much own CPU time: in what was granted others need room.
+
+        Once that is earned, later ones wait for as long as it takes.
+        """
+        is_small = self._used_seconds + own_cpu_seconds < self._allowed_seconds(_LONG_BURSTS_PART)
+        return is_small or self._earns
 
     @property
     def is_waiting(self) -> bool:

@@ -402,6 +402,7 @@ class Pipeline:
         scatter, bands = parts.estimator.scatter()
         parts.schedule.weigh(scatter, bands)
         self._watches.tell_bands(bands)
+        parts.planner.tell_bands(phase, bands)
 
     def _drop_stored(self, phase: int, window: int) -> None:
         """The program does otherwise now than what was stored of a phase."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 
 import msgspec
@@ -28,6 +29,12 @@ _HURRIED_TRIES = 16
 # Code that is sought may be waited for as long as this many windows of a phase that a burst is due
 # of; no other burst is taken meanwhile.
 _OVERDUE_WINDOWS = 4.0
+# Bursts of a phase that leave more than this of its miss ratios open, mean over sizes, are too
+# short: where a new page is touched at nearly every access, a hold and what follows it usually see
+# a thousand. After some of these they go on for longer: CPU time of ours.
+OPEN_BAND = 0.1
+_SHORT_BURSTS = 3
+_FAR_SECONDS = 0.25
 
 
 class BurstLimits(msgspec.Struct, frozen=True):
@@ -82,6 +89,18 @@ class Planner:
         self._tries = 0
         self._has_curve = False
         self.asked_about: int | None = None
+        self._bands: Mapping[int, float] = {}
+        self._bursts: Counter[int | None] = Counter()
+
+    def tell_bands(self, phase: int, bands: Mapping[int, float]) -> None:
+        """Note what bursts leave open of each phase's miss ratios, mean over sizes.
+
+        Args:
+            phase: of the latest burst.
+            bands: by phase.
+        """
+        self._bursts[phase] += 1
+        self._bands = bands
 
     def restart(self) -> None:
         """Another program: nothing is known of it; what was spent stays spent."""
@@ -227,11 +246,17 @@ class Planner:
         decision = self._schedule.decide(self.asked_about, expected)
         if not decision.profile:
             return None
-        return self._capture(
+        order = self._capture(
             window.thread_samples,
             decision.delay_cpu_seconds,
             decision.max_accesses,
         )
+        return replace(order, beyond_seconds=_FAR_SECONDS) if self._goes_far(expected) else order
+
+    def _goes_far(self, phase: int | None) -> bool:
+        is_open = phase is not None and self._bands.get(phase, 0.0) > OPEN_BAND
+        has_tried = self._bursts[phase] >= _SHORT_BURSTS
+        return is_open and has_tried and self._ledger.affords(_FAR_SECONDS)
 
     def _capture(
         self,

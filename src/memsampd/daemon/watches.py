@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from memsampd.daemon.closed import ClosedWindows
 from memsampd.daemon.ledger import Ledger
+from memsampd.daemon.planner import OPEN_BAND
 from memsampd.daemon.sampled_lines import SampledLine
 from memsampd.daemon.tracer import CaptureOrder
 from memsampd.daemon.turns import Counts, Turn
@@ -20,9 +21,6 @@ from memsampd.sampler.perf.watchpoints import WatchOrder
 from memsampd.sampler.records import Burst, BurstCost
 from memsampd.sampler.spacing import DataSpacing
 
-# Bursts of a phase whose miss ratios they leave open by more than this, mean over sizes, are too
-# short: watches then tell more than further bursts.
-_OPEN_BAND = 0.1
 _COPIES = (
     "no words are watched: this CPU copies memory (rep movs) so much slower meanwhile that the "
     "target would take longer; distances longer than bursts are not measured"
@@ -159,7 +157,7 @@ class Watches:
 
         Without hits they take none to speak of.
         """
-        if plan.is_silent(phase):
+        is_open = phase is not None and self._bands.get(phase, 0.0) > OPEN_BAND
+        if plan.is_silent(phase) or (is_open and plan.is_untried(phase)):
             return True
-        is_open = phase is not None and self._bands.get(phase, 0.0) > _OPEN_BAND
         return self._ledger.has_spare(is_open=is_open)

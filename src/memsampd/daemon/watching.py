@@ -34,9 +34,10 @@ _LINES_OF_A_MOMENT = 6  # a walk, or a burst as short: its lines hardly differ
 _LONGEST_WALK = 4096  # accesses
 # After so many watches of a phase without any hit one word a line is watched, where one was
 # touched: four lines that do not return tell more than one does. Bursts of such phases are short
-# and few, and tell few lines; watches without hits cost next to nothing.
-_SILENT = 4
-_SAMPLED_WAITING = 4  # lines of samples: one is taken a window
+# and few, and tell few lines; watches without hits cost next to nothing. Lines of gigabytes that
+# are touched at random return by chance: one in so many of the latest watches may have hits.
+_SILENT, _FOR_A_HIT, _LATEST = 4, 8, 16
+_SAMPLED_WAITING = 4  # lines of samples: as many are taken a window, at most
 RESOLUTION_SECONDS = 40e-6
 """Pauses of less CPU time are lost in what hits take, 10 to 31 us each."""
 
@@ -61,12 +62,17 @@ class _Queue(msgspec.Struct):
     Attributes:
         waiting: in random order; the last one is the next.
         taken: how many were watched.
-        silent: watches without a hit, since the last that had one.
+        hits: whether the latest watches that ended had any.
     """
 
     waiting: deque[_Line] = msgspec.field(default_factory=lambda: deque(maxlen=_REMEMBERED))
     taken: int = 0
-    silent: int = 0
+    hits: deque[bool] = msgspec.field(default_factory=lambda: deque(maxlen=_LATEST))
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether hardly any line that was watched lately was touched."""
+        return len(self.hits) >= max(_SILENT, _FOR_A_HIT * sum(self.hits))
 
 
 class WatchPlan:
@@ -158,11 +164,15 @@ class WatchPlan:
         self._keep([_Line(line, tid, window, phase, is_sampled=True)], phase, is_sampled=True)
 
     def is_silent(self, phase: int | None) -> bool:
-        """Whether no line of a phase that was watched lately was touched."""
-        if phase is None or self._queue(phase, is_sampled=False).silent < _SILENT:
+        """Whether hardly any line of a phase that was watched lately was touched."""
+        if phase is None or not self._queue(phase, is_sampled=False).is_silent:
             return False
         sampled = self._queue(phase, is_sampled=True)
-        return sampled.silent > 0 or sampled.taken <= _SILENT
+        return sampled.is_silent or len(sampled.hits) < _SILENT
+
+    def is_untried(self, phase: int | None) -> bool:
+        """Whether too few lines of a phase were watched to know whether they return."""
+        return phase is not None and self._taken(phase) < _SILENT
 
     def _lacks_lines(self, phase: int) -> bool:
         """Whether lines do not return in a phase, and bursts tell no more of them."""
@@ -177,9 +187,10 @@ class WatchPlan:
     def offer_samples(
         self, tids: Sequence[int], addresses: Sequence[int], window: int, phase: int
     ) -> None:
-        """Remember the line of one of the accesses that samples told."""
-        if addresses:
-            at = self._rng.randrange(len(addresses))
+        """Remember lines of some of the accesses that samples told."""
+        waiting = len(self._queue(phase, is_sampled=True).waiting)
+        wanted = min(max(_SAMPLED_WAITING - waiting, 0), len(addresses))
+        for at in self._rng.sample(range(len(addresses)), wanted):
             line = line_of_access(addresses[at], self._line_bytes, self._rng)
             self.offer_sampled(line, tids[at], window, phase)
 
@@ -203,7 +214,7 @@ class WatchPlan:
                 queue = self._queue(into, is_sampled=is_sampled)
                 queue.waiting.extend(other.waiting)
                 queue.taken += other.taken
-                queue.silent += other.silent
+                queue.hits.extend(other.hits)
 
     def orders(
         self, phase: int | None, free: int, present_rate: Callable[[], float | None]
@@ -235,8 +246,8 @@ class WatchPlan:
         wanted = self._wanted(phase)
         while len(orders) < wanted and (queue := self._next(phase)) is not None:
             line = queue.waiting[-1]
-            is_silent = queue.silent >= _SILENT and line.line.touched == 1
-            words = line.line.words[: 1 if is_silent else None]
+            is_silent = queue.is_silent or (line.is_sampled and self.is_silent(phase))
+            words = line.line.words[: 1 if is_silent and line.line.touched == 1 else None]
             if len(words) > free:
                 break  # nobody is passed for having many words
             since = self.copies.kernel_seconds
@@ -270,9 +281,11 @@ class WatchPlan:
         self._watched[self._number] = line
         return WatchOrder(words, line.tid, seconds, self._number, most_hits)
 
+    def _taken(self, phase: int) -> int:
+        return sum(self._queue(phase, is_sampled=each).taken for each in (False, True))
+
     def _wanted(self, phase: int) -> int:
-        queues = (self._queues.get((phase, each)) for each in (False, True))
-        taken = sum(each.taken for each in queues if each is not None)
+        taken = self._taken(phase)
         if taken >= _MANY:
             return int(self._turn % _MANY_TURNS == 0)
         return 1 if taken >= _SOME and not self._lacks_lines(phase) else 4
@@ -303,7 +316,7 @@ class WatchPlan:
         if line is None:
             return None
         queue = self._queue(line.phase, is_sampled=line.is_sampled)
-        queue.silent = 0 if watched.hit_words else queue.silent + 1
+        queue.hits.append(bool(watched.hit_words))
         needs_more = watched.end == "hits" and line.most_hits < MOST_HITS
         if needs_more and not line.resolution_seconds:
             queue.waiting.append(replace(line, most_hits=MOST_HITS))

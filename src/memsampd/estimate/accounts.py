@@ -193,6 +193,15 @@ class PhaseAccount(msgspec.Struct):
         self.squares += float(weights[dropped] @ weights[dropped])
         self.settled.keep_rows(kept)
 
+    def change_bounds(self, row: int, change: NDArray[np.float64]) -> None:
+        """Bounds of a remembered burst are others now: so are those of the windows it speaks for.
+
+        Args:
+            row: of the burst.
+            change: of its curve, shape (values,).
+        """
+        self.settled.misses += self.settled.weights[row] * change
+
     def join_rows(self, gone: int, into: int) -> None:
         """Two remembered bursts became one: what they spoke for stays as uncertain as it was."""
         weights = self.settled.weights

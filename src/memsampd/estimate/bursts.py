@@ -299,7 +299,12 @@ class ModelledBursts:
             seen.told = float(octaves[row])
             whole = self._continued(seen.own, likeness[row])
             curve = self._row(seen.own, whole, self._accounts.of(int(memory.phase[row])))
+            change = self._layout.table(curve - memory.curves[row])
             memory.set_curve(row, curve, self._compared.row(whole))
+            change[:, MIDDLE] = 0.0
+            if change.any():
+                for account in self._accounts.by_phase.values():
+                    account.change_bounds(row, change.ravel())
 
     def _continued(self, own: SurvivalFunction, likeness: NDArray[np.float64]) -> SurvivalFunction:
         """What a burst saw, and beyond its horizon what those like it saw, by rows (m,)."""

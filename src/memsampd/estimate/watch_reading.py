@@ -61,9 +61,9 @@ def read_watch(watch: WatchRecord, accesses: Accesses) -> ReadWatch | None:
     it was watched. How long the first touch took to come is no distance: nobody knows when the one
     before it was. Where accesses were counted, no rate is needed, and no pause is too short.
 
-    Where one word was watched of a line of which others may be touched, too, a touch tells nothing;
-    that there was none tells that the line did not return in a part of the time: else there would
-    have been many returns.
+    Where one word was watched of a line of which others may be touched, too, no touch tells that
+    the line did not return in a part of the time: else there would have been many returns. A touch
+    tells that it returned after that, nobody knows when: see :func:`is_vague`.
 
     Of a line that a burst left open, pauses as long as the burst said are together one access, as
     it was chosen among accesses with such a pause. A line that a PMU sampled was chosen among all
@@ -77,14 +77,17 @@ def read_watch(watch: WatchRecord, accesses: Accesses) -> ReadWatch | None:
     lengths = _lengths(watch, moments, accesses)
     part = 1 / _VISITS_FOR_A_WORD if _is_one_of_many(watch) else 1.0
     sight = part * _sight(watch, accesses)
-    if _is_vague(watch) or not all(map(math.isfinite, [*lengths, sight])):
+    if not all(map(math.isfinite, [*lengths, sight])):
         return None
     pauses, before = [], set(watch.hit_words[:1])
-    for length, word in zip(lengths[1:-1], watch.hit_words[1:], strict=True):
-        pauses.append(Pause(length, True, len(before) / watch.words, word in before))
-        before.add(word)
-    if watch.end not in ("returned", "hits"):
-        pauses.append(Pause(part * lengths[-1], False))
+    if is_vague(watch):
+        pauses = [Pause(part * length, True) for length in lengths[:-1]]
+    else:
+        for length, word in zip(lengths[1:-1], watch.hit_words[1:], strict=True):
+            pauses.append(Pause(length, True, len(before) / watch.words, word in before))
+            before.add(word)
+        if watch.end not in ("returned", "hits"):
+            pauses.append(Pause(part * lengths[-1], False))
     entry = float(watch.least_accesses)
     if watch.resolution_seconds > 0 and not watch.counted:
         shortest = accesses(moments[0][0], moments[-1][0], watch.resolution_seconds)
@@ -156,8 +159,12 @@ def _is_one_of_many(watch: WatchRecord) -> bool:
     return watch.words == watch.touched == 1
 
 
-def _is_vague(watch: WatchRecord) -> bool:
-    """Whether that one word was touched: what was done to the rest of its line is not known."""
+def is_vague(watch: WatchRecord) -> bool:
+    """Whether that one word was touched: what was done to the rest of its line is not known.
+
+    The pauses that are read of it are the shortest that there may have been: they tell how few
+    lines return late at least, not how many at most.
+    """
     return _is_one_of_many(watch) and bool(watch.hit_words)
 
 
@@ -166,4 +173,4 @@ def is_inconclusive(watch: WatchRecord) -> bool:
 
     Where a PMU sampled the line that says something: most accesses return soon.
     """
-    return (watch.end == "hits" and not watch.is_sampled) or _is_vague(watch)
+    return (watch.end == "hits" and not watch.is_sampled) or is_vague(watch)

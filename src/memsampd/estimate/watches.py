@@ -16,6 +16,7 @@ from memsampd.estimate.watch_reading import (
     Accesses,
     ReadWatch,
     is_inconclusive,
+    is_vague,
     read_watch,
     span_of,
 )
@@ -34,9 +35,9 @@ _REMEMBERED = 512  # watches of a phase
 # A burst goes on as its phase does if that has about as many lines left at the burst's horizon.
 _SAME_KIND = 0.1
 # So many times as many watches are worth modelling the bursts of a phase again: it is the most
-# costly thing about watches. Where there are many it is half as many again: phases that live long
+# costly thing about watches. Where there are many it is a quarter more: phases that live long
 # are to have bounds that follow.
-_NEWS, _NEWS_OF_MANY, _MANY_WATCHES = 3.0, 1.5, 12
+_NEWS, _NEWS_OF_MANY, _MANY_WATCHES = 3.0, 1.25, 12
 # The correlation of lines of one walk, or of a burst as short, which is a moment of the program.
 _WALK_ALIKE = 0.7
 _GOLDEN = 0.6180339887498949  # its multiples fill an interval evenly, however many there are
@@ -170,6 +171,7 @@ class Tails:
         self._bursts = {id(burst): burst for *_, burst in watches if burst is not None}
         self._counts = counts_of([watch for watch, *_ in watches])
         self._is_known = np.array([said is not None for _, said, _ in watches], np.bool_)
+        self._is_vague = np.array([is_vague(watch) for watch, _ in self._known], np.bool_)
         self._pauses: _Pauses | None = None
         self._of_all: dict[int, Tail | None] = {}  # by horizon
 
@@ -194,37 +196,54 @@ class Tails:
 
     def _beyond(self, horizon_accesses: int, wanted: NDArray[np.bool_]) -> Tail | None:
         """The same by some of the watches."""
-        counts = self._counts[self._is_known]
-        told = wanted[self._is_known] & (counts > 0)
+        all_told = wanted[self._is_known] & (self._counts[self._is_known] > 0)
+        told = all_told & ~self._is_vague
         if told.sum() < MIN_WATCHES:
             return None
+        reuses, span, constancy = self._reuses(told, wanted)
+        middle = tail_beyond(horizon_accesses, reuses, constancy)
+        is_exact = np.array_equal(span[:, 0], span[:, 1])
+        if middle is None or (is_exact and not self._is_vague[all_told].any()):
+            return middle
+        high = tail_beyond(horizon_accesses, replace(reuses, end=span[:, 1]), constancy)
+        reuses, span, constancy = self._reuses(all_told, wanted)
+        # The lowest survival function has them return just after the horizon.
+        earliest = np.minimum(np.maximum(span[:, 0], horizon_accesses), span[:, 1])
+        low = tail_beyond(horizon_accesses, replace(reuses, end=earliest), constancy)
+        low, high = (middle if each is None else each for each in (low, high))
+        return Tail(low.low, middle.middle, high.high, middle.count)
+
+    def _reuses(
+        self, told: NDArray[np.bool_], wanted: NDArray[np.bool_]
+    ) -> tuple[WatchedReuses, NDArray[np.float64], Constancy]:
+        """What some of the watches that are known say.
+
+        Args:
+            told: which of them, shape (known,).
+            wanted: of which watches the others tell nothing, if they had a chance to, shape (n,).
+
+        Returns:
+            The reuses, the shortest and longest that each may be, and how constant words are.
+        """
+        counts = self._counts[self._is_known]
         if self._pauses is None:
             self._pauses = _Pauses.of(self._known, counts)
         pauses = self._pauses.of_watches(told)
         known = [watch for (watch, _), is_told in zip(self._known, told, strict=True) if is_told]
-        is_open = [said is None and is_inconclusive(watch) for watch, said, _ in self._watches]
-        span = pauses.span
+        is_open = np.array([is_inconclusive(watch) for watch, *_ in self._watches], np.bool_)
+        is_open[np.flatnonzero(self._is_known)[told]] = False
+        is_open[np.flatnonzero(self._is_known)[~self._is_vague]] = False
         # Watches that count for different numbers tell as much as fewer that count alike.
         as_alike = float(counts[told].sum() / np.square(counts[told]).sum())
         reuses = replace(
             pauses.reuses,
-            end=_spread(span),
+            end=_spread(pauses.span),
             weight=pauses.reuses.weight * as_alike,
             inconclusive=float(self._counts[wanted & is_open].sum()) * as_alike,
             bursts=_moments_of(known),
             alike=_WALK_ALIKE if any(map(_is_of_a_moment, known)) else LINES_ALIKE,
         )
-        constancy = pauses.constancy()
-        middle = tail_beyond(horizon_accesses, reuses, constancy)
-        if middle is None or np.array_equal(span[:, 0], span[:, 1]):
-            return middle
-        # The lowest survival function has them return just after the horizon.
-        extremes = np.minimum(np.maximum(span[:, 0], horizon_accesses), span[:, 1]), span[:, 1]
-        bounds = [
-            tail_beyond(horizon_accesses, replace(reuses, end=end), constancy) for end in extremes
-        ]
-        low, high = (middle if each is None else each for each in bounds)
-        return Tail(low.low, middle.middle, high.high, middle.count)
+        return reuses, pauses.span, pauses.constancy()
 
 
 def counts_of(watches: Sequence[WatchRecord]) -> NDArray[np.float64]:

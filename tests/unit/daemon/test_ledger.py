@@ -259,3 +259,15 @@ def test_it_tells_how_busy_the_target_was_lately() -> None:
     assert shares[-1] == pytest.approx(4 / 3)  # of the last three seconds: what was before is over
     costs.tell_time(123.0, target_seconds, 0.1)  # no time has passed
     assert costs.busy_share == shares[-1]
+
+
+def test_a_long_burst_leaves_others_room_until_what_was_granted_is_earned() -> None:
+    costs = ledger()
+    costs.tell_time(101.0, 1.0, 0.5)
+    assert costs.affords(0.25)
+    costs.add_burst(BurstCost(replica_cpu_seconds=0.25))
+    costs.tell_time(102.0, 2.0, 0.52)
+    assert costs.allows_burst()
+    assert not costs.affords(0.25)
+    costs.tell_time(121.0, 21.0, 0.9)
+    assert costs.affords(0.25)

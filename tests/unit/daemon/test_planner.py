@@ -64,6 +64,29 @@ def test_a_phase_without_a_burst_is_tried_though_another_is_expected() -> None:
     assert not planner.hurries(1)
 
 
+def test_where_short_bursts_leave_much_open_later_ones_go_on_for_longer() -> None:
+    wanted = schedule()
+    planner = Planner(wanted, ledger(), LIMITS)
+    first = planner.first(RAN)
+    assert first is not None
+    planner.taken(first, burst())
+    beyond_seconds = []
+    for number in range(6):
+        wanted.drift(0)  # it is due
+        order = planner.next(window(3 + number), phase=0, expected=0)
+        assert order is not None
+        beyond_seconds.append(order.beyond_seconds)
+        planner.taken(order, burst())
+        wanted.record(0, 1000)
+        planner.tell_bands(0, {0: 0.5})
+    assert beyond_seconds == [LIMITS.beyond_seconds] * 3 + [5 * LIMITS.beyond_seconds] * 3
+    planner.tell_bands(0, {0: 0.05})
+    wanted.drift(0)
+    order = planner.next(window(20), phase=0, expected=0)
+    assert order is not None
+    assert order.beyond_seconds == LIMITS.beyond_seconds
+
+
 def test_a_burst_of_code_without_accesses_is_no_failure() -> None:
     planner = Planner(schedule(), ledger(), LIMITS)
     order = planner.first(RAN)

@@ -330,12 +330,19 @@ def test_of_lines_that_do_not_return_one_word_each_is_watched() -> None:
     assert {len(each.addresses) for each in orders} == {1}
     told = [chosen.record(silent(each), since) for each in orders]
     assert [each.words for each in told if each is not None] == [1, 1, 1, 1]
-    (order, *_) = chosen.orders(1, 4, lambda: RATE)
-    chosen.record(watched(order), since)  # it returned
+    first, second, *_ = chosen.orders(1, 4, lambda: RATE)
+    chosen.record(watched(first), since)  # it returned: one of nine
+    assert chosen.is_silent(1)
+    chosen.record(watched(second), since)
+    assert not chosen.is_silent(1)
     (order,) = chosen.orders(1, 4, lambda: RATE)
     assert len(order.addresses) == 4
-    for _ in range(4):
+    for _ in range(6):  # once two of sixteen returned
+        assert not chosen.is_silent(1)
+        chosen.offer(touched_once[:1], 7, 3, 1)
+        (order,) = chosen.orders(1, 4, lambda: RATE)
         chosen.record(silent(order), since)
+    assert chosen.is_silent(1)
     chosen.offer([OpenLine((0, 8, 16, 24), 3, 50_000)], 7, 4, 2)
     (order,) = chosen.orders(2, 4, lambda: RATE)
     assert len(order.addresses) == 4  # of another phase nothing is known
@@ -363,16 +370,15 @@ def test_where_no_line_returns_lines_of_samples_are_watched_once_bursts_tell_no_
     chosen.offer_samples([], [], 4, 1)
     assert chosen.orders(1, 4, lambda: RATE) == ()
     chosen.offer_samples([8, 8], [1 << 20, (1 << 20) + 24], 4, 1)
-    (order,) = chosen.orders(1, 4, lambda: RATE)
-    assert order.addresses[0] in (1 << 20, (1 << 20) + 24)
-    assert {each // 64 for each in order.addresses} == {(1 << 20) // 64}
+    order, other = chosen.orders(1, 4, lambda: RATE)
+    assert {*order.addresses, *other.addresses} == {1 << 20, (1 << 20) + 24}
     record = chosen.record(silent(order), since)
     assert record is not None
     assert record.is_sampled
     assert (record.window, record.tid) == (4, 8)
 
 
-def test_many_lines_of_samples_are_watched_as_long_as_none_is_touched() -> None:
+def test_many_lines_of_samples_are_watched_as_long_as_hardly_any_is_touched() -> None:
     chosen = plan()
     silent_phase(chosen)
     for window in range(100):
@@ -385,9 +391,31 @@ def test_many_lines_of_samples_are_watched_as_long_as_none_is_touched() -> None:
     assert not chosen.wants_samples(1)
     orders = chosen.orders(1, 4, lambda: RATE)
     assert [len(each.addresses) for each in orders] == [1, 1, 1, 1]
-    chosen.record(watched(orders[0]), since)
+    for order in orders[:2]:  # two of sixteen
+        chosen.record(watched(order), since)
+    assert chosen.is_silent(1)
+    chosen.record(watched(orders[2]), since)
     assert not chosen.is_silent(1)
     assert not chosen.wants_samples(1)
+
+
+def test_a_window_of_many_samples_tells_lines_for_all_words() -> None:
+    chosen = plan()
+    silent_phase(chosen)
+    chosen.offer_samples([7] * 50, list(range(4096, 4096 * 51, 4096)), 0, 1)
+    assert not chosen.wants_samples(1)
+    orders = chosen.orders(1, 4, lambda: RATE)
+    assert [len(each.addresses) for each in orders] == [1, 1, 1, 1]
+    assert len({each.addresses for each in orders}) == 4
+
+
+def test_the_first_lines_of_a_phase_are_those_of_which_too_little_is_known() -> None:
+    chosen = plan()
+    assert not chosen.is_untried(None)
+    assert chosen.is_untried(1)
+    silent_phase(chosen)
+    assert not chosen.is_untried(1)
+    assert chosen.is_untried(2)
 
 
 def test_without_a_stop_samples_tell_no_lines_for_bursts_walks_do() -> None:

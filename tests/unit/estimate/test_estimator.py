@@ -658,18 +658,42 @@ def test_rates_of_another_run_dispute_nothing() -> None:
     assert rate < 3e8
 
 
-def test_watches_tell_what_bursts_do_not() -> None:
-    """Of a burst through 2000 lines that never return, all return after so long."""
+def streaming() -> BurstRecord:
+    """A burst through lines that never return."""
     lines = np.arange(200_000, dtype=np.uint64)
-    record = burst_record(0, 0, 500, 1e8)
     bins, reuses, censored = ReuseHistogram.from_lines(lines).to_sparse()
-    stream = msgspec.structs.replace(
-        record,
+    return msgspec.structs.replace(
+        burst_record(0, 0, 500, 1e8),
         accesses=len(lines),
         bins=bins.astype("<i4").tobytes(),
         reuses=reuses.astype("<i8").tobytes(),
         censored=censored.astype("<i8").tobytes(),
     )
+
+
+def test_bounds_of_settled_windows_follow_what_is_learned_later() -> None:
+    sizes_bytes = np.array([1 << 20, 64 << 20, 1 << 30], np.int64)
+    estimator = Estimator(sizes_bytes, 64, (StatStack(),), settle_windows=2)
+    estimator.add(window(0))
+    estimator.add(streaming())
+    for index in range(1, 60):
+        estimator.add(window(index))
+    before, counted = estimator.estimate().curves["lru"], estimator.estimate().totals.accesses
+    for at in range(200):
+        estimator.add(watch(at, hits=4))
+    after = estimator.estimate()
+    curve = after.curves["lru"]
+    assert (before.low[1], before.high[2]) == (0, 1)
+    assert curve.low[1] > 0.7  # as in all windows that are not settled
+    assert curve.high[2] < before.miss_ratio[2] + 0.2
+    # What was estimated of them stays, and what was counted.
+    assert curve.miss_ratio == pytest.approx(before.miss_ratio, abs=0.05)
+    assert after.totals.accesses == counted
+
+
+def test_watches_tell_what_bursts_do_not() -> None:
+    """Of a burst through 2000 lines that never return, all return after so long."""
+    stream = streaming()
     sizes_bytes = np.array([1 << 20, 64 << 20, 1 << 30], np.int64)
     curves = []
     for watches in (0, 3, 4, 200):

@@ -253,6 +253,31 @@ def test_pauses_are_read(watch: WatchRecord, expected: list[tuple[float, bool]])
         assert [each.returned for each in said.pauses] == [returned for _, returned in expected]
 
 
+def of_one_word(*cpu_seconds: float, end: str = "patience") -> WatchRecord:
+    """A watch of one word of a line of which only that had been touched."""
+    return msgspec.structs.replace(record(*cpu_seconds, end=end), touched=1, is_sampled=True)
+
+
+def test_a_touch_of_one_word_of_many_tells_how_soon_the_line_may_have_returned() -> None:
+    touched, silent = of_one_word(0, 0.8, 1.6), of_one_word(0, 1.0)
+    said = read_watch(touched, accesses)
+    assert said is not None
+    assert [(each.accesses, each.returned) for each in said.pauses] == [(0.8 * RATE / 16, True)]
+    assert read_watch(of_one_word(0, 1e-5, 1.0), accesses) is None
+    told = [PhaseWatches(), PhaseWatches()]
+    for watches, number in zip(told, (0, 4), strict=True):
+        for watch in (*[silent] * 20, *[touched] * number):
+            watches.add(watch, None)
+    without, with_touched = (watches.read(accesses).beyond(2000) for watches in told)
+    assert without is not None
+    assert with_touched is not None
+    early, late = 0.1 * RATE / 16, 0.9 * RATE / 16
+    # By as many more watches they have not returned before the touch; later they may have.
+    assert with_touched.low(early) > without.low(early)
+    assert with_touched.low(late) < without.low(late)
+    assert with_touched.high(late) == 1.0
+
+
 def test_of_a_sampled_access_all_pauses_count() -> None:
     """A burst's line was chosen for its long pauses; a sampled one may have a few among many."""
     watch = record(0, 0.5, *(0.5 + 1e-6 * each for each in range(1, 10)), 0.6, 0.7)
