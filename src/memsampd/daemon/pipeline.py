@@ -86,6 +86,7 @@ class Pipeline:
         self._bursts = 0  # of this program
         self._has_counted = False  # a burst, in this turn
         self._ordered: CaptureOrder | None = None
+        self._new_thread: int | None = None  # runs code that is seen before what is sought
         self._sampled_share = 1.0
         self._memory: MemoryUse | None = None  # what was given: since the last window's end
         self._waiting: list[CountedBurst] = []
@@ -108,12 +109,15 @@ class Pipeline:
     @property
     def hurries(self) -> bool:
         """Whether the program or phase still lacks its first burst: turns are to be short."""
+        if self._new_thread is not None:
+            return True
         return self.parts.planner.hurries(self.phase) or (bool(self._waiting) and self._is_first)
 
     @property
     def may_hurry(self) -> bool:
         """Whether a burst may be had at once where the program goes on to other code."""
-        return self._ordered is None and self.parts.planner.may_hurry
+        is_free = self._ordered is None or self._is_seeking
+        return is_free and self.parts.planner.may_hurry
 
     def runs_new_code(self, samples: BranchSamples) -> bool:
         """Whether the latest of samples that the next turn will tell are in unseen code."""
@@ -211,7 +215,7 @@ class Pipeline:
             order = self._watches.with_lines(order, self.phase)
         planner = self.parts.planner
         is_needed = planner.hurries(self.phase) or planner.is_overdue(self.phase)
-        ends_seeking = self._is_seeking and is_needed
+        ends_seeking = self._is_seeking and (is_needed or self._new_thread is not None)
         self._ordered = self._ordered or order
         records, windows = tuple(self._records), tuple(self._ended)
         actions = Actions(
@@ -232,12 +236,16 @@ class Pipeline:
         for window, assignment in self._ended:
             if window.index != planner.asked_about:
                 self.parts.schedule.skip(self.parts.estimator.phase_now(assignment.phase))
+        seen = self.parts.estimator.seen_code()
+        if self._is_seeking and planner.may_hurry and self._new_thread is None:
+            self._new_thread = self._learners.unseen.new_thread(seen)
         if self._ordered is not None:
             return None
         if (again := planner.first(self._lately)) is not None:
             return again
-        seen = self.parts.estimator.seen_code()
-        tid = self._learners.unseen.new_thread(seen)
+        tid, self._new_thread = self._new_thread, None
+        if tid is None:
+            tid = self._learners.unseen.new_thread(seen)
         if tid is not None and (at_once := planner.at_once(tid)) is not None:
             return at_once
         if ended is None:
@@ -479,6 +487,7 @@ class Pipeline:
         self._learners = self.parts.learn_anew(self._next_phase)
         self.parts.planner.restart()
         self._watches.restart()
+        self._new_thread = None
         self._closed = ClosedWindows()
         self.accuracy = AccuracyTracker()
         self.window = self.phase = None

@@ -110,6 +110,7 @@ class World:
     tells_code: bool = False  # bursts tell what code they ran
     sampled_lines: list[SampledLine] = field(default_factory=list)  # told in the next turn
     memory: MemoryUse | None = None  # told in the next turn
+    period_seconds: float = PERIOD_SECONDS  # of samples
 
     def __post_init__(self) -> None:
         schedule = make_schedule(
@@ -163,8 +164,8 @@ class World:
         return b"" if self.area_bytes is None else bytes.fromhex("488b07")
 
     def samples(self, seconds: float) -> BranchSamples:
-        count = round(seconds / PERIOD_SECONDS)
-        times = self.now_seconds + PERIOD_SECONDS * np.arange(count)
+        count = round(seconds / self.period_seconds)
+        times = self.now_seconds + self.period_seconds * np.arange(count)
         self.now_seconds += seconds
         tids = np.full(count, PID, np.int32)
         execs = tuple(each for each in self.execs if each < self.now_seconds)
@@ -181,7 +182,13 @@ class World:
             registers = np.zeros((count, 16), np.uint64)
             registers[:, 5] = np.linspace(0, self.area_bytes, count)
         return BranchSamples(
-            ips, tids, tids, times.astype(np.float64), PERIOD_SECONDS, registers, exec_seconds=execs
+            ips,
+            tids,
+            tids,
+            times.astype(np.float64),
+            self.period_seconds,
+            registers,
+            exec_seconds=execs,
         )
 
     def turn(self, seconds: float = WINDOW_SECONDS) -> Actions:
@@ -819,6 +826,24 @@ def test_a_new_phase_ends_the_wait_for_code_that_is_sought() -> None:
     assert not first.ends_seeking
     assert first.order is not None
     assert not first.order.seek_ips
+
+
+def test_new_code_ends_the_wait_for_code_that_is_sought_and_gets_a_burst_at_once() -> None:
+    """Before a window of it has ended: it may be over then."""
+    world = World(lambda order: BURST, schedule_name="phase-guided", rare=9, tells_code=True)
+    while not world.turn().order or not world.orders[-1].seek_ips:
+        pass
+    world.waiting = []  # the thread does not come there
+    before, windows = len(world.orders), world.pipeline.counts.windows
+    world.code, world.rare, world.period_seconds = 300, None, 0.002
+    assert world.turn(0.08).ends_seeking
+    assert world.pipeline.hurries
+    world.waiting = [CaptureResult(None, CaptureError("not-reached", "it did not come"))]
+    order = world.turn(0.01).order
+    assert world.pipeline.counts.windows == windows
+    assert len(world.orders) == before + 1
+    assert order is not None
+    assert (order.seek_ips, order.delay_seconds) == ((), 0.0)
 
 
 def test_a_burst_that_is_overdue_ends_the_wait_for_code_that_is_sought() -> None:
