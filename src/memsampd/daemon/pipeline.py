@@ -86,7 +86,7 @@ class Pipeline:
         self._bursts = 0  # of this program
         self._has_counted = False  # a burst, in this turn
         self._ordered: CaptureOrder | None = None
-        self._new_thread: int | None = None  # runs code that is seen before what is sought
+        self._new_thread: int | None = None  # ran other code while some was sought
         self._sampled_share = 1.0
         self._memory: MemoryUse | None = None  # what was given: since the last window's end
         self._waiting: list[CountedBurst] = []
@@ -236,26 +236,30 @@ class Pipeline:
         for window, assignment in self._ended:
             if window.index != planner.asked_about:
                 self.parts.schedule.skip(self.parts.estimator.phase_now(assignment.phase))
-        seen = self.parts.estimator.seen_code()
-        if self._is_seeking and planner.may_hurry and self._new_thread is None:
-            self._new_thread = self._learners.unseen.new_thread(seen)
         if self._ordered is not None:
+            if self._new_thread is None and self._is_seeking and planner.may_hurry:
+                self._new_thread = self._find_new_thread()
             return None
         if (again := planner.first(self._lately)) is not None:
             return again
         tid, self._new_thread = self._new_thread, None
         if tid is None:
-            tid = self._learners.unseen.new_thread(seen)
+            tid = self._find_new_thread()
         if tid is not None and (at_once := planner.at_once(tid)) is not None:
             return at_once
         if ended is None:
             return None
+        seen = self.parts.estimator.seen_code()
         sought = planner.seek(self._learners.unseen, seen, ended.index, self.phase)
         if sought is not None:
             return sought
         if not self._waiting and self._learners.paces.seek():
             self.parts.schedule.hasten(self.phase)
-        return planner.next(ended, self.phase, self.predicted_phase)
+        return planner.next(ended, self.phase, self.predicted_phase, self._watches.is_open)
+
+    def _find_new_thread(self) -> int | None:
+        """The thread that has just begun to run code which no burst has seen, once."""
+        return self._learners.unseen.new_thread(self.parts.estimator.seen_code())
 
     def _emit(self, record: EstimatorEvent) -> None:
         self.parts.estimator.add(record)
@@ -410,7 +414,7 @@ class Pipeline:
         scatter, bands = parts.estimator.scatter()
         parts.schedule.weigh(scatter, bands)
         self._watches.tell_bands(bands)
-        parts.planner.tell_bands(phase, bands)
+        parts.planner.has_counted(phase)
 
     def _drop_stored(self, phase: int, window: int) -> None:
         """The program does otherwise now than what was stored of a phase."""

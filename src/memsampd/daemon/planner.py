@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import msgspec
 import numpy as np
@@ -29,10 +29,8 @@ _HURRIED_TRIES = 16
 # Code that is sought may be waited for as long as this many windows of a phase that a burst is due
 # of; no other burst is taken meanwhile.
 _OVERDUE_WINDOWS = 4.0
-# Bursts of a phase that leave more than this of its miss ratios open, mean over sizes, are too
-# short: where a new page is touched at nearly every access, a hold and what follows it usually see
-# a thousand. After some of these they go on for longer: CPU time of ours.
-OPEN_BAND = 0.1
+# Where a new page is touched at nearly every access, a hold and what follows it usually see a
+# thousand. After some of these bursts they go on for longer: CPU time of ours.
 _SHORT_BURSTS = 3
 _FAR_SECONDS = 0.25
 
@@ -89,18 +87,7 @@ class Planner:
         self._tries = 0
         self._has_curve = False
         self.asked_about: int | None = None
-        self._bands: Mapping[int, float] = {}
         self._bursts: Counter[int | None] = Counter()
-
-    def tell_bands(self, phase: int, bands: Mapping[int, float]) -> None:
-        """Note what bursts leave open of each phase's miss ratios, mean over sizes.
-
-        Args:
-            phase: of the latest burst.
-            bands: by phase.
-        """
-        self._bursts[phase] += 1
-        self._bands = bands
 
     def restart(self) -> None:
         """Another program: nothing is known of it; what was spent stays spent."""
@@ -143,6 +130,10 @@ class Planner:
             self._has_curve, self._tries, self._again = True, 0, None
         elif not order.seek_ips:
             self._try_again(order)
+
+    def has_counted(self, phase: int) -> None:
+        """A burst told something of a phase."""
+        self._bursts[phase] += 1
 
     def refused(self, order: CaptureOrder, error: CaptureError, window: int) -> None:
         """Nothing has come of an order; ``window`` is the index of the latest one."""
@@ -226,6 +217,7 @@ class Planner:
         window: Window,
         phase: int | None,
         expected: int | None,
+        is_open: Callable[[int | None], bool] = lambda phase: False,
     ) -> CaptureOrder | None:
         """Order a burst for the window after this one, if it is worth it.
 
@@ -233,6 +225,7 @@ class Planner:
             window: that has just ended.
             phase: its phase: one without a burst may go on though another one is expected.
             expected: phase of the next window.
+            is_open: says whether bursts of a phase leave much of its miss ratios open.
         """
         if self._backoff.waits(window.index):
             return None
@@ -251,12 +244,10 @@ class Planner:
             decision.delay_cpu_seconds,
             decision.max_accesses,
         )
-        return replace(order, beyond_seconds=_FAR_SECONDS) if self._goes_far(expected) else order
-
-    def _goes_far(self, phase: int | None) -> bool:
-        is_open = phase is not None and self._bands.get(phase, 0.0) > OPEN_BAND
-        has_tried = self._bursts[phase] >= _SHORT_BURSTS
-        return is_open and has_tried and self._ledger.affords(_FAR_SECONDS)
+        has_tried = self._bursts[expected] >= _SHORT_BURSTS
+        if has_tried and is_open(expected) and self._ledger.affords(_FAR_SECONDS):
+            return replace(order, beyond_seconds=_FAR_SECONDS)
+        return order
 
     def _capture(
         self,

@@ -8,7 +8,6 @@ from msgspec.structs import replace
 
 from memsampd.daemon.closed import ClosedWindows
 from memsampd.daemon.ledger import Ledger
-from memsampd.daemon.planner import OPEN_BAND
 from memsampd.daemon.sampled_lines import SampledLine
 from memsampd.daemon.tracer import CaptureOrder
 from memsampd.daemon.turns import Counts, Turn
@@ -21,6 +20,9 @@ from memsampd.sampler.perf.watchpoints import WatchOrder
 from memsampd.sampler.records import Burst, BurstCost
 from memsampd.sampler.spacing import DataSpacing
 
+# Bursts of a phase whose miss ratios they leave open by more than this, mean over sizes, are too
+# short: watches, or bursts that go on for longer, then tell more than further bursts.
+_OPEN_BAND = 0.1
 _COPIES = (
     "no words are watched: this CPU copies memory (rep movs) so much slower meanwhile that the "
     "target would take longer; distances longer than bursts are not measured"
@@ -72,6 +74,10 @@ class Watches:
     def tell_bands(self, bands: Mapping[int, float]) -> None:
         """Note what bursts leave open of each phase's miss ratios, mean over sizes."""
         self._bands = bands
+
+    def is_open(self, phase: int | None) -> bool:
+        """Whether bursts of a phase leave so much open that they are too short."""
+        return phase is not None and self._bands.get(phase, 0.0) > _OPEN_BAND
 
     def take(
         self, turn: Turn, elapsed_seconds: float, charge: Callable[[float], None]
@@ -157,7 +163,7 @@ class Watches:
 
         Without hits they take none to speak of.
         """
-        is_open = phase is not None and self._bands.get(phase, 0.0) > OPEN_BAND
+        is_open = self.is_open(phase)
         if plan.is_silent(phase) or (is_open and plan.is_untried(phase)):
             return True
         return self._ledger.has_spare(is_open=is_open)

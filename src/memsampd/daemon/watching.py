@@ -181,15 +181,16 @@ class WatchPlan:
 
     def wants_samples(self, phase: int) -> bool:
         """Whether lines of data that samples tell are to be watched, too."""
-        waiting = len(self._queue(phase, is_sampled=True).waiting)
-        return self._lacks_lines(phase) and waiting < _SAMPLED_WAITING
+        return self._lacks_lines(phase) and self._room_for_samples(phase) > 0
+
+    def _room_for_samples(self, phase: int) -> int:
+        return max(_SAMPLED_WAITING - len(self._queue(phase, is_sampled=True).waiting), 0)
 
     def offer_samples(
         self, tids: Sequence[int], addresses: Sequence[int], window: int, phase: int
     ) -> None:
         """Remember lines of some of the accesses that samples told."""
-        waiting = len(self._queue(phase, is_sampled=True).waiting)
-        wanted = min(max(_SAMPLED_WAITING - waiting, 0), len(addresses))
+        wanted = min(self._room_for_samples(phase), len(addresses))
         for at in self._rng.sample(range(len(addresses)), wanted):
             line = line_of_access(addresses[at], self._line_bytes, self._rng)
             self.offer_sampled(line, tids[at], window, phase)

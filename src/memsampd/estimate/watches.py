@@ -172,6 +172,8 @@ class Tails:
         self._counts = counts_of([watch for watch, *_ in watches])
         self._is_known = np.array([said is not None for _, said, _ in watches], np.bool_)
         self._is_vague = np.array([is_vague(watch) for watch, _ in self._known], np.bool_)
+        self._is_open = np.array([is_inconclusive(watch) for watch, *_ in watches], np.bool_)
+        self._is_open[np.flatnonzero(self._is_known)[~self._is_vague]] = False
         self._pauses: _Pauses | None = None
         self._of_all: dict[int, Tail | None] = {}  # by horizon
 
@@ -205,7 +207,9 @@ class Tails:
         is_exact = np.array_equal(span[:, 0], span[:, 1])
         if middle is None or (is_exact and not self._is_vague[all_told].any()):
             return middle
-        high = tail_beyond(horizon_accesses, replace(reuses, end=span[:, 1]), constancy)
+        high: Tail | None = middle
+        if not is_exact:
+            high = tail_beyond(horizon_accesses, replace(reuses, end=span[:, 1]), constancy)
         reuses, span, constancy = self._reuses(all_told, wanted)
         # The lowest survival function has them return just after the horizon.
         earliest = np.minimum(np.maximum(span[:, 0], horizon_accesses), span[:, 1])
@@ -230,16 +234,15 @@ class Tails:
             self._pauses = _Pauses.of(self._known, counts)
         pauses = self._pauses.of_watches(told)
         known = [watch for (watch, _), is_told in zip(self._known, told, strict=True) if is_told]
-        is_open = np.array([is_inconclusive(watch) for watch, *_ in self._watches], np.bool_)
+        is_open = wanted & self._is_open
         is_open[np.flatnonzero(self._is_known)[told]] = False
-        is_open[np.flatnonzero(self._is_known)[~self._is_vague]] = False
         # Watches that count for different numbers tell as much as fewer that count alike.
         as_alike = float(counts[told].sum() / np.square(counts[told]).sum())
         reuses = replace(
             pauses.reuses,
             end=_spread(pauses.span),
             weight=pauses.reuses.weight * as_alike,
-            inconclusive=float(self._counts[wanted & is_open].sum()) * as_alike,
+            inconclusive=float(self._counts[is_open].sum()) * as_alike,
             bursts=_moments_of(known),
             alike=_WALK_ALIKE if any(map(_is_of_a_moment, known)) else LINES_ALIKE,
         )

@@ -73,16 +73,15 @@ def test_where_short_bursts_leave_much_open_later_ones_go_on_for_longer() -> Non
     beyond_seconds = []
     for number in range(6):
         wanted.drift(0)  # it is due
-        order = planner.next(window(3 + number), phase=0, expected=0)
+        order = planner.next(window(3 + number), phase=0, expected=0, is_open=lambda _: True)
         assert order is not None
         beyond_seconds.append(order.beyond_seconds)
         planner.taken(order, burst())
         wanted.record(0, 1000)
-        planner.tell_bands(0, {0: 0.5})
+        planner.has_counted(0)
     assert beyond_seconds == [LIMITS.beyond_seconds] * 3 + [5 * LIMITS.beyond_seconds] * 3
-    planner.tell_bands(0, {0: 0.05})
     wanted.drift(0)
-    order = planner.next(window(20), phase=0, expected=0)
+    order = planner.next(window(20), phase=0, expected=0, is_open=lambda _: False)
     assert order is not None
     assert order.beyond_seconds == LIMITS.beyond_seconds
 

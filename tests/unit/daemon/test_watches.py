@@ -64,3 +64,11 @@ def test_that_nothing_is_watched_is_told_once() -> None:
         assert session.watches.orders(PHASE, 4, lambda: RATE) == ()
     assert session.counts.errors == {"copies": 1}
     assert "rep movs" in session.counts.words["copies"]
+
+
+def test_a_phase_is_open_whose_bursts_leave_more_than_a_tenth_open() -> None:
+    watches = Watching().watches
+    watches.tell_bands({0: 0.5, 1: 0.05})
+    assert [watches.is_open(phase) for phase in (0, 1, 2, None)] == [True, False, False, False]
+    watches.restart()
+    assert not watches.is_open(0)
