@@ -93,10 +93,21 @@ def observed(pid: int, directory: Path, name: str) -> Iterator[Session]:
 def step_until(session: Session, is_so: Callable[[Snapshot], object]) -> Snapshot:
     give_up = time.monotonic() + PATIENCE_SECONDS
     while not is_so(snapshot := session.snapshot()):
-        assert time.monotonic() < give_up, snapshot
+        assert time.monotonic() < give_up, in_short(snapshot)
         time.sleep(0.05)
         session.step()
     return snapshot
+
+
+def in_short(snapshot: Snapshot) -> str:
+    """What tells why something did not come."""
+    estimate, used = snapshot.estimate, snapshot.overhead
+    phases = [(each.id, each.windows, each.bursts, each.stored_bursts) for each in estimate.phases]
+    return (
+        f"{phases=} {snapshot.samples=} {snapshot.lost=} {snapshot.burst_ends=} {snapshot.errors=}"
+        f" {snapshot.refusals=} {snapshot.trouble=} {used.target_cpu_seconds=} {used.stop_seconds=}"
+        f" {used.hit_seconds=} {used.sampled_share=} {used.waits_for_own_cpu=}"
+    ).replace("snapshot.", "")
 
 
 def is_profiled(snapshot: Snapshot) -> bool:

@@ -42,7 +42,9 @@ class BranchMap:
 
     Each address is decoded once, with those on its way. What was found is *kept* even if the code
     there changes: equal addresses must go on to give equal bins, and a vector with a stale name for
-    a piece of JIT code is as good as one with the right name.
+    a piece of JIT code is as good as one with the right name. Code that could not be read is looked
+    for again, ever more rarely: a page may be absent for a moment, and all code in it had one name
+    for good.
 
     Args:
         read_code: reads the target's memory, see :data:`ReadCode`; entered for each lookup, if
@@ -82,6 +84,8 @@ class BranchMap:
         self._known: dict[int, tuple[int, bool, bool]] = {}  # address: (name, mapped, anonymous)
         self._pages: dict[int, bytes] = {}  # read in this lookup, and some before
         self._lasting: set[int] = set()  # of these
+        self._has_unread = False  # code
+        self._lookups, self._look_again_at = 0, 1
         self.samples = 0
         self.unmapped_samples = 0
         self.anonymous_samples = 0
@@ -97,6 +101,7 @@ class BranchMap:
             Names of their branches, shape (n,).
         """
         self._forget_pages()
+        self._forget_unread()
         names, unmapped, anonymous = self._look_up(np.ascontiguousarray(ips, np.uint64))
         self.samples += len(ips)
         self.unmapped_samples += unmapped
@@ -110,6 +115,16 @@ class BranchMap:
         kept = (page for page in self._pages if page in self._lasting)
         self._pages = {page: self._pages[page] for page in islice(kept, _LASTING_PAGES)}
         self._lasting.intersection_update(self._pages)
+
+    def _forget_unread(self) -> None:
+        """Have code that could not be read looked for again: as often as lookups have doubled."""
+        self._lookups += 1
+        if not self._has_unread or self._lookups < self._look_again_at:
+            return
+        self._has_unread, self._look_again_at = False, 2 * self._lookups
+        unread = [address for address, (_, is_mapped, _) in self._known.items() if not is_mapped]
+        for address in unread:
+            del self._known[address]
 
     def branch_of(self, ip: int) -> int:
         """Map one address, without counting it as a sample."""
@@ -144,6 +159,7 @@ class BranchMap:
 
     def _named(self, address: int, is_mapped: bool) -> tuple[int, bool, bool]:
         """What is remembered of addresses that lead to this one, see ``_known``."""
+        self._has_unread |= not is_mapped
         name, is_lasting = (address, False) if self._name is None else self._name(address)
         page = address & -PAGE_BYTES
         if is_mapped and is_lasting and len(self._pages.get(page, b"")) == PAGE_BYTES:

@@ -190,6 +190,26 @@ def test_unreadable_and_undecodable_code_is_named_by_its_page_and_counted() -> N
         assert (branches.samples, branches.unmapped_samples) == (3, 3)
 
 
+def test_code_that_could_not_be_read_is_looked_for_again_ever_more_rarely() -> None:
+    """Its page may have been absent for a moment: all code in it had one name for good."""
+    is_present, reads = False, 0
+
+    def read(address: int, length: int) -> bytes:
+        nonlocal reads
+        reads += 1
+        return at(0x1000, "90 c3 90 c3")(address, length) if is_present else b""
+
+    branches = BranchMap(read)
+    ips = np.array([0x1000, 0x1002], np.uint64)
+    for _ in range(1000):
+        assert branches.lookup(ips).tolist() == [0x1000, 0x1000]
+    assert reads < 60
+    is_present = True
+    for _ in range(1100):
+        names = branches.lookup(ips).tolist()
+    assert names == [0x1001, 0x1003]
+
+
 def test_decodes_each_address_once_and_keeps_what_it_found() -> None:
     code = bytearray(bytes.fromhex("9074009090c3"))
     branches = BranchMap(lambda address, length: bytes(code[address:][:length]))

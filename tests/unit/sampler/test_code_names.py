@@ -119,6 +119,19 @@ def test_a_file_that_is_no_program_gives_no_lasting_name(tmp_path: Path) -> None
         assert not CodeNames(os.getpid(), b"")(mapping.start + 5)[1]
 
 
+def test_a_program_whose_first_page_comes_later_is_known_from_then_on(tmp_path: Path) -> None:
+    path = tmp_path / "program"
+    path.write_bytes(Path(sys.executable).resolve().read_bytes() + bytes(1 << 20))
+    size_bytes = path.stat().st_size
+    with path.open("r+b") as file, mmap.mmap(file.fileno(), size_bytes) as area:
+        area[size_bytes - 1]  # far away from the first page
+        mapping = next(m for m in read_maps(os.getpid()).mappings if m.path == str(path))
+        names, address = CodeNames(os.getpid(), b""), mapping.start + size_bytes - 1
+        assert not names(address)[1]
+        area[0]
+        assert names(address)[1]
+
+
 def test_maps_are_not_read_again_and_again(tmp_path: Path) -> None:
     """Each reading takes a clock's tick here: a hundredth of the time is all that it may take."""
     (tmp_path / "7").mkdir()

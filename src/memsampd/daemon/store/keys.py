@@ -147,4 +147,4 @@ def _program(pid: int, proc: Path) -> bytes | None:
     mapping = space.find(told.get(_AT_PHDR, 0))
     if mapping is None:
         return None
-    return file_identity(space, mapping, present_memory(pid, proc))
+    return file_identity(space, mapping, present_memory(pid, proc)) or None

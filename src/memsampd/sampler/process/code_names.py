@@ -71,13 +71,13 @@ def file_identity(space: AddressSpace, mapping: Mapping, read: ReadMemory) -> by
         read: reads the memory.
 
     Returns:
-        None if it is no program or library, or its first page is not present.
+        Empty if it is no program or library; None if its first page is not present.
     """
     parts = [each for each in space.around(mapping, _PARTS) if _is_same_file(each, mapping)]
     first = next((each for each in parts if each.offset == 0), None)
     page = read(first.start, _PAGE_BYTES) if first is not None else b""
     if not page.startswith(_ELF_MAGIC):
-        return None
+        return b"" if page or first is None else None
     for offset, length in note_ranges(page):
         for part in parts:
             if part.offset <= offset and offset + length <= part.offset + part.size_bytes:
@@ -182,7 +182,10 @@ class CodeNames:
         self._reading_seconds += self._now() - before
 
     def _base(self, mapping: Mapping) -> int | None:
-        """The name of the first byte of a mapping's file; None if it is no program or library."""
+        """The name of the first byte of a mapping's file.
+
+        None if it is no program or library, or cannot be told at present.
+        """
         if not mapping.path:
             return None
         start = 0 if mapping.inode else mapping.start  # the vDSO
@@ -190,7 +193,9 @@ class CodeNames:
         if key not in self._bases:
             assert self._space is not None, "a mapping of it"
             found = file_identity(self._space, mapping, self._read)
-            self._bases[key] = None if found is None else name_of(found)
+            if found is None:
+                return None
+            self._bases[key] = name_of(found) if found else None
         return self._bases[key]
 
 
