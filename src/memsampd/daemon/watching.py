@@ -23,7 +23,8 @@ _REMEMBERED = 256  # lines of a phase
 # Hits may take so much of what bursts may cost the target, and so much at once.
 _BUDGET_PART = 0.3
 _AT_ONCE_SECONDS = 0.01
-# From so many watches of a phase on only one line is taken a turn, and from so many one in some.
+# From so many watches of a phase on only one line is taken a turn, and from so many one in some:
+# twice as many where none return.
 _SOME, _MANY = 64, 256
 _MANY_TURNS = 5
 _REFUSED_TURNS = 100
@@ -287,9 +288,10 @@ class WatchPlan:
 
     def _wanted(self, phase: int) -> int:
         taken = self._taken(phase)
-        if taken >= _MANY:
+        is_silent = self.is_silent(phase) and not self._stops_nothing
+        if taken >= _MANY * (1 + is_silent):
             return int(self._turn % _MANY_TURNS == 0)
-        return 1 if taken >= _SOME and not self._lacks_lines(phase) else 4
+        return 1 if taken >= _SOME and not is_silent else 4
 
     def refused(self, order: WatchOrder, error: MemsampdError) -> None:
         """A line could not be watched: others are tried later."""

@@ -17,7 +17,8 @@ _MODEL = 0.02
 _MODEL_OF_SEEN = 0.007
 # The same of bursts, where these go on while the target does otherwise: in part or all of it.
 _BEYOND = 0.06
-# By how much other accesses differ that no burst met: of n bursts, 1 / n of all may be such.
+# By how much other accesses differ that no burst met: of n bursts, 1 / n of all may be such. An
+# access that a sample told, and whose line was watched, is a moment as each burst is.
 _UNMET = 0.05
 
 
@@ -32,6 +33,7 @@ class Part(msgspec.Struct, frozen=True):
         beyond: share of its bursts that was made when the target ran on, 0..1.
         seen: share of its accesses by bursts that saw stack distances as large, 0..1, shape
             (values,) or for all of them.
+        samples: accesses that samples told, and whose lines were watched.
     """
 
     sums: WindowSums
@@ -40,6 +42,7 @@ class Part(msgspec.Struct, frozen=True):
     scatter: NDArray[np.float64]
     beyond: float = 0.0
     seen: NDArray[np.float64] | float = 0.0
+    samples: int = 0
 
 
 def mean_row(parts: Sequence[Part]) -> NDArray[np.float64]:
@@ -88,7 +91,7 @@ def bounded(parts: Sequence[Part], points: int) -> NDArray[np.float64]:
         own = np.clip(part.sums.misses / part.sums.accesses, 0.0, 1.0)
         weights = part.sums.weights
         squares = (float(weights @ weights) + part.squares) / accesses**2
-        unmet += squares
+        unmet += squares / (1 + part.samples * squares / share**2)
         unseen = part.sums.unseen / accesses
         variance = variance + (squares + 4 * unseen**2) * part.scatter
         if len(parts) > 1:

@@ -93,12 +93,14 @@ def _part(
     usual: NDArray[np.float64] = USUAL_SCATTER * ratio * (1 - ratio)
     rows = account.taken.rows + account.stored.rows
     beyond = (account.taken.beyond_rows + account.stored.beyond_rows) / rows if rows else 0.0
+    samples = account.watches.samples
     if memory is None:
-        return Part(sums, account.squares, None, usual, beyond)
+        return Part(sums, account.squares, None, usual, beyond, samples=samples)
     mine = (memory.phase == id) & ~memory.is_memoryless
     spread = mean_rate(memory.rates[mine], memory.errors[mine])[1] if mine.any() else None
     seen = layout.seen(sums.weights[: memory.count], memory.sight_lines)
-    return Part(sums, account.squares, spread, memory.scatter(id, usual), beyond, seen)
+    scatter = memory.scatter(id, usual)
+    return Part(sums, account.squares, spread, scatter, beyond, seen, samples)
 
 
 def _phase(

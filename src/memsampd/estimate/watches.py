@@ -35,9 +35,9 @@ _REMEMBERED = 512  # watches of a phase
 # A burst goes on as its phase does if that has about as many lines left at the burst's horizon.
 _SAME_KIND = 0.1
 # So many times as many watches are worth modelling the bursts of a phase again: it is the most
-# costly thing about watches. Where there are many it is a quarter more: phases that live long
+# costly thing about watches. Where there are many it is a twentieth more: phases that live long
 # are to have bounds that follow.
-_NEWS, _NEWS_OF_MANY, _MANY_WATCHES = 3.0, 1.25, 12
+_NEWS, _NEWS_OF_MANY, _MANY_WATCHES = 3.0, 1.05, 12
 # The correlation of lines of one walk, or of a burst as short, which is a moment of the program.
 _WALK_ALIKE = 0.7
 _GOLDEN = 0.6180339887498949  # its multiples fill an interval evenly, however many there are
@@ -52,6 +52,7 @@ class PhaseWatches(msgspec.Struct):
     Attributes:
         records: in order, and each with the survival function of the burst that told its line.
         count: of all that there were.
+        samples: of these, those of accesses that samples told.
         told: of them, when bursts were modelled again by their tail.
     """
 
@@ -59,6 +60,7 @@ class PhaseWatches(msgspec.Struct):
         default_factory=lambda: deque(maxlen=_REMEMBERED)
     )
     count: int = 0
+    samples: int = 0
     told: int = 0
     _read: Tails | None = None
 
@@ -72,6 +74,7 @@ class PhaseWatches(msgspec.Struct):
         self._read = None
         self.records.append((record, burst))
         self.count += 1
+        self.samples += record.is_sampled
         news = _NEWS if self.told < _MANY_WATCHES else _NEWS_OF_MANY
         return self.count >= MIN_WATCHES and self.count >= news * self.told
 
@@ -80,6 +83,7 @@ class PhaseWatches(msgspec.Struct):
         self._read = None
         self.records.extend(other.records)
         self.count += other.count
+        self.samples += other.samples
 
     def read(self, accesses: Accesses) -> Tails:
         """Read all, at the rates that are known when another one has come."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from memsampd.estimate.accounts import WindowSums
@@ -42,6 +43,12 @@ def test_few_bursts_may_have_met_only_a_part(bursts: int) -> None:
     assert half_width([part(bursts)]) == pytest.approx(2 * np.sqrt(MODEL + unmet))
     scattered = unmet + 0.01 / bursts
     assert half_width([part(bursts, scatter=0.01)]) == pytest.approx(2 * np.sqrt(MODEL + scattered))
+
+
+def test_accesses_of_samples_are_moments_too() -> None:
+    told = replace(part(8), samples=200)
+    unmet = (0.05 / 208) ** 2
+    assert half_width([told]) == pytest.approx(2 * np.sqrt(MODEL + unmet))
 
 
 def test_what_goes_on_beyond_a_hold_is_known_less_well() -> None:

@@ -24,7 +24,8 @@ FEW_HITS, MOST_HITS = 12, 40
 """Of one word: then it is no longer watched. Most lines need few, and each costs the target."""
 MOST_THREADS = 8
 """A word is watched in so many threads: each takes two descriptors a word."""
-PATIENCE_SECONDS = 0.5
+PATIENCE_SECONDS = 0.49
+"""CPU time without a hit that ends a watch: by the next turn, which comes after 0.5 s at most."""
 SWITCH_SECONDS = 0.5e-6
 """What each event, a word or its clock, takes whenever its thread is switched to and away from.
 
