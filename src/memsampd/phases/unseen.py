@@ -32,7 +32,8 @@ _LEAST_PATIENCE_SECONDS, _MOST_PATIENCE_SECONDS = 0.2, 0.7  # no other burst is 
 LATEST = 12
 """Samples that tell whether a program has gone on to other code."""
 _NEW_SHARE = 0.75
-_NEW_AGAIN = 100
+# Programs go from one part to the next at their begin most of all.
+_NEW_AGAIN, _NEW_SOON, _LATER = 100, 40, 1.1
 _OVERDUE = 2  # times as long as it ever stayed away: it may be over for good
 
 
@@ -70,8 +71,10 @@ class UnseenCode:
         self._tries: Counter[int] = Counter()
         self._rest_until: dict[int, int] = {}
         self._added = 0  # samples
-        # Bins that were told as new, after how many samples, and how many until others may be.
-        self._new, self._told_at, self._new_pause = np.empty(0, np.int64), -math.inf, _NEW_AGAIN / 2
+        # Of the last time that new code was told: how many bins had been seen by then, after how many
+        # samples it was, and how many until other code may be, also where it was not in vain.
+        self._seen_before, self._told_at, self._new_pause = 0, -math.inf, _NEW_AGAIN / 2
+        self._new_soon = float(_NEW_SOON)
 
     def add(self, samples: BranchSamples, bins: NDArray[np.int64]) -> None:
         """Remember samples, and their bins in branch vectors, shape (n,)."""
@@ -102,14 +105,14 @@ class UnseenCode:
         """
         if not self.is_new(self._bin.rows, is_seen):
             return None
-        if is_seen[self._new].any():
-            self._new_pause = _NEW_AGAIN  # it was not in vain
+        seen = int(np.count_nonzero(is_seen))
+        if seen > self._seen_before > 0:
+            self._new_pause = self._new_soon  # the burst saw this, or what came next
         if self._added - self._told_at < self._new_pause:
             return None
         self._new_pause *= 2
-        # Not numpy's unique, which loads masked arrays: 12 ms of CPU time.
-        latest = sorted(set(self._bin.rows[-LATEST:].tolist()))
-        self._told_at, self._new = self._added, np.array(latest, np.int64)
+        self._new_soon = min(_LATER * self._new_soon, _NEW_AGAIN)
+        self._told_at, self._seen_before = self._added, seen
         threads: list[int] = self._tid.rows[-LATEST:].tolist()
         return Counter(threads).most_common(1)[0][0]
 

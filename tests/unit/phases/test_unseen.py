@@ -121,6 +121,19 @@ def test_a_program_that_has_gone_on_to_other_code_is_told_once() -> None:
     assert unseen.new_thread(seen(1, 2)) is None
 
 
+def test_parts_that_follow_each_other_at_the_begin_are_told_soon() -> None:
+    """What was told is seen by a burst each time; later on parts have to last for longer."""
+    unseen = UnseenCode()
+    samples(unseen, [1] * 50)
+    told = []
+    for part in range(2, 14):
+        samples(unseen, [part] * 60)
+        if unseen.new_thread(seen(*range(1, part))) is not None:
+            told.append(part)
+    assert told[:3] == [2, 3, 4]
+    assert len(told) < 11
+
+
 def test_code_that_no_burst_can_see_is_told_ever_more_rarely() -> None:
     unseen = UnseenCode()
     told = []
