@@ -71,8 +71,8 @@ class UnseenCode:
         self._tries: Counter[int] = Counter()
         self._rest_until: dict[int, int] = {}
         self._added = 0  # samples
-        # Of the last time that new code was told: how many bins had been seen by then, after how many
-        # samples it was, and how many until other code may be, also where it was not in vain.
+        # Of the last time that new code was told: how many bins had been seen by then, after how
+        # many samples it was, and how many until other code may be told, in vain or not.
         self._seen_before, self._told_at, self._new_pause = 0, -math.inf, _NEW_AGAIN / 2
         self._new_soon = float(_NEW_SOON)
 
