@@ -248,8 +248,8 @@ class WatchPlan:
         wanted = self._wanted(phase)
         while len(orders) < wanted and (queue := self._next(phase)) is not None:
             line = queue.waiting[-1]
-            is_silent = queue.is_silent or (line.is_sampled and self.is_silent(phase))
-            words = line.line.words[: 1 if is_silent and line.line.touched == 1 else None]
+            takes_one = self._takes_one_word(line, queue)
+            words = line.line.words[: 1 if takes_one and line.line.touched == 1 else None]
             if len(words) > free:
                 break  # nobody is passed for having many words
             since = self.copies.kernel_seconds
@@ -260,6 +260,16 @@ class WatchPlan:
             self._last_was_sampled = line.is_sampled
             free -= len(words)
         return tuple(orders)
+
+    def _takes_one_word(self, line: _Line, queue: _Queue) -> bool:
+        """Whether one word of a line is enough: hardly any return, or that is likely.
+
+        Who touches new pages all the time has bursts as short as a walk, and few.
+        """
+        if queue.is_silent or (line.is_sampled and self.is_silent(line.phase)):
+            return True
+        is_short = line.line.least_accesses <= _LONGEST_WALK
+        return is_short and self.is_untried(line.phase) and not self._stops_nothing
 
     def _next(self, phase: int) -> _Queue | None:
         """The queue whose turn it is; None if no line waits."""

@@ -348,6 +348,36 @@ def test_of_lines_that_do_not_return_one_word_each_is_watched() -> None:
     assert len(order.addresses) == 4  # of another phase nothing is known
 
 
+def test_of_bursts_as_short_as_a_walk_one_word_a_line_is_watched_from_the_first_on() -> None:
+    """Until one is touched: then by half lines."""
+    chosen = plan()
+    short = [
+        OpenLine(tuple(64 * line + 8 * word for word in range(4)), 1, 500) for line in range(20)
+    ]
+    for window in range(3, 6):
+        chosen.offer(short, 7, window, 1)
+    orders = chosen.orders(1, 4, lambda: RATE)
+    assert [len(each.addresses) for each in orders] == [1, 1, 1, 1]
+    for order in orders:
+        chosen.record(watched(order), since)
+    (order,) = chosen.orders(1, 4, lambda: RATE)
+    assert len(order.addresses) == 4
+
+
+def test_many_lines_are_watched_at_a_time_as_long_as_hardly_any_returns() -> None:
+    chosen = plan()
+    taken = []
+    for turn in range(200):
+        chosen.elapse(1.0)
+        chosen.offer(lines(4, first=4 * turn), 7, turn, 1)
+        orders = chosen.orders(1, 4, lambda: RATE)
+        for order in orders:
+            chosen.record(silent(order), since)
+        taken.append(len(orders))
+    assert taken[:128] == [4] * 128
+    assert sum(taken[128:]) < len(taken[128:])
+
+
 def silent_phase(chosen: WatchPlan) -> None:
     """Four lines of phase 1 that a burst left open do not return."""
     chosen.offer(lines(4), 7, 3, 1)
