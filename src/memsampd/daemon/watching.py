@@ -175,14 +175,14 @@ class WatchPlan:
         """Whether too few lines of a phase were watched to know whether they return."""
         return phase is not None and self._taken(phase) < _SILENT
 
-    def _lacks_lines(self, phase: int) -> bool:
-        """Whether lines do not return in a phase, and bursts tell no more of them."""
-        waits = bool(self._queue(phase, is_sampled=False).waiting)
-        return not self._stops_nothing and not waits and self.is_silent(phase)
+    def _wants_many(self, phase: int) -> bool:
+        """Whether lines that bursts left open do not return: as many are watched as can be."""
+        return not self._stops_nothing and self.is_silent(phase)
 
     def wants_samples(self, phase: int) -> bool:
-        """Whether lines of data that samples tell are to be watched, too."""
-        return self._lacks_lines(phase) and self._room_for_samples(phase) > 0
+        """Whether lines of data that samples tell are to be watched, too: bursts tell no more."""
+        waits = bool(self._queue(phase, is_sampled=False).waiting)
+        return self._wants_many(phase) and not waits and self._room_for_samples(phase) > 0
 
     def _room_for_samples(self, phase: int) -> int:
         return max(_SAMPLED_WAITING - len(self._queue(phase, is_sampled=True).waiting), 0)
@@ -297,11 +297,10 @@ class WatchPlan:
         return sum(self._queue(phase, is_sampled=each).taken for each in (False, True))
 
     def _wanted(self, phase: int) -> int:
-        taken = self._taken(phase)
-        is_silent = self.is_silent(phase) and not self._stops_nothing
-        if taken >= _MANY * (1 + is_silent):
+        taken, wants_many = self._taken(phase), self._wants_many(phase)
+        if taken >= _MANY * (1 + wants_many):
             return int(self._turn % _MANY_TURNS == 0)
-        return 1 if taken >= _SOME and not is_silent else 4
+        return 1 if taken >= _SOME and not wants_many else 4
 
     def refused(self, order: WatchOrder, error: MemsampdError) -> None:
         """A line could not be watched: others are tried later."""

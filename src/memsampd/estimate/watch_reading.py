@@ -79,10 +79,10 @@ def read_watch(watch: WatchRecord, accesses: Accesses) -> ReadWatch | None:
     sight = part * _sight(watch, accesses)
     if not all(map(math.isfinite, [*lengths, sight])):
         return None
-    pauses, before = [], set(watch.hit_words[:1])
     if is_vague(watch):
         pauses = [Pause(part * length, True) for length in lengths[:-1]]
     else:
+        pauses, before = [], set(watch.hit_words[:1])
         for length, word in zip(lengths[1:-1], watch.hit_words[1:], strict=True):
             pauses.append(Pause(length, True, len(before) / watch.words, word in before))
             before.add(word)

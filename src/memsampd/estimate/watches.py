@@ -177,7 +177,6 @@ class Tails:
         self._is_known = np.array([said is not None for _, said, _ in watches], np.bool_)
         self._is_vague = np.array([is_vague(watch) for watch, _ in self._known], np.bool_)
         self._is_open = np.array([is_inconclusive(watch) for watch, *_ in watches], np.bool_)
-        self._is_open[np.flatnonzero(self._is_known)[~self._is_vague]] = False
         self._pauses: _Pauses | None = None
         self._of_all: dict[int, Tail | None] = {}  # by horizon
 

@@ -32,7 +32,7 @@ _LEAST_PATIENCE_SECONDS, _MOST_PATIENCE_SECONDS = 0.2, 0.7  # no other burst is 
 LATEST = 12
 """Samples that tell whether a program has gone on to other code."""
 _NEW_SHARE = 0.75
-# Programs go from one part to the next at their begin most of all.
+# Sooner at first, and a tenth later each time: programs do so at their begin most of all.
 _NEW_AGAIN, _NEW_SOON, _LATER = 100, 40, 1.1
 _OVERDUE = 2  # times as long as it ever stayed away: it may be over for good
 

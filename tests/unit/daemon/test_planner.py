@@ -48,12 +48,17 @@ def burst(accesses: int = 1000) -> Burst:
     )
 
 
+def take_first(planner: Planner) -> None:
+    """The first burst of the program is ordered, and comes."""
+    order = planner.first(RAN)
+    assert order is not None
+    planner.taken(order, burst())
+
+
 def test_a_phase_without_a_burst_is_tried_though_another_is_expected() -> None:
     wanted = schedule()
     planner = Planner(wanted, ledger(), LIMITS)
-    first = planner.first(RAN)
-    assert first is not None
-    planner.taken(first, burst())
+    take_first(planner)
     wanted.record(0, 200_000)
     order = planner.next(window(3), phase=1, expected=0)
     assert order is not None
@@ -67,9 +72,7 @@ def test_a_phase_without_a_burst_is_tried_though_another_is_expected() -> None:
 def test_where_short_bursts_leave_much_open_later_ones_go_on_for_longer() -> None:
     wanted = schedule()
     planner = Planner(wanted, ledger(), LIMITS)
-    first = planner.first(RAN)
-    assert first is not None
-    planner.taken(first, burst())
+    take_first(planner)
     beyond_seconds = []
     for number in range(6):
         wanted.drift(0)  # it is due
@@ -100,9 +103,7 @@ def test_a_first_burst_comes_though_own_cpu_time_is_used_up() -> None:
     costs.tell_time(1.0, 0.01, 5.0)
     assert planner.first(RAN) is None
     costs.tell_time(10.0, 0.1, 5.0)
-    order = planner.first(RAN)
-    assert order is not None
-    planner.taken(order, burst())
+    take_first(planner)
     costs.tell_time(100.0, 1.0, 5.0)
     assert planner.first(RAN) is None
     assert planner.next(window(3), phase=1, expected=1) is None
@@ -159,9 +160,7 @@ def test_a_lasting_refusal_is_told_from_the_second_time_on() -> None:
 def test_first_bursts_of_phases_have_own_cpu_time_kept_for_them() -> None:
     costs, wanted = ledger(), schedule()
     planner = Planner(wanted, costs, LIMITS)
-    order = planner.first(RAN)
-    assert order is not None
-    planner.taken(order, burst())
+    take_first(planner)
     wanted.record(0, 200_000)
     costs.tell_time(1.0, 0.5, 0.9)  # of a second that is granted
     wanted.drift(0)
