@@ -14,14 +14,14 @@ from memsampd.sampler.records import DISTANT_CYCLES, CoreTimes
 
 ERROR = 0.5
 """Relative error that such a rate may have; it is less for whole programs than for their loops."""
-# For a cycle of the modelled core; for an access that misses L1d, and more if it misses L2; and for
-# one that misses L2 and that nothing told beforehand, as far as such misses wait for each other:
-# what is swept line by line is fetched before it is asked for. Fitted to the exact accesses of the
-# evaluation's programs (benchmarks/speed_model.py): whole runs, not single loops.
-SECONDS = (0.33e-9, 0.7e-9, 0.95e-9, 200e-9)
+# For a cycle of the modelled core; for an access that misses L1d, and more if it misses L2; and, as
+# far as such misses wait for each other, for one that misses L1d, and for one that misses L2, or L3,
+# and that nothing told beforehand: what is swept line by line is fetched before it is asked for.
+# Fitted to the miss ratios of whole runs of the evaluation's programs (docs/estimate.md).
+SECONDS = (0.27e-9, 1.1e-9, 0.6e-9, 12e-9, 12e-9, 60e-9)
 _SLOW_INSTRUCTION_SECONDS, _FAST_INSTRUCTION_SECONDS = 2e-9, 0.035e-9
 _SLOW_MISS_SECONDS = 300e-9  # a page walk and DRAM
-_USUAL_SIZES_BYTES = {"L1d": 32 << 10, "L2": 1 << 20}
+_USUAL_SIZES_BYTES = {"L1d": 32 << 10, "L2": 1 << 20, "L3": 32 << 20}
 # Where nobody looked.
 _USUAL_INSTRUCTIONS = 3.0  # an access
 _USUAL_CYCLES = 0.45  # an instruction
@@ -33,11 +33,12 @@ _LEAST_EXPOSURE = 0.005
 class SpeedModel:
     """Rates of code that was not timed in the target.
 
-    ``seconds an access = c * t_c + m(L1d) * t_1 + m(L2) * t_2 + min(s, m(L2)) * x * t_x``, with c
-    the cycles an access on the modelled core (``_core/translator/core_model.h``) if all hit, m(.)
-    the miss ratios of LRU caches of this machine's sizes, s the scattered accesses
-    (:class:`ReuseHistogram`) an access, and x the part of a distant access's time by which the
-    modelled core takes longer: 1 where each waits for the one before, as in a chase of pointers.
+    ``seconds an access = c * t_c + m(L1d) * t_1 + m(L2) * t_2 + d * x * t_d
+    + (min(s, m(L2)) - min(s, m(L3))) * x * t_3 + min(s, m(L3)) * x * t_m``, with c the cycles an
+    access on the modelled core (``_core/translator/core_model.h``) if all hit, m(.) the miss ratios
+    of LRU caches of this machine's sizes, s the scattered accesses (:class:`ReuseHistogram`) and d
+    the distant ones an access, and x the part of a distant access's time by which the modelled core
+    takes longer: 1 where each waits for the one before, as in a chase of pointers.
     Rates of unlike code differ a hundredfold, this model by some 50 % (one factor for all code, the
     machine's, cancels out wherever accesses only weigh).
 
@@ -86,11 +87,11 @@ class SpeedModel:
         return 1 / slow, 1 / (_FAST_INSTRUCTION_SECONDS * each)
 
     def features(self, burst: BurstRecord, survival: SurvivalFunction) -> NDArray[np.float64]:
-        """Return the factors: cycles, misses and scattered misses an access, shape (4,)."""
+        """Return the factors of ``SECONDS``, each an access, shape (6,)."""
         return _features(burst, self._misses(survival)[0])
 
     def _misses(self, survival: SurvivalFunction) -> NDArray[np.float64]:
-        """Miss ratios of L1d and L2, shape (2, 2): likely ones, and the lowest possible."""
+        """Miss ratios of L1d, L2 and L3, shape (2, 3): likely ones, and the lowest possible."""
         if self._latest is None or self._latest[0] is not survival:
             curve = self._model.curve(survival, self._sizes_bytes, self._line_bytes)
             self._latest = survival, np.array([curve.miss_ratio, curve.low])
@@ -101,10 +102,13 @@ def _features(burst: BurstRecord, misses: NDArray[np.float64]) -> NDArray[np.flo
     core = burst.core
     if core is not None and core.accesses:
         cycles = max(core.near_cycles / core.accesses, _LEAST_CYCLES)
+        distant = core.distant / core.accesses
     else:
         cycles = _USUAL_CYCLES * (burst.instructions / burst.accesses or _USUAL_INSTRUCTIONS)
-    scattered = min(burst.scattered / burst.accesses, misses[-1])
-    return np.array([cycles, *misses, scattered * _exposure(core)])
+        distant = misses[0]
+    scattered = np.minimum(burst.scattered / burst.accesses, misses[1:])
+    waits = np.array([distant, scattered[0] - scattered[1], scattered[1]])
+    return np.array([cycles, *misses[:2], *(_exposure(core) * waits)])
 
 
 def _exposure(core: CoreTimes | None) -> float:
