@@ -8,7 +8,6 @@ from collections import deque
 import msgspec
 
 from memsampd.phases.records import Window
-from memsampd.sampler.records import Spacing
 
 _WINDOWS_REMEMBERED = 4096
 
@@ -20,13 +19,11 @@ class ClosedWindow(msgspec.Struct):
         index: of the window.
         phase: its phase, merges applied.
         end_seconds: CLOCK_MONOTONIC time of its last sample.
-        spacing: how far apart its data lay; None where that is not known.
     """
 
     index: int
     phase: int
     end_seconds: float
-    spacing: Spacing | None = None
 
 
 class ClosedWindows:
@@ -35,9 +32,9 @@ class ClosedWindows:
     def __init__(self) -> None:
         self._windows: deque[ClosedWindow] = deque(maxlen=_WINDOWS_REMEMBERED)
 
-    def add(self, window: Window, phase: int, spacing: Spacing | None = None) -> None:
+    def add(self, window: Window, phase: int) -> None:
         """Remember the window that has just ended."""
-        self._windows.append(ClosedWindow(window.index, phase, window.end_seconds, spacing))
+        self._windows.append(ClosedWindow(window.index, phase, window.end_seconds))
 
     def merge(self, gone: int, into: int) -> None:
         """Make two phases one."""

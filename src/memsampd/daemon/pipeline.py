@@ -306,7 +306,7 @@ class Pipeline:
             memory=self._take_memory(),
         )
         self._emit(record)
-        self._closed.add(window, phase, record.spacing)
+        self._closed.add(window, phase)
         self._ended.append((window, assignment))
         self._watches.offer_sample(window, phase, learners.spacing)
         self._take_bursts()
@@ -380,7 +380,6 @@ class Pipeline:
             if window is None:
                 waiting.append(counted)
             else:
-                self._learners.paces.add_spacing(window.phase, window.spacing)
                 self._take_burst(counted, window.index, window.phase)
         self._waiting = waiting
 
@@ -393,6 +392,8 @@ class Pipeline:
         self._bursts += burst.tells
         self._has_counted = True
         self.counts.add_burst(burst)
+        spacing = learners.spacing.about(burst.time_seconds)
+        learners.paces.add_spacing(phase, spacing)
         record = burst_record(
             counted,
             window,
@@ -400,6 +401,7 @@ class Pipeline:
             cutter=parts.cutter,
             since_start=self._since_start,
             now_seconds=self._now_seconds,
+            spacing=spacing,
         )
         record = timed(record, counted, parts.estimator, learners)
         if parts.estimator.contradicts(record):

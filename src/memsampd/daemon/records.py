@@ -14,7 +14,7 @@ from memsampd.estimate.events import BurstRecord, WindowRecord, code_bytes
 from memsampd.phases.records import Window
 from memsampd.phases.windows import WindowCutter
 from memsampd.sampler.process.mapped import MemoryUse
-from memsampd.sampler.records import Stretch
+from memsampd.sampler.records import Spacing, Stretch
 
 
 def window_record(
@@ -69,6 +69,7 @@ def burst_record(
     cutter: WindowCutter,
     since_start: Callable[[float], float],
     now_seconds: float,
+    spacing: Spacing | None,
 ) -> BurstRecord:
     """Make the record of a burst, not timed yet.
 
@@ -79,6 +80,7 @@ def burst_record(
         cutter: makes a branch vector of its code.
         since_start: makes seconds since the attach of CLOCK_MONOTONIC times.
         now_seconds: CLOCK_MONOTONIC.
+        spacing: how far apart data lay about its moment.
     """
     burst = counted.burst
     code = b""
@@ -93,6 +95,7 @@ def burst_record(
         time_seconds=since_start(burst.time_seconds),
         analysed_seconds=since_start(now_seconds),
         code=code,
+        spacing=spacing,
     )
 
 

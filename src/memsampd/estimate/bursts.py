@@ -143,13 +143,12 @@ class ModelledBursts:
 
     # -- what is told --------------------------------------------------------------------------
 
-    def add(self, record: BurstRecord, phase: int, spacing: Spacing | None, bins: int) -> bool:
+    def add(self, record: BurstRecord, phase: int, bins: int) -> bool:
         """Take in a burst; whether it tells something of windows.
 
         Args:
             record: the burst.
             phase: its phase, as called now.
-            spacing: how far apart data lay in its window.
             bins: length of the branch vectors of windows; 0 where none is known.
         """
         account = self._accounts.of(phase)
@@ -160,7 +159,7 @@ class ModelledBursts:
             account.latest_stored_seconds = seconds
         if record.is_memoryless:
             nothing = _Modelled(np.zeros(self._layout.values), np.zeros(self._compared.values))
-            self._remember(record, phase, nothing, spacing, bins)
+            self._remember(record, phase, nothing, bins)
             return True
         if not record.accesses > 0:
             return False
@@ -171,7 +170,7 @@ class ModelledBursts:
         sums.histogram += histogram
         modelled = self._model(record, phase, own)
         self.last_ratios = self._layout.table(modelled.curve)[0, MIDDLE]
-        at = self._remember(record, phase, modelled, spacing, bins)
+        at = self._remember(record, phase, modelled, bins)
         self._seen[at] = _Seen(own.thinned(), LateReturns.of(own), 0.0)
         octaves = self._octaves()
         self._seen[at].told = octaves[at]
@@ -195,12 +194,12 @@ class ModelledBursts:
         self._model_again(row for row in self._seen if phases[row] == phase)
         return True
 
-    def add_window_rate(self, rate: CodeRate) -> bool:
+    def add_window_rate(self, rate: CodeRate, spacing: Spacing | None) -> bool:
         """Take in how fast a window ran some code; whether many are to be looked at anew.
 
         Those that agree are believed where bursts do not: :meth:`rates_changed`.
         """
-        return self._rates.add(rate) and self.memory is not None
+        return self._rates.add(rate, spacing) and self.memory is not None
 
     def rates_changed(self) -> None:
         """Have the memory look at the rates of windows again."""
@@ -235,7 +234,6 @@ class ModelledBursts:
         record: BurstRecord,
         phase: int,
         modelled: _Modelled,
-        spacing: Spacing | None,
         bins: int,
     ) -> int:
         """Remember a burst; returns where."""
@@ -255,7 +253,7 @@ class ModelledBursts:
             is_timed=record.timed is not None,
             timed_code=record.timed_code,
             is_stored=record.is_stored,
-            spacing=spacing,
+            spacing=record.spacing,
             **msgspec.structs.asdict(modelled),
         )
         if joined is not None:

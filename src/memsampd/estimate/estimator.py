@@ -126,7 +126,7 @@ class Estimator:
 
     def _add_window(self, record: WindowRecord) -> None:
         for rate in record.rates:
-            if self._bursts.add_window_rate(rate):
+            if self._bursts.add_window_rate(rate, record.spacing):
                 self._take_stock()
                 self._bursts.rates_changed()
                 self._value_again()
@@ -139,8 +139,8 @@ class Estimator:
             self._take_stock()
 
     def _add_burst(self, record: BurstRecord) -> None:
-        phase, spacing = self.phase_now(record.phase), self._windows.spacing(record.window)
-        if self._bursts.add(record, phase, spacing, self._windows.bins()):
+        phase = self.phase_now(record.phase)
+        if self._bursts.add(record, phase, self._windows.bins()):
             self._value_again()
             self._windows.settle()
 

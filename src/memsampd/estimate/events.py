@@ -132,6 +132,7 @@ class BurstRecord(Event, frozen=True, kw_only=True, tag="burst"):
         analysed_seconds: when its window was known and it counted, seconds since the attach; None
             if nobody said.
         code: branch vector of what it executed, as of a window; empty if that is not known.
+        spacing: how far apart data lay about its moment; None where samples do not tell.
         is_stored: it was taken before the attach, of another run of the program or by another
             session, and kept since: its time is below 0, its window comes before the first one, and
             it costs nothing.
@@ -169,6 +170,7 @@ class BurstRecord(Event, frozen=True, kw_only=True, tag="burst"):
     analysed_seconds: float | None = None
     code: bytes = b""
     is_stored: bool = False
+    spacing: Spacing | None = None
 
     def __post_init__(self) -> None:
         code_hits(self.code)
@@ -189,6 +191,7 @@ class BurstRecord(Event, frozen=True, kw_only=True, tag="burst"):
         writes: int,
         analysed_seconds: float | None = None,
         code: bytes = b"",
+        spacing: Spacing | None = None,
     ) -> BurstRecord:
         """Record what of a burst is kept.
 
@@ -201,6 +204,7 @@ class BurstRecord(Event, frozen=True, kw_only=True, tag="burst"):
             writes: stores among its rows.
             analysed_seconds: when it counted, seconds since the attach.
             code: its branch vector, see :func:`code_bytes`.
+            spacing: how far apart data lay about its moment.
         """
         bins, reuses, censored = histogram.to_sparse()
         stacks = histogram.stacks or StackSamples.none()
@@ -234,6 +238,7 @@ class BurstRecord(Event, frozen=True, kw_only=True, tag="burst"):
             is_plausible=burst.is_plausible,
             analysed_seconds=analysed_seconds,
             code=code,
+            spacing=spacing,
         )
 
     @property

@@ -163,7 +163,7 @@ class BurstMemory:
 
     @property
     def spacing(self) -> NDArray[np.float64]:
-        """Octaves and error of how far apart data lay in their windows, or NaN, shape (m, 2)."""
+        """Octaves and error of how far apart data lay about them, or NaN, shape (m, 2)."""
         return self._spacing[: self.count]
 
     # -- learning ------------------------------------------------------------------------------
@@ -199,7 +199,7 @@ class BurstMemory:
             timed_code: id of its code in the rates of windows, or -1.
             is_stored: it was taken before the attach.
             sight_lines: up to which stack distance it saw some.
-            spacing: how far apart the data of its window lay.
+            spacing: how far apart data lay about its moment.
             highest: the rate by the model if nothing misses that may have hit; None: no other.
             compared: figures that show whether two bursts missed alike, shape (compared,); None:
                 those of its curve.
@@ -364,7 +364,8 @@ class BurstMemory:
 
     @_until_changed
     def _timings(self) -> Timings:
-        m, codes = self.count, self._timed_code[: self.count].tolist()
+        m, steady = self.count, self._window_rates.steady
+        codes, octaves = self._timed_code[:m].tolist(), self.spacing[:, 0].tolist()
         return Timings(
             bursts=self.bursts,
             is_timed=self._is_timed[:m],
@@ -373,7 +374,7 @@ class BurstMemory:
             rate=self._log_rate[:m],
             model=self._log_model[:m],
             highest=self._log_highest[:m],
-            steady=np.array([self._window_rates.steady(code) for code in codes]),
+            steady=np.array(list(map(steady, codes, octaves))),
             alike=self._ran.alike,
             compared=self._compared[:m],
         )

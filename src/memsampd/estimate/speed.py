@@ -15,7 +15,7 @@ from memsampd.sampler.records import DISTANT_CYCLES, CoreTimes
 ERROR = 0.5
 """Relative error that such a rate may have; it is less for whole programs than for their loops."""
 # For a cycle of the modelled core; for an access that misses L1d, and more if it misses L2; and, as
-# far as such misses wait for each other, for one that misses L1d, and for one that misses L2, or L3,
+# far as such misses wait for each other, for one that misses L1d, and for one that misses L2 or L3
 # and that nothing told beforehand: what is swept line by line is fetched before it is asked for.
 # Fitted to the miss ratios of whole runs of the evaluation's programs (docs/estimate.md).
 SECONDS = (0.27e-9, 1.1e-9, 0.6e-9, 12e-9, 12e-9, 60e-9)

@@ -1,4 +1,4 @@
-"""How fast windows ran the same code, and whether all went at one rate."""
+"""How fast windows ran the same code on like data, and whether all went at one rate."""
 
 from __future__ import annotations
 
@@ -7,39 +7,51 @@ from collections import deque
 
 import numpy as np
 
-from memsampd.sampler.records import CodeRate
+from memsampd.sampler.records import CodeRate, Spacing
 
 _FEWEST = 8
 _LATEST = 32
 _STEADY = 0.1  # between the quartiles, a logarithm
+_LIKE_DATA = 1.0  # octaves between spacings
 
 
 class WindowRates:
-    """How fast windows ran the same code, those of late.
-
-    Attributes:
-        steady: logarithm of their median, accesses per CPU second, if half of them are within a
-            tenth; else NaN. Worked out anew whenever there are twice as many.
-    """
+    """How fast windows ran the same code, those of late."""
 
     def __init__(self) -> None:
-        self.steady = math.nan
-        self._latest: deque[float] = deque(maxlen=_LATEST)
+        self._latest: deque[tuple[float, float]] = deque(maxlen=_LATEST)  # logarithm, octaves
+        self._told: tuple[tuple[float, float], ...] = ()  # of these, when they were looked at last
         self._count = 0
         self._due = _FEWEST
 
-    def add(self, accesses_per_cpu_second: float) -> bool:
-        """Take in one; whether ``steady`` was worked out anew."""
-        self._latest.append(math.log(accesses_per_cpu_second))
+    def add(self, accesses_per_cpu_second: float, octaves: float = math.nan) -> bool:
+        """Take in one; whether there are twice as many as when :meth:`steady` looked last.
+
+        Args:
+            accesses_per_cpu_second: its rate.
+            octaves: the spacing of its data; NaN where it is not known.
+        """
+        self._latest.append((math.log(accesses_per_cpu_second), octaves))
         self._count += 1
         if self._count < self._due:
             return False
         self._due = 2 * self._count
-        # Not by numpy.quantile: its first call loads numpy.ma, 20 ms of CPU time and more.
-        ranks = np.linspace(0, 1, len(self._latest))
-        low, middle, high = np.interp((0.25, 0.5, 0.75), ranks, sorted(self._latest)).tolist()
-        self.steady = middle if high - low <= _STEADY else math.nan
+        self._told = tuple(self._latest)
         return True
+
+    def steady(self, octaves: float = math.nan) -> float:
+        """Return the logarithm of their median rate, if half of them are within a tenth; else NaN.
+
+        Args:
+            octaves: of windows on data with about this spacing, or an unknown one; NaN: of all.
+        """
+        rates = sorted(rate for rate, other in self._told if not abs(other - octaves) > _LIKE_DATA)
+        if len(rates) < _FEWEST:
+            return math.nan
+        # Not by numpy.quantile: its first call loads numpy.ma, 20 ms of CPU time and more.
+        ranks = np.linspace(0, 1, len(rates))
+        low, middle, high = np.interp((0.25, 0.5, 0.75), ranks, rates).tolist()
+        return float(middle) if high - low <= _STEADY else math.nan
 
 
 class RatesByCode:
@@ -53,14 +65,25 @@ class RatesByCode:
         self._most = most
         self._rates: dict[int, WindowRates] = {}
 
-    def add(self, rate: CodeRate) -> bool:
-        """Take in one of a window; whether :meth:`steady` was worked out anew."""
+    def add(self, rate: CodeRate, spacing: Spacing | None = None) -> bool:
+        """Take in one of a window; whether :meth:`steady` tells otherwise now.
+
+        Args:
+            rate: of some code.
+            spacing: of the window's data.
+        """
         rates = self._rates.setdefault(rate.code, WindowRates())
         if len(self._rates) > self._most:
             del self._rates[next(iter(self._rates))]
-        return rates.add(rate.accesses_per_cpu_second)
+        octaves = math.nan if spacing is None else spacing.octaves
+        return rates.add(rate.accesses_per_cpu_second, octaves)
 
-    def steady(self, code: int) -> float:
-        """Return the logarithm of the rate of a code; NaN where windows differ, or are too few."""
+    def steady(self, code: int, octaves: float = math.nan) -> float:
+        """Return the logarithm of the rate of a code; NaN where windows differ, or are too few.
+
+        Args:
+            code: its id.
+            octaves: on data with about this spacing; NaN: on any.
+        """
         rates = self._rates.get(code)
-        return math.nan if rates is None else rates.steady
+        return math.nan if rates is None else rates.steady(octaves)

@@ -194,11 +194,6 @@ class WaitingWindows:
         """Return the length of branch vectors; 0 where none is known."""
         return max((len(each.hits) for each in self._waiting), default=0)
 
-    def spacing(self, index: int) -> Spacing | None:
-        """Return how far apart data lay in a window, as long as it waits."""
-        found = (window.spacing for window in reversed(self._waiting) if window.index == index)
-        return next(found, None)
-
     def all_sums(self) -> WindowSums:
         """Return the sums over all windows, settled or not."""
         sums = self._provisional.copy()

@@ -1,6 +1,7 @@
 /* How far apart data lie: see sampler/spacing.py. */
 #include "core.h"
 #include "ascending.h"
+#include "data_address.h"
 #include "records.h"
 
 #include <math.h>
@@ -63,28 +64,27 @@ changes(const uint64_t *address, size_t count, uint64_t *line, double *octave)
     return fabs(first.octaves - second.octaves) > CHANGE + first.error + second.error;
 }
 
-/* Addresses of those samples that tell one; returns how many. */
-static size_t
-collect(const uint64_t *operand, const uint64_t *registers, size_t count, uint64_t *address)
+/* Addresses of those samples that tell one, and how many; false if these are no operands of so many. */
+static bool
+collect(struct operands operands, const uint64_t *registers, size_t count, uint64_t *address, size_t *found)
 {
-    size_t found = 0;
-
-    for (size_t i = 0; i < count; i++, operand += 4, registers += REGISTERS) {
-        const uint64_t base = operand[0], index = operand[1];
-        if (base >= REGISTERS && index >= REGISTERS)
-            continue;
-        address[found++] = (base < REGISTERS ? registers[base] : 0) +
-                           (index < REGISTERS ? registers[index] : 0) * operand[2] + operand[3];
+    *found = 0;
+    for (size_t i = 0; i < count; i++) {
+        const enum address_told told =
+            data_address(&operands, registers + i * REGISTERS, &address[*found]);
+        if (told == ADDRESS_MALFORMED)
+            return false;
+        *found += told == ADDRESS_TOLD;
     }
-    return found;
+    return operands.left == 0;
 }
 
 PyDoc_STRVAR(spacing_of_doc,
              "spacing_of(operands, registers)\n--\n\n"
              "How far apart, in octaves, the data of samples lie, and its standard error; None if too few tell "
              "that, or where it changes.\n\n"
-             "Operands are positions of base and index among 16 registers, or 16, scale and displacement "
-             "(uint64), a row for each sample.");
+             "Operands are those of the samples, as struct data_operand has them; registers are 16 (uint64) "
+             "of each.");
 
 static PyObject *
 spacing_of(PyObject *Py_UNUSED(module), PyObject *args)
@@ -92,19 +92,19 @@ spacing_of(PyObject *Py_UNUSED(module), PyObject *args)
     Py_buffer operands, registers;
     if (!PyArg_ParseTuple(args, "y*y*:spacing_of", &operands, &registers))
         return NULL;
-    const size_t count = (size_t)operands.len / (4 * sizeof(uint64_t));
+    const size_t count = (size_t)registers.len / (REGISTERS * sizeof(uint64_t));
     uint64_t *address = PyMem_Malloc((2 * count + 1) * sizeof *address);
     double *octave = PyMem_Malloc((count + 1) * sizeof *octave);
     PyObject *told = NULL;
     struct spacing found;
+    size_t many;
 
-    if ((size_t)registers.len != count * REGISTERS * sizeof(uint64_t))
-        PyErr_SetString(PyExc_ValueError, "operands and registers differ in number");
-    else if (address == NULL || octave == NULL)
+    if (address == NULL || octave == NULL)
         PyErr_NoMemory();
+    else if (!collect((struct operands){operands.buf, (size_t)operands.len}, registers.buf, count, address, &many))
+        PyErr_SetString(PyExc_ValueError, "not the operands of so many samples");
     else {
         uint64_t *line = address + count;
-        const size_t many = collect(operands.buf, registers.buf, count, address);
         if (!changes(address, many, line, octave) && space(address, many, line, octave, &found))
             told = Py_BuildValue("(dd)", found.octaves, found.error);
         else
