@@ -247,8 +247,8 @@ class Spacing(msgspec.Struct, frozen=True):
 
     Of each of the data that samples found the thread at, the distance in lines to the nearest
     other, and one more; of these the median, as a logarithm to base 2. Data at random in an area
-    of so many lines lie some area / 2n apart where n samples found any; so it tells whether the
-    same code works on a small area or on a large one.
+    of so many lines lie some area / 2n apart where n samples found any: distances are told as if
+    these were fifty. So it tells whether the same code works on a small area or on a large one.
 
     Attributes:
         octaves: the median.

@@ -8,40 +8,28 @@ how large an area they are of.
 
 from __future__ import annotations
 
-import struct
 from collections import Counter
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from memsampd import _core
+from memsampd.sampler.data_operands import NOTHING, DataOperands, Operand, packed
 from memsampd.sampler.latest import Latest
-from memsampd.sampler.operands import NOTHING, DataOperands, Operand
 from memsampd.sampler.process.code_names import ReadMemory
 from memsampd.sampler.process.memory import entered
 from memsampd.sampler.records import BranchSamples, Spacing, no_registers
 
 _SAMPLES = 512  # that are remembered: of some windows
 _LEAST_ADDRESSES = 8
-_ABOUT = 25  # samples before a moment and after it: together as many as in a window
+_ABOUT = (25, 12)  # samples before a moment and after it: together as many as in a window
 _KNOWN = 4096  # instructions that are remembered
 _DECODED = 16  # in a window at most: the decoder takes some 40 us for each
 _LEAST_TIMES = 2  # code that was sampled once may never be again
 _KNOWN_PART, _LEAST_TIMES_MORE = 0.75, 5  # where so many samples are in code that is known
 
-_WORDS, _STEP = struct.Struct("=5Q"), struct.Struct("=6BxxQ")
-_UNKNOWN = _WORDS.pack(NOTHING, NOTHING, 0, 0, 0)
+_UNKNOWN = packed(Operand(NOTHING, NOTHING, 0, 0))
 _USER_ADDRESSES = 1 << 47
-
-
-def _packed(operand: Operand | None) -> bytes:
-    """An operand as the core has it: struct data_operand."""
-    if operand is None:
-        return _UNKNOWN
-    steps = b"".join(_STEP.pack(*msgspec.structs.astuple(step)) for step in operand.steps)
-    words = operand.base, operand.index, operand.scale, operand.displacement, len(operand.steps)
-    return _WORDS.pack(*words) + steps
 
 
 class DataSpacing:
@@ -77,9 +65,10 @@ class DataSpacing:
         return self._spacing(self._within(start_seconds, end_seconds))
 
     def about(self, time_seconds: float) -> Spacing | None:
-        """Return that of some samples about a moment, half of them before it."""
+        """Return that of samples about a moment, half of them before it; of fewer if it changes."""
         at = int(self._time.rows.searchsorted(time_seconds))
-        return self._spacing(slice(max(at - _ABOUT, 0), at + _ABOUT))
+        found = (self._spacing(slice(max(at - most, 0), at + most)) for most in _ABOUT)
+        return next((each for each in found if each is not None), None)
 
     def _spacing(self, those: slice) -> Spacing | None:
         ips = self._ip.rows[those].tolist()
@@ -110,16 +99,12 @@ class DataSpacing:
         """
         those = self._within(start_seconds, end_seconds)
         known = [self._known.get(ip, _UNKNOWN) for ip in self._ip.rows[those].tolist()]
-        plain = [each if len(each) == _WORDS.size else _UNKNOWN for each in known]
-        operands = np.frombuffer(b"".join(plain), np.uint64).reshape(-1, 5)
-        base, index, scale, displacement = operands.T[:4]
-        rows = np.arange(len(base))
-        nothing = np.zeros((len(base), 1), np.uint64)
-        registers = np.concatenate([self._registers.rows[those], nothing], axis=1)
-        address = registers[rows, base] + registers[rows, index] * scale + displacement
-        told = (base != NOTHING) | (index != NOTHING)
-        told &= (address > 0) & (address < _USER_ADDRESSES)
-        return self._tid.rows[those][told], address[told]
+        # An operand with steps is longer.
+        plain = b"".join([each if len(each) == len(_UNKNOWN) else _UNKNOWN for each in known])
+        told = _core.data_addresses(plain, self._registers.rows[those])
+        address = np.frombuffer(told, np.uint64)
+        is_told = (address > 0) & (address < _USER_ADDRESSES)
+        return self._tid.rows[those][is_told], address[is_told]
 
     def _learn(self, ips: list[int]) -> None:
         """Decode code that samples found again and again, the most often found first."""
@@ -133,6 +118,7 @@ class DataSpacing:
         with self._reading:
             for ip, count in times.most_common(_DECODED):
                 if count >= least:
-                    self._known[ip] = _packed(self._operands.at(ip))
+                    operand = self._operands.at(ip)
+                    self._known[ip] = _UNKNOWN if operand is None else packed(operand)
         while len(self._known) > _KNOWN:
             del self._known[next(iter(self._known))]

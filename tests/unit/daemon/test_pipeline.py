@@ -483,6 +483,9 @@ def test_code_that_works_on_a_larger_area_gets_a_burst_at_once(
     octaves = [each.octaves for each in told if each is not None]
     assert len(octaves) == len(told)
     assert octaves[-1] - octaves[0] == pytest.approx(10 if gets_one else 0, abs=0.1)
+    bursts = [each.spacing for each in world.records if isinstance(each, BurstRecord)]
+    assert len(bursts) > 1
+    assert None not in bursts
 
 
 def test_a_program_that_goes_on_to_other_code_gets_a_burst_at_once() -> None:

@@ -503,7 +503,10 @@ def test_how_much_was_accessed_does_not_depend_on_the_sizes_that_are_asked_for()
 
 def test_among_bursts_of_like_code_those_speak_whose_data_lay_as_far_apart() -> None:
     code = np.eye(BINS)[3] * 50
-    near, far = burst_of(100, 0), burst_of(4000, 1)
+    near, far = (
+        msgspec.structs.replace(burst_of(lines, at), spacing=Spacing(octaves, 0.2))
+        for lines, at, octaves in ((100, 0, 2.0), (4000, 1, 9.0))
+    )
     spacings = (2.0, 9.0, 8.6, 2.3, None, 5.5)
     events: list[EstimatorEvent] = []
     for index, octaves in enumerate(spacings):

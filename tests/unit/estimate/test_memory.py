@@ -193,6 +193,20 @@ def test_timings_in_doubt_go_by_windows_that_agree() -> None:
     assert memory.expected_rates()[0] == pytest.approx([3.5e8, 3.5e8, 1.5e8])
 
 
+def test_windows_on_other_data_settle_no_doubt() -> None:
+    """A small area goes steadily; a large one now faster, now slower, as its bursts did."""
+    rates, small, large = RatesByCode(128), Spacing(2.0, 0.2), Spacing(10.0, 0.2)
+    memory = BurstMemory(4, 1, window_rates=rates)
+    for rate in (2e8, 4.4e8):
+        memory.add(0, 0, CODE[0], np.zeros(1), rate, 0.01, 1e8, True, 5, spacing=large)
+    while not rates.add(CodeRate(5, 3.5e8, 1), small):
+        pass
+    memory.rates_changed()
+    assert memory.timed_code.tolist() == [-1, -1]
+    memory.add(0, 0, CODE[0], np.zeros(1), 4.4e8, 0.01, 1e8, True, 5, spacing=small)
+    assert memory.timed_code.tolist() == [-1, -1, 5]
+
+
 @pytest.mark.parametrize("unlikely", [(7e8,), (2e8, 5e8)])
 def test_timings_stay_in_doubt_where_windows_are_far_too_fast_or_differ(
     unlikely: tuple[float, ...],

@@ -10,11 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memsampd import _core
+from memsampd.sampler.data_operands import NOTHING, Operand, packed
 from memsampd.sampler.records import BranchSamples, Spacing
-from memsampd.sampler.spacing import DataOperands, DataSpacing
+from memsampd.sampler.spacing import DataSpacing
 
 BASE = 0x401000
-RAX, RBX, RCX, RDI, NOTHING = 0, 1, 2, 5, 16
+RBX = 1
 PADDING = 64
 
 
@@ -23,61 +24,11 @@ def memory_of(code: str) -> tuple[bytes, int]:
     return b"\x90" * PADDING + bytes.fromhex(code) + b"\xc3" * PADDING, BASE + PADDING
 
 
-def operand_at(code: str, at: int) -> tuple[int, int, int, int] | None:
-    """What tells an address at the byte `at` of some code."""
-    memory, begin = memory_of(code)
-
-    def read(address: int, size_bytes: int) -> bytes:
-        return memory[address - BASE :][:size_bytes] if address >= BASE else b""
-
-    return DataOperands(read).at(begin + at)
-
-
-@pytest.mark.parametrize(
-    ("what", "code", "at", "expected"),
-    [
-        ("the load before: add rax, [rdi+rcx*8+16]", "480344cf10 4889d8", 5, (RDI, RCX, 8, 16)),
-        ("a store before: mov [rdi-8], rax", "488947f8 4889d8", 4, (RDI, NOTHING, 1, -8)),
-        (
-            "a load that changed its own base, and the next: mov rax, [rax]; mov rcx, [rbx]",
-            "488b00 488b0b",
-            3,
-            (RBX, NOTHING, 1, 0),
-        ),
-        ("a chase, at its load: mov rax, [rax]", "488b00", 0, (RAX, NOTHING, 1, 0)),
-        ("the base changes in between: add rbx, 8; mov rcx, [rbx]", "4883c308 488b0b", 0, None),
-        ("others change: add rcx, 8; mov rcx, [rbx]", "4883c108 488b0b", 0, (RBX, NOTHING, 1, 0)),
-        ("behind a jump the load above is not the last: jmp +0", "488b0b eb00 4889d8", 5, None),
-        ("not over a branch: jne +0; mov rcx, [rbx]", "7500 488b0b", 0, None),
-        ("an address is no access: lea rax, [rbx+rcx]", "488d040b 4889d8", 4, None),
-        ("the stack: mov rax, [rsp+8]", "488b442408 4889d8", 5, None),
-        ("a variable at a fixed place: mov rax, [rip+64]", "488b0540000000 4889d8", 7, None),
-        ("of the thread: mov rax, fs:[rbx]", "64488b03 4889d8", 4, None),
-    ],
-)
-def test_which_registers_tell_an_address(
-    what: str, code: str, at: int, expected: tuple[int, int, int, int] | None
-) -> None:
-    found = operand_at(code.replace(" ", ""), at)
-    if expected is not None:
-        expected = (*expected[:3], expected[3] % 2**64)
-    assert found == expected, what
-
-
-def test_what_cannot_be_read_tells_nothing() -> None:
-    assert DataOperands(lambda address, size_bytes: b"").at(BASE) is None
-    # A page begins at the address, and the one before is not there.
-    code = bytes.fromhex("488b0b")
-    at_page = DataOperands(lambda address, size_bytes: code if address == BASE else b"")
-    assert at_page.at(BASE) == (RBX, NOTHING, 1, 0)
-    assert DataOperands(lambda address, size_bytes: code).at(8) == (RBX, NOTHING, 1, 0)
-
-
 def nearest_octaves(address: list[int]) -> list[float]:
     """By brute force."""
-    lines = [each // 64 for each in address]
+    lines, many = [each // 64 for each in address], len(address)
     return [
-        math.log2(1 + min(abs(line - lines[k]) for k in range(len(lines)) if k != at))
+        math.log2(1 + min(abs(line - lines[k]) for k in range(len(lines)) if k != at) * many / 50)
         for at, line in enumerate(lines)
     ]
 
@@ -86,7 +37,7 @@ def spacing_of(address: list[int]) -> Spacing | None:
     """Of samples that rbx and a displacement tell the addresses of."""
     registers = np.zeros((len(address), 16), np.uint64)
     registers[:, RBX] = address
-    operands = np.tile(np.array([RBX, NOTHING, 1, 64], np.uint64), (len(address), 1))
+    operands = len(address) * packed(Operand(RBX, NOTHING, 1, 64))
     found = _core.spacing_of(operands, registers)
     return None if found is None else Spacing(*found)
 
@@ -104,21 +55,11 @@ def test_spacing_is_the_median_distance_to_the_nearest(address: list[int]) -> No
 def test_few_addresses_tell_nothing() -> None:
     assert spacing_of(list(range(7))) is None
     assert spacing_of(8 * [0]) == Spacing(0.0, 0.0)
-    nothing = np.tile(np.array([NOTHING, NOTHING, 1, 64], np.uint64), (20, 1))
+    nothing = 20 * packed(Operand(NOTHING, NOTHING, 1, 64))
     assert _core.spacing_of(nothing, np.zeros((20, 16), np.uint64)) is None
-    with pytest.raises(ValueError, match="differ in number"):
-        _core.spacing_of(nothing, np.zeros((19, 16), np.uint64))
-
-
-def test_registers_and_scales_make_addresses() -> None:
-    """Base, index and displacement add up modulo 2**64, as the processor has it."""
-    rng = np.random.default_rng(4)
-    registers = rng.integers(0, 2**64, (12, 16), np.uint64)
-    operands = np.tile(np.array([RBX, 1, 8, 2**64 - 24], np.uint64), (12, 1))
-    address = registers[:, RBX] + 8 * registers[:, 1] - np.uint64(24)
-    found = _core.spacing_of(operands, registers)
-    assert found is not None
-    assert found[0] == pytest.approx(float(np.median(nearest_octaves(address.tolist()))))
+    for registers in (np.zeros((19, 16), np.uint64), np.zeros((21, 16), np.uint64)):
+        with pytest.raises(ValueError, match="not the operands"):
+            _core.spacing_of(nothing, registers)
 
 
 def samples(address: np.ndarray, begin_seconds: float, pid: int = 7) -> BranchSamples:
@@ -138,6 +79,23 @@ def spacing_reader() -> DataSpacing:
         return memory[address - BASE :][:size_bytes]
 
     return DataSpacing(7, read)
+
+
+def test_spacing_about_a_moment_is_that_of_samples_before_and_after_it() -> None:
+    reader, rng = spacing_reader(), np.random.default_rng(1)
+    for window, size_bytes in enumerate((1 << 14, 1 << 24)):
+        reader.add(samples(rng.integers(0, size_bytes, 50).astype(np.uint64), window))
+    small, none, large = (reader.about(at) for at in (0.05, 0.5, 1.05))
+    assert small is not None
+    assert large is not None
+    assert large.octaves > small.octaves + 5
+    assert none is None  # between two data
+    assert reader.about(-1.0) == reader.between(0.0, 0.0485)
+    assert reader.about(9.0) == reader.between(1.0495, 9.0)
+    near = reader.about(0.074)  # twelve samples before the change: fewer tell
+    assert near == reader.between(0.0495, 0.0985)
+    assert near is not None
+    assert near.octaves == pytest.approx(small.octaves, abs=1.0)
 
 
 def test_windows_on_larger_data_have_a_larger_spacing() -> None:

@@ -46,7 +46,7 @@ take(struct operands *from, void *to, size_t bytes)
     return true;
 }
 
-enum address_told
+bool
 data_address(struct operands *operands, const uint64_t *registers, uint64_t *address)
 {
     uint64_t value[REGISTERS + 1];
@@ -54,17 +54,19 @@ data_address(struct operands *operands, const uint64_t *registers, uint64_t *add
     struct address_step step;
 
     if (!take(operands, &operand, sizeof operand) || operand.base > REGISTERS || operand.index > REGISTERS)
-        return ADDRESS_MALFORMED;
+        return false;
     memcpy(value, registers, REGISTERS * sizeof *value);
     value[REGISTERS] = 0;
     for (uint64_t i = 0; i < operand.steps; i++) {
         if (!take(operands, &step, sizeof step) || step.to >= REGISTERS || step.source > REGISTERS ||
             step.index > REGISTERS)
-            return ADDRESS_MALFORMED;
+            return false;
         const uint64_t half = step.is_32 ? UINT32_MAX : UINT64_MAX;
         const uint64_t b = value[step.source] + value[step.index] * step.scale + step.value;
         value[step.to] = made(&step, value[step.to] & half, b & half) & half;
     }
-    *address = value[operand.base] + value[operand.index] * operand.scale + operand.displacement;
-    return operand.base < REGISTERS || operand.index < REGISTERS ? ADDRESS_TOLD : ADDRESS_UNKNOWN;
+    *address = 0;
+    if (operand.base < REGISTERS || operand.index < REGISTERS)
+        *address = value[operand.base] + value[operand.index] * operand.scale + operand.displacement;
+    return true;
 }

@@ -24,9 +24,8 @@ struct operands {
     size_t left; /* bytes */
 };
 
-enum address_told { ADDRESS_TOLD, ADDRESS_UNKNOWN, ADDRESS_MALFORMED };
-
-/* What the next operand and a sample's registers tell. */
-enum address_told data_address(struct operands *operands, const uint64_t *registers, uint64_t *address);
+/* The address that the next operand and a sample's registers tell; 0 where nothing tells one. False if this
+ * is no operand. */
+bool data_address(struct operands *operands, const uint64_t *registers, uint64_t *address);
 
 #endif

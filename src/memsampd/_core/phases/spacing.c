@@ -10,6 +10,7 @@
 #include <stdlib.h>
 
 #define LEAST_ADDRESSES 8
+#define USUAL_ADDRESSES 50.0
 #define LINE_SHIFT 6
 #define CHANGE 2.0 /* octaves, besides what both halves of a window are known to */
 
@@ -26,8 +27,9 @@ at_rank(const double *values, size_t count, double rank)
                          : values[count - 1];
 }
 
-/* Of how far each line is from the nearest other, one more, the median and its standard error, in octaves;
- * room is for as many lines and numbers. False of fewer than eight. */
+/* Of how far each line is from the nearest other, one more, the median and its standard error, in octaves,
+ * as of fifty lines: twice as many are half as far apart. Room is for as many lines and numbers. False of
+ * fewer than eight. */
 static bool
 space(const uint64_t *address, size_t count, uint64_t *line, double *octave, struct spacing *told)
 {
@@ -39,7 +41,7 @@ space(const uint64_t *address, size_t count, uint64_t *line, double *octave, str
     for (size_t i = 0; i < count; i++) {
         const double before = i > 0 ? (double)(line[i] - line[i - 1]) : INFINITY;
         const double behind = i + 1 < count ? (double)(line[i + 1] - line[i]) : INFINITY;
-        octave[i] = log2(1 + fmin(before, behind));
+        octave[i] = log2(1 + fmin(before, behind) * (double)count / USUAL_ADDRESSES);
     }
     qsort(octave, count, sizeof *octave, ascending_double);
     /* The median's rank has a standard deviation of half the root of n. */
@@ -64,60 +66,100 @@ changes(const uint64_t *address, size_t count, uint64_t *line, double *octave)
     return fabs(first.octaves - second.octaves) > CHANGE + first.error + second.error;
 }
 
-/* Addresses of those samples that tell one, and how many; false if these are no operands of so many. */
-static bool
-collect(struct operands operands, const uint64_t *registers, size_t count, uint64_t *address, size_t *found)
+/* The arguments of what follows: operands of samples, and their registers. */
+struct samples {
+    Py_buffer operands, registers;
+    size_t count;
+    uint64_t *address; /* of each, 0 where none is told */
+};
+
+static void
+release(struct samples *s)
 {
-    *found = 0;
-    for (size_t i = 0; i < count; i++) {
-        const enum address_told told =
-            data_address(&operands, registers + i * REGISTERS, &address[*found]);
-        if (told == ADDRESS_MALFORMED)
-            return false;
-        *found += told == ADDRESS_TOLD;
-    }
-    return operands.left == 0;
+    PyMem_Free(s->address);
+    PyBuffer_Release(&s->operands);
+    PyBuffer_Release(&s->registers);
+}
+
+/* Read them, and work out their addresses; false with an exception set. */
+static bool
+take_samples(PyObject *args, struct samples *s)
+{
+    if (!PyArg_ParseTuple(args, "y*y*", &s->operands, &s->registers))
+        return false;
+    const uint64_t *registers = s->registers.buf;
+    struct operands operands = {s->operands.buf, (size_t)s->operands.len};
+    bool is_sound = true;
+
+    s->count = (size_t)s->registers.len / (REGISTERS * sizeof *registers);
+    s->address = PyMem_Calloc(s->count + 1, sizeof *s->address);
+    if (s->address == NULL)
+        PyErr_NoMemory();
+    for (size_t i = 0; s->address != NULL && i < s->count && is_sound; i++)
+        is_sound = data_address(&operands, registers + i * REGISTERS, &s->address[i]);
+    if (s->address != NULL && is_sound && operands.left == 0)
+        return true;
+    if (s->address != NULL)
+        PyErr_SetString(PyExc_ValueError, "not the operands of so many samples");
+    release(s);
+    return false;
+}
+
+PyDoc_STRVAR(data_addresses_doc,
+             "data_addresses(operands, registers)\n--\n\n"
+             "The address of each sample's data (uint64), 0 where none is told.\n\n"
+             "Operands are those of the samples, as struct data_operand has them; registers are 16 of each "
+             "(uint64).");
+
+static PyObject *
+data_addresses(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    struct samples samples;
+
+    if (!take_samples(args, &samples))
+        return NULL;
+    PyObject *told = PyBytes_FromStringAndSize((const char *)samples.address,
+                                               (Py_ssize_t)(samples.count * sizeof *samples.address));
+    release(&samples);
+    return told;
 }
 
 PyDoc_STRVAR(spacing_of_doc,
              "spacing_of(operands, registers)\n--\n\n"
              "How far apart, in octaves, the data of samples lie, and its standard error; None if too few tell "
-             "that, or where it changes.\n\n"
-             "Operands are those of the samples, as struct data_operand has them; registers are 16 (uint64) "
-             "of each.");
+             "that, or where it changes. Arguments are those of data_addresses().");
 
 static PyObject *
 spacing_of(PyObject *Py_UNUSED(module), PyObject *args)
 {
-    Py_buffer operands, registers;
-    if (!PyArg_ParseTuple(args, "y*y*:spacing_of", &operands, &registers))
+    struct samples samples;
+
+    if (!take_samples(args, &samples))
         return NULL;
-    const size_t count = (size_t)registers.len / (REGISTERS * sizeof(uint64_t));
-    uint64_t *address = PyMem_Malloc((2 * count + 1) * sizeof *address);
-    double *octave = PyMem_Malloc((count + 1) * sizeof *octave);
+    uint64_t *line = PyMem_Malloc((samples.count + 1) * sizeof *line);
+    double *octave = PyMem_Malloc((samples.count + 1) * sizeof *octave);
     PyObject *told = NULL;
     struct spacing found;
-    size_t many;
+    size_t many = 0;
 
-    if (address == NULL || octave == NULL)
+    for (size_t i = 0; i < samples.count; i++)
+        if (samples.address[i] != 0)
+            samples.address[many++] = samples.address[i];
+    if (line == NULL || octave == NULL)
         PyErr_NoMemory();
-    else if (!collect((struct operands){operands.buf, (size_t)operands.len}, registers.buf, count, address, &many))
-        PyErr_SetString(PyExc_ValueError, "not the operands of so many samples");
-    else {
-        uint64_t *line = address + count;
-        if (!changes(address, many, line, octave) && space(address, many, line, octave, &found))
-            told = Py_BuildValue("(dd)", found.octaves, found.error);
-        else
-            told = Py_NewRef(Py_None);
-    }
-    PyMem_Free(address);
+    else if (!changes(samples.address, many, line, octave) &&
+             space(samples.address, many, line, octave, &found))
+        told = Py_BuildValue("(dd)", found.octaves, found.error);
+    else
+        told = Py_NewRef(Py_None);
+    PyMem_Free(line);
     PyMem_Free(octave);
-    PyBuffer_Release(&operands);
-    PyBuffer_Release(&registers);
+    release(&samples);
     return told;
 }
 
 PyMethodDef memsampd_spacing[] = {
+    {"data_addresses", data_addresses, METH_VARARGS, data_addresses_doc},
     {"spacing_of", spacing_of, METH_VARARGS, spacing_of_doc},
     {NULL, NULL, 0, NULL},
 };

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 
 import iced_x86
@@ -46,6 +47,7 @@ _ONE_OPERAND = {
     Mnemonic.NOT: (_XOR, -1),
 }
 _EXTENSIONS = {Mnemonic.MOVZX: _SHR, Mnemonic.MOVSX: _SAR, Mnemonic.MOVSXD: _SAR}
+_WORDS, _STEP = struct.Struct("=5Q"), struct.Struct("=6BxxQ")
 _HIGH_BYTES = frozenset({Register.AH, Register.BH, Register.CH, Register.DH})
 
 
@@ -92,6 +94,13 @@ class Operand(msgspec.Struct, frozen=True):
     def registers(self) -> set[int]:
         """Positions of the registers."""
         return {self.base, self.index} - {NOTHING}
+
+
+def packed(operand: Operand) -> bytes:
+    """Return an operand as the core has it (struct data_operand): the longer, the more steps."""
+    words = operand.base, operand.index, operand.scale, operand.displacement, len(operand.steps)
+    steps = [_STEP.pack(*msgspec.structs.astuple(step)) for step in operand.steps]
+    return _WORDS.pack(*words) + b"".join(steps)
 
 
 class DataOperands:
