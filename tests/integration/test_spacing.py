@@ -60,8 +60,7 @@ def test_spacing_of_a_real_loop(tmp_path: Path, log_bytes: int) -> None:
     with running(program, str(log_bytes)) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
-        samples = 200
-        found = spacing_in(process, samples)
+        found = spacing_in(process, 50)
     assert found is not None
     # All samples tell an address, or nearly; fifty at random lie a hundredth of the area apart.
     lines = 2**log_bytes / 64

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 import msgspec
 import numpy as np
 from msgspec.structs import replace
+from numpy.typing import NDArray
 
 from memsampd.daemon.closed import ClosedWindows
 from memsampd.daemon.learners import Learners
@@ -34,6 +35,9 @@ from memsampd.phases.windows import WindowCutter
 from memsampd.sampler.perf.watchpoints import WatchOrder
 from memsampd.sampler.process.mapped import MemoryUse
 from memsampd.sampler.records import BranchSamples
+
+# So long after it went on to code that no burst had seen a program is likely to do so again.
+_NEW_CODE_LATELY_SECONDS = 2.0
 
 
 class PipelineParts(msgspec.Struct, frozen=True):
@@ -84,6 +88,7 @@ class Pipeline:
         self._closed = ClosedWindows()
         self._watches = Watches(parts.watching, parts.ledger, self.counts, self._since_start)
         self._bursts = 0  # of this program
+        self._new_code_seconds = -math.inf  # when it went on to other code last
         self._has_counted = False  # a burst, in this turn
         self._ordered: CaptureOrder | None = None
         self._new_thread: int | None = None  # ran other code while some was sought
@@ -124,7 +129,12 @@ class Pipeline:
         if not len(samples) or not self.may_hurry:
             return False
         bins = self.parts.cutter.bins(samples)
-        return self._learners.unseen.is_new(bins, self.parts.estimator.seen_code())
+        return self._learners.unseen.is_new(bins, self._seen_code())
+
+    @property
+    def meets_new_code(self) -> bool:
+        """Whether the program went on to other code lately, or began: it may soon do so again."""
+        return self._now_seconds - self._new_code_seconds < _NEW_CODE_LATELY_SECONDS
 
     @property
     def windows_left(self) -> float:
@@ -249,8 +259,8 @@ class Pipeline:
             return at_once
         if ended is None:
             return None
-        seen = self.parts.estimator.seen_code()
-        sought = planner.seek(self._learners.unseen, seen, ended.index, self.phase)
+        unseen, phase = self._learners.unseen, self.phase
+        sought = planner.seek(unseen, self._seen_code(), ended.index, phase)
         if sought is not None:
             return sought
         if not self._waiting and self._learners.paces.seek():
@@ -259,7 +269,18 @@ class Pipeline:
 
     def _find_new_thread(self) -> int | None:
         """The thread that has just begun to run code which no burst has seen, once."""
-        return self._learners.unseen.new_thread(self.parts.estimator.seen_code())
+        tid = self._learners.unseen.new_thread(self._seen_code())
+        if tid is not None:
+            self._new_code_seconds = self._now_seconds
+        return tid
+
+    def _seen_code(self) -> NDArray[np.bool_]:
+        """Which bins any burst ran code of, such as still wait for their windows included."""
+        seen = self.parts.estimator.seen_code()
+        for counted in self._waiting:
+            ran = self.parts.cutter.vector(counted.burst.pid, counted.code_ips) > 0
+            seen = seen | ran if len(seen) == len(ran) else seen
+        return seen
 
     def _emit(self, record: EstimatorEvent) -> None:
         self.parts.estimator.add(record)
@@ -389,6 +410,8 @@ class Pipeline:
         # That its code makes no access is worth as much as the accesses of other code.
         seen = burst.instructions if burst.is_memoryless else histogram.accesses
         parts.schedule.record(phase, seen, burst.cost.own_cpu_seconds)
+        if self._is_first and burst.tells:
+            self._new_code_seconds = self._now_seconds
         self._bursts += burst.tells
         self._has_counted = True
         self.counts.add_burst(burst)

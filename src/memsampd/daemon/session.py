@@ -33,7 +33,8 @@ from memsampd.sampler.process.status import list_threads
 
 logger = logging.getLogger(__name__)
 
-_GLANCE_SECONDS = 0.08  # between two turns: has the target gone on to other code?
+# Between two turns: has the target gone on to other code? And where it did so lately.
+_GLANCE_SECONDS, _OFTEN_SECONDS = 0.08, 0.03
 _LOOK_SECONDS = 0.05  # whether somebody has read the last state
 
 
@@ -171,13 +172,18 @@ class Session:
         return pause_seconds(self._parts.pipeline, self._config, waits_for_cpu=self._waits_for_cpu)
 
     def _pause(self) -> None:
-        """Wait for the next turn; it comes at once where the target has gone on to other code."""
+        """Wait for the next turn; it comes at once where the target has gone on to other code.
+
+        Where it did so lately, it comes as soon as a burst has, too: the next one may be of use.
+        """
         end = time.monotonic() + self.pause_seconds()
-        glance = _GLANCE_SECONDS if self._may_hurry else math.inf
+        is_often = self._parts.pipeline.meets_new_code
+        glance = _OFTEN_SECONDS if is_often else _GLANCE_SECONDS if self._may_hurry else math.inf
         while (left := end - time.monotonic()) > 0:
             if self._stop.wait(min(left, glance), self._parts.handle.fileno()):
                 return
-            if left > glance and self._runs_new_code():
+            has_come = is_often and self._parts.tracer.has_results
+            if left > glance and (has_come or (self._may_hurry and self._runs_new_code())):
                 return
 
     @property

@@ -74,6 +74,10 @@ class BurstTaker(Protocol):
 
     source_name: str
 
+    @property
+    def has_results(self) -> bool:
+        """Whether something has come since :meth:`results` was called."""
+
     def order(self, order: CaptureOrder) -> None:
         """Have a burst taken, once the last one's result has been told."""
 

@@ -194,6 +194,11 @@ class TracerThread:
         """Wait no longer for a thread to come to code that is sought."""
         os.eventfd_write(self._seek_end, 1)
 
+    @property
+    def has_results(self) -> bool:
+        """Whether something has come since :meth:`results` was called."""
+        return not self._results.empty()
+
     def results(self) -> list[CaptureResult]:
         """What has come since the last call: one result an order."""
         found = []

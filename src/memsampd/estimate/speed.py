@@ -33,7 +33,7 @@ _LEAST_EXPOSURE = 0.005
 class SpeedModel:
     """Rates of code that was not timed in the target.
 
-    ``seconds an access = c * t_c + m(L1d) * t_1 + m(L2) * t_2 + d * x * t_d
+    ``seconds an access = c * t_c + m(L1d) * t_1 + m(L2) * t_2 + min(d, m(L1d)) * x * t_d
     + (min(s, m(L2)) - min(s, m(L3))) * x * t_3 + min(s, m(L3)) * x * t_m``, with c the cycles an
     access on the modelled core (``_core/translator/core_model.h``) if all hit, m(.) the miss ratios
     of LRU caches of this machine's sizes, s the scattered accesses (:class:`ReuseHistogram`) and d
@@ -102,7 +102,7 @@ def _features(burst: BurstRecord, misses: NDArray[np.float64]) -> NDArray[np.flo
     core = burst.core
     if core is not None and core.accesses:
         cycles = max(core.near_cycles / core.accesses, _LEAST_CYCLES)
-        distant = core.distant / core.accesses
+        distant = min(core.distant / core.accesses, misses[0])
     else:
         cycles = _USUAL_CYCLES * (burst.instructions / burst.accesses or _USUAL_INSTRUCTIONS)
         distant = misses[0]

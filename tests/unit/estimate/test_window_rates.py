@@ -38,13 +38,13 @@ def test_windows_on_other_data_tell_nothing_of_these() -> None:
     """Of a loop on a small array and on a large one, which goes now faster, now slower."""
     rates = WindowRates()
     for number in range(32):
-        if number % 4:
+        if number % 3:
             rates.add(1e9, 2.0)
         else:
-            rates.add(1e8 * (1 + number % 3), 10.0)
+            rates.add(1e8 * (1 + number % 2), 10.0)
     assert math.exp(rates.steady(2.5)) == pytest.approx(1e9)
     assert math.isnan(rates.steady(10.0))
-    assert math.exp(rates.steady()) == pytest.approx(1e9)  # of any
+    assert math.isnan(rates.steady())  # of any: a third of them is far off
     unknown = WindowRates()
     for _ in range(8):
         unknown.add(1e9)

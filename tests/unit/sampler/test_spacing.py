@@ -92,8 +92,8 @@ def test_spacing_about_a_moment_is_that_of_samples_before_and_after_it() -> None
     assert none is None  # between two data
     assert reader.about(-1.0) == reader.between(0.0, 0.0485)
     assert reader.about(9.0) == reader.between(1.0495, 9.0)
-    near = reader.about(0.074)  # twelve samples before the change: fewer tell
-    assert near == reader.between(0.0495, 0.0985)
+    near = reader.about(0.08)  # ten samples before the change: fewer tell
+    assert near == reader.between(0.0555, 1.0025)
     assert near is not None
     assert near.octaves == pytest.approx(small.octaves, abs=1.0)
 

@@ -63,6 +63,11 @@ class RestingTracer:
         if self._tracer is not None:
             self._tracer.end_seeking()
 
+    @property
+    def has_results(self) -> bool:
+        """Whether something has come since :meth:`results` was called."""
+        return bool(self._failed) or (self._tracer is not None and self._tracer.has_results)
+
     def results(self) -> list[CaptureResult]:
         """What has come since the last call: one result an order."""
         found, self._failed = self._failed, []
