@@ -37,7 +37,7 @@ from memsampd.sampler.process.mapped import MemoryUse
 from memsampd.sampler.records import BranchSamples
 
 # So long after it went on to code that no burst had seen a program is likely to do so again.
-_NEW_CODE_LATELY_SECONDS = 2.0
+_NEW_CODE_LATELY_SECONDS = 0.5
 
 
 class PipelineParts(msgspec.Struct, frozen=True):

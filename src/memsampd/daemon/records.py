@@ -40,8 +40,7 @@ def window_record(
     """
     start, end = window.start_seconds, window.end_seconds
     rates = learners.clock.rates(start, end)
-    told = learners.spacing.between(start, end)
-    spacing = told[0] if len(told) == 1 else None
+    spacing = learners.spacing.between(start, end)
     learners.paces.add_window(rates, window.samples, phase, spacing)
     return WindowRecord(
         index=window.index,
@@ -57,7 +56,6 @@ def window_record(
         code=code_bytes(window.code),
         rates=rates,
         spacing=spacing,
-        halves=told if len(told) == 2 else (),
         speed=learners.clock.speed(start, end),
         memory=memory,
     )

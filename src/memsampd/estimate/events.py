@@ -72,7 +72,6 @@ class WindowRecord(Event, frozen=True, kw_only=True, tag="window"):
         code: its branch vector, hits a bin, uint16 little-endian; empty if it was not kept.
         rates: how fast code went in it that bursts were timed in.
         spacing: how far apart its data lay; None where samples do not tell.
-        halves: the same of both of its halves, where these differ much; else empty.
         speed: accesses, instructions and cycles as counters told them; None without counters.
         memory: what the target had at its end, and was given in it; None if that is not known.
     """
@@ -90,7 +89,6 @@ class WindowRecord(Event, frozen=True, kw_only=True, tag="window"):
     code: bytes = b""
     rates: tuple[CodeRate, ...] = ()
     spacing: Spacing | None = None
-    halves: tuple[Spacing, ...] = ()
     speed: Speed | None = None
     memory: MemoryUse | None = None
 

@@ -19,7 +19,6 @@ _SAME_SPACING = 0.4
 _SPACING_ERRORS = 2.0
 _LEAST_LIKENESS = 1e-4
 _APART_UNKNOWN = 3.0  # what is not known, in squared deviations
-_UNKNOWN = Spacing(np.nan, np.nan)
 
 
 def rates_in_windows(
@@ -64,24 +63,21 @@ def rates_in_windows(
 
 
 def likeness_of_spacing(
-    window_spacings: Sequence[Sequence[Spacing]], spacing: NDArray[np.float64]
+    window_spacing: Sequence[Spacing | None], spacing: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """How much bursts speak for windows, by how far apart the data of both lay, shape (w, m).
 
     Args:
-        window_spacings: of the windows, w of them: that of each, or those of its halves where these
-            differ, or none where it is not known.
-        spacing: octaves and errors of the data about bursts, NaN where not known, shape (m, 2).
+        window_spacing: of the windows, w of them; None where it is not known.
+        spacing: octaves and errors of the bursts' windows, NaN where not known, shape (m, 2).
     """
-    parts = [each or (_UNKNOWN,) for each in window_spacings]
-    own = np.array([(part.octaves, part.error) for each in parts for part in each])
+    own = np.array(
+        [
+            (np.nan, np.nan) if each is None else (each.octaves, each.error)
+            for each in window_spacing
+        ]
+    )
     variance = _SAME_SPACING**2 + _SPACING_ERRORS * np.add.outer(own[:, 1] ** 2, spacing[:, 1] ** 2)
     apart = np.subtract.outer(own[:, 0], spacing[:, 0]) ** 2 / variance
     like = (1 + np.where(np.isnan(apart), _APART_UNKNOWN, apart)) ** -3.0
-    like = np.maximum(like, _LEAST_LIKENESS)
-    if len(own) == len(parts):
-        return np.asarray(like)
-    # Each half is told by those that are like it: both are about as long.
-    like /= like.max(axis=1, keepdims=True)
-    begins = np.cumsum([0, *(len(each) for each in parts[:-1])])
-    return np.asarray(np.add.reduceat(like, begins))
+    return np.asarray(np.maximum(like, _LEAST_LIKENESS))

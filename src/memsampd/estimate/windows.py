@@ -42,7 +42,7 @@ class _Waiting(msgspec.Struct):
     cpu_seconds: float
     hits: NDArray[np.uint16]
     rates: tuple[CodeRate, ...]
-    spacings: tuple[Spacing, ...]
+    spacing: Spacing | None
     most_misses: NDArray[np.float64]
     sums: WindowSums
     is_known: bool = False
@@ -119,7 +119,7 @@ class WaitingWindows:
             record.cpu_seconds,
             code_hits(record.code),
             record.rates,
-            record.halves if record.spacing is None else (record.spacing,),
+            record.spacing,
             self._footprint.add(record.memory),
             self._nothing(),
         )
@@ -300,7 +300,7 @@ def _shared_out(windows: Sequence[_Waiting] | deque[_Waiting], memory: BurstMemo
     rates, by_rates = rates_in_windows(
         [window.rates for window in windows], memory.timed_code, memory.like_code(), expected
     )
-    by_spacing = likeness_of_spacing([window.spacings for window in windows], memory.spacing)
+    by_spacing = likeness_of_spacing([window.spacing for window in windows], memory.spacing)
     own = np.equal.outer(phase, memory.phase)
     is_told = np.logical_and.outer(hits.any(axis=1), memory.has_code())
     shares = burst_shares(

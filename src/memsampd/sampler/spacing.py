@@ -60,26 +60,23 @@ class DataSpacing:
         self._time.add(samples.time_seconds[is_own])
         self._registers.add(samples.registers[is_own])
 
-    def between(self, start_seconds: float, end_seconds: float) -> tuple[Spacing, ...]:
-        """Return the spacing from one moment to another; none if too few samples tell it.
-
-        Two where the data of both halves lie quite otherwise, as where the code went on to others.
-        """
+    def between(self, start_seconds: float, end_seconds: float) -> Spacing | None:
+        """Return the spacing from one moment to another; None if too few samples tell it."""
         return self._spacing(self._within(start_seconds, end_seconds))
 
     def about(self, time_seconds: float) -> Spacing | None:
         """Return that of samples about a moment, half of them before it; of fewer if it changes."""
         at = int(self._time.rows.searchsorted(time_seconds))
         found = (self._spacing(slice(max(at - most, 0), at + most)) for most in _ABOUT)
-        return next((each[0] for each in found if len(each) == 1), None)
+        return next((each for each in found if each is not None), None)
 
-    def _spacing(self, those: slice) -> tuple[Spacing, ...]:
+    def _spacing(self, those: slice) -> Spacing | None:
         ips = self._ip.rows[those].tolist()
         if len(ips) < _LEAST_ADDRESSES:
-            return ()
+            return None
         self._learn(ips)
         found = _core.spacing_of(self._packed(ips), self._registers.rows[those])
-        return tuple(Spacing(*each) for each in found)
+        return None if found is None else Spacing(*found)
 
     def _within(self, start_seconds: float, end_seconds: float) -> slice:
         """Which of the samples that are remembered lie between two moments, both included."""

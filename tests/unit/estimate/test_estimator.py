@@ -523,23 +523,6 @@ def test_among_bursts_of_like_code_those_speak_whose_data_lay_as_far_apart() -> 
     assert all(small + 0.1 < each < large - 0.1 for each in ratios[4:])
 
 
-def test_bursts_on_either_data_speak_for_a_window_that_went_over_to_other_data() -> None:
-    code = np.eye(BINS)[3] * 50
-    small, large = (Spacing(octaves, 0.2) for octaves in (2.0, 9.0))
-    events: list[EstimatorEvent] = [
-        msgspec.structs.replace(window(0, 0, code), spacing=small),
-        msgspec.structs.replace(burst_of(100, 0), spacing=small),
-        msgspec.structs.replace(window(1, 0, code), spacing=large),
-        msgspec.structs.replace(burst_of(4000, 1), spacing=large),
-        *(msgspec.structs.replace(window(at, 0, code), spacing=small) for at in range(2, 9)),
-        msgspec.structs.replace(window(9, 0, code), halves=(small, large)),
-    ]
-    known = windows_of(events)
-    size = int(np.searchsorted(SIZES_BYTES, 2 * 100 * 64))
-    ratios = [known[at].curves["lru"].miss_ratio[size] for at in range(10)]
-    assert ratios[9] == pytest.approx((ratios[0] + ratios[1]) / 2, abs=0.1)
-
-
 def _with(record: BurstRecord, histogram: ReuseHistogram) -> BurstRecord:
     bins, reuses, censored = histogram.to_sparse()
     return msgspec.structs.replace(

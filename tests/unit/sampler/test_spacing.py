@@ -33,31 +33,30 @@ def nearest_octaves(address: list[int]) -> list[float]:
     ]
 
 
-def spacing_of(address: list[int]) -> tuple[Spacing, ...]:
+def spacing_of(address: list[int]) -> Spacing | None:
     """Of samples that rbx and a displacement tell the addresses of."""
     registers = np.zeros((len(address), 16), np.uint64)
     registers[:, RBX] = address
     operands = len(address) * packed(Operand(RBX, NOTHING, 1, 64))
-    return tuple(Spacing(*each) for each in _core.spacing_of(operands, registers))
+    found = _core.spacing_of(operands, registers)
+    return None if found is None else Spacing(*found)
 
 
 @given(st.lists(st.integers(0, 2**47), min_size=8, max_size=60))
 def test_spacing_is_the_median_distance_to_the_nearest(address: list[int]) -> None:
-    found, middle = spacing_of(address), len(address) // 2
-    parts = [address] if len(found) == 1 else [address[:middle], address[middle:]]
-    for told, part in zip(found, parts, strict=True):
-        octaves = nearest_octaves(part)
-        assert told.octaves == pytest.approx(float(np.median(octaves)))
-        assert 0 <= told.error <= (max(octaves) - min(octaves)) / 2 + 1e-9
-    if len(found) == 2:
-        assert abs(found[0].octaves - found[1].octaves) > 2
+    found = spacing_of(address)
+    assert found is not None or len(address) >= 16  # so many may be spaced otherwise later
+    if found is not None:
+        octaves = nearest_octaves(address)
+        assert found.octaves == pytest.approx(float(np.median(octaves)))
+        assert 0 <= found.error <= (max(octaves) - min(octaves)) / 2 + 1e-9
 
 
 def test_few_addresses_tell_nothing() -> None:
-    assert spacing_of(list(range(7))) == ()
-    assert spacing_of(8 * [0]) == (Spacing(0.0, 0.0),)
+    assert spacing_of(list(range(7))) is None
+    assert spacing_of(8 * [0]) == Spacing(0.0, 0.0)
     nothing = 20 * packed(Operand(NOTHING, NOTHING, 1, 64))
-    assert _core.spacing_of(nothing, np.zeros((20, 16), np.uint64)) == ()
+    assert _core.spacing_of(nothing, np.zeros((20, 16), np.uint64)) is None
     for registers in (np.zeros((19, 16), np.uint64), np.zeros((21, 16), np.uint64)):
         with pytest.raises(ValueError, match="not the operands"):
             _core.spacing_of(nothing, registers)
@@ -91,10 +90,10 @@ def test_spacing_about_a_moment_is_that_of_samples_before_and_after_it() -> None
     assert large is not None
     assert large.octaves > small.octaves + 5
     assert none is None  # between two data
-    assert (reader.about(-1.0),) == reader.between(0.0, 0.0485)
-    assert (reader.about(9.0),) == reader.between(1.0495, 9.0)
+    assert reader.about(-1.0) == reader.between(0.0, 0.0485)
+    assert reader.about(9.0) == reader.between(1.0495, 9.0)
     near = reader.about(0.08)  # ten samples before the change: fewer tell
-    assert (near,) == reader.between(0.0555, 1.0025)
+    assert near == reader.between(0.0555, 1.0025)
     assert near is not None
     assert near.octaves == pytest.approx(small.octaves, abs=1.0)
 
@@ -105,24 +104,24 @@ def test_windows_on_larger_data_have_a_larger_spacing() -> None:
     for window, size_bytes in enumerate((1 << 14, 1 << 18, 1 << 24)):
         reader.add(samples(rng.integers(0, size_bytes, 50).astype(np.uint64), window))
         found.append(reader.between(window, window + 0.5))
-    octaves = [part.octaves for each in found for part in each]
+    octaves = [each.octaves for each in found if each is not None]
     assert len(octaves) == 3
     # Fifty of so many lines: the nearest of them lies about the hundredth part of the area away.
     expected = [
         math.log2(1 + (size_bytes / 64) / 100) for size_bytes in (1 << 14, 1 << 18, 1 << 24)
     ]
     assert octaves == pytest.approx(expected, abs=1.0)
-    assert reader.between(10.0, 11.0) == ()
+    assert reader.between(10.0, 11.0) is None
 
 
-def test_a_window_in_which_the_data_changed_has_that_of_both_halves() -> None:
+def test_a_window_in_which_the_data_changed_has_no_spacing() -> None:
     reader, rng = spacing_reader(), np.random.default_rng(2)
     small, large = (rng.integers(0, size, 25).astype(np.uint64) for size in (1 << 14, 1 << 24))
     for window, addresses in enumerate((small, large, np.concatenate([small, large]))):
         reader.add(samples(addresses, window))
-    one, other = reader.between(0.0, 0.5), reader.between(1.0, 1.5)
-    assert len(one) == len(other) == 1
-    assert reader.between(2.0, 2.5) == (*one, *other)
+    assert reader.between(0.0, 0.5) is not None
+    assert reader.between(1.0, 1.5) is not None
+    assert reader.between(2.0, 2.5) is None
 
 
 def test_samples_of_others_and_such_without_registers_tell_nothing() -> None:
@@ -130,7 +129,7 @@ def test_samples_of_others_and_such_without_registers_tell_nothing() -> None:
     reader.add(samples(address, 0.0, pid=8))
     bare = samples(address, 1.0)
     reader.add(BranchSamples(bare.ip, bare.pid, bare.tid, bare.time_seconds, bare.period_seconds))
-    assert reader.between(0.0, 2.0) == ()
+    assert reader.between(0.0, 2.0) is None
 
 
 def test_code_is_decoded_once_it_was_sampled_often_enough_and_what_is_kept_is_bounded() -> None:
@@ -151,7 +150,7 @@ def test_code_is_decoded_once_it_was_sampled_often_enough_and_what_is_kept_is_bo
         once.registers,
     )
     reader.add(once)
-    assert reader.between(0.0, 1.0) == ()
+    assert reader.between(0.0, 1.0) is None
     assert not asked
     reader.add(once)
     for _ in range(5):
@@ -183,7 +182,7 @@ def test_samples_tell_addresses_of_their_threads_data() -> None:
     reader.add(samples(address, 0.0))
     tids, told = reader.addresses(0.0, 1.0)
     assert (len(tids), len(told)) == (0, 0)
-    assert reader.between(0.0, 1.0)  # learns the code
+    assert reader.between(0.0, 1.0) is not None  # learns the code
     tids, told = reader.addresses(0.0, 1.0)
     assert told.tolist() == [each for each in address.tolist() if 0 < each < 1 << 47]
     assert set(tids.tolist()) == {7}

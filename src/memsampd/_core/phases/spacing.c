@@ -52,17 +52,18 @@ space(const uint64_t *address, size_t count, uint64_t *line, double *octave, str
     return true;
 }
 
-/* Whether the first half of some addresses, in order, is spaced quite otherwise than the other, as where the
- * code went on to other data: both are told. */
+/* Whether the first half of some addresses, in order, is spaced quite otherwise than the other. A window in
+ * which the code went on to other data is like neither. */
 static bool
-changes(const uint64_t *address, size_t count, uint64_t *line, double *octave, struct spacing halves[2])
+changes(const uint64_t *address, size_t count, uint64_t *line, double *octave)
 {
     const size_t middle = count / 2;
+    struct spacing first, second;
 
-    if (!space(address, middle, line, octave, &halves[0]) ||
-        !space(address + middle, count - middle, line, octave, &halves[1]))
+    if (!space(address, middle, line, octave, &first) ||
+        !space(address + middle, count - middle, line, octave, &second))
         return false;
-    return fabs(halves[0].octaves - halves[1].octaves) > CHANGE + halves[0].error + halves[1].error;
+    return fabs(first.octaves - second.octaves) > CHANGE + first.error + second.error;
 }
 
 /* The arguments of what follows: operands of samples, and their registers. */
@@ -125,8 +126,8 @@ data_addresses(PyObject *Py_UNUSED(module), PyObject *args)
 
 PyDoc_STRVAR(spacing_of_doc,
              "spacing_of(operands, registers)\n--\n\n"
-             "How far apart, in octaves, the data of samples lie, and its standard error; of both halves, where "
-             "these differ much; () if too few tell. Arguments are those of data_addresses().");
+             "How far apart, in octaves, the data of samples lie, and its standard error; None if too few tell "
+             "that, or where it changes. Arguments are those of data_addresses().");
 
 static PyObject *
 spacing_of(PyObject *Py_UNUSED(module), PyObject *args)
@@ -138,7 +139,7 @@ spacing_of(PyObject *Py_UNUSED(module), PyObject *args)
     uint64_t *line = PyMem_Malloc((samples.count + 1) * sizeof *line);
     double *octave = PyMem_Malloc((samples.count + 1) * sizeof *octave);
     PyObject *told = NULL;
-    struct spacing found, halves[2];
+    struct spacing found;
     size_t many = 0;
 
     for (size_t i = 0; i < samples.count; i++)
@@ -146,13 +147,11 @@ spacing_of(PyObject *Py_UNUSED(module), PyObject *args)
             samples.address[many++] = samples.address[i];
     if (line == NULL || octave == NULL)
         PyErr_NoMemory();
-    else if (changes(samples.address, many, line, octave, halves))
-        told = Py_BuildValue("((dd)(dd))", halves[0].octaves, halves[0].error, halves[1].octaves,
-                             halves[1].error);
-    else if (space(samples.address, many, line, octave, &found))
-        told = Py_BuildValue("((dd))", found.octaves, found.error);
+    else if (!changes(samples.address, many, line, octave) &&
+             space(samples.address, many, line, octave, &found))
+        told = Py_BuildValue("(dd)", found.octaves, found.error);
     else
-        told = PyTuple_New(0);
+        told = Py_NewRef(Py_None);
     PyMem_Free(line);
     PyMem_Free(octave);
     release(&samples);
