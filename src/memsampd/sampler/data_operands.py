@@ -143,9 +143,7 @@ class DataOperands:
                 is_short = len(needed) <= _MOST_STEPS
                 return msgspec.structs.replace(operand, steps=needed) if is_short else None
             done = _steps_of(instruction)
-            if done and not any({each.to, each.source, each.index} & unknown for each in done):
-                steps += done
-            elif done and _sets(done[0]) and not {done[0].source, done[0].index} & unknown:
+            if done and not _read_by(done[0]) & unknown:
                 unknown.discard(done[0].to)
                 steps += done
             else:
@@ -291,10 +289,12 @@ def _extension(instruction: iced_x86.Instruction, to: int, *, is_32: bool) -> li
     ]
 
 
-def _sets(step: Step) -> bool:
-    """Whether the register becomes what it was not before."""
-    is_zeroed = step.what in (_XOR, _SUB) and step.to == step.source
-    return (step.what == _SET and step.to not in (step.source, step.index)) or is_zeroed
+def _read_by(step: Step) -> set[int]:
+    """Registers whose values count for what a step makes; none where a register is made zero."""
+    if step.what in (_XOR, _SUB) and step.to == step.source:
+        return set()
+    own = set() if step.what == _SET else {step.to}
+    return (own | {step.source, step.index}) - {NOTHING}
 
 
 def _needed(steps: list[Step], registers: set[int]) -> tuple[Step, ...]:
@@ -304,7 +304,5 @@ def _needed(steps: list[Step], registers: set[int]) -> tuple[Step, ...]:
         if step.to not in wanted:
             continue
         kept.append(step)
-        if step.what == _SET:
-            wanted.discard(step.to)
-        wanted |= {step.source, step.index} - {NOTHING}
+        wanted = (wanted - {step.to}) | _read_by(step)
     return tuple(reversed(kept))

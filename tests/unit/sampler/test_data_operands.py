@@ -69,6 +69,12 @@ def operand_at(code: str, at: int) -> Operand | None:
             0,
             (RDI, NOTHING, 1, 0),
         ),
+        (
+            "it was loaded, and is made zero: mov rbx, [rsp]; xor ebx, ebx; mov rcx, [rbx+rdi]",
+            "488b1c24 31db 488b0c3b",
+            0,
+            (RBX, RDI, 1, 0, Step(5, RBX, RBX, is_32=True)),
+        ),
         ("behind a jump the load above is not the last: jmp +0", "488b0b eb00 4889d8", 5, None),
         ("not over a call: call +0; mov rcx, [rbx]", "e800000000 488b0b", 0, None),
         ("an address is no access: lea rax, [rbx+rcx]", "488d040b 4889d8", 4, None),
@@ -79,13 +85,14 @@ def operand_at(code: str, at: int) -> Operand | None:
     ],
 )
 def test_which_registers_tell_an_address(
-    what: str, code: str, at: int, expected: tuple[int, int, int, int] | None
+    what: str, code: str, at: int, expected: tuple[Any, ...] | None
 ) -> None:
     found = operand_at(code.replace(" ", ""), at)
     if expected is None:
         assert found is None, what
     else:
-        assert found == Operand(*expected[:3], expected[3] % 2**64), what
+        base, index, scale, displacement, *steps = expected
+        assert found == Operand(base, index, scale, displacement % 2**64, tuple(steps)), what
 
 
 def test_only_steps_that_make_the_address_are_kept() -> None:

@@ -1,4 +1,4 @@
-/* The address of data that a sample's registers tell: sampler/operands.py says by which steps. */
+/* The address of data that a sample's registers tell: sampler/data_operands.py says by which steps. */
 #ifndef MEMSAMPD_DATA_ADDRESS_H
 #define MEMSAMPD_DATA_ADDRESS_H
 
