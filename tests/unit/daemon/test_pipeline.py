@@ -509,6 +509,33 @@ def test_a_program_that_goes_on_to_other_code_gets_a_burst_at_once() -> None:
     assert not world.pipeline.runs_new_code(world.samples(0.15))
 
 
+def test_code_counts_as_seen_though_the_window_of_its_burst_goes_on() -> None:
+    """So that the next burst is for what the program goes on to meanwhile."""
+    world = World(lambda order: BURST, schedule_name="phase-guided", tells_code=True)
+    for _ in range(10):
+        world.turn()
+    while world.waiting or world.pipeline.awaits_burst:
+        world.turn()
+    assert not world.pipeline.meets_new_code
+    before, world.code = len(world.orders), 300
+    world.turn(0.15)
+    assert len(world.orders) == before + 1
+    assert world.pipeline.meets_new_code
+    taken = len(world.bursts())
+    (late,) = world.waiting
+    assert late.counted is not None
+    burst = replace(late.counted.burst, time_seconds=world.now_seconds + 0.03)
+    world.waiting = [replace(late, counted=replace(late.counted, burst=burst))]
+    world.turn(0.03)
+    assert len(world.bursts()) == taken  # its window has not ended
+    assert not world.pipeline.runs_new_code(world.samples(0.15))
+    world.code = 500
+    assert world.pipeline.runs_new_code(world.samples(0.15))
+    for _ in range(10):
+        world.turn()
+    assert len(world.bursts()) > taken
+
+
 def test_another_program_starts_with_nothing_known() -> None:
     world = World(lambda order: BURST, windows=10)
     world.run()
