@@ -20,6 +20,7 @@ extern PyMethodDef memsampd_probe[];
 extern PyMethodDef memsampd_product_limit[];
 extern PyMethodDef memsampd_random_ratios[];
 extern PyMethodDef memsampd_shares[];
+extern PyMethodDef memsampd_data_address[];
 extern PyMethodDef memsampd_spacing[];
 
 /* The others add their functions, types and constants to the module; -1 with an exception set on failure. */

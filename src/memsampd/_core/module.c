@@ -44,6 +44,7 @@ core_exec(PyObject *module)
         memsampd_product_limit,
         memsampd_random_ratios,
         memsampd_shares,
+        memsampd_data_address,
         memsampd_spacing,
     };
     static int (*const add[])(PyObject *module) = {

@@ -248,28 +248,28 @@ class Pipeline:
                 self.parts.schedule.skip(self.parts.estimator.phase_now(assignment.phase))
         if self._ordered is not None:
             if self._new_thread is None and self._is_seeking and planner.may_hurry:
-                self._new_thread = self._find_new_thread()
+                self._new_thread = self._find_new_thread(self._seen_code())
             return None
         if (again := planner.first(self._lately)) is not None:
             return again
+        seen = self._seen_code()
         tid, self._new_thread = self._new_thread, None
         if tid is None:
-            tid = self._find_new_thread()
+            tid = self._find_new_thread(seen)
         if tid is not None and (at_once := planner.at_once(tid)) is not None:
             return at_once
         if ended is None:
             return None
-        unseen, phase = self._learners.unseen, self.phase
-        sought = planner.seek(unseen, self._seen_code(), ended.index, phase)
+        sought = planner.seek(self._learners.unseen, seen, ended.index, self.phase)
         if sought is not None:
             return sought
         if not self._waiting and self._learners.paces.seek():
             self.parts.schedule.hasten(self.phase)
         return planner.next(ended, self.phase, self.predicted_phase, self._watches.is_open)
 
-    def _find_new_thread(self) -> int | None:
+    def _find_new_thread(self, seen: NDArray[np.bool_]) -> int | None:
         """The thread that has just begun to run code which no burst has seen, once."""
-        tid = self._learners.unseen.new_thread(self._seen_code())
+        tid = self._learners.unseen.new_thread(seen)
         if tid is not None:
             self._new_code_seconds = self._now_seconds
         return tid

@@ -51,7 +51,7 @@ _WORDS, _STEP = struct.Struct("=5Q"), struct.Struct("=6BxxQ")
 _HIGH_BYTES = frozenset({Register.AH, Register.BH, Register.CH, Register.DH})
 
 
-class Step(msgspec.Struct, frozen=True, array_like=True):
+class Step(msgspec.Struct, frozen=True):
     """What an instruction does to a register: ``to = to (what) (source + index * scale + value)``.
 
     Attributes:

@@ -75,7 +75,8 @@ class DataSpacing:
         if len(ips) < _LEAST_ADDRESSES:
             return None
         self._learn(ips)
-        found = _core.spacing_of(self._packed(ips), self._registers.rows[those])
+        operands = b"".join(self._known_at(ips))
+        found = _core.spacing_of(_core.data_addresses(operands, self._registers.rows[those]))
         return None if found is None else Spacing(*found)
 
     def _within(self, start_seconds: float, end_seconds: float) -> slice:
@@ -84,9 +85,9 @@ class DataSpacing:
         first = int(time.searchsorted(start_seconds))
         return slice(first, int(time.searchsorted(end_seconds, side="right")))
 
-    def _packed(self, ips: list[int]) -> bytes:
+    def _known_at(self, ips: list[int]) -> list[bytes]:
         """What tells an address at each, as the core has it."""
-        return b"".join([self._known.get(ip, _UNKNOWN) for ip in ips])
+        return [self._known.get(ip, _UNKNOWN) for ip in ips]
 
     def addresses(
         self, start_seconds: float, end_seconds: float
@@ -98,7 +99,7 @@ class DataSpacing:
         to be among them.
         """
         those = self._within(start_seconds, end_seconds)
-        known = [self._known.get(ip, _UNKNOWN) for ip in self._ip.rows[those].tolist()]
+        known = self._known_at(self._ip.rows[those].tolist())
         # An operand with steps is longer.
         plain = b"".join([each if len(each) == len(_UNKNOWN) else _UNKNOWN for each in known])
         told = _core.data_addresses(plain, self._registers.rows[those])

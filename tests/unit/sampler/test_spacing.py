@@ -38,7 +38,7 @@ def spacing_of(address: list[int]) -> Spacing | None:
     registers = np.zeros((len(address), 16), np.uint64)
     registers[:, RBX] = address
     operands = len(address) * packed(Operand(RBX, NOTHING, 1, 64))
-    found = _core.spacing_of(operands, registers)
+    found = _core.spacing_of(_core.data_addresses(operands, registers))
     return None if found is None else Spacing(*found)
 
 
@@ -56,10 +56,11 @@ def test_few_addresses_tell_nothing() -> None:
     assert spacing_of(list(range(7))) is None
     assert spacing_of(8 * [0]) == Spacing(0.0, 0.0)
     nothing = 20 * packed(Operand(NOTHING, NOTHING, 1, 64))
-    assert _core.spacing_of(nothing, np.zeros((20, 16), np.uint64)) is None
+    none_told = _core.data_addresses(nothing, np.zeros((20, 16), np.uint64))
+    assert _core.spacing_of(none_told) is None
     for registers in (np.zeros((19, 16), np.uint64), np.zeros((21, 16), np.uint64)):
         with pytest.raises(ValueError, match="not the operands"):
-            _core.spacing_of(nothing, registers)
+            _core.data_addresses(nothing, registers)
 
 
 def samples(address: np.ndarray, begin_seconds: float, pid: int = 7) -> BranchSamples:

@@ -1,8 +1,29 @@
+/* Addresses of data that samples' registers tell: sampler/data_operands.py says by which steps. */
 #include "core.h"
-#include "data_address.h"
 #include "records.h"
 
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <string.h>
+
+/* to = to (what) (source + index * scale + value); positions of registers, or one above them for 0. */
+struct address_step {
+    uint8_t what, to, source, index, scale, is_32, unused[2];
+    uint64_t value;
+};
+
+/* base + index * scale + displacement, after so many steps, which follow it; nothing tells one if both are no
+ * registers. */
+struct data_operand {
+    uint64_t base, index, scale, displacement, steps;
+};
+
+/* Operands one after the other. */
+struct operands {
+    const uint8_t *at;
+    size_t left; /* bytes */
+};
 
 enum { SET, ADD, SUB, AND, OR, XOR, MUL, SHL, SHR, SAR, ROL, ROR };
 
@@ -46,8 +67,10 @@ take(struct operands *from, void *to, size_t bytes)
     return true;
 }
 
-bool
-data_address(struct operands *operands, const uint64_t *registers, uint64_t *address)
+/* The address that the next operand and a sample's registers tell; 0 where nothing tells one. False if this
+ * is no operand. */
+static bool
+address_told(struct operands *operands, const uint64_t *registers, uint64_t *address)
 {
     uint64_t value[REGISTERS + 1];
     struct data_operand operand;
@@ -70,3 +93,43 @@ data_address(struct operands *operands, const uint64_t *registers, uint64_t *add
         *address = value[operand.base] + value[operand.index] * operand.scale + operand.displacement;
     return true;
 }
+
+PyDoc_STRVAR(data_addresses_doc,
+             "data_addresses(operands, registers)\n--\n\n"
+             "The address of each sample's data (uint64), 0 where none is told.\n\n"
+             "Operands are those of the samples, as struct data_operand has them; registers are 16 of each "
+             "(uint64).");
+
+static PyObject *
+data_addresses(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    Py_buffer packed, registers;
+
+    if (!PyArg_ParseTuple(args, "y*y*:data_addresses", &packed, &registers))
+        return NULL;
+    const uint64_t *row = registers.buf;
+    const size_t count = (size_t)registers.len / (REGISTERS * sizeof *row);
+    struct operands operands = {packed.buf, (size_t)packed.len};
+    uint64_t *address = PyMem_Malloc((count + 1) * sizeof *address);
+    PyObject *told = NULL;
+    size_t done = 0;
+
+    while (address != NULL && done < count &&
+           address_told(&operands, row + done * REGISTERS, &address[done]))
+        done++;
+    if (address == NULL)
+        PyErr_NoMemory();
+    else if (done < count || operands.left != 0)
+        PyErr_SetString(PyExc_ValueError, "not the operands of so many samples");
+    else
+        told = PyBytes_FromStringAndSize((const char *)address, (Py_ssize_t)(count * sizeof *address));
+    PyMem_Free(address);
+    PyBuffer_Release(&packed);
+    PyBuffer_Release(&registers);
+    return told;
+}
+
+PyMethodDef memsampd_data_address[] = {
+    {"data_addresses", data_addresses, METH_VARARGS, data_addresses_doc},
+    {NULL, NULL, 0, NULL},
+};

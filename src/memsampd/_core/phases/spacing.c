@@ -1,8 +1,6 @@
 /* How far apart data lie: see sampler/spacing.py. */
 #include "core.h"
 #include "ascending.h"
-#include "data_address.h"
-#include "records.h"
 
 #include <math.h>
 #include <stdbool.h>
@@ -66,100 +64,45 @@ changes(const uint64_t *address, size_t count, uint64_t *line, double *octave)
     return fabs(first.octaves - second.octaves) > CHANGE + first.error + second.error;
 }
 
-/* The arguments of what follows: operands of samples, and their registers. */
-struct samples {
-    Py_buffer operands, registers;
-    size_t count;
-    uint64_t *address; /* of each, 0 where none is told */
-};
-
-static void
-release(struct samples *s)
-{
-    PyMem_Free(s->address);
-    PyBuffer_Release(&s->operands);
-    PyBuffer_Release(&s->registers);
-}
-
-/* Read them, and work out their addresses; false with an exception set. */
-static bool
-take_samples(PyObject *args, struct samples *s)
-{
-    if (!PyArg_ParseTuple(args, "y*y*", &s->operands, &s->registers))
-        return false;
-    const uint64_t *registers = s->registers.buf;
-    struct operands operands = {s->operands.buf, (size_t)s->operands.len};
-    bool is_sound = true;
-
-    s->count = (size_t)s->registers.len / (REGISTERS * sizeof *registers);
-    s->address = PyMem_Calloc(s->count + 1, sizeof *s->address);
-    if (s->address == NULL)
-        PyErr_NoMemory();
-    for (size_t i = 0; s->address != NULL && i < s->count && is_sound; i++)
-        is_sound = data_address(&operands, registers + i * REGISTERS, &s->address[i]);
-    if (s->address != NULL && is_sound && operands.left == 0)
-        return true;
-    if (s->address != NULL)
-        PyErr_SetString(PyExc_ValueError, "not the operands of so many samples");
-    release(s);
-    return false;
-}
-
-PyDoc_STRVAR(data_addresses_doc,
-             "data_addresses(operands, registers)\n--\n\n"
-             "The address of each sample's data (uint64), 0 where none is told.\n\n"
-             "Operands are those of the samples, as struct data_operand has them; registers are 16 of each "
-             "(uint64).");
-
-static PyObject *
-data_addresses(PyObject *Py_UNUSED(module), PyObject *args)
-{
-    struct samples samples;
-
-    if (!take_samples(args, &samples))
-        return NULL;
-    PyObject *told = PyBytes_FromStringAndSize((const char *)samples.address,
-                                               (Py_ssize_t)(samples.count * sizeof *samples.address));
-    release(&samples);
-    return told;
-}
-
 PyDoc_STRVAR(spacing_of_doc,
-             "spacing_of(operands, registers)\n--\n\n"
+             "spacing_of(addresses)\n--\n\n"
              "How far apart, in octaves, the data of samples lie, and its standard error; None if too few tell "
-             "that, or where it changes. Arguments are those of data_addresses().");
+             "that, or where it changes. Addresses are those of data_addresses().");
 
 static PyObject *
 spacing_of(PyObject *Py_UNUSED(module), PyObject *args)
 {
-    struct samples samples;
+    Py_buffer addresses;
 
-    if (!take_samples(args, &samples))
+    if (!PyArg_ParseTuple(args, "y*:spacing_of", &addresses))
         return NULL;
-    uint64_t *line = PyMem_Malloc((samples.count + 1) * sizeof *line);
-    double *octave = PyMem_Malloc((samples.count + 1) * sizeof *octave);
+    const uint64_t *told_of = addresses.buf;
+    const size_t count = (size_t)addresses.len / sizeof *told_of;
+    uint64_t *address = PyMem_Malloc((2 * count + 1) * sizeof *address);
+    double *octave = PyMem_Malloc((count + 1) * sizeof *octave);
     PyObject *told = NULL;
     struct spacing found;
-    size_t many = 0;
 
-    for (size_t i = 0; i < samples.count; i++)
-        if (samples.address[i] != 0)
-            samples.address[many++] = samples.address[i];
-    if (line == NULL || octave == NULL)
+    if (address == NULL || octave == NULL)
         PyErr_NoMemory();
-    else if (!changes(samples.address, many, line, octave) &&
-             space(samples.address, many, line, octave, &found))
-        told = Py_BuildValue("(dd)", found.octaves, found.error);
-    else
-        told = Py_NewRef(Py_None);
-    PyMem_Free(line);
+    else {
+        uint64_t *line = address + count;
+        size_t many = 0;
+        for (size_t i = 0; i < count; i++)
+            if (told_of[i] != 0)
+                address[many++] = told_of[i];
+        if (!changes(address, many, line, octave) && space(address, many, line, octave, &found))
+            told = Py_BuildValue("(dd)", found.octaves, found.error);
+        else
+            told = Py_NewRef(Py_None);
+    }
+    PyMem_Free(address);
     PyMem_Free(octave);
-    release(&samples);
+    PyBuffer_Release(&addresses);
     return told;
 }
 
 PyMethodDef memsampd_spacing[] = {
-    {"data_addresses", data_addresses, METH_VARARGS, data_addresses_doc},
     {"spacing_of", spacing_of, METH_VARARGS, spacing_of_doc},
     {NULL, NULL, 0, NULL},
 };
