@@ -62,7 +62,7 @@ def test_spacing_of_a_real_loop(tmp_path: Path, log_bytes: int) -> None:
         assert process.stdout.readline() == "ready\n"
         found = spacing_in(process, 50)
     assert found is not None
-    # All samples tell an address, or nearly; fifty at random lie a hundredth of the area apart in the
-    # mean, less in the median, which of so many is told to a third of an octave: six of these.
+    # All samples tell an address, or nearly; fifty at random lie a hundredth of the area apart in
+    # the mean, less in the median, which so many tell to a third of an octave: six of these.
     lines = 2**log_bytes / 64
     assert found.octaves == pytest.approx(np.log2(1 + np.log(2) * lines / 100), abs=2.0)
