@@ -1,13 +1,15 @@
 """What it costs a program, or a server under load, to be observed by ``memsampd attach``.
 
 usage: python benchmarks/cost.py [--quick] [--busy] [--rounds N] [--only NAME...] [--json FILE]
-                                 [--memsampd PATH] [--other PATH]
+                                 [--resume] [--memsampd PATH] [--other PATH]
 
 Each round runs a target alone and observed, in changing order, by one or two installations. Of
 programs started on their own (20 s each) it compares wall time, CPU time, page faults and peak
 memory as wait4 has them; of servers the throughput while clients ask as fast as they can, CPU time
 a request, faults, memory, and the times to an answer, there and at a quarter of that rate.
-``charged`` is what memsampd itself says that it cost. --busy keeps every CPU busy besides.
+``charged`` is what memsampd itself says that it cost. --busy keeps every CPU busy besides. Ten
+rounds take hours: a run that is broken off goes on, --json FILE --resume, and --rounds 0 of it
+prints what there is.
 
 Goals, for medians over pairs: wall and CPU time at most 2 % more; page faults and memory never
 more; memsampd's CPU time at most 5 % of the target's; charged within a factor of 1.5 of what was
@@ -18,6 +20,7 @@ most 2 % less. Exit status 1 if one is missed. The other installation is measure
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import platform
@@ -33,7 +36,7 @@ from typing import Any
 from programs.workload import environment, find_program
 from targets import options
 from targets.agent import Observation, first_seconds, observing
-from targets.comparing import ALONE, Figures, Kind, Round, Row, judge, missed, table
+from targets.comparing import ALONE, Figures, Kind, Row, missed, table
 from targets.launching import (
     LaunchError,
     available_bytes,
@@ -53,8 +56,9 @@ SPARE_BYTES = 1 << 30
 PACED_SHARE = 0.25
 ROUNDS, QUICK_ROUNDS = 10, 2
 JUDGED_SERVERS = ("redis", "postgres", "nginx")
-# Lead-in that is not counted, as fast as can be, at a given rate.
-TURN_SECONDS, QUICK_TURN_SECONDS = (5.0, 10.0, 10.0), (3.0, 3.0, 3.0)
+# Lead-in that is not counted, as fast as can be, at a given rate: a server that waits for its
+# client half of the time uses 20 s of CPU time, too.
+TURN_SECONDS, QUICK_TURN_SECONDS = (5.0, 30.0, 15.0), (3.0, 3.0, 3.0)
 
 _PAGES = (
     Row("minor_faults", "minor faults", 1, 0, Kind.NEVER_MORE, 0.005, slack=64),
@@ -236,43 +240,36 @@ def latencies(name: str, load: Load) -> Figures:
 
 
 _Runner = Callable[[Path | None], tuple[Figures, dict[str, Any]]]
+# One round of a target, as it is kept: "figures" and "details" by variant.
+_Kept = dict[str, dict[str, Any]]
 
 
-def rounds_of(
-    run: _Runner, installations: dict[str, Path], count: int
-) -> tuple[list[Round], list[dict[str, Any]]]:
-    """Run a target in turns, each round beginning with another variant."""
+def one_round(run: _Runner, installations: dict[str, Path], number: int) -> _Kept:
+    """Run a target in turns; each round begins with another variant than the one before."""
     variants: list[tuple[str, Path | None]] = [(ALONE, None), *installations.items()]
-    rounds: list[Round] = []
-    rest: list[dict[str, Any]] = []
-    for number in range(count):
-        first = number % len(variants)
-        figures: Round = {}
-        known: dict[str, Any] = {}
-        for name, memsampd in variants[first:] + variants[:first]:
-            figures[name], known[name] = run(memsampd)
-        rounds.append(figures)
-        rest.append(known)
-    return rounds, rest
+    first = number % len(variants)
+    kept: _Kept = {"figures": {}, "details": {}}
+    for name, memsampd in variants[first:] + variants[:first]:
+        kept["figures"][name], kept["details"][name] = run(memsampd)
+    return kept
 
 
-def measure_program(
-    program: Program, installations: dict[str, Path], count: int, quick: bool
-) -> tuple[list[Round], list[dict[str, Any]]]:
-    """Measure a program of fixed work."""
-    command = program.command(quick)
-    return rounds_of(lambda memsampd: run_program(command, memsampd), installations, count)
+def measure(
+    target: Program | Server, installations: dict[str, Path], number: int, quick: bool
+) -> _Kept:
+    """Measure one round of a target.
 
-
-def measure_server(
-    server: Server, installations: dict[str, Path], count: int, quick: bool
-) -> tuple[list[Round], list[dict[str, Any]]]:
-    """Measure a server."""
+    Raises:
+        LaunchError: it failed, or memsampd did.
+    """
+    if isinstance(target, Program):
+        command = target.command(quick)
+        return one_round(lambda memsampd: run_program(command, memsampd), installations, number)
     seconds = QUICK_TURN_SECONDS if quick else TURN_SECONDS
-    with server.started(Start(quick)) as served:
+    with target.started(Start(quick)) as served:
         rate = PACED_SHARE * served.client.ask(seconds[0]).rate
-        return rounds_of(
-            lambda memsampd: run_turn(served, memsampd, seconds, rate), installations, count
+        return one_round(
+            lambda memsampd: run_turn(served, memsampd, seconds, rate), installations, number
         )
 
 
@@ -301,25 +298,30 @@ def find(names: Sequence[str]) -> list[Program | Server]:
     return [BY_NAME[name] for name in names] if names else list(TARGETS)
 
 
-def report(
-    target: Program | Server, rounds: list[Round], variants: Sequence[str], is_busy: bool
-) -> tuple[list[str], dict[str, Any]]:
-    """Print a target's table; returns what was missed, and all verdicts."""
-    rows = (server_rows if isinstance(target, Server) else program_rows)(is_busy)
-    print(f"\n{target.name}: {target.what} ({len(rounds)} rounds)")
-    print("\n".join(f"  {line}" for line in table(rows, rounds, variants)), flush=True)
-    verdicts = {
-        variant: {row.name: asdict(judge(row, rounds, variant)) for row in rows}
-        for variant in variants
-    }
-    return missed(rows, rounds, variants[0]), verdicts
-
-
 def parser() -> argparse.ArgumentParser:
     """Return what reads the command line."""
     read = options.parser(__doc__, list(BY_NAME), "small targets, 2 rounds")
     read.add_argument("--rounds", type=int, metavar="N")
+    read.add_argument("--resume", action="store_true", help="go on from the file of --json")
     return read
+
+
+def kept_rounds(args: argparse.Namespace, setting: dict[str, Any]) -> dict[str, list[_Kept]]:
+    """Return the rounds that an earlier run kept, by target.
+
+    Raises:
+        SystemExit: there is no file to go on from, or it is of other circumstances.
+    """
+    if not args.resume:
+        return {}
+    if args.json is None:
+        sys.exit("--resume goes on from the file of --json: say which")
+    if not args.json.exists():
+        return {}
+    document = json.loads(args.json.read_text())
+    if document["setting"] != setting:
+        sys.exit(f"{args.json} is of {document['setting']}, this would be {setting}")
+    return dict(document["targets"])
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -327,32 +329,41 @@ def main(argv: list[str] | None = None) -> int:
     args = parser().parse_args(argv)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # what was started ends with us
     installations = options.installations(args)
-    count = args.rounds or (QUICK_ROUNDS if args.quick else ROUNDS)
-    found: dict[str, Any] = {}
-    document = {"machine": machine(), "busy": args.busy, "targets": found}
-    problems: list[str] = []
+    usual = QUICK_ROUNDS if args.quick else ROUNDS
+    count = usual if args.rounds is None else args.rounds
+    setting = machine() | {"busy": args.busy, "quick": args.quick, "variants": [*installations]}
+    found = kept_rounds(args, setting)
+    document = {"setting": setting, "targets": found}
+    problems: dict[str, list[str]] = {}
+    targets = find(args.only)
     with busy(len(os.sched_getaffinity(0)) if args.busy else 0):
-        for target in find(args.only):
-            if why := lacking(target, args.quick):
-                problems.append(f"{target.name}: {why}")
+        # A slow hour is shared by all targets, and what is broken off has as much of each.
+        for number, target in itertools.product(range(count), targets):
+            rounds = found.setdefault(target.name, [])
+            if len(rounds) > number or target.name in problems:
                 continue
-            measure = measure_server if isinstance(target, Server) else measure_program
             try:
-                rounds, rest = measure(target, installations, count, args.quick)  # type: ignore[arg-type]
+                if why := lacking(target, args.quick):
+                    raise LaunchError(why)
+                rounds.append(measure(target, installations, number, args.quick))
             except LaunchError as error:
-                problems.append(f"{target.name}: {error}")
-                continue
-            failed, verdicts = report(target, rounds, list(installations), args.busy)
-            problems += [f"{target.name}: {title.strip()}" for title in failed]
-            found[target.name] = {"verdicts": verdicts, "rounds": rounds, "details": rest}
-            if args.json:  # a long run that is broken off leaves what it had
+                problems[target.name] = [str(error)]
+            print(f"{time.strftime('%H:%M:%S')} {target.name}: {len(rounds)}", file=sys.stderr)
+            if args.json:
                 args.json.write_text(json.dumps(document))
-    return finish(args.json, document, problems)
+    for target in targets:
+        rows = (server_rows if isinstance(target, Server) else program_rows)(args.busy)
+        rounds = [each["figures"] for each in found[target.name]]
+        print(f"\n{target.name}: {target.what} ({len(rounds)} rounds)")
+        print("\n".join(f"  {line}" for line in table(rows, rounds, list(installations))))
+        problems.setdefault(target.name, []).extend(missed(rows, rounds, next(iter(installations))))
+    told = [f"{name}: {each.strip()}" for name, those in problems.items() for each in those]
+    return finish(args.json, document, told)
 
 
 def machine() -> dict[str, Any]:
     """Return what figures depend on."""
-    return {"cpus": os.cpu_count(), "kernel": platform.release(), "load": os.getloadavg()}
+    return {"cpus": os.cpu_count(), "kernel": platform.release()}
 
 
 if __name__ == "__main__":

@@ -40,6 +40,7 @@ OVERHEAD = Overhead(
     hit_seconds=0.02,
     sampling_seconds=0.03,
     budget_share=0.02,
+    taken_cpu_seconds=0.01,
     spent_share=0.005,
     own_cpu_seconds=0.4,
     replica_cpu_seconds=0.3,

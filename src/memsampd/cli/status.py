@@ -117,12 +117,15 @@ def _cost_line(snapshot: Snapshot) -> str:
     overhead = snapshot.overhead
     sampling = 100 * overhead.sampling_seconds / max(overhead.target_cpu_seconds, 1e-9)
     is_early = overhead.spent_share > overhead.budget_share  # see daemon/ledger.py
+    taken = ""
+    if overhead.taken_cpu_seconds > 0:
+        taken = f" CPU time taken while no CPU was idle {overhead.taken_cpu_seconds:.2f} s,"
     granted = "; first bursts are granted at once" if is_early else ""
     return (
         f"cost {100 * overhead.spent_share:.2f} % of the target's CPU time (budget "
         f"{100 * overhead.budget_share:g} %{granted}), held {1e3 * overhead.stop_seconds:.1f} ms,"
-        f" at most {1e3 * overhead.longest_stop_seconds:.1f} at once, sampling {sampling:.2f} %;"
-        f" samples {snapshot.samples:,}, lost {snapshot.lost}"
+        f" at most {1e3 * overhead.longest_stop_seconds:.1f} at once,{taken} "
+        f"sampling {sampling:.2f} %; samples {snapshot.samples:,}, lost {snapshot.lost}"
     )
 
 

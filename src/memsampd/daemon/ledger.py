@@ -14,6 +14,10 @@ from memsampd.sampler.records import BurstCost
 # much CPU time already. By default that is a second, and all that there is in the first ten.
 _GRANTED_TARGET_SECONDS = 20.0
 _START_SECONDS = 10.0
+# Where no CPU is idle, what memsampd uses is taken from all who run, from the target as much as is
+# its part of the CPUs. A program with as many busy threads as CPUs took 6 % longer for it. So at
+# the start half of what is granted may be taken from it, and later what bursts may cost it at all.
+_TAKEN_PART = 0.5
 # Where no CPU is idle, and nobody may be disturbed, the second is not for bursts: these have this
 # part of what comes in, whatever memsampd's start and its turns take.
 _WORK_PART = 0.5
@@ -57,6 +61,7 @@ class Ledger:
         usual_part: of the share is for phases that have a curve already.
         spare_part: while less than this part of what is granted is used, lines are watched.
         is_sparing: bursts have nothing in advance while memsampd has to wait for a CPU.
+        cpus: that memsampd may run on.
     """
 
     def __init__(
@@ -69,16 +74,21 @@ class Ledger:
         spare_part: float = SPARE_PART,
         *,
         is_sparing: bool = False,
+        cpus: float = math.inf,
     ) -> None:
         self.change(usual_part, spare_part, is_sparing=is_sparing)
+        self._cpus = cpus
         self._is_contended = False
         self._permit = permit
         self._budget_share = budget_share
-        self._own_cpu_share = own_cpu_share
+        self._own_cpu_share = self._present_share = own_cpu_share
         self._started_seconds = self._now_seconds = self._ran_seconds = now_seconds
         self._target_cpu_seconds = 0.0
         self._busy_share = 1.0
         self._own_cpu_seconds = 0.0
+        self._earned_seconds = 0.0  # what the share allows so far, without what is granted
+        self._taken_seconds, self._seen_seconds = 0.0, 0.0  # of own CPU time; all of it, then
+        self._granted_part, self._granted_for_seconds = 1.0, 0.0
         self._sampling = Sampling()
         self._bursts = BurstCost()
         self._taken = 0  # bursts
@@ -128,10 +138,27 @@ class Ledger:
         self._now_seconds = now_seconds
         self._target_cpu_seconds += elapsed
         self._own_cpu_seconds = own_cpu_seconds
-        self._is_contended = self._is_sparing and waits_for_cpu
+        self._is_contended = waits_for_cpu
+        self._share_out(elapsed, max(passed, 0.0))
         if self._start_cpu_seconds is None:
             self._start_cpu_seconds = own_cpu_seconds
         return elapsed
+
+    def _share_out(self, elapsed_seconds: float, passed_seconds: float) -> None:
+        """Note what was taken from the target, and what its CPU time allows for that.
+
+        What was allowed once stays allowed: whether CPUs are idle changes.
+        """
+        part = min(self._busy_share / self._cpus, 1.0) if self._is_contended else 0.0
+        self._taken_seconds += part * (self._used_seconds - self._seen_seconds)
+        self._seen_seconds = self._used_seconds
+        most = self._budget_share / part if part > 0 else math.inf
+        self._present_share = min(self._own_cpu_share, most)
+        self._earned_seconds += self._present_share * elapsed_seconds
+        granted = min(_TAKEN_PART / part, 1.0) if part > 0 else 1.0
+        self._granted_for_seconds += passed_seconds
+        weight = passed_seconds / self._granted_for_seconds if self._granted_for_seconds else 1.0
+        self._granted_part += weight * (granted - self._granted_part)
 
     def tell_phases(self, phases: int) -> None:
         """Note how many phases the program has had so far."""
@@ -156,7 +183,12 @@ class Ledger:
     @property
     def _earns(self) -> bool:
         """Whether the target has used so much that what was granted is earned."""
-        return self._target_cpu_seconds >= _GRANTED_TARGET_SECONDS
+        return self._earned_seconds >= self._granted_seconds
+
+    @property
+    def _granted_seconds(self) -> float:
+        """Own CPU time that there is at the start, and in any case."""
+        return self._granted_part * self._own_cpu_share * _GRANTED_TARGET_SECONDS
 
     def tell_sampling(self, sampling: Sampling) -> None:
         """Note what branch samples have cost so far."""
@@ -230,7 +262,8 @@ class Ledger:
 
     def _lends(self) -> bool:
         """Whether a burst may go on credit; not again soon."""
-        if self._is_contended or self._now_seconds - self._lent_seconds < _FIRST_SPACING_SECONDS:
+        is_disturbing = self._is_sparing and self._is_contended
+        if is_disturbing or self._now_seconds - self._lent_seconds < _FIRST_SPACING_SECONDS:
             return False
         self._lent_seconds = self._now_seconds
         return True
@@ -240,11 +273,11 @@ class Ledger:
 
     def _allowed_after(self, wall_seconds: float, target_cpu_seconds: float, part: float) -> float:
         """What may have been used by then if a part of it is for bursts, or for watches."""
-        counted_seconds = 0.0 if wall_seconds < _START_SECONDS else target_cpu_seconds
-        granted = part * self._own_cpu_share * max(counted_seconds, _GRANTED_TARGET_SECONDS)
-        if not self._is_contended:
+        later_seconds = target_cpu_seconds - self._target_cpu_seconds
+        earned = part * (self._earned_seconds + self._present_share * later_seconds)
+        granted = max(part * self._granted_seconds, earned if wall_seconds >= _START_SECONDS else 0)
+        if not (self._is_sparing and self._is_contended):
             return granted
-        earned = part * self._own_cpu_share * target_cpu_seconds
         without_bursts = self._own_cpu_seconds - self._bursts.tracer_cpu_seconds
         return min(max(earned, without_bursts + _WORK_PART * earned), granted)
 
@@ -280,6 +313,7 @@ class Ledger:
     def overhead(self) -> Overhead:
         """Everything, for people."""
         target_cpu, cost = self._target_cpu_seconds, self._bursts
+        taken = cost.target_seconds + self._taken_seconds
         return Overhead(
             target_cpu_seconds=target_cpu,
             stop_seconds=cost.stop_seconds,
@@ -287,7 +321,8 @@ class Ledger:
             hit_seconds=cost.hit_seconds,
             sampling_seconds=self._sampling.seconds,
             budget_share=self._budget_share,
-            spent_share=cost.target_seconds / target_cpu if target_cpu > 0 else 0.0,
+            taken_cpu_seconds=self._taken_seconds,
+            spent_share=taken / target_cpu if target_cpu > 0 else 0.0,
             own_cpu_seconds=self._used_seconds,
             replica_cpu_seconds=cost.replica_cpu_seconds,
             own_cpu_share=self._own_cpu_share,

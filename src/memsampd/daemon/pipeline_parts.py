@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -75,6 +76,7 @@ def pipeline_parts(
         config.own_cpu_share,
         started_seconds,
         permit,
+        cpus=len(os.sched_getaffinity(0)),
         **_parts_of_own_cpu(config),
     )
 

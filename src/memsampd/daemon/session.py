@@ -199,8 +199,7 @@ class Session:
         """Tell what has happened since the last turn: a turn for each program that has run."""
         parts = self._parts
         points = parts.watchpoints
-        if self._config.stops_nothing:  # nobody else asks
-            self._waits_for_cpu = self._contention.look(time.monotonic())
+        self._waits_for_cpu = self._contention.look(time.monotonic())
         with contextlib.suppress(TargetError):  # gone: as it was
             self._target_cpu = process_cpu_ns(self._target.pid) * 1e-9
         target_cpu_seconds = self._target_cpu - parts.target_cpu_at_start

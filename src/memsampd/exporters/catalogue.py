@@ -336,6 +336,12 @@ SAMPLING = _counter(
     "Estimated CPU time that branch samples took from the target, at switches between threads, too "
     "(not part of the budget of bursts).",
 )
+TAKEN_CPU = _counter(
+    "target_taken_cpu_seconds",
+    "seconds",
+    "Estimated part of memsampd's CPU time that was taken from the target: while no CPU is idle, "
+    "so much of it as the target has of the CPUs.",
+)
 SAMPLED_SHARE = _gauge(
     "target_sampled_ratio",
     "ratio",
@@ -358,7 +364,9 @@ OWN_CPU_WAIT = _counter(
     "Time for which bursts have waited because memsampd's processes had used their CPU time.",
 )
 OVERHEAD_SPENT = _gauge(
-    "overhead_spent_ratio", "ratio", "Share of the target's CPU time that bursts cost it."
+    "overhead_spent_ratio",
+    "ratio",
+    "Share of the target's CPU time that bursts cost it (holds, hits, CPU time taken).",
 )
 OVERHEAD_BUDGET = _gauge(
     "overhead_budget_ratio", "ratio", "Share of the target's CPU time that they may cost."

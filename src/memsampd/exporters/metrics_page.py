@@ -79,6 +79,7 @@ What memsampd costs the target, as a share of its CPU time:
 (
   rate(memsampd_target_hold_seconds_total[5m])
   + rate(memsampd_target_hit_seconds_total[5m])
+  + rate(memsampd_target_taken_cpu_seconds_total[5m])
   + rate(memsampd_target_sampling_seconds_total[5m])
 )
   / rate(memsampd_target_cpu_seconds_total[5m])

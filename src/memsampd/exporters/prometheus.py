@@ -208,6 +208,7 @@ def _session_samples(snapshot: Snapshot) -> Iterator[Sample]:
         (catalogue.HOLD, cost.stop_seconds),
         (catalogue.LONGEST_HOLD, cost.longest_stop_seconds),
         (catalogue.HITS, cost.hit_seconds),
+        (catalogue.TAKEN_CPU, cost.taken_cpu_seconds),
         (catalogue.SAMPLING, cost.sampling_seconds),
         (catalogue.SAMPLED_SHARE, cost.sampled_share),
         (catalogue.OWN_CPU, cost.own_cpu_seconds),

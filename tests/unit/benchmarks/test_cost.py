@@ -28,6 +28,7 @@ from targets.launching import (
     parse_usage,
 )
 from targets.options import installations
+from targets.programs import Program
 from targets.servers import (
     SERVERS,
     Client,
@@ -207,12 +208,37 @@ def test_each_round_begins_with_another() -> None:
 
     def run(memsampd: Path | None) -> tuple[dict[str, float | None], dict[str, object]]:
         order.append(memsampd)
-        return {"n": len(order)}, {}
+        return {"n": len(order)}, {"of": memsampd}
 
     path = Path("/x")
-    rounds, _ = cost.rounds_of(run, {"memsampd": path}, 3)
+    rounds = [cost.one_round(run, {"memsampd": path}, number) for number in range(3)]
     assert order == [None, path, path, None, None, path]
-    assert rounds[1] == {"memsampd": {"n": 3}, ALONE: {"n": 4}}
+    assert rounds[1]["figures"] == {"memsampd": {"n": 3}, ALONE: {"n": 4}}
+    assert rounds[1]["details"] == {"memsampd": {"of": path}, ALONE: {"of": None}}
+
+
+def test_a_run_goes_on_from_what_was_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    measured: list[tuple[str, int]] = []
+
+    def measure(target: Program, _: object, number: int, quick: bool) -> dict[str, object]:
+        measured.append((target.name, number))
+        seen = {"wall_seconds": 2.0 + number}
+        return {"figures": {ALONE: {"wall_seconds": 2.0}, "memsampd": seen}, "details": {}}
+
+    monkeypatch.setattr(cost, "measure", measure)
+    monkeypatch.setattr(cost, "lacking", lambda *_: "")
+    kept = ["--json", str(tmp_path / "kept.json"), "--resume"]
+    assert cost.main([*kept, "--rounds", "1", "--only", "xz"]) == 0
+    assert cost.main([*kept, "--rounds", "2", "--only", "xz", "solver"]) == 1
+    assert measured == [("xz", 0), ("solver", 0), ("xz", 1), ("solver", 1)]
+    capsys.readouterr()
+    assert cost.main([*kept, "--rounds", "0", "--only", "xz"]) == 1
+    assert "2.50 (+25.0 %) MISSED" in capsys.readouterr().out
+    assert len(measured) == 4
+    with pytest.raises(SystemExit, match="'busy': False"):
+        cost.main([*kept, "--busy", "--rounds", "0"])
 
 
 def test_targets_are_found_by_name() -> None:

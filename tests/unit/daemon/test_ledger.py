@@ -77,10 +77,56 @@ def test_where_no_cpu_is_idle_bursts_have_nothing_in_advance() -> None:
     assert not costs.allows_burst(is_urgent=True)
 
 
-def test_others_have_the_second_in_any_case() -> None:
-    costs = ledger()
-    costs.tell_time(101.0, 0.5, 0.70, True)
-    assert costs.allows_burst()
+@pytest.mark.parametrize(
+    ("threads", "granted_seconds", "share"),
+    [(1, 1.0, 0.04), (2, 1.0, 0.02), (4, 0.5, 0.01), (6, 0.5, 0.01)],
+)
+def test_a_target_on_busy_cpus_lends_what_bursts_may_cost_it(
+    threads: int, granted_seconds: float, share: float
+) -> None:
+    """On four CPUs, none of them idle: half a second at the start, later a hundredth."""
+
+    def used_at(seconds: float) -> float:
+        costs = Ledger(0.01, 0.05, 100.0, cpus=4)
+        for step in range(1, 101):
+            passed = seconds * step / 100
+            costs.tell_time(100.0 + passed, threads * passed, 0.0, True)
+        own = 0.0
+        while costs.allows_burst(is_urgent=True):
+            own += 0.01
+            costs.tell_time(100.0 + seconds, threads * seconds, own, True)
+        return own
+
+    # How much it runs is known after a second or two.
+    assert used_at(9.0) == pytest.approx(granted_seconds, abs=0.15)
+    assert used_at(600.0) == pytest.approx(share * 600 * threads, rel=0.03)
+
+
+def test_what_was_allowed_while_a_cpu_was_idle_stays_allowed() -> None:
+    costs = Ledger(0.01, 0.05, 0.0, cpus=2)
+    costs.tell_time(100.0, 200.0, 9.0, False)
+    assert costs.allows_burst(is_urgent=True)
+    costs.tell_time(200.0, 400.0, 11.5, True)  # 5 % of 200 s and 1 % of 200 s
+    assert costs.allows_burst(is_urgent=True)
+    assert costs.overhead().taken_cpu_seconds == pytest.approx(2.5)
+    costs.tell_time(200.0, 400.0, 12.1, True)
+    assert not costs.allows_burst(is_urgent=True)
+    costs.tell_time(300.0, 420.0, 12.9, False)
+    assert costs.allows_burst(is_urgent=True)
+    assert costs.overhead().taken_cpu_seconds == pytest.approx(3.1)
+    assert costs.overhead().spent_share == pytest.approx(3.1 / 420)
+
+
+def test_of_own_cpu_time_so_much_is_taken_as_the_target_has_of_the_cpus() -> None:
+    taken = []
+    for cpus in (1, 2, 8):
+        costs = Ledger(0.01, 0.05, 0.0, cpus=cpus)
+        costs.tell_time(10.0, 10.0, 0.4, True)
+        costs.add_burst(BurstCost(replica_cpu_seconds=0.2))
+        costs.tell_time(20.0, 20.0, 0.6, True)
+        costs.tell_time(30.0, 30.0, 0.8, False)
+        taken.append(costs.overhead().taken_cpu_seconds)
+    assert taken == pytest.approx([0.8, 0.4, 0.1])
 
 
 def test_a_part_is_kept_for_phases_without_a_curve() -> None:

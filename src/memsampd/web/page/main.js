@@ -92,7 +92,8 @@ function drawHead(target) {
     make("li", {}, entry.share === null ? entry.why : `${entry.what}, ${format.percent(entry.share)}: ${entry.why}`)));
   $("cost").replaceChildren(
     pair("target held, in all", format.seconds(cost.stop_seconds)), pair("longest hold", format.seconds(cost.longest_stop_seconds)),
-    pair("breakpoint hits", format.seconds(cost.hit_seconds)), 
+    pair("breakpoint hits", format.seconds(cost.hit_seconds)),
+    pair("CPU time taken while no CPU was idle", format.seconds(cost.taken_cpu_seconds)),
     pair("branch samples", `${format.seconds(cost.sampling_seconds)}${cost.sampled_share < 1 ? `, for ${format.percent(cost.sampled_share)} of the time` : ""}`),
     pair("memsampd's own CPU time", format.seconds(cost.own_cpu_seconds)),
     pair("its limit, as a share of the target's", format.percent(cost.own_cpu_share)),
