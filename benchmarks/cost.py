@@ -7,9 +7,9 @@ Each round runs a target alone and observed, in changing order, by one or two in
 programs started on their own (20 s each) it compares wall time, CPU time, page faults and peak
 memory as wait4 has them; of servers the throughput while clients ask as fast as they can, CPU time
 a request, faults, memory, and the times to an answer, there and at a quarter of that rate.
-``charged`` is what memsampd itself says that it cost. --busy keeps every CPU busy besides. Ten
-rounds take hours: a run that is broken off goes on, --json FILE --resume, and --rounds 0 of it
-prints what there is.
+``charged`` is what memsampd itself says that it took: holds, hits, samples, time of busy CPUs.
+--busy keeps every CPU busy besides. Ten rounds take hours: a run that is broken off goes on,
+--json FILE --resume, and --rounds 0 of it prints what there is.
 
 Goals, for medians over pairs: wall and CPU time at most 2 % more; page faults and memory never
 more; memsampd's CPU time at most 5 % of the target's; charged within a factor of 1.5 of what was

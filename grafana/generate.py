@@ -343,7 +343,7 @@ def doubt_panels() -> list[timeseries.Panel]:
     cpu = f"rate(memsampd_target_cpu_seconds_total{{{TARGET}}}[$__rate_interval])"
     taken = " + ".join(
         f"rate(memsampd_target_{kind}_seconds_total{{{TARGET}}}[$__rate_interval])"
-        for kind in ("hold", "hit", "sampling")
+        for kind in ("hold", "hit", "taken_cpu", "sampling")
     )
     return [
         lines(
@@ -388,7 +388,7 @@ def doubt_panels() -> list[timeseries.Panel]:
                 (f"memsampd_overhead_spent_ratio{{{TARGET}}}", "by bursts since the attach"),
                 (f"memsampd_overhead_budget_ratio{{{TARGET}}}", "budget of bursts"),
             ],
-            "Holds, breakpoints and branch samples as a share of the target's CPU time.",
+            "Holds, breakpoints, branch samples and CPU time taken, as a share of its CPU time.",
         ),
         lines(
             "What memsampd uses itself",

@@ -23,6 +23,7 @@ END_SECONDS = 30.0
 # itself, some versions end by the signal instead; what they had to say they have said.
 _ENDED_AS_TOLD = (0, 128 + signal.SIGINT, -signal.SIGINT)
 _SAMPLE = re.compile(r"^memsampd_(\w+)\{(.*)\} (\S+)$", re.MULTILINE)
+_TAKEN = ("hold", "hit", "sampling", "taken_cpu")  # seconds of the target, by what took them
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 # How long to wait from one question to the next: each costs memsampd some 10 ms of CPU time.
 _FIRST_POLL_SECONDS = 0.05
@@ -36,7 +37,7 @@ class Answer:
     Attributes:
         seconds: since it was started.
         bands: least and greatest miss ratio of the whole run (LRU) by cache; those known.
-        charged_share: what it says that it cost, as a share of the target's CPU time.
+        charged_share: what it says that it took from the target, as a share of its CPU time.
         target_cpu_seconds: CPU time of the target since it was attached, as it says.
         own_cpu_seconds: what it says that it used itself, copies included.
         bursts: taken so far.
@@ -72,6 +73,8 @@ def parse_answer(text: str, seconds: float = 0.0) -> Answer:
         found = samples.get(name, ())
         return {at["size_bytes"]: value for at, value in found if at.get("policy") == "lru"}
 
+    cpu_seconds = total("target_cpu_seconds_total")
+    taken_seconds = math.fsum(total(f"target_{kind}_seconds_total") for kind in _TAKEN)
     low, high = curve("miss_low_ratio"), curve("miss_high_ratio")
     bands = {}
     for labels, size_bytes in samples.get("cache_size_bytes", ()):
@@ -81,8 +84,8 @@ def parse_answer(text: str, seconds: float = 0.0) -> Answer:
     return Answer(
         seconds,
         bands,
-        total("overhead_spent_ratio") if "overhead_spent_ratio" in samples else None,
-        total("target_cpu_seconds_total"),
+        taken_seconds / cpu_seconds if cpu_seconds > 0 else None,
+        cpu_seconds,
         total("own_cpu_seconds_total"),
         int(total("bursts_total")),
         int(total("phase_sampled_accesses")),

@@ -119,7 +119,7 @@ def _cost_line(snapshot: Snapshot) -> str:
     is_early = overhead.spent_share > overhead.budget_share  # see daemon/ledger.py
     taken = ""
     if overhead.taken_cpu_seconds > 0:
-        taken = f" CPU time taken while no CPU was idle {overhead.taken_cpu_seconds:.2f} s,"
+        taken = f" {1e3 * overhead.taken_cpu_seconds:.0f} ms of busy CPUs taken from it,"
     granted = "; first bursts are granted at once" if is_early else ""
     return (
         f"cost {100 * overhead.spent_share:.2f} % of the target's CPU time (budget "

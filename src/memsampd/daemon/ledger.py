@@ -313,7 +313,6 @@ class Ledger:
     def overhead(self) -> Overhead:
         """Everything, for people."""
         target_cpu, cost = self._target_cpu_seconds, self._bursts
-        taken = cost.target_seconds + self._taken_seconds
         return Overhead(
             target_cpu_seconds=target_cpu,
             stop_seconds=cost.stop_seconds,
@@ -322,7 +321,7 @@ class Ledger:
             sampling_seconds=self._sampling.seconds,
             budget_share=self._budget_share,
             taken_cpu_seconds=self._taken_seconds,
-            spent_share=taken / target_cpu if target_cpu > 0 else 0.0,
+            spent_share=cost.target_seconds / target_cpu if target_cpu > 0 else 0.0,
             own_cpu_seconds=self._used_seconds,
             replica_cpu_seconds=cost.replica_cpu_seconds,
             own_cpu_share=self._own_cpu_share,

@@ -364,9 +364,7 @@ OWN_CPU_WAIT = _counter(
     "Time for which bursts have waited because memsampd's processes had used their CPU time.",
 )
 OVERHEAD_SPENT = _gauge(
-    "overhead_spent_ratio",
-    "ratio",
-    "Share of the target's CPU time that bursts cost it (holds, hits, CPU time taken).",
+    "overhead_spent_ratio", "ratio", "Share of the target's CPU time that bursts cost it."
 )
 OVERHEAD_BUDGET = _gauge(
     "overhead_budget_ratio", "ratio", "Share of the target's CPU time that they may cost."

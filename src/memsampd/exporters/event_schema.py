@@ -74,9 +74,7 @@ def _state() -> dict[str, Schema]:
         "target_cpu_seconds": _amount("CPU time of the target since the attach, system included"),
         "idle_seconds": _amount("for how long it has used no CPU time"),
         "trouble": _of("string", "why no burst is taken at present; empty if nothing is wrong"),
-        "spent_share": _amount(
-            "share of the target's CPU time that bursts and own CPU time cost it"
-        ),
+        "spent_share": _amount("share of the target's CPU time that bursts cost it"),
         "own_cpu_seconds": _amount("CPU time of memsampd's processes"),
         "waits_for_own_cpu": _of("boolean", "bursts wait because they had used what they may"),
     }

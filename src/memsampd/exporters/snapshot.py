@@ -105,9 +105,9 @@ class Overhead(msgspec.Struct, frozen=True):
         sampling_seconds: estimate of the CPU time that branch samples took from it: interrupts, and
             more at switches between threads.
         budget_share: the share of the target's CPU time that bursts may cost.
-        taken_cpu_seconds: estimate of the part of memsampd's CPU time that was taken from the target:
-            while no CPU is idle, so much of it as the target has of the CPUs.
-        spent_share: the share that they cost: holds, hits, and CPU time taken.
+        taken_cpu_seconds: estimate of the CPU time of memsampd's processes that was taken from the
+            target: while no CPU is idle, so much of it as the target has of the CPUs.
+        spent_share: the share that they cost: holds and hits.
         own_cpu_seconds: CPU time of memsampd's processes (tracing and the replica included).
         replica_cpu_seconds: the replica's part of it.
         own_cpu_share: the share of the target's CPU time that they may use.

@@ -82,7 +82,10 @@ memsampd_phase_sampled_accesses{command="x",phase="other",pid="7"} 1.0
 memsampd_capture_errors_total{command="x",pid="7",reason="too-long"} 2.0
 memsampd_target_cpu_seconds_total{command="x",pid="7"} 12.5
 memsampd_own_cpu_seconds_total{command="x",pid="7"} 1.0
-memsampd_overhead_spent_ratio{command="x",pid="7"} 0.0125
+memsampd_target_hold_seconds_total{command="x",pid="7"} 0.0625
+memsampd_target_hit_seconds_total{command="x",pid="7"} 0.125
+memsampd_target_sampling_seconds_total{command="x",pid="7"} 0.25
+memsampd_target_taken_cpu_seconds_total{command="x",pid="7"} 0.5
 """
 
 
@@ -92,13 +95,14 @@ def test_metrics_are_read() -> None:
     assert (answer.width("L1d"), answer.width("L2")) == (0.25, None)
     assert (answer.bursts, answer.sampled_accesses) == (4, 1001)
     assert answer.errors == {"too-long": 2}
-    assert answer.charged_share == 0.0125
+    assert answer.charged_share == 0.9375 / 12.5
     assert (answer.target_cpu_seconds, answer.own_cpu_seconds) == (12.5, 1.0)
 
 
 def test_metrics_that_a_version_lacks_are_unknown_or_nothing() -> None:
     answer = parse_answer('memsampd_target_cpu_seconds_total{pid="7"} 1.0\n')
-    assert answer == Answer(0.0, target_cpu_seconds=1.0)
+    assert answer == Answer(0.0, charged_share=0.0, target_cpu_seconds=1.0)
+    assert parse_answer("") == Answer(0.0)
 
 
 def banded(seconds: float, width: float, own: float = 0.0) -> Answer:
