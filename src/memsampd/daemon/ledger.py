@@ -16,7 +16,8 @@ _GRANTED_TARGET_SECONDS = 20.0
 _START_SECONDS = 10.0
 # Where no CPU is idle, what memsampd uses is taken from all who run, from the target as much as is
 # its part of the CPUs. A program with as many busy threads as CPUs took 6 % longer for it. So at
-# the start half of what is granted may be taken from it, and later what bursts may cost it at all.
+# the start half of what is granted may be taken from it, and later bursts may take so much as they
+# may cost it at all. (Were turns part of that, nothing would be left for bursts of many programs.)
 _TAKEN_PART = 0.5
 # Where no CPU is idle, and nobody may be disturbed, the second is not for bursts: these have this
 # part of what comes in, whatever memsampd's start and its turns take.
@@ -88,6 +89,7 @@ class Ledger:
         self._own_cpu_seconds = 0.0
         self._earned_seconds = 0.0  # what the share allows so far, without what is granted
         self._taken_seconds, self._seen_seconds = 0.0, 0.0  # of own CPU time; all of it, then
+        self._seen_without_bursts_seconds = 0.0
         self._granted_part, self._granted_for_seconds = 1.0, 0.0
         self._sampling = Sampling()
         self._bursts = BurstCost()
@@ -152,9 +154,14 @@ class Ledger:
         part = min(self._busy_share / self._cpus, 1.0) if self._is_contended else 0.0
         self._taken_seconds += part * (self._used_seconds - self._seen_seconds)
         self._seen_seconds = self._used_seconds
-        most = self._budget_share / part if part > 0 else math.inf
-        self._present_share = min(self._own_cpu_share, most)
-        self._earned_seconds += self._present_share * elapsed_seconds
+        without_bursts = self._without_bursts_seconds
+        turns_seconds = without_bursts - self._seen_without_bursts_seconds
+        self._seen_without_bursts_seconds = without_bursts
+        self._present_share, earned = self._own_cpu_share, self._own_cpu_share * elapsed_seconds
+        if part > 0:
+            self._present_share = min(self._budget_share / part, self._own_cpu_share)
+            earned = min(self._present_share * elapsed_seconds + turns_seconds, earned)
+        self._earned_seconds += earned
         granted = min(_TAKEN_PART / part, 1.0) if part > 0 else 1.0
         self._granted_for_seconds += passed_seconds
         weight = passed_seconds / self._granted_for_seconds if self._granted_for_seconds else 1.0
@@ -242,6 +249,11 @@ class Ledger:
     def _used_seconds(self) -> float:
         return self._own_cpu_seconds + self._bursts.replica_cpu_seconds
 
+    @property
+    def _without_bursts_seconds(self) -> float:
+        """Own CPU time of the start and the turns."""
+        return self._own_cpu_seconds - self._bursts.tracer_cpu_seconds
+
     def allows_burst(self, *, is_urgent: bool = False, is_first: bool = False) -> bool:
         """Whether a burst may be taken now; from a no to the next yes bursts wait.
 
@@ -278,7 +290,7 @@ class Ledger:
         granted = max(part * self._granted_seconds, earned if wall_seconds >= _START_SECONDS else 0)
         if not (self._is_sparing and self._is_contended):
             return granted
-        without_bursts = self._own_cpu_seconds - self._bursts.tracer_cpu_seconds
+        without_bursts = self._without_bursts_seconds
         return min(max(earned, without_bursts + _WORK_PART * earned), granted)
 
     def has_spare(self, *, is_open: bool = False) -> bool:

@@ -102,16 +102,33 @@ def test_a_target_on_busy_cpus_lends_what_bursts_may_cost_it(
     assert used_at(600.0) == pytest.approx(share * 600 * threads, rel=0.03)
 
 
+@pytest.mark.parametrize(
+    ("turns_share", "bursts_share"), [(0.0, 0.01), (0.02, 0.01), (0.045, 0.005)]
+)
+def test_turns_leave_bursts_what_these_may_take(turns_share: float, bursts_share: float) -> None:
+    """Up to the limit of all own CPU time."""
+    costs, bursts_seconds = Ledger(0.01, 0.05, 0.0, cpus=1), 0.0
+    for second in range(1, 1001):
+        costs.tell_time(second, second, turns_share * second + bursts_seconds, True)
+        while costs.allows_burst(is_urgent=True):
+            costs.add_burst(BurstCost(tracer_cpu_seconds=0.01))
+            bursts_seconds += 0.01
+            costs.tell_time(second, second, turns_share * second + bursts_seconds, True)
+    assert bursts_seconds == pytest.approx(1000 * bursts_share, rel=0.1)
+
+
 def test_what_was_allowed_while_a_cpu_was_idle_stays_allowed() -> None:
     costs = Ledger(0.01, 0.05, 0.0, cpus=2)
     costs.tell_time(100.0, 200.0, 9.0, False)
     assert costs.allows_burst(is_urgent=True)
-    costs.tell_time(200.0, 400.0, 11.5, True)  # 5 % of 200 s and 1 % of 200 s
+    costs.add_burst(BurstCost(replica_cpu_seconds=2.5))
+    costs.tell_time(200.0, 400.0, 9.0, True)  # 5 % of 200 s and 1 % of 200 s
     assert costs.allows_burst(is_urgent=True)
     assert costs.overhead().taken_cpu_seconds == pytest.approx(2.5)
-    costs.tell_time(200.0, 400.0, 12.1, True)
+    costs.add_burst(BurstCost(replica_cpu_seconds=0.6))
+    costs.tell_time(200.0, 400.0, 9.0, True)
     assert not costs.allows_burst(is_urgent=True)
-    costs.tell_time(300.0, 420.0, 12.9, False)
+    costs.tell_time(300.0, 420.0, 9.8, False)
     assert costs.allows_burst(is_urgent=True)
     assert costs.overhead().taken_cpu_seconds == pytest.approx(3.1)
 
