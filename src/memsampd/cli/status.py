@@ -117,9 +117,8 @@ def _cost_line(snapshot: Snapshot) -> str:
     overhead = snapshot.overhead
     sampling = 100 * overhead.sampling_seconds / max(overhead.target_cpu_seconds, 1e-9)
     is_early = overhead.spent_share > overhead.budget_share  # see daemon/ledger.py
-    taken = ""
-    if overhead.taken_cpu_seconds > 0:
-        taken = f" {1e3 * overhead.taken_cpu_seconds:.0f} ms of busy CPUs taken from it,"
+    taken_ms = 1e3 * overhead.taken_cpu_seconds
+    taken = f" own CPU time took {taken_ms:.0f} ms of busy CPUs from it," if taken_ms else ""
     granted = "; first bursts are granted at once" if is_early else ""
     return (
         f"cost {100 * overhead.spent_share:.2f} % of the target's CPU time (budget "

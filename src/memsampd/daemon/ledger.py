@@ -5,20 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from memsampd.daemon.allowance import Allowance
 from memsampd.daemon.sampling import Sampling
 from memsampd.exporters.snapshot import Overhead
 from memsampd.phases.schedule.need import USUAL_CPU_SECONDS
 from memsampd.sampler.records import BurstCost
 
-# At the start there must be something to get the first curves with: as if the target had used so
-# much CPU time already. By default that is a second, and all that there is in the first ten.
-_GRANTED_TARGET_SECONDS = 20.0
-_START_SECONDS = 10.0
-# Where no CPU is idle, what memsampd uses is taken from all who run, from the target as much as is
-# its part of the CPUs. A program with as many busy threads as CPUs took 6 % longer for it. So at
-# the start half of what is granted may be taken from it, and later bursts may take so much as they
-# may cost it at all. (Were turns part of that, nothing would be left for bursts of many programs.)
-_TAKEN_PART = 0.5
+_START_SECONDS = 10.0  # for so long there is nothing but what is granted
 # Where no CPU is idle, and nobody may be disturbed, the second is not for bursts: these have this
 # part of what comes in, whatever memsampd's start and its turns take.
 _WORK_PART = 0.5
@@ -78,19 +71,15 @@ class Ledger:
         cpus: float = math.inf,
     ) -> None:
         self.change(usual_part, spare_part, is_sparing=is_sparing)
-        self._cpus = cpus
         self._is_contended = False
         self._permit = permit
         self._budget_share = budget_share
-        self._own_cpu_share = self._present_share = own_cpu_share
+        self._own_cpu_share = own_cpu_share
+        self._allowance = Allowance(own_cpu_share, budget_share, cpus)
         self._started_seconds = self._now_seconds = self._ran_seconds = now_seconds
         self._target_cpu_seconds = 0.0
         self._busy_share = 1.0
         self._own_cpu_seconds = 0.0
-        self._earned_seconds = 0.0  # what the share allows so far, without what is granted
-        self._taken_seconds, self._seen_seconds = 0.0, 0.0  # of own CPU time; all of it, then
-        self._seen_without_bursts_seconds = 0.0
-        self._granted_part, self._granted_for_seconds = 1.0, 0.0
         self._sampling = Sampling()
         self._bursts = BurstCost()
         self._taken = 0  # bursts
@@ -141,31 +130,16 @@ class Ledger:
         self._target_cpu_seconds += elapsed
         self._own_cpu_seconds = own_cpu_seconds
         self._is_contended = waits_for_cpu
-        self._share_out(elapsed, max(passed, 0.0))
+        self._allowance.tell(
+            max(passed, 0.0),
+            elapsed,
+            self._used_seconds,
+            self._without_bursts_seconds,
+            self._busy_share if waits_for_cpu else 0.0,
+        )
         if self._start_cpu_seconds is None:
             self._start_cpu_seconds = own_cpu_seconds
         return elapsed
-
-    def _share_out(self, elapsed_seconds: float, passed_seconds: float) -> None:
-        """Note what was taken from the target, and what its CPU time allows for that.
-
-        What was allowed once stays allowed: whether CPUs are idle changes.
-        """
-        part = min(self._busy_share / self._cpus, 1.0) if self._is_contended else 0.0
-        self._taken_seconds += part * (self._used_seconds - self._seen_seconds)
-        self._seen_seconds = self._used_seconds
-        without_bursts = self._without_bursts_seconds
-        turns_seconds = without_bursts - self._seen_without_bursts_seconds
-        self._seen_without_bursts_seconds = without_bursts
-        self._present_share, earned = self._own_cpu_share, self._own_cpu_share * elapsed_seconds
-        if part > 0:
-            self._present_share = min(self._budget_share / part, self._own_cpu_share)
-            earned = min(self._present_share * elapsed_seconds + turns_seconds, earned)
-        self._earned_seconds += earned
-        granted = min(_TAKEN_PART / part, 1.0) if part > 0 else 1.0
-        self._granted_for_seconds += passed_seconds
-        weight = passed_seconds / self._granted_for_seconds if self._granted_for_seconds else 1.0
-        self._granted_part += weight * (granted - self._granted_part)
 
     def tell_phases(self, phases: int) -> None:
         """Note how many phases the program has had so far."""
@@ -190,12 +164,7 @@ class Ledger:
     @property
     def _earns(self) -> bool:
         """Whether the target has used so much that what was granted is earned."""
-        return self._earned_seconds >= self._granted_seconds
-
-    @property
-    def _granted_seconds(self) -> float:
-        """Own CPU time that there is at the start, and in any case."""
-        return self._granted_part * self._own_cpu_share * _GRANTED_TARGET_SECONDS
+        return self._allowance.earned_seconds >= self._allowance.granted_seconds
 
     def tell_sampling(self, sampling: Sampling) -> None:
         """Note what branch samples have cost so far."""
@@ -286,8 +255,10 @@ class Ledger:
     def _allowed_after(self, wall_seconds: float, target_cpu_seconds: float, part: float) -> float:
         """What may have been used by then if a part of it is for bursts, or for watches."""
         later_seconds = target_cpu_seconds - self._target_cpu_seconds
-        earned = part * (self._earned_seconds + self._present_share * later_seconds)
-        granted = max(part * self._granted_seconds, earned if wall_seconds >= _START_SECONDS else 0)
+        earned = part * self._allowance.earned_after(later_seconds)
+        granted = part * self._allowance.granted_seconds
+        if wall_seconds >= _START_SECONDS:
+            granted = max(granted, earned)
         if not (self._is_sparing and self._is_contended):
             return granted
         without_bursts = self._without_bursts_seconds
@@ -332,7 +303,7 @@ class Ledger:
             hit_seconds=cost.hit_seconds,
             sampling_seconds=self._sampling.seconds,
             budget_share=self._budget_share,
-            taken_cpu_seconds=self._taken_seconds,
+            taken_cpu_seconds=self._allowance.taken_seconds,
             spent_share=cost.target_seconds / target_cpu if target_cpu > 0 else 0.0,
             own_cpu_seconds=self._used_seconds,
             replica_cpu_seconds=cost.replica_cpu_seconds,
