@@ -298,6 +298,17 @@ def find(names: Sequence[str]) -> list[Program | Server]:
     return [BY_NAME[name] for name in names] if names else list(TARGETS)
 
 
+def report(
+    target: Program | Server, kept: list[_Kept], variants: Sequence[str], is_busy: bool
+) -> list[str]:
+    """Print a target's table; returns what was missed."""
+    rows = (server_rows if isinstance(target, Server) else program_rows)(is_busy)
+    rounds = [each["figures"] for each in kept]
+    print(f"\n{target.name}: {target.what} ({len(rounds)} rounds)")
+    print("\n".join(f"  {line}" for line in table(rows, rounds, variants)), flush=True)
+    return [f"{target.name}: {title.strip()}" for title in missed(rows, rounds, variants[0])]
+
+
 def parser() -> argparse.ArgumentParser:
     """Return what reads the command line."""
     read = options.parser(__doc__, list(BY_NAME), "small targets, 2 rounds")
@@ -334,7 +345,7 @@ def main(argv: list[str] | None = None) -> int:
     setting = machine() | {"busy": args.busy, "quick": args.quick, "variants": [*installations]}
     found = kept_rounds(args, setting)
     document = {"setting": setting, "targets": found}
-    problems: dict[str, list[str]] = {}
+    problems: dict[str, str] = {}
     targets = find(args.only)
     with busy(len(os.sched_getaffinity(0)) if args.busy else 0):
         # A slow hour is shared by all targets, and what is broken off has as much of each.
@@ -347,17 +358,14 @@ def main(argv: list[str] | None = None) -> int:
                     raise LaunchError(why)
                 rounds.append(measure(target, installations, number, args.quick))
             except LaunchError as error:
-                problems[target.name] = [str(error)]
+                problems[target.name] = str(error)
             print(f"{time.strftime('%H:%M:%S')} {target.name}: {len(rounds)}", file=sys.stderr)
             if args.json:
                 args.json.write_text(json.dumps(document))
+    told = [f"{name}: {why}" for name, why in problems.items()]
     for target in targets:
-        rows = (server_rows if isinstance(target, Server) else program_rows)(args.busy)
-        rounds = [each["figures"] for each in found[target.name]]
-        print(f"\n{target.name}: {target.what} ({len(rounds)} rounds)")
-        print("\n".join(f"  {line}" for line in table(rows, rounds, list(installations))))
-        problems.setdefault(target.name, []).extend(missed(rows, rounds, next(iter(installations))))
-    told = [f"{name}: {each.strip()}" for name, those in problems.items() for each in those]
+        if target.name in found:
+            told += report(target, found[target.name], list(installations), args.busy)
     return finish(args.json, document, told)
 
 

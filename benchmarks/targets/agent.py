@@ -23,8 +23,8 @@ END_SECONDS = 30.0
 # itself, some versions end by the signal instead; what they had to say they have said.
 _ENDED_AS_TOLD = (0, 128 + signal.SIGINT, -signal.SIGINT)
 _SAMPLE = re.compile(r"^memsampd_(\w+)\{(.*)\} (\S+)$", re.MULTILINE)
-_TAKEN = ("hold", "hit", "sampling", "taken_cpu")  # seconds of the target, by what took them
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+_TAKEN = ("hold", "hit", "sampling", "taken_cpu")  # seconds of the target, by what took them
 # How long to wait from one question to the next: each costs memsampd some 10 ms of CPU time.
 _FIRST_POLL_SECONDS = 0.05
 _POLL_GROWTH = 0.1

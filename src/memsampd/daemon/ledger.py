@@ -129,7 +129,7 @@ class Ledger:
         self._now_seconds = now_seconds
         self._target_cpu_seconds += elapsed
         self._own_cpu_seconds = own_cpu_seconds
-        self._is_contended = waits_for_cpu
+        self._is_contended = self._is_sparing and waits_for_cpu
         self._allowance.tell(
             max(passed, 0.0),
             elapsed,
@@ -243,8 +243,7 @@ class Ledger:
 
     def _lends(self) -> bool:
         """Whether a burst may go on credit; not again soon."""
-        is_disturbing = self._is_sparing and self._is_contended
-        if is_disturbing or self._now_seconds - self._lent_seconds < _FIRST_SPACING_SECONDS:
+        if self._is_contended or self._now_seconds - self._lent_seconds < _FIRST_SPACING_SECONDS:
             return False
         self._lent_seconds = self._now_seconds
         return True
@@ -259,7 +258,7 @@ class Ledger:
         granted = part * self._allowance.granted_seconds
         if wall_seconds >= _START_SECONDS:
             granted = max(granted, earned)
-        if not (self._is_sparing and self._is_contended):
+        if not self._is_contended:
             return granted
         without_bursts = self._without_bursts_seconds
         return min(max(earned, without_bursts + _WORK_PART * earned), granted)

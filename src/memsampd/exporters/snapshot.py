@@ -104,9 +104,9 @@ class Overhead(msgspec.Struct, frozen=True):
             watched threads, and samples in quick succession.
         sampling_seconds: estimate of the CPU time that branch samples took from it: interrupts, and
             more at switches between threads.
-        budget_share: the share of the target's CPU time that bursts may cost.
         taken_cpu_seconds: estimate of the CPU time of memsampd's processes that was taken from the
             target: while no CPU is idle, so much of it as the target has of the CPUs.
+        budget_share: the share of the target's CPU time that bursts may cost.
         spent_share: the share that they cost: holds and hits.
         own_cpu_seconds: CPU time of memsampd's processes (tracing and the replica included).
         replica_cpu_seconds: the replica's part of it.
@@ -122,8 +122,8 @@ class Overhead(msgspec.Struct, frozen=True):
     longest_stop_seconds: float
     hit_seconds: float
     sampling_seconds: float
-    budget_share: float
     taken_cpu_seconds: float
+    budget_share: float
     spent_share: float
     own_cpu_seconds: float
     replica_cpu_seconds: float

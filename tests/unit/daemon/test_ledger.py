@@ -77,6 +77,12 @@ def test_where_no_cpu_is_idle_bursts_have_nothing_in_advance() -> None:
     assert not costs.allows_burst(is_urgent=True)
 
 
+def test_others_have_the_second_in_any_case() -> None:
+    costs = ledger()
+    costs.tell_time(101.0, 0.5, 0.70, True)
+    assert costs.allows_burst()
+
+
 @pytest.mark.parametrize(
     ("threads", "granted_seconds", "share"),
     [(1, 1.0, 0.04), (2, 1.0, 0.02), (4, 0.5, 0.01), (6, 0.5, 0.01)],

@@ -488,13 +488,19 @@ def test_code_that_works_on_a_larger_area_gets_a_burst_at_once(
     assert None not in bursts
 
 
-def test_a_program_that_goes_on_to_other_code_gets_a_burst_at_once() -> None:
-    """It is not asked for again while it is awaited, nor when it has seen that code."""
+def world_of_seen_code() -> World:
+    """A program whose code bursts have seen; none is awaited."""
     world = World(lambda order: BURST, schedule_name="phase-guided", tells_code=True)
     for _ in range(10):
         world.turn()
     while world.waiting or world.pipeline.awaits_burst:
         world.turn()
+    return world
+
+
+def test_a_program_that_goes_on_to_other_code_gets_a_burst_at_once() -> None:
+    """It is not asked for again while it is awaited, nor when it has seen that code."""
+    world = world_of_seen_code()
     assert not world.pipeline.runs_new_code(world.samples(0.15))
     before, world.code = len(world.orders), 300
     assert world.pipeline.runs_new_code(world.samples(0.15))
@@ -511,11 +517,7 @@ def test_a_program_that_goes_on_to_other_code_gets_a_burst_at_once() -> None:
 
 def test_code_counts_as_seen_though_the_window_of_its_burst_goes_on() -> None:
     """So that the next burst is for what the program goes on to meanwhile."""
-    world = World(lambda order: BURST, schedule_name="phase-guided", tells_code=True)
-    for _ in range(10):
-        world.turn()
-    while world.waiting or world.pipeline.awaits_burst:
-        world.turn()
+    world = world_of_seen_code()
     assert not world.pipeline.meets_new_code
     before, world.code = len(world.orders), 300
     world.turn(0.15)

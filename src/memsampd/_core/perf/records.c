@@ -1,6 +1,7 @@
 /* Records of perf events: bytes that the kernel wrote, and that are checked all the same. */
 #include "core.h"
 #include "records.h"
+#include "rest.h"
 
 enum {
     RECORD_BYTES_MAX = 1024, /* far above any record that we ask for */
@@ -35,25 +36,6 @@ typedef struct {
     uint64_t ibs_op_data3;
     uint64_t registers[REGISTERS];
 } Sample;
-
-/* Bytes of a record that are left to read. */
-typedef struct {
-    const unsigned char *at;
-    size_t left;
-} Rest;
-
-/* The next bytes; what is missing leaves -1. */
-static int
-take(Rest *rest, void *to, size_t bytes)
-{
-    if (rest->left < bytes)
-        return -1;
-    if (to)
-        memcpy(to, rest->at, bytes);
-    rest->at += bytes;
-    rest->left -= bytes;
-    return 0;
-}
 
 uint64_t
 records_sample_type(uint64_t asked)

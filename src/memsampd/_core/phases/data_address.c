@@ -1,6 +1,7 @@
 /* Addresses of data that samples' registers tell: sampler/data_operands.py says by which steps. */
 #include "core.h"
 #include "records.h"
+#include "rest.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -17,12 +18,6 @@ struct address_step {
  * registers. */
 struct data_operand {
     uint64_t base, index, scale, displacement, steps;
-};
-
-/* Operands one after the other. */
-struct operands {
-    const uint8_t *at;
-    size_t left; /* bytes */
 };
 
 enum { SET, ADD, SUB, AND, OR, XOR, MUL, SHL, SHR, SAR, ROL, ROR };
@@ -55,33 +50,21 @@ made(const struct address_step *step, uint64_t a, uint64_t b)
     }
 }
 
-/* The next bytes; false if there are not so many. */
-static bool
-take(struct operands *from, void *to, size_t bytes)
-{
-    if (from->left < bytes)
-        return false;
-    memcpy(to, from->at, bytes);
-    from->at += bytes;
-    from->left -= bytes;
-    return true;
-}
-
 /* The address that the next operand and a sample's registers tell; 0 where nothing tells one. False if this
  * is no operand. */
 static bool
-address_told(struct operands *operands, const uint64_t *registers, uint64_t *address)
+address_told(Rest *operands, const uint64_t *registers, uint64_t *address)
 {
     uint64_t value[REGISTERS + 1];
     struct data_operand operand;
     struct address_step step;
 
-    if (!take(operands, &operand, sizeof operand) || operand.base > REGISTERS || operand.index > REGISTERS)
+    if (take(operands, &operand, sizeof operand) < 0 || operand.base > REGISTERS || operand.index > REGISTERS)
         return false;
     memcpy(value, registers, REGISTERS * sizeof *value);
     value[REGISTERS] = 0;
     for (uint64_t i = 0; i < operand.steps; i++) {
-        if (!take(operands, &step, sizeof step) || step.to >= REGISTERS || step.source > REGISTERS ||
+        if (take(operands, &step, sizeof step) < 0 || step.to >= REGISTERS || step.source > REGISTERS ||
             step.index > REGISTERS)
             return false;
         const uint64_t half = step.is_32 ? UINT32_MAX : UINT64_MAX;
@@ -109,7 +92,7 @@ data_addresses(PyObject *Py_UNUSED(module), PyObject *args)
         return NULL;
     const uint64_t *row = registers.buf;
     const size_t count = (size_t)registers.len / (REGISTERS * sizeof *row);
-    struct operands operands = {packed.buf, (size_t)packed.len};
+    Rest operands = {packed.buf, (size_t)packed.len};
     uint64_t *address = PyMem_Malloc((count + 1) * sizeof *address);
     PyObject *told = NULL;
     size_t done = 0;
