@@ -58,7 +58,7 @@ ROUNDS, QUICK_ROUNDS = 10, 2
 JUDGED_SERVERS = ("redis", "postgres", "nginx")
 # Lead-in that is not counted, as fast as can be, at a given rate: a server that waits for its
 # client half of the time uses 20 s of CPU time, too.
-TURN_SECONDS, QUICK_TURN_SECONDS = (5.0, 30.0, 15.0), (3.0, 3.0, 3.0)
+TURN_SECONDS, QUICK_TURN_SECONDS = (5.0, 40.0, 15.0), (3.0, 3.0, 3.0)
 
 _PAGES = (
     Row("minor_faults", "minor faults", 1, 0, Kind.NEVER_MORE, 0.005, slack=64),

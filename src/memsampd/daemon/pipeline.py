@@ -16,8 +16,9 @@ from memsampd.daemon.learners import Learners
 from memsampd.daemon.ledger import Ledger
 from memsampd.daemon.planner import Planner
 from memsampd.daemon.records import burst_record, timed, window_record
-from memsampd.daemon.tracer import CaptureOrder, CaptureResult, CountedBurst
+from memsampd.daemon.tracer import CaptureOrder, CaptureResult
 from memsampd.daemon.turns import Actions, Counts, Turn
+from memsampd.daemon.waiting import WaitingBurst, WaitingBursts
 from memsampd.daemon.watches import Watches
 from memsampd.daemon.watching import WatchPlan
 from memsampd.errors import CaptureError
@@ -94,7 +95,7 @@ class Pipeline:
         self._new_thread: int | None = None  # ran other code while some was sought
         self._sampled_share = 1.0
         self._memory: MemoryUse | None = None  # what was given: since the last window's end
-        self._waiting: list[CountedBurst] = []
+        self._waiting = WaitingBursts(parts.cutter)
         self._ran: Counter[int] = Counter()  # samples of each thread in this turn
         self._lately = self._ran  # in the last turn that had any
         self._records: list[EstimatorEvent] = []
@@ -276,11 +277,7 @@ class Pipeline:
 
     def _seen_code(self) -> NDArray[np.bool_]:
         """Which bins any burst ran code of, such as still wait for their windows included."""
-        seen = self.parts.estimator.seen_code()
-        for counted in self._waiting:
-            ran = self.parts.cutter.vector(counted.burst.pid, counted.code_ips) > 0
-            seen = seen | ran if len(seen) == len(ran) else seen
-        return seen
+        return self._waiting.seen_with(self.parts.estimator.seen_code())
 
     def _emit(self, record: EstimatorEvent) -> None:
         self.parts.estimator.add(record)
@@ -358,8 +355,7 @@ class Pipeline:
     def _end_window_of_first(self) -> None:
         """The first burst of a program does not wait until its window is full."""
         last_seconds = self.parts.cutter.last_seconds
-        moments = [each.burst.time_seconds for each in self._waiting if each.burst.tells]
-        if last_seconds is None or not moments or last_seconds < moments[0]:
+        if last_seconds is None or last_seconds < self._waiting.first_seconds:
             return
         window = self.parts.cutter.flush()
         assert window is not None, "a window with a sample"
@@ -384,7 +380,7 @@ class Pipeline:
             self.counts.add_error("exec", "another program took its place meanwhile")
         elif counted is not None:
             self.parts.planner.taken(order, counted.burst)
-            self._waiting.extend((counted, *counted.rest))
+            self._waiting.add((counted, *counted.rest))
 
     def _refused(self, order: CaptureOrder, error: CaptureError) -> None:
         if error.reason != "none-ran":
@@ -395,17 +391,11 @@ class Pipeline:
 
     def _take_bursts(self) -> None:
         """A burst belongs to the window of its moment, once that has ended."""
-        waiting = []
-        for counted in self._waiting:
-            window = self._closed.find(counted.burst.time_seconds)
-            if window is None:
-                waiting.append(counted)
-            else:
-                self._take_burst(counted, window.index, window.phase)
-        self._waiting = waiting
+        for waiting, window in self._waiting.ended(self._closed):
+            self._take_burst(waiting, window.index, window.phase)
 
-    def _take_burst(self, counted: CountedBurst, window: int, phase: int) -> None:
-        parts, learners = self.parts, self._learners
+    def _take_burst(self, waiting: WaitingBurst, window: int, phase: int) -> None:
+        parts, learners, counted = self.parts, self._learners, waiting.counted
         burst, histogram = counted.burst, counted.histogram
         # That its code makes no access is worth as much as the accesses of other code.
         seen = burst.instructions if burst.is_memoryless else histogram.accesses
@@ -418,10 +408,9 @@ class Pipeline:
         spacing = learners.spacing.about(burst.time_seconds)
         learners.paces.add_spacing(phase, spacing)
         record = burst_record(
-            counted,
+            waiting,
             window,
             phase,
-            cutter=parts.cutter,
             since_start=self._since_start,
             now_seconds=self._now_seconds,
             spacing=spacing,
@@ -485,26 +474,22 @@ class Pipeline:
         for phase, bursts in Counter(burst.phase for burst in known).items():
             schedule.know(phase, windows[phase], bursts)
 
-    def _end_program(self) -> None:
+    def _end_program(self, until_seconds: float = math.inf) -> None:
         """End the last window, and give it the bursts that came after its last sample."""
         self._is_resumed = True  # it is too late for what is known
         last = self.parts.cutter.flush()
         if last is not None:
             self._end_window(last)
         self._take_bursts()
-        for counted in self._waiting:
+        for waiting in self._waiting.take(until_seconds):
             if self.window is not None and self.phase is not None:
-                self._take_burst(counted, self.window.index, self.phase)
-        self._waiting = []
+                self._take_burst(waiting, self.window.index, self.phase)
 
     def _execute(self, time_seconds: float, turn: Turn) -> None:
         """Forget what was known: the process runs another program from now on."""
         self._memory = None  # that of the next program is known already
-        later = [each for each in self._waiting if each.burst.time_seconds >= time_seconds]
-        self._waiting = [each for each in self._waiting if each.burst.time_seconds < time_seconds]
-        self._end_program()
+        self._end_program(time_seconds)
         self._ended.clear()  # what is told with them is of the next program
-        self._waiting = later
         self._program_since_seconds = time_seconds
         self._emit(
             ExecRecord(

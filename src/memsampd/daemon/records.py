@@ -9,10 +9,10 @@ from msgspec.structs import replace
 
 from memsampd.daemon.learners import Learners
 from memsampd.daemon.tracer import CountedBurst
+from memsampd.daemon.waiting import WaitingBurst
 from memsampd.estimate.estimator import Estimator
 from memsampd.estimate.events import BurstRecord, WindowRecord, code_bytes
 from memsampd.phases.records import Window
-from memsampd.phases.windows import WindowCutter
 from memsampd.sampler.process.mapped import MemoryUse
 from memsampd.sampler.records import Spacing, Stretch
 
@@ -62,11 +62,10 @@ def window_record(
 
 
 def burst_record(
-    counted: CountedBurst,
+    waiting: WaitingBurst,
     window: int,
     phase: int,
     *,
-    cutter: WindowCutter,
     since_start: Callable[[float], float],
     now_seconds: float,
     spacing: Spacing | None,
@@ -74,18 +73,14 @@ def burst_record(
     """Make the record of a burst, not timed yet.
 
     Args:
-        counted: the burst.
+        waiting: the burst.
         window: the window of its moment.
         phase: that window's.
-        cutter: makes a branch vector of its code.
         since_start: makes seconds since the attach of CLOCK_MONOTONIC times.
         now_seconds: CLOCK_MONOTONIC.
         spacing: how far apart data lay about its moment.
     """
-    burst = counted.burst
-    code = b""
-    if len(counted.code_ips):
-        code = code_bytes(cutter.vector(burst.pid, counted.code_ips))
+    counted, burst = waiting.counted, waiting.counted.burst
     return BurstRecord.of(
         burst,
         counted.histogram,
@@ -94,7 +89,7 @@ def burst_record(
         phase=phase,
         time_seconds=since_start(burst.time_seconds),
         analysed_seconds=since_start(now_seconds),
-        code=code,
+        code=code_bytes(waiting.code) if len(counted.code_ips) else b"",
         spacing=spacing,
     )
 

@@ -104,8 +104,6 @@ class Overhead(msgspec.Struct, frozen=True):
             watched threads, and samples in quick succession.
         sampling_seconds: estimate of the CPU time that branch samples took from it: interrupts, and
             more at switches between threads.
-        taken_cpu_seconds: estimate of the CPU time of memsampd's processes that was taken from the
-            target: while no CPU is idle, so much of it as the target has of the CPUs.
         budget_share: the share of the target's CPU time that bursts may cost.
         spent_share: the share that they cost: holds and hits.
         own_cpu_seconds: CPU time of memsampd's processes (tracing and the replica included).
@@ -115,6 +113,8 @@ class Overhead(msgspec.Struct, frozen=True):
         waits_for_own_cpu: bursts wait for that at present.
         sampled_share: for this part of the time branch samples are taken at present.
         sampling_why: why not all the time, or what that takes where it has to be; else empty.
+        taken_cpu_seconds: estimate of the CPU time of memsampd's processes that was taken from the
+            target: while no CPU is idle, so much of it as the target has of the CPUs.
     """
 
     target_cpu_seconds: float
@@ -122,7 +122,6 @@ class Overhead(msgspec.Struct, frozen=True):
     longest_stop_seconds: float
     hit_seconds: float
     sampling_seconds: float
-    taken_cpu_seconds: float
     budget_share: float
     spent_share: float
     own_cpu_seconds: float
@@ -132,6 +131,7 @@ class Overhead(msgspec.Struct, frozen=True):
     waits_for_own_cpu: bool
     sampled_share: float = 1.0
     sampling_why: str = ""
+    taken_cpu_seconds: float = 0.0
 
 
 class Snapshot(msgspec.Struct, frozen=True):

@@ -64,6 +64,15 @@ def test_bursts_and_summary_return(recording_path: Path) -> None:
     assert not recording.warnings
 
 
+def test_a_file_of_an_earlier_memsampd_is_read() -> None:
+    """Keys that it lacks have a default: of 8c611e98, two seconds of ``threads.cpp``."""
+    recording = read_recording(Path(__file__).parent / f"version-{FORMAT.version}.mem")
+    assert recording.summary is not None
+    assert recording.summary.overhead.taken_cpu_seconds == 0
+    assert (len(recording.windows), len(recording.bursts)) == (28, 17)
+    assert not recording.warnings
+
+
 def test_every_truncation_keeps_the_whole_records_before_it(tmp_path: Path) -> None:
     path = tmp_path / "x"
     records: list[Record] = [window_record(0, 0), burst_record(0, 0, 50), window_record(1, 0)]

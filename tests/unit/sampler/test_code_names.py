@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 import os
 import re
+import signal
 import struct
 import subprocess
 import sys
@@ -15,10 +16,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tracees import compile_c, go_on, running
 
+from memsampd.sampler.process import code_names
 from memsampd.sampler.process.code_names import (
     CodeNames,
     build_id,
     file_identity,
+    identity_of,
     note_ranges,
     present_memory,
 )
@@ -126,11 +129,57 @@ def test_a_program_whose_first_page_comes_later_is_known_from_then_on(
     mappings = read_maps(os.getpid()).mappings
     address = next(each.start for each in mappings if each.is_executable and "libc.so" in each.path)
     names = CodeNames(os.getpid(), b"")
-    read = names._read
-    monkeypatch.setattr(names, "_read", lambda address, size_bytes: b"")
-    assert not names(address)[1]
-    monkeypatch.setattr(names, "_read", read)
+    with monkeypatch.context() as absent:
+        absent.setattr(code_names, "present_memory", lambda *_: lambda *_: b"")
+        assert not names(address)[1]
     assert names(address)[1]
+
+
+def test_an_absent_first_page_is_not_looked_for_at_every_address(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    mappings = read_maps(os.getpid()).mappings
+    code = next(each for each in mappings if each.is_executable and "libc.so" in each.path)
+    names, looks = CodeNames(os.getpid(), b""), []
+    monkeypatch.setattr(code_names, "identity_of", lambda *asked: looks.append(asked))
+    for address in range(code.start, code.start + 1000):
+        assert not names(address)[1]
+    assert len(looks) == 10  # at the 1st, 2nd, 4th ... 512th
+
+
+FORKING = r"""
+#include <stdio.h>
+#include <unistd.h>
+__attribute__((aligned(1 << 20), noinline)) static int work(int n) { return n * 3; }
+int main(int argc, char **argv) {
+    if (fork() == 0) {
+        printf("%d %p\n", getpid(), (void *)work);
+        fflush(stdout);
+        for (;;) argc = work(argc) + sleep(1);
+    }
+    for (;;) pause();
+}
+"""
+
+
+def test_a_forked_process_has_its_program_from_its_parent(tmp_path: Path) -> None:
+    program = compile_c(tmp_path, FORKING, "-Wl,--build-id,-z,now")
+    with running(program) as parent:
+        assert parent.stdout is not None
+        pid, address = parent.stdout.readline().split()
+        child, space = int(pid), read_maps(int(pid))
+        try:
+            mapping = space.find(int(address, 16))
+            assert mapping is not None
+            if file_identity(space, mapping, present_memory(child)) is not None:
+                pytest.skip("this kernel gives a forked process all of its program")
+            found = identity_of(child, mapping, space, Path("/proc"))
+            notes = subprocess.run(["readelf", "-n", program], capture_output=True, check=True)
+            assert found is not None
+            assert found.removeprefix(b"build id ").hex() in notes.stdout.decode()
+            assert CodeNames(child, b"")(mapping.start)[1]
+        finally:
+            os.kill(child, signal.SIGKILL)
 
 
 def test_maps_are_not_read_again_and_again(tmp_path: Path) -> None:

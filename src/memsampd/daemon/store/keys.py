@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from memsampd.daemon.config import SessionConfig
-from memsampd.sampler.process.code_names import file_identity, present_memory
+from memsampd.sampler.process.code_names import identity_of
 from memsampd.sampler.process.identity import PROC, read_identity
 from memsampd.sampler.process.maps import read_maps
 
@@ -147,4 +147,4 @@ def _program(pid: int, proc: Path) -> bytes | None:
     mapping = space.find(told.get(_AT_PHDR, 0))
     if mapping is None:
         return None
-    return file_identity(space, mapping, present_memory(pid, proc)) or None
+    return identity_of(pid, mapping, space, proc) or None

@@ -5,10 +5,11 @@ from __future__ import annotations
 import struct
 import time
 from _blake2 import blake2b  # hashlib's own, which loads a library of ciphers besides
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from memsampd.sampler.process.identity import PROC
+from memsampd.sampler.process.identity import PROC, read_stat
 from memsampd.sampler.process.maps import AddressSpace, Mapping, read_maps
 from memsampd.sampler.process.memory import PresentMemory
 
@@ -25,6 +26,7 @@ _NOTE = struct.Struct("<III")
 _PT_NOTE, _NT_GNU_BUILD_ID = 4, 3
 _MOST_NOTE_BYTES = 4096
 _MOST_PAGES = 4096  # that are remembered
+_MOST_ANCESTORS = 3
 _PARTS = 16  # areas in which the parts of a file lie about each other
 
 ReadMemory = Callable[[int, int], bytes]
@@ -87,6 +89,34 @@ def file_identity(space: AddressSpace, mapping: Mapping, read: ReadMemory) -> by
     return b"first page " + blake2b(page, digest_size=20).digest()
 
 
+def identity_of(pid: int, mapping: Mapping, space: AddressSpace, proc: Path) -> bytes | None:
+    """``file_identity`` of a mapping of a process, as this one has it or those that it comes from.
+
+    A forked process has of files what it has touched itself: a server's child hardly ever the first
+    page of its program. Its parent has, that began with it.
+
+    Args:
+        pid: the process.
+        mapping: part of a file.
+        space: the address space of the process.
+        proc: root of the proc file system.
+    """
+    found = file_identity(space, mapping, present_memory(pid, proc))
+    for _ in range(_MOST_ANCESTORS):
+        if found is not None or not mapping.inode:
+            break
+        try:
+            pid = read_stat(pid, proc).parent_pid
+            space = read_maps(pid, proc)
+        except OSError:
+            break
+        same = next((each for each in space.mappings if _is_same_file(each, mapping)), None)
+        if same is None:
+            break
+        found = file_identity(space, same, present_memory(pid, proc))
+    return found
+
+
 def _is_same_file(one: Mapping, other: Mapping) -> bool:
     if not one.inode:
         return one == other
@@ -133,12 +163,12 @@ class CodeNames:
         self._pid = pid
         self._proc = proc
         self._now = now
-        self._read = present_memory(pid, proc)
         self._own = name_of(b"process " + process)
         self._space: AddressSpace | None = None
         # Of pages of files, what names in them are more than addresses.
         self._shifts: dict[int, int] = {}
         self._bases: dict[tuple[int, str, str, int], int | None] = {}
+        self._asked: Counter[tuple[int, str, str, int]] = Counter()  # for such as cannot be told
         self._started_seconds = now()
         self._reading_seconds = 0.0
 
@@ -191,8 +221,13 @@ class CodeNames:
         start = 0 if mapping.inode else mapping.start  # the vDSO
         key = (mapping.inode, mapping.device, mapping.path, start)
         if key not in self._bases:
+            # The first page of its program may not be in memory for ever, and thousands of
+            # addresses may be asked about: it is looked for as often as these have doubled.
+            self._asked[key] += 1
+            if self._asked[key].bit_count() > 1:
+                return None
             assert self._space is not None, "a mapping of it"
-            found = file_identity(self._space, mapping, self._read)
+            found = identity_of(self._pid, mapping, self._space, self._proc)
             if found is None:
                 return None
             self._bases[key] = name_of(found) if found else None
