@@ -34,7 +34,8 @@ from memsampd.sampler.clock.progress import ProgressClock
 from memsampd.sampler.perf.closely import CloseSampler
 from memsampd.sampler.perf.costs import measure_interrupt_seconds
 from memsampd.sampler.perf.source import TaskClockSource
-from memsampd.sampler.records import Burst, BurstRequest, Stretch, TimedStretch
+from memsampd.sampler.rates import Stretch, TimedStretch
+from memsampd.sampler.records import Burst, BurstRequest
 from memsampd.sampler.replica.source import ReplicaSource
 from verdict import add_options, finish
 

@@ -42,7 +42,8 @@ from memsampd.estimate.events import WatchRecord
 from memsampd.exporters.analysis import analyse
 from memsampd.exporters.recording import Recording, read_recording
 from memsampd.sampler.perf.arrival import HIT_SECONDS
-from memsampd.sampler.perf.watchpoints import POINTS, WatchOrder, Watchpoints
+from memsampd.sampler.perf.watch import WatchOrder
+from memsampd.sampler.perf.watchpoints import POINTS, Watchpoints
 from memsampd.sampler.process.cputime import process_cpu_ns
 from programs.preparing import compiled
 from reference import store

@@ -33,7 +33,7 @@ from memsampd import _core
 from memsampd.sampler.perf.costs import SwitchCost, measure_switch_cost
 from memsampd.sampler.perf.source import TaskClockSource
 from memsampd.sampler.perf.switches import shortened
-from memsampd.sampler.perf.watchpoints import SWITCH_SECONDS
+from memsampd.sampler.perf.watch import SWITCH_SECONDS
 from memsampd.sampler.process.maps import read_maps
 from programs.preparing import compiled
 from verdict import add_options, finish

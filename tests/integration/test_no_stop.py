@@ -26,7 +26,8 @@ from memsampd.estimate.events import BurstRecord, WatchRecord
 from memsampd.exporters.recording import Recording, read_recording
 from memsampd.machines.pmu import HardwareEvent
 from memsampd.models.open_lines import OpenLine
-from memsampd.sampler.perf.watchpoints import WatchOrder, Watchpoints
+from memsampd.sampler.perf.watch import WatchOrder
+from memsampd.sampler.perf.watchpoints import Watchpoints
 from memsampd.sampler.pmu.choice import PmuTrials
 from memsampd.sampler.pmu.trial import Trial
 from memsampd.sampler.records import Burst, BurstRequest

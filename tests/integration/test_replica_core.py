@@ -9,7 +9,8 @@ import pytest
 from tracees import compile_c, patiently, running, wait_until
 
 from memsampd.sampler.process.cputime import process_cpu_ns
-from memsampd.sampler.records import DISTANT_CYCLES, BurstEnd, BurstRequest, CoreTimes
+from memsampd.sampler.rates import DISTANT_CYCLES, CoreTimes
+from memsampd.sampler.records import BurstEnd, BurstRequest
 from memsampd.sampler.replica.source import ReplicaSource
 
 PROGRAM = """

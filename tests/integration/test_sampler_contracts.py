@@ -31,7 +31,8 @@ from memsampd.sampler.perf.source import TaskClockSource
 from memsampd.sampler.pmu.branches import PmuBranchSource
 from memsampd.sampler.process.memory import CodeReader
 from memsampd.sampler.protocols import AccessClock, AccessSource, BranchSource
-from memsampd.sampler.records import AccessChunk, Burst, BurstEnd, BurstRequest, Stretch
+from memsampd.sampler.rates import Stretch
+from memsampd.sampler.records import AccessChunk, Burst, BurstEnd, BurstRequest
 from memsampd.sampler.replica.source import ReplicaSource
 from memsampd.sampler.walk.source import WalkSource
 

@@ -25,15 +25,9 @@ from memsampd.estimate.events import WatchRecord
 from memsampd.exporters.recording import read_recording
 from memsampd.machines.pmu import HardwareEvent
 from memsampd.sampler.perf.arrival import HIT_SECONDS
+from memsampd.sampler.perf.watch import FEW_HITS, SWITCH_SECONDS, Watched, WatchOrder
 from memsampd.sampler.perf.watching_cost import WatchingCost
-from memsampd.sampler.perf.watchpoints import (
-    FEW_HITS,
-    POINTS,
-    SWITCH_SECONDS,
-    Watched,
-    WatchOrder,
-    Watchpoints,
-)
+from memsampd.sampler.perf.watchpoints import POINTS, Watchpoints
 from memsampd.sampler.process.schedstat import read_scheduled
 from memsampd.sampler.process.status import list_threads
 

@@ -26,7 +26,8 @@ from memsampd.models.histogram import ReuseHistogram
 from memsampd.models.records import MissRatioCurve
 from memsampd.models.statstack import StatStack
 from memsampd.models.survival import SurvivalFunction
-from memsampd.sampler.records import AccessRate, Burst, BurstCost, BurstEnd, TimedStretch
+from memsampd.sampler.rates import AccessRate, TimedStretch
+from memsampd.sampler.records import Burst, BurstCost, BurstEnd
 
 SIZES_BYTES = np.array([1 << octave for octave in range(10, 27)], dtype=np.int64)
 CACHES = {"L1d": 32 << 10, "L2": 1 << 20, "L3": 32 << 20}

@@ -20,7 +20,7 @@ import pytest
 from memsampd.daemon.watching import OPEN_LINES, WatchPlan
 from memsampd.estimate.events import WatchRecord
 from memsampd.models.open_lines import OpenLine
-from memsampd.sampler.perf import watchpoints
+from memsampd.sampler.perf import watch, watchpoints
 from memsampd.sampler.perf.arrival import HIT_SECONDS
 
 RATE = 1e8
@@ -122,7 +122,7 @@ class _Breakpoints:
             moments = round(1e9 * (at - self._began_seconds)), round(1e9 * at)
             self._hits.append((*moments, 0, 0, 0, 0))
             self._upcoming_seconds = self._line.take()
-        return np.array(self._hits, watchpoints._HIT).tobytes()
+        return np.array(self._hits, watch._HIT).tobytes()
 
     def close(self) -> None:
         pass
@@ -132,8 +132,9 @@ class _Breakpoints:
 def _simulated(world: _World) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         fake = SimpleNamespace(Breakpoints=world.breakpoints, BREAKPOINT_ACCESS=3)
-        patch.setattr(watchpoints, "_core", fake)
-        patch.setattr(watchpoints, "time", SimpleNamespace(monotonic=lambda: world.now_seconds))
+        patch.setattr(watch, "_core", fake)
+        for module in (watch, watchpoints):
+            patch.setattr(module, "time", SimpleNamespace(monotonic=lambda: world.now_seconds))
         yield
 
 

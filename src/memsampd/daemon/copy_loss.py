@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections import Counter
 
+from memsampd.sampler.perf.watch import Watched
 from memsampd.sampler.perf.watching_cost import WatchingCost
-from memsampd.sampler.perf.watchpoints import PATIENCE_SECONDS, Watched
+from memsampd.sampler.perf.watchpoints import PATIENCE_SECONDS
 
 _AT_ONCE_SECONDS = 0.005
 """CPU time that one watch may take so: as long as a thread is held for a burst."""

@@ -33,7 +33,7 @@ from memsampd.phases.accuracy import AccuracyTracker
 from memsampd.phases.protocols import Schedule
 from memsampd.phases.records import Assignment, Window
 from memsampd.phases.windows import WindowCutter
-from memsampd.sampler.perf.watchpoints import WatchOrder
+from memsampd.sampler.perf.watch import WatchOrder
 from memsampd.sampler.process.mapped import MemoryUse
 from memsampd.sampler.records import BranchSamples
 

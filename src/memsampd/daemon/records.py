@@ -14,7 +14,8 @@ from memsampd.estimate.estimator import Estimator
 from memsampd.estimate.events import BurstRecord, WindowRecord, code_bytes
 from memsampd.phases.records import Window
 from memsampd.sampler.process.mapped import MemoryUse
-from memsampd.sampler.records import Spacing, Stretch
+from memsampd.sampler.rates import Stretch
+from memsampd.sampler.records import Spacing
 
 
 def window_record(

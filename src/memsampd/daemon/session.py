@@ -23,7 +23,8 @@ from memsampd.errors import MemsampdError, TargetError
 from memsampd.exporters.protocols import Exporter
 from memsampd.exporters.snapshot import AddressTally, Snapshot
 from memsampd.phases.unseen import LATEST
-from memsampd.sampler.perf.watchpoints import Watched, WatchOrder, Watchpoints
+from memsampd.sampler.perf.watch import Watched, WatchOrder
+from memsampd.sampler.perf.watchpoints import Watchpoints
 from memsampd.sampler.process.copied import CopiedBytes
 from memsampd.sampler.process.cputime import process_cpu_ns
 from memsampd.sampler.process.identity import read_identity

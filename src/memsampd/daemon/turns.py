@@ -14,7 +14,7 @@ from memsampd.errors import MemsampdError
 from memsampd.estimate.events import EstimatorEvent
 from memsampd.exporters.snapshot import AddressTally, BurstTally
 from memsampd.phases.records import Assignment, Window
-from memsampd.sampler.perf.watchpoints import Watched, WatchOrder
+from memsampd.sampler.perf.watch import Watched, WatchOrder
 from memsampd.sampler.process.mapped import MemoryUse
 from memsampd.sampler.records import BranchSamples, Burst
 

@@ -16,7 +16,7 @@ from memsampd.errors import CaptureError
 from memsampd.estimate.events import WatchRecord
 from memsampd.models.open_lines import OpenLine
 from memsampd.phases.records import Window
-from memsampd.sampler.perf.watchpoints import WatchOrder
+from memsampd.sampler.perf.watch import WatchOrder
 from memsampd.sampler.records import Burst, BurstCost
 from memsampd.sampler.spacing import DataSpacing
 

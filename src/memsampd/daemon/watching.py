@@ -13,8 +13,8 @@ from memsampd.daemon.copy_loss import CopyLoss
 from memsampd.errors import CaptureError, MemsampdError
 from memsampd.estimate.events import WatchRecord
 from memsampd.models.open_lines import OpenLine, line_of_access
+from memsampd.sampler.perf.watch import FEW_HITS, MOST_HITS, Watched, WatchOrder
 from memsampd.sampler.perf.watching_cost import WatchingCost
-from memsampd.sampler.perf.watchpoints import FEW_HITS, MOST_HITS, Watched, WatchOrder
 
 OPEN_LINES = 12
 """Lines that are told of a burst: few, so that they come from many."""

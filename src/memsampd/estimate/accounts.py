@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from memsampd.estimate.watches import PhaseWatches
 from memsampd.models.histogram import ReuseHistogram
 from memsampd.models.survival import SurvivalFunction
-from memsampd.sampler.records import Speed
+from memsampd.sampler.rates import Speed
 
 
 class WindowSums(msgspec.Struct):

@@ -20,7 +20,8 @@ from memsampd.models.histogram import ReuseHistogram
 from memsampd.models.late_returns import LateReturns, continued
 from memsampd.models.statstack import StatStack, seen_lines
 from memsampd.models.survival import SurvivalFunction
-from memsampd.sampler.records import CodeRate, Spacing
+from memsampd.sampler.rates import CodeRate
+from memsampd.sampler.records import Spacing
 
 # Where timings contradict each other, curves are compared at these sizes, whatever others are asked
 # for: estimates at other sizes are to be of the same accesses.

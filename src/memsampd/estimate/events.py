@@ -16,17 +16,8 @@ from numpy.typing import NDArray
 from memsampd.models.histogram import ReuseHistogram
 from memsampd.models.stack_samples import StackSamples
 from memsampd.sampler.process.mapped import MemoryUse
-from memsampd.sampler.records import (
-    Burst,
-    BurstCost,
-    BurstEnd,
-    CodeRate,
-    CoreTimes,
-    Spacing,
-    Speed,
-    TimedStretch,
-    makes_no_access,
-)
+from memsampd.sampler.rates import CodeRate, CoreTimes, Speed, TimedStretch
+from memsampd.sampler.records import Burst, BurstCost, BurstEnd, Spacing, makes_no_access
 
 _HITS = "<u2"
 _MOST_HITS = (1 << 16) - 1

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from memsampd.sampler.records import CodeRate, Spacing
+from memsampd.sampler.rates import CodeRate
+from memsampd.sampler.records import Spacing
 
 # By what the rates of a window and of a burst of its code are apart (a logarithm) where the burst
 # counts a third: 4 % are usual for the same working set, and some 5 to 10 lie between others.

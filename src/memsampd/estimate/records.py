@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memsampd.models.records import MissRatioCurve
-from memsampd.sampler.records import UNKNOWN_RATE, AccessRate
+from memsampd.sampler.rates import UNKNOWN_RATE, AccessRate
 
 
 class PhaseEstimate(msgspec.Struct, frozen=True):

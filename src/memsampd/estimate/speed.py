@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from memsampd.estimate.events import BurstRecord
 from memsampd.models.statstack import StatStack
 from memsampd.models.survival import SurvivalFunction
-from memsampd.sampler.records import DISTANT_CYCLES, CoreTimes
+from memsampd.sampler.rates import DISTANT_CYCLES, CoreTimes
 
 ERROR = 0.5
 """Relative error that such a rate may have; it is less for whole programs than for their loops."""

@@ -14,7 +14,7 @@ from memsampd.estimate.layout import CurveLayout
 from memsampd.estimate.memory import BurstMemory
 from memsampd.estimate.records import Estimate, PhaseEstimate, Totals
 from memsampd.sampler.clock.rates import mean_rate
-from memsampd.sampler.records import UNKNOWN_RATE, AccessRate
+from memsampd.sampler.rates import UNKNOWN_RATE, AccessRate
 
 USUAL_SCATTER = 0.04
 """Variance of a burst's miss ratio m before two were seen, in units of m (1 - m)."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections import deque
 
-from memsampd.sampler.records import CodeRate, Spacing
+from memsampd.sampler.rates import CodeRate
+from memsampd.sampler.records import Spacing
 
 _FEWEST = 8
 _LATEST = 32

@@ -19,7 +19,8 @@ from memsampd.estimate.layout import HIGH, LOW, MIDDLE, CurveLayout
 from memsampd.estimate.memory import BurstMemory
 from memsampd.estimate.records import Totals, WindowEstimate
 from memsampd.estimate.sharing import burst_shares
-from memsampd.sampler.records import CodeRate, Spacing
+from memsampd.sampler.rates import CodeRate
+from memsampd.sampler.records import Spacing
 
 # What a burst of another phase counts that ran the code: it may work on other data there.
 _LIKE_CODE = 0.1

@@ -14,7 +14,7 @@ from memsampd.estimate.records import PhaseEstimate
 from memsampd.exporters.analysis import Analysis
 from memsampd.exporters.curves import at_size
 from memsampd.models.records import MissRatioCurve
-from memsampd.sampler.records import AccessRate
+from memsampd.sampler.rates import AccessRate
 
 Verdict = Literal["more", "fewer", "not known to differ", "not known"]
 _LIKE_CODE = 0.7  # Bhattacharyya's coefficient of the branch vectors of two phases

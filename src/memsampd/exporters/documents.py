@@ -16,7 +16,7 @@ from memsampd.exporters.curves import at_size, fills
 from memsampd.exporters.snapshot import NodeStatus, NodeTarget, Snapshot, TargetInfo
 from memsampd.models.records import MissRatioCurve
 from memsampd.phases.records import Assignment, Window
-from memsampd.sampler.records import AccessRate
+from memsampd.sampler.rates import AccessRate
 
 VERSION = 1
 IDLE_SECONDS = 2.0

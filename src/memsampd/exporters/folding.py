@@ -11,7 +11,7 @@ from memsampd.estimate.records import PhaseEstimate
 from memsampd.exporters.snapshot import Snapshot
 from memsampd.models.combine import combine
 from memsampd.models.records import MissRatioCurve
-from memsampd.sampler.records import AccessRate
+from memsampd.sampler.rates import AccessRate
 
 OTHER = "other"
 

@@ -10,7 +10,7 @@ from memsampd.exporters.curves import CurvePoint, at_size
 from memsampd.models.records import MissRatioCurve
 from memsampd.models.sizes import format_size
 from memsampd.names import printable
-from memsampd.sampler.records import AccessRate
+from memsampd.sampler.rates import AccessRate
 
 BAR_COLUMNS = 40
 UNKNOWN = "-"

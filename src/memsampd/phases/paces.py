@@ -10,7 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from memsampd.sampler.records import CodeRate, Spacing
+from memsampd.sampler.rates import CodeRate
+from memsampd.sampler.records import Spacing
 
 _OTHER_RATE = 0.1  # logarithm: on the same data rates are mostly 4 % apart at most
 _OTHER_SPACING = 1.0  # octaves: windows of the same data are mostly half of one apart at most

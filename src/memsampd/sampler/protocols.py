@@ -10,16 +10,8 @@ from numpy.typing import NDArray
 
 from memsampd import _core
 from memsampd.sampler.line_choice import LineChoice
-from memsampd.sampler.records import (
-    AccessChunk,
-    BranchSamples,
-    Burst,
-    BurstRequest,
-    CodeRate,
-    Speed,
-    Stretch,
-    TimedStretch,
-)
+from memsampd.sampler.rates import CodeRate, Speed, Stretch, TimedStretch
+from memsampd.sampler.records import AccessChunk, BranchSamples, Burst, BurstRequest
 
 
 @runtime_checkable

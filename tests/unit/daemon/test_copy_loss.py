@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from memsampd.daemon.copy_loss import CopyLoss
+from memsampd.sampler.perf.watch import Watched, WatchOrder
 from memsampd.sampler.perf.watching_cost import WatchingCost
-from memsampd.sampler.perf.watchpoints import Watched, WatchOrder
 
 BYTE_SECONDS = 0.25e-9
 SLOW = WatchingCost(BYTE_SECONDS, 30.0)

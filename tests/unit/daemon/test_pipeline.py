@@ -44,7 +44,7 @@ from memsampd.phases.schedule.phase_guided import PhaseGuided
 from memsampd.phases.unseen import UnseenCode
 from memsampd.phases.windows import WindowCutter
 from memsampd.sampler.clock.progress import ProgressClock
-from memsampd.sampler.perf.watchpoints import Watched, WatchOrder
+from memsampd.sampler.perf.watch import Watched, WatchOrder
 from memsampd.sampler.process.mapped import MemoryUse
 from memsampd.sampler.records import BranchSamples, Burst, BurstCost, BurstEnd
 from memsampd.sampler.spacing import DataSpacing

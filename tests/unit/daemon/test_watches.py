@@ -12,8 +12,8 @@ from memsampd.daemon.turns import Counts, Turn
 from memsampd.daemon.watches import Watches
 from memsampd.daemon.watching import WatchPlan
 from memsampd.models.open_lines import OpenLine
+from memsampd.sampler.perf.watch import Watched
 from memsampd.sampler.perf.watching_cost import WatchingCost
-from memsampd.sampler.perf.watchpoints import Watched
 from memsampd.sampler.records import BranchSamples
 
 PHASE, RATE = 1, 1e8

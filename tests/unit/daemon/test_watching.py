@@ -9,8 +9,8 @@ import pytest
 from memsampd.daemon.watching import RESOLUTION_SECONDS, WatchPlan
 from memsampd.errors import CapabilityError, CaptureError
 from memsampd.models.open_lines import OpenLine
+from memsampd.sampler.perf.watch import FEW_HITS, MOST_HITS, Watched, WatchOrder
 from memsampd.sampler.perf.watching_cost import WatchingCost
-from memsampd.sampler.perf.watchpoints import FEW_HITS, MOST_HITS, Watched, WatchOrder
 
 RATE = 1e8
 

@@ -30,7 +30,8 @@ from memsampd.exporters.recording import RecordingWriter, read_recording
 from memsampd.models.histogram import ReuseHistogram
 from memsampd.models.statstack import StatStack
 from memsampd.models.survival import SurvivalFunction
-from memsampd.sampler.records import UNKNOWN_RATE, CodeRate, Spacing
+from memsampd.sampler.rates import UNKNOWN_RATE, CodeRate
+from memsampd.sampler.records import Spacing
 
 BINS = 16
 

@@ -7,7 +7,8 @@ import pytest
 
 from memsampd.estimate.memory import BurstMemory
 from memsampd.estimate.window_rates import RatesByCode
-from memsampd.sampler.records import CodeRate, Spacing
+from memsampd.sampler.rates import CodeRate
+from memsampd.sampler.records import Spacing
 
 CODE = np.eye(4) * 10
 

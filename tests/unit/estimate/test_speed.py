@@ -11,7 +11,7 @@ from memsampd.estimate.events import BurstRecord
 from memsampd.estimate.speed import SpeedModel
 from memsampd.models.histogram import ReuseHistogram
 from memsampd.models.survival import SurvivalFunction
-from memsampd.sampler.records import DISTANT_CYCLES, CoreTimes
+from memsampd.sampler.rates import DISTANT_CYCLES, CoreTimes
 
 CACHES = {"L1d": 32 << 10, "L2": 1 << 20, "L3": 32 << 20}
 

@@ -16,7 +16,7 @@ from memsampd.estimate.events import WatchRecord
 from memsampd.estimate.watch_reading import read_watch
 from memsampd.estimate.watches import PhaseWatches
 from memsampd.models.open_lines import OpenLine, open_lines
-from memsampd.sampler.perf.watchpoints import MOST_HITS, has_seen_enough
+from memsampd.sampler.perf.watch import MOST_HITS, has_seen_enough
 
 Addresses = NDArray[np.uint64]
 RATE = 1e8  # accesses a second

@@ -14,7 +14,7 @@ from memsampd.estimate.events import WatchRecord
 from memsampd.estimate.watch_reading import read_watch
 from memsampd.estimate.watches import Tails
 from memsampd.models.survival import SurvivalFunction
-from memsampd.sampler.perf.watchpoints import FEW_HITS, has_seen_enough
+from memsampd.sampler.perf.watch import FEW_HITS, has_seen_enough
 
 RATE = 1e9  # accesses a second
 HORIZON = 2000  # of walks

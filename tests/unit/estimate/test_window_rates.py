@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from memsampd.estimate.window_rates import RatesByCode, WindowRates
-from memsampd.sampler.records import CodeRate
+from memsampd.sampler.rates import CodeRate
 
 
 def test_windows_that_agree_tell_their_rate_once_there_are_some() -> None:

@@ -32,7 +32,7 @@ from memsampd.models.sizes import default_sizes, format_size, parse_size, parse_
 from memsampd.models.statcache import StatCache
 from memsampd.models.statstack import StatStack
 from memsampd.models.survival import SurvivalFunction
-from memsampd.sampler.records import Speed
+from memsampd.sampler.rates import Speed
 
 
 @pytest.fixture

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 from memsampd.phases.paces import Paces
-from memsampd.sampler.records import CodeRate, Spacing
+from memsampd.sampler.rates import CodeRate
+from memsampd.sampler.records import Spacing
 
 SAMPLES = 50
 

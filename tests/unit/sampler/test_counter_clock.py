@@ -12,7 +12,8 @@ from memsampd.sampler.perf.counts import NO_COUNTERS, CounterSet, Readings
 from memsampd.sampler.perf.groups import TASK_CLOCK, SamplerOptions
 from memsampd.sampler.perf.rings import SAMPLE_DTYPE
 from memsampd.sampler.process.identity import PROC
-from memsampd.sampler.records import BranchSamples, Counted, Stretch
+from memsampd.sampler.rates import Stretch
+from memsampd.sampler.records import BranchSamples, Counted
 
 EVENT = HardwareEvent("an event", 4, 1)
 COUNTERS = CounterSet(((EVENT, EVENT, EVENT, EVENT),))

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from memsampd.sampler.clock.fitted import MOMENTS_LEAST, fitted_rate
 from memsampd.sampler.clock.odometer import Pairs
 from memsampd.sampler.clock.progress import ProgressClock
-from memsampd.sampler.records import BranchSamples, Stretch
+from memsampd.sampler.rates import Stretch
+from memsampd.sampler.records import BranchSamples
 
 GAP = 1e-4
 CODE = np.arange(0x1000, 0x1040, 4).astype(np.uint64)

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from memsampd import _core
 from memsampd.sampler.clock.code import often_executed
 from memsampd.sampler.clock.progress import ProgressClock
-from memsampd.sampler.records import BranchSamples, Stretch, no_registers
+from memsampd.sampler.rates import Stretch
+from memsampd.sampler.records import BranchSamples, no_registers
 
 PERIOD = 0.002
 CODE = np.arange(0x1000, 0x1040, 4).astype(np.uint64)

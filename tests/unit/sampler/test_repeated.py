@@ -7,7 +7,8 @@ import pytest
 from numpy.typing import NDArray
 
 from memsampd.sampler.clock.progress import ProgressClock
-from memsampd.sampler.records import BranchSamples, Stretch, no_registers
+from memsampd.sampler.rates import Stretch
+from memsampd.sampler.records import BranchSamples, no_registers
 
 PERIOD = 0.002
 RCX, RSI, RDI = 2, 4, 5

@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memsampd.sampler.clock.code import is_in, likeness
-from memsampd.sampler.records import BranchSamples, CodeRate, Speed, Stretch, TimedStretch
+from memsampd.sampler.rates import CodeRate, Speed, Stretch, TimedStretch
+from memsampd.sampler.records import BranchSamples
 
 _SAMPLES = 4096  # that are remembered: of some seconds
 _NEAR_SECONDS = 1.0

@@ -24,7 +24,7 @@ from memsampd.sampler.clock.odometer import (
     steadiest,
     steady_rate,
 )
-from memsampd.sampler.records import Stretch
+from memsampd.sampler.rates import Stretch
 
 MOMENTS_LEAST = 8
 """Moments of a burst at which its registers are known: fewer tell too little."""

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memsampd import _core
-from memsampd.sampler.records import Stretch
+from memsampd.sampler.rates import Stretch
 
 LARGEST_ADVANCE = 2**44
 """What counts goes no further from one sample to the next."""

@@ -28,13 +28,8 @@ from memsampd.sampler.clock.repeated import repeated_rate
 from memsampd.sampler.clock.samples import LatestSamples, undisturbed
 from memsampd.sampler.clock.steady_code import NO_CODE, SteadyCodes
 from memsampd.sampler.clock.user_time import UserTime
-from memsampd.sampler.records import (
-    BranchSamples,
-    CodeRate,
-    Speed,
-    Stretch,
-    TimedStretch,
-)
+from memsampd.sampler.rates import CodeRate, Speed, Stretch, TimedStretch
+from memsampd.sampler.records import BranchSamples
 
 _PAIRS = (24, 12, 6)  # the nearest ones to a burst: fewer, where its speed changes
 _PAIRS_LEAST = 4

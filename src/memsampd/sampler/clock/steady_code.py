@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from memsampd.sampler.clock.code import likeness, of_each
 from memsampd.sampler.clock.fitted import agreed_rate
 from memsampd.sampler.clock.odometer import Odometer, Pairs, SteadyRate, steady_rate
-from memsampd.sampler.records import CodeRate, Stretch
+from memsampd.sampler.rates import CodeRate, Stretch
 
 NO_CODE = -1
 """Id of code that is not known."""

@@ -17,14 +17,8 @@ from memsampd.errors import CaptureError
 from memsampd.sampler.line_choice import LineChoice
 from memsampd.sampler.perf.arrival import Arrival
 from memsampd.sampler.process.identity import PROC
-from memsampd.sampler.records import (
-    AccessChunk,
-    Burst,
-    BurstCost,
-    BurstEnd,
-    BurstRequest,
-    CoreTimes,
-)
+from memsampd.sampler.rates import CoreTimes
+from memsampd.sampler.records import AccessChunk, Burst, BurstCost, BurstEnd, BurstRequest
 from memsampd.sampler.replica.collectors import Collector, Counted, Rows
 from memsampd.sampler.replica.common_forms import common_forms
 from memsampd.sampler.replica.forms import FormDecoder

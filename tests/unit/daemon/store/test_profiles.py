@@ -27,7 +27,8 @@ from memsampd.estimate.events import WindowRecord, code_bytes
 from memsampd.exporters.frames import frame
 from memsampd.exporters.recording.format import encode
 from memsampd.phases.records import Leader
-from memsampd.sampler.records import BurstCost, TimedStretch
+from memsampd.sampler.rates import TimedStretch
+from memsampd.sampler.records import BurstCost
 
 BINS = 128
 BURST = msgspec.structs.replace(
