@@ -18,6 +18,10 @@ from memsampd.sampler.records import Spacing
 _USUAL_VARIATION = 0.2
 # Bursts without an access say nothing of the rates of others.
 _MEMORYLESS_PRECISION = 1e-12
+# Bursts on the same data miss alike, by so much of the accesses at any size. Replayed, 168 runs
+# of 24 programs: the whole run of worksets, 11 of whose 97 bursts came as the data changed, was off
+# by 1.55 % without this and by 0.97 with it, others by as much as before; 0.02 to 0.2 are as good.
+_MISSED_ALIKE = 0.05
 
 _Found = TypeVar("_Found")
 
@@ -162,9 +166,26 @@ class BurstMemory:
         return self._error[: self.count]
 
     @property
+    @_until_changed
     def spacing(self) -> NDArray[np.float64]:
-        """Octaves and error of how far apart data lay about them, or NaN, shape (m, 2)."""
-        return self._spacing[: self.count]
+        """Octaves and error of how far apart data lay about them, or NaN, shape (m, 2).
+
+        About one that was taken as the program went on to other data samples do not tell it: it has
+        that of the burst of the same code that missed the most like it, if any missed alike.
+        """
+        own = self._spacing[: self.count]
+        is_unknown = np.isnan(own[:, 0])
+        unknown, known = np.flatnonzero(is_unknown), np.flatnonzero(~is_unknown)
+        if not len(unknown) or not len(known):
+            return own
+        figures = self._compared[: self.count]
+        apart = np.abs(figures[unknown, None] - figures[known]).max(axis=2)
+        apart[self._ran.alike[np.ix_(unknown, known)] < ALIKE] = np.inf
+        likest = apart.argmin(axis=1)
+        missed_alike = apart[np.arange(len(unknown)), likest] <= _MISSED_ALIKE
+        spacing = own.copy()
+        spacing[unknown[missed_alike]] = own[known[likest[missed_alike]]]
+        return spacing
 
     # -- learning ------------------------------------------------------------------------------
 

@@ -18,7 +18,9 @@ from memsampd.estimate.footprint import Footprint
 from memsampd.estimate.layout import HIGH, LOW, MIDDLE, CurveLayout
 from memsampd.estimate.memory import BurstMemory
 from memsampd.estimate.records import Totals, WindowEstimate
+from memsampd.estimate.scaling import growth, octaves_of_data, scaled
 from memsampd.estimate.sharing import burst_shares
+from memsampd.estimate.timings import ALIKE
 from memsampd.sampler.rates import CodeRate
 from memsampd.sampler.records import Spacing
 
@@ -248,7 +250,7 @@ class WaitingWindows:
     ) -> WindowSums:
         """Share windows out among the bursts; returns the sums over all of them."""
         if memory is not None and memory.count and windows:
-            return self._note(windows, _shared_out(windows, memory))
+            return self._note(windows, _shared_out(windows, memory, self._layout))
         all_sums = self._nothing()
         for window in windows:
             window.is_known = False
@@ -291,7 +293,9 @@ class WaitingWindows:
         )
 
 
-def _shared_out(windows: Sequence[_Waiting] | deque[_Waiting], memory: BurstMemory) -> _Told:
+def _shared_out(
+    windows: Sequence[_Waiting] | deque[_Waiting], memory: BurstMemory, layout: CurveLayout
+) -> _Told:
     """What the remembered bursts, at least one, tell of windows."""
     index = np.array([window.index for window in windows], np.int64)
     phase = np.array([window.phase for window in windows])
@@ -320,11 +324,38 @@ def _shared_out(windows: Sequence[_Waiting] | deque[_Waiting], memory: BurstMemo
         index=index,
         cpu_seconds=cpu_seconds,
         accesses=accesses,
-        misses=accesses @ memory.curves,
+        misses=accesses @ memory.curves + _more_misses(windows, memory, layout, accesses),
         unseen=unseen,
         rated=seconds @ is_rated.astype(np.float64),
         is_known=own.any(axis=1) | (is_told.any(axis=1) & (unseen <= _MOST_UNSEEN)),
     )
+
+
+def _more_misses(
+    windows: Sequence[_Waiting] | deque[_Waiting],
+    memory: BurstMemory,
+    layout: CurveLayout,
+    accesses: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """How many more misses windows have than bursts on other data tell, shape (w, values)."""
+    more = np.zeros((len(accesses), layout.values))
+    spacing = [window.spacing for window in windows]
+    shares = accesses / np.maximum(accesses.sum(axis=1, keepdims=True), 1.0)
+    may_grow = growth(spacing, memory.spacing, shares)
+    if not may_grow.any():
+        return more
+    alike = memory.likeness([each.hits for each in windows], [each.phase for each in windows])
+    window, burst = np.nonzero(np.where(alike >= ALIKE, may_grow, 0.0))
+    before = memory.curves[burst].reshape(-1, 3 * len(layout.models), len(layout.sizes_bytes))
+    after = scaled(
+        before,
+        layout.sizes_bytes / layout.line_bytes,
+        octaves_of_data(memory.spacing[burst, 0]),
+        may_grow[window, burst],
+    )
+    change = (after - before).reshape(-1, layout.values)
+    np.add.at(more, window, accesses[window, burst][:, None] * change)
+    return more
 
 
 def _sums_of(

@@ -520,8 +520,13 @@ def test_among_bursts_of_like_code_those_speak_whose_data_lay_as_far_apart() -> 
     assert large - small > 0.5
     assert ratios[2] == pytest.approx(large, abs=0.05)
     assert ratios[3] == pytest.approx(small, abs=0.05)
-    # Where it is not known, or like neither, both speak.
-    assert all(small + 0.1 < each < large - 0.1 for each in ratios[4:])
+    # Where it is not known, both speak.
+    assert small + 0.1 < ratios[4] < large - 0.1
+    # Where it is like neither, they speak of data between both: too many for that size, and few
+    # enough for one in which those of the second do not find room.
+    assert ratios[5] == pytest.approx(large, abs=0.05)
+    more = int(np.searchsorted(SIZES_BYTES, 32 * 100 * 64))
+    assert known[1].curves["lru"].miss_ratio[more] - known[5].curves["lru"].miss_ratio[more] > 0.5
 
 
 def _with(record: BurstRecord, histogram: ReuseHistogram) -> BurstRecord:

@@ -251,3 +251,23 @@ def test_windows_are_laid_out_by_what_bursts_ran() -> None:
         assert row[:-1].tolist() == hits[seen].tolist()
         assert row[-1] == np.delete(hits, seen).sum()
     assert not rows[3].any()  # of another length: nothing is known of it
+
+
+def test_a_burst_whose_data_changed_has_the_spacing_of_the_one_that_missed_alike() -> None:
+    memory = BurstMemory(4, 2)
+    near, far = Spacing(4.0, 0.1), Spacing(9.0, 0.2)
+    told = (
+        (0, [0.5, 0.1], near),
+        (0, [0.5, 0.4], far),
+        (0, [0.49, 0.38], None),  # as the second
+        (0, [0.5, 0.25], None),  # like neither
+        (1, [0.5, 0.1], None),  # other code
+    )
+    for window, (row, curve, spacing) in enumerate(told):
+        memory.add(
+            window, 0, CODE[row], np.array(curve), 1e8, 0.1, 1e8, is_timed=True, spacing=spacing
+        )
+    assert memory.spacing[:3].tolist() == [[4.0, 0.1], [9.0, 0.2], [9.0, 0.2]]
+    assert np.isnan(memory.spacing[3:]).all()
+    memory.set_curve(3, np.array([0.5, 0.11]))
+    assert memory.spacing[3].tolist() == [4.0, 0.1]
