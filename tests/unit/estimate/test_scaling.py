@@ -10,7 +10,7 @@ from memsampd.estimate.scaling import growth, octaves_of_data, scaled
 from memsampd.models.exact import lru_stack_distances
 from memsampd.sampler.records import Spacing
 
-SIZE_LINES = 2.0 ** np.arange(4, 18)
+SIZE_LINES = np.exp2(np.arange(4, 18, dtype=np.float64))
 ACCESSES = 400_000
 
 
