@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from memsampd.estimate.accounts import PhaseAccount, PhaseAccounts
 from memsampd.estimate.course import Course
 from memsampd.estimate.events import BurstRecord, WatchRecord, code_hits
-from memsampd.estimate.layout import HIGH, LOW, MIDDLE, CurveLayout
+from memsampd.estimate.layout import COMPARED_SIZES_BYTES, HIGH, LOW, MIDDLE, CurveLayout
 from memsampd.estimate.memory import BurstMemory
 from memsampd.estimate.speed import ERROR, SpeedModel
 from memsampd.estimate.watches import is_same_kind
@@ -23,9 +23,6 @@ from memsampd.models.survival import SurvivalFunction
 from memsampd.sampler.rates import CodeRate
 from memsampd.sampler.records import Spacing
 
-# Where timings contradict each other, curves are compared at these sizes, whatever others are asked
-# for: estimates at other sizes are to be of the same accesses.
-_COMPARED_SIZES_BYTES = np.array([1024 << 2 * at for at in range(9)], np.int64)
 # From how large a difference of miss ratios on the stored bursts of a phase do not hold any more.
 _OTHER_ANYWHERE = 0.1
 _OTHER_EVERYWHERE = 0.05
@@ -90,7 +87,7 @@ class ModelledBursts:
         capacity: int,
     ) -> None:
         self._layout = layout
-        self._compared = CurveLayout((StatStack(),), _COMPARED_SIZES_BYTES, layout.line_bytes)
+        self._compared = CurveLayout((StatStack(),), COMPARED_SIZES_BYTES, layout.line_bytes)
         self._speed = speed
         self._accounts = accounts
         self._course = course

@@ -13,6 +13,11 @@ from memsampd.models.records import MissRatioCurve
 from memsampd.models.survival import SurvivalFunction
 
 MIDDLE, LOW, HIGH = range(3)
+COMPARED_SIZES_BYTES = np.array([1024 << at for at in range(17)], np.int64)
+"""Where bursts are compared, and scaled, whatever sizes are asked for.
+
+Estimates at other sizes are to be of the same accesses.
+"""
 
 
 class CurveLayout(msgspec.Struct, frozen=True):

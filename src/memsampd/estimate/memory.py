@@ -132,6 +132,11 @@ class BurstMemory:
         return self._curves[: self.count]
 
     @property
+    def compared(self) -> NDArray[np.float64]:
+        """Figures that show whether two missed alike, shape (m, compared)."""
+        return self._compared[: self.count]
+
+    @property
     def is_memoryless(self) -> NDArray[np.bool_]:
         """Whose code makes no access: their rates are 0, shape (m,)."""
         return self._is_memoryless[: self.count]
@@ -178,7 +183,7 @@ class BurstMemory:
         unknown, known = np.flatnonzero(is_unknown), np.flatnonzero(~is_unknown)
         if not len(unknown) or not len(known):
             return own
-        figures = self._compared[: self.count]
+        figures = self.compared
         apart = np.abs(figures[unknown, None] - figures[known]).max(axis=2)
         apart[self._ran.alike[np.ix_(unknown, known)] < ALIKE] = np.inf
         likest = apart.argmin(axis=1)
@@ -397,7 +402,7 @@ class BurstMemory:
             highest=self._log_highest[:m],
             steady=np.array(list(map(steady, codes, octaves))),
             alike=self._ran.alike,
-            compared=self._compared[:m],
+            compared=self.compared,
         )
 
     @_until_changed

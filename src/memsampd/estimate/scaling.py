@@ -65,35 +65,39 @@ def growth(
     return np.where(matters, larger, 0.0)
 
 
-def scaled(
-    curves: NDArray[np.float64],
-    size_lines: NDArray[np.float64],
+def more_misses(
+    ratios: NDArray[np.float64],
+    ratio_lines: NDArray[np.float64],
     data_octaves: NDArray[np.float64],
     growth_octaves: NDArray[np.float64],
+    size_lines: NDArray[np.float64],
 ) -> NDArray[np.float64]:
-    """Return miss ratios of the same code on data of another size.
+    """Return how much more often the same code misses on data of another size.
 
     Args:
-        curves: miss ratios, shape (n, curves, s).
-        size_lines: sizes of the caches, shape (s,), ascending.
-        data_octaves: size of the data, lines, as a logarithm to base 2, shape (n,).
+        ratios: miss ratios of bursts, shape (n, r).
+        ratio_lines: sizes of the caches that these are of, shape (r,), ascending by octaves.
+        data_octaves: size of their data, lines, as a logarithm to base 2, shape (n,).
         growth_octaves: by how much the others are larger, shape (n,).
+        size_lines: sizes of the caches that are asked for, shape (s,).
 
     Returns:
-        Miss ratios, shape (n, curves, s).
+        Differences of miss ratios, shape (n, s).
     """
-    if len(size_lines) < 2:
-        return curves
     sizes = np.log2(size_lines)
-    # Caches of `until` and more are as large beside the other data as caches of `until` less the
-    # growth are beside the burst's; smaller ones keep what they did, but for none of its data.
+    # Caches that hold some of the data are as large beside these as others are beside the burst's;
+    # smaller ones do as they did, but for none of the data.
     resident = (data_octaves - np.log2(_RESIDENT_PART))[:, None]
     grown = growth_octaves[:, None]
     shifted = np.maximum(sizes - grown, np.minimum(sizes, resident))
     source = np.where(sizes <= resident + np.minimum(grown, 0.0), sizes, shifted)
-    source = np.clip(source, sizes[0], sizes[-1])
-    right = np.clip(sizes.searchsorted(source), 1, len(sizes) - 1)
-    part = (source - sizes[right - 1]) / (sizes[right] - sizes[right - 1])
-    left_of = np.take_along_axis(curves, right[:, None] - 1, axis=2)
-    right_of = np.take_along_axis(curves, right[:, None], axis=2)
-    return np.asarray(left_of + part[:, None] * (right_of - left_of))
+    first = np.log2(ratio_lines[0])
+    return _at(ratios, source - first) - _at(ratios, np.tile(sizes - first, (len(ratios), 1)))
+
+
+def _at(rows: NDArray[np.float64], places: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Values of rows, shape (n, r), between their columns, at places of shape (n, s)."""
+    places = np.clip(places, 0.0, rows.shape[1] - 1)
+    left = np.minimum(places.astype(np.int64), rows.shape[1] - 2)
+    before, behind = (np.take_along_axis(rows, left + step, axis=1) for step in (0, 1))
+    return np.asarray(before + (places - left) * (behind - before))

@@ -15,10 +15,10 @@ from memsampd.estimate.course import Course
 from memsampd.estimate.events import WindowRecord, code_hits
 from memsampd.estimate.evidence import likeness_of_spacing, rates_in_windows
 from memsampd.estimate.footprint import Footprint
-from memsampd.estimate.layout import HIGH, LOW, MIDDLE, CurveLayout
+from memsampd.estimate.layout import COMPARED_SIZES_BYTES, HIGH, LOW, MIDDLE, CurveLayout
 from memsampd.estimate.memory import BurstMemory
 from memsampd.estimate.records import Totals, WindowEstimate
-from memsampd.estimate.scaling import growth, octaves_of_data, scaled
+from memsampd.estimate.scaling import growth, more_misses, octaves_of_data
 from memsampd.estimate.sharing import burst_shares
 from memsampd.estimate.timings import ALIKE
 from memsampd.sampler.rates import CodeRate
@@ -324,38 +324,39 @@ def _shared_out(
         index=index,
         cpu_seconds=cpu_seconds,
         accesses=accesses,
-        misses=accesses @ memory.curves + _more_misses(windows, memory, layout, accesses),
+        misses=accesses @ memory.curves + _grown_misses(windows, memory, layout, accesses),
         unseen=unseen,
         rated=seconds @ is_rated.astype(np.float64),
         is_known=own.any(axis=1) | (is_told.any(axis=1) & (unseen <= _MOST_UNSEEN)),
     )
 
 
-def _more_misses(
+def _grown_misses(
     windows: Sequence[_Waiting] | deque[_Waiting],
     memory: BurstMemory,
     layout: CurveLayout,
     accesses: NDArray[np.float64],
 ) -> NDArray[np.float64]:
     """How many more misses windows have than bursts on other data tell, shape (w, values)."""
-    more = np.zeros((len(accesses), layout.values))
     spacing = [window.spacing for window in windows]
     shares = accesses / np.maximum(accesses.sum(axis=1, keepdims=True), 1.0)
     may_grow = growth(spacing, memory.spacing, shares)
     if not may_grow.any():
-        return more
+        return np.zeros((len(accesses), layout.values))
     alike = memory.likeness([each.hits for each in windows], [each.phase for each in windows])
     window, burst = np.nonzero(np.where(alike >= ALIKE, may_grow, 0.0))
-    before = memory.curves[burst].reshape(-1, 3 * len(layout.models), len(layout.sizes_bytes))
-    after = scaled(
-        before,
-        layout.sizes_bytes / layout.line_bytes,
+    change = more_misses(
+        memory.compared[burst, : len(COMPARED_SIZES_BYTES)],
+        COMPARED_SIZES_BYTES / layout.line_bytes,
         octaves_of_data(memory.spacing[burst, 0]),
         may_grow[window, burst],
+        layout.sizes_bytes / layout.line_bytes,
     )
-    change = (after - before).reshape(-1, layout.values)
-    np.add.at(more, window, accesses[window, burst][:, None] * change)
-    return more
+    before = memory.curves[burst]
+    change = np.clip(before + np.tile(change, 3 * len(layout.models)), 0.0, 1.0) - before
+    grown = np.zeros((len(accesses), layout.values))
+    np.add.at(grown, window, accesses[window, burst][:, None] * change)
+    return grown
 
 
 def _sums_of(

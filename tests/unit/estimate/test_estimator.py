@@ -81,11 +81,13 @@ def told(events: Sequence[EstimatorEvent], *, finish: bool = True, settle: int =
     return estimator.estimate()
 
 
-def windows_of(events: Sequence[EstimatorEvent]) -> dict[int, WindowEstimate]:
+def windows_of(
+    events: Sequence[EstimatorEvent], sizes_bytes: NDArray[np.int64] = SIZES_BYTES
+) -> dict[int, WindowEstimate]:
     """What each window is said to have been once all is known."""
     known: dict[int, WindowEstimate] = {}
     estimator = Estimator(
-        SIZES_BYTES, 64, (StatStack(),), tell_window=lambda each: known.update({each.index: each})
+        sizes_bytes, 64, (StatStack(),), tell_window=lambda each: known.update({each.index: each})
     )
     for event in events:
         estimator.add(event)
@@ -513,7 +515,8 @@ def test_among_bursts_of_like_code_those_speak_whose_data_lay_as_far_apart() -> 
     for index, octaves in enumerate(spacings):
         spacing = None if octaves is None else Spacing(octaves, 0.2)
         events.append(msgspec.structs.replace(window(index, 0, code), spacing=spacing))
-    known = windows_of([*events[:2], near, far, *events[2:]])
+    events = [*events[:2], near, far, *events[2:]]
+    known = windows_of(events)
     size = int(np.searchsorted(SIZES_BYTES, 2 * 100 * 64))
     ratios = [known[at].curves["lru"].miss_ratio[size] for at in range(len(spacings))]
     small, large = ratios[0], ratios[1]
@@ -527,6 +530,11 @@ def test_among_bursts_of_like_code_those_speak_whose_data_lay_as_far_apart() -> 
     assert ratios[5] == pytest.approx(large, abs=0.05)
     more = int(np.searchsorted(SIZES_BYTES, 32 * 100 * 64))
     assert known[1].curves["lru"].miss_ratio[more] - known[5].curves["lru"].miss_ratio[more] > 0.5
+    # What is said of a size does not depend on which others are asked for.
+    some = windows_of(events, SIZES_BYTES[1:12:5])
+    for index, window_estimate in some.items():
+        expected = known[index].curves["lru"].miss_ratio[1:12:5]
+        assert window_estimate.curves["lru"].miss_ratio.tolist() == expected.tolist()
 
 
 def _with(record: BurstRecord, histogram: ReuseHistogram) -> BurstRecord:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from memsampd.estimate.scaling import growth, octaves_of_data, scaled
+from memsampd.estimate.scaling import growth, more_misses, octaves_of_data
 from memsampd.models.exact import lru_stack_distances
 from memsampd.sampler.records import Spacing
 
@@ -31,7 +31,8 @@ def miss_ratios(way: str, data_lines: int) -> NDArray[np.float64]:
 def test_the_same_code_on_other_data_misses_as_it_does(way: str, before: int, after: int) -> None:
     curve = miss_ratios(way, before)
     octaves = np.log2([before, after])
-    found = scaled(curve[None, None], SIZE_LINES, octaves[:1], octaves[1:] - octaves[:1])[0, 0]
+    more = more_misses(curve[None], SIZE_LINES, octaves[:1], octaves[1:] - octaves[:1], SIZE_LINES)
+    found = curve + more[0]
     exact = miss_ratios(way, after)
     # A step lies somewhere between two sizes: there nobody can tell.
     is_step = np.abs(np.diff(exact, prepend=exact[0])) > 0.3
@@ -41,13 +42,16 @@ def test_the_same_code_on_other_data_misses_as_it_does(way: str, before: int, af
     assert np.abs(found - exact).mean() < 0.2 * np.abs(curve - exact).mean()
 
 
-def test_no_growth_is_no_change() -> None:
-    curves = np.sort(np.random.default_rng(1).random((3, 6, len(SIZE_LINES))), axis=2)[:, :, ::-1]
-    assert scaled(curves, SIZE_LINES, np.array([3.0, 9.0, 20.0]), np.zeros(3)) == pytest.approx(
-        curves
-    )
-    one = curves[:, :, :1]
-    assert scaled(one, SIZE_LINES[:1], np.full(3, 9.0), np.full(3, 4.0)) is one
+def test_what_is_found_does_not_depend_on_what_else_is_asked_for() -> None:
+    ratios = np.linspace(0.9, 0.0, len(SIZE_LINES))[None] ** 2
+    data, grown = np.array([10.0]), np.array([-2.6])
+    sizes = SIZE_LINES[0] * np.exp2(np.array([0.0, 0.4, 3.3, 5.0, 7.5, 40.0]))
+    found = more_misses(ratios, SIZE_LINES, data, grown, sizes)[0]
+    alone = [more_misses(ratios, SIZE_LINES, data, grown, sizes[[at]])[0, 0] for at in range(6)]
+    assert found.tolist() == alone
+    assert (found <= 0).all()
+    assert found.min() < -0.05
+    assert not more_misses(ratios, SIZE_LINES, data, np.zeros(1), sizes).any()
 
 
 def test_data_are_as_large_as_what_lies_so_far_apart() -> None:
