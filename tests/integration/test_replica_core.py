@@ -100,6 +100,16 @@ def test_loads_that_do_not_wait_take_none(tmp_path: Path) -> None:
     assert core.near_cycles / core.instructions == pytest.approx(1 / 5, rel=0.1)
 
 
+def test_what_limits_most_limits_alone(tmp_path: Path) -> None:
+    """Loads take a third of a cycle each, and other instructions go beside them."""
+    loads = "".join(f"(void)at[{word}];" for word in range(6))
+    others = '__asm__ volatile("nop; nop; nop");'
+    core = core_times(tmp_path, loads + others)
+    assert core.near_cycles / core.accesses == pytest.approx(1 / 3, rel=0.02)
+    core = core_times(tmp_path, loads + 4 * others)
+    assert core.near_cycles / core.instructions == pytest.approx(1 / 5, rel=0.02)
+
+
 def test_distant_loads_wait_where_their_addresses_are_loaded(tmp_path: Path) -> None:
     core = core_times(tmp_path, CHASE, FAR)
     assert core.distant > 0.9 * core.accesses

@@ -42,7 +42,7 @@ from memsampd.phases.predictor import RunLengthMarkov
 from memsampd.phases.schedule import make_schedule
 from memsampd.phases.schedule.phase_guided import PhaseGuided
 from memsampd.phases.unseen import UnseenCode
-from memsampd.phases.windows import WindowCutter
+from memsampd.phases.windows import WindowCutter, phase_bins
 from memsampd.sampler.clock.progress import ProgressClock
 from memsampd.sampler.perf.watch import Watched, WatchOrder
 from memsampd.sampler.process.mapped import MemoryUse
@@ -138,7 +138,7 @@ class World:
         if self.before is not None:
             leaders = [
                 replace(each, phase=each.phase + first_phase)
-                for each in self.before.clusterer.leaders(8)
+                for each in self.before.clusterer.leaders(phase_bins(8))
             ]
             self.clusterer.restore(leaders)
             bursts = (

@@ -160,6 +160,7 @@ struct cores {
     times ready[64];       /* by register: when it is known */
     times retired[WINDOW]; /* by instruction: when it and all before it had ended */
     times fetched;         /* when the next one can be */
+    times ports;           /* when there is one for the next access */
     struct {
         times ready;
         uint64_t word;
@@ -197,9 +198,11 @@ step(struct cores *c, uint64_t count, const struct dependences *d, const struct 
     const times begin = _mm_max_pd(c->fetched, c->retired[count % WINDOW]);
     times known = latest(c, d->data, begin);
 
+    c->ports = _mm_max_pd(c->ports, begin) + _mm_set1_pd((double)t->accesses / ACCESSES_WIDTH);
     if (t->loads) {
+        const times port = c->ports - _mm_set1_pd(1.0 / ACCESSES_WIDTH); /* of the last one */
         const times more = _mm_set_pd(t->distant_cycles, 0);
-        times loaded = latest(c, d->address, begin) + _mm_set1_pd(LOAD_CYCLES) + more;
+        times loaded = latest(c, d->address, port) + _mm_set1_pd(LOAD_CYCLES) + more;
         const unsigned at = hash(t->load_word) % STORES;
         if (c->store[at].word == t->load_word)
             loaded = _mm_max_pd(c->store[at].ready + _mm_set1_pd(LOAD_CYCLES), loaded);
@@ -214,8 +217,7 @@ step(struct cores *c, uint64_t count, const struct dependences *d, const struct 
         c->store[at].ready = known;
     }
     c->retired[count % WINDOW] = _mm_max_pd(known, c->retired[(count + WINDOW - 1) % WINDOW]);
-    const double slot = 1.0 / WIDTH, ports = (double)t->accesses / ACCESSES_WIDTH;
-    c->fetched = begin + _mm_set1_pd(ports > slot ? ports : slot);
+    c->fetched = begin + _mm_set1_pd(1.0 / WIDTH);
     if (is_wrong)
         c->fetched = _mm_max_pd(known + _mm_set1_pd(WRONG_GUESS_CYCLES), c->fetched);
 }

@@ -16,7 +16,7 @@ from memsampd.sampler.process.identity import PROC, read_identity
 from memsampd.sampler.process.maps import read_maps
 
 # Raised when names of code, or what is kept, change their meaning.
-_MEANING = 1
+_MEANING = 2
 _AT_PHDR = 3
 _AUXV_ENTRY = struct.Struct("<QQ")
 _MOST_ARGUMENT_BYTES = 4096

@@ -113,11 +113,20 @@ def decode(payload: bytes) -> Record:
     Raises:
         ValueError: it is no record of this version (msgspec's errors are ValueErrors).
     """
+    return _decoder.decode(inflate(payload, MAX_FRAME_BYTES))
+
+
+def inflate(payload: bytes, most_bytes: int) -> bytes:
+    """Decompress what zlib has made of some bytes.
+
+    Raises:
+        ValueError: it is none of that, or more than ``most_bytes``.
+    """
     inflater = zlib.decompressobj()
     try:
-        plain = inflater.decompress(payload, MAX_FRAME_BYTES)
+        plain = inflater.decompress(payload, most_bytes)
     except zlib.error as error:
         raise ValueError(str(error)) from error
     if not inflater.eof:
         raise ValueError("wrong length once decompressed")
-    return _decoder.decode(plain)
+    return plain

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import replace
 from typing import Any
 
@@ -121,12 +122,15 @@ def test_a_phase_is_kept() -> None:
     [
         {"phase": -1},
         {"hits": pack_hits(LEADER)[:-1]},
-        {"hits": pack_hits(LEADER)[:-8]},
-        {"hits": np.array([0.0, np.nan, 1.0]).tobytes()},
-        {"hits": np.array([0.0, -1.0, 9.0]).tobytes()},
-        {"hits": np.array([0.0, np.inf, 1.0]).tobytes()},
-        {"hits": np.zeros(3).tobytes()},
-        {"hits": np.full(3, 1e300).tobytes()},
+        {"hits": zlib.compress(LEADER.hits.tobytes()[:-8])},
+        {"hits": zlib.compress(LEADER.hits.tobytes() + b"\0")},
+        {"hits": zlib.compress(bytes(1 << 20))},
+        {"hits": LEADER.hits.tobytes()},
+        {"hits": zlib.compress(np.array([0.0, np.nan, 1.0]).tobytes())},
+        {"hits": zlib.compress(np.array([0.0, -1.0, 9.0]).tobytes())},
+        {"hits": zlib.compress(np.array([0.0, np.inf, 1.0]).tobytes())},
+        {"hits": zlib.compress(np.zeros(3).tobytes())},
+        {"hits": zlib.compress(np.full(3, 1e300).tobytes())},
         {"remembered": 0.0},
         {"remembered": float("nan")},
         {"windows": 0},
