@@ -133,7 +133,11 @@ class BurstMemory:
 
     @property
     def compared(self) -> NDArray[np.float64]:
-        """Figures that show whether two missed alike, shape (m, compared)."""
+        """Figures that show whether two missed alike, shape (m, compared).
+
+        Of a session's bursts these are an LRU cache's at ``COMPARED_SIZES_BYTES``: miss ratios,
+        then their bounds.
+        """
         return self._compared[: self.count]
 
     @property

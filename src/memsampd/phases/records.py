@@ -15,7 +15,8 @@ class Window(msgspec.Struct, frozen=True):
         start_seconds: CLOCK_MONOTONIC time of its first sample.
         end_seconds: CLOCK_MONOTONIC time of its last sample.
         cpu_seconds: user CPU time that it covers.
-        counts: branch vector, hits a bin, shape (bins,), float64, not normalised.
+        counts: branch vector, hits a bin, shape (bins,), float64, not normalised; how many bins
+            windows of samples have, :func:`~memsampd.phases.windows.phase_bins` says.
         samples: samples that made it (the sum of ``counts``, unmapped samples included).
         lost: samples known to be lost inside it.
         throttled: throttle events inside it.

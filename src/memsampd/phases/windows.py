@@ -15,7 +15,7 @@ from memsampd.sampler.records import BranchSamples
 # Vectors that tell code apart have so many bins for one of those that phases are found by: hashed
 # branches seldom meet there, where few samples a bin do no harm.
 _FINER = 64
-_HOT_SHARE = 0.1
+_HOT_SHARE, _HOT_HITS = 0.1, 4
 
 Lookup = Callable[[int, NDArray[np.uint64]], NDArray[np.uint64]]
 """``lookup(pid, ips)``: the branch of each address, shape (n,) to shape (n,)."""
@@ -203,7 +203,7 @@ class WindowCutter:
 
     def _counts(self) -> NDArray[np.float64]:
         """The vector by which phases are found, see :func:`phase_bins`."""
-        self._is_hot |= self._code >= _HOT_SHARE * self._samples
+        self._is_hot |= self._code >= max(_HOT_SHARE * self._samples, _HOT_HITS)
         hot = np.where(self._is_hot, self._code, 0.0)
         # The hash modulo the one is, modulo the other, the hash modulo the other.
         others = (self._code - hot).reshape(_FINER, self._bins).sum(axis=0)
