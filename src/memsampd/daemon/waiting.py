@@ -62,11 +62,10 @@ class WaitingBursts:
         """Return which bins they or others ran code of.
 
         Args:
-            seen: bins that others ran code of, shape (bins,) or, if there is none, (0,).
+            seen: bins that others ran code of, shape (bins,); of another length, it stays as it is.
         """
-        for each in self._bursts:
-            seen = seen | (each.code > 0) if len(seen) else seen
-        return seen
+        alike = [each.code > 0 for each in self._bursts if len(each.code) == len(seen)]
+        return np.asarray(np.logical_or.reduce([seen, *alike]))
 
     def ended(self, closed: ClosedWindows) -> Iterator[tuple[WaitingBurst, ClosedWindow]]:
         """Yield those whose window has ended, with the window: they wait no longer."""

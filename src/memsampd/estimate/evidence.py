@@ -63,21 +63,22 @@ def rates_in_windows(
     return rates, evidence
 
 
+def spacing_table(spacings: Sequence[Spacing | None]) -> NDArray[np.float64]:
+    """Return octaves and errors, NaN where not known, shape (n, 2)."""
+    return np.array(
+        [(np.nan, np.nan) if each is None else (each.octaves, each.error) for each in spacings]
+    )
+
+
 def likeness_of_spacing(
-    window_spacing: Sequence[Spacing | None], spacing: NDArray[np.float64]
+    own: NDArray[np.float64], spacing: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """How much bursts speak for windows, by how far apart the data of both lay, shape (w, m).
 
     Args:
-        window_spacing: of the windows, w of them; None where it is not known.
-        spacing: octaves and errors of the bursts' windows, NaN where not known, shape (m, 2).
+        own: octaves and errors of the windows, NaN where not known, shape (w, 2).
+        spacing: the same of the bursts, shape (m, 2).
     """
-    own = np.array(
-        [
-            (np.nan, np.nan) if each is None else (each.octaves, each.error)
-            for each in window_spacing
-        ]
-    )
     variance = _SAME_SPACING**2 + _SPACING_ERRORS * np.add.outer(own[:, 1] ** 2, spacing[:, 1] ** 2)
     apart = np.subtract.outer(own[:, 0], spacing[:, 0]) ** 2 / variance
     like = (1 + np.where(np.isnan(apart), _APART_UNKNOWN, apart)) ** -3.0

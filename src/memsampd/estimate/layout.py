@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 
 from memsampd.models.protocols import CacheModel
 from memsampd.models.records import MissRatioCurve
+from memsampd.models.sizes import default_sizes
 from memsampd.models.survival import SurvivalFunction
 
 MIDDLE, LOW, HIGH = range(3)
-COMPARED_SIZES_BYTES = np.array([1024 << at for at in range(17)], np.int64)
+COMPARED_SIZES_BYTES = default_sizes()
 """Where bursts are compared, and scaled, whatever sizes are asked for.
 
 Estimates at other sizes are to be of the same accesses.

@@ -7,12 +7,8 @@ its data, other data missed in caches that are as large beside these.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 from numpy.typing import NDArray
-
-from memsampd.sampler.records import Spacing
 
 # So many octaves, and so many of their errors, have to lie between the data of a burst and those of
 # a window. Replayed, 168 recordings of 24 programs: the whole run of worksets was off by 1.85 %
@@ -37,26 +33,20 @@ def octaves_of_data(spacing: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def growth(
-    window_spacing: Sequence[Spacing | None],
+    own: NDArray[np.float64],
     spacing: NDArray[np.float64],
     shares: NDArray[np.float64],
 ) -> NDArray[np.float64]:
     """Say how much larger the data of windows are than those of the bursts that speak for them.
 
     Args:
-        window_spacing: of the windows, w of them; None where it is not known.
-        spacing: octaves and errors of the bursts, NaN where not known, shape (m, 2).
+        own: octaves and errors of the windows, NaN where not known, shape (w, 2).
+        spacing: the same of the bursts, shape (m, 2).
         shares: of the accesses of each window, for which bursts speak, shape (w, m).
 
     Returns:
         Octaves, shape (w, m); 0 where they are not known to differ much, or that matters little.
     """
-    own = np.array(
-        [
-            (np.nan, np.nan) if each is None else (each.octaves, each.error)
-            for each in window_spacing
-        ]
-    )
     apart = np.abs(np.subtract.outer(own[:, 0], spacing[:, 0]))
     error = np.sqrt(np.add.outer(own[:, 1] ** 2, spacing[:, 1] ** 2))
     differs = (apart >= _LEAST_OCTAVES) & (apart >= _LEAST_ERRORS * error)

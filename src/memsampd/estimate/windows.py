@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from memsampd.estimate.accounts import PhaseAccounts, WindowSums
 from memsampd.estimate.course import Course
 from memsampd.estimate.events import WindowRecord, code_hits
-from memsampd.estimate.evidence import likeness_of_spacing, rates_in_windows
+from memsampd.estimate.evidence import likeness_of_spacing, rates_in_windows, spacing_table
 from memsampd.estimate.footprint import Footprint
 from memsampd.estimate.layout import COMPARED_SIZES_BYTES, HIGH, LOW, MIDDLE, CurveLayout
 from memsampd.estimate.memory import BurstMemory
@@ -305,7 +305,8 @@ def _shared_out(
     rates, by_rates = rates_in_windows(
         [window.rates for window in windows], memory.timed_code, memory.like_code(), expected
     )
-    by_spacing = likeness_of_spacing([window.spacing for window in windows], memory.spacing)
+    spacing = spacing_table([window.spacing for window in windows])
+    by_spacing = likeness_of_spacing(spacing, memory.spacing)
     own = np.equal.outer(phase, memory.phase)
     is_told = np.logical_and.outer(hits.any(axis=1), memory.has_code())
     shares = burst_shares(
@@ -324,7 +325,7 @@ def _shared_out(
         index=index,
         cpu_seconds=cpu_seconds,
         accesses=accesses,
-        misses=accesses @ memory.curves + _grown_misses(windows, memory, layout, accesses),
+        misses=accesses @ memory.curves + _grown_misses(windows, spacing, memory, layout, accesses),
         unseen=unseen,
         rated=seconds @ is_rated.astype(np.float64),
         is_known=own.any(axis=1) | (is_told.any(axis=1) & (unseen <= _MOST_UNSEEN)),
@@ -333,12 +334,12 @@ def _shared_out(
 
 def _grown_misses(
     windows: Sequence[_Waiting] | deque[_Waiting],
+    spacing: NDArray[np.float64],
     memory: BurstMemory,
     layout: CurveLayout,
     accesses: NDArray[np.float64],
 ) -> NDArray[np.float64]:
     """How many more misses windows have than bursts on other data tell, shape (w, values)."""
-    spacing = [window.spacing for window in windows]
     shares = accesses / np.maximum(accesses.sum(axis=1, keepdims=True), 1.0)
     may_grow = growth(spacing, memory.spacing, shares)
     if not may_grow.any():

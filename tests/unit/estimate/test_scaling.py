@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from memsampd.estimate.evidence import spacing_table
 from memsampd.estimate.scaling import growth, more_misses, octaves_of_data
 from memsampd.models.exact import lru_stack_distances
 from memsampd.sampler.records import Spacing
@@ -65,7 +66,7 @@ def test_only_what_is_known_and_matters_grows() -> None:
     spacing = np.array([[4.0, 0.1], [8.6, 0.1], [8.6, 2.5], [np.nan, np.nan], [4.0, 0.1]])
     windows = [Spacing(9.0, 0.1), Spacing(4.5, 0.2), None]
     shares = np.tile([0.5, 0.2, 0.2, 0.092, 0.008], (3, 1))
-    found = growth(windows, spacing, shares)
+    found = growth(spacing_table(windows), spacing, shares)
     assert found.shape == (3, 5)
     larger = np.log2((2**9.0 - 1) / (2**4.0 - 1))
     assert found[0].tolist() == pytest.approx([larger, 0, 0, 0, 0])
