@@ -11,10 +11,10 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from memsampd.daemon.closed import ClosedWindows
 from memsampd.daemon.learners import Learners
 from memsampd.daemon.ledger import Ledger
 from memsampd.daemon.planner import Planner
+from memsampd.daemon.program import Program
 from memsampd.daemon.records import burst_record, timed, window_record
 from memsampd.daemon.tracer import CaptureOrder, CaptureResult
 from memsampd.daemon.turns import Actions, Counts, Turn
@@ -29,16 +29,11 @@ from memsampd.estimate.events import (
     MergeRecord,
     StoreDropRecord,
 )
-from memsampd.phases.accuracy import AccuracyTracker
 from memsampd.phases.protocols import Schedule
 from memsampd.phases.records import Assignment, Window
 from memsampd.phases.windows import WindowCutter
 from memsampd.sampler.perf.watch import WatchOrder
-from memsampd.sampler.process.mapped import MemoryUse
 from memsampd.sampler.records import BranchSamples
-
-# So long after it went on to code that no burst had seen a program is likely to do so again.
-_NEW_CODE_LATELY_SECONDS = 0.5
 
 
 class PipelineParts(msgspec.Struct, frozen=True):
@@ -73,39 +68,33 @@ class Pipeline:
     Args:
         parts: what it is composed of.
         started_seconds: CLOCK_MONOTONIC time of the attach: records count from it.
+
+    Attributes:
+        counts: what was counted so far, whatever ran.
+        parts: what it is composed of now.
+        program: that runs now.
     """
 
     def __init__(self, parts: PipelineParts, started_seconds: float) -> None:
         self.counts = Counts()
-        self.window: Window | None = None
-        self.phase: int | None = None
-        self.accuracy = AccuracyTracker()
         self.parts = parts
         self._started_seconds = self._now_seconds = started_seconds
-        self._program_since_seconds = -np.inf
-        self._next_phase = 0
-        self._phases: set[int] = set()  # of this program
-        self._learners = parts.learn_anew(0)
-        self._closed = ClosedWindows()
         self._watches = Watches(parts.watching, parts.ledger, self.counts, self._since_start)
-        self._bursts = 0  # of this program
-        self._new_code_seconds = -math.inf  # when it went on to other code last
         self._has_counted = False  # a burst, in this turn
         self._ordered: CaptureOrder | None = None
-        self._new_thread: int | None = None  # ran other code while some was sought
         self._sampled_share = 1.0
-        self._memory: MemoryUse | None = None  # what was given: since the last window's end
         self._waiting = WaitingBursts(parts.cutter)
         self._ran: Counter[int] = Counter()  # samples of each thread in this turn
         self._lately = self._ran  # in the last turn that had any
         self._records: list[EstimatorEvent] = []
         self._ended: list[tuple[Window, Assignment]] = []
-        self._begin_program()
+        self.program = Program(parts.learn_anew(0), 0, started_seconds)
+        self._tell_known()
 
     @property
-    def predicted_phase(self) -> int | None:
-        """The phase expected next."""
-        return self._learners.predictor.predict()
+    def phase(self) -> int | None:
+        """Phase of the program's last window; None before the first."""
+        return self.program.phase
 
     @property
     def trouble(self) -> str:
@@ -115,9 +104,10 @@ class Pipeline:
     @property
     def hurries(self) -> bool:
         """Whether the program or phase still lacks its first burst: turns are to be short."""
-        if self._new_thread is not None:
+        program = self.program
+        if program.new_thread is not None:
             return True
-        return self.parts.planner.hurries(self.phase) or (bool(self._waiting) and self._is_first)
+        return self.parts.planner.hurries(self.phase) or (bool(self._waiting) and program.is_first)
 
     @property
     def may_hurry(self) -> bool:
@@ -130,12 +120,12 @@ class Pipeline:
         if not len(samples) or not self.may_hurry:
             return False
         bins = self.parts.cutter.bins(samples)
-        return self._learners.unseen.is_new(bins, self._seen_code())
+        return self.program.learners.unseen.is_new(bins, self._seen_code())
 
     @property
     def meets_new_code(self) -> bool:
         """Whether the program went on to other code lately, or began: it may soon do so again."""
-        return self._now_seconds - self._new_code_seconds < _NEW_CODE_LATELY_SECONDS
+        return self.program.meets_new_code(self._now_seconds)
 
     @property
     def windows_left(self) -> float:
@@ -156,11 +146,6 @@ class Pipeline:
         """Whether a burst of code that is sought is waited for."""
         return self._ordered is not None and bool(self._ordered.seek_ips)
 
-    @property
-    def _is_first(self) -> bool:
-        """Whether no burst of this program has counted yet."""
-        return self._bursts == 0
-
     def change(self, schedule: Schedule, planner: Planner, *, stops_nothing: bool) -> None:
         """Take accesses from elsewhere from now on: each phase is to be seen from there, too.
 
@@ -174,7 +159,7 @@ class Pipeline:
         owed_seconds = schedule.balance_seconds - self.parts.schedule.balance_seconds
         if owed_seconds > 0:
             schedule.charge(owed_seconds)
-        if self._bursts:
+        if not self.program.is_first:
             planner.know()
         self._watches.change(stops_nothing=stops_nothing)
         self.parts = replace(self.parts, schedule=schedule, planner=planner)
@@ -209,15 +194,15 @@ class Pipeline:
             self._receive(result)
         for execed_seconds in turn.samples.exec_seconds:
             self._execute(execed_seconds, turn)
-        self._add_memory(turn.memory)
+        self.program.add_memory(turn.memory)
         self._add_samples(turn.samples, turn.thread_seconds)
         self._take_bursts()
-        since = self._program_since_seconds
-        lines = [each for each in turn.sampled_lines if each.time_seconds >= since]
-        self._watches.offer_sampled(lines, self._closed)
+        program = self.program
+        lines = [each for each in turn.sampled_lines if each.time_seconds >= program.since_seconds]
+        self._watches.offer_sampled(lines, program.closed)
         for record in self._watches.take(turn, elapsed, self.parts.schedule.charge):
             self._emit(record)
-        if self._is_first:
+        if program.is_first:
             self._end_window_of_first()
         return self._ended[-1][0] if self._ended else None
 
@@ -226,7 +211,7 @@ class Pipeline:
             order = self._watches.with_lines(order, self.phase)
         planner = self.parts.planner
         is_needed = planner.hurries(self.phase) or planner.is_overdue(self.phase)
-        ends_seeking = self._is_seeking and (is_needed or self._new_thread is not None)
+        ends_seeking = self._is_seeking and (is_needed or self.program.new_thread is not None)
         self._ordered = self._ordered or order
         records, windows = tuple(self._records), tuple(self._ended)
         actions = Actions(
@@ -243,37 +228,30 @@ class Pipeline:
     def _plan(self, ended: Window | None) -> CaptureOrder | None:
         if self._ran:
             self._lately, self._ran = self._ran, Counter()
-        planner = self.parts.planner
+        planner, program = self.parts.planner, self.program
         for window, assignment in self._ended:
             if window.index != planner.asked_about:
                 self.parts.schedule.skip(self.parts.estimator.phase_now(assignment.phase))
         if self._ordered is not None:
-            if self._new_thread is None and self._is_seeking and planner.may_hurry:
-                self._new_thread = self._find_new_thread(self._seen_code())
+            if program.new_thread is None and self._is_seeking and planner.may_hurry:
+                program.new_thread = program.find_new_thread(self._seen_code(), self._now_seconds)
             return None
         if (again := planner.first(self._lately)) is not None:
             return again
         seen = self._seen_code()
-        tid, self._new_thread = self._new_thread, None
+        tid, program.new_thread = program.new_thread, None
         if tid is None:
-            tid = self._find_new_thread(seen)
+            tid = program.find_new_thread(seen, self._now_seconds)
         if tid is not None and (at_once := planner.at_once(tid)) is not None:
             return at_once
         if ended is None:
             return None
-        sought = planner.seek(self._learners.unseen, seen, ended.index, self.phase)
+        sought = planner.seek(program.learners.unseen, seen, ended.index, self.phase)
         if sought is not None:
             return sought
-        if not self._waiting and self._learners.paces.seek():
+        if not self._waiting and program.learners.paces.seek():
             self.parts.schedule.hasten(self.phase)
-        return planner.next(ended, self.phase, self.predicted_phase, self._watches.is_open)
-
-    def _find_new_thread(self, seen: NDArray[np.bool_]) -> int | None:
-        """The thread that has just begun to run code which no burst has seen, once."""
-        tid = self._learners.unseen.new_thread(seen)
-        if tid is not None:
-            self._new_code_seconds = self._now_seconds
-        return tid
+        return planner.next(ended, self.phase, program.predicted_phase, self._watches.is_open)
 
     def _seen_code(self) -> NDArray[np.bool_]:
         """Which bins any burst ran code of, such as still wait for their windows included."""
@@ -291,65 +269,42 @@ class Pipeline:
     def _add_samples(self, samples: BranchSamples, thread_seconds: Mapping[int, float]) -> None:
         self.counts.add_samples(samples)
         self._ran.update(samples.tid.tolist())
-        bins = self.parts.cutter.bins(samples)
-        self._learners.clock.add(samples, thread_seconds)
-        self._learners.unseen.add(samples, bins)
-        self._learners.spacing.add(samples)
+        bins, learners = self.parts.cutter.bins(samples), self.program.learners
+        learners.clock.add(samples, thread_seconds)
+        learners.unseen.add(samples, bins)
+        learners.spacing.add(samples)
         for window in self.parts.cutter.add(samples, bins):
             self._end_window(window)
 
     def _end_window(self, window: Window) -> None:
-        if not self._is_resumed:
+        program = self.program
+        if not program.is_resumed:
             self._resume()
-        learners = self._learners
-        predicted = learners.predictor.predict()
-        assignment = learners.clusterer.assign(window)
+        assignment = program.learners.clusterer.assign(window)
+        phase = assignment.phase
         for gone, into in assignment.merged:
             self._merge(gone, into)
-        phase = assignment.phase
-        self._phases.add(phase)
-        self.parts.ledger.tell_phases(len(self._phases))
-        self._next_phase = max(self._next_phase, phase + 1)
-        self.accuracy.update(predicted, phase)
-        learners.predictor.observe(phase)
-        self.window, self.phase = window, phase
+        predicted = program.end_window(window, assignment)
+        self.parts.ledger.tell_phases(len(program.phases))
         self.counts.windows += 1
         record = window_record(
             window,
             phase,
             predicted,
-            learners=learners,
+            learners=program.learners,
             since_start=self._since_start,
             sampled_share=self._sampled_share,
-            memory=self._take_memory(),
+            memory=program.take_memory(),
         )
         self._emit(record)
-        self._closed.add(window, phase)
         self._ended.append((window, assignment))
-        self._watches.offer_sample(window, phase, learners.spacing)
+        self._watches.offer_sample(window, phase, program.learners.spacing)
         self._take_bursts()
 
-    def _add_memory(self, memory: MemoryUse | None) -> None:
-        before = self._memory
-        if memory is not None and before is not None:
-            memory = replace(memory, mapped_bytes=memory.mapped_bytes + before.mapped_bytes)
-        self._memory = memory
-
-    def _take_memory(self) -> MemoryUse | None:
-        memory = self._memory
-        if memory is not None:
-            self._memory = replace(memory, mapped_bytes=0)
-        return memory
-
     def _merge(self, gone: int, into: int) -> None:
-        learners = self._learners
-        for keeper in (learners.predictor, self.parts.schedule, learners.drift):
-            keeper.merge(gone, into)
-        self._closed.merge(gone, into)
+        self.program.merge(gone, into)
+        self.parts.schedule.merge(gone, into)
         self._watches.merge(gone, into)
-        self._phases.discard(gone)
-        if self.phase == gone:
-            self.phase = into
         self._emit(MergeRecord(gone=gone, into=into))
 
     def _end_window_of_first(self) -> None:
@@ -376,7 +331,7 @@ class Pipeline:
         if error is not None:
             if error.reason != "closed":
                 self._refused(order, error)
-        elif counted is not None and counted.burst.time_seconds < self._program_since_seconds:
+        elif counted is not None and counted.burst.time_seconds < self.program.since_seconds:
             self.counts.add_error("exec", "another program took its place meanwhile")
         elif counted is not None:
             self.parts.planner.taken(order, counted.burst)
@@ -385,24 +340,25 @@ class Pipeline:
     def _refused(self, order: CaptureOrder, error: CaptureError) -> None:
         if error.reason != "none-ran":
             self.counts.add_error(error.reason, str(error))
-        self.parts.planner.refused(order, error, self.window.index if self.window else 0)
+        window = self.program.window
+        self.parts.planner.refused(order, error, window.index if window else 0)
         if self.phase is not None and error.stop_seconds:
             self.parts.schedule.record(self.phase, 0)
 
     def _take_bursts(self) -> None:
         """A burst belongs to the window of its moment, once that has ended."""
-        for waiting, window in self._waiting.ended(self._closed):
+        for waiting, window in self._waiting.ended(self.program.closed):
             self._take_burst(waiting, window.index, window.phase)
 
     def _take_burst(self, waiting: WaitingBurst, window: int, phase: int) -> None:
-        parts, learners, counted = self.parts, self._learners, waiting.counted
-        burst, histogram = counted.burst, counted.histogram
+        parts, program, counted = self.parts, self.program, waiting.counted
+        burst, histogram, learners = counted.burst, counted.histogram, program.learners
         # That its code makes no access is worth as much as the accesses of other code.
         seen = burst.instructions if burst.is_memoryless else histogram.accesses
         parts.schedule.record(phase, seen, burst.cost.own_cpu_seconds)
-        if self._is_first and burst.tells:
-            self._new_code_seconds = self._now_seconds
-        self._bursts += burst.tells
+        if program.is_first and burst.tells:
+            program.goes_on_to_other_code(self._now_seconds)
+        program.bursts += burst.tells
         self._has_counted = True
         self.counts.add_burst(burst)
         spacing = learners.spacing.about(burst.time_seconds)
@@ -434,7 +390,7 @@ class Pipeline:
         """The program does otherwise now than what was stored of a phase."""
         self.counts.store_drops += 1
         self.parts.schedule.drift(phase)
-        self._learners.drift.forget(phase)
+        self.program.learners.drift.forget(phase)
         self._emit(StoreDropRecord(phase=phase, window=window))
 
     def _watch(self, turn: Turn) -> tuple[WatchOrder, ...]:
@@ -447,14 +403,9 @@ class Pipeline:
 
     # -- programs ------------------------------------------------------------------------------
 
-    def _begin_program(self) -> None:
-        """Take note of whether anything is known of the program."""
-        known = self._learners.known
-        self._learned_seconds = self._now_seconds
-        self._is_resumed = not known.windows
-        self._bursts = len(known.windows)  # at least: its first burst is nothing urgent
-        self._next_phase = max([self._next_phase, *(phase + 1 for phase in known.windows)])
-        if known.windows:
+    def _tell_known(self) -> None:
+        """Where something is known of the program, its first burst is nothing urgent."""
+        if not self.program.is_first:
             self.parts.planner.know()
 
     def _resume(self) -> None:
@@ -462,35 +413,35 @@ class Pipeline:
 
         That takes some time, and waits for the first window: many processes do not live so long.
         """
-        self._is_resumed = True
-        schedule, windows = self.parts.schedule, self._learners.known.windows
-        known = self._learners.known.bursts()
+        program, schedule = self.program, self.parts.schedule
+        program.is_resumed = True
+        windows, known = program.learners.known.windows, program.learners.known.bursts()
         for window, burst in enumerate(known, self.counts.windows - len(known)):
-            seconds = self._since_start(self._learned_seconds) + burst.time_seconds
+            seconds = self._since_start(program.learned_seconds) + burst.time_seconds
             self._emit(msgspec.structs.replace(burst, window=window, time_seconds=seconds))
             ratios = self.parts.estimator.last_burst_ratios()
             if ratios is not None and burst.accesses:
-                self._learners.drift.update(burst.phase, ratios.tolist())
+                program.learners.drift.update(burst.phase, ratios.tolist())
         for phase, bursts in Counter(burst.phase for burst in known).items():
             schedule.know(phase, windows[phase], bursts)
 
     def _end_program(self, until_seconds: float = math.inf) -> None:
         """End the last window, and give it the bursts that came after its last sample."""
-        self._is_resumed = True  # it is too late for what is known
+        program = self.program
+        program.is_resumed = True  # it is too late for what is known
         last = self.parts.cutter.flush()
         if last is not None:
             self._end_window(last)
         self._take_bursts()
         for waiting in self._waiting.take(until_seconds):
-            if self.window is not None and self.phase is not None:
-                self._take_burst(waiting, self.window.index, self.phase)
+            if program.window is not None and program.phase is not None:
+                self._take_burst(waiting, program.window.index, program.phase)
 
     def _execute(self, time_seconds: float, turn: Turn) -> None:
         """Forget what was known: the process runs another program from now on."""
-        self._memory = None  # that of the next program is known already
+        self.program.memory = None  # that of the next program is known already
         self._end_program(time_seconds)
         self._ended.clear()  # what is told with them is of the next program
-        self._program_since_seconds = time_seconds
         self._emit(
             ExecRecord(
                 time_seconds=self._since_start(time_seconds),
@@ -498,12 +449,9 @@ class Pipeline:
                 executable=turn.executable,
             )
         )
-        self._learners = self.parts.learn_anew(self._next_phase)
+        first_phase = self.program.next_phase
+        learners = self.parts.learn_anew(first_phase)
+        self.program = Program(learners, first_phase, self._now_seconds, time_seconds)
         self.parts.planner.restart()
         self._watches.restart()
-        self._new_thread = None
-        self._closed = ClosedWindows()
-        self.accuracy = AccuracyTracker()
-        self.window = self.phase = None
-        self._phases = set()
-        self._begin_program()
+        self._tell_known()

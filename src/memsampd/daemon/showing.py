@@ -84,17 +84,18 @@ def present_state(
         is_brief: of its estimate, the present phase is enough.
     """
     pipeline = parts.pipeline
-    estimator, phase = pipeline.parts.estimator, pipeline.phase
+    estimator, program = pipeline.parts.estimator, pipeline.program
+    phase = program.phase
     counts, ledger = pipeline.counts, pipeline.parts.ledger
     return Snapshot(
         target=target,
         alive=is_alive,
         time_seconds=time.monotonic(),
         backend=parts.backend,
-        window=pipeline.window,
+        window=program.window,
         phase=phase,
-        predicted_phase=pipeline.predicted_phase,
-        prediction_accuracy=pipeline.accuracy.overall,
+        predicted_phase=program.predicted_phase,
+        prediction_accuracy=program.accuracy.overall,
         estimate=estimator.estimate(None if not is_brief else () if phase is None else (phase,)),
         cache_sizes_bytes=parts.cache_sizes_bytes,
         samples=counts.samples,

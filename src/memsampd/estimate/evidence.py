@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from memsampd.estimate.timings import ALIKE
 from memsampd.sampler.rates import CodeRate
 from memsampd.sampler.records import Spacing
 
@@ -20,6 +21,10 @@ _SAME_SPACING = 0.4
 _SPACING_ERRORS = 2.0
 _LEAST_LIKENESS = 1e-4
 _APART_UNKNOWN = 3.0  # what is not known, in squared deviations
+# Bursts on the same data miss alike, by so much of the accesses at any size. Replayed, 168 runs
+# of 24 programs: the whole run of worksets, 11 of whose 97 bursts came as the data changed, was off
+# by 1.55 % without this and by 0.97 with it, others by as much as before; 0.02 to 0.2 are as good.
+_MISSED_ALIKE = 0.05
 
 
 def rates_in_windows(
@@ -83,3 +88,32 @@ def likeness_of_spacing(
     apart = np.subtract.outer(own[:, 0], spacing[:, 0]) ** 2 / variance
     like = (1 + np.where(np.isnan(apart), _APART_UNKNOWN, apart)) ** -3.0
     return np.asarray(np.maximum(like, _LEAST_LIKENESS))
+
+
+def likely_spacing(
+    own: NDArray[np.float64], compared: NDArray[np.float64], alike: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """How far apart data lay about bursts, where samples do not tell it as well.
+
+    They do not about one that was taken as the program went on to other data: it has the spacing of
+    the burst of the same code that missed the most like it, if any missed alike.
+
+    Args:
+        own: what samples tell: octaves and errors, or NaN, shape (m, 2).
+        compared: figures that show whether two missed alike, shape (m, figures).
+        alike: likeness of their code, shape (m, m).
+
+    Returns:
+        Octaves and errors, or NaN, shape (m, 2).
+    """
+    is_unknown = np.isnan(own[:, 0])
+    unknown, known = np.flatnonzero(is_unknown), np.flatnonzero(~is_unknown)
+    if not len(unknown) or not len(known):
+        return own
+    apart = np.abs(compared[unknown, None] - compared[known]).max(axis=2)
+    apart[alike[np.ix_(unknown, known)] < ALIKE] = np.inf
+    likest = apart.argmin(axis=1)
+    missed_alike = apart[np.arange(len(unknown)), likest] <= _MISSED_ALIKE
+    spacing = own.copy()
+    spacing[unknown[missed_alike]] = own[known[likest[missed_alike]]]
+    return spacing

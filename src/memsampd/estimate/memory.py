@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memsampd.estimate.burst_code import BurstCode
+from memsampd.estimate.evidence import likely_spacing
 from memsampd.estimate.timings import ALIKE, Doubts, Timings
 from memsampd.estimate.window_rates import RatesByCode
 from memsampd.sampler.records import Spacing
@@ -18,10 +19,6 @@ from memsampd.sampler.records import Spacing
 _USUAL_VARIATION = 0.2
 # Bursts without an access say nothing of the rates of others.
 _MEMORYLESS_PRECISION = 1e-12
-# Bursts on the same data miss alike, by so much of the accesses at any size. Replayed, 168 runs
-# of 24 programs: the whole run of worksets, 11 of whose 97 bursts came as the data changed, was off
-# by 1.55 % without this and by 0.97 with it, others by as much as before; 0.02 to 0.2 are as good.
-_MISSED_ALIKE = 0.05
 
 _Found = TypeVar("_Found")
 
@@ -179,22 +176,9 @@ class BurstMemory:
     def spacing(self) -> NDArray[np.float64]:
         """Octaves and error of how far apart data lay about them, or NaN, shape (m, 2).
 
-        About one that was taken as the program went on to other data samples do not tell it: it has
-        that of the burst of the same code that missed the most like it, if any missed alike.
+        Where samples do not tell it, :func:`likely_spacing`.
         """
-        own = self._spacing[: self.count]
-        is_unknown = np.isnan(own[:, 0])
-        unknown, known = np.flatnonzero(is_unknown), np.flatnonzero(~is_unknown)
-        if not len(unknown) or not len(known):
-            return own
-        figures = self.compared
-        apart = np.abs(figures[unknown, None] - figures[known]).max(axis=2)
-        apart[self._ran.alike[np.ix_(unknown, known)] < ALIKE] = np.inf
-        likest = apart.argmin(axis=1)
-        missed_alike = apart[np.arange(len(unknown)), likest] <= _MISSED_ALIKE
-        spacing = own.copy()
-        spacing[unknown[missed_alike]] = own[known[likest[missed_alike]]]
-        return spacing
+        return likely_spacing(self._spacing[: self.count], self.compared, self._ran.alike)
 
     # -- learning ------------------------------------------------------------------------------
 
