@@ -70,7 +70,7 @@ PROGRAMS: tuple[Program, ...] = (
     Program("sqlite3", "analytical queries, 750,000 rows in memory", _sqlite),
     Program("solver", "multigrid, conjugate gradients, transforms", _solver),
     Program("random", "reads and writes 100 MB at random", _spread(_SMALL, (1900, 160))),
-    Program("random4", "the same over 4 GB", _spread(_LARGE, (720, 100)), _LARGE),
+    Program("random4", "the same over 4 GB", _spread(_LARGE, (1000, 100)), _LARGE),
     Program("random12", "the same over 12 GB", _spread(_HUGE, (190, 100)), _HUGE),
     Program("threads", "C++: four threads with tables", _threads),
 )
