@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -429,7 +432,9 @@ def test_memory_of_a_target_that_has_ended_is_not_zero(tmp_path: Path) -> None:
             request = replace(LONG, tid=process.pid)
             source.capture(replace(request, max_accesses=1000))
             # Holds are a tenth of a second apart: the next burst begins about then.
-            killer = threading.Timer(0.1 + 0.01 * attempt, process.kill)
+            # Popen.kill asks for the state first, and takes a stop of ours for the end of it.
+            kill = partial(os.kill, process.pid, signal.SIGKILL)
+            killer = threading.Timer(0.1 + 0.01 * attempt, kill)
             killer.start()
             with contextlib.suppress(CaptureError):
                 burst = source.capture(request)

@@ -119,6 +119,27 @@ join_alike(struct pieces *p)
     p->count = parts;
 }
 
+/* What is too short to be a part goes with the neighbour that it has most in common with: where one kind
+ * of code ends within a piece, the piece may be like neither. */
+static void
+join_short(struct pieces *p)
+{
+    for (size_t i = 0; i < p->count && p->count > 1;) {
+        if (p->item[i].accesses >= FEWEST_ACCESSES) {
+            i++;
+            continue;
+        }
+        const bool has_both = i > 0 && i + 1 < p->count;
+        const bool is_first = i == 0 || (has_both && in_common(&p->item[i + 1], &p->item[i]) >
+                                                         in_common(&p->item[i - 1], &p->item[i]));
+        const size_t into = is_first ? i : i - 1;
+        add(&p->item[into], &p->item[into + 1]);
+        p->count--;
+        memmove(&p->item[into + 1], &p->item[into + 2], (p->count - into - 1) * sizeof(p->item[0]));
+        i = into;
+    }
+}
+
 /* Where best to cut between two parts: most of what is like the one before, most like the other behind. */
 static const uint64_t *
 best_cut(const struct blocks *b, const struct piece *before, const struct piece *behind,
@@ -185,6 +206,8 @@ find_parts(struct core_model *m, const struct blocks *blocks, const uint64_t seg
     p.count = 0;
     p.weight = FIRST_WEIGHT;
     cut_into_pieces(blocks, at, end, most_accesses, &p);
+    join_alike(&p);
+    join_short(&p);
     join_alike(&p);
     if (p.count < 2 || p.count > PARTS_MOST)
         return parts;
