@@ -7,6 +7,7 @@
 #define FIRST_WEIGHT 1024.0 /* of a piece to begin with */
 #define BINS 64        /* blocks by a hash */
 #define ALIKE 0.5      /* pieces that have so much of their code in common are of one part */
+#define MIXED_MOST (2 * PARTS_MOST - 1) /* parts, and a piece between each two that is like neither */
 #define UNLIKE_SPEED 3  /* parts whose accesses take so many times as long, one or the other */
 #define FEWEST_ACCESSES 2000
 
@@ -207,6 +208,8 @@ find_parts(struct core_model *m, const struct blocks *blocks, const uint64_t seg
     p.weight = FIRST_WEIGHT;
     cut_into_pieces(blocks, at, end, most_accesses, &p);
     join_alike(&p);
+    if (p.count > MIXED_MOST)
+        return parts; /* code that alternates stays one burst */
     join_short(&p);
     join_alike(&p);
     if (p.count < 2 || p.count > PARTS_MOST)
