@@ -111,8 +111,8 @@ def test_parts_are_of_one_code_each(pid: int) -> None:
         assert list(burst.stretch_shares) == sorted(burst.stretch_shares)
         assert burst.core is not None
         pace = burst.core.distant_cycles / burst.core.accesses
-        # Fewer accesses at the end of a chase are no part of their own; the model runs samples of the
-        # part that they are in, a fifth of which they may be.
+        # Fewer accesses at the end of a chase are no part of their own; the model runs samples of
+        # the part that they are in, a fifth of which they may be.
         has_both = SUMMED < burst.accesses < SUMMED + FEWEST
         paces.append(min(pace, 5) if has_both and pace < 50 else pace)
     assert all(pace < 10 or pace > 150 for pace in paces)
