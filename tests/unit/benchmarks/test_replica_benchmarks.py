@@ -6,9 +6,8 @@ import dataclasses
 import sys
 from pathlib import Path
 
-import msgspec
-import numpy as np
 import pytest
+from rowless import rowless_burst
 from tracees import running
 
 from memsampd.sampler.process.status import list_threads
@@ -18,22 +17,9 @@ from programs.holding import others_held
 from replica_equality import Equality, Stretches
 from replica_speed import LENGTHS, Length, Speed, Taken, missed_goals, rows, summarise
 
-NO_ROWS = Burst(
-    ip=np.empty(0, np.uint64),
-    address=np.empty(0, np.uint64),
-    size_bytes=np.empty(0, np.uint16),
-    is_write=np.empty(0, np.bool_),
-    pid=1,
-    tid=1,
-    time_seconds=0.0,
-    instructions=0,
-    prefetches=0,
-    end=BurstEnd.FULL,
-)
-
 
 def burst(accesses: int, **changes: object) -> Burst:
-    return msgspec.structs.replace(NO_ROWS, accesses=accesses, **changes)
+    return rowless_burst(accesses=accesses, **changes)
 
 
 def spent(hold_seconds: float, own_seconds: float = 0.0) -> BurstCost:

@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 import pytest
 from msgspec.structs import replace
+from rowless import rowless_burst
 
 from memsampd.daemon.learners import Known, Learners
 from memsampd.daemon.ledger import Ledger
@@ -53,20 +54,8 @@ PID = 4242
 WINDOW_SECONDS, PERIOD_SECONDS = 0.1, 0.01
 SIZES_BYTES = np.array([1 << octave for octave in range(10, 22)], np.int64)
 COST = BurstCost(stop_seconds=0.002, stops=1, longest_stop_seconds=0.002, hit_seconds=0.001)
-NONE = np.empty(0, np.uint64)
-BURST = Burst(
-    ip=NONE,
-    address=NONE,
-    size_bytes=NONE.astype(np.uint16),
-    is_write=NONE.astype(np.bool_),
-    pid=PID,
-    tid=PID,
-    time_seconds=0.0,
-    instructions=5000,
-    prefetches=0,
-    end=BurstEnd.HOLD,
-    cost=COST,
-    accesses=4000,
+BURST = rowless_burst(
+    pid=PID, tid=PID, instructions=5000, end=BurstEnd.HOLD, cost=COST, accesses=4000
 )
 Answer = Burst | CaptureError
 

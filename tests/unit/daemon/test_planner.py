@@ -6,6 +6,7 @@ import random
 
 import numpy as np
 from msgspec.structs import replace
+from rowless import rowless_burst
 
 from memsampd.daemon.ledger import Ledger
 from memsampd.daemon.planner import BurstLimits, Planner
@@ -13,11 +14,10 @@ from memsampd.errors import CaptureError
 from memsampd.phases.protocols import Schedule
 from memsampd.phases.records import Window
 from memsampd.phases.schedule import make_schedule
-from memsampd.sampler.records import Burst, BurstEnd
+from memsampd.sampler.records import Burst
 
 LIMITS = BurstLimits(200_000, 0.005, 6.0)
 RAN = {5: 3}
-NONE = np.empty(0, np.uint64)
 
 
 def schedule() -> Schedule:
@@ -33,19 +33,7 @@ def window(index: int) -> Window:
 
 
 def burst(accesses: int = 1000) -> Burst:
-    return Burst(
-        ip=NONE,
-        address=NONE,
-        size_bytes=NONE.astype(np.uint16),
-        is_write=NONE.astype(np.bool_),
-        pid=5,
-        tid=5,
-        time_seconds=0.0,
-        instructions=0,
-        prefetches=0,
-        end=BurstEnd.FULL,
-        accesses=accesses,
-    )
+    return rowless_burst(pid=5, tid=5, accesses=accesses)
 
 
 def take_first(planner: Planner) -> None:

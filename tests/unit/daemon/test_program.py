@@ -10,7 +10,7 @@ from memsampd.daemon.program import Program
 from memsampd.phases.drift import DriftMonitor
 from memsampd.phases.leader import LeaderFollower
 from memsampd.phases.predictor import RunLengthMarkov
-from memsampd.phases.records import Assignment, Window
+from memsampd.phases.records import Window
 from memsampd.phases.unseen import UnseenCode
 from memsampd.sampler.clock.progress import ProgressClock
 from memsampd.sampler.process.mapped import MemoryUse
@@ -37,7 +37,7 @@ def run(runs: Program, *phases: int) -> list[int | None]:
         index = runs.window.index + 1 if runs.window is not None else 0
         end_seconds = 0.1 * (index + 1)
         window = Window(index, 0.1 * index, end_seconds, 0.1, np.ones(8), 10, 0, 0, {1: 10})
-        expected.append(runs.end_window(window, Assignment(phase, 0.0)))
+        expected.append(runs.end_window(window, phase))
     return expected
 
 

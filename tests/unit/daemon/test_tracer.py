@@ -13,13 +13,14 @@ from contextlib import contextmanager
 import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
+from rowless import rowless_burst
 from tracees import PATIENCE_SECONDS
 
 from memsampd import _core
 from memsampd.daemon.tracer import CaptureOrder, CaptureResult, TracerThread
 from memsampd.errors import CaptureError
 from memsampd.sampler.line_choice import LineChoice
-from memsampd.sampler.records import AccessChunk, Burst, BurstCost, BurstEnd, BurstRequest
+from memsampd.sampler.records import AccessChunk, Burst, BurstCost, BurstRequest
 
 COST = BurstCost(stop_seconds=0.002, stops=2, longest_stop_seconds=0.0015)
 ORDER = CaptureOrder({}, 0.0, 1000, 0.003, 5.0)
@@ -76,18 +77,9 @@ class Scripted:
 
 
 def burst(accesses: int) -> Burst:
-    none = np.empty(0, np.uint64)
-    return Burst(
-        ip=none,
-        address=none,
-        size_bytes=none.astype(np.uint16),
-        is_write=none.astype(np.bool_),
-        pid=1,
-        tid=1,
+    return rowless_burst(
         time_seconds=1.0,
         instructions=accesses,
-        prefetches=0,
-        end=BurstEnd.FULL,
         cost=COST,
         accesses=accesses,
         code_ip=np.array([10, 20], np.uint64),

@@ -3,30 +3,18 @@
 from __future__ import annotations
 
 import numpy as np
+from rowless import rowless_burst
 
 from memsampd.daemon.tracer import CountedBurst
 from memsampd.daemon.waiting import WaitingBursts
 from memsampd.models.histogram import ReuseHistogram
 from memsampd.phases.windows import WindowCutter, code_bins, hash_bins
-from memsampd.sampler.records import Burst, BurstEnd
 
 
 def test_what_a_waiting_burst_ran_was_seen() -> None:
     ips = np.array([7, 7, 9], np.uint64)
     waiting = WaitingBursts(WindowCutter(0.1, 8, lambda _, ips: ips))
-    none = np.empty(0, np.uint64)
-    burst = Burst(
-        ip=none,
-        address=none,
-        size_bytes=none.astype(np.uint16),
-        is_write=none.astype(np.bool_),
-        pid=1,
-        tid=1,
-        time_seconds=2.0,
-        instructions=3,
-        prefetches=0,
-        end=BurstEnd.FULL,
-    )
+    burst = rowless_burst(time_seconds=2.0, instructions=3)
     waiting.add([CountedBurst(burst, ReuseHistogram.empty(), code_ips=ips)])
     seen = np.zeros(code_bins(8), np.bool_)
     ran = np.flatnonzero(waiting.seen_with(seen))

@@ -6,17 +6,16 @@ import random
 import time
 from dataclasses import dataclass, field
 
-import numpy as np
 from msgspec.structs import replace
+from rowless import rowless_burst
 from tracees import sleeping
 
 from memsampd import _core
 from memsampd.daemon.node.resting import RestingTracer
 from memsampd.daemon.tracer import CaptureOrder, CaptureResult, TracerThread
 from memsampd.errors import CapabilityError, CaptureError
-from memsampd.sampler.records import Burst, BurstEnd, BurstRequest
+from memsampd.sampler.records import Burst, BurstRequest
 
-NONE = np.empty(0, np.uint64)
 ORDER = CaptureOrder({1: 1}, 0.0, 1000, 0.005, 1.0)
 
 
@@ -30,18 +29,7 @@ class Source:
     def count_lines(
         self, request: BurstRequest, line_bytes: int, counter: _core.ReuseCounter
     ) -> Burst:
-        return Burst(
-            ip=NONE,
-            address=NONE,
-            size_bytes=NONE.astype(np.uint16),
-            is_write=NONE.astype(np.bool_),
-            pid=1,
-            tid=request.tid,
-            time_seconds=0.0,
-            instructions=0,
-            prefetches=0,
-            end=BurstEnd.FULL,
-        )
+        return rowless_burst(tid=request.tid)
 
     def count_rest(self, line_bytes: int, counter: _core.ReuseCounter) -> Burst | None:
         return None
