@@ -159,10 +159,9 @@ class Pipeline:
         owed_seconds = schedule.balance_seconds - self.parts.schedule.balance_seconds
         if owed_seconds > 0:
             schedule.charge(owed_seconds)
-        if not self.program.is_first:
-            planner.know()
         self._watches.change(stops_nothing=stops_nothing)
         self.parts = replace(self.parts, schedule=schedule, planner=planner)
+        self._tell_known()
 
     # -- a turn --------------------------------------------------------------------------------
 
@@ -284,7 +283,7 @@ class Pipeline:
         phase = assignment.phase
         for gone, into in assignment.merged:
             self._merge(gone, into)
-        predicted = program.end_window(window, assignment)
+        predicted = program.end_window(window, phase)
         self.parts.ledger.tell_phases(len(program.phases))
         self.counts.windows += 1
         record = window_record(

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from memsampd.daemon.closed import ClosedWindows
 from memsampd.daemon.learners import Learners
 from memsampd.phases.accuracy import AccuracyTracker
-from memsampd.phases.records import Assignment, Window
+from memsampd.phases.records import Window
 from memsampd.sampler.process.mapped import MemoryUse
 
 # So long after it went on to code that no burst had seen a program is likely to do so again.
@@ -76,14 +76,14 @@ class Program:
         """The phase expected next."""
         return self.learners.predictor.predict()
 
-    def end_window(self, window: Window, assignment: Assignment) -> int | None:
+    def end_window(self, window: Window, phase: int) -> int | None:
         """Note a window; returns the phase that was expected.
 
         Args:
             window: that has ended.
-            assignment: its phase; that phases turned out to be the same is known already.
+            phase: its phase; which ones turned out to be the same when it came is known already.
         """
-        predicted, phase = self.predicted_phase, assignment.phase
+        predicted = self.predicted_phase
         self.phases.add(phase)
         self.next_phase = max(self.next_phase, phase + 1)
         self.accuracy.update(predicted, phase)

@@ -130,10 +130,11 @@ join_short(struct pieces *p)
             i++;
             continue;
         }
-        const bool has_both = i > 0 && i + 1 < p->count;
-        const bool is_first = i == 0 || (has_both && in_common(&p->item[i + 1], &p->item[i]) >
-                                                         in_common(&p->item[i - 1], &p->item[i]));
-        const size_t into = is_first ? i : i - 1;
+        const bool is_last = i + 1 == p->count;
+        const bool goes_with_next =
+            i == 0 || (!is_last && in_common(&p->item[i + 1], &p->item[i]) >
+                                       in_common(&p->item[i - 1], &p->item[i]));
+        const size_t into = goes_with_next ? i : i - 1;
         add(&p->item[into], &p->item[into + 1]);
         p->count--;
         memmove(&p->item[into + 1], &p->item[into + 2], (p->count - into - 1) * sizeof(p->item[0]));
@@ -218,15 +219,9 @@ find_parts(struct core_model *m, const struct blocks *blocks, const uint64_t seg
         p.item[i].begin = best_cut(blocks, &p.item[i - 1], &p.item[i], end_of(&p, i));
     parts.count = 0;
     struct paces paces = {m, blocks, segment_base, &p, {-1, -1, -1, -1}};
-    uint64_t accesses = p.item[0].accesses;
-    for (size_t i = 1; i < p.count; i++) {
-        if (accesses >= FEWEST_ACCESSES && p.item[i].accesses >= FEWEST_ACCESSES &&
-            (is_sought || are_unlike(&paces, i - 1, i))) {
+    for (size_t i = 1; i < p.count; i++)
+        if (is_sought || are_unlike(&paces, i - 1, i))
             parts.end[parts.count++] = p.item[i].begin;
-            accesses = 0;
-        }
-        accesses += p.item[i].accesses;
-    }
     parts.end[parts.count++] = end;
     return parts;
 }
