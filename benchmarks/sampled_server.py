@@ -1,15 +1,16 @@
 """What branch samples take from a server under load, without bursts or walks.
 
-redis is asked as fast as it can, in turns of a second in random order: alone; sampled all the
-time; and sampled as a session does (``SamplingPlan``), for a part of the time. CPU time of redis a
+A server is asked as fast as it can, in turns of a second in random order: alone; sampled all the
+time; and sampled as a session does (``SamplingPlan``), for a part of the time. Its CPU time a
 request, throughput, and the 99.9th percentile of times to an answer, by those of the same round
 alone: medians, and 95 % intervals by bootstrap.
 
-Of what a switch away takes the kernel charges most to whoever runs next: CPU time of redis has
+Of what a switch away takes the kernel charges most to whoever runs next: CPU time of the server has
 about half, throughput all of it.
 
 Goal: as a session does, at most 3 % more CPU time a request and 3 % less throughput. Exit status 1
-if it is missed. Run: ``python benchmarks/sampled_server.py [--quick] [--json FILE]``.
+if it is missed.
+Run: ``python benchmarks/sampled_server.py [--server NAME] [--quick] [--json FILE]``.
 """
 
 from __future__ import annotations
@@ -63,7 +64,8 @@ def source_of(pid: int, way: str, cost: SamplingCost, stack: ExitStack) -> Sourc
     branches = stack.enter_context(closing(TaskClockSource(pid)))
     allowed = SessionConfig().budget_share if way == WAYS[2] else 1e9
     plan = SamplingPlan(branches, cost, allowed, SwitchCounter(pid))
-    plan.look(-2.0, 0.0)  # by what its threads did in their life so far
+    # By what its threads did in their life so far; so that the next look is due after a second.
+    plan.look(time.monotonic() - SECONDS / 2, 0.0)
     return Source(branches, plan)
 
 
@@ -82,12 +84,12 @@ def turn(served: Served, way: str, cost: SamplingCost) -> Turn:
         )
 
 
-def measure(rounds: int) -> dict[str, list[Turn]]:
+def measure(name: str, rounds: int) -> dict[str, list[Turn]]:
     """Turns of each way, a round at the same place of each list."""
-    redis = next(each for each in SERVERS if each.name == "redis")
+    server = next(each for each in SERVERS if each.name == name)
     found: dict[str, list[Turn]] = defaultdict(list)
     rng = random.Random(1)
-    with redis.started(Start(is_small=True)) as served:
+    with server.started(Start(is_small=True)) as served:
         served.client.ask(2 * SECONDS)
         for _ in range(rounds):
             for way in rng.sample(WAYS, len(WAYS)):
@@ -106,9 +108,11 @@ def change(mine: list[float], alone: list[float]) -> tuple[float, float, float]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Measure what branch samples take from a server.")
+    names = [each.name for each in SERVERS]
+    parser.add_argument("--server", choices=names, default="redis", help="(default: redis)")
     add_options(parser, "fewer rounds")
     args = parser.parse_args()
-    found = measure(QUICK_ROUNDS if args.quick else ROUNDS)
+    found = measure(args.server, QUICK_ROUNDS if args.quick else ROUNDS)
     told, missed = {}, []
     for way in WAYS[1:]:
         cpu, rate, late = (

@@ -150,11 +150,10 @@ def timed(action: Callable[[], None]) -> tuple[float, float]:
     return statistics.median(cpus), statistics.median(times)
 
 
-def charged(way: Way, cost: SwitchCost) -> float:
-    """What a switch is charged with."""
-    taken_seconds = shortened(way.period_seconds, way.share)
-    more = cost.sampled_seconds(taken_seconds) - cost.open_seconds
-    return cost.open_seconds + way.share * more
+def charged(way: Way, cost: SwitchCost, alone_seconds: float) -> float:
+    """What a switch is charged with, as SamplingPlan has it: one of the two is always busy."""
+    took = cost.sampled_seconds(shortened(way.period_seconds, way.share))
+    return way.share * took / (1 + (1 - way.share) * took / alone_seconds)
 
 
 def told(way: Way) -> str:
@@ -178,7 +177,7 @@ def main() -> int:
         took = seconds - alone
         line = f"{told(way)}: {1e6 * took:+.2f} us"
         if way.period_seconds and not way.words:
-            as_charged = charged(way, cost)
+            as_charged = charged(way, cost, alone)
             line += f", charged {1e6 * as_charged:.2f}"
             if not is_near(as_charged, took, FACTOR):
                 missed.append(told(way))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Protocol
 
@@ -93,6 +94,7 @@ class SamplingPlan:
         self._seconds = 0.0
         self._cpu_seconds = 0.0
         self._counted = 0
+        self._counted_cpu_seconds, self._counted_at_seconds = 0.0, -math.inf
 
     def look(self, now_seconds: float, target_cpu_seconds: float) -> Sampling:
         """Charge what was, and plan what is to come.
@@ -113,7 +115,7 @@ class SamplingPlan:
             self._measure_once()
             switches = self._switches.switches - self._counted
             self._counted = self._switches.switches
-            self._seconds += switches * self._switch_seconds()
+            self._seconds += switches * self._switch_seconds(self._busy_share(now_seconds))
             self._plan()
         return Sampling(self._seconds, source.share, self._why())
 
@@ -123,11 +125,21 @@ class SamplingPlan:
         if self._measure_switch and taken_share > _MATTERS_SHARE * self._allowed_share:
             self._switch, self._measure_switch = self._measure_switch(), None
 
-    def _switch_seconds(self) -> float:
-        """What sampling takes at a switch, in the mean."""
-        switch, source = self._switch, self._source
-        more = switch.sampled_seconds(source.period_seconds) - switch.open_seconds
-        return switch.open_seconds + more / source.weight
+    def _busy_share(self, now_seconds: float) -> float:
+        """For which part of the time since it was last asked the target used a CPU, 1 at most."""
+        used = self._cpu_seconds - self._counted_cpu_seconds
+        passed = now_seconds - self._counted_at_seconds
+        self._counted_cpu_seconds, self._counted_at_seconds = self._cpu_seconds, now_seconds
+        return min(used / max(passed, 1e-9), 1.0)
+
+    def _switch_seconds(self, busy_share: float) -> float:
+        """What sampling takes at a switch, in the mean.
+
+        A target that never waits for others switches more rarely while that takes longer.
+        """
+        source, often = self._source, self._switches.per_cpu_second
+        took, part = self._switch.sampled_seconds(source.period_seconds), 1 / source.weight
+        return part * took / (1 + (1 - part) * busy_share * often * took)
 
     def _plan(self) -> None:
         source = self._source

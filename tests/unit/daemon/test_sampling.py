@@ -77,14 +77,37 @@ def test_who_switches_often_is_charged_and_sampled_for_a_part_of_the_time() -> N
     switches.switches += 20_000
     later = plan.look(2.0, 2.0)
     part = (1 / 32) / 0.9  # of the time, as it came to
-    rest = 1e-6 + part * (1 - 1e-4 / 0.008) * 12e-6
+    taken = 1e-6 + (1 - 1e-4 / 0.008) * 12e-6
+    rarer = 1 + (1 - part) * 20_000 * taken  # it used a CPU all the time
     interrupts = part / 1e-4
-    assert later.seconds - told.seconds == pytest.approx(interrupts * 6e-6 + 20_000 * rest)
+    at_switches = 20_000 * part * taken / rarer
+    assert later.seconds - told.seconds == pytest.approx(interrupts * 6e-6 + at_switches)
     assert later.share == 1 / 32
     switches.per_cpu_second = 10.0
     assert plan.look(3.0, 3.0).share == 1
     assert plan.look(4.0, 4.0).why == ""
     assert source.told == [1 / 32, 1]
+
+
+@pytest.mark.parametrize("is_busy", [True, False])
+def test_switches_of_who_is_busy_are_rarer_while_they_take_longer(is_busy: bool) -> None:
+    """Against turns of both kinds, counted one by one."""
+    source = Source("it stays so", 2.5e-4, 1 / 8)
+    taken = COST.switch.sampled_seconds(source.period_seconds)
+    part, work_seconds = 1 / source.weight, 50e-6
+    if is_busy:
+        sampled, others = part / (work_seconds + taken), (1 - part) / work_seconds
+        cpu_seconds = 1.0
+    else:  # it is asked every 100 ms, however long it takes then
+        sampled, others = part * 10, (1 - part) * 10
+        cpu_seconds = 10 * work_seconds + sampled * taken
+    switches = Switches((sampled + others) / cpu_seconds)
+    plan = SamplingPlan(source, COST, 0.01, switches)
+    plan.look(0.0, 0.0)
+    switches.switches = round(1000 * (sampled + others))
+    charged = plan.look(1000.0, 1000 * cpu_seconds).seconds
+    interrupts = 1000 * cpu_seconds * part / source.period_seconds * 6e-6
+    assert charged - interrupts == pytest.approx(1000 * sampled * taken, rel=0.1)
 
 
 def test_where_it_cannot_be_less_that_is_said() -> None:

@@ -39,8 +39,7 @@ def test_a_timer_that_is_due_after_the_tick_is_not_programmed(period_seconds: fl
 
 
 def taken(share: float, often: float) -> float:
-    more = COST.sampled_seconds(shortened(PERIOD_SECONDS, share)) - COST.open_seconds
-    return share * often * more
+    return share * often * COST.sampled_seconds(shortened(PERIOD_SECONDS, share))
 
 
 @given(st.floats(0, 1e7))

@@ -1,23 +1,30 @@
-"""Events of each thread on each CPU, one ring a CPU: new threads inherit them."""
+"""Events of each thread on each CPU, one ring a CPU: new threads inherit them.
+
+Rings belong to events of our own, that count nothing: so they outlive those of the target.
+"""
 
 from __future__ import annotations
 
 import errno
 import fcntl
+import os
 import select
+import threading
 from collections import defaultdict
 from collections.abc import Sequence
 
 from memsampd import _core
-from memsampd.errors import TargetError
+from memsampd.errors import CapabilityError, TargetError
 from memsampd.sampler.perf.groups import SamplerOptions, close_all
 from memsampd.sampler.perf.refusal import explain_refusal
 from memsampd.sampler.perf.rings import (
     Drained,
     NotInheritedError,
+    count,
     gather,
     join,
     map_ring,
+    note_unsampled,
 )
 from memsampd.sampler.process.status import list_threads
 
@@ -35,20 +42,26 @@ class PerCpuRings:
         self.ended = False
         self._options = options
         self._inherit = _core.INHERIT_ALL if options.follow_forks else _core.INHERIT_THREADS
-        self._rings: dict[int, _core.PerfRing] = {}
+        self._cpus = list(cpus)  # less those that are offline
+        self._rings: dict[int, tuple[int, _core.PerfRing]] = {}  # and whose they are, by CPU
         # Groups by CPU; the first one's sampled event is polled.
         self._groups: dict[int, list[tuple[int, ...]]] = defaultdict(list)
+        self._is_suspended = False
         self._opened: set[int] = set()
         self._inherited: set[int] = set()
         self._early: list[Drained] = []  # taken while opening
         try:
-            self._open_all(list(cpus))
+            self._open_all()
+            if not any(self._groups.values()):
+                raise TargetError(f"process {options.pid} is gone")
         except BaseException:
             self.close()
             raise
 
-    def _open_all(self, cpus: list[int]) -> None:
+    def _open_all(self) -> None:
         """Open events until the list of threads holds none that has no event."""
+        self._opened.clear()
+        self._inherited.clear()
         while True:
             threads = list_threads(self._options.pid, self._options.proc)
             new = [tid for tid in threads if tid not in self._opened | self._inherited]
@@ -60,38 +73,42 @@ class PerCpuRings:
             if not new:
                 break
             for tid in new:
-                self._open_thread(tid, cpus)
+                self._open_thread(tid)
                 self._opened.add(tid)
-        if not any(self._groups.values()):
-            raise TargetError(f"process {self._options.pid} is gone")
 
     def _learn_inherited(self) -> None:
         # A new thread is listed a moment before the kernel writes its record.
         select.poll().poll(2)
-        drained = gather(self._rings.values())
+        drained = self._taken()
         self._early.append(drained)
         self._inherited |= {event.tid for event in drained.events if event.kind == "fork"}
 
-    def _open_thread(self, tid: int, cpus: list[int]) -> None:
-        for cpu in tuple(cpus):
+    def _open_thread(self, tid: int) -> None:
+        for cpu in tuple(self._cpus):
             try:
                 groups = self._open_groups(tid, cpu)
             except OSError as error:
                 if error.errno == errno.ESRCH:
                     return  # the thread has exited
                 if error.errno == errno.ENODEV:
-                    cpus.remove(cpu)  # offline
+                    self._cpus.remove(cpu)  # offline
                     continue
                 raise explain_refusal(
                     error, f"sampling process {self._options.pid}", self._options.proc
                 ) from error
             self._groups[cpu] += groups
+            if cpu not in self._rings:
+                self._rings[cpu] = self._new_ring(cpu)
             for sampled, *_ in groups:
-                if cpu not in self._rings:
-                    self._rings[cpu] = map_ring(sampled, self._options)
-                else:
-                    first = self._groups[cpu][0][0]
-                    fcntl.ioctl(sampled, _core.PERF_EVENT_IOC_SET_OUTPUT, first)
+                fcntl.ioctl(sampled, _core.PERF_EVENT_IOC_SET_OUTPUT, self._rings[cpu][0])
+
+    def _new_ring(self, cpu: int) -> tuple[int, _core.PerfRing]:
+        event = self._options.open_idle(threading.get_native_id(), cpu)
+        try:
+            return event, map_ring(event, self._options)
+        except CapabilityError:
+            os.close(event)
+            raise
 
     def _open_groups(self, tid: int, cpu: int) -> list[tuple[int, ...]]:
         options = self._options
@@ -114,7 +131,7 @@ class PerCpuRings:
         """Wait until a ring has filled up to its watermark, at most so long."""
         # A dead thread's descriptor is always ready: poll one that is still alive. Any will do, for
         # the events of a CPU share its ring.
-        while not self.ended:
+        while not (self.ended or self._is_suspended):
             poll = select.poll()
             live = {groups[0][0]: groups for groups in self._groups.values() if groups}
             for file in live:
@@ -129,24 +146,49 @@ class PerCpuRings:
 
     def drain(self) -> Drained:
         """Empty all rings."""
-        drained = [*self._early, gather(self._rings.values())]
+        drained = [*self._early, self._taken()]
         self._early = []
         return join(drained)
 
     def peek(self) -> Drained:
         """Tell what is in the rings, and leave it there."""
-        return gather(self._rings.values(), leaves=True)
+        return self._taken(leaves=True)
+
+    def _taken(self, *, leaves: bool = False) -> Drained:
+        return gather((ring for _, ring in self._rings.values()), leaves=leaves)
 
     def sampling_files(self) -> list[int]:
         """Descriptors of the events that are sampled."""
         return [group[0] for groups in self._groups.values() for group in groups]
 
-    def close(self) -> None:
-        """Release everything; may be called twice."""
-        for ring in self._rings.values():
-            ring.close()
+    def suspend(self) -> int:
+        """Sample no more for now; CPU time that was sampled since the last ``resume``, ns."""
+        self._is_suspended = True
+        sampled_ns = count(self.sampling_files())
+        self._close_groups()
+        return sampled_ns
+
+    def resume(self) -> None:
+        """Sample again, after ``suspend``."""
+        if not self._is_suspended:
+            return
+        self._is_suspended = False
+        try:
+            self._open_all()
+        except CapabilityError as error:
+            note_unsampled(self, error)
+        self.ended = not any(self._groups.values())
+
+    def _close_groups(self) -> None:
         for groups in self._groups.values():
             close_all(groups)
         self._groups.clear()
+
+    def close(self) -> None:
+        """Release everything; may be called twice."""
+        self._close_groups()
+        for event, ring in self._rings.values():
+            ring.close()
+            os.close(event)
         self._rings.clear()
         self.ended = True

@@ -1,32 +1,28 @@
-"""Sampling for a part of the time: events are enabled and disabled again, at random moments."""
+"""Sampling for a part of the time: events are opened and closed again, at random moments."""
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import math
-import os
 import random
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
-from memsampd import _core
 from memsampd.errors import TargetError
+from memsampd.sampler.perf.stream import SampleStream
 from memsampd.sampler.process.cputime import process_cpu_ns
 from memsampd.sampler.process.identity import PROC, program_mark
 
 _ON_SECONDS, _CYCLE_SECONDS = 0.005, 0.04  # at least
 _CYCLE_SECONDS_MOST = 2.0
-_OWN_SHARE = 0.005  # of the target's CPU time: so much may be used for enabling and disabling
+_OWN_SHARE = 0.005  # of the target's CPU time: so much may be used for opening and closing
 _MEMORY_SECONDS = 5.0
 _ASSUMED_NS = 1e7  # of CPU time, as if so much had been sampled as planned
 _LONGEST_PAUSE = 4.0  # of those planned: after an on-time that became far too long
 
 
 class DutyCycle:
-    """Enables the events of a process for a share of the time, from a thread of its own.
+    """Samples a process for a share of the time, from a thread of its own.
 
     On-times begin at random, whatever the program does. What they come to in CPU time of the target
     is counted by the events themselves: an on-time that ends late, for no CPU is idle, misleads
@@ -35,8 +31,8 @@ class DutyCycle:
     Args:
         pid: the process.
         share: of the time.
-        files: tells the descriptors of the events that are sampled.
-        lock: held while these may not be closed.
+        stream: its samples.
+        lock: held by who uses the stream.
         most_seconds: no on-time is to be longer.
         seed: of the on-times.
         proc: root of the proc file system.
@@ -46,7 +42,7 @@ class DutyCycle:
         self,
         pid: int,
         share: float,
-        files: Callable[[], list[int]],
+        stream: SampleStream,
         lock: threading.Lock,
         *,
         most_seconds: float = math.inf,
@@ -55,12 +51,11 @@ class DutyCycle:
     ) -> None:
         self.share = share
         self._pid, self._proc = pid, proc
-        self._files, self._lock = files, lock
+        self._stream, self._lock = stream, lock
         self._most_seconds = most_seconds
         self._rng = random.Random(seed)
         self._ended = threading.Event()
         self._execs: list[float] = []
-        self._counted_ns = self._counts()
         self._cpu_ns = self._read_cpu_ns()
         self._seen_seconds = time.monotonic()
         self._used_ns = self._sampled_ns = 0.0  # CPU time lately, all, and that of on-times
@@ -77,37 +72,35 @@ class DutyCycle:
     def take_execs(self) -> list[float]:
         """CLOCK_MONOTONIC times at which the process was found to run another program.
 
-        While its events are disabled nothing else tells. The lock is held by who asks.
+        While its events are closed nothing else tells. The lock is held by who asks.
         """
         execs, self._execs = self._execs, []
         return execs
 
     def close(self) -> None:
-        """Enable all events for good; may be called twice."""
+        """Sample it all the time; may be called twice."""
         if not self._ended.is_set():
             self._ended.set()
             self.thread.join()
             with self._lock:
-                self._switch(_core.PERF_EVENT_IOC_ENABLE)
+                self._stream.resume()
 
     def _run(self) -> None:
         mark = program_mark(self._pid, self._proc)
         with self._lock:
-            self._switch(_core.PERF_EVENT_IOC_DISABLE)
-            self._count()
+            self._pause()
         self._ended.wait(self._rng.random() * _ON_SECONDS / self.share)
         while not self._ended.is_set():
             before_seconds, began_seconds = time.thread_time(), time.monotonic()
             with self._lock:
-                self._switch(_core.PERF_EVENT_IOC_ENABLE)
+                self._stream.resume()
                 if mark not in (None, program_mark(self._pid, self._proc) or mark):
                     self._execs.append(began_seconds)
             on_seconds, cycle_seconds = self._times()
             self._ended.wait(on_seconds)
             mark = program_mark(self._pid, self._proc) or mark
             with self._lock:
-                self._switch(_core.PERF_EVENT_IOC_DISABLE)
-                self._count()
+                self._pause()
             lasted = time.monotonic() - began_seconds
             # An on-time ends late where the target keeps the CPU: it has more of it than its share.
             late = min(max(1 / (self.share * self.weight), 1.0), _LONGEST_PAUSE)
@@ -118,39 +111,23 @@ class DutyCycle:
     def _times(self) -> tuple[float, float]:
         """How long to be on, and how long that and the pause after it are in the mean, seconds.
 
-        The longer, the less the target runs: enabling is to cost little beside that.
+        The longer, the less the target runs: opening events is to cost little beside that.
         """
         cycle = self._own_seconds / (_OWN_SHARE * max(self._busy_share, 1e-3))
         cycle = min(max(cycle, _CYCLE_SECONDS, _ON_SECONDS / self.share), _CYCLE_SECONDS_MOST)
         on = min(cycle * self.share, self._most_seconds)
         return on, on / self.share
 
-    def _switch(self, request: int) -> None:
-        for each in self._files():
-            with contextlib.suppress(OSError):  # its thread has just exited
-                fcntl.ioctl(each, request, 0)
-
-    def _count(self) -> None:
-        """Add up what the target used since this was done last, and what of it was sampled."""
-        counted, gained_ns = self._counts(), 0
-        for each, ns in counted.items():
-            before_ns = self._counted_ns.get(each, 0)
-            gained_ns += ns - before_ns if ns >= before_ns else ns  # else it is another event
+    def _pause(self) -> None:
+        """Pause, and add up what the target used since the last pause, and what was sampled."""
+        gained_ns = self._stream.suspend()
         now, cpu_ns = time.monotonic(), max(self._read_cpu_ns(), self._cpu_ns)
         passed, used_ns = now - self._seen_seconds, cpu_ns - self._cpu_ns
         keep = math.exp(-passed / _MEMORY_SECONDS)
         self._used_ns = keep * self._used_ns + used_ns
         self._sampled_ns = keep * self._sampled_ns + gained_ns
         self._busy_share += (1 - keep) * (1e-9 * used_ns / max(passed, 1e-6) - self._busy_share)
-        self._counted_ns, self._cpu_ns, self._seen_seconds = counted, cpu_ns, now
-
-    def _counts(self) -> dict[int, int]:
-        """CPU time that each event has been enabled for, ns."""
-        counts = {}
-        for each in self._files():
-            with contextlib.suppress(OSError):
-                counts[each] = int.from_bytes(os.read(each, 8), "little")
-        return counts
+        self._cpu_ns, self._seen_seconds = cpu_ns, now
 
     def _read_cpu_ns(self) -> int:
         try:

@@ -123,6 +123,14 @@ class SamplerOptions(msgspec.Struct, frozen=True):
             disabled=waits,
         )
 
+    def open_idle(self, tid: int, cpu: int) -> int:
+        """Open an event that counts nothing, for its ring.
+
+        Raises:
+            OSError: as perf_event_open(2).
+        """
+        return self._open_event(TASK_CLOCK, tid, cpu, _core.INHERIT_NOTHING, -1, waits=True)
+
     def check_kinds(self) -> None:
         """Check that no event is sampled twice where events are not bound to a CPU.
 

@@ -43,7 +43,7 @@ def open_rings(options: SamplerOptions, cpus: Sequence[int]) -> Rings:
 def _open_layout(options: SamplerOptions, cpus: Sequence[int]) -> Rings:
     threads = len(list_threads(options.pid, options.proc))
     few = threads * options.files_of_a_thread
-    wanted = few * len(cpus)
+    wanted = (few + 1) * len(cpus)  # each ring belongs to one more
     why = (
         f"{threads} threads on {len(cpus)} CPUs need more descriptors than the limit of open "
         "files (ulimit -Hn) allows"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import os
 from collections.abc import Iterable, Sequence
 from typing import Literal, Protocol
 
@@ -92,6 +94,16 @@ class Rings(Protocol):
     def sampling_files(self) -> list[int]:
         """Descriptors of the events that are sampled."""
 
+    def suspend(self) -> int:
+        """Sample no more for now: all events are closed, as one that is disabled costs, too.
+
+        Returns:
+            CPU time that was sampled since they were opened, ns (events that count the task clock).
+        """
+
+    def resume(self) -> None:
+        """Open the events of all threads that there are."""
+
     def close(self) -> None:
         """Release everything; may be called twice."""
 
@@ -102,6 +114,22 @@ class NotInheritedError(CapabilityError):
 
 class NoRoomForRingError(CapabilityError):
     """The limit of locked memory does not allow a ring of this size."""
+
+
+def count(files: Iterable[int]) -> int:
+    """Add up what events have counted, those that were inherited from them among it."""
+    total = 0
+    for each in files:
+        with contextlib.suppress(OSError):
+            total += int.from_bytes(os.read(each, 8), "little")
+    return total
+
+
+def note_unsampled(rings: Rings, error: CapabilityError) -> None:
+    """Note that some threads are not sampled, once for each cause."""
+    note = f"some threads are not sampled: {error.cause}"
+    if note not in rings.notes:
+        rings.notes += (note,)
 
 
 def map_ring(fd: int, options: SamplerOptions) -> _core.PerfRing:

@@ -248,7 +248,7 @@ class TaskClockSource(StreamedBranches):
             self._cycle = DutyCycle(
                 self._options.pid,
                 share,
-                self._stream.sampling_files,
+                self._stream,
                 self._lock,
                 most_seconds=_MOST_SAMPLES * self.period_seconds,
                 seed=self._seed,

@@ -10,10 +10,12 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from memsampd.closing import Closing
+from memsampd.errors import TargetError
 from memsampd.machines.cpulist import online_cpus
 from memsampd.sampler.perf.groups import SamplerOptions
 from memsampd.sampler.perf.ring_layouts import open_rings
 from memsampd.sampler.perf.rings import SAMPLE_DTYPE, Drained, TaskEvent
+from memsampd.sampler.process.identity import ProcessHandle
 
 
 class SampleStream(Closing):
@@ -34,6 +36,9 @@ class SampleStream(Closing):
         self._held = np.empty(0, SAMPLE_DTYPE)
         self._events: list[TaskEvent] = []
         self._looked_at = 0  # samples that are to be read
+        self._proc = options.proc
+        self._process: ProcessHandle | None = None
+        self._is_gone = False
         self._rings = open_rings(options, online_cpus() if cpus is None else cpus)
 
     @property
@@ -44,7 +49,7 @@ class SampleStream(Closing):
     @property
     def ended(self) -> bool:
         """Whether the last ``read`` found no thread left to sample (or the stream is closed)."""
-        return self._rings.ended
+        return self._rings.ended or self._is_gone
 
     def read(self, timeout_seconds: float) -> Drained:
         """Wait for samples, at most so long, and return all that have come, in order of time.
@@ -53,6 +58,8 @@ class SampleStream(Closing):
         """
         self._looked_at = 0
         self._rings.wait(timeout_seconds)
+        if self._process is not None:
+            self._is_gone = not self._process.alive()
         # Rings are read one after the other. What is younger than this moment waits for the
         # next read, else a sample of the first ring could come out later than a younger one of
         # the second.
@@ -100,9 +107,24 @@ class SampleStream(Closing):
         """Descriptors of the events that are sampled."""
         return self._rings.sampling_files()
 
+    def suspend(self) -> int:
+        """Sample no more for now; CPU time that was sampled since the last ``resume``, ns."""
+        if self._process is None:  # in a pause no event tells of its end
+            try:
+                self._process = ProcessHandle(self._pid, self._proc)
+            except TargetError:
+                self._is_gone = True
+        return self._rings.suspend()
+
+    def resume(self) -> None:
+        """Sample again, after ``suspend``."""
+        self._rings.resume()
+
     def close(self) -> None:
         """Release every descriptor and mapping; may be called twice."""
         self._rings.close()
+        if self._process is not None:
+            self._process.close()
 
 
 def _in_order(samples: NDArray[np.void]) -> NDArray[np.void]:

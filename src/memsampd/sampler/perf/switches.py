@@ -48,8 +48,8 @@ def planned_share(
     """
 
     def taken(share: float) -> float:
-        more = cost.sampled_seconds(shortened(period_seconds, share)) - cost.open_seconds
-        return share * switches_per_cpu_second * more
+        often = share * switches_per_cpu_second  # events are closed in between
+        return often * cost.sampled_seconds(shortened(period_seconds, share))
 
     share = present
     while share > LEAST_SHARE and taken(share) > allowed_share:

@@ -11,7 +11,7 @@ from memsampd import _core
 from memsampd.errors import CapabilityError, TargetError
 from memsampd.sampler.perf.groups import SamplerOptions, close_all
 from memsampd.sampler.perf.refusal import explain_refusal
-from memsampd.sampler.perf.rings import Drained, gather, join, map_ring
+from memsampd.sampler.perf.rings import Drained, count, gather, join, map_ring, note_unsampled
 from memsampd.sampler.process.status import list_threads
 
 # How often new threads are looked for while waiting.
@@ -33,7 +33,8 @@ class PerThreadRings:
         self.ended = False
         self._options = options
         self._threads: dict[int, tuple[list[tuple[int, ...]], _core.PerfRing]] = {}
-        self._last: list[Drained] = []  # from rings of threads that have exited
+        self._last: list[Drained] = []  # from rings that were closed
+        self._is_suspended = False
         try:
             self._find_threads()
         except BaseException:
@@ -72,6 +73,8 @@ class PerThreadRings:
         """Wait until a ring has filled up to its watermark, at most so long."""
         deadline = time.monotonic() + timeout_seconds
         while True:
+            if self._is_suspended:
+                return
             self._forget_dead()
             self._find_new()
             self.ended = not self._threads
@@ -82,20 +85,21 @@ class PerThreadRings:
                 return
 
     def _forget_dead(self) -> None:
-        for tid, (groups, ring) in tuple(self._threads.items()):
+        for tid, (groups, _) in tuple(self._threads.items()):
             if _has_hung_up(groups[0][0]):
-                self._last.append(gather([ring]))
-                ring.close()
-                close_all(groups)
-                del self._threads[tid]
+                self._close_thread(tid)
+
+    def _close_thread(self, tid: int) -> None:
+        groups, ring = self._threads.pop(tid)
+        self._last.append(gather([ring]))
+        ring.close()
+        close_all(groups)
 
     def _find_new(self) -> None:
         try:
             self._find_threads()
         except CapabilityError as error:
-            note = f"some threads are not sampled: {error.cause}"
-            if note not in self.notes:
-                self.notes += (note,)
+            note_unsampled(self, error)
 
     def _poll(self, timeout_seconds: float) -> bool:
         poll = select.poll()
@@ -113,12 +117,29 @@ class PerThreadRings:
 
     def peek(self) -> Drained:
         """Tell what is in the rings, and leave it there; those of new threads are opened."""
-        self._find_new()
-        return gather((ring for _, ring in self._threads.values()), leaves=True)
+        if not self._is_suspended:
+            self._find_new()
+        now = gather((ring for _, ring in self._threads.values()), leaves=True)
+        return join([*self._last, now])
 
     def sampling_files(self) -> list[int]:
         """Descriptors of the events that are sampled."""
         return [group[0] for groups, _ in self._threads.values() for group in groups]
+
+    def suspend(self) -> int:
+        """Sample no more for now; CPU time that was sampled since the last ``resume``, ns."""
+        self._is_suspended = True
+        sampled_ns = count(self.sampling_files())
+        for tid in tuple(self._threads):
+            self._close_thread(tid)
+        return sampled_ns
+
+    def resume(self) -> None:
+        """Sample again, after ``suspend``."""
+        if self._is_suspended:
+            self._is_suspended = False
+            self._find_new()
+            self.ended = not self._threads
 
     def close(self) -> None:
         """Release everything; may be called twice."""
