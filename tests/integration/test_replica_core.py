@@ -110,6 +110,15 @@ def test_what_limits_most_limits_alone(tmp_path: Path) -> None:
     assert core.near_cycles / core.instructions == pytest.approx(1 / 5, rel=0.02)
 
 
+@pytest.mark.parametrize("times", [7, 25, 90])
+def test_the_end_of_a_loop_is_guessed_where_it_is_always_as_long(
+    tmp_path: Path, times: int
+) -> None:
+    body = f"for (volatile int *p = (int *)at; p < (int *)at + {times}; p++) *p;"
+    core = core_times(tmp_path, body, bursts=4)
+    assert core.near_cycles / core.instructions == pytest.approx(1 / 5, rel=0.1)
+
+
 def test_distant_loads_wait_where_their_addresses_are_loaded(tmp_path: Path) -> None:
     core = core_times(tmp_path, CHASE, FAR)
     assert core.distant > 0.9 * core.accesses

@@ -18,8 +18,8 @@
 /* ---- Branches: a small predictor with a geometric series of histories (Seznec's TAGE) ---- */
 
 #define GUESS_BITS 13
-#define TABLES 3 /* by so many latest branches: */
-static const unsigned history_bits[TABLES] = {0, 10, 30};
+#define TABLES 4 /* by so many latest branches; the last one ends loops of a hundred rounds: */
+static const unsigned history_bits[TABLES] = {0, 10, 30, 110};
 
 struct guess {
     uint8_t tag;    /* 0: none yet */
@@ -29,7 +29,7 @@ struct guess {
 struct predictor {
     struct guess guess[TABLES][1 << GUESS_BITS];
     uint64_t target[1 << GUESS_BITS]; /* of indirect ones, and above it where they went to */
-    uint64_t history;
+    unsigned __int128 history;
 };
 
 static uint32_t
@@ -41,7 +41,10 @@ hash(uint64_t value)
 static uint64_t
 remembered(const struct predictor *p, unsigned table)
 {
-    return p->history & ((UINT64_C(1) << history_bits[table]) - 1);
+    const unsigned __int128 latest =
+        p->history & (((unsigned __int128)1 << history_bits[table]) - 1);
+
+    return (uint64_t)latest ^ (uint64_t)(latest >> 64) * UINT64_C(0xD6E8FEB86659FD93);
 }
 
 static void
@@ -95,7 +98,7 @@ guess_branch(struct predictor *p, uint32_t branch, bool is_taken)
 static bool
 guess_target(struct predictor *p, uint32_t branch, uint32_t to)
 {
-    uint64_t *target = &p->target[hash((uint64_t)branch << 32 ^ (p->history & 0xfff)) >>
+    uint64_t *target = &p->target[hash((uint64_t)branch << 32 ^ (uint64_t)(p->history & 0xfff)) >>
                                   (32 - GUESS_BITS)];
     const uint64_t now = (uint64_t)to << 32 | branch;
     const bool is_right = *target == now || (uint32_t)*target != branch;
