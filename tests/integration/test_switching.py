@@ -200,6 +200,23 @@ def test_all_is_as_it_was_when_there_are_few_switches_again(program: Path) -> No
         assert (parts[-1].weight, source.period_seconds) == (1.0, 0.002)
 
 
+def test_what_was_sampled_before_is_of_no_on_time(program: Path) -> None:
+    """Events whose period stays were open all the time until then."""
+    with (
+        switching(program) as process,
+        TaskClockSource(process.pid, period_seconds=1e-4) as source,
+    ):
+        read_until(source, lambda parts: samples_of(parts) > 2000)
+        source.thin(LEAST_SHARE)
+        assert source.period_seconds == 1e-4
+        later = time.monotonic() + 0.1
+
+        def is_later(parts: list[BranchSamples]) -> bool:
+            return any(len(part) and part.time_seconds[-1] > later for part in parts)
+
+        assert read_until(source, is_later)[-1].weight > 1
+
+
 def test_the_end_of_the_process_ends_it(program: Path) -> None:
     before = descriptors()
     with switching(program) as process, thinned(process.pid, 1 / 32) as source:

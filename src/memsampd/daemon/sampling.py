@@ -135,7 +135,7 @@ class SamplingPlan:
     def _switch_seconds(self, busy_share: float) -> float:
         """What sampling takes at a switch, in the mean.
 
-        A target that never waits for others switches more rarely while that takes longer.
+        A target that never waits for others switches more rarely while switches take longer.
         """
         source, often = self._source, self._switches.per_cpu_second
         took, part = self._switch.sampled_seconds(source.period_seconds), 1 / source.weight

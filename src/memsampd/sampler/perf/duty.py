@@ -88,7 +88,7 @@ class DutyCycle:
     def _run(self) -> None:
         mark = program_mark(self._pid, self._proc)
         with self._lock:
-            self._pause()
+            self._stream.suspend()  # what was sampled before is of no on-time
         self._ended.wait(self._rng.random() * _ON_SECONDS / self.share)
         while not self._ended.is_set():
             before_seconds, began_seconds = time.thread_time(), time.monotonic()
