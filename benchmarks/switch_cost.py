@@ -151,9 +151,9 @@ def timed(action: Callable[[], None]) -> tuple[float, float]:
 
 
 def charged(way: Way, cost: SwitchCost, alone_seconds: float) -> float:
-    """What a switch is charged with, as SamplingPlan has it: one of the two is always busy."""
-    took = cost.sampled_seconds(shortened(way.period_seconds, way.share))
-    return way.share * took / (1 + (1 - way.share) * took / alone_seconds)
+    """What a switch is charged with: one of the two is always busy."""
+    period_seconds = shortened(way.period_seconds, way.share)
+    return cost.mean_seconds(period_seconds, way.share, 1 / alone_seconds)
 
 
 def told(way: Way) -> str:

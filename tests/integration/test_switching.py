@@ -95,8 +95,8 @@ def sampling_threads() -> list[threading.Thread]:
 
 
 @contextmanager
-def thinned(pid: int, share: float) -> Iterator[TaskClockSource]:
-    with TaskClockSource(pid) as source:
+def thinned(pid: int, share: float, most_files: int | None = None) -> Iterator[TaskClockSource]:
+    with TaskClockSource(pid, most_files=most_files) as source:
         source.thin(share)
         yield source
 
@@ -172,8 +172,9 @@ def test_another_program_is_noticed_while_nothing_is_sampled(program: Path) -> N
             read_until(source, samples_of)
 
 
-def test_threads_born_meanwhile_are_sampled(program: Path) -> None:
-    with switching(program) as process, thinned(process.pid, 1 / 16) as source:
+@pytest.mark.parametrize("most_files", [None, 3], ids=["a ring a CPU", "a ring a thread"])
+def test_threads_born_meanwhile_are_sampled(program: Path, most_files: int | None) -> None:
+    with switching(program) as process, thinned(process.pid, 1 / 16, most_files) as source:
         read_until(source, samples_of)
         known = set(list_threads(process.pid))
         tell(process, "t")
@@ -217,9 +218,10 @@ def test_what_was_sampled_before_is_of_no_on_time(program: Path) -> None:
         assert read_until(source, is_later)[-1].weight > 1
 
 
-def test_the_end_of_the_process_ends_it(program: Path) -> None:
+@pytest.mark.parametrize("most_files", [None, 3], ids=["a ring a CPU", "a ring a thread"])
+def test_the_end_of_the_process_ends_it(program: Path, most_files: int | None) -> None:
     before = descriptors()
-    with switching(program) as process, thinned(process.pid, 1 / 32) as source:
+    with switching(program) as process, thinned(process.pid, 1 / 32, most_files) as source:
         read_until(source, samples_of)
         process.kill()
         read_until(source, lambda parts: source.ended)

@@ -133,13 +133,10 @@ class SamplingPlan:
         return min(used / max(passed, 1e-9), 1.0)
 
     def _switch_seconds(self, busy_share: float) -> float:
-        """What sampling takes at a switch, in the mean.
-
-        A target that never waits for others switches more rarely while switches take longer.
-        """
-        source, often = self._source, self._switches.per_cpu_second
-        took, part = self._switch.sampled_seconds(source.period_seconds), 1 / source.weight
-        return part * took / (1 + (1 - part) * busy_share * often * took)
+        """What sampling takes at a switch, in the mean."""
+        often = busy_share * self._switches.per_cpu_second
+        source = self._source
+        return self._switch.mean_seconds(source.period_seconds, 1 / source.weight, often)
 
     def _plan(self) -> None:
         source = self._source

@@ -6,7 +6,6 @@ from numpy.typing import NDArray
 
 from memsampd.errors import UsageError
 from memsampd.models.lines import line_stream
-from memsampd.sampler.records import Burst, BurstEnd
 
 References = list[tuple[int, int]]
 
@@ -35,21 +34,9 @@ def test_the_last_line_of_the_address_space_does_not_overflow() -> None:
     assert line_stream(address, size).tolist() == [2**58 - 1]
 
 
-def test_a_burst_of_crossing_and_wide_references() -> None:
+def test_crossing_and_wide_references() -> None:
     address, size = arrays([(0, 8), (60, 8), (128, 64), (100, 832)])
-    burst = Burst(
-        ip=np.zeros(4, np.uint64),
-        address=address,
-        size_bytes=size,
-        is_write=np.zeros(4, bool),
-        pid=1,
-        tid=1,
-        time_seconds=0.0,
-        instructions=4,
-        prefetches=0,
-        end=BurstEnd.FULL,
-    )
-    assert line_stream(burst.address, burst.size_bytes).tolist() == [0, 0, 1, 2, *range(1, 15)]
+    assert line_stream(address, size).tolist() == [0, 0, 1, 2, *range(1, 15)]
 
 
 @pytest.mark.parametrize("line_bytes", [0, -64, 48])

@@ -47,6 +47,19 @@ class SwitchCost(msgspec.Struct, frozen=True):
         sooner = 1 - ratio / 2 if ratio <= 1 else 0.5 / ratio
         return self.open_seconds + sooner * (self.timer_seconds - self.open_seconds)
 
+    def mean_seconds(self, period_seconds: float, share: float, switches_a_second: float) -> float:
+        """In the mean of all switches of a thread whose events are there for a share of its time.
+
+        Who never waits for others switches more rarely while switches take longer.
+
+        Args:
+            period_seconds: of its samples meanwhile.
+            share: of its CPU time.
+            switches_a_second: how often it switches; 0 for one that others keep waiting.
+        """
+        took = self.sampled_seconds(period_seconds)
+        return share * took / (1 + (1 - share) * switches_a_second * took)
+
 
 USUAL_SWITCH_COST = SwitchCost(timer_seconds=10e-6, open_seconds=0.5e-6)
 """In virtual machines, whose timers the hypervisor programs; less on others."""

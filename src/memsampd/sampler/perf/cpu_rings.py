@@ -46,7 +46,6 @@ class PerCpuRings:
         self._rings: dict[int, tuple[int, _core.PerfRing]] = {}  # and whose they are, by CPU
         # Groups by CPU; the first one's sampled event is polled.
         self._groups: dict[int, list[tuple[int, ...]]] = defaultdict(list)
-        self._is_suspended = False
         self._opened: set[int] = set()
         self._inherited: set[int] = set()
         self._early: list[Drained] = []  # taken while opening
@@ -131,7 +130,7 @@ class PerCpuRings:
         """Wait until a ring has filled up to its watermark, at most so long."""
         # A dead thread's descriptor is always ready: poll one that is still alive. Any will do, for
         # the events of a CPU share its ring.
-        while not (self.ended or self._is_suspended):
+        while not self.ended:
             poll = select.poll()
             live = {groups[0][0]: groups for groups in self._groups.values() if groups}
             for file in live:
@@ -163,16 +162,12 @@ class PerCpuRings:
 
     def suspend(self) -> int:
         """Sample no more for now; CPU time that was sampled since the last ``resume``, ns."""
-        self._is_suspended = True
         sampled_ns = count(self.sampling_files())
         self._close_groups()
         return sampled_ns
 
     def resume(self) -> None:
         """Sample again, after ``suspend``."""
-        if not self._is_suspended:
-            return
-        self._is_suspended = False
         try:
             self._open_all()
         except CapabilityError as error:

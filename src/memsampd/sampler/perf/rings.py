@@ -83,7 +83,10 @@ class Rings(Protocol):
     ended: bool
 
     def wait(self, timeout_seconds: float) -> None:
-        """Wait until a ring has filled up to its watermark, at most so long."""
+        """Wait until a ring has filled up to its watermark, at most so long.
+
+        There are events: it is not suspended.
+        """
 
     def drain(self) -> Drained:
         """Empty all rings."""
@@ -102,7 +105,7 @@ class Rings(Protocol):
         """
 
     def resume(self) -> None:
-        """Open the events of all threads that there are."""
+        """Open the events of all threads that there are, after ``suspend``."""
 
     def close(self) -> None:
         """Release everything; may be called twice."""

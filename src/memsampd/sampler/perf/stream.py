@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Sequence
 
@@ -38,7 +39,7 @@ class SampleStream(Closing):
         self._looked_at = 0  # samples that are to be read
         self._proc = options.proc
         self._process: ProcessHandle | None = None
-        self._is_gone = False
+        self._is_suspended = self._is_gone = False
         self._rings = open_rings(options, online_cpus() if cpus is None else cpus)
 
     @property
@@ -57,9 +58,10 @@ class SampleStream(Closing):
         Task events are kept for :meth:`take_events`.
         """
         self._looked_at = 0
-        self._rings.wait(timeout_seconds)
-        if self._process is not None:
-            self._is_gone = not self._process.alive()
+        if self._is_suspended:  # no event tells of its end
+            self._is_gone = self._process is None or not self._process.alive()
+        else:
+            self._rings.wait(timeout_seconds)
         # Rings are read one after the other. What is younger than this moment waits for the
         # next read, else a sample of the first ring could come out later than a younger one of
         # the second.
@@ -109,16 +111,17 @@ class SampleStream(Closing):
 
     def suspend(self) -> int:
         """Sample no more for now; CPU time that was sampled since the last ``resume``, ns."""
-        if self._process is None:  # in a pause no event tells of its end
-            try:
+        self._is_suspended = True
+        if self._process is None:
+            with contextlib.suppress(TargetError):
                 self._process = ProcessHandle(self._pid, self._proc)
-            except TargetError:
-                self._is_gone = True
         return self._rings.suspend()
 
     def resume(self) -> None:
         """Sample again, after ``suspend``."""
-        self._rings.resume()
+        if self._is_suspended:
+            self._is_suspended = False
+            self._rings.resume()
 
     def close(self) -> None:
         """Release every descriptor and mapping; may be called twice."""

@@ -73,8 +73,6 @@ class PerThreadRings:
         """Wait until a ring has filled up to its watermark, at most so long."""
         deadline = time.monotonic() + timeout_seconds
         while True:
-            if self._is_suspended:
-                return
             self._forget_dead()
             self._find_new()
             self.ended = not self._threads
@@ -136,10 +134,9 @@ class PerThreadRings:
 
     def resume(self) -> None:
         """Sample again, after ``suspend``."""
-        if self._is_suspended:
-            self._is_suspended = False
-            self._find_new()
-            self.ended = not self._threads
+        self._is_suspended = False
+        self._find_new()
+        self.ended = not self._threads
 
     def close(self) -> None:
         """Release everything; may be called twice."""
