@@ -19,21 +19,26 @@ from monitored import RATE_INTERVAL, Monitoring, monitoring, tool
 from promql import ROOT, filled_in, panel_queries, variable_queries
 from tracees import compile_c, running
 
+from memsampd.machines.machine import read_machine
+
 KEPT = ROOT / "prometheus"
 BANDWIDTH = "MemsampdPhaseBandwidthBound"
+COMMAND = "calm-then-bound"  # no other test has a program of this name
 CONFIG = f"""
 publish_seconds = 0.5
 {GENEROUS}
 [[rules]]
 name = "the program"
-command = "program"
+command = "{COMMAND}"
 """
-# Stays in 4 KiB until it is told; then goes through 256 MiB, with a table of 64 KiB beside it.
+# More than the caches of this machine hold: a host's L3 is shown to a small virtual machine whole.
+LARGE_BYTES = 2 * max(128 << 20, *read_machine().cache_sizes_bytes().values())
+# Stays in 4 KiB until it is told; then goes through so much, with a table of 64 KiB beside it.
 CALM_THEN_BOUND = """
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-enum { SMALL = 1 << 13, LARGE = 1 << 25 };
+enum { SMALL = 1 << 13, LARGE = LARGE_BYTES / sizeof(long) };
 static volatile sig_atomic_t told;
 static void tell(int number) { told = 1; }
 int main(void)
@@ -162,7 +167,8 @@ def test_a_program_turns_bandwidth_bound(
     monitors = monitored[how]
     (tmp_path / "memsampd").mkdir()
     shutil.copy(slow_machine, tmp_path / "memsampd")
-    with running(compile_c(tmp_path, CALM_THEN_BOUND)) as program:
+    compiled = compile_c(tmp_path, CALM_THEN_BOUND, f"-DLARGE_BYTES={LARGE_BYTES}l")
+    with running(compiled.rename(tmp_path / COMMAND)) as program:
         assert program.stdout is not None
         program.stdout.readline()
         with observing(how, program.pid, tmp_path, monitors.scraped):
@@ -170,7 +176,7 @@ def test_a_program_turns_bandwidth_bound(
             assert BANDWIDTH not in monitors.alerts()
             program.send_signal(signal.SIGUSR1)
             labels = monitors.wait_for_alert(BANDWIDTH)
-            assert (labels["pid"], labels["command"]) == (str(program.pid), "program")
+            assert (labels["pid"], labels["command"]) == (str(program.pid), COMMAND)
             for name in ("memsampd-machines.json", "memsampd-process.json"):
                 answers_all(monitors, name, program.pid, with_node=how == "daemon")
 
@@ -180,7 +186,7 @@ def answers_all(monitors: Monitoring, name: str, pid: int, *, with_node: bool) -
     values = {
         "$__rate_interval": RATE_INTERVAL,
         "$node": ".+",
-        "$command": "program",
+        "$command": COMMAND,
         "$pid": str(pid),
         "$policy": "lru",
         "$phase": ".+",

@@ -31,14 +31,15 @@ class DiffCommand:
             UsageError: a size is malformed.
             RecordingError: a recording cannot be read.
         """
-        from memsampd.exporters.analysis import analyse
+        from memsampd.exporters.analysis import analyse, usual_sizes
         from memsampd.exporters.difference import difference
         from memsampd.exporters.difference_text import to_document, to_text
         from memsampd.exporters.recording import read_recording
-        from memsampd.models.sizes import default_sizes, parse_sizes
+        from memsampd.models.sizes import parse_sizes
 
-        sizes_bytes = parse_sizes(args.sizes) if args.sizes else default_sizes()
+        asked = parse_sizes(args.sizes) if args.sizes else None
         recordings = {path: read_recording(path) for path in (args.before, args.after)}
+        sizes_bytes = usual_sizes(recordings.values()) if asked is None else asked
         before, after = (
             analyse(recordings[path], args.policy, sizes_bytes)
             for path in (args.before, args.after)

@@ -39,13 +39,14 @@ class ExportCommand:
             UsageError: a size is malformed.
             RecordingError: the recording cannot be read or the output not be written.
         """
-        from memsampd.exporters.analysis import analyse
+        from memsampd.exporters.analysis import analyse, usual_sizes
         from memsampd.exporters.recording import read_recording
         from memsampd.exporters.tables import to_csv, to_json
-        from memsampd.models.sizes import default_sizes, parse_sizes
+        from memsampd.models.sizes import parse_sizes
 
-        sizes_bytes = parse_sizes(args.sizes) if args.sizes else default_sizes()
+        asked = parse_sizes(args.sizes) if args.sizes else None
         recording = read_recording(args.recording)
+        sizes_bytes = usual_sizes([recording]) if asked is None else asked
         analysis = analyse(recording, args.policy, sizes_bytes)
         text = to_json(analysis) if args.format == "json" else to_csv(analysis)
         if args.output is None:
@@ -67,7 +68,8 @@ def add_curve_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--sizes",
         metavar="SIZE,...",
-        help="cache sizes, such as 32KiB,1MiB (default: 1 KiB to 64 MiB in powers of two)",
+        help="cache sizes, such as 32KiB,1MiB (default: powers of two from 1 KiB to 64 MiB, or to "
+        "the first above the machine's caches)",
     )
 
 

@@ -57,9 +57,8 @@ class ReportCommand:
                 written.
             CapabilityError: matplotlib is missing.
         """
-        from memsampd.exporters.analysis import analyse
+        from memsampd.exporters.analysis import analyse, usual_sizes
         from memsampd.exporters.recording import read_recording
-        from memsampd.models.sizes import default_sizes
 
         ending = None if args.output is None else args.output.suffix.lower()
         if ending not in (None, ".png", ".svg", ".html"):
@@ -71,7 +70,8 @@ class ReportCommand:
                 "a page shows one recording", "draw several as .png or .svg, or one at a time"
             )
         recordings = {path: read_recording(path) for path in args.recordings}
-        sizes_bytes = default_sizes(1 if ending is None else _FIGURE_STEPS_PER_OCTAVE)
+        steps = 1 if ending is None else _FIGURE_STEPS_PER_OCTAVE
+        sizes_bytes = usual_sizes(recordings.values(), steps)
         analyses = [analyse(recordings[path], args.policy, sizes_bytes) for path in args.recordings]
         if ending is None:
             from memsampd.exporters.text import to_text

@@ -131,7 +131,7 @@ def _sampling(
 ) -> SamplingPlan:
     """Charges samples, and has them taken for a part of the time where switches are many."""
     cost = around.sampling_cost
-    measure: Callable[[], SwitchCost] | None = around.switch_cost
+    measure: Callable[[float], SwitchCost] | None = around.switch_cost
     if source.name != TaskClockSource.name:  # what a PMU's events take at switches is not known
         cost, measure = msgspec.structs.replace(cost, switch=SwitchCost()), None
 

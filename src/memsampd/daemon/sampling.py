@@ -11,7 +11,7 @@ import msgspec
 from memsampd.sampler.perf.costs import SamplingCost, SwitchCost
 from memsampd.sampler.perf.switches import planned_share
 
-# What switches cost is measured once they may take this part of what is allowed: it takes 10 ms.
+# What switches cost is measured where they may take this part of what is allowed: it takes 10 ms.
 _MATTERS_SHARE = 0.5
 
 
@@ -71,8 +71,8 @@ class SamplingPlan:
         switches: counts them.
         thinned: called when the share has changed.
         tell: tells people why.
-        measure_switch: measures what a switch costs, once threads are switched to so often that it
-            matters; None: it costs what ``cost`` says.
+        measure_switch: tells what a switch costs, by the monotonic time; asked while threads are
+            switched to so often that it matters. None: it costs what ``cost`` says.
     """
 
     def __init__(
@@ -83,9 +83,10 @@ class SamplingPlan:
         switches: Switches,
         thinned: Callable[[], None] = lambda: None,
         tell: Callable[[str], None] = lambda words: None,
-        measure_switch: Callable[[], SwitchCost] | None = None,
+        measure_switch: Callable[[float], SwitchCost] | None = None,
     ) -> None:
         self._source, self._switch = source, cost.switch
+        self._usual_switch_seconds = cost.switch.timer_seconds
         self._interrupt_seconds = cost.interrupt_seconds
         self._measure_switch = measure_switch
         self._allowed_share, self._switches = allowed_share, switches
@@ -112,18 +113,19 @@ class SamplingPlan:
         interrupts = used / (source.weight * source.period_seconds)
         self._seconds += interrupts * self._interrupt_seconds
         if self._switches.look(now_seconds):
-            self._measure_once()
+            self._measure(now_seconds)
             switches = self._switches.switches - self._counted
             self._counted = self._switches.switches
             self._seconds += switches * self._switch_seconds(self._busy_share(now_seconds))
             self._plan()
         return Sampling(self._seconds, source.share, self._why())
 
-    def _measure_once(self) -> None:
-        """Measure what switches cost, if they may take so much that it matters."""
-        taken_share = self._switches.per_cpu_second * self._switch.timer_seconds
+    def _measure(self, now_seconds: float) -> None:
+        """Ask what switches cost, if they may take so much that it matters."""
+        seconds = max(self._switch.timer_seconds, self._usual_switch_seconds)
+        taken_share = self._switches.per_cpu_second * seconds
         if self._measure_switch and taken_share > _MATTERS_SHARE * self._allowed_share:
-            self._switch, self._measure_switch = self._measure_switch(), None
+            self._switch = self._measure_switch(now_seconds)
 
     def _busy_share(self, now_seconds: float) -> float:
         """For which part of the time since it was last asked the target used a CPU, 1 at most."""

@@ -16,7 +16,7 @@ from memsampd.errors import CapabilityError
 from memsampd.machines.machine import Machine, read_machine
 from memsampd.machines.machine_file import MemoryPeak, known_peak
 from memsampd.models.sizes import default_sizes
-from memsampd.sampler.perf.costs import SamplingCost, SwitchCost, measure_switch_cost
+from memsampd.sampler.perf.costs import SamplingCost, SwitchCostMeter
 from memsampd.sampler.perf.watching_cost import WatchingCost
 from memsampd.sampler.pmu.choice import NO_PMU, PmuTrials, try_pmu
 
@@ -29,7 +29,7 @@ class Surroundings(msgspec.Struct, frozen=True):
     Attributes:
         machine: this machine.
         sampling_cost: what branch samples by the timer take from a target.
-        switch_cost: tells what switches between threads take more then: measured once.
+        switch_cost: tells what switches between threads take more then.
         process_cpu: accounts of what is done for each of them.
         memory_peak: what memory gives at most; None if it was not measured.
         pmu: what came of trying the PMU's events.
@@ -43,9 +43,7 @@ class Surroundings(msgspec.Struct, frozen=True):
     memory_peak: MemoryPeak | None = None
     pmu: PmuTrials = NO_PMU
     replica_trial: ReplicaTrial = msgspec.field(default_factory=ReplicaTrial)
-    switch_cost: Callable[[], SwitchCost] = msgspec.field(
-        default_factory=lambda: cache(measure_switch_cost)
-    )
+    switch_cost: SwitchCostMeter = msgspec.field(default_factory=SwitchCostMeter)
     watching_cost: Callable[[], WatchingCost] = msgspec.field(
         default_factory=lambda: cache(WatchingCost.measure)
     )
@@ -64,8 +62,8 @@ class Surroundings(msgspec.Struct, frozen=True):
 
     def curve_sizes(self) -> NDArray[np.int64]:
         """Sizes of live curves: powers of two, and the caches of this machine."""
-        caches = {size for size in self.machine.cache_sizes_bytes().values() if size >= 1024}
-        return np.array(sorted(caches.union(default_sizes().tolist())), np.int64)
+        caches = [size for size in self.machine.cache_sizes_bytes().values() if size >= 1024]
+        return np.union1d(default_sizes(cache_sizes_bytes=caches), caches).astype(np.int64)
 
 
 def _memory_peak(machine: Machine) -> MemoryPeak | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +14,7 @@ from memsampd.estimate.records import Estimate, PhaseEstimate, WindowEstimate
 from memsampd.exporters.recording import Recording
 from memsampd.models.policies import MODELS
 from memsampd.models.records import MissRatioCurve
+from memsampd.models.sizes import default_sizes
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,17 @@ class Analysis:
     def curve(self, phase: PhaseEstimate) -> MissRatioCurve | None:
         """Return a phase's curve; None if nothing is known of it."""
         return phase.curves.get(self.policy)
+
+
+def usual_sizes(recordings: Iterable[Recording], steps_per_octave: int = 1) -> NDArray[np.int64]:
+    """Return the sizes at which recordings are shown: beyond the caches of their machines, int64.
+
+    Args:
+        recordings: all that are shown together.
+        steps_per_octave: so many sizes between a power of two and the next one.
+    """
+    caches = [size for each in recordings for size in each.header.cache_sizes_bytes.values()]
+    return default_sizes(steps_per_octave, caches)
 
 
 def analyse(recording: Recording, policy: str, sizes_bytes: NDArray[np.int64]) -> Analysis:

@@ -79,7 +79,7 @@ def demands_of(estimate: Estimate, cpus: float) -> tuple[Demand, ...]:
 
 def advice_sizes(cache_bytes: int) -> NDArray[np.int64]:
     """Return the sizes at which curves are wanted for advice on a cache: up to it, int64."""
-    sizes = default_sizes(4)
+    sizes = default_sizes(4, [cache_bytes])
     return np.union1d(sizes[sizes < cache_bytes], [cache_bytes])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +12,7 @@ from memsampd.errors import UsageError
 
 MAX_SIZE_BYTES = 1 << 40
 MAX_SIZES = 4096
+_FIRST_OCTAVE, _USUAL_OCTAVES = 10, 26
 _UNITS = {"": 0, "K": 10, "M": 20, "G": 30}
 _SIZE = re.compile(r"(\d{1,15})\s*(?:([KMG])(?:i?B)?|B)?", re.IGNORECASE | re.ASCII)
 
@@ -38,9 +40,19 @@ def size_in_lines(sizes_bytes: NDArray[np.int64], line_bytes: int) -> NDArray[np
     return np.asarray(sizes_bytes // line_bytes, dtype=np.int64)
 
 
-def default_sizes(steps_per_octave: int = 1) -> NDArray[np.int64]:
-    """Return 1 KiB to 64 MiB in equal logarithmic steps, int64."""
-    return np.round(2.0 ** np.linspace(10, 26, 16 * steps_per_octave + 1)).astype(np.int64)
+def default_sizes(
+    steps_per_octave: int = 1, cache_sizes_bytes: Iterable[int] = ()
+) -> NDArray[np.int64]:
+    """Return 1 KiB to 64 MiB, or more, in equal logarithmic steps, int64.
+
+    Args:
+        steps_per_octave: so many sizes between a power of two and the next one.
+        cache_sizes_bytes: of a machine's caches: the last size is above all of them, so that a
+            curve also tells what more of a cache would do.
+    """
+    octaves = max(_USUAL_OCTAVES, *(size.bit_length() for size in cache_sizes_bytes), 0)
+    steps = (octaves - _FIRST_OCTAVE) * steps_per_octave
+    return np.round(2.0 ** np.linspace(_FIRST_OCTAVE, octaves, steps + 1)).astype(np.int64)
 
 
 def parse_size(text: str) -> int:

@@ -120,13 +120,14 @@ def test_where_it_cannot_be_less_that_is_said() -> None:
     assert source.told == []
 
 
-def test_what_a_switch_costs_is_measured_once_it_matters() -> None:
-    """Until then it costs what is usual."""
-    measured: list[SwitchCost] = []
+def test_what_a_switch_costs_is_asked_where_it_matters() -> None:
+    """Until then it costs what is usual, and it is asked again though it was little."""
+    costs = [SwitchCost(1e-6, 0.5e-6, 0.004), SwitchCost(26e-6, 2e-6, 0.004)]
+    asked: list[float] = []
 
-    def measure() -> SwitchCost:
-        measured.append(SwitchCost(26e-6, 2e-6, 0.004))
-        return measured[0]
+    def measure(now_seconds: float) -> SwitchCost:
+        asked.append(now_seconds)
+        return costs[len(asked) - 1]
 
     source, switches = Source(), Switches(100.0)
     plan = SamplingPlan(source, COST, 0.01, switches, measure_switch=measure)
@@ -134,9 +135,12 @@ def test_what_a_switch_costs_is_measured_once_it_matters() -> None:
     switches.switches = 100
     usual = 500 * 6e-6 + 100 * (1e-6 + 0.75 * 12e-6)
     assert plan.look(1.0, 1.0).seconds == pytest.approx(usual)
-    assert not measured
+    assert not asked
     switches.per_cpu_second, switches.switches = 500.0, 600
     told = plan.look(2.0, 2.0)
-    assert told.seconds == pytest.approx(usual + 500 * 6e-6 + 500 * (2e-6 + 0.75 * 24e-6))
-    plan.look(3.0, 3.0)
-    assert len(measured) == 1
+    little = usual + 500 * 6e-6 + 500 * (0.5e-6 + 0.75 * 0.5e-6)
+    assert told.seconds == pytest.approx(little)
+    switches.switches = 1100
+    told = plan.look(3.0, 3.0)
+    assert told.seconds == pytest.approx(little + 500 * 6e-6 + 500 * (2e-6 + 0.75 * 24e-6))
+    assert asked == [2.0, 3.0]

@@ -21,7 +21,7 @@ from invented import (
 
 from memsampd.errors import UsageError
 from memsampd.estimate.events import BurstRecord, MergeRecord, code_bytes
-from memsampd.exporters.analysis import analyse
+from memsampd.exporters.analysis import analyse, usual_sizes
 from memsampd.exporters.recording import Recording, RecordingWriter, read_recording
 from memsampd.exporters.tables import to_csv, to_json
 from memsampd.exporters.text import to_text
@@ -351,3 +351,18 @@ def test_bad_sizes(text: str) -> None:
 def test_sizes_are_sorted_and_unique() -> None:
     assert parse_sizes("2K,1K,1024").tolist() == [1024, 2048]
     assert format_size(48 << 10) == "48 KiB"
+
+
+def test_usual_sizes_reach_beyond_the_caches_of_all_machines() -> None:
+    def with_last_level(size_bytes: int) -> Recording:
+        caches = {"L1d": 48 << 10, "L3": size_bytes}
+        return Recording(msgspec.structs.replace(header(), cache_sizes_bytes=caches), [])
+
+    assert usual_sizes([with_last_level(32 << 20)]).tolist() == default_sizes().tolist()
+    assert usual_sizes([]).tolist() == default_sizes().tolist()
+    large = usual_sizes([with_last_level(480 << 20), with_last_level(32 << 20)])
+    assert large.tolist() == [1 << octave for octave in range(10, 30)]
+    assert usual_sizes([with_last_level(64 << 20)])[-1] == 128 << 20  # more than there is
+    fine = usual_sizes([with_last_level(480 << 20)], 4)
+    assert set(default_sizes(4)) <= set(fine)
+    assert (fine[-1], len(fine)) == (512 << 20, 4 * 19 + 1)

@@ -17,7 +17,7 @@ from tracees import descriptors, running, sleeping
 
 from memsampd import _core
 from memsampd.sampler.perf import costs
-from memsampd.sampler.perf.costs import SwitchCost, measure_switch_cost
+from memsampd.sampler.perf.costs import SwitchCost, SwitchCostMeter, measure_switch_cost
 from memsampd.sampler.perf.switches import LEAST_SHARE, SwitchCounter, planned_share, shortened
 from memsampd.sampler.process.identity import program_mark
 
@@ -155,6 +155,19 @@ def test_the_cost_is_the_difference_by_the_number_of_switches(
     assert cost.timer_seconds == pytest.approx(600_000e-9 / 60)
     assert cost.open_seconds == pytest.approx(60_000e-9 / 60)
     assert next(told) % 3 == 0
+
+
+def test_the_most_that_was_measured_counts() -> None:
+    """Who measures beside short sleeps measures too little."""
+    measured = iter([1e-6, 12e-6, 3e-6])
+    meter = SwitchCostMeter(lambda: SwitchCost(next(measured), 0.5e-6, 0.004))
+    assert meter(5.0).timer_seconds == 1e-6
+    assert meter(6.9).timer_seconds == 1e-6
+    assert meter(7.0).timer_seconds == 12e-6
+    assert meter(10.9).timer_seconds == 12e-6
+    assert meter(11.0).timer_seconds == 12e-6
+    assert next(measured, None) is None  # it was measured three times, twice as late each time
+    assert meter(18.9).timer_seconds == 12e-6
 
 
 def test_a_refusal_is_no_cost_of_switches(monkeypatch: pytest.MonkeyPatch) -> None:
