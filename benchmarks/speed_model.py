@@ -43,7 +43,7 @@ class Known:
 
     Attributes:
         rate: exact accesses over CPU time, a second.
-        features: of each burst, shape (b, 4).
+        features: of each burst, shape (b, 6).
         without_core: the same by instructions alone.
         timed: rates measured in the target, accesses a second, nan where there is none, shape (b,).
     """
@@ -59,7 +59,8 @@ def known_of(recording: Recording, total_accesses: float) -> Known | None:
     bursts = [burst for burst in recording.bursts if burst.accesses >= _FEWEST_ACCESSES]
     if not bursts:
         return None
-    model = SpeedModel(recording.header.cache_sizes_bytes, recording.header.line_bytes)
+    header = recording.header
+    model = SpeedModel(header.cache_sizes_bytes, header.line_bytes, header.cache_seconds)
     whole = sum((burst.histogram() for burst in bursts), ReuseHistogram.empty())
     pooled = SurvivalFunction.from_histogram(whole)
     rows, without, timed = [], [], []

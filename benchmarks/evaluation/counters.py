@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evaluation.scraping import Scrape
-from memsampd.estimate.estimator import Estimator
 from memsampd.estimate.records import Totals
+from memsampd.exporters.analysis import estimator_of
 from memsampd.exporters.recording import Recording
 from reference.metrics import Floats, cdf_error, whole_run_error
 from reference.store import Reference
@@ -80,12 +80,7 @@ def increases(scrapes: Sequence[Scrape]) -> tuple[Floats, Floats]:
 
 def replayed(recording: Recording) -> list[Totals]:
     """Return the counters after each event of a recording, and at its end, as told again."""
-    header = recording.header
-    estimator = Estimator(
-        np.array(ERROR_SIZES_BYTES, np.int64),
-        header.line_bytes,
-        cache_sizes_bytes=header.cache_sizes_bytes,
-    )
+    estimator = estimator_of(recording.header, np.array(ERROR_SIZES_BYTES, np.int64))
     states = []
     for event in recording.events:
         estimator.add(event)

@@ -8,9 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from memsampd.estimate.estimator import Estimator
 from memsampd.estimate.events import EstimatorEvent, WatchRecord
-from memsampd.exporters.analysis import analyse
+from memsampd.exporters.analysis import analyse, estimator_of
 from memsampd.exporters.recording import Recording
 from memsampd.models.records import MissRatioCurve
 from memsampd.models.statstack import StatStack
@@ -139,8 +138,8 @@ def told_distances(recording: Recording, distances: NDArray[np.int64]) -> MissRa
     It is weighted, joined and bounded as curves of caches are. So bounds hold what cache models are
     wrong by, too, though none is used.
     """
-    header, model = recording.header, ReuseDistances()
-    estimator = Estimator(distances, header.line_bytes, (model,), header.cache_sizes_bytes)
+    model = ReuseDistances()
+    estimator = estimator_of(recording.header, distances, (model,))
     for event in recording.last_program:
         estimator.add(event)
     estimator.finish()

@@ -28,8 +28,8 @@ from memsampd.daemon.branches import named_branches
 from memsampd.daemon.config import OutputConfig, SessionConfig
 from memsampd.daemon.session import Session
 from memsampd.daemon.store.file import FILE_NAME
-from memsampd.estimate.estimator import Estimator
 from memsampd.estimate.events import BurstRecord
+from memsampd.exporters.analysis import estimator_of
 from memsampd.exporters.recording import read_recording
 from memsampd.exporters.snapshot import Snapshot
 from memsampd.phases.branchmap import BranchMap, BranchMaps
@@ -154,7 +154,7 @@ def test_another_process_of_the_program_is_known(
     first = recording.events[: len(stored)]
     assert all(isinstance(each, BurstRecord) and each.is_stored for each in first)
     assert all(each.time_seconds < 0 and each.cost.target_seconds == 0 for each in stored)
-    replayed = Estimator(live.sizes_bytes, 64, cache_sizes_bytes=recording.header.cache_sizes_bytes)
+    replayed = estimator_of(recording.header, live.sizes_bytes)
     for event in recording.events:
         replayed.add(event)
     replayed.finish()

@@ -20,8 +20,8 @@ from memsampd import _core
 from memsampd.daemon.attach import attached
 from memsampd.daemon.config import OutputConfig, SessionConfig
 from memsampd.errors import CaptureError, MemsampdError
-from memsampd.estimate.estimator import Estimator
 from memsampd.estimate.events import WatchRecord
+from memsampd.exporters.analysis import estimator_of
 from memsampd.exporters.recording import read_recording
 from memsampd.machines.pmu import HardwareEvent
 from memsampd.sampler.perf.arrival import HIT_SECONDS
@@ -629,8 +629,9 @@ def test_a_session_watches_what_its_bursts_left_open(
             process.kill()
     assert watches_of(path)
     assert followed == {(process.pid,)}  # its threads
-    again = Estimator(said.sizes_bytes, 64, cache_sizes_bytes=session.snapshot().cache_sizes_bytes)
-    for event in read_recording(path).events:
+    recording = read_recording(path)
+    again = estimator_of(recording.header, said.sizes_bytes)
+    for event in recording.events:
         again.add(event)
     again.finish()
     for policy, curve in again.estimate().curves.items():

@@ -82,7 +82,7 @@ class Preparation(msgspec.Struct, frozen=True):
             parts = compose(
                 target, handle, config, around, stack, make_tracer, store=store, tell=logger.info
             )
-            kept = recorders(self.output, parts, config, around.machine, accesses.why)
+            kept = recorders(self.output, parts, config, around, accesses.why)
             for recorder in kept:
                 stack.callback(recorder.close)
             session = Session(parts, config, (*self.exporters, *kept), kept, observers)

@@ -12,8 +12,8 @@ import msgspec
 from memsampd import __version__
 from memsampd.daemon.config import OutputConfig, SessionConfig
 from memsampd.daemon.session_parts import SessionParts
+from memsampd.daemon.surroundings import Surroundings
 from memsampd.exporters.protocols import Exporter
-from memsampd.machines.machine import Machine
 
 if TYPE_CHECKING:
     from memsampd.exporters.recording import RecordingWriter
@@ -47,7 +47,7 @@ def recorders(
     output: OutputConfig,
     parts: SessionParts,
     config: SessionConfig,
-    machine: Machine,
+    around: Surroundings,
     accesses_why: str,
 ) -> list[RecordingWriter]:
     """The recording, if one is wanted; it tells why accesses come from where they do.
@@ -66,7 +66,8 @@ def recorders(
         line_bytes=config.line_bytes,
         start_unix_seconds=time.time(),
         cache_sizes_bytes=parts.cache_sizes_bytes,
-        machine={"cpu": machine.cpu.name, "cpus": len(machine.cpus)},
+        cache_seconds=dict(around.cache_seconds),
+        machine={"cpu": around.machine.cpu.name, "cpus": len(around.machine.cpus)},
         config=msgspec.structs.asdict(config) | {"accesses_why": accesses_why},
     )
     return [RecordingWriter(output.recording, header, overwrite=output.overwrite)]

@@ -130,6 +130,7 @@ def _estimator(config: SessionConfig, around: Surroundings) -> Estimator:
         config.line_bytes,
         None if config.random_replacement else (MODELS["lru"](),),
         cache_sizes_bytes=dict(around.machine.cache_sizes_bytes()),
+        cache_seconds=around.cache_seconds,
     )
 
 

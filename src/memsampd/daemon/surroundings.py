@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 
 import msgspec
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from memsampd.daemon.accesses import ReplicaTrial
 from memsampd.daemon.own_cpu import ProcessCpu
 from memsampd.errors import CapabilityError
+from memsampd.machines.cache_seconds import measure_cache_seconds
 from memsampd.machines.machine import Machine, read_machine
 from memsampd.machines.machine_file import MemoryPeak, known_peak
 from memsampd.models.sizes import default_sizes
@@ -31,6 +32,7 @@ class Surroundings(msgspec.Struct, frozen=True):
         sampling_cost: what branch samples by the timer take from a target.
         switch_cost: tells what switches between threads take more then.
         process_cpu: accounts of what is done for each of them.
+        cache_seconds: what an access to its caches takes ("L3"), as far as that was measured.
         memory_peak: what memory gives at most; None if it was not measured.
         pmu: what came of trying the PMU's events.
         replica_trial: knows whether replicas can be made.
@@ -40,6 +42,7 @@ class Surroundings(msgspec.Struct, frozen=True):
     machine: Machine
     sampling_cost: SamplingCost
     process_cpu: ProcessCpu
+    cache_seconds: Mapping[str, float] = msgspec.field(default_factory=dict)
     memory_peak: MemoryPeak | None = None
     pmu: PmuTrials = NO_PMU
     replica_trial: ReplicaTrial = msgspec.field(default_factory=ReplicaTrial)
@@ -56,6 +59,7 @@ class Surroundings(msgspec.Struct, frozen=True):
             machine,
             SamplingCost.measure_interrupts(),
             process_cpu or ProcessCpu(),
+            measure_cache_seconds(machine.cache_sizes_bytes()),
             _memory_peak(machine),
             try_pmu(machine.cpu),
         )

@@ -46,6 +46,7 @@ class Estimator:
         models: one for each policy; the first one's curves decide on drift.
         cache_sizes_bytes: this machine's data caches by name: what misses cost, where code could
             not be timed.
+        cache_seconds: what accesses to them take, by name, where that was measured.
         settle_windows: windows after which one is settled.
         waiting_windows: windows that wait for a burst at most.
         remembered_bursts: bursts that are told apart.
@@ -58,6 +59,7 @@ class Estimator:
         line_bytes: int,
         models: Sequence[CacheModel] | None = None,
         cache_sizes_bytes: Mapping[str, int] | None = None,
+        cache_seconds: Mapping[str, float] | None = None,
         settle_windows: int = 32,
         waiting_windows: int = 512,
         remembered_bursts: int = 128,
@@ -65,7 +67,7 @@ class Estimator:
     ) -> None:
         chosen = [model() for model in MODELS.values()] if models is None else models
         self._layout = CurveLayout(tuple(chosen), np.asarray(sizes_bytes, np.int64), line_bytes)
-        self._speed = SpeedModel(cache_sizes_bytes or {}, line_bytes)
+        self._speed = SpeedModel(cache_sizes_bytes or {}, line_bytes, cache_seconds)
         self._settle_windows = settle_windows
         self._waiting_windows = waiting_windows
         self._capacity = remembered_bursts

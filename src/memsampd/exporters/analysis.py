@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from memsampd.estimate.estimator import Estimator
 from memsampd.estimate.events import WindowRecord
 from memsampd.estimate.records import Estimate, PhaseEstimate, WindowEstimate
-from memsampd.exporters.recording import Recording
+from memsampd.exporters.recording import HeaderRecord, Recording
 from memsampd.models.policies import MODELS
+from memsampd.models.protocols import CacheModel
 from memsampd.models.records import MissRatioCurve
 from memsampd.models.sizes import default_sizes
 
@@ -97,6 +98,30 @@ def usual_sizes(recordings: Iterable[Recording], steps_per_octave: int = 1) -> N
     return default_sizes(steps_per_octave, caches)
 
 
+def estimator_of(
+    header: HeaderRecord,
+    sizes_bytes: NDArray[np.int64],
+    models: Sequence[CacheModel] | None = None,
+    tell_window: Callable[[WindowEstimate], None] | None = None,
+) -> Estimator:
+    """Return what a recording's events are to be told to, as the session's own one was made.
+
+    Args:
+        header: of the recording.
+        sizes_bytes: cache sizes, shape (s,), int64, ascending.
+        models: one for each policy; None: all.
+        tell_window: told of each window once it is settled.
+    """
+    return Estimator(
+        sizes_bytes,
+        header.line_bytes,
+        models,
+        header.cache_sizes_bytes,
+        header.cache_seconds,
+        tell_window=tell_window,
+    )
+
+
 def analyse(recording: Recording, policy: str, sizes_bytes: NDArray[np.int64]) -> Analysis:
     """Work out all curves of a recording.
 
@@ -106,12 +131,11 @@ def analyse(recording: Recording, policy: str, sizes_bytes: NDArray[np.int64]) -
         sizes_bytes: cache sizes, shape (s,), int64, ascending.
     """
     told: dict[int, WindowEstimate] = {}
-    estimator = Estimator(
+    estimator = estimator_of(
+        recording.header,
         sizes_bytes,
-        recording.header.line_bytes,
         (MODELS[policy](),),
-        recording.header.cache_sizes_bytes,
-        tell_window=lambda window: told.__setitem__(window.index, window),
+        lambda window: told.__setitem__(window.index, window),
     )
     events = recording.last_program
     for event in events:

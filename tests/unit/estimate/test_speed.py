@@ -111,3 +111,25 @@ def test_a_few_accesses_at_the_begin_of_the_modelled_core_take_time_as_well() ->
     core = CoreTimes(instructions=20, accesses=4, distant=0, near_cycles=0.0, distant_cycles=0.0)
     model, one = SpeedModel(CACHES, 64), burst(200_000, core=core)
     assert 0 < model.rate(one, survival(8)) <= model.highest(one, survival(8)) < 1.5e10
+
+
+def test_a_slow_l3_makes_code_that_misses_l2_slower() -> None:
+    usual = burst(200_000, 50_000, core(1.0, 5000, 0.5))
+
+    def rates(l3_seconds: float) -> tuple[float, float]:
+        model = SpeedModel(CACHES, 64, {"L3": l3_seconds})
+        return model.rate(usual, survival(8)), model.rate(usual, survival(40_000))
+
+    known, slow, slower = rates(10e-9), rates(40e-9), rates(80e-9)
+    assert known[0] == slow[0] == slower[0]  # it hits L1d
+    assert known[1] > 2 * slow[1] > 2 * slower[1] > 0
+    assert SpeedModel(CACHES, 64).rate(usual, survival(40_000)) == known[1]
+    assert rates(1e-3) == rates(1.0)  # such figures are no cache's
+
+
+def test_memory_is_no_faster_than_l3() -> None:
+    def rate(lines: int) -> float:
+        model = SpeedModel(CACHES, 64, {"L3": 100e-9})
+        return model.rate(burst(200_000, 100_000, core(1.0, 5000, 1.0)), survival(lines))
+
+    assert rate(1 << 20) <= 1.001 * rate(40_000)

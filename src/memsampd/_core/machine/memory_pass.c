@@ -1,7 +1,9 @@
-/* One pass over an area of memory: what `memsampd machine --measure` times. */
+/* Ways through an area of memory that are timed: what `memsampd machine --measure` shows, and what an access
+ * to the last-level cache takes. */
 #include "core.h"
 
 #include <stdint.h>
+#include <time.h>
 
 enum { LINE_WORDS = 8 };
 
@@ -72,7 +74,58 @@ memory_pass(PyObject *Py_UNUSED(module), PyObject *args)
     return PyLong_FromUnsignedLongLong(sum); /* so that the reads are needed */
 }
 
+static double
+cpu_seconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+/* Loads at random, each from where the one before says. */
+static uint64_t
+chase(const uint64_t *words, size_t lines, size_t loads, uint64_t at)
+{
+    for (size_t i = 0; i < loads; i++) {
+        at += words[(size_t)((unsigned __int128)at * lines >> 64) * LINE_WORDS];
+        at = at * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    }
+    return at;
+}
+
+PyDoc_STRVAR(memory_chase_doc,
+             "memory_chase(area, loads, seed)\n--\n\n"
+             "CPU time of a load, in seconds, where each waits for the one before: at random lines of a "
+             "writable area, others for another seed, without the GIL.");
+
+static PyObject *
+memory_chase(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    Py_buffer area;
+    Py_ssize_t loads;
+    unsigned long long at;
+    if (!PyArg_ParseTuple(args, "w*nK", &area, &loads, &at))
+        return NULL;
+    const uint64_t *words = area.buf;
+    const size_t lines = (size_t)area.len / sizeof(uint64_t) / LINE_WORDS;
+    if ((uintptr_t)words % sizeof(uint64_t) || lines == 0 || loads < 1) {
+        PyBuffer_Release(&area);
+        PyErr_SetString(PyExc_ValueError, "a load or more, of an area of aligned lines");
+        return NULL;
+    }
+    double seconds;
+    Py_BEGIN_ALLOW_THREADS
+    seconds = cpu_seconds();
+    at = chase(words, lines, (size_t)loads, at);
+    __asm__ volatile("" : : "r"(at)); /* so that the loads are needed */
+    seconds = cpu_seconds() - seconds;
+    Py_END_ALLOW_THREADS
+    PyBuffer_Release(&area);
+    return PyFloat_FromDouble(seconds / (double)loads);
+}
+
 PyMethodDef memsampd_machine[] = {
+    {"memory_chase", memory_chase, METH_VARARGS, memory_chase_doc},
     {"memory_pass", memory_pass, METH_VARARGS, memory_pass_doc},
     {NULL, NULL, 0, NULL},
 };

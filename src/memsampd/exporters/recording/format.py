@@ -36,6 +36,8 @@ class HeaderRecord(Event, frozen=True, kw_only=True, tag="header"):
         line_bytes: size of a cache line.
         start_unix_seconds: wall-clock time of the attach.
         cache_sizes_bytes: this machine's data cache sizes by name ("L1d", "L2", "L3").
+        cache_seconds: what an access takes that hits one of them ("L3"), if the next one waits for
+            it; empty where that was not measured.
         machine: description of the machine, for people and scripts.
         config: the session's settings.
     """
@@ -46,12 +48,15 @@ class HeaderRecord(Event, frozen=True, kw_only=True, tag="header"):
     line_bytes: int
     start_unix_seconds: float
     cache_sizes_bytes: dict[str, int] = msgspec.field(default_factory=dict)
+    cache_seconds: dict[str, float] = msgspec.field(default_factory=dict)
     machine: dict[str, Any] = msgspec.field(default_factory=dict)
     config: dict[str, Any] = msgspec.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not 0 < self.line_bytes <= 1 << 20:
             raise ValueError("line_bytes out of range")
+        if not all(0 < seconds < 1 for seconds in self.cache_seconds.values()):
+            raise ValueError("cache_seconds out of range")
 
 
 class SummaryRecord(Event, frozen=True, kw_only=True, tag="summary"):
