@@ -10,11 +10,14 @@ ALIKE = 0.7
 """From what likeness of two branch vectors on, 0..1, they are of the same code."""
 # Timings of bursts that ran the same code, and whose curves differ by no more than a tenth of the
 # accesses anywhere, contradict each other if one is so many times the other.
-# Registers that begin anew between two samples, unseen, make code seem slower, never faster.
+# Registers that begin anew between two samples, unseen, make code seem slower, never faster: so the
+# slower one does not count, unless so many and more than agree with the other agree with it, and it
+# is nearer to the model: then the other does not.
 _SAME_CODE = 0.9
 _SAME_CURVE = 0.1
 _CONTRADICTION = 2.0
 _CONFIRMATION = 1.3
+_MANY = 2
 # The model of rates is no further off than this, mostly: the faster of two that contradict each
 # other is taken if it is as near to the model, and none that is so much faster than the model
 # unless another one confirms it. Windows that agree are believed up to twice that.
@@ -58,17 +61,22 @@ class Timings(msgspec.Struct, frozen=True):
         is_apart = np.abs(faster) > np.log(_CONTRADICTION)
         same = self._of_same_code(is_apart)
         apart = same & is_apart
-        is_slower = (apart & (faster < 0)).any(axis=1)
-        is_confirmed = (same & (np.abs(faster) < np.log(_CONFIRMATION))).any(axis=1)
+        confirmations = (same & (np.abs(faster) < np.log(_CONFIRMATION))).sum(axis=1)
+        off_model = np.abs(self.rate - self.model)
+        stands = np.greater.outer(confirmations, confirmations)
+        stands &= (confirmations >= _MANY)[:, None] & np.less.outer(off_model, off_model)
+        slower = apart & (faster < 0)
+        is_outdone = (slower & ~stands).any(axis=1) | (slower & stands).any(axis=0)
+        is_confirmed = confirmations > 0
         over_highest = self.rate - self.highest
         is_too_fast = self.is_timed & (over_highest > np.log(_TOO_FAST)) & ~is_confirmed
         is_steady = self.steady - self.highest < np.log(_FAR_TOO_FAST)
         is_odd = apart.any(axis=1) | is_too_fast
         goes_by_windows = is_odd & is_steady & self.is_timed
         in_doubt = is_odd & ~is_steady
-        is_likely = is_confirmed | (np.abs(self.rate - self.model) < np.log(_NEAR_MODEL))
+        is_likely = is_confirmed | (off_model < np.log(_NEAR_MODEL))
         is_likely |= ~in_doubt
-        trusted = goes_by_windows | (self.is_timed & ~is_slower & is_likely)
+        trusted = goes_by_windows | (self.is_timed & ~is_outdone & is_likely)
         return Doubts(in_doubt, trusted, goes_by_windows)
 
     def _of_same_code(self, apart: NDArray[np.bool_]) -> NDArray[np.bool_]:

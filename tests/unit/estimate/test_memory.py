@@ -116,7 +116,7 @@ def test_the_same_code_may_go_at_two_rates() -> None:
 
 
 def test_timings_that_contradict_each_other_do_not_count() -> None:
-    """A slower one never; the fastest if it is confirmed. Else the model stands in for both."""
+    """A lone slower one never; the fastest if it is confirmed. Else the model stands in."""
     memory = BurstMemory(4, 1)
     for rate, code in ((1e8, 0), (4e8, 0), (2e8, 1), (2.3e8, 1)):
         memory.add(0, 0, CODE[code], np.zeros(1), rate, 0.01, 2e9, True, 5 + code)
@@ -143,6 +143,24 @@ def test_of_two_that_contradict_each_other_the_one_near_the_model_counts(
         memory.add(0, 0, CODE[0], np.zeros(1), rate, 0.01, model, True, 5)
     assert memory.doubts().trusted.tolist() == [False, trusted]
     assert memory.timed_code.tolist() == [-1, -1]
+
+
+@pytest.mark.parametrize(
+    ("others", "model", "trusted"),
+    [
+        ((1.1e8, 1.2e8), 1.5e8, [True, False, True, True]),
+        ((1.1e8, 1.2e8), 2.5e8, [False, True, False, False]),  # that is nearer to the fast one
+        ((1.1e8,), 1.5e8, [False, True, False]),  # only two agree
+        ((1.1e8, 1.2e8, 3.9e8, 4.1e8), 1.5e8, [False, True, False, False, True, True]),
+    ],
+)
+def test_slower_ones_that_agree_and_are_near_the_model_count(
+    others: tuple[float, ...], model: float, trusted: list[bool]
+) -> None:
+    memory = BurstMemory(4, 1)
+    for rate in (1e8, 4e8, *others):
+        memory.add(0, 0, CODE[0], np.zeros(1), rate, 0.01, model, True, 5)
+    assert memory.doubts().trusted.tolist() == trusted
 
 
 def test_what_is_left_behind_dropped_bursts_is_as_it_was() -> None:
