@@ -30,6 +30,7 @@ def test_what_is_known_before_and_after_measuring(tmp_path: Path) -> None:
     report = json.loads(machine(tmp_path, "--json").stdout)
     assert report["file"] == str(tmp_path / "memsampd/machine.json")
     assert report["machine"]["cpus"]
+    assert ("L3 access" in before.stdout) == ("L3" in report["cache_seconds"])
     measured = report["measured"]
     assert measured["is_of_this_machine"]
     cpus = len(os.sched_getaffinity(0))

@@ -130,6 +130,7 @@ def _describe(bandwidth: Bandwidth) -> str:
 def _as_json(machine: Machine, path: Path | None, content: MachineFile | None) -> str:
     import msgspec
 
+    from memsampd.machines.cache_seconds import measure_cache_seconds
     from memsampd.machines.pmu import read_pmus
 
     measured = None
@@ -141,6 +142,7 @@ def _as_json(machine: Machine, path: Path | None, content: MachineFile | None) -
         }
     report = {
         "machine": msgspec.to_builtins(machine),
+        "cache_seconds": measure_cache_seconds(machine.cache_sizes_bytes()),
         "pmus": [pmu.name for pmu in read_pmus()],
         "file": str(path) if path is not None else None,
         "measured": measured,
@@ -149,6 +151,7 @@ def _as_json(machine: Machine, path: Path | None, content: MachineFile | None) -
 
 
 def _as_text(machine: Machine, path: Path | None, content: MachineFile | None) -> str:
+    from memsampd.machines.cache_seconds import measure_cache_seconds
     from memsampd.machines.pmu import read_pmus
     from memsampd.models.sizes import format_size
 
@@ -161,6 +164,8 @@ def _as_text(machine: Machine, path: Path | None, content: MachineFile | None) -
         shared = f", each shared by {sharing} CPUs" if sharing > 1 else ""
         said = f"{times}{format_size(size_bytes)}" + (f", {ways} ways" if ways else "") + shared
         rows.append((name, f"{said} ({source})"))
+    for name, seconds in measure_cache_seconds(machine.cache_sizes_bytes()).items():
+        rows.append((f"{name} access", f"{1e9 * seconds:.0f} ns, measured now"))
     rows.append(("PMU", ", ".join(pmu.name for pmu in read_pmus()) or "none (none is needed)"))
     if content is None:
         rows.append(("memory peak", "not measured: memsampd machine --measure"))
