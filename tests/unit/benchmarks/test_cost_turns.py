@@ -1,0 +1,59 @@
+"""Costs by turns of one process: which pieces of work count, and that each kind of work goes on."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import cost_turns
+from cost_turns import Piece, Worker, turn
+from targets.comparing import Figures
+from targets.endless import WORK
+from targets.launching import child
+
+FOLDER = Path(cost_turns.__file__).parent
+TELLS = """
+for line in ("1.5 0.2 0.4", "2.0 0.3 0.4", "3.0 0.5 0.9"):
+    print(line, flush=True)
+input()
+"""
+
+
+def worker_of(process: subprocess.Popen[str], pieces: int) -> Worker:
+    worker = Worker(process)
+    while len(worker._pieces) < pieces:
+        assert process.poll() is None
+        time.sleep(0.01)
+    return worker
+
+
+def test_pieces_count_that_were_begun_and_ended_in_a_turn() -> None:
+    pipe = subprocess.PIPE
+    with child((sys.executable, "-c", TELLS), stdin=pipe, stdout=pipe) as process:
+        worker = worker_of(process, 3)
+        assert worker.between(1.55, 2.9) == [Piece(2.0, 0.3, 0.4)]
+        assert worker.between(0.0, 9.0) == []  # those of a turn before are gone
+
+
+def test_a_program_that_ended_is_told() -> None:
+    with child((sys.executable, "-c", ""), stdout=subprocess.PIPE) as process:
+        worker = Worker(process)
+        process.wait()
+        with pytest.raises(SystemExit, match="status 0"):
+            worker.between(0.0, 9.0)
+
+
+@pytest.mark.parametrize("name", WORK)
+def test_each_kind_of_work_tells_what_its_pieces_took(name: str) -> None:
+    command = (sys.executable, "-m", "targets.endless", name)
+    with child(command, stdout=subprocess.PIPE, cwd=FOLDER) as process:
+        worker = worker_of(process, 1)
+        figures: Figures = {}
+        while not figures:
+            figures = turn(worker, None, 1.0)
+        assert (figures["pieces"] or 0) >= 1
+        assert 0 < (figures["cpu_seconds"] or 0) <= 1.1 * (figures["wall_seconds"] or 0)
