@@ -34,14 +34,14 @@ from pathlib import Path
 from typing import Any
 
 from programs.workload import environment, find_program
-from targets import options
+from targets import comparing, options
 from targets.agent import Observation, first_seconds, observing
-from targets.comparing import ALONE, Figures, Kind, Row, missed, table
+from targets.comparing import Figures, Kind, Row, charged_row
 from targets.launching import (
     LaunchError,
     available_bytes,
-    busy,
     busy_seconds,
+    every_cpu_busy,
     forget_peak,
     launched,
     read_counters,
@@ -82,12 +82,11 @@ _OTHERS = Row("others_share", "other programs' CPU, % of one", 100, 0)
 
 def program_rows(is_busy: bool) -> list[Row]:
     """Return what is told of programs of fixed work."""
-    charged = Kind.SHOWN if is_busy else Kind.CHARGED
     return [
         Row("wall_seconds", "wall time, s", 1, 2, Kind.GAIN, 0.02),
         Row("cpu_seconds", "CPU time, s", 1, 2, Kind.GAIN, 0.02),
         *_PAGES,
-        Row("charged_share", "charged, %", 100, 2, charged, 1.5, cost="wall_seconds"),
+        charged_row("wall_seconds", is_busy=is_busy),
         *_AGENT,
         *(() if is_busy else (_OTHERS,)),
     ]
@@ -119,12 +118,14 @@ def server_rows(is_busy: bool) -> list[Row]:
 
 
 @contextmanager
-def watched(memsampd: Path | None, pid: int) -> Iterator[Observation | None]:
-    """Observe a process, or leave it alone."""
+def watched(
+    memsampd: Path | None, pid: int, given: Sequence[str] = ()
+) -> Iterator[Observation | None]:
+    """Observe a process, with these options of ``memsampd attach``, or leave it alone."""
     if memsampd is None:
         yield None
         return
-    with observing(memsampd, pid) as observation:
+    with observing(memsampd, pid, options=given) as observation:
         yield observation
 
 
@@ -246,10 +247,8 @@ _Kept = dict[str, dict[str, Any]]
 
 def one_round(run: _Runner, installations: dict[str, Path], number: int) -> _Kept:
     """Run a target in turns; each round begins with another variant than the one before."""
-    variants: list[tuple[str, Path | None]] = [(ALONE, None), *installations.items()]
-    first = number % len(variants)
     kept: _Kept = {"figures": {}, "details": {}}
-    for name, memsampd in variants[first:] + variants[:first]:
+    for name, memsampd in options.in_turn(installations, number):
         kept["figures"][name], kept["details"][name] = run(memsampd)
     return kept
 
@@ -304,9 +303,8 @@ def report(
     """Print a target's table; returns what was missed."""
     rows = (server_rows if isinstance(target, Server) else program_rows)(is_busy)
     rounds = [each["figures"] for each in kept]
-    print(f"\n{target.name}: {target.what} ({len(rounds)} rounds)")
-    print("\n".join(f"  {line}" for line in table(rows, rounds, variants)), flush=True)
-    return [f"{target.name}: {title.strip()}" for title in missed(rows, rounds, variants[0])]
+    titles = comparing.report(f"{target.name}: {target.what}", rows, rounds, variants)
+    return [f"{target.name}: {title.strip()}" for title in titles]
 
 
 def parser() -> argparse.ArgumentParser:
@@ -347,7 +345,7 @@ def main(argv: list[str] | None = None) -> int:
     document = {"setting": setting, "targets": found}
     problems: dict[str, str] = {}
     targets = find(args.only)
-    with busy(len(os.sched_getaffinity(0)) if args.busy else 0):
+    with every_cpu_busy(args.busy):
         # A slow hour is shared by all targets, and what is broken off has as much of each.
         for number, target in itertools.product(range(count), targets):
             rounds = found.setdefault(target.name, [])

@@ -20,21 +20,19 @@ its first ten seconds, which is all there is here: ``cost.py`` judges it.
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from typing import NamedTuple
 
+from cost import agent_figures, watched
 from targets import options
-from targets.agent import Observation, observing
-from targets.comparing import ALONE, Figures, Kind, Round, Row, missed, table
+from targets.comparing import Figures, Kind, Round, Row, charged_row, report
 from targets.endless import WORK
-from targets.launching import busy, child
+from targets.launching import child, every_cpu_busy
 from verdict import finish
 
 ROUNDS, QUICK_ROUNDS = 24, 4
@@ -52,11 +50,10 @@ class Piece(NamedTuple):
 
 def rows(is_busy: bool) -> list[Row]:
     """Return what is told of a program."""
-    charged = Kind.SHOWN if is_busy else Kind.CHARGED
     return [
         Row("cpu_seconds", "CPU time of a piece, ms", 1e3, 3, Kind.GAIN, 0.02),
         Row("wall_seconds", "wall time of a piece, ms", 1e3, 3, Kind.GAIN, 0.02),
-        Row("charged_share", "charged, %", 100, 2, charged, 1.5, cost="cpu_seconds"),
+        charged_row("cpu_seconds", is_busy=is_busy),
         Row("own_share", "memsampd's CPU, %", 100, 2),
         Row("bursts", "bursts", 1, 0),
         Row("pieces", "pieces", 1, 0),
@@ -104,9 +101,7 @@ def turn(
 ) -> Figures:
     """Let it work for a turn, alone or observed with these options; what a piece of it took."""
     begin = time.monotonic()
-    with (
-        nullcontext() if memsampd is None else observing(memsampd, worker.pid, options=given)
-    ) as observation:
+    with watched(memsampd, worker.pid, given) as observation:
         time.sleep(seconds)
         pieces = worker.between(begin, time.monotonic())
     count = len(pieces)
@@ -118,25 +113,13 @@ def turn(
         "wall_seconds": sum(each.wall_seconds for each in pieces) / count,
         "pieces": count,
     }
-    return figures | told(observation, cpu_seconds)
-
-
-def told(observation: Observation | None, cpu_seconds: float) -> Figures:
-    """Return what memsampd says of a turn, and what it used."""
-    if observation is None or observation.usage is None:
-        return {}
-    return {
-        "charged_share": observation.last.charged_share,
-        "own_share": observation.usage.cpu_seconds / cpu_seconds,
-        "bursts": observation.last.bursts,
-    }
+    return figures | agent_figures(observation, cpu_seconds)
 
 
 def measure(
     name: str, installations: dict[str, Path], rounds: int, seconds: float, given: Sequence[str]
 ) -> list[Round]:
     """Measure a program in all rounds."""
-    variants: list[tuple[str, Path | None]] = [(ALONE, None), *installations.items()]
     command = (sys.executable, "-m", "targets.endless", name)
     found: list[Round] = []
     folder = Path(__file__).parent
@@ -144,8 +127,7 @@ def measure(
         worker = Worker(process)
         time.sleep(_WARM_SECONDS)
         for number in range(rounds):
-            first = number % len(variants)
-            order = variants[first:] + variants[:first]
+            order = options.in_turn(installations, number)
             found.append({each: turn(worker, path, seconds, given) for each, path in order})
     return found
 
@@ -161,14 +143,12 @@ def main() -> int:
     seconds = QUICK_TURN_SECONDS if args.quick else TURN_SECONDS
     kept: dict[str, list[Round]] = {}
     problems = []
-    with busy(len(os.sched_getaffinity(0)) if args.busy else 0):
+    with every_cpu_busy(args.busy):
         for name in args.only or WORK:
             kept[name] = measure(name, installations, rounds, seconds, args.options)
-            lines = table(rows(args.busy), kept[name], [*installations])
-            print(f"\n{name}: {(WORK[name].__doc__ or '').rstrip('.')} ({rounds} rounds)")
-            print("\n".join(f"  {line}" for line in lines), flush=True)
-            failed = missed(rows(args.busy), kept[name], next(iter(installations)))
-            problems += [f"{name}: {title}" for title in failed]
+            heading = f"{name}: {(WORK[name].__doc__ or '').rstrip('.')}"
+            titles = report(heading, rows(args.busy), kept[name], [*installations])
+            problems += [f"{name}: {title}" for title in titles]
     return finish(args.json, kept, problems)
 
 

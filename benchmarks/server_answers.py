@@ -14,7 +14,6 @@ Goals: a first number within 2 s of the start of memsampd, both bands at most 2 
 from __future__ import annotations
 
 import argparse
-import os
 import signal
 import sys
 import time
@@ -27,7 +26,13 @@ from typing import Any
 from programs.workload import environment
 from targets import options
 from targets.agent import Answer, Observation, first_seconds, observing
-from targets.launching import LaunchError, available_bytes, busy, launched, read_memory_bytes
+from targets.launching import (
+    LaunchError,
+    available_bytes,
+    every_cpu_busy,
+    launched,
+    read_memory_bytes,
+)
 from targets.programs import MIB, endless_spread
 from targets.servers import SERVERS, Start
 from verdict import finish
@@ -184,7 +189,7 @@ def main(argv: list[str] | None = None) -> int:
     seconds = args.seconds or (10.0 if args.quick else GOAL_SECONDS + 4)
     found: dict[str, Any] = {}
     missed: list[str] = []
-    with busy(len(os.sched_getaffinity(0)) if args.busy else 0):
+    with every_cpu_busy(args.busy):
         for name in args.only or NAMES:
             for installation, memsampd in installations.items():
                 try:

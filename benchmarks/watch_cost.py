@@ -13,7 +13,6 @@ that is missed. Run: ``python benchmarks/watch_cost.py [--quick] [--json FILE] [
 
 from __future__ import annotations
 
-import os
 import statistics
 import subprocess
 import sys
@@ -28,7 +27,7 @@ from memsampd.sampler.perf.watching_cost import WatchingCost
 from switch_cost import words_of
 from targets import options
 from targets.agent import observing
-from targets.launching import busy, compiled_c
+from targets.launching import compiled_c, every_cpu_busy
 from verdict import finish
 
 WAYS = ("none", "memcpy", "read", "fault")
@@ -114,7 +113,7 @@ def main() -> int:
     print(f"a copied byte takes {cost.times:.1f} times as long: {more_ns:.2f} ns more", flush=True)
     figures, missed = [], []
     rounds = QUICK_ROUNDS if args.quick else ROUNDS
-    with busy(len(os.sched_getaffinity(0)) if args.busy else 0):
+    with every_cpu_busy(args.busy):
         for way in args.only or WAYS:
             lost = measure(way, rounds, options.installations(args))
             figures.append(lost)

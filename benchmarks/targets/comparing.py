@@ -196,6 +196,24 @@ def table(rows: Sequence[Row], rounds: Sequence[Round], variants: Sequence[str])
     ]
 
 
+def charged_row(cost: str, *, is_busy: bool) -> Row:
+    """Return the row of what memsampd says that it took, judged by a figure's gain.
+
+    Beside busy loops a gain tells of these: there it is only shown.
+    """
+    kind = Kind.SHOWN if is_busy else Kind.CHARGED
+    return Row("charged_share", "charged, %", 100, 2, kind, 1.5, cost=cost)
+
+
+def report(
+    heading: str, rows: Sequence[Row], rounds: Sequence[Round], variants: Sequence[str]
+) -> list[str]:
+    """Print a target's table; returns the titles of what the first variant missed."""
+    print(f"\n{heading} ({len(rounds)} rounds)")
+    print("\n".join(f"  {line}" for line in table(rows, rounds, variants)), flush=True)
+    return missed(rows, rounds, variants[0])
+
+
 def missed(rows: Sequence[Row], rounds: Sequence[Round], variant: str) -> list[str]:
     """Return the titles of what a variant missed."""
     return [row.title for row in rows if judge(row, rounds, variant).is_met is False]

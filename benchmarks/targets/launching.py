@@ -7,7 +7,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -153,6 +153,11 @@ def child(
             if pipe is not None:
                 with suppress(BrokenPipeError):
                     pipe.close()
+
+
+def every_cpu_busy(is_wanted: bool) -> AbstractContextManager[None]:
+    """Keep every CPU busy, if that is wanted."""
+    return busy(len(os.sched_getaffinity(0)) if is_wanted else 0)
 
 
 @contextmanager

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from targets.comparing import ALONE
 from verdict import add_options
 
 
@@ -33,6 +34,13 @@ def parser(doc: str | None, names: Sequence[str], quick: str) -> argparse.Argume
     options.add_argument("--memsampd", type=Path, metavar="PATH", default=own)
     options.add_argument("--other", type=Path, metavar="PATH", help="measured beside it")
     return options
+
+
+def in_turn(installations: dict[str, Path], number: int) -> list[tuple[str, Path | None]]:
+    """Return what observes in a round, none first of all; each round begins with another one."""
+    variants: list[tuple[str, Path | None]] = [(ALONE, None), *installations.items()]
+    first = number % len(variants)
+    return variants[first:] + variants[:first]
 
 
 def installations(args: argparse.Namespace) -> dict[str, Path]:

@@ -20,7 +20,7 @@ ERROR = 0.5
 # Fitted to the miss ratios of whole runs of the evaluation's programs (docs/estimate.md).
 SECONDS = (0.27e-9, 1.1e-9, 0.6e-9, 12e-9, 12e-9, 60e-9)
 _SCALED_BY_L3 = (2, 4)  # of these: they were fitted where L3 is taken to answer in (not measured):
-USUAL_CACHE_SECONDS = {"L3": 10e-9}
+_USUAL_L3_SECONDS = 10e-9
 _SCALES = 0.5, 16.0  # at least and at most
 _SLOW_INSTRUCTION_SECONDS, _FAST_INSTRUCTION_SECONDS = 2e-9, 0.035e-9
 _SLOW_MISS_SECONDS = 300e-9  # a page walk and DRAM
@@ -114,8 +114,8 @@ class SpeedModel:
 
 def _scales(cache_seconds: Mapping[str, float]) -> NDArray[np.float64]:
     """Return how many times ``SECONDS`` are as long on this machine, shape (6,)."""
-    usual = USUAL_CACHE_SECONDS["L3"]
-    scale = min(max(cache_seconds.get("L3", usual) / usual, _SCALES[0]), _SCALES[1])
+    longer = cache_seconds.get("L3", _USUAL_L3_SECONDS) / _USUAL_L3_SECONDS
+    scale = min(max(longer, _SCALES[0]), _SCALES[1])
     scales = np.ones(len(SECONDS))
     scales[list(_SCALED_BY_L3)] = scale
     scales[-1] = max(scale * SECONDS[-2] / SECONDS[-1], 1.0)  # memory is no faster than L3

@@ -50,7 +50,7 @@ def default_sizes(
         cache_sizes_bytes: of a machine's caches: the last size is above all of them, so that a
             curve also tells what more of a cache would do.
     """
-    octaves = max(_USUAL_OCTAVES, *(size.bit_length() for size in cache_sizes_bytes), 0)
+    octaves = max([_USUAL_OCTAVES, *(size.bit_length() for size in cache_sizes_bytes)])
     steps = (octaves - _FIRST_OCTAVE) * steps_per_octave
     return np.round(2.0 ** np.linspace(_FIRST_OCTAVE, octaves, steps + 1)).astype(np.int64)
 

@@ -1,9 +1,9 @@
 /* Ways through an area of memory that are timed: what `memsampd machine --measure` shows, and what an access
  * to the last-level cache takes. */
 #include "core.h"
+#include "moments.h"
 
 #include <stdint.h>
-#include <time.h>
 
 enum { LINE_WORDS = 8 };
 
@@ -74,14 +74,6 @@ memory_pass(PyObject *Py_UNUSED(module), PyObject *args)
     return PyLong_FromUnsignedLongLong(sum); /* so that the reads are needed */
 }
 
-static double
-cpu_seconds(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
 /* Loads at random, each from where the one before says. */
 static uint64_t
 chase(const uint64_t *words, size_t lines, size_t loads, uint64_t at)
@@ -115,10 +107,10 @@ memory_chase(PyObject *Py_UNUSED(module), PyObject *args)
     }
     double seconds;
     Py_BEGIN_ALLOW_THREADS
-    seconds = cpu_seconds();
+    seconds = thread_cpu_seconds();
     at = chase(words, lines, (size_t)loads, at);
     __asm__ volatile("" : : "r"(at)); /* so that the loads are needed */
-    seconds = cpu_seconds() - seconds;
+    seconds = thread_cpu_seconds() - seconds;
     Py_END_ALLOW_THREADS
     PyBuffer_Release(&area);
     return PyFloat_FromDouble(seconds / (double)loads);
