@@ -136,7 +136,7 @@ def agent_figures(observation: Observation | None, target_cpu_seconds: float) ->
     last = observation.last
     return {
         "own_share": observation.usage.cpu_seconds / target_cpu_seconds,
-        "later_own_share": observation.later_own_share(),
+        "later_own_share": observation.shares_after()[1],
         "charged_share": last.charged_share,
         "bursts": last.bursts,
         "accesses_a_burst": last.sampled_accesses / last.bursts if last.bursts else None,

@@ -2,10 +2,11 @@
 
 usage: python -m evaluation [--quick | --smoke] [--only NAME...] [--programs NAME...]
                             [--held-out] [--rounds N] [--folder FOLDER] [--markdown FILE]
-                            [--report]
+                            [--report] [-- OPTION...]
 
 Run it in ``benchmarks/``, or with that in PYTHONPATH. Whatever is measured is kept in the folder at
-once; a second start goes on where the first one stopped. Exit status 1 if a goal is missed.
+once; a second start goes on where the first one stopped. What follows -- goes to ``memsampd run``
+in all live runs, which another folder is for. Exit status 1 if a goal is missed.
 """
 
 from __future__ import annotations
@@ -99,6 +100,7 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, help="where results are kept")
     parser.add_argument("--markdown", type=Path, help="document whose sections are replaced")
     parser.add_argument("--report", action="store_true", help="measure nothing more")
+    parser.add_argument("options", nargs="*", metavar="OPTION", help="of memsampd run, after --")
     args = parser.parse_args()
     try:
         judged(args.programs, args.held_out)
@@ -113,7 +115,8 @@ def main() -> int:
     if not markdown.exists():
         markdown.write_text(DOCUMENT.read_text(encoding="utf-8"), encoding="utf-8")
     BUILD.mkdir(parents=True, exist_ok=True)
-    bench = Bench(scale, BUILD, LiveRuns(folder, BUILD), tuple(args.programs), args.held_out)
+    runs = LiveRuns(folder, BUILD, args.options)
+    bench = Bench(scale, BUILD, runs, tuple(args.programs), args.held_out)
     chosen = [experiment for experiment in EXPERIMENTS if experiment.name in args.only]
     if not args.report:
         for experiment in chosen:

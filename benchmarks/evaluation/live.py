@@ -42,15 +42,17 @@ class LiveRuns:
     Args:
         folder: for the recordings.
         build: where programs are built and run.
+        options: of ``memsampd run`` in all of them.
     """
 
-    def __init__(self, folder: Path, build: Path) -> None:
+    def __init__(self, folder: Path, build: Path, options: Sequence[str] = ()) -> None:
         self._folder = folder / "recordings"
         self._build = build
+        self._options = tuple(options)
         self._warm: set[str] = set()
 
     def run(self, program: str, repeat: int) -> LiveRun:
-        """Return a run with memsampd's own defaults.
+        """Return a run, with memsampd's own defaults for what is not an option of all runs.
 
         Raises:
             RunError: the program or memsampd failed.
@@ -78,7 +80,7 @@ class LiveRuns:
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
             unfinished = path.with_suffix(".new")
-            told = ("--force", "--seed", str(repeat), *options)
+            told = ("--force", "--seed", str(repeat), *self._options, *options)
             run_recorded(self._warmed(program), unfinished, self._build, told)
             unfinished.rename(path)
         return read_recording(path)
@@ -86,7 +88,8 @@ class LiveRuns:
     def _make(self, run: LiveRun, program: str, repeat: int) -> None:
         command = self._warmed(program)
         address = free_address()
-        options = ("--force", "--seed", str(repeat), "--linger", str(2 * SCRAPE_SECONDS))
+        told = ("--force", "--seed", str(repeat), *self._options)
+        options = (*told, "--linger", str(2 * SCRAPE_SECONDS))
         with Scraper(address).running() as scraper:
             timing = run_recorded(command, run.recording, self._build, options, address)
         write_scrapes(run.scrapes, scraper.scrapes(timing.start_seconds))

@@ -11,12 +11,13 @@ from numpy.typing import NDArray
 from memsampd.daemon.config import SessionConfig
 from memsampd.models.statstack import StatStack
 from memsampd.phases.windows import hash_bins
+from memsampd.sampler.perf.costs import PERIODS_SECONDS
 from reference.store import Reference
 from reference.survival import survival_of
 from reference.windows import ERROR_SIZES_BYTES
 
 PRODUCT = SessionConfig()
-SAMPLES = round(PRODUCT.window_seconds / PRODUCT.period_seconds)  # a window
+SAMPLES = round(PRODUCT.window_seconds / PERIODS_SECONDS[0])  # a window
 SIZES_BYTES = np.array(ERROR_SIZES_BYTES, dtype=np.int64)
 WINDOW_ACCESSES = 100_000_000  # about 0.1 s of CPU time, and the window length of the papers
 FEWEST_WINDOWS = 40

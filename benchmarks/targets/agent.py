@@ -54,6 +54,11 @@ class Answer:
     sampled_accesses: int = 0
     errors: dict[str, int] = field(default_factory=dict)
 
+    @property
+    def charged_seconds(self) -> float:
+        """What it says that it took from the target."""
+        return (self.charged_share or 0.0) * self.target_cpu_seconds
+
     def width(self, level: str) -> float | None:
         """Return the width of a band; None if it is not known."""
         band = self.bands.get(level)
@@ -121,12 +126,22 @@ class Observation:
         """The last answer; an empty one if there was none."""
         return self.answers[-1] if self.answers else Answer(0.0)
 
-    def later_own_share(self, after_seconds: float = 10.0) -> float | None:
-        """Return its CPU time as a share of the target's, without the first seconds, as it says."""
-        early = [answer for answer in self.answers if answer.seconds >= after_seconds]
-        if not early or (used := self.last.target_cpu_seconds - early[0].target_cpu_seconds) <= 0:
-            return None
-        return (self.last.own_cpu_seconds - early[0].own_cpu_seconds) / used
+    def shares_after(self, after_seconds: float = 10.0) -> tuple[float | None, float | None]:
+        """Return what it charged, and its CPU time, as shares of the target's CPU time.
+
+        Without what was until its first answer after so many seconds, and as it says itself; all
+        since the attach after 0. None if there is nothing else.
+        """
+        later = [answer for answer in self.answers if answer.seconds >= after_seconds]
+        if not later:
+            return None, None
+        first, last = later[0] if after_seconds else Answer(0.0), self.last
+        used_seconds = last.target_cpu_seconds - first.target_cpu_seconds
+        if used_seconds <= 0:
+            return None, None
+        charged_seconds = last.charged_seconds - first.charged_seconds
+        own_seconds = last.own_cpu_seconds - first.own_cpu_seconds
+        return charged_seconds / used_seconds, own_seconds / used_seconds
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from memsampd.names import printable
 if TYPE_CHECKING:
     from memsampd.machines.diagnosis import Diagnosis
     from memsampd.machines.findings import Finding
+    from memsampd.sampler.perf.costs import SamplingCost
 
 _COLORS = {"ok": "\x1b[32m", "limited": "\x1b[33m", "no": "\x1b[31m"}
 _WIDTH_MIN = 60
@@ -43,8 +44,9 @@ class Doctor:
         from memsampd.machines.diagnosis import diagnose, gather_evidence
         from memsampd.machines.findings import State
 
-        diagnosis = diagnose(gather_evidence())
-        target = _diagnosed(args.pid) if args.pid is not None else ()
+        evidence = gather_evidence()
+        diagnosis, cost = diagnose(evidence), evidence.trials.sampling_cost
+        target = _diagnosed(args.pid, cost) if args.pid is not None else ()
         works = diagnosis.works and all(finding.state is not State.NO for finding in target)
         if args.json:
             report = as_json(diagnosis, target, works)
@@ -56,16 +58,15 @@ class Doctor:
         return 0 if works else 1
 
 
-def _diagnosed(pid: str) -> tuple[Finding, ...]:
+def _diagnosed(pid: str, sampling_cost: SamplingCost) -> tuple[Finding, ...]:
     from memsampd.daemon.config import SessionConfig
     from memsampd.daemon.pipeline_parts import burst_shape
     from memsampd.machines.target_diagnosis import diagnose_target
 
     config = SessionConfig()
+    period_seconds = config.sampling_period_seconds(sampling_cost)
     usual = burst_shape(config.burst_accesses).usual_accesses
-    return diagnose_target(
-        pid, usual, config.max_stop_seconds, config.period_seconds, config.budget_share
-    )
+    return diagnose_target(pid, usual, config.max_stop_seconds, period_seconds, config.budget_share)
 
 
 def as_json(diagnosis: Diagnosis, target: Iterable[Finding], works: bool) -> dict[str, Any]:

@@ -112,6 +112,7 @@ def chosen_branches(
     config: SessionConfig,
     trials: PmuTrials,
     choice: Choice,
+    period_seconds: float,
     ring_bytes: int,
     most_files: int | None,
 ) -> StreamedBranches:
@@ -120,7 +121,7 @@ def chosen_branches(
     if choice.branches == "timer":
         return TaskClockSource(
             pid,
-            period_seconds=config.period_seconds,
+            period_seconds=period_seconds,
             follow_forks=config.follow_forks,
             ring_bytes=ring_bytes,
             most_files=most_files,
@@ -132,7 +133,7 @@ def chosen_branches(
     return PmuBranchSource(
         pid,
         trials.branch_events,
-        period_seconds=config.period_seconds,
+        period_seconds=period_seconds,
         follow_forks=config.follow_forks,
         ring_bytes=ring_bytes,
         most_files=most_files,

@@ -78,8 +78,14 @@ def compose(
     choice = choose(around.pmu, config.branches, config.clock)
     if around.pmu.every:
         logger.info("branches by %s, clock by %s: %s", choice.branches, choice.clock, choice.said)
+    period_seconds = config.sampling_period_seconds(around.sampling_cost)
+    logger.debug("branch samples every %.3g ms", 1e3 * period_seconds)
     source = stack.enter_context(
-        closing(chosen_branches(target.pid, config, around.pmu, choice, ring_bytes, most_files))
+        closing(
+            chosen_branches(
+                target.pid, config, around.pmu, choice, period_seconds, ring_bytes, most_files
+            )
+        )
     )
     account = stack.enter_context(closing(around.process_cpu.open()))
     tracer = stack.enter_context(closing(make_tracer(target.pid, config, account)))

@@ -8,6 +8,7 @@ from typing import Literal, get_args
 import msgspec
 
 from memsampd.errors import UsageError
+from memsampd.sampler.perf.costs import PERIODS_SECONDS, SamplingCost
 from memsampd.sampler.pmu.choice import BranchChoice, ClockChoice
 
 AccessChoice = Literal["auto", "bursts", "watchpoints"]
@@ -19,7 +20,7 @@ class SessionConfig(msgspec.Struct, frozen=True):
     Attributes:
         duration_seconds: wall time after which to detach; None: when the target ends.
         window_seconds: CPU time of a window.
-        period_seconds: CPU time between branch samples.
+        period_seconds: CPU time between branch samples; None: by what an interrupt takes.
         bins: length of branch vectors.
         schedule: name of the schedule.
         budget_share: share of the target's CPU time that bursts may cost it.
@@ -44,7 +45,7 @@ class SessionConfig(msgspec.Struct, frozen=True):
 
     duration_seconds: float | None = None
     window_seconds: float = 0.1
-    period_seconds: float = 0.002
+    period_seconds: float | None = None
     bins: int = 64
     schedule: str = "phase-guided"
     budget_share: float = 0.01
@@ -68,15 +69,20 @@ class SessionConfig(msgspec.Struct, frozen=True):
         """Whether accesses come from watchpoints; of "auto" that is not settled yet."""
         return self.accesses == "watchpoints"
 
+    def sampling_period_seconds(self, cost: SamplingCost) -> float:
+        """CPU time between branch samples that take so much."""
+        return cost.period_seconds if self.period_seconds is None else self.period_seconds
+
     def __post_init__(self) -> None:
+        period_seconds = PERIODS_SECONDS[1] if self.period_seconds is None else self.period_seconds
         checks = (
             (
                 "--duration",
                 self.duration_seconds,
                 self.duration_seconds is None or self.duration_seconds > 0,
             ),
-            ("--window", self.window_seconds, self.window_seconds >= 5 * self.period_seconds),
-            ("--period", self.period_seconds, 1e-4 <= self.period_seconds <= 1),
+            ("--window", self.window_seconds, self.window_seconds >= 5 * period_seconds),
+            ("--period", period_seconds, 1e-4 <= period_seconds <= 1),
             ("--budget", self.budget_share, 0 < self.budget_share <= 1),
             ("--own-cpu", self.own_cpu_share, self.own_cpu_share > 0),
             ("--max-stop", self.max_stop_seconds, self.max_stop_seconds >= 0),

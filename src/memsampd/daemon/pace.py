@@ -32,12 +32,15 @@ def hurries(pipeline: Pipeline) -> bool:
     return pipeline.hurries and not is_idle(pipeline)
 
 
-def pause_seconds(pipeline: Pipeline, config: SessionConfig, *, waits_for_cpu: bool) -> float:
+def pause_seconds(
+    pipeline: Pipeline, config: SessionConfig, period_seconds: float, *, waits_for_cpu: bool
+) -> float:
     """How long the next turn may wait, seconds.
 
     Args:
         pipeline: what is decided there.
         config: how to observe.
+        period_seconds: CPU time between two branch samples.
         waits_for_cpu: what this thread does is taken from somebody.
     """
     if hurries(pipeline):
@@ -49,7 +52,7 @@ def pause_seconds(pipeline: Pipeline, config: SessionConfig, *, waits_for_cpu: b
     if pipeline.awaits_burst:
         return _BURST_TURN_SECONDS
     ledger = pipeline.parts.ledger
-    room_seconds = _CALM_TURN_SAMPLES * config.period_seconds
+    room_seconds = _CALM_TURN_SAMPLES * period_seconds
     busy_share = max(ledger.busy_share, 0.01)
     if ledger.is_waiting:
         pause = min(_CALM_TURN_SECONDS, room_seconds) / min(busy_share, 1.0)

@@ -64,6 +64,9 @@ class Switches(Protocol):
 class SamplingPlan:
     """Charges a target for its samples, and has it sampled so that switches take what they may.
 
+    Attributes:
+        period_seconds: CPU time between two samples of what is sampled all the time.
+
     Args:
         source: where samples come from.
         cost: of sampling.
@@ -91,7 +94,7 @@ class SamplingPlan:
         self._measure_switch = measure_switch
         self._allowed_share, self._switches = allowed_share, switches
         self._thinned, self._tell = thinned, tell
-        self._period_seconds = source.period_seconds  # of samples that are taken all the time
+        self.period_seconds = source.period_seconds
         self._seconds = 0.0
         self._cpu_seconds = 0.0
         self._counted = 0
@@ -147,7 +150,7 @@ class SamplingPlan:
         share = planned_share(
             self._switches.per_cpu_second,
             self._switch,
-            self._period_seconds,
+            self.period_seconds,
             self._allowed_share,
             source.share,
         )
@@ -159,7 +162,7 @@ class SamplingPlan:
     def _why(self) -> str:
         """Why it is sampled for a part of the time, or what that costs where it cannot be."""
         source, often = self._source, self._switches.per_cpu_second
-        took = often * self._switch.sampled_seconds(self._period_seconds)
+        took = often * self._switch.sampled_seconds(self.period_seconds)
         if source.share == 1 and not (source.not_thinned and took > self._allowed_share):
             return ""
         words = (

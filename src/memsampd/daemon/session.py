@@ -170,7 +170,13 @@ class Session:
 
     def pause_seconds(self) -> float:
         """How long the next turn may wait, seconds."""
-        return pause_seconds(self._parts.pipeline, self._config, waits_for_cpu=self._waits_for_cpu)
+        parts = self._parts
+        return pause_seconds(
+            parts.pipeline,
+            self._config,
+            parts.sampling.period_seconds,
+            waits_for_cpu=self._waits_for_cpu,
+        )
 
     def _pause(self) -> None:
         """Wait for the next turn; it comes at once where the target has gone on to other code.

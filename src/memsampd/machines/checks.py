@@ -135,8 +135,9 @@ def check_task_clock(evidence: Evidence) -> list[Finding]:
         _judge(
             "branch samples",
             evidence.trials.task_clock,
-            "samples of a busy child by the task clock; each takes "
-            f"{1e6 * cost.interrupt_seconds:.1f} us of its CPU time, and a switch to and away from "
+            f"samples of a busy child by the task clock, one in {1e3 * cost.period_seconds:.2g} ms "
+            f"of CPU time by default; each takes {1e6 * cost.interrupt_seconds:.1f} us of that, "
+            "and a switch to and away from "
             f"a thread that is sampled up to {1e6 * cost.switch.timer_seconds:.1f} us more",
         )
     ]

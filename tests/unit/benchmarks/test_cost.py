@@ -135,10 +135,15 @@ def test_answers_that_come_late_miss() -> None:
     assert "MISSED: bands" in server_answers.line_of("x", "y", replace(good, settled_seconds=None))
 
 
-def test_own_cpu_without_the_first_seconds() -> None:
-    seen = Observation([banded(5, 0.1, 2.0), banded(10, 0.1, 3.0), banded(20, 0.1, 8.0)])
-    assert seen.later_own_share(10.0) == pytest.approx(5.0 / 100.0)
-    assert Observation([banded(5, 0.1, 2.0)]).later_own_share(10.0) is None
+def test_shares_without_the_first_seconds() -> None:
+    seen = [banded(5, 0.1, 2.0), banded(10, 0.1, 3.0), banded(20, 0.1, 8.0)]
+    shares = (0.04, 0.03, 0.02)  # charged, of all since the attach
+    answers = [replace(each, charged_share=share) for each, share in zip(seen, shares, strict=True)]
+    later = Observation(answers).shares_after(10.0)
+    assert later == pytest.approx(((4.0 - 3.0) / 100.0, 5.0 / 100.0))
+    assert Observation(answers).shares_after(0.0) == pytest.approx((0.02, 8.0 / 200.0))
+    assert Observation(answers[:1]).shares_after(10.0) == (None, None)
+    assert Observation(answers[-1:]).shares_after(10.0) == (None, None)
 
 
 def test_gains_are_taken_in_pairs() -> None:

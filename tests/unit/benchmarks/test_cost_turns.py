@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 import cost_turns
-from cost_turns import Piece, Worker, turn
+from cost_turns import Piece, Span, Worker, server_turn, turn
 from targets.comparing import Figures
 from targets.endless import WORK
 from targets.launching import child
+from targets.servers import SERVERS, Start
 
 FOLDER = Path(cost_turns.__file__).parent
 TELLS = """
@@ -54,6 +55,18 @@ def test_each_kind_of_work_tells_what_its_pieces_took(name: str) -> None:
         worker = worker_of(process, 1)
         figures: Figures = {}
         while not figures:
-            figures = turn(worker, None, 1.0)
+            figures = turn(worker, None, Span(0.0, 1.0))
         assert (figures["pieces"] or 0) >= 1
         assert 0 < (figures["cpu_seconds"] or 0) <= 1.1 * (figures["wall_seconds"] or 0)
+
+
+@pytest.mark.parametrize("memsampd", [None, Path(sys.executable).with_name("memsampd")])
+def test_a_server_tells_what_its_requests_took(memsampd: Path | None) -> None:
+    nginx = next(each for each in SERVERS if each.name == "nginx")
+    if why := nginx.lacks():
+        pytest.skip(why)
+    with nginx.started(Start(is_small=True)) as served:
+        figures = server_turn(served, memsampd, Span(1.0, 1.0), ("--schedule", "none"))
+    assert (figures["rate"] or 0) > 0
+    assert (figures["cpu_a_request"] or 0) > 0
+    assert ("own_share" in figures) == (memsampd is not None)

@@ -8,7 +8,7 @@ import pytest
 from tracees import descriptors
 
 from memsampd import _core
-from memsampd.sampler.perf.costs import measure_interrupt_seconds
+from memsampd.sampler.perf.costs import SamplingCost, measure_interrupt_seconds
 
 
 def test_it_is_a_time_and_leaves_nothing_open() -> None:
@@ -45,3 +45,13 @@ def test_a_refusal_is_no_cost(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(_core, "perf_open_counter", refuse)
     assert measure_interrupt_seconds() == 0
+
+
+@pytest.mark.parametrize(
+    ("interrupt_seconds", "period_seconds"),
+    [(0.0, 0.002), (2e-6, 0.002), (10e-6, 0.002), (16e-6, 0.0032), (30e-6, 0.004)],
+)
+def test_where_interrupts_are_dear_samples_are_further_apart(
+    interrupt_seconds: float, period_seconds: float
+) -> None:
+    assert SamplingCost(interrupt_seconds).period_seconds == pytest.approx(period_seconds)

@@ -253,14 +253,13 @@ class Target:
             pause = max(pause, min(window / 2, _SAMPLED_TURN_SECONDS))
         else:
             pause = _SAMPLED_TURN_SECONDS
-        return min(pause * pace, self._ring_seconds * 0.75)
+        return min(pause * pace, self._ring_seconds(session) * 0.75)
 
-    @property
-    def _ring_seconds(self) -> float:
+    def _ring_seconds(self, session: Session) -> float:
         """For so long it fills the buffer of a CPU's samples, if it runs as much as lately."""
         busy_share = min(max(self._cpu_use.share, 0.1), 1.0)
         samples = self._common.ring_bytes / RECORD_BYTES
-        return samples * self.wanted.config.period_seconds / busy_share
+        return samples * session.parts.sampling.period_seconds / busy_share
 
     def _publish(self, session: Session, now_seconds: float, pace: float) -> None:
         since = now_seconds - self._published_seconds

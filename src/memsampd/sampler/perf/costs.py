@@ -24,6 +24,9 @@ _SWITCHES_PERIOD_NS = 500_000
 _CLOCK_MONOTONIC_COARSE = 6  # goes on by a tick
 _SWITCH_TURNS = 5
 _SWITCHES = 60  # a turn, three times: some 10 ms in all
+PERIODS_SECONDS = 0.002, 0.004
+"""Usual CPU time between two samples: from the one, where they are cheap, to the other."""
+_INTERRUPTS_SHARE = 0.005  # of the target's CPU time, between these
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 2.0, 3600.0  # until it is measured again
 
 
@@ -77,6 +80,12 @@ class SamplingCost(msgspec.Struct, frozen=True):
 
     interrupt_seconds: float = 0.0
     switch: SwitchCost = SwitchCost()
+
+    @property
+    def period_seconds(self) -> float:
+        """CPU time between two samples: the longer, the more an interrupt takes."""
+        shortest, longest = PERIODS_SECONDS
+        return min(max(self.interrupt_seconds / _INTERRUPTS_SHARE, shortest), longest)
 
     @classmethod
     def measure(cls) -> SamplingCost:
