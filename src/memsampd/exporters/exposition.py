@@ -12,7 +12,8 @@ from prometheus_client.openmetrics.exposition import generate_latest as generate
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
-from memsampd.exporters.catalogue import CATALOGUE, Metric
+from memsampd.exporters.catalogue import CATALOGUE
+from memsampd.exporters.metric import Metric
 
 # One sample: the metric, the values of all its labels, the value.
 Sample: TypeAlias = tuple[Metric, tuple[str, ...], float]

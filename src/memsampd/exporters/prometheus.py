@@ -15,10 +15,11 @@ from prometheus_client.registry import Collector
 from memsampd import __version__
 from memsampd.estimate.records import Estimate
 from memsampd.exporters import catalogue
-from memsampd.exporters.catalogue import CATALOGUE, Metric
+from memsampd.exporters.catalogue import CATALOGUE
 from memsampd.exporters.curves import at_size, fills, shown_sizes, thin_curve
 from memsampd.exporters.exposition import Exposition, Sample, families_of, family_of
 from memsampd.exporters.folding import ShownPhase, fold_phases, fold_reasons
+from memsampd.exporters.metric import Metric
 from memsampd.exporters.shown import ShownSnapshots
 from memsampd.exporters.snapshot import AddressTally, NodeStatus, Snapshot
 from memsampd.exporters.traffic import (
