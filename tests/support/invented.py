@@ -82,6 +82,11 @@ def recording_of(
     return Recording(header(), [*events, *merges])
 
 
+def instructions_of(accesses: int, rate: float | None) -> int:
+    """As many as make a model of cores expect about this rate of accesses a CPU second."""
+    return round(accesses * (3.0 if rate is None else max(8e9 / rate, 1.0)))
+
+
 def burst_record(
     phase: int, window: int, accesses: int = 4000, rate: float | None = None
 ) -> BurstRecord:
@@ -94,7 +99,7 @@ def burst_record(
         pid=TARGET.pid,
         tid=TARGET.pid + 1,
         time_seconds=0.0,
-        instructions=3 * accesses,
+        instructions=instructions_of(accesses, rate),
         prefetches=2,
         end=BurstEnd.SYSCALL,
         end_detail="read",

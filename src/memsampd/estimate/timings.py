@@ -20,10 +20,12 @@ _CONFIRMATION = 1.3
 _MANY = 2
 # The model of rates is no further off than this, mostly: the faster of two that contradict each
 # other is taken if it is as near to the model, and none that is so much faster than the model
-# unless another one confirms it. Windows that agree are believed up to twice that.
+# unless another one confirms it, nor one that is much slower. Windows that agree are believed
+# up to twice that.
 _NEAR_MODEL = 3.0
 _TOO_FAST = 3.0
 _FAR_TOO_FAST = 6.0
+_FAR_TOO_SLOW = 6.0
 _RIGHT_BURSTS = 0.25  # bursts that the model of rates is taken to have been right for, of any code
 _LEAST_WEIGHT = 1e-12
 
@@ -62,7 +64,8 @@ class Timings(msgspec.Struct, frozen=True):
         same = self._of_same_code(is_apart)
         apart = same & is_apart
         confirmations = (same & (np.abs(faster) < np.log(_CONFIRMATION))).sum(axis=1)
-        off_model = np.abs(self.rate - self.model)
+        over_model = self.rate - self.model
+        off_model = np.abs(over_model)
         stands = np.greater.outer(confirmations, confirmations)
         stands &= (confirmations >= _MANY)[:, None] & np.less.outer(off_model, off_model)
         slower = apart & (faster < 0)
@@ -71,7 +74,8 @@ class Timings(msgspec.Struct, frozen=True):
         over_highest = self.rate - self.highest
         is_too_fast = self.is_timed & (over_highest > np.log(_TOO_FAST)) & ~is_confirmed
         is_steady = self.steady - self.highest < np.log(_FAR_TOO_FAST)
-        is_odd = apart.any(axis=1) | is_too_fast
+        is_too_slow = self.is_timed & (-over_model > np.log(_FAR_TOO_SLOW)) & ~is_confirmed
+        is_odd = apart.any(axis=1) | is_too_fast | is_too_slow
         goes_by_windows = is_odd & is_steady & self.is_timed
         in_doubt = is_odd & ~is_steady
         is_likely = is_confirmed | (off_model < np.log(_NEAR_MODEL))

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from invented import SIZES_BYTES, burst_record, header, timed, window_record
+from invented import SIZES_BYTES, burst_record, header, instructions_of, timed, window_record
 from numpy.typing import NDArray
 
 from memsampd.estimate.estimator import Estimator
@@ -538,10 +538,12 @@ def test_among_bursts_of_like_code_those_speak_whose_data_lay_as_far_apart() -> 
 
 
 def _with(record: BurstRecord, histogram: ReuseHistogram) -> BurstRecord:
+    """The same burst, or as many instructions an access, with other distances."""
     bins, reuses, censored = histogram.to_sparse()
     return msgspec.structs.replace(
         record,
         accesses=histogram.accesses,
+        instructions=round(record.instructions / record.accesses * histogram.accesses),
         bins=bins.astype("<i4").tobytes(),
         reuses=reuses.astype("<i8").tobytes(),
         censored=censored.astype("<i8").tobytes(),
@@ -667,8 +669,11 @@ def test_the_first_bursts_may_contradict_what_was_stored() -> None:
 def test_rates_of_another_run_dispute_nothing() -> None:
     """The machine is slower today: bursts of today say so by themselves."""
     code = np.eye(BINS)[3] * 50
-    events: list[EstimatorEvent] = [stored(at, 0, code, 1e9) for at in range(8, 0, -1)]
-    events += [window(0, 0, code), burst(0, 0, code, 1e8)]
+    alike = {"instructions": instructions_of(500, 3e8)}
+    before = [stored(at, 0, code, 1e9) for at in range(8, 0, -1)]
+    events: list[EstimatorEvent] = [msgspec.structs.replace(each, **alike) for each in before]
+    today = msgspec.structs.replace(burst(0, 0, code, 1e8), **alike)
+    events += [window(0, 0, code), today]
     (phase,) = told(events).phases
     rate = phase.rate.accesses_per_cpu_second
     assert rate is not None

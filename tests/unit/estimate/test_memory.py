@@ -61,15 +61,15 @@ def test_many_timed_bursts_leave_no_doubt() -> None:
 def test_one_timing_of_many_tries_is_not_taken_whole() -> None:
     """Its registers may have been steady by chance; if half of the bursts were timed, not."""
     memory = BurstMemory(4, 1, capacity=8)
-    memory.add(0, 0, CODE[0], np.zeros(1), 1e8, 0.05, 8e8, True)
+    memory.add(0, 0, CODE[0], np.zeros(1), 1e8, 0.05, 5e8, True)
     for at in range(1, 5):
-        memory.add(at, 0, CODE[0], np.zeros(1), 8e8, 0.7, 8e8, False)
+        memory.add(at, 0, CODE[0], np.zeros(1), 5e8, 0.7, 5e8, False)
     rates, is_rated = memory.expected_rates()
-    expected = [8e8 * (1 / 8) ** (1 / 4), *4 * [8e8 * (1 / 8) ** (1 / 4.25)]]
+    expected = [5e8 * (1 / 5) ** (1 / 4), *4 * [5e8 * (1 / 5) ** (1 / 4.25)]]
     assert rates == pytest.approx(expected)
     assert is_rated.all()
     for at in range(5, 8):
-        memory.add(at, 0, CODE[0], np.zeros(1), 1e8, 0.05, 8e8, True)
+        memory.add(at, 0, CODE[0], np.zeros(1), 1e8, 0.05, 5e8, True)
     assert memory.expected_rates()[0][[0, 5, 6, 7]] == pytest.approx(4 * [1e8])
 
 
@@ -110,7 +110,7 @@ def test_the_same_code_may_go_at_two_rates() -> None:
     """On two working sets, which miss unlike: what was measured is not corrected."""
     memory = BurstMemory(4, 1)
     for rate, missed in ((1e8, 0.5), (4e8, 0.3)):
-        memory.add(0, 0, CODE[0], np.array([missed]), rate, 0.01, 1e9, True, 5)
+        memory.add(0, 0, CODE[0], np.array([missed]), rate, 0.01, 5e8, True, 5)
     assert memory.expected_rates()[0] == pytest.approx([1e8, 4e8])
     assert memory.timed_code.tolist() == [5, 5]
 
@@ -129,9 +129,17 @@ def test_timings_that_contradict_each_other_do_not_count() -> None:
     assert memory.doubts().trusted.tolist() == [False, True, True, True, True]
     assert memory.expected_rates()[0][[1, 4]] == pytest.approx([4e8, 4.2e8])
     assert memory.timed_code.tolist() == [-1, -1, 6, 6, -1]
+
+
+def test_timings_contradict_each_other_as_long_as_both_missed_alike() -> None:
+    memory = BurstMemory(4, 1)
+    for rate in (1e8, 4e8):
+        memory.add(0, 0, CODE[0], np.zeros(1), rate, 0.01, 5e8, True, 5)
+    assert memory.doubts().trusted.tolist() == [False, True]
+    assert memory.timed_code.tolist() == [-1, -1]
     memory.set_curve(0, np.array([0.2]))  # it went over other data, as turns out
     assert memory.doubts().trusted.all()
-    assert memory.timed_code.tolist() == [5, 5, 6, 6, 5]
+    assert memory.timed_code.tolist() == [5, 5]
 
 
 @pytest.mark.parametrize(("model", "trusted"), [(1.1e9, True), (1.3e9, False), (1.4e8, True)])
@@ -188,6 +196,19 @@ def test_a_timing_that_is_too_fast_to_be_true_counts_only_if_it_is_confirmed() -
     assert memory.timed_code.tolist() == [5, -1]
     assert memory.expected_rates()[0] == pytest.approx([2.9e8, 1e8])
     memory.add(1, 0, CODE[1], np.zeros(1), 3.6e8, 0.01, 1e8, True, 6)
+    assert memory.doubts().trusted.all()
+    assert memory.timed_code.tolist() == [5, 6, 6]
+
+
+def test_a_timing_that_is_far_too_slow_counts_only_if_it_is_confirmed() -> None:
+    """What comes round unseen between two samples makes code seem slower."""
+    memory = BurstMemory(4, 1)
+    for code, rate in ((0, 1.7e7), (1, 1.6e7)):
+        memory.add(0, 0, CODE[code], np.zeros(1), rate, 0.01, 1e8, True, 5 + code)
+    assert memory.doubts().trusted.tolist() == [True, False]
+    assert memory.timed_code.tolist() == [5, -1]
+    assert memory.expected_rates()[0] == pytest.approx([1.7e7, 1e8])
+    memory.add(1, 0, CODE[1], np.zeros(1), 1.4e7, 0.01, 1e8, True, 6)
     assert memory.doubts().trusted.all()
     assert memory.timed_code.tolist() == [5, 6, 6]
 
