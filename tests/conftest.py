@@ -23,6 +23,15 @@ def pytest_configure() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.fixture(autouse=True)
+def environment_as_before() -> Iterator[None]:
+    """A command that a test runs in this process leaves nothing for later tests' programs."""
+    before = dict(os.environ)
+    yield
+    for name in set(os.environ) - set(before) - {"PYTEST_CURRENT_TEST"}:
+        del os.environ[name]
+
+
 @pytest.fixture
 def never() -> Iterator[int]:
     """A descriptor from which there is never anything to read."""

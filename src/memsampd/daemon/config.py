@@ -12,6 +12,7 @@ from memsampd.sampler.perf.costs import PERIODS_SECONDS, SamplingCost
 from memsampd.sampler.pmu.choice import BranchChoice, ClockChoice
 
 AccessChoice = Literal["auto", "bursts", "watchpoints"]
+_FEWEST_SAMPLES = 5  # a window
 
 
 class SessionConfig(msgspec.Struct, frozen=True):
@@ -71,17 +72,20 @@ class SessionConfig(msgspec.Struct, frozen=True):
 
     def sampling_period_seconds(self, cost: SamplingCost) -> float:
         """CPU time between branch samples that take so much."""
-        return cost.period_seconds if self.period_seconds is None else self.period_seconds
+        if self.period_seconds is not None:
+            return self.period_seconds
+        return min(cost.period_seconds, self.window_seconds / _FEWEST_SAMPLES)
 
     def __post_init__(self) -> None:
-        period_seconds = PERIODS_SECONDS[1] if self.period_seconds is None else self.period_seconds
+        period_seconds = PERIODS_SECONDS[0] if self.period_seconds is None else self.period_seconds
+        shortest_seconds = _FEWEST_SAMPLES * period_seconds
         checks = (
             (
                 "--duration",
                 self.duration_seconds,
                 self.duration_seconds is None or self.duration_seconds > 0,
             ),
-            ("--window", self.window_seconds, self.window_seconds >= 5 * period_seconds),
+            ("--window", self.window_seconds, self.window_seconds >= shortest_seconds),
             ("--period", period_seconds, 1e-4 <= period_seconds <= 1),
             ("--budget", self.budget_share, 0 < self.budget_share <= 1),
             ("--own-cpu", self.own_cpu_share, self.own_cpu_share > 0),

@@ -19,7 +19,8 @@ ERROR = 0.5
 # and that nothing told beforehand: what is swept line by line is fetched before it is asked for.
 # Fitted to the miss ratios of whole runs of the evaluation's programs (docs/estimate.md).
 SECONDS = (0.27e-9, 1.1e-9, 0.6e-9, 12e-9, 12e-9, 60e-9)
-_SCALED_BY_L3 = (2, 4)  # of these: they were fitted where L3 is taken to answer in (14 ns on one):
+# Of these. They were fitted where L3 is taken to answer in 10 ns (14 measured on one such CPU).
+_SCALED_BY_L3 = (2, 4)
 _USUAL_L3_SECONDS = 10e-9
 _SCALES = 0.5, 16.0  # at least and at most
 _SLOW_INSTRUCTION_SECONDS, _FAST_INSTRUCTION_SECONDS = 2e-9, 0.035e-9

@@ -29,9 +29,12 @@ def test_who_asks_for_no_period_gets_that_of_the_machine() -> None:
 
 
 def test_windows_have_some_samples_on_any_machine() -> None:
-    SessionConfig(window_seconds=0.02)
+    dear = SamplingCost(interrupt_seconds=1.0)
+    short = SessionConfig(window_seconds=0.015)
+    assert short.sampling_period_seconds(dear) == pytest.approx(0.003)
+    assert short.sampling_period_seconds(SamplingCost()) == 0.002
     with pytest.raises(UsageError, match="--window"):
-        SessionConfig(window_seconds=0.015)
+        SessionConfig(window_seconds=0.009)
     SessionConfig(window_seconds=0.015, period_seconds=0.003)
     with pytest.raises(UsageError, match="--window"):
         SessionConfig(window_seconds=0.015, period_seconds=0.0031)

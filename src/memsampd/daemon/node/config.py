@@ -38,7 +38,7 @@ class SessionOptions(_Table, frozen=True):
         own_cpu: CPU time that memsampd may use for it, as a share of the target's.
         max_stop: how long a burst may hold it, seconds.
         window: CPU time of a window, seconds.
-        period: CPU time between branch samples, seconds; by default by what one takes.
+        period: CPU time between branch samples, seconds; by default by what an interrupt takes.
         burst: accesses of a long burst.
         schedule: which windows get a burst.
         follow_forks: sample the branches of child processes, as part of it.
