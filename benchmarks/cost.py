@@ -80,6 +80,10 @@ _AGENT = (
 _OTHERS = Row("others_share", "other programs' CPU, % of one", 100, 0)
 
 
+RATE = Row("rate", "requests/s", 1, 0, Kind.LOSS, 0.02)
+CPU_A_REQUEST = Row("cpu_a_request", "CPU a request, us", 1e6, 2, Kind.GAIN, 0.02)
+
+
 def program_rows(is_busy: bool) -> list[Row]:
     """Return what is told of programs of fixed work."""
     return [
@@ -96,9 +100,9 @@ def server_rows(is_busy: bool) -> list[Row]:
     """Return what is told of servers."""
     late = HOLD_LIMIT_SECONDS
     return [
-        Row("rate", "requests/s", 1, 0, Kind.LOSS, 0.02),
+        RATE,
         Row("slowest_second", "  in the worst second", 1, 0),
-        Row("cpu_a_request", "CPU a request, us", 1e6, 2, Kind.GAIN, 0.02),
+        CPU_A_REQUEST,
         *(
             row
             for name, title in (("fast", "full load"), ("paced", f"at {PACED_SHARE:.0%}"))
@@ -136,7 +140,7 @@ def agent_figures(observation: Observation | None, target_cpu_seconds: float) ->
     last = observation.last
     return {
         "own_share": observation.usage.cpu_seconds / target_cpu_seconds,
-        "later_own_share": observation.shares_after()[1],
+        "later_own_share": observation.shares_after().own,
         "charged_share": last.charged_share,
         "bursts": last.bursts,
         "accesses_a_burst": last.sampled_accesses / last.bursts if last.bursts else None,

@@ -33,7 +33,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from cost import watched
+from cost import CPU_A_REQUEST, RATE, watched
 from targets import options
 from targets.agent import Observation
 from targets.comparing import Figures, Kind, Round, Row, charged_row, report
@@ -46,6 +46,10 @@ ROUNDS, QUICK_ROUNDS = 24, 4
 TURN_SECONDS, QUICK_TURN_SECONDS = 10.0, 3.0
 _WARM_SECONDS = 2.0
 _SERVERS = {each.name: each for each in SERVERS}
+_AGENT = (
+    Row("own_share", "memsampd's CPU, %", 100, 2),
+    Row("bursts", "bursts", 1, 0),
+)
 
 
 class Span(NamedTuple):
@@ -70,12 +74,11 @@ class Piece(NamedTuple):
 def server_rows(is_busy: bool) -> list[Row]:
     """Return what is told of a server."""
     return [
-        Row("rate", "requests/s", 1, 0, Kind.LOSS, 0.02),
-        Row("cpu_a_request", "CPU a request, us", 1e6, 2, Kind.GAIN, 0.02),
+        RATE,
+        CPU_A_REQUEST,
         Row("p999_seconds", "p99.9, ms", 1e3, 3),
         charged_row("cpu_a_request", is_busy=is_busy),
-        Row("own_share", "memsampd's CPU, %", 100, 2),
-        Row("bursts", "bursts", 1, 0),
+        *_AGENT,
     ]
 
 
@@ -85,8 +88,7 @@ def program_rows(is_busy: bool) -> list[Row]:
         Row("cpu_seconds", "CPU time of a piece, ms", 1e3, 3, Kind.GAIN, 0.02),
         Row("wall_seconds", "wall time of a piece, ms", 1e3, 3, Kind.GAIN, 0.02),
         charged_row("cpu_seconds", is_busy=is_busy),
-        Row("own_share", "memsampd's CPU, %", 100, 2),
-        Row("bursts", "bursts", 1, 0),
+        *_AGENT,
         Row("pieces", "pieces", 1, 0),
     ]
 
@@ -168,10 +170,10 @@ def said(observation: Observation | None, span: Span) -> Figures:
     """Return what memsampd said of a turn."""
     if observation is None:
         return {}
-    charged_share, own_share = observation.shares_after(span.after_seconds)
+    shares = observation.shares_after(span.after_seconds)
     return {
-        "charged_share": charged_share,
-        "own_share": own_share,
+        "charged_share": shares.charged,
+        "own_share": shares.own,
         "bursts": observation.last.bursts,
     }
 
@@ -179,8 +181,8 @@ def said(observation: Observation | None, span: Span) -> Figures:
 @contextmanager
 def turns_of(name: str) -> Iterator[_Turn]:
     """Run a program or a server; what has it work for a turn."""
-    if name in _SERVERS:
-        with _SERVERS[name].started(Start(is_small=True)) as served:
+    if (server := _SERVERS.get(name)) is not None:
+        with server.started(Start(is_small=True)) as served:
             served.client.ask(_WARM_SECONDS)
             yield partial(server_turn, served)
         return
@@ -214,17 +216,18 @@ def main() -> int:
     installations = options.installations(args)
     rounds = args.rounds or (QUICK_ROUNDS if args.quick else ROUNDS)
     span = Span(args.after, QUICK_TURN_SECONDS if args.quick else TURN_SECONDS)
+    asked = [_SERVERS[name] for name in args.only if name in _SERVERS]
+    if lacking := [why for server in asked if (why := server.lacks())]:
+        sys.exit("; ".join(lacking))
     kept: dict[str, list[Round]] = {}
     problems = []
     with every_cpu_busy(args.busy):
         for name in args.only or WORK:
-            if name in _SERVERS and (why := _SERVERS[name].lacks()):
-                sys.exit(why)
             kept[name] = measure(name, installations, rounds, span, args.options)
-            what = _SERVERS[name].what if name in _SERVERS else WORK[name].__doc__ or ""
-            rows = (server_rows if name in _SERVERS else program_rows)(args.busy)
-            heading = f"{name}: {what.rstrip('.')}"
-            titles = report(heading, rows, kept[name], [*installations])
+            server = _SERVERS.get(name)
+            what = server.what if server else (WORK[name].__doc__ or "").rstrip(".")
+            rows = (server_rows if server else program_rows)(args.busy)
+            titles = report(f"{name}: {what}", rows, kept[name], [*installations])
             problems += [f"{name}: {title}" for title in titles]
     return finish(args.json, kept, problems)
 

@@ -80,7 +80,7 @@ class LiveRuns:
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
             unfinished = path.with_suffix(".new")
-            told = ("--force", "--seed", str(repeat), *self._options, *options)
+            told = (*self._told(repeat), *options)
             run_recorded(self._warmed(program), unfinished, self._build, told)
             unfinished.rename(path)
         return read_recording(path)
@@ -88,11 +88,14 @@ class LiveRuns:
     def _make(self, run: LiveRun, program: str, repeat: int) -> None:
         command = self._warmed(program)
         address = free_address()
-        told = ("--force", "--seed", str(repeat), *self._options)
-        options = (*told, "--linger", str(2 * SCRAPE_SECONDS))
+        options = (*self._told(repeat), "--linger", str(2 * SCRAPE_SECONDS))
         with Scraper(address).running() as scraper:
             timing = run_recorded(command, run.recording, self._build, options, address)
         write_scrapes(run.scrapes, scraper.scrapes(timing.start_seconds))
+
+    def _told(self, repeat: int) -> tuple[str, ...]:
+        """What all runs of a repeat are told."""
+        return "--force", "--seed", str(repeat), *self._options
 
     def _warmed(self, program: str) -> list[str]:
         """Prepare a program, run it once, and return its command line."""

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from targets.launching import LaunchError, Usage, launched
 
@@ -107,6 +108,13 @@ def first_seconds(answers: list[Answer], widest: float = 0.5) -> float | None:
     return None
 
 
+class Shares(NamedTuple):
+    """Of the target's CPU time: what it charged, and its own CPU time; None if not known."""
+
+    charged: float | None = None
+    own: float | None = None
+
+
 @dataclass(slots=True)
 class Observation:
     """One run of memsampd.
@@ -126,7 +134,7 @@ class Observation:
         """The last answer; an empty one if there was none."""
         return self.answers[-1] if self.answers else Answer(0.0)
 
-    def shares_after(self, after_seconds: float = 10.0) -> tuple[float | None, float | None]:
+    def shares_after(self, after_seconds: float = 10.0) -> Shares:
         """Return what it charged, and its CPU time, as shares of the target's CPU time.
 
         Without what was until its first answer after so many seconds, and as it says itself; all
@@ -134,14 +142,14 @@ class Observation:
         """
         later = [answer for answer in self.answers if answer.seconds >= after_seconds]
         if not later:
-            return None, None
+            return Shares()
         first, last = later[0] if after_seconds else Answer(0.0), self.last
         used_seconds = last.target_cpu_seconds - first.target_cpu_seconds
         if used_seconds <= 0:
-            return None, None
+            return Shares()
         charged_seconds = last.charged_seconds - first.charged_seconds
         own_seconds = last.own_cpu_seconds - first.own_cpu_seconds
-        return charged_seconds / used_seconds, own_seconds / used_seconds
+        return Shares(charged_seconds / used_seconds, own_seconds / used_seconds)
 
 
 @contextmanager

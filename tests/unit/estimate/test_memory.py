@@ -129,6 +129,9 @@ def test_timings_that_contradict_each_other_do_not_count() -> None:
     assert memory.doubts().trusted.tolist() == [False, True, True, True, True]
     assert memory.expected_rates()[0][[1, 4]] == pytest.approx([4e8, 4.2e8])
     assert memory.timed_code.tolist() == [-1, -1, 6, 6, -1]
+    memory.set_curve(0, np.array([0.2]))  # it went over other data, but is far too slow for those
+    assert memory.doubts().trusted.tolist() == [False, True, True, True, True]
+    assert memory.timed_code.tolist() == [-1, 5, 6, 6, 5]
 
 
 def test_timings_contradict_each_other_as_long_as_both_missed_alike() -> None:
@@ -188,27 +191,21 @@ def test_what_is_left_behind_dropped_bursts_is_as_it_was() -> None:
     assert memory.doubts().trusted.tolist() == [False, False, False]  # it contradicts the one alike
 
 
-def test_a_timing_that_is_too_fast_to_be_true_counts_only_if_it_is_confirmed() -> None:
+@pytest.mark.parametrize(
+    ("likely", "unlikely", "third"),
+    [(2.9e8, 3.1e8, 3.6e8), (1.7e7, 1.6e7, 1.4e7)],
+    ids=["too fast", "far too slow"],  # what comes round unseen makes code seem slower
+)
+def test_a_timing_that_is_far_off_the_model_counts_only_if_it_is_confirmed(
+    likely: float, unlikely: float, third: float
+) -> None:
     memory = BurstMemory(4, 1)
-    for code, rate in ((0, 2.9e8), (1, 3.1e8)):
+    for code, rate in ((0, likely), (1, unlikely)):
         memory.add(0, 0, CODE[code], np.zeros(1), rate, 0.01, 1e8, True, 5 + code)
     assert memory.doubts().trusted.tolist() == [True, False]
     assert memory.timed_code.tolist() == [5, -1]
-    assert memory.expected_rates()[0] == pytest.approx([2.9e8, 1e8])
-    memory.add(1, 0, CODE[1], np.zeros(1), 3.6e8, 0.01, 1e8, True, 6)
-    assert memory.doubts().trusted.all()
-    assert memory.timed_code.tolist() == [5, 6, 6]
-
-
-def test_a_timing_that_is_far_too_slow_counts_only_if_it_is_confirmed() -> None:
-    """What comes round unseen between two samples makes code seem slower."""
-    memory = BurstMemory(4, 1)
-    for code, rate in ((0, 1.7e7), (1, 1.6e7)):
-        memory.add(0, 0, CODE[code], np.zeros(1), rate, 0.01, 1e8, True, 5 + code)
-    assert memory.doubts().trusted.tolist() == [True, False]
-    assert memory.timed_code.tolist() == [5, -1]
-    assert memory.expected_rates()[0] == pytest.approx([1.7e7, 1e8])
-    memory.add(1, 0, CODE[1], np.zeros(1), 1.4e7, 0.01, 1e8, True, 6)
+    assert memory.expected_rates()[0] == pytest.approx([likely, 1e8])
+    memory.add(1, 0, CODE[1], np.zeros(1), third, 0.01, 1e8, True, 6)
     assert memory.doubts().trusted.all()
     assert memory.timed_code.tolist() == [5, 6, 6]
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from memsampd import _core
 from memsampd.closing import Closing
 from memsampd.errors import CapabilityError, TargetError, UsageError
+from memsampd.sampler.perf.costs import PERIODS_SECONDS
 from memsampd.sampler.perf.counts import NO_COUNTERS, CounterSet, Readings
 from memsampd.sampler.perf.duty import DutyCycle
 from memsampd.sampler.perf.groups import TASK_CLOCK, SamplerOptions
@@ -174,7 +175,7 @@ class TaskClockSource(StreamedBranches):
         self,
         pid: int,
         *,
-        period_seconds: float = 2e-3,
+        period_seconds: float = PERIODS_SECONDS[0],
         follow_forks: bool = False,
         ring_bytes: int = RING_BYTES,
         proc: Path = PROC,

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from memsampd import _core
 from memsampd.machines.pmu import HardwareEvent
+from memsampd.sampler.perf.costs import PERIODS_SECONDS
 from memsampd.sampler.perf.counts import NO_COUNTERS, CounterSet
 from memsampd.sampler.perf.groups import SamplerOptions
 from memsampd.sampler.perf.source import RING_BYTES, StreamedBranches, wakeup_bytes
@@ -59,7 +60,7 @@ class PmuBranchSource(StreamedBranches):
         pid: int,
         events: Sequence[HardwareEvent],
         *,
-        period_seconds: float = 2e-3,
+        period_seconds: float = PERIODS_SECONDS[0],
         period: int | None = None,
         counters: CounterSet = NO_COUNTERS,
         follow_forks: bool = False,
