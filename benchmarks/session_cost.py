@@ -1,25 +1,33 @@
 """What a session costs memsampd itself: CPU time of its processes, by part.
 
-usage: python benchmarks/session_cost.py [--quick] [--json FILE] [-- PROGRAM ARGUMENT...]
+usage: python benchmarks/session_cost.py [--quick] [--json FILE] [--after SECONDS --seconds SECONDS]
+                                         [-- PROGRAM ARGUMENT...]
 
 The bundled example, or a program, is observed as ``memsampd attach`` does by default. What is done
 for it is timed call by call (CPU time of the calling thread, without what called parts take), what
 is done before the first turn as a whole: in an editable install that includes what builds it anew,
 some 40 ms. Goals: the start takes 0.15 s, a turn 2 ms on the average,
 everything that follows from it included. Exit status 1 if one is missed.
+
+With ``--after``, what comes from so many seconds after the attach on is told, of the endless
+programs of cost_turns.py if no program is named, and for so many seconds (``--seconds``). Goal:
+memsampd's processes use at most 3 % of the target's CPU time.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from memsampd.cli.environment import ONE_THREAD, use_one_thread
@@ -38,10 +46,13 @@ from memsampd.sampler.clock.progress import ProgressClock
 from memsampd.sampler.perf.watchpoints import Watchpoints
 from memsampd.sampler.replica.source import ReplicaSource
 from memsampd.sampler.spacing import DataSpacing
+from targets import endless
 from verdict import add_options, finish
 
 START_GOAL_SECONDS = 0.15
 TURN_GOAL_SECONDS = 0.002
+LATER_GOAL = 0.03  # own CPU time of the target's, later on
+LATER_SECONDS = 20.0
 PARTS: dict[str, tuple[tuple[type, str], ...]] = {
     "turns: reading samples": ((MappedBranches, "read"), (MappedBranches, "latest")),
     "turns: windows, phases": (
@@ -144,42 +155,74 @@ class Costs:
         return spent / max(self.turns, 1)
 
 
-def measure(command: list[str]) -> Costs:
-    """Observe a program from its start to its end."""
-    accounts = Accounts()
-    accounts.observe()
+def measure(
+    accounts: Accounts, command: list[str], after: float | None = None, seconds: float | None = None
+) -> Costs:
+    """Observe a program from its start, or from some seconds after it, for so long at most."""
+    accounts.parts.clear()
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    config = SessionConfig(duration_seconds=seconds)
+    before: list[Costs] = []
     try:
-        with attached(process.pid, SessionConfig(), OutputConfig(listen="127.0.0.1:0")) as session:
+        with attached(process.pid, config, OutputConfig(listen="127.0.0.1:0")) as session:
             start = time.process_time()
+            if after is not None:
+                timer = threading.Timer(after, lambda: before.append(_so_far(session, accounts)))
+                timer.daemon = True
+                timer.start()
             session.run()
-            state = session.snapshot()
+            costs = replace(_so_far(session, accounts), start=start)
     finally:
         process.kill()
         process.wait()
+    return since(before[0], costs) if before else costs
+
+
+def _so_far(session: Session, accounts: Accounts) -> Costs:
+    state = session.snapshot()
     overhead, estimate = state.overhead, state.estimate
     return Costs(
-        start=start,
+        start=0.0,
         target=overhead.target_cpu_seconds,
         total=overhead.own_cpu_seconds,
         replica=overhead.replica_cpu_seconds,
         bursts=sum(state.burst_ends.values()),
         turns=accounts.parts["turns: reading samples"].calls,
         without_curve=estimate.unknown_cpu_seconds / max(estimate.cpu_seconds, 1e-9),
-        parts={name: accounts.parts[name] for name in PARTS},
+        parts={name: replace(accounts.parts[name]) for name in PARTS},
+    )
+
+
+def since(before: Costs, costs: Costs) -> Costs:
+    """What was added; the start had been before."""
+    parts = {
+        name: Account(
+            each.calls - before.parts[name].calls, each.seconds - before.parts[name].seconds
+        )
+        for name, each in costs.parts.items()
+    }
+    return Costs(
+        start=0.0,
+        target=costs.target - before.target,
+        total=costs.total - before.total,
+        replica=costs.replica - before.replica,
+        bursts=costs.bursts - before.bursts,
+        turns=costs.turns - before.turns,
+        without_curve=costs.without_curve,
+        parts=parts,
     )
 
 
 def rows(costs: Costs) -> list[str]:
     """The table."""
-    told = sum(each.seconds for each in costs.parts.values())
+    in_parts = sum(each.seconds for each in costs.parts.values())
     lines = [f"{'part':30}{'calls':>8}{'CPU ms':>9}{'us each':>9}"]
     lines.append(f"{'start':30}{'':8}{1e3 * costs.start:9.1f}")
     for name, each in costs.parts.items():
         mean = 1e6 * each.seconds / max(each.calls, 1)
         lines.append(f"{name:30}{each.calls:8}{1e3 * each.seconds:9.1f}{mean:9.0f}")
     lines.append(f"{'replica':30}{costs.bursts:8}{1e3 * costs.replica:9.1f}")
-    other = costs.total - costs.start - told - costs.replica
+    other = costs.total - costs.start - in_parts - costs.replica
     lines.append(f"{'other':30}{'':8}{1e3 * other:9.1f}")
     lines.append(
         f"{costs.total:.2f} s, {100 * costs.total / max(costs.target, 1e-9):.1f} % of the target's "
@@ -192,14 +235,18 @@ def rows(costs: Costs) -> list[str]:
 def main() -> int:
     """Measure, print and judge."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    add_options(parser, "one round of the example")
+    add_options(parser, "one round of the example; later on, half as long")
+    parser.add_argument("--after", type=float, help="seconds after the attach to count from")
+    parser.add_argument("--seconds", type=float, help=f"then for so long ({LATER_SECONDS:g})")
     parser.add_argument("program", nargs="*", help="what to observe in place of the example")
     args = parser.parse_args()
+    accounts = Accounts()
+    accounts.observe()
+    if args.after is not None:
+        return _later(accounts, args)
     command = args.program or [str(compile_demo()), "--rounds", "1" if args.quick else "3"]
-    costs = measure(command)
+    costs = measure(accounts, command)
     print("\n".join(rows(costs)))
-    parts = {name: [each.calls, each.seconds] for name, each in costs.parts.items()}
-    told = {name: getattr(costs, name) for name in Costs.__slots__} | {"parts": parts}
     missed = [
         f"{name} takes {1e3 * value:.1f} ms, goal {1e3 * goal:g}"
         for name, value, goal in (
@@ -208,7 +255,40 @@ def main() -> int:
         )
         if value > goal
     ]
-    return finish(args.json, told, missed)
+    return finish(args.json, told(costs), missed)
+
+
+def _later(accounts: Accounts, args: argparse.Namespace) -> int:
+    """Measure from some seconds after the attach on, print and judge."""
+    seconds = args.seconds or (LATER_SECONDS / 2 if args.quick else LATER_SECONDS)
+    if not args.program:
+        return _each_later(args.after, seconds, args.json)
+    costs = measure(accounts, args.program, args.after, args.after + seconds)
+    print(f"{' '.join(args.program)}, from {args.after:g} s on:", *rows(costs), "", sep="\n")
+    share = costs.total / max(costs.target, 1e-9)
+    missed = f"own CPU time {100 * share:.1f} %, goal {100 * LATER_GOAL:g}"
+    return finish(args.json, told(costs), [missed] if share > LATER_GOAL else [])
+
+
+def _each_later(after: float, seconds: float, path: Path | None) -> int:
+    """Do that with all endless programs, each in a process of its own, which its session pays."""
+    found: dict[str, object] = {}
+    missed: list[str] = []
+    with tempfile.TemporaryDirectory() as folder:
+        one = Path(folder) / "costs.json"
+        options = (f"--after={after}", f"--seconds={seconds}", f"--json={one}", "--")
+        for name in endless.WORK:
+            program = (sys.executable, endless.__file__, name)
+            if subprocess.call((sys.executable, __file__, *options, *program)):
+                missed.append(f"of {name}, see above")
+            found[name] = json.loads(one.read_text("utf-8"))
+    return finish(path, found, missed)
+
+
+def told(costs: Costs) -> dict[str, object]:
+    """For programs."""
+    parts = {name: [each.calls, each.seconds] for name, each in costs.parts.items()}
+    return {name: getattr(costs, name) for name in Costs.__slots__} | {"parts": parts}
 
 
 if __name__ == "__main__":

@@ -44,11 +44,17 @@ class _Seen(msgspec.Struct):
         own: its survival function.
         late: what that tells other bursts.
         told: octaves that like bursts saw further, all together, when it was modelled.
+        whole: its survival function, and beyond its horizon what these saw.
+        row: curves by that alone, of the layout, shape (values,).
+        compared: the same of the layout for comparisons.
     """
 
     own: SurvivalFunction
     late: LateReturns
     told: float
+    whole: SurvivalFunction
+    row: NDArray[np.float64]
+    compared: NDArray[np.float64]
 
 
 class _Modelled(msgspec.Struct, frozen=True):
@@ -166,12 +172,12 @@ class ModelledBursts:
         sums.beyond_rows += min(record.beyond_accesses, record.rows)
         sums.writes += record.writes
         sums.histogram += histogram
-        modelled = self._model(record, phase, own)
+        seen, modelled = self._model(record, phase, own)
         self.last_ratios = self._layout.table(modelled.curve)[0, MIDDLE]
         at = self._remember(record, phase, modelled, bins)
-        self._seen[at] = _Seen(own.thinned(), LateReturns.of(own), 0.0)
+        self._seen[at] = seen
         octaves = self._octaves()
-        self._seen[at].told = octaves[at]
+        seen.told = octaves[at]
         self._model_again(
             each
             for each, seen in self._seen.items()
@@ -181,16 +187,15 @@ class ModelledBursts:
 
     def add_watch(self, record: WatchRecord, phase: int) -> bool:
         """Take in what a watchpoint told of a phase; whether curves changed by it."""
-        account = self._accounts.of(phase)
-        says_new = account.watches.add(record, self._burst_of(record))
-        if not (says_new and account.histogram.accesses):
+        memory, rows = self.memory, []
+        if memory is not None:
+            rows = [row for row in np.flatnonzero(memory.phase == phase) if row in self._seen]
+        watches = self._accounts.of(phase).watches
+        if not watches.add(record, self._burst_of(record), len(rows)):
             return False
-        account.watches.told = account.watches.count
-        if self.memory is None:
-            return False
-        phases = self.memory.phase
-        self._model_again(row for row in self._seen if phases[row] == phase)
-        return True
+        for row in rows:
+            self._set_curve(int(row))
+        return bool(rows)
 
     def add_window_rate(self, rate: CodeRate, spacing: Spacing | None) -> bool:
         """Take in how fast a window ran some code; whether many are to be looked at anew.
@@ -264,19 +269,23 @@ class ModelledBursts:
 
     # -- models --------------------------------------------------------------------------------
 
-    def _model(self, record: BurstRecord, phase: int, own: SurvivalFunction) -> _Modelled:
+    def _model(
+        self, record: BurstRecord, phase: int, own: SurvivalFunction
+    ) -> tuple[_Seen, _Modelled]:
         """Model what a burst saw."""
         likeness = np.empty(0)
         if self.memory is not None:
             likeness = self.memory.likeness([code_hits(record.code)], [phase])[0]
         whole = self._continued(own, likeness)
+        rows = self._layout.row(whole), self._compared.row(whole)
+        seen = _Seen(own.thinned(), LateReturns.of(own), 0.0, whole.thinned(), *rows)
         modelled = self._speed.rate(record, whole)
         rate, error = modelled, ERROR
         if record.timed is not None:
             rate, error = record.timed.accesses_per_cpu_second, record.timed.error
-        return _Modelled(
-            curve=self._row(own, whole, self._accounts.of(phase)),
-            compared=self._compared.row(whole),
+        return seen, _Modelled(
+            curve=self._with_watches(seen, self._accounts.of(phase)),
+            compared=seen.compared,
             rate=rate,
             error=error,
             modelled=modelled,
@@ -285,7 +294,7 @@ class ModelledBursts:
         )
 
     def _model_again(self, rows: Iterable[int]) -> None:
-        """Model bursts again: beyond their horizons something else is known now."""
+        """Model bursts again: bursts like them saw more of what lies beyond their horizons."""
         rows, memory = list(rows), self.memory
         if memory is None or not rows:
             return
@@ -293,14 +302,22 @@ class ModelledBursts:
         for row in rows:
             seen = self._seen[row]
             seen.told = float(octaves[row])
-            whole = self._continued(seen.own, likeness[row])
-            curve = self._row(seen.own, whole, self._accounts.of(int(memory.phase[row])))
-            change = self._layout.table(curve - memory.curves[row])
-            memory.set_curve(row, curve, self._compared.row(whole))
-            change[:, MIDDLE] = 0.0
-            if change.any():
-                for account in self._accounts.by_phase.values():
-                    account.change_bounds(row, change.ravel())
+            seen.whole = self._continued(seen.own, likeness[row])
+            seen.row, seen.compared = self._layout.row(seen.whole), self._compared.row(seen.whole)
+            self._set_curve(row)
+
+    def _set_curve(self, row: int) -> None:
+        """Have the memory know a burst's curve as it is now, and all who counted the one before."""
+        memory = self.memory
+        assert memory is not None, "a burst was kept"
+        seen = self._seen[row]
+        curve = self._with_watches(seen, self._accounts.of(int(memory.phase[row])))
+        change = self._layout.table(curve - memory.curves[row])
+        memory.set_curve(row, curve, seen.compared)
+        change[:, MIDDLE] = 0.0
+        if change.any():
+            for account in self._accounts.by_phase.values():
+                account.change_bounds(row, change.ravel())
 
     def _continued(self, own: SurvivalFunction, likeness: NDArray[np.float64]) -> SurvivalFunction:
         """What a burst saw, and beyond its horizon what those like it saw, by rows (m,)."""
@@ -325,22 +342,20 @@ class ModelledBursts:
         found = [row for row in self._seen if memory.window[row] == watch.window]
         return self._seen[found[0]].own if found else None
 
-    def _row(
-        self, own: SurvivalFunction, whole: SurvivalFunction, account: PhaseAccount
-    ) -> NDArray[np.float64]:
-        """The curve of a burst: what it saw, what bursts like it did, and what watchpoints told.
+    def _with_watches(self, seen: _Seen, account: PhaseAccount) -> NDArray[np.float64]:
+        """The curves of a burst: what it and bursts like it saw, and what watchpoints told.
 
         Where there were too few of these for bursts of its kind, others of its phase tell what is
         likely, and nothing of bounds. The estimate goes the further from what the curve would be
         without them, the more there are, and what they rule out is left at once.
         """
-        table = self._layout.table(self._layout.row(whole))
+        table, whole = self._layout.table(seen.row.copy()), seen.whole
         if not account.watches.count or not np.any(table[:, LOW] < table[:, HIGH]):
             return table.ravel()
-        tails = account.watches.read(self._course.accesses)
+        tails = account.watches.read(self._course.accesses, self._course.settled_seconds)
         horizon, before = whole.horizon_accesses, table[:, MIDDLE].copy()
         # The same code on another working set: what its phase did says nothing of it.
-        tail = tails.beyond(horizon, None if is_same_kind(own, account.pooled()) else own)
+        tail = tails.beyond(horizon, None if is_same_kind(seen.own, account.pooled()) else seen.own)
         parts = {} if tail is None else {MIDDLE: tail.middle, LOW: tail.low, HIGH: tail.high}
         if tail is None:
             tail = tails.beyond(horizon)

@@ -10,6 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 _REMEMBERED = 1024  # windows at least: longer ago than any watch began
+# After so many more windows a rate is hardly ever told again: twice what windows wait, unless no
+# burst has seen their code.
+_SETTLED = 64
 
 
 class Course:
@@ -59,6 +62,12 @@ class Course:
         """Return the latest rate that is known; None if there is none."""
         known = np.flatnonzero(~np.isnan(self._rate[: self._count]))
         return float(self._rate[known[-1]]) if len(known) else None
+
+    @property
+    def settled_seconds(self) -> float:
+        """Up to when rates are as they will stay, since the attach; -inf if none are."""
+        last = self._count - 1 - _SETTLED
+        return float(self._end_seconds[last]) if last >= 0 else -math.inf
 
     def accesses(self, begin_seconds: float, end_seconds: float, cpu_seconds: float) -> float:
         """Return how many accesses a stretch is worth; NaN where no rate is known.

@@ -34,10 +34,13 @@ from memsampd.models.tail import (
 _REMEMBERED = 512  # watches of a phase
 # A burst goes on as its phase does if that has about as many lines left at the burst's horizon.
 _SAME_KIND = 0.1
-# So many times as many watches are worth modelling the bursts of a phase again: it is the most
-# costly thing about watches. Where there are many it is a twentieth more: phases that live long
-# are to have bounds that follow.
-_NEWS, _NEWS_OF_MANY, _MANY_WATCHES = 3.0, 1.05, 12
+# So many times as many watches are worth modelling the bursts of a phase again, or a quarter of
+# those that are remembered: phases that live long are to have bounds that follow.
+_NEWS, _NEWS_OF_MANY, _MANY_WATCHES = 3.0, 1.3, 12
+_MOST_NEWS = _REMEMBERED // 4
+# It is the most costly thing about watches, 0.6 ms for each burst: where there are many watches, it
+# comes no sooner than so many seconds for each burst after the last time.
+_SPACING_SECONDS = 0.2
 # The correlation of lines of one walk, or of a burst as short, which is a moment of the program.
 _WALK_ALIKE = 0.7
 _GOLDEN = 0.6180339887498949  # its multiples fill an interval evenly, however many there are
@@ -46,51 +49,85 @@ _FROM_OUTSIDE = ("evicted", "gone")
 _MOST_COUNT = 4.0
 
 
+class _Watch(msgspec.Struct):
+    """One watch.
+
+    Attributes:
+        record: what was watched.
+        burst: what the burst saw that told its line; None if that is not known.
+        said: what it says by the rates that were known when it was read last.
+        is_final: these are known for good.
+    """
+
+    record: WatchRecord
+    burst: SurvivalFunction | None
+    said: ReadWatch | None = None
+    is_final: bool = False
+
+
 class PhaseWatches(msgspec.Struct):
     """The watches of one phase, the latest of them.
 
     Attributes:
-        records: in order, and each with the survival function of the burst that told its line.
+        watches: in order.
         count: of all that there were.
         samples: of these, those of accesses that samples told.
         told: of them, when bursts were modelled again by their tail.
+        told_seconds: end of the last one then.
     """
 
-    records: deque[tuple[WatchRecord, SurvivalFunction | None]] = msgspec.field(
-        default_factory=lambda: deque(maxlen=_REMEMBERED)
-    )
+    watches: deque[_Watch] = msgspec.field(default_factory=lambda: deque(maxlen=_REMEMBERED))
     count: int = 0
     samples: int = 0
     told: int = 0
+    told_seconds: float = 0.0
     _read: Tails | None = None
 
-    def add(self, record: WatchRecord, burst: SurvivalFunction | None) -> bool:
-        """Remember one; whether so many have come that their tail is worth working out again.
+    def add(self, record: WatchRecord, burst: SurvivalFunction | None, bursts: int = 0) -> bool:
+        """Remember one; whether their tail is worth working out again, as so many have come.
+
+        Where there are many, they tell until then what they told before.
 
         Args:
             record: what was watched.
             burst: what the burst saw that told its line.
+            bursts: how many would be modelled again.
         """
-        self._read = None
-        self.records.append((record, burst))
+        self.watches.append(_Watch(record, burst))
         self.count += 1
         self.samples += record.is_sampled
-        news = _NEWS if self.told < _MANY_WATCHES else _NEWS_OF_MANY
-        return self.count >= MIN_WATCHES and self.count >= news * self.told
+        are_few, end_seconds = self.told < _MANY_WATCHES, record.times_seconds[-1]
+        wanted = (_NEWS if are_few else _NEWS_OF_MANY) * self.told
+        says_new = self.count >= max(min(wanted, self.told + _MOST_NEWS), MIN_WATCHES)
+        if not are_few:
+            says_new &= end_seconds - self.told_seconds >= _SPACING_SECONDS * bursts
+        if says_new or are_few:
+            self._read = None
+        if says_new and bursts:
+            self.told, self.told_seconds = self.count, end_seconds
+        return says_new
 
     def absorb(self, other: PhaseWatches) -> None:
         """Take over those of a phase that turned out to be this one."""
         self._read = None
-        self.records.extend(other.records)
+        self.watches.extend(other.watches)
         self.count += other.count
         self.samples += other.samples
 
-    def read(self, accesses: Accesses) -> Tails:
-        """Read all, at the rates that are known when another one has come."""
+    def read(self, accesses: Accesses, settled_seconds: float = -math.inf) -> Tails:
+        """Read all, at the rates that are known when so many more have come.
+
+        Args:
+            accesses: tells how many a stretch is worth.
+            settled_seconds: up to when that will stay so: watches until then are read once.
+        """
         if self._read is None:
-            self._read = Tails(
-                [(each, read_watch(each, accesses), burst) for each, burst in self.records]
-            )
+            for each in self.watches:
+                if not each.is_final:
+                    each.said = read_watch(each.record, accesses)
+                    is_settled = each.record.times_seconds[-1] <= settled_seconds
+                    each.is_final = is_settled and each.said is not None
+            self._read = Tails([(each.record, each.said, each.burst) for each in self.watches])
         return self._read
 
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from session_cost import PARTS, Account, Accounts, Costs, rows
+from session_cost import PARTS, Account, Accounts, Costs, rows, since
 
 
 def work(seconds: float) -> None:
@@ -52,3 +52,18 @@ def test_the_table_adds_up() -> None:
     assert lines[-2].split() == ["other", f"{1e3 * (2.0 - 0.2 - 0.1 - 0.05 * len(PARTS)):.1f}"]
     assert "10.0 % of the target's" in lines[-1]
     assert "7 bursts, 40 turns" in lines[-1]
+
+
+def test_what_was_before_is_taken_off() -> None:
+    before = Costs(0.0, 5.0, 0.5, 0.1, 2, 10, 0.5, {name: Account(1, 0.01) for name in PARTS})
+    costs = Costs(0.2, 20.0, 2.0, 0.3, 7, 40, 0.25, {name: Account(10, 0.05) for name in PARTS})
+    later = since(before, costs)
+    assert (later.start, later.target, later.total, later.bursts) == (0.0, 15.0, 1.5, 5)
+    assert (later.turns, later.without_curve) == (30, 0.25)
+    assert later.replica == pytest.approx(0.2)
+    assert all(each.calls == 9 for each in later.parts.values())
+    assert later.a_turn == pytest.approx(0.04 * sum(map(_is_turn, PARTS)) / 30)
+
+
+def _is_turn(part: str) -> bool:
+    return part.startswith("turns")

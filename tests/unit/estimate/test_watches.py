@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -357,3 +358,63 @@ def test_impossible_watches_are_refused(changes: dict[str, object]) -> None:
     assert WatchRecord(**good)
     with pytest.raises(ValueError, match=r"watch|hit|moments"):
         WatchRecord(**{**good, **changes})
+
+
+def at_moment(seconds: float) -> WatchRecord:
+    """A watch of a line that returned after a tenth of a second, which ended then."""
+    moments = (seconds - 0.2, seconds - 0.1, seconds, seconds)
+    watch = record(0, 0.1, 0.2, 0.2)
+    return msgspec.structs.replace(watch, window=int(10 * seconds), times_seconds=moments)
+
+
+def test_bursts_are_modelled_again_seldom_where_there_are_many_watches() -> None:
+    kept, bursts = PhaseWatches(), 50
+    moments = [0.1 * (at + 10) for at in range(6000)]
+    news = [each for each in moments if kept.add(at_moment(each), None, bursts)]
+    assert moments.index(news[0]) == 3  # the first four tell something at once
+    assert moments.index(news[1]) == 11
+    pauses = np.diff(news[1:])
+    assert pauses.min() >= 0.2 * bursts - 1e-9
+    assert pauses.max() <= 12.9  # a quarter of those that are remembered
+    assert kept.count - kept.told < 129
+
+
+def test_watches_whose_rates_are_known_for_good_are_read_once() -> None:
+    kept, asked = PhaseWatches(), []
+
+    def counted(begin: float, end: float, cpu_seconds: float) -> float:
+        asked.append(end)
+        return cpu_seconds * RATE
+
+    for at in range(20):
+        kept.add(at_moment(at + 1.0), None)
+    first = kept.read(counted, settled_seconds=10.0).beyond(1000)
+    assert max(asked) == 20.0
+    asked.clear()
+    kept.add(at_moment(21.0), None)
+    again = kept.read(counted, settled_seconds=10.0).beyond(1000)
+    assert min(asked) > 10.0
+    assert max(asked) == 21.0
+    assert first is not None
+    assert again is not None
+    assert again.count == first.count + 1
+    asked.clear()
+    assert kept.read(counted, settled_seconds=10.0).beyond(1000) is again  # nothing has come
+    assert not asked
+
+
+def test_a_watch_without_a_rate_is_read_until_there_is_one() -> None:
+    kept = PhaseWatches()
+    for at in range(4):
+        kept.add(at_moment(at + 1.0), None)
+    assert kept.read(lambda *_: math.nan, settled_seconds=10.0).beyond(1000) is None
+    kept.add(at_moment(5.0), None)
+    assert kept.read(accesses, settled_seconds=10.0).beyond(1000) is not None
+
+
+def test_rates_are_settled_once_many_windows_have_followed() -> None:
+    course = Course()
+    assert course.settled_seconds == -math.inf
+    for index in range(3000):
+        course.begin(index, float(index + 1))
+        assert course.settled_seconds == (index - 63 if index >= 64 else -math.inf)
