@@ -151,6 +151,11 @@ class Ledger:
         return self._now_seconds - self._started_seconds
 
     @property
+    def is_start(self) -> bool:
+        """Whether the attach was so lately that there is only what was granted."""
+        return self._elapsed_seconds < _START_SECONDS
+
+    @property
     def _part_of_usual(self) -> float:
         """Of what may be used, the part that is for phases which have a curve already."""
         return self._usual_part - self._phases_part
@@ -158,8 +163,7 @@ class Ledger:
     @property
     def _part_of_first(self) -> float:
         """The same for first bursts of phases."""
-        is_start = self._elapsed_seconds < _START_SECONDS
-        return 1.0 if is_start or self._earns else _LATER_PART
+        return 1.0 if self.is_start or self._earns else _LATER_PART
 
     @property
     def _earns(self) -> bool:
@@ -186,7 +190,7 @@ class Ledger:
             Bursts, and CPU seconds that the target uses meanwhile.
         """
         ahead = elapsed = self._elapsed_seconds
-        if elapsed < _START_SECONDS:
+        if self.is_start:
             since = max(elapsed, _EARLIEST_SECONDS)
             ahead = since * math.log(_START_SECONDS / since) / _SOONER
         busy = self._target_cpu_seconds / elapsed if elapsed > 0 else 1.0

@@ -8,8 +8,9 @@ from memsampd.daemon.pipeline import Pipeline
 # What is done a turn takes a millisecond or so, however few samples have come, and more where each
 # finds the caches cold: a few windows at once are cheaper.
 _TURN_SECONDS = 0.25
-# While no burst can be paid for, or no window ends, there is nothing to decide. What is sampled
-# meanwhile must have room, though the target may suddenly do more: a ring has some 700 samples.
+# While no burst can be paid for, or no window ends, there is nothing to decide, and after the start
+# little, unless words are watched. What is sampled meanwhile must have room, though the target may
+# suddenly do more: a ring has some 700 samples.
 _CALM_TURN_SECONDS = 0.5
 _CALM_TURN_SAMPLES = 250
 _WAITING_TURN_SECONDS = 1.0  # of who uses little CPU time
@@ -33,7 +34,12 @@ def hurries(pipeline: Pipeline) -> bool:
 
 
 def pause_seconds(
-    pipeline: Pipeline, config: SessionConfig, period_seconds: float, *, waits_for_cpu: bool
+    pipeline: Pipeline,
+    config: SessionConfig,
+    period_seconds: float,
+    *,
+    waits_for_cpu: bool,
+    is_watching: bool,
 ) -> float:
     """How long the next turn may wait, seconds.
 
@@ -42,6 +48,7 @@ def pause_seconds(
         config: how to observe.
         period_seconds: CPU time between two branch samples.
         waits_for_cpu: what this thread does is taken from somebody.
+        is_watching: words are watched now: what follows them waits for the next turn.
     """
     if hurries(pipeline):
         return _HURRIED_TURN_SECONDS
@@ -59,6 +66,8 @@ def pause_seconds(
         return max(min(pause, _WAITING_TURN_SECONDS), _TURN_SECONDS)
     # Who gets little CPU time has few windows: one a turn is enough.
     pause = config.window_seconds / busy_share
-    usual = max(min(pause, _CALM_TURN_SECONDS, room_seconds), _TURN_SECONDS)
+    is_calm = not (ledger.is_start or is_watching)
+    wanted = _CALM_TURN_SECONDS if is_calm else min(pause, _CALM_TURN_SECONDS)
+    usual = max(min(wanted, room_seconds), _TURN_SECONDS)
     until_due = pipeline.windows_left * pause
     return min(max(until_due, _BURST_TURN_SECONDS), usual) if until_due > 0 else usual

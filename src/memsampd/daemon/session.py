@@ -34,8 +34,9 @@ from memsampd.sampler.process.status import list_threads
 
 logger = logging.getLogger(__name__)
 
-# Between two turns: has the target gone on to other code? And where it did so lately.
-_GLANCE_SECONDS, _OFTEN_SECONDS = 0.08, 0.03
+# Between two turns: has the target gone on to other code? And where it did so lately; where it did
+# not for long a look takes as much, and finds something ever more rarely.
+_GLANCE_SECONDS, _OFTEN_SECONDS, _SELDOM_SECONDS = 0.08, 0.03, 0.16
 _LOOK_SECONDS = 0.05  # whether somebody has read the last state
 
 
@@ -176,6 +177,7 @@ class Session:
             self._config,
             parts.sampling.period_seconds,
             waits_for_cpu=self._waits_for_cpu,
+            is_watching=parts.watchpoints is not None and parts.watchpoints.is_watching,
         )
 
     def _pause(self) -> None:
@@ -185,13 +187,18 @@ class Session:
         """
         end = time.monotonic() + self.pause_seconds()
         is_often = self._parts.pipeline.meets_new_code
-        glance = _OFTEN_SECONDS if is_often else _GLANCE_SECONDS if self._may_hurry else math.inf
+        glance = _OFTEN_SECONDS if is_often else self._glance_seconds()
         while (left := end - time.monotonic()) > 0:
             if self._stop.wait(min(left, glance), self._parts.handle.fileno()):
                 return
             has_come = is_often and self._parts.tracer.has_results
             if left > glance and (has_come or (self._may_hurry and self._runs_new_code())):
                 return
+
+    def _glance_seconds(self) -> float:
+        if not self._may_hurry:
+            return math.inf
+        return _GLANCE_SECONDS if self._parts.pipeline.parts.ledger.is_start else _SELDOM_SECONDS
 
     @property
     def _may_hurry(self) -> bool:
