@@ -54,7 +54,7 @@ def pause_seconds(
         return _HURRIED_TURN_SECONDS
     if is_idle(pipeline):
         return _IDLE_TURN_SECONDS
-    if config.stops_nothing and not waits_for_cpu:
+    if config.stops_nothing and is_watching and not waits_for_cpu:
         return _WATCHING_TURN_SECONDS
     if pipeline.awaits_burst:
         return _BURST_TURN_SECONDS

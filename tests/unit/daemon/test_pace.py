@@ -15,7 +15,11 @@ from memsampd.daemon.pipeline import Pipeline
 
 
 def pause(
-    seconds: float, busy_share: float = 1.0, period_seconds: float = 0.002, **told: Any
+    seconds: float,
+    busy_share: float = 1.0,
+    period_seconds: float = 0.002,
+    config: SessionConfig | None = None,
+    **told: Any,
 ) -> float:
     """The pause of a target that was attached so long ago, and has used this part of a CPU."""
     ledger = Ledger(0.01, 0.05, 0.0)
@@ -27,7 +31,8 @@ def pause(
         **{name: told.pop(name, usual[name]) for name in usual},
     )
     how = {"waits_for_cpu": False, "is_watching": False} | told
-    return pause_seconds(cast("Pipeline", pipeline), SessionConfig(), period_seconds, **how)
+    config = config or SessionConfig()
+    return pause_seconds(cast("Pipeline", pipeline), config, period_seconds, **how)
 
 
 def test_turns_are_calmer_after_the_start() -> None:
@@ -40,6 +45,13 @@ def test_turns_are_calmer_after_the_start() -> None:
 def test_what_was_watched_is_followed_soon() -> None:
     assert pause(15, is_watching=True) == 0.25
     assert pause(5, is_watching=True) == 0.25
+
+
+def test_watches_follow_each_other_at_once_where_nothing_else_tells_of_large_caches() -> None:
+    walks = SessionConfig(accesses="watchpoints")
+    assert pause(15, config=walks, is_watching=True) == 0.1
+    assert pause(15, config=walks, is_watching=True, waits_for_cpu=True) == 0.25
+    assert pause(15, config=walks) == 0.5  # there is no line to be watched
 
 
 @pytest.mark.parametrize("seconds", [5, 15])
