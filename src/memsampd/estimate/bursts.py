@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 import numpy as np
@@ -187,15 +187,29 @@ class ModelledBursts:
 
     def add_watch(self, record: WatchRecord, phase: int) -> bool:
         """Take in what a watchpoint told of a phase; whether curves changed by it."""
-        memory, rows = self.memory, []
-        if memory is not None:
-            rows = [row for row in np.flatnonzero(memory.phase == phase) if row in self._seen]
+        rows = self._rows_of(phase)
         watches = self._accounts.of(phase).watches
         if not watches.add(record, self._burst_of(record), len(rows)):
             return False
-        for row in rows:
-            self._set_curve(int(row))
+        self._set_curves(rows)
         return bool(rows)
+
+    def finish_watches(self) -> bool:
+        """Let the latest watches count that did not seem worth it yet; whether curves changed."""
+        changed = False
+        for phase, account in self._accounts.by_phase.items():
+            rows = self._rows_of(phase)
+            if rows and account.watches.take_rest():
+                self._set_curves(rows)
+                changed = True
+        return changed
+
+    def _rows_of(self, phase: int) -> list[int]:
+        """Bursts of a phase that are remembered by themselves."""
+        if self.memory is None:
+            return []
+        rows = np.flatnonzero(self.memory.phase == phase).tolist()
+        return [row for row in rows if row in self._seen]
 
     def add_window_rate(self, rate: CodeRate, spacing: Spacing | None) -> bool:
         """Take in how fast a window ran some code; whether many are to be looked at anew.
@@ -304,20 +318,21 @@ class ModelledBursts:
             seen.told = float(octaves[row])
             seen.whole = self._continued(seen.own, likeness[row])
             seen.row, seen.compared = self._layout.row(seen.whole), self._compared.row(seen.whole)
-            self._set_curve(row)
+        self._set_curves(rows)
 
-    def _set_curve(self, row: int) -> None:
-        """Have the memory know a burst's curve as it is now, and all who counted the one before."""
+    def _set_curves(self, rows: Sequence[int]) -> None:
+        """Have the memory know bursts' curves as they are now, and all who counted those before."""
         memory = self.memory
         assert memory is not None, "a burst was kept"
-        seen = self._seen[row]
-        curve = self._with_watches(seen, self._accounts.of(int(memory.phase[row])))
-        change = self._layout.table(curve - memory.curves[row])
-        memory.set_curve(row, curve, seen.compared)
-        change[:, MIDDLE] = 0.0
-        if change.any():
-            for account in self._accounts.by_phase.values():
-                account.change_bounds(row, change.ravel())
+        for row in rows:
+            seen = self._seen[row]
+            curve = self._with_watches(seen, self._accounts.of(int(memory.phase[row])))
+            change = self._layout.table(curve - memory.curves[row])
+            memory.set_curve(row, curve, seen.compared)
+            change[:, MIDDLE] = 0.0
+            if change.any():
+                for account in self._accounts.by_phase.values():
+                    account.change_bounds(row, change.ravel())
 
     def _continued(self, own: SurvivalFunction, likeness: NDArray[np.float64]) -> SurvivalFunction:
         """What a burst saw, and beyond its horizon what those like it saw, by rows (m,)."""

@@ -117,6 +117,8 @@ class Estimator:
     def finish(self) -> None:
         """Settle all windows: nothing more will come."""
         self._take_stock()
+        if self._bursts.finish_watches():
+            self._value_again()
         self._windows.settle_all()
         self._windows.count_on()
 

@@ -107,6 +107,13 @@ class PhaseWatches(msgspec.Struct):
             self.told, self.told_seconds = self.count, end_seconds
         return says_new
 
+    def take_rest(self) -> bool:
+        """Let all count that have come; whether there are more than there were."""
+        if not self.count > max(self.told, MIN_WATCHES - 1):
+            return False
+        self._read, self.told = None, self.count
+        return True
+
     def absorb(self, other: PhaseWatches) -> None:
         """Take over those of a phase that turned out to be this one."""
         self._read = None

@@ -781,3 +781,23 @@ def test_stack_distances_of_a_burst_reach_its_curve_and_old_records_do_without()
         estimator.add(window(0))
         estimator.add(told_of)
         assert estimator.last_burst_ratios() == pytest.approx(expected, abs=1e-12)
+
+
+def test_at_the_end_the_latest_watches_count_too() -> None:
+    sizes_bytes = np.array([1 << 20, 64 << 20, 1 << 30], np.int64)
+    estimator = Estimator(sizes_bytes, 64, (StatStack(),), settle_windows=2)
+    estimator.add(window(0))
+    estimator.add(streaming())
+    for index in range(1, 60):
+        estimator.add(window(index))
+    widths = []
+    for at in range(15):  # from the twelfth on they are looked at when there are 16
+        estimator.add(watch(at, hits=4))
+        curve = estimator.estimate().curves["lru"]
+        widths.append(float(curve.high[2] - curve.low[2]))
+    assert widths[11] == widths[14]
+    estimator.finish()
+    curve = estimator.estimate().curves["lru"]
+    assert curve.high[2] - curve.low[2] < widths[14] - 1e-4  # all are of one burst, and tell little
+    estimator.finish()  # nothing has come since
+    assert estimator.estimate().curves["lru"].high[2] == curve.high[2]
