@@ -189,10 +189,10 @@ class ModelledBursts:
         """Take in what a watchpoint told of a phase; whether curves changed by it."""
         rows = self._rows_of(phase)
         watches = self._accounts.of(phase).watches
-        if not watches.add(record, self._burst_of(record), len(rows)):
+        if not watches.add(record, self._burst_of(record), len(rows)) or not rows:
             return False
         self._set_curves(rows)
-        return bool(rows)
+        return True
 
     def finish_watches(self) -> bool:
         """Let the latest watches count that did not seem worth it yet; whether curves changed."""

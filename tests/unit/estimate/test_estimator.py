@@ -801,3 +801,19 @@ def test_at_the_end_the_latest_watches_count_too() -> None:
     assert curve.high[2] - curve.low[2] < widths[14] - 1e-4  # all are of one burst, and tell little
     estimator.finish()  # nothing has come since
     assert estimator.estimate().curves["lru"].high[2] == curve.high[2]
+
+
+def test_watches_may_come_before_the_first_burst() -> None:
+    sampled = [msgspec.structs.replace(watch(at, hits=4), is_sampled=True) for at in range(20)]
+    curves = []
+    orders: list[list[EstimatorEvent]] = [[*sampled, streaming()], [streaming(), *sampled]]
+    for events in orders:
+        estimator = Estimator(np.array([1 << 20, 64 << 20], np.int64), 64, (StatStack(),))
+        estimator.add(window(0))
+        for event in events:
+            estimator.add(event)
+        estimator.finish()
+        curves.append(estimator.estimate().curves["lru"])
+    early, late = curves
+    assert early.low == pytest.approx(late.low, abs=1e-3)
+    assert early.high == pytest.approx(late.high, abs=1e-3)
