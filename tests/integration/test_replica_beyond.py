@@ -228,6 +228,40 @@ int main(void)
 """
 
 
+# Goes ten times through a list whose nodes lie on pages of their own, makes a call, and turns it
+# round. Who reads one node before and the next one after that goes back and forth between the two.
+TURNED = """
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+#define NODES 4096
+struct node { struct node *next; };
+static struct node *node[NODES];
+int main(void)
+{
+    char *memory = aligned_alloc(4096, NODES * 4096l);
+    for (long i = 0; i < NODES; i++)
+        node[i] = (struct node *)(memory + 4096 * (i * 2654435761u % NODES));
+    long gone = 0;
+    for (long turn = 0; gone >= 0; turn++) {
+        for (int i = 0; i < NODES; i++)
+            node[i]->next = turn & 1 ? i > 0 ? node[i - 1] : NULL
+                                     : i + 1 < NODES ? node[i + 1] : NULL;
+        struct node *first = node[turn & 1 ? NODES - 1 : 0];
+        for (int times = 0; times < 10; times++)
+            for (struct node *each = first; each != NULL; each = each->next)
+                asm volatile("inc %0" : "+r"(gone));
+        getppid();
+        if (turn == 0) {
+            printf("ready\\n");
+            fflush(stdout);
+        }
+    }
+    return 0;
+}
+"""
+
+
 @contextmanager
 def started(folder: Path, code: str) -> Iterator[subprocess.Popen[str]]:
     with running(compile_c(folder, code)) as process:
@@ -455,3 +489,14 @@ def test_memory_that_is_given_back_is_not_zero(tmp_path: Path) -> None:
         with closing(ReplicaSource(process.pid)) as source:
             for _ in range(20):
                 assert not reads_a_zero(patiently(lambda: source.capture(request)), places)
+
+
+@pytest.mark.parametrize("counter", ["+r", "+m"])  # in memory: each step stores something
+def test_a_burst_that_goes_in_a_circle_ends_with_its_hold(counter: str, tmp_path: Path) -> None:
+    """Its accesses are those of no program: the target gets to the end of its list each time."""
+    code = TURNED.replace("+r", counter)
+    with started(tmp_path, code) as process, closing(ReplicaSource(process.pid)) as source:
+        bursts = [taken(source, process.pid, BEYOND_SECONDS) for _ in range(12)]
+    for burst in bursts:
+        pages = len(np.unique(burst.address >> np.uint64(12)))
+        assert len(burst) <= 30 * pages
