@@ -179,9 +179,9 @@ class ModelledBursts:
         octaves = self._octaves()
         seen.told = octaves[at]
         self._model_again(
-            each
-            for each, seen in self._seen.items()
-            if octaves[each] >= _NEWS_OF_LIKE * seen.told + _FIRST_NEWS
+            row
+            for row, other in self._seen.items()
+            if octaves[row] >= _NEWS_OF_LIKE * other.told + _FIRST_NEWS
         )
         return True
 
