@@ -693,13 +693,19 @@ def streaming() -> BurstRecord:
     )
 
 
-def test_bounds_of_settled_windows_follow_what_is_learned_later() -> None:
+def after_settled_windows() -> Estimator:
+    """One that was told such a burst, and windows since of which most are settled."""
     sizes_bytes = np.array([1 << 20, 64 << 20, 1 << 30], np.int64)
     estimator = Estimator(sizes_bytes, 64, (StatStack(),), settle_windows=2)
     estimator.add(window(0))
     estimator.add(streaming())
     for index in range(1, 60):
         estimator.add(window(index))
+    return estimator
+
+
+def test_bounds_of_settled_windows_follow_what_is_learned_later() -> None:
+    estimator = after_settled_windows()
     before, counted = estimator.estimate().curves["lru"], estimator.estimate().totals.accesses
     for at in range(200):
         estimator.add(watch(at, hits=4))
@@ -784,12 +790,7 @@ def test_stack_distances_of_a_burst_reach_its_curve_and_old_records_do_without()
 
 
 def test_at_the_end_the_latest_watches_count_too() -> None:
-    sizes_bytes = np.array([1 << 20, 64 << 20, 1 << 30], np.int64)
-    estimator = Estimator(sizes_bytes, 64, (StatStack(),), settle_windows=2)
-    estimator.add(window(0))
-    estimator.add(streaming())
-    for index in range(1, 60):
-        estimator.add(window(index))
+    estimator = after_settled_windows()
     widths = []
     for at in range(15):  # from the twelfth on they are looked at when there are 16
         estimator.add(watch(at, hits=4))

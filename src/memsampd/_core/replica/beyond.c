@@ -186,8 +186,10 @@ go_beyond(struct burst *b)
     r->pages.is_cut = r->end == RUN_HOLD;
     if (r->end == RUN_COLD)
         r->end = RUN_HOLD;
-    const bool circles = goes_in_a_circle(&r->blocks, r->start + b->result->held_words, r->written);
-    if ((r->end != RUN_FULL && r->end != RUN_HOLD) || circles) /* the next one is to have its whole hold */
+    const bool is_lost =
+        went_astray(r->end) ||
+        goes_in_a_circle(&r->blocks, r->start + b->result->held_words, r->written);
+    if (is_lost || (r->end != RUN_FULL && r->end != RUN_HOLD)) /* the next one is to have its whole hold */
         r->trial_share = 1.0;
     else if (r->trial_share > TRIAL_SHARE)
         r->trial_share = TRIAL_SHARE;
@@ -196,7 +198,7 @@ go_beyond(struct burst *b)
         r->beyond_share = fmin(r->beyond_share * 2, 1.0);
     else if (r->pages.here >= PAGES_AROUND_MOST)
         r->beyond_share = fmax(r->beyond_share / 2, SHORTEST_BEYOND);
-    if (went_astray(r->end) || circles)
+    if (is_lost)
         restore(r, &before);
 }
 
