@@ -34,6 +34,8 @@ _LATELY_SECONDS = 2.0
 # A program without any curve may have a burst so often though no own CPU time is left: where it
 # uses little, turns use all that it earns, and it would never have one.
 _FIRST_SPACING_SECONDS = 10.0
+# So may a phase that has lasted without one (planner.py).
+_LASTING_SPACING_SECONDS = 2.0
 _LONG_BURSTS_PART = 0.8  # of what is granted: a long burst that would use more waits until later
 # Watches tell of large caches only, and take 15 % of what is granted: at first bursts come before.
 # Later these use what comes in, and nothing would be left if watches waited for it.
@@ -184,7 +186,7 @@ class Ledger:
 
         Where each doubling of the time ``t`` is to have as many bursts until some end, what is left
         must last for ``t * log(end / t)`` at the present pace. After the start what comes in is
-        spent.
+        spent. At the start turns are left what they will take.
 
         Returns:
             Bursts, and CPU seconds that the target uses meanwhile.
@@ -198,7 +200,8 @@ class Ledger:
         allowed = self._allowed_after(
             elapsed + ahead, self._target_cpu_seconds + later_seconds, self._part_of_usual
         )
-        left = max(allowed - self._used_seconds, 0.0)
+        turns = self._turns_ahead(max(_START_SECONDS - elapsed, 0.0) / _SOONER)
+        left = max(allowed - self._used_seconds - turns, 0.0)
         since_start = self._used_seconds - (self._start_cpu_seconds or 0.0)
         cost = (since_start + USUAL_CPU_SECONDS) / (self._taken + 1)
         return left / cost, later_seconds
@@ -227,27 +230,40 @@ class Ledger:
         """Own CPU time of the start and the turns."""
         return self._own_cpu_seconds - self._bursts.tracer_cpu_seconds
 
-    def allows_burst(self, *, is_urgent: bool = False, is_first: bool = False) -> bool:
+    def _turns_ahead(self, seconds: float) -> float:
+        """What turns will take in so many seconds, at their pace so far.
+
+        Where a CPU is slow, turns alone take a good part of what was granted. Bursts that took no
+        notice used it up in the first three seconds, and a program's later phases had none.
+        """
+        taken = self._without_bursts_seconds - (self._start_cpu_seconds or 0.0)
+        return max(taken, 0.0) * seconds / max(self._elapsed_seconds, _EARLIEST_SECONDS)
+
+    def allows_burst(
+        self, *, is_urgent: bool = False, is_first: bool = False, is_lasting: bool = False
+    ) -> bool:
         """Whether a burst may be taken now; from a no to the next yes bursts wait.
 
         Args:
             is_urgent: it is the first of its phase.
             is_first: the program has no curve at all.
+            is_lasting: it is urgent, and its phase has lasted.
         """
         if not self._permit():
             return False
         part = self._part_of_first if is_urgent or is_first else self._part_of_usual
         has_room = self._used_seconds < self._allowed_seconds(part)
-        if not has_room and not (is_first and self._lends()):
+        spacing_seconds = _FIRST_SPACING_SECONDS if is_first else _LASTING_SPACING_SECONDS
+        if not has_room and not ((is_first or is_lasting) and self._lends(spacing_seconds)):
             if self._waiting_since is None:
                 self._waiting_since = self._now_seconds
             return False
         self._waited_seconds, self._waiting_since = self._waited(), None
         return True
 
-    def _lends(self) -> bool:
+    def _lends(self, spacing_seconds: float) -> bool:
         """Whether a burst may go on credit; not again soon."""
-        if self._is_contended or self._now_seconds - self._lent_seconds < _FIRST_SPACING_SECONDS:
+        if self._is_contended or self._now_seconds - self._lent_seconds < spacing_seconds:
             return False
         self._lent_seconds = self._now_seconds
         return True

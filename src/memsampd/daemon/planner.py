@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 
 import msgspec
@@ -29,6 +29,8 @@ _HURRIED_TRIES = 16
 # Code that is sought may be waited for as long as this many windows of a phase that a burst is due
 # of; no other burst is taken meanwhile.
 _OVERDUE_WINDOWS = 4.0
+# A phase that has had so much CPU time without a burst may have one beyond what is allowed of ours.
+_LASTING_SECONDS = 0.5
 # Where a new page is touched at nearly every access, a hold and what follows it usually see a
 # thousand. After some of these bursts they go on for longer: CPU time of ours.
 _SHORT_BURSTS = 3
@@ -88,6 +90,7 @@ class Planner:
         self._has_curve = False
         self.asked_about: int | None = None
         self._bursts: Counter[int | None] = Counter()
+        self._without_curve_seconds: defaultdict[int | None, float] = defaultdict(float)
 
     def restart(self) -> None:
         """Another program: nothing is known of it; what was spent stays spent."""
@@ -130,6 +133,13 @@ class Planner:
             self._has_curve, self._tries, self._again = True, 0, None
         elif not order.seek_ips:
             self._try_again(order)
+
+    def end_window(self, phase: int, cpu_seconds: float) -> None:
+        """A window of a phase is over."""
+        if self._schedule.is_new(phase):
+            self._without_curve_seconds[phase] += cpu_seconds
+        else:
+            self._without_curve_seconds.pop(phase, None)
 
     def has_counted(self, phase: int) -> None:
         """A burst told something of a phase."""
@@ -232,7 +242,10 @@ class Planner:
         if self._schedule.is_new(phase) and not self._schedule.is_new(expected):
             expected = phase
         is_urgent = self._schedule.is_new(expected)
-        if not self._ledger.allows_burst(is_urgent=is_urgent, is_first=not self._has_curve):
+        is_lasting = is_urgent and self._lasts_without_curve(expected)
+        if not self._ledger.allows_burst(
+            is_urgent=is_urgent, is_first=not self._has_curve, is_lasting=is_lasting
+        ):
             return None
         self._schedule.pace(*self._ledger.bursts_ahead())
         self.asked_about = window.index + 1
@@ -248,6 +261,9 @@ class Planner:
         if has_tried and is_open(expected) and self._ledger.affords(_FAR_SECONDS):
             return replace(order, beyond_seconds=_FAR_SECONDS)
         return order
+
+    def _lasts_without_curve(self, phase: int | None) -> bool:
+        return self._without_curve_seconds.get(phase, 0.0) >= _LASTING_SECONDS
 
     def _capture(
         self,

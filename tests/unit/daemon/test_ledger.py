@@ -56,6 +56,19 @@ def test_a_try_on_credit_disturbs_nobody() -> None:
     assert not costs.allows_burst(is_first=True)
 
 
+def test_a_phase_that_has_lasted_goes_beyond_what_is_granted_now_and_then() -> None:
+    costs, lent = ledger(), []
+    for tenth in range(1, 61):
+        costs.tell_time(100.0 + tenth / 10, tenth / 10, 1.0)
+        assert not costs.allows_burst(is_urgent=True)
+        if costs.allows_burst(is_urgent=True, is_lasting=True):
+            lent.append(tenth)
+    assert lent == [20, 40, 60]
+    busy = Ledger(0.01, 0.05, 100.0, is_sparing=True)
+    busy.tell_time(106.0, 6.0, 1.1, True)  # no CPU is idle
+    assert not busy.allows_burst(is_urgent=True, is_lasting=True)
+
+
 def test_where_no_cpu_is_idle_bursts_have_nothing_in_advance() -> None:
     costs = Ledger(0.01, 0.05, 100.0, usual_part=0.8, is_sparing=True)
     costs.tell_time(100.0, 0.0, 0.4, True)  # its start
@@ -290,6 +303,18 @@ def test_what_bursts_cost_is_what_they_have_cost() -> None:
     assert seconds == pytest.approx(0.5 * 2 * math.log(5) / 1.5)  # it uses half a CPU
     costs.tell_time(102.0, 1.0, 0.7)
     assert costs.bursts_ahead()[0] == 0.0
+
+
+def test_what_turns_will_take_of_the_start_is_left_to_them() -> None:
+    costs = ledger()
+    costs.tell_time(100.0, 0.0, 0.3)
+    costs.tell_time(102.0, 2.0, 0.3 + 0.06)  # 0.16 more in the seconds that are reckoned with
+    bursts, _ = bursts_ahead(costs, bursts=9, cpu_seconds=0.02)
+    # 0.9 s may be used by such bursts: 0.54 are, and one takes 0.027, by the turns and by nine.
+    assert bursts == pytest.approx((0.9 - 0.54 - 0.16) / 0.027)
+    costs.tell_time(104.0, 4.0, 0.3 + 0.40)  # nothing is left for bursts
+    assert costs.bursts_ahead()[0] == 0.0
+    assert costs.allows_burst(is_urgent=True)
 
 
 def test_later_what_comes_in_is_spent() -> None:

@@ -160,6 +160,20 @@ def test_first_bursts_of_phases_have_own_cpu_time_kept_for_them() -> None:
     assert planner.next(window(51), 2, 2) is None
 
 
+def test_a_phase_that_lasts_has_a_burst_though_own_cpu_time_is_used_up() -> None:
+    costs = ledger()
+    planner = Planner(schedule(), costs, LIMITS)
+    take_first(planner)
+    ordered = []
+    for index in range(30):
+        costs.tell_time(0.1 * (index + 1), 0.1 * (index + 1), 2.0)
+        planner.end_window(1, cpu_seconds=0.1)
+        order = planner.next(window(index), phase=1, expected=1)
+        ordered.append(order is not None)
+    assert not any(ordered[:4])  # less than half a second of it
+    assert any(ordered)
+
+
 def test_nothing_hurries_while_bursts_wait_for_own_cpu_time() -> None:
     costs = ledger()
     planner = Planner(schedule(), costs, LIMITS)
