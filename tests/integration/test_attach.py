@@ -196,6 +196,21 @@ def first_known(lines: IO[str], command: str = "") -> dict[str, Any]:
     raise AssertionError("memsampd ended before")
 
 
+def test_a_session_does_not_load_masked_arrays(target: subprocess.Popen[str]) -> None:
+    """They take a twelfth of the CPU time of the start; ``np.unique`` and its like load them."""
+    code = (
+        "import sys; from memsampd.daemon.attach import attached; "
+        "from memsampd.daemon.config import OutputConfig, SessionConfig\n"
+        "config = SessionConfig(duration_seconds=2.0)\n"
+        f"with attached({target.pid}, config, OutputConfig(listen='127.0.0.1:0')) as session:\n"
+        "    session.run()\n"
+        "    samples = session.snapshot().samples\n"
+        "print('numpy' in sys.modules, 'numpy.ma' in sys.modules, samples > 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["True", "False", "True"]
+
+
 def test_memsampd_keeps_to_its_cpus(target: subprocess.Popen[str]) -> None:
     cpu = max(os.sched_getaffinity(0))
     before = os.sched_getaffinity(target.pid)

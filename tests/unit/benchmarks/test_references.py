@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from reference import programs, store
-from reference.programs import PROGRAMS, Program
+from reference.programs import PROGRAMS, Program, copies_alike
 
 
 def without_folders(command: Sequence[str]) -> list[str]:
@@ -30,3 +30,12 @@ def test_a_reference_is_of_the_present_command(
     assert kept.name == program.name
     made_by = without_folders(shlex.split(kept.made["command"]))
     assert made_by == without_folders(program.command(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("flags", "alike"), [("fpu rep_good erms fsrm", True), ("fpu rep_good", False)]
+)
+def test_a_cpu_without_fast_repeated_moves_is_told(flags: str, alike: bool, tmp_path: Path) -> None:
+    cpuinfo = tmp_path / "cpuinfo"
+    cpuinfo.write_text(f"model name\t: erms\nflags\t\t: {flags}\n", "utf-8")
+    assert copies_alike(cpuinfo) == alike
