@@ -91,9 +91,9 @@ static void end(struct worker *worker)
     pthread_join(worker->thread, NULL);
 }
 
-static void spin(void)
+static void spin(int times)
 {
-    for (volatile int i = 0; i < 3000000; i++)
+    for (volatile int i = 0; i < times; i++)
         ;
 }
 
@@ -119,7 +119,8 @@ int main(int argc, char **argv)
         case 'f': if (fork() == 0) { touch(NULL); _exit(0); } wait(&status);
                   if (status != 0) return 7;
                   break;
-        case 's': spin(); break;
+        case 'm': spin(600000); break;
+        case 's': spin(3000000); break;
         case 'x': execv(argv[0], argv); return 6;
         case 'q': return 5;
         }
@@ -303,7 +304,7 @@ def test_the_kernel_ends_what_has_a_limit(touching: Path) -> None:
         for address in (target.line, target.line + 8):
             order = msgspec.structs.replace(target.order(address), limit_seconds=LIMIT_SECONDS)
             points.start(order)
-        target.do("st" + 300 * "s" + "t")  # an s takes some 0.7 ms
+        target.do("mt" + 300 * "s" + "t")  # an m takes 0.1 to 2 ms, an s five times as long
         silent, touched = sorted(ended(points, 2), key=lambda each: each.hit_words)
         assert (silent.end, silent.hit_words) == ("patience", ())
         assert touched.hit_words == (0,)  # the last touch was watched no more
