@@ -186,7 +186,7 @@ class Ledger:
 
         Where each doubling of the time ``t`` is to have as many bursts until some end, what is left
         must last for ``t * log(end / t)`` at the present pace. After the start what comes in is
-        spent. At the start turns are left what they will take.
+        spent.
 
         Returns:
             Bursts, and CPU seconds that the target uses meanwhile.
@@ -200,8 +200,7 @@ class Ledger:
         allowed = self._allowed_after(
             elapsed + ahead, self._target_cpu_seconds + later_seconds, self._part_of_usual
         )
-        turns = self._turns_ahead(max(_START_SECONDS - elapsed, 0.0) / _SOONER)
-        left = max(allowed - self._used_seconds - turns, 0.0)
+        left = max(allowed - self._used_seconds, 0.0)
         since_start = self._used_seconds - (self._start_cpu_seconds or 0.0)
         cost = (since_start + USUAL_CPU_SECONDS) / (self._taken + 1)
         return left / cost, later_seconds
@@ -229,15 +228,6 @@ class Ledger:
     def _without_bursts_seconds(self) -> float:
         """Own CPU time of the start and the turns."""
         return self._own_cpu_seconds - self._bursts.tracer_cpu_seconds
-
-    def _turns_ahead(self, seconds: float) -> float:
-        """What turns will take in so many seconds, at their pace so far.
-
-        Where a CPU is slow, turns alone take a good part of what was granted. Bursts that took no
-        notice used it up in the first three seconds, and a program's later phases had none.
-        """
-        taken = self._without_bursts_seconds - (self._start_cpu_seconds or 0.0)
-        return max(taken, 0.0) * seconds / max(self._elapsed_seconds, _EARLIEST_SECONDS)
 
     def allows_burst(
         self, *, is_urgent: bool = False, is_first: bool = False, is_lasting: bool = False

@@ -305,18 +305,6 @@ def test_what_bursts_cost_is_what_they_have_cost() -> None:
     assert costs.bursts_ahead()[0] == 0.0
 
 
-def test_what_turns_will_take_of_the_start_is_left_to_them() -> None:
-    costs = ledger()
-    costs.tell_time(100.0, 0.0, 0.3)
-    costs.tell_time(102.0, 2.0, 0.3 + 0.06)  # 0.16 more in the seconds that are reckoned with
-    bursts, _ = bursts_ahead(costs, bursts=9, cpu_seconds=0.02)
-    # 0.9 s may be used by such bursts: 0.54 are, and one takes 0.027, by the turns and by nine.
-    assert bursts == pytest.approx((0.9 - 0.54 - 0.16) / 0.027)
-    costs.tell_time(104.0, 4.0, 0.3 + 0.40)  # nothing is left for bursts
-    assert costs.bursts_ahead()[0] == 0.0
-    assert costs.allows_burst(is_urgent=True)
-
-
 def test_later_what_comes_in_is_spent() -> None:
     costs = ledger()
     costs.tell_time(100.0, 0.0, 0.0)
