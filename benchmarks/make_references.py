@@ -26,7 +26,7 @@ from typing import Any
 from reference import store, tracer
 from reference.comparison import TOLERANCE_PERCENT, compare, due
 from reference.documents import replace_section
-from reference.programs import BUILD, PROGRAMS, Program, environment, find
+from reference.programs import BUILD, PROGRAMS, Program, cpu_features, environment, find
 from reference.records import Block
 from reference.windows import LRU_SIZES_BYTES, QUANTUM_ACCESSES, RunMisses, simulate
 
@@ -53,8 +53,7 @@ def package_version(package: str) -> str:
 
 def hidden_cpu_features(cpuinfo: Path = Path("/proc/cpuinfo")) -> list[str]:
     """Return the features of this CPU that the program did not see under valgrind."""
-    flags = re.search(r"^flags\s*:(.*)$", cpuinfo.read_text(), re.MULTILINE)
-    names = flags.group(1).split() if flags else []
+    names = cpu_features(cpuinfo)
     return sorted({name for name in names if re.fullmatch(HIDDEN_FEATURES, name)})
 
 

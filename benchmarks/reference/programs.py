@@ -6,6 +6,7 @@ in them depends on time, so that they do the same under valgrind.
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from collections.abc import Callable, Sequence
@@ -26,10 +27,6 @@ GLIBC_TUNABLES = ":".join(
         "glibc.cpu.x86_non_temporal_threshold=0x200000",
     )
 )
-
-# valgrind tells programs of fast repeated moves (ERMS), by which glibc copies from 8 KiB on, on
-# CPUs without them too; no setting adds them natively.
-_COPIES_BY = "erms"
 
 SOURCES = Path(__file__).with_name("programs")
 BUILD = Path(__file__).resolve().parents[2] / "build" / "benchmarks"
@@ -80,14 +77,20 @@ def environment() -> dict[str, str]:
     }
 
 
+def cpu_features(cpuinfo: Path = Path("/proc/cpuinfo")) -> list[str]:
+    """Return the features of this CPU by the kernel's names; none where it tells none."""
+    flags = re.search(r"^flags\s*:(.*)$", cpuinfo.read_text("utf-8"), re.MULTILINE)
+    return flags[1].split() if flags else []
+
+
 def copies_alike(cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
     """Return whether programs copy natively as they do under valgrind.
 
-    Where they do not, as on the first AMD EPYCs, copies of 8 KiB and more make two accesses a line
-    natively, and one in the references.
+    valgrind tells programs of fast repeated moves (ERMS), by which glibc copies from 8 KiB on, on
+    CPUs without them too, and no setting adds them natively. There, as on the first AMD EPYCs, such
+    copies make two accesses a line natively, and one in the references.
     """
-    lines = cpuinfo.read_text("utf-8").splitlines()
-    return any(_COPIES_BY in line.split() for line in lines if line.startswith("flags"))
+    return "erms" in cpu_features(cpuinfo)
 
 
 def _corpus(folder: Path, size_mib: int) -> Path:

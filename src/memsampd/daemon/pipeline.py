@@ -229,10 +229,8 @@ class Pipeline:
             self._lately, self._ran = self._ran, Counter()
         planner, program = self.parts.planner, self.program
         for window, assignment in self._ended:
-            phase = self.parts.estimator.phase_now(assignment.phase)
-            planner.end_window(phase, window.cpu_seconds)
             if window.index != planner.asked_about:
-                self.parts.schedule.skip(phase)
+                self.parts.schedule.skip(self.parts.estimator.phase_now(assignment.phase))
         if self._ordered is not None:
             if program.new_thread is None and self._is_seeking and planner.may_hurry:
                 program.new_thread = program.find_new_thread(self._seen_code(), self._now_seconds)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Mapping
 
 import msgspec
@@ -90,7 +90,6 @@ class Planner:
         self._has_curve = False
         self.asked_about: int | None = None
         self._bursts: Counter[int | None] = Counter()
-        self._without_curve_seconds: defaultdict[int | None, float] = defaultdict(float)
 
     def restart(self) -> None:
         """Another program: nothing is known of it; what was spent stays spent."""
@@ -133,13 +132,6 @@ class Planner:
             self._has_curve, self._tries, self._again = True, 0, None
         elif not order.seek_ips:
             self._try_again(order)
-
-    def end_window(self, phase: int, cpu_seconds: float) -> None:
-        """A window of a phase is over."""
-        if self._schedule.is_new(phase):
-            self._without_curve_seconds[phase] += cpu_seconds
-        else:
-            self._without_curve_seconds.pop(phase, None)
 
     def has_counted(self, phase: int) -> None:
         """A burst told something of a phase."""
@@ -242,7 +234,9 @@ class Planner:
         if self._schedule.is_new(phase) and not self._schedule.is_new(expected):
             expected = phase
         is_urgent = self._schedule.is_new(expected)
-        is_lasting = is_urgent and self._lasts_without_curve(expected)
+        # A phase without a burst is due from its first window on.
+        due_seconds = -self._schedule.windows_left(expected) * window.cpu_seconds
+        is_lasting = is_urgent and due_seconds >= _LASTING_SECONDS
         if not self._ledger.allows_burst(
             is_urgent=is_urgent, is_first=not self._has_curve, is_lasting=is_lasting
         ):
@@ -261,9 +255,6 @@ class Planner:
         if has_tried and is_open(expected) and self._ledger.affords(_FAR_SECONDS):
             return replace(order, beyond_seconds=_FAR_SECONDS)
         return order
-
-    def _lasts_without_curve(self, phase: int | None) -> bool:
-        return self._without_curve_seconds.get(phase, 0.0) >= _LASTING_SECONDS
 
     def _capture(
         self,

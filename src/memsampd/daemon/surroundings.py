@@ -68,7 +68,8 @@ class Surroundings(msgspec.Struct, frozen=True):
         """Sizes of live curves: powers of two, and the caches of this machine."""
         caches = [size for size in self.machine.cache_sizes_bytes().values() if size >= 1024]
         # np.union1d would load masked arrays: a twelfth of what the start takes.
-        return np.array(sorted({*default_sizes(cache_sizes_bytes=caches).tolist(), *caches}))
+        sizes = {*default_sizes(cache_sizes_bytes=caches).tolist(), *caches}
+        return np.array(sorted(sizes), np.int64)
 
 
 def _memory_peak(machine: Machine) -> MemoryPeak | None:
