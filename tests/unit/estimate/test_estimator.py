@@ -297,18 +297,31 @@ def test_a_burst_after_a_window_speaks_for_it_as_long_as_it_is_not_settled() -> 
     assert soon.totals.accesses > never.totals.accesses
 
 
-def test_counters_leave_the_latest_windows_to_the_next_burst() -> None:
-    """What it corrects of these is not worked off in later ones."""
-    events: list[EstimatorEvent] = [window(0), burst(0, rate=4e8)]
-    events += [window(index) for index in range(1, 10)]
+def test_counters_leave_the_latest_windows_to_the_next_bursts() -> None:
+    """What these correct of a window is not worked off in later ones if it just ended."""
+
+    def ended(index: int) -> WindowRecord:
+        return msgspec.structs.replace(window(index), end_seconds=0.25 * index)
+
+    events: list[EstimatorEvent] = [ended(0), burst(0, rate=4e8)]
+    events += [ended(index) for index in range(1, 10)]
     late = burst(9, rate=3.6e8)
     before, after = (told(each, finish=False).totals for each in (events, [*events, late]))
     whole = told(events).totals
-    assert before.accesses == pytest.approx(0.7 * whole.accesses)
-    assert before.misses["lru"] == pytest.approx(0.7 * whole.misses["lru"])
+    assert before.accesses == pytest.approx(0.6 * whole.accesses)
+    assert before.misses["lru"] == pytest.approx(0.6 * whole.misses["lru"])
     assert after.accesses == before.accesses
     assert before.accesses < told([*events, late]).totals.accesses < whole.accesses
-    assert told(events[:3], finish=False).totals.accesses == 0
+    assert told(events[:5], finish=False).totals.accesses == 0
+
+
+def test_counters_of_a_target_that_idles_wait_for_one_window() -> None:
+    events: list[EstimatorEvent] = [window(0), burst(0)]
+    events += [
+        msgspec.structs.replace(window(index), end_seconds=60.0 * index) for index in range(1, 4)
+    ]
+    waits = told(events, finish=False).totals.accesses
+    assert waits == pytest.approx(0.75 * told(events).totals.accesses)
 
 
 def test_another_program_begins_anew() -> None:
