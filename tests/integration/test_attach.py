@@ -30,7 +30,7 @@ from memsampd.exporters.recording import read_recording
 from memsampd.exporters.snapshot import Snapshot
 from memsampd.sampler.process.status import list_threads
 
-# Two kinds of work in turn, a second each, without system calls; ends by itself, or when told to.
+# Two kinds of work in turn, without system calls; ends by itself, or when told to.
 TWO_PHASES = """
 import hashlib, signal, sys, time
 end = time.monotonic() + float(sys.argv[1])

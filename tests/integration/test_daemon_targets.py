@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 import pytest
+from threads import in_a_thread
 from tracees import running, wait_until_clean
 
 from memsampd.daemon.config import SessionConfig
@@ -170,13 +170,6 @@ def test_a_target_that_is_no_longer_the_askers_is_let_go_and_not_told_of(
     target.wanted = replace(target.wanted, asked_by=OTHER)  # as if its ids were others now
     assert not target.turn(now + 100.0)
     assert shown.seen[-1] == msgspec.structs.replace(last, alive=False)
-
-
-def in_a_thread(do: Callable[[], object]) -> None:
-    """A node lowers its thread's priority for good: not the tests'."""
-    thread = threading.Thread(target=do)
-    thread.start()
-    thread.join()
 
 
 def test_what_was_asked_for_is_kept_however_the_daemon_ends(

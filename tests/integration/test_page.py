@@ -23,13 +23,17 @@ from memsampd.exporters.history import History
 from memsampd.exporters.snapshot import Snapshot
 from memsampd.web.process import WebProcess
 
-# A long stretch without memory, then one over a working set; again and again.
+# A stretch without memory, then one over a working set; again and again. Each takes several
+# windows, however fast the CPU is.
 TWO_KINDS = """
-import hashlib
+import hashlib, time
+def repeat(work):
+    end = time.process_time() + 0.8
+    while time.process_time() < end:
+        work()
 while True:
-    for _ in range(30):
-        hashlib.pbkdf2_hmac("sha256", b"a", b"b", 20000)
-    sum(len({i: str(i) for i in range(2000)}) for _ in range(750))
+    repeat(lambda: hashlib.pbkdf2_hmac("sha256", b"a", b"b", 20000))
+    repeat(lambda: len({i: str(i) for i in range(20000)}))
 """
 PHASES = "[...document.querySelectorAll('#phases input')].map(each => each.value)"
 PICKED = "document.querySelector('#phases input:checked').value"

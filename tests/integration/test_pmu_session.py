@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from msgspec.structs import replace
+from threads import in_a_thread
 from tracees import PATIENCE_SECONDS, compile_c, running
 
 from memsampd import _core
@@ -93,7 +94,7 @@ def record_until_timed(pid: int, config: SessionConfig, path: Path) -> Recording
     for doubled in count():
         longer = replace(config, duration_seconds=3.0 * 2**doubled)
         with attached(pid, longer, OutputConfig(path, overwrite=True)) as session:
-            session.run()
+            in_a_thread(session.run)  # which lowers its thread's priority
             errors = session.snapshot().errors
             # A nanosecond is a cycle and an instruction.
             phases = session.snapshot().estimate.phases

@@ -7,12 +7,13 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
 
 import numpy as np
 import pytest
+from threads import in_a_thread
 from tracees import address_of, children, compile_c, patiently, running, wait_until_clean
 
 from memsampd.errors import CaptureError
@@ -188,15 +189,6 @@ def test_a_closed_source_says_so(target: subprocess.Popen[str]) -> None:
     assert wait_until_clean(target.pid) == []
 
 
-def in_a_thread(work: Callable[[], Burst]) -> Burst:
-    results: list[Burst] = []
-    thread = threading.Thread(target=lambda: results.append(work()))
-    thread.start()
-    thread.join()
-    (result,) = results
-    return result
-
-
 def test_calls_may_come_from_any_thread(
     target: subprocess.Popen[str], program: tuple[Path, int]
 ) -> None:
@@ -216,11 +208,7 @@ def test_a_source_made_in_a_thread_outlives_it(
     target: subprocess.Popen[str], program: tuple[Path, int]
 ) -> None:
     table = table_of(target)
-    made: list[ReplicaSource] = []
-    thread = threading.Thread(target=lambda: made.append(ReplicaSource(target.pid)))
-    thread.start()
-    thread.join()
-    with closing(made[0]) as source:
+    with closing(in_a_thread(lambda: ReplicaSource(target.pid))) as source:
         for _ in range(2):
             assert numbers(burst_of(source, target.pid), program[1], table) == {1}
     assert replicas() == []

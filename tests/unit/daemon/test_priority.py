@@ -7,40 +7,38 @@ import threading
 import time
 from collections.abc import Callable
 
+from threads import in_a_thread
+
 from memsampd.daemon.priority import Contention, yield_to_others
 from memsampd.sampler.process.schedstat import Scheduled, read_scheduled
 
 
-def in_a_thread(work: Callable[[], None]) -> tuple[int, int]:
+def priority_after(work: Callable[[], None]) -> tuple[int, int]:
     """Niceness and policy of a thread that has done this."""
-    told: list[tuple[int, int]] = []
 
-    def run() -> None:
+    def run() -> tuple[int, int]:
         work()
-        told.append((os.getpriority(os.PRIO_PROCESS, 0), os.sched_getscheduler(0)))
+        return os.getpriority(os.PRIO_PROCESS, 0), os.sched_getscheduler(0)
 
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join()
-    return told[0]
+    return in_a_thread(run)
 
 
 def test_a_thread_gives_way_and_others_stay_as_they_are() -> None:
     before = os.getpriority(os.PRIO_PROCESS, 0), os.sched_getscheduler(0)
-    assert in_a_thread(lambda: yield_to_others(19)) == (19, before[1])
-    assert in_a_thread(lambda: yield_to_others(19, preempts=False)) == (19, os.SCHED_BATCH)
+    assert priority_after(lambda: yield_to_others(19)) == (19, before[1])
+    assert priority_after(lambda: yield_to_others(19, preempts=False)) == (19, os.SCHED_BATCH)
     assert (os.getpriority(os.PRIO_PROCESS, 0), os.sched_getscheduler(0)) == before
 
 
 def test_who_was_started_with_a_low_priority_keeps_it() -> None:
     own = os.getpriority(os.PRIO_PROCESS, 0)
-    assert in_a_thread(lambda: yield_to_others(None))[0] == max(own, 5)
+    assert priority_after(lambda: yield_to_others(None))[0] == max(own, 5)
 
     def lowered() -> None:
         os.setpriority(os.PRIO_PROCESS, 0, 15)
         yield_to_others(None)
 
-    assert in_a_thread(lowered)[0] == 15
+    assert priority_after(lowered)[0] == 15
 
 
 def test_a_thread_that_waits_for_a_cpu_knows() -> None:
