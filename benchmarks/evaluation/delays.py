@@ -23,6 +23,7 @@ from evaluation.scraping import SCRAPE_SECONDS, Scrape
 from memsampd.estimate.estimator import Estimator
 from memsampd.estimate.events import WindowRecord
 from memsampd.estimate.records import WindowEstimate
+from memsampd.exporters.analysis import estimator_of
 from memsampd.exporters.recording import Recording, read_recording
 from reference import store
 from reference.windows import ERROR_SIZES_BYTES
@@ -31,22 +32,10 @@ DELAYS_SECONDS = (0.3, 0.5, 1.0, 1.5)
 _SIZES_BYTES = np.array(ERROR_SIZES_BYTES, np.int64)
 
 
-def _estimator(recording: Recording, delay_seconds: float, told: list[WindowEstimate]) -> Estimator:
-    header = recording.header
-    return Estimator(
-        _SIZES_BYTES,
-        header.line_bytes,
-        None,
-        header.cache_sizes_bytes,
-        header.cache_seconds,
-        count_after_seconds=delay_seconds,
-        tell_window=told.append,
-    )
-
-
 def delayed(recording: Recording, delay_seconds: float) -> list[Scrape]:
     """Return what is read of counters that count windows so late."""
-    estimator, read, due = _estimator(recording, delay_seconds, []), [], SCRAPE_SECONDS
+    estimator = estimator_of(recording.header, _SIZES_BYTES, count_after_seconds=delay_seconds)
+    read, due = [], SCRAPE_SECONDS
     for event in recording.events:
         while isinstance(event, WindowRecord) and event.end_seconds > due:
             read.append(_scrape(estimator, due))
@@ -64,7 +53,7 @@ def _scrape(estimator: Estimator, seconds: float) -> Scrape:
 def known_at_the_end(recording: Recording) -> list[Scrape]:
     """Return the same as if all that is known in the end had been known at once."""
     told: list[WindowEstimate] = []
-    estimator = _estimator(recording, 0.0, told)
+    estimator = estimator_of(recording.header, _SIZES_BYTES, tell_window=told.append)
     for event in recording.events:
         estimator.add(event)
     estimator.finish()

@@ -28,6 +28,9 @@ from memsampd.estimate.windows import WaitingWindows
 from memsampd.models.policies import MODELS
 from memsampd.models.protocols import CacheModel
 
+COUNT_AFTER_SECONDS = 1.0
+"""What is corrected of a window comes mostly sooner than that."""
+
 
 class Estimator:
     """One target's estimate; O(1) a window, in bounded memory.
@@ -64,7 +67,7 @@ class Estimator:
         settle_windows: int = 32,
         waiting_windows: int = 512,
         remembered_bursts: int = 128,
-        count_after_seconds: float = 1.0,
+        count_after_seconds: float = COUNT_AFTER_SECONDS,
         tell_window: Callable[[WindowEstimate], None] | None = None,
     ) -> None:
         chosen = [model() for model in MODELS.values()] if models is None else models

@@ -176,13 +176,15 @@ class WaitingWindows:
 
     def count_on(self) -> None:
         """Counters never run backwards, whatever an estimate is corrected by."""
-        sums = self.all_sums()
-        for window in takewhile(self._is_counted_later, reversed(self._waiting)):
-            sums.add(window.sums, -1.0)
-        if sums.accesses < 1:  # what rounding leaves
+        later = [each.sums for each in takewhile(self._is_counted_later, reversed(self._waiting))]
+        accesses = self._provisional.accesses + self._settled.accesses
+        accesses -= sum(sums.accesses for sums in later)
+        if accesses < 1:  # what rounding leaves
             return
-        middle = self._layout.table(sums.misses)[:, MIDDLE].ravel()
-        self._most_accesses = max(self._most_accesses, sums.accesses)
+        misses = self._provisional.misses + self._settled.misses
+        misses -= np.sum([sums.misses for sums in later], axis=0)
+        self._most_accesses = max(self._most_accesses, accesses)
+        middle = self._layout.table(misses)[:, MIDDLE].ravel()
         self._most_misses = np.maximum(self._most_misses, middle)
 
     def _is_counted_later(self, window: _Waiting) -> bool:
