@@ -22,8 +22,7 @@ from evaluation.replay import parse_chosen
 from evaluation.scraping import SCRAPE_SECONDS, Scrape
 from memsampd.estimate.estimator import Estimator
 from memsampd.estimate.events import WindowRecord
-from memsampd.estimate.records import WindowEstimate
-from memsampd.exporters.analysis import estimator_of
+from memsampd.exporters.analysis import analyse, estimator_of
 from memsampd.exporters.recording import Recording, read_recording
 from reference import store
 from reference.windows import ERROR_SIZES_BYTES
@@ -52,19 +51,14 @@ def _scrape(estimator: Estimator, seconds: float) -> Scrape:
 
 def known_at_the_end(recording: Recording) -> list[Scrape]:
     """Return the same as if all that is known in the end had been known at once."""
-    told: list[WindowEstimate] = []
-    estimator = estimator_of(recording.header, _SIZES_BYTES, tell_window=told.append)
-    for event in recording.events:
-        estimator.add(event)
-    estimator.finish()
-    ends = {window.index: window.end_seconds for window in recording.windows}
-    pieces = int(max(ends.values()) // SCRAPE_SECONDS) + 1
+    windows = analyse(recording, "lru", _SIZES_BYTES).windows
+    pieces = int(windows[-1].record.end_seconds // SCRAPE_SECONDS) + 1
     accesses, misses = np.zeros(pieces), np.zeros((pieces, len(_SIZES_BYTES)))
-    for window in told:
-        if window.accesses and "lru" in window.curves:
-            piece = int(ends[window.index] // SCRAPE_SECONDS)
+    for window in windows:
+        if window.accesses and window.curve is not None:
+            piece = int(window.record.end_seconds // SCRAPE_SECONDS)
             accesses[piece] += window.accesses
-            misses[piece] += window.accesses * window.curves["lru"].miss_ratio
+            misses[piece] += window.accesses * window.curve.miss_ratio
     sums = zip(np.cumsum(accesses).tolist(), np.cumsum(misses, axis=0), strict=True)
     return [Scrape(float(at), *each, 0.0, 0.0) for at, each in enumerate(sums, 1)]
 

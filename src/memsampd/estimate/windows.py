@@ -80,8 +80,9 @@ class WaitingWindows:
         capacity: bursts that are told apart.
         settle_windows: windows after which one is settled.
         most: windows that wait for a burst at most.
-        count_after_seconds: windows are counted so long after they ended: what the next bursts
-            correct of them would otherwise be worked off at the cost of later ones.
+        count_after_seconds: windows are counted so long after they ended, or once they are settled:
+            what the next bursts correct of them would otherwise be worked off at the cost of later
+            ones.
         tell_window: told of each window once it is settled.
     """
 

@@ -41,6 +41,11 @@ def window(index: int, phase: int = 0, code: NDArray[np.float64] | None = None) 
     return record if code is None else msgspec.structs.replace(record, code=code_bytes(code))
 
 
+def window_apart(index: int, seconds: float) -> WindowRecord:
+    """One of windows that end so far apart."""
+    return msgspec.structs.replace(window(index), end_seconds=seconds * index)
+
+
 def burst(
     at: int, phase: int = 0, code: NDArray[np.float64] | None = None, rate: float | None = 1e8
 ) -> BurstRecord:
@@ -299,12 +304,8 @@ def test_a_burst_after_a_window_speaks_for_it_as_long_as_it_is_not_settled() -> 
 
 def test_counters_leave_the_latest_windows_to_the_next_bursts() -> None:
     """What these correct of a window is not worked off in later ones if it just ended."""
-
-    def ended(index: int) -> WindowRecord:
-        return msgspec.structs.replace(window(index), end_seconds=0.25 * index)
-
-    events: list[EstimatorEvent] = [ended(0), burst(0, rate=4e8)]
-    events += [ended(index) for index in range(1, 10)]
+    events: list[EstimatorEvent] = [window_apart(0, 0.25), burst(0, rate=4e8)]
+    events += [window_apart(index, 0.25) for index in range(1, 10)]
     late = burst(9, rate=3.6e8)
     before, after = (told(each, finish=False).totals for each in (events, [*events, late]))
     whole = told(events).totals
@@ -316,10 +317,8 @@ def test_counters_leave_the_latest_windows_to_the_next_bursts() -> None:
 
 
 def test_counters_of_a_target_that_idles_wait_for_one_window() -> None:
-    events: list[EstimatorEvent] = [window(0), burst(0)]
-    events += [
-        msgspec.structs.replace(window(index), end_seconds=60.0 * index) for index in range(1, 4)
-    ]
+    events: list[EstimatorEvent] = [window_apart(0, 60.0), burst(0)]
+    events += [window_apart(index, 60.0) for index in range(1, 4)]
     waits = told(events, finish=False).totals.accesses
     assert waits == pytest.approx(0.75 * told(events).totals.accesses)
 
