@@ -95,6 +95,38 @@ int main(void)
 }
 """
 
+# The same, with a thousand reads at random in 64 MiB before each page.
+LATER = """
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#define PAGES 4096
+#define WORDS (8u << 20)
+int main(void)
+{
+    volatile uint64_t *mark = aligned_alloc(4096, PAGES * 4096);
+    volatile uint64_t *word = malloc(8ul * WORDS);
+    for (uint32_t i = 0; i < WORDS; i++)
+        word[i] = i;
+    for (int i = 0; i < PAGES; i++)
+        mark[i * 512] = 0;
+    printf("ready\\n");
+    fflush(stdout);
+    uint64_t at = 1;
+    for (uint64_t round = 0; round < 1000000; round++)
+        for (int i = 0; i < PAGES; i++) {
+            for (int reads = 0; reads < 1000; reads++) {
+                at = at * 6364136223846793005u + 1442695040888963407u;
+                (void)word[(at >> 32) % WORDS];
+            }
+            if (mark[i * 512] != round)
+                __builtin_trap();
+            mark[i * 512] = round + 1;
+        }
+    return 0;
+}
+"""
+
 # Marks 128 pages, one between two reads at random in 64 MiB, round by round, and counts in its
 # first word, whose place it tells, which pages it finds marked already: none.
 MARKS = """
@@ -381,6 +413,20 @@ def test_what_went_astray_is_dropped(rounds: subprocess.Popen[str]) -> None:
             assert burst.end in (BurstEnd.HOLD, BurstEnd.FULL)
             bursts += burst.accesses > 0
     assert rounds.poll() is None
+
+
+def test_what_was_seen_long_before_a_burst_went_astray_is_kept(tmp_path: Path) -> None:
+    """Pages of later rounds are met after some thousand reads, for which others have to be read."""
+    with started(tmp_path, LATER) as process, closing(ReplicaSource(process.pid)) as source:
+        kept = 0
+        for _ in range(50):
+            burst = taken(source, process.pid, BEYOND_SECONDS)
+            if burst.end is BurstEnd.HOLD and burst.beyond_accesses > 100:
+                kept += 1
+            if kept == 3:
+                break
+        assert kept == 3
+        assert process.poll() is None
 
 
 def test_what_bursts_store_to_is_as_it_was_in_the_hold(tmp_path: Path) -> None:

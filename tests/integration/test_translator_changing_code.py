@@ -153,3 +153,55 @@ def test_other_code_is_found_at_once_when_some_has_changed(tmp_path: Path) -> No
             again += burst.end is BurstEnd.FULL
             time.sleep(0.1)
         assert stops() - before < taken * FUNCTIONS / 2
+
+
+# As virtual machines do: data in the page of code that runs, on which depends what it reads.
+BESIDE = """
+#include <stdint.h>
+#include <string.h>
+#include <sys/mman.h>
+static int data[1024];
+int main(void) {
+    uint8_t *page = mmap(0, 4096, PROT_READ | PROT_WRITE | PROT_EXEC,
+                         MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    volatile uint64_t *rounds = (volatile uint64_t *)(page + 2048);
+    long sum = 0;
+    memcpy(page, "\\x8b\\x07\\xc3", 3); // mov (%rdi), %eax; ret
+    for (;;) {
+        sum += ((int (*)(int *))page)(data + *rounds % 1024);
+        ++*rounds;
+        if (*rounds % 64 == 0)
+            memset(page + 2112 + *rounds % 512, (int)sum, 200);
+    }
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def beside(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compile_c(tmp_path_factory.mktemp("beside"), BESIDE)
+
+
+def test_stores_beside_code_are_made(beside: Path) -> None:
+    with running(beside) as target, held_replica(target.pid) as replica:
+        with replica.holding(target.pid, 60):
+            first = replica.translated(5000)
+            second = replica.stepped(5000)
+        assert first.end == "full"
+        common = min(len(first.rows), len(second.rows))
+        assert common >= 5000
+        for name in ("ip", "address", "size_bytes", "is_write"):
+            found, expected = (getattr(run.rows, name)[:common] for run in (first, second))
+            assert np.array_equal(found, expected)
+
+
+def test_code_beside_data_that_change_is_translated_once(beside: Path) -> None:
+    translated: list[float] = []
+    with running(beside) as target, closing(ReplicaSource(target.pid)) as source:
+        for _ in range(8):
+            before = source.costs()["translated_instructions"]
+            burst = patiently(lambda: source.capture(BurstRequest(target.pid, 5000, 1.0)))
+            assert burst.end in (BurstEnd.FULL, BurstEnd.HOLD)
+            translated.append(source.costs()["translated_instructions"] - before)
+            time.sleep(0.01)
+    assert min(translated) == 0

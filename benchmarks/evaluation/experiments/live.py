@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -12,7 +13,7 @@ from evaluation.counters import apart, judge_counters, miss_errors, replayed
 from evaluation.experiment import Goal
 from evaluation.page import Page
 from evaluation.replay import exported, judge_document
-from evaluation.results import Case, Row, cell, distinct, numbers
+from evaluation.results import Case, Row, distinct, numbers
 from evaluation.scraping import Scrape
 from memsampd.estimate.events import BurstRecord
 from memsampd.estimate.records import Totals
@@ -63,7 +64,7 @@ class Live:
             *("miss_error", "worst_miss_error", "first_curve_seconds", "apart"),
         )
         lines = [
-            [program, *(cell(rows, column, program=program) for column in columns)]
+            [program, *(_text(_median(rows, column, program)) for column in columns)]
             for program in distinct(rows, "program")
         ]
         page.table(
@@ -72,7 +73,7 @@ class Live:
                 *("recorded", "unknown CPU %", "bounds broken %", "misses off by %", "at most"),
                 *("first curve, s", "live from replayed, %"),
             ],
-            [*lines, ["**mean**", *(cell(rows, column) for column in columns)]],
+            [*lines, ["**mean**", *(_text(_mean(rows, column)) for column in columns)]],
         )
         return goals(rows)
 
@@ -176,7 +177,18 @@ def flat_is_better(rows: Sequence[Mapping[str, str]], way: str) -> float:
     return 100 * float(np.mean(lost)) if lost else float("nan")
 
 
+def _median(rows: Sequence[Mapping[str, str]], column: str, program: str) -> float:
+    """The median of a program's rounds; NaN if there is none."""
+    found = numbers(rows, column, program=program)
+    return float(np.median(found)) if found else float("nan")
+
+
 def _mean(rows: Sequence[Mapping[str, str]], column: str) -> float:
-    groups = [numbers(rows, column, program=program) for program in distinct(rows, "program")]
-    medians = [np.median(group) for group in groups if group]
-    return float(np.mean(medians)) if medians else float("nan")
+    """The mean of the programs' medians, of those that have one; NaN if none has."""
+    medians = [_median(rows, column, program) for program in distinct(rows, "program")]
+    known = [each for each in medians if not math.isnan(each)]
+    return float(np.mean(known)) if known else float("nan")
+
+
+def _text(value: float) -> str:
+    return "-" if math.isnan(value) else f"{value:.2f}"

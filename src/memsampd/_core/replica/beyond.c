@@ -15,7 +15,8 @@
 #define SHORTEST_RUN_SECONDS 0.0005
 #define LEARNING_SECONDS 0.02 /* behind a burst that came to cold code */
 #define LEARNING_LOOK_SECONDS 0.004 /* longer runs look so often whether they still learn */
-#define COUNTING_SECONDS 0.005 /* so often it is looked how far a run beyond the hold is */
+#define COUNTING_SECONDS 0.005 /* so often it is looked how far a run beyond the hold is ... */
+#define FIRST_LOOK_SECONDS 0.001 /* ... and at first sooner */
 #define FEW_ACCESSES 5000u /* where no more will come of a run beyond the hold it ends ... */
 #define LEAST_ACCESSES 1000u /* ... with so many, which say something of the smallest caches */
 #define SUPPLIED 2.0 /* as long as reading a page takes; the rest of the time is for running on them */
@@ -59,32 +60,6 @@ is_hopeless(const struct pages *p, const struct progress *before, const struct p
 
     return now->accesses >= LEAST_ACCESSES && p->blocks_met > p->blocks_most && spent > SHORTEST_RUN_SECONDS &&
            (double)now->accesses + made * now->left / spent < FEW_ACCESSES;
-}
-
-/* Run on for so much CPU time of ours, on a machine whose CPUs are all busy for some times that. What moves
- * much memory by few instructions takes little room: so it is looked how far it is now and then. */
-static void
-run_on(struct burst *b, double seconds)
-{
-    struct runner *r = b->r;
-    const double began = cpu_seconds(b), give_up = now_seconds() + BUSY_FACTOR * seconds;
-    struct progress before, now = {runner_accesses(r), seconds};
-
-    for (;;) {
-        before = now;
-        run_dry(b, fmin(before.left, COUNTING_SECONDS));
-        now.left = fmin(seconds - (cpu_seconds(b) - began), give_up - now_seconds());
-        if (r->end != RUN_HOLD || now.left < SHORTEST_RUN_SECONDS || r->is_cancelled)
-            return;
-        now.accesses = runner_accesses(r);
-        if (now.accesses >= b->order->accesses) {
-            r->end = RUN_FULL;
-            return;
-        }
-        if (is_hopeless(&r->pages, &before, &now))
-            return;
-        runner_resume(r);
-    }
 }
 
 /* A burst as it is, to come back to. */
@@ -132,6 +107,50 @@ restore(struct runner *r, const struct standing *s)
     r->regs = s->regs;
 }
 
+/* Where it stood after a quarter to half of its time so far, and later; at first where it began. */
+struct half_way {
+    struct standing half, later;
+    double later_seconds;
+};
+
+static void
+look_back(const struct runner *r, struct half_way *way, double spent)
+{
+    if (spent < 2 * way->later_seconds)
+        return;
+    way->half = way->later;
+    save(r, &way->later);
+    way->later_seconds = spent;
+}
+
+/* Run on for so much CPU time of ours, on a machine whose CPUs are all busy for some times that. What moves
+ * much memory by few instructions takes little room: so it is looked how far it is now and then. */
+static void
+run_on(struct burst *b, double seconds, struct half_way *way)
+{
+    struct runner *r = b->r;
+    const double began = cpu_seconds(b), give_up = now_seconds() + BUSY_FACTOR * seconds;
+    struct progress before, now = {runner_accesses(r), seconds};
+
+    for (;;) {
+        before = now;
+        const double spent = seconds - before.left;
+        run_dry(b, fmin(before.left, fmin(fmax(spent, FIRST_LOOK_SECONDS), COUNTING_SECONDS)));
+        now.left = fmin(seconds - (cpu_seconds(b) - began), give_up - now_seconds());
+        if (r->end != RUN_HOLD || now.left < SHORTEST_RUN_SECONDS || r->is_cancelled)
+            return;
+        now.accesses = runner_accesses(r);
+        if (now.accesses >= b->order->accesses) {
+            r->end = RUN_FULL;
+            return;
+        }
+        if (is_hopeless(&r->pages, &before, &now))
+            return;
+        look_back(r, way, seconds - now.left);
+        runner_resume(r);
+    }
+}
+
 void
 go_on_dry(struct burst *b)
 {
@@ -167,9 +186,11 @@ go_beyond(struct burst *b)
 {
     struct runner *r = b->r;
     struct standing before;
+    struct half_way way;
     const double seconds = b->order->beyond_seconds * r->beyond_share;
 
     save(r, &before);
+    way = (struct half_way){.half = before, .later = before};
     b->result->held_words = runner_words(r);
     b->result->released = r->regs;
     go_aside(b);
@@ -180,16 +201,19 @@ go_beyond(struct burst *b)
         r->pages.blocks_most = (size_t)(seconds / (BLOCK_PAGES * SUPPLIED * r->pages.seconds_a_read));
     r->has_cut_record = false;
     r->end = before.end == RUN_COLD ? RUN_COLD : RUN_GOES_ON;
-    run_on(b, seconds);
+    run_on(b, seconds, &way);
     r->pages.reads_around = false;
     r->pages.blocks_most = 0;
     r->pages.is_cut = r->end == RUN_HOLD;
     if (r->end == RUN_COLD)
         r->end = RUN_HOLD;
-    const bool is_lost =
-        went_astray(r->end) ||
+    const bool is_astray = went_astray(r->end);
+    if (is_astray) /* what led it there has been there for a while */
+        restore(r, &way.half);
+    const bool is_circle =
         goes_in_a_circle(&r->blocks, r->start + b->result->held_words, r->written);
-    if (is_lost || (r->end != RUN_FULL && r->end != RUN_HOLD)) /* the next one is to have its whole hold */
+    /* The next one is to have its whole hold. */
+    if (is_astray || is_circle || (r->end != RUN_FULL && r->end != RUN_HOLD))
         r->trial_share = 1.0;
     else if (r->trial_share > TRIAL_SHARE)
         r->trial_share = TRIAL_SHARE;
@@ -198,7 +222,7 @@ go_beyond(struct burst *b)
         r->beyond_share = fmin(r->beyond_share * 2, 1.0);
     else if (r->pages.here >= PAGES_AROUND_MOST)
         r->beyond_share = fmax(r->beyond_share / 2, SHORTEST_BEYOND);
-    if (is_lost)
+    if (is_circle)
         restore(r, &before);
 }
 

@@ -69,6 +69,7 @@ bool process_refresh(struct process *p, uint64_t page, const uint8_t *bytes);
 
 /* Let it write to a page that was supplied read-only. */
 bool process_unprotect(struct process *p, uint64_t page);
+bool process_protect(struct process *p, uint64_t page);
 
 /* Take pages away. */
 void process_drop(struct process *p, uint64_t start, uint64_t end);

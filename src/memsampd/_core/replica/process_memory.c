@@ -83,12 +83,24 @@ process_refresh(struct process *p, uint64_t page, const uint8_t *bytes)
     return frames_write(&p->frames, page, bytes);
 }
 
+static bool
+set_protection(struct process *p, uint64_t page, uint64_t mode)
+{
+    struct uffdio_writeprotect change = {.range = {page, PAGE_BYTES}, .mode = mode};
+
+    return !p->can_protect || ioctl(p->uffd, UFFDIO_WRITEPROTECT, &change) == 0;
+}
+
 bool
 process_unprotect(struct process *p, uint64_t page)
 {
-    struct uffdio_writeprotect change = {.range = {page, PAGE_BYTES},
-                                         .mode = UFFDIO_WRITEPROTECT_MODE_DONTWAKE};
-    return !p->can_protect || ioctl(p->uffd, UFFDIO_WRITEPROTECT, &change) == 0;
+    return set_protection(p, page, UFFDIO_WRITEPROTECT_MODE_DONTWAKE);
+}
+
+bool
+process_protect(struct process *p, uint64_t page)
+{
+    return set_protection(p, page, UFFDIO_WRITEPROTECT_MODE_WP);
 }
 
 void

@@ -52,6 +52,30 @@ is_current(struct runner *r, const struct recipe *recipe)
            memcmp(code, recipe->code, recipe->length) == 0;
 }
 
+/* Whether the replica has not written something else over it. */
+static bool
+is_unwritten(struct runner *r, const struct recipe *recipe)
+{
+    uint8_t code[RECIPE_CODE_BYTES];
+    const uint8_t flags = pages_find(&r->pages, page_of(recipe->ip))->flags;
+
+    if (!(flags & PAGE_IS_WRITABLE) || flags & PAGE_IS_GUARDED)
+        return true;
+    return pread(r->process.frames.file, code, recipe->length, (off_t)recipe->ip) == recipe->length &&
+           memcmp(code, recipe->code, recipe->length) == 0;
+}
+
+/* Supply a page that it touched, or let it write to code, which is looked at before it runs. */
+static bool
+settle_fault(struct runner *r, uint64_t address)
+{
+    const enum page_fault fault = pages_fault(&r->pages, &r->process, &r->remote, address);
+
+    if (fault == FAULT_GUARDED)
+        pages_unguard(&r->pages, &r->process, page_of(address));
+    return fault == FAULT_SUPPLIED || fault == FAULT_GUARDED;
+}
+
 /* The flags that pushf wrote show the trap flag that stepping sets: the program never had it. */
 static void
 hide_trap_flag(struct runner *r, uint64_t stack_pointer)
@@ -85,8 +109,7 @@ step(struct runner *r, const struct recipe *recipe, struct user_regs_struct *reg
             return "exit";
         *number = WSTOPSIG(status);
         if (*number == SIGBUS && info.si_code == BUS_ADRERR &&
-            pages_fault(&r->pages, &r->process, &r->remote, (uint64_t)(uintptr_t)info.si_addr) ==
-                FAULT_SUPPLIED)
+            settle_fault(r, (uint64_t)(uintptr_t)info.si_addr))
             continue;
         if (*number == SIGTRAP && info.si_code == TRAP_BRKPT && regs->rip == recipe->ip &&
             regs->rcx == count)
@@ -149,6 +172,8 @@ stepper_run(struct stepper *s, struct runner *r, size_t max_rows, double until_s
         const struct recipe *recipe = recipe_table_get(&s->recipes, regs.rip);
         if (recipe == NULL || !is_current(r, recipe))
             return "decode";
+        if (!is_unwritten(r, recipe))
+            return "modified";
         if (s->rows.count >= max_rows)
             return "full";
         if (r->is_cancelled || (steps % DEADLINE_CHECK_STEPS == 0 && now_seconds() > until_seconds))

@@ -10,6 +10,8 @@
 
 #define STEPS_TO_A_BLOCK 64
 #define ALARMS_A_STEP 10
+#define FEW_STORES 8 /* into a page of which nothing was translated */
+#define MOST_STORED_BYTES 64 /* by an instruction of which it is not known how much */
 
 /* The program's registers at an exit: the pair lies in its slots. */
 static void
@@ -124,20 +126,75 @@ handle_fault(struct runner *r, struct user_regs_struct *now, enum run_end end, i
     cut_record(r, now, signal == SIGTRAP ? now->rip - 1 : now->rip);
 }
 
-/* A store into memory that can be executed, too. Into translated code it ends the burst, as what was
- * translated would then be wrong; other pages are no longer code. */
+/* One instruction. Where the alarm goes off again and again it hangs, as code that means harm may. */
+static bool
+step_once(pid_t pid)
+{
+    int status, waited;
+
+    if (ptrace(PTRACE_SINGLESTEP, pid, NULL, NULL) < 0)
+        return false;
+    for (int alarms = 0; (waited = held_wait(pid, &status)) == 1 && alarms < ALARMS_A_STEP;)
+        alarms++;
+    if (waited == 1) {
+        ptrace(PTRACE_INTERRUPT, pid, NULL, NULL);
+        waited = tracee_wait(pid, &status);
+    }
+    return waited == 0 && WSTOPSIG(status) == SIGTRAP && status >> 16 == 0;
+}
+
+/* How many bytes the instruction stores at which it stands in translated code. */
+static size_t
+stored_bytes(const struct blocks *b, uint64_t ip)
+{
+    const uint64_t offset = ip - b->area_address;
+    uint32_t block_number, number;
+    size_t bytes = 0;
+
+    if (offset >= AREA_BUFFER ||
+        !blocks_locate(b, (uint32_t)offset, &block_number, &number) || number == NO_BLOCK)
+        return MOST_STORED_BYTES;
+    const struct block *block = &b->block[block_number];
+    const bool is_last = number + 1 == block->first_instruction + block->instructions;
+    const unsigned end = is_last ? block->accesses : b->instruction[number + 1].accesses_before;
+    for (unsigned i = b->instruction[number].accesses_before; i < end; i++) {
+        const size_t at = block->first_access + i;
+        if (b->accesses.operand[at].source == ACCESS_SPECIAL)
+            return MOST_STORED_BYTES;
+        if (b->accesses.is_write[at] && b->accesses.size_bytes[at] > bytes)
+            bytes = b->accesses.size_bytes[at];
+    }
+    return bytes != 0 ? bytes : MOST_STORED_BYTES;
+}
+
+/* Have it make one store into a page that it is kept from writing to. */
+static bool
+store_once(struct runner *r, uint64_t page)
+{
+    process_unprotect(&r->process, page);
+    const bool is_made = step_once(r->process.pid);
+    return process_protect(&r->process, page) && is_made;
+}
+
+/* A store into memory that can be executed, too. As there may be data beside code, each is looked at, but for
+ * pages that have many and of which nothing was translated: these are no longer code. Into translated code it
+ * ends the burst, as what was translated would then be wrong. */
 static void
 handle_code_store(struct runner *r, struct user_regs_struct *now, uint64_t address)
 {
     struct blocks *b = &r->blocks;
-    uint64_t page = page_of(address);
+    const uint64_t page = page_of(address);
+    const size_t bytes = stored_bytes(b, now->rip);
+    struct written_code *written = blocks_note_written(b, page, code_lines(address, bytes));
 
-    if (blocks_use_page(b, page) || b->written_pages == WRITTEN_PAGES) {
+    if (written == NULL || blocks_use(b, address, bytes)) {
         handle_fault(r, now, RUN_MODIFIED, 0);
-        return;
+    } else if (written->stores > FEW_STORES && !blocks_use(b, page, PAGE_BYTES)) {
+        written->lines = ALL_LINES;
+        pages_unguard(&r->pages, &r->process, page);
+    } else if (!store_once(r, page)) {
+        handle_fault(r, now, RUN_MODIFIED, 0);
     }
-    b->written_page[b->written_pages++] = page;
-    pages_unguard(&r->pages, &r->process, page);
 }
 
 /* It touched a page that it lacks, or may not write to. Mostly the page is all that it needs. */
@@ -190,23 +247,6 @@ runner_take_signal(struct runner *r, int signal)
     else if (is_memory || signal == SIGFPE || signal == SIGILL || signal == SIGTRAP)
         handle_fault(r, &now, RUN_FAULT, signal);
     /* All else comes from outside, and is for nobody. */
-}
-
-/* One instruction. Where the alarm goes off again and again it hangs, as code that means harm may. */
-static bool
-step_once(pid_t pid)
-{
-    int status, waited;
-
-    if (ptrace(PTRACE_SINGLESTEP, pid, NULL, NULL) < 0)
-        return false;
-    for (int alarms = 0; (waited = held_wait(pid, &status)) == 1 && alarms < ALARMS_A_STEP;)
-        alarms++;
-    if (waited == 1) {
-        ptrace(PTRACE_INTERRUPT, pid, NULL, NULL);
-        waited = tracee_wait(pid, &status);
-    }
-    return waited == 0 && WSTOPSIG(status) == SIGTRAP && status >> 16 == 0;
 }
 
 /* Whether it stands at or behind a system call, where a step might take for ever. It comes to none in

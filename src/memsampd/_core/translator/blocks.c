@@ -19,11 +19,11 @@
 static bool
 has_changed(struct blocks *b, uint64_t address)
 {
-    return blocks_page(b, page_of(address))->has_changed;
+    return (blocks_page(b, page_of(address))->changed & code_lines(address, 1)) != 0;
 }
 
 static bool
-uses_changed_page(struct blocks *b, const struct block *block)
+uses_changed_code(struct blocks *b, const struct block *block)
 {
     const struct instruction *at = &b->instruction[block->first_instruction];
 
@@ -33,6 +33,20 @@ uses_changed_page(struct blocks *b, const struct block *block)
     return has_changed(b, block->ip); /* it may have none */
 }
 
+/* Lines of a page that were translated, and hold something else now. */
+static uint64_t
+changed_lines(const struct code_page *page, const uint8_t *now)
+{
+    uint64_t changed = 0;
+
+    for (unsigned line = 0; line < PAGE_BYTES / CODE_LINE_BYTES; line++) {
+        const size_t at = line * CODE_LINE_BYTES;
+        if (page->used >> line & 1 && memcmp(now + at, page->bytes + at, CODE_LINE_BYTES) != 0)
+            changed |= UINT64_C(1) << line;
+    }
+    return changed;
+}
+
 /* Take over what a page of code holds now. False without memory. */
 static bool
 renew_page(struct code_page *page, const uint8_t *now, enum code_kind kind)
@@ -40,10 +54,11 @@ renew_page(struct code_page *page, const uint8_t *now, enum code_kind kind)
     const bool readable = kind != CODE_UNREADABLE;
 
     page->is_volatile = kind != CODE_STABLE;
-    page->has_changed = readable != (page->bytes != NULL) ||
-                        (readable && memcmp(now, page->bytes, PAGE_BYTES) != 0);
-    if (!page->has_changed)
+    page->changed = 0;
+    if (readable == (page->bytes != NULL) && (!readable || memcmp(now, page->bytes, PAGE_BYTES) == 0))
         return true;
+    page->changed = readable && page->bytes != NULL ? changed_lines(page, now) : ALL_LINES;
+    page->used &= ~page->changed;
     if (readable && page->bytes == NULL && (page->bytes = malloc(PAGE_BYTES)) == NULL)
         return false;
     if (readable) {
@@ -77,7 +92,7 @@ renew_pages(struct blocks *b, bool only_volatile, bool *any)
         for (size_t i = 0; renewed && i < batch; i++) {
             struct code_page *page = blocks_page(b, address[at + i]);
             renewed = page != NULL && renew_page(page, now + i * PAGE_BYTES, kind[i]);
-            *any |= renewed && page->has_changed;
+            *any |= renewed && page->changed != 0;
         }
     }
     free(address);
@@ -98,7 +113,7 @@ blocks_check_code(struct blocks *b, bool only_volatile)
         struct block *block = &b->block[i];
         if (block->is_dead)
             continue;
-        block->is_dead = uses_changed_page(b, block);
+        block->is_dead = uses_changed_code(b, block);
         if (!block->is_dead)
             continue;
         lookup_drop(b->area, b->area_address, block->ip);
@@ -111,7 +126,7 @@ blocks_check_code(struct blocks *b, bool only_volatile)
     }
     struct code_page *page = b->pages.items;
     for (size_t i = 0; i < b->pages.capacity; i++)
-        page[i].has_changed = false;
+        page[i].changed = 0;
     if (dropped != 0)
         blocks_index_anew(b);
     return dropped;

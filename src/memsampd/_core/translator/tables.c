@@ -181,23 +181,51 @@ blocks_read_code(struct blocks *b, uint64_t ip, uint8_t code[INSTRUCTION_MAXIMUM
         size_t offset = at & (PAGE_BYTES - 1), part = PAGE_BYTES - offset;
         part = part < INSTRUCTION_MAXIMUM_BYTES - done ? part : INSTRUCTION_MAXIMUM_BYTES - done;
         memcpy(code + done, page->bytes + offset, part);
+        page->used |= code_lines(at, part);
         done += part;
     }
     return done;
 }
 
-bool
-blocks_use_page(const struct blocks *b, uint64_t address)
+uint64_t
+code_lines(uint64_t address, size_t bytes)
 {
-    return keyed_get(&b->pages, sizeof(struct code_page), page_of(address)) != NULL;
+    const uint64_t first = address & (PAGE_BYTES - 1), behind = first + bytes;
+    const uint64_t last = (behind < PAGE_BYTES ? behind : PAGE_BYTES) - 1;
+
+    return ALL_LINES << first / CODE_LINE_BYTES & ALL_LINES >> (63 - last / CODE_LINE_BYTES);
+}
+
+bool
+blocks_use(const struct blocks *b, uint64_t address, size_t bytes)
+{
+    const struct code_page *page = keyed_get(&b->pages, sizeof *page, page_of(address));
+
+    return page != NULL && (page->used & code_lines(address, bytes)) != 0;
+}
+
+struct written_code *
+blocks_note_written(struct blocks *b, uint64_t page, uint64_t lines)
+{
+    unsigned i = 0;
+
+    while (i < b->written_pages && b->written[i].page != page)
+        i++;
+    if (i == WRITTEN_PAGES)
+        return NULL;
+    if (i == b->written_pages)
+        b->written[b->written_pages++] = (struct written_code){.page = page};
+    b->written[i].lines |= lines;
+    b->written[i].stores++;
+    return &b->written[i];
 }
 
 bool
 blocks_was_written(const struct blocks *b, uint64_t address)
 {
     for (unsigned i = 0; i < b->written_pages; i++)
-        if (b->written_page[i] == page_of(address))
-            return true;
+        if (b->written[i].page == page_of(address))
+            return (b->written[i].lines & code_lines(address, 1)) != 0;
     return false;
 }
 

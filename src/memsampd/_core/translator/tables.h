@@ -130,10 +130,22 @@ struct accesses {
 
 #define ACCESS_VECTOR 8
 
+#define CODE_LINE_BYTES 64 /* of a page 64, a bit each */
+#define ALL_LINES UINT64_MAX
+
+/* Code, and data that a program keeps beside it, as virtual machines do. */
 struct code_page {
     uint64_t address; /* 0: free slot */
     uint8_t *bytes;   /* as it was when it was translated; NULL: cannot be read */
-    bool has_changed, is_volatile;
+    uint64_t used;    /* lines of it that were translated */
+    uint64_t changed; /* of these, that hold something else now */
+    bool is_volatile;
+};
+
+/* Code that the replica wrote to: it is not translated, as the target has something else there. */
+struct written_code {
+    uint64_t page, lines;
+    unsigned stores;
 };
 
 enum code_kind {
@@ -150,7 +162,7 @@ typedef void (*code_reader)(void *reader, const uint64_t *page, size_t count, ui
 #define WRITTEN_PAGES 64
 
 struct blocks {
-    uint64_t written_page[WRITTEN_PAGES]; /* code that the replica wrote to: not translated */
+    struct written_code written[WRITTEN_PAGES];
     unsigned written_pages;
     uint8_t *area;         /* our mapping */
     uint64_t area_address; /* the replica's */
@@ -214,10 +226,16 @@ struct code_page *blocks_page(struct blocks *b, uint64_t address);
 
 /* Copy code; returns how many bytes could be read, at most the size of an instruction. */
 size_t blocks_read_code(struct blocks *b, uint64_t ip, uint8_t code[INSTRUCTION_MAXIMUM_BYTES]);
-bool blocks_was_written(const struct blocks *b, uint64_t address);
 
-/* Whether anything was translated from the page that contains `address`. */
-bool blocks_use_page(const struct blocks *b, uint64_t address);
+/* Lines of the page at an address that so many bytes lie in, as far as they are in it. */
+uint64_t code_lines(uint64_t address, size_t bytes);
+
+/* Whether anything was translated from these bytes, as far as they are in one page. */
+bool blocks_use(const struct blocks *b, uint64_t address, size_t bytes);
+
+/* The replica writes to lines of a page: NULL, if too many pages are known. */
+struct written_code *blocks_note_written(struct blocks *b, uint64_t page, uint64_t lines);
+bool blocks_was_written(const struct blocks *b, uint64_t address);
 
 /* ---- Finding one's way back ---- */
 
