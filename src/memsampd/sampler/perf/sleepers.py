@@ -51,7 +51,7 @@ def wait_until_one_runs(tids: Sequence[int], seconds: float, cancelled_fd: int) 
 def one_shot_timer(
     tid: int, cpu_ns: int, stack: ExitStack, sample_type: int = _core.SAMPLE_REGISTERS
 ) -> int:
-    """Start a timer of a thread's CPU time that takes one sample of it.
+    """Make a timer of a thread's CPU time that takes one sample of it, once it is started.
 
     Args:
         tid: the thread.
@@ -65,10 +65,20 @@ def one_shot_timer(
     Raises:
         OSError: the kernel refuses, or the thread has ended.
     """
-    fd = _core.perf_open_sampler(tid, -1, cpu_ns, 1, _core.INHERIT_NOTHING, sample_type=sample_type)
+    fd = _core.perf_open_sampler(
+        tid, -1, cpu_ns, 1, _core.INHERIT_NOTHING, sample_type=sample_type, disabled=True
+    )
     stack.callback(os.close, fd)
-    fcntl.ioctl(fd, _core.PERF_EVENT_IOC_REFRESH, 1)
     return fd
+
+
+def start_timer(fd: int) -> None:
+    """Start a timer whose ring is there: one that fires before that tells nobody.
+
+    Raises:
+        OSError: the kernel refuses.
+    """
+    fcntl.ioctl(fd, _core.PERF_EVENT_IOC_REFRESH, 1)
 
 
 def _open(tid: int, stack: ExitStack) -> tuple[int, _core.PerfRing] | None:
@@ -76,12 +86,13 @@ def _open(tid: int, stack: ExitStack) -> tuple[int, _core.PerfRing] | None:
     try:
         fd = one_shot_timer(tid, _RUN_NS, stack)
         ring = _core.PerfRing(fd, mmap.PAGESIZE)
+        stack.callback(ring.close)
+        start_timer(fd)
     except ProcessLookupError:
         return None
     except OSError as error:
         refusal = explain_refusal(error, f"a timer of the CPU time of thread {tid}")
         raise CapabilityError(refusal.cause, refusal.remedy) from error
-    stack.callback(ring.close)
     return fd, ring
 
 

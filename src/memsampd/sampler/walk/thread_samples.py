@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from memsampd import _core
 from memsampd.errors import CaptureError
 from memsampd.sampler.perf.refusal import explain_refusal
-from memsampd.sampler.perf.sleepers import one_shot_timer
+from memsampd.sampler.perf.sleepers import one_shot_timer, start_timer
 
 _PERIOD_NS = (100_000, 400_000)  # of CPU time: drawn anew each time
 _LOOK_SECONDS = 0.02
@@ -78,6 +78,7 @@ class ThreadSampler:
                 fields = _core.SAMPLE_REGISTERS | _core.SAMPLE_STACK
                 fd = one_shot_timer(tid, period_ns, stack, fields)
                 ring = stack.enter_context(mmap.mmap(fd, mmap.PAGESIZE + _RING_BYTES))
+                start_timer(fd)
             except ProcessLookupError as error:
                 raise CaptureError("gone", f"thread {tid} is gone") from error
             except OSError as error:
