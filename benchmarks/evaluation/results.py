@@ -85,5 +85,9 @@ def distinct(rows: Iterable[Mapping[str, str]], column: str) -> list[str]:
 def cell(rows: Iterable[Mapping[str, str]], column: str, digits: int = 2, **where: str) -> str:
     """Return the mean of :func:`numbers` for a table; a dash if there are none."""
     found = numbers(rows, column, **where)
-    mean = sum(found) / len(found) if found else float("nan")
-    return "-" if mean != mean else f"{mean:.{digits}f}"
+    return text_of(sum(found) / len(found) if found else float("nan"), digits)
+
+
+def text_of(figure: float, digits: int = 2) -> str:
+    """Return a figure for a table; a dash for NaN."""
+    return "-" if figure != figure else f"{figure:.{digits}f}"

@@ -12,7 +12,7 @@ import pytest
 from tracees import PATIENCE_SECONDS, compile_c, patiently, running
 
 from memsampd.sampler.records import BurstEnd, BurstRequest
-from memsampd.sampler.replica.comparison import held_replica
+from memsampd.sampler.replica.comparison import Run, held_replica
 from memsampd.sampler.replica.source import ReplicaSource
 
 # A function `mov offset(%rdi), %eax; ret` whose offset is rewritten: after so many calls, by the
@@ -59,6 +59,15 @@ def rewriting(program: Path, calls: int, fresh: int) -> Iterator[tuple[int, int,
         yield target.pid, code, data
 
 
+def rows_that_agree(first: Run, second: Run) -> int:
+    """How many rows both runs have; they must be equal."""
+    common = min(len(first.rows), len(second.rows))
+    for name in ("ip", "address", "size_bytes", "is_write"):
+        found, expected = (getattr(run.rows, name)[:common] for run in (first, second))
+        assert np.array_equal(found, expected)
+    return common
+
+
 # A round is some 7 or 8 accesses a call: long runs come to a rewriting from wherever they begin.
 @pytest.mark.parametrize(
     ("calls", "fresh", "accesses", "ends"),
@@ -81,11 +90,7 @@ def test_rows_agree_with_stepping(
                 first = replica.translated(accesses)
                 second = replica.stepped(5000)
             assert first.end in ends
-            common = min(len(first.rows), len(second.rows))
-            compared += common
-            for name in ("ip", "address", "size_bytes", "is_write"):
-                found, expected = (getattr(run.rows, name)[:common] for run in (first, second))
-                assert np.array_equal(found, expected)
+            compared += rows_that_agree(first, second)
     assert compared > 0
 
 
@@ -188,11 +193,7 @@ def test_stores_beside_code_are_made(beside: Path) -> None:
             first = replica.translated(5000)
             second = replica.stepped(5000)
         assert first.end == "full"
-        common = min(len(first.rows), len(second.rows))
-        assert common >= 5000
-        for name in ("ip", "address", "size_bytes", "is_write"):
-            found, expected = (getattr(run.rows, name)[:common] for run in (first, second))
-            assert np.array_equal(found, expected)
+        assert rows_that_agree(first, second) >= 5000
 
 
 def test_code_beside_data_that_change_is_translated_once(beside: Path) -> None:

@@ -13,7 +13,7 @@ from evaluation.counters import apart, judge_counters, miss_errors, replayed
 from evaluation.experiment import Goal
 from evaluation.page import Page
 from evaluation.replay import exported, judge_document
-from evaluation.results import Case, Row, distinct, numbers
+from evaluation.results import Case, Row, distinct, numbers, text_of
 from evaluation.scraping import Scrape
 from memsampd.estimate.events import BurstRecord
 from memsampd.estimate.records import Totals
@@ -64,7 +64,7 @@ class Live:
             *("miss_error", "worst_miss_error", "first_curve_seconds", "apart"),
         )
         lines = [
-            [program, *(_text(_median(rows, column, program)) for column in columns)]
+            [program, *(text_of(_median(rows, column, program)) for column in columns)]
             for program in distinct(rows, "program")
         ]
         page.table(
@@ -73,7 +73,7 @@ class Live:
                 *("recorded", "unknown CPU %", "bounds broken %", "misses off by %", "at most"),
                 *("first curve, s", "live from replayed, %"),
             ],
-            [*lines, ["**mean**", *(_text(_mean(rows, column)) for column in columns)]],
+            [*lines, ["**mean**", *(text_of(_mean(rows, column)) for column in columns)]],
         )
         return goals(rows)
 
@@ -188,7 +188,3 @@ def _mean(rows: Sequence[Mapping[str, str]], column: str) -> float:
     medians = [_median(rows, column, program) for program in distinct(rows, "program")]
     known = [each for each in medians if not math.isnan(each)]
     return float(np.mean(known)) if known else float("nan")
-
-
-def _text(value: float) -> str:
-    return "-" if math.isnan(value) else f"{value:.2f}"
