@@ -67,7 +67,7 @@ bool process_show_again(struct process *p, uint64_t page, bool is_writable);
 /* Write over a page that it has. */
 bool process_refresh(struct process *p, uint64_t page, const uint8_t *bytes);
 
-/* Let it write to a page that was supplied read-only. */
+/* Let it write to a page that was supplied read-only; keep it from that again. */
 bool process_unprotect(struct process *p, uint64_t page);
 bool process_protect(struct process *p, uint64_t page);
 
