@@ -12,6 +12,8 @@ from river import base
 from memsampd.phases.noise import compare
 from memsampd.phases.records import Assignment, Leader, Window
 
+_TOGETHER = (2, 4)  # windows in a row that are looked at together
+
 
 class _Found(NamedTuple):
     """A row, whether it accepts the window, and how far away it is."""
@@ -31,6 +33,11 @@ class LeaderFollower(base.Clusterer):
     ``memory_windows`` windows the sum is aged to that many before each new one joins: the weight
     stays at 1/(memory_windows + 1), so slow drift is followed, and M stays an honest sample size.
 
+    One window of few hits cannot tell what is half its phase from all of it, so a phase that once
+    took in a window of other code may go on to take in all of that. Therefore the latest windows
+    are looked at together, two and four in a row that joined one phase: if they are further from the
+    rest of it than noise and ``split_tolerance`` explain, they leave it and found one.
+
     Two phases whose centroids turn out alike (half the tolerance, ``merge_deviations`` of noise:
     stricter than founding, so that none is founded and merged in turns) become one, the one of
     more windows. A phase too many pushes out the least active one, whose windows are counted
@@ -42,6 +49,8 @@ class LeaderFollower(base.Clusterer):
         deviations: noise is exceeded as rarely as a normal variable exceeds so many standard
             deviations; 4: 5 of 72000 windows founded a phase although nothing changed.
         merge_deviations: the same for merging.
+        split_tolerance: true L1 distance of windows in a row from the rest of their phase that
+            still counts as one.
         max_phases: phases alive at most.
         memory_windows: windows that a centroid remembers, and half-life of the activity of a phase
             in windows.
@@ -64,6 +73,7 @@ class LeaderFollower(base.Clusterer):
         tolerance: float = 0.3,
         deviations: float = 4.0,
         merge_deviations: float = 1.0,
+        split_tolerance: float = 0.6,
         max_phases: int = 64,
         memory_windows: int = 256,
         first_id: int = 0,
@@ -75,6 +85,7 @@ class LeaderFollower(base.Clusterer):
         self.tolerance = tolerance
         self.deviations = deviations
         self.merge_deviations = merge_deviations
+        self.split_tolerance = split_tolerance
         self.max_phases = max_phases
         self.memory_windows = memory_windows
         self.first_id = first_id
@@ -87,6 +98,8 @@ class LeaderFollower(base.Clusterer):
         self._windows: list[int] = []
         self._activity: list[float] = []
         self._founded = first_id
+        self._run_phase = -1  # that the latest windows joined
+        self._run: list[NDArray[np.float64]] = []  # these, as many as are looked at together
 
     # -- river's interface --------------------------------------------------------------------
 
@@ -216,9 +229,13 @@ class LeaderFollower(base.Clusterer):
             if len(self._ids) == self.max_phases:
                 merged.append(self._evict())
             phase = self._found(counts)
+            self._note(phase, counts)
             return Assignment(phase, found.distance, True, tuple(merged))
         self._join(found.row, counts)
         phase = self._ids[found.row]
+        self._note(phase, counts)
+        if (windows := self._unlike_rest(found.row)) and len(self._ids) < self.max_phases:
+            return Assignment(self._split(found.row, windows), found.distance, True)
         while (pair := self._merge_with_alike(phase)) is not None:
             merged.append(pair)
             phase = pair[1]
@@ -274,6 +291,43 @@ class LeaderFollower(base.Clusterer):
         self._remembered[row] += 1
         self._windows[row] += 1
         self._activity[row] += 1
+
+    def _note(self, phase: int, counts: NDArray[np.float64]) -> None:
+        """Remember a window that joined a phase, and those in a row before it."""
+        if phase != self._run_phase:
+            self._run_phase, self._run = phase, []
+        self._run = [*self._run[1 - _TOGETHER[-1] :], counts]
+
+    def _latest(self, windows: int) -> NDArray[np.float64]:
+        """The hits of so many of the latest windows."""
+        hits = np.zeros(self._sums.shape[1])
+        for counts in self._run[-windows:]:
+            hits[: len(counts)] += counts
+        return hits
+
+    def _unlike_rest(self, row: int) -> int:
+        """How many of the latest windows in a row are unlike the rest of their phase; 0: none."""
+        for windows in _TOGETHER:
+            if len(self._run) < windows or self._remembered[row] < windows + 1:
+                break
+            latest = self._latest(windows)
+            comparison = compare(latest, np.maximum(self._sums[row] - latest, 0.0))
+            if comparison.distance > comparison.threshold(self.split_tolerance, self.deviations):
+                return windows
+        return 0
+
+    def _split(self, row: int, windows: int) -> int:
+        """Have the latest windows leave their phase and found one; returns its id."""
+        latest = self._latest(windows)
+        self._sums[row] = np.maximum(self._sums[row] - latest, 0.0)
+        self._remembered[row] -= windows
+        self._windows[row] -= windows
+        self._activity[row] = max(self._activity[row] - windows, 0.0)
+        phase = self._found(latest)
+        self._remembered[-1], self._windows[-1] = float(windows), windows
+        self._activity[-1] = float(windows)
+        self._run_phase, self._run = phase, self._run[-windows:]
+        return phase
 
     def _age_activity(self) -> None:
         aging = 0.5 ** (1 / self.memory_windows)

@@ -42,7 +42,8 @@ class Assignment(msgspec.Struct, frozen=True):
     Attributes:
         phase: stable id, 0, 1, 2, ...
         distance: L1 distance (0..2) of its vector to the phase's centroid.
-        is_new: the window founded the phase.
+        is_new: the window founded the phase, by itself or with those just before it, which were
+            said to belong to another one.
         merged: pairs (gone, into) of phases that were merged when it came.
     """
 

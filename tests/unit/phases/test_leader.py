@@ -98,6 +98,47 @@ def test_a_few_hits_do_not_suffice_to_tell_phases_apart() -> None:
     assert learn(LeaderFollower(), np.array([[1, 0], [0, 1]])) == [0, 0]
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_windows_in_a_row_leave_a_phase_that_took_them_in(seed: int) -> None:
+    """A window of 12 hits cannot tell two kinds of code apart, several in a row can."""
+    rng = np.random.default_rng(seed)
+    common_part, *own = rng.dirichlet([0.3] * 64, size=3)
+    truth = np.arange(160) // 8 % 2
+    stream = np.stack([rng.multinomial(12, 0.3 * common_part + 0.7 * own[k]) for k in truth])
+
+    one_by_one = LeaderFollower(split_tolerance=2)  # no two vectors are further apart
+    learn(one_by_one, stream)
+    assert one_by_one.phases == (0,)
+
+    model = LeaderFollower()
+    labels = learn(model, stream)
+    assert len(model.phases) == 2
+    assert rand_index(truth[32:], labels[32:]) > 0.9
+
+
+def test_a_phase_that_windows_leave_forgets_their_hits() -> None:
+    model = LeaderFollower(tolerance=1.0)
+    stay, leave = np.array([100.0, 0.0]), np.array([60.0, 40.0])
+    for _ in range(3):
+        assert model.learn_counts(stay).phase == 0
+    assert not model.learn_counts(leave).is_new
+    assignment = model.learn_counts(leave)
+    assert (assignment.phase, assignment.is_new, assignment.merged) == (1, True, ())
+    left, founded = model.leaders(2)
+    assert (left.hits.tolist(), left.remembered, left.windows) == ([300.0, 0.0], 3.0, 3)
+    assert (founded.hits.tolist(), founded.remembered, founded.windows) == ([120.0, 80.0], 2.0, 2)
+    # The founded one is a phase like others.
+    assert model.learn_counts(leave).phase == 1
+    assert model.learn_counts(stay).phase == 0
+
+
+def test_no_windows_leave_where_no_phase_may_come() -> None:
+    model = LeaderFollower(tolerance=1.0, max_phases=1)
+    for counts in ([100.0, 0.0], [100.0, 0.0], [60.0, 40.0], [60.0, 40.0], [60.0, 40.0]):
+        assignment = model.learn_counts(np.array(counts))
+        assert (assignment.phase, assignment.merged) == (0, ())
+
+
 def test_tolerance_is_a_true_distance() -> None:
     """Without noise, exactly the tolerance decides (0.3: 15 % of the hits moved)."""
     hits = 1e7
