@@ -13,11 +13,13 @@ from evaluation.page import Page
 from evaluation.results import Case, Row, cell
 from memsampd.phases.leader import LeaderFollower
 
+_IN_A_ROW = "tolerance of windows in a row"
 SWEEPS: dict[str, tuple[float, ...]] = {
     "window (M accesses)": (25, 50, 100, 200, 400),
     "samples a window": (10, 25, 50, 100, 400, 1600),
     "bins": (8, 16, 32, 64, 128, 256),
     "tolerance": (0.05, 0.1, 0.2, 0.3, 0.5, 0.8),
+    _IN_A_ROW: (0.3, 0.6, 1.0, 2.0),  # 2: they are not looked at together
 }
 FIGURES = ("phases", "miss_ratio_variation", "mixing_cdf_error", "prediction_accuracy")
 
@@ -56,10 +58,12 @@ class PhaseSensitivity:
             round(asked.get("samples a window", samples)),
             int(asked.get("bins", PRODUCT.bins)),
         )
-        tolerance = asked.get("tolerance")
-        model = LeaderFollower() if tolerance is None else LeaderFollower(tolerance=tolerance)
-        figures = quality(windows, clusterings.product(hits, model))
-        return [figures]
+        product = LeaderFollower()
+        model = LeaderFollower(
+            asked.get("tolerance", product.tolerance),
+            split_tolerance=asked.get(_IN_A_ROW, product.split_tolerance),
+        )
+        return [quality(windows, clusterings.product(hits, model))]
 
     def report(self, rows: Sequence[Mapping[str, str]], page: Page) -> Sequence[Goal]:
         """Means over programs."""

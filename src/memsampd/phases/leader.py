@@ -35,8 +35,8 @@ class LeaderFollower(base.Clusterer):
 
     One window of few hits cannot tell what is half its phase from all of it, so a phase that once
     took in a window of other code may go on to take in all of that. Therefore the latest windows
-    are looked at together, two and four in a row that joined one phase: if they are further from the
-    rest of it than noise and ``split_tolerance`` explain, they leave it and found one.
+    are looked at together, two and four in a row that joined one phase: if they are further from
+    the rest of it than noise and ``split_tolerance`` explain, they leave it and found one.
 
     Two phases whose centroids turn out alike (half the tolerance, ``merge_deviations`` of noise:
     stricter than founding, so that none is founded and merged in turns) become one, the one of
