@@ -212,7 +212,11 @@ PREDICTION_ACCURACY = gauge(
     "prediction_accuracy_ratio", "ratio", "Share of phase predictions that came true."
 )
 SAMPLES = counter("branch_samples", "samples", "Branch samples taken.")
-LOST = counter("branch_samples_lost", "samples", "Branch samples that the kernel dropped.")
+LOST = counter(
+    "branch_samples_lost",
+    "samples",
+    "Branch samples that the kernel dropped, or of programs that others replaced at once.",
+)
 THROTTLES = counter("throttles", "events", "Times that the kernel throttled the sampling.")
 BURSTS = counter("bursts", "bursts", "Bursts by the reason of their end.", "end")
 SAMPLED = counter("sampled_accesses", "accesses", "Accesses that bursts observed.")

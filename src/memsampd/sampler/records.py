@@ -13,6 +13,9 @@ from numpy.typing import NDArray
 
 from memsampd.sampler.rates import CoreTimes
 
+FEWEST_PROGRAM_SAMPLES = 8
+"""Of a program that another one replaced since the last look, for it to be told of."""
+
 
 def no_registers() -> NDArray[np.uint64]:
     """Registers of no samples."""
@@ -110,18 +113,22 @@ class BranchSamples(msgspec.Struct, frozen=True):
     def programs(self) -> Iterator[BranchSamples]:
         """Yield the samples of each program: all but the first begin with their exec.
 
-        What was lost counts for the last one.
+        One that began and was replaced within fewer than ``FEWEST_PROGRAM_SAMPLES`` is left out: it
+        tells nothing, and a process that executes programs all the time would cost a turn for each.
+        What these had, and what was lost, counts as lost for the last one.
         """
-        if not self.exec_seconds:
+        execs = self.exec_seconds
+        if not execs:
             yield self
             return
-        ends = np.searchsorted(self.time_seconds, np.array(self.exec_seconds)).tolist()
-        execs = ((), *((each,) for each in self.exec_seconds))
-        parts = [
-            replace(self.part(first, end), exec_seconds=begun)
-            for begun, (first, end) in zip(execs, pairwise([0, *ends, len(self)]), strict=True)
-        ]
-        parts[-1] = replace(parts[-1], lost=self.lost, throttled=self.throttled)
+        ends = [*np.searchsorted(self.time_seconds, np.array(execs)).tolist(), len(self)]
+        parts, skipped = [self.part(0, ends[0])], 0
+        for index, (begun, (first, end)) in enumerate(zip(execs, pairwise(ends), strict=True), 1):
+            if index < len(execs) and end - first < FEWEST_PROGRAM_SAMPLES:
+                skipped += end - first
+            else:
+                parts.append(replace(self.part(first, end), exec_seconds=(begun,)))
+        parts[-1] = replace(parts[-1], lost=self.lost + skipped, throttled=self.throttled)
         yield from parts
 
 

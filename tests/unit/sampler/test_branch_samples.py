@@ -6,12 +6,13 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memsampd.sampler.records import BranchSamples, no_registers
+from memsampd.sampler.records import FEWEST_PROGRAM_SAMPLES, BranchSamples, no_registers
 
-TIMES = st.lists(st.integers(0, 30), max_size=12).map(sorted)
+TIMES = st.lists(st.integers(0, 30), max_size=60).map(sorted)
+EXECS = st.lists(st.integers(0, 30), max_size=6).map(sorted)
 
 
-@given(times=TIMES, execs=TIMES)
+@given(times=TIMES, execs=EXECS)
 def test_each_program_has_the_samples_from_its_exec_on(times: list[int], execs: list[int]) -> None:
     count = len(times)
     samples = BranchSamples(
@@ -26,11 +27,28 @@ def test_each_program_has_the_samples_from_its_exec_on(times: list[int], execs: 
         exec_seconds=tuple(map(float, execs)),
     )
     parts = list(samples.programs())
-    assert [part.exec_seconds for part in parts] == [(), *((float(each),) for each in execs)]
-    assert np.concatenate([part.ip for part in parts]).tolist() == list(range(count))
-    for index, part in enumerate(parts):
-        begins = execs[index - 1] if index else -1
-        ends = execs[index] if index < len(execs) else 31
-        assert all(begins <= each < ends for each in part.time_seconds)
-    assert [part.lost for part in parts] == [0] * len(execs) + [3]
-    assert [part.throttled for part in parts] == [0] * len(execs) + [2]
+    ends = [*(sum(time < each for time in times) for each in execs), count]
+    ran = list(zip(execs, ends, ends[1:], strict=False))
+    kept = [each for each in ran[:-1] if each[2] - each[1] >= FEWEST_PROGRAM_SAMPLES] + ran[-1:]
+    assert [part.exec_seconds for part in parts] == [(), *((float(each[0]),) for each in kept)]
+    assert [part.ip.tolist() for part in parts] == [
+        list(range(first, end)) for first, end in ((0, ends[0]), *(each[1:] for each in kept))
+    ]
+    told = sum(len(part) for part in parts)
+    assert [part.lost for part in parts] == [0] * (len(parts) - 1) + [3 + count - told]
+    assert [part.throttled for part in parts] == [0] * (len(parts) - 1) + [2]
+
+
+def test_a_process_that_executes_all_the_time_is_two_programs_a_read() -> None:
+    count = 100
+    samples = BranchSamples(
+        ip=np.zeros(count, np.uint64),
+        pid=np.full(count, 1, np.int32),
+        tid=np.full(count, 1, np.int32),
+        time_seconds=np.arange(count, dtype=np.float64),
+        period_seconds=0.001,
+        exec_seconds=tuple(np.arange(10.5, count, 2).tolist()),
+    )
+    before, now = samples.programs()
+    assert (len(before), before.exec_seconds, before.lost) == (11, (), 0)
+    assert (len(now), now.exec_seconds, now.lost) == (1, (98.5,), 88)

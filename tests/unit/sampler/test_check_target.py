@@ -115,16 +115,20 @@ def test_a_process_whose_main_thread_has_exited() -> None:
 
 
 def test_a_traced_process(sleeper: subprocess.Popen[str]) -> None:
+    """By a thread: the kernel tells its id. Who observes may hold the process for a burst."""
     code = (
-        "import ctypes,sys\nlibc=ctypes.CDLL(None)\n"
-        f"assert libc.ptrace(0x4206, {sleeper.pid}, None, None) == 0\n"  # PTRACE_SEIZE
-        "print(1, flush=True)\nsys.stdin.read()"
+        "import ctypes,sys,threading\nlibc=ctypes.CDLL(None)\n"
+        "def trace():\n"
+        f" assert libc.ptrace(0x4206, {sleeper.pid}, None, None) == 0\n"  # PTRACE_SEIZE
+        " print(threading.get_native_id(), flush=True)\n sys.stdin.read()\n"
+        "threading.Thread(target=trace).start()"
     )
     with running(sys.executable, "-c", code) as tracer:
         assert tracer.stdout is not None
-        tracer.stdout.readline()
+        tid = int(tracer.stdout.readline())
         error = refusal(sleeper.pid)
-    assert f"is traced by process {tracer.pid}" in error.cause
+        assert check_target(sleeper.pid, own_pid=tracer.pid).status.tracer_pid == tid
+    assert f"is traced by process {tid}" in error.cause
 
 
 def test_our_own_tracer(sleeper: subprocess.Popen[str], tmp_path: Path) -> None:

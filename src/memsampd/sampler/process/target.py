@@ -72,7 +72,7 @@ def check_target(
     """Check that a process can be observed by this user on this machine.
 
     Nothing is done to it: the permission to trace is asked for by opening its memory file. One that
-    is in the midst of an exec is waited for.
+    is in the midst of an exec is waited for, and one that the observer holds itself is as good.
 
     Args:
         pid: the process.
@@ -94,7 +94,7 @@ def check_target(
         status = read_status(number, proc)
         _check_identity(number, status, own_pid, proc)
         stat = read_stat(number, proc)
-        _check_life(number, stat, status, proc)
+        _check_life(number, stat, status, own_pid, proc)
         if not is_made:
             raise TargetError(f"{_name(number, proc)} is in the midst of an exec", "try again")
         refusal = _permission_refusal(number, status, proc)
@@ -141,7 +141,9 @@ def _check_identity(pid: int, status: ProcessStatus, own_pid: int, proc: Path) -
         )
 
 
-def _check_life(pid: int, stat: ProcessStat, status: ProcessStatus, proc: Path) -> None:
+def _check_life(
+    pid: int, stat: ProcessStat, status: ProcessStatus, own_pid: int, proc: Path
+) -> None:
     if stat.is_kernel_thread:
         raise TargetError(
             f"{_name(pid, proc)} is a kernel thread: it has no user code",
@@ -158,11 +160,19 @@ def _check_life(pid: int, stat: ProcessStat, status: ProcessStatus, proc: Path) 
             f"({stat.parent_pid}) has not collected it",
             "choose a live process",
         )
-    if status.tracer_pid:
+    if status.tracer_pid and not _is_thread_of(status.tracer_pid, own_pid, proc):
         raise TargetError(
             f"{_name(pid, proc)} is traced by {_name(status.tracer_pid, proc)} already",
             "detach or end that tracer first",
         )
+
+
+def _is_thread_of(tid: int, pid: int, proc: Path) -> bool:
+    """Whether a tracer is this process: a session on the target holds it for a burst just now."""
+    try:
+        return read_status(tid, proc).tgid == pid
+    except OSError:
+        return False
 
 
 def _permission_refusal(pid: int, status: ProcessStatus, proc: Path) -> TargetError | None:
