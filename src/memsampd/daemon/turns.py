@@ -86,7 +86,7 @@ class Counts(msgspec.Struct):
 
     Attributes:
         samples: branch samples.
-        lost: those that the kernel dropped.
+        lost: those that the kernel dropped, or of programs that others replaced at once.
         throttled: throttle events.
         windows: windows.
         ends: bursts by reason of their end.
@@ -113,7 +113,7 @@ class Counts(msgspec.Struct):
     def add_samples(self, samples: BranchSamples) -> None:
         """Count branch samples, and those that are missing."""
         self.samples += len(samples)
-        self.lost += samples.lost
+        self.lost += samples.lost + samples.left_out
         self.throttled += samples.throttled
 
     def add_burst(self, burst: Burst) -> None:

@@ -70,6 +70,7 @@ class BranchSamples(msgspec.Struct, frozen=True):
         throttled: throttle events since the previous read (each hides an unknown number).
         exec_seconds: CLOCK_MONOTONIC times at which the process that was attached to executed
             another program, ascending.
+        left_out: samples since the previous read of programs that ran for too short a time.
     """
 
     ip: NDArray[np.uint64]
@@ -84,6 +85,7 @@ class BranchSamples(msgspec.Struct, frozen=True):
     cpu_seconds: NDArray[np.float64] | None = None
     counted: Counted | None = None
     weight: float = 1.0
+    left_out: int = 0
 
     def __len__(self) -> int:
         return len(self.ip)
@@ -115,20 +117,20 @@ class BranchSamples(msgspec.Struct, frozen=True):
 
         One that began and was replaced within fewer than ``FEWEST_PROGRAM_SAMPLES`` is left out: it
         tells nothing, and a process that executes programs all the time would cost a turn for each.
-        What these had, and what was lost, counts as lost for the last one.
+        What these had is left out, which the last one tells, and what was lost counts for that.
         """
         execs = self.exec_seconds
         if not execs:
             yield self
             return
         ends = [*np.searchsorted(self.time_seconds, np.array(execs)).tolist(), len(self)]
-        parts, skipped = [self.part(0, ends[0])], 0
+        parts, left_out = [self.part(0, ends[0])], 0
         for index, (begun, (first, end)) in enumerate(zip(execs, pairwise(ends), strict=True), 1):
             if index < len(execs) and end - first < FEWEST_PROGRAM_SAMPLES:
-                skipped += end - first
+                left_out += end - first
             else:
                 parts.append(replace(self.part(first, end), exec_seconds=(begun,)))
-        parts[-1] = replace(parts[-1], lost=self.lost + skipped, throttled=self.throttled)
+        parts[-1] = replace(parts[-1], lost=self.lost, throttled=self.throttled, left_out=left_out)
         yield from parts
 
 

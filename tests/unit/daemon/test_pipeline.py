@@ -21,7 +21,7 @@ from memsampd.daemon.pipeline import Pipeline, PipelineParts
 from memsampd.daemon.planner import BurstLimits, Planner
 from memsampd.daemon.sampled_lines import SampledLine
 from memsampd.daemon.tracer import CaptureOrder, CaptureResult, CountedBurst
-from memsampd.daemon.turns import Actions, Turn
+from memsampd.daemon.turns import Actions, Counts, Turn
 from memsampd.daemon.watching import OPEN_LINES, SHORT_BURST, WatchPlan
 from memsampd.errors import CapabilityError, CaptureError, MemsampdError
 from memsampd.estimate.estimator import Estimator
@@ -525,6 +525,12 @@ def test_code_counts_as_seen_though_the_window_of_its_burst_goes_on() -> None:
     for _ in range(10):
         world.turn()
     assert len(world.bursts()) > taken
+
+
+def test_samples_of_programs_that_were_left_out_are_told_as_lost() -> None:
+    counts, samples = Counts(), World(lambda order: BURST).samples(WINDOW_SECONDS)
+    counts.add_samples(replace(samples, lost=2, left_out=3))
+    assert (counts.samples, counts.lost) == (len(samples), 5)
 
 
 def test_another_program_starts_with_nothing_known() -> None:

@@ -35,7 +35,8 @@ def test_each_program_has_the_samples_from_its_exec_on(times: list[int], execs: 
         list(range(first, end)) for first, end in ((0, ends[0]), *(each[1:] for each in kept))
     ]
     told = sum(len(part) for part in parts)
-    assert [part.lost for part in parts] == [0] * (len(parts) - 1) + [3 + count - told]
+    assert [part.lost for part in parts] == [0] * (len(parts) - 1) + [3]
+    assert [part.left_out for part in parts] == [0] * (len(parts) - 1) + [count - told]
     assert [part.throttled for part in parts] == [0] * (len(parts) - 1) + [2]
 
 
@@ -50,5 +51,5 @@ def test_a_process_that_executes_all_the_time_is_two_programs_a_read() -> None:
         exec_seconds=tuple(np.arange(10.5, count, 2).tolist()),
     )
     before, now = samples.programs()
-    assert (len(before), before.exec_seconds, before.lost) == (11, (), 0)
-    assert (len(now), now.exec_seconds, now.lost) == (1, (98.5,), 88)
+    assert (len(before), before.exec_seconds, before.left_out) == (11, (), 0)
+    assert (len(now), now.exec_seconds, now.left_out) == (1, (98.5,), 88)
