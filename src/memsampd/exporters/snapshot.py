@@ -74,8 +74,7 @@ class AddressTally(msgspec.Struct, frozen=True):
     Attributes:
         samples: those with a valid address.
         invalid: samples that told none: other instructions mostly.
-        lost: samples that the kernel dropped, or that could not be read, or of programs that others
-            replaced at once.
+        lost: samples that the kernel dropped, or that could not be read.
         throttled: throttle events; each hides an unknown number.
     """
 
