@@ -23,6 +23,14 @@ class _Found(NamedTuple):
     distance: float
 
 
+def _are_alike(
+    counts: NDArray[np.float64], other: NDArray[np.float64], tolerance: float, deviations: float
+) -> bool:
+    """Whether noise and a true L1 distance that is tolerated explain how far apart two are."""
+    comparison = compare(counts, other)
+    return comparison.distance <= comparison.threshold(tolerance, deviations)
+
+
 class LeaderFollower(base.Clusterer):
     """Online leader-follower clustering of branch vectors.
 
@@ -234,8 +242,8 @@ class LeaderFollower(base.Clusterer):
         self._join(found.row, counts)
         phase = self._ids[found.row]
         self._note(phase, counts)
-        if (windows := self._unlike_rest(found.row)) and len(self._ids) < self.max_phases:
-            return Assignment(self._split(found.row, windows), found.distance, True)
+        if (founded := self._leave(found.row)) is not None:
+            return Assignment(founded, found.distance, True)
         while (pair := self._merge_with_alike(phase)) is not None:
             merged.append(pair)
             phase = pair[1]
@@ -250,7 +258,9 @@ class LeaderFollower(base.Clusterer):
         distances = [min(each, 2.0) for each in apart.tolist()]
         order = sorted(range(len(distances)), key=distances.__getitem__)
         for row in order:
-            if distances[row] <= self.tolerance or self._is_noise(counts, sums[row]):
+            if distances[row] <= self.tolerance or _are_alike(
+                counts, sums[row], self.tolerance, self.deviations
+            ):
                 return _Found(row, True, distances[row])
         return _Found(order[0], False, distances[order[0]])
 
@@ -260,22 +270,18 @@ class LeaderFollower(base.Clusterer):
             self._shares = sums / sums.sum(axis=1, keepdims=True)
         return self._shares
 
-    def _is_noise(self, counts: NDArray[np.float64], centroid: NDArray[np.float64]) -> bool:
-        comparison = compare(counts, centroid)
-        return comparison.distance <= comparison.threshold(self.tolerance, self.deviations)
-
     def _padded(self, counts: NDArray[np.float64]) -> NDArray[np.float64]:
         """Centroids with as many columns as this vector (which predict_one may have widened)."""
         missing = len(counts) - self._sums.shape[1]
         return np.pad(self._sums, ((0, 0), (0, missing))) if missing else self._sums
 
-    def _found(self, counts: NDArray[np.float64]) -> int:
+    def _found(self, counts: NDArray[np.float64], windows: int = 1) -> int:
         self._age_activity()
         self._sums, self._shares = np.vstack([self._sums, counts]), None
         self._ids.append(self._founded)
-        self._remembered.append(1.0)
-        self._windows.append(1)
-        self._activity.append(1.0)
+        self._remembered.append(float(windows))
+        self._windows.append(windows)
+        self._activity.append(float(windows))
         self._founded += 1
         return self._ids[-1]
 
@@ -296,7 +302,7 @@ class LeaderFollower(base.Clusterer):
         """Remember a window that joined a phase, and those in a row before it."""
         if phase != self._run_phase:
             self._run_phase, self._run = phase, []
-        self._run = [*self._run[1 - _TOGETHER[-1] :], counts]
+        self._run = [*self._run, counts][-_TOGETHER[-1] :]
 
     def _latest(self, windows: int) -> NDArray[np.float64]:
         """The hits of so many of the latest windows."""
@@ -305,29 +311,23 @@ class LeaderFollower(base.Clusterer):
             hits[: len(counts)] += counts
         return hits
 
-    def _unlike_rest(self, row: int) -> int:
-        """How many of the latest windows in a row are unlike the rest of their phase; 0: none."""
+    def _leave(self, row: int) -> int | None:
+        """Have the latest windows found a phase if they are unlike the rest of theirs; its id."""
+        if len(self._ids) == self.max_phases:
+            return None
         for windows in _TOGETHER:
             if len(self._run) < windows or self._remembered[row] < windows + 1:
                 break
             latest = self._latest(windows)
-            comparison = compare(latest, np.maximum(self._sums[row] - latest, 0.0))
-            if comparison.distance > comparison.threshold(self.split_tolerance, self.deviations):
-                return windows
-        return 0
-
-    def _split(self, row: int, windows: int) -> int:
-        """Have the latest windows leave their phase and found one; returns its id."""
-        latest = self._latest(windows)
-        self._sums[row] = np.maximum(self._sums[row] - latest, 0.0)
-        self._remembered[row] -= windows
-        self._windows[row] -= windows
-        self._activity[row] = max(self._activity[row] - windows, 0.0)
-        phase = self._found(latest)
-        self._remembered[-1], self._windows[-1] = float(windows), windows
-        self._activity[-1] = float(windows)
-        self._run_phase, self._run = phase, self._run[-windows:]
-        return phase
+            rest = np.maximum(self._sums[row] - latest, 0.0)
+            if not _are_alike(latest, rest, self.split_tolerance, self.deviations):
+                self._sums[row] = rest
+                self._remembered[row] -= windows
+                self._windows[row] -= windows
+                self._activity[row] = max(self._activity[row] - windows, 0.0)
+                self._run_phase, self._run = self._found(latest, windows), self._run[-windows:]
+                return self._run_phase
+        return None
 
     def _age_activity(self) -> None:
         aging = 0.5 ** (1 / self.memory_windows)
@@ -339,8 +339,8 @@ class LeaderFollower(base.Clusterer):
             return None
         row = self._ids.index(phase)
         neighbour = self._neighbour(row)
-        comparison = compare(self._sums[row], self._sums[neighbour])
-        if comparison.distance > comparison.threshold(self.tolerance / 2, self.merge_deviations):
+        pair = self._sums[row], self._sums[neighbour]
+        if not _are_alike(*pair, self.tolerance / 2, self.merge_deviations):
             return None
         into, gone = sorted((row, neighbour), key=lambda r: (-self._windows[r], self._ids[r]))
         self._sums[into] += self._sums[gone]

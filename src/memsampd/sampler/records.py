@@ -117,7 +117,7 @@ class BranchSamples(msgspec.Struct, frozen=True):
 
         One that began and was replaced within fewer than ``FEWEST_PROGRAM_SAMPLES`` is left out: it
         tells nothing, and a process that executes programs all the time would cost a turn for each.
-        What these had is left out, which the last one tells, and what was lost counts for that.
+        How many samples these had (``left_out``), and what was lost, is told with the last one.
         """
         execs = self.exec_seconds
         if not execs:

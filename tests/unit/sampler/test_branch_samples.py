@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,10 +14,10 @@ TIMES = st.lists(st.integers(0, 30), max_size=60).map(sorted)
 EXECS = st.lists(st.integers(0, 30), max_size=6).map(sorted)
 
 
-@given(times=TIMES, execs=EXECS)
-def test_each_program_has_the_samples_from_its_exec_on(times: list[int], execs: list[int]) -> None:
+def samples_at(times: Sequence[int], execs: Sequence[float]) -> BranchSamples:
+    """Samples whose addresses are their places, some lost, of a process that executes programs."""
     count = len(times)
-    samples = BranchSamples(
+    return BranchSamples(
         ip=np.arange(count, dtype=np.uint64),
         pid=np.full(count, 1, np.int32),
         tid=np.full(count, 1, np.int32),
@@ -26,6 +28,11 @@ def test_each_program_has_the_samples_from_its_exec_on(times: list[int], execs: 
         throttled=2,
         exec_seconds=tuple(map(float, execs)),
     )
+
+
+@given(times=TIMES, execs=EXECS)
+def test_each_program_has_the_samples_from_its_exec_on(times: list[int], execs: list[int]) -> None:
+    count, samples = len(times), samples_at(times, execs)
     parts = list(samples.programs())
     ends = [*(sum(time < each for time in times) for each in execs), count]
     ran = list(zip(execs, ends, ends[1:], strict=False))
@@ -41,15 +48,7 @@ def test_each_program_has_the_samples_from_its_exec_on(times: list[int], execs: 
 
 
 def test_a_process_that_executes_all_the_time_is_two_programs_a_read() -> None:
-    count = 100
-    samples = BranchSamples(
-        ip=np.zeros(count, np.uint64),
-        pid=np.full(count, 1, np.int32),
-        tid=np.full(count, 1, np.int32),
-        time_seconds=np.arange(count, dtype=np.float64),
-        period_seconds=0.001,
-        exec_seconds=tuple(np.arange(10.5, count, 2).tolist()),
-    )
+    samples = samples_at(range(100), np.arange(10.5, 100, 2).tolist())
     before, now = samples.programs()
     assert (len(before), before.exec_seconds, before.left_out) == (11, (), 0)
     assert (len(now), now.exec_seconds, now.left_out) == (1, (98.5,), 88)

@@ -138,6 +138,15 @@ def test_our_own_tracer(sleeper: subprocess.Popen[str], tmp_path: Path) -> None:
     assert "traces memsampd" in refusal(7, proc=tmp_path, own_pid=9).cause
 
 
+def test_our_own_tracer_is_a_thread(tmp_path: Path) -> None:
+    tree = Tree(tmp_path)
+    tree.add(7)
+    tree.add(9, tracer_pid=8)
+    (tmp_path / "8").mkdir()
+    (tmp_path / "8" / "status").write_text((tmp_path / "7" / "status").read_text())
+    assert "traces memsampd" in refusal(7, proc=tmp_path, own_pid=9).cause
+
+
 def test_a_stopped_process_is_accepted_with_a_note(sleeper: subprocess.Popen[str]) -> None:
     sleeper.send_signal(signal.SIGSTOP)
     wait_until(lambda: read_stat(sleeper.pid).state == "T")

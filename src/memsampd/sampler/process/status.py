@@ -20,7 +20,7 @@ class ProcessStatus(msgspec.Struct, frozen=True):
         pid: process or thread id.
         tgid: process that the thread belongs to.
         parent_pid: process that it is a child of.
-        tracer_pid: process that traces it; 0 if none.
+        tracer_pid: id of the thread that traces it; 0 if none does.
         uid: effective user id.
         seccomp_mode: 0 none, 1 strict, 2 filter.
         threads: number of threads.

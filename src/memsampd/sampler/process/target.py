@@ -134,7 +134,7 @@ def _check_identity(pid: int, status: ProcessStatus, own_pid: int, proc: Path) -
         own_tracer = read_status(own_pid, proc).tracer_pid
     except OSError:
         own_tracer = 0
-    if own_tracer == pid:
+    if _is_thread_of(own_tracer, pid, proc):
         raise TargetError(
             f"{_name(pid, proc)} traces memsampd: stopping it would stop both",
             "run memsampd outside of that debugger",
@@ -160,6 +160,7 @@ def _check_life(
             f"({stat.parent_pid}) has not collected it",
             "choose a live process",
         )
+    # A session of ours may hold it for a burst just now.
     if status.tracer_pid and not _is_thread_of(status.tracer_pid, own_pid, proc):
         raise TargetError(
             f"{_name(pid, proc)} is traced by {_name(status.tracer_pid, proc)} already",
@@ -168,7 +169,7 @@ def _check_life(
 
 
 def _is_thread_of(tid: int, pid: int, proc: Path) -> bool:
-    """Whether a tracer is this process: a session on the target holds it for a burst just now."""
+    """Whether a tracer, of which the kernel tells the thread, is a process."""
     try:
         return read_status(tid, proc).tgid == pid
     except OSError:
