@@ -1,6 +1,9 @@
-"""Names from outside: processes, files and reasons are named by others, in whatever bytes."""
+"""Names: our own processes', and those from outside, which others give in whatever bytes."""
 
 from __future__ import annotations
+
+HELPER_PREFIX = "memsampd-"
+"""Short names of the processes that memsampd starts for itself begin so."""
 
 _STRANGE = "\N{REPLACEMENT CHARACTER}"
 

@@ -14,7 +14,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -26,6 +26,7 @@ from monitored import tool
 from memsampd.daemon.attach import attached
 from memsampd.daemon.config import OutputConfig, SessionConfig
 from memsampd.daemon.own_cpu import ProcessCpu
+from memsampd.exporters.listen import DEFAULT_LISTEN, parse_listen
 from memsampd.exporters.recording import read_recording
 from memsampd.exporters.snapshot import Snapshot
 from memsampd.sampler.process.status import list_threads
@@ -354,6 +355,21 @@ def test_run_says_when_it_cannot_observe() -> None:
         process.stdin.flush()
         assert process.wait() == 5
     assert "cannot observe the program: cannot write /proc/nowhere/x" in message
+
+
+def test_where_the_usual_port_is_in_use_another_is_taken() -> None:
+    """As beside a daemon, or in another terminal."""
+    with ExitStack() as stack:
+        with suppress(OSError):  # whose else it is does not matter
+            stack.enter_context(socket.create_server(parse_listen(DEFAULT_LISTEN)))
+        done = memsampd("run", "--duration", "0.1", "--", "true")
+        assert done.returncode == 0
+        assert f"warning: {DEFAULT_LISTEN} is in use: port " in done.stderr
+        assert "metrics: http://127.0.0.1:" in done.stderr
+        assert "is in use; choose another" not in done.stderr
+        done = memsampd("run", "--listen", DEFAULT_LISTEN, "--", "sh", "-c", "exit 5")
+        assert done.returncode == 5
+        assert f"cannot observe the program: {DEFAULT_LISTEN} is in use" in done.stderr
 
 
 def test_run_says_that_it_waits_for_a_program_that_goes_on() -> None:

@@ -28,6 +28,7 @@ from memsampd.daemon.node.target import Target, Wanted
 from memsampd.daemon.surroundings import Surroundings
 from memsampd.errors import MemsampdError
 from memsampd.exporters.snapshot import Snapshot
+from memsampd.names import HELPER_PREFIX
 from memsampd.sampler.process.identity import read_stat
 
 BUSY = "while True: {i: str(i) for i in range(2000)}"
@@ -205,6 +206,37 @@ def test_turns_that_take_long_let_others_in_and_everybody_has_one(tmp_path: Path
         for waiting in (3, 2, 1, 0):
             assert node.status().by_state()["waiting"] == waiting
             node.targets.take_turns(0.0)
+        in_a_thread(lambda: node.run(0.0))
+
+
+NAMED = """
+import sys
+open("/proc/self/comm", "w").write(sys.argv[1])
+print(flush=True)
+sys.stdin.read()
+"""
+
+
+def test_helpers_of_the_daemon_are_not_observed(tmp_path: Path) -> None:
+    rule = Rule(name="marked", command_line=f"{tmp_path}")
+    node = Node(
+        NodeConfig(rules=(rule,)),
+        (),
+        tmp_path / "s",
+        StateFile(tmp_path / "state"),
+        Notifier({}),
+        NodeConfig,
+    )
+    words = (sys.executable, "-c", NAMED)
+    with (
+        running(*words, f"{HELPER_PREFIX}x", str(tmp_path)) as helper,
+        running(*words, "other", str(tmp_path)) as other,
+    ):
+        for each in (helper, other):
+            assert each.stdout is not None
+            each.stdout.readline()
+        node.targets.scan()
+        assert [each.target.pid for each in node.status().targets] == [other.pid]
         in_a_thread(lambda: node.run(0.0))
 
 

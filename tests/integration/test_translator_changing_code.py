@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -206,3 +207,46 @@ def test_code_beside_data_that_change_is_translated_once(beside: Path) -> None:
             translated.append(source.costs()["translated_instructions"] - before)
             time.sleep(0.01)
     assert min(translated) == 0
+
+
+# As PROGRAM, but what can be executed cannot be written to: virtual machines change it in turns.
+GUARDED = """
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+static char data[1 << 16];
+int main(void) {
+    uint8_t *code = mmap(0, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    long sum = 0;
+    printf("%p %p\\n", (void *)code, (void *)data);
+    fflush(stdout);
+    for (uint32_t round = 0;; round++) {
+        uint32_t offset = round % 16000 * 4;
+        mprotect(code, 4096, PROT_READ | PROT_WRITE);
+        memcpy(code, "\\x8b\\x87", 2);
+        memcpy(code + 2, &offset, 4);
+        memcpy(code + 6, "\\xc3", 1);
+        mprotect(code, 4096, PROT_READ | PROT_EXEC);
+        for (unsigned i = 0; i < CALLS; i++)
+            sum += ((int (*)(char *))code)(data);
+    }
+}
+"""
+CALLS = 100
+
+
+def test_code_that_was_changed_between_two_calls_is_not_run_as_it_was(tmp_path: Path) -> None:
+    program = compile_c(tmp_path, GUARDED.replace("CALLS", str(CALLS)))
+    ends: Counter[BurstEnd] = Counter()
+    give_up = time.monotonic() + PATIENCE_SECONDS
+    with running(program) as target:
+        assert target.stdout is not None
+        code, _ = (int(word, 16) for word in target.stdout.readline().split())
+        with closing(ReplicaSource(target.pid)) as source:
+            while ends[BurstEnd.UNSUPPORTED] < 20 and time.monotonic() < give_up:
+                burst = patiently(lambda: source.capture(BurstRequest(target.pid, 50_000)))
+                loaded = burst.address[(burst.ip == code) & ~burst.is_write]
+                assert (np.unique(loaded, return_counts=True)[1] <= CALLS).all()
+                ends[burst.end] += 1
+    assert ends[BurstEnd.UNSUPPORTED] > 0, ends

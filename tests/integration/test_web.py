@@ -6,6 +6,7 @@ import contextlib
 import errno
 import logging
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -27,6 +28,7 @@ from serving import ask, document, lasting_node_status, now_snapshot, serving, u
 from tracees import descriptors, running
 
 from memsampd.errors import CapabilityError
+from memsampd.names import HELPER_PREFIX
 from memsampd.web import process as web_process
 from memsampd.web.openapi import openapi_document
 from memsampd.web.process import WebProcess
@@ -54,6 +56,21 @@ def idlers(web: WebProcess) -> Iterator[list[socket.socket]]:
             connections.append(stack.enter_context(connection))
             connection.sendall(sent)
         yield connections
+
+
+@pytest.fixture(scope="module", autouse=True)
+def hoarder(web: WebProcess) -> Iterator[socket.socket]:
+    """A connection that asks as much as it can and reads nothing, while other tests run."""
+    with socket.create_connection((web.host, web.port)) as connection:
+        connection.setblocking(False)
+        asked = memoryview(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n" * 200_000)
+        # Both sides' buffers are full when the server, which waits for a reader, takes no more.
+        waiting = select.poll()
+        waiting.register(connection, select.POLLOUT)
+        while waiting.poll(3000):
+            asked = asked[connection.send(asked) :]
+        assert asked
+        yield connection
 
 
 # --- the API
@@ -316,9 +333,16 @@ def test_a_user_with_ambient_capabilities_has_none_left() -> None:
         assert int(status[kind], 16) == 0, kind
 
 
+def test_it_is_named_as_a_process_of_ours(web: WebProcess) -> None:
+    assert Path(f"/proc/{web.pid}/comm").read_text() == f"{HELPER_PREFIX}web\n"
+
+
 def test_an_address_in_use_is_refused(web: WebProcess) -> None:
     with pytest.raises(CapabilityError, match="is in use; choose another address"):
         WebProcess(f"127.0.0.1:{web.port}")
+    other = WebProcess(f"127.0.0.1:{web.port}", any_port=True)
+    assert other.port not in (0, web.port)
+    other.close()
 
 
 # --- its life
@@ -468,3 +492,9 @@ def is_gone(pid: str) -> bool:
 
 def test_a_connection_without_a_request_is_closed(idlers: list[socket.socket]) -> None:
     assert [each.recv(100) for each in idlers] == [b""] * 3
+
+
+def test_a_connection_that_reads_nothing_is_closed(hoarder: socket.socket) -> None:
+    waiting = select.poll()
+    waiting.register(hoarder, select.POLLHUP)
+    assert waiting.poll(PATIENCE_SECONDS * 1000)

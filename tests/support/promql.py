@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -24,10 +24,14 @@ _GRAFANA = {"$__rate_interval": "1m", "$__interval": "1m", "$__range": "1h"}
 Known: TypeAlias = Mapping[str, frozenset[str]]
 
 
-def known_metrics() -> dict[str, frozenset[str]]:
-    """Labels of every metric: of the catalogue, of Prometheus's own, of the recording rules."""
-    known = {metric.name: SCRAPED | set(metric.all_labels) for metric in CATALOGUE}
-    known |= {name: frozenset(labels) for name, labels in BY_PROMETHEUS.items()}
+def known_metrics(added: Set[str] = frozenset()) -> dict[str, frozenset[str]]:
+    """Labels of every metric: of the catalogue, of Prometheus's own, of the recording rules.
+
+    Args:
+        added: labels that the scrape adds to all, as Kubernetes' service monitors do.
+    """
+    known = {metric.name: SCRAPED | set(metric.all_labels) | added for metric in CATALOGUE}
+    known |= {name: frozenset(labels | added) for name, labels in BY_PROMETHEUS.items()}
     for rule in rules("memsampd.rules.yml"):
         known[rule["record"]] = labels_of(rule["expr"], known)
     return known
@@ -68,7 +72,8 @@ def labels_of(expression: str, known: Known) -> frozenset[str]:
 
     Raises:
         ValueError: it names a metric that there is not, or a label that its series do not have; or
-            it joins series on all their labels which do not have the same.
+            it joins series on all their labels which do not have the same, or on a process id that
+            may be of another machine.
     """
     return _labels(promql.parse(filled_in(expression, {})), known)
 
@@ -137,6 +142,8 @@ def _joined(node: Any, known: Known) -> frozenset[str]:
     if matching.type != promql.LabelModifierType.Include:
         return left
     on = frozenset(matching.labels)
+    if "pid" in on and "instance" not in on:
+        raise ValueError(f"pid is of one machine only: {node.prettify()}")
     _require(on, left, node)
     _require(on, right, node)
     if str(node.op) in ("and", "unless") or str(node.modifier.card).endswith("ManyToOne"):

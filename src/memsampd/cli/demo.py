@@ -29,7 +29,9 @@ class DemoCommand:
         )
         parser.add_argument("--rounds", type=int, default=3, help="how often to repeat the kernels")
         parser.add_argument(
-            "--listen", metavar="HOST:PORT", default=DEFAULT_LISTEN, help="metrics address"
+            "--listen",
+            metavar="HOST:PORT",
+            help=f"metrics address (default: {DEFAULT_LISTEN}, or a free port if that is in use)",
         )
         parser.add_argument("--page", action="store_true", help="serve the page there, too")
 
@@ -59,7 +61,13 @@ class DemoCommand:
             [program, "--rounds", str(args.rounds)], stdout=subprocess.DEVNULL
         )
         try:
-            output = OutputConfig(recording, overwrite=True, listen=args.listen, page=args.page)
+            output = OutputConfig(
+                recording,
+                overwrite=True,
+                listen=DEFAULT_LISTEN if args.listen is None else args.listen,
+                any_port=args.listen is None,
+                page=args.page,
+            )
             display = observer(False, sys.stderr)
             with (
                 logged(),

@@ -45,7 +45,9 @@ def add_socket(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def ask(socket: Path | None, command: str, **fields: Any) -> dict[str, Any]:
+def ask(
+    socket: Path | None, command: str, *, timeout_seconds: float = 60.0, **fields: Any
+) -> dict[str, Any]:
     """Ask a daemon; its answer. Without a name your own one, or else the machine's.
 
     Raises:
@@ -54,7 +56,7 @@ def ask(socket: Path | None, command: str, **fields: Any) -> dict[str, Any]:
     from memsampd.daemon.node.config import find_socket
     from memsampd.daemon.node.control_client import ControlClient
 
-    with ControlClient(socket or find_socket()) as client:
+    with ControlClient(socket or find_socket(), timeout_seconds) as client:
         return client.ask(command, **fields)
 
 

@@ -59,8 +59,8 @@ def _add_outputs(parser: argparse.ArgumentParser) -> None:
     listen.add_argument(
         "--listen",
         metavar="HOST:PORT",
-        default=DEFAULT_LISTEN,
-        help="serve Prometheus metrics there (default: %(default)s)",
+        help=f"serve Prometheus metrics there (default: {DEFAULT_LISTEN}, or a free port if that "
+        "is in use)",
     )
     listen.add_argument("--no-listen", action="store_true", help="serve no metrics")
     parser.add_argument(
@@ -221,11 +221,18 @@ def configs(args: argparse.Namespace) -> tuple[SessionConfig, OutputConfig]:
     )
     if args.page and args.no_listen:
         raise UsageError("--page and --no-listen exclude each other", "leave one of them out")
-    listen = None if args.no_listen else args.listen
+    is_usual = args.listen is None
+    listen = None if args.no_listen else DEFAULT_LISTEN if is_usual else args.listen
     if not args.linger >= 0:
         raise UsageError(f"--linger {args.linger} is out of range", "give seconds, 0 or more")
     output = OutputConfig(
-        args.output, args.force, listen, args.page, args.store, linger_seconds=args.linger
+        recording=args.output,
+        overwrite=args.force,
+        listen=listen,
+        any_port=is_usual,
+        page=args.page,
+        store=args.store,
+        linger_seconds=args.linger,
     )
     return config, output
 

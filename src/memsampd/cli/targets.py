@@ -63,7 +63,8 @@ class ControlTargets:
 
     def targets(self) -> list[Document]:
         """Return the document of each; of one that is not observed yet, who it is and why."""
-        return list(ask(self._socket, "list")["targets"])
+        answer = ask(self._socket, "list", timeout_seconds=_TIMEOUT_SECONDS)
+        return list(answer["targets"])
 
     def close(self) -> None:
         """Nothing is held open."""

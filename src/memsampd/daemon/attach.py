@@ -110,7 +110,7 @@ def prepared(
         exporters: list[Exporter] = []
         if output.listen is not None:
             serve = page_served if output.page else served
-            exporters.append(serve(output.listen, stack))
+            exporters.append(serve(output.listen, stack, any_port=output.any_port))
         around = Surroundings.read(process_cpu)
         yield Preparation(config, output, around, tuple(exporters))
 

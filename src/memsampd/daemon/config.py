@@ -117,6 +117,7 @@ class OutputConfig(msgspec.Struct, frozen=True):
         recording: file to write; None for none.
         overwrite: replace it if it exists.
         listen: HOST:PORT of the metrics; None for none.
+        any_port: take a free port where that one is in use.
         page: serve the page and the API there, too.
         store: file of profiles; None for none.
         linger_seconds: for so long after the end metrics wait to be read once more.
@@ -125,6 +126,7 @@ class OutputConfig(msgspec.Struct, frozen=True):
     recording: Path | None = None
     overwrite: bool = False
     listen: str | None = None
+    any_port: bool = False
     page: bool = False
     store: Path | None = None
     linger_seconds: float = 0.0

@@ -13,6 +13,7 @@ from memsampd import __version__
 from memsampd.daemon.config import OutputConfig, SessionConfig
 from memsampd.daemon.session_parts import SessionParts
 from memsampd.daemon.surroundings import Surroundings
+from memsampd.exporters.listen import parse_listen
 from memsampd.exporters.protocols import Exporter
 
 if TYPE_CHECKING:
@@ -21,26 +22,34 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-def served(listen: str, stack: ExitStack) -> Exporter:
-    """Metrics, served until the stack unwinds."""
+def served(listen: str, stack: ExitStack, *, any_port: bool = False) -> Exporter:
+    """Metrics, served until the stack unwinds; ``any_port`` as in ``open_listening``."""
     from memsampd.exporters.deferred import DeferredPrometheus
     from memsampd.exporters.http import MetricsServer
 
     prometheus = DeferredPrometheus()
-    server = MetricsServer(prometheus.text, listen, prometheus.present_version)
+    server = MetricsServer(prometheus.text, listen, prometheus.present_version, any_port=any_port)
     stack.callback(server.close)
+    _tell_of_port(listen, server.port)
     logger.info("metrics: %s", server.url)
     return prometheus
 
 
-def page_served(listen: str, stack: ExitStack) -> Exporter:
+def page_served(listen: str, stack: ExitStack, *, any_port: bool = False) -> Exporter:
     """The page, the API and metrics, from a process of their own until the stack unwinds."""
     from memsampd.web.process import WebProcess
 
-    web = WebProcess(listen)
+    web = WebProcess(listen, any_port=any_port)
     stack.callback(web.close)
+    _tell_of_port(listen, web.port)
     logger.info("page: %s", web.url)
     return web
+
+
+def _tell_of_port(listen: str, port: int) -> None:
+    _, asked = parse_listen(listen)
+    if asked not in (0, port):
+        logger.warning("%s is in use: port %d is taken; --listen chooses another", listen, port)
 
 
 def recorders(

@@ -35,6 +35,9 @@ from memsampd.phases.windows import WindowCutter
 from memsampd.sampler.perf.watch import WatchOrder
 from memsampd.sampler.records import BranchSamples
 
+# At larger sizes curves change with what watches tell, whatever the program does.
+_DRIFT_BYTES = 1 << 20
+
 
 class PipelineParts(msgspec.Struct, frozen=True):
     """What a pipeline is composed of.
@@ -272,10 +275,12 @@ class Pipeline:
         learners.clock.add(samples, thread_seconds)
         learners.unseen.add(samples, bins)
         learners.spacing.add(samples)
-        for window in self.parts.cutter.add(samples, bins):
-            self._end_window(window)
+        windows = self.parts.cutter.add(samples, bins)
+        for at, window in enumerate(windows):
+            self._end_window(window, len(windows) - at)
 
-    def _end_window(self, window: Window) -> None:
+    def _end_window(self, window: Window, of_windows: int = 1) -> None:
+        """A window has ended, the first of so many that were found to have."""
         program = self.program
         if not program.is_resumed:
             self._resume()
@@ -293,7 +298,7 @@ class Pipeline:
             learners=program.learners,
             since_start=self._since_start,
             sampled_share=self._sampled_share,
-            memory=program.take_memory(),
+            memory=program.take_memory(of_windows),
         )
         self._emit(record)
         self._ended.append((window, assignment))
@@ -303,6 +308,7 @@ class Pipeline:
     def _merge(self, gone: int, into: int) -> None:
         self.program.merge(gone, into)
         self.parts.schedule.merge(gone, into)
+        self.parts.planner.merge(gone, into)
         self._watches.merge(gone, into)
         self._emit(MergeRecord(gone=gone, into=into))
 
@@ -377,7 +383,7 @@ class Pipeline:
         if histogram.accesses == 0:
             return
         self._watches.offer_burst(burst, counted.open_lines, window, phase)
-        ratios = parts.estimator.last_burst_ratios()
+        ratios = parts.estimator.last_burst_ratios(_DRIFT_BYTES)
         if ratios is not None and learners.drift.update(phase, ratios.tolist()):
             parts.schedule.drift(phase)
         scatter, bands = parts.estimator.scatter()
@@ -418,7 +424,7 @@ class Pipeline:
         for window, burst in enumerate(known, self.counts.windows - len(known)):
             seconds = self._since_start(program.learned_seconds) + burst.time_seconds
             self._emit(msgspec.structs.replace(burst, window=window, time_seconds=seconds))
-            ratios = self.parts.estimator.last_burst_ratios()
+            ratios = self.parts.estimator.last_burst_ratios(_DRIFT_BYTES)
             if ratios is not None and burst.accesses:
                 program.learners.drift.update(burst.phase, ratios.tolist())
         for phase, bursts in Counter(burst.phase for burst in known).items():

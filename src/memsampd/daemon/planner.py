@@ -137,6 +137,10 @@ class Planner:
         """A burst told something of a phase."""
         self._bursts[phase] += 1
 
+    def merge(self, gone: int, into: int) -> None:
+        """A phase turned out to be another one."""
+        self._bursts[into] += self._bursts.pop(gone, 0)
+
     def refused(self, order: CaptureOrder, error: CaptureError, window: int) -> None:
         """Nothing has come of an order; ``window`` is the index of the latest one."""
         if order.seek_ips:  # somewhere else, later

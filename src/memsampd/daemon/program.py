@@ -132,9 +132,16 @@ class Program:
             memory = replace(memory, mapped_bytes=memory.mapped_bytes + before.mapped_bytes)
         self.memory = memory
 
-    def take_memory(self) -> MemoryUse | None:
-        """Return what it has, and was given since this was called last."""
+    def take_memory(self, of_windows: int = 1) -> MemoryUse | None:
+        """Return what it has, and was given in a window.
+
+        Args:
+            of_windows: so many have ended since it was looked at, this one included: in which of
+                them memory was given is not known.
+        """
         memory = self.memory
-        if memory is not None:
-            self.memory = replace(memory, mapped_bytes=0)
-        return memory
+        if memory is None:
+            return None
+        given_bytes = memory.mapped_bytes // of_windows
+        self.memory = replace(memory, mapped_bytes=memory.mapped_bytes - given_bytes)
+        return replace(memory, mapped_bytes=given_bytes)

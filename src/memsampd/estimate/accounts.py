@@ -15,6 +15,10 @@ from memsampd.models.histogram import ReuseHistogram
 from memsampd.models.survival import SurvivalFunction
 from memsampd.sampler.rates import Speed
 
+_MERGES_KNOWN = (
+    4096  # bursts and watches that are told late name phases that are gone, but not older ones
+)
+
 
 class WindowSums(msgspec.Struct):
     """Sums over windows.
@@ -198,9 +202,12 @@ class PhaseAccount(msgspec.Struct):
 
         Args:
             row: of the burst.
-            change: of its curve, shape (values,).
+            change: of its curve, shape (policies, 3, s): nothing where accesses hit in any case, by
+                what memory the program had.
         """
-        self.settled.misses += self.settled.weights[row] * change
+        settled = self.settled
+        free = 1.0 - settled.sure_hits / max(settled.accesses, 1.0)
+        settled.misses += settled.weights[row] * (change * free.reshape(len(change), 1, -1)).ravel()
 
     def join_rows(self, gone: int, into: int) -> None:
         """Two remembered bursts became one: what they spoke for stays as uncertain as it was."""
@@ -247,6 +254,8 @@ class PhaseAccounts:
     def merge(self, gone: int, into: int) -> None:
         """Call a phase by another's id from now on; both as they are called now."""
         self._merged[gone] = into
+        if len(self._merged) > _MERGES_KNOWN:
+            del self._merged[next(iter(self._merged))]
         old = self._accounts.pop(gone, None)
         if old is not None:
             self.of(into).absorb(old)

@@ -332,7 +332,7 @@ class ModelledBursts:
             change[:, MIDDLE] = 0.0
             if change.any():
                 for account in self._accounts.by_phase.values():
-                    account.change_bounds(row, change.ravel())
+                    account.change_bounds(row, change)
 
     def _continued(self, own: SurvivalFunction, likeness: NDArray[np.float64]) -> SurvivalFunction:
         """What a burst saw, and beyond its horizon what those like it saw, by rows (m,)."""

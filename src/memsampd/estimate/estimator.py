@@ -180,9 +180,14 @@ class Estimator:
         """Return what a phase is called now, merges applied."""
         return self._accounts.phase_now(phase)
 
-    def last_burst_ratios(self) -> NDArray[np.float64] | None:
-        """Miss ratios of the last burst, shape (s,), by the first model; None before the first."""
-        return self._bursts.last_ratios
+    def last_burst_ratios(self, most_bytes: float = np.inf) -> NDArray[np.float64] | None:
+        """Miss ratios of the last burst, shape (s,), by the first model; None before the first.
+
+        Args:
+            most_bytes: at sizes up to this.
+        """
+        ratios = self._bursts.last_ratios
+        return None if ratios is None else ratios[self._layout.sizes_bytes <= most_bytes]
 
     def contradicts(self, record: BurstRecord) -> bool:
         """Whether a burst, which is not told yet, contradicts what was stored of its phase."""

@@ -10,6 +10,7 @@ from memsampd.sampler.records import Spacing
 
 _FEWEST = 8
 _LATEST = 32
+_SOON = 4096  # windows: what memory takes differs from hour to hour
 _QUARTILES = (0.25, 0.5, 0.75)
 _STEADY = 0.1  # between the quartiles, a logarithm
 _LIKE_DATA = 1.0  # octaves between spacings
@@ -25,7 +26,7 @@ class WindowRates:
         self._due = _FEWEST
 
     def add(self, accesses_per_cpu_second: float, octaves: float = math.nan) -> bool:
-        """Take in one; whether there are twice as many as when :meth:`steady` looked last.
+        """Take in one; whether :meth:`steady` tells of others now: twice as many, or later ones.
 
         Args:
             accesses_per_cpu_second: its rate.
@@ -35,7 +36,7 @@ class WindowRates:
         self._count += 1
         if self._count < self._due:
             return False
-        self._due = 2 * self._count
+        self._due = min(2 * self._count, self._count + _SOON)
         self._told = tuple(self._latest)
         return True
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import select
-import socket
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
 
-from memsampd.exporters.listen import DEFAULT_LISTEN, listening_error, parse_listen, url_of
+from memsampd.exporters.listen import DEFAULT_LISTEN, open_listening, parse_listen, url_of
 
 if TYPE_CHECKING:
     from memsampd.exporters.serving import RequestServer
@@ -26,10 +25,11 @@ class MetricsServer:
         make_text: makes what /metrics shows.
         listen: ``HOST:PORT``; port 0 takes a free one.
         version: another value whenever something else is to be shown; None: at each request.
+        any_port: take a free port where the one of ``listen`` is in use.
 
     Attributes:
         host: address that it listens on.
-        port: port that it listens on, the one chosen if 0 was asked for.
+        port: port that it listens on.
 
     Raises:
         UsageError: ``listen`` is malformed.
@@ -41,14 +41,13 @@ class MetricsServer:
         make_text: MakeText,
         listen: str = DEFAULT_LISTEN,
         version: Callable[[], object] | None = None,
+        *,
+        any_port: bool = False,
     ) -> None:
         self._make_text = make_text
         self._version = version or object
-        self.host, port = parse_listen(listen)
-        try:
-            self._socket = _listening(self.host, port)
-        except OSError as error:
-            raise listening_error(error, listen) from error
+        self.host, _ = parse_listen(listen)
+        self._socket = open_listening(listen, _BACKLOG, any_port=any_port)
         self.port: int = self._socket.getsockname()[1]
         self._closing = os.eventfd(0, os.EFD_CLOEXEC)
         self._closed = False
@@ -88,12 +87,3 @@ class MetricsServer:
         from memsampd.exporters.serving import RequestServer
 
         return RequestServer(self._socket, RenderedMetrics(self._make_text, self._version))
-
-
-def _listening(host: str, port: int) -> socket.socket:
-    name = host.encode() if host.isascii() else host  # whose codec takes a while to be loaded
-    family, _, _, _, address = socket.getaddrinfo(
-        name, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-    )[0]
-    both = family == socket.AF_INET6 and socket.has_dualstack_ipv6()  # [::] is any address
-    return socket.create_server(address, family=family, backlog=_BACKLOG, dualstack_ipv6=both)

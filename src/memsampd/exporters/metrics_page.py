@@ -36,22 +36,25 @@ The miss ratio of the last minute, of caches of all sizes:
 
 ```promql
 rate(memsampd_misses_total{policy="lru"}[1m])
-  / on (pid, command) group_left () rate(memsampd_accesses_total[1m])
+  / on (job, instance, pid, command) group_left () rate(memsampd_accesses_total[1m])
 ```
 
-The same of all workers of a server together, those that come and go included:
+The same of all workers of a server together, those that come and go included. (Curves have the
+sizes of their machine's caches, too: accesses count at the sizes that their process has.)
 
 ```promql
 sum by (job, command, size_bytes) (rate(memsampd_misses_total{policy="lru", command="nginx"}[5m]))
-  / on (job, command) group_left ()
-  sum by (job, command) (rate(memsampd_accesses_total{command="nginx"}[5m]))
+  / sum by (job, command, size_bytes) (
+    0 * rate(memsampd_misses_total{policy="lru", command="nginx"}[5m])
+    + on (job, instance, pid, command) group_left ()
+    rate(memsampd_accesses_total{command="nginx"}[5m]))
 ```
 
 The miss ratio at 1 MiB of the phase that runs now:
 
 ```promql
 memsampd_phase_miss_ratio{policy="lru", size_bytes="1048576"}
-  and on (pid, phase) memsampd_phase_active == 1
+  and on (job, instance, pid, phase) memsampd_phase_active == 1
 ```
 
 Where the curve is a guess:
@@ -70,7 +73,7 @@ Misses a second that one more MiB of L3 would save:
 
 ```promql
 memsampd_mebibyte_gain_ratio{level="L3"}
-  * on (pid, command) group_left () rate(memsampd_accesses_total[1m])
+  * on (job, instance, pid, command) group_left () rate(memsampd_accesses_total[1m])
 ```
 
 What memsampd costs the target, as a share of its CPU time:
@@ -100,7 +103,7 @@ memsampd_burst_calls_equal_total / memsampd_burst_calls_compared_total
 
 ```promql
 memsampd_bursts_plausible_total
-  / on (pid, command) sum by (pid, command) (memsampd_bursts_total)
+  / on (job, instance, pid, command) sum by (job, instance, pid, command) (memsampd_bursts_total)
 ```
 """
 

@@ -190,7 +190,7 @@ def _session_samples(snapshot: Snapshot) -> Iterator[Sample]:
         (catalogue.WINDOWS, estimate.windows),
         (catalogue.WINDOW_CPU, estimate.cpu_seconds),
         (catalogue.UNKNOWN_CPU, unknown),
-        (catalogue.SAMPLED, sum(phase.sampled_accesses for phase in estimate.phases)),
+        (catalogue.SAMPLED, tally.accesses),
         (catalogue.PREDICTION_ACCURACY, snapshot.prediction_accuracy),
         (catalogue.SAMPLES, snapshot.samples),
         (catalogue.LOST, snapshot.lost),

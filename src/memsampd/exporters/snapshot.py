@@ -29,6 +29,10 @@ class TargetInfo(msgspec.Struct, frozen=True):
     executable: str
 
 
+_RELOAD_TROUBLE = "the configuration could not be read again: the daemon's log says why"
+_STORE_TROUBLE = "what is kept of programs cannot be used: the daemon's log says why"
+
+
 class BurstTally(msgspec.Struct, frozen=True):
     """What became of all bursts together.
 
@@ -43,6 +47,7 @@ class BurstTally(msgspec.Struct, frozen=True):
         pages_missed: pages that were supplied when they were touched.
         cut_short: so many bursts found the thread inside a call and had it return before all was
             transferred, as a signal would: the program goes on with the rest.
+        accesses: that they observed.
     """
 
     bursts: int = 0
@@ -53,6 +58,7 @@ class BurstTally(msgspec.Struct, frozen=True):
     pages_predicted: int = 0
     pages_missed: int = 0
     cut_short: int = 0
+    accesses: int = 0
 
     def with_burst(self, burst: Burst) -> BurstTally:
         """The tally with another burst in it."""
@@ -65,6 +71,7 @@ class BurstTally(msgspec.Struct, frozen=True):
             self.pages_predicted + burst.pages_predicted,
             self.pages_missed + burst.pages_missed,
             self.cut_short + burst.cut_short,
+            self.accesses + burst.accesses,
         )
 
 
@@ -284,3 +291,11 @@ class NodeStatus(msgspec.Struct, frozen=True):
         for each in self.targets:
             counts[each.state] += 1
         return counts
+
+    def without_causes(self) -> NodeStatus:
+        """The status for everybody: of mistakes in files that not all may read, no words."""
+        return msgspec.structs.replace(
+            self,
+            reload_trouble=_RELOAD_TROUBLE if self.reload_trouble else "",
+            store_trouble=_STORE_TROUBLE if self.store_trouble else "",
+        )

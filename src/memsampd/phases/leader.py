@@ -242,8 +242,8 @@ class LeaderFollower(base.Clusterer):
         self._join(found.row, counts)
         phase = self._ids[found.row]
         self._note(phase, counts)
-        if (founded := self._leave(found.row)) is not None:
-            return Assignment(founded, found.distance, True)
+        if (founded := self._leave(phase, merged)) is not None:
+            return Assignment(founded, found.distance, True, tuple(merged))
         while (pair := self._merge_with_alike(phase)) is not None:
             merged.append(pair)
             phase = pair[1]
@@ -311,16 +311,25 @@ class LeaderFollower(base.Clusterer):
             hits[: len(counts)] += counts
         return hits
 
-    def _leave(self, row: int) -> int | None:
-        """Have the latest windows found a phase if they are unlike the rest of theirs; its id."""
-        if len(self._ids) == self.max_phases:
-            return None
+    def _leave(self, phase: int, merged: list[tuple[int, int]]) -> int | None:
+        """Have the latest windows found a phase if they are unlike the rest of theirs; its id.
+
+        Args:
+            phase: theirs.
+            merged: is told which phase was given up, if there were as many as there may be.
+        """
+        row = self._ids.index(phase)
         for windows in _TOGETHER:
             if len(self._run) < windows or self._remembered[row] < windows + 1:
                 break
             latest = self._latest(windows)
             rest = np.maximum(self._sums[row] - latest, 0.0)
             if not _are_alike(latest, rest, self.split_tolerance, self.deviations):
+                if len(self._ids) == self.max_phases:
+                    if self.max_phases == 1:
+                        return None
+                    merged.append(self._evict(spared=row))
+                    row = self._ids.index(phase)
                 self._sums[row] = rest
                 self._remembered[row] -= windows
                 self._windows[row] -= windows
@@ -348,9 +357,10 @@ class LeaderFollower(base.Clusterer):
         self._remembered[into] += self._remembered[gone]
         return self._hand_over(gone, into)
 
-    def _evict(self) -> tuple[int, int]:
-        """Give up the least active phase: (gone, its nearest neighbour)."""
-        gone = min(range(len(self._ids)), key=lambda r: (self._activity[r], self._ids[r]))
+    def _evict(self, spared: int | None = None) -> tuple[int, int]:
+        """Give up the least active phase, but for one row: (gone, its nearest neighbour)."""
+        rows = [row for row in range(len(self._ids)) if row != spared]
+        gone = min(rows, key=lambda row: (self._activity[row], self._ids[row]))
         if len(self._ids) == 1:
             # max_phases = 1: nobody can take its place but the phase that is about to come.
             pair = (self._ids[0], self._founded)

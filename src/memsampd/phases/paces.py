@@ -19,7 +19,7 @@ _OTHER_SPACING = 1.0  # octaves: windows of the same data are mostly half of one
 # where more, they vary, and bursts come to all of them.
 _STEADY = 0.5
 _TRIES = 2  # at one level: a burst may come too late for it
-_KEYS = 64
+_KEYS = 256  # of 64 phases, and of the code of all that is remembered
 _LEAST_PART = 0.5  # of a window's samples: else a rate speaks of little time
 
 _Key = tuple[str, int]
@@ -79,7 +79,10 @@ class Paces:
 
     def _note(self, key: _Key, level: float, times: int) -> None:
         missing = min(_TRIES - self._near(key, level), times)
-        self._known.setdefault(key, []).extend(missing * [level])
+        self._known[key] = [
+            *self._known.pop(key, []),
+            *(missing * [level]),
+        ]  # the latest stands last
         if len(self._known) > _KEYS:
             del self._known[next(iter(self._known))]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from http import HTTPStatus
 
 import msgspec
@@ -12,6 +11,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from memsampd.exporters.documents import VERSION, Document
+from memsampd.exporters.hosts import host_of, may_be_asked_as
 from memsampd.names import printable
 
 _HEADERS = {
@@ -60,29 +60,8 @@ def refusal(status: int, cause: str, remedy: str = "", **headers: str) -> JsonRe
     return JsonResponse(document, status, headers)
 
 
-def is_loopback(host: str) -> bool:
-    """Whether a name or address can only mean this machine."""
-    name = host.removeprefix("[").removesuffix("]").rstrip(".").lower()
-    if name == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(name).is_loopback
-    except ValueError:
-        return False
-
-
-def host_of(header: str) -> str:
-    """Return the host of a Host header, without the port."""
-    host, colon, port = header.rpartition(":")
-    return host if colon and port.isascii() and port.isdigit() else header
-
-
 class Guard:
     """Refuses foreign host names for this machine and adds the headers that confine a page.
-
-    A page of another origin can have its own name resolve to 127.0.0.1 and would then be of the
-    same origin as ours (DNS rebinding). So whoever asks a server on a loopback address must call
-    it by a loopback name.
 
     Args:
         application: what it guards.
@@ -91,7 +70,7 @@ class Guard:
 
     def __init__(self, application: ASGIApp, host: str) -> None:
         self._application = application
-        self._checks_host = is_loopback(host)
+        self._host = host
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request."""
@@ -103,11 +82,13 @@ class Guard:
                     headers.setdefault(name, value)
             await send(message)
 
-        if scope["type"] == "http" and self._checks_host:
-            host = host_of(Headers(scope=scope).get("host", ""))
-            if not is_loopback(host):
+        if scope["type"] == "http":
+            header = Headers(scope=scope).get("host", "")
+            if not may_be_asked_as(header, self._host):
                 answer = refusal(
-                    421, f"this server is not called {host!r}", "ask for localhost or 127.0.0.1"
+                    421,
+                    f"this server is not called {host_of(header)!r}",
+                    "ask for localhost or 127.0.0.1",
                 )
                 await answer(scope, receive, send_guarded)
                 return

@@ -15,7 +15,6 @@ import logging
 import os
 import select
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -23,11 +22,9 @@ import time
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from msgspec.structs import replace
-
 from memsampd.errors import CapabilityError
 from memsampd.exporters.documents import target_id
-from memsampd.exporters.listen import DEFAULT_LISTEN, listening_error, parse_listen, url_of
+from memsampd.exporters.listen import DEFAULT_LISTEN, open_listening, parse_listen, url_of
 from memsampd.exporters.past import Past
 from memsampd.exporters.snapshot import NodeStatus, Snapshot, TargetInfo
 from memsampd.names import printable
@@ -40,9 +37,6 @@ _PAST = "past of "  # a target
 _BACKLOG = 128
 # Beyond so many messages that wait, only the name is told of a target that is over.
 _MOST_WAITING = 256
-# Of the configuration nothing is told to the child: every user may read what it serves.
-_RELOAD_TROUBLE = "the configuration could not be read again: the daemon's log says why"
-_STORE_TROUBLE = "what is kept of programs cannot be used: the daemon's log says why"
 _PIPE_BYTES = 1 << 20
 # A child that takes nothing for so long hangs, and is replaced.
 _STALLED_SECONDS = 30.0
@@ -133,10 +127,11 @@ class WebProcess:
 
     Args:
         listen: ``HOST:PORT``; port 0 takes a free one.
+        any_port: take a free port where the one of ``listen`` is in use.
 
     Attributes:
         host: address that it listens on.
-        port: port that it listens on, the one chosen if 0 was asked for.
+        port: port that it listens on.
 
     Raises:
         UsageError: ``listen`` is malformed.
@@ -144,15 +139,11 @@ class WebProcess:
             installed.
     """
 
-    def __init__(self, listen: str = DEFAULT_LISTEN) -> None:
+    def __init__(self, listen: str = DEFAULT_LISTEN, *, any_port: bool = False) -> None:
         _require_packages()
-        self.host, port = parse_listen(listen)
-        family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
-        try:
-            self._socket = socket.create_server((self.host, port), family=family, backlog=_BACKLOG)
-        except OSError as error:
-            raise listening_error(error, listen) from error
-        self.port = self._socket.getsockname()[1]
+        self.host, _ = parse_listen(listen)
+        self._socket = open_listening(listen, _BACKLOG, any_port=any_port)
+        self.port: int = self._socket.getsockname()[1]
         self._outbox = _Outbox()
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._closing = threading.Event()
@@ -182,11 +173,7 @@ class WebProcess:
 
     def publish_node(self, status: NodeStatus) -> None:
         """Show this state of the daemon; returns at once."""
-        if status.reload_trouble:
-            status = replace(status, reload_trouble=_RELOAD_TROUBLE)
-        if status.store_trouble:
-            status = replace(status, store_trouble=_STORE_TROUBLE)
-        self._send(_NODE, status)
+        self._send(_NODE, status.without_causes())
 
     def close(self) -> None:
         """Stop serving, end the child and free the port; a second call does nothing."""

@@ -6,10 +6,12 @@ import asyncio
 import os
 import socket
 import sys
+from pathlib import Path
 
 import uvicorn
 from anyio.lowlevel import checkpoint
 
+from memsampd.names import HELPER_PREFIX
 from memsampd.web.application import make_application
 from memsampd.web.confine import confine
 from memsampd.web.prompt import PromptProtocol
@@ -27,6 +29,7 @@ def main(words: list[str]) -> None:
         words: descriptors of the pipe and of the listening socket, pid of the parent, the host
             that is listened on.
     """
+    Path("/proc/self/comm").write_text(f"{HELPER_PREFIX}web")
     pipe, listening, parent_pid = (int(word) for word in words[:3])
     state = State()
     config = uvicorn.Config(

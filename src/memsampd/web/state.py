@@ -141,6 +141,7 @@ class State:
         observed.attached = False
         self.prometheus.publish(replace(observed.snapshot, alive=False))
         self._tell("end", observed.snapshot, alive=observed.snapshot.alive)
+        self.targets[id] = self.targets.pop(id)  # those that ended stand in this order
         ended = [each for each, other in self.targets.items() if not other.attached]
         for old in ended[:-KEPT_ENDED]:
             del self.targets[old]

@@ -85,6 +85,9 @@ def test_memory_that_it_was_given_adds_up_until_it_is_taken() -> None:
     runs.add_memory(MemoryUse(120, 20))
     assert runs.take_memory() == MemoryUse(120, 30)
     assert runs.take_memory() == MemoryUse(120, 0)
+    runs.add_memory(MemoryUse(130, 10))  # in one of three windows
+    given = [runs.take_memory(of_windows) for of_windows in (3, 2, 1)]
+    assert given == [MemoryUse(130, 3), MemoryUse(130, 3), MemoryUse(130, 4)]
     runs.add_memory(None)
     assert runs.take_memory() is None
 

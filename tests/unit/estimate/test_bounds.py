@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from memsampd.estimate.accounts import WindowSums
+from memsampd.estimate.accounts import PhaseAccount, WindowSums
 from memsampd.estimate.bounds import Part, bounded
 from memsampd.estimate.memory import BurstMemory
 
@@ -125,3 +125,12 @@ def _holds(curves: NDArray[np.float64], truth: float) -> bool:
     scatter = memory.scatter(0, np.full(3, 0.04 * mean * (1 - mean)))
     _, low, high = bounded([Part(sums, 0.0, None, scatter)], 1)
     return bool(low <= truth <= high)
+
+
+def test_bounds_move_only_for_what_memory_does_not_tell() -> None:
+    account = PhaseAccount.new(6, 4)  # two sizes; all fits into the larger one
+    account.settled.accesses, account.settled.weights[1] = 1000.0, 500.0
+    account.settled.sure_hits[:] = 0.0, 1000.0
+    account.settled.misses[:] = 100.0, 0.0, 100.0, 0.0, 100.0, 0.0
+    account.change_bounds(1, np.array([[[0.0, 0.0], [-0.1, 0.0], [0.2, -0.3]]]))
+    assert account.settled.misses.tolist() == [100.0, 0.0, 50.0, 0.0, 200.0, 0.0]

@@ -252,6 +252,11 @@ def test_server_serves_metrics_and_a_page_and_frees_its_port(snapshot: Snapshot)
         urllib.request.urlopen(f"{root}/etc/passwd")
     with pytest.raises(CapabilityError, match="in use; choose another"):
         MetricsServer(exporter.text, f"127.0.0.1:{server.port}")
+    other = MetricsServer(exporter.text, f"127.0.0.1:{server.port}", any_port=True)
+    assert other.port not in (0, server.port)
+    with urllib.request.urlopen(other.url) as answer:
+        assert b"memsampd_target_up{" in answer.read()
+    other.close()
     server.close()
     server.close()
     MetricsServer(exporter.text, f"127.0.0.1:{server.port}").close()

@@ -146,3 +146,17 @@ def test_grafana_is_given_prometheus_and_the_dashboards() -> None:
     assert (DEPLOY / volumes[provider["options"]["path"]]).resolve() == ROOT / "grafana"
     assert all((DEPLOY / path).exists() for path in volumes.values() if path.startswith("."))
     assert list(Path(ROOT / "grafana").glob("*.json"))
+
+
+def test_nodes_of_a_fleet_are_told_apart_and_send_what_federation_asks_for() -> None:
+    fleet, federation = (
+        yaml.safe_load((ROOT / "prometheus" / name).read_text())
+        for name in ("fleet.yml", "federation.yml")
+    )
+    (job,) = fleet["scrape_configs"]
+    # The address is the same on each of them.
+    assert all(each["labels"]["instance"] for each in job["static_configs"])
+    (kept,) = fleet["remote_write"][0]["write_relabel_configs"]
+    asked = federation["scrape_configs"][0]["params"]["match[]"]
+    named = [re.sub(r'^{__name__=~"(.*)"}$', r"\1", each).partition("{")[0] for each in asked]
+    assert "|".join(named) == kept["regex"]

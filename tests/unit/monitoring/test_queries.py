@@ -102,8 +102,18 @@ def test_queries_of_the_documents_use_what_there_is(name: str, known: Known) -> 
         ("sum by (phase) (memsampd_misses_total)", "no label"),
         ("memsampd_misses_total / memsampd_accesses_total", "on one side only"),
         ("memsampd_misses_total / on (phase) memsampd_accesses_total", "no label"),
+        ("memsampd_target_up / on (pid) memsampd_accesses_total", "of one machine only"),
     ],
 )
 def test_what_there_is_not_is_found(expression: str, complaint: str, known: Known) -> None:
     with pytest.raises(ValueError, match=complaint):
         labels_of(expression, known)
+
+
+def test_labels_that_a_scrape_adds_do_no_harm() -> None:
+    known = known_metrics(frozenset({"namespace", "pod"}))  # which reads the recording rules
+    for rule in rules("memsampd.alerts.yml"):
+        labels_of(str(rule["expr"]), known)
+    for name in DASHBOARDS:
+        for _, expression in panel_queries(name):
+            labels_of(expression, known)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from numpy.typing import NDArray
 from river.checks import common
 
 from memsampd.phases.leader import LeaderFollower
@@ -231,6 +232,27 @@ def test_eviction_spares_the_active() -> None:
     assert model.phases == (0, 2)
     # The survivor's centroid is untouched by what was counted to it.
     assert model.learn_counts(np.array([100.0, 0, 0, 0])).distance == 0
+
+
+def test_windows_in_a_row_leave_though_there_are_as_many_phases_as_may_be() -> None:
+    def counts(first: int, second: int) -> NDArray[np.float64]:
+        hits = np.zeros(64)
+        hits[first], hits[second] = 12.0, 13.0
+        return hits
+
+    model = LeaderFollower(tolerance=1.1, max_phases=3)
+    for vector in 10 * [counts(0, 1)] + 2 * [counts(20, 21)] + 3 * [counts(30, 31)]:
+        model.learn_counts(vector)
+    assert model.phases == (0, 1, 2)
+    assert not model.learn_counts(counts(0, 1)).is_new
+    first = model.learn_counts(counts(0, 2))
+    assert first.phase == 0  # within the tolerance of it
+    second = model.learn_counts(counts(0, 2))
+    assert second.is_new
+    assert second.merged == ((1, 2),) or second.merged == ((1, 0),)
+    assert second.phase in model.phases
+    assert len(model.phases) == 3
+    assert model.learn_counts(counts(0, 1)).phase == 0
 
 
 def test_same_windows_same_phases_whatever_the_interface() -> None:

@@ -47,10 +47,10 @@ def test_what_is_remembered_is_bounded() -> None:
     assert 0 < sum(found) < 2 * 700 * 0.02 / 0.1 + 2  # two at each rate that can be told apart
     for code in range(1000):
         paces.add(code, 1e9)
-    assert len(paces._known) == 64
+    assert len(paces._known) == 256
     for _ in range(100):
         paces.add(999, 1e9)
-    assert sum(map(len, paces._known.values())) <= 2 * 64
+    assert sum(map(len, paces._known.values())) <= 2 * 256
 
 
 def spaced(paces: Paces, *octaves: float, phase: int = 1, error: float = 0.2) -> list[bool]:

@@ -85,6 +85,16 @@ def test_what_has_ended_is_forgotten_in_the_end_and_events_too() -> None:
     assert events[-1].number == state.last_event == 3 * 399
 
 
+def test_the_last_to_end_are_kept_however_long_they_ran() -> None:
+    state = State()
+    state.receive(make_snapshot(1, pid=7))
+    for pid in range(100, 100 + 2 * KEPT_ENDED):
+        state.receive(make_snapshot(1, alive=False, pid=pid))
+    state.receive(make_snapshot(1, alive=False, pid=7))
+    assert "7-99" in state.targets
+    assert len(state.targets) == KEPT_ENDED
+
+
 def test_what_was_kept_comes_before_what_is_seen_and_replaces_nothing() -> None:
     before, state = History(), State(monotonic=lambda: 50.0, unix=lambda: 1050.0)
     for second in range(5):

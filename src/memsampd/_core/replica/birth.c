@@ -33,8 +33,12 @@ open_userfaultfd(struct hello *hello)
         uffd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY);
         api = (struct uffdio_api){.api = UFFD_API,
                                   .features = UFFD_FEATURE_SIGBUS | UFFD_FEATURE_MISSING_SHMEM};
-        if (uffd < 0 || ioctl(uffd, UFFDIO_API, &api) < 0)
+        if (uffd < 0)
             return -1;
+        if (ioctl(uffd, UFFDIO_API, &api) < 0) {
+            close(uffd); /* the table of descriptors is memsampd's, too */
+            return -1;
+        }
     }
     hello->features = api.features;
     return uffd;

@@ -96,7 +96,8 @@ prepare(struct burst *b)
 
     remote_forget(&r->remote);
     r->remote.is_running = b->order->has_company;
-    if (!area_is_free(r) || blocks_check_code(&r->blocks, true) < 0)
+    b->result->is_lost = !area_is_free(r); /* another one is made elsewhere */
+    if (b->result->is_lost || blocks_check_code(&r->blocks, true) < 0)
         return runner_end(r, RUN_NO_MEMORY, 0);
     if (!runner_enter(r, &b->held, b->order->accesses))
         return runner_end(r, RUN_UNSUPPORTED, 0);
@@ -135,7 +136,7 @@ take_dry(struct burst *b)
     struct runner *r = b->r;
 
     let_go(b);
-    unhurry(r->process.pid);
+    unhurry(b);
     go_anywhere(b);
     r->pages.is_dry = true;
     if (runner_enter(r, &b->held, b->order->accesses))
@@ -163,15 +164,15 @@ take_held(struct burst *b)
     bool was_cold = r->end == RUN_COLD || (r->end == RUN_HOLD && r->translation_seconds - translated >
                                                                     COLD_SHARE * b->held.held_seconds);
     if (goes_on) {
-        unhurry(r->process.pid);
+        unhurry(b);
         go_beyond(b);
     } else if (was_cold && !b->held.is_asleep) {
-        unhurry(r->process.pid);
+        unhurry(b);
         go_anywhere(b);
         go_on_dry(b);
     }
     if (goes_further(b)) {
-        unhurry(r->process.pid);
+        unhurry(b);
         go_further(b);
     }
 }
@@ -195,7 +196,7 @@ take(struct burst *b)
     }
     go_to_cpu_of(order->tid, r->process.pid);
     if (order->hold_seconds <= HURRIED_SECONDS)
-        hurry(r->process.pid);
+        hurry(b);
     b->result->status = arrives(b) ? hold(b) : HELD_NOT_REACHED;
     if (order->arrival >= 0)
         ioctl(order->arrival_leader, PERF_EVENT_IOC_DISABLE, 0);
@@ -204,7 +205,7 @@ take(struct burst *b)
         take_dry(b);
     else if (b->result->status == HELD_OK)
         take_held(b);
-    unhurry(r->process.pid);
+    unhurry(b);
     if (r->end == RUN_EXIT && process_is_dead(&r->process))
         b->result->is_lost = true;
     process_park(&r->process);

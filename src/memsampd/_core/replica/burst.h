@@ -62,6 +62,8 @@ struct burst {
     struct burst_result *result;
     struct alarm *alarm;
     cpu_set_t cpus; /* where this thread may run */
+    bool is_hurried;
+    int niceness;   /* of this thread, before it was hurried */
     struct held held;
 };
 

@@ -47,11 +47,14 @@ go_aside(struct burst *b)
 }
 
 void
-hurry(pid_t replica)
+hurry(struct burst *b)
 {
     /* We go before the replica: it would not make way for one of its own rank, when the time is over. */
     const struct sched_param first = {.sched_priority = 2}, second = {.sched_priority = 1};
+    const pid_t replica = b->r->process.pid;
 
+    b->is_hurried = true;
+    b->niceness = getpriority(PRIO_PROCESS, 0);
     if (sched_setscheduler(0, SCHED_FIFO | SCHED_RESET_ON_FORK, &first) == 0 &&
         sched_setscheduler(replica, SCHED_FIFO, &second) == 0)
         return;
@@ -60,11 +63,16 @@ hurry(pid_t replica)
 }
 
 void
-unhurry(pid_t replica)
+unhurry(struct burst *b)
 {
     const struct sched_param none = {.sched_priority = 0};
+    const pid_t replica = b->r->process.pid;
 
+    if (!b->is_hurried)
+        return;
+    b->is_hurried = false;
     sched_setscheduler(replica, SCHED_OTHER, &none);
     setpriority(PRIO_PROCESS, (id_t)replica, 0);
-    sched_setscheduler(0, SCHED_OTHER, &none);
+    sched_setscheduler(0, SCHED_OTHER | SCHED_RESET_ON_FORK, &none); /* not everybody may clear that flag */
+    setpriority(PRIO_PROCESS, 0, b->niceness);
 }

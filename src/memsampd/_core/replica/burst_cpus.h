@@ -15,7 +15,7 @@ void go_aside(struct burst *b);
 void go_anywhere(struct burst *b);
 
 /* Go before others, who would prolong the hold; as far as that is permitted. And no longer. */
-void hurry(pid_t replica);
-void unhurry(pid_t replica);
+void hurry(struct burst *b);
+void unhurry(struct burst *b);
 
 #endif

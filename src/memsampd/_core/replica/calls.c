@@ -3,6 +3,7 @@
 #include "syscall_names.h"
 
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -250,12 +251,16 @@ area_outputs(const uint64_t argument[6], long number, long result, struct call_o
         if (result >= 0 || result < -4095)
             add(out, (uint64_t)result, argument[2]);
         break;
-    case SYS_munmap:
     case SYS_mprotect:
+        out->is_no_code = (argument[2] & PROT_EXEC) == 0; /* before it is again we are told */
+        add(out, argument[0], argument[1]);
+        break;
+    case SYS_munmap:
     case SYS_madvise:
         add(out, argument[0], argument[1]);
         break;
     default: /* brk: a heap that has shrunk, from its new end on */
+        out->is_no_code = true;
         add(out, (uint64_t)result, (uint64_t)1 << 40);
     }
 }
@@ -267,7 +272,7 @@ call_outputs(struct remote *r, const struct user_regs_struct *regs, long number,
     const uint64_t argument[6] = {regs->rdi, regs->rsi, regs->rdx, regs->r10, regs->r8, regs->r9};
 
     out->ranges = 0;
-    out->changes_areas = out->is_dropping = false;
+    out->changes_areas = out->is_dropping = out->is_no_code = false;
     if (!call_is_known(number))
         return false;
     if (number == SYS_recvmsg)

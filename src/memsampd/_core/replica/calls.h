@@ -21,6 +21,7 @@ struct call_outputs {
     size_t ranges;
     bool changes_areas; /* memory was mapped, unmapped or protected */
     bool is_dropping;   /* the ranges are gone, or other memory: not to be read again */
+    bool is_no_code;    /* they cannot be executed now */
 };
 
 /* Whether a burst can go on behind the call of this number. */

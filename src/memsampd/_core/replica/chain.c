@@ -13,6 +13,7 @@
 #define CALL_SECONDS 0.02    /* that a call may take before it counts as asleep */
 #define STRETCH_SECONDS 0.05 /* for a stretch, on a machine whose CPUs are all busy */
 #define STRETCH_FACTOR 10.0
+#define FEW_PAGES 64u
 
 /* The registers that the program sees must be the same before a call; but for how long it is to wait,
  * which programs work out from the time of day. */
@@ -40,6 +41,27 @@ is_broken_off(long result)
     return result == -EINTR || (result <= -512 && result >= -516);
 }
 
+/* Whether memory of which something was translated may be other code now. */
+static bool
+changes_code(const struct blocks *b, const struct call_outputs *out)
+{
+    const struct code_page *known = b->pages.items;
+
+    for (size_t i = 0; i < out->ranges && !out->is_no_code; i++) {
+        const struct call_range *range = &out->range[i];
+        if (range->end - range->start <= FEW_PAGES * PAGE_BYTES) {
+            for (uint64_t at = range->start; at < range->end; at = page_of(at) + PAGE_BYTES)
+                if (blocks_use(b, at, range->end - at))
+                    return true;
+            continue;
+        }
+        for (size_t k = 0; k < b->pages.capacity; k++)
+            if (known[k].used != 0 && known[k].address >= range->start && known[k].address < range->end)
+                return true;
+    }
+    return false;
+}
+
 static void
 take_outputs(struct burst *b, const struct user_regs_struct *before, long number, long result)
 {
@@ -48,6 +70,10 @@ take_outputs(struct burst *b, const struct user_regs_struct *before, long number
 
     if (!call_outputs(&r->remote, before, number, result, &out)) {
         r->end = RUN_SYSCALL;
+        return;
+    }
+    if (changes_code(&r->blocks, &out)) {
+        runner_end(r, RUN_MODIFIED, 0);
         return;
     }
     if (out.changes_areas)

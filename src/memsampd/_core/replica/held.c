@@ -109,7 +109,9 @@ wait_for_interrupt(struct held *h)
             return WSTOPSIG(status) == SIGTRAP ? HELD_OK : HELD_JOB_STOPPED;
         if (status >> 16 != 0)
             return HELD_UNEXPECTED;
-        /* A signal of its own came first: hand it on, the interrupt is still to come. */
+        /* A signal of its own came first: hand it on. Where it was already on its way out of the kernel, its
+         * stop has used up the interrupt. */
+        ptrace_call(PTRACE_INTERRUPT, h->tid, NULL, NULL);
         if (ptrace_call(PTRACE_CONT, h->tid, NULL, (void *)(long)WSTOPSIG(status)) < 0)
             return HELD_GONE;
     }
@@ -295,10 +297,13 @@ held_interrupt(struct held *h)
 
     ptrace_call(PTRACE_INTERRUPT, h->tid, NULL, NULL);
     result = tracee_wait(h->tid, &status);
-    /* It came to a call first, which our interrupt would now break off behind our back. */
-    if (result == 0 && is_syscall_stop(status) &&
-        ptrace_call(PTRACE_CONT, h->tid, NULL, NULL) == 0)
-        result = tracee_wait(h->tid, &status);
+    /* It came to a call first, which our interrupt would now break off behind our back, or whose stop has
+     * used it up. */
+    if (result == 0 && is_syscall_stop(status)) {
+        ptrace_call(PTRACE_INTERRUPT, h->tid, NULL, NULL);
+        if (ptrace_call(PTRACE_CONT, h->tid, NULL, NULL) == 0)
+            result = tracee_wait(h->tid, &status);
+    }
     if (result < 0) {
         h->is_traced = false;
         return false;

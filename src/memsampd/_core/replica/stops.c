@@ -143,7 +143,7 @@ step_once(pid_t pid)
     return waited == 0 && WSTOPSIG(status) == SIGTRAP && status >> 16 == 0;
 }
 
-/* How many bytes the instruction stores at which it stands in translated code. */
+/* How many bytes the instruction stores at which it stands in translated code; 0: some, anywhere in its page. */
 static size_t
 stored_bytes(const struct blocks *b, uint64_t ip)
 {
@@ -159,8 +159,10 @@ stored_bytes(const struct blocks *b, uint64_t ip)
     const unsigned end = is_last ? block->accesses : b->instruction[number + 1].accesses_before;
     for (unsigned i = b->instruction[number].accesses_before; i < end; i++) {
         const size_t at = block->first_access + i;
-        if (b->accesses.operand[at].source == ACCESS_SPECIAL)
-            return MOST_STORED_BYTES;
+        if (b->accesses.operand[at].source == ACCESS_SPECIAL) {
+            const struct special *special = &b->special[b->accesses.delta[at]];
+            return (special->recipe.flags & RECIPE_REPEATED) != 0 ? MOST_STORED_BYTES : 0;
+        }
         if (b->accesses.is_write[at] && b->accesses.size_bytes[at] > bytes)
             bytes = b->accesses.size_bytes[at];
     }
@@ -184,7 +186,11 @@ handle_code_store(struct runner *r, struct user_regs_struct *now, uint64_t addre
 {
     struct blocks *b = &r->blocks;
     const uint64_t page = page_of(address);
-    const size_t bytes = stored_bytes(b, now->rip);
+    size_t bytes = stored_bytes(b, now->rip);
+    if (bytes == 0) {
+        address = page;
+        bytes = PAGE_BYTES;
+    }
     struct written_code *written = blocks_note_written(b, page, code_lines(address, bytes));
 
     if (written == NULL || blocks_use(b, address, bytes)) {

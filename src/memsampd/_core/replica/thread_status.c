@@ -12,26 +12,68 @@
 /* Signals that nobody notices unless there is a handler: SIGCHLD, SIGCONT, SIGURG, SIGWINCH. */
 #define IGNORED_BY_DEFAULT (1ull << 16 | 1ull << 17 | 1ull << 22 | 1ull << 27)
 
-static size_t
-read_status_file(pid_t tid, const char *name, char *text)
+/* A number in /proc/PID/status. */
+struct status_field {
+    const char *name; /* as it stands at the begin of its line, with the colon */
+    int base;
+    bool is_known;
+    uint64_t value;
+};
+
+static int
+open_of_thread(pid_t tid, const char *name)
 {
     char path[64];
+
     snprintf(path, sizeof path, "/proc/%d/%s", (int)tid, name);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return 0;
-    ssize_t got = read(fd, text, STATUS_FILE_BYTES - 1);
-    close(fd);
-    text[got > 0 ? got : 0] = '\0';
-    return got > 0 ? (size_t)got : 0;
+    return open(path, O_RDONLY | O_CLOEXEC);
 }
 
-/* A number in /proc/PID/status; masks have base 16. */
-static uint64_t
-status_number(const char *text, const char *field, int base)
+static void
+take_line(const char *line, struct status_field *fields, size_t count)
 {
-    const char *found = strstr(text, field);
-    return found == NULL ? 0 : strtoull(found + strlen(field), NULL, base);
+    for (size_t i = 0; i < count; i++) {
+        const size_t length = strlen(fields[i].name);
+        if (strncmp(line, fields[i].name, length) == 0) {
+            fields[i].value = strtoull(line + length, NULL, fields[i].base);
+            fields[i].is_known = true;
+        }
+    }
+}
+
+/* False where one of them is not to be had. There may be lines of any length: of a user's groups. */
+static bool
+read_status(pid_t tid, struct status_field *fields, size_t count)
+{
+    char text[STATUS_FILE_BYTES];
+    size_t held = 0, known = 0;
+    bool is_rest = false; /* of a line that was too long */
+    ssize_t got;
+    int fd = open_of_thread(tid, "status");
+
+    if (fd < 0)
+        return false;
+    while ((got = read(fd, text + held, sizeof text - 1 - held)) > 0) {
+        char *line = text, *end;
+        held += (size_t)got;
+        text[held] = '\0';
+        while ((end = strchr(line, '\n')) != NULL) {
+            if (!is_rest)
+                take_line(line, fields, count);
+            is_rest = false;
+            line = end + 1;
+        }
+        held -= (size_t)(line - text);
+        memmove(text, line, held);
+        if (held == sizeof text - 1) {
+            is_rest = true;
+            held = 0;
+        }
+    }
+    close(fd);
+    for (size_t i = 0; i < count; i++)
+        known += fields[i].is_known;
+    return known == count;
 }
 
 /* A field of /proc/PID/stat behind the command, which may contain anything: NULL, or text that begins
@@ -40,8 +82,13 @@ static const char *
 stat_field(pid_t tid, int field, char *text)
 {
     const char *at;
+    int fd = open_of_thread(tid, "stat");
+    ssize_t got = fd >= 0 ? read(fd, text, STATUS_FILE_BYTES - 1) : 0;
 
-    if (read_status_file(tid, "stat", text) == 0 || (at = strrchr(text, ')')) == NULL)
+    if (fd >= 0)
+        close(fd);
+    text[got > 0 ? got : 0] = '\0';
+    if ((at = strrchr(text, ')')) == NULL)
         return NULL;
     for (int passed = 2; passed < field && at != NULL; passed++)
         at = strchr(at + 1, ' ');
@@ -67,26 +114,24 @@ thread_cpu(pid_t tid)
 bool
 thread_is_untraced(pid_t tid)
 {
-    char text[STATUS_FILE_BYTES];
-    return read_status_file(tid, "status", text) == 0 || strstr(text, "TracerPid:\t0\n") != NULL;
+    struct status_field tracer = {.name = "TracerPid:", .base = 10};
+    return !read_status(tid, &tracer, 1) || tracer.value == 0;
 }
 
 bool
 thread_is_own_child(pid_t tid)
 {
-    char text[STATUS_FILE_BYTES];
-
-    return read_status_file(tid, "status", text) != 0 &&
-           status_number(text, "\nTgid:\t", 10) == (uint64_t)tid &&
-           status_number(text, "\nPPid:\t", 10) == (uint64_t)getpid();
+    struct status_field fields[] = {{.name = "Tgid:", .base = 10}, {.name = "PPid:", .base = 10}};
+    return read_status(tid, fields, 2) && fields[0].value == (uint64_t)tid &&
+           fields[1].value == (uint64_t)getpid();
 }
 
 /* Asked when it matters: programs take a filter long after their start. */
 bool
 thread_has_filter(pid_t tid)
 {
-    char text[STATUS_FILE_BYTES];
-    return read_status_file(tid, "status", text) != 0 && status_number(text, "\nSeccomp:\t", 10) != 0;
+    struct status_field filter = {.name = "Seccomp:", .base = 10};
+    return !read_status(tid, &filter, 1) || filter.value != 0;
 }
 
 bool
@@ -100,13 +145,17 @@ thread_is_of(pid_t pid, pid_t tid)
 bool
 thread_awaits_signal(pid_t tid)
 {
-    char text[STATUS_FILE_BYTES];
-    if (read_status_file(tid, "status", text) == 0)
+    enum { PENDING, SHARED, BLOCKED, IGNORED, CAUGHT, FIELDS };
+    struct status_field fields[FIELDS] = {
+        [PENDING] = {.name = "SigPnd:", .base = 16}, [SHARED] = {.name = "ShdPnd:", .base = 16},
+        [BLOCKED] = {.name = "SigBlk:", .base = 16}, [IGNORED] = {.name = "SigIgn:", .base = 16},
+        [CAUGHT] = {.name = "SigCgt:", .base = 16},
+    };
+
+    if (!read_status(tid, fields, FIELDS))
         return true;
-    uint64_t pending = status_number(text, "\nSigPnd:", 16) | status_number(text, "\nShdPnd:", 16);
-    uint64_t ignored = status_number(text, "\nSigIgn:", 16) |
-                       (IGNORED_BY_DEFAULT & ~status_number(text, "\nSigCgt:", 16));
-    return (pending & ~status_number(text, "\nSigBlk:", 16) & ~ignored) != 0;
+    uint64_t ignored = fields[IGNORED].value | (IGNORED_BY_DEFAULT & ~fields[CAUGHT].value);
+    return ((fields[PENDING].value | fields[SHARED].value) & ~fields[BLOCKED].value & ~ignored) != 0;
 }
 
 int

@@ -31,6 +31,16 @@ is_stopped_already(pid_t tid, int *status)
     return true;
 }
 
+/* A main thread that has ended before others: nobody is told until they have. */
+static bool
+is_dead_leader(pid_t tid)
+{
+    siginfo_t info = {.si_pid = 0};
+
+    return thread_state(tid) == 'Z' &&
+           waitid(P_PID, (id_t)tid, &info, WEXITED | __WALL | WNOWAIT | WNOHANG) == 0 && info.si_pid == 0;
+}
+
 void
 tracee_collect(pid_t tid)
 {
@@ -66,7 +76,9 @@ held_wait(pid_t tid, int *status)
         return 1;
     if (is_stopped_already(tid, status))
         return 0;
-    return thread_is_untraced(tid) ? -1 : 1; /* an execve of a sibling took it, and gave its number away */
+    if (thread_is_untraced(tid)) /* an execve of a sibling took it, and gave its number away */
+        return -1;
+    return is_dead_leader(tid) ? -1 : 1;
 }
 
 int

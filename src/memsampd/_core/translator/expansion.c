@@ -235,8 +235,8 @@ add_rows(struct expansion *x, const struct exit *part, const uint64_t *words)
     return true;
 }
 
-static enum expanded
-expand_one(struct expansion *x, const struct exit *part, const uint64_t *words)
+enum expanded
+expand_part(struct expansion *x, const uint64_t *words, const struct exit *part)
 {
     if (!part->is_plain || x->line_shift != 0 || x->resume_access != 0 ||
         x->total + part->accesses >= x->limit) {
@@ -260,7 +260,7 @@ expand_record(struct expansion *x, struct exit *before, struct exit *now, const 
     if (!is_begun && !count_exit(x, before, now))
         return EXPANDED_NO_MEMORY;
     x->iterations = 0;
-    enum expanded result = expand_one(x, now, words);
+    enum expanded result = expand_part(x, words, now);
     if (x->iterations > !is_begun) /* the first is counted with the record */
         visits_repeat(&x->visits, x->blocks, (uint32_t)(now - x->blocks->exit),
                       x->iterations - !is_begun);
@@ -304,12 +304,6 @@ expand(struct expansion *x, const uint64_t **from, const uint64_t *end)
     }
     *from = at;
     return result;
-}
-
-enum expanded
-expand_part(struct expansion *x, const uint64_t *words, const struct exit *part)
-{
-    return expand_one(x, part, words);
 }
 
 uint64_t

@@ -105,6 +105,9 @@ parse_prefixes(const uint8_t *code, size_t size, struct parsed *p, bool *lock)
     return at;
 }
 
+#define NOT_SUPPORTED SIZE_MAX
+
+/* Where the opcode stands. */
 static size_t
 parse_vex(const uint8_t *code, size_t at, struct parsed *p, struct fields *f)
 {
@@ -131,6 +134,8 @@ parse_vex(const uint8_t *code, size_t at, struct parsed *p, struct fields *f)
         f->vector_length = c[2] >> 2 & 1;
         return at + 3;
     }
+    if ((c[1] & 8) != 0 || (c[2] & 4) == 0)
+        return NOT_SUPPORTED; /* registers from 16 on in an address (APX): keys do not tell them apart */
     p->encoding = ENCODING_EVEX;
     p->map = c[1] & 7;
     f->r2 = !(c[1] >> 4 & 1);
@@ -247,6 +252,8 @@ parse(const uint8_t *given, size_t size, struct parsed *p)
         at = parse_vex(code, at, p, &f);
     else
         at = parse_legacy(code, at, p, &f);
+    if (at == NOT_SUPPORTED)
+        return false;
     p->rex_w = f.w;
     p->vvvv = f.vvvv;
     p->opcode_at = (uint8_t)at;

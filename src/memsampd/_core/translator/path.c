@@ -79,7 +79,6 @@ cannot_copy(const struct step *s)
     if (p->address_32 && (s->form->flow == FLOW_SHORT_BRANCH || s->form->flags & RECIPE_REPEATED ||
                           p->is_rip_relative))
         return true;
-    /* Only the string instructions move their pointers: rep with others means something else. */
     return s->form->flow == FLOW_SHORT_BRANCH && s->form->immediate_bytes != 1;
 }
 

@@ -64,6 +64,8 @@ class Commands:
         seen = {target.key.pid for target in self._targets.seen_by(peer)}
         targets = tuple(each for each in status.targets if each.target.pid in seen)
         shown = msgspec.structs.replace(status, targets=targets)
+        if not peer.is_privileged:
+            shown = shown.without_causes()
         return {**msgspec.to_builtins(shown), "by_state": shown.by_state()}
 
     def _attach(self, pid: int, peer: Peer, accesses: AccessChoice | None) -> Document:

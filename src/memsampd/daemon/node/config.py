@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any
@@ -168,9 +169,17 @@ def default_socket() -> Path:
 
 
 def find_socket() -> Path:
-    """The socket of a daemon to ask: this user's own, if it is there, else the machine's."""
+    """The socket of a daemon to ask: this user's own, if somebody listens, else the machine's."""
     own = default_socket()
-    return own if own.exists() else _MACHINE_SOCKET
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
+        asking.settimeout(1.0)
+        try:
+            asking.connect(str(own))
+        except (FileNotFoundError, ConnectionRefusedError):  # left behind by one that was killed
+            return _MACHINE_SOCKET
+        except OSError:
+            pass
+    return own
 
 
 def default_state_dir() -> Path:

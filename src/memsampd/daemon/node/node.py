@@ -39,6 +39,7 @@ from memsampd.sampler.process.cputime import process_cpu_ns
 logger = logging.getLogger(__name__)
 
 _TICK_SECONDS = 1.0
+_LONGEST_SILENCE_SECONDS = 30.0  # /healthz takes twice that for a hang
 # Clients and the service manager are not to wait longer for targets' turns.
 _TURNS_SECONDS = 0.5
 # Looking for processes may take this part of the time budget; it is done more rarely then.
@@ -218,8 +219,9 @@ class Node:
         self._scan_due = max(time.monotonic() + self._config.scan_seconds, self._scan_allowed)
 
     def _publish_seconds(self) -> float:
-        """How often to tell about the node: twice as often as the service manager wants to hear."""
-        usual, watchdog = self._config.publish_seconds, self._notifier.watchdog_seconds
+        """How often to tell about the node: twice as often as whoever watches wants to hear."""
+        usual = min(self._config.publish_seconds, _LONGEST_SILENCE_SECONDS)
+        watchdog = self._notifier.watchdog_seconds
         return usual if watchdog is None else min(usual, watchdog / 2)
 
     def _publish_node(self) -> None:

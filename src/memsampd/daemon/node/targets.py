@@ -14,12 +14,19 @@ from memsampd.daemon.config import AccessChoice
 from memsampd.daemon.node.attachment import Common
 from memsampd.daemon.node.budget import Costs, Rotation
 from memsampd.daemon.node.config import NodeConfig, SessionOptions, session_config
-from memsampd.daemon.node.discovery import Found, ProcessKey, ProcessReader, choose
+from memsampd.daemon.node.discovery import (
+    Found,
+    ProcessFacts,
+    ProcessKey,
+    ProcessReader,
+    choose,
+)
 from memsampd.daemon.node.peers import Peer, peer_of
 from memsampd.daemon.node.protocol import RefusedError
 from memsampd.daemon.node.state import AskedFor, StateFile
 from memsampd.daemon.node.target import Target, Wanted, logged_only
 from memsampd.errors import MemsampdError, TargetError
+from memsampd.names import HELPER_PREFIX
 from memsampd.sampler.process.identity import read_stat
 
 logger = logging.getLogger(__name__)
@@ -111,10 +118,7 @@ class Targets:
             for key, target in self._targets.items()
             if target.wanted.asked_by is None
         }
-        own = os.getpid()
-        others = [
-            each for each in processes if each.key.pid != own and each.key not in self._let_go
-        ]
+        others = [each for each in processes if not _is_ours(each) and each.key not in self._let_go]
         asked_for = self._targets.keys() - kept.keys()
         room = max(self._config.budget.targets - len(asked_for), 0)
         choice = choose(self._config.rules, others, kept, room, asked_for)
@@ -314,3 +318,10 @@ def check_owner(peer: Peer, pid: int) -> None:
         raise RefusedError(
             f"process {pid} is not yours", "ask for one of your own, or as root (sudo)"
         )
+
+
+def _is_ours(process: ProcessFacts) -> bool:
+    """Whether it is the daemon, a replica or the web process."""
+    own = os.getpid()
+    is_helper = process.parent_pid == own and process.command.startswith(HELPER_PREFIX)
+    return is_helper or process.key.pid == own

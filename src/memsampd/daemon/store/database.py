@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sqlite3
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -34,6 +35,7 @@ from memsampd.daemon.store.tables import (
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
+_MOST_WAITING = 64  # writes: a disk that hangs is not to fill the memory
 _PATIENCE_SECONDS = 5.0
 _PAST_PATIENCE_SECONDS = 1.0  # it is asked for when a profile has been read
 _AGAIN_SECONDS = 300.0  # after a failure that may pass
@@ -71,6 +73,7 @@ class ProfileStore:
         self._connection: sqlite3.Connection | None = None
         self._again_seconds = -float("inf")
         self._worker = ThreadPoolExecutor(1, "store")
+        self._room = threading.BoundedSemaphore(_MOST_WAITING)
 
     # -- for others ----------------------------------------------------------------------------
 
@@ -88,14 +91,13 @@ class ProfileStore:
         try:
             return asked.result(_PATIENCE_SECONDS)
         except TimeoutError:
+            asked.cancel()
             logger.warning("%s takes too long to be read: nothing is known again", self._path)
             return None
 
     def save(self, key: ProgramKey, profile: Profile, saved_unix_seconds: float) -> None:
         """Keep a profile in place of what was known of the program; soon, and if it can be done."""
-        self._worker.submit(
-            self._try, lambda file: save(file, key, profile, saved_unix_seconds, self._most_bytes)
-        )
+        self._write(lambda file: save(file, key, profile, saved_unix_seconds, self._most_bytes))
 
     def find_past(self, key: ProgramKey) -> tuple[float, bytes] | None:
         """Look up what a process did.
@@ -107,6 +109,7 @@ class ProfileStore:
         try:
             return asked.result(_PAST_PATIENCE_SECONDS)
         except TimeoutError:
+            asked.cancel()
             logger.warning("%s takes too long to be read: what was seen is not known", self._path)
             return None
 
@@ -114,12 +117,25 @@ class ProfileStore:
         self, key: ProgramKey, profile_unix_seconds: float, frame: bytes, saved_unix_seconds: float
     ) -> None:
         """Keep what a process did; soon, and if it can be done."""
-        self._worker.submit(
-            self._try,
+        self._write(
             lambda file: save_past(
                 file, key, profile_unix_seconds, frame, saved_unix_seconds, self._most_bytes
-            ),
+            )
         )
+
+    def _write(self, what: Callable[[sqlite3.Connection], object]) -> None:
+        """Write something soon; not where a disk takes so long that much waits already."""
+        if not self._room.acquire(blocking=False):
+            self._tell(f"{self._path} takes too long to be written")
+            return
+
+        def write() -> None:
+            try:
+                self._try(what)
+            finally:
+                self._room.release()
+
+        self._worker.submit(write)
 
     def list(self) -> list[ProfileLine]:
         """All profiles, the latest first."""
@@ -186,6 +202,9 @@ class ProfileStore:
 
     def _fail(self, trouble: str) -> None:
         self._again_seconds = self._now() + _AGAIN_SECONDS
+        self._tell(trouble)
+
+    def _tell(self, trouble: str) -> None:
         if trouble != self.trouble:
             logger.warning("%s; profiles are not kept, nor known again", trouble)
         self.trouble = trouble
@@ -200,7 +219,7 @@ class ProfileStore:
         if not self._sets_aside:
             raise StoreUnusableError(why)
         aside = self._path.with_name(f"{self._path.name}.unusable")
-        for suffix in ("-wal", "-shm", ""):
+        for suffix in ("-wal", "-shm", "-journal", ""):
             with suppress(FileNotFoundError):
                 os.replace(f"{self._path}{suffix}", f"{aside}{suffix}")
         logger.warning("%s cannot be used (%s): it is %s now", self._path, why, aside)

@@ -31,7 +31,7 @@ def check_file(path: Path) -> None:
     is_shared = bool(directory.st_mode & 0o022) and not directory.st_mode & stat.S_ISVTX
     if directory.st_uid not in (0, os.geteuid()) or is_shared:
         raise PermissionError(1, "others may write to its directory (chmod go-w)")
-    for suffix in ("", "-wal", "-shm"):
+    for suffix in ("", "-wal", "-shm", "-journal"):  # all that SQLite would believe
         try:
             status = os.lstat(f"{path}{suffix}")
         except FileNotFoundError:

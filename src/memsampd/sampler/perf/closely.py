@@ -12,7 +12,7 @@ import numpy as np
 
 from memsampd import _core
 from memsampd.sampler.perf.rings import SAMPLE_DTYPE
-from memsampd.sampler.perf.source import branch_samples
+from memsampd.sampler.perf.source import RECORD_BYTES, branch_samples
 from memsampd.sampler.records import BranchSamples
 
 PERIOD_SECONDS = 1e-4
@@ -20,7 +20,8 @@ PERIOD_SECONDS = 1e-4
 SAMPLES = 32
 _PATIENCE_SECONDS = 0.03
 _RING_BYTES = 2 * mmap.PAGESIZE
-_LEAST_RECORD_BYTES = 160
+# Who waits is woken when more than so many bytes have come since the last time.
+_WATERMARK_BYTES = SAMPLES * RECORD_BYTES - 1
 
 
 class CloseSampler:
@@ -76,7 +77,7 @@ class CloseSampler:
             tid,
             -1,
             round(PERIOD_SECONDS * 1e9),
-            (SAMPLES - 1) * _LEAST_RECORD_BYTES,
+            _WATERMARK_BYTES,
             _core.INHERIT_NOTHING,
             sample_type=_core.SAMPLE_REGISTERS,
             disabled=True,

@@ -170,7 +170,7 @@ class PerCpuRings:
         """Sample again, after ``suspend``."""
         try:
             self._open_all()
-        except CapabilityError as error:
+        except (CapabilityError, TargetError) as error:
             note_unsampled(self, error)
         self.ended = not any(self._groups.values())
 

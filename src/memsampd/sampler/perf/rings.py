@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memsampd import _core
-from memsampd.errors import CapabilityError
+from memsampd.errors import CapabilityError, MemsampdError
 from memsampd.sampler.perf.groups import SamplerOptions
 
 # The layout of PerfRing.drain() (struct Sample in _core/perf/records.c).
@@ -128,7 +128,7 @@ def count(files: Iterable[int]) -> int:
     return total
 
 
-def note_unsampled(rings: Rings, error: CapabilityError) -> None:
+def note_unsampled(rings: Rings, error: MemsampdError) -> None:
     """Note that some threads are not sampled, once for each cause."""
     note = f"some threads are not sampled: {error.cause}"
     if note not in rings.notes:

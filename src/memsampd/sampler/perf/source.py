@@ -288,6 +288,14 @@ class TaskClockSource(StreamedBranches):
                 return samples
             time.sleep(min(left_seconds, _PAUSE_SECONDS))
 
+    def latest(self, count: int) -> BranchSamples:
+        """Return so many of the latest samples that are to be read, to be read all the same.
+
+        None where fewer have come since the last look or read, or an exec among them.
+        """
+        with self._lock:  # the cycle goes on meanwhile
+            return super().latest(count)
+
     def _read(self, timeout_seconds: float) -> BranchSamples:
         found = self._stream.read(timeout_seconds)
         lost, self._lost = self._lost, 0

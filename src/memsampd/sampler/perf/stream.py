@@ -49,8 +49,13 @@ class SampleStream(Closing):
 
     @property
     def ended(self) -> bool:
-        """Whether the last ``read`` found no thread left to sample (or the stream is closed)."""
-        return self._rings.ended or self._is_gone
+        """Whether the last ``read`` found no thread left to sample (or the stream is closed).
+
+        Where sampling goes on after a pause, events may be refused, to be tried again after the
+        next one: that is no end.
+        """
+        is_there = self._process is not None and self._process.alive()
+        return self._is_gone or (self._rings.ended and not is_there)
 
     def read(self, timeout_seconds: float) -> Drained:
         """Wait for samples, at most so long, and return all that have come, in order of time.

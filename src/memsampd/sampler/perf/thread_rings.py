@@ -96,7 +96,7 @@ class PerThreadRings:
     def _find_new(self) -> None:
         try:
             self._find_threads()
-        except CapabilityError as error:
+        except (CapabilityError, TargetError) as error:
             note_unsampled(self, error)
 
     def _poll(self, timeout_seconds: float) -> bool:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 import struct
 import time
 from contextlib import AbstractContextManager, nullcontext
@@ -16,6 +18,7 @@ PRESENT = 1 << 63
 """Of an entry of a page map: the page is in memory (proc_pid_pagemap(5))."""
 _PAGE_BYTES = 4096
 _ENTRY = struct.Struct("<Q")
+_LOOK_ONLY = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _MAPPED_SECONDS = 1.0  # areas are read again after so long: there may be thousands
 
 
@@ -111,12 +114,45 @@ class MappedFiles:
         if area is None or not area.inode or "w" in area.perms:
             return b""
         try:
-            with open(f"{self._proc}/{self._pid}/root{area.path}", "rb", buffering=0) as file:
-                if os.fstat(file.fileno()).st_ino != area.inode:
-                    return b""
-                return os.pread(file.fileno(), size_bytes, address - area.start + area.offset)
+            file = open_within(f"{self._proc}/{self._pid}/root", area.path, area.inode)
         except OSError:
             return b""
+        try:
+            return os.pread(file, size_bytes, address - area.start + area.offset)
+        except OSError:
+            return b""
+        finally:
+            os.close(file)
+
+
+def open_within(root: str, path: str, inode: int) -> int:
+    """Open a plain file to read; its descriptor.
+
+    The path is the process's own word: what is there by now may be a link to anywhere, a pipe that
+    keeps us waiting, a device that an open sets going. So each part is looked at before, and no
+    link is followed.
+
+    Args:
+        root: directory that the path begins at.
+        path: absolute, as the kernel told it.
+        inode: number of the file that it was.
+
+    Raises:
+        OSError: there is no such file any more.
+    """
+    found = os.open(root, os.O_PATH | os.O_CLOEXEC)
+    try:
+        for name in path.strip("/").split("/"):
+            found, before = os.open(name, _LOOK_ONLY, dir_fd=found), found
+            os.close(before)
+        status = os.fstat(found)
+        # Files of /proc and the like, which do things when they are read, are on no blocks.
+        is_stored = stat.S_ISREG(status.st_mode) and os.fstatvfs(found).f_blocks > 0
+        if not is_stored or status.st_ino != inode:
+            raise FileNotFoundError(errno.ENOENT, "not the file that was mapped", path)
+        return os.open(f"/proc/self/fd/{found}", os.O_RDONLY | os.O_CLOEXEC)
+    finally:
+        os.close(found)
 
 
 class CodeReader(AbstractContextManager["CodeReader"]):

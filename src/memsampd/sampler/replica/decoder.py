@@ -111,7 +111,8 @@ WORD_OF_REGISTER = {
         *((f"E{name}", f"R{name}") for name in ["AX", "BX", "CX", "DX", "SI", "DI", "BP", "SP"]),
     )
 }
-_SEGMENT_WORD = {Register.FS: _WORDS.index("FS_BASE"), Register.GS: _WORDS.index("GS_BASE")}
+FS_WORD = _WORDS.index("FS_BASE")
+_SEGMENT_WORD = {Register.FS: FS_WORD, Register.GS: _WORDS.index("GS_BASE")}
 
 _BLOCK_INSTRUCTIONS = 32  # at the most
 _LOADS = {OpAccess.READ, OpAccess.COND_READ, OpAccess.READ_WRITE, OpAccess.READ_COND_WRITE}

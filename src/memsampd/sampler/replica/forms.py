@@ -22,7 +22,6 @@ from memsampd.sampler.replica.decoder import (
     MASK_OPMASK,
     MASK_SIGNS,
     NO_REGISTER,
-    PREFETCHES,
     RECIPE,
     REFERENCE,
     REFERENCES_MAXIMUM,
@@ -91,6 +90,10 @@ _CLEARING = {
         *("PSUBB", "PSUBW", "PSUBD", "PSUBQ", "VPSUBB", "VPSUBW", "VPSUBD", "VPSUBQ"),
     )
 }
+_SHIFTS = {
+    getattr(Mnemonic, name)
+    for name in ("SHL", "SHR", "SAR", "ROL", "ROR", "RCL", "RCR", "SHLD", "SHRD")
+}
 _FLOWS = {
     FlowControl.NEXT: _NEXT,
     FlowControl.CONDITIONAL_BRANCH: _BRANCH,
@@ -109,12 +112,15 @@ _SHORT_BRANCHES = {
 _NOT_MOVABLE = {
     getattr(Mnemonic, name)
     for name in (
-        *("XBEGIN", "RETF", "IRET", "IRETD", "IRETQ", "SYSRET", "SYSEXIT", "WRFSBASE", "WRGSBASE"),
+        *("XBEGIN", "RETF", "SYSRET", "SYSEXIT", "WRFSBASE", "WRGSBASE"),
         *("INCSSPD", "INCSSPQ", "RSTORSSP", "SAVEPREVSSP", "SETSSBSY", "CLRSSBSY", "UIRET"),
         *("SENDUIPI", "HRESET", "VMCALL", "VMMCALL", "ENCLU", "WRSSD", "WRSSQ"),
     )
     if hasattr(Mnemonic, name)
 }
+# What their samples do not tell: how deep enter nests is in its immediate, where these stores go
+# in a register field.
+_NOT_TOLD = {getattr(Mnemonic, name) for name in ("ENTER", "MOVDIR64B", "ENQCMD", "ENQCMDS")}
 _PLAIN_STACK = {Mnemonic.PUSH, Mnemonic.POP, Mnemonic.CALL, Mnemonic.RET, Mnemonic.PUSHFQ}
 
 
@@ -175,17 +181,19 @@ class FormDecoder:
         form["references"] = recipe["references"]
         for row, reference in zip(form["reference"], recipe["reference"], strict=True):
             _settle_reference(row, reference)
-        if form["flags"] & PREFETCHES:
-            form["references"] = 0
         form["displacement_scale"] = _displacement_scale(sample, operands_bytes)
         return form
 
-    @staticmethod
-    def _settle_flow(form: NDArray[np.void], instruction: iced_x86.Instruction) -> bool:
+    def _settle_flow(self, form: NDArray[np.void], instruction: iced_x86.Instruction) -> bool:
         flow = _FLOWS.get(instruction.flow_control)
         if instruction.mnemonic == Mnemonic.INT3:
             flow = _STOP
-        if flow is None or instruction.mnemonic in _NOT_MOVABLE:
+        if flow is None or instruction.mnemonic in _NOT_MOVABLE | _NOT_TOLD:
+            return False
+        if any(
+            used.register in (Register.FS, Register.GS) and used.access in WRITES
+            for used in self._info.info(instruction).used_registers()
+        ):  # addresses by segments are told by what it was when the burst began
             return False
         if instruction.is_jmp_far or instruction.is_call_far:
             return False
@@ -242,9 +250,12 @@ class FormDecoder:
             elif number not in (_BASE, _INDEX) and reads:
                 form["implicit_read"] |= 1 << number
         form["latency_cycles"] = latency_cycles(instruction)
+        is_shift = (
+            instruction.mnemonic in _SHIFTS
+        )  # which the sample, by 0, leaves flags as they are
         form["effects"] |= (
             (_READS_FLAGS if instruction.rflags_read else 0)
-            | (_WRITES_FLAGS if instruction.rflags_modified else 0)
+            | (_WRITES_FLAGS if instruction.rflags_modified or is_shift else 0)
             | (_CLEARS_SAME if instruction.mnemonic in _CLEARING else 0)
         )
 

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import os
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 
-from memsampd import _core
 from memsampd.errors import CaptureError
+from memsampd.sampler.perf.probes import busy_child
 from memsampd.sampler.process.status import read_status
 from memsampd.sampler.records import BurstRequest
 from memsampd.sampler.replica.source import ReplicaSource
@@ -26,14 +23,14 @@ def probe() -> list[tuple[str, bool, str]]:
         that could not be had), "replica user", "burst", "read-only pages", "kept pages",
         "procmap_query".
     """
-    with _busy_child() as pid:
+    with busy_child() as child:
         try:
-            source = ReplicaSource(pid)
+            source = ReplicaSource(child.pid)
         except (OSError, CaptureError) as error:
             return [("replica process", False, str(error))]
         try:
             found = [("replica process", True, "made, and confined"), _look_at_user(source)]
-            found.append(_try_burst(source, pid))
+            found.append(_try_burst(source, child.pid))
             features = source.features()
         finally:
             source.close()
@@ -92,13 +89,3 @@ def _try_burst(source: ReplicaSource, pid: int) -> tuple[str, bool, str]:
             return "burst", True, f"{len(burst)} accesses, held for {held_microseconds:.0f} us"
         problem = f"no access before it ended ({burst.end})"
     return "burst", False, problem
-
-
-@contextmanager
-def _busy_child() -> Iterator[int]:
-    pid, _ = _core.spawn_busy_child()
-    try:
-        yield pid
-    finally:
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)

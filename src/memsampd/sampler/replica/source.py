@@ -95,6 +95,7 @@ class ReplicaSource:
         self._holds = HoldLimit()
         self._is_cancelled = self._is_closed = False
         self._last: BurstRequest | None = None  # whose record is still there
+        self._rest: _Rest | None = None
         self._knows_code = False
         self._replica = self._make()
 

@@ -47,6 +47,7 @@ from memsampd.sampler.walk.vectors import VECTOR_MAKERS, number_of
 _STRINGS_WITHOUT_RESULT = {
     getattr(Mnemonic, f"{operation}{size}") for operation in ("MOVS", "STOS") for size in "BWDQ"
 }
+_LOOPS_ON_FLAGS = (Mnemonic.LOOPE, Mnemonic.LOOPNE)
 _MOVED_LINE_BYTES = 64  # as in _core/translator/recipe.h
 
 
@@ -87,7 +88,8 @@ class Compiler:
         name = str(instruction)
         if flags & SYSCALL:
             raise WalkEndError(BurstEnd.SYSCALL)
-        if instruction.flow_control != FlowControl.NEXT or flags & UNSUPPORTED:
+        is_backwards = instruction.mnemonic == Mnemonic.STD  # of string instructions that follow
+        if instruction.flow_control != FlowControl.NEXT or flags & UNSUPPORTED or is_backwards:
             raise WalkEndError(BurstEnd.UNSUPPORTED, name)
         if flags & PREFETCHES:
             return _prefetch(next_ip)
@@ -156,7 +158,7 @@ def _flow(instruction: iced_x86.Instruction) -> Step | None:
 def _conditional(instruction: iced_x86.Instruction) -> Step | None:
     condition, ip = instruction.condition_code, instruction.ip
     target, next_ip = instruction.near_branch_target, instruction.next_ip
-    if condition == ConditionCode.NONE:
+    if condition == ConditionCode.NONE or instruction.mnemonic in _LOOPS_ON_FLAGS:
         return _counted_jump(instruction)
 
     def jump(state: State) -> int:

@@ -12,9 +12,11 @@ from iced_x86 import OpKind, Register
 from memsampd.sampler.registers import POSITION
 from memsampd.sampler.replica.decoder import (
     BIT,
+    FS_WORD,
     GATHER,
     NO_REGISTER,
     WORD_OF_REGISTER,
+    XLAT,
     XSAVE,
     XSAVEC,
 )
@@ -25,6 +27,7 @@ Set: TypeAlias = Callable[[State, "int | None"], None]
 
 # Positions of the recipes' registers, as words of user_regs_struct, in samples.
 _OF_WORD = {WORD_OF_REGISTER[register]: at for register, at in POSITION.items()}
+_UNTOLD = (GATHER, BIT, XSAVE, XSAVEC, XLAT)
 _HIGH_BYTES = {Register.AH: RAX, Register.BH: RBX, Register.CH: RCX, Register.DH: RDX}
 
 
@@ -124,7 +127,9 @@ def operand_of(instruction: iced_x86.Instruction, at: int) -> tuple[Get, Set, in
     """Read and write an operand; None where it is of an unusual kind."""
     kind = instruction.op_kind(at)
     if kind == OpKind.REGISTER:
-        return register_of(instruction.op_register(at))
+        register = instruction.op_register(at)
+        is_known = iced_x86.RegisterExt.full_register(register) in POSITION
+        return register_of(register) if is_known else None  # of MMX, or a mask
     if kind == OpKind.MEMORY:
         found = memory_of(instruction)
         return found if found is not None and found[2] <= 64 else None
@@ -152,8 +157,9 @@ def reference_of(row: np.void) -> tuple[Get, int, bool, bool]:
     base, index = (_OF_WORD.get(int(row[name]), -1) for name in ("base", "index"))
     scale, displacement = int(row["scale"]), int(row["displacement"])
     kind = int(row["kind"])
-    is_told = kind not in (GATHER, BIT, XSAVE, XSAVEC) and not row["is_32_bit"]
-    if int(row["segment"]) != NO_REGISTER:
+    segment = int(row["segment"])
+    is_told = kind not in _UNTOLD and not row["is_32_bit"] and segment in (NO_REGISTER, FS_WORD)
+    if segment == FS_WORD:
         displacement += THREAD_AREA
 
     def address(state: State) -> int | None:

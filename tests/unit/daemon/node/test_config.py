@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 from contextlib import suppress
 from pathlib import Path
 
@@ -14,6 +16,8 @@ from memsampd.daemon.node.config import (
     ConfigError,
     NodeConfig,
     SessionOptions,
+    default_socket,
+    find_socket,
     parse_config,
     read_config,
     session_config,
@@ -127,3 +131,19 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
 def test_any_text_is_a_configuration_or_an_error(text: str) -> None:
     with suppress(ConfigError):
         parse_config(text, "c.toml")
+
+
+def test_a_socket_that_a_killed_daemon_left_is_not_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    own = default_socket()
+    machines = find_socket()
+    assert machines != own
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
+        listening.bind(str(own))
+        listening.listen()
+        assert find_socket() == own
+    assert own.exists()
+    assert find_socket() == machines

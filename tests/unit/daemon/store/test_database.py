@@ -298,6 +298,25 @@ def test_a_disk_that_takes_its_time_does_not_keep_anybody_waiting(
     store.close()
 
 
+def test_a_disk_that_hangs_does_not_fill_the_memory(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store, over = ProfileStore(tmp_path / "store"), threading.Event()
+    store._worker.submit(over.wait)
+    for number in range(database._MOST_WAITING):
+        store.save(key_of(number), PROFILE, 5.0)
+    assert store.trouble == ""
+    store.save(KEY, PROFILE, 5.0)
+    assert "takes too long to be written" in store.trouble
+    assert store.trouble in caplog.text
+    over.set()
+    assert len(store.list()) == database._MOST_WAITING  # what was asked before is done
+    assert store.trouble == ""
+    store.save(KEY, PROFILE, 5.0)
+    assert store.find(KEY, BINS) is not None
+    store.close()
+
+
 def test_two_of_them_write_to_one_file(tmp_path: Path) -> None:
     one, other = (ProfileStore(tmp_path / "store") for _ in range(2))
     for number in range(10):

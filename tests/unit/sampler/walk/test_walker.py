@@ -205,6 +205,8 @@ def test_repeated_moves_count_line_by_line(offset: int) -> None:
         ("488b07ffe2", BurstEnd.FAULT),  # jmp rdx, to 0
         ("488b070f0b", BurstEnd.UNSUPPORTED),
         ("488b07f3a6", BurstEnd.UNSUPPORTED),  # repe cmpsb
+        ("488b07fdf3a4", BurstEnd.UNSUPPORTED),  # std; rep movsb
+        ("488b07e1fb", BurstEnd.UNSUPPORTED),  # loope
         ("488b0731d2f7f2", BurstEnd.FAULT),  # div by zero
     ],
 )
@@ -214,6 +216,32 @@ def test_ends(code: str, end: BurstEnd) -> None:
     walked = machine.walk()
     assert walked.end is end
     assert len(walked.rows) == 1
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "0f6f07 0fd7c0",  # movq mm0, [rdi]; pmovmskb eax, mm0
+        "0fef07",  # pxor mm0, [rdi]
+        "62f17d287407",  # vpcmpeqb k0, ymm0, [rdi]
+    ],
+)
+def test_registers_that_are_not_followed_do_not_end_it(code: str) -> None:
+    machine = Machine(f"{code} 488b5708 0f0b".replace(" ", ""))  # mov rdx, [rdi + 8]
+    machine.registers[RDI] = DATA
+    walked = machine.walk()
+    assert walked.end is BurstEnd.UNSUPPORTED  # at its end
+    assert [row[1] for row in walked.rows] == [DATA, DATA + 8]
+
+
+@pytest.mark.parametrize("code", ["65488b042528000000", "d7"])  # mov rax, gs:[40]; xlat
+def test_addresses_that_are_not_followed_are_not_told(code: str) -> None:
+    machine = Machine(f"{code} 488b5708 0f0b".replace(" ", ""))
+    machine.registers[RDI] = DATA
+    walked = machine.walk()
+    assert [row[1] for row in walked.rows][-1] == DATA + 8
+    assert DATA not in {row[1] for row in walked.rows}
+    assert len(walked.rows) <= 2
 
 
 def test_data_are_no_code() -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from memsampd.web.guard import host_of, is_loopback
+from memsampd.exporters.hosts import host_of, is_loopback
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,96 @@
+"""The plain server of /metrics, asked by those who do not behave."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import socket
+import struct
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from memsampd.exporters import serving
+from memsampd.exporters.http import MetricsServer
+
+PATIENCE_SECONDS = 300.0
+
+
+def text(open_metrics: bool) -> bytes:
+    return b"some_metric 1\n"
+
+
+@pytest.fixture
+def server() -> Iterator[MetricsServer]:
+    with contextlib.closing(MetricsServer(text, "127.0.0.1:0")) as server:
+        yield server
+
+
+@pytest.fixture
+def connect(server: MetricsServer) -> Iterator[Callable[[], socket.socket]]:
+    with contextlib.ExitStack() as stack:
+
+        def connected() -> socket.socket:
+            made = socket.create_connection((server.host, server.port), timeout=PATIENCE_SECONDS)
+            return stack.enter_context(made)
+
+        yield connected
+
+
+def answered(server: MetricsServer, host: str = "localhost") -> int:
+    connection = http.client.HTTPConnection(server.host, server.port, timeout=PATIENCE_SECONDS)
+    with contextlib.closing(connection):
+        connection.request("GET", "/metrics", headers={"Host": host})
+        return connection.getresponse().status
+
+
+def test_foreign_names_are_refused(server: MetricsServer) -> None:
+    assert answered(server, f"127.0.0.1:{server.port}") == 200
+    assert answered(server, "rebound.example") == 421
+
+
+def test_of_too_many_connections_the_oldest_is_closed(
+    server: MetricsServer, connect: Callable[[], socket.socket]
+) -> None:
+    waiting = [connect() for _ in range(serving._MOST_CONNECTIONS + 8)]
+    assert answered(server) == 200
+    assert [each.recv(100) for each in waiting[:8]] == [b""] * 8
+
+
+def test_who_asks_byte_by_byte_is_hung_up_on(
+    server: MetricsServer, connect: Callable[[], socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serving, "_LONGEST_SECONDS", 0.0)
+    slow = connect()
+    slow.sendall(b"GET /met")
+    assert answered(server) == 200
+    assert slow.recv(100) == b""
+
+
+def test_closing_does_not_wait_for_who_never_asks(
+    connect: Callable[[], socket.socket],
+    server: MetricsServer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(serving, "_STUCK_SECONDS", 0.01)
+    monkeypatch.setattr(serving._SilentHandler, "timeout", None)  # as if a byte came now and then
+    waiting = connect()
+    assert answered(server) == 200  # it has been accepted, too
+    server.close()
+    assert waiting.recv(100) == b""
+
+
+def test_nothing_is_said_of_those_who_go(
+    server: MetricsServer,
+    connect: Callable[[], socket.socket],
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(serving._SilentHandler, "timeout", 0.01)
+    idle, reset = connect(), connect()
+    reset.sendall(b"GET /metrics HTTP/1.0\r\n")
+    reset.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    reset.close()
+    assert idle.recv(100) == b""
+    server.close()
+    assert capfd.readouterr() == ("", "")
