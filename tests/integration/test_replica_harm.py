@@ -6,7 +6,9 @@ import os
 import random
 import signal
 import subprocess
+import threading
 import time
+from collections import Counter
 from contextlib import closing, suppress
 from pathlib import Path
 
@@ -15,7 +17,7 @@ import tracees
 from tracees import attacker, compile_c, observed, running, traces_left, wait_until_clean
 
 from memsampd import _core
-from memsampd.errors import MemsampdError
+from memsampd.errors import CaptureError, MemsampdError
 from memsampd.sampler.process.identity import read_stat
 from memsampd.sampler.records import BurstRequest
 from memsampd.sampler.replica.source import ReplicaSource
@@ -91,6 +93,53 @@ def test_the_end_of_the_observer_at_any_moment_leaves_nothing(checksum: Path) ->
 def _status(pid: int) -> dict[str, str]:
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
+
+
+# As profilers of virtual machines have them, but more of them. A timer's signal may be on its way
+# out of the kernel when the thread is asked to stop, and its stop then is the only one.
+TIMERS = """
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <time.h>
+static volatile uint64_t ticks, words[512];
+static void tick(int number) { ticks += (uint64_t)number; }
+int main(void) {
+    struct sigaction action = {.sa_handler = tick};
+    for (int i = 0; i < 4; i++) {
+        struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGRTMIN + i};
+        struct itimerspec often = {{0, 20000}, {0, 20000 + 700 * i}};
+        timer_t timer;
+        sigaction(SIGRTMIN + i, &action, NULL);
+        if (timer_create(CLOCK_MONOTONIC, &event, &timer) != 0) return 1;
+        timer_settime(timer, 0, &often, NULL);
+    }
+    for (uint64_t i = 0;; i++) words[i % 512] += i;
+}
+"""
+HOLDS = 300
+
+
+def test_signals_of_timers_do_not_keep_a_hold_waiting(tmp_path: Path) -> None:
+    held: list[str] = []
+
+    def hold() -> None:
+        with closing(ReplicaSource(process.pid)) as source:
+            while len(held) < HOLDS:
+                try:
+                    held.append(source.capture(BurstRequest(process.pid, 200)).end)
+                except CaptureError as error:
+                    held.append(error.reason)
+
+    with running(compile_c(tmp_path, TIMERS)) as process:
+        holding = threading.Thread(target=hold, daemon=True)
+        holding.start()
+        holding.join(tracees.PATIENCE_SECONDS)
+        assert len(held) == HOLDS, "it waits for a stop that does not come"
+        holding.join()
+        assert process.poll() is None
+        wait_until_clean(process.pid)
+    assert Counter(held).keys() & {"full", "syscall"}, held
 
 
 def test_the_replica_has_nothing_and_may_do_nothing(checksum: Path) -> None:
